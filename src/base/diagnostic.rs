@@ -1,0 +1,95 @@
+//! What is wrong with a text, and where: data, drawn by `report`.
+
+/// A text that the user wrote, with the name under which it is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// A path, or the flag that carried the text (`--include`).
+    pub name: String,
+    /// The text itself.
+    pub text: String,
+}
+
+/// A range of bytes of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span {
+    /// First byte.
+    pub start: usize,
+    /// One past the last byte.
+    pub end: usize,
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Worth knowing.
+    Note,
+    /// Accepted, but probably not what was meant.
+    Warning,
+    /// Not accepted.
+    Error,
+}
+
+/// A change that mends the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suggestion {
+    /// What to replace.
+    pub span: Span,
+    /// What to write instead.
+    pub replacement: String,
+}
+
+/// One thing that is wrong with a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// Stable code, `H003`.
+    pub code: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is wrong: lower case, no full stop, literals in backticks.
+    pub message: String,
+    /// Where; `None` when it is the text as a whole.
+    pub span: Option<Span>,
+    /// What stands under the carets.
+    pub label: String,
+    /// Other places that belong to it, with their labels.
+    pub related: Vec<(Span, String)>,
+    /// What to type.
+    pub help: Option<String>,
+    /// The change that mends it.
+    pub suggestion: Option<Suggestion>,
+}
+
+impl Diagnostic {
+    /// An error with a place and no more.
+    pub fn error(code: &'static str, span: Span, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            severity: Severity::Error,
+            message: message.into(),
+            span: Some(span),
+            label: String::new(),
+            related: Vec::new(),
+            help: None,
+            suggestion: None,
+        }
+    }
+
+    /// The same, as a warning.
+    pub fn warning(code: &'static str, span: Span, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(code, span, message) }
+    }
+
+    /// Sets the text under the carets.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    /// Sets the line that says what to type.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}

@@ -1,0 +1,87 @@
+//! Every environment variable that the program reads or sets, and the one function that reads them.
+
+use std::ffi::OsString;
+
+/// Rank of the worker in the job.
+pub const RANK: &str = "RANK";
+/// Rank of the worker on its node.
+pub const LOCAL_RANK: &str = "LOCAL_RANK";
+/// Workers of the job.
+pub const WORLD_SIZE: &str = "WORLD_SIZE";
+/// Workers of this node, as DeepSpeed names it.
+pub const LOCAL_SIZE: &str = "LOCAL_SIZE";
+/// Workers of this node, as torchrun names it.
+pub const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
+/// Rank of the node, as torchrun names it.
+pub const GROUP_RANK: &str = "GROUP_RANK";
+/// Nodes of the job, as torchrun names it.
+pub const GROUP_WORLD_SIZE: &str = "GROUP_WORLD_SIZE";
+/// Rank of the node.
+pub const NODE_RANK: &str = "NODE_RANK";
+/// Rank of the node, as DeepSpeed names it.
+pub const CROSS_RANK: &str = "CROSS_RANK";
+/// Nodes of the job, as DeepSpeed names it.
+pub const CROSS_SIZE: &str = "CROSS_SIZE";
+/// torchrun's role of the worker; always `default`.
+pub const ROLE_NAME: &str = "ROLE_NAME";
+/// Rank among the workers of a role; equal to `RANK`.
+pub const ROLE_RANK: &str = "ROLE_RANK";
+/// Workers of a role; equal to `WORLD_SIZE`.
+pub const ROLE_WORLD_SIZE: &str = "ROLE_WORLD_SIZE";
+/// Where torch's rank 0 listens.
+pub const MASTER_ADDR: &str = "MASTER_ADDR";
+/// The port on which torch's rank 0 listens.
+pub const MASTER_PORT: &str = "MASTER_PORT";
+/// Devices that a CUDA program may use.
+pub const CUDA_VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
+/// Threads of an OpenMP program.
+pub const OMP_NUM_THREADS: &str = "OMP_NUM_THREADS";
+/// Name of the job, for torch.
+pub const TORCHELASTIC_RUN_ID: &str = "TORCHELASTIC_RUN_ID";
+/// The epoch, for torch.
+pub const TORCHELASTIC_RESTART_COUNT: &str = "TORCHELASTIC_RESTART_COUNT";
+/// Restarts allowed, for torch.
+pub const TORCHELASTIC_MAX_RESTARTS: &str = "TORCHELASTIC_MAX_RESTARTS";
+/// `False`: rank 0 itself serves torch's store.
+pub const TORCHELASTIC_USE_AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
+/// File into which torch's `@record` writes the exception of a worker.
+pub const TORCHELASTIC_ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
+/// Descriptor of the socket between a worker and its agent; see `runtime::contract`.
+pub const REMUDA_RANK_FD: &str = "REMUDA_RANK_FD";
+/// Descriptor of the memory that the workers of a node share.
+pub const REMUDA_SHM_FD: &str = "REMUDA_SHM_FD";
+/// Job key of workers that something else started.
+pub const REMUDA_KEY_FILE: &str = "REMUDA_KEY_FILE";
+/// Marks every process of a job: `JOB:NODE`.
+pub const REMUDA_JOB: &str = "REMUDA_JOB";
+/// Where run directories are made.
+pub const REMUDA_RUN_DIR: &str = "REMUDA_RUN_DIR";
+/// Which kind of devices slots are: `auto`, `cpu`, `cuda`.
+pub const DS_ACCELERATOR: &str = "DS_ACCELERATOR";
+/// Python to use when `--python` does not say.
+pub const PYTHON_EXEC: &str = "PYTHON_EXEC";
+/// Root of an active virtual environment.
+pub const VIRTUAL_ENV: &str = "VIRTUAL_ENV";
+/// Root of an active conda environment.
+pub const CONDA_PREFIX: &str = "CONDA_PREFIX";
+/// Where programs are searched.
+pub const PATH: &str = "PATH";
+/// The user's home.
+pub const HOME: &str = "HOME";
+/// Where state of a user is kept; run directories go below it.
+pub const XDG_STATE_HOME: &str = "XDG_STATE_HOME";
+/// Private directory of a login.
+pub const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
+/// Filter of our own log, in tracing's syntax.
+pub const REMUDA_LOG: &str = "REMUDA_LOG";
+
+/// Value of a variable; `None` when it is unset or empty.
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
+pub fn get(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// Value of a variable as text; `None` when it is unset, empty or not UTF-8.
+pub fn get_text(name: &str) -> Option<String> {
+    get(name)?.into_string().ok()
+}

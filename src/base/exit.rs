@@ -1,0 +1,163 @@
+//! How things end: the documented exit statuses, and the end of one worker.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use serde::{Deserialize, Serialize};
+
+/// Exit status of `remuda` itself. A worker's own status is passed through as [`Status::Worker`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Every worker of every node returned 0.
+    Success,
+    /// A tool found something to say about its input.
+    Findings,
+    /// The command line, selectors included, makes no sense.
+    Usage,
+    /// An input file is malformed.
+    BadInput,
+    /// An input file is missing or unreadable.
+    NoInput,
+    /// A host cannot be reached.
+    Unreachable,
+    /// Our own bug.
+    Bug,
+    /// The operating system refused: descriptors, processes, memory.
+    OsLimit,
+    /// An output file cannot be created.
+    CantCreate,
+    /// Reading or writing failed.
+    Io,
+    /// A node was lost.
+    LeaseLost,
+    /// The other end speaks another protocol.
+    Protocol,
+    /// Permission or authentication.
+    Permission,
+    /// The configuration makes no sense.
+    Config,
+    /// `--timeout` ran out.
+    Timeout,
+    /// The program exists but cannot be executed.
+    NotExecutable,
+    /// The program does not exist.
+    NotFound,
+    /// Ended by a signal that the user sent us.
+    Interrupted(i32),
+    /// The status of the worker that failed first.
+    Worker(u8),
+}
+
+impl Status {
+    /// The number that the shell sees.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::Findings => 1,
+            Self::Usage => 2,
+            Self::BadInput => 65,
+            Self::NoInput => 66,
+            Self::Unreachable => 69,
+            Self::Bug => 70,
+            Self::OsLimit => 71,
+            Self::CantCreate => 73,
+            Self::Io => 74,
+            Self::LeaseLost => 75,
+            Self::Protocol => 76,
+            Self::Permission => 77,
+            Self::Config => 78,
+            Self::Timeout => 124,
+            Self::NotExecutable => 126,
+            Self::NotFound => 127,
+            Self::Interrupted(signal) => 128 + signal as u8,
+            Self::Worker(code) => code,
+        }
+    }
+}
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> Self {
+        status.code().into()
+    }
+}
+
+/// How a worker ended. A death by signal can never look like success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WorkerExit {
+    /// It returned or called `exit`.
+    Code(u8),
+    /// A signal ended it.
+    Signal {
+        /// The signal's number.
+        signal: i32,
+        /// Whether the kernel wrote a core file.
+        core: bool,
+    },
+    /// Nobody saw its end: its node was lost.
+    Lost,
+}
+
+impl WorkerExit {
+    /// Whether the worker did what it was asked to.
+    pub fn is_success(self) -> bool {
+        self == Self::Code(0)
+    }
+
+    /// The status that a shell would report: the code itself, or 128 + signal.
+    pub fn shell_status(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal { signal, .. } => 128u8.saturating_add(signal as u8),
+            Self::Lost => Status::LeaseLost.code(),
+        }
+    }
+}
+
+impl fmt::Display for WorkerExit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Code(code) => write!(f, "exited with code {code}"),
+            Self::Signal { signal, core } => {
+                write!(f, "was killed by signal {signal} ({})", signal_name(signal))?;
+                if core { f.write_str(", core dumped") } else { Ok(()) }
+            }
+            Self::Lost => f.write_str("was lost with its node"),
+        }
+    }
+}
+
+/// The usual name of a signal, `SIGKILL` for 9.
+pub fn signal_name(signal: i32) -> String {
+    const NAMES: [&str; 32] = [
+        "0", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
+        "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU",
+        "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+    ];
+    match usize::try_from(signal).ok().and_then(|index| NAMES.get(index)) {
+        Some(name) => format!("SIG{name}"),
+        None => format!("SIG{signal}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_death_by_signal_is_never_success() {
+        for signal in 1..65 {
+            let exit = WorkerExit::Signal { signal, core: false };
+            assert!(!exit.is_success());
+            assert_eq!(exit.shell_status(), 128 + signal as u8);
+        }
+        assert_eq!(WorkerExit::Signal { signal: 9, core: false }.to_string(), "was killed by signal 9 (SIGKILL)");
+    }
+
+    #[test]
+    fn the_numbers_are_the_documented_ones() {
+        assert_eq!(Status::Interrupted(2).code(), 130);
+        assert_eq!(Status::Interrupted(15).code(), 143);
+        assert_eq!(Status::Worker(7).code(), 7);
+        assert_eq!(Status::Timeout.code(), 124);
+    }
+}

@@ -1,0 +1,206 @@
+//! Numbers and names that cannot be mixed up.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        )]
+        #[serde(transparent)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The number as an index into a list.
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+number! {
+    /// Position of a worker among all workers of the job; dense, `0..world_size`.
+    Rank
+}
+number! {
+    /// Position of a worker among the workers of its node. Assigned, never computed from a `Rank`.
+    LocalRank
+}
+number! {
+    /// Position of a node in the job; hostfile order.
+    NodeRank
+}
+number! {
+    /// A device of a host, numbered as the hostfile numbers it: `0..slots`.
+    Slot
+}
+number! {
+    /// How often the job was started: 0 at first, one more after every restart.
+    Epoch
+}
+
+/// Name of one job, unique per user and machine: `[a-z0-9]+`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct JobId(pub String);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A name that can be handed to a resolver or to ssh without becoming anything else.
+///
+/// The grammar is one for the whole program: ASCII letters, digits, `.`, `-`, `_`, and `:` inside
+/// brackets for IPv6; the first character is alphanumeric or `[`; at most 253 bytes, 63 a label.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct HostName(String);
+
+/// Why a text is not a host name; columns are byte offsets into the text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HostNameError {
+    /// Nothing there.
+    #[error("the host name is empty")]
+    Empty,
+    /// The first character decides whether ssh reads a host or an option.
+    #[error("host names may not begin with `{0}`")]
+    BadStart(char),
+    /// A character outside the grammar.
+    #[error("character `{}` is not allowed in a host name", .character.escape_default())]
+    BadCharacter {
+        /// The character.
+        character: char,
+        /// Where it stands, in bytes.
+        at: usize,
+    },
+    /// Unicode names must be written in punycode.
+    #[error("the host name is not ASCII; write it in punycode")]
+    NotAscii {
+        /// Where the first such character stands, in bytes.
+        at: usize,
+    },
+    /// More than 253 bytes.
+    #[error("the host name is longer than 253 bytes")]
+    TooLong,
+    /// A label of more than 63 bytes.
+    #[error("a label of the host name is longer than 63 bytes")]
+    LabelTooLong,
+    /// `[::1` without its end, or a bad address between brackets.
+    #[error("missing `]` after the IPv6 address")]
+    UnclosedBracket,
+    /// Brackets around something that is no IPv6 address.
+    #[error("`{0}` is not an IPv6 address")]
+    NotIpv6(String),
+}
+
+impl HostName {
+    /// Checks a text against the grammar.
+    pub fn parse(text: &str) -> Result<Self, HostNameError> {
+        check_host(text).map(|()| Self(text.to_owned()))
+    }
+
+    /// The name as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl TryFrom<String> for HostName {
+    type Error = HostNameError;
+
+    fn try_from(text: String) -> Result<Self, HostNameError> {
+        check_host(&text).map(|()| Self(text))
+    }
+}
+
+impl<'de> Deserialize<'de> for HostName {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.try_into().map_err(serde::de::Error::custom)
+    }
+}
+
+const NAME_BYTES_MAX: usize = 253;
+const LABEL_BYTES_MAX: usize = 63;
+
+fn check_host(text: &str) -> Result<(), HostNameError> {
+    let first = text.chars().next().ok_or(HostNameError::Empty)?;
+    if let Some(at) = text.find(|c: char| !c.is_ascii()) {
+        return Err(HostNameError::NotAscii { at });
+    }
+    if NAME_BYTES_MAX < text.len() {
+        return Err(HostNameError::TooLong);
+    }
+    if first == '[' {
+        return check_ipv6(text);
+    }
+    if let Some((at, character)) = text.char_indices().find(|(_, c)| !is_name_character(*c)) {
+        return Err(HostNameError::BadCharacter { character, at });
+    }
+    if !first.is_ascii_alphanumeric() {
+        return Err(HostNameError::BadStart(first));
+    }
+    if text.split('.').any(|label| LABEL_BYTES_MAX < label.len()) {
+        return Err(HostNameError::LabelTooLong);
+    }
+    Ok(())
+}
+
+fn is_name_character(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')
+}
+
+fn check_ipv6(text: &str) -> Result<(), HostNameError> {
+    let inner = text[1..].strip_suffix(']').ok_or(HostNameError::UnclosedBracket)?;
+    match inner.parse::<std::net::Ipv6Addr>() {
+        Ok(_) => Ok(()),
+        Err(_) => Err(HostNameError::NotIpv6(inner.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expect: &str) {
+        let found = match HostName::parse(text) {
+            Ok(name) => name.to_string(),
+            Err(error) => format!("error: {error}"),
+        };
+        assert_eq!(found, expect, "for `{text}`");
+    }
+
+    #[test]
+    fn a_host_name_never_becomes_an_option_or_a_command() {
+        check("worker-0", "worker-0");
+        check("10.0.0.1", "10.0.0.1");
+        check("[::1]", "[::1]");
+        check("", "error: the host name is empty");
+        check("-oProxyCommand", "error: host names may not begin with `-`");
+        check("a;b", "error: character `;` is not allowed in a host name");
+        check("a\0b", "error: character `\\u{0}` is not allowed in a host name");
+        check("[::1", "error: missing `]` after the IPv6 address");
+        check("[zz]", "error: `zz` is not an IPv6 address");
+        check("wörker", "error: the host name is not ASCII; write it in punycode");
+        check(&"a".repeat(64), "error: a label of the host name is longer than 63 bytes");
+        check(&"a.".repeat(127), "error: the host name is longer than 253 bytes");
+    }
+}

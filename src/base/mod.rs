@@ -1,0 +1,12 @@
+//! L0: the vocabulary of the program. Imports nothing of ours and does no I/O, but for the one
+//! clock and the one reader of the environment that everybody else must use.
+
+pub mod clock;
+pub mod diagnostic;
+pub mod env_vars;
+pub mod exit;
+pub mod ids;
+
+pub use diagnostic::{Diagnostic, Severity, Source, Span, Suggestion};
+pub use exit::{Status, WorkerExit};
+pub use ids::{Epoch, HostName, JobId, LocalRank, NodeRank, Rank, Slot};
