@@ -85,3 +85,9 @@ pub fn get(name: &str) -> Option<OsString> {
 pub fn get_text(name: &str) -> Option<String> {
     get(name)?.into_string().ok()
 }
+
+/// The whole environment, byte for byte.
+pub fn all() -> std::collections::BTreeMap<Vec<u8>, Vec<u8>> {
+    use std::os::unix::ffi::OsStringExt;
+    std::env::vars_os().map(|(name, value)| (name.into_vec(), value.into_vec())).collect()
+}

@@ -5,3 +5,5 @@ pub mod fds;
 pub mod fork;
 pub mod memory;
 pub mod signals;
+#[cfg(feature = "cli")]
+pub mod watch;

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::os::fds;
+use crate::os::watch::watch;
 
 /// The half that is read.
 pub struct LinkReader(AsyncFd<OwnedFd>);
@@ -17,8 +17,7 @@ pub struct LinkWriter(AsyncFd<OwnedFd>);
 impl LinkReader {
     /// Takes a pipe or socket; must be called inside a runtime.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
-        fds::set_nonblocking(&fd)?;
-        Ok(Self(AsyncFd::with_interest(fd, Interest::READABLE)?))
+        Ok(Self(watch(fd, Interest::READABLE)?))
     }
 
     /// Appends what is there, at most `buffer`'s spare capacity; 0 is the end.
@@ -34,8 +33,7 @@ impl LinkReader {
 impl LinkWriter {
     /// Takes a pipe or socket; must be called inside a runtime.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
-        fds::set_nonblocking(&fd)?;
-        Ok(Self(AsyncFd::with_interest(fd, Interest::WRITABLE)?))
+        Ok(Self(watch(fd, Interest::WRITABLE)?))
     }
 
     /// Writes both parts, in one call where the kernel takes them.

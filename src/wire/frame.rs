@@ -158,7 +158,7 @@ mod tests {
             sent: vec![15],
             oom_kills: 0,
         };
-        assert_eq!(encode(&exited), [10, 0, 0, 0, 8, 5, 1, 18, 0, 172, 2, 1, 30, 0]);
+        assert_eq!(encode(&exited), [10, 0, 0, 0, 7, 5, 1, 18, 0, 172, 2, 1, 30, 0]);
         assert_eq!(encode(&ToAgent::Signal(15)), [2, 0, 0, 0, 3, 30]);
     }
 }

@@ -78,8 +78,12 @@ pub struct Prepare {
     pub script: Option<Vec<u8>>,
     /// Descriptors that the agent will need.
     pub fds: u64,
-    /// Node 0: a port for rank 0.
-    pub port: PortWish,
+    /// Node 0: where rank 0 and the store listen.
+    pub listen: Option<Listen>,
+    /// Key of the job; ranks get keys derived from it.
+    pub key: [u8; 32],
+    /// Workers of the job.
+    pub world_size: u32,
     /// Silence after which the agent stops the workers.
     pub lease_ms: u32,
     /// Time between TERM and KILL when the launcher is gone.
@@ -87,14 +91,12 @@ pub struct Prepare {
 }
 
 /// What is wanted of node 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PortWish {
-    /// Another node's business.
-    None,
-    /// Any free port.
-    Any,
-    /// This one.
-    This(u16),
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listen {
+    /// Address at which the other nodes reach it.
+    pub addr: String,
+    /// Port for rank 0; `None`: any free one.
+    pub master_port: Option<u16>,
 }
 
 /// Everything that starts the workers of a node.
@@ -108,10 +110,8 @@ pub struct Start {
     pub node_of_rank: Vec<NodeRank>,
     /// Names of the nodes.
     pub hosts: Vec<String>,
-    /// Key of the job; ranks get keys derived from it.
-    pub key: [u8; 32],
-    /// Where the store listens; unset for node 0, which serves it.
-    pub store: Option<String>,
+    /// Where the store listens.
+    pub store: String,
     /// Output that may be on its way and not yet [`ToAgent::Consumed`].
     pub window_bytes: u64,
 }
@@ -142,8 +142,6 @@ pub enum FromAgent {
     Ready(Found),
     /// It could not, for all these reasons.
     Refused(Vec<Problem>),
-    /// The store of node 0 listens.
-    Store(String),
     /// A worker became its program.
     Started {
         /// Which.
@@ -214,6 +212,8 @@ pub enum FromAgent {
 pub struct Found {
     /// The port for rank 0, on node 0.
     pub master_port: Option<u16>,
+    /// Where the store listens, on node 0.
+    pub store: Option<String>,
     /// CPUs that the workers may use.
     pub cpus: u32,
 }
