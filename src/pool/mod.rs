@@ -1,1 +1,19 @@
-//! Placeholder header, replaced by its author.
+//! L1: texts of the user → hosts, slots and what is wrong with the texts.
+//!
+//! Nothing here touches a file, a clock or the environment: bytes come in, typed values and
+//! [`Diagnostic`](crate::base::Diagnostic)s go out. Reading never stops at the first problem, and
+//! what comes out cannot name a host or a slot that the text does not have.
+
+pub mod codes;
+mod hosts;
+mod line;
+mod parse;
+mod selection;
+mod selector;
+mod similar;
+mod text;
+
+pub use hosts::{Host, Hostfile, Pool, SLOTS_MAX, SlotCount};
+pub use parse::{HOSTS_MAX, LINE_BYTES_MAX, parse, read};
+pub use selection::{Filter, Selected, Selection, SelectorArgs, Which, select};
+pub use text::decode;

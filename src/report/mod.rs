@@ -1,1 +1,3 @@
-//! Placeholder header, replaced by its author.
+//! L4: what people and machines see. Turns values into text; decides nothing.
+
+pub mod diagnostic;

@@ -1,0 +1,44 @@
+//! The last step before `execve`: symbols become values.
+
+use std::ffi::OsString;
+
+use super::launch_plan::{Bindings, EnvValue, WorkerPlan};
+
+/// What becomes of `OMP_NUM_THREADS` where the user did not ask for a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// The environment of the node says it already: we do not set it.
+    Inherited,
+    /// CPUs of the node that we may use / workers of the node, at least 1.
+    Share(u32),
+}
+
+impl Threads {
+    /// The fair share of a worker.
+    pub fn share(cpus: usize, workers: usize) -> Self {
+        Self::Share(1.max(cpus / workers.max(1)) as u32)
+    }
+}
+
+impl WorkerPlan {
+    /// The variables to set, sorted by name, with nothing symbolic left.
+    pub fn bind(&self, bindings: &Bindings, threads: Threads) -> Vec<(OsString, OsString)> {
+        self.env
+            .iter()
+            .filter_map(|(name, value)| Some((name.clone(), value.bind(bindings, threads)?)))
+            .collect()
+    }
+}
+
+impl EnvValue {
+    /// `None`: the variable is not ours to set.
+    fn bind(&self, bindings: &Bindings, threads: Threads) -> Option<OsString> {
+        match (self, threads) {
+            (Self::Known(value), _) => Some(value.clone()),
+            (Self::MasterAddr, _) => Some(bindings.master_addr.clone().into()),
+            (Self::MasterPort, _) => Some(bindings.master_port.to_string().into()),
+            (Self::ThreadShare, Threads::Share(count)) => Some(count.to_string().into()),
+            (Self::ThreadShare, Threads::Inherited) => None,
+        }
+    }
+}
