@@ -204,7 +204,7 @@ impl Agent {
                 let found = Found {
                     master_port: prepared.master_port,
                     store: None,
-                    cpus: crate::inventory::usable_cpus(),
+                    cpus: std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
                 };
                 self.prepare = Some((prepare, prepared));
                 FromAgent::Ready(found)

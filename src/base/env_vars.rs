@@ -75,6 +75,13 @@ pub const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
 /// Filter of our own log, in tracing's syntax.
 pub const REMUDA_LOG: &str = "REMUDA_LOG";
 
+/// Set: no colours, <https://no-color.org>.
+pub const NO_COLOR: &str = "NO_COLOR";
+/// Set and not 0: colours even where nobody looks.
+pub const CLICOLOR_FORCE: &str = "CLICOLOR_FORCE";
+/// Kind of the terminal.
+pub const TERM: &str = "TERM";
+
 /// Value of a variable; `None` when it is unset or empty.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
 pub fn get(name: &str) -> Option<OsString> {

@@ -152,6 +152,11 @@ impl Job {
         }
     }
 
+    /// Whether the workers have been asked to stop.
+    pub fn is_stopping(&self) -> bool {
+        matches!(self.phase, Phase::Stopping { .. } | Phase::Done(_))
+    }
+
     /// Every end heard of so far.
     pub fn ends(&self) -> &[End] {
         &self.ends

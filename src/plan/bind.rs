@@ -28,6 +28,15 @@ impl WorkerPlan {
             .filter_map(|(name, value)| Some((name.clone(), value.bind(bindings, threads)?)))
             .collect()
     }
+
+    /// The variables to set where the environment of the node does not have them already.
+    pub fn defaults(&self, threads: Threads) -> Vec<(OsString, OsString)> {
+        let Threads::Share(count) = threads else {
+            return Vec::new();
+        };
+        let symbolic = self.env.iter().filter(|(_, value)| *value == EnvValue::ThreadShare);
+        symbolic.map(|(name, _)| (name.clone(), count.to_string().into())).collect()
+    }
 }
 
 impl EnvValue {

@@ -18,6 +18,10 @@ use crate::wire::{Leftover, OpenFailure};
 /// After SIGKILL the kernel needs a moment; a process in uninterruptible sleep may need for ever.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
+/// Signals after which the end of a worker is our doing.
+const ASKS_TO_END: [i32; 5] =
+    [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGKILL];
+
 /// Serves the agent until it is gone, then kills whatever is left. Returns the exit code.
 pub(super) fn main(control: OwnedFd) -> u8 {
     family::set_name(c"remuda-shim");
@@ -208,7 +212,9 @@ impl Shim {
         for worker in &mut self.workers {
             if let State::Lives(pid) = worker.state {
                 signals::send_to_group(pid, signal);
-                worker.sent.push(signal);
+                if ASKS_TO_END.contains(&signal) {
+                    worker.sent.push(signal);
+                }
             }
         }
     }
