@@ -168,11 +168,11 @@ fn check_host(text: &str) -> Result<(), HostNameError> {
     if first == '[' {
         return check_ipv6(text);
     }
+    if !first.is_ascii_alphanumeric() && is_name_character(first) {
+        return Err(HostNameError::BadStart(first));
+    }
     if let Some((at, character)) = text.char_indices().find(|(_, c)| !is_name_character(*c)) {
         return Err(HostNameError::BadCharacter { character, at });
-    }
-    if !first.is_ascii_alphanumeric() {
-        return Err(HostNameError::BadStart(first));
     }
     let absolute = text.strip_suffix('.').unwrap_or(text);
     if absolute.split('.').any(str::is_empty) {
@@ -215,7 +215,7 @@ mod tests {
         check("10.0.0.1", "10.0.0.1");
         check("[::1]", "[::1]");
         check("", "error: the host name is empty");
-        check("-oProxyCommand", "error: host names may not begin with `-`");
+        check("-oProxyCommand=x", "error: host names may not begin with `-`");
         check("a;b", "error: character `;` is not allowed in a host name");
         check("a\0b", "error: character `\\u{0}` is not allowed in a host name");
         check("[::1", "error: missing `]` after the IPv6 address");

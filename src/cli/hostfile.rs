@@ -56,10 +56,8 @@ pub fn run(args: &HostfileArgs, paint: Paint) -> Outcome {
 fn check(files: &[PathBuf], paint: Paint) -> Outcome {
     let mut out = Outcome { stdout: String::new(), stderr: String::new(), status: Status::Success };
     for file in files {
-        let loaded = match file.as_os_str() == "-" {
-            true => read_stdin(),
-            false => read_file(file, Trust::Owner),
-        };
+        let loaded =
+            if file.as_os_str() == "-" { read_stdin() } else { read_file(file, Trust::Owner) };
         match loaded {
             Ok(loaded) => {
                 out.stdout += &show_checked(&loaded, paint);
@@ -213,10 +211,10 @@ impl LoadError {
 /// The hostfile of a launch: without errors, perhaps with warnings.
 pub fn load(path: &Path, trust: Trust) -> Result<Loaded, LoadError> {
     let loaded = read_file(path, trust)?;
-    match loaded.findings.has_errors() {
-        true => Err(LoadError::Malformed(loaded.findings)),
-        false => Ok(loaded),
+    if loaded.findings.has_errors() {
+        return Err(LoadError::Malformed(loaded.findings));
     }
+    Ok(loaded)
 }
 
 fn read_stdin() -> Result<Loaded, LoadError> {

@@ -1,6 +1,8 @@
 //! The last step before `execve`: symbols become values.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+
+use crate::base::{Epoch, env_vars};
 
 use super::launch_plan::{Bindings, EnvValue, WorkerPlan};
 
@@ -22,10 +24,26 @@ impl Threads {
 
 impl WorkerPlan {
     /// The variables to set, sorted by name, with nothing symbolic left.
-    pub fn bind(&self, bindings: &Bindings, threads: Threads) -> Vec<(OsString, OsString)> {
+    ///
+    /// The plan is that of the first epoch; torch counts the later ones as restarts.
+    pub fn bind(
+        &self,
+        bindings: &Bindings,
+        threads: Threads,
+        epoch: Epoch,
+    ) -> Vec<(OsString, OsString)> {
+        let restarts = OsStr::new(env_vars::TORCHELASTIC_RESTART_COUNT);
         self.env
             .iter()
-            .filter_map(|(name, value)| Some((name.clone(), value.bind(bindings, threads)?)))
+            .filter_map(|(name, value)| {
+                let is_count = name == restarts;
+                let bound = if is_count {
+                    epoch.to_string().into()
+                } else {
+                    value.bind(bindings, threads)?
+                };
+                Some((name.clone(), bound))
+            })
             .collect()
     }
 

@@ -11,8 +11,8 @@ use super::spec::{JobSpec, MasterAddr};
 
 /// Variables that say who a worker is, or connect it with its agent: not the user's to set.
 ///
-/// `CUDA_VISIBLE_DEVICES`, `OMP_NUM_THREADS` and `TORCHELASTIC_*` are not among them: a value of the
-/// user replaces ours.
+/// `CUDA_VISIBLE_DEVICES`, `OMP_NUM_THREADS` and most of `TORCHELASTIC_*` are not among them: a value
+/// of the user replaces ours.
 pub(super) const RESERVED: &[&str] = &[
     env_vars::RANK,
     env_vars::LOCAL_RANK,
@@ -28,6 +28,7 @@ pub(super) const RESERVED: &[&str] = &[
     env_vars::ROLE_WORLD_SIZE,
     env_vars::MASTER_ADDR,
     env_vars::MASTER_PORT,
+    env_vars::TORCHELASTIC_RESTART_COUNT,
     env_vars::REMUDA_JOB,
     env_vars::REMUDA_RANK_FD,
     env_vars::REMUDA_SHM_FD,
@@ -50,17 +51,17 @@ type Env = BTreeMap<OsString, EnvValue>;
 pub(super) fn of_job(spec: &JobSpec, world_size: u32) -> Env {
     let mut env = Env::new();
     let nodes = spec.nodes.len();
-    set(&mut env, env_vars::WORLD_SIZE, world_size);
-    set(&mut env, env_vars::CROSS_SIZE, nodes);
-    set(&mut env, env_vars::GROUP_WORLD_SIZE, nodes);
-    set(&mut env, env_vars::ROLE_NAME, "default");
-    set(&mut env, env_vars::ROLE_WORLD_SIZE, world_size);
+    set(&mut env, env_vars::WORLD_SIZE, &world_size);
+    set(&mut env, env_vars::CROSS_SIZE, &nodes);
+    set(&mut env, env_vars::GROUP_WORLD_SIZE, &nodes);
+    set(&mut env, env_vars::ROLE_NAME, &"default");
+    set(&mut env, env_vars::ROLE_WORLD_SIZE, &world_size);
     set(&mut env, env_vars::TORCHELASTIC_RUN_ID, &spec.run_id);
-    // An agent that starts a later epoch replaces the count; the plan is that of the first.
-    set(&mut env, env_vars::TORCHELASTIC_RESTART_COUNT, 0);
-    set(&mut env, env_vars::TORCHELASTIC_MAX_RESTARTS, 0);
+    // `WorkerPlan::bind` replaces the count in a later epoch.
+    set(&mut env, env_vars::TORCHELASTIC_RESTART_COUNT, &0);
+    set(&mut env, env_vars::TORCHELASTIC_MAX_RESTARTS, &0);
     // Rank 0 serves torch's store itself; with `True` torch would wait for torchrun's.
-    set(&mut env, env_vars::TORCHELASTIC_USE_AGENT_STORE, "False");
+    set(&mut env, env_vars::TORCHELASTIC_USE_AGENT_STORE, &"False");
     env.insert(env_vars::MASTER_ADDR.into(), master_addr(&spec.master_addr));
     env.insert(env_vars::MASTER_PORT.into(), master_port(spec.master_port));
     env.insert(env_vars::OMP_NUM_THREADS.into(), EnvValue::ThreadShare);
@@ -75,18 +76,18 @@ pub(super) fn of_worker(
     spec: &JobSpec,
 ) -> Vec<(OsString, EnvValue)> {
     let mut env = job.clone();
-    set(&mut env, env_vars::RANK, place.rank);
-    set(&mut env, env_vars::ROLE_RANK, place.rank);
-    set(&mut env, env_vars::LOCAL_RANK, place.local_rank);
+    set(&mut env, env_vars::RANK, &place.rank);
+    set(&mut env, env_vars::ROLE_RANK, &place.rank);
+    set(&mut env, env_vars::LOCAL_RANK, &place.local_rank);
     for name in [env_vars::NODE_RANK, env_vars::GROUP_RANK, env_vars::CROSS_RANK] {
-        set(&mut env, name, place.node_rank);
+        set(&mut env, name, &place.node_rank);
     }
     for name in [env_vars::LOCAL_SIZE, env_vars::LOCAL_WORLD_SIZE] {
-        set(&mut env, name, place.local_size);
+        set(&mut env, name, &place.local_size);
     }
     // All slots of the node, whatever they are: DeepSpeed sets the variable for CPU slots as well,
     // and a script picks its device by LOCAL_RANK.
-    set(&mut env, env_vars::CUDA_VISIBLE_DEVICES, devices);
+    set(&mut env, env_vars::CUDA_VISIBLE_DEVICES, &devices);
     for (name, value) in &spec.exports {
         env.insert(name.clone(), EnvValue::Known(value.clone()));
     }
@@ -98,7 +99,7 @@ pub(super) fn is_reserved(name: &OsStr) -> bool {
     RESERVED.iter().any(|reserved| *reserved == name)
 }
 
-fn set(env: &mut Env, name: &str, value: impl ToString) {
+fn set(env: &mut Env, name: &str, value: &impl ToString) {
     env.insert(name.into(), EnvValue::Known(value.to_string().into()));
 }
 

@@ -30,7 +30,7 @@ pub struct JobSpec {
 pub enum Accelerator {
     /// Processor time; unlimited, never leased.
     Cpu,
-    /// An NVIDIA GPU; `CUDA_VISIBLE_DEVICES` is set.
+    /// An NVIDIA GPU.
     Cuda,
 }
 

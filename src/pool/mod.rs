@@ -5,15 +5,20 @@
 //! what comes out cannot name a host or a slot that the text does not have.
 
 pub mod codes;
+mod counts;
+mod filter;
+mod host_word;
 mod hosts;
 mod line;
 mod parse;
 mod selection;
 mod selector;
+mod settings;
 mod similar;
 mod text;
 
+pub use filter::{Filter, Which};
 pub use hosts::{Host, Hostfile, Pool, SLOTS_MAX, SlotCount};
 pub use parse::{HOSTS_MAX, LINE_BYTES_MAX, parse, read};
-pub use selection::{Filter, Selected, Selection, SelectorArgs, Which, select};
+pub use selection::{Selected, Selection, SelectorArgs, select};
 pub use text::decode;

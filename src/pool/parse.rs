@@ -19,6 +19,7 @@ pub fn read(name: &str, bytes: &[u8]) -> (Hostfile, Findings) {
     let (source, mut diagnostics) = decode(name, bytes);
     let (hostfile, found) = parse(&source);
     diagnostics.extend(found);
+    diagnostics.sort_by_key(|diagnostic| diagnostic.span.map(|span| span.start));
     (hostfile, Findings { source, diagnostics })
 }
 

@@ -1,14 +1,14 @@
 //! Which slots of which hosts take part: `--include`, `--exclude`, `--num_nodes`, `--num_gpus`.
 
-use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroUsize;
 
 use crate::base::{Diagnostic, Findings, HostName, Slot, Source, Span};
 
 use super::codes;
+use super::counts::parse_first;
+use super::filter::{Filter, Which, parse_filter};
 use super::hosts::Pool;
-use super::selector::{Spec, parse_selector, python_int};
-use super::similar::nearest;
+use super::selector::python_int;
 
 /// The texts of the flags, as typed; an empty text is a flag that was not given, as in DeepSpeed.
 #[derive(Clone, Debug, Default)]
@@ -39,26 +39,6 @@ pub enum Selection {
         /// How many slots of each.
         slots: Option<NonZeroUsize>,
     },
-}
-
-/// Hosts, whole or in part.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter(HashMap<HostName, Which>);
-
-/// Slots of one host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Which {
-    /// All of them.
-    All,
-    /// These, in ascending order.
-    Slots(BTreeSet<Slot>),
-}
-
-impl Filter {
-    /// Names a host, whole or in part.
-    pub fn insert(&mut self, host: HostName, which: Which) {
-        self.0.insert(host, which);
-    }
 }
 
 /// What is left of a pool; at least one slot.
@@ -96,13 +76,10 @@ impl Selection {
             }
             Flags::First { nodes, slots } => parse_first(pool, nodes, slots),
         };
-        match findings.iter().any(Findings::has_errors) {
-            true => Err(findings),
-            false => Ok((
-                selection,
-                findings.into_iter().filter(|one| !one.diagnostics.is_empty()).collect(),
-            )),
+        if findings.iter().any(Findings::has_errors) {
+            return Err(findings);
         }
+        Ok((selection, findings.into_iter().filter(|one| !one.diagnostics.is_empty()).collect()))
     }
 
     /// What is left of a pool. Hosts keep their order; a host left without slots disappears.
@@ -121,14 +98,14 @@ impl Selection {
             Self::First { slots: count, .. } => {
                 slots.iter().copied().take(count.map_or(usize::MAX, NonZeroUsize::get)).collect()
             }
-            Self::Include(filter) => match filter.0.get(host) {
+            Self::Include(filter) => match filter.get(host) {
                 None => Vec::new(),
                 Some(Which::All) => slots.to_vec(),
                 Some(Which::Slots(named)) => {
                     named.iter().copied().filter(|slot| slots.contains(slot)).collect()
                 }
             },
-            Self::Exclude(filter) => match filter.0.get(host) {
+            Self::Exclude(filter) => match filter.get(host) {
                 None => slots.to_vec(),
                 Some(Which::All) => Vec::new(),
                 Some(Which::Slots(named)) => {
@@ -149,8 +126,9 @@ enum Flags<'a> {
 
 impl<'a> Flags<'a> {
     fn new(args: &'a SelectorArgs) -> Result<Self, Vec<Findings>> {
-        let (include, exclude) = (given(&args.include), given(&args.exclude));
-        let (nodes, slots) = (count_given(&args.num_nodes), count_given(&args.num_gpus));
+        let (include, exclude) = (given(args.include.as_ref()), given(args.exclude.as_ref()));
+        let (nodes, slots) =
+            (count_given(args.num_nodes.as_ref()), count_given(args.num_gpus.as_ref()));
         let filter =
             include.map(|text| ("--include", text)).or(exclude.map(|text| ("--exclude", text)));
         let count =
@@ -170,160 +148,13 @@ impl<'a> Flags<'a> {
     }
 }
 
-fn given(text: &Option<String>) -> Option<&str> {
-    text.as_deref().filter(|text| !text.is_empty())
+fn given(text: Option<&String>) -> Option<&str> {
+    text.map(String::as_str).filter(|text| !text.is_empty())
 }
 
 /// Wrappers pass DeepSpeed's default on as they found it.
-fn count_given(text: &Option<String>) -> Option<&str> {
+fn count_given(text: Option<&String>) -> Option<&str> {
     given(text).filter(|text| python_int(text) != Some(-1))
-}
-
-fn parse_filter(pool: &Pool, flag: &str, text: &str) -> (Filter, Findings) {
-    let (specs, mut diagnostics) = parse_selector(text);
-    let mut lookup = Lookup::new(pool);
-    for spec in &specs {
-        lookup.take(spec);
-    }
-    diagnostics.append(&mut lookup.problems);
-    diagnostics.sort_by_key(|problem| problem.span);
-    let source = Source { name: flag.to_owned(), text: text.to_owned() };
-    (lookup.filter, Findings { source, diagnostics })
-}
-
-/// Looks the specs up in the pool and merges those of one host.
-struct Lookup<'a> {
-    pool: HashMap<&'a str, (&'a HostName, &'a [Slot])>,
-    names: Vec<&'a str>,
-    filter: Filter,
-    /// Where a host was named as a whole.
-    whole_at: HashMap<&'a HostName, Span>,
-    problems: Vec<Diagnostic>,
-    unknown: usize,
-}
-
-/// Unknown hosts for which the nearest name is searched; a search goes through the whole pool.
-const GUESSES_MAX: usize = 8;
-
-impl<'a> Lookup<'a> {
-    fn new(pool: &'a Pool) -> Self {
-        let nodes = pool.nodes();
-        Self {
-            pool: nodes
-                .iter()
-                .map(|(host, slots)| (host.as_str(), (host, slots.as_slice())))
-                .collect(),
-            names: nodes.iter().map(|(host, _)| host.as_str()).collect(),
-            filter: Filter::default(),
-            whole_at: HashMap::new(),
-            problems: Vec::new(),
-            unknown: 0,
-        }
-    }
-
-    fn take(&mut self, spec: &Spec<'_>) {
-        let Some(&(host, slots)) = self.pool.get(spec.host) else {
-            self.unknown_host(spec);
-            return;
-        };
-        match &spec.slots {
-            None => self.whole(host, spec.host_span),
-            Some(named) => self.part(host, slots, named, spec.host_span),
-        }
-    }
-
-    /// Beside named slots a whole host adds nothing, as in DeepSpeed.
-    fn whole(&mut self, host: &'a HostName, span: Span) {
-        self.whole_at.entry(host).or_insert(span);
-        if let Some(Which::Slots(_)) = self.filter.0.get(host) {
-            self.problems.push(whole_and_slots(host, span));
-            return;
-        }
-        self.filter.0.insert(host.clone(), Which::All);
-    }
-
-    fn part(&mut self, host: &'a HostName, slots: &[Slot], named: &[(i64, Span)], span: Span) {
-        if let Some(Which::All) = self.filter.0.get(host) {
-            let whole = self.whole_at.get(host).copied().unwrap_or(span);
-            self.problems.push(whole_and_slots(host, whole));
-        }
-        let mut known = BTreeSet::new();
-        for &(number, at) in named {
-            match u32::try_from(number).ok().map(Slot).filter(|slot| slots.contains(slot)) {
-                Some(slot) => drop(known.insert(slot)),
-                None => self.problems.push(unknown_slot(host, slots, number, at, span)),
-            }
-        }
-        match self.filter.0.get_mut(host) {
-            Some(Which::Slots(before)) => before.extend(known),
-            _ => drop(self.filter.0.insert(host.clone(), Which::Slots(known))),
-        }
-    }
-
-    fn unknown_host(&mut self, spec: &Spec<'_>) {
-        let shown = spec.host.escape_debug();
-        let problem = Diagnostic::error(
-            codes::UNKNOWN_HOST,
-            spec.host_span,
-            format!("host `{shown}` is not in the pool"),
-        );
-        self.unknown += 1;
-        let meant = match self.unknown <= GUESSES_MAX {
-            true => nearest(spec.host, self.names.iter().copied()),
-            false => None,
-        };
-        let (first, last) = (self.names.first(), self.names.last());
-        self.problems.push(match (meant, separator(spec.host), first, last) {
-            (Some(meant), ..) => {
-                problem.help(format!("did you mean `{meant}`?")).suggest(spec.host_span, meant)
-            }
-            (None, Some(help), ..) => problem.help(help),
-            (None, None, Some(first), Some(last)) if first != last => problem
-                .help(format!("the pool has {} hosts, `{first}` to `{last}`", self.names.len())),
-            (None, None, Some(only), _) => problem.help(format!("the pool has `{only}` alone")),
-            (None, None, None, _) => problem.help("the pool is empty"),
-        });
-    }
-}
-
-/// A character that separates hosts elsewhere, or a pattern.
-fn separator(host: &str) -> Option<&'static str> {
-    if host.contains([',', ';', ' ']) {
-        return Some("`@` separates hosts: `worker-0@worker-1`");
-    }
-    host.contains(['*', '?', '[']).then_some("patterns are not supported: name every host")
-}
-
-fn unknown_slot(
-    host: &HostName,
-    slots: &[Slot],
-    number: i64,
-    at: Span,
-    host_at: Span,
-) -> Diagnostic {
-    let message = match number {
-        ..0 => "slot numbers are at least 0".to_owned(),
-        _ => format!("`{host}` has no slot {number}"),
-    };
-    Diagnostic::error(codes::UNKNOWN_SLOT, at, message)
-        .label(format!("slots of {host} are {}", show_slots(slots)))
-        .related(host_at, "")
-}
-
-/// `0-7`, or the numbers when they have gaps or an own order.
-fn show_slots(slots: &[Slot]) -> String {
-    let is_run = slots.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0);
-    match slots {
-        [first, .., last] if is_run => format!("{first}-{last}"),
-        _ => slots.iter().map(Slot::to_string).collect::<Vec<_>>().join(","),
-    }
-}
-
-fn whole_and_slots(host: &HostName, whole: Span) -> Diagnostic {
-    let message = format!("`{host}` is named as a whole and by slots: only the slots count");
-    Diagnostic::warning(codes::WHOLE_AND_SLOTS, whole, message)
-        .label("adds nothing")
-        .help("name the host once")
 }
 
 /// Flags as they were typed, with the places of their names.
@@ -357,7 +188,7 @@ fn filter_and_count(filter: (&str, &str), count: (&str, &str)) -> Findings {
 }
 
 fn nothing_left(args: &SelectorArgs) -> Findings {
-    let (flag, text) = match (given(&args.include), given(&args.exclude)) {
+    let (flag, text) = match (given(args.include.as_ref()), given(args.exclude.as_ref())) {
         (Some(text), _) => ("--include", text),
         (None, Some(text)) => ("--exclude", text),
         (None, None) => ("hosts", ""),
@@ -371,87 +202,4 @@ fn nothing_left(args: &SelectorArgs) -> Findings {
     .help("leave at least one slot of one host");
     let source = Source { name: flag.to_owned(), text: text.to_owned() };
     Findings { source, diagnostics: vec![problem] }
-}
-
-fn parse_first(
-    pool: &Pool,
-    nodes: Option<&str>,
-    slots: Option<&str>,
-) -> (Selection, Vec<Findings>) {
-    let nodes = nodes.map(|text| parse_nodes(pool, text));
-    // Hosts that --num_nodes cuts off need no slots.
-    let taken = match &nodes {
-        Some(Ok(count)) => count.get(),
-        _ => usize::MAX,
-    };
-    let slots = slots.map(|text| parse_gpus(pool, taken, text));
-    let mut findings = Vec::new();
-    let mut keep = |count: Option<Result<NonZeroUsize, Findings>>| match count {
-        Some(Ok(count)) => Some(count),
-        Some(Err(found)) => {
-            findings.push(found);
-            None
-        }
-        None => None,
-    };
-    let selection = Selection::First { nodes: keep(nodes), slots: keep(slots) };
-    (selection, findings)
-}
-
-/// A count of at least 1; otherwise what is wrong with it.
-fn parse_count(text: &str) -> Result<NonZeroUsize, &'static str> {
-    if let Some((low, high)) = text.split_once(':')
-        && let (Some(low), Some(high)) = (python_int(low), python_int(high))
-    {
-        return Err(match low <= high {
-            true => "MIN:MAX is not supported: the number of nodes is fixed",
-            false => "MIN is above MAX",
-        });
-    }
-    let number = python_int(text).ok_or("it is not a whole number")?;
-    let number = usize::try_from(number).map_err(|_| "it must be at least 1")?;
-    NonZeroUsize::new(number).ok_or("it must be at least 1")
-}
-
-fn parse_nodes(pool: &Pool, text: &str) -> Result<NonZeroUsize, Findings> {
-    let hosts = pool.nodes().len();
-    let bad = |why: String| bad_count(codes::BAD_NUM_NODES, "--num_nodes", text, &why, hosts);
-    let count = parse_count(text).map_err(|why| bad(why.to_owned()))?;
-    match count.get() <= hosts {
-        true => Ok(count),
-        false if hosts == 1 => Err(bad("the pool has 1 host".to_owned())),
-        false => Err(bad(format!("the pool has {hosts} hosts"))),
-    }
-}
-
-fn parse_gpus(pool: &Pool, taken: usize, text: &str) -> Result<NonZeroUsize, Findings> {
-    let nodes = &pool.nodes()[..taken.min(pool.nodes().len())];
-    let least = nodes.iter().map(|(_, slots)| slots.len()).min().unwrap_or(0);
-    let bad = |why: String| bad_count(codes::BAD_NUM_GPUS, "--num_gpus", text, &why, least);
-    let count = parse_count(text).map_err(|why| bad(why.to_owned()))?;
-    let mut short = nodes.iter().filter(|(_, slots)| slots.len() < count.get());
-    let Some((host, slots)) = short.next() else {
-        return Ok(count);
-    };
-    let plural = if slots.len() == 1 { "" } else { "s" };
-    let first = format!("`{host}` has {} slot{plural}", slots.len());
-    Err(bad(match short.count() {
-        0 => first,
-        others => format!("{first}, and {others} more of {} hosts have too few", nodes.len()),
-    }))
-}
-
-fn bad_count(code: &'static str, flag: &str, text: &str, why: &str, most: usize) -> Findings {
-    let message = format!("{flag} {}: {why}", text.escape_debug());
-    let problem = Diagnostic::error(code, Span::new(0, text.len()), message)
-        .label("out of range")
-        .help(if most <= 1 {
-            "write 1, or leave it out".to_owned()
-        } else {
-            format!("write 1 to {most}")
-        });
-    Findings {
-        source: Source { name: flag.to_owned(), text: text.to_owned() },
-        diagnostics: vec![problem],
-    }
 }

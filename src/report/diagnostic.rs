@@ -34,19 +34,18 @@ pub fn show_findings(findings: &Findings, paint: Paint) -> String {
     }
     let lines = Lines::new(&findings.source);
     let mut out = String::new();
-    let mut folded: BTreeMap<&str, Vec<&Diagnostic>> = BTreeMap::new();
-    let mut drawn: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut kinds: BTreeMap<(&'static str, Severity), Vec<&Diagnostic>> = BTreeMap::new();
     for diagnostic in &findings.diagnostics {
-        let count = drawn.entry(diagnostic.code).or_default();
-        if *count < SNIPPETS_MAX {
-            *count += 1;
+        let kind = kinds.entry((diagnostic.code, diagnostic.severity)).or_default();
+        kind.push(diagnostic);
+        if kind.len() <= SNIPPETS_MAX {
             out += &show(diagnostic, &lines, paint);
-        } else {
-            folded.entry(diagnostic.code).or_default().push(diagnostic);
         }
     }
-    for (code, more) in folded {
-        out += &show_folded(code, &more, &lines, paint);
+    for ((code, severity), kind) in kinds {
+        if let Some(more @ [_, ..]) = kind.get(SNIPPETS_MAX..) {
+            out += &show_folded(code, severity, more, &lines, paint);
+        }
     }
     writeln!(out, "{}", summary(findings)).expect("a String takes everything");
     out
@@ -115,9 +114,10 @@ fn annotated<'a>(
     lines: &Lines<'_>,
 ) -> Snippet<'a, annotate_snippets::Annotation<'a>> {
     let primary = AnnotationKind::Primary.span(window.range(span));
-    let primary = match diagnostic.label.is_empty() {
-        true => primary,
-        false => primary.label(printable(&diagnostic.label)),
+    let primary = if diagnostic.label.is_empty() {
+        primary
+    } else {
+        primary.label(printable(&diagnostic.label))
     };
     let related = diagnostic.related.iter().map(|(span, label)| {
         let annotation = AnnotationKind::Context.span(window.range(*span));
@@ -149,14 +149,13 @@ fn patch<'a>(suggestion: &'a Suggestion, lines: &Lines<'a>) -> Option<Element<'a
 /// `error[H004]: 12 more like this`, with the lines.
 fn show_folded(
     code: &'static str,
+    severity: Severity,
     more: &[&Diagnostic],
     lines: &Lines<'_>,
     paint: Paint,
 ) -> String {
-    let severity =
-        more.iter().map(|diagnostic| diagnostic.severity).max().unwrap_or(Severity::Note);
-    let numbers =
-        more.iter().filter_map(|diagnostic| diagnostic.span).map(|span| lines.number(span.start));
+    let spans = more.iter().filter_map(|diagnostic| diagnostic.span);
+    let numbers = spans.map(|span| lines.number(span.start));
     let title = level(severity)
         .primary_title(format!("{} more like this, on {}", more.len(), ranges(numbers)))
         .id(code);
@@ -187,12 +186,11 @@ fn show_run((first, last): (usize, usize)) -> String {
 
 /// A text that cannot move the cursor or change colours.
 fn printable(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| match c.is_control() {
-            true => c.escape_default().collect::<Vec<_>>(),
-            false => vec![c],
-        })
-        .collect()
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out
 }
 
 /// Where the lines of a source begin.

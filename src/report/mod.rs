@@ -5,6 +5,7 @@ pub mod diagnostic;
 mod lines;
 mod neutral;
 mod pages;
+pub mod plan;
 mod rank_log;
 pub mod record;
 mod reporter;
