@@ -103,6 +103,22 @@ fn listed_below<'a>(document: &'a str, heading: &str) -> Vec<&'a str> {
         .collect()
 }
 
+/// Golden inputs without their expectation, and expectations without their input: `a.txt` belongs to
+/// `a.expected` or to `a.txt.expected`.
+fn golden_violations(paths: &[String]) -> Vec<String> {
+    let is_golden = |path: &&String| path.starts_with("hostfiles/") || path.starts_with("env/");
+    let (expectations, inputs): (Vec<&String>, Vec<&String>) =
+        paths.iter().filter(is_golden).partition(|path| has_extension(path, &["expected"]));
+    let belongs = |input: &str, expectation: &str| {
+        let stem = expectation.trim_end_matches(".expected");
+        input == stem || input.rsplit_once('.').is_some_and(|(name, _)| name == stem)
+    };
+    let unexpected = inputs.iter().filter(|input| !expectations.iter().any(|e| belongs(input, e)));
+    let orphaned = expectations.iter().filter(|e| !inputs.iter().any(|input| belongs(input, e)));
+    let told = unexpected.map(|path| format!("{path}: no .expected file beside it"));
+    told.chain(orphaned.map(|path| format!("{path}: nothing is expected to give this"))).collect()
+}
+
 /// Leftovers that no reader should meet.
 fn hygiene_violations(file: &Source) -> Vec<String> {
     let mut found = Vec::new();
@@ -180,6 +196,11 @@ fn every_direct_dependency_has_its_reason() {
 }
 
 #[test]
+fn golden_files_come_in_pairs() {
+    assert_none("golden files", &golden_violations(&files()));
+}
+
+#[test]
 fn text_files_are_clean() {
     let checked = files().into_iter().filter(|path| is_prose_or_code(path)).map(read);
     let found: Vec<String> = checked.flat_map(|file| hygiene_violations(&file)).collect();
@@ -221,6 +242,20 @@ fn tables_are_read() {
     assert_eq!(manifest_keys(manifest, "dependencies"), ["a", "b-c"]);
     let document = "## X\n| `no` | a |\n## Y\n| crate | why |\n| `yes` | a |\n## Z\n| `no` | a |\n";
     assert_eq!(listed_below(document, "## Y"), ["yes"]);
+}
+
+#[test]
+fn a_planted_golden_file_is_found() {
+    #[track_caller]
+    fn check(paths: &[&str], expect: &str) {
+        let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
+        assert_eq!(golden_violations(&paths).first().map_or("-", String::as_str), expect);
+    }
+    check(&["src/a.rs", "hostfiles/a.txt", "hostfiles/a.expected"], "-");
+    check(&["hostfiles/valid/a", "hostfiles/valid/a.expected"], "-");
+    check(&["hostfiles/a.txt", "hostfiles/a.txt.expected"], "-");
+    check(&["hostfiles/b.txt"], "hostfiles/b.txt: no .expected file beside it");
+    check(&["env/b.expected"], "env/b.expected: nothing is expected to give this");
 }
 
 #[test]
