@@ -106,7 +106,8 @@ fn listed_below<'a>(document: &'a str, heading: &str) -> Vec<&'a str> {
 /// Golden inputs without their expectation, and expectations without their input: `a.txt` belongs to
 /// `a.expected` or to `a.txt.expected`.
 fn golden_violations(paths: &[String]) -> Vec<String> {
-    let is_golden = |path: &&String| path.starts_with("hostfiles/") || path.starts_with("env/");
+    let is_golden =
+        |path: &&String| path.starts_with("hostfiles/") || path.starts_with("env/invalid/");
     let (expectations, inputs): (Vec<&String>, Vec<&String>) =
         paths.iter().filter(is_golden).partition(|path| has_extension(path, &["expected"]));
     let belongs = |input: &str, expectation: &str| {
@@ -255,7 +256,7 @@ fn a_planted_golden_file_is_found() {
     check(&["hostfiles/valid/a", "hostfiles/valid/a.expected"], "-");
     check(&["hostfiles/a.txt", "hostfiles/a.txt.expected"], "-");
     check(&["hostfiles/b.txt"], "hostfiles/b.txt: no .expected file beside it");
-    check(&["env/b.expected"], "env/b.expected: nothing is expected to give this");
+    check(&["env/invalid/b.expected"], "env/invalid/b.expected: nothing is expected to give this");
 }
 
 #[test]
