@@ -31,7 +31,9 @@ pub(super) fn examine(prepare: &Prepare) -> Result<Prepared, Vec<Problem>> {
     let path = note(&mut problems, find_program(cwd, &prepare.program));
     let port = note(&mut problems, find_port(prepare));
     match (path, port) {
-        (Some(path), Some(master_port)) if problems.is_empty() => Ok(Prepared { path, master_port }),
+        (Some(path), Some(master_port)) if problems.is_empty() => {
+            Ok(Prepared { path, master_port })
+        }
         _ => Err(problems),
     }
 }
@@ -43,7 +45,9 @@ fn note<T>(problems: &mut Vec<Problem>, result: Result<T, Problem>) -> Option<T>
 fn check_cwd(cwd: &Path) -> Result<(), Problem> {
     match std::fs::metadata(cwd) {
         Ok(metadata) if metadata.is_dir() => Ok(()),
-        Ok(_) => Err(Problem::new(Status::NoInput, format!("`{}` is not a directory", cwd.display()))),
+        Ok(_) => {
+            Err(Problem::new(Status::NoInput, format!("`{}` is not a directory", cwd.display())))
+        }
         Err(error) => Err(Problem::new(
             Status::NoInput,
             format!("cannot use the working directory `{}`: {}", cwd.display(), reason(&error)),

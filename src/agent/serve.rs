@@ -14,6 +14,7 @@ use super::output::{self, Outbox};
 use super::prepare::{self, Prepared};
 use super::shim::{FromShim, Shim, ShimHandle, ShimWorker, ToShim};
 use crate::base::{Rank, Status, WorkerExit, clock, env_vars};
+use crate::inventory;
 use crate::os::family;
 use crate::transport::{self, LinkReader, LinkWriter};
 use crate::wire::{
@@ -51,7 +52,10 @@ pub fn main(announce: fn(&str)) -> Status {
     }
 }
 
-#[expect(clippy::disallowed_macros, reason = "a panic is told on standard error, whatever else works")]
+#[expect(
+    clippy::disallowed_macros,
+    reason = "a panic is told on standard error, whatever else works"
+)]
 fn explain_panic(info: &PanicHookInfo<'_>) {
     eprintln!("remuda agent: this is our bug, please report it: {info}");
 }
@@ -76,6 +80,7 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim, announce: fn(&str)) 
     };
     agent.alarms.set(clock::now() + BEAT, Alarm::Beat);
     while agent.turn().await {}
+    agent.dismiss_shim();
     Ok(())
 }
 
@@ -204,7 +209,7 @@ impl Agent {
                 let found = Found {
                     master_port: prepared.master_port,
                     store: None,
-                    cpus: std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
+                    cpus: inventory::usable_cpus() as u32,
                 };
                 self.prepare = Some((prepare, prepared));
                 FromAgent::Ready(found)
@@ -249,7 +254,9 @@ impl Agent {
 
     async fn hear_shim(&mut self, message: FromShim, fds: Vec<OwnedFd>) {
         match message {
-            FromShim::Forked { worker, pid } => self.forked(worker as usize, pid, fds).await,
+            FromShim::Forked { worker, pid, at_us } => {
+                self.forked(worker as usize, pid, at_us, fds).await;
+            }
             FromShim::Failed { worker, step, errno } => {
                 self.failed(worker as usize, step, errno).await;
             }
@@ -266,7 +273,7 @@ impl Agent {
         }
     }
 
-    async fn forked(&mut self, index: usize, pid: u32, fds: Vec<OwnedFd>) {
+    async fn forked(&mut self, index: usize, pid: u32, at_us: u64, fds: Vec<OwnedFd>) {
         let mut fds = fds.into_iter();
         let worker = &mut self.workers[index];
         let rank = worker.rank;
@@ -286,7 +293,7 @@ impl Agent {
             worker.stdin = Some(sender);
             tokio::spawn(write_stdin(pipe, receiver));
         }
-        self.outbox.send(&FromAgent::Started { rank, pid }).await;
+        self.outbox.send(&FromAgent::Started { rank, pid, at_us }).await;
     }
 
     async fn ended(&mut self, index: usize, exit: WorkerExit, at_us: u64, sent: Vec<i32>) {
@@ -362,10 +369,15 @@ impl Agent {
             return;
         }
         if lease < Some(silence) {
-            (self.announce)("the launcher has been silent for the whole lease; stopping the workers");
+            (self.announce)(
+                "the launcher has been silent for the whole lease; stopping the workers",
+            );
             self.launcher_gone();
         } else if SILENCE_WARNING < silence {
-            (self.announce)(&format!("nothing heard from the launcher for {} s", silence.as_secs()));
+            (self.announce)(&format!(
+                "nothing heard from the launcher for {} s",
+                silence.as_secs()
+            ));
         }
     }
 
@@ -407,6 +419,15 @@ impl Agent {
         let undead = left.iter().filter(|pid| Some(**pid) != shim).filter_map(describe).collect();
         self.undead = Some(undead);
         self.report_if_idle().await;
+    }
+
+    /// Ends the shim and buries it, so that nobody inherits it from us.
+    fn dismiss_shim(&mut self) {
+        if let Some(shim) = self.shim.take() {
+            let pid = shim.pid();
+            drop(shim);
+            family::wait_for(pid);
+        }
     }
 
     fn feed(&mut self, rank: Rank, bytes: Vec<u8>) {

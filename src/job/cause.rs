@@ -75,7 +75,9 @@ impl Cause {
             Self::NotStarted { .. } => Status::NotExecutable,
             Self::Node { loss, .. } => match loss {
                 NodeLoss::ShimDied => Status::Worker(137),
-                NodeLoss::LinkClosed(Some(exit)) if *exit == WorkerExit::Code(Status::Bug.code()) => {
+                NodeLoss::LinkClosed(Some(exit))
+                    if *exit == WorkerExit::Code(Status::Bug.code()) =>
+                {
                     Status::Bug
                 }
                 NodeLoss::LinkClosed(_) | NodeLoss::Silent => Status::LeaseLost,
@@ -163,7 +165,10 @@ mod tests {
     #[test]
     fn the_earliest_failure_is_the_cause() {
         let now = clock::now();
-        check(&[end(2, WorkerExit::Code(1), 5, &[], now), end(0, WorkerExit::Code(3), 2, &[], now)], 0);
+        check(
+            &[end(2, WorkerExit::Code(1), 5, &[], now), end(0, WorkerExit::Code(3), 2, &[], now)],
+            0,
+        );
     }
 
     #[test]
@@ -176,7 +181,13 @@ mod tests {
     fn whom_we_stopped_is_never_the_cause() {
         let now = clock::now();
         check(&[end(1, signal(15), 1, &[15], now), end(2, WorkerExit::Code(7), 2, &[], now)], 2);
-        check(&[end(1, WorkerExit::Code(143), 1, &[15], now), end(2, WorkerExit::Code(7), 2, &[], now)], 2);
+        check(
+            &[
+                end(1, WorkerExit::Code(143), 1, &[15], now),
+                end(2, WorkerExit::Code(7), 2, &[], now),
+            ],
+            2,
+        );
     }
 
     #[test]

@@ -202,7 +202,8 @@ impl Job {
             self.phase = Phase::Running;
             return vec![Effect::Start];
         }
-        let status = if self.failures.nodes.is_empty() { Status::Config } else { Status::LeaseLost };
+        let status =
+            if self.failures.nodes.is_empty() { Status::Config } else { Status::LeaseLost };
         let cause = cause::find(&self.ends, &self.failures);
         let status = cause.as_ref().map_or(status, cause::Cause::status);
         self.phase = Phase::Done(Verdict { status, cause, stopped: 0, unconfirmed: Vec::new() });
@@ -221,7 +222,8 @@ impl Job {
 
     fn exited(&mut self, now: Instant, mut end: End) -> Vec<Effect> {
         assert!(!self.ended[end.rank.index()], "rank {} ended twice", end.rank);
-        end.peer_lost = self.blamed.iter().find(|(rank, _)| *rank == end.rank).map(|(_, peer)| *peer);
+        end.peer_lost =
+            self.blamed.iter().find(|(rank, _)| *rank == end.rank).map(|(_, peer)| *peer);
         let failed = !end.exit.is_success();
         self.ended[end.rank.index()] = true;
         self.ends.push(end);
@@ -342,7 +344,8 @@ impl Job {
             (StopReason::Failure, Some(cause)) => cause.status(),
             (StopReason::Failure, None) => Status::Success,
         };
-        let over = |node: &Node| matches!(node, Node::Idle | Node::Lost | Node::Asked | Node::Ready);
+        let over =
+            |node: &Node| matches!(node, Node::Idle | Node::Lost | Node::Asked | Node::Ready);
         let open = (0u32..).zip(&self.nodes).filter(|(_, node)| !over(node));
         Verdict {
             status,
@@ -355,7 +358,9 @@ impl Job {
     /// The cause as far as it can be named by now: when its window has closed.
     pub fn named_cause(&self, now: Instant) -> Option<cause::Cause> {
         match self.phase {
-            Phase::Stopping { reason: StopReason::Failure, since, .. } if since + CAUSE_WINDOW <= now => {
+            Phase::Stopping { reason: StopReason::Failure, since, .. }
+                if since + CAUSE_WINDOW <= now =>
+            {
                 cause::find(&self.ends, &self.failures)
             }
             _ => None,
@@ -427,11 +432,14 @@ mod tests {
         let mut job = running(2);
         let now = clock::now();
         let effects = job.step(now, exit(3, WorkerExit::Code(7), now, &[]));
-        assert_eq!(effects, [
-            Effect::Stopping(StopReason::Failure),
-            Effect::Signal(SIGTERM),
-            Effect::Wake(now + GRACE)
-        ]);
+        assert_eq!(
+            effects,
+            [
+                Effect::Stopping(StopReason::Failure),
+                Effect::Signal(SIGTERM),
+                Effect::Wake(now + GRACE)
+            ]
+        );
         let term = WorkerExit::Signal { signal: SIGTERM, core: false };
         for rank in 0..3 {
             job.step(now, exit(rank, term, now, &[SIGTERM]));

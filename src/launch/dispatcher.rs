@@ -11,7 +11,7 @@ use super::node::{Heard, Node, NodeEvent};
 use super::options::{LaunchError, Options};
 use super::signals::{Signals, Wish};
 use super::verdict;
-use crate::base::{NodeRank, Rank, Status, clock};
+use crate::base::{Epoch, NodeRank, Rank, Status, clock};
 use crate::job::{Effect, End, Event, Job, NodeLoss, Policy, StopReason};
 use crate::os::{family, fds, signals};
 use crate::plan::{Bindings, LaunchPlan, MasterAddr, NodePlan, Threads, WorkerPlan};
@@ -19,6 +19,8 @@ use crate::report::summary::{count, duration, step};
 use crate::report::{Consumed, Reporter, WorkerLabel};
 use crate::wire::{Found, FromAgent, Listen, Prepare, Problem, Start, ToAgent, WorkerStart};
 
+/// The first start of a job, and for now the only one.
+const EPOCH: Epoch = Epoch(0);
 /// How often we say that we live.
 const BEAT: Duration = Duration::from_secs(3);
 /// Silence of a node that is worth a line.
@@ -36,7 +38,8 @@ const BURIAL_LIMIT: Duration = Duration::from_secs(2);
 pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> {
     family::become_subreaper();
     fds::raise_limit();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
         let mut dispatcher = Dispatcher::start(plan, options)?;
         while dispatcher.job.verdict().is_none() {
@@ -87,13 +90,16 @@ impl<'a> Dispatcher<'a> {
             &options.style,
             fds::copy_above(rustix::stdio::stdout(), 3)?,
             fds::copy_above(rustix::stdio::stderr(), 3)?,
-            move |bytes| drop(shown.send(bytes)),
+            move |bytes| {
+                let _ = shown.send(bytes);
+            },
         )?;
         let connect = |node: &NodePlan| {
             Node::connect(node.node_rank, &options.job, told.clone(), reporter.sender())
         };
         let nodes = plan.nodes.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
-        let node_of_rank = plan.nodes.iter().flat_map(|node| vec![node.node_rank; node.workers.len()]);
+        let node_of_rank =
+            plan.nodes.iter().flat_map(|node| vec![node.node_rank; node.workers.len()]);
         Ok(Self {
             plan,
             options,
@@ -209,8 +215,9 @@ impl<'a> Dispatcher<'a> {
                 self.problems.extend(problems.into_iter().map(|problem| (node, problem)));
                 Some(Event::Refused(node))
             }
-            FromAgent::Started { rank, pid } => {
-                self.history.worker(rank).started = Some((pid, clock::now()));
+            FromAgent::Started { rank, pid, at_us } => {
+                let at = self.nodes[node.index()].instant(at_us);
+                self.history.worker(rank).started = Some((pid, at));
                 Some(Event::Started(rank))
             }
             FromAgent::StartFailed(failed) => {
@@ -259,7 +266,7 @@ impl<'a> Dispatcher<'a> {
         let listen = (node.node_rank == NodeRank(0))
             .then(|| Listen { addr: addr.clone(), master_port: self.plan.master_port });
         Prepare {
-            epoch: crate::base::Epoch(0),
+            epoch: EPOCH,
             cwd: self.options.cwd.clone().into_os_string().into_vec(),
             program: self.options.program.clone().into_vec(),
             script: self.options.script.clone().map(OsStringExt::into_vec),
@@ -297,15 +304,18 @@ impl<'a> Dispatcher<'a> {
             rank: worker.rank,
             local_rank: worker.local_rank,
             argv: worker.argv.iter().map(|word| word.clone().into_vec()).collect(),
-            env: to_bytes(worker.bind(bindings, Threads::Inherited)),
+            env: to_bytes(worker.bind(bindings, Threads::Inherited, EPOCH)),
             env_default: to_bytes(worker.defaults(threads)),
             stdin: self.options.stdin.includes(worker.rank),
         };
         let nodes = &self.plan.nodes;
         Start {
-            epoch: crate::base::Epoch(0),
+            epoch: EPOCH,
             workers: node.workers.iter().map(start_worker).collect(),
-            node_of_rank: nodes.iter().flat_map(|node| vec![node.node_rank; node.workers.len()]).collect(),
+            node_of_rank: nodes
+                .iter()
+                .flat_map(|node| vec![node.node_rank; node.workers.len()])
+                .collect(),
             hosts: nodes.iter().map(|node| node.host.to_string()).collect(),
             store: store.to_owned(),
             window_bytes: WINDOW_BYTES,
@@ -378,7 +388,8 @@ impl<'a> Dispatcher<'a> {
         }
         if SILENCE_WARNING < silence {
             let host = &self.plan.nodes[index].host;
-            self.reporter.say(step("Waiting", &format!("{host}: nothing heard for {}", duration(silence))));
+            self.reporter
+                .say(step("Waiting", &format!("{host}: nothing heard for {}", duration(silence))));
         }
         None
     }
@@ -396,10 +407,15 @@ impl<'a> Dispatcher<'a> {
                     _ => format!("{} after a failure, grace {grace}", count(others, "worker")),
                 }
             }
-            StopReason::Timeout => format!("{}: the time is over, grace {grace}", count(others, "worker")),
+            StopReason::Timeout => {
+                format!("{}: the time is over, grace {grace}", count(others, "worker"))
+            }
             StopReason::Signal(signal) => {
                 let name = crate::base::exit::signal_name(signal);
-                format!("{}: {name} received, grace {grace}; again to kill now", count(others, "worker"))
+                format!(
+                    "{}: {name} received, grace {grace}; again to kill now",
+                    count(others, "worker")
+                )
             }
         };
         self.reporter.say(step("Stopping", &text));
@@ -409,9 +425,16 @@ impl<'a> Dispatcher<'a> {
         count(self.history.workers.len(), "worker")
     }
 
+    /// While a job is being stopped, children that die a little later than their parents are no
+    /// news.
     fn say_leftovers(&self, rank: Rank, processes: &[crate::wire::Leftover]) {
-        let names: Vec<_> =
-            processes.iter().map(|process| format!("{} (pid {})", process.name, process.pid)).collect();
+        if self.job.is_stopping() {
+            return;
+        }
+        let names: Vec<_> = processes
+            .iter()
+            .map(|process| format!("{} (pid {})", process.name, process.pid))
+            .collect();
         let number = count(processes.len(), "process").replace("processs", "processes");
         let text = format!("rank {rank} left {number} behind: {}; stopping", names.join(", "));
         self.reporter.say(step("Leftover", &text));
@@ -423,11 +446,15 @@ impl<'a> Dispatcher<'a> {
             let state = match (&worker.started, &worker.ended) {
                 (_, Some(ended)) => ended.exit.to_string(),
                 (Some((pid, since)), None) => {
-                    format!("pid {pid}, runs for {}", duration(now.saturating_duration_since(*since)))
+                    format!(
+                        "pid {pid}, runs for {}",
+                        duration(now.saturating_duration_since(*since))
+                    )
                 }
                 (None, None) => "has not started".to_owned(),
             };
-            self.reporter.say(step("State", &format!("rank {} ({}): {state}", worker.rank, worker.host)));
+            self.reporter
+                .say(step("State", &format!("rank {} ({}): {state}", worker.rank, worker.host)));
         }
     }
 

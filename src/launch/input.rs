@@ -15,10 +15,12 @@ pub(super) fn pieces() -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(PIECES_MAX);
     let read = move || {
         loop {
-            let mut piece = Vec::with_capacity(PIECE_BYTES);
-            let room = rustix::buffer::spare_capacity(&mut piece);
-            let read = rustix::io::retry_on_intr(|| rustix::io::read(rustix::stdio::stdin(), &mut *room));
-            let ended = !matches!(read, Ok(length) if 0 < length);
+            let mut piece = vec![0; PIECE_BYTES];
+            let read = rustix::io::retry_on_intr(|| {
+                rustix::io::read(rustix::stdio::stdin(), piece.as_mut_slice())
+            });
+            piece.truncate(read.unwrap_or(0));
+            let ended = piece.is_empty();
             if sender.blocking_send(piece).is_err() || ended {
                 return;
             }

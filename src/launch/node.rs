@@ -51,7 +51,8 @@ impl Node {
         events: mpsc::UnboundedSender<NodeEvent>,
         output: OutputSender,
     ) -> io::Result<Self> {
-        let arguments = ["agent".into(), format!("job={job}").into(), format!("node={node}").into()];
+        let arguments =
+            ["agent".into(), format!("job={job}").into(), format!("node={node}").into()];
         let Link { reader, writer, agent } = connect_local(&arguments.map(|word: OsString| word))?;
         let (to_agent, told) = mpsc::unbounded_channel();
         let pid = agent.pid();
@@ -145,7 +146,9 @@ async fn relay(
         }
         while let Some(message) = decoder.next()? {
             match message {
-                FromAgent::Output { rank, stream, bytes } => output.output(node, rank, stream, bytes),
+                FromAgent::Output { rank, stream, bytes } => {
+                    output.output(node, rank, stream, bytes)
+                }
                 FromAgent::OutputEnd { rank, stream, .. } => output.end(rank, stream),
                 message => {
                     let _ = events.send(NodeEvent { node, what: Heard::Said(message) });

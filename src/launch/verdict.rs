@@ -55,7 +55,10 @@ impl Story<'_> {
         nodes.dedup();
         let mut text = match self.plan.nodes.len() {
             1 => "error[R100]: the job cannot start\n".to_owned(),
-            all => format!("error[R100]: {} of {all} nodes cannot take part; nothing was started\n", nodes.len()),
+            all => format!(
+                "error[R100]: {} of {all} nodes cannot take part; nothing was started\n",
+                nodes.len()
+            ),
         };
         for (node, problem) in self.problems {
             let _ = writeln!(text, "  {}: {}", self.host(*node), problem.message);
@@ -82,7 +85,11 @@ impl Story<'_> {
             }),
             (None, Status::Interrupted(signal)) => Some(Failure {
                 code: "R106",
-                title: format!("the job was stopped by {}; {}", signal_name(signal), self.stopped()),
+                title: format!(
+                    "the job was stopped by {}; {}",
+                    signal_name(signal),
+                    self.stopped()
+                ),
                 ..Failure::default()
             }),
             (None, _) => None,
@@ -91,8 +98,10 @@ impl Story<'_> {
 
     fn worker_failed(&self, rank: Rank, pages: &Pages) -> Failure {
         let worker = self.worker(rank);
-        let (exit, oom_kills) =
-            worker.ended.as_ref().map_or((WorkerExit::Lost, 0), |ended| (ended.exit, ended.oom_kills));
+        let (exit, oom_kills) = worker
+            .ended
+            .as_ref()
+            .map_or((WorkerExit::Lost, 0), |ended| (ended.exit, ended.oom_kills));
         let ran = worker.ran().map_or_else(String::new, |ran| format!(" after {}", duration(ran)));
         let mut facts = vec![format!(
             "host {}   local rank {}   slot {}   pid {}",
@@ -134,7 +143,9 @@ impl Story<'_> {
             Some(OpenFailure::Exec) | None => format!("cannot execute `{program}`: {reason}"),
         };
         let help = match errno {
-            libc::ENOEXEC => vec!["a script needs `#!` and its interpreter in the first line".to_owned()],
+            libc::ENOEXEC => {
+                vec!["a script needs `#!` and its interpreter in the first line".to_owned()]
+            }
             libc::EAGAIN => vec!["see `ulimit -u` and the pids limit of the cgroup".to_owned()],
             _ => Vec::new(),
         };
@@ -201,7 +212,8 @@ impl Story<'_> {
             );
         }
         if !self.verdict.unconfirmed.is_empty() {
-            let hosts: Vec<_> = self.verdict.unconfirmed.iter().map(|node| self.host(*node)).collect();
+            let hosts: Vec<_> =
+                self.verdict.unconfirmed.iter().map(|node| self.host(*node)).collect();
             let _ = writeln!(text, "warning: not confirmed to be gone: {}", hosts.join(", "));
         }
         text

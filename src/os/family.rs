@@ -43,7 +43,8 @@ fn children_by_scan(parent: Pid) -> Vec<Pid> {
         return Vec::new();
     };
     let pids = entries.flatten().filter_map(|entry| parse_pid(entry.file_name().to_str()?));
-    pids.filter(|pid| Stat::of(*pid).is_some_and(|stat| stat.parent == parent.as_raw_pid())).collect()
+    pids.filter(|pid| Stat::of(*pid).is_some_and(|stat| stat.parent == parent.as_raw_pid()))
+        .collect()
 }
 
 fn parse_pid(text: &str) -> Option<Pid> {
@@ -171,6 +172,11 @@ fn bury(spare: &[Pid], on_end: &mut impl FnMut(Pid, WorkerExit)) {
             on_end(pid, exit);
         }
     }
+}
+
+/// Waits until this child has ended, and buries it.
+pub fn wait_for(pid: Pid) {
+    let _ = rustix::io::retry_on_intr(|| rustix::process::waitpid(Some(pid), WaitOptions::empty()));
 }
 
 /// Buries this child if it has ended.

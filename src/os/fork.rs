@@ -102,7 +102,11 @@ impl Exec {
         }
         // SAFETY: path and both arrays are NUL-terminated and live in `self`.
         unsafe {
-            libc::execve(self.path.as_ptr(), self.argv.pointers.as_ptr(), self.envp.pointers.as_ptr());
+            libc::execve(
+                self.path.as_ptr(),
+                self.argv.pointers.as_ptr(),
+                self.envp.pointers.as_ptr(),
+            );
         }
         (ExecStage::Exec, io::Error::last_os_error().raw_os_error().unwrap_or(0))
     }
@@ -161,7 +165,8 @@ impl ExecFailure {
 
     /// Reads a record back.
     pub fn decode(record: [u8; Self::BYTES]) -> Self {
-        let word = |at: usize| u32::from_le_bytes(record[at..at + 4].try_into().expect("four bytes"));
+        let word =
+            |at: usize| u32::from_le_bytes(record[at..at + 4].try_into().expect("four bytes"));
         let stage = match word(4) {
             0 => ExecStage::Setup,
             1 => ExecStage::Chdir,

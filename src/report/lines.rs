@@ -23,7 +23,7 @@ pub enum Dress {
 }
 
 /// Cuts one stream of one worker into lines.
-pub struct LineCutter {
+pub(super) struct LineCutter {
     prefix: Vec<u8>,
     dress: Dress,
     /// The line that has not ended yet.
@@ -34,12 +34,12 @@ pub struct LineCutter {
 
 impl LineCutter {
     /// Every line begins with `prefix`.
-    pub fn new(prefix: Vec<u8>, dress: Dress) -> Self {
+    pub(super) fn new(prefix: Vec<u8>, dress: Dress) -> Self {
         Self { prefix, dress, partial: Vec::new(), transient_shown: None }
     }
 
     /// Appends to `out` every line that `bytes` completes.
-    pub fn push(&mut self, now: Instant, mut bytes: &[u8], out: &mut Vec<u8>) {
+    pub(super) fn push(&mut self, now: Instant, mut bytes: &[u8], out: &mut Vec<u8>) {
         while let Some(end) = memchr(b'\n', bytes) {
             let (line, rest) = bytes.split_at(end);
             bytes = &rest[1..];
@@ -57,7 +57,7 @@ impl LineCutter {
     }
 
     /// Appends what has no end of line and never will.
-    pub fn finish(&mut self, out: &mut Vec<u8>) {
+    pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
         if !self.partial.is_empty() {
             let last = std::mem::take(&mut self.partial);
             self.emit_line(&last, out);

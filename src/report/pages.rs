@@ -232,7 +232,8 @@ impl Clothes {
             Self::Through(Dress::Bytes) => out.extend_from_slice(bytes),
             Self::Through(Dress::Neutral) => {
                 for piece in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
-                    let text = piece.len() - usize::from(matches!(piece.last(), Some(b'\n' | b'\r')));
+                    let text =
+                        piece.len() - usize::from(matches!(piece.last(), Some(b'\n' | b'\r')));
                     push_neutral(out, &piece[..text]);
                     out.extend_from_slice(&piece[text..]);
                 }

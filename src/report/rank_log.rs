@@ -26,7 +26,7 @@ impl Keep {
 }
 
 /// The file, made when the first byte comes.
-pub struct RankLog {
+pub(super) struct RankLog {
     path: PathBuf,
     keep: Keep,
     file: Option<File>,
@@ -36,17 +36,17 @@ pub struct RankLog {
 
 impl RankLog {
     /// Nothing is made yet.
-    pub fn new(path: PathBuf, keep: Keep) -> Self {
+    pub(super) fn new(path: PathBuf, keep: Keep) -> Self {
         Self { path, keep, file: None, length: 0 }
     }
 
     /// Where it is, or will be.
-    pub fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Adds bytes. Once the file is full, the newest go over the oldest of the tail.
-    pub fn push(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn push(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         if self.file.is_none() {
             self.file = Some(create_private(&self.path)?);
         }
@@ -62,7 +62,7 @@ impl RankLog {
     }
 
     /// Puts a tail that went round into order.
-    pub fn finish(&mut self) -> io::Result<()> {
+    pub(super) fn finish(&mut self) -> io::Result<()> {
         let (Some(file), Keep::HeadAndTail { head, tail }) = (self.file.take(), self.keep) else {
             return Ok(());
         };
@@ -96,7 +96,8 @@ fn place(keep: Keep, length: u64) -> (u64, u64) {
 /// A new file that only this user reads; never follows a link that somebody put there.
 pub(super) fn create_private(path: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags =
+        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?.into())
 }
 
@@ -105,7 +106,8 @@ mod tests {
     use super::*;
 
     fn log(name: &str, keep: Keep) -> RankLog {
-        let directory = std::env::temp_dir().join(format!("remuda-rank-log-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("remuda-rank-log-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory for the test");
         RankLog::new(directory.join(name), keep)
     }
@@ -126,7 +128,11 @@ mod tests {
         check("short", &["abc"], "abc");
         check("full", &["abcd", "efghij"], "abcdefghij");
         check("round", &["abcdefghijklm"], "abcd\n[3 bytes left out]\nhijklm");
-        check("pieces", &["ab", "cdefg", "hijklmnopqrstu", "v"], "abcd\n[12 bytes left out]\nqrstuv");
+        check(
+            "pieces",
+            &["ab", "cdefg", "hijklmnopqrstu", "v"],
+            "abcd\n[12 bytes left out]\nqrstuv",
+        );
     }
 
     #[test]

@@ -74,7 +74,8 @@ fn create_below(parent: &Path, job: &JobId) -> io::Result<PathBuf> {
 
 /// `latest` is a convenience: two runs that start together may both set it, the last one stays.
 fn link_latest(parent: &Path, path: &Path) {
-    let (draft, latest) = (parent.join(format!(".latest-{}", std::process::id())), parent.join("latest"));
+    let (draft, latest) =
+        (parent.join(format!(".latest-{}", std::process::id())), parent.join("latest"));
     if let Some(name) = path.file_name()
         && std::os::unix::fs::symlink(name, &draft).is_ok()
     {

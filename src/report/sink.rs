@@ -15,7 +15,7 @@ const STALL_LIMIT: Duration = Duration::from_secs(1);
 
 /// What became of bytes that were offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offered {
+pub(super) enum Offered {
     /// They will be written.
     Taken,
     /// The sink has stalled; they are lost.
@@ -25,7 +25,7 @@ pub enum Offered {
 }
 
 /// Handle to the thread; dropping it does not wait, [`Sink::finish`] does.
-pub struct Sink {
+pub(super) struct Sink {
     shared: Arc<Shared>,
 }
 
@@ -45,7 +45,7 @@ struct State {
 
 impl Sink {
     /// Starts the thread that owns `fd`.
-    pub fn start(fd: OwnedFd) -> Self {
+    pub(super) fn start(fd: OwnedFd) -> Self {
         let state = State {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
@@ -64,7 +64,7 @@ impl Sink {
     }
 
     /// Hands bytes over; waits while the sink moves but is full.
-    pub fn offer(&self, bytes: Vec<u8>) -> Offered {
+    pub(super) fn offer(&self, bytes: Vec<u8>) -> Offered {
         let mut state = self.shared.lock();
         loop {
             if state.closed {
@@ -87,7 +87,7 @@ impl Sink {
     }
 
     /// Waits until everything is written, as long as the sink moves.
-    pub fn finish(&self) {
+    pub(super) fn finish(&self) {
         let mut state = self.shared.lock();
         while !state.closed && (state.busy || !state.waiting.is_empty()) {
             let patience = (state.moved + STALL_LIMIT).saturating_duration_since(clock::now());

@@ -23,9 +23,7 @@ impl LinkReader {
     /// Appends what is there, at most `buffer`'s spare capacity; 0 is the end.
     pub async fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         debug_assert!(buffer.len() < buffer.capacity(), "reading into no room looks like the end");
-        let read = |fd: &OwnedFd| {
-            Ok(rustix::io::read(fd, rustix::buffer::spare_capacity(buffer))?)
-        };
+        let read = |fd: &OwnedFd| Ok(rustix::io::read(fd, rustix::buffer::spare_capacity(buffer))?);
         self.0.async_io(Interest::READABLE, read).await
     }
 }

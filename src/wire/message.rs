@@ -148,6 +148,8 @@ pub enum FromAgent {
         rank: Rank,
         /// Its pid on the node.
         pid: u32,
+        /// When, on the agent's clock.
+        at_us: u64,
     },
     /// A worker could not become its program.
     StartFailed(FailedStart),

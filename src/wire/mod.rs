@@ -3,8 +3,10 @@
 mod frame;
 mod message;
 
-pub use frame::{Decoder, FRAME_BYTES_MAX, FrameError, OUTPUT_BYTES_MAX, encode, encode_output_head};
+pub use frame::{
+    Decoder, FRAME_BYTES_MAX, FrameError, OUTPUT_BYTES_MAX, encode, encode_output_head,
+};
 pub use message::{
-    AgentHello, FailedStart, Found, FromAgent, LauncherHello, Leftover, Listen, OpenFailure, Prepare, Problem,
-    Start, Stream, ToAgent, VERSION, WorkerStart,
+    AgentHello, FailedStart, Found, FromAgent, LauncherHello, Leftover, Listen, OpenFailure,
+    Prepare, Problem, Start, Stream, ToAgent, VERSION, WorkerStart,
 };

@@ -53,7 +53,8 @@ impl ShimHandle {
     /// The next packet with its descriptors; `None` when the shim is dead.
     pub(in crate::agent) async fn recv(&self) -> Option<(FromShim, Vec<OwnedFd>)> {
         let mut buffer = [0; PACKET_BYTES_MAX];
-        let received = self.control.async_io(Interest::READABLE, |fd| fds::recv_packet(fd, &mut buffer));
+        let received =
+            self.control.async_io(Interest::READABLE, |fd| fds::recv_packet(fd, &mut buffer));
         match received.await {
             Ok((0, _)) | Err(_) => None,
             Ok((length, fds)) => Some((message::decode(&buffer[..length]), fds)),

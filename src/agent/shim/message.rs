@@ -42,6 +42,8 @@ pub(in crate::agent) enum FromShim {
         worker: u32,
         /// Its pid.
         pid: u32,
+        /// When, on the clock of [`crate::base::clock::machine_us`].
+        at_us: u64,
     },
     /// A worker could not become its program; it will not be `Ended`.
     Failed {

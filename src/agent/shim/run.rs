@@ -124,16 +124,20 @@ impl Shim {
         self.emptied = false;
         for (index, worker) in workers.into_iter().enumerate() {
             let index = index as u32;
-            let rank = worker.rank.clone();
+            let (rank, at_us) = (worker.rank.clone(), clock::machine_us());
             let state = match fork_worker(worker, shared.as_ref(), &report, index) {
                 Ok((pid, fds)) => {
-                    let pid_raw = pid.as_raw_pid() as u32;
-                    self.say(&FromShim::Forked { worker: index, pid: pid_raw }, &fds)?;
+                    let forked =
+                        FromShim::Forked { worker: index, pid: pid.as_raw_pid() as u32, at_us };
+                    self.say(&forked, &fds)?;
                     State::Lives(pid)
                 }
                 Err(error) => {
                     let errno = error.raw_os_error().unwrap_or(0);
-                    self.say(&FromShim::Failed { worker: index, step: OpenFailure::Fork, errno }, &[])?;
+                    self.say(
+                        &FromShim::Failed { worker: index, step: OpenFailure::Fork, errno },
+                        &[],
+                    )?;
                     State::Failed(None)
                 }
             };
@@ -229,7 +233,9 @@ impl Shim {
         let orphans = family::children_of(rustix::process::getpid());
         let mut strays: Vec<Pid> = orphans
             .into_iter()
-            .filter(|pid| !living.contains(pid) && Stat::of(*pid).is_some_and(|stat| !stat.is_dead()))
+            .filter(|pid| {
+                !living.contains(pid) && Stat::of(*pid).is_some_and(|stat| !stat.is_dead())
+            })
             .filter(|pid| living.is_empty() || belongs(*pid, leader, &self.workers[index].rank))
             .collect();
         let mut next = 0;
