@@ -60,7 +60,7 @@ fn check(files: &[PathBuf], paint: Paint) -> Outcome {
             if file.as_os_str() == "-" { read_stdin() } else { read_file(file, Trust::Owner) };
         match loaded {
             Ok(loaded) => {
-                out.stdout += &show_checked(&loaded, paint);
+                out.stdout += &loaded.screen(paint);
                 out.status = worse(out.status, loaded.status());
             }
             Err(error) => {
@@ -75,17 +75,6 @@ fn check(files: &[PathBuf], paint: Paint) -> Outcome {
 /// A tool ends with 0, 1 or 2; the larger number wins.
 fn worse(left: Status, right: Status) -> Status {
     if left.code() < right.code() { right } else { left }
-}
-
-fn show_checked(loaded: &Loaded, paint: Paint) -> String {
-    let screen = show_findings(&loaded.findings, paint);
-    if !screen.is_empty() {
-        return screen;
-    }
-    let hosts = loaded.hostfile.hosts().len();
-    let slots = loaded.hostfile.slot_count();
-    let name = loaded.findings.source.name.escape_debug();
-    format!("{name}: {hosts} host{}, {slots} slot{}\n", plural(hosts as u64), plural(slots))
 }
 
 fn plural(count: u64) -> &'static str {
@@ -111,8 +100,20 @@ pub struct Loaded {
 }
 
 impl Loaded {
+    /// What `hostfile check` shows: what is wrong, or how much there is.
+    pub fn screen(&self, paint: Paint) -> String {
+        let screen = show_findings(&self.findings, paint);
+        if !screen.is_empty() {
+            return screen;
+        }
+        let hosts = self.hostfile.hosts().len() as u64;
+        let slots = self.hostfile.slot_count();
+        let name = self.findings.source.name.escape_debug();
+        format!("{name}: {hosts} host{}, {slots} slot{}\n", plural(hosts), plural(slots))
+    }
+
     /// How `hostfile check` ends: notes are no findings.
-    fn status(&self) -> Status {
+    pub fn status(&self) -> Status {
         let is_clean =
             self.findings.diagnostics.iter().all(|found| found.severity < Severity::Warning);
         if is_clean { Status::Success } else { Status::Findings }
@@ -274,7 +275,9 @@ fn is_foreign(owner: u32) -> bool {
 
 fn foreign_owner(owner: u32) -> Diagnostic {
     let message = format!("the hostfile belongs to another user (uid {owner})");
-    Diagnostic::whole(codes::FOREIGN_OWNER, message).severity(Severity::Note)
+    Diagnostic::whole(codes::FOREIGN_OWNER, message)
+        .severity(Severity::Note)
+        .help("whoever owns it decides where the job runs")
 }
 
 fn read_from(input: impl Read, path: &Path) -> Result<Loaded, LoadError> {
