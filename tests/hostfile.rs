@@ -2,6 +2,8 @@
 //!
 //! `UPDATE_EXPECTED=1 cargo test --test hostfile` rewrites the expectations.
 
+#![cfg(feature = "cli")]
+
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -57,6 +59,24 @@ fn valid_files_are_read_and_show_what_is_expected() {
 #[test]
 fn invalid_files_show_what_is_expected() {
     check_directory("hostfiles/invalid", true);
+}
+
+/// Codes of files that only a test can make, or that are too large to keep.
+const WITHOUT_FILE: &[&str] = &["H010", "H019", "H024", "H025", "H026", "H027", "H028"];
+
+#[test]
+fn every_code_of_a_hostfile_has_a_file_that_shows_it() {
+    let directories = ["hostfiles/valid", "hostfiles/invalid"];
+    let screens: String = directories
+        .iter()
+        .flat_map(|directory| files(directory, "expected"))
+        .map(|path| fs::read_to_string(path).expect("it is readable"))
+        .collect();
+    for explanation in pool::codes::EXPLANATIONS.iter().filter(|found| found.code.starts_with('H'))
+    {
+        let is_shown = screens.contains(&format!("[{}]", explanation.code));
+        assert_eq!(is_shown, !WITHOUT_FILE.contains(&explanation.code), "for {}", explanation.code);
+    }
 }
 
 /// A directory of its own for each test, below the target directory.
@@ -130,6 +150,16 @@ fn a_malformed_file_ends_a_launch_with_65() {
     fs::write(&path, "worker-0 slots=0\n").expect("written");
     fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
     check_load(&path, Status::BadInput, "error[H004]");
+}
+
+#[test]
+fn a_file_that_is_no_hostfile_is_not_read_to_its_end() {
+    let path = scratch("large").join("hosts");
+    let file = fs::File::create(&path).expect("made");
+    file.set_len(1 << 40).expect("a file with holes");
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
+    check_load(&path, Status::BadInput, "error[H028]");
+    fs::remove_file(&path).expect("it is ours");
 }
 
 #[derive(Parser)]
@@ -224,6 +254,8 @@ fn hostfile_bytes() -> impl Strategy<Value = Vec<u8>> {
         Just(b" ".to_vec()),
         Just(b"\n".to_vec()),
         Just("\u{a0}".as_bytes().to_vec()),
+        Just("\u{fffd}".as_bytes().to_vec()),
+        Just(b"=4".to_vec()),
         Just(b"#".to_vec()),
         Just(b"[::1".to_vec()),
         Just(b"a@b:1,c".to_vec()),
@@ -247,7 +279,9 @@ proptest! {
         for host in hostfile.hosts() {
             prop_assert_eq!(&findings.source.text[host.span.start..host.span.end], host.name.as_str());
         }
-        prop_assert!(!hostfile.hosts().is_empty() || findings.has_errors());
+        let is_entry = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+        let entries = findings.source.text.split('\n').filter(is_entry).count();
+        prop_assert!(1.max(entries) <= hostfile.hosts().len() + findings.count(Severity::Error));
         let screen = show_findings(&findings, Paint::Plain);
         prop_assert_eq!(screen.is_empty(), findings.diagnostics.is_empty());
         prop_assert!(screen.chars().all(|c| c == '\n' || !c.is_control()), "{screen:?}");

@@ -1,6 +1,8 @@
 //! `--include`, `--exclude`, `--num_nodes` and `--num_gpus`: what DeepSpeed 0.19.8 selects, and what
 //! is said where it fails.
 
+#![cfg(feature = "cli")]
+
 use proptest::prelude::*;
 use remuda::base::{HostName, Severity, Slot};
 use remuda::pool::{self, Filter, Pool, Selection, SelectorArgs, Which, select};

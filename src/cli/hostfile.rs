@@ -235,7 +235,8 @@ fn read_file(path: &Path, trust: Trust) -> Result<Loaded, LoadError> {
         return Err(LoadError::WritableByAll(path.to_owned()));
     }
     let mut loaded = read_from(file, path)?;
-    if trust == Trust::Owner && is_foreign(found.uid()) {
+    let own = rustix::process::geteuid().as_raw();
+    if trust == Trust::Owner && is_foreign(found.uid(), own) {
         loaded.findings.diagnostics.push(foreign_owner(found.uid()));
     }
     Ok(loaded)
@@ -268,8 +269,7 @@ fn other_kind(found: &std::fs::Metadata) -> Option<&'static str> {
 }
 
 /// Root reads what it is told to; everybody else trusts themselves and root.
-fn is_foreign(owner: u32) -> bool {
-    let own = rustix::process::geteuid().as_raw();
+fn is_foreign(owner: u32, own: u32) -> bool {
     own != 0 && owner != 0 && owner != own
 }
 
@@ -290,4 +290,17 @@ fn read_from(input: impl Read, path: &Path) -> Result<Loaded, LoadError> {
     let name = String::from_utf8_lossy(path.as_os_str().as_bytes());
     let (hostfile, findings) = pool::read(&name, &bytes);
     Ok(Loaded { hostfile, findings })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_root_and_our_own_are_not_foreign() {
+        assert!(!is_foreign(1000, 1000));
+        assert!(!is_foreign(0, 1000));
+        assert!(is_foreign(1001, 1000));
+        assert!(!is_foreign(1001, 0));
+    }
 }
