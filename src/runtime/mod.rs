@@ -4,6 +4,7 @@
 //! Ranks of one node share memory, ranks of different nodes talk over TCP; sums are folded in one
 //! order whatever lies where, so results are the same to the bit.
 
+pub mod contract;
 mod ddp;
 mod element;
 mod engine;
@@ -14,6 +15,7 @@ pub mod sampler;
 pub mod schedule;
 mod shm;
 mod shm_window;
+pub mod store;
 pub mod tree;
 
 pub use ddp::{
