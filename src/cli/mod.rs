@@ -39,12 +39,15 @@ pub fn main() -> ExitCode {
     if fds::fill_stdio().is_err() {
         return Status::OsLimit.into();
     }
-    match dispatch(std::env::args_os().skip(1).collect()) {
-        Ok(status) => status.into(),
-        Err(error) => {
+    let dispatched = std::panic::catch_unwind(|| dispatch(std::env::args_os().skip(1).collect()));
+    match dispatched {
+        Ok(Ok(status)) => status.into(),
+        Ok(Err(error)) => {
             print_error(&error.screen());
             error.status().into()
         }
+        // The hook has said where and why.
+        Err(_) => Status::Bug.into(),
     }
 }
 
