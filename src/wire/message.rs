@@ -53,6 +53,7 @@ pub enum ToAgent {
         /// Which worker.
         rank: Rank,
         /// What it may read; empty: the end.
+        #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
     /// A worker of another node failed; those of this node need not wait for it.
@@ -166,6 +167,7 @@ pub enum FromAgent {
         /// Where.
         stream: Stream,
         /// What.
+        #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
     /// Nothing more will come from this stream.
