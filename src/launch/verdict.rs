@@ -192,11 +192,20 @@ impl Story<'_> {
         }
     }
 
+    /// What became of the others.
     fn stopped(&self) -> String {
-        match self.verdict.stopped {
-            0 => "no other worker had to be stopped".to_owned(),
-            1 => "1 other worker was stopped".to_owned(),
-            number => format!("{number} other workers were stopped"),
+        let workers = |number: usize| match number {
+            1 => "1 other worker".to_owned(),
+            number => format!("{number} other workers"),
+        };
+        let were = |number: usize| if number == 1 { "was" } else { "were" };
+        match (self.verdict.also_failed, self.verdict.stopped) {
+            (0, 0) => "no other worker had to be stopped".to_owned(),
+            (0, stopped) => format!("{} {} stopped", workers(stopped), were(stopped)),
+            (failed, 0) => format!("{} failed too", workers(failed)),
+            (failed, stopped) => {
+                format!("{} failed too, {stopped} {} stopped", workers(failed), were(stopped))
+            }
         }
     }
 
