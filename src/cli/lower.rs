@@ -307,7 +307,7 @@ pub(super) fn options(
     spec: &JobSpec,
     terminal: Terminal,
 ) -> Result<(Options, String), CliError> {
-    let job = JobId(spec.run_id.clone());
+    let job = job_id()?;
     let workers = spec.nodes.iter().map(|(_, slots)| slots.len()).sum::<usize>();
     let (run_dir, note) = match RunDir::create(args.run_dir.as_deref(), &job) {
         Ok(run_dir) => (Some(run_dir), String::new()),
@@ -372,11 +372,11 @@ fn stdin(named: Option<StdinArg>, workers: usize) -> Result<StdinTo, CliError> {
 }
 
 /// A name for the job that no other job of this user has.
-pub(super) fn job_id() -> Result<String, CliError> {
+fn job_id() -> Result<JobId, CliError> {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     let bytes = random_bytes()?;
     let letters = bytes[..8].iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)]));
-    Ok(letters.collect())
+    Ok(JobId(letters.collect()))
 }
 
 fn random_bytes() -> Result<[u8; 32], CliError> {

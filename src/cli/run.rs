@@ -68,7 +68,6 @@ pub(super) fn start(
         master_addr: place.master_addr,
         master_port: place.master_port,
         exports: lower::exports(&watch.env)?,
-        run_id: lower::job_id()?,
     };
     let plan =
         plan::plan(&spec).map_err(|error| CliError::new(error.status(), error.to_string()))?;
