@@ -129,9 +129,9 @@ impl fmt::Display for WorkerExit {
 /// The usual name of a signal, `SIGKILL` for 9.
 pub fn signal_name(signal: i32) -> String {
     const NAMES: [&str; 32] = [
-        "0", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
-        "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU",
-        "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+        "0", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV",
+        "USR2", "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU",
+        "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
     ];
     match usize::try_from(signal).ok().and_then(|index| NAMES.get(index)) {
         Some(name) => format!("SIG{name}"),
@@ -150,7 +150,10 @@ mod tests {
             assert!(!exit.is_success());
             assert_eq!(exit.shell_status(), 128 + signal as u8);
         }
-        assert_eq!(WorkerExit::Signal { signal: 9, core: false }.to_string(), "was killed by signal 9 (SIGKILL)");
+        assert_eq!(
+            WorkerExit::Signal { signal: 9, core: false }.to_string(),
+            "was killed by signal 9 (SIGKILL)"
+        );
     }
 
     #[test]

@@ -132,4 +132,3 @@ pub struct Bindings {
     /// Port of rank 0.
     pub master_port: u16,
 }
-
