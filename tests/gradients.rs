@@ -31,7 +31,9 @@ fn slope<M: Model<f64>>(model: &mut M, params: &mut [f64], batch: &M::Batch, i: 
 fn check<M: Model<f64>>(mut model: M, batch: &M::Batch) {
     let mut stream = Stream::new(&[11]);
     let mut params: Vec<f64> = model.parameters().init(3);
-    params.iter_mut().for_each(|p| *p += 0.3 * stream.normal());
+    for p in &mut params {
+        *p += 0.3 * stream.normal();
+    }
     let mut gradients = vec![f64::NAN; params.len()];
     let loss = model.backward(&params, batch, &mut gradients);
     assert_eq!(loss.to_bits(), model.loss(&params, batch).to_bits());

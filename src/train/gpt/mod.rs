@@ -115,7 +115,7 @@ impl<F: Float> Gpt<F> {
         let ranges = &self.ranges.blocks[layer];
         let weights = ranges.split_mut(&mut gradients.flat()[ranges.whole()]);
         let width = self.config.width;
-        let gradient = |weight, inputs, pick: fn(&Tile<F>, usize) -> (&[F], &[F])| WeightGradient {
+        let gradient = |weight, inputs, pick: Operands<F>| WeightGradient {
             weight,
             inputs,
             tiles: self.tiles.iter().map(|tile| pick(tile, layer)).collect(),
@@ -171,6 +171,10 @@ impl<F: Float> Model<F> for Gpt<F> {
         loss
     }
 }
+
+/// What the weight gradient of a linear layer sums over, in one tile and block: gradient of the
+/// outputs, inputs.
+type Operands<F> = fn(&Tile<F>, usize) -> (&[F], &[F]);
 
 /// Sequences in a tile: enough rows to keep a matrix product busy, few enough to stay in a core's
 /// cache, and at least two tiles where there are two sequences.

@@ -48,7 +48,12 @@ impl<'a, F> Matrix<'a, F> {
     ///
     /// # Panics
     /// If it reaches beyond `data`.
-    pub(in crate::train) fn strided(data: &'a [F], rows: usize, cols: usize, row_stride: usize) -> Self {
+    pub(in crate::train) fn strided(
+        data: &'a [F],
+        rows: usize,
+        cols: usize,
+        row_stride: usize,
+    ) -> Self {
         let shape = Shape { rows, cols, row_stride, col_stride: 1 };
         assert!(shape.contains_only(data.len()), "{shape:?} is larger than {}", data.len());
         Self { data, shape }
@@ -74,7 +79,12 @@ impl<'a, F> MatrixMut<'a, F> {
     ///
     /// # Panics
     /// If it reaches beyond `data`, or if rows overlap.
-    pub(in crate::train) fn strided(data: &'a mut [F], rows: usize, cols: usize, row_stride: usize) -> Self {
+    pub(in crate::train) fn strided(
+        data: &'a mut [F],
+        rows: usize,
+        cols: usize,
+        row_stride: usize,
+    ) -> Self {
         let shape = Shape { rows, cols, row_stride, col_stride: 1 };
         assert!(shape.contains_only(data.len()), "{shape:?} is larger than {}", data.len());
         assert!(cols <= row_stride || rows <= 1, "rows of {shape:?} overlap");
@@ -83,12 +93,20 @@ impl<'a, F> MatrixMut<'a, F> {
 }
 
 /// `out = a · b`.
-pub(in crate::train) fn multiply<F: Float>(out: MatrixMut<'_, F>, a: Matrix<'_, F>, b: Matrix<'_, F>) {
+pub(in crate::train) fn multiply<F: Float>(
+    out: MatrixMut<'_, F>,
+    a: Matrix<'_, F>,
+    b: Matrix<'_, F>,
+) {
     product(out, Destination::Overwrite, a, b);
 }
 
 /// `out += a · b`.
-pub(in crate::train) fn multiply_add<F: Float>(out: MatrixMut<'_, F>, a: Matrix<'_, F>, b: Matrix<'_, F>) {
+pub(in crate::train) fn multiply_add<F: Float>(
+    out: MatrixMut<'_, F>,
+    a: Matrix<'_, F>,
+    b: Matrix<'_, F>,
+) {
     product(out, Destination::Add, a, b);
 }
 
@@ -99,6 +117,7 @@ enum Destination {
     Add,
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "a matrix that is written is handed over")]
 fn product<F: Float>(out: MatrixMut<'_, F>, to: Destination, a: Matrix<'_, F>, b: Matrix<'_, F>) {
     let (o, l, r) = (out.shape, a.shape, b.shape);
     assert!(o.rows == l.rows && o.cols == r.cols && l.cols == r.rows, "{o:?} = {l:?} · {r:?}");
@@ -144,14 +163,15 @@ mod tests {
         let a = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
         let b = [7.0, 8.0, 9.0, 10.0, 11.0, 12.0];
         let mut out = [1.0; 4];
+        let whole = |out: &[f64]| out.iter().map(|&x| x as i64).collect::<Vec<_>>();
         multiply(MatrixMut::new(&mut out, 2, 2), Matrix::new(&a, 2, 3), Matrix::new(&b, 3, 2));
-        assert_eq!(out, [58.0, 64.0, 139.0, 154.0]);
+        assert_eq!(whole(&out), [58, 64, 139, 154]);
         multiply_add(
             MatrixMut::new(&mut out, 2, 2),
             Matrix::new(&a, 2, 3),
             Matrix::new(&b, 2, 3).t(),
         );
-        assert_eq!(out, [58.0 + 50.0, 64.0 + 68.0, 139.0 + 122.0, 154.0 + 167.0]);
+        assert_eq!(whole(&out), [58 + 50, 64 + 68, 139 + 122, 154 + 167]);
     }
 
     #[test]
@@ -164,7 +184,7 @@ mod tests {
             Matrix::new(&a, 1, 1),
             Matrix::new(&b, 1, 2),
         );
-        assert_eq!(out, [-1.0, 6.0, 8.0, -1.0, -1.0, -1.0, -1.0, -1.0]);
+        assert_eq!(out.map(|x| x as i64), [-1, 6, 8, -1, -1, -1, -1, -1]);
     }
 
     #[test]

@@ -58,7 +58,6 @@ macro_rules! versions {
         $(#[$meta])*
         $visibility fn $name<$float: $crate::train::Float>($($argument: $kind),*) $(-> $output)? {
             #[inline(always)]
-            #[expect(clippy::inline_always, reason = "each copy is compiled with its caller's features")]
             fn body<$float: $crate::train::Float>($($argument: $kind),*) $(-> $output)? $body
 
             #[cfg(target_arch = "x86_64")]
