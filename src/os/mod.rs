@@ -1,1 +1,3 @@
-//! Placeholder header, replaced by its author.
+//! L1: thin safe wrappers of the kernel. Decides nothing.
+
+pub mod memory;

@@ -1,0 +1,176 @@
+//! Memory that processes share, and sleeping on a word of it.
+//!
+//! A segment is an anonymous file (memfd): it has no name that could be left behind, and the kernel
+//! frees it with its last descriptor and mapping. It is sealed, so no process that holds it can make
+//! it smaller under the others' feet, and sparse, so its size costs nothing until it is touched.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::thread::futex;
+
+/// Makes a sealed, sparse anonymous file of `bytes` bytes, all zero. Not inherited over `exec`.
+pub fn create_shared(name: &str, bytes: u64) -> io::Result<OwnedFd> {
+    let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&fd, bytes)?;
+    rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(fd)
+}
+
+/// Whether nobody can shrink the file any more; only then is a mapping of it safe to read.
+pub fn is_sealed_against_shrinking(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(rustix::fs::fcntl_get_seals(fd)?.contains(SealFlags::SHRINK))
+}
+
+/// Bytes that the file holds in memory, as opposed to its size.
+pub fn resident_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    Ok(rustix::fs::fstat(fd)?.st_blocks as u64 * 512)
+}
+
+/// Bytes of physical memory of this machine.
+pub fn machine_bytes() -> u64 {
+    // SAFETY: sysconf reads two constants and touches no memory of ours.
+    let (pages, page_bytes) =
+        unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    pages.max(0) as u64 * page_bytes.max(0) as u64
+}
+
+/// Marks a descriptor as not inherited over `exec`.
+pub fn set_close_on_exec(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)?)
+}
+
+/// Takes over an inherited descriptor whose number an environment variable carried, so that nothing
+/// else inherits it; `None` when no such descriptor is open.
+///
+/// The caller takes each number once: afterwards the returned value owns it.
+pub fn take_inherited(number: i32) -> Option<OwnedFd> {
+    use std::os::fd::FromRawFd;
+    if number < 0 {
+        return None;
+    }
+    // SAFETY: F_GETFD only asks whether the number is open.
+    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+        return None;
+    }
+    // SAFETY: the number is open, was inherited for this very purpose, and is taken once.
+    let fd = unsafe { OwnedFd::from_raw_fd(number) };
+    set_close_on_exec(fd.as_fd()).ok()?;
+    Some(fd)
+}
+
+/// A mapping of a whole shared file; unmapped when dropped.
+///
+/// It hands out addresses, never references: who may touch which bytes when is a protocol between
+/// processes that this module knows nothing of.
+#[derive(Debug)]
+pub struct Mapping {
+    fd: OwnedFd,
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping is an address range that stays mapped while the value lives; it hands out raw
+// addresses only, so moving it to another thread or sharing it gives nobody access by itself.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the whole file, readable and writable, shared.
+    pub fn new(fd: OwnedFd) -> io::Result<Self> {
+        let bytes = usize::try_from(rustix::fs::fstat(&fd)?.st_size)
+            .map_err(|_| io::Error::other("the segment does not fit the address space"))?;
+        // SAFETY: a null hint lets the kernel choose unused addresses, so no mapping is replaced.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                &fd,
+                0,
+            )
+        }?;
+        let base = NonNull::new(base.cast()).expect("mmap never returns address zero unasked");
+        Ok(Self { fd, base, bytes })
+    }
+
+    /// The first byte; page aligned.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Bytes that are mapped.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The file behind the mapping.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Gives a range of whole pages back to the kernel; it reads as zeros afterwards.
+    pub fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(rustix::fs::fallocate(&self.fd, flags, offset, bytes)?)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `new`; whoever handed out addresses keeps the mapping alive.
+        // A failure leaves address space behind, which nobody could do anything about.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Sleeps until `word` is woken, at most `limit`, and not at all unless it still reads `expected`.
+///
+/// May return early for no reason: callers look again.
+pub fn futex_wait(word: &AtomicU32, expected: u32, limit: Duration) {
+    let limit = futex::Timespec {
+        tv_sec: limit.as_secs() as i64,
+        tv_nsec: i64::from(limit.subsec_nanos()),
+    };
+    // Every outcome (woken, changed, timed out, interrupted) has the same answer: look again.
+    let _ = futex::wait(word, futex::Flags::empty(), expected, Some(&limit));
+}
+
+/// Wakes everybody, in any process, who sleeps on `word`.
+pub fn futex_wake_all(word: &AtomicU32) {
+    // It fails only for addresses that are not mapped, and a reference is.
+    let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_cannot_be_shrunk_and_gives_pages_back() {
+        let fd = create_shared("test", 1 << 20).unwrap();
+        assert!(is_sealed_against_shrinking(fd.as_fd()).unwrap());
+        assert!(rustix::fs::ftruncate(&fd, 4096).is_err());
+        let mapping = Mapping::new(fd).unwrap();
+        assert_eq!(resident_bytes(mapping.fd()).unwrap(), 0);
+        // SAFETY: the whole file is mapped and nobody else knows it.
+        unsafe { mapping.base().as_ptr().write_bytes(1, 1 << 20) };
+        assert_eq!(resident_bytes(mapping.fd()).unwrap(), 1 << 20);
+        mapping.discard(0, 1 << 20).unwrap();
+        assert_eq!(resident_bytes(mapping.fd()).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_word_that_changed_is_not_slept_on() {
+        let word = AtomicU32::new(1);
+        futex_wait(&word, 0, Duration::from_secs(600));
+        futex_wake_all(&word);
+    }
+}

@@ -1,0 +1,149 @@
+//! Where every tensor lies in a flat buffer, and which ranges of it travel together. Pure.
+
+use std::ops::Range;
+
+use sha2::{Digest, Sha256};
+
+/// Names and places of the tensors of a model in one flat buffer, in the order of registration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    tensors: Vec<(String, Range<usize>)>,
+    len: usize,
+}
+
+impl Layout {
+    /// Tensors one after the other: `(name, elements)`.
+    ///
+    /// # Panics
+    /// When a name is used twice: a range could not be found by it.
+    pub fn new<N: Into<String>>(tensors: impl IntoIterator<Item = (N, usize)>) -> Self {
+        let mut layout = Self { tensors: Vec::new(), len: 0 };
+        for (name, elements) in tensors {
+            let (name, start) = (name.into(), layout.len);
+            assert!(layout.get(&name).is_none(), "tensor `{name}` is registered twice");
+            layout.len += elements;
+            layout.tensors.push((name, start..layout.len));
+        }
+        layout
+    }
+
+    /// Elements of all tensors.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Range of a tensor, if there is one of that name.
+    pub fn get(&self, name: &str) -> Option<Range<usize>> {
+        self.tensors.iter().find(|(known, _)| known == name).map(|(_, range)| range.clone())
+    }
+
+    /// Range of a tensor.
+    ///
+    /// # Panics
+    /// When there is no tensor of that name.
+    pub fn range(&self, name: &str) -> Range<usize> {
+        self.get(name).unwrap_or_else(|| panic!("there is no tensor `{name}` in this layout"))
+    }
+
+    /// Names and ranges, in the order of registration.
+    pub fn tensors(&self) -> impl DoubleEndedIterator<Item = (&str, Range<usize>)> {
+        self.tensors.iter().map(|(name, range)| (name.as_str(), range.clone()))
+    }
+
+    /// A number that two different layouts do not share by accident.
+    pub(crate) fn digest(&self) -> Sha256 {
+        let mut digest = Sha256::new();
+        for (name, range) in &self.tensors {
+            digest.update((name.len() as u64).to_le_bytes());
+            digest.update(name.as_bytes());
+            digest.update((range.len() as u64).to_le_bytes());
+        }
+        digest
+    }
+}
+
+/// A range of the flat gradient that is reduced as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// Which elements.
+    pub range: Range<usize>,
+}
+
+/// Whole tensors in reverse order of registration, which is about the order in which backward
+/// finishes them. A bucket is closed when it has reached its size, `first_bytes` for the first one,
+/// `bytes` for the others, so the first leaves early.
+pub(super) fn buckets(
+    layout: &Layout,
+    element_bytes: usize,
+    first_bytes: usize,
+    bytes: usize,
+) -> Vec<Bucket> {
+    let mut buckets = Vec::new();
+    let mut open = layout.len()..layout.len();
+    for (_, range) in layout.tensors().rev() {
+        open.start = range.start;
+        let limit = if buckets.is_empty() { first_bytes } else { bytes };
+        if !open.is_empty() && limit <= open.len() * element_bytes {
+            let next = open.start..open.start;
+            buckets.push(Bucket { range: std::mem::replace(&mut open, next) });
+        }
+    }
+    if !open.is_empty() {
+        buckets.push(Bucket { range: open });
+    }
+    buckets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ranges(sizes: &[usize], first_bytes: usize, bytes: usize) -> Vec<Range<usize>> {
+        let names = sizes.iter().enumerate().map(|(i, size)| (i.to_string(), *size));
+        let buckets = buckets(&Layout::new(names), 4, first_bytes, bytes);
+        buckets.into_iter().map(|bucket| bucket.range).collect()
+    }
+
+    #[test]
+    fn buckets_are_whole_tensors_from_the_end() {
+        assert_eq!(ranges(&[10, 20, 30], 1, 1), [30..60, 10..30, 0..10]);
+        assert_eq!(ranges(&[10, 20, 30], 1, 1000), [30..60, 0..30]);
+        assert_eq!(ranges(&[10, 20, 30], 1000, 1), [0..60]);
+        assert_eq!(ranges(&[10, 20, 30], 1, 120), [30..60, 0..30]);
+        assert_eq!(ranges(&[0, 5, 0], 1, 1), [0..5]);
+        assert_eq!(ranges(&[], 1, 1), []);
+    }
+
+    #[test]
+    fn a_layout_knows_its_tensors() {
+        let layout = Layout::new([("weight", 12), ("bias", 1)]);
+        assert_eq!(layout.range("bias"), 12..13);
+        assert_eq!(layout.len(), 13);
+        assert_eq!(layout.get("none"), None);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn every_element_is_in_one_bucket(
+            sizes in proptest::collection::vec(0usize..5000, 0..30),
+            first in 0usize..8000,
+            bytes in 0usize..40_000,
+        ) {
+            let mut next = sizes.iter().sum();
+            for range in ranges(&sizes, first, bytes) {
+                prop_assert_eq!(range.end, next);
+                prop_assert!(range.start < range.end);
+                next = range.start;
+            }
+            prop_assert_eq!(next, 0);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Data-parallel training over flat buffers.
+//!
+//! A job of `W` workers that accumulate `A` micro-batches has `L = W · A` lanes; lane `m = r · A + a`
+//! is micro-batch `a` of rank `r`. Gradients are summed over lanes in the order of the canonical tree
+//! and multiplied once by `1/L`, so `W` workers accumulating `A` and one worker accumulating `W · A`
+//! get the same bits whenever `A` is a power of two.
+
+mod counter;
+mod gradients;
+mod layout;
+mod norm;
+mod parallel;
+
+pub use gradients::Gradients;
+pub use layout::{Bucket, Layout};
+pub use norm::{clip_grad_norm, global_norm, sum_of_squares};
+pub use parallel::{DdpEvent, DdpOptions, DistributedDataParallel};

@@ -1,0 +1,306 @@
+//! The step of data-parallel training: micro-batches in, one mean gradient out.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sha2::Digest;
+
+use crate::runtime::ddp::counter::BinaryCounter;
+use crate::runtime::ddp::gradients::{Gradients, Target};
+use crate::runtime::ddp::layout::{Bucket, Layout, buckets};
+use crate::runtime::element::{Float, ReduceOp};
+use crate::runtime::engine::Finish;
+use crate::runtime::error::{CollectiveError, Error};
+use crate::runtime::group::{Group, Moment, Pending};
+use crate::runtime::shm_window::SharedBuffer;
+
+/// How gradients are gathered and sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DdpOptions {
+    /// Micro-batches of a step; a power of two if the bits are to equal those of another split.
+    pub accumulate: usize,
+    /// Size at which the first bucket is closed; small, so that it leaves early.
+    pub first_bucket_bytes: usize,
+    /// Size at which every other bucket is closed.
+    pub bucket_bytes: usize,
+}
+
+impl Default for DdpOptions {
+    fn default() -> Self {
+        Self { accumulate: 1, first_bucket_bytes: 256 << 10, bucket_bytes: 1 << 20 }
+    }
+}
+
+/// What happened in a step, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DdpEvent {
+    /// Backward announced the last element of a bucket.
+    GradReady {
+        /// Which.
+        bucket: usize,
+    },
+    /// Ranks began to reduce a bucket.
+    ReduceStarted {
+        /// Which.
+        bucket: usize,
+    },
+    /// A bucket holds the mean over all lanes.
+    ReduceDone {
+        /// Which.
+        bucket: usize,
+    },
+}
+
+type Events = Arc<Mutex<Vec<DdpEvent>>>;
+
+/// Sums gradients over micro-batches and workers while backward is under way.
+///
+/// A step is `accumulate` calls of [`Self::micro_batch`], then [`Self::reduce`]. Every rank builds
+/// it with the same layout and options.
+///
+/// ```
+/// use remuda::runtime::{DdpOptions, DistributedDataParallel, Group, Layout};
+///
+/// let group = Group::single()?;
+/// let layout = Layout::new([("weight", 3), ("bias", 1)]);
+/// let options = DdpOptions { accumulate: 2, ..DdpOptions::default() };
+/// let mut ddp = DistributedDataParallel::<f32>::new(&group, &layout, options)?;
+/// for micro_batch in 0..2 {
+///     ddp.micro_batch(|grads| grads.flat().fill(micro_batch as f32))?;
+/// }
+/// assert_eq!(ddp.reduce()?, [0.5; 4]);
+/// # Ok::<(), remuda::runtime::Error>(())
+/// ```
+pub struct DistributedDataParallel<T: Float> {
+    group: Group,
+    options: DdpOptions,
+    /// The last micro-batch's gradient, then the sum, then the mean.
+    gradient: SharedBuffer<T>,
+    earlier: BinaryCounter<T>,
+    reducer: Reducer,
+    micro_batches: usize,
+    len: usize,
+}
+
+/// Buckets of a step, and how far each of them is.
+struct Reducer {
+    buckets: Vec<Bucket>,
+    /// Elements of each bucket that are not announced yet.
+    missing: Vec<usize>,
+    /// Buckets leave in order on every rank, so that all ranks see one order of operations.
+    next: usize,
+    pending: Vec<Pending>,
+    events: Events,
+}
+
+impl<T: Float> DistributedDataParallel<T> {
+    /// Checks that all ranks agree on layout and options, and allocates the gradient.
+    pub fn new(group: &Group, layout: &Layout, options: DdpOptions) -> Result<Self, Error> {
+        if options.accumulate == 0 {
+            return Err(Error::BadArgument("`accumulate` must be at least 1".to_owned()));
+        }
+        check_agreement::<T>(group, layout, options)?;
+        let buckets =
+            buckets(layout, size_of::<T>(), options.first_bucket_bytes, options.bucket_bytes);
+        Ok(Self {
+            group: group.clone(),
+            options,
+            gradient: SharedBuffer::new(group.alloc(layout.len())?),
+            earlier: BinaryCounter::new(layout.len()),
+            reducer: Reducer::new(buckets),
+            micro_batches: 0,
+            len: layout.len(),
+        })
+    }
+
+    /// Gives every rank the parameters of rank 0.
+    pub fn broadcast_params(&self, params: &mut [T]) -> Result<(), CollectiveError> {
+        self.group.broadcast(params, 0)
+    }
+
+    /// Runs backward of one micro-batch over a gradient of zeros, which is a value of its own: what
+    /// earlier micro-batches left is added afterwards. Returns what the closure returns.
+    ///
+    /// # Panics
+    /// When the step has all its micro-batches already.
+    pub fn micro_batch<V>(
+        &mut self,
+        backward: impl FnOnce(&mut Gradients<'_, T>) -> V,
+    ) -> Result<V, CollectiveError> {
+        let all = self.options.accumulate;
+        assert!(self.micro_batches < all, "`reduce` follows {all} micro-batches");
+        self.micro_batches += 1;
+        if self.micro_batches < all {
+            return Ok(self.accumulate(backward));
+        }
+        self.reducer.begin();
+        self.gradient.slice_mut(&(0..self.len)).fill(T::ZERO);
+        let lanes = (self.group.world_size() * all) as u64;
+        let launcher = Launcher {
+            group: &self.group,
+            gradient: &mut self.gradient,
+            earlier: &self.earlier,
+            reducer: &mut self.reducer,
+            lanes,
+        };
+        let mut gradients = Gradients::new(Target::Shared(launcher), self.len);
+        let value = backward(&mut gradients);
+        gradients.finish();
+        Ok(value)
+    }
+
+    /// Runs backward of a micro-batch beyond those that the step counts: its gradient is kept in
+    /// this rank and added to the next one that is reduced. The mean is not divided by it, as in
+    /// torch's `no_sync`.
+    pub fn no_sync<V>(&mut self, backward: impl FnOnce(&mut Gradients<'_, T>) -> V) -> V {
+        self.accumulate(backward)
+    }
+
+    fn accumulate<V>(&mut self, backward: impl FnOnce(&mut Gradients<'_, T>) -> V) -> V {
+        let mut buffer = self.earlier.buffer();
+        let mut gradients = Gradients::new(Target::Private(&mut buffer), self.len);
+        let value = backward(&mut gradients);
+        self.earlier.push(buffer);
+        value
+    }
+
+    /// Waits for all buckets and returns the mean gradient over all lanes of the step, the same on
+    /// every rank. The slice is this rank's own until the next micro-batch; clip it in place.
+    ///
+    /// # Panics
+    /// When micro-batches of the step are missing.
+    pub fn reduce(&mut self) -> Result<&mut [T], CollectiveError> {
+        let all = self.options.accumulate;
+        let done = self.micro_batches;
+        assert!(done == all, "`reduce` follows {all} micro-batches, not {done}");
+        self.micro_batches = 0;
+        let outcome = self.reducer.wait();
+        self.gradient.reclaim_all();
+        self.earlier.clear();
+        outcome?;
+        Ok(self.gradient.slice_mut(&(0..self.len)))
+    }
+
+    /// Ranges that travel together, in the order in which they leave.
+    pub fn buckets(&self) -> &[Bucket] {
+        &self.reducer.buckets
+    }
+
+    /// What has happened since the last micro-batch of the step began, in order.
+    pub fn events(&self) -> Vec<DdpEvent> {
+        self.reducer.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl<T: Float> Drop for DistributedDataParallel<T> {
+    fn drop(&mut self) {
+        // Peers still read and write the gradient until the last bucket is done; an error has
+        // nobody left to be told.
+        let _ = self.reducer.wait();
+    }
+}
+
+/// Ranks that disagree here would add unlike things, or hang.
+fn check_agreement<T: Float>(
+    group: &Group,
+    layout: &Layout,
+    options: DdpOptions,
+) -> Result<(), Error> {
+    let mut digest = layout.digest();
+    let DdpOptions { accumulate, first_bucket_bytes, bucket_bytes } = options;
+    for number in [accumulate, first_bucket_bytes, bucket_bytes, size_of::<T>()] {
+        digest.update((number as u64).to_le_bytes());
+    }
+    let ours: [u8; 32] = digest.finalize().into();
+    let mut all = vec![0; ours.len() * group.world_size()];
+    group.all_gather(&ours, &mut all)?;
+    match all.chunks(ours.len()).position(|theirs| theirs != ours) {
+        None => Ok(()),
+        Some(rank) => Err(Error::BadArgument(format!(
+            "rank {rank} was given another layout or other options than rank {}",
+            group.rank()
+        ))),
+    }
+}
+
+impl Reducer {
+    fn new(buckets: Vec<Bucket>) -> Self {
+        Self {
+            missing: vec![0; buckets.len()],
+            next: buckets.len(),
+            buckets,
+            pending: Vec::new(),
+            events: Events::default(),
+        }
+    }
+
+    fn begin(&mut self) {
+        self.missing = self.buckets.iter().map(|bucket| bucket.range.len()).collect();
+        self.next = 0;
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    fn wait(&mut self) -> Result<(), CollectiveError> {
+        let outcomes: Vec<_> = self.pending.drain(..).map(Pending::wait).collect();
+        outcomes.into_iter().collect()
+    }
+}
+
+fn record(events: &Events, event: DdpEvent) {
+    events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+}
+
+/// What the last micro-batch of a step writes into, and starts reductions from.
+pub(crate) struct Launcher<'a, T: Float> {
+    group: &'a Group,
+    gradient: &'a mut SharedBuffer<T>,
+    earlier: &'a BinaryCounter<T>,
+    reducer: &'a mut Reducer,
+    lanes: u64,
+}
+
+impl<T: Float> Launcher<'_, T> {
+    pub(crate) fn slice_mut(&mut self, range: &Range<usize>) -> &mut [T] {
+        self.gradient.slice_mut(range)
+    }
+
+    pub(crate) fn is_reduced(&self, bucket: usize) -> bool {
+        let events = self.reducer.events.lock().unwrap_or_else(PoisonError::into_inner);
+        events.contains(&DdpEvent::ReduceDone { bucket })
+    }
+
+    pub(crate) fn announce(&mut self, range: &Range<usize>) {
+        for (index, bucket) in self.reducer.buckets.iter().enumerate() {
+            let start = bucket.range.start.max(range.start);
+            let end = bucket.range.end.min(range.end);
+            if start < end {
+                self.reducer.missing[index] -= end - start;
+                if self.reducer.missing[index] == 0 {
+                    record(&self.reducer.events, DdpEvent::GradReady { bucket: index });
+                }
+            }
+        }
+        while self.reducer.missing.get(self.reducer.next) == Some(&0) {
+            self.start(self.reducer.next);
+            self.reducer.next += 1;
+        }
+    }
+
+    fn start(&mut self, bucket: usize) {
+        let range = self.reducer.buckets[bucket].range.clone();
+        self.earlier.add_to(&range, self.gradient.slice_mut(&range));
+        let window = self.gradient.lend(&range);
+        let events = self.reducer.events.clone();
+        let finish = Finish::Divide(self.lanes);
+        let pending = self.group.start_window(window, ReduceOp::Sum, finish, move |moment| {
+            record(
+                &events,
+                match moment {
+                    Moment::Started => DdpEvent::ReduceStarted { bucket },
+                    Moment::Done => DdpEvent::ReduceDone { bucket },
+                },
+            );
+        });
+        self.reducer.pending.push(pending);
+    }
+}

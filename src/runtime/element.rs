@@ -1,0 +1,283 @@
+//! Element types and how two of them become one.
+//!
+//! Every kernel combines position by position, left operand first, so no instruction set can change
+//! a bit of the result.
+
+use std::fmt;
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// Type of an element on the wire and in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Dtype {
+    /// 32-bit float.
+    F32 = 1,
+    /// 64-bit float.
+    F64 = 2,
+    /// 32-bit integer.
+    I32 = 3,
+    /// 64-bit integer.
+    I64 = 4,
+    /// Byte.
+    U8 = 5,
+}
+
+impl Dtype {
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        [Self::F32, Self::F64, Self::I32, Self::I64, Self::U8]
+            .into_iter()
+            .find(|dtype| *dtype as u8 == code)
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+            Self::I32 => "i32",
+            Self::I64 => "i64",
+            Self::U8 => "u8",
+        })
+    }
+}
+
+/// How elements of several ranks become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ReduceOp {
+    /// Sum, in the order of the canonical tree; integers wrap.
+    Sum = 1,
+    /// Product; integers wrap.
+    Prod = 2,
+    /// Smallest.
+    Min = 3,
+    /// Largest.
+    Max = 4,
+    /// The sum, then multiplied once by 1/ranks; integers are divided, towards zero.
+    Avg = 5,
+}
+
+impl ReduceOp {
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        [Self::Sum, Self::Prod, Self::Min, Self::Max, Self::Avg]
+            .into_iter()
+            .find(|op| *op as u8 == code)
+    }
+}
+
+impl fmt::Display for ReduceOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sum => "sum",
+            Self::Prod => "prod",
+            Self::Min => "min",
+            Self::Max => "max",
+            Self::Avg => "avg",
+        })
+    }
+}
+
+/// A number that groups can move and combine: `f32 f64 i32 i64 u8`.
+pub trait Element:
+    sealed::Sealed + bytemuck::Pod + PartialEq + fmt::Debug + Send + Sync + 'static
+{
+    /// Its name on the wire.
+    const DTYPE: Dtype;
+
+    /// `out[i] = left[i] ∘ right[i]`.
+    fn combine(op: ReduceOp, out: &mut [Self], left: &[Self], right: &[Self]);
+
+    /// `left[i] = left[i] ∘ right[i]`.
+    fn combine_left(op: ReduceOp, left: &mut [Self], right: &[Self]);
+
+    /// `right[i] = left[i] ∘ right[i]`.
+    fn combine_right(op: ReduceOp, left: &[Self], right: &mut [Self]);
+
+    /// Turns a sum of `parts` into a mean.
+    fn divide(values: &mut [Self], parts: u64);
+}
+
+/// An element that gradients are made of: `f32` and `f64`.
+pub trait Float: Element + PartialOrd {
+    /// Zero.
+    const ZERO: Self;
+
+    /// The nearest value.
+    fn from_f64(value: f64) -> Self;
+
+    /// The same value.
+    fn to_f64(self) -> f64;
+
+    /// `self + other`.
+    #[must_use]
+    fn plus(self, other: Self) -> Self;
+
+    /// `self × other`.
+    #[must_use]
+    fn times(self, other: Self) -> Self;
+
+    /// Square root.
+    #[must_use]
+    fn square_root(self) -> Self;
+}
+
+fn zip_into<T: Copy>(out: &mut [T], left: &[T], right: &[T], f: impl Fn(T, T) -> T) {
+    debug_assert!(out.len() == left.len() && out.len() == right.len());
+    for ((out, left), right) in out.iter_mut().zip(left).zip(right) {
+        *out = f(*left, *right);
+    }
+}
+
+fn zip_left<T: Copy>(left: &mut [T], right: &[T], f: impl Fn(T, T) -> T) {
+    debug_assert_eq!(left.len(), right.len());
+    for (left, right) in left.iter_mut().zip(right) {
+        *left = f(*left, *right);
+    }
+}
+
+fn zip_right<T: Copy>(left: &[T], right: &mut [T], f: impl Fn(T, T) -> T) {
+    debug_assert_eq!(left.len(), right.len());
+    for (left, right) in left.iter().zip(right) {
+        *right = f(*left, *right);
+    }
+}
+
+fn smaller<T: PartialOrd>(left: T, right: T) -> T {
+    if right < left { right } else { left }
+}
+
+fn larger<T: PartialOrd>(left: T, right: T) -> T {
+    if left < right { right } else { left }
+}
+
+/// Runs `$kernel(args…, f)` with the function of `$op`, so that the choice is made outside the loop.
+macro_rules! dispatch {
+    ($op:expr, $add:expr, $mul:expr, $kernel:ident($($arg:expr),*)) => {
+        match $op {
+            ReduceOp::Sum | ReduceOp::Avg => $kernel($($arg,)* $add),
+            ReduceOp::Prod => $kernel($($arg,)* $mul),
+            ReduceOp::Min => $kernel($($arg,)* smaller),
+            ReduceOp::Max => $kernel($($arg,)* larger),
+        }
+    };
+}
+
+macro_rules! element {
+    ($type:ty, $dtype:ident, $add:expr, $mul:expr, $divide:expr) => {
+        impl sealed::Sealed for $type {}
+
+        impl Element for $type {
+            const DTYPE: Dtype = Dtype::$dtype;
+
+            fn combine(op: ReduceOp, out: &mut [Self], left: &[Self], right: &[Self]) {
+                dispatch!(op, $add, $mul, zip_into(out, left, right));
+            }
+
+            fn combine_left(op: ReduceOp, left: &mut [Self], right: &[Self]) {
+                dispatch!(op, $add, $mul, zip_left(left, right));
+            }
+
+            fn combine_right(op: ReduceOp, left: &[Self], right: &mut [Self]) {
+                dispatch!(op, $add, $mul, zip_right(left, right));
+            }
+
+            fn divide(values: &mut [Self], parts: u64) {
+                let divide: fn(&mut [Self], u64) = $divide;
+                divide(values, parts);
+            }
+        }
+    };
+}
+
+macro_rules! float {
+    ($type:ident, $dtype:ident) => {
+        element!($type, $dtype, |l, r| l + r, |l, r| l * r, |values, parts| {
+            // One rounding of 1/parts and one per element, whoever the parts are.
+            let factor = 1.0 / parts as $type;
+            values.iter_mut().for_each(|value| *value *= factor);
+        });
+
+        impl Float for $type {
+            const ZERO: Self = 0.0;
+
+            fn from_f64(value: f64) -> Self {
+                value as $type
+            }
+
+            fn to_f64(self) -> f64 {
+                f64::from(self)
+            }
+
+            fn plus(self, other: Self) -> Self {
+                self + other
+            }
+
+            fn times(self, other: Self) -> Self {
+                self * other
+            }
+
+            fn square_root(self) -> Self {
+                self.sqrt()
+            }
+        }
+    };
+}
+
+macro_rules! integer {
+    ($type:ident, $dtype:ident) => {
+        element!($type, $dtype, $type::wrapping_add, $type::wrapping_mul, |values, parts| {
+            // Through 128 bits, because more ranks may take part than the type can count.
+            for value in values.iter_mut() {
+                *value = (i128::from(*value) / i128::from(parts)) as $type;
+            }
+        });
+    };
+}
+
+float!(f32, F32);
+float!(f64, F64);
+integer!(i32, I32);
+integer!(i64, I64);
+integer!(u8, U8);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check<T: Element>(op: ReduceOp, left: &[T], right: &[T], expect: &[T]) {
+        let mut out = left.to_vec();
+        T::combine(op, &mut out, left, right);
+        assert_eq!(out, expect, "{op} into a third place");
+        let mut out = left.to_vec();
+        T::combine_left(op, &mut out, right);
+        assert_eq!(out, expect, "{op} into the left operand");
+        let mut out = right.to_vec();
+        T::combine_right(op, left, &mut out);
+        assert_eq!(out, expect, "{op} into the right operand");
+    }
+
+    #[test]
+    fn combinations() {
+        check(ReduceOp::Sum, &[1.5f32, -1.0], &[2.0, 1.0], &[3.5, 0.0]);
+        check(ReduceOp::Prod, &[1.5f64, -1.0], &[2.0, 1.0], &[3.0, -1.0]);
+        check(ReduceOp::Min, &[3, -7], &[2, 5], &[2, -7]);
+        check(ReduceOp::Max, &[3i64, -7], &[2, 5], &[3, 5]);
+        check(ReduceOp::Sum, &[250u8], &[10], &[4]);
+        check(ReduceOp::Prod, &[i32::MAX], &[2], &[-2]);
+    }
+
+    #[test]
+    fn a_mean_of_integers_is_cut_towards_zero() {
+        let mut values = [7, -7];
+        i32::divide(&mut values, 2);
+        assert_eq!(values, [3, -3]);
+        let mut values = [1.0f32];
+        f32::divide(&mut values, 3);
+        assert_eq!(values, [1.0 / 3.0]);
+    }
+}

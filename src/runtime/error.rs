@@ -1,0 +1,308 @@
+//! What can go wrong, naming who, where and which operation.
+
+use std::fmt;
+
+use crate::base::{Epoch, Rank};
+use crate::runtime::element::{Dtype, ReduceOp};
+
+/// Result of this module; a glob import leaves the usual two-argument `Result` usable.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a group could not be made or used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Nothing told this process that it is a worker.
+    #[error(
+        "this process was not started as a worker; type `remuda run --num_gpus 2 --no_python -- {program}`"
+    )]
+    NoEnvironment {
+        /// How this program was called.
+        program: String,
+    },
+    /// A variable of the environment is there but makes no sense.
+    #[error("environment variable `{name}` is {problem}")]
+    BadEnvironment {
+        /// The variable.
+        name: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Somebody of another start of the job answered.
+    #[error("this worker belongs to epoch {ours}, the other side to epoch {theirs}")]
+    WrongEpoch {
+        /// Ours.
+        ours: Epoch,
+        /// Theirs.
+        theirs: Epoch,
+    },
+    /// The store refused, vanished, or took too long.
+    #[error("the store at {address} failed while we tried to {action}: {cause}")]
+    Store {
+        /// Where it listens.
+        address: String,
+        /// What was asked of it.
+        action: String,
+        /// The reason.
+        cause: String,
+    },
+    /// The kernel refused.
+    #[error("cannot {action}: {source}")]
+    Os {
+        /// What was tried.
+        action: &'static str,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// The memory that the workers of this node share cannot be used.
+    #[error(transparent)]
+    Segment(#[from] crate::runtime::shm::SegmentError),
+    /// There is not that much shared memory.
+    #[error("cannot allocate {bytes} bytes of shared memory: {available} bytes are free")]
+    OutOfMemory {
+        /// Asked for.
+        bytes: usize,
+        /// The largest free range.
+        available: usize,
+    },
+    /// Arguments that no layout, sampler or optimizer can work with.
+    #[error("{0}")]
+    BadArgument(String),
+    /// A collective operation failed.
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
+}
+
+impl Error {
+    pub(crate) fn os(action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
+        move |source| Self::Os { action, source }
+    }
+}
+
+/// A collective operation that did not happen, as one rank saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CollectiveError {
+    /// Which operation.
+    pub op: Operation,
+    /// The how-manieth operation of the group it was.
+    pub seq: u64,
+    /// Bytes that this rank passed.
+    pub bytes: u64,
+    /// Who tells.
+    pub rank: Rank,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// Why a collective operation failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Time was up.
+    Deadline {
+        /// Ranks that had not come.
+        waiting_for: Vec<Rank>,
+    },
+    /// A rank is gone.
+    PeerLost {
+        /// Which.
+        rank: Rank,
+        /// Where it ran.
+        host: String,
+    },
+    /// Two ranks called different things.
+    Mismatch {
+        /// What this rank called.
+        ours: Fingerprint,
+        /// Who called something else.
+        peer: Rank,
+        /// What that was.
+        theirs: Fingerprint,
+    },
+    /// Somebody gave up; the group is of no use any more.
+    Aborted {
+        /// Who.
+        by: Rank,
+        /// Why, in its words.
+        reason: String,
+    },
+    /// The arguments cannot work: lengths, ranks.
+    Argument(String),
+    /// The transport below failed.
+    Backend(String),
+}
+
+impl std::error::Error for CollectiveError {}
+
+impl fmt::Display for CollectiveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { op, seq, bytes, rank, cause } = self;
+        write!(f, "{op} (operation {seq}, {bytes} bytes) failed on rank {rank}: {cause}")
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deadline { waiting_for } => {
+                write!(f, "the deadline passed while waiting for {}", show_ranks(waiting_for))
+            }
+            Self::PeerLost { rank, host } => write!(f, "rank {rank} on host `{host}` is gone"),
+            Self::Mismatch { ours, peer, theirs } => {
+                write!(f, "we called {ours}, but rank {peer} called {theirs}")
+            }
+            Self::Aborted { by, reason } => write!(f, "rank {by} aborted the group: {reason}"),
+            Self::Argument(problem) => f.write_str(problem),
+            Self::Backend(problem) => f.write_str(problem),
+        }
+    }
+}
+
+const RANKS_SHOWN_MAX: usize = 8;
+
+fn show_ranks(ranks: &[Rank]) -> String {
+    let shown: Vec<String> = ranks.iter().take(RANKS_SHOWN_MAX).map(Rank::to_string).collect();
+    let more = match ranks.len().saturating_sub(RANKS_SHOWN_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+    format!("{noun} {}{more}", shown.join(", "))
+}
+
+/// Operations of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Operation {
+    /// Everybody gets the reduction of everybody's data.
+    AllReduce = 1,
+    /// Everybody gets the root's data.
+    Broadcast = 2,
+    /// Everybody gets everybody's data, in rank order.
+    AllGather = 3,
+    /// Rank `r` gets part `r` of the reduction.
+    ReduceScatter = 4,
+    /// Nobody goes on before everybody has come.
+    Barrier = 5,
+    /// To one peer.
+    Send = 6,
+    /// From one peer.
+    Recv = 7,
+}
+
+impl Operation {
+    fn from_code(code: u8) -> Option<Self> {
+        use Operation::{AllGather, AllReduce, Barrier, Broadcast, Recv, ReduceScatter, Send};
+        [AllReduce, Broadcast, AllGather, ReduceScatter, Barrier, Send, Recv]
+            .into_iter()
+            .find(|operation| *operation as u8 == code)
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AllReduce => "all_reduce",
+            Self::Broadcast => "broadcast",
+            Self::AllGather => "all_gather",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::Barrier => "barrier",
+            Self::Send => "send",
+            Self::Recv => "recv",
+        })
+    }
+}
+
+/// What must agree between the ranks of one operation.
+///
+/// It travels beside every flag and before every message, as three words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// Which operation.
+    pub op: Operation,
+    /// Its element type.
+    pub dtype: Dtype,
+    /// How elements are combined; `Sum` where nothing is.
+    pub reduce: ReduceOp,
+    /// The root of a broadcast; 0 where there is none.
+    pub root: Rank,
+    /// Elements.
+    pub count: u64,
+    /// The how-manieth round of the group it is.
+    pub seq: u64,
+}
+
+const ROOT_BITS: u32 = 32;
+
+impl Fingerprint {
+    pub(crate) fn encode(&self) -> [u64; 3] {
+        let kinds = self.op as u64 | (self.dtype as u64) << 8 | (self.reduce as u64) << 16;
+        [kinds | u64::from(self.root.0) << ROOT_BITS, self.count, self.seq]
+    }
+
+    /// `None` for words that no rank of ours can have written.
+    pub(crate) fn decode([kinds, count, seq]: [u64; 3]) -> Option<Self> {
+        Some(Self {
+            op: Operation::from_code(kinds as u8)?,
+            dtype: Dtype::from_code((kinds >> 8) as u8)?,
+            reduce: ReduceOp::from_code((kinds >> 16) as u8)?,
+            root: Rank((kinds >> ROOT_BITS) as u32),
+            count,
+            seq,
+        })
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { op, dtype, reduce, root, count, seq } = self;
+        match op {
+            Operation::AllReduce | Operation::ReduceScatter => {
+                write!(f, "{op}({count} × {dtype}, {reduce})")?;
+            }
+            Operation::Broadcast => write!(f, "{op}({count} × {dtype}, from rank {root})")?,
+            Operation::AllGather | Operation::Send | Operation::Recv => {
+                write!(f, "{op}({count} × {dtype})")?;
+            }
+            Operation::Barrier => write!(f, "{op}()")?,
+        }
+        write!(f, " as round {seq}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fingerprint_survives_its_three_words() {
+        let fingerprint = Fingerprint {
+            op: Operation::Broadcast,
+            dtype: Dtype::F64,
+            reduce: ReduceOp::Max,
+            root: Rank(131_071),
+            count: u64::MAX,
+            seq: 7,
+        };
+        assert_eq!(Fingerprint::decode(fingerprint.encode()), Some(fingerprint));
+        assert_eq!(Fingerprint::decode([0, 0, 0]), None);
+    }
+
+    #[test]
+    fn an_error_names_everything() {
+        let error = CollectiveError {
+            op: Operation::AllReduce,
+            seq: 12,
+            bytes: 4096,
+            rank: Rank(0),
+            cause: Cause::PeerLost { rank: Rank(3), host: "n2".into() },
+        };
+        let expect =
+            "all_reduce (operation 12, 4096 bytes) failed on rank 0: rank 3 on host `n2` is gone";
+        assert_eq!(error.to_string(), expect);
+        let deadline = Cause::Deadline { waiting_for: (0..10).map(Rank).collect() };
+        assert_eq!(
+            deadline.to_string(),
+            "the deadline passed while waiting for ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
+        );
+    }
+}

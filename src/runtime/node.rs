@@ -1,0 +1,133 @@
+//! One rank's place in the shared memory of its node: meetings with deadlines.
+//!
+//! Every rank of the node goes through the same meetings in the same order and counts them; a
+//! meeting is over when every counter has come to it. What each came for is compared at the first
+//! one, always.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::base::{Rank, clock};
+use crate::runtime::error::{Cause, Fingerprint};
+use crate::runtime::schedule::Placement;
+use crate::runtime::shm::{Alarm, Segment, Spin};
+
+/// Who we are among whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Roster {
+    pub(crate) rank: usize,
+    pub(crate) placement: Placement,
+}
+
+impl Roster {
+    pub(crate) fn node(&self) -> usize {
+        self.placement.node_of(self.rank)
+    }
+
+    pub(crate) fn local_rank(&self) -> usize {
+        self.placement.local_of(self.rank)
+    }
+
+    /// The ranks of our node, ourselves included, in the order of their lines.
+    pub(crate) fn neighbours(&self) -> &[usize] {
+        self.placement.ranks_of(self.node())
+    }
+
+    pub(crate) fn lost(&self, rank: usize) -> Cause {
+        let host = self.placement.host_of(rank).to_owned();
+        Cause::PeerLost { rank: Rank(rank as u32), host }
+    }
+
+    /// What an alarm means to us.
+    pub(crate) fn cause(&self, alarm: Alarm) -> Cause {
+        match alarm.lost {
+            Some(rank) if (rank.index()) < self.placement.world_size() => self.lost(rank.index()),
+            _ => Cause::Aborted { by: alarm.by, reason: alarm.reason },
+        }
+    }
+}
+
+/// Until when an operation may wait, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    pub(crate) deadline: Instant,
+    pub(crate) spin: Spin,
+}
+
+pub(crate) struct LocalNode {
+    pub(crate) roster: Arc<Roster>,
+    pub(crate) segment: Arc<Segment>,
+    meetings: u32,
+    offsets: Vec<usize>,
+}
+
+impl LocalNode {
+    pub(crate) fn new(roster: Arc<Roster>, segment: Arc<Segment>) -> Self {
+        let offsets = vec![0; roster.neighbours().len()];
+        Self { roster, segment, meetings: 0, offsets }
+    }
+
+    pub(crate) fn me(&self) -> usize {
+        self.roster.local_rank()
+    }
+
+    /// Opens a round: tells everybody what we came for and where our numbers lie, waits until
+    /// everybody has come, compares, and returns where everybody's numbers lie.
+    pub(crate) fn enter(
+        &mut self,
+        ours: Fingerprint,
+        offset: usize,
+        patience: Patience,
+    ) -> Result<&[usize], Cause> {
+        self.segment.line(self.me()).entry(ours.seq).write(ours.encode(), offset);
+        self.meet(patience)?;
+        for local in 0..self.offsets.len() {
+            let (words, offset) = self.segment.line(local).entry(ours.seq).read();
+            if words != ours.encode() {
+                return Err(mismatch(ours, self.roster.neighbours()[local], words));
+            }
+            self.offsets[local] = offset;
+        }
+        Ok(&self.offsets)
+    }
+
+    /// Nobody returns before everybody of the node has called.
+    pub(crate) fn meet(&mut self, patience: Patience) -> Result<(), Cause> {
+        self.meetings = self.meetings.wrapping_add(1);
+        self.segment.line(self.me()).flag.raise(self.meetings);
+        for local in 0..self.roster.neighbours().len() {
+            let flag = &self.segment.line(local).flag;
+            flag.wait(self.meetings, patience.spin, || self.check(patience, || self.missing()))?;
+        }
+        Ok(())
+    }
+
+    /// Fails when waiting has become pointless.
+    pub(crate) fn check(
+        &self,
+        patience: Patience,
+        waiting_for: impl FnOnce() -> Vec<Rank>,
+    ) -> Result<(), Cause> {
+        if let Some(alarm) = self.segment.alarm() {
+            return Err(self.roster.cause(alarm));
+        }
+        match clock::now() < patience.deadline {
+            true => Ok(()),
+            false => Err(Cause::Deadline { waiting_for: waiting_for() }),
+        }
+    }
+
+    fn missing(&self) -> Vec<Rank> {
+        let missing = |local: &usize| !self.segment.line(*local).flag.has_reached(self.meetings);
+        let neighbours = self.roster.neighbours();
+        (0..neighbours.len()).filter(missing).map(|local| Rank(neighbours[local] as u32)).collect()
+    }
+}
+
+/// The error of a rank that finds other words than its own.
+pub(crate) fn mismatch(ours: Fingerprint, peer: usize, words: [u64; 3]) -> Cause {
+    match Fingerprint::decode(words) {
+        Some(theirs) => Cause::Mismatch { ours, peer: Rank(peer as u32), theirs },
+        None => Cause::Backend(format!("rank {peer} wrote a fingerprint that means nothing")),
+    }
+}

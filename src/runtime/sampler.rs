@@ -1,0 +1,174 @@
+//! Which samples a worker sees, in torch's order to the index.
+
+use crate::runtime::Group;
+
+/// How rows are shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SamplerOptions {
+    /// Draw a new order every epoch.
+    pub shuffle: bool,
+    /// Seed of the order; the epoch is added to it.
+    pub seed: u64,
+    /// Leave out the last rows rather than repeat the first ones when the rows cannot be shared
+    /// evenly.
+    pub drop_last: bool,
+}
+
+impl Default for SamplerOptions {
+    fn default() -> Self {
+        Self { shuffle: true, seed: 0, drop_last: false }
+    }
+}
+
+/// The rows of one replica: every `replicas`-th of the epoch's order, from `rank` on.
+///
+/// ```
+/// use remuda::runtime::DistributedSampler;
+///
+/// let sampler = DistributedSampler::new(10, 3, 0, Default::default());
+/// assert_eq!(sampler.indices().collect::<Vec<_>>(), [4, 5, 0, 2]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct DistributedSampler {
+    rows: usize,
+    replicas: usize,
+    rank: usize,
+    options: SamplerOptions,
+    epoch: u64,
+}
+
+impl DistributedSampler {
+    /// A sampler of replica `rank` of `replicas`.
+    ///
+    /// # Panics
+    /// When there is no such replica.
+    pub fn new(rows: usize, replicas: usize, rank: usize, options: SamplerOptions) -> Self {
+        assert!(rank < replicas, "there is no replica {rank} among {replicas}");
+        Self { rows, replicas, rank, options, epoch: 0 }
+    }
+
+    /// Samplers of the lanes of this rank: one for each of `accumulate` micro-batches, in order.
+    pub fn lanes(rows: usize, group: &Group, accumulate: usize) -> Vec<Self> {
+        Self::lanes_with(rows, group, accumulate, SamplerOptions::default())
+    }
+
+    /// [`Self::lanes`] with options.
+    pub fn lanes_with(
+        rows: usize,
+        group: &Group,
+        accumulate: usize,
+        options: SamplerOptions,
+    ) -> Vec<Self> {
+        let replicas = group.world_size() * accumulate;
+        let first = group.rank() * accumulate;
+        (first..first + accumulate).map(|lane| Self::new(rows, replicas, lane, options)).collect()
+    }
+
+    /// Which order [`Self::indices`] gives. To be called before every epoch.
+    pub fn set_epoch(&mut self, epoch: u64) {
+        self.epoch = epoch;
+    }
+
+    /// Rows of this replica in an epoch; the same for every replica.
+    pub fn len(&self) -> usize {
+        match self.options.drop_last {
+            true => self.rows / self.replicas,
+            false => self.rows.div_ceil(self.replicas),
+        }
+    }
+
+    /// Whether an epoch has no row.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The rows of this epoch, in order.
+    pub fn indices(&self) -> std::vec::IntoIter<usize> {
+        let order = match self.options.shuffle {
+            true => randperm(self.rows, self.options.seed.wrapping_add(self.epoch)),
+            false => (0..self.rows).collect(),
+        };
+        let places = (0..self.len()).map(|nth| self.rank + nth * self.replicas);
+        // Past the end the order begins again, as often as it takes.
+        places.map(|place| order[place % self.rows]).collect::<Vec<_>>().into_iter()
+    }
+}
+
+/// `torch.randperm(n)` after `manual_seed(seed)`.
+pub fn randperm(n: usize, seed: u64) -> Vec<usize> {
+    let mut random = Mt19937::new(seed as u32);
+    let mut order: Vec<usize> = (0..n).collect();
+    for i in 0..n.saturating_sub(1) {
+        let left = n - i;
+        // Beyond this many rows 32 bits would favour the first ones.
+        let z = match n < (u32::MAX / 20) as usize {
+            true => random.next_u32() as usize % left,
+            false => (random.next_u64() % left as u64) as usize,
+        };
+        order.swap(i, i + z);
+    }
+    order
+}
+
+const STATE: usize = 624;
+const MIDDLE: usize = 397;
+
+/// The Mersenne twister of 1998 by Matsumoto and Nishimura, 32-bit.
+#[derive(Clone, Debug)]
+struct Mt19937 {
+    state: [u32; STATE],
+    next: usize,
+}
+
+impl Mt19937 {
+    fn new(seed: u32) -> Self {
+        let mut state = [seed; STATE];
+        for i in 1..STATE {
+            let previous = state[i - 1];
+            state[i] =
+                (previous ^ (previous >> 30)).wrapping_mul(1_812_433_253).wrapping_add(i as u32);
+        }
+        Self { state, next: STATE }
+    }
+
+    fn next_u32(&mut self) -> u32 {
+        if self.next == STATE {
+            self.twist();
+        }
+        let mut word = self.state[self.next];
+        self.next += 1;
+        word ^= word >> 11;
+        word ^= (word << 7) & 0x9d2c_5680;
+        word ^= (word << 15) & 0xefc6_0000;
+        word ^ (word >> 18)
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        let high = u64::from(self.next_u32());
+        high << 32 | u64::from(self.next_u32())
+    }
+
+    fn twist(&mut self) {
+        for i in 0..STATE {
+            let upper = self.state[i] & 0x8000_0000;
+            let lower = self.state[(i + 1) % STATE] & 0x7fff_ffff;
+            let word = upper | lower;
+            let mask = if word & 1 == 0 { 0 } else { 0x9908_b0df };
+            self.state[i] = self.state[(i + MIDDLE) % STATE] ^ (word >> 1) ^ mask;
+        }
+        self.next = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_generator_is_the_published_one() {
+        // Seed 5489 is the default of the paper; its 10,000th output is the one that C++ demands.
+        let mut random = Mt19937::new(5489);
+        let last = (0..10_000).map(|_| random.next_u32()).last();
+        assert_eq!(last, Some(4_123_659_995));
+    }
+}

@@ -1,0 +1,178 @@
+//! Who does what in an operation, as data: placement of ranks, slices, rounds. No I/O, no clock, no
+//! transport.
+
+use std::ops::Range;
+
+/// Where every rank runs. Any placement is allowed, uneven and scattered ones too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    hosts: Vec<String>,
+    node_of: Vec<usize>,
+    local_of: Vec<usize>,
+    ranks_of: Vec<Vec<usize>>,
+}
+
+impl Placement {
+    /// `node_of[rank]` is an index into `hosts`. `None` unless every node has a rank and every rank
+    /// a node. The position of a rank on its node is its place in rank order.
+    pub fn new(hosts: Vec<String>, node_of: Vec<usize>) -> Option<Self> {
+        let mut ranks_of = vec![Vec::new(); hosts.len()];
+        let mut local_of = Vec::with_capacity(node_of.len());
+        for (rank, &node) in node_of.iter().enumerate() {
+            let ranks: &mut Vec<usize> = ranks_of.get_mut(node)?;
+            local_of.push(ranks.len());
+            ranks.push(rank);
+        }
+        let inhabited = !node_of.is_empty() && ranks_of.iter().all(|ranks| !ranks.is_empty());
+        inhabited.then_some(Self { hosts, node_of, local_of, ranks_of })
+    }
+
+    /// All ranks on one node.
+    pub fn one_node(host: &str, ranks: usize) -> Self {
+        Self::new(vec![host.to_owned()], vec![0; ranks]).expect("there is at least one rank")
+    }
+
+    /// Ranks of the job.
+    pub fn world_size(&self) -> usize {
+        self.node_of.len()
+    }
+
+    /// Nodes of the job.
+    pub fn nodes(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// Node of a rank.
+    pub fn node_of(&self, rank: usize) -> usize {
+        self.node_of[rank]
+    }
+
+    /// Node of every rank.
+    pub fn node_of_all(&self) -> &[usize] {
+        &self.node_of
+    }
+
+    /// Position of a rank among those of its node.
+    pub fn local_of(&self, rank: usize) -> usize {
+        self.local_of[rank]
+    }
+
+    /// Ranks of a node, ascending.
+    pub fn ranks_of(&self, node: usize) -> &[usize] {
+        &self.ranks_of[node]
+    }
+
+    /// Name of the host on which a rank runs.
+    pub fn host_of(&self, rank: usize) -> &str {
+        &self.hosts[self.node_of[rank]]
+    }
+
+    /// Who on `node` handles the part of an operation that belongs to `rank`: the rank itself at
+    /// home, elsewhere one that depends on its local position, so that several work at once and
+    /// first ranks of nodes always talk to first ranks of nodes.
+    pub fn helper(&self, node: usize, rank: usize) -> usize {
+        match self.node_of[rank] == node {
+            true => rank,
+            false => self.ranks_of[node][self.local_of[rank] % self.ranks_of[node].len()],
+        }
+    }
+
+    /// Whoever helps `rank` on the other nodes: `(node, helper)`.
+    pub fn helpers(&self, rank: usize) -> impl Iterator<Item = (usize, usize)> {
+        let home = self.node_of[rank];
+        (0..self.nodes()).filter(move |node| *node != home).map(move |node| {
+            let helper = self.helper(node, rank);
+            (node, helper)
+        })
+    }
+
+    /// The ranks of other nodes that `rank` helps, ascending.
+    pub fn helped_by(&self, rank: usize) -> impl Iterator<Item = usize> {
+        let home = self.node_of[rank];
+        (0..self.world_size())
+            .filter(move |other| self.node_of[*other] != home && self.helper(home, *other) == rank)
+    }
+}
+
+/// Elements whose boundaries no two slices share: a cache line of bytes.
+const SLICE_UNIT: usize = 64;
+
+/// Part `index` when `count` elements are shared between `parts` ranks: contiguous, in order,
+/// as even as whole units allow.
+pub fn slice(count: usize, parts: usize, index: usize) -> Range<usize> {
+    let units = count.div_ceil(SLICE_UNIT);
+    let start = |index: usize| (units * index / parts * SLICE_UNIT).min(count);
+    start(index)..start(index + 1)
+}
+
+/// Cuts `count` elements into pieces of at most `each`; at least one, even if it is empty, because
+/// every operation meets at least once.
+pub fn rounds(count: usize, each: usize) -> impl Iterator<Item = Range<usize>> {
+    let rounds = count.div_ceil(each).max(1);
+    (0..rounds).map(move |round| round * each..count.min((round + 1) * each))
+}
+
+/// Cuts a range into blocks of at most `each`; none when it is empty.
+pub fn blocks(range: Range<usize>, each: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range.step_by(each).map(move |start| start..end.min(start + each))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_impossible_placement_is_refused() {
+        let hosts = |count: usize| (0..count).map(|host| format!("n{host}")).collect::<Vec<_>>();
+        assert_eq!(Placement::new(hosts(2), vec![0, 0]), None);
+        assert_eq!(Placement::new(hosts(1), vec![0, 1]), None);
+        assert_eq!(Placement::new(hosts(0), vec![]), None);
+    }
+
+    #[test]
+    fn rounds_and_blocks() {
+        assert_eq!(rounds(0, 4).collect::<Vec<_>>(), [0..0]);
+        assert_eq!(rounds(9, 4).collect::<Vec<_>>(), [0..4, 4..8, 8..9]);
+        assert_eq!(blocks(3..3, 4).count(), 0);
+        assert_eq!(blocks(3..9, 4).collect::<Vec<_>>(), [3..7, 7..9]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn slices_cover_everything_once(count in 0usize..100_000, parts in 1usize..20) {
+            let mut next = 0;
+            for index in 0..parts {
+                let slice = slice(count, parts, index);
+                prop_assert_eq!(slice.start, next);
+                next = slice.end;
+            }
+            prop_assert_eq!(next, count);
+        }
+
+        /// On every node exactly one rank handles what belongs to a rank, and both sides agree.
+        #[test]
+        fn help_is_mutual(node_of in proptest::collection::vec(0usize..4, 1..30)) {
+            let hosts = (0..4).map(|host| host.to_string()).collect();
+            let Some(placement) = Placement::new(hosts, node_of) else { return Ok(()) };
+            for rank in 0..placement.world_size() {
+                for (node, helper) in placement.helpers(rank) {
+                    prop_assert_eq!(placement.node_of(helper), node);
+                    prop_assert!(placement.helped_by(helper).any(|helped| helped == rank));
+                }
+                for helped in placement.helped_by(rank) {
+                    prop_assert!(placement.helpers(helped).any(|(_, helper)| helper == rank));
+                }
+            }
+            for node in 0..placement.nodes() {
+                let first = placement.ranks_of(node)[0];
+                for (other, helper) in placement.helpers(first) {
+                    prop_assert_eq!(helper, placement.ranks_of(other)[0]);
+                }
+            }
+        }
+    }
+}

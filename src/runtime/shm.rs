@@ -1,0 +1,501 @@
+//! The memory that the ranks of one node share: its layout, its flags, its alarm.
+//!
+//! ```text
+//! header | a line per rank | a mailbox per ordered pair | two eager slots per rank
+//!        | a staging area per rank | an arena per rank
+//! ```
+//!
+//! Every rank allocates in its own arena only, so there is no lock that a dead rank could hold. The
+//! file is sparse: a part costs memory when it is first touched, and buffers give theirs back.
+//!
+//! `unsafe` here turns offsets into references to atomics; data moves in `shm_window`.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::time::Duration;
+
+use crate::base::Rank;
+use crate::os::memory::{self, Mapping};
+
+/// Payload that travels beside the flags, without a second meeting.
+pub(crate) const EAGER_BYTES: usize = 4096;
+/// What one round of a large operation moves per rank: half of a common second-level cache.
+pub(crate) const STAGING_BYTES: usize = 1 << 20;
+/// Ranks of one node.
+pub(crate) const LOCAL_WORLD_MAX: usize = 1024;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"remudash");
+const VERSION: u32 = 1;
+const PAGE: usize = 4096;
+const ARENA_BYTES_MIN: usize = 1 << 30;
+/// All arenas together stay below what a 47-bit address space comfortably holds.
+const ARENAS_BYTES_MAX: usize = 1 << 45;
+const REASON_WORDS: usize = 32;
+
+/// Why a segment cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SegmentError {
+    /// The kernel refused.
+    #[error("cannot {action} shared memory: {source}")]
+    Os {
+        /// What was tried.
+        action: &'static str,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// Somebody could shrink it while we read.
+    #[error("the segment is not sealed against shrinking")]
+    NotSealed,
+    /// It is something else, or of another version, or cut.
+    #[error("this is not a segment of ours")]
+    Foreign,
+    /// Too many ranks for one node.
+    #[error("{0} ranks on one node; at most {LOCAL_WORLD_MAX} can share memory")]
+    TooManyRanks(usize),
+}
+
+#[repr(C)]
+struct Header {
+    magic: AtomicU64,
+    version: AtomicU32,
+    local_world: AtomicU32,
+    arena_bytes: AtomicU64,
+    alarm: AlarmCell,
+}
+
+#[repr(C)]
+struct AlarmCell {
+    state: AtomicU32,
+    by: AtomicU32,
+    lost: AtomicU32,
+    reason_bytes: AtomicU32,
+    reason: [AtomicU64; REASON_WORDS],
+}
+
+/// Nobody raised it / somebody is writing it / it can be read.
+const QUIET: u32 = 0;
+const WRITING: u32 = 1;
+const RAISED: u32 = 2;
+
+/// Somebody gave up, and why; the first alarm of an epoch stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Alarm {
+    /// Who raised it.
+    pub(crate) by: Rank,
+    /// Whose loss was the reason.
+    pub(crate) lost: Option<Rank>,
+    /// In words, cut to what fits.
+    pub(crate) reason: String,
+}
+
+/// A counter that one rank raises and others wait for; it wraps.
+#[repr(C)]
+pub(crate) struct Flag {
+    value: AtomicU32,
+    sleepers: AtomicU32,
+}
+
+/// What a rank says about the operation that it has come for.
+#[repr(C)]
+pub(crate) struct Entry {
+    fingerprint: [AtomicU64; 3],
+    offset: AtomicU64,
+}
+
+/// Flag and entries of one rank. Two entries, used in turn: a rank can be one operation ahead of a
+/// peer that still reads, never two.
+#[repr(C, align(128))]
+pub(crate) struct Line {
+    pub(crate) flag: Flag,
+    entries: [Entry; 2],
+}
+
+/// The way from one rank to another: what was posted, what was taken.
+#[repr(C, align(128))]
+pub(crate) struct Mailbox {
+    pub(crate) posted: Flag,
+    entry: Entry,
+    pub(crate) taken: Flag,
+}
+
+impl Entry {
+    pub(crate) fn write(&self, fingerprint: [u64; 3], offset: usize) {
+        for (cell, word) in self.fingerprint.iter().zip(fingerprint) {
+            cell.store(word, Relaxed);
+        }
+        self.offset.store(offset as u64, Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> ([u64; 3], usize) {
+        let fingerprint = [0, 1, 2].map(|word: usize| self.fingerprint[word].load(Relaxed));
+        (fingerprint, self.offset.load(Relaxed) as usize)
+    }
+}
+
+impl Line {
+    /// The entry of the `round`-th meeting.
+    pub(crate) fn entry(&self, round: u64) -> &Entry {
+        &self.entries[(round & 1) as usize]
+    }
+}
+
+impl Mailbox {
+    pub(crate) fn entry(&self) -> &Entry {
+        &self.entry
+    }
+}
+
+/// How long to burn time before sleeping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spin {
+    /// Looks with a pause in between: for a peer that runs at this moment.
+    pub(crate) pauses: u32,
+    /// Looks with the processor offered to others: for a peer that waits for one.
+    pub(crate) yields: u32,
+}
+
+impl Spin {
+    /// For a thread that has nothing else to do.
+    pub(crate) fn for_ranks(local_world: usize) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        match local_world <= cores {
+            true => Self { pauses: 2000, yields: 20 },
+            false => Self { pauses: 50, yields: 50 },
+        }
+    }
+
+    /// For a thread beside one that computes.
+    pub(crate) const BRIEF: Self = Self { pauses: 100, yields: 2 };
+}
+
+/// How long a sleeper can be unaware of an alarm that forgot to wake it.
+const SLEEP: Duration = Duration::from_millis(20);
+
+impl Flag {
+    /// Whether the counter has come to `target`.
+    pub(crate) fn has_reached(&self, target: u32) -> bool {
+        reached(self.value.load(Acquire), target)
+    }
+
+    /// Sets the counter; only its owner calls this.
+    pub(crate) fn raise(&self, value: u32) {
+        // Sequentially consistent on both sides: either we see the sleeper, or it sees the value.
+        self.value.store(value, SeqCst);
+        if self.sleepers.load(SeqCst) != 0 {
+            memory::futex_wake_all(&self.value);
+        }
+    }
+
+    /// Returns when the counter has come to `target`, or when `check`, asked now and then, fails.
+    pub(crate) fn wait<E>(
+        &self,
+        target: u32,
+        spin: Spin,
+        mut check: impl FnMut() -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.spin(target, spin) {
+            return Ok(());
+        }
+        loop {
+            self.sleep(target);
+            if self.has_reached(target) {
+                return Ok(());
+            }
+            check()?;
+        }
+    }
+
+    fn spin(&self, target: u32, spin: Spin) -> bool {
+        for _ in 0..spin.pauses {
+            if self.has_reached(target) {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        for _ in 0..spin.yields {
+            if self.has_reached(target) {
+                return true;
+            }
+            std::thread::yield_now();
+        }
+        self.has_reached(target)
+    }
+
+    fn sleep(&self, target: u32) {
+        // A sleeper that dies here leaves the count too high, which costs its owner a system call.
+        self.sleepers.fetch_add(1, SeqCst);
+        let seen = self.value.load(SeqCst);
+        if !reached(seen, target) {
+            memory::futex_wait(&self.value, seen, SLEEP);
+        }
+        self.sleepers.fetch_sub(1, SeqCst);
+    }
+}
+
+fn reached(value: u32, target: u32) -> bool {
+    0 <= value.wrapping_sub(target) as i32
+}
+
+/// Where the parts of a segment begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plan {
+    local_world: usize,
+    arena_bytes: usize,
+}
+
+impl Plan {
+    fn for_ranks(local_world: usize) -> Result<Self, SegmentError> {
+        if local_world == 0 || LOCAL_WORLD_MAX < local_world {
+            return Err(SegmentError::TooManyRanks(local_world));
+        }
+        // Ranks may hold unequal shares, but together never more than the machine has.
+        let share = 2 * memory::machine_bytes() as usize / local_world;
+        let arena_bytes = share.max(ARENA_BYTES_MIN).min(ARENAS_BYTES_MAX / local_world);
+        Ok(Self { local_world, arena_bytes: arena_bytes.next_multiple_of(PAGE) })
+    }
+
+    fn lines(&self) -> usize {
+        PAGE
+    }
+
+    fn mailboxes(&self) -> usize {
+        self.lines() + self.local_world * size_of::<Line>()
+    }
+
+    fn eager(&self) -> usize {
+        let mailboxes = self.local_world * self.local_world * size_of::<Mailbox>();
+        (self.mailboxes() + mailboxes).next_multiple_of(PAGE)
+    }
+
+    fn staging(&self) -> usize {
+        self.eager() + self.local_world * 2 * EAGER_BYTES
+    }
+
+    fn arenas(&self) -> usize {
+        self.staging() + self.local_world * STAGING_BYTES
+    }
+
+    fn bytes(&self) -> usize {
+        self.arenas() + self.local_world * self.arena_bytes
+    }
+}
+
+/// A mapped segment.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    mapping: Mapping,
+    plan: Plan,
+}
+
+impl Segment {
+    /// Makes the file for `local_world` ranks and writes its header.
+    pub(crate) fn create(local_world: usize) -> Result<OwnedFd, SegmentError> {
+        let os = |action| move |source| SegmentError::Os { action, source };
+        let plan = Plan::for_ranks(local_world)?;
+        let fd = memory::create_shared("remuda", plan.bytes() as u64).map_err(os("create"))?;
+        let mapping = Mapping::new(fd.try_clone().map_err(os("duplicate"))?).map_err(os("map"))?;
+        let header = header(&mapping);
+        header.version.store(VERSION, Relaxed);
+        header.local_world.store(local_world as u32, Relaxed);
+        header.arena_bytes.store(plan.arena_bytes as u64, Relaxed);
+        header.magic.store(MAGIC, Release);
+        Ok(fd)
+    }
+
+    /// Maps a segment that somebody else made.
+    pub(crate) fn attach(fd: OwnedFd) -> Result<Arc<Self>, SegmentError> {
+        let os = |action| move |source| SegmentError::Os { action, source };
+        if !memory::is_sealed_against_shrinking(fd.as_fd()).map_err(os("inspect"))? {
+            return Err(SegmentError::NotSealed);
+        }
+        let mapping = Mapping::new(fd).map_err(os("map"))?;
+        if mapping.bytes() < PAGE {
+            return Err(SegmentError::Foreign);
+        }
+        let header = header(&mapping);
+        let plan = Plan {
+            local_world: header.local_world.load(Relaxed) as usize,
+            arena_bytes: header.arena_bytes.load(Relaxed) as usize,
+        };
+        let known = header.magic.load(Acquire) == MAGIC && header.version.load(Relaxed) == VERSION;
+        let sane = (1..=LOCAL_WORLD_MAX).contains(&plan.local_world)
+            && plan.arena_bytes <= ARENAS_BYTES_MAX
+            && plan.bytes() == mapping.bytes();
+        match known && sane {
+            true => Ok(Arc::new(Self { mapping, plan })),
+            false => Err(SegmentError::Foreign),
+        }
+    }
+
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    pub(crate) fn local_world(&self) -> usize {
+        self.plan.local_world
+    }
+
+    /// The line of a rank of this node.
+    pub(crate) fn line(&self, local: usize) -> &Line {
+        assert!(local < self.plan.local_world, "there is a line per rank");
+        let offset = self.plan.lines() + local * size_of::<Line>();
+        // SAFETY: the layout keeps lines inside the mapping, aligned to their size, and apart from
+        // everything else; a line consists of atomics, for which all bits are valid.
+        unsafe { self.mapping.base().add(offset).cast().as_ref() }
+    }
+
+    /// The mailbox from one rank of this node to another.
+    pub(crate) fn mailbox(&self, from: usize, to: usize) -> &Mailbox {
+        assert!(from.max(to) < self.plan.local_world, "there is a mailbox per pair of ranks");
+        let index = from * self.plan.local_world + to;
+        let offset = self.plan.mailboxes() + index * size_of::<Mailbox>();
+        // SAFETY: as for lines.
+        unsafe { self.mapping.base().add(offset).cast().as_ref() }
+    }
+
+    /// Where a rank's eager payload of a round lies.
+    pub(crate) fn eager_offset(&self, local: usize, round: u64) -> usize {
+        self.plan.eager() + (2 * local + (round & 1) as usize) * EAGER_BYTES
+    }
+
+    /// Where a rank stages what lies outside the segment.
+    pub(crate) fn staging_offset(&self, local: usize) -> usize {
+        self.plan.staging() + local * STAGING_BYTES
+    }
+
+    /// Where a rank allocates: offset and size.
+    pub(crate) fn arena(&self, local: usize) -> (usize, usize) {
+        (self.plan.arenas() + local * self.plan.arena_bytes, self.plan.arena_bytes)
+    }
+
+    /// Says to everybody on this node that the group is of no use any more, and wakes them.
+    pub(crate) fn raise_alarm(&self, alarm: &Alarm) {
+        let cell = &header(&self.mapping).alarm;
+        if cell.state.compare_exchange(QUIET, WRITING, SeqCst, SeqCst).is_ok() {
+            cell.write(alarm);
+            cell.state.store(RAISED, SeqCst);
+        }
+        self.wake_everybody();
+    }
+
+    /// The alarm, if one was raised.
+    pub(crate) fn alarm(&self) -> Option<Alarm> {
+        let cell = &header(&self.mapping).alarm;
+        (cell.state.load(Acquire) == RAISED).then(|| cell.read())
+    }
+
+    fn wake_everybody(&self) {
+        for from in 0..self.local_world() {
+            memory::futex_wake_all(&self.line(from).flag.value);
+            for to in 0..self.local_world() {
+                let mailbox = self.mailbox(from, to);
+                memory::futex_wake_all(&mailbox.posted.value);
+                memory::futex_wake_all(&mailbox.taken.value);
+            }
+        }
+    }
+}
+
+impl AlarmCell {
+    fn write(&self, alarm: &Alarm) {
+        self.by.store(alarm.by.0, Relaxed);
+        self.lost.store(alarm.lost.map_or(u32::MAX, |rank| rank.0), Relaxed);
+        let text = alarm.reason.as_bytes();
+        let text = &text[..text.len().min(REASON_WORDS * 8)];
+        self.reason_bytes.store(text.len() as u32, Relaxed);
+        for (cell, bytes) in self.reason.iter().zip(text.chunks(8)) {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            cell.store(u64::from_le_bytes(word), Relaxed);
+        }
+    }
+
+    fn read(&self) -> Alarm {
+        let bytes = self.reason_bytes.load(Relaxed) as usize;
+        let text: Vec<u8> = self
+            .reason
+            .iter()
+            .flat_map(|word| word.load(Relaxed).to_le_bytes())
+            .take(bytes)
+            .collect();
+        let lost = self.lost.load(Relaxed);
+        Alarm {
+            by: Rank(self.by.load(Relaxed)),
+            lost: (lost != u32::MAX).then_some(Rank(lost)),
+            reason: String::from_utf8_lossy(&text).into_owned(),
+        }
+    }
+}
+
+fn header(mapping: &Mapping) -> &Header {
+    assert!(size_of::<Header>() <= mapping.bytes(), "a segment holds its header");
+    // SAFETY: the mapping is page aligned and holds a header's bytes; it consists of atomics.
+    unsafe { mapping.base().cast().as_ref() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_do_not_overlap() {
+        for local_world in [1, 2, 9, 64, 1000] {
+            let plan = Plan::for_ranks(local_world).unwrap();
+            assert!(size_of::<Header>() <= plan.lines());
+            assert!(plan.lines() < plan.mailboxes() && plan.mailboxes() < plan.eager());
+            assert!(plan.eager() < plan.staging() && plan.staging() < plan.arenas());
+            assert!(plan.bytes() < 1 << 46, "{local_world} ranks need {} bytes", plan.bytes());
+        }
+    }
+
+    #[test]
+    fn a_foreign_file_is_refused() {
+        let fd = memory::create_shared("foreign", 1 << 16).unwrap();
+        assert!(matches!(Segment::attach(fd), Err(SegmentError::Foreign)));
+        let unsealed = rustix::fs::memfd_create("u", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        assert!(matches!(Segment::attach(unsealed), Err(SegmentError::NotSealed)));
+    }
+
+    #[test]
+    fn the_first_alarm_stays() {
+        let segment = Segment::attach(Segment::create(2).unwrap()).unwrap();
+        assert_eq!(segment.alarm(), None);
+        let first = Alarm { by: Rank(1), lost: Some(Rank(0)), reason: "rank 0 is gone".into() };
+        segment.raise_alarm(&first);
+        segment.raise_alarm(&Alarm { by: Rank(0), lost: None, reason: "x".repeat(1000) });
+        assert_eq!(segment.alarm(), Some(first));
+    }
+
+    #[test]
+    fn a_flag_wakes_a_sleeper_and_survives_wrapping() {
+        let segment = Segment::attach(Segment::create(1).unwrap()).unwrap();
+        let start = u32::MAX - 1;
+        segment.line(0).flag.raise(start);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let forever = || Ok::<(), ()>(());
+                segment.line(0).flag.wait(1, Spin { pauses: 0, yields: 0 }, forever)
+            });
+            for step in 1..4 {
+                segment.line(0).flag.raise(start.wrapping_add(step));
+            }
+            assert_eq!(waiter.join().unwrap(), Ok(()));
+        });
+    }
+
+    #[test]
+    fn a_segment_is_freed_with_its_last_holder() {
+        let fd = Segment::create(1).unwrap();
+        let inode = rustix::fs::fstat(&fd).unwrap().st_ino;
+        let listed = || {
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            maps.lines().any(|line| line.split_whitespace().nth(4) == Some(&inode.to_string()))
+        };
+        let segment = Segment::attach(fd).unwrap();
+        assert!(listed());
+        drop(segment);
+        assert!(!listed());
+    }
+}

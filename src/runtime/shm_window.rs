@@ -1,0 +1,410 @@
+//! Numbers that lie in the segment: owned buffers, and windows through which an operation reads and
+//! writes those of every rank of the node.
+//!
+//! Who may touch what is decided by the schedule, not by the borrow checker: between the meeting
+//! that opens a round and the one that ends it, a position is touched by the one rank of the node
+//! whose duty it is; outside of rounds only by the owner of the buffer. All functions here are
+//! called by the engine under that rule, and every `SAFETY` comment leans on it.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::runtime::element::{Element, ReduceOp};
+use crate::runtime::error::Error;
+use crate::runtime::shm::Segment;
+use crate::runtime::tree::{Fold, Operand, Step};
+
+const PAGE: usize = 4096;
+
+/// A range of elements of the segment, whoever owns it.
+pub(crate) struct Window<T> {
+    segment: Arc<Segment>,
+    /// Keeps the memory from being given back while an operation is under way.
+    _memory: Option<Arc<Allocation>>,
+    offset: usize,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+impl<T> Clone for Window<T> {
+    fn clone(&self) -> Self {
+        Self {
+            segment: self.segment.clone(),
+            _memory: self._memory.clone(),
+            offset: self.offset,
+            len: self.len,
+            element: PhantomData,
+        }
+    }
+}
+
+impl<T: Element> Window<T> {
+    /// `None` when the range is not inside the segment or not aligned: a peer said where it lies.
+    pub(crate) fn new(segment: &Arc<Segment>, offset: usize, len: usize) -> Option<Self> {
+        let end = len.checked_mul(size_of::<T>()).and_then(|bytes| offset.checked_add(bytes))?;
+        let inside = end <= segment.mapping().bytes() && offset.is_multiple_of(align_of::<T>());
+        inside.then(|| Self {
+            segment: segment.clone(),
+            _memory: None,
+            offset,
+            len,
+            element: PhantomData,
+        })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where it lies in the segment, in bytes.
+    pub(crate) fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// A part of it.
+    pub(crate) fn part(&self, range: &Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.len, "a part lies inside the whole");
+        let offset = self.offset + range.start * size_of::<T>();
+        Self { offset, len: range.len(), ..self.clone() }
+    }
+
+    fn address(&self, range: &Range<usize>) -> *mut T {
+        assert!(range.start <= range.end && range.end <= self.len, "a part lies inside the whole");
+        // SAFETY: construction checked that the window lies inside the mapping.
+        unsafe {
+            self.segment.mapping().base().as_ptr().add(self.offset).cast::<T>().add(range.start)
+        }
+    }
+
+    /// Copies `values` to position `at`.
+    pub(crate) fn write(&self, at: usize, values: &[T]) {
+        let to = self.address(&(at..at + values.len()));
+        // SAFETY: in bounds; by the rule of this module the positions are ours to write now. They
+        // cannot overlap `values`, which is a slice that somebody else borrows from its owner.
+        unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), to, values.len()) };
+    }
+
+    /// Copies the elements from position `at` on into `values`.
+    pub(crate) fn read(&self, at: usize, values: &mut [T]) {
+        let from = self.address(&(at..at + values.len()));
+        // SAFETY: as for `write`; by the rule nobody writes these positions now.
+        unsafe { std::ptr::copy_nonoverlapping(from, values.as_mut_ptr(), values.len()) };
+    }
+
+    /// Copies all of `source`, which is as long.
+    pub(crate) fn copy_from(&self, source: &Self) {
+        self.write(0, source.peek(&(0..self.len)));
+    }
+
+    /// Looks at some positions; not for longer than the round lasts.
+    fn peek(&self, range: &Range<usize>) -> &[T] {
+        // SAFETY: in bounds and aligned; by the rule nobody writes these positions until the caller,
+        // whose duty they are, does so itself, after the last use of the slice.
+        unsafe { std::slice::from_raw_parts(self.address(range), range.len()) }
+    }
+}
+
+/// Bytes of one scratch place: a few fit a first-level cache.
+const BLOCK_BYTES: usize = 8192;
+
+/// Scratch places for folding, for any element type.
+#[derive(Debug, Default)]
+pub(crate) struct Workspace {
+    words: Vec<u64>,
+}
+
+impl Workspace {
+    /// Elements that are folded at a time.
+    pub(crate) const fn block<T>() -> usize {
+        BLOCK_BYTES / size_of::<T>()
+    }
+
+    /// Folds `sources` into the first scratch place and returns it.
+    pub(crate) fn fold<T: Element>(
+        &mut self,
+        fold: &Fold,
+        op: ReduceOp,
+        sources: &[&[T]],
+    ) -> &mut [T] {
+        const WORDS: usize = BLOCK_BYTES / 8;
+        self.words.resize(fold.scratch.max(1) * WORDS, 0);
+        let mut places: Vec<&mut [T]> =
+            self.words.chunks_exact_mut(WORDS).map(bytemuck::cast_slice_mut).collect();
+        let len = sources.first().map_or(0, |source| source.len());
+        for step in &fold.steps {
+            combine(*step, op, sources, &mut places, len);
+        }
+        let mut result = places.swap_remove(0);
+        if let Operand::Source(index) = fold.result {
+            result[..len].copy_from_slice(sources[index]);
+        }
+        result = &mut result[..len];
+        result
+    }
+}
+
+fn combine<T: Element>(
+    step: Step,
+    op: ReduceOp,
+    sources: &[&[T]],
+    places: &mut [&mut [T]],
+    len: usize,
+) {
+    let (before, rest) = places.split_at_mut(step.into + 1);
+    let into = &mut before[step.into][..len];
+    match (step.left, step.right) {
+        (Operand::Source(left), Operand::Source(right)) => {
+            T::combine(op, into, sources[left], sources[right]);
+        }
+        (Operand::Scratch(_), Operand::Source(right)) => {
+            T::combine_left(op, into, sources[right]);
+        }
+        (Operand::Source(left), Operand::Scratch(_)) => {
+            T::combine_right(op, sources[left], into);
+        }
+        // A fold keeps the left operand in `into` and the right one in the next place.
+        (Operand::Scratch(_), Operand::Scratch(right)) => {
+            let right = &rest[right - step.into - 1][..len];
+            T::combine_left(op, into, right);
+        }
+    }
+}
+
+/// Folds one block of the windows and hands the result to `done`.
+pub(crate) fn fold_windows<'w, T: Element>(
+    workspace: &'w mut Workspace,
+    fold: &Fold,
+    op: ReduceOp,
+    windows: &[Window<T>],
+    block: &Range<usize>,
+) -> &'w mut [T] {
+    let sources: Vec<&[T]> = windows.iter().map(|window| window.peek(block)).collect();
+    workspace.fold(fold, op, &sources)
+}
+
+/// The free part of a rank's arena. First fit; neighbours are joined when they become free.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    segment: Arc<Segment>,
+    free: Mutex<Vec<Range<usize>>>,
+}
+
+#[derive(Debug)]
+struct Allocation {
+    arena: Arc<Arena>,
+    range: Range<usize>,
+}
+
+impl Arena {
+    pub(crate) fn new(segment: &Arc<Segment>, local: usize) -> Arc<Self> {
+        let (offset, bytes) = segment.arena(local);
+        let free = Mutex::new(std::iter::once(offset..offset + bytes).collect());
+        Arc::new(Self { segment: segment.clone(), free })
+    }
+
+    /// Elements that are zero.
+    pub(crate) fn alloc<T: Element>(self: &Arc<Self>, len: usize) -> Result<Buffer<T>, Error> {
+        let range = self.take(len.saturating_mul(size_of::<T>()))?;
+        let allocation = Allocation { arena: self.clone(), range: range.clone() };
+        let window = Window {
+            segment: self.segment.clone(),
+            _memory: Some(Arc::new(allocation)),
+            offset: range.start,
+            len,
+            element: PhantomData,
+        };
+        Ok(Buffer { window })
+    }
+
+    fn take(&self, bytes: usize) -> Result<Range<usize>, Error> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let available = free.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
+        let out_of_memory = Error::OutOfMemory { bytes, available };
+        let wanted = match bytes.max(1).checked_next_multiple_of(PAGE) {
+            Some(wanted) if wanted <= available => wanted,
+            _ => return Err(out_of_memory),
+        };
+        let place = free.iter().position(|range| wanted <= range.len()).ok_or(out_of_memory)?;
+        let start = free[place].start;
+        free[place].start += wanted;
+        if free[place].is_empty() {
+            free.remove(place);
+        }
+        Ok(start..start + wanted)
+    }
+
+    fn put(&self, range: Range<usize>) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = free.partition_point(|other| other.start < range.start);
+        free.insert(at, range);
+        free.dedup_by(|next, previous| {
+            let joins = previous.end == next.start;
+            if joins {
+                previous.end = next.end;
+            }
+            joins
+        });
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        let (offset, bytes) = (self.range.start, self.range.len());
+        let mapping = self.arena.segment.mapping();
+        if mapping.discard(offset as u64, bytes as u64).is_err() {
+            // SAFETY: the range was ours alone and nobody refers to it any more.
+            unsafe { mapping.base().as_ptr().add(offset).write_bytes(0, bytes) };
+        }
+        self.arena.put(self.range.clone());
+    }
+}
+
+/// Numbers in the memory that the ranks of a node share: operations on them copy nothing inside the
+/// node. Made by [`Group::alloc`](crate::runtime::Group::alloc), zero at first, given back when
+/// dropped.
+pub struct Buffer<T> {
+    window: Window<T>,
+}
+
+impl<T: Element> Buffer<T> {
+    pub(crate) fn window(&self) -> Window<T> {
+        self.window.clone()
+    }
+}
+
+impl<T: Element> Deref for Buffer<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        self.window.peek(&(0..self.window.len))
+    }
+}
+
+impl<T: Element> DerefMut for Buffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: in bounds and aligned. No operation is under way: a blocking one borrows the
+        // buffer, an asynchronous one owns it, and its handle gives it back after the last meeting.
+        unsafe {
+            std::slice::from_raw_parts_mut(
+                self.window.address(&(0..self.window.len)),
+                self.window.len,
+            )
+        }
+    }
+}
+
+impl<T: Element> fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// A buffer of which some ranges are lent to operations under way while the owner works on the rest.
+#[derive(Debug)]
+pub(crate) struct SharedBuffer<T: Element> {
+    buffer: Buffer<T>,
+    lent: Vec<Range<usize>>,
+}
+
+impl<T: Element> SharedBuffer<T> {
+    pub(crate) fn new(buffer: Buffer<T>) -> Self {
+        Self { buffer, lent: Vec::new() }
+    }
+
+    /// Lends a range; nobody may lend or touch it until [`Self::reclaim_all`].
+    pub(crate) fn lend(&mut self, range: &Range<usize>) -> Window<T> {
+        self.assert_free(range);
+        self.lent.push(range.clone());
+        self.buffer.window.part(range)
+    }
+
+    /// Says that no operation is under way any more.
+    pub(crate) fn reclaim_all(&mut self) {
+        self.lent.clear();
+    }
+
+    pub(crate) fn is_lent(&self, range: &Range<usize>) -> bool {
+        self.lent.iter().any(|lent| lent.start < range.end && range.start < lent.end)
+    }
+
+    fn assert_free(&self, range: &Range<usize>) {
+        assert!(!self.is_lent(range), "elements {range:?} are being reduced already");
+    }
+
+    /// A range of which nothing is lent.
+    pub(crate) fn slice(&self, range: &Range<usize>) -> &[T] {
+        self.assert_free(range);
+        self.buffer.window.peek(range)
+    }
+
+    /// A range of which nothing is lent, to write.
+    pub(crate) fn slice_mut(&mut self, range: &Range<usize>) -> &mut [T] {
+        self.assert_free(range);
+        // SAFETY: in bounds and aligned; the range is not lent, and the slice borrows `self`, so it
+        // cannot be lent while the slice lives.
+        unsafe { std::slice::from_raw_parts_mut(self.buffer.window.address(range), range.len()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::memory::resident_bytes;
+
+    fn arena() -> Arc<Arena> {
+        Arena::new(&Segment::attach(Segment::create(1).unwrap()).unwrap(), 0)
+    }
+
+    #[test]
+    fn freed_memory_returns_to_the_kernel_and_reads_as_zero() {
+        let arena = arena();
+        let resident = || resident_bytes(arena.segment.mapping().fd()).unwrap();
+        let before = resident();
+        let mut buffer = arena.alloc::<f64>(100_000).unwrap();
+        buffer.fill(1.0);
+        assert!(before + 800_000 <= resident());
+        drop(buffer);
+        assert_eq!(resident(), before);
+        assert!(arena.alloc::<f64>(100_000).unwrap().iter().all(|value| *value == 0.0));
+        assert_eq!(arena.free.lock().unwrap().len(), 1, "neighbours are joined");
+    }
+
+    #[test]
+    fn more_than_there_is_is_an_error() {
+        let arena = arena();
+        assert!(matches!(arena.alloc::<f64>(usize::MAX), Err(Error::OutOfMemory { .. })));
+        assert_eq!(arena.alloc::<u8>(0).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn a_window_outside_the_segment_does_not_exist() {
+        let segment = Segment::attach(Segment::create(1).unwrap()).unwrap();
+        let bytes = segment.mapping().bytes();
+        assert!(Window::<f32>::new(&segment, bytes - 4, 1).is_some());
+        assert!(Window::<f32>::new(&segment, bytes - 4, 2).is_none());
+        assert!(Window::<f32>::new(&segment, 2, 1).is_none());
+        assert!(Window::<f32>::new(&segment, usize::MAX - 3, usize::MAX).is_none());
+    }
+
+    #[test]
+    #[should_panic(expected = "elements 3..5 are being reduced already")]
+    fn what_is_lent_cannot_be_written() {
+        let mut buffer = SharedBuffer::new(arena().alloc::<f32>(8).unwrap());
+        let _window = buffer.lend(&(4..8));
+        buffer.slice_mut(&(0..4)).fill(1.0);
+        buffer.slice_mut(&(3..5)).fill(1.0);
+    }
+
+    #[test]
+    fn a_fold_of_slices_is_the_fold_of_numbers() {
+        let values: Vec<Vec<f32>> = (0..7).map(|rank| vec![0.1 * rank as f32; 5]).collect();
+        let sources: Vec<&[f32]> = values.iter().map(Vec::as_slice).collect();
+        let mut workspace = Workspace::default();
+        let sum = workspace.fold(&Fold::of(7), ReduceOp::Sum, &sources).to_vec();
+        let v = |rank: usize| values[rank][0];
+        let expect = ((v(0) + v(1)) + (v(2) + v(3))) + ((v(4) + v(5)) + v(6));
+        assert_eq!(sum, [expect; 5]);
+    }
+}

@@ -1,0 +1,165 @@
+//! Goal: data-parallel training equals accumulation bit for bit, and overlaps with backward.
+//! Method: ranks as threads; gradients whose sums depend on the order in every bit.
+
+use std::ops::Range;
+use std::thread;
+
+use remuda::runtime::{
+    CollectiveError, DdpEvent, DdpOptions, DistributedDataParallel, Error, Float, Group, Layout,
+};
+
+/// Tensors of sizes that fit no unit.
+fn layout() -> Layout {
+    Layout::new([("embedding", 3000), ("weight", 1111), ("bias", 7), ("head", 501)])
+}
+
+/// The gradient of a lane: numbers of very different size, so that every order rounds differently.
+fn write_gradient<T: Float>(lane: usize, step: usize, range: &Range<usize>, out: &mut [T]) {
+    for (value, at) in out.iter_mut().zip(range.clone()) {
+        let mixed = (lane * 7919 + step * 104_729 + at + 1) as u64;
+        let bits = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        let magnitude = f64::from((bits % 24) as i32 - 12).exp2();
+        *value = T::from_f64(magnitude * (bits % 10_007) as f64 - 5000.0 * magnitude);
+    }
+}
+
+/// Runs `f` on every rank, in threads.
+fn on_ranks<V: Send>(groups: Vec<Group>, f: impl Fn(Group) -> V + Sync) -> Vec<V> {
+    thread::scope(|scope| {
+        let ranks: Vec<_> = groups.into_iter().map(|group| scope.spawn(|| f(group))).collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
+    })
+}
+
+/// Bits of the mean gradients of two steps, as every rank sees them.
+fn train<T: Float>(group: &Group, options: DdpOptions) -> Result<Vec<u64>, Error> {
+    let layout = layout();
+    let mut ddp = DistributedDataParallel::<T>::new(group, &layout, options)?;
+    let mut bits = Vec::new();
+    for step in 0..2 {
+        for micro_batch in 0..options.accumulate {
+            let lane = group.rank() * options.accumulate + micro_batch;
+            ddp.micro_batch(|grads| {
+                for (_, range) in layout.tensors().rev() {
+                    write_gradient(lane, step, &range, grads.range(range.clone()));
+                    grads.ready(range);
+                }
+            })?;
+        }
+        bits.extend(ddp.reduce()?.iter().map(|value| value.to_f64().to_bits()));
+    }
+    Ok(bits)
+}
+
+#[track_caller]
+fn check<T: Float>(groups: Vec<Group>, options: DdpOptions, expect: &[u64]) {
+    let world = groups.len();
+    for (rank, bits) in
+        on_ranks(groups, |group| train::<T>(&group, options)).into_iter().enumerate()
+    {
+        let bits = bits.expect("training succeeds");
+        assert!(bits == expect, "rank {rank} of {world} with {options:?} differs");
+    }
+}
+
+fn check_all<T: Float>() {
+    let large = DdpOptions::default();
+    let small = DdpOptions { first_bucket_bytes: 64, bucket_bytes: 2048, ..large };
+    for world in 1..=4 {
+        for accumulate in [1, 2, 4] {
+            let alone = DdpOptions { accumulate: world * accumulate, ..large };
+            let expect = train::<T>(&Group::single().unwrap(), alone).unwrap();
+            for options in [large, small] {
+                let options = DdpOptions { accumulate, ..options };
+                check::<T>(Group::threads(world).unwrap(), options, &expect);
+            }
+        }
+    }
+}
+
+#[test]
+fn workers_equal_accumulation_bit_for_bit() {
+    check_all::<f32>();
+    check_all::<f64>();
+}
+
+#[test]
+fn a_bucket_is_reduced_before_backward_ends() {
+    let options = DdpOptions { first_bucket_bytes: 1, bucket_bytes: 1, ..DdpOptions::default() };
+    let events = on_ranks(Group::threads(2).unwrap(), |group| {
+        let layout = layout();
+        let mut ddp = DistributedDataParallel::<f32>::new(&group, &layout, options)?;
+        ddp.micro_batch(|grads| {
+            grads.ready(layout.range("head"));
+            // Backward of the layers below goes on only after the head's gradient has arrived: a
+            // runtime that reduces after backward would never get past this line.
+            while !grads.is_reduced(0) {
+                thread::yield_now();
+            }
+            grads.ready(layout.range("embedding"));
+        })?;
+        ddp.reduce()?;
+        Ok::<_, Error>(ddp.events())
+    });
+    for events in events {
+        let events = events.unwrap();
+        let at = |event| events.iter().position(|other| *other == event).expect("it happened");
+        assert!(at(DdpEvent::GradReady { bucket: 0 }) < at(DdpEvent::ReduceStarted { bucket: 0 }));
+        assert!(at(DdpEvent::ReduceDone { bucket: 0 }) < at(DdpEvent::GradReady { bucket: 3 }));
+    }
+}
+
+#[test]
+fn what_is_not_synced_is_added_to_the_next_reduction() {
+    let means = on_ranks(Group::threads(2).unwrap(), |group| {
+        let layout = Layout::new([("weight", 4)]);
+        let mut ddp = DistributedDataParallel::<f32>::new(&group, &layout, DdpOptions::default())?;
+        let rank = group.rank() as f32;
+        ddp.no_sync(|grads| grads.flat().fill(rank));
+        ddp.no_sync(|grads| grads.flat().fill(10.0));
+        ddp.micro_batch(|grads| grads.flat().fill(100.0))?;
+        let first = ddp.reduce()?[0];
+        ddp.micro_batch(|grads| grads.flat().fill(1.0))?;
+        Ok::<_, Error>((first, ddp.reduce()?[0]))
+    });
+    for mean in means {
+        assert_eq!(mean.unwrap(), ((110.0 + 111.0) / 2.0, 1.0));
+    }
+}
+
+#[test]
+fn ranks_with_different_layouts_are_told() {
+    let outcomes = on_ranks(Group::threads(2).unwrap(), |group| {
+        let layout = Layout::new([("weight", 4 + group.rank())]);
+        DistributedDataParallel::<f32>::new(&group, &layout, DdpOptions::default()).map(drop)
+    });
+    for outcome in outcomes {
+        assert!(matches!(outcome, Err(Error::BadArgument(_))), "{outcome:?}");
+    }
+}
+
+#[test]
+fn parameters_come_from_rank_0() {
+    let outcomes = on_ranks(Group::threads(3).unwrap(), |group| {
+        let ddp = DistributedDataParallel::<f64>::new(&group, &layout(), DdpOptions::default())?;
+        let mut params = vec![group.rank() as f64 + 1.0; 4619];
+        ddp.broadcast_params(&mut params)?;
+        Ok::<_, Error>(params)
+    });
+    for params in outcomes {
+        assert_eq!(params.unwrap(), vec![1.0; 4619]);
+    }
+}
+
+#[test]
+#[should_panic(expected = "was announced as ready")]
+fn an_announced_gradient_cannot_be_written() {
+    let layout = layout();
+    let group = Group::single().unwrap();
+    let mut ddp =
+        DistributedDataParallel::<f32>::new(&group, &layout, DdpOptions::default()).unwrap();
+    let _: Result<(), CollectiveError> = ddp.micro_batch(|grads| {
+        grads.ready(layout.range("head"));
+        grads.flat()[0] = 1.0;
+    });
+}
