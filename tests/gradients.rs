@@ -5,7 +5,9 @@
 use std::num::NonZeroUsize;
 use std::ops::Range;
 
-use remuda::train::{Gpt, GptConfig, Gradients, Mlp, Model, Samples, Sequences, Stream, Threads};
+use remuda::train::{
+    Gpt, GptConfig, GradientSink, Mlp, Model, Samples, Sequences, Stream, Threads,
+};
 
 /// What finite differences and backward may disagree by, relative to the largest gradient of a tensor.
 const RELATIVE_ERROR_MAX: f64 = 1e-6;
@@ -135,9 +137,9 @@ struct Recorder {
     reported: Vec<(Range<usize>, Vec<f64>)>,
 }
 
-impl Gradients<f64> for Recorder {
-    fn flat(&mut self) -> &mut [f64] {
-        &mut self.flat
+impl GradientSink<f64> for Recorder {
+    fn range(&mut self, range: Range<usize>) -> &mut [f64] {
+        &mut self.flat[range]
     }
 
     fn ready(&mut self, range: Range<usize>) {

@@ -164,6 +164,7 @@ fn cut<'a, F>(
 }
 
 /// Splits off the first `len` elements.
+#[expect(clippy::mut_mut, reason = "what is left is a slice of the same lifetime")]
 fn take<'a, F>(rest: &mut &'a mut [F], len: usize) -> &'a mut [F] {
     rest.split_off_mut(..len).expect("blocks cover the buffer and no more")
 }

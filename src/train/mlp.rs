@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::Float;
 use super::kernels;
-use super::model::{Gradients, Init, Model, ParameterTable};
+use super::model::{GradientSink, Init, Model, ParameterTable};
 use super::simd::matmul::{Matrix, MatrixMut, multiply};
 use super::threads::Threads;
 
@@ -94,13 +94,13 @@ impl<F: Float> Model<F> for Mlp<F> {
         &mut self,
         params: &[F],
         batch: &Samples<F>,
-        gradients: &mut dyn Gradients<F>,
+        gradients: &mut dyn GradientSink<F>,
     ) -> F {
         let loss = self.forward(params, batch);
         for i in (0..self.layers.len()).rev() {
             let (before, rest) = self.layers.split_at_mut(i);
             let range = rest[0].weight.start..rest[0].bias.end;
-            let gradient = &mut gradients.flat()[range.clone()];
+            let gradient = gradients.range(range.clone());
             rest[0].weight_backward(self.threads, input(before, batch), gradient);
             gradients.ready(range);
             if let Some(previous) = before.last_mut() {

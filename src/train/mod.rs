@@ -22,7 +22,7 @@ pub use corpus::{Corpus, CorpusError, Place};
 pub use float::Float;
 pub use gpt::{Gpt, GptConfig, Sequences};
 pub use mlp::{Mlp, Samples};
-pub use model::{Gradients, Model, Parameter, ParameterTable};
+pub use model::{GradientSink, Model, Parameter, ParameterTable};
 pub use rng::Stream;
 pub use schedule::Schedule;
 pub use threads::Threads;

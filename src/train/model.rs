@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::Float;
 use super::rng::Stream;
+use crate::runtime;
 
 /// One named tensor of the flat parameter buffer.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,6 +83,11 @@ impl ParameterTable {
         self.iter().find(|parameter| parameter.name == name)
     }
 
+    /// The same as the library sees it: names and lengths.
+    pub fn layout(&self) -> runtime::Layout {
+        runtime::Layout::new(self.iter().map(|it| (it.name.as_str(), it.range.len())))
+    }
+
     /// Initial values: a function of the seed and of each parameter's place alone.
     pub fn init<F: Float>(&self, seed: u64) -> Vec<F> {
         let mut values = Vec::with_capacity(self.len);
@@ -118,22 +124,32 @@ impl Init {
 }
 
 /// Where backward puts gradients, and whom it tells.
-pub trait Gradients<F> {
-    /// The flat gradient buffer. Backward writes every element exactly once before it is ready, except
-    /// where it says otherwise; what was there before is of no consequence.
-    fn flat(&mut self) -> &mut [F];
+pub trait GradientSink<F> {
+    /// A range of the flat gradient. Backward overwrites it whatever it held.
+    fn range(&mut self, range: Range<usize>) -> &mut [F];
 
     /// Backward will not touch this range again in this micro-batch.
     fn ready(&mut self, range: Range<usize>);
 }
 
 /// Gradients that nobody waits for.
-impl<F> Gradients<F> for Vec<F> {
-    fn flat(&mut self) -> &mut [F] {
-        self
+impl<F> GradientSink<F> for Vec<F> {
+    fn range(&mut self, range: Range<usize>) -> &mut [F] {
+        &mut self[range]
     }
 
     fn ready(&mut self, _range: Range<usize>) {}
+}
+
+/// Gradients that leave for the other workers as soon as they are ready.
+impl<F: runtime::Float> GradientSink<F> for runtime::Gradients<'_, F> {
+    fn range(&mut self, range: Range<usize>) -> &mut [F] {
+        self.range(range)
+    }
+
+    fn ready(&mut self, range: Range<usize>) {
+        self.ready(range);
+    }
 }
 
 /// A model with its work space.
@@ -153,6 +169,6 @@ pub trait Model<F> {
         &mut self,
         params: &[F],
         batch: &Self::Batch,
-        gradients: &mut dyn Gradients<F>,
+        gradients: &mut dyn GradientSink<F>,
     ) -> F;
 }

@@ -15,7 +15,7 @@ use std::ops::Range;
 use super::Float;
 use super::kernels;
 use super::linear::{WeightGradient, weight_gradients};
-use super::model::{Gradients, Model, ParameterTable};
+use super::model::{GradientSink, Model, ParameterTable};
 use super::threads::Threads;
 use config::{BlockRanges, Ranges};
 use tile::{Context, Tile, TileShape};
@@ -94,26 +94,23 @@ impl<F: Float> Gpt<F> {
 
     /// The head's share of the token embedding's gradient, the final norm, and the gradient that
     /// enters the last block.
-    fn head_backward(&mut self, params: &[F], gradients: &mut dyn Gradients<F>) {
+    fn head_backward(&mut self, params: &[F], gradients: &mut dyn GradientSink<F>) {
         let model = Context { config: &self.config, ranges: &self.ranges, params };
         self.threads.run(&mut self.tiles, |tile| tile.head_backward(&model));
-        let weight = &mut gradients.flat()[self.ranges.token_embedding.clone()];
+        let weight = gradients.range(self.ranges.token_embedding.clone());
         let tiles = self.tiles.iter().map(Tile::head_gradient).collect();
         let head = WeightGradient { weight, inputs: self.config.width, tiles };
         weight_gradients(self.threads, &mut [head]);
         let gain = self.ranges.final_norm.clone();
-        sum_tiles(
-            &mut gradients.flat()[gain.clone()],
-            self.tiles.iter().map(Tile::final_gain_gradient),
-        );
+        sum_tiles(gradients.range(gain.clone()), self.tiles.iter().map(Tile::final_gain_gradient));
         gradients.ready(gain);
     }
 
-    fn block_backward(&mut self, params: &[F], layer: usize, gradients: &mut dyn Gradients<F>) {
+    fn block_backward(&mut self, params: &[F], layer: usize, gradients: &mut dyn GradientSink<F>) {
         let model = Context { config: &self.config, ranges: &self.ranges, params };
         self.threads.run(&mut self.tiles, |tile| tile.block_backward(&model, layer));
         let ranges = &self.ranges.blocks[layer];
-        let weights = ranges.split_mut(&mut gradients.flat()[ranges.whole()]);
+        let weights = ranges.split_mut(gradients.range(ranges.whole()));
         let width = self.config.width;
         let gradient = |weight, inputs, pick: Operands<F>| WeightGradient {
             weight,
@@ -135,10 +132,10 @@ impl<F: Float> Gpt<F> {
     }
 
     /// Adds the embeddings' own gradient, token by token in the order of the batch.
-    fn embedding_backward(&mut self, batch: &Sequences, gradients: &mut dyn Gradients<F>) {
+    fn embedding_backward(&mut self, batch: &Sequences, gradients: &mut dyn GradientSink<F>) {
         let width = self.config.width;
         let embeddings = self.ranges.token_embedding.start..self.ranges.position_embedding.end;
-        let flat = &mut gradients.flat()[embeddings.clone()];
+        let flat = gradients.range(embeddings.clone());
         let (token, position) = flat.split_at_mut(self.ranges.token_embedding.len());
         position.fill(F::ZERO);
         let rows = self.tiles.iter().flat_map(|tile| tile.input_gradient().chunks_exact(width));
@@ -161,7 +158,12 @@ impl<F: Float> Model<F> for Gpt<F> {
         self.forward(params, batch)
     }
 
-    fn backward(&mut self, params: &[F], batch: &Sequences, gradients: &mut dyn Gradients<F>) -> F {
+    fn backward(
+        &mut self,
+        params: &[F],
+        batch: &Sequences,
+        gradients: &mut dyn GradientSink<F>,
+    ) -> F {
         let loss = self.forward(params, batch);
         self.head_backward(params, gradients);
         for layer in (0..self.config.layers).rev() {
