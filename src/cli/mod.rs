@@ -9,6 +9,7 @@ mod error;
 pub mod hostfile;
 mod lower;
 mod run;
+mod train;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -59,6 +60,7 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
         Some("run") => run::main(rest),
         Some("hostfile") => check_hostfile(rest),
         Some("agent") => Ok(agent::main()),
+        Some("train-worker") => train::worker_main(rest),
         Some("help" | "--help" | "-h") => {
             print(HELP);
             Ok(Status::Success)
