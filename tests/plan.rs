@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 
 use proptest::prelude::*;
-use remuda::base::{Epoch, HostName, Slot, Status, env_vars};
+use remuda::base::{Epoch, HostName, JobId, Slot, Status, env_vars};
 use remuda::plan::{
     Accelerator, Bindings, EnvValue, JobSpec, LaunchPlan, MasterAddr, PlanError, Program, Threads,
     WorkerPlan, digest, plan,
@@ -18,6 +18,11 @@ use remuda::report::plan::{Secrets, plan_json, show_plan};
 
 fn host(name: &str) -> HostName {
     HostName::parse(name).expect("a host name")
+}
+
+fn bindings(master_addr: &str, master_port: u16) -> Bindings {
+    let (master_addr, job) = (master_addr.to_owned(), JobId("k7q2".to_owned()));
+    Bindings { master_addr, master_port, job, error_dir: Some("/runs/k7q2".into()) }
 }
 
 /// `python -u train.py --local_rank=N --lr 0.1` on two uneven nodes.
@@ -33,7 +38,6 @@ fn spec() -> JobSpec {
         master_addr: MasterAddr::AskNode0,
         master_port: None,
         exports: Vec::new(),
-        run_id: "k7q2".to_owned(),
     }
 }
 
@@ -56,7 +60,7 @@ fn workers(plan: &LaunchPlan) -> impl Iterator<Item = &WorkerPlan> {
 
 /// The environment of a worker once everything is known.
 fn bound(worker: &WorkerPlan) -> BTreeMap<String, String> {
-    let bindings = Bindings { master_addr: "10.0.0.1".to_owned(), master_port: 29500 };
+    let bindings = bindings("10.0.0.1", 29500);
     let text = |text: OsString| text.into_string().expect("text");
     let env = worker.bind(&bindings, Threads::share(8, 3), Epoch(0));
     env.into_iter().map(|(name, value)| (text(name), text(value))).collect()
@@ -94,9 +98,11 @@ fn a_worker_has_the_variables_of_deepspeed_and_of_torchrun() {
         ("NODE_RANK", "1"),
         ("OMP_NUM_THREADS", "2"),
         ("RANK", "4"),
+        ("REMUDA_JOB", "k7q2"),
         ("ROLE_NAME", "default"),
         ("ROLE_RANK", "4"),
         ("ROLE_WORLD_SIZE", "5"),
+        ("TORCHELASTIC_ERROR_FILE", "/runs/k7q2/rank4.error.json"),
         ("TORCHELASTIC_MAX_RESTARTS", "0"),
         ("TORCHELASTIC_RESTART_COUNT", "0"),
         ("TORCHELASTIC_RUN_ID", "k7q2"),
@@ -117,7 +123,7 @@ fn cpu_slots_are_visible_devices_too_as_in_deepspeed() {
 #[test]
 fn what_the_environment_says_about_threads_stays() {
     let plan = planned(&spec());
-    let bindings = Bindings { master_addr: "a".to_owned(), master_port: 1 };
+    let bindings = bindings("a", 1);
     let env = plan.nodes[0].workers[0].bind(&bindings, Threads::Inherited, Epoch(0));
     assert!(env.iter().all(|(name, _)| name != env_vars::OMP_NUM_THREADS));
     assert_eq!(Threads::share(2, 8), Threads::Share(1));
@@ -126,7 +132,7 @@ fn what_the_environment_says_about_threads_stays() {
 #[test]
 fn a_later_epoch_is_a_restart_to_torch() {
     let plan = planned(&spec());
-    let bindings = Bindings { master_addr: "a".to_owned(), master_port: 1 };
+    let bindings = bindings("a", 1);
     let env = plan.nodes[0].workers[0].bind(&bindings, Threads::Inherited, Epoch(3));
     let count = env.iter().find(|(name, _)| name == env_vars::TORCHELASTIC_RESTART_COUNT);
     assert_eq!(count.map(|(_, value)| value.as_os_str()), Some("3".as_ref()));
@@ -246,7 +252,6 @@ fn the_digest_sees_nodes_slots_and_argv_but_not_the_environment() {
     let of = |spec: &JobSpec| digest(&planned(spec));
     let base = of(&spec());
     assert_eq!(of(&exporting("A", "secret")), base);
-    assert_eq!(of(&JobSpec { run_id: "other".to_owned(), ..spec() }), base);
     let swapped = JobSpec { nodes: spec().nodes.into_iter().rev().collect(), ..spec() };
     assert_ne!(of(&swapped), base);
     let joined = JobSpec { args: vec!["--lr0.1".into()], ..spec() };

@@ -9,6 +9,7 @@ mod error;
 pub mod hostfile;
 mod lower;
 mod run;
+mod train;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -57,6 +58,8 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
     let rest = rest.collect();
     match command.to_str() {
         Some("run") => run::main(rest),
+        Some("train") => train::main(rest),
+        Some(train::WORKER_COMMAND) => train::worker_main(rest),
         Some("hostfile") => check_hostfile(rest),
         Some("agent") => Ok(agent::main()),
         Some("help" | "--help" | "-h") => {

@@ -297,7 +297,12 @@ impl<'a> Dispatcher<'a> {
             unreachable!("local plans know their address");
         };
         let master_port = node0.master_port.expect("node 0 was asked for a port");
-        let bindings = Bindings { master_addr, master_port };
+        let bindings = Bindings {
+            master_addr,
+            master_port,
+            job: self.options.job.clone(),
+            error_dir: self.options.run_dir.as_ref().map(|run_dir| run_dir.path().to_owned()),
+        };
         let store = node0.store;
         for (index, node) in self.plan.nodes.iter().enumerate() {
             let start = self.start_of(node, &bindings, store);
