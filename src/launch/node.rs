@@ -99,9 +99,8 @@ impl Node {
         clock::now() - Duration::from_micros(u64::try_from(age_us).unwrap_or(0))
     }
 
-    /// Waits until its tasks have ended: everything was written and the agent is buried.
+    /// Waits until its tasks have ended: the agent was told [`ToAgent::Bye`], and is buried.
     pub(super) async fn close(mut self) {
-        self.tell(ToAgent::Bye);
         drop(self.to_agent);
         while self.tasks.join_next().await.is_some() {}
     }
