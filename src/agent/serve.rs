@@ -121,7 +121,10 @@ struct Worker {
     lives: bool,
     /// Streams that have not ended, with what ends waiting for them.
     streams: BTreeMap<Stream, Arc<Notify>>,
+    /// The way to its standard input; input may come before the worker has been forked.
     stdin: Option<mpsc::UnboundedSender<Vec<u8>>>,
+    /// The other end, until there is a pipe to write to.
+    pieces: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
     oom_kills: u64,
 }
 
@@ -320,11 +323,8 @@ impl Agent {
             }
             tokio::spawn(rank_link::hear(socket, rank, Arc::clone(&self.outbox)));
         }
-        if let Some(pipe) = fds.next() {
-            let (sender, receiver) = mpsc::unbounded_channel();
-            worker.stdin = Some(sender);
-            let outbox = Arc::clone(&self.outbox);
-            tokio::spawn(output::write_stdin(pipe, rank, receiver, outbox));
+        if let (Some(pipe), Some(pieces)) = (fds.next(), worker.pieces.take()) {
+            tokio::spawn(output::write_stdin(pipe, rank, pieces, Arc::clone(&self.outbox)));
         }
         self.outbox.send(&FromAgent::Started { rank, pid, at_us });
     }
@@ -482,12 +482,14 @@ impl Agent {
 
 impl Worker {
     fn new(start: &WorkerStart, oom_kills: u64) -> Self {
+        let (stdin, pieces) = mpsc::unbounded_channel();
         Self {
             rank: start.rank,
             frames: None,
             lives: true,
             streams: BTreeMap::new(),
-            stdin: None,
+            stdin: Some(stdin),
+            pieces: Some(pieces),
             oom_kills,
         }
     }
