@@ -420,7 +420,7 @@ impl<'a> Dispatcher<'a> {
     }
 
     fn say_stopping(&mut self, reason: StopReason) {
-        let others = self.history.workers.iter().filter(|worker| worker.ended.is_none()).count();
+        let others = self.job.running();
         let grace = duration(self.options.grace);
         let text = match reason {
             StopReason::Failure => {
@@ -484,7 +484,7 @@ impl<'a> Dispatcher<'a> {
     }
 
     /// Ends the links, waits for what was written, says how it went, leaves a record.
-    async fn finish(self) -> Status {
+    async fn finish(mut self) -> Status {
         let verdict = self.job.verdict().expect("the loop ended because there is one").clone();
         self.nodes.iter().for_each(|node| node.tell(ToAgent::Bye));
         let limit = if verdict.unconfirmed.is_empty() { CLOSE_LIMIT } else { Duration::ZERO };
@@ -495,6 +495,7 @@ impl<'a> Dispatcher<'a> {
         })
         .await;
         let mut pages = self.reporter.finish();
+        self.problems.sort_by_key(|(node, _)| *node);
         let story = verdict::Story {
             plan: self.plan,
             options: self.options,
