@@ -1,1 +1,17 @@
-//! Placeholder header, replaced by its author.
+//! L5, node side: owns the worker processes of one node. Decides no policy: it does what its link
+//! says, and stops everything when the link ends.
+//!
+//! ```text
+//! launcher ══ link ══ agent ── packets ── shim ── workers
+//! ```
+//!
+//! The shim is forked before any thread exists and is the workers' parent, so only it can wait for
+//! them. Agent and shim are both subreapers: whichever dies, the other buries the workers.
+
+mod output;
+mod prepare;
+mod rank_link;
+mod serve;
+mod shim;
+
+pub use serve::main;

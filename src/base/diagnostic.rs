@@ -18,6 +18,19 @@ pub struct Span {
     pub end: usize,
 }
 
+impl Span {
+    /// The bytes from `start` to just before `end`.
+    pub fn new(start: usize, end: usize) -> Self {
+        Self { start, end }
+    }
+
+    /// The same range, `by` bytes further on.
+    #[must_use]
+    pub fn shifted(self, by: usize) -> Self {
+        Self { start: self.start + by, end: self.end + by }
+    }
+}
+
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
@@ -62,11 +75,21 @@ pub struct Diagnostic {
 impl Diagnostic {
     /// An error with a place and no more.
     pub fn error(code: &'static str, span: Span, message: impl Into<String>) -> Self {
+        Self { span: Some(span), ..Self::whole(code, message) }
+    }
+
+    /// The same, as a warning.
+    pub fn warning(code: &'static str, span: Span, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(code, span, message) }
+    }
+
+    /// An error of the text as a whole.
+    pub fn whole(code: &'static str, message: impl Into<String>) -> Self {
         Self {
             code,
             severity: Severity::Error,
             message: message.into(),
-            span: Some(span),
+            span: None,
             label: String::new(),
             related: Vec::new(),
             help: None,
@@ -74,9 +97,11 @@ impl Diagnostic {
         }
     }
 
-    /// The same, as a warning.
-    pub fn warning(code: &'static str, span: Span, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, ..Self::error(code, span, message) }
+    /// Changes how bad it is.
+    #[must_use]
+    pub fn severity(mut self, severity: Severity) -> Self {
+        self.severity = severity;
+        self
     }
 
     /// Sets the text under the carets.
@@ -86,10 +111,45 @@ impl Diagnostic {
         self
     }
 
+    /// Adds another place, with its label.
+    #[must_use]
+    pub fn related(mut self, span: Span, label: impl Into<String>) -> Self {
+        self.related.push((span, label.into()));
+        self
+    }
+
     /// Sets the line that says what to type.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
+    }
+
+    /// Sets the change that mends the text.
+    #[must_use]
+    pub fn suggest(mut self, span: Span, replacement: impl Into<String>) -> Self {
+        self.suggestion = Some(Suggestion { span, replacement: replacement.into() });
+        self
+    }
+}
+
+/// A source with everything that is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Findings {
+    /// What the spans point into.
+    pub source: Source,
+    /// In the order of the text.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+impl Findings {
+    /// How many are that bad.
+    pub fn count(&self, severity: Severity) -> usize {
+        self.diagnostics.iter().filter(|diagnostic| diagnostic.severity == severity).count()
+    }
+
+    /// Whether the text cannot be used.
+    pub fn has_errors(&self) -> bool {
+        0 < self.count(Severity::Error)
     }
 }

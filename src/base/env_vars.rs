@@ -52,7 +52,7 @@ pub const REMUDA_RANK_FD: &str = "REMUDA_RANK_FD";
 pub const REMUDA_SHM_FD: &str = "REMUDA_SHM_FD";
 /// Job key of workers that something else started.
 pub const REMUDA_KEY_FILE: &str = "REMUDA_KEY_FILE";
-/// Marks every process of a job: `JOB:NODE`.
+/// Marks every process of a job with its name.
 pub const REMUDA_JOB: &str = "REMUDA_JOB";
 /// Where run directories are made.
 pub const REMUDA_RUN_DIR: &str = "REMUDA_RUN_DIR";
@@ -75,6 +75,13 @@ pub const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
 /// Filter of our own log, in tracing's syntax.
 pub const REMUDA_LOG: &str = "REMUDA_LOG";
 
+/// Set: no colours, <https://no-color.org>.
+pub const NO_COLOR: &str = "NO_COLOR";
+/// Set and not 0: colours even where nobody looks.
+pub const CLICOLOR_FORCE: &str = "CLICOLOR_FORCE";
+/// Kind of the terminal.
+pub const TERM: &str = "TERM";
+
 /// Value of a variable; `None` when it is unset or empty.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
 pub fn get(name: &str) -> Option<OsString> {
@@ -84,4 +91,10 @@ pub fn get(name: &str) -> Option<OsString> {
 /// Value of a variable as text; `None` when it is unset, empty or not UTF-8.
 pub fn get_text(name: &str) -> Option<String> {
     get(name)?.into_string().ok()
+}
+
+/// The whole environment, byte for byte.
+pub fn all() -> std::collections::BTreeMap<Vec<u8>, Vec<u8>> {
+    use std::os::unix::ffi::OsStringExt;
+    std::env::vars_os().map(|(name, value)| (name.into_vec(), value.into_vec())).collect()
 }

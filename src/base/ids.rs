@@ -1,6 +1,7 @@
 //! Numbers and names that cannot be mixed up.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 
 use serde::{Deserialize, Serialize};
 
@@ -94,6 +95,9 @@ pub enum HostNameError {
     /// More than 253 bytes.
     #[error("the host name is longer than 253 bytes")]
     TooLong,
+    /// Two dots in a row.
+    #[error("a label of the host name is empty")]
+    EmptyLabel,
     /// A label of more than 63 bytes.
     #[error("a label of the host name is longer than 63 bytes")]
     LabelTooLong,
@@ -114,6 +118,19 @@ impl HostName {
     /// The name as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The one spelling of all that a resolver takes for the same name: lower case, no final dot,
+    /// the shortest form of an IPv6 address.
+    pub fn canonical(&self) -> String {
+        match self.ipv6() {
+            Some(address) => format!("[{address}]"),
+            None => self.0.strip_suffix('.').unwrap_or(&self.0).to_ascii_lowercase(),
+        }
+    }
+
+    fn ipv6(&self) -> Option<Ipv6Addr> {
+        self.0.strip_prefix('[')?.strip_suffix(']')?.parse().ok()
     }
 }
 
@@ -151,13 +168,17 @@ fn check_host(text: &str) -> Result<(), HostNameError> {
     if first == '[' {
         return check_ipv6(text);
     }
+    if !first.is_ascii_alphanumeric() && is_name_character(first) {
+        return Err(HostNameError::BadStart(first));
+    }
     if let Some((at, character)) = text.char_indices().find(|(_, c)| !is_name_character(*c)) {
         return Err(HostNameError::BadCharacter { character, at });
     }
-    if !first.is_ascii_alphanumeric() {
-        return Err(HostNameError::BadStart(first));
+    let absolute = text.strip_suffix('.').unwrap_or(text);
+    if absolute.split('.').any(str::is_empty) {
+        return Err(HostNameError::EmptyLabel);
     }
-    if text.split('.').any(|label| LABEL_BYTES_MAX < label.len()) {
+    if absolute.split('.').any(|label| LABEL_BYTES_MAX < label.len()) {
         return Err(HostNameError::LabelTooLong);
     }
     Ok(())
@@ -169,7 +190,7 @@ fn is_name_character(c: char) -> bool {
 
 fn check_ipv6(text: &str) -> Result<(), HostNameError> {
     let inner = text[1..].strip_suffix(']').ok_or(HostNameError::UnclosedBracket)?;
-    match inner.parse::<std::net::Ipv6Addr>() {
+    match inner.parse::<Ipv6Addr>() {
         Ok(_) => Ok(()),
         Err(_) => Err(HostNameError::NotIpv6(inner.to_owned())),
     }
@@ -194,13 +215,23 @@ mod tests {
         check("10.0.0.1", "10.0.0.1");
         check("[::1]", "[::1]");
         check("", "error: the host name is empty");
-        check("-oProxyCommand", "error: host names may not begin with `-`");
+        check("-oProxyCommand=x", "error: host names may not begin with `-`");
         check("a;b", "error: character `;` is not allowed in a host name");
         check("a\0b", "error: character `\\u{0}` is not allowed in a host name");
         check("[::1", "error: missing `]` after the IPv6 address");
+        check("a..b", "error: a label of the host name is empty");
         check("[zz]", "error: `zz` is not an IPv6 address");
         check("wörker", "error: the host name is not ASCII; write it in punycode");
         check(&"a".repeat(64), "error: a label of the host name is longer than 63 bytes");
         check(&"a.".repeat(127), "error: the host name is longer than 253 bytes");
+    }
+
+    #[test]
+    fn spellings_of_one_host_have_one_canonical_form() {
+        for (written, canonical) in [("A", "a"), ("a.Example.", "a.example"), ("[0:0::1]", "[::1]")]
+        {
+            let host = HostName::parse(written).expect("a host name");
+            assert_eq!(host.canonical(), canonical, "for `{written}`");
+        }
     }
 }

@@ -1,1 +1,10 @@
-//! Placeholder header, replaced by its author.
+//! L3: what this machine has: GPUs, processors, and how much of them is ours.
+//!
+//! Plain functions that look and return data; nothing is decided and nothing is kept. A library or
+//! a file that is not there means "none" or "unknown", never a panic.
+
+mod cpu;
+mod gpu;
+
+pub use cpu::{CpuQuota, cpu_quota, usable_cpus};
+pub use gpu::{Gpu, VisibleDevices, gpu_count, gpus, slots_of, visible_devices};

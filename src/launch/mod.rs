@@ -1,1 +1,15 @@
-//! Placeholder header, replaced by its author.
+//! L5, launcher side: brings a plan to life and sees it through. Parses no text.
+//!
+//! [`run`] is one loop: select → step → perform. What a node says becomes an event of the job; what
+//! the job wants becomes words to the nodes.
+
+mod dispatcher;
+mod history;
+mod input;
+mod node;
+mod options;
+mod signals;
+mod verdict;
+
+pub use dispatcher::run;
+pub use options::{LaunchError, Options, StdinTo};

@@ -1,3 +1,9 @@
-//! L1: thin safe wrappers of the kernel. Decides nothing.
+//! L1: thin wrappers of the kernel. Decides nothing; the only rooms of the launcher with `unsafe`.
 
+pub mod family;
+pub mod fds;
+pub mod fork;
 pub mod memory;
+pub mod signals;
+#[cfg(feature = "cli")]
+pub mod watch;

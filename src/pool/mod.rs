@@ -1,1 +1,24 @@
-//! Placeholder header, replaced by its author.
+//! L1: texts of the user → hosts, slots and what is wrong with the texts.
+//!
+//! Nothing here touches a file, a clock or the environment: bytes come in, typed values and
+//! [`Diagnostic`](crate::base::Diagnostic)s go out. Reading never stops at the first problem, and
+//! what comes out cannot name a host or a slot that the text does not have.
+
+pub mod codes;
+mod counts;
+mod filter;
+mod host_word;
+mod hosts;
+mod line;
+mod parse;
+mod selection;
+mod selector;
+mod settings;
+mod similar;
+mod text;
+
+pub use filter::{Filter, Which};
+pub use hosts::{Host, Hostfile, Pool, SLOTS_MAX, SlotCount};
+pub use parse::{HOSTS_MAX, LINE_BYTES_MAX, parse, read};
+pub use selection::{Selected, Selection, SelectorArgs, select};
+pub use text::decode;

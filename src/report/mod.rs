@@ -1,1 +1,24 @@
-//! Placeholder header, replaced by its author.
+//! L4: what people and machines see. Turns values into text and is the only writer of standard
+//! output and standard error; decides nothing.
+
+pub mod diagnostic;
+mod lines;
+mod neutral;
+mod pages;
+pub mod plan;
+mod rank_log;
+pub mod record;
+mod reporter;
+mod run_dir;
+mod sink;
+pub mod summary;
+mod tail;
+mod terminal;
+
+pub use lines::Dress;
+pub use neutral::push_neutral;
+pub use pages::{Pages, Style, WorkerLabel};
+pub use rank_log::Keep;
+pub use reporter::{Consumed, OutputSender, Reporter};
+pub use run_dir::RunDir;
+pub use terminal::{Terminal, print, print_error};

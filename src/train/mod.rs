@@ -1,1 +1,42 @@
-//! Placeholder header, replaced by its author.
+//! The bundled worker program: small models, trained on the CPU through [`runtime`](crate::runtime).
+//!
+//! Nothing here reaches into the library's insides; a user could write all of it.
+
+mod adamw;
+mod attention;
+mod checkpoint;
+mod classification;
+mod corpus;
+mod float;
+mod gpt;
+mod kernels;
+mod language;
+mod linear;
+mod metrics;
+mod mlp;
+mod mmap;
+mod model;
+mod options;
+mod plot;
+mod progress;
+mod rng;
+mod schedule;
+mod simd;
+mod task;
+mod threads;
+mod trainer;
+
+pub use adamw::{AdamW, AdamWOptions, Moments, clip_factor, gradient_norm};
+pub use checkpoint::CheckpointError;
+pub use corpus::{Corpus, CorpusError, Place};
+pub use float::Float;
+pub use gpt::{Gpt, GptConfig, Sequences};
+pub use mlp::{Mlp, Samples};
+pub use model::{GradientSink, Model, Parameter, ParameterTable};
+pub use options::{CheckpointOptions, GptOptions, MlpOptions, ModelOptions, TrainOptions};
+pub use plot::{Curve, show_svg};
+pub use progress::{End, Progress, Start, StepReport, Summary};
+pub use rng::Stream;
+pub use schedule::Schedule;
+pub use threads::Threads;
+pub use trainer::{Outcome, TrainError, train};

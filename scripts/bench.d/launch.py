@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Starting and ending eight workers that do nothing, beside mpirun and a shell.
+
+The figure is the wall time of the whole command, idle and beside two busy loops, as a ratio to mpirun
+in the same run; and the memory of the launcher's own processes while eight workers sleep.
+"""
+
+import argparse
+
+import harness
+
+FLOOR = "sh & wait"
+PEER = "mpirun"
+OURS = "remuda"
+
+
+def commands(workers, program, with_peer):
+    """Each launcher's command line, up to the worker."""
+    loop = f'i=0; while [ $i -lt {workers} ]; do "$@" & i=$((i+1)); done; wait'
+    found = {FLOOR: ["sh", "-c", loop, "sh"]}
+    if with_peer:
+        found[PEER] = harness.mpirun(workers)
+    options = ["--num_gpus", str(workers), "--no_python", "--no_local_rank"]
+    found[OURS] = [program, "run", *options, "--"]
+    return found
+
+
+def measure_time(launchers, environment, rounds):
+    def once(command):
+        return lambda: harness.run([*command, "true"], environment, limit_s=60)
+
+    return harness.interleaved({name: once(command) for name, command in launchers.items()}, rounds)
+
+
+def measure_memory(launchers, environment, workers):
+    found = {}
+    for name, command in launchers.items():
+        peak = harness.MemoryPeak("sleep", workers)
+        harness.run([*command, "sleep", "1"], environment, watch=peak, limit_s=60)
+        found[name] = peak.result()
+    return found
+
+
+def ratio(times, name):
+    """Median of the ratios of runs that followed each other."""
+    if PEER not in times:
+        return None
+    pairs = zip(times[name], times[PEER])
+    ratios = [{"ratio": ours["wall_s"] / theirs["wall_s"]} for ours, theirs in pairs]
+    return harness.median(ratios, "ratio")
+
+
+def row(name, idle, busy, memory):
+    cells = [name]
+    for times in (idle, busy):
+        share = ratio(times, name)
+        cells.append(harness.spread(times[name], "wall_s", 1000))
+        cells.append("–" if share is None else f"{share:.2f}")
+    cells.append(harness.spread(idle[name], "cpu_s", 1000))
+    own = memory[name]
+    return [*cells, f"{own['rss_mb']:.1f}", f"{own['pss_mb']:.1f}", own["processes"]]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--busy", type=int, default=2, help="busy loops of the second half")
+    options = parser.parse_args()
+
+    launchers = commands(options.workers, harness.remuda(), harness.peer("mpirun", "openmpi-bin"))
+    with harness.scratch() as directory:
+        environment = {"REMUDA_RUN_DIR": directory}
+        idle = measure_time(launchers, environment, options.rounds)
+        with harness.BusyLoops(options.busy):
+            busy = measure_time(launchers, environment, options.rounds)
+        memory = measure_memory(launchers, environment, options.workers)
+
+    header = ["", "idle ms", "/mpirun", "busy ms", "/mpirun", "CPU ms", "RSS MB", "PSS MB", "processes"]
+    print(f"{options.workers} × true, {options.rounds} rounds: median (least–greatest)\n")
+    harness.table(header, [row(name, idle, busy, memory) for name in launchers])
+    ratios = {"idle": ratio(idle, OURS), "busy": ratio(busy, OURS)}
+    result = {"workers": options.workers, "idle": idle, "busy": busy, "memory": memory}
+    harness.save("launch", {**result, "ratio_to_mpirun": ratios})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# What CI runs and what a contributor runs before a commit: format, lints, documentation, licences,
+# crate counts, proofs, tests. Every step runs even if an earlier one failed.
+#
+#   scripts/ci.sh [ARGUMENTS OF scripts/test]
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+failed=()
+
+step() {
+    local name=$1
+    shift
+    printf '\n== %s\n' "$name"
+    "$@" || failed+=("$name")
+}
+
+documentation() {
+    RUSTDOCFLAGS="-Dwarnings" cargo doc --locked --quiet --no-deps
+}
+
+licences() {
+    if cargo deny --version >/dev/null 2>&1; then
+        cargo deny --locked check
+    else
+        echo "skipped: cargo-deny is not installed (cargo install --locked cargo-deny)"
+    fi
+}
+
+# The table of ARCHITECTURE.md against the lock file.
+crate_counts() {
+    local row
+    while IFS= read -r row; do
+        if ! grep -qxF "$row" ARCHITECTURE.md; then
+            echo "ARCHITECTURE.md lacks the row: $row"
+            return 1
+        fi
+    done < <(scripts/crates)
+}
+
+step "format" cargo fmt --check
+step "lints" cargo clippy --locked --quiet --all-targets -- -D warnings
+step "documentation" documentation
+step "licences and advisories" licences
+step "crate counts" crate_counts
+step "proofs, few cases each" scripts/prove --smoke
+step "tests" scripts/test "$@"
+
+# Last, and after the tests' own closing line, only if there is something to say.
+if [[ ${#failed[@]} -gt 0 ]]; then
+    printf '\nfailed:'
+    printf ' [%s]' "${failed[@]}"
+    echo
+    exit 1
+fi

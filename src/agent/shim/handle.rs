@@ -1,0 +1,79 @@
+//! The agent's end of the shim.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::process::Pid;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::message::{self, FromShim, PACKET_BYTES_MAX, ShimWorker, ToShim};
+use super::run;
+use crate::os::fork::{self, Side};
+use crate::os::{fds, watch};
+
+/// A shim that was forked and has not yet been handed to a runtime.
+pub(in crate::agent) struct Shim {
+    pid: Pid,
+    control: OwnedFd,
+}
+
+/// A shim that a runtime waits on. Dropping it makes the shim kill everything and end.
+pub(in crate::agent) struct ShimHandle {
+    pid: Pid,
+    control: AsyncFd<OwnedFd>,
+}
+
+impl Shim {
+    /// Forks it. Must be called before this process has threads or a runtime.
+    pub(in crate::agent) fn fork() -> io::Result<Self> {
+        let (ours, theirs) = fds::packet_pair()?;
+        match fork::fork()? {
+            Side::Parent(pid) => Ok(Self { pid, control: ours }),
+            Side::Child => {
+                drop(ours);
+                fork::exit_now(run::main(theirs))
+            }
+        }
+    }
+
+    /// Hands it to the runtime that is running.
+    pub(in crate::agent) fn watch(self) -> io::Result<ShimHandle> {
+        // Only reading waits for readiness; packets to the shim are few and fit its buffer.
+        Ok(ShimHandle { pid: self.pid, control: watch::watch(self.control, Interest::READABLE)? })
+    }
+}
+
+impl ShimHandle {
+    /// Its pid.
+    pub(in crate::agent) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// The next packet with its descriptors; `None` when the shim is dead.
+    pub(in crate::agent) async fn recv(&self) -> Option<(FromShim, Vec<OwnedFd>)> {
+        let mut buffer = [0; PACKET_BYTES_MAX];
+        let received =
+            self.control.async_io(Interest::READABLE, |fd| fds::recv_packet(fd, &mut buffer));
+        match received.await {
+            Ok((0, _)) | Err(_) => None,
+            Ok((length, fds)) => Some((message::decode(&buffer[..length]), fds)),
+        }
+    }
+
+    /// Starts the workers.
+    pub(in crate::agent) fn spawn(
+        &self,
+        workers: &[ShimWorker],
+        shared: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
+        let packed = message::pack(workers)?;
+        let fds: Vec<_> = std::iter::once(packed.as_fd()).chain(shared).collect();
+        fds::send_packet(self.control.get_ref(), &message::encode(&ToShim::Spawn), &fds)
+    }
+
+    /// Says something. A dead shim is noticed by [`Self::recv`].
+    pub(in crate::agent) fn send(&self, message: &ToShim) {
+        let _ = fds::send_packet(self.control.get_ref(), &message::encode(message), &[]);
+    }
+}

@@ -1,0 +1,10 @@
+//! The process between agent and workers: it alone forks, waits and signals. Single-threaded, no
+//! async runtime, so `fork` copies nothing inconsistent and the parent-death signal of a worker
+//! means the death of this process.
+
+mod handle;
+mod message;
+mod run;
+
+pub(super) use handle::{Shim, ShimHandle};
+pub(super) use message::{FromShim, ShimWorker, ToShim};

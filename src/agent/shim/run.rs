@@ -1,0 +1,322 @@
+//! The shim itself.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::Pid;
+
+use super::message::{self, FromShim, LEFTOVERS_MAX, PACKET_BYTES_MAX, ShimWorker, ToShim};
+use crate::base::{WorkerExit, clock, env_vars};
+use crate::os::family::{self, Reaped, Stat};
+use crate::os::fork::{CStrings, Exec, ExecFailure, ExecStage};
+use crate::os::{fds, signals};
+use crate::wire::{Leftover, OpenFailure};
+
+/// After SIGKILL the kernel needs a moment; a process in uninterruptible sleep may need for ever.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+
+/// Signals after which the end of a worker is our doing.
+const ASKS_TO_END: [i32; 5] =
+    [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGKILL];
+
+/// Serves the agent until it is gone, then kills whatever is left. Returns the exit code.
+pub(super) fn main(control: OwnedFd) -> u8 {
+    family::set_name(c"remuda-shim");
+    family::become_subreaper();
+    let Ok(children) = signals::child_events() else {
+        return 71;
+    };
+    let mut shim = Shim { control, children, failures: None, workers: Vec::new(), emptied: true };
+    while shim.turn().is_ok() {}
+    family::kill_descendants(&[], KILL_LIMIT, |_, _| {});
+    0
+}
+
+struct Shim {
+    control: OwnedFd,
+    children: OwnedFd,
+    /// Where children that could not become their programs say so; open until all have.
+    failures: Option<OwnedFd>,
+    workers: Vec<Worker>,
+    /// Whether the agent knows that nothing is left.
+    emptied: bool,
+}
+
+struct Worker {
+    rank: String,
+    state: State,
+    /// Signals sent to it while it lived.
+    sent: Vec<i32>,
+}
+
+enum State {
+    /// It could not be forked, or not become its program; already told.
+    Failed(Option<Pid>),
+    Lives(Pid),
+    Ended(Pid),
+}
+
+/// The agent is gone.
+struct AgentGone;
+
+impl Shim {
+    /// Waits for something to happen and deals with it.
+    fn turn(&mut self) -> Result<(), AgentGone> {
+        let (control, children) = (self.control.as_fd(), self.children.as_fd());
+        let mut polled =
+            vec![PollFd::new(&control, PollFlags::IN), PollFd::new(&children, PollFlags::IN)];
+        if let Some(failures) = &self.failures {
+            polled.push(PollFd::new(failures, PollFlags::IN));
+        }
+        let _ = rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, None));
+        let ready: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if ready.get(2) == Some(&true) {
+            self.read_failures()?;
+        }
+        if ready[1] {
+            signals::drain(&self.children);
+            self.reap()?;
+        }
+        if ready[0] { self.obey() } else { Ok(()) }
+    }
+
+    fn obey(&mut self) -> Result<(), AgentGone> {
+        let mut buffer = [0; PACKET_BYTES_MAX];
+        let (length, mut fds) =
+            fds::recv_packet(&self.control, &mut buffer).map_err(|_| AgentGone)?;
+        if length == 0 {
+            return Err(AgentGone);
+        }
+        match message::decode(&buffer[..length]) {
+            ToShim::Spawn => {
+                let shared = (1 < fds.len()).then(|| fds.remove(1));
+                self.spawn(fds.remove(0), shared)
+            }
+            ToShim::Signal(signal) => {
+                self.signal(signal);
+                Ok(())
+            }
+            ToShim::Sweep { worker, signal } => {
+                for stray in self.strays_of(worker as usize) {
+                    signals::send(stray, signal);
+                }
+                Ok(())
+            }
+            ToShim::Kill => self.kill(),
+        }
+    }
+
+    fn say(&self, message: &FromShim, fds: &[OwnedFd]) -> Result<(), AgentGone> {
+        let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        fds::send_packet(&self.control, &message::encode(message), &fds).map_err(|_| AgentGone)
+    }
+
+    /// Forks all workers first and waits for their exec afterwards: on a busy machine waiting for
+    /// each in turn takes four times as long.
+    fn spawn(&mut self, packed: OwnedFd, shared: Option<OwnedFd>) -> Result<(), AgentGone> {
+        let workers = message::unpack(packed).map_err(|_| AgentGone)?;
+        let (failures, report) = fds::pipe().map_err(|_| AgentGone)?;
+        let _ = fds::set_nonblocking(&failures);
+        self.failures = Some(failures);
+        self.emptied = false;
+        for (index, worker) in workers.into_iter().enumerate() {
+            let index = index as u32;
+            let (rank, at_us) = (worker.rank.clone(), clock::machine_us());
+            let state = match fork_worker(worker, shared.as_ref(), &report, index) {
+                Ok((pid, fds)) => {
+                    let forked =
+                        FromShim::Forked { worker: index, pid: pid.as_raw_pid() as u32, at_us };
+                    self.say(&forked, &fds)?;
+                    State::Lives(pid)
+                }
+                Err(error) => {
+                    let errno = error.raw_os_error().unwrap_or(0);
+                    self.say(
+                        &FromShim::Failed { worker: index, step: OpenFailure::Fork, errno },
+                        &[],
+                    )?;
+                    State::Failed(None)
+                }
+            };
+            self.workers.push(Worker { rank, state, sent: Vec::new() });
+        }
+        drop(report);
+        // Children may have ended before they were on the list.
+        self.reap()
+    }
+
+    /// Hears which children could not become their programs. At the end of the pipe all have.
+    fn read_failures(&mut self) -> Result<(), AgentGone> {
+        while let Some(failures) = &self.failures {
+            let mut record = [0; ExecFailure::BYTES];
+            match rustix::io::retry_on_intr(|| rustix::io::read(failures, &mut record)) {
+                Ok(ExecFailure::BYTES) => self.fail(ExecFailure::decode(record))?,
+                Err(rustix::io::Errno::AGAIN) => return Ok(()),
+                _ => self.failures = None,
+            }
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, failure: ExecFailure) -> Result<(), AgentGone> {
+        let worker = &mut self.workers[failure.tag as usize];
+        if let State::Lives(pid) = worker.state {
+            worker.state = State::Failed(Some(pid));
+        }
+        let step = match failure.stage {
+            ExecStage::Setup => OpenFailure::Setup,
+            ExecStage::Chdir => OpenFailure::Chdir,
+            ExecStage::Exec => OpenFailure::Exec,
+        };
+        self.say(&FromShim::Failed { worker: failure.tag, step, errno: failure.errno }, &[])
+    }
+
+    /// Buries whoever has ended and tells the agent about workers.
+    fn reap(&mut self) -> Result<(), AgentGone> {
+        loop {
+            match family::reap() {
+                Reaped::Ended(pid, exit) => self.ended(pid, exit)?,
+                Reaped::NobodyYet => return Ok(()),
+                Reaped::NoChildren => return self.empty(Vec::new()),
+            }
+        }
+    }
+
+    fn ended(&mut self, pid: Pid, exit: WorkerExit) -> Result<(), AgentGone> {
+        // A child that could not exec said so before it ended.
+        self.read_failures()?;
+        let lives = |worker: &Worker| matches!(worker.state, State::Lives(alive) if alive == pid);
+        let Some(index) = self.workers.iter().position(lives) else {
+            return Ok(());
+        };
+        self.workers[index].state = State::Ended(pid);
+        let (worker, at_us) = (index as u32, clock::machine_us());
+        let sent = self.workers[index].sent.clone();
+        self.say(&FromShim::Ended { worker, exit, at_us, sent }, &[])?;
+        let strays = self.strays_of(index);
+        if strays.is_empty() {
+            return Ok(());
+        }
+        let processes = strays.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect();
+        self.say(&FromShim::Leftovers { worker, processes }, &[])
+    }
+
+    fn empty(&mut self, undead: Vec<Leftover>) -> Result<(), AgentGone> {
+        if self.emptied {
+            return Ok(());
+        }
+        self.emptied = true;
+        self.say(&FromShim::Empty { undead }, &[])
+    }
+
+    fn signal(&mut self, signal: i32) {
+        for worker in &mut self.workers {
+            if let State::Lives(pid) = worker.state {
+                signals::send_to_group(pid, signal);
+                if ASKS_TO_END.contains(&signal) {
+                    worker.sent.push(signal);
+                }
+            }
+        }
+    }
+
+    /// What a worker that has ended left below us: orphans that carry its rank or its session,
+    /// and everything below them. At the end every orphan is the last worker's.
+    fn strays_of(&self, index: usize) -> Vec<Pid> {
+        let (State::Ended(leader) | State::Failed(Some(leader))) = self.workers[index].state else {
+            return Vec::new();
+        };
+        let living = self.living();
+        let orphans = family::children_of(rustix::process::getpid());
+        let mut strays: Vec<Pid> = orphans
+            .into_iter()
+            .filter(|pid| {
+                !living.contains(pid) && Stat::of(*pid).is_some_and(|stat| !stat.is_dead())
+            })
+            .filter(|pid| living.is_empty() || belongs(*pid, leader, &self.workers[index].rank))
+            .collect();
+        let mut next = 0;
+        while let Some(pid) = strays.get(next) {
+            strays.extend(family::children_of(*pid));
+            next += 1;
+        }
+        strays
+    }
+
+    fn living(&self) -> Vec<Pid> {
+        let pid = |worker: &Worker| match worker.state {
+            State::Lives(pid) => Some(pid),
+            State::Failed(_) | State::Ended(_) => None,
+        };
+        self.workers.iter().filter_map(pid).collect()
+    }
+
+    /// Kills until the kernel says that no child is left.
+    fn kill(&mut self) -> Result<(), AgentGone> {
+        for worker in &mut self.workers {
+            worker.sent.push(libc::SIGKILL);
+        }
+        let mut ends = Vec::new();
+        let left = family::kill_descendants(&[], KILL_LIMIT, |pid, exit| ends.push((pid, exit)));
+        for (pid, exit) in ends {
+            self.ended(pid, exit)?;
+        }
+        self.empty(left.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect())
+    }
+}
+
+fn belongs(pid: Pid, leader: Pid, rank: &str) -> bool {
+    match family::variable_of(pid, env_vars::RANK) {
+        Some(value) => value == rank,
+        None => Stat::of(pid).is_some_and(|stat| stat.session == leader.as_raw_pid()),
+    }
+}
+
+fn describe(pid: Pid) -> Option<Leftover> {
+    Some(Leftover { pid: pid.as_raw_pid() as u32, name: Stat::of(pid)?.name })
+}
+
+/// Pipes, environment, fork. Returns the agent's ends of what was made.
+fn fork_worker(
+    worker: ShimWorker,
+    shared: Option<&OwnedFd>,
+    report: &OwnedFd,
+    tag: u32,
+) -> io::Result<(Pid, Vec<OwnedFd>)> {
+    let (out_read, out_write) = fds::output_pipe()?;
+    let (err_read, err_write) = fds::output_pipe()?;
+    let (rank_ours, rank_theirs) = fds::stream_pair()?;
+    let mut ours = vec![out_read, err_read, rank_ours];
+    let input = if worker.stdin {
+        let (read, write) = fds::pipe()?;
+        ours.push(write);
+        read
+    } else {
+        fds::null()?
+    };
+    let mut env = worker.env;
+    env.push(descriptor_variable(env_vars::REMUDA_RANK_FD, &rank_theirs));
+    let mut kept = vec![rank_theirs];
+    if let Some(shared) = shared {
+        let copy = shared.try_clone()?;
+        env.push(descriptor_variable(env_vars::REMUDA_SHM_FD, &copy));
+        kept.push(copy);
+    }
+    let exec = Exec {
+        path: CString::new(worker.path)?,
+        argv: CStrings::new(worker.argv)?,
+        envp: CStrings::new(env.into_iter().map(|(name, value)| [name, value].join(&b'=')))?,
+        cwd: CString::new(worker.cwd)?,
+        stdio: [input, out_write, err_write],
+        kept,
+    };
+    let pid = exec.spawn(report.as_fd(), tag, rustix::process::getpid())?;
+    Ok((pid, ours))
+}
+
+fn descriptor_variable(name: &str, fd: &OwnedFd) -> (Vec<u8>, Vec<u8>) {
+    (name.as_bytes().to_vec(), fd.as_raw_fd().to_string().into_bytes())
+}

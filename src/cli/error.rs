@@ -1,0 +1,61 @@
+//! What keeps a command from beginning, and how it is told.
+
+use crate::base::Status;
+
+/// See the variants.
+#[derive(Debug)]
+pub(super) enum CliError {
+    /// One line and what to do.
+    Line {
+        /// The exit status.
+        status: Status,
+        /// What is wrong: lower case, no full stop.
+        message: String,
+        /// What to type.
+        help: Option<String>,
+    },
+    /// A screen that is ready.
+    Screen {
+        /// The exit status.
+        status: Status,
+        /// The screen.
+        text: String,
+    },
+}
+
+impl CliError {
+    pub(super) fn new(status: Status, message: impl Into<String>) -> Self {
+        Self::Line { status, message: message.into(), help: None }
+    }
+
+    pub(super) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Status::Usage, message)
+    }
+
+    pub(super) fn config(message: impl Into<String>) -> Self {
+        Self::new(Status::Config, message)
+    }
+
+    pub(super) fn help(mut self, text: impl Into<String>) -> Self {
+        if let Self::Line { help, .. } = &mut self {
+            *help = Some(text.into());
+        }
+        self
+    }
+
+    pub(super) fn status(&self) -> Status {
+        match self {
+            Self::Line { status, .. } | Self::Screen { status, .. } => *status,
+        }
+    }
+
+    pub(super) fn screen(&self) -> String {
+        match self {
+            Self::Line { message, help: None, .. } => format!("error: {message}\n"),
+            Self::Line { message, help: Some(help), .. } => {
+                format!("error: {message}\n\nhelp: {help}\n")
+            }
+            Self::Screen { text, .. } => text.clone(),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! GPUs: counted by their device files, asked about through NVML only when somebody wants to know.
+
+use std::path::Path;
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+
+use crate::base::Slot;
+
+/// How many GPUs the driver offers: the files `nvidia0`, `nvidia1`, … of a directory, `/dev` as a
+/// rule. Costs one listing; the driver is not loaded.
+///
+/// Their numbers need not be dense (a container may see `nvidia3` alone); CUDA counts from 0 anyway.
+pub fn gpu_count(dev: &Path) -> u32 {
+    let Ok(entries) = dev.read_dir() else { return 0 };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter(|name| is_gpu_file(name)).count() as u32
+}
+
+fn is_gpu_file(name: &str) -> bool {
+    name.strip_prefix("nvidia").is_some_and(|number| {
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
+/// What `CUDA_VISIBLE_DEVICES` leaves of the GPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VisibleDevices {
+    /// By number, in the order in which CUDA counts them.
+    Slots(Vec<Slot>),
+    /// By UUID (`GPU-…`, `MIG-…`): only NVML knows which these are, see [`slots_of`].
+    Uuids(Vec<String>),
+}
+
+/// Reads `CUDA_VISIBLE_DEVICES` as CUDA does: unset means all, and the list ends at the first entry
+/// that names no device, so that an empty value or `-1` hides all of them.
+pub fn visible_devices(count: u32, variable: Option<&str>) -> VisibleDevices {
+    let Some(variable) = variable else {
+        return VisibleDevices::Slots((0..count).map(Slot).collect());
+    };
+    let entries = || variable.split(',').map(str::trim);
+    let is_uuid = |entry: &str| entry.starts_with("GPU-") || entry.starts_with("MIG-");
+    if entries().next().is_some_and(is_uuid) {
+        return VisibleDevices::Uuids(
+            entries().take_while(|entry| is_uuid(entry)).map(str::to_owned).collect(),
+        );
+    }
+    let numbers = entries().map_while(|entry| entry.parse().ok().filter(|number| *number < count));
+    VisibleDevices::Slots(numbers.map(Slot).collect())
+}
+
+/// One GPU, as NVML describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gpu {
+    /// Its number in NVML's order, that of the PCI bus.
+    pub slot: Slot,
+    /// `NVIDIA H200`.
+    pub name: String,
+    /// `GPU-…`; starts with that of no other GPU.
+    pub uuid: String,
+    /// All of its memory.
+    pub memory_bytes: u64,
+}
+
+/// All GPUs, with names; `None` when NVML cannot be opened (no driver) or does not answer.
+pub fn gpus() -> Option<Vec<Gpu>> {
+    let nvml = Nvml::init().ok()?;
+    (0..nvml.device_count().ok()?).map(|index| describe(&nvml, index).ok()).collect()
+}
+
+fn describe(nvml: &Nvml, index: u32) -> Result<Gpu, NvmlError> {
+    let device = nvml.device_by_index(index)?;
+    Ok(Gpu {
+        slot: Slot(index),
+        name: device.name()?,
+        uuid: device.uuid()?,
+        memory_bytes: device.memory_info()?.total,
+    })
+}
+
+/// The slots of GPUs that are named by UUID; the start of a UUID is enough, as in CUDA. `None` when
+/// one of them is not there, or is a part of a GPU (MIG).
+pub fn slots_of(uuids: &[String], gpus: &[Gpu]) -> Option<Vec<Slot>> {
+    let slot_of = |uuid: &String| gpus.iter().find(|gpu| gpu.uuid.starts_with(uuid.as_str()));
+    uuids.iter().map(|uuid| slot_of(uuid).map(|gpu| gpu.slot)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_numbered_files_are_gpus() {
+        for (name, expect) in [
+            ("nvidia0", true),
+            ("nvidia12", true),
+            ("nvidia", false),
+            ("nvidiactl", false),
+            ("nvidia-uvm", false),
+            ("xnvidia0", false),
+        ] {
+            assert_eq!(is_gpu_file(name), expect, "for `{name}`");
+        }
+        assert_eq!(gpu_count(Path::new("/nowhere/at/all")), 0);
+    }
+
+    #[track_caller]
+    fn check(variable: Option<&str>, slots: &[u32]) {
+        let expect = VisibleDevices::Slots(slots.iter().copied().map(Slot).collect());
+        assert_eq!(visible_devices(4, variable), expect, "for {variable:?}");
+    }
+
+    #[test]
+    fn visible_devices_are_read_as_cuda_reads_them() {
+        check(None, &[0, 1, 2, 3]);
+        check(Some("0,1"), &[0, 1]);
+        check(Some("3, 1"), &[3, 1]);
+        check(Some(""), &[]);
+        check(Some("-1"), &[]);
+        check(Some("NoDevFiles"), &[]);
+        check(Some("0,9,1"), &[0]);
+    }
+
+    #[test]
+    fn uuids_become_slots_when_nvml_knows_them() {
+        let gpu = |slot, uuid: &str| Gpu {
+            slot: Slot(slot),
+            name: "GPU".to_owned(),
+            uuid: uuid.to_owned(),
+            memory_bytes: 0,
+        };
+        let gpus = [gpu(0, "GPU-aa11"), gpu(1, "GPU-bb22")];
+        let VisibleDevices::Uuids(uuids) = visible_devices(2, Some("GPU-bb,GPU-aa11")) else {
+            panic!("these are UUIDs");
+        };
+        assert_eq!(slots_of(&uuids, &gpus), Some(vec![Slot(1), Slot(0)]));
+        assert_eq!(slots_of(&["MIG-cc".to_owned()], &gpus), None);
+    }
+
+    #[test]
+    fn a_machine_without_a_driver_has_no_names() {
+        match gpus() {
+            None => {}
+            Some(found) => assert!(found.iter().all(|gpu| gpu.uuid.starts_with("GPU-"))),
+        }
+    }
+}

@@ -1,0 +1,537 @@
+//! The only loop of the launcher: select → step → perform.
+
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStringExt;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+use super::history::{Ended, History};
+use super::input;
+use super::node::{Heard, Node, NodeEvent};
+use super::options::{LaunchError, Options};
+use super::signals::{Signals, Wish};
+use super::verdict;
+use crate::base::{Epoch, NodeRank, Rank, Status, clock};
+use crate::job::{Effect, End, Event, Job, NodeLoss, Policy, StopReason};
+use crate::os::{family, fds, signals};
+use crate::plan::{Bindings, LaunchPlan, MasterAddr, NodePlan, Threads, WorkerPlan};
+use crate::report::summary::{count, duration, step};
+use crate::report::{Consumed, Reporter, WorkerLabel};
+use crate::wire::{
+    Found, FromAgent, Listen, Prepare, Problem, Start, ToAgent, WorkerNote, WorkerStart,
+};
+
+/// The first start of a job, and for now the only one.
+const EPOCH: Epoch = Epoch(0);
+/// How often we say that we live.
+const BEAT: Duration = Duration::from_secs(3);
+/// Silence of a node that is worth a line.
+const SILENCE_WARNING: Duration = Duration::from_secs(10);
+/// Output of a node that may be on its way and not yet shown.
+const WINDOW_BYTES: u64 = 2 << 20;
+/// Descriptors that a worker costs its node.
+const FDS_PER_WORKER: u64 = 8;
+/// Time for the links to be written before we stop ourselves.
+const PAUSE_DELAY: Duration = Duration::from_millis(50);
+/// What an agent that died left to us is killed within this time, or given up.
+const BURIAL_LIMIT: Duration = Duration::from_secs(2);
+
+/// Starts the workers of a plan, sees them through, and says how it went. Returns the exit status.
+pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> {
+    family::become_subreaper();
+    fds::raise_limit();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    runtime.block_on(async {
+        let mut dispatcher = Dispatcher::start(plan, options)?;
+        while dispatcher.job.verdict().is_none() {
+            dispatcher.turn().await;
+        }
+        Ok(dispatcher.finish().await)
+    })
+}
+
+struct Dispatcher<'a> {
+    plan: &'a LaunchPlan,
+    options: &'a Options,
+    started: (Instant, Duration),
+    job: Job,
+    nodes: Vec<Node>,
+    found: Vec<Option<Found>>,
+    problems: Vec<(NodeRank, Problem)>,
+    history: History,
+    reporter: Reporter,
+    events: mpsc::UnboundedReceiver<NodeEvent>,
+    consumed: mpsc::UnboundedReceiver<Consumed>,
+    signals: Signals,
+    stdin: Option<mpsc::Receiver<Vec<u8>>>,
+    wake: Option<Instant>,
+    beat_at: Instant,
+    pause_at: Option<Instant>,
+}
+
+/// Everything that can wake the launcher.
+enum Happening {
+    Node(NodeEvent),
+    Consumed(Consumed),
+    Wish(Wish),
+    Stdin(Vec<u8>),
+    Timer,
+    TimedOut,
+    Beat,
+    Pause,
+}
+
+impl<'a> Dispatcher<'a> {
+    fn start(plan: &'a LaunchPlan, options: &'a Options) -> Result<Self, LaunchError> {
+        let signals = Signals::listen()?;
+        let (told, events) = mpsc::unbounded_channel();
+        let (shown, consumed) = mpsc::unbounded_channel();
+        let reporter = Reporter::start(
+            &labels(plan),
+            &options.style,
+            fds::copy_above(rustix::stdio::stdout(), 3)?,
+            fds::copy_above(rustix::stdio::stderr(), 3)?,
+            move |bytes| {
+                let _ = shown.send(bytes);
+            },
+        )?;
+        let connect = |node: &NodePlan| {
+            Node::connect(node.node_rank, &options.job, told.clone(), reporter.sender())
+        };
+        let nodes = plan.nodes.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
+        let node_of_rank =
+            plan.nodes.iter().flat_map(|node| vec![node.node_rank; node.workers.len()]);
+        Ok(Self {
+            plan,
+            options,
+            started: (clock::now(), clock::wall()),
+            job: Job::new(Policy { grace: options.grace }, node_of_rank.collect()),
+            found: vec![None; nodes.len()],
+            nodes,
+            problems: Vec::new(),
+            history: History::new(plan),
+            reporter,
+            events,
+            consumed,
+            signals,
+            stdin: None,
+            wake: None,
+            beat_at: clock::now() + BEAT,
+            pause_at: None,
+        })
+    }
+
+    async fn turn(&mut self) {
+        let happening = self.next().await;
+        let event = match happening {
+            Happening::Node(NodeEvent { node, what }) => self.hear(node, what),
+            Happening::Consumed((node, bytes)) => {
+                self.nodes[node.index()].tell(ToAgent::Consumed(bytes));
+                None
+            }
+            Happening::Wish(wish) => self.wish(wish),
+            Happening::Stdin(bytes) => {
+                self.feed(&bytes);
+                None
+            }
+            Happening::Timer => {
+                self.wake = None;
+                Some(Event::Timer)
+            }
+            Happening::TimedOut => Some(Event::TimedOut),
+            Happening::Beat => self.beat(),
+            Happening::Pause => {
+                self.pause();
+                None
+            }
+        };
+        if let Some(event) = event {
+            self.step(event);
+        }
+    }
+
+    async fn next(&mut self) -> Happening {
+        let deadline = self.options.timeout.map(|timeout| self.started.0 + timeout);
+        tokio::select! {
+            biased;
+            wish = self.signals.next() => Happening::Wish(wish),
+            Some(event) = self.events.recv() => Happening::Node(event),
+            Some(consumed) = self.consumed.recv() => Happening::Consumed(consumed),
+            Some(bytes) = recv(&mut self.stdin) => Happening::Stdin(bytes),
+            () = sleep_until(self.wake) => Happening::Timer,
+            () = sleep_until(deadline), if !self.job.is_stopping() => Happening::TimedOut,
+            () = sleep_until(self.pause_at) => Happening::Pause,
+            () = sleep_until(Some(self.beat_at)) => Happening::Beat,
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        for effect in self.job.step(clock::now(), event) {
+            self.perform(effect);
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Start => self.start_workers(),
+            Effect::Signal(signal) => self.tell_all(|| ToAgent::Signal(signal)),
+            Effect::Kill => self.tell_all(|| ToAgent::Kill),
+            Effect::Wake(at) => self.wake = Some(at),
+            Effect::Stopping(reason) => self.say_stopping(reason),
+            Effect::Killing => self.reporter.say(step("Killing", "what is left")),
+        }
+    }
+
+    fn tell_all(&self, message: impl Fn() -> ToAgent) {
+        for node in &self.nodes {
+            node.tell(message());
+        }
+    }
+
+    /// What a node said, as an event of the job.
+    fn hear(&mut self, node: NodeRank, what: Heard) -> Option<Event> {
+        match what {
+            Heard::Said(message) => {
+                self.nodes[node.index()].heard = clock::now();
+                self.hear_agent(node, message)
+            }
+            Heard::Closed(exit) => Some(self.lose(node, NodeLoss::LinkClosed(exit))),
+            Heard::Garbled(why) => Some(self.lose(node, NodeLoss::Garbled(why))),
+        }
+    }
+
+    fn hear_agent(&mut self, node: NodeRank, message: FromAgent) -> Option<Event> {
+        match message {
+            FromAgent::Hello(hello) => {
+                self.nodes[node.index()].set_clock(hello.clock_us);
+                let prepare = self.prepare(&self.plan.nodes[node.index()]);
+                self.nodes[node.index()].tell(ToAgent::Prepare(prepare));
+                None
+            }
+            FromAgent::Ready(found) => {
+                self.found[node.index()] = Some(found);
+                Some(Event::Ready(node))
+            }
+            FromAgent::Refused(problems) => {
+                self.problems.extend(problems.into_iter().map(|problem| (node, problem)));
+                Some(Event::Refused(node))
+            }
+            FromAgent::Started { rank, pid, at_us } => {
+                let at = self.nodes[node.index()].instant(at_us);
+                self.history.worker(rank).started = Some((pid, at));
+                Some(Event::Started(rank))
+            }
+            FromAgent::StartFailed(failed) => {
+                let (rank, errno) = (failed.rank, failed.errno);
+                self.history.worker(rank).failed_start = Some(failed);
+                Some(Event::NotStarted { rank, errno })
+            }
+            FromAgent::Exited { rank, exit, at_us, sent, oom_kills } => {
+                let at = self.nodes[node.index()].instant(at_us);
+                let stopped = !sent.is_empty();
+                self.history.worker(rank).ended = Some(Ended { exit, at, stopped, oom_kills });
+                if !exit.is_success() && !self.job.is_stopping() {
+                    self.tell_all(|| ToAgent::PeerGone(rank));
+                }
+                Some(Event::Exited(End { rank, exit, at, sent, peer_lost: None }))
+            }
+            FromAgent::Leftovers { rank, processes } => {
+                self.say_leftovers(rank, &processes);
+                None
+            }
+            FromAgent::ShimDied => Some(Event::NodeLost { node, loss: NodeLoss::ShimDied }),
+            FromAgent::Idle { undead } => {
+                self.history.undead.extend(undead.into_iter().map(|process| (node, process)));
+                Some(Event::Idle(node))
+            }
+            FromAgent::Note { rank, note: WorkerNote::PeerLost(peer) } => {
+                Some(Event::PeerLost { rank, peer })
+            }
+            FromAgent::Note { note: WorkerNote::Ready | WorkerNote::Step { .. }, .. }
+            | FromAgent::Beat
+            | FromAgent::Output { .. }
+            | FromAgent::OutputEnd { .. } => None,
+        }
+    }
+
+    /// A node is gone. On this machine what it left has become ours to end.
+    fn lose(&mut self, node: NodeRank, loss: NodeLoss) -> Event {
+        let others: Vec<_> = self.nodes.iter().map(Node::agent).collect();
+        self.tell_all(|| ToAgent::Beat);
+        let left = family::kill_descendants(&others, BURIAL_LIMIT, |_, _| {});
+        if !left.is_empty() {
+            let host = &self.plan.nodes[node.index()].host;
+            self.reporter.say(format!("warning: {} of {host} would not die\n", left.len()));
+        }
+        Event::NodeLost { node, loss }
+    }
+
+    fn prepare(&self, node: &NodePlan) -> Prepare {
+        let MasterAddr::Given(addr) = &self.plan.master_addr else {
+            unreachable!("local plans know their address");
+        };
+        let listen = (node.node_rank == NodeRank(0)).then(|| Listen {
+            addr: addr.clone(),
+            master_port: self.plan.master_port,
+            store: 1 < self.plan.nodes.len(),
+        });
+        Prepare {
+            epoch: EPOCH,
+            cwd: self.options.cwd.clone().into_os_string().into_vec(),
+            program: self.options.program.clone().into_vec(),
+            script: self.options.script.clone().map(OsStringExt::into_vec),
+            fds: FDS_PER_WORKER * node.workers.len() as u64,
+            listen,
+            key: self.options.key,
+            world_size: self.plan.world_size,
+            lease_ms: self.options.lease.as_millis() as u32,
+            grace_ms: self.options.grace.as_millis() as u32,
+        }
+    }
+
+    fn start_workers(&mut self) {
+        let node0 = self.found[0].as_ref().expect("every node is ready");
+        let MasterAddr::Given(master_addr) = self.plan.master_addr.clone() else {
+            unreachable!("local plans know their address");
+        };
+        let master_port = node0.master_port.expect("node 0 was asked for a port");
+        let bindings = Bindings {
+            master_addr,
+            master_port,
+            job: self.options.job.clone(),
+            error_dir: self.options.run_dir.as_ref().map(|run_dir| run_dir.path().to_owned()),
+        };
+        let store = node0.store;
+        for (index, node) in self.plan.nodes.iter().enumerate() {
+            let start = self.start_of(node, &bindings, store);
+            self.nodes[index].tell(ToAgent::Start(start));
+        }
+        if self.options.stdin != super::StdinTo::Nobody {
+            self.stdin = Some(input::pieces());
+        }
+    }
+
+    fn start_of(&self, node: &NodePlan, bindings: &Bindings, store: Option<SocketAddr>) -> Start {
+        let cpus = self.found[node.node_rank.index()].as_ref().map_or(1, |found| found.cpus);
+        // Every node of a local job is this machine.
+        let threads = Threads::share(cpus as usize, self.plan.world_size as usize);
+        let start_worker = |worker: &WorkerPlan| WorkerStart {
+            rank: worker.rank,
+            local_rank: worker.local_rank,
+            argv: worker.argv.iter().map(|word| word.clone().into_vec()).collect(),
+            env: to_bytes(worker.bind(bindings, Threads::Inherited, EPOCH)),
+            env_default: to_bytes(worker.defaults(threads)),
+            stdin: self.options.stdin.includes(worker.rank),
+        };
+        let nodes = &self.plan.nodes;
+        Start {
+            epoch: EPOCH,
+            workers: node.workers.iter().map(start_worker).collect(),
+            node_of_rank: nodes
+                .iter()
+                .flat_map(|node| vec![node.node_rank; node.workers.len()])
+                .collect(),
+            hosts: nodes.iter().map(|node| node.host.to_string()).collect(),
+            store,
+            window_bytes: WINDOW_BYTES,
+        }
+    }
+
+    fn wish(&mut self, wish: Wish) -> Option<Event> {
+        match wish {
+            Wish::Stop(signal) => Some(Event::Signal(signal)),
+            Wish::Tell => {
+                self.say_state();
+                None
+            }
+            Wish::Suspend => {
+                self.suspend();
+                None
+            }
+            Wish::Forward(signal) => {
+                self.tell_all(|| ToAgent::Signal(signal));
+                None
+            }
+        }
+    }
+
+    /// Ctrl-Z: the workers stop, then we do. Links are written while we wait, so it takes a moment.
+    fn suspend(&mut self) {
+        self.tell_all(|| ToAgent::Pause);
+        self.tell_all(|| ToAgent::Signal(libc::SIGSTOP));
+        self.reporter.say(step("Paused", &format!("{}; `fg` goes on", self.count_workers())));
+        self.pause_at = Some(clock::now() + PAUSE_DELAY);
+    }
+
+    /// Returns when somebody continues us; then the workers go on too.
+    fn pause(&mut self) {
+        self.pause_at = None;
+        signals::stop_self();
+        for node in &mut self.nodes {
+            node.heard = clock::now();
+        }
+        self.tell_all(|| ToAgent::Resume);
+        self.tell_all(|| ToAgent::Signal(libc::SIGCONT));
+        self.reporter.say(step("Running", &self.count_workers()));
+    }
+
+    fn feed(&mut self, bytes: &[u8]) {
+        for worker in &self.history.workers {
+            if self.options.stdin.includes(worker.rank) {
+                let message = ToAgent::Stdin { rank: worker.rank, bytes: bytes.to_vec() };
+                self.nodes[worker.node.index()].tell(message);
+            }
+        }
+        if bytes.is_empty() {
+            self.stdin = None;
+        }
+    }
+
+    fn beat(&mut self) -> Option<Event> {
+        let now = clock::now();
+        self.beat_at = now + BEAT;
+        self.tell_all(|| ToAgent::Beat);
+        let (index, silence) = self
+            .nodes
+            .iter()
+            .map(|node| now.saturating_duration_since(node.heard))
+            .enumerate()
+            .max_by_key(|(_, silence)| *silence)?;
+        let node = NodeRank(index as u32);
+        if self.options.lease < silence {
+            return Some(Event::NodeLost { node, loss: NodeLoss::Silent });
+        }
+        if SILENCE_WARNING < silence {
+            let host = &self.plan.nodes[index].host;
+            self.reporter
+                .say(step("Waiting", &format!("{host}: nothing heard for {}", duration(silence))));
+        }
+        None
+    }
+
+    fn say_stopping(&mut self, reason: StopReason) {
+        let others = self.history.workers.iter().filter(|worker| worker.ended.is_none()).count();
+        let grace = duration(self.options.grace);
+        let text = match reason {
+            StopReason::Failure => {
+                if let Some(failed) = self.job.ends().last() {
+                    self.reporter.hush(failed.rank);
+                }
+                match others {
+                    0 => return,
+                    _ => format!("{} after a failure, grace {grace}", count(others, "worker")),
+                }
+            }
+            StopReason::Timeout => {
+                format!("{}: the time is over, grace {grace}", count(others, "worker"))
+            }
+            StopReason::Signal(signal) => {
+                let name = crate::base::exit::signal_name(signal);
+                format!(
+                    "{}: {name} received, grace {grace}; again to kill now",
+                    count(others, "worker")
+                )
+            }
+        };
+        self.reporter.say(step("Stopping", &text));
+    }
+
+    fn count_workers(&self) -> String {
+        count(self.history.workers.len(), "worker")
+    }
+
+    /// While a job is being stopped, children that die a little later than their parents are no
+    /// news.
+    fn say_leftovers(&self, rank: Rank, processes: &[crate::wire::Leftover]) {
+        if self.job.is_stopping() {
+            return;
+        }
+        let names: Vec<_> = processes
+            .iter()
+            .map(|process| format!("{} (pid {})", process.name, process.pid))
+            .collect();
+        let number = count(processes.len(), "process").replace("processs", "processes");
+        let text = format!("rank {rank} left {number} behind: {}; stopping", names.join(", "));
+        self.reporter.say(step("Leftover", &text));
+    }
+
+    fn say_state(&self) {
+        let now = clock::now();
+        for worker in &self.history.workers {
+            let state = match (&worker.started, &worker.ended) {
+                (_, Some(ended)) => ended.exit.to_string(),
+                (Some((pid, since)), None) => {
+                    format!(
+                        "pid {pid}, runs for {}",
+                        duration(now.saturating_duration_since(*since))
+                    )
+                }
+                (None, None) => "has not started".to_owned(),
+            };
+            self.reporter
+                .say(step("State", &format!("rank {} ({}): {state}", worker.rank, worker.host)));
+        }
+    }
+
+    /// Ends the links, waits for what was written, says how it went, leaves a record.
+    async fn finish(self) -> Status {
+        let verdict = self.job.verdict().expect("the loop ended because there is one").clone();
+        let closing = self.nodes.into_iter().map(Node::close);
+        let limit = if verdict.unconfirmed.is_empty() { BEAT } else { Duration::ZERO };
+        let _ = tokio::time::timeout(limit, async {
+            for close in closing {
+                close.await;
+            }
+        })
+        .await;
+        let mut pages = self.reporter.finish();
+        let story = verdict::Story {
+            plan: self.plan,
+            options: self.options,
+            verdict: &verdict,
+            history: &self.history,
+            problems: &self.problems,
+            started: self.started.1,
+        };
+        let status = story.status();
+        let text = story.last_screen(&pages);
+        let recorded = story.write_record(status);
+        pages.say(&text);
+        pages.say(&recorded);
+        pages.finish();
+        status
+    }
+}
+
+fn labels(plan: &LaunchPlan) -> Vec<WorkerLabel> {
+    let of_node = |node: &NodePlan| {
+        let host = node.host.clone();
+        let label = move |worker: &WorkerPlan| WorkerLabel {
+            rank: worker.rank,
+            local_rank: worker.local_rank,
+            host: host.clone(),
+        };
+        node.workers.iter().map(label).collect::<Vec<_>>()
+    };
+    plan.nodes.iter().flat_map(of_node).collect()
+}
+
+fn to_bytes(env: Vec<(std::ffi::OsString, std::ffi::OsString)>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    env.into_iter().map(|(name, value)| (name.into_vec(), value.into_vec())).collect()
+}
+
+async fn recv<T>(receiver: &mut Option<mpsc::Receiver<T>>) -> Option<T> {
+    match receiver {
+        Some(receiver) => receiver.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}

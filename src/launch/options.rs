@@ -1,0 +1,74 @@
+//! What a launch needs beside its plan.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::base::{JobId, Rank, Status};
+use crate::report::{RunDir, Style};
+
+/// See the fields.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Name of the job.
+    pub job: JobId,
+    /// Key of the job, from which ranks' keys are derived.
+    pub key: [u8; 32],
+    /// Working directory of the workers.
+    pub cwd: PathBuf,
+    /// The program, as typed.
+    pub program: OsString,
+    /// A file that the program is about to read; its absence is told before anything starts.
+    pub script: Option<OsString>,
+    /// Time between asking workers to stop and killing them.
+    pub grace: Duration,
+    /// Silence after which a link counts as lost.
+    pub lease: Duration,
+    /// Time that the job may take.
+    pub timeout: Option<Duration>,
+    /// Who reads our standard input.
+    pub stdin: StdinTo,
+    /// How output looks and where it is kept.
+    pub style: Style,
+    /// Where `run.json` goes.
+    pub run_dir: Option<RunDir>,
+}
+
+/// Who reads our standard input; everybody else reads `/dev/null`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StdinTo {
+    /// Nobody.
+    Nobody,
+    /// One worker.
+    Rank(Rank),
+    /// Every worker reads all of it.
+    All,
+}
+
+impl StdinTo {
+    /// Whether this worker does.
+    pub fn includes(self, rank: Rank) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::Rank(only) => only == rank,
+            Self::All => true,
+        }
+    }
+}
+
+/// Why a launch could not even begin.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// Threads, pipes or memory.
+    #[error("cannot start the launcher: {0}")]
+    Os(#[from] std::io::Error),
+}
+
+impl LaunchError {
+    /// The exit status that tells it.
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Os(_) => Status::OsLimit,
+        }
+    }
+}

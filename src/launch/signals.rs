@@ -1,0 +1,74 @@
+//! Signals of the user → events.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::os::signals;
+
+/// What the user wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// End the job.
+    Stop(i32),
+    /// Say how every worker is doing, and go on (SIGQUIT).
+    Tell,
+    /// Stop the clock until somebody continues us (Ctrl-Z).
+    Suspend,
+    /// A signal for the workers alone (SIGUSR1, SIGUSR2).
+    Forward(i32),
+}
+
+/// Every signal that we listen to. Those that were ignored at start (nohup) stay ignored.
+pub(super) struct Signals {
+    interrupt: Option<Signal>,
+    terminate: Option<Signal>,
+    hangup: Option<Signal>,
+    quit: Option<Signal>,
+    suspend: Option<Signal>,
+    user1: Option<Signal>,
+    user2: Option<Signal>,
+}
+
+impl Signals {
+    pub(super) fn listen() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: listen(libc::SIGINT)?,
+            terminate: listen(libc::SIGTERM)?,
+            hangup: listen(libc::SIGHUP)?,
+            quit: listen(libc::SIGQUIT)?,
+            suspend: listen(libc::SIGTSTP)?,
+            user1: listen(libc::SIGUSR1)?,
+            user2: listen(libc::SIGUSR2)?,
+        })
+    }
+
+    pub(super) async fn next(&mut self) -> Wish {
+        tokio::select! {
+            () = recv(&mut self.interrupt) => Wish::Stop(libc::SIGINT),
+            () = recv(&mut self.terminate) => Wish::Stop(libc::SIGTERM),
+            () = recv(&mut self.hangup) => Wish::Stop(libc::SIGHUP),
+            () = recv(&mut self.quit) => Wish::Tell,
+            () = recv(&mut self.suspend) => Wish::Suspend,
+            () = recv(&mut self.user1) => Wish::Forward(libc::SIGUSR1),
+            () = recv(&mut self.user2) => Wish::Forward(libc::SIGUSR2),
+        }
+    }
+}
+
+fn listen(number: i32) -> io::Result<Option<Signal>> {
+    if signals::is_ignored(number) {
+        return Ok(None);
+    }
+    signal(SignalKind::from_raw(number)).map(Some)
+}
+
+async fn recv(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => match signal.recv().await {
+            Some(()) => {}
+            None => std::future::pending().await,
+        },
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,319 @@
+//! The end of a job as people and machines read it.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::history::{History, WorkerHistory};
+use super::options::Options;
+use crate::base::exit::signal_name;
+use crate::base::{NodeRank, Rank, Status, WorkerExit, clock};
+use crate::job::{Cause, NodeLoss, Verdict};
+use crate::plan::{self, LaunchPlan};
+use crate::report::record::{
+    CauseRecord, ExitOf, LeakedRecord, RunRecord, WorkerRecord, code_and_signal,
+};
+use crate::report::summary::{Failure, count, duration, show_failure};
+use crate::report::{Pages, push_neutral};
+use crate::wire::{OpenFailure, Problem, Stream};
+
+const RECORD_VERSION: u32 = 1;
+
+/// Everything that is known at the end.
+pub(super) struct Story<'a> {
+    pub(super) plan: &'a LaunchPlan,
+    pub(super) options: &'a Options,
+    pub(super) verdict: &'a Verdict,
+    pub(super) history: &'a History,
+    pub(super) problems: &'a [(NodeRank, Problem)],
+    pub(super) started: Duration,
+}
+
+impl Story<'_> {
+    /// The exit status: of the first node's first problem if nothing could start.
+    pub(super) fn status(&self) -> Status {
+        match self.problems.first() {
+            Some((_, problem)) if self.verdict.cause.is_none() => Status::Worker(problem.status),
+            _ => self.verdict.status,
+        }
+    }
+
+    /// What is printed last; empty when there is nothing to say.
+    pub(super) fn last_screen(&self, pages: &Pages) -> String {
+        let mut text = String::new();
+        if !self.problems.is_empty() {
+            text += &self.show_problems();
+        }
+        if let Some(failure) = self.failure(pages) {
+            text += &show_failure(&failure);
+        }
+        text += &self.show_leaks();
+        text
+    }
+
+    fn show_problems(&self) -> String {
+        let mut nodes: Vec<NodeRank> = self.problems.iter().map(|(node, _)| *node).collect();
+        nodes.dedup();
+        let mut text = match self.plan.nodes.len() {
+            1 => "error[R100]: the job cannot start\n".to_owned(),
+            all => format!(
+                "error[R100]: {} of {all} nodes cannot take part; nothing was started\n",
+                nodes.len()
+            ),
+        };
+        for (node, problem) in self.problems {
+            let _ = writeln!(text, "  {}: {}", self.host(*node), problem.message);
+            if let Some(help) = &problem.help {
+                let _ = writeln!(text, "help: {help}");
+            }
+        }
+        text
+    }
+
+    fn failure(&self, pages: &Pages) -> Option<Failure> {
+        match (&self.verdict.cause, self.verdict.status) {
+            (Some(Cause::Worker(end)), _) => Some(self.worker_failed(end.rank, pages)),
+            (Some(Cause::NotStarted { rank, errno }), _) => Some(self.not_started(*rank, *errno)),
+            (Some(Cause::Node { node, loss }), _) => Some(self.node_lost(*node, loss)),
+            (None, Status::Timeout) => Some(Failure {
+                code: "R105",
+                title: format!(
+                    "the job did not end within {}; {}",
+                    duration(self.options.timeout.unwrap_or_default()),
+                    self.stopped()
+                ),
+                ..Failure::default()
+            }),
+            (None, Status::Interrupted(signal)) => Some(Failure {
+                code: "R106",
+                title: format!(
+                    "the job was stopped by {}; {}",
+                    signal_name(signal),
+                    self.stopped()
+                ),
+                ..Failure::default()
+            }),
+            (None, _) => None,
+        }
+    }
+
+    fn worker_failed(&self, rank: Rank, pages: &Pages) -> Failure {
+        let worker = self.worker(rank);
+        let (exit, oom_kills) = worker
+            .ended
+            .as_ref()
+            .map_or((WorkerExit::Lost, 0), |ended| (ended.exit, ended.oom_kills));
+        let ran = worker.ran().map_or_else(String::new, |ran| format!(" after {}", duration(ran)));
+        let mut facts = vec![format!(
+            "host {}   local rank {}   slot {}   pid {}",
+            worker.host,
+            worker.local_rank,
+            worker.slot,
+            worker.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+        )];
+        if 0 < oom_kills {
+            facts.push(format!(
+                "the kernel killed {} for want of memory while it ran",
+                count(oom_kills as usize, "process").replace("processs", "processes"),
+            ));
+        }
+        facts.extend(self.exception_of(rank));
+        let last_lines = pages.last_lines(rank);
+        let stream = last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
+        Failure {
+            code: "R101",
+            title: format!("rank {rank} ({}) {exit}{ran}; {}", worker.host, self.stopped()),
+            facts,
+            last_lines,
+            log: pages.log_path(rank, stream),
+            help: Vec::new(),
+        }
+    }
+
+    /// What torch's `@record` wrote about the end of a worker.
+    fn exception_of(&self, rank: Rank) -> Option<String> {
+        const BYTES_MAX: u64 = 1 << 20;
+        let path = plan::error_file(self.options.run_dir.as_ref()?.path(), rank);
+        if BYTES_MAX < path.metadata().ok()?.len() {
+            return None;
+        }
+        let error: serde_json::Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+        let message = &error["message"];
+        let text = message["message"].as_str().or_else(|| message.as_str())?;
+        let mut shown = Vec::new();
+        push_neutral(&mut shown, text.lines().next()?.as_bytes());
+        Some(format!("exception {}", String::from_utf8_lossy(&shown)))
+    }
+
+    fn not_started(&self, rank: Rank, errno: i32) -> Failure {
+        let worker = self.worker(rank);
+        let step = worker.failed_start.as_ref().map(|failed| failed.step);
+        let reason = std::io::Error::from_raw_os_error(errno).to_string();
+        let reason = reason.split(" (os error").next().unwrap_or_default().to_lowercase();
+        let program = self.options.program.display();
+        let what = match step {
+            Some(OpenFailure::Fork) => format!("no process could be made: {reason}"),
+            Some(OpenFailure::Chdir) => {
+                format!("cannot enter `{}`: {reason}", self.options.cwd.display())
+            }
+            Some(OpenFailure::Setup) => format!("its descriptors could not be set up: {reason}"),
+            Some(OpenFailure::Exec) | None => format!("cannot execute `{program}`: {reason}"),
+        };
+        let help = match errno {
+            libc::ENOEXEC => {
+                vec!["a script needs `#!` and its interpreter in the first line".to_owned()]
+            }
+            libc::EAGAIN => vec!["see `ulimit -u` and the pids limit of the cgroup".to_owned()],
+            _ => Vec::new(),
+        };
+        Failure {
+            code: "R102",
+            title: format!("rank {rank} ({}) could not start; {}", worker.host, self.stopped()),
+            facts: vec![what],
+            help,
+            ..Failure::default()
+        }
+    }
+
+    fn node_lost(&self, node: NodeRank, loss: &NodeLoss) -> Failure {
+        let host = self.host(node);
+        let ranks = self.ranks_of(node);
+        let what = match loss {
+            NodeLoss::LinkClosed(Some(WorkerExit::Code(70))) => {
+                format!("the agent on {host} met a bug of ours; its message is above")
+            }
+            NodeLoss::LinkClosed(Some(exit)) => format!("the agent on {host} {exit}"),
+            NodeLoss::LinkClosed(None) => format!("the link to the agent on {host} ended"),
+            NodeLoss::Silent => {
+                format!("{host}: nothing heard for {}", duration(self.options.lease))
+            }
+            NodeLoss::ShimDied => format!("the shim on {host} died; its workers were stopped"),
+            NodeLoss::Garbled(why) => format!("the agent on {host} cannot be understood: {why}"),
+        };
+        Failure {
+            code: "R103",
+            title: format!("{what}; {}", self.stopped()),
+            facts: vec![format!("lost with it: {ranks}")],
+            ..Failure::default()
+        }
+    }
+
+    fn ranks_of(&self, node: NodeRank) -> String {
+        let workers = &self.plan.nodes[node.index()].workers;
+        match (workers.first(), workers.last()) {
+            (Some(first), Some(last)) if first.rank != last.rank => {
+                format!("ranks {}-{}", first.rank, last.rank)
+            }
+            (Some(first), _) => format!("rank {}", first.rank),
+            (None, _) => "no rank".to_owned(),
+        }
+    }
+
+    fn stopped(&self) -> String {
+        match self.verdict.stopped {
+            0 => "no other worker had to be stopped".to_owned(),
+            1 => "1 other worker was stopped".to_owned(),
+            number => format!("{number} other workers were stopped"),
+        }
+    }
+
+    fn show_leaks(&self) -> String {
+        let mut text = String::new();
+        for (node, process) in &self.history.undead {
+            let _ = writeln!(
+                text,
+                "warning: pid {} ({}) on {} did not die after SIGKILL",
+                process.pid,
+                process.name,
+                self.host(*node)
+            );
+        }
+        if !self.verdict.unconfirmed.is_empty() {
+            let hosts: Vec<_> =
+                self.verdict.unconfirmed.iter().map(|node| self.host(*node)).collect();
+            let _ = writeln!(text, "warning: not confirmed to be gone: {}", hosts.join(", "));
+        }
+        text
+    }
+
+    /// Writes `run.json`; returns what went wrong, if anything.
+    pub(super) fn write_record(&self, status: Status) -> String {
+        let Some(run_dir) = &self.options.run_dir else {
+            return String::new();
+        };
+        match run_dir.write_record(&self.record(status).to_json()) {
+            Ok(()) => String::new(),
+            Err(error) => format!("warning: cannot write run.json: {error}\n"),
+        }
+    }
+
+    fn record(&self, status: Status) -> RunRecord {
+        let digest = plan::digest(self.plan);
+        RunRecord {
+            version: RECORD_VERSION,
+            job: self.options.job.to_string(),
+            plan: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            start: self.started.as_secs_f64(),
+            end: clock::wall().as_secs_f64(),
+            exit: status.code(),
+            exit_of: match (&self.verdict.cause, self.problems.is_empty()) {
+                (_, true) => ExitOf::from(self.verdict.status),
+                (_, false) => ExitOf::Remuda,
+            },
+            cause: self.verdict.cause.as_ref().map(|cause| self.cause_record(cause)),
+            workers: self.history.workers.iter().map(worker_record).collect(),
+            leaked: self.leaked(),
+        }
+    }
+
+    fn cause_record(&self, cause: &Cause) -> CauseRecord {
+        let of_worker = |kind, rank: Rank, (code, signal)| {
+            let worker = self.worker(rank);
+            let (host, pid) = (worker.host.to_string(), worker.pid());
+            CauseRecord { kind, rank: Some(rank.0), host, pid, code, signal }
+        };
+        match cause {
+            Cause::Worker(end) => of_worker("worker_failed", end.rank, code_and_signal(end.exit)),
+            Cause::NotStarted { rank, .. } => of_worker("worker_not_started", *rank, (None, None)),
+            Cause::Node { node, .. } => CauseRecord {
+                kind: "node_lost",
+                rank: None,
+                host: self.host(*node),
+                pid: None,
+                code: None,
+                signal: None,
+            },
+        }
+    }
+
+    fn leaked(&self) -> Vec<LeakedRecord> {
+        let record = |(node, process): &(NodeRank, crate::wire::Leftover)| LeakedRecord {
+            host: self.host(*node),
+            pid: process.pid,
+            name: process.name.clone(),
+        };
+        self.history.undead.iter().map(record).collect()
+    }
+
+    fn worker(&self, rank: Rank) -> &WorkerHistory {
+        &self.history.workers[rank.index()]
+    }
+
+    fn host(&self, node: NodeRank) -> String {
+        self.plan.nodes[node.index()].host.to_string()
+    }
+}
+
+fn worker_record(worker: &WorkerHistory) -> WorkerRecord {
+    let ended = worker.ended.as_ref();
+    let (code, signal) = ended.map_or((None, None), |ended| code_and_signal(ended.exit));
+    WorkerRecord {
+        rank: worker.rank.0,
+        host: worker.host.to_string(),
+        pid: worker.pid(),
+        code,
+        signal,
+        stopped: ended.is_some_and(|ended| ended.stopped),
+        seconds: worker.ran().map(|ran| ran.as_secs_f64()),
+        oom_kills: ended.map_or(0, |ended| ended.oom_kills),
+    }
+}

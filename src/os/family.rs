@@ -1,0 +1,203 @@
+//! The processes below us: adopting, finding, ending and burying them.
+//!
+//! A subreaper inherits every orphan below it, so walking its children until the kernel says
+//! `ECHILD` finds also what forked twice and left its session. Nothing is found by name.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::{Pid, WaitOptions, WaitStatus};
+
+use super::signals;
+use crate::base::{WorkerExit, clock};
+
+/// Makes this process the one that adopts orphans below it.
+pub fn become_subreaper() {
+    // Linux 3.4 and later; without it teardown still signals process groups.
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+}
+
+/// Names this process in listings (15 bytes).
+pub fn set_name(name: &std::ffi::CStr) {
+    let _ = rustix::thread::set_name(name);
+}
+
+/// Direct children of a process; empty when it is gone.
+pub fn children_of(pid: Pid) -> Vec<Pid> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    let mut children = Vec::new();
+    for task in tasks.flatten() {
+        match fs::read_to_string(task.path().join("children")) {
+            Ok(list) => children.extend(list.split_ascii_whitespace().filter_map(parse_pid)),
+            // A kernel without this file (CONFIG_PROC_CHILDREN): look at everybody's parent.
+            Err(_) => return children_by_scan(pid),
+        }
+    }
+    children
+}
+
+fn children_by_scan(parent: Pid) -> Vec<Pid> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let pids = entries.flatten().filter_map(|entry| parse_pid(entry.file_name().to_str()?));
+    pids.filter(|pid| Stat::of(*pid).is_some_and(|stat| stat.parent == parent.as_raw_pid()))
+        .collect()
+}
+
+fn parse_pid(text: &str) -> Option<Pid> {
+    Pid::from_raw(text.parse().ok()?)
+}
+
+/// Everything below us, but for the subtrees of `spare`. Deepest last.
+pub fn descendants(spare: &[Pid]) -> Vec<Pid> {
+    let mut found: Vec<Pid> = Vec::new();
+    let mut queue = vec![rustix::process::getpid()];
+    while let Some(pid) = queue.pop() {
+        for child in children_of(pid) {
+            if !spare.contains(&child) && !found.contains(&child) {
+                found.push(child);
+                queue.push(child);
+            }
+        }
+    }
+    found
+}
+
+/// What `/proc/PID/stat` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Name of the program, at most 15 bytes.
+    pub name: String,
+    /// One letter; `Z` and `X` are dead, `D` cannot be killed for now.
+    pub state: char,
+    /// Its parent.
+    pub parent: i32,
+    /// Its session.
+    pub session: i32,
+}
+
+impl Stat {
+    /// Reads it; `None` when the process is gone.
+    pub fn of(pid: Pid) -> Option<Self> {
+        parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// Dead but not yet buried.
+    pub fn is_dead(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
+}
+
+/// The name stands between the first `(` and the last `)` and may itself hold both.
+fn parse_stat(text: &str) -> Option<Stat> {
+    let (open, close) = (text.find('(')?, text.rfind(')')?);
+    let mut fields = text.get(close + 2..)?.split(' ');
+    let state = fields.next()?.chars().next()?;
+    let parent = fields.next()?.parse().ok()?;
+    let session = fields.nth(1)?.parse().ok()?;
+    Some(Stat { name: text.get(open + 1..close)?.to_owned(), state, parent, session })
+}
+
+/// Value of a variable in the environment a process was started with; `None` when it is not ours
+/// to read or not set.
+pub fn variable_of(pid: Pid, name: &str) -> Option<String> {
+    let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let prefix = [name.as_bytes(), b"="].concat();
+    let value = environ.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(&*prefix))?;
+    String::from_utf8(value.to_vec()).ok()
+}
+
+/// What waiting for any child said.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Reaped {
+    /// A child ended.
+    Ended(Pid, WorkerExit),
+    /// Children live, none has ended.
+    NobodyYet,
+    /// There are no children at all.
+    NoChildren,
+}
+
+/// Buries one child that has ended, if any.
+pub fn reap() -> Reaped {
+    match rustix::io::retry_on_intr(|| rustix::process::wait(WaitOptions::NOHANG)) {
+        Ok(Some((pid, status))) => Reaped::Ended(pid, worker_exit(status)),
+        Ok(None) => Reaped::NobodyYet,
+        Err(_) => Reaped::NoChildren,
+    }
+}
+
+fn worker_exit(status: WaitStatus) -> WorkerExit {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => WorkerExit::Code(code as u8),
+        (None, Some(signal)) => {
+            WorkerExit::Signal { signal, core: libc::WCOREDUMP(status.as_raw()) }
+        }
+        (None, None) => unreachable!("wait without WUNTRACED reports only ends"),
+    }
+}
+
+/// Kills everything below us, but for `spare` and what is below it, until nothing is left or
+/// `limit` has passed. Tells `on_end` how each child ended; returns whom it could not confirm dead.
+pub fn kill_descendants(
+    spare: &[Pid],
+    limit: Duration,
+    mut on_end: impl FnMut(Pid, WorkerExit),
+) -> Vec<Pid> {
+    const PAUSE: Duration = Duration::from_millis(1);
+    let deadline = clock::now() + limit;
+    loop {
+        for pid in descendants(spare) {
+            signals::send(pid, libc::SIGKILL);
+        }
+        bury(spare, &mut on_end);
+        let left: Vec<Pid> = descendants(spare);
+        if left.is_empty() || deadline < clock::now() {
+            return left;
+        }
+        // Death takes a moment: memory is given back first.
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Buries every dead child but those in `spare`, whose owner waits for them.
+fn bury(spare: &[Pid], on_end: &mut impl FnMut(Pid, WorkerExit)) {
+    for pid in children_of(rustix::process::getpid()) {
+        if !spare.contains(&pid)
+            && let Some(exit) = reap_one(pid)
+        {
+            on_end(pid, exit);
+        }
+    }
+}
+
+/// Waits until this child has ended, and buries it.
+pub fn wait_for(pid: Pid) {
+    let _ = rustix::io::retry_on_intr(|| rustix::process::waitpid(Some(pid), WaitOptions::empty()));
+}
+
+/// Buries this child if it has ended.
+pub fn reap_one(pid: Pid) -> Option<WorkerExit> {
+    let (_, status) = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG).ok()??;
+    Some(worker_exit(status))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_hold_brackets_and_blanks() {
+        let stat = parse_stat("12 (a) (b c) S 1 12 7 0 -1 4194560").expect("well formed");
+        assert_eq!(stat, Stat { name: "a) (b c".to_owned(), state: 'S', parent: 1, session: 7 });
+    }
+
+    #[test]
+    fn we_can_read_ourselves() {
+        let stat = Stat::of(rustix::process::getpid()).expect("we live");
+        assert_eq!(stat.parent, rustix::process::getppid().map_or(0, Pid::as_raw_pid));
+    }
+}

@@ -1,0 +1,150 @@
+//! Descriptors: moving them, passing them, making pipes of a good size.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+
+use rustix::io::FdFlags;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+use rustix::pipe::PipeFlags;
+
+/// Descriptors that one packet may carry.
+pub const PACKET_FDS_MAX: usize = 8;
+
+/// Bytes of a pipe for workers' output: a burst fits, and one read takes it all.
+const PIPE_BYTES: usize = 256 * 1024;
+
+/// A pipe, both ends closed on exec: `(read, write)`.
+pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?)
+}
+
+/// A pipe for a worker's output, larger than the default where the kernel allows it.
+pub fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = pipe()?;
+    // Unprivileged users have a budget of pipe pages; without it the default size does.
+    let _ = rustix::pipe::fcntl_setpipe_size(&write, PIPE_BYTES);
+    Ok((read, write))
+}
+
+/// Two connected stream sockets, closed on exec.
+pub fn stream_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    pair(SocketType::STREAM)
+}
+
+/// Two connected sockets that keep the boundaries of packets, closed on exec.
+pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    pair(SocketType::SEQPACKET)
+}
+
+fn pair(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Makes reads and writes return `WouldBlock` instead of waiting.
+pub fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
+    Ok(rustix::io::ioctl_fionbio(fd, true)?)
+}
+
+/// Lets a descriptor survive the next exec. Safe to call between fork and exec.
+pub fn keep_on_exec(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::io::fcntl_setfd(fd, FdFlags::empty())?)
+}
+
+/// A copy of `fd` with a number of at least `min`, closed on exec.
+pub fn copy_above(fd: impl AsFd, min: RawFd) -> io::Result<OwnedFd> {
+    Ok(rustix::io::fcntl_dupfd_cloexec(fd, min)?)
+}
+
+/// `/dev/null`, for reading and writing.
+pub fn null() -> io::Result<OwnedFd> {
+    Ok(File::options().read(true).write(true).open("/dev/null")?.into())
+}
+
+/// Takes descriptors 0 and 1 away from whoever would use them by mistake: returns private copies,
+/// and puts `/dev/null` and standard error in their place.
+pub fn take_stdio() -> io::Result<(OwnedFd, OwnedFd)> {
+    let input = copy_above(rustix::stdio::stdin(), 3)?;
+    let output = copy_above(rustix::stdio::stdout(), 3)?;
+    rustix::stdio::dup2_stdin(&null()?)?;
+    rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
+    Ok((input, output))
+}
+
+/// Opens `/dev/null` on whichever of 0, 1, 2 is closed, so that no later descriptor lands there.
+pub fn fill_stdio() -> io::Result<()> {
+    loop {
+        let fd = null()?.into_raw_fd();
+        if 2 < fd {
+            // SAFETY: the number came from `into_raw_fd` just above and nobody else has it.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+            return Ok(());
+        }
+    }
+}
+
+/// Sends one packet with descriptors.
+pub fn send_packet(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    assert!(fds.len() <= PACKET_FDS_MAX, "a packet carries at most {PACKET_FDS_MAX} descriptors");
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PACKET_FDS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        let pushed = control.push(SendAncillaryMessage::ScmRights(fds));
+        assert!(pushed, "the buffer was made for {PACKET_FDS_MAX} descriptors");
+    }
+    let flags = SendFlags::NOSIGNAL;
+    rustix::io::retry_on_intr(|| {
+        rustix::net::sendmsg(&socket, &[IoSlice::new(bytes)], &mut control, flags)
+    })?;
+    Ok(())
+}
+
+/// Receives one packet into `buffer`: its length and its descriptors. Length 0 is the end.
+pub fn recv_packet(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PACKET_FDS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = rustix::io::retry_on_intr(|| {
+        let mut slices = [IoSliceMut::new(buffer)];
+        rustix::net::recvmsg(&socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    Ok((received.bytes, fds))
+}
+
+/// Raises the soft limit of open descriptors to the hard one; returns the limit in force.
+pub fn raise_limit() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let _ = setrlimit(Resource::Nofile, raised);
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_carries_bytes_and_descriptors() {
+        let (a, b) = packet_pair().expect("a socket pair");
+        let (read, write) = pipe().expect("a pipe");
+        send_packet(&a, b"hello", &[write.as_fd()]).expect("sent");
+        drop(write);
+        let mut buffer = [0; 16];
+        let (length, fds) = recv_packet(&b, &mut buffer).expect("received");
+        assert_eq!(&buffer[..length], b"hello");
+        rustix::io::write(&fds[0], b"x").expect("the descriptor arrived open");
+        drop(fds);
+        assert_eq!(rustix::io::read(&read, &mut buffer).expect("read"), 1);
+        assert_eq!(rustix::io::read(&read, &mut buffer).expect("end"), 0);
+    }
+}

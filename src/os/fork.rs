@@ -1,0 +1,218 @@
+//! fork and exec. What runs between the two is async-signal-safe: no allocation, no lock.
+
+use std::ffi::{CStr, CString, NulError, OsString};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use rustix::process::Pid;
+
+use super::{fds, signals};
+
+/// Which side of a fork we are on.
+pub enum Side {
+    /// The one that called.
+    Parent(Pid),
+    /// The new one.
+    Child,
+}
+
+/// Forks. Must be called before any thread exists, or be followed by exec alone.
+pub fn fork() -> io::Result<Side> {
+    // SAFETY: the callers (the agent's first lines, the single-threaded shim) have one thread, so
+    // the child owns a consistent copy of everything.
+    match unsafe { libc::fork() } {
+        0 => Ok(Side::Child),
+        pid if 0 < pid => Ok(Side::Parent(Pid::from_raw(pid).expect("a pid is positive"))),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Ends this process at once: no destructors, no buffers of the parent flushed twice.
+pub fn exit_now(code: u8) -> ! {
+    // SAFETY: `_exit` takes any code and does not return.
+    unsafe { libc::_exit(i32::from(code)) }
+}
+
+/// Strings in the form that execve wants: made before the fork.
+pub struct CStrings {
+    _owned: Vec<CString>,
+    pointers: Vec<*const libc::c_char>,
+}
+
+impl CStrings {
+    /// Fails when a string holds a NUL byte.
+    pub fn new(strings: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, NulError> {
+        let owned = strings.into_iter().map(CString::new).collect::<Result<Vec<_>, _>>()?;
+        let mut pointers: Vec<_> = owned.iter().map(|string| string.as_ptr()).collect();
+        pointers.push(std::ptr::null());
+        Ok(Self { _owned: owned, pointers })
+    }
+}
+
+/// Everything a child needs to become its program.
+pub struct Exec {
+    /// Path of the file; PATH has been searched.
+    pub path: CString,
+    /// `argv`, the program's own name first.
+    pub argv: CStrings,
+    /// Its whole environment.
+    pub envp: CStrings,
+    /// Working directory.
+    pub cwd: CString,
+    /// Become 0, 1, 2.
+    pub stdio: [OwnedFd; 3],
+    /// Survive under their own numbers.
+    pub kept: Vec<OwnedFd>,
+}
+
+/// Where a child failed to become its program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExecStage {
+    /// A descriptor, the session or the parent-death signal.
+    Setup,
+    /// The working directory.
+    Chdir,
+    /// The program itself.
+    Exec,
+}
+
+impl Exec {
+    /// Starts the program as leader of its own session and process group, killed when `parent`
+    /// dies. On failure the child tells `report` as `(tag, stage, errno)` and ends with 127.
+    pub fn spawn(&self, report: BorrowedFd<'_>, tag: u32, parent: Pid) -> io::Result<Pid> {
+        match fork()? {
+            Side::Parent(pid) => Ok(pid),
+            Side::Child => {
+                let (stage, errno) = self.become_program(parent);
+                let record = ExecFailure { tag, stage, errno }.encode();
+                let _ = rustix::io::write(report, &record);
+                exit_now(127)
+            }
+        }
+    }
+
+    fn become_program(&self, parent: Pid) -> (ExecStage, i32) {
+        if let Err(error) = self.set_up(parent) {
+            return (ExecStage::Setup, error.raw_os_error().unwrap_or(0));
+        }
+        if let Err(errno) = rustix::process::chdir(self.cwd.as_c_str()) {
+            return (ExecStage::Chdir, errno.raw_os_error());
+        }
+        // SAFETY: path and both arrays are NUL-terminated and live in `self`.
+        unsafe {
+            libc::execve(
+                self.path.as_ptr(),
+                self.argv.pointers.as_ptr(),
+                self.envp.pointers.as_ptr(),
+            );
+        }
+        (ExecStage::Exec, io::Error::last_os_error().raw_os_error().unwrap_or(0))
+    }
+
+    fn set_up(&self, parent: Pid) -> io::Result<()> {
+        rustix::process::setsid()?;
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+        if rustix::process::getppid() != Some(parent) {
+            // The parent died before the signal was armed.
+            exit_now(127);
+        }
+        signals::reset_for_exec();
+        for (target, fd) in self.stdio.iter().enumerate() {
+            duplicate_to(fd.as_raw_fd(), target as RawFd)?;
+        }
+        for fd in &self.kept {
+            fds::keep_on_exec(std::os::fd::AsFd::as_fd(fd))?;
+        }
+        Ok(())
+    }
+}
+
+fn duplicate_to(source: RawFd, target: RawFd) -> io::Result<()> {
+    debug_assert!(2 < source, "standard descriptors are filled before anything is opened");
+    // SAFETY: both numbers are open or about to be replaced; no owner of 0, 1, 2 exists in a child.
+    if unsafe { libc::dup2(source, target) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// One line of the report of children that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExecFailure {
+    /// Which child, as the caller of [`Exec::spawn`] numbered it.
+    pub tag: u32,
+    /// Where it failed.
+    pub stage: ExecStage,
+    /// Why.
+    pub errno: i32,
+}
+
+impl ExecFailure {
+    /// Bytes of one record; written atomically to a pipe.
+    pub const BYTES: usize = 12;
+
+    fn encode(self) -> [u8; Self::BYTES] {
+        let stage = match self.stage {
+            ExecStage::Setup => 0u32,
+            ExecStage::Chdir => 1,
+            ExecStage::Exec => 2,
+        };
+        let mut record = [0; Self::BYTES];
+        record[..4].copy_from_slice(&self.tag.to_le_bytes());
+        record[4..8].copy_from_slice(&stage.to_le_bytes());
+        record[8..].copy_from_slice(&self.errno.to_le_bytes());
+        record
+    }
+
+    /// Reads a record back.
+    pub fn decode(record: [u8; Self::BYTES]) -> Self {
+        let word =
+            |at: usize| u32::from_le_bytes(record[at..at + 4].try_into().expect("four bytes"));
+        let stage = match word(4) {
+            0 => ExecStage::Setup,
+            1 => ExecStage::Chdir,
+            _ => ExecStage::Exec,
+        };
+        Self { tag: word(0), stage, errno: word(8) as i32 }
+    }
+}
+
+/// The file that a shell would run for `name`: itself when it holds a `/`, else the first
+/// executable of that name in `path`. The error is what to say.
+pub fn find_program(name: &CStr, cwd: &Path, path: Option<&OsString>) -> io::Result<CString> {
+    if name.to_bytes().contains(&b'/') {
+        let full = cwd.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
+        check_executable(&full)?;
+        return Ok(name.to_owned());
+    }
+    let path = path.map_or(&b"/usr/local/bin:/usr/bin:/bin"[..], |path| path.as_bytes());
+    let mut verdict = io::Error::from_raw_os_error(libc::ENOENT);
+    for directory in path.split(|byte| *byte == b':') {
+        let directory = Path::new(std::ffi::OsStr::from_bytes(directory));
+        let full = cwd.join(directory).join(std::ffi::OsStr::from_bytes(name.to_bytes()));
+        match check_executable(&full) {
+            Ok(()) => return Ok(CString::new(full.into_os_string().into_vec())?),
+            Err(error) if error.raw_os_error() == Some(libc::EACCES) => verdict = error,
+            Err(_) => {}
+        }
+    }
+    Err(verdict)
+}
+
+fn check_executable(path: &Path) -> io::Result<()> {
+    if std::fs::metadata(path)?.is_dir() {
+        return Err(io::Error::from_raw_os_error(libc::EACCES));
+    }
+    rustix::fs::access(path, rustix::fs::Access::EXEC_OK)?;
+    Ok(())
+}
+
+/// Makes a command start in a session of its own, so that the terminal's signals pass it by.
+pub fn in_own_session(command: &mut std::process::Command) -> &mut std::process::Command {
+    // SAFETY: `setsid` is async-signal-safe, and nothing else runs between fork and exec.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(command, || {
+            rustix::process::setsid()?;
+            Ok(())
+        })
+    }
+}

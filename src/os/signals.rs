@@ -1,0 +1,77 @@
+//! Signals: blocking, receiving as a descriptor, sending to what we created.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use rustix::process::{Pid, Signal};
+
+/// Whether the process was started with this signal ignored (nohup).
+pub fn is_ignored(signal: i32) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: a null new action only asks; the kernel fills `action` when it returns 0.
+    unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_sigaction == libc::SIG_IGN
+    }
+}
+
+/// Blocks SIGCHLD in this thread and returns a descriptor that is readable when one is pending.
+pub fn child_events() -> io::Result<OwnedFd> {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigemptyset` initialises the set that the other calls read; `signalfd` returns a new
+    // descriptor that nobody else owns.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGCHLD);
+        if libc::sigprocmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let fd = libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+    }
+}
+
+/// Forgets pending events of [`child_events`]; the caller then waits for whoever ended.
+pub fn drain(fd: &OwnedFd) {
+    let mut buffer = [0u8; 1024];
+    while matches!(rustix::io::read(fd, &mut buffer), Ok(n) if n == buffer.len()) {}
+}
+
+/// Puts every handled signal and the mask back to what a fresh program expects. Signals that were
+/// ignored at start stay ignored, as nohup wants; SIGPIPE, which Rust ignores, does not.
+///
+/// Async-signal-safe: may be called between fork and exec.
+pub fn reset_for_exec() {
+    // SAFETY: plain system calls with a set that `sigemptyset` initialised.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut());
+    }
+}
+
+/// A signal by number; `None` for numbers the kernel does not know.
+pub fn from_number(number: i32) -> Option<Signal> {
+    Signal::from_named_raw(number)
+}
+
+/// Signals a process group whose leader we have not yet waited for. A group that is gone is fine.
+pub fn send_to_group(leader: Pid, number: i32) {
+    if let Some(signal) = from_number(number) {
+        let _ = rustix::process::kill_process_group(leader, signal);
+    }
+}
+
+/// Signals one process that is our child or grandchild. One that is gone is fine.
+pub fn send(pid: Pid, number: i32) {
+    if let Some(signal) = from_number(number) {
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+/// Stops this process until somebody continues it (Ctrl-Z).
+pub fn stop_self() {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+}

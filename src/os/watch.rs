@@ -1,0 +1,17 @@
+//! Descriptors that an async runtime waits on.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::fds;
+
+/// Hands a pipe or socket to the runtime that is running; reads and writes no longer block.
+pub fn watch(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    fds::set_nonblocking(&fd)?;
+    // SAFETY: an `OwnedFd` stays open, under the same number and for the same file, until it is
+    // dropped, and the `AsyncFd` owns it.
+    Ok(unsafe { AsyncFd::register_with_interest(fd, interest) }?)
+}

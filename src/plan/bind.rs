@@ -1,0 +1,73 @@
+//! The last step before `execve`: symbols become values.
+
+use std::ffi::{OsStr, OsString};
+
+use crate::base::{Epoch, Rank, env_vars};
+
+use super::launch_plan::{Bindings, EnvValue, WorkerPlan};
+
+/// What becomes of `OMP_NUM_THREADS` where the user did not ask for a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// The environment of the node says it already: we do not set it.
+    Inherited,
+    /// CPUs of the node that we may use / workers of the node, at least 1.
+    Share(u32),
+}
+
+impl Threads {
+    /// The fair share of a worker.
+    pub fn share(cpus: usize, workers: usize) -> Self {
+        Self::Share(1.max(cpus / workers.max(1)) as u32)
+    }
+}
+
+impl WorkerPlan {
+    /// The variables to set, sorted by name, with nothing symbolic left.
+    ///
+    /// The plan is that of the first epoch; torch counts the later ones as restarts.
+    pub fn bind(
+        &self,
+        bindings: &Bindings,
+        threads: Threads,
+        epoch: Epoch,
+    ) -> Vec<(OsString, OsString)> {
+        let restarts = OsStr::new(env_vars::TORCHELASTIC_RESTART_COUNT);
+        self.env
+            .iter()
+            .filter_map(|(name, value)| {
+                let is_count = name == restarts;
+                let bound = if is_count {
+                    epoch.to_string().into()
+                } else {
+                    value.bind(bindings, threads, self.rank)?
+                };
+                Some((name.clone(), bound))
+            })
+            .collect()
+    }
+
+    /// The variables to set where the environment of the node does not have them already.
+    pub fn defaults(&self, threads: Threads) -> Vec<(OsString, OsString)> {
+        let Threads::Share(count) = threads else {
+            return Vec::new();
+        };
+        let symbolic = self.env.iter().filter(|(_, value)| *value == EnvValue::ThreadShare);
+        symbolic.map(|(name, _)| (name.clone(), count.to_string().into())).collect()
+    }
+}
+
+impl EnvValue {
+    /// `None`: the variable is not ours to set.
+    fn bind(&self, bindings: &Bindings, threads: Threads, rank: Rank) -> Option<OsString> {
+        match (self, threads) {
+            (Self::Known(value), _) => Some(value.clone()),
+            (Self::MasterAddr, _) => Some(bindings.master_addr.clone().into()),
+            (Self::MasterPort, _) => Some(bindings.master_port.to_string().into()),
+            (Self::JobId, _) => Some(bindings.job.to_string().into()),
+            (Self::ErrorFile, _) => bindings.error_file(rank).map(Into::into),
+            (Self::ThreadShare, Threads::Share(count)) => Some(count.to_string().into()),
+            (Self::ThreadShare, Threads::Inherited) => None,
+        }
+    }
+}

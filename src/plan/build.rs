@@ -1,0 +1,150 @@
+//! `JobSpec` → `LaunchPlan`.
+
+use std::ffi::OsString;
+
+use crate::base::{HostName, LocalRank, NodeRank, Rank, Slot, Status};
+
+use super::check;
+use super::env::{self, Place};
+use super::launch_plan::{LaunchPlan, NodePlan, WorkerPlan};
+use super::spec::{JobSpec, Program};
+
+/// Workers of a job; every one has its own environment in the plan.
+pub const WORKERS_MAX: u32 = 1 << 20;
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// Nowhere to run.
+    #[error("no host takes part")]
+    NoNodes,
+    /// A host that would run nothing.
+    #[error("host `{host}` takes part without a slot")]
+    NoSlots {
+        /// The host.
+        host: HostName,
+    },
+    /// Two nodes of one name could not be told apart.
+    #[error("host `{host}` takes part twice")]
+    HostTwice {
+        /// The host.
+        host: HostName,
+    },
+    /// More than [`WORKERS_MAX`].
+    #[error("{workers} workers are more than the limit {WORKERS_MAX}")]
+    TooManyWorkers {
+        /// How many.
+        workers: usize,
+    },
+    /// The user tried to set a variable that says who a worker is.
+    #[error("`{name}` is set by remuda and differs between workers; it cannot be exported")]
+    Reserved {
+        /// The variable.
+        name: String,
+    },
+    /// Empty, with `=`, or no text.
+    #[error("`{name}` is not a variable name")]
+    BadName {
+        /// The variable.
+        name: String,
+    },
+    /// A value that no process can be given.
+    #[error("the value of `{name}` has a NUL byte")]
+    NulInValue {
+        /// The variable.
+        name: String,
+    },
+    /// The kernel would refuse it.
+    #[error("variable `{name}` is {bytes} bytes with its value; the limit of Linux is 131071")]
+    ValueTooLong {
+        /// The variable.
+        name: String,
+        /// Name, `=` and value.
+        bytes: usize,
+    },
+    /// No program.
+    #[error("the name of the program is empty")]
+    EmptyProgram,
+    /// An argument that no process can be given.
+    #[error("argument {index} has a NUL byte")]
+    NulInArgument {
+        /// Position in the command; 0 is the program.
+        index: usize,
+    },
+    /// The kernel would refuse it.
+    #[error("argument {index} is {bytes} bytes; the limit of Linux is 131071")]
+    ArgumentTooLong {
+        /// Position in the command; 0 is the program.
+        index: usize,
+        /// Its length.
+        bytes: usize,
+    },
+}
+
+impl PlanError {
+    /// The exit status of a program that ends because of it.
+    pub fn status(&self) -> Status {
+        match self {
+            Self::TooManyWorkers { .. }
+            | Self::ValueTooLong { .. }
+            | Self::ArgumentTooLong { .. } => Status::OsLimit,
+            Self::NoNodes
+            | Self::NoSlots { .. }
+            | Self::HostTwice { .. }
+            | Self::Reserved { .. }
+            | Self::BadName { .. }
+            | Self::NulInValue { .. }
+            | Self::EmptyProgram
+            | Self::NulInArgument { .. } => Status::Usage,
+        }
+    }
+}
+
+/// Decides what every worker runs. Ranks are dense and follow the order of the hosts, then that of
+/// their slots; so do local ranks, where DeepSpeed's modulo would rotate them on uneven nodes.
+pub fn plan(spec: &JobSpec) -> Result<LaunchPlan, PlanError> {
+    let world_size = check::world_size(spec)?;
+    check::exports(&spec.exports)?;
+    let job_env = env::of_job(spec, world_size);
+    let mut ranks = (0..).map(Rank);
+    let mut nodes = Vec::with_capacity(spec.nodes.len());
+    for (node_rank, (host, slots)) in (0..).map(NodeRank).zip(&spec.nodes) {
+        let devices = devices(slots);
+        let mut workers = Vec::with_capacity(slots.len());
+        for ((local_rank, &slot), rank) in (0..).map(LocalRank).zip(slots).zip(&mut ranks) {
+            let argv = argv(&spec.program, local_rank, &spec.args);
+            check::argv(&argv)?;
+            let place = Place { rank, local_rank, node_rank, local_size: slots.len() };
+            let env = env::of_worker(&job_env, &devices, place, spec);
+            workers.push(WorkerPlan { rank, local_rank, slot, argv, env });
+        }
+        nodes.push(NodePlan { node_rank, host: host.clone(), slots: slots.clone(), workers });
+    }
+    Ok(LaunchPlan {
+        master_addr: spec.master_addr.clone(),
+        master_port: spec.master_port,
+        world_size,
+        nodes,
+    })
+}
+
+/// `0,1,2`: every worker of a node sees all devices of the job there, as in DeepSpeed.
+fn devices(slots: &[Slot]) -> String {
+    slots.iter().map(Slot::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// `--local_rank` stands before the user's own arguments.
+fn argv(program: &Program, local_rank: LocalRank, args: &[OsString]) -> Vec<OsString> {
+    let (mut argv, wants_rank): (Vec<OsString>, bool) = match program {
+        Program::Python { script, module, local_rank, interpreter } => {
+            let mut argv = vec![interpreter.clone(), "-u".into()];
+            argv.extend(module.then(|| "-m".into()));
+            argv.push(script.clone());
+            (argv, *local_rank)
+        }
+        Program::Exec { program, local_rank } => (vec![program.clone()], *local_rank),
+    };
+    argv.extend(wants_rank.then(|| format!("--local_rank={local_rank}").into()));
+    argv.extend_from_slice(args);
+    argv
+}

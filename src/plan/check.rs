@@ -1,0 +1,77 @@
+//! What a spec must be before it is planned: everything `execve` would refuse later, on some node.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use super::build::{PlanError, WORKERS_MAX};
+use super::env::is_reserved;
+use super::spec::JobSpec;
+
+/// What Linux accepts as one argument or one `NAME=value`, without its final NUL.
+const STRING_BYTES_MAX: usize = 131_071;
+
+/// Number of workers, if all is well.
+pub(super) fn world_size(spec: &JobSpec) -> Result<u32, PlanError> {
+    let mut hosts = HashSet::new();
+    let mut workers = 0usize;
+    for (host, slots) in &spec.nodes {
+        if !hosts.insert(host) {
+            return Err(PlanError::HostTwice { host: host.clone() });
+        }
+        if slots.is_empty() {
+            return Err(PlanError::NoSlots { host: host.clone() });
+        }
+        workers += slots.len();
+    }
+    match u32::try_from(workers) {
+        Ok(0) => Err(PlanError::NoNodes),
+        Ok(count) if count <= WORKERS_MAX => Ok(count),
+        _ => Err(PlanError::TooManyWorkers { workers }),
+    }
+}
+
+/// The variables the user asked for.
+pub(super) fn exports(exports: &[(OsString, OsString)]) -> Result<(), PlanError> {
+    for (name, value) in exports {
+        if is_reserved(name) {
+            return Err(PlanError::Reserved { name: show(name) });
+        }
+        if !is_variable_name(name) {
+            return Err(PlanError::BadName { name: show(name) });
+        }
+        if value.as_bytes().contains(&0) {
+            return Err(PlanError::NulInValue { name: show(name) });
+        }
+        let bytes = name.len() + 1 + value.len();
+        if STRING_BYTES_MAX < bytes {
+            return Err(PlanError::ValueTooLong { name: show(name), bytes });
+        }
+    }
+    Ok(())
+}
+
+/// The command of a worker; argument 0 is the program.
+pub(super) fn argv(argv: &[OsString]) -> Result<(), PlanError> {
+    if argv.first().is_some_and(|program| program.is_empty()) {
+        return Err(PlanError::EmptyProgram);
+    }
+    for (index, argument) in argv.iter().enumerate() {
+        if STRING_BYTES_MAX < argument.len() {
+            return Err(PlanError::ArgumentTooLong { index, bytes: argument.len() });
+        }
+        if argument.as_bytes().contains(&0) {
+            return Err(PlanError::NulInArgument { index });
+        }
+    }
+    Ok(())
+}
+
+/// Any text that `NAME=value` can carry; shells accept less, but bash itself exports `BASH_FUNC_f%%`.
+fn is_variable_name(name: &OsStr) -> bool {
+    name.to_str().is_some_and(|name| !name.is_empty() && !name.contains(['=', '\0']))
+}
+
+fn show(name: &OsStr) -> String {
+    name.to_string_lossy().escape_debug().to_string()
+}

@@ -1,0 +1,53 @@
+//! The plan in 32 bytes: what nodes that computed it on their own compare.
+
+use std::os::unix::ffi::OsStrExt;
+
+use sha2::{Digest, Sha256};
+
+use super::launch_plan::{LaunchPlan, NodePlan, WorkerPlan};
+
+/// SHA-256 over nodes, slots, ranks and argv. The environment is left out: it may differ between
+/// nodes (paths), and may hold secrets.
+pub fn digest(plan: &LaunchPlan) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(b"remuda plan 1\n");
+    number(&mut hash, plan.world_size);
+    number(&mut hash, plan.nodes.len() as u32);
+    for node in &plan.nodes {
+        add_node(&mut hash, node);
+    }
+    hash.finalize().into()
+}
+
+fn add_node(hash: &mut Sha256, node: &NodePlan) {
+    number(hash, node.node_rank.0);
+    text(hash, node.host.as_str().as_bytes());
+    number(hash, node.slots.len() as u32);
+    for slot in &node.slots {
+        number(hash, slot.0);
+    }
+    number(hash, node.workers.len() as u32);
+    for worker in &node.workers {
+        add_worker(hash, worker);
+    }
+}
+
+fn add_worker(hash: &mut Sha256, worker: &WorkerPlan) {
+    number(hash, worker.rank.0);
+    number(hash, worker.local_rank.0);
+    number(hash, worker.slot.0);
+    number(hash, worker.argv.len() as u32);
+    for argument in &worker.argv {
+        text(hash, argument.as_bytes());
+    }
+}
+
+fn number(hash: &mut Sha256, number: u32) {
+    hash.update(number.to_le_bytes());
+}
+
+/// With its length, so that no two plans give the same bytes.
+fn text(hash: &mut Sha256, bytes: &[u8]) {
+    number(hash, bytes.len() as u32);
+    hash.update(bytes);
+}

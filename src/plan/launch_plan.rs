@@ -1,0 +1,91 @@
+//! What comes out of a plan.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::base::{HostName, JobId, LocalRank, NodeRank, Rank, Slot};
+
+use super::spec::MasterAddr;
+
+/// What every node will run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaunchPlan {
+    /// Where rank 0 of torch listens.
+    pub master_addr: MasterAddr,
+    /// Its port; `None`: to be found on node 0.
+    pub master_port: Option<u16>,
+    /// Workers of the job.
+    pub world_size: u32,
+    /// In rank order.
+    pub nodes: Vec<NodePlan>,
+}
+
+/// What one node will run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodePlan {
+    /// Position in the job.
+    pub node_rank: NodeRank,
+    /// Its name in the hostfile.
+    pub host: HostName,
+    /// Slots that are used.
+    pub slots: Vec<Slot>,
+    /// One worker a slot, in slot order.
+    pub workers: Vec<WorkerPlan>,
+}
+
+/// What one worker will run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerPlan {
+    /// Position in the job.
+    pub rank: Rank,
+    /// Position on the node.
+    pub local_rank: LocalRank,
+    /// Its device.
+    pub slot: Slot,
+    /// Program and arguments.
+    pub argv: Vec<OsString>,
+    /// The variables that we set, sorted by name.
+    pub env: Vec<(OsString, EnvValue)>,
+}
+
+/// A value that may have to wait for the world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EnvValue {
+    /// Known.
+    Known(OsString),
+    /// The address of rank 0.
+    MasterAddr,
+    /// The port of rank 0.
+    MasterPort,
+    /// The name of the job: random, hence no part of the plan.
+    JobId,
+    /// Where torch's `@record` writes the exception of this worker; unset where nothing is kept.
+    ErrorFile,
+    /// CPUs of the node we may use / workers of the node, unless the environment already says.
+    ThreadShare,
+}
+
+/// What the agents found: the values of everything symbolic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bindings {
+    /// Address of rank 0.
+    pub master_addr: String,
+    /// Port of rank 0.
+    pub master_port: u16,
+    /// Name of the job.
+    pub job: JobId,
+    /// Directory of the workers' error files, if anything is kept.
+    pub error_dir: Option<PathBuf>,
+}
+
+impl Bindings {
+    /// Where a worker's exception is written.
+    pub fn error_file(&self, rank: Rank) -> Option<PathBuf> {
+        self.error_dir.as_ref().map(|directory| error_file(directory, rank))
+    }
+}
+
+/// Where the exception of a worker is written, below the directory of the run.
+pub fn error_file(directory: &Path, rank: Rank) -> PathBuf {
+    directory.join(format!("rank{rank}.error.json"))
+}

@@ -1,0 +1,65 @@
+//! What goes into a plan.
+
+use std::ffi::OsString;
+
+use crate::base::{HostName, Slot};
+
+/// What the user wants, with nothing left to parse.
+#[derive(Clone, Debug)]
+pub struct JobSpec {
+    /// Hosts that take part, in hostfile order, each with the slots that are used.
+    pub nodes: Vec<(HostName, Vec<Slot>)>,
+    /// What kind of device a slot is.
+    pub accelerator: Accelerator,
+    /// What every worker runs.
+    pub program: Program,
+    /// Arguments of the program, byte for byte.
+    pub args: Vec<OsString>,
+    /// Where rank 0 of torch listens.
+    pub master_addr: MasterAddr,
+    /// Its port; `None`: one that is free on node 0.
+    pub master_port: Option<u16>,
+    /// Variables the user asked for (`--env`), in order; the last wins.
+    pub exports: Vec<(OsString, OsString)>,
+}
+
+/// What kind of device a slot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accelerator {
+    /// Processor time; unlimited, never leased.
+    Cpu,
+    /// An NVIDIA GPU.
+    Cuda,
+}
+
+/// What a worker runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// `python -u SCRIPT --local_rank=N ARGS…`.
+    Python {
+        /// Script, or the module's name.
+        script: OsString,
+        /// `-m`.
+        module: bool,
+        /// Whether `--local_rank=N` is passed.
+        local_rank: bool,
+        /// The interpreter.
+        interpreter: OsString,
+    },
+    /// The program itself (`--no_python`).
+    Exec {
+        /// Path, or a name to be searched in PATH.
+        program: OsString,
+        /// Whether `--local_rank=N` is passed.
+        local_rank: bool,
+    },
+}
+
+/// Where rank 0 of torch listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MasterAddr {
+    /// The user said so, or the job is local.
+    Given(String),
+    /// Node 0's agent is asked.
+    AskNode0,
+}

@@ -1,0 +1,95 @@
+//! `--num_nodes` and `--num_gpus`.
+
+use std::num::NonZeroUsize;
+
+use crate::base::{Diagnostic, Findings, Source, Span};
+
+use super::codes;
+use super::hosts::Pool;
+use super::selection::Selection;
+use super::selector::python_int;
+
+/// Reads the two flags; what is wrong with either is in the findings.
+pub(super) fn parse_first(
+    pool: &Pool,
+    nodes: Option<&str>,
+    slots: Option<&str>,
+) -> (Selection, Vec<Findings>) {
+    let nodes = nodes.map(|text| parse_nodes(pool, text));
+    // Hosts that --num_nodes cuts off need no slots.
+    let taken = match &nodes {
+        Some(Ok(count)) => count.get(),
+        _ => usize::MAX,
+    };
+    let slots = slots.map(|text| parse_gpus(pool, taken, text));
+    let mut findings = Vec::new();
+    let mut keep = |count: Option<Result<NonZeroUsize, Findings>>| match count {
+        Some(Ok(count)) => Some(count),
+        Some(Err(found)) => {
+            findings.push(found);
+            None
+        }
+        None => None,
+    };
+    let selection = Selection::First { nodes: keep(nodes), slots: keep(slots) };
+    (selection, findings)
+}
+
+/// A count of at least 1; otherwise what is wrong with it.
+fn parse_count(text: &str) -> Result<NonZeroUsize, &'static str> {
+    if let Some((low, high)) = text.split_once(':')
+        && let (Some(low), Some(high)) = (python_int(low), python_int(high))
+    {
+        return Err(if low <= high {
+            "MIN:MAX is not supported: the number of nodes is fixed"
+        } else {
+            "MIN is above MAX"
+        });
+    }
+    let number = python_int(text).ok_or("it is not a whole number")?;
+    let number = usize::try_from(number).map_err(|_| "it must be at least 1")?;
+    NonZeroUsize::new(number).ok_or("it must be at least 1")
+}
+
+fn parse_nodes(pool: &Pool, text: &str) -> Result<NonZeroUsize, Findings> {
+    let hosts = pool.nodes().len();
+    let bad = |why: String| bad_count(codes::BAD_NUM_NODES, "--num_nodes", text, &why, hosts);
+    let count = parse_count(text).map_err(|why| bad(why.to_owned()))?;
+    match count.get() <= hosts {
+        true => Ok(count),
+        false if hosts == 1 => Err(bad("the pool has 1 host".to_owned())),
+        false => Err(bad(format!("the pool has {hosts} hosts"))),
+    }
+}
+
+fn parse_gpus(pool: &Pool, taken: usize, text: &str) -> Result<NonZeroUsize, Findings> {
+    let nodes = &pool.nodes()[..taken.min(pool.nodes().len())];
+    let least = nodes.iter().map(|(_, slots)| slots.len()).min().unwrap_or(0);
+    let bad = |why: String| bad_count(codes::BAD_NUM_GPUS, "--num_gpus", text, &why, least);
+    let count = parse_count(text).map_err(|why| bad(why.to_owned()))?;
+    let mut short = nodes.iter().filter(|(_, slots)| slots.len() < count.get());
+    let Some((host, slots)) = short.next() else {
+        return Ok(count);
+    };
+    let plural = if slots.len() == 1 { "" } else { "s" };
+    let first = format!("`{host}` has {} slot{plural}", slots.len());
+    Err(bad(match short.count() {
+        0 => first,
+        others => format!("{first}, and {others} more of {} hosts have too few", nodes.len()),
+    }))
+}
+
+fn bad_count(code: &'static str, flag: &str, text: &str, why: &str, most: usize) -> Findings {
+    let message = format!("{flag} {}: {why}", text.escape_debug());
+    let problem = Diagnostic::error(code, Span::new(0, text.len()), message)
+        .label("out of range")
+        .help(if most <= 1 {
+            "write 1, or leave it out".to_owned()
+        } else {
+            format!("write 1 to {most}")
+        });
+    Findings {
+        source: Source { name: flag.to_owned(), text: text.to_owned() },
+        diagnostics: vec![problem],
+    }
+}

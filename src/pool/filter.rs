@@ -1,0 +1,185 @@
+//! `--include` and `--exclude`, looked up in a pool.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::base::{Diagnostic, Findings, HostName, Slot, Source, Span};
+
+use super::codes;
+use super::hosts::Pool;
+use super::selector::{Spec, parse_selector};
+use super::similar::nearest;
+
+/// Hosts, whole or in part.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter(HashMap<HostName, Which>);
+
+/// Slots of one host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// All of them.
+    All,
+    /// These, in ascending order.
+    Slots(BTreeSet<Slot>),
+}
+
+impl Filter {
+    /// Names a host, whole or in part.
+    pub fn insert(&mut self, host: HostName, which: Which) {
+        self.0.insert(host, which);
+    }
+
+    /// What is named of a host.
+    pub fn get(&self, host: &HostName) -> Option<&Which> {
+        self.0.get(host)
+    }
+}
+
+/// Reads `--include` or `--exclude` and looks its hosts and slots up in the pool.
+pub(super) fn parse_filter(pool: &Pool, flag: &str, text: &str) -> (Filter, Findings) {
+    let (specs, mut diagnostics) = parse_selector(text);
+    let mut lookup = Lookup::new(pool);
+    for spec in &specs {
+        lookup.take(spec);
+    }
+    diagnostics.append(&mut lookup.problems);
+    diagnostics.sort_by_key(|problem| problem.span);
+    let source = Source { name: flag.to_owned(), text: text.to_owned() };
+    (lookup.filter, Findings { source, diagnostics })
+}
+
+/// Looks the specs up in the pool and merges those of one host.
+struct Lookup<'a> {
+    pool: HashMap<&'a str, (&'a HostName, &'a [Slot])>,
+    names: Vec<&'a str>,
+    filter: Filter,
+    /// Where a host was named as a whole.
+    whole_at: HashMap<&'a HostName, Span>,
+    problems: Vec<Diagnostic>,
+    unknown: usize,
+}
+
+/// Unknown hosts for which the nearest name is searched; a search goes through the whole pool.
+const GUESSES_MAX: usize = 8;
+
+impl<'a> Lookup<'a> {
+    fn new(pool: &'a Pool) -> Self {
+        let nodes = pool.nodes();
+        Self {
+            pool: nodes
+                .iter()
+                .map(|(host, slots)| (host.as_str(), (host, slots.as_slice())))
+                .collect(),
+            names: nodes.iter().map(|(host, _)| host.as_str()).collect(),
+            filter: Filter::default(),
+            whole_at: HashMap::new(),
+            problems: Vec::new(),
+            unknown: 0,
+        }
+    }
+
+    fn take(&mut self, spec: &Spec<'_>) {
+        let Some(&(host, slots)) = self.pool.get(spec.host) else {
+            self.unknown_host(spec);
+            return;
+        };
+        match &spec.slots {
+            None => self.whole(host, spec.host_span),
+            Some(named) => self.part(host, slots, named, spec.host_span),
+        }
+    }
+
+    /// Beside named slots a whole host adds nothing, as in DeepSpeed.
+    fn whole(&mut self, host: &'a HostName, span: Span) {
+        self.whole_at.entry(host).or_insert(span);
+        if let Some(Which::Slots(_)) = self.filter.0.get(host) {
+            self.problems.push(whole_and_slots(host, span));
+            return;
+        }
+        self.filter.0.insert(host.clone(), Which::All);
+    }
+
+    fn part(&mut self, host: &'a HostName, slots: &[Slot], named: &[(i64, Span)], span: Span) {
+        if let Some(Which::All) = self.filter.0.get(host) {
+            let whole = self.whole_at.get(host).copied().unwrap_or(span);
+            self.problems.push(whole_and_slots(host, whole));
+        }
+        let mut known = BTreeSet::new();
+        for &(number, at) in named {
+            match u32::try_from(number).ok().map(Slot).filter(|slot| slots.contains(slot)) {
+                Some(slot) => drop(known.insert(slot)),
+                None => self.problems.push(unknown_slot(host, slots, number, at, span)),
+            }
+        }
+        match self.filter.0.get_mut(host) {
+            Some(Which::Slots(before)) => before.extend(known),
+            _ => drop(self.filter.0.insert(host.clone(), Which::Slots(known))),
+        }
+    }
+
+    fn unknown_host(&mut self, spec: &Spec<'_>) {
+        let shown = spec.host.escape_debug();
+        let problem = Diagnostic::error(
+            codes::UNKNOWN_HOST,
+            spec.host_span,
+            format!("host `{shown}` is not in the pool"),
+        );
+        self.unknown += 1;
+        let meant = if self.unknown <= GUESSES_MAX {
+            nearest(spec.host, self.names.iter().copied())
+        } else {
+            None
+        };
+        let (first, last) = (self.names.first(), self.names.last());
+        self.problems.push(match (meant, separator(spec.host), first, last) {
+            (Some(meant), ..) => {
+                problem.help(format!("did you mean `{meant}`?")).suggest(spec.host_span, meant)
+            }
+            (None, Some(help), ..) => problem.help(help),
+            (None, None, Some(first), Some(last)) if first != last => problem
+                .help(format!("the pool has {} hosts, `{first}` to `{last}`", self.names.len())),
+            (None, None, Some(only), _) => problem.help(format!("the pool has `{only}` alone")),
+            (None, None, None, _) => problem.help("the pool is empty"),
+        });
+    }
+}
+
+/// A character that separates hosts elsewhere, or a pattern.
+fn separator(host: &str) -> Option<&'static str> {
+    if host.contains([',', ';', ' ']) {
+        return Some("`@` separates hosts: `worker-0@worker-1`");
+    }
+    host.contains(['*', '?', '[']).then_some("patterns are not supported: name every host")
+}
+
+fn unknown_slot(
+    host: &HostName,
+    slots: &[Slot],
+    number: i64,
+    at: Span,
+    host_at: Span,
+) -> Diagnostic {
+    let message = match number {
+        ..0 => "slot numbers are at least 0".to_owned(),
+        _ => format!("`{host}` has no slot {number}"),
+    };
+    Diagnostic::error(codes::UNKNOWN_SLOT, at, message)
+        .label(format!("slots of {host} are {}", show_slots(slots)))
+        .related(host_at, "")
+        .help("slots are numbered from 0: `slots=4` has 0, 1, 2 and 3")
+}
+
+/// `0-7`, or the numbers when they have gaps or an own order.
+fn show_slots(slots: &[Slot]) -> String {
+    let is_run = slots.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0);
+    match slots {
+        [first, .., last] if is_run => format!("{first}-{last}"),
+        _ => slots.iter().map(Slot::to_string).collect::<Vec<_>>().join(","),
+    }
+}
+
+fn whole_and_slots(host: &HostName, whole: Span) -> Diagnostic {
+    let message = format!("`{host}` is named as a whole and by slots: only the slots count");
+    Diagnostic::warning(codes::WHOLE_AND_SLOTS, whole, message)
+        .label("adds nothing")
+        .help("name the host once")
+}

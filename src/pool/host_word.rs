@@ -1,0 +1,151 @@
+//! The first word of a line: a host name, or what people write in its place.
+
+use std::net::Ipv6Addr;
+
+use crate::base::ids::HostNameError;
+use crate::base::{Diagnostic, HostName, Span};
+
+use super::codes;
+use super::line::{Line, Word};
+
+/// A line that begins with a setting.
+pub(super) fn host_missing(first: Word<'_>) -> Diagnostic {
+    let message = format!("the host name is missing before `{}`", first.text.escape_debug());
+    Diagnostic::error(codes::HOST_MISSING, first.span, message)
+        .label("expected a host name")
+        .help("a line is a host name and its slots: `worker-0 slots=4`")
+}
+
+/// Checks the first word; a host that can be guessed is kept, so that duplicates are found.
+pub(super) fn read_host(word: Word<'_>, rest: &[Word<'_>], out: &mut Line) {
+    if word.is_spoilt() {
+        return;
+    }
+    let (name, problem) = match HostName::parse(word.text) {
+        Ok(name) => (Some((name, word.span)), None),
+        Err(error) => explain_host(word, rest, &error),
+    };
+    out.host = name;
+    out.problems.extend(problem);
+}
+
+type Guess = (Option<(HostName, Span)>, Option<Diagnostic>);
+
+fn guess(word: Word<'_>, problem: Diagnostic) -> Guess {
+    (HostName::parse(word.text).ok().map(|name| (name, word.span)), Some(problem))
+}
+
+/// Finds out what was meant by a word that is no host name.
+fn explain_host(word: Word<'_>, rest: &[Word<'_>], error: &HostNameError) -> Guess {
+    let text = word.text;
+    if text.parse::<Ipv6Addr>().is_ok() {
+        let message = format!("IPv6 address `{text}` needs brackets");
+        let problem = Diagnostic::error(codes::BAD_HOST, word.span, message)
+            .help("put the address in brackets")
+            .suggest(word.span, format!("[{text}]"));
+        return (
+            HostName::parse(&format!("[{text}]")).ok().map(|name| (name, word.span)),
+            Some(problem),
+        );
+    }
+    if let Some(at) = text.rfind('@') {
+        return guess(word.part(at + 1, text.len()), user_at_host(word, at));
+    }
+    if let Some((at, number)) = port_or_count(text) {
+        return guess(word.part(0, at), host_and_number(word, rest, at, number));
+    }
+    if text.contains(',') {
+        return (None, Some(host_list(word)));
+    }
+    if text.contains('[') && !text.starts_with('[') {
+        return (None, Some(host_range(word)));
+    }
+    (None, Some(bad_host(word, error)))
+}
+
+fn user_at_host(word: Word<'_>, at: usize) -> Diagnostic {
+    let user = word.part(0, at + 1);
+    let message = format!("user name in `{}`", word.text.escape_debug());
+    Diagnostic::error(codes::USER_AT_HOST, user.span, message)
+        .label("a hostfile names machines only")
+        .help("put the user into ~/.ssh/config (`User`) and leave it out here")
+        .suggest(user.span, "")
+}
+
+/// `host:22`, `[::1]:22`.
+fn port_or_count(text: &str) -> Option<(usize, &str)> {
+    let at = text.rfind(':')?;
+    let number = &text[at + 1..];
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && HostName::parse(&text[..at]).is_ok()).then_some((at, number))
+}
+
+fn host_and_number(word: Word<'_>, rest: &[Word<'_>], at: usize, number: &str) -> Diagnostic {
+    let tail = word.part(at, word.text.len());
+    if rest.is_empty() {
+        let message = format!("`{}` is MPICH syntax", word.text);
+        return Diagnostic::error(codes::OTHER_DIALECT, tail.span, message)
+            .label("expected ` slots=N`")
+            .help("write the number as a slot count")
+            .suggest(tail.span, format!(" slots={number}"));
+    }
+    Diagnostic::error(codes::HOST_PORT, tail.span, format!("port in `{}`", word.text))
+        .label("a hostfile names machines only")
+        .help("a port belongs in --ssh_port, or in ~/.ssh/config (`Port`)")
+        .suggest(tail.span, "")
+}
+
+fn host_list(word: Word<'_>) -> Diagnostic {
+    Diagnostic::error(codes::OTHER_DIALECT, word.span, "a list of hosts on one line")
+        .label("one host a line")
+        .help("write a line for each host, each with its slots")
+}
+
+fn host_range(word: Word<'_>) -> Diagnostic {
+    let shown = word.text.escape_debug();
+    Diagnostic::error(
+        codes::OTHER_DIALECT,
+        word.span,
+        format!("`{shown}` looks like a Slurm range"),
+    )
+    .label("one host a line")
+    .help(format!("`scontrol show hostnames '{shown}'` prints the names; write a line for each"))
+}
+
+fn bad_host(word: Word<'_>, error: &HostNameError) -> Diagnostic {
+    if let Some(at) = word.text.find(char::REPLACEMENT_CHARACTER) {
+        let span = word.part(at, at + char::REPLACEMENT_CHARACTER.len_utf8()).span;
+        return Diagnostic::error(
+            codes::NOT_TEXT,
+            span,
+            "a host name with a byte that is not UTF-8",
+        )
+        .help("save the file as UTF-8; host names and slots are plain ASCII");
+    }
+    let code = match error {
+        HostNameError::NotAscii { .. } => codes::HOST_NOT_ASCII,
+        _ => codes::BAD_HOST,
+    };
+    Diagnostic::error(code, host_error_span(word, error), error.to_string()).help(host_help(error))
+}
+
+fn host_error_span(word: Word<'_>, error: &HostNameError) -> Span {
+    let character = |at: usize| {
+        let length = word.text[at..].chars().next().map_or(0, char::len_utf8);
+        word.part(at, at + length).span
+    };
+    match *error {
+        HostNameError::BadCharacter { at, .. } | HostNameError::NotAscii { at } => character(at),
+        HostNameError::BadStart(_) => character(0),
+        _ => word.span,
+    }
+}
+
+fn host_help(error: &HostNameError) -> &'static str {
+    match error {
+        HostNameError::NotAscii { .. } => "write the name in punycode: `xn--...`",
+        HostNameError::UnclosedBracket => "write `[::1]`",
+        HostNameError::NotIpv6(_) => "brackets hold an IPv6 address and nothing else: `[fe80::1]`",
+        _ => "a host name has letters, digits, `.`, `-` and `_`, and begins with a letter or digit",
+    }
+}

@@ -1,0 +1,114 @@
+//! One line of a hostfile: `HOST slots=N`, a comment after it, and everything that people write
+//! instead.
+
+use crate::base::{Diagnostic, HostName, Span};
+
+use super::codes;
+use super::host_word::{host_missing, read_host};
+use super::hosts::SlotCount;
+use super::settings::Settings;
+
+/// What a line says, as far as it can be understood.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    /// The host and where its name stands.
+    pub(super) host: Option<(HostName, Span)>,
+    /// How many slots it has.
+    pub(super) slots: Option<SlotCount>,
+    /// Everything that is wrong with the line.
+    pub(super) problems: Vec<Diagnostic>,
+}
+
+/// Reads a line that begins at byte `start` of the text; `None` when it is blank or a comment.
+pub(super) fn parse_line(line: &str, start: usize) -> Option<Line> {
+    let all = words(line, start);
+    let (&first, rest) = all.split_first()?;
+    let mut out = Line::default();
+    odd_characters(line_without_comment(line, start, first), start, &mut out.problems);
+    let settings = if first.is_setting() {
+        out.problems.push(host_missing(first));
+        &all[..]
+    } else {
+        read_host(first, rest, &mut out);
+        rest
+    };
+    Settings::default().read(first, settings, &mut out);
+    out.problems.sort_by_key(|problem| problem.span);
+    Some(out)
+}
+
+/// A word with its place in the text.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Word<'a> {
+    pub(super) text: &'a str,
+    pub(super) span: Span,
+}
+
+impl<'a> Word<'a> {
+    fn new(text: &'a str, start: usize) -> Self {
+        Self { text, span: Span::new(start, start + text.len()) }
+    }
+
+    /// A part of the word, by its byte offsets.
+    pub(super) fn part(self, from: usize, to: usize) -> Self {
+        Self {
+            text: &self.text[from..to],
+            span: Span::new(self.span.start + from, self.span.start + to),
+        }
+    }
+
+    /// `key=value` where a host name should be.
+    fn is_setting(self) -> bool {
+        self.text.contains('=') && self.text.starts_with(|c: char| c.is_ascii_alphabetic())
+    }
+
+    /// Has a control byte, which was said already.
+    pub(super) fn is_spoilt(self) -> bool {
+        self.text.contains(char::is_control)
+    }
+}
+
+/// The words before a comment. `#` begins one anywhere but inside the host name.
+fn words(line: &str, start: usize) -> Vec<Word<'_>> {
+    let mut found: Vec<Word<'_>> = Vec::new();
+    for text in line.split(char::is_whitespace).filter(|text| !text.is_empty()) {
+        let at = text.as_ptr() as usize - line.as_ptr() as usize;
+        let comment = text.find('#').filter(|hash| *hash == 0 || !found.is_empty());
+        let text = &text[..comment.unwrap_or(text.len())];
+        if !text.is_empty() {
+            found.push(Word::new(text, start + at));
+        }
+        if comment.is_some() {
+            break;
+        }
+    }
+    found
+}
+
+fn line_without_comment<'a>(line: &'a str, start: usize, first: Word<'_>) -> &'a str {
+    let after_host = first.span.end - start;
+    let end = line[after_host..].find('#').map_or(line.len(), |hash| after_host + hash);
+    &line[..end]
+}
+
+/// Control bytes and blanks that only look like a space; the first of each is enough.
+fn odd_characters(line: &str, start: usize, problems: &mut Vec<Diagnostic>) {
+    let span = |at: usize, c: char| Span::new(start + at, start + at + c.len_utf8());
+    if let Some((at, c)) = line.char_indices().find(|(_, c)| c.is_control() && *c != '\t') {
+        let column = line[..at].chars().count() + 1;
+        let message = format!("control byte 0x{:02x} at column {column}", u32::from(c));
+        problems
+            .push(Diagnostic::error(codes::CONTROL_BYTE, span(at, c), message).help("remove it"));
+    }
+    let odd = |c: char| c.is_whitespace() && !c.is_ascii() && !c.is_control();
+    if let Some((at, c)) = line.trim().char_indices().find(|(_, c)| odd(*c)) {
+        let at = at + (line.len() - line.trim_start().len());
+        let message = format!("blank U+{:04X} is not a space", u32::from(c));
+        problems.push(
+            Diagnostic::warning(codes::ODD_BLANK, span(at, c), message)
+                .label("read as a space")
+                .help("write a space")
+                .suggest(span(at, c), " "),
+        );
+    }
+}

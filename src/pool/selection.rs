@@ -1,0 +1,205 @@
+//! Which slots of which hosts take part: `--include`, `--exclude`, `--num_nodes`, `--num_gpus`.
+
+use std::num::NonZeroUsize;
+
+use crate::base::{Diagnostic, Findings, HostName, Slot, Source, Span};
+
+use super::codes;
+use super::counts::parse_first;
+use super::filter::{Filter, Which, parse_filter};
+use super::hosts::Pool;
+use super::selector::python_int;
+
+/// The texts of the flags, as typed; an empty text is a flag that was not given, as in DeepSpeed.
+#[derive(Clone, Debug, Default)]
+pub struct SelectorArgs {
+    /// `--include`.
+    pub include: Option<String>,
+    /// `--exclude`.
+    pub exclude: Option<String>,
+    /// `--num_nodes`; -1, DeepSpeed's default, means all.
+    pub num_nodes: Option<String>,
+    /// `--num_gpus`; -1, DeepSpeed's default, means all.
+    pub num_gpus: Option<String>,
+}
+
+/// What to take of a pool; made for one pool, names no host and no slot that it lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// Everything.
+    All,
+    /// What the filter names.
+    Include(Filter),
+    /// What the filter does not name.
+    Exclude(Filter),
+    /// The first hosts, and the first slots of each; `None`: all.
+    First {
+        /// How many hosts.
+        nodes: Option<NonZeroUsize>,
+        /// How many slots of each.
+        slots: Option<NonZeroUsize>,
+    },
+}
+
+/// What is left of a pool; at least one slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selected {
+    /// The hosts that take part.
+    pub pool: Pool,
+    /// Warnings; no errors.
+    pub findings: Vec<Findings>,
+}
+
+/// Applies the flags to a pool.
+pub fn select(pool: &Pool, args: &SelectorArgs) -> Result<Selected, Vec<Findings>> {
+    let (selection, findings) = Selection::parse(pool, args)?;
+    let left = selection.apply(pool);
+    if left.nodes().is_empty() {
+        return Err(vec![nothing_left(args)]);
+    }
+    Ok(Selected { pool: left, findings })
+}
+
+impl Selection {
+    /// Reads the flags for a pool; beside the selection there may be warnings.
+    pub fn parse(pool: &Pool, args: &SelectorArgs) -> Result<(Self, Vec<Findings>), Vec<Findings>> {
+        let flags = Flags::new(args)?;
+        let (selection, findings) = match flags {
+            Flags::None => (Self::All, Vec::new()),
+            Flags::Include(text) => {
+                let (filter, findings) = parse_filter(pool, "--include", text);
+                (Self::Include(filter), vec![findings])
+            }
+            Flags::Exclude(text) => {
+                let (filter, findings) = parse_filter(pool, "--exclude", text);
+                (Self::Exclude(filter), vec![findings])
+            }
+            Flags::First { nodes, slots } => parse_first(pool, nodes, slots),
+        };
+        if findings.iter().any(Findings::has_errors) {
+            return Err(findings);
+        }
+        Ok((selection, findings.into_iter().filter(|one| !one.diagnostics.is_empty()).collect()))
+    }
+
+    /// What is left of a pool. Hosts keep their order; a host left without slots disappears.
+    pub fn apply(&self, pool: &Pool) -> Pool {
+        let kept = pool.nodes().iter().map(|(host, slots)| (host.clone(), self.slots(host, slots)));
+        match self {
+            Self::First { nodes: Some(nodes), .. } => Pool::from_nodes(kept.take(nodes.get())),
+            _ => Pool::from_nodes(kept),
+        }
+    }
+
+    /// The slots of a host that stay. Named slots come in ascending order, all others in the pool's.
+    fn slots(&self, host: &HostName, slots: &[Slot]) -> Vec<Slot> {
+        match self {
+            Self::All => slots.to_vec(),
+            Self::First { slots: count, .. } => {
+                slots.iter().copied().take(count.map_or(usize::MAX, NonZeroUsize::get)).collect()
+            }
+            Self::Include(filter) => match filter.get(host) {
+                None => Vec::new(),
+                Some(Which::All) => slots.to_vec(),
+                Some(Which::Slots(named)) => {
+                    named.iter().copied().filter(|slot| slots.contains(slot)).collect()
+                }
+            },
+            Self::Exclude(filter) => match filter.get(host) {
+                None => slots.to_vec(),
+                Some(Which::All) => Vec::new(),
+                Some(Which::Slots(named)) => {
+                    slots.iter().copied().filter(|slot| !named.contains(slot)).collect()
+                }
+            },
+        }
+    }
+}
+
+/// The flags that were given, no two that contradict each other.
+enum Flags<'a> {
+    None,
+    Include(&'a str),
+    Exclude(&'a str),
+    First { nodes: Option<&'a str>, slots: Option<&'a str> },
+}
+
+impl<'a> Flags<'a> {
+    fn new(args: &'a SelectorArgs) -> Result<Self, Vec<Findings>> {
+        let (include, exclude) = (given(args.include.as_ref()), given(args.exclude.as_ref()));
+        let (nodes, slots) =
+            (count_given(args.num_nodes.as_ref()), count_given(args.num_gpus.as_ref()));
+        let filter =
+            include.map(|text| ("--include", text)).or(exclude.map(|text| ("--exclude", text)));
+        let count =
+            nodes.map(|text| ("--num_nodes", text)).or(slots.map(|text| ("--num_gpus", text)));
+        if let (Some(include), Some(exclude)) = (include, exclude) {
+            return Err(vec![both_filters(include, exclude)]);
+        }
+        if let (Some(filter), Some(count)) = (filter, count) {
+            return Err(vec![filter_and_count(filter, count)]);
+        }
+        Ok(match (include, exclude) {
+            (Some(text), _) => Self::Include(text),
+            (None, Some(text)) => Self::Exclude(text),
+            (None, None) if count.is_some() => Self::First { nodes, slots },
+            (None, None) => Self::None,
+        })
+    }
+}
+
+fn given(text: Option<&String>) -> Option<&str> {
+    text.map(String::as_str).filter(|text| !text.is_empty())
+}
+
+/// Wrappers pass DeepSpeed's default on as they found it.
+fn count_given(text: Option<&String>) -> Option<&str> {
+    given(text).filter(|text| python_int(text) != Some(-1))
+}
+
+/// Flags as they were typed, with the places of their names.
+fn typed(left: (&str, &str), right: (&str, &str)) -> (Source, Span, Span) {
+    let first = format!("{} {}", left.0, left.1);
+    let text = format!("{first} {} {}", right.0, right.1);
+    let right_at = first.len() + 1;
+    let spans = (Span::new(0, left.0.len()), Span::new(right_at, right_at + right.0.len()));
+    (Source { name: "command line".to_owned(), text }, spans.0, spans.1)
+}
+
+fn both_filters(include: &str, exclude: &str) -> Findings {
+    let (source, first, second) = typed(("--include", include), ("--exclude", exclude));
+    let problem = Diagnostic::error(
+        codes::BOTH_FILTERS,
+        second,
+        "--include and --exclude are mutually exclusive",
+    )
+    .related(first, "")
+    .help("keep one of the two");
+    Findings { source, diagnostics: vec![problem] }
+}
+
+fn filter_and_count(filter: (&str, &str), count: (&str, &str)) -> Findings {
+    let (source, first, second) = typed(filter, count);
+    let message = format!("{} and {} cannot be combined", filter.0, count.0);
+    let problem = Diagnostic::error(codes::FILTER_AND_COUNT, second, message)
+        .related(first, "")
+        .help("a filter already says which hosts and slots take part");
+    Findings { source, diagnostics: vec![problem] }
+}
+
+fn nothing_left(args: &SelectorArgs) -> Findings {
+    let (flag, text) = match (given(args.include.as_ref()), given(args.exclude.as_ref())) {
+        (Some(text), _) => ("--include", text),
+        (None, Some(text)) => ("--exclude", text),
+        (None, None) => ("hosts", ""),
+    };
+    let problem = Diagnostic::error(
+        codes::NOTHING_LEFT,
+        Span::new(0, text.len()),
+        "the selection leaves nothing to run on",
+    )
+    .label(if flag == "--exclude" { "excludes every slot of every host" } else { "no slot" })
+    .help("leave at least one slot of one host");
+    let source = Source { name: flag.to_owned(), text: text.to_owned() };
+    Findings { source, diagnostics: vec![problem] }
+}

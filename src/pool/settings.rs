@@ -1,0 +1,220 @@
+//! The words after the host name: `slots=N`, or what people write in its place.
+
+use crate::base::{Diagnostic, Severity, Span};
+
+use super::codes;
+use super::hosts::{SLOTS_MAX, SlotCount};
+use super::line::{Line, Word};
+use super::similar::nearest;
+
+/// The words after the host name.
+#[derive(Default)]
+pub(super) struct Settings {
+    /// Where the first `slots=` stands.
+    slots_at: Option<Span>,
+    /// A slot count was meant, even if it could not be read: its absence is not to be reported.
+    slots_meant: bool,
+}
+
+impl Settings {
+    /// Reads them all; `first` is the word before them.
+    pub(super) fn read(mut self, first: Word<'_>, mut rest: &[Word<'_>], out: &mut Line) {
+        while let Some((&word, after)) = rest.split_first() {
+            let taken = self.spaced(word, after, out).or_else(|| self.setting(word, out));
+            let Some(taken) = taken else {
+                self.unexpected(word, rest, out);
+                break;
+            };
+            rest = &rest[taken..];
+        }
+        // Whoever writes Slurm or MPICH is told how to write the whole line.
+        let is_explained = out.problems.iter().any(|problem| problem.code == codes::OTHER_DIALECT);
+        if !self.slots_meant && !is_explained {
+            out.problems.push(missing_slots(first));
+        }
+    }
+
+    /// `slots = 4`, `slots= 4`, `slots =4`: says how many words that were.
+    fn spaced(&mut self, word: Word<'_>, after: &[Word<'_>], out: &mut Line) -> Option<usize> {
+        let next = *after.first()?;
+        let (value, taken) = match (word.text, next.text) {
+            ("slots", "=") => (*after.get(1)?, 3),
+            ("slots", text) if text.starts_with('=') => (next.part(1, text.len()), 2),
+            ("slots=", text) if text.starts_with(|c: char| c.is_ascii_digit()) => (next, 2),
+            _ => return None,
+        };
+        let whole = Span::new(word.span.start, value.span.end);
+        out.problems.push(
+            Diagnostic::error(codes::SPACED_EQUALS, whole, "spaces around `=` are not allowed")
+                .label("one word")
+                .help(format!("write `slots={}`", value.text.escape_debug()))
+                .suggest(whole, format!("slots={}", value.text)),
+        );
+        self.count(word.span, value, out);
+        Some(taken)
+    }
+
+    /// `key=value`, or a key that lost its sign.
+    fn setting(&mut self, word: Word<'_>, out: &mut Line) -> Option<usize> {
+        if word.is_spoilt() {
+            self.slots_meant = true;
+            return Some(1);
+        }
+        let at = word.text.find(['=', ':']).filter(|at| 0 < *at)?;
+        let (key, value) = (word.part(0, at), word.part(at + 1, word.text.len()));
+        let is_equals = word.text[at..].starts_with('=');
+        match key.text {
+            "slots" if is_equals => self.count(word.span, value, out),
+            "max_slots" | "max-slots" if is_equals => out.problems.push(self.max_slots(word)),
+            _ => out.problems.push(self.unknown_key(word, key, is_equals)?),
+        }
+        Some(1)
+    }
+
+    fn count(&mut self, span: Span, value: Word<'_>, out: &mut Line) {
+        self.slots_meant = true;
+        if let Some(first) = self.slots_at {
+            out.problems.push(
+                Diagnostic::error(codes::SLOTS_TWICE, span, "`slots` given twice")
+                    .label("given again here")
+                    .related(first, "first given here")
+                    .help("keep one of the two"),
+            );
+            return;
+        }
+        self.slots_at = Some(span);
+        match parse_count(value) {
+            Ok(count) => out.slots = Some(count),
+            Err(problem) => out.problems.push(*problem),
+        }
+    }
+
+    /// DeepSpeed ignores what follows the count, so a file shared with Open MPI works there.
+    fn max_slots(&self, word: Word<'_>) -> Diagnostic {
+        let problem =
+            Diagnostic::error(codes::OTHER_DIALECT, word.span, "`max_slots` is Open MPI syntax");
+        match self.slots_at {
+            Some(_) => problem.severity(Severity::Warning).label("ignored").help("remove it"),
+            None => problem
+                .label("expected `slots=N` first")
+                .help("put `slots=N` directly after the host"),
+        }
+    }
+
+    /// `None` when the word is no setting at all.
+    fn unknown_key(
+        &mut self,
+        word: Word<'_>,
+        key: Word<'_>,
+        is_equals: bool,
+    ) -> Option<Diagnostic> {
+        let meant = nearest(key.text, ["slots"]);
+        if !is_equals && meant.is_none() {
+            return None;
+        }
+        let message = if is_equals {
+            format!("unknown key `{}`", key.text.escape_debug())
+        } else {
+            format!("`{}` has no `=`", word.text.escape_debug())
+        };
+        let problem =
+            Diagnostic::error(codes::UNKNOWN_KEY, key.span, message).label("expected `slots=N`");
+        self.slots_meant |= meant.is_some();
+        let sign = Span::new(key.span.start, key.span.end + 1);
+        Some(match (meant, self.slots_at) {
+            (Some(_), None) => problem.help("did you mean `slots`?").suggest(sign, "slots="),
+            _ => problem.help("a line is a host name and its slots: `worker-0 slots=4`"),
+        })
+    }
+
+    /// A word that is no setting: the rest of the line is not looked at.
+    fn unexpected(&mut self, word: Word<'_>, rest: &[Word<'_>], out: &mut Line) {
+        let is_number = word.text.bytes().all(|byte| byte.is_ascii_digit());
+        if is_number && !self.slots_meant {
+            self.slots_meant = true;
+            out.problems.push(
+                Diagnostic::error(
+                    codes::MISSING_SLOTS,
+                    word.span,
+                    "`slots=` is missing before the number",
+                )
+                .label("expected `slots=N`")
+                .help("write the number as a slot count")
+                .suggest(word.span, format!("slots={}", word.text)),
+            );
+            return;
+        }
+        let last = rest.last().map_or(word.span, |last| last.span);
+        let span = Span::new(word.span.start, last.end);
+        let message = format!("unexpected `{}`", word.text.escape_debug());
+        let problem = Diagnostic::error(codes::UNEXPECTED_TEXT, span, message);
+        out.problems.push(match self.slots_at {
+            Some(_) if rest[1..].iter().any(|word| word.text.starts_with("slots")) => {
+                problem.label("a second host").help("write one host a line")
+            }
+            Some(_) => {
+                problem.label("nothing may follow the slots").help("a comment begins with `#`")
+            }
+            None => problem.label("expected `slots=N`").help("write `slots=N` after the host name"),
+        });
+        self.slots_meant = true;
+    }
+}
+
+fn missing_slots(host: Word<'_>) -> Diagnostic {
+    Diagnostic::error(codes::MISSING_SLOTS, host.span, "`slots=` is missing")
+        .label("expected `slots=N` after the host name")
+        .help("say how many workers the host takes: `worker-0 slots=4`")
+}
+
+fn parse_count(value: Word<'_>) -> Result<SlotCount, Box<Diagnostic>> {
+    let text = value.text;
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let problem = match (digits, text.parse::<u32>()) {
+        _ if text.is_empty() => no_value(value),
+        (0, _) => bad_count(value, &format!("not `{}`", text.escape_debug())),
+        _ if digits < text.len() => after_count(value, digits),
+        (_, Ok(0)) => bad_count(value, "not 0")
+            .help("to leave the host out, put `#` before the line or use --exclude"),
+        (_, Ok(count)) => match SlotCount::new(count) {
+            Some(count) => return Ok(count),
+            None => above_limit(value),
+        },
+        // All digits: it can only be too large.
+        (_, Err(_)) => above_limit(value),
+    };
+    Err(Box::new(problem))
+}
+
+fn no_value(value: Word<'_>) -> Diagnostic {
+    Diagnostic::error(codes::BAD_COUNT, value.span, "`slots=` has no value")
+        .label("expected a number")
+        .help("say how many workers the host takes: `slots=4`")
+}
+
+fn bad_count(value: Word<'_>, found: &str) -> Diagnostic {
+    let message = format!("slots must be a whole number of at least 1, {found}");
+    Diagnostic::error(codes::BAD_COUNT, value.span, message)
+        .label("expected a number")
+        .help("write the number of workers: `slots=4`")
+}
+
+fn after_count(value: Word<'_>, digits: usize) -> Diagnostic {
+    let (number, tail) = (value.part(0, digits), value.part(digits, value.text.len()));
+    let message =
+        format!("unexpected `{}` after `slots={}`", tail.text.escape_debug(), number.text);
+    Diagnostic::error(codes::AFTER_COUNT, tail.span, message)
+        .label("the number ends before this")
+        .help("remove it, or correct the number")
+        .suggest(tail.span, "")
+}
+
+fn above_limit(value: Word<'_>) -> Diagnostic {
+    Diagnostic::error(
+        codes::COUNT_ABOVE_LIMIT,
+        value.span,
+        format!("slots above the limit {SLOTS_MAX}"),
+    )
+    .label("no host has so many devices")
+    .help("correct the number")
+}

@@ -1,0 +1,283 @@
+//! Everything that a job shows, on its way: workers' lines to the screen and to files, our own
+//! lines to standard error, the last words of everybody remembered.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use memchr::memchr_iter;
+
+use super::lines::{Dress, LineCutter};
+use super::neutral::push_neutral;
+use super::rank_log::{Keep, RankLog};
+use super::sink::{Offered, Sink};
+use super::tail::Tail;
+use super::terminal::Terminal;
+use crate::base::{HostName, LocalRank, Rank, clock};
+use crate::wire::Stream;
+
+/// What a line says about its worker.
+#[derive(Clone, Debug)]
+pub struct WorkerLabel {
+    /// Its rank.
+    pub rank: Rank,
+    /// Its rank on the node.
+    pub local_rank: LocalRank,
+    /// Its node.
+    pub host: HostName,
+}
+
+/// How lines look and where they are kept.
+#[derive(Clone, Debug)]
+pub struct Style {
+    /// What every line begins with; `{host}`, `{rank}`, `{local_rank}`, `{stream}` are replaced.
+    /// `None`: `host:rank │ `, aligned, for a job of several workers.
+    pub prefix: Option<String>,
+    /// Directory of the per-rank files.
+    pub log_dir: Option<PathBuf>,
+    /// How much of them is kept.
+    pub keep: Keep,
+    /// What the standard descriptors lead to.
+    pub terminal: Terminal,
+}
+
+/// See the module.
+pub struct Pages {
+    streams: BTreeMap<(Rank, Stream), Page>,
+    stdout: Screen,
+    stderr: Screen,
+    /// After a failure only this worker is shown; everybody is kept in files.
+    hushed: Option<Rank>,
+    /// Why files are not written any more.
+    log_error: Option<String>,
+}
+
+struct Page {
+    dress: Clothes,
+    tail: Tail,
+    log: Option<RankLog>,
+}
+
+enum Clothes {
+    /// Several workers: whole lines.
+    Lines(LineCutter),
+    /// A single worker: bytes at once, so that prompts and progress bars work.
+    Through(Dress),
+}
+
+/// One of our two descriptors.
+struct Screen {
+    sink: Sink,
+    pending: Vec<u8>,
+    lost_lines: u64,
+}
+
+impl Pages {
+    /// For these workers, on these descriptors.
+    pub fn new(workers: &[WorkerLabel], style: &Style, stdout: OwnedFd, stderr: OwnedFd) -> Self {
+        let width = workers.iter().map(|label| default_name(label).len()).max().unwrap_or(0);
+        let mut streams = BTreeMap::new();
+        for label in workers {
+            for stream in [Stream::Stdout, Stream::Stderr] {
+                let alone = workers.len() == 1 && style.prefix.is_none();
+                let page = Page::new(label, stream, style, if alone { None } else { Some(width) });
+                streams.insert((label.rank, stream), page);
+            }
+        }
+        Self {
+            streams,
+            stdout: Screen::new(stdout),
+            stderr: Screen::new(stderr),
+            hushed: None,
+            log_error: None,
+        }
+    }
+
+    /// Deals with a piece of output; what is to be shown waits for [`Self::flush`].
+    pub fn output(&mut self, rank: Rank, stream: Stream, bytes: &[u8]) {
+        let Some(page) = self.streams.get_mut(&(rank, stream)) else {
+            return;
+        };
+        page.tail.push(bytes);
+        let shown = self.hushed.is_none_or(|only| only == rank);
+        let screen = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        };
+        if shown {
+            page.dress.show(bytes, &mut screen.pending);
+        }
+        page.keep(bytes, &mut self.log_error);
+    }
+
+    /// A stream has ended.
+    pub fn end(&mut self, rank: Rank, stream: Stream) {
+        let Some(page) = self.streams.get_mut(&(rank, stream)) else {
+            return;
+        };
+        if let (Clothes::Lines(cutter), true) =
+            (&mut page.dress, self.hushed.is_none_or(|only| only == rank))
+        {
+            let screen = match stream {
+                Stream::Stdout => &mut self.stdout,
+                Stream::Stderr => &mut self.stderr,
+            };
+            cutter.finish(&mut screen.pending);
+        }
+        if let Some(log) = &mut page.log {
+            let finished = log.finish();
+            note_error(&mut self.log_error, log, finished);
+        }
+    }
+
+    /// Adds a line of our own.
+    pub fn say(&mut self, text: &str) {
+        self.stderr.pending.extend_from_slice(text.as_bytes());
+    }
+
+    /// From now on only this worker is shown; the others go on in their files.
+    pub fn hush(&mut self, only: Rank) {
+        self.hushed.get_or_insert(only);
+    }
+
+    /// Bytes that wait to be shown.
+    pub fn pending_bytes(&self) -> usize {
+        self.stdout.pending.len() + self.stderr.pending.len()
+    }
+
+    /// Hands over what waits.
+    pub fn flush(&mut self) {
+        self.stdout.flush();
+        self.stderr.flush();
+    }
+
+    /// Waits until everything is on the screen, as long as the screen takes it.
+    pub fn finish(&mut self) {
+        self.report_losses();
+        self.flush();
+        self.stdout.sink.finish();
+        self.stderr.sink.finish();
+    }
+
+    fn report_losses(&mut self) {
+        let lost = self.stdout.lost_lines + self.stderr.lost_lines;
+        if 0 < lost {
+            (self.stdout.lost_lines, self.stderr.lost_lines) = (0, 0);
+            self.say(&format!("warning: {lost} lines were not shown: the screen stood still\n"));
+        }
+        if let Some(error) = self.log_error.take() {
+            self.say(&format!("warning: {error}\n"));
+        }
+    }
+
+    /// The last words of a worker: of its standard error, else of its standard output.
+    pub fn last_lines(&self, rank: Rank) -> Option<(Stream, Vec<Vec<u8>>)> {
+        [Stream::Stderr, Stream::Stdout].into_iter().find_map(|stream| {
+            let lines = self.streams.get(&(rank, stream))?.tail.last_lines();
+            (!lines.is_empty()).then_some((stream, lines))
+        })
+    }
+
+    /// The file that holds a stream, if there is one.
+    pub fn log_path(&self, rank: Rank, stream: Stream) -> Option<PathBuf> {
+        let log = self.streams.get(&(rank, stream))?.log.as_ref()?;
+        log.path().exists().then(|| log.path().to_owned())
+    }
+}
+
+impl Page {
+    /// `width` of the name column, for several workers.
+    fn new(label: &WorkerLabel, stream: Stream, style: &Style, width: Option<usize>) -> Self {
+        let terminal = match stream {
+            Stream::Stdout => style.terminal.stdout,
+            Stream::Stderr => style.terminal.stderr,
+        };
+        let dress = if terminal { Dress::Neutral } else { Dress::Bytes };
+        let dress = match width {
+            Some(width) => {
+                let prefix = prefix(label, stream, style.prefix.as_deref(), width);
+                Clothes::Lines(LineCutter::new(prefix.into_bytes(), dress))
+            }
+            None => Clothes::Through(dress),
+        };
+        let log = style.log_dir.as_ref().map(|directory| {
+            let name = format!("rank{}.{}", label.rank, stream_name(stream));
+            RankLog::new(directory.join(name), style.keep)
+        });
+        Self { dress, tail: Tail::default(), log }
+    }
+
+    fn keep(&mut self, bytes: &[u8], error: &mut Option<String>) {
+        if let Some(log) = &mut self.log {
+            let pushed = log.push(bytes);
+            if note_error(error, log, pushed) {
+                self.log = None;
+            }
+        }
+    }
+}
+
+/// Remembers the first error; true if there was one.
+fn note_error(error: &mut Option<String>, log: &RankLog, result: std::io::Result<()>) -> bool {
+    if let Err(why) = &result {
+        error.get_or_insert_with(|| format!("cannot write `{}`: {why}", log.path().display()));
+    }
+    result.is_err()
+}
+
+impl Clothes {
+    fn show(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        match self {
+            Self::Lines(cutter) => cutter.push(clock::now(), bytes, out),
+            Self::Through(Dress::Bytes) => out.extend_from_slice(bytes),
+            Self::Through(Dress::Neutral) => {
+                for piece in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
+                    let text =
+                        piece.len() - usize::from(matches!(piece.last(), Some(b'\n' | b'\r')));
+                    push_neutral(out, &piece[..text]);
+                    out.extend_from_slice(&piece[text..]);
+                }
+            }
+        }
+    }
+}
+
+impl Screen {
+    fn new(fd: OwnedFd) -> Self {
+        Self { sink: Sink::start(fd), pending: Vec::new(), lost_lines: 0 }
+    }
+
+    fn flush(&mut self) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let bytes = std::mem::take(&mut self.pending);
+        let lines = memchr_iter(b'\n', &bytes).count() as u64;
+        if self.sink.offer(bytes) == Offered::Stalled {
+            self.lost_lines += lines;
+        }
+    }
+}
+
+/// The name of a stream in files and prefixes.
+pub(super) fn stream_name(stream: Stream) -> &'static str {
+    match stream {
+        Stream::Stdout => "stdout",
+        Stream::Stderr => "stderr",
+    }
+}
+
+fn default_name(label: &WorkerLabel) -> String {
+    format!("{}:{}", label.host, label.rank)
+}
+
+fn prefix(label: &WorkerLabel, stream: Stream, template: Option<&str>, width: usize) -> String {
+    match template {
+        None => format!("{:width$} │ ", default_name(label)),
+        Some(template) => template
+            .replace("{host}", label.host.as_str())
+            .replace("{rank}", &label.rank.to_string())
+            .replace("{local_rank}", &label.local_rank.to_string())
+            .replace("{stream}", stream_name(stream)),
+    }
+}

@@ -1,0 +1,144 @@
+//! What one worker wrote to one stream, in a file. Capped files keep their first bytes and their
+//! newest, in between a line that says how much was left out.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Which bytes are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// All.
+    All,
+    /// The first `head` and the newest `tail`.
+    HeadAndTail {
+        /// Bytes of the beginning.
+        head: u64,
+        /// Bytes of the end.
+        tail: u64,
+    },
+}
+
+impl Keep {
+    /// 16 MiB a stream: the first MiB and the newest 15.
+    pub const CAPPED: Self = Self::HeadAndTail { head: 1 << 20, tail: 15 << 20 };
+}
+
+/// The file, made when the first byte comes.
+pub(super) struct RankLog {
+    path: PathBuf,
+    keep: Keep,
+    file: Option<File>,
+    /// Bytes that have come.
+    length: u64,
+}
+
+impl RankLog {
+    /// Nothing is made yet.
+    pub(super) fn new(path: PathBuf, keep: Keep) -> Self {
+        Self { path, keep, file: None, length: 0 }
+    }
+
+    /// Where it is, or will be.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Adds bytes. Once the file is full, the newest go over the oldest of the tail.
+    pub(super) fn push(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        if self.file.is_none() {
+            self.file = Some(create_private(&self.path)?);
+        }
+        let file = self.file.as_ref().expect("made just above");
+        while !bytes.is_empty() {
+            let (at, room) = place(self.keep, self.length);
+            let now = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+            file.write_all_at(&bytes[..now], at)?;
+            self.length += now as u64;
+            bytes = &bytes[now..];
+        }
+        Ok(())
+    }
+
+    /// Puts a tail that went round into order.
+    pub(super) fn finish(&mut self) -> io::Result<()> {
+        let (Some(file), Keep::HeadAndTail { head, tail }) = (self.file.take(), self.keep) else {
+            return Ok(());
+        };
+        if self.length <= head + tail {
+            return Ok(());
+        }
+        let mut ring = vec![0; tail as usize];
+        let file_again = File::options().read(true).write(true).open(&self.path)?;
+        drop(file);
+        file_again.read_exact_at(&mut ring, head)?;
+        ring.rotate_left(((self.length - head) % tail) as usize);
+        let left_out = self.length - head - tail;
+        let note = format!("\n[{left_out} bytes left out]\n");
+        file_again.write_all_at(note.as_bytes(), head)?;
+        file_again.write_all_at(&ring, head + note.len() as u64)
+    }
+}
+
+/// Where byte number `length` goes, and how many fit there in one piece.
+fn place(keep: Keep, length: u64) -> (u64, u64) {
+    match keep {
+        Keep::All => (length, u64::MAX),
+        Keep::HeadAndTail { head, .. } if length < head => (length, head - length),
+        Keep::HeadAndTail { head, tail } => {
+            let in_ring = (length - head) % tail;
+            (head + in_ring, tail - in_ring)
+        }
+    }
+}
+
+/// A new file that only this user reads; never follows a link that somebody put there.
+pub(super) fn create_private(path: &Path) -> io::Result<File> {
+    use rustix::fs::{Mode, OFlags};
+    let flags =
+        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(name: &str, keep: Keep) -> RankLog {
+        let directory =
+            std::env::temp_dir().join(format!("remuda-rank-log-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory for the test");
+        RankLog::new(directory.join(name), keep)
+    }
+
+    #[track_caller]
+    fn check(name: &str, pieces: &[&str], expect: &str) {
+        let mut log = log(name, Keep::HeadAndTail { head: 4, tail: 6 });
+        for piece in pieces {
+            log.push(piece.as_bytes()).expect("written");
+        }
+        log.finish().expect("finished");
+        assert_eq!(std::fs::read_to_string(log.path()).expect("readable"), expect);
+        std::fs::remove_file(log.path()).expect("removed");
+    }
+
+    #[test]
+    fn the_beginning_and_the_newest_are_kept() {
+        check("short", &["abc"], "abc");
+        check("full", &["abcd", "efghij"], "abcdefghij");
+        check("round", &["abcdefghijklm"], "abcd\n[3 bytes left out]\nhijklm");
+        check(
+            "pieces",
+            &["ab", "cdefg", "hijklmnopqrstu", "v"],
+            "abcd\n[12 bytes left out]\nqrstuv",
+        );
+    }
+
+    #[test]
+    fn nothing_written_makes_no_file() {
+        let mut log = log("nothing", Keep::All);
+        log.finish().expect("nothing to do");
+        assert!(!log.path().exists());
+    }
+}

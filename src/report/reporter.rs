@@ -1,0 +1,110 @@
+//! The thread that owns the pages of a job. Whoever has something to show sends it here and goes
+//! on; what was shown is told back, so that a slow screen holds up output and nothing else.
+
+use std::os::fd::OwnedFd;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use super::pages::{Pages, Style, WorkerLabel};
+use crate::base::{NodeRank, Rank};
+use crate::wire::Stream;
+
+/// What is collected before it is handed to the screen in one piece.
+const BATCH_BYTES: usize = 256 * 1024;
+
+/// Output of that many bytes from a node has been dealt with.
+pub type Consumed = (NodeRank, u64);
+
+enum Told {
+    Output { node: NodeRank, rank: Rank, stream: Stream, bytes: Vec<u8> },
+    End { rank: Rank, stream: Stream },
+    Say(String),
+    Hush(Rank),
+}
+
+/// Handle to the thread.
+pub struct Reporter {
+    told: mpsc::Sender<Told>,
+    thread: JoinHandle<Pages>,
+}
+
+/// A copy of the way to the thread, for the tasks that read links.
+#[derive(Clone)]
+pub struct OutputSender(mpsc::Sender<Told>);
+
+impl Reporter {
+    /// Starts it; `consumed` hears what has been shown or given up.
+    pub fn start(
+        workers: &[WorkerLabel],
+        style: &Style,
+        stdout: OwnedFd,
+        stderr: OwnedFd,
+        consumed: impl Fn(Consumed) + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let pages = Pages::new(workers, style, stdout, stderr);
+        let (told, receiver) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("reporter".to_owned());
+        let thread = thread.spawn(move || run(pages, &receiver, consumed))?;
+        Ok(Self { told, thread })
+    }
+
+    /// The way for output.
+    pub fn sender(&self) -> OutputSender {
+        OutputSender(self.told.clone())
+    }
+
+    /// Shows a line of our own.
+    pub fn say(&self, text: impl Into<String>) {
+        let _ = self.told.send(Told::Say(text.into()));
+    }
+
+    /// From now on shows only this worker.
+    pub fn hush(&self, only: Rank) {
+        let _ = self.told.send(Told::Hush(only));
+    }
+
+    /// Waits until everything sent so far has been dealt with; the pages are then the caller's.
+    pub fn finish(self) -> Pages {
+        drop(self.told);
+        match self.thread.join() {
+            Ok(pages) => pages,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+impl OutputSender {
+    /// A worker wrote.
+    pub fn output(&self, node: NodeRank, rank: Rank, stream: Stream, bytes: Vec<u8>) {
+        let _ = self.0.send(Told::Output { node, rank, stream, bytes });
+    }
+
+    /// It will write no more.
+    pub fn end(&self, rank: Rank, stream: Stream) {
+        let _ = self.0.send(Told::End { rank, stream });
+    }
+}
+
+fn run(mut pages: Pages, told: &mpsc::Receiver<Told>, consumed: impl Fn(Consumed)) -> Pages {
+    while let Ok(first) = told.recv() {
+        let mut next = Some(first);
+        while let Some(message) = next {
+            hear(&mut pages, message, &consumed);
+            next = if pages.pending_bytes() < BATCH_BYTES { told.try_recv().ok() } else { None };
+        }
+        pages.flush();
+    }
+    pages
+}
+
+fn hear(pages: &mut Pages, message: Told, consumed: &impl Fn(Consumed)) {
+    match message {
+        Told::Output { node, rank, stream, bytes } => {
+            pages.output(rank, stream, &bytes);
+            consumed((node, bytes.len() as u64));
+        }
+        Told::End { rank, stream } => pages.end(rank, stream),
+        Told::Say(text) => pages.say(&text),
+        Told::Hush(only) => pages.hush(only),
+    }
+}

@@ -1,0 +1,106 @@
+//! The directory of one run: `run.json` and the files of every rank. Private to the user; the
+//! newest 50 are kept.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use super::rank_log::create_private;
+use crate::base::{JobId, clock, env_vars};
+
+/// Runs that are kept.
+const RUNS_MAX: usize = 50;
+
+/// A directory that exists and is ours.
+#[derive(Clone, Debug)]
+pub struct RunDir {
+    path: PathBuf,
+}
+
+impl RunDir {
+    /// Makes it below `parent`, or below the first of `--run_dir`'s defaults that can be written:
+    /// the user's state directory, the login's runtime directory.
+    pub fn create(parent: Option<&Path>, job: &JobId) -> io::Result<Self> {
+        let candidates = match parent {
+            Some(parent) => vec![parent.to_owned()],
+            None => default_parents(),
+        };
+        let mut verdict = io::Error::new(io::ErrorKind::NotFound, "no home directory");
+        for parent in candidates {
+            match create_below(&parent, job) {
+                Ok(path) => {
+                    link_latest(&parent, &path);
+                    prune(&parent);
+                    return Ok(Self { path });
+                }
+                Err(error) => verdict = error,
+            }
+        }
+        Err(verdict)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes `run.json` so that a reader sees the old or the new one, never half.
+    pub fn write_record(&self, json: &str) -> io::Result<()> {
+        let (draft, last) = (self.path.join(".run.json"), self.path.join("run.json"));
+        let mut file: File = create_private(&draft)?;
+        file.write_all(json.as_bytes())?;
+        fs::rename(draft, last)
+    }
+}
+
+fn default_parents() -> Vec<PathBuf> {
+    let state = env_vars::get(env_vars::XDG_STATE_HOME).map(PathBuf::from);
+    let home = env_vars::get(env_vars::HOME).map(|home| Path::new(&home).join(".local/state"));
+    let runtime = env_vars::get(env_vars::XDG_RUNTIME_DIR).map(PathBuf::from);
+    let named = env_vars::get(env_vars::REMUDA_RUN_DIR).map(PathBuf::from);
+    let below = |root: PathBuf| root.join("remuda/runs");
+    named.into_iter().chain([state.or(home), runtime].into_iter().flatten().map(below)).collect()
+}
+
+fn create_below(parent: &Path, job: &JobId) -> io::Result<PathBuf> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(parent)?;
+    // The time first, so that names sort by age.
+    let path = parent.join(format!("{:011}-{job}", clock::wall().as_secs()));
+    fs::DirBuilder::new().mode(0o700).create(&path)?;
+    Ok(path)
+}
+
+/// `latest` is a convenience: two runs that start together may both set it, the last one stays.
+fn link_latest(parent: &Path, path: &Path) {
+    let (draft, latest) =
+        (parent.join(format!(".latest-{}", std::process::id())), parent.join("latest"));
+    if let Some(name) = path.file_name()
+        && std::os::unix::fs::symlink(name, &draft).is_ok()
+    {
+        let _ = fs::rename(draft, latest);
+    }
+}
+
+/// Removes the oldest runs; only directories with our own shape of name.
+fn prune(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else {
+        return;
+    };
+    let mut runs: Vec<_> = entries.flatten().filter(|entry| is_run(&entry.file_name())).collect();
+    if runs.len() <= RUNS_MAX {
+        return;
+    }
+    runs.sort_by_key(fs::DirEntry::file_name);
+    for run in &runs[..runs.len() - RUNS_MAX] {
+        let _ = fs::remove_dir_all(run.path());
+    }
+}
+
+fn is_run(name: &std::ffi::OsStr) -> bool {
+    let Some((time, job)) = name.to_str().and_then(|name| name.split_once('-')) else {
+        return false;
+    };
+    time.len() == 11 && time.bytes().all(|byte| byte.is_ascii_digit()) && !job.is_empty()
+}

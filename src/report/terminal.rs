@@ -1,0 +1,46 @@
+//! Standard output and standard error as they are: terminal or not, colour or not.
+
+use std::io::{self, IsTerminal, Write};
+
+use super::diagnostic::Paint;
+use crate::base::env_vars;
+
+/// What the two standard descriptors lead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terminal {
+    /// Standard output is a terminal.
+    pub stdout: bool,
+    /// Standard error is a terminal.
+    pub stderr: bool,
+    /// Whether what we say on standard error may carry colours.
+    pub paint: Paint,
+}
+
+impl Terminal {
+    /// Looks.
+    pub fn look() -> Self {
+        let (stdout, stderr) = (io::stdout().is_terminal(), io::stderr().is_terminal());
+        Self { stdout, stderr, paint: paint(stderr) }
+    }
+}
+
+/// `NO_COLOR` first, then `CLICOLOR_FORCE`, then whether it is a terminal that knows colours.
+fn paint(terminal: bool) -> Paint {
+    if env_vars::get(env_vars::NO_COLOR).is_some() {
+        return Paint::Plain;
+    }
+    let forced = env_vars::get(env_vars::CLICOLOR_FORCE).is_some_and(|value| value != "0");
+    let dumb = env_vars::get(env_vars::TERM).is_some_and(|value| value == "dumb");
+    if forced || terminal && !dumb { Paint::Colour } else { Paint::Plain }
+}
+
+/// Writes requested data; a reader that went away is not an error.
+pub fn print(text: &str) {
+    let _ = io::stdout().lock().write_all(text.as_bytes());
+    let _ = io::stdout().lock().flush();
+}
+
+/// Says something about ourselves.
+pub fn print_error(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}

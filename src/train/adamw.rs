@@ -1,0 +1,255 @@
+//! AdamW with decoupled weight decay, and clipping by the global norm: torch's formulas, element by
+//! element, so that threads and SIMD widths change no bit.
+
+use std::ops::Range;
+
+use super::Float;
+use super::kernels;
+use super::model::ParameterTable;
+use super::simd::versions;
+use super::threads::Threads;
+
+/// Elements that a thread handles at a time. The norm is summed over these blocks, in their order.
+const BLOCK: usize = 16 * 1024;
+/// What torch adds to a norm before it divides by it.
+const NORM_EPSILON: f64 = 1e-6;
+/// What torch adds to the root of the second moment.
+const ROOT_EPSILON: f64 = 1e-8;
+
+/// The settings of [`AdamW`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamWOptions {
+    /// Decay of the mean of the gradients.
+    pub beta1: f64,
+    /// Decay of the mean of their squares.
+    pub beta2: f64,
+    /// Decay of the weights of matrices and embeddings, times the learning rate, each step.
+    pub weight_decay: f64,
+}
+
+/// The optimizer's state: two moments for each parameter.
+#[derive(Clone, Debug)]
+pub struct AdamW<F> {
+    options: AdamWOptions,
+    threads: Threads,
+    blocks: Vec<Block>,
+    moments: Moments<F>,
+    steps: u64,
+}
+
+/// The moments of the gradients, flat buffers like the parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Moments<F> {
+    /// Running mean of the gradient.
+    pub first: Vec<F>,
+    /// Running mean of its square.
+    pub second: Vec<F>,
+}
+
+/// Some elements of one parameter.
+#[derive(Clone, Debug)]
+struct Block {
+    range: Range<usize>,
+    decays: bool,
+}
+
+/// The constants of one step.
+#[derive(Clone, Copy, Debug)]
+struct Step<F> {
+    clip: F,
+    keep: F,
+    blend1: F,
+    beta2: F,
+    blend2: F,
+    root_correction: F,
+    epsilon: F,
+    rate: F,
+}
+
+/// A block with everything that a step changes.
+struct Work<'a, F> {
+    params: &'a mut [F],
+    first: &'a mut [F],
+    second: &'a mut [F],
+    gradients: &'a [F],
+    decays: bool,
+}
+
+impl<F: Float> AdamW<F> {
+    /// An optimizer before its first step.
+    pub fn new(table: &ParameterTable, options: AdamWOptions, threads: Threads) -> Self {
+        let moments =
+            Moments { first: vec![F::ZERO; table.len()], second: vec![F::ZERO; table.len()] };
+        Self::resume(table, options, threads, moments, 0)
+    }
+
+    /// An optimizer that has taken `steps` steps.
+    ///
+    /// # Panics
+    /// If the moments are not as long as the parameters.
+    pub fn resume(
+        table: &ParameterTable,
+        options: AdamWOptions,
+        threads: Threads,
+        moments: Moments<F>,
+        steps: u64,
+    ) -> Self {
+        assert!(moments.first.len() == table.len() && moments.second.len() == table.len());
+        let blocks = table.iter().flat_map(|parameter| {
+            let (range, decays) = (parameter.range.clone(), parameter.decays());
+            range.clone().step_by(BLOCK).map(move |begin| {
+                let range = begin..range.end.min(begin + BLOCK);
+                Block { range, decays }
+            })
+        });
+        Self { options, threads, blocks: blocks.collect(), moments, steps }
+    }
+
+    /// The moments.
+    pub fn moments(&self) -> &Moments<F> {
+        &self.moments
+    }
+
+    /// Steps taken.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Moves the parameters against `clip ·` the gradients.
+    pub fn step(&mut self, params: &mut [F], gradients: &[F], rate: f64, clip: F) {
+        self.steps += 1;
+        let step = Step::new(&self.options, self.steps, rate, clip);
+        let decayed = Step { keep: F::from_f64(1.0 - rate * self.options.weight_decay), ..step };
+        let work = cut(&self.blocks, params, &mut self.moments, gradients);
+        self.threads.run(work, |work| {
+            let step = if work.decays { &decayed } else { &step };
+            update(work.params, work.first, work.second, work.gradients, step);
+        });
+    }
+}
+
+impl<F: Float> Step<F> {
+    fn new(options: &AdamWOptions, count: u64, rate: f64, clip: F) -> Self {
+        let count = count.min(i32::MAX as u64) as i32;
+        let correction1 = 1.0 - options.beta1.powi(count);
+        let correction2 = 1.0 - options.beta2.powi(count);
+        Self {
+            clip,
+            keep: F::ONE,
+            blend1: F::from_f64(1.0 - options.beta1),
+            beta2: F::from_f64(options.beta2),
+            blend2: F::from_f64(1.0 - options.beta2),
+            root_correction: F::from_f64(correction2.sqrt()),
+            epsilon: F::from_f64(ROOT_EPSILON),
+            rate: F::from_f64(rate / correction1),
+        }
+    }
+}
+
+/// Cuts the buffers into blocks, which cover them in order.
+fn cut<'a, F>(
+    blocks: &'a [Block],
+    mut params: &'a mut [F],
+    moments: &'a mut Moments<F>,
+    gradients: &'a [F],
+) -> impl Iterator<Item = Work<'a, F>> {
+    let (mut first, mut second) = (&mut moments.first[..], &mut moments.second[..]);
+    blocks.iter().map(move |block| Work {
+        params: take(&mut params, block.range.len()),
+        first: take(&mut first, block.range.len()),
+        second: take(&mut second, block.range.len()),
+        gradients: &gradients[block.range.clone()],
+        decays: block.decays,
+    })
+}
+
+/// Splits off the first `len` elements.
+#[expect(clippy::mut_mut, reason = "what is left is a slice of the same lifetime")]
+fn take<'a, F>(rest: &mut &'a mut [F], len: usize) -> &'a mut [F] {
+    rest.split_off_mut(..len).expect("blocks cover the buffer and no more")
+}
+
+versions! {
+    /// One step of some elements.
+    fn update<F>(params: &mut [F], first: &mut [F], second: &mut [F], gradients: &[F], step: &Step<F>) {
+        let elements = params.iter_mut().zip(first).zip(second).zip(gradients);
+        for (((p, m), v), &g) in elements {
+            let g = g * step.clip;
+            *p *= step.keep;
+            *m += step.blend1 * (g - *m);
+            *v = *v * step.beta2 + step.blend2 * g * g;
+            let root = v.sqrt() / step.root_correction + step.epsilon;
+            *p -= step.rate * *m / root;
+        }
+    }
+}
+
+/// The norm of all gradients together, summed over fixed blocks.
+pub fn gradient_norm<F: Float>(threads: Threads, gradients: &[F]) -> f64 {
+    let mut sums = vec![0.0; gradients.len().div_ceil(BLOCK)];
+    threads.run(sums.iter_mut().zip(gradients.chunks(BLOCK)), |(sum, block)| {
+        *sum = kernels::sum_of_squares(block);
+    });
+    sums.iter().sum::<f64>().sqrt()
+}
+
+/// The factor that brings gradients of this norm down to at most `norm_max`.
+pub fn clip_factor<F: Float>(norm: f64, norm_max: f64) -> F {
+    F::from_f64((norm_max / (norm + NORM_EPSILON)).min(1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::model::Init;
+    use std::num::NonZeroUsize;
+
+    const OPTIONS: AdamWOptions = AdamWOptions { beta1: 0.9, beta2: 0.99, weight_decay: 0.1 };
+
+    fn table(sizes: [usize; 2]) -> ParameterTable {
+        let mut table = ParameterTable::default();
+        table.push("matrix", &[2, sizes[0]], Init::Normal { deviation: 1.0 });
+        table.push("gain", &[sizes[1]], Init::Constant(1.0));
+        table
+    }
+
+    /// The first step moves every parameter by the learning rate against its gradient's sign, after
+    /// the decay of those that decay.
+    #[test]
+    fn the_first_step_by_hand() {
+        let mut params = [1.0, -2.0, 0.5];
+        AdamW::<f64>::new(&table([1, 1]), OPTIONS, Threads::ONE).step(
+            &mut params,
+            &[0.3, -0.1, 2.0],
+            0.01,
+            1.0,
+        );
+        let expected = [1.0 * 0.999 - 0.01, -2.0 * 0.999 + 0.01, 0.5 - 0.01];
+        for (found, expected) in params.iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-8, "{found} instead of {expected}");
+        }
+    }
+
+    #[test]
+    fn threads_change_no_bit() {
+        let table = table([20_000, 1000]);
+        let gradients: Vec<f32> = (0..table.len()).map(|i| (i % 97) as f32 - 48.0).collect();
+        let run = |count| {
+            let threads = Threads::new(NonZeroUsize::new(count).expect("at least one"));
+            let mut params: Vec<f32> = table.init(1);
+            let mut optimizer = AdamW::new(&table, OPTIONS, threads);
+            for _ in 0..3 {
+                let clip = clip_factor(gradient_norm(threads, &gradients), 1.0);
+                optimizer.step(&mut params, &gradients, 1e-3, clip);
+            }
+            params.iter().map(|p| p.to_bits()).collect::<Vec<_>>()
+        };
+        assert!((2..5).all(|count| run(count) == run(1)));
+    }
+
+    #[test]
+    fn clipping_only_shrinks() {
+        assert_eq!(clip_factor::<f64>(0.5, 1.0).to_bits(), 1.0_f64.to_bits());
+        assert!((clip_factor::<f64>(4.0, 1.0) - 0.25).abs() < 1e-6);
+    }
+}

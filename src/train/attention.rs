@@ -1,0 +1,150 @@
+//! Causal self-attention of one sequence, forward and backward.
+
+use super::Float;
+use super::kernels::{causal_softmax, causal_softmax_backward};
+use super::simd::matmul::{Matrix, MatrixMut, multiply};
+
+/// Queries handled together; keys after the last of them are never looked at.
+const BLOCK: usize = 64;
+
+/// The sizes of one attention layer on one sequence.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attention {
+    /// Tokens in the sequence.
+    pub(super) length: usize,
+    /// Heads of the layer.
+    pub(super) heads: usize,
+    /// Features of a token, over all heads.
+    pub(super) width: usize,
+}
+
+impl Attention {
+    fn head_width(self) -> usize {
+        self.width / self.heads
+    }
+
+    fn scale<F: Float>(self) -> F {
+        F::ONE / F::from_f64(self.head_width() as f64).sqrt()
+    }
+
+    /// The blocks of tokens: (first, count).
+    fn blocks(self) -> impl Iterator<Item = (usize, usize)> {
+        (0..self.length).step_by(BLOCK).map(move |first| (first, BLOCK.min(self.length - first)))
+    }
+
+    /// Tokens `first..first + count` of head `head` in a buffer with `parts` · width features a token
+    /// (query, key and value are parts 0, 1, 2).
+    fn head<F>(
+        self,
+        data: &[F],
+        (parts, part): (usize, usize),
+        head: usize,
+        (first, count): (usize, usize),
+    ) -> Matrix<'_, F> {
+        let stride = parts * self.width;
+        let begin = first * stride + part * self.width + head * self.head_width();
+        Matrix::strided(&data[begin..], count, self.head_width(), stride)
+    }
+
+    /// The same, to be written.
+    fn head_mut<F>(
+        self,
+        data: &mut [F],
+        (parts, part): (usize, usize),
+        head: usize,
+        (first, count): (usize, usize),
+    ) -> MatrixMut<'_, F> {
+        let stride = parts * self.width;
+        let begin = first * stride + part * self.width + head * self.head_width();
+        MatrixMut::strided(&mut data[begin..], count, self.head_width(), stride)
+    }
+
+    /// From queries, keys and values side by side to the mixed values; `chances` keeps what each query
+    /// paid attention to, one matrix a head.
+    pub(super) fn forward<F: Float>(self, qkv: &[F], chances: &mut [F], mixed: &mut [F]) {
+        for (head, chances) in chances.chunks_exact_mut(self.length * self.length).enumerate() {
+            for (first, count) in self.blocks() {
+                let seen = (0, first + count);
+                let queries = self.head(qkv, QUERY, head, (first, count));
+                let rows = &mut chances[first * self.length..][..count * self.length];
+                let scores = MatrixMut::strided(rows, count, seen.1, self.length);
+                multiply(scores, queries, self.head(qkv, KEY, head, seen).t());
+                causal_softmax(rows, self.length, first, self.scale());
+                let chances = Matrix::strided(rows, count, seen.1, self.length);
+                let mixed = self.head_mut(mixed, WHOLE, head, (first, count));
+                multiply(mixed, chances, self.head(qkv, VALUE, head, seen));
+            }
+        }
+    }
+
+    /// Gradient of queries, keys and values from that of the mixed values. `scratch` holds one matrix of
+    /// a head, its content is of no use afterwards.
+    pub(super) fn backward<F: Float>(
+        self,
+        qkv: &[F],
+        chances: &[F],
+        dmixed: &[F],
+        dqkv: &mut [F],
+        scratch: &mut [F],
+    ) {
+        for (head, chances) in chances.chunks_exact(self.length * self.length).enumerate() {
+            for (first, count) in self.blocks() {
+                self.queries_backward(qkv, chances, dmixed, dqkv, scratch, head, (first, count));
+            }
+            for (first, count) in self.blocks() {
+                self.keys_backward(qkv, chances, dmixed, dqkv, scratch, head, (first, count));
+            }
+        }
+    }
+
+    /// Turns rows of `scratch` into the gradient of the scores, and computes that of their queries.
+    #[expect(clippy::too_many_arguments, reason = "the operands of one formula")]
+    fn queries_backward<F: Float>(
+        self,
+        qkv: &[F],
+        chances: &[F],
+        dmixed: &[F],
+        dqkv: &mut [F],
+        scratch: &mut [F],
+        head: usize,
+        (first, count): (usize, usize),
+    ) {
+        let (begin, len) = (first * self.length, count * self.length);
+        let seen = (0, first + count);
+        let rows = &mut scratch[begin..][..len];
+        let dchances = MatrixMut::strided(rows, count, seen.1, self.length);
+        let dmixed = self.head(dmixed, WHOLE, head, (first, count));
+        multiply(dchances, dmixed, self.head(qkv, VALUE, head, seen).t());
+        causal_softmax_backward(rows, &chances[begin..][..len], self.length, self.scale());
+        let dscores = Matrix::strided(rows, count, seen.1, self.length);
+        let dqueries = self.head_mut(dqkv, QUERY, head, (first, count));
+        multiply(dqueries, dscores, self.head(qkv, KEY, head, seen));
+    }
+
+    /// Gradient of the keys and values of a block: from all queries at or after it.
+    #[expect(clippy::too_many_arguments, reason = "the operands of one formula")]
+    fn keys_backward<F: Float>(
+        self,
+        qkv: &[F],
+        chances: &[F],
+        dmixed: &[F],
+        dqkv: &mut [F],
+        dscores: &[F],
+        head: usize,
+        (first, count): (usize, usize),
+    ) {
+        let later = (first, self.length - first);
+        let corner = first * self.length + first;
+        let window = |data| Matrix::strided(data, later.1, count, self.length).t();
+        let dkeys = self.head_mut(dqkv, KEY, head, (first, count));
+        multiply(dkeys, window(&dscores[corner..]), self.head(qkv, QUERY, head, later));
+        let dvalues = self.head_mut(dqkv, VALUE, head, (first, count));
+        multiply(dvalues, window(&chances[corner..]), self.head(dmixed, WHOLE, head, later));
+    }
+}
+
+/// A buffer with one part: (parts, part).
+const WHOLE: (usize, usize) = (1, 0);
+const QUERY: (usize, usize) = (3, 0);
+const KEY: (usize, usize) = (3, 1);
+const VALUE: (usize, usize) = (3, 2);

@@ -1,0 +1,241 @@
+//! A run on the disk: parameters, both moments and the step, as a safetensors file.
+//!
+//! A file is there completely or not at all: it is written under another name, synced, renamed, and
+//! the directory is synced.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use sha2::{Digest, Sha256};
+
+use super::adamw::Moments;
+use super::model::{Parameter, ParameterTable};
+
+/// The format of the files; another one is refused.
+const FORMAT: &str = "remuda-train/1";
+/// What the names of the moments begin with.
+const FIRST: &str = "optimizer.first.";
+const SECOND: &str = "optimizer.second.";
+const EXTENSION: &str = "safetensors";
+
+/// Why a run cannot be kept or found again.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// A file or directory cannot be read.
+    #[error("cannot read checkpoint `{}`: {source}", path.display())]
+    Read {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file cannot be written.
+    #[error("cannot write checkpoint `{}`: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A directory holds no checkpoint.
+    #[error("there is no checkpoint in `{}`", dir.display())]
+    Missing {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// A file is not a checkpoint of ours, or is damaged.
+    #[error("`{}` is not a checkpoint of `remuda train`: {reason}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A checkpoint of another model.
+    #[error("checkpoint `{}` is of another model: `{found}` instead of `{expected}`", path.display())]
+    Mismatch {
+        /// The file.
+        path: PathBuf,
+        /// The model that the file is of.
+        found: String,
+        /// The model that this run asks for.
+        expected: String,
+    },
+}
+
+/// The state of a run between two steps.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Checkpoint {
+    /// Steps done.
+    pub(super) step: u64,
+    /// The flat parameter buffer.
+    pub(super) params: Vec<f32>,
+    /// The optimizer's moments.
+    pub(super) moments: Moments<f32>,
+}
+
+impl Checkpoint {
+    /// SHA-256 of parameters and moments, as hexadecimal text.
+    pub(super) fn digest(&self) -> String {
+        digest(&self.params, &self.moments)
+    }
+}
+
+/// SHA-256 of parameters and moments, as hexadecimal text.
+pub(super) fn digest(params: &[f32], moments: &Moments<f32>) -> String {
+    let mut digest = Sha256::new();
+    for buffer in [params, &moments.first, &moments.second] {
+        digest.update(bytemuck::cast_slice(buffer));
+    }
+    format!("{:x}", digest.finalize())
+}
+
+/// The name of the checkpoint after `step` steps.
+pub(super) fn path_of(dir: &Path, step: u64) -> PathBuf {
+    dir.join(format!("step-{step:08}.{EXTENSION}"))
+}
+
+/// Writes a run's state into `path`, which afterwards holds the old content or all of the new.
+pub(super) fn save(
+    path: &Path,
+    table: &ParameterTable,
+    identity: &str,
+    step: u64,
+    (params, moments): (&[f32], &Moments<f32>),
+) -> Result<(), CheckpointError> {
+    let buffers = [("", params), (FIRST, &moments.first), (SECOND, &moments.second)];
+    let views = buffers.iter().flat_map(|&(prefix, buffer)| {
+        table.iter().map(move |parameter| view(prefix, parameter, buffer))
+    });
+    let metadata = HashMap::from([
+        ("format".to_owned(), FORMAT.to_owned()),
+        ("model".to_owned(), identity.to_owned()),
+        ("step".to_owned(), step.to_string()),
+        ("sha256".to_owned(), digest(params, moments)),
+    ]);
+    let bytes = safetensors::serialize(views, Some(metadata))
+        .expect("shapes and lengths come from the same table");
+    replace(path, &bytes).map_err(|source| CheckpointError::Write { path: path.to_owned(), source })
+}
+
+fn view<'a>(prefix: &str, parameter: &Parameter, buffer: &'a [f32]) -> (String, TensorView<'a>) {
+    let bytes = bytemuck::cast_slice(&buffer[parameter.range.clone()]);
+    let view = TensorView::new(Dtype::F32, parameter.shape.clone(), bytes)
+        .expect("a parameter's range is as long as its shape says");
+    (format!("{prefix}{}", parameter.name), view)
+}
+
+/// Replaces a file in one step, so that a crash at any time leaves the old or the new one.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let dir = match path.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ => Path::new("."),
+    };
+    fs::create_dir_all(dir)?;
+    let draft = path.with_extension("draft");
+    let mut file = File::create(&draft)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&draft, path)?;
+    File::open(dir)?.sync_all()
+}
+
+/// The checkpoint that `path` means: itself, or the newest one in a directory.
+pub(super) fn find(path: &Path) -> Result<PathBuf, CheckpointError> {
+    if !path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    let read = |source| CheckpointError::Read { path: path.to_owned(), source };
+    let entries = fs::read_dir(path).map_err(read)?;
+    let paths: Vec<_> =
+        entries.map(|entry| entry.map(|it| it.path())).collect::<Result<_, _>>().map_err(read)?;
+    let checkpoints =
+        paths.into_iter().filter(|it| it.extension().is_some_and(|it| it == EXTENSION));
+    // Steps are padded with zeros: the greatest name is the newest checkpoint.
+    checkpoints.max().ok_or_else(|| CheckpointError::Missing { dir: path.to_owned() })
+}
+
+/// Reads a checkpoint of this model.
+pub(super) fn load(
+    path: &Path,
+    table: &ParameterTable,
+    identity: &str,
+) -> Result<Checkpoint, CheckpointError> {
+    let bytes =
+        fs::read(path).map_err(|source| CheckpointError::Read { path: path.to_owned(), source })?;
+    parse(&bytes, table, identity).map_err(|error| match error {
+        ParseError::Malformed(reason) => {
+            CheckpointError::Malformed { path: path.to_owned(), reason }
+        }
+        ParseError::Mismatch { found } => CheckpointError::Mismatch {
+            path: path.to_owned(),
+            found,
+            expected: identity.to_owned(),
+        },
+    })
+}
+
+/// What is wrong with the bytes of a checkpoint.
+#[derive(Debug)]
+enum ParseError {
+    Malformed(String),
+    Mismatch { found: String },
+}
+
+fn parse(bytes: &[u8], table: &ParameterTable, identity: &str) -> Result<Checkpoint, ParseError> {
+    let malformed = |error: safetensors::SafeTensorError| ParseError::Malformed(error.to_string());
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(malformed)?;
+    let metadata = header.metadata().clone().unwrap_or_default();
+    let entry = |name: &str| {
+        let entry = metadata.get(name).cloned();
+        entry.ok_or_else(|| ParseError::Malformed(format!("its header has no `{name}`")))
+    };
+    if entry("format")? != FORMAT {
+        return Err(ParseError::Malformed(format!("its format is `{}`", entry("format")?)));
+    }
+    if entry("model")? != identity {
+        return Err(ParseError::Mismatch { found: entry("model")? });
+    }
+    let step = entry("step")?;
+    let step = step.parse().map_err(|_| ParseError::Malformed(format!("its step is `{step}`")))?;
+    let tensors = SafeTensors::deserialize(bytes).map_err(malformed)?;
+    let params = gather(&tensors, table, "")?;
+    let moments = Moments {
+        first: gather(&tensors, table, FIRST)?,
+        second: gather(&tensors, table, SECOND)?,
+    };
+    let checkpoint = Checkpoint { step, params, moments };
+    if checkpoint.digest() != entry("sha256")? {
+        return Err(ParseError::Malformed("its numbers are not those that were saved".to_owned()));
+    }
+    Ok(checkpoint)
+}
+
+/// Puts the tensors whose names begin with `prefix` into a flat buffer.
+fn gather(
+    tensors: &SafeTensors<'_>,
+    table: &ParameterTable,
+    prefix: &str,
+) -> Result<Vec<f32>, ParseError> {
+    let mut flat = vec![0.0; table.len()];
+    for parameter in table {
+        let name = format!("{prefix}{}", parameter.name);
+        let tensor =
+            tensors.tensor(&name).map_err(|error| ParseError::Malformed(error.to_string()))?;
+        if tensor.dtype() != Dtype::F32 || tensor.shape() != parameter.shape {
+            return Err(ParseError::Malformed(format!(
+                "`{name}` is {:?} {:?} instead of F32 {:?}",
+                tensor.dtype(),
+                tensor.shape(),
+                parameter.shape
+            )));
+        }
+        // The bytes of a file need not be aligned, so they are copied, not cast.
+        bytemuck::cast_slice_mut(&mut flat[parameter.range.clone()]).copy_from_slice(tensor.data());
+    }
+    Ok(flat)
+}

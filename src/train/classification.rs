@@ -1,0 +1,94 @@
+//! A classifier that learns an unknown linear map: data without a file, for measurements.
+
+use super::corpus::Place;
+use super::mlp::{Mlp, Samples};
+use super::options::{MlpOptions, TrainOptions};
+use super::rng::Stream;
+use super::task::{Extent, Task, Unit};
+
+/// Keeps the map apart from the samples.
+const TEACHER_STREAM: u64 = 0x7eac;
+/// Keeps samples apart from initial values.
+const SAMPLE_STREAM: u64 = 0x5a3e;
+/// The lane of samples that training never sees.
+const HELD_OUT_LANE: u64 = u64::MAX;
+/// Batches of an evaluation.
+const VALIDATION_BATCHES: u64 = 8;
+
+/// The map and the model that learns it.
+#[derive(Debug)]
+pub(super) struct Classification {
+    sizes: MlpOptions,
+    model: Mlp<f32>,
+    /// One row a class.
+    teacher: Vec<f32>,
+    batch_size: usize,
+    seed: u64,
+}
+
+impl Classification {
+    /// Draws the map and sizes the model.
+    pub(super) fn new(sizes: &MlpOptions, options: &TrainOptions) -> Self {
+        let mut features = vec![sizes.inputs];
+        features.extend(std::iter::repeat_n(sizes.width, sizes.layers));
+        features.push(sizes.classes);
+        let mut stream = Stream::new(&[options.seed, TEACHER_STREAM]);
+        Self {
+            sizes: sizes.clone(),
+            model: Mlp::new(&features, options.threads),
+            teacher: (0..sizes.inputs * sizes.classes).map(|_| stream.normal() as f32).collect(),
+            batch_size: options.batch_size.get(),
+            seed: options.seed,
+        }
+    }
+
+    /// The class whose row of the map points most in the direction of the input.
+    fn class(&self, input: &[f32]) -> u8 {
+        let score = |row: &[f32]| row.iter().zip(input).map(|(a, b)| a * b).sum::<f32>();
+        let scores = self.teacher.chunks_exact(self.sizes.inputs).map(score);
+        let best = scores.enumerate().max_by(|a, b| a.1.total_cmp(&b.1));
+        best.map_or(0, |(class, _)| class as u8)
+    }
+}
+
+impl Task for Classification {
+    type Model = Mlp<f32>;
+
+    fn model(&mut self) -> &mut Mlp<f32> {
+        &mut self.model
+    }
+
+    fn title(&self) -> String {
+        let MlpOptions { inputs, layers, width, classes } = self.sizes;
+        format!("mlp of {layers} layers of width {width}, {inputs} inputs, {classes} classes")
+    }
+
+    fn identity(&self) -> String {
+        let MlpOptions { inputs, layers, width, classes } = self.sizes;
+        format!(
+            "mlp inputs={inputs} layers={layers} width={width} classes={classes} teacher={}",
+            self.seed
+        )
+    }
+
+    fn unit(&self) -> Unit {
+        Unit { name: "samples", count: self.batch_size }
+    }
+
+    fn batch(&self, place: Place) -> Samples<f32> {
+        let mut stream = Stream::new(&[place.seed, SAMPLE_STREAM, place.step, place.lane]);
+        let inputs: Vec<f32> =
+            (0..self.batch_size * self.sizes.inputs).map(|_| stream.normal() as f32).collect();
+        let classes = inputs.chunks_exact(self.sizes.inputs).map(|input| self.class(input));
+        Samples { classes: classes.collect(), inputs }
+    }
+
+    fn validation(&self, _extent: Extent) -> Vec<(Samples<f32>, usize)> {
+        let place = |step| Place { seed: self.seed, step, lane: HELD_OUT_LANE };
+        (0..VALIDATION_BATCHES).map(|step| (self.batch(place(step)), self.batch_size)).collect()
+    }
+
+    fn sample(&mut self, _params: &[f32], _seed: u64) -> Option<String> {
+        None
+    }
+}

@@ -1,0 +1,266 @@
+//! The text to learn: any bytes, from files or the one built in, as tokens of a small vocabulary.
+
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::gpt::Sequences;
+use super::mmap::MappedFile;
+use super::rng::Stream;
+
+/// A frozen snapshot of this project's own text, for a first run without any file.
+static EMBEDDED: &[u8] = include_bytes!("corpus.txt");
+
+/// Keeps batches apart from the streams that draw initial values.
+const BATCH_STREAM: u64 = 0xba7c;
+
+/// Why a text cannot be learned.
+#[derive(Debug, thiserror::Error)]
+pub enum CorpusError {
+    /// A file cannot be read.
+    #[error("cannot read `{}`: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is less text than one sequence for training and one for validation.
+    #[error(
+        "{len} bytes of text are too few for sequences of {block} tokens, at least {needed} are needed"
+    )]
+    TooShort {
+        /// Bytes of all files.
+        len: usize,
+        /// Tokens of a sequence.
+        block: usize,
+        /// The fewest bytes that would do.
+        needed: usize,
+    },
+}
+
+/// A text: its bytes are tokens, numbered in the order of their values.
+#[derive(Debug)]
+pub struct Corpus {
+    parts: Vec<Part>,
+    len: usize,
+    /// The byte of every token.
+    vocabulary: Vec<u8>,
+    /// The token of every byte that occurs.
+    token_of: [u8; 256],
+}
+
+#[derive(Debug)]
+enum Part {
+    Mapped(MappedFile),
+    Embedded(&'static [u8]),
+}
+
+impl Part {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Mapped(file) => file,
+            Self::Embedded(bytes) => bytes,
+        }
+    }
+}
+
+impl Corpus {
+    /// The text of these files, one after the other; the embedded text when there are none.
+    pub fn open(files: &[PathBuf]) -> Result<Self, CorpusError> {
+        match files {
+            [] => Ok(Self::new(vec![Part::Embedded(EMBEDDED)])),
+            files => files.iter().map(|path| map(path)).collect::<Result<_, _>>().map(Self::new),
+        }
+    }
+
+    fn new(parts: Vec<Part>) -> Self {
+        let mut occurs = [false; 256];
+        for &byte in parts.iter().flat_map(Part::bytes) {
+            occurs[usize::from(byte)] = true;
+        }
+        let vocabulary: Vec<u8> = (0..=255).filter(|&byte| occurs[usize::from(byte)]).collect();
+        let mut token_of = [0; 256];
+        for (token, &byte) in vocabulary.iter().enumerate() {
+            token_of[usize::from(byte)] = token as u8;
+        }
+        Self { len: parts.iter().map(|part| part.bytes().len()).sum(), parts, vocabulary, token_of }
+    }
+
+    /// Bytes of the text.
+    #[expect(clippy::len_without_is_empty, reason = "an empty text is refused before anybody asks")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The byte of every token.
+    pub fn vocabulary(&self) -> &[u8] {
+        &self.vocabulary
+    }
+
+    /// The token of a byte, if it occurs in the text.
+    pub fn token(&self, byte: u8) -> Option<u8> {
+        let token = self.token_of[usize::from(byte)];
+        (self.vocabulary.get(usize::from(token)) == Some(&byte)).then_some(token)
+    }
+
+    /// The first nine tenths, from which batches are drawn.
+    fn training(&self) -> Range<usize> {
+        0..self.len - self.len / 10
+    }
+
+    /// The last tenth, which training never sees.
+    fn held_out(&self) -> Range<usize> {
+        self.training().end..self.len
+    }
+
+    /// Checks that there is at least one sequence of `block` tokens on both sides of the split.
+    pub fn check_block(&self, block: usize) -> Result<(), CorpusError> {
+        if block < self.held_out().len() {
+            return Ok(());
+        }
+        Err(CorpusError::TooShort { len: self.len, block, needed: 10 * (block + 1) })
+    }
+
+    /// Tokens `begin..begin + out.len()` of the text.
+    fn read(&self, mut begin: usize, mut out: &mut [u8]) {
+        for bytes in self.parts.iter().map(Part::bytes) {
+            let count = bytes.len().saturating_sub(begin).min(out.len());
+            let (now, later) = out.split_at_mut(count);
+            if 0 < count {
+                let tokens = bytes[begin..][..count].iter().map(|&b| self.token_of[usize::from(b)]);
+                now.iter_mut().zip(tokens).for_each(|(out, token)| *out = token);
+            }
+            begin = begin.saturating_sub(bytes.len());
+            out = later;
+        }
+    }
+
+    /// The sequences that begin at these places.
+    fn sequences(&self, begins: impl Iterator<Item = usize>, length: usize) -> Sequences {
+        let mut window = vec![0; length + 1];
+        let (mut inputs, mut targets) = (Vec::new(), Vec::new());
+        for begin in begins {
+            self.read(begin, &mut window);
+            inputs.extend_from_slice(&window[..length]);
+            targets.extend_from_slice(&window[1..]);
+        }
+        Sequences { length, inputs, targets }
+    }
+
+    /// The micro-batch of a lane at a step: `count` sequences of `length` tokens from anywhere in the
+    /// training part. A function of its arguments alone, whoever computes the lane.
+    pub fn batch(&self, place: Place, count: usize, length: usize) -> Sequences {
+        let mut stream = Stream::new(&[place.seed, BATCH_STREAM, place.step, place.lane]);
+        let starts = self.training().len() - length;
+        self.sequences((0..count).map(|_| stream.below(starts)), length)
+    }
+
+    /// The held-out part as sequences side by side, in batches of `count`. Of more than `windows_max`
+    /// sequences, that many are taken at even distances.
+    pub fn validation(&self, count: usize, length: usize, windows_max: usize) -> Vec<Sequences> {
+        let held_out = self.held_out();
+        let windows = (held_out.len() - 1) / length;
+        let taken = windows.min(windows_max);
+        let begins: Vec<usize> =
+            (0..taken).map(|i| held_out.start + i * windows / taken * length).collect();
+        begins.chunks(count).map(|begins| self.sequences(begins.iter().copied(), length)).collect()
+    }
+}
+
+fn map(path: &Path) -> Result<Part, CorpusError> {
+    let file = MappedFile::open(path);
+    file.map(Part::Mapped).map_err(|source| CorpusError::Read { path: path.to_owned(), source })
+}
+
+/// Where in a run a micro-batch is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The run's seed.
+    pub seed: u64,
+    /// The step, from 0.
+    pub step: u64,
+    /// The lane: rank · accumulate + micro-batch.
+    pub lane: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sha2::{Digest, Sha256};
+
+    fn corpus(parts: &[&'static [u8]]) -> Corpus {
+        Corpus::new(parts.iter().map(|&bytes| Part::Embedded(bytes)).collect())
+    }
+
+    #[test]
+    fn the_embedded_text_is_the_frozen_one() {
+        assert!(EMBEDDED.len() <= 512 * 1024);
+        let frozen = include_str!("corpus.sha256").trim();
+        assert_eq!(format!("{:x}", Sha256::digest(EMBEDDED)), frozen);
+    }
+
+    #[test]
+    fn tokens_are_the_distinct_bytes_in_order() {
+        let corpus = corpus(&[b"banana", b"\xff\0"]);
+        assert_eq!(corpus.vocabulary(), b"\0abn\xff");
+        assert_eq!(corpus.token(b'n'), Some(3));
+        assert_eq!(corpus.token(b'x'), None);
+    }
+
+    #[test]
+    fn windows_cross_the_borders_of_files() {
+        let corpus = corpus(&[b"abc", b"", b"def", b"g"]);
+        let mut out = [9; 6];
+        corpus.read(1, &mut out);
+        assert_eq!(out, [1, 2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn targets_are_the_next_tokens() {
+        static TEXT: [u8; 256] = {
+            let mut t = [0; 256];
+            let mut i = 0;
+            while i < 256 {
+                t[i] = i as u8;
+                i += 1;
+            }
+            t
+        };
+        let corpus = corpus(&[&TEXT]);
+        let place = Place { seed: 1, step: 2, lane: 3 };
+        let batch = corpus.batch(place, 4, 8);
+        assert!(
+            batch.inputs.iter().zip(&batch.targets).all(|(input, target)| input + 1 == *target)
+        );
+        assert!(
+            batch.targets.iter().all(|&token| token < 231),
+            "training never sees the last tenth"
+        );
+        assert_eq!(batch, corpus.batch(place, 4, 8));
+        assert_ne!(batch, corpus.batch(Place { lane: 4, ..place }, 4, 8));
+    }
+
+    #[test]
+    fn validation_covers_the_last_tenth_side_by_side() {
+        let corpus = corpus(&[EMBEDDED]);
+        let begin = EMBEDDED.len() - EMBEDDED.len() / 10;
+        let batches = corpus.validation(12, 64, usize::MAX);
+        let tokens: Vec<u8> = batches.iter().flat_map(|batch| batch.inputs.clone()).collect();
+        assert_eq!(tokens.len(), (EMBEDDED.len() / 10 - 1) / 64 * 64);
+        let text = EMBEDDED[begin..].iter().map(|&byte| corpus.token(byte).expect("it occurs"));
+        assert!(text.zip(tokens).all(|(a, b)| a == b));
+        let some = corpus.validation(12, 64, 30);
+        assert_eq!(some.iter().map(|batch| batch.inputs.len()).sum::<usize>(), 30 * 64);
+    }
+
+    #[test]
+    fn a_text_too_short_says_how_much_is_needed() {
+        let short = corpus(&[&EMBEDDED[..100]]).check_block(64).expect_err("100 bytes");
+        assert_eq!(
+            short.to_string(),
+            "100 bytes of text are too few for sequences of 64 tokens, at least 650 are needed"
+        );
+        assert!(corpus(&[&EMBEDDED[..650]]).check_block(64).is_ok());
+    }
+}

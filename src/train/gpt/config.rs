@@ -1,0 +1,79 @@
+//! The sizes of a GPT and the place of each of its parameters.
+
+use std::ops::Range;
+
+use crate::train::model::{Init, ParameterTable};
+
+/// The sizes of a GPT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GptConfig {
+    /// Different tokens.
+    pub vocabulary: usize,
+    /// Tokens that the model can look back on, the current one included.
+    pub block: usize,
+    /// Blocks of attention and network.
+    pub layers: usize,
+    /// Attention heads of a block; they divide the width.
+    pub heads: usize,
+    /// Features of a token.
+    pub width: usize,
+}
+
+/// Where the parameters of a GPT lie.
+#[derive(Clone, Debug)]
+pub(super) struct Ranges {
+    pub(super) token_embedding: Range<usize>,
+    pub(super) position_embedding: Range<usize>,
+    pub(super) blocks: Vec<BlockRanges>,
+    pub(super) final_norm: Range<usize>,
+}
+
+/// Where the parameters of a block lie, one after the other.
+#[derive(Clone, Debug)]
+pub(super) struct BlockRanges {
+    pub(super) attention_norm: Range<usize>,
+    pub(super) qkv: Range<usize>,
+    pub(super) mix: Range<usize>,
+    pub(super) network_norm: Range<usize>,
+    pub(super) up: Range<usize>,
+    pub(super) down: Range<usize>,
+}
+
+impl GptConfig {
+    /// The parameters, under the names and with the initial distribution of GPT-2.
+    pub(super) fn parameters(&self) -> (ParameterTable, Ranges) {
+        const NORMAL: Init = Init::Normal { deviation: 0.02 };
+        assert!(
+            self.width.is_multiple_of(self.heads),
+            "{} heads in a width of {}",
+            self.heads,
+            self.width
+        );
+        let mut table = ParameterTable::default();
+        let token_embedding = table.push("wte.weight", &[self.vocabulary, self.width], NORMAL);
+        let position_embedding = table.push("wpe.weight", &[self.block, self.width], NORMAL);
+        let blocks =
+            (0..self.layers).map(|layer| self.block_parameters(&mut table, layer)).collect();
+        let final_norm = table.push("ln_f.weight", &[self.width], Init::Constant(1.0));
+        (table, Ranges { token_embedding, position_embedding, blocks, final_norm })
+    }
+
+    fn block_parameters(&self, table: &mut ParameterTable, layer: usize) -> BlockRanges {
+        const GAIN: Init = Init::Constant(1.0);
+        const NORMAL: Init = Init::Normal { deviation: 0.02 };
+        // What is added to the residual stream begins smaller: there are two such sums a layer.
+        let residual = Init::Normal { deviation: 0.02 / (2.0 * self.layers as f64).sqrt() };
+        let d = self.width;
+        let mut push = |name: &str, shape: &[usize], init| {
+            table.push(format!("h.{layer}.{name}.weight"), shape, init)
+        };
+        BlockRanges {
+            attention_norm: push("ln_1", &[d], GAIN),
+            qkv: push("attn.c_attn", &[3 * d, d], NORMAL),
+            mix: push("attn.c_proj", &[d, d], residual),
+            network_norm: push("ln_2", &[d], GAIN),
+            up: push("mlp.c_fc", &[4 * d, d], NORMAL),
+            down: push("mlp.c_proj", &[d, 4 * d], residual),
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! A small GPT: token and position embeddings, pre-norm blocks of causal attention and a GELU
+//! network, a final norm, and a head that shares the token embedding. No biases, no dropout.
+//!
+//! A micro-batch is cut into tiles of whole sequences. Forward runs a tile through the whole model;
+//! backward runs all tiles through one block, sums its weight gradients, reports them, and goes on to
+//! the block before it.
+
+mod config;
+mod tile;
+
+pub use config::GptConfig;
+
+use std::ops::Range;
+
+use super::Float;
+use super::kernels;
+use super::linear::{WeightGradient, weight_gradients};
+use super::model::{GradientSink, Model, ParameterTable};
+use super::threads::Threads;
+use config::{BlockRanges, Ranges};
+use tile::{Context, Tile, TileShape};
+
+/// Sequences of equal length: what the model reads, and what it should say after each token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sequences {
+    /// Tokens in each sequence.
+    pub length: usize,
+    /// The tokens, one sequence after the other.
+    pub inputs: Vec<u8>,
+    /// For every token its successor.
+    pub targets: Vec<u8>,
+}
+
+/// The model and its work space.
+#[derive(Debug)]
+pub struct Gpt<F> {
+    config: GptConfig,
+    table: ParameterTable,
+    ranges: Ranges,
+    threads: Threads,
+    tiles: Vec<Tile<F>>,
+}
+
+impl<F: Float> Gpt<F> {
+    /// A model of this configuration. Work space is made when the first batch shows its size.
+    pub fn new(config: GptConfig, threads: Threads) -> Self {
+        let (table, ranges) = config.parameters();
+        Self { config, table, ranges, threads, tiles: Vec::new() }
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> &GptConfig {
+        &self.config
+    }
+
+    /// The scores of every token of the vocabulary as the successor of `context`'s last.
+    ///
+    /// # Panics
+    /// If `context` is empty or longer than a block.
+    pub fn next_token_logits(&mut self, params: &[F], context: &[u8]) -> Vec<F> {
+        self.prepare(context.len(), 1);
+        let model = Context { config: &self.config, ranges: &self.ranges, params };
+        let tile = &mut self.tiles[0];
+        tile.forward(&model, context);
+        let last = (context.len() - 1) * self.config.vocabulary;
+        tile.logits()[last..].to_vec()
+    }
+
+    /// Makes the tiles for `sequences` sequences of `length` tokens, unless they are there.
+    fn prepare(&mut self, length: usize, sequences: usize) {
+        assert!(0 < length && length <= self.config.block, "{length} tokens in a sequence");
+        let height = tile_sequences(length, sequences);
+        let counts = (0..sequences).step_by(height).map(|first| height.min(sequences - first));
+        let shapes: Vec<_> = counts.map(|sequences| TileShape { sequences, length }).collect();
+        if !self.tiles.iter().map(Tile::shape).eq(shapes.iter().copied()) {
+            self.tiles = shapes.iter().map(|&shape| Tile::new(&self.config, shape)).collect();
+        }
+    }
+
+    fn forward(&mut self, params: &[F], batch: &Sequences) -> F {
+        assert_eq!(batch.inputs.len(), batch.targets.len());
+        self.prepare(batch.length, batch.inputs.len() / batch.length);
+        let model = Context { config: &self.config, ranges: &self.ranges, params };
+        let tokens = batch.inputs.len();
+        let share = F::ONE / F::from_f64(tokens as f64);
+        let tiles = with_tokens(&mut self.tiles, batch);
+        self.threads.run(tiles, |(tile, inputs, targets)| {
+            tile.forward(&model, inputs);
+            tile.score(targets, share);
+        });
+        let sums: Vec<F> = self.tiles.iter().map(Tile::loss_sum).collect();
+        kernels::total(&sums) * share
+    }
+
+    /// The head's share of the token embedding's gradient, the final norm, and the gradient that
+    /// enters the last block.
+    fn head_backward(&mut self, params: &[F], gradients: &mut dyn GradientSink<F>) {
+        let model = Context { config: &self.config, ranges: &self.ranges, params };
+        self.threads.run(&mut self.tiles, |tile| tile.head_backward(&model));
+        let weight = gradients.range(self.ranges.token_embedding.clone());
+        let tiles = self.tiles.iter().map(Tile::head_gradient).collect();
+        let head = WeightGradient { weight, inputs: self.config.width, tiles };
+        weight_gradients(self.threads, &mut [head]);
+        let gain = self.ranges.final_norm.clone();
+        sum_tiles(gradients.range(gain.clone()), self.tiles.iter().map(Tile::final_gain_gradient));
+        gradients.ready(gain);
+    }
+
+    fn block_backward(&mut self, params: &[F], layer: usize, gradients: &mut dyn GradientSink<F>) {
+        let model = Context { config: &self.config, ranges: &self.ranges, params };
+        self.threads.run(&mut self.tiles, |tile| tile.block_backward(&model, layer));
+        let ranges = &self.ranges.blocks[layer];
+        let weights = ranges.split_mut(gradients.range(ranges.whole()));
+        let width = self.config.width;
+        let gradient = |weight, inputs, pick: Operands<F>| WeightGradient {
+            weight,
+            inputs,
+            tiles: self.tiles.iter().map(|tile| pick(tile, layer)).collect(),
+        };
+        weight_gradients(
+            self.threads,
+            &mut [
+                gradient(weights.qkv, width, Tile::qkv_gradient),
+                gradient(weights.mix, width, Tile::mix_gradient),
+                gradient(weights.up, width, Tile::up_gradient),
+                gradient(weights.down, 4 * width, Tile::down_gradient),
+            ],
+        );
+        sum_tiles(weights.attention_norm, self.tiles.iter().map(Tile::attention_gain_gradient));
+        sum_tiles(weights.network_norm, self.tiles.iter().map(Tile::network_gain_gradient));
+        gradients.ready(ranges.whole());
+    }
+
+    /// Adds the embeddings' own gradient, token by token in the order of the batch.
+    fn embedding_backward(&mut self, batch: &Sequences, gradients: &mut dyn GradientSink<F>) {
+        let width = self.config.width;
+        let embeddings = self.ranges.token_embedding.start..self.ranges.position_embedding.end;
+        let flat = gradients.range(embeddings.clone());
+        let (token, position) = flat.split_at_mut(self.ranges.token_embedding.len());
+        position.fill(F::ZERO);
+        let rows = self.tiles.iter().flat_map(|tile| tile.input_gradient().chunks_exact(width));
+        for (i, (row, &input)) in rows.zip(&batch.inputs).enumerate() {
+            kernels::add(&mut token[usize::from(input) * width..][..width], row);
+            kernels::add(&mut position[i % batch.length * width..][..width], row);
+        }
+        gradients.ready(embeddings);
+    }
+}
+
+impl<F: Float> Model<F> for Gpt<F> {
+    type Batch = Sequences;
+
+    fn parameters(&self) -> &ParameterTable {
+        &self.table
+    }
+
+    fn loss(&mut self, params: &[F], batch: &Sequences) -> F {
+        self.forward(params, batch)
+    }
+
+    fn backward(
+        &mut self,
+        params: &[F],
+        batch: &Sequences,
+        gradients: &mut dyn GradientSink<F>,
+    ) -> F {
+        let loss = self.forward(params, batch);
+        self.head_backward(params, gradients);
+        for layer in (0..self.config.layers).rev() {
+            self.block_backward(params, layer, gradients);
+        }
+        self.embedding_backward(batch, gradients);
+        loss
+    }
+}
+
+/// What the weight gradient of a linear layer sums over, in one tile and block: gradient of the
+/// outputs, inputs.
+type Operands<F> = fn(&Tile<F>, usize) -> (&[F], &[F]);
+
+/// Sequences in a tile: enough rows to keep a matrix product busy, few enough to stay in a core's
+/// cache, and at least two tiles where there are two sequences.
+fn tile_sequences(length: usize, sequences: usize) -> usize {
+    const ROWS: usize = 192;
+    (ROWS / length).clamp(1, sequences.div_ceil(2).max(1))
+}
+
+/// Every tile with its part of the batch.
+fn with_tokens<'a, F: Float>(
+    tiles: &'a mut [Tile<F>],
+    batch: &'a Sequences,
+) -> impl Iterator<Item = (&'a mut Tile<F>, &'a [u8], &'a [u8])> {
+    let mut begin = 0;
+    tiles.iter_mut().map(move |tile| {
+        let tokens = begin..begin + tile.shape().tokens();
+        begin = tokens.end;
+        (tile, &batch.inputs[tokens.clone()], &batch.targets[tokens])
+    })
+}
+
+/// `sum = Σ parts`, in their order.
+fn sum_tiles<'a, F: Float>(sum: &mut [F], parts: impl Iterator<Item = &'a [F]>) {
+    sum.fill(F::ZERO);
+    parts.for_each(|part| kernels::add(sum, part));
+}
+
+/// A block's parameters, or their gradients.
+#[derive(Debug)]
+struct BlockParts<T> {
+    attention_norm: T,
+    qkv: T,
+    mix: T,
+    network_norm: T,
+    up: T,
+    down: T,
+}
+
+impl BlockRanges {
+    /// The range of all parameters of the block.
+    fn whole(&self) -> Range<usize> {
+        self.attention_norm.start..self.down.end
+    }
+
+    /// The block's parameters in the flat buffer.
+    fn view<'a, F>(&self, params: &'a [F]) -> BlockParts<&'a [F]> {
+        BlockParts {
+            attention_norm: &params[self.attention_norm.clone()],
+            qkv: &params[self.qkv.clone()],
+            mix: &params[self.mix.clone()],
+            network_norm: &params[self.network_norm.clone()],
+            up: &params[self.up.clone()],
+            down: &params[self.down.clone()],
+        }
+    }
+
+    /// Cuts the slice that [`BlockRanges::whole`] names into the block's parameters.
+    fn split_mut<'a, F>(&self, block: &'a mut [F]) -> BlockParts<&'a mut [F]> {
+        let (attention_norm, rest) = block.split_at_mut(self.attention_norm.len());
+        let (qkv, rest) = rest.split_at_mut(self.qkv.len());
+        let (mix, rest) = rest.split_at_mut(self.mix.len());
+        let (network_norm, rest) = rest.split_at_mut(self.network_norm.len());
+        let (up, down) = rest.split_at_mut(self.up.len());
+        BlockParts { attention_norm, qkv, mix, network_norm, up, down }
+    }
+}

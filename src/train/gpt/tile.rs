@@ -1,0 +1,358 @@
+//! Some sequences of a micro-batch on their way through the model, and back.
+
+use super::config::{GptConfig, Ranges};
+use crate::train::Float;
+use crate::train::attention::Attention;
+use crate::train::kernels;
+use crate::train::simd::matmul::{Matrix, MatrixMut, multiply, multiply_add};
+
+/// What a tile needs to know of its model.
+#[derive(Debug)]
+pub(super) struct Context<'a, F> {
+    pub(super) config: &'a GptConfig,
+    pub(super) ranges: &'a Ranges,
+    pub(super) params: &'a [F],
+}
+
+/// How much a tile holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TileShape {
+    pub(super) sequences: usize,
+    pub(super) length: usize,
+}
+
+impl TileShape {
+    /// Rows of the tile.
+    pub(super) fn tokens(self) -> usize {
+        self.sequences * self.length
+    }
+}
+
+/// The activations and gradients of a few sequences. Buffers have one row a token.
+#[derive(Debug)]
+pub(super) struct Tile<F> {
+    shape: TileShape,
+    attention: Attention,
+    /// The residual stream.
+    stream: Vec<F>,
+    blocks: Vec<BlockState<F>>,
+    final_norm: Norm<F>,
+    /// Scores of the next token; after [`Tile::score`] their gradient.
+    logits: Vec<F>,
+    losses: Vec<F>,
+    backward: Backward<F>,
+}
+
+/// What a block's backward pass needs from its forward pass.
+#[derive(Debug)]
+struct BlockState<F> {
+    attention_norm: Norm<F>,
+    qkv: Vec<F>,
+    chances: Vec<F>,
+    mixed: Vec<F>,
+    network_norm: Norm<F>,
+    /// Before the GELU; afterwards the GELU's derivative.
+    hidden: Vec<F>,
+    activated: Vec<F>,
+}
+
+/// The output of a layer norm, and what its backward pass needs.
+#[derive(Debug)]
+struct Norm<F> {
+    normal: Vec<F>,
+    scale: Vec<F>,
+    y: Vec<F>,
+}
+
+/// Gradients inside one block; every block uses the same buffers.
+#[derive(Debug)]
+struct Backward<F> {
+    /// Of the block's output, later of its input.
+    stream: Vec<F>,
+    /// Of the residual stream between attention and network.
+    middle: Vec<F>,
+    /// Of the block's output while `stream` already is that of its input.
+    output: Vec<F>,
+    normed: Vec<F>,
+    qkv: Vec<F>,
+    mixed: Vec<F>,
+    hidden: Vec<F>,
+    chances: Vec<F>,
+    attention_gain: Vec<F>,
+    network_gain: Vec<F>,
+}
+
+impl<F: Float> Norm<F> {
+    fn new(tokens: usize, width: usize) -> Self {
+        let zeros = |len| vec![F::ZERO; len];
+        Self { normal: zeros(tokens * width), scale: zeros(tokens), y: zeros(tokens * width) }
+    }
+
+    fn forward(&mut self, x: &[F], gain: &[F]) {
+        kernels::layer_norm(x, gain, &mut self.normal, &mut self.scale, &mut self.y);
+    }
+
+    /// `dx = dskip + ∂(dy)`; `dgain` is overwritten.
+    fn backward(&self, dy: &[F], dskip: &[F], gain: &[F], dx: &mut [F], dgain: &mut [F]) {
+        dgain.fill(F::ZERO);
+        kernels::layer_norm_backward(dy, dskip, gain, &self.normal, &self.scale, dx, dgain);
+    }
+}
+
+impl<F: Float> Tile<F> {
+    pub(super) fn new(config: &GptConfig, shape: TileShape) -> Self {
+        let (tokens, width) = (shape.tokens(), config.width);
+        let zeros = |len| vec![F::ZERO; len];
+        let squares = config.heads * shape.length * shape.length;
+        let block = |_| BlockState {
+            attention_norm: Norm::new(tokens, width),
+            qkv: zeros(tokens * 3 * width),
+            chances: zeros(shape.sequences * squares),
+            mixed: zeros(tokens * width),
+            network_norm: Norm::new(tokens, width),
+            hidden: zeros(tokens * 4 * width),
+            activated: zeros(tokens * 4 * width),
+        };
+        Self {
+            shape,
+            attention: Attention { length: shape.length, heads: config.heads, width },
+            stream: zeros(tokens * width),
+            blocks: (0..config.layers).map(block).collect(),
+            final_norm: Norm::new(tokens, width),
+            logits: zeros(tokens * config.vocabulary),
+            losses: zeros(tokens),
+            backward: Backward::new(config, shape),
+        }
+    }
+
+    pub(super) fn shape(&self) -> TileShape {
+        self.shape
+    }
+
+    pub(super) fn logits(&self) -> &[F] {
+        &self.logits
+    }
+
+    /// Runs tokens through the model, up to the logits.
+    pub(super) fn forward(&mut self, model: &Context<'_, F>, inputs: &[u8]) {
+        let (width, vocabulary) = (model.config.width, model.config.vocabulary);
+        self.embed(model, inputs);
+        for layer in 0..model.config.layers {
+            self.attend(model, layer);
+            self.transform(model, layer);
+        }
+        self.final_norm.forward(&self.stream, &model.params[model.ranges.final_norm.clone()]);
+        let table = &model.params[model.ranges.token_embedding.clone()];
+        let tokens = self.shape.tokens();
+        multiply(
+            MatrixMut::new(&mut self.logits, tokens, vocabulary),
+            Matrix::new(&self.final_norm.y, tokens, width),
+            Matrix::new(table, vocabulary, width).t(),
+        );
+    }
+
+    fn embed(&mut self, model: &Context<'_, F>, inputs: &[u8]) {
+        let width = model.config.width;
+        let token = &model.params[model.ranges.token_embedding.clone()];
+        let position = &model.params[model.ranges.position_embedding.clone()];
+        for (i, (row, &input)) in self.stream.chunks_exact_mut(width).zip(inputs).enumerate() {
+            row.copy_from_slice(&token[usize::from(input) * width..][..width]);
+            kernels::add(row, &position[i % self.shape.length * width..][..width]);
+        }
+    }
+
+    /// `stream += mix(attention(norm(stream)))`.
+    fn attend(&mut self, model: &Context<'_, F>, layer: usize) {
+        let weights = model.ranges.blocks[layer].view(model.params);
+        let state = &mut self.blocks[layer];
+        let (tokens, width) = (self.shape.tokens(), model.config.width);
+        state.attention_norm.forward(&self.stream, weights.attention_norm);
+        multiply(
+            MatrixMut::new(&mut state.qkv, tokens, 3 * width),
+            Matrix::new(&state.attention_norm.y, tokens, width),
+            Matrix::new(weights.qkv, 3 * width, width).t(),
+        );
+        let rows = self.shape.length * width;
+        let squares = model.config.heads * self.shape.length * self.shape.length;
+        let sequences =
+            state.qkv.chunks_exact(3 * rows).zip(state.chances.chunks_exact_mut(squares));
+        for ((qkv, chances), mixed) in sequences.zip(state.mixed.chunks_exact_mut(rows)) {
+            self.attention.forward(qkv, chances, mixed);
+        }
+        multiply_add(
+            MatrixMut::new(&mut self.stream, tokens, width),
+            Matrix::new(&state.mixed, tokens, width),
+            Matrix::new(weights.mix, width, width).t(),
+        );
+    }
+
+    /// `stream += down(gelu(up(norm(stream))))`.
+    fn transform(&mut self, model: &Context<'_, F>, layer: usize) {
+        let weights = model.ranges.blocks[layer].view(model.params);
+        let state = &mut self.blocks[layer];
+        let (tokens, width) = (self.shape.tokens(), model.config.width);
+        state.network_norm.forward(&self.stream, weights.network_norm);
+        multiply(
+            MatrixMut::new(&mut state.hidden, tokens, 4 * width),
+            Matrix::new(&state.network_norm.y, tokens, width),
+            Matrix::new(weights.up, 4 * width, width).t(),
+        );
+        kernels::gelu(&mut state.hidden, &mut state.activated);
+        multiply_add(
+            MatrixMut::new(&mut self.stream, tokens, width),
+            Matrix::new(&state.activated, tokens, 4 * width),
+            Matrix::new(weights.down, width, 4 * width).t(),
+        );
+    }
+
+    /// Turns the logits into losses and their own gradient, each token weighing `share`.
+    pub(super) fn score(&mut self, targets: &[u8], share: F) {
+        let vocabulary = self.logits.len() / self.shape.tokens();
+        let rows = self.logits.chunks_exact_mut(vocabulary).zip(&mut self.losses).zip(targets);
+        for ((row, loss), &target) in rows {
+            *loss = kernels::cross_entropy(row, usize::from(target), share);
+        }
+    }
+
+    /// Sum of the losses of the tokens.
+    pub(super) fn loss_sum(&self) -> F {
+        kernels::total(&self.losses)
+    }
+
+    /// Gradient of the residual stream after the last block.
+    pub(super) fn head_backward(&mut self, model: &Context<'_, F>) {
+        let (width, vocabulary) = (model.config.width, model.config.vocabulary);
+        let tokens = self.shape.tokens();
+        let table = &model.params[model.ranges.token_embedding.clone()];
+        let Backward { stream, middle, normed, network_gain, .. } = &mut self.backward;
+        multiply(
+            MatrixMut::new(normed, tokens, width),
+            Matrix::new(&self.logits, tokens, vocabulary),
+            Matrix::new(table, vocabulary, width),
+        );
+        middle.fill(F::ZERO);
+        let gain = &model.params[model.ranges.final_norm.clone()];
+        self.final_norm.backward(normed, middle, gain, stream, network_gain);
+    }
+
+    /// From the gradient of a block's output to that of its input, leaving on the way what its weight
+    /// gradients need.
+    pub(super) fn block_backward(&mut self, model: &Context<'_, F>, layer: usize) {
+        let backward = &mut self.backward;
+        std::mem::swap(&mut backward.stream, &mut backward.output);
+        self.transform_backward(model, layer);
+        self.attend_backward(model, layer);
+    }
+
+    fn transform_backward(&mut self, model: &Context<'_, F>, layer: usize) {
+        let weights = model.ranges.blocks[layer].view(model.params);
+        let state = &self.blocks[layer];
+        let (tokens, width) = (self.shape.tokens(), model.config.width);
+        let Backward { output, middle, normed, hidden, network_gain, .. } = &mut self.backward;
+        multiply(
+            MatrixMut::new(hidden, tokens, 4 * width),
+            Matrix::new(output, tokens, width),
+            Matrix::new(weights.down, width, 4 * width),
+        );
+        kernels::scale_by(hidden, &state.hidden);
+        multiply(
+            MatrixMut::new(normed, tokens, width),
+            Matrix::new(hidden, tokens, 4 * width),
+            Matrix::new(weights.up, 4 * width, width),
+        );
+        state.network_norm.backward(normed, output, weights.network_norm, middle, network_gain);
+    }
+
+    fn attend_backward(&mut self, model: &Context<'_, F>, layer: usize) {
+        let weights = model.ranges.blocks[layer].view(model.params);
+        let state = &self.blocks[layer];
+        let (tokens, width) = (self.shape.tokens(), model.config.width);
+        let backward = &mut self.backward;
+        multiply(
+            MatrixMut::new(&mut backward.mixed, tokens, width),
+            Matrix::new(&backward.middle, tokens, width),
+            Matrix::new(weights.mix, width, width),
+        );
+        let rows = self.shape.length * width;
+        let squares = model.config.heads * self.shape.length * self.shape.length;
+        let saved = state.qkv.chunks_exact(3 * rows).zip(state.chances.chunks_exact(squares));
+        let gradients =
+            backward.mixed.chunks_exact(rows).zip(backward.qkv.chunks_exact_mut(3 * rows));
+        for ((qkv, chances), (dmixed, dqkv)) in saved.zip(gradients) {
+            self.attention.backward(qkv, chances, dmixed, dqkv, &mut backward.chances);
+        }
+        let Backward { stream, middle, normed, qkv, attention_gain, .. } = backward;
+        multiply(
+            MatrixMut::new(normed, tokens, width),
+            Matrix::new(qkv, tokens, 3 * width),
+            Matrix::new(weights.qkv, 3 * width, width),
+        );
+        state.attention_norm.backward(
+            normed,
+            middle,
+            weights.attention_norm,
+            stream,
+            attention_gain,
+        );
+    }
+
+    /// Gradient of the embedded tokens, after the first block's backward pass.
+    pub(super) fn input_gradient(&self) -> &[F] {
+        &self.backward.stream
+    }
+
+    // What the weight gradients sum over: gradient of a linear layer's output, and its input.
+
+    pub(super) fn head_gradient(&self) -> (&[F], &[F]) {
+        (&self.logits, &self.final_norm.y)
+    }
+
+    pub(super) fn qkv_gradient(&self, layer: usize) -> (&[F], &[F]) {
+        (&self.backward.qkv, &self.blocks[layer].attention_norm.y)
+    }
+
+    pub(super) fn mix_gradient(&self, layer: usize) -> (&[F], &[F]) {
+        (&self.backward.middle, &self.blocks[layer].mixed)
+    }
+
+    pub(super) fn up_gradient(&self, layer: usize) -> (&[F], &[F]) {
+        (&self.backward.hidden, &self.blocks[layer].network_norm.y)
+    }
+
+    pub(super) fn down_gradient(&self, layer: usize) -> (&[F], &[F]) {
+        (&self.backward.output, &self.blocks[layer].activated)
+    }
+
+    // This tile's part of the gains' gradients, valid until the next block.
+
+    pub(super) fn attention_gain_gradient(&self) -> &[F] {
+        &self.backward.attention_gain
+    }
+
+    pub(super) fn network_gain_gradient(&self) -> &[F] {
+        &self.backward.network_gain
+    }
+
+    pub(super) fn final_gain_gradient(&self) -> &[F] {
+        &self.backward.network_gain
+    }
+}
+
+impl<F: Float> Backward<F> {
+    fn new(config: &GptConfig, shape: TileShape) -> Self {
+        let rows = |features| vec![F::ZERO; shape.tokens() * features];
+        let width = config.width;
+        Self {
+            stream: rows(width),
+            middle: rows(width),
+            output: rows(width),
+            normed: rows(width),
+            qkv: rows(3 * width),
+            mixed: rows(width),
+            hidden: rows(4 * width),
+            chances: vec![F::ZERO; shape.length * shape.length],
+            attention_gain: vec![F::ZERO; width],
+            network_gain: vec![F::ZERO; width],
+        }
+    }
+}

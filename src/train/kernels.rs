@@ -1,0 +1,240 @@
+//! The loops between the matrix products: layer norm, softmax, GELU, cross entropy.
+//!
+//! Each handles whole rows and adds within a row in [`LANES`] fixed lanes, so its bits depend neither
+//! on the SIMD width nor on how rows are dealt to threads.
+
+use super::Float;
+use super::simd::versions;
+
+/// Partial sums of a reduction: as many as the widest register holds in single precision.
+const LANES: usize = 16;
+/// Added to a variance before its root, as torch does.
+const NORM_EPSILON: f64 = 1e-5;
+
+/// The lanes of a reduction, added in the order of a tree.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "must inherit the SIMD features of its caller")]
+fn fold<F: Float>(lanes: &mut [F; LANES], combine: impl Fn(F, F) -> F) -> F {
+    let mut width = LANES / 2;
+    while 0 < width {
+        for i in 0..width {
+            lanes[i] = combine(lanes[i], lanes[i + width]);
+        }
+        width /= 2;
+    }
+    lanes[0]
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "must inherit the SIMD features of its caller")]
+fn sum<F: Float>(row: &[F], term: impl Fn(F) -> F) -> F {
+    let (chunks, tail) = row.as_chunks::<LANES>();
+    let mut lanes = [F::ZERO; LANES];
+    for chunk in chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane += term(x);
+        }
+    }
+    for (lane, &x) in lanes.iter_mut().zip(tail) {
+        *lane += term(x);
+    }
+    fold(&mut lanes, |a, b| a + b)
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "must inherit the SIMD features of its caller")]
+fn dot<F: Float>(left: &[F], right: &[F]) -> F {
+    let (left_chunks, left_tail) = left.as_chunks::<LANES>();
+    let (right_chunks, right_tail) = right.as_chunks::<LANES>();
+    let mut lanes = [F::ZERO; LANES];
+    for (a, b) in left_chunks.iter().zip(right_chunks) {
+        for ((lane, &a), &b) in lanes.iter_mut().zip(a).zip(b) {
+            *lane += a * b;
+        }
+    }
+    for ((lane, &a), &b) in lanes.iter_mut().zip(left_tail).zip(right_tail) {
+        *lane += a * b;
+    }
+    fold(&mut lanes, |a, b| a + b)
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "must inherit the SIMD features of its caller")]
+fn largest<F: Float>(row: &[F]) -> F {
+    let (chunks, tail) = row.as_chunks::<LANES>();
+    let mut lanes = [F::LOWEST; LANES];
+    for chunk in chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane = lane.max(x);
+        }
+    }
+    for (lane, &x) in lanes.iter_mut().zip(tail) {
+        *lane = lane.max(x);
+    }
+    fold(&mut lanes, F::max)
+}
+
+versions! {
+    /// `x += y`.
+    pub(super) fn add<F>(x: &mut [F], y: &[F]) {
+        for (x, &y) in x.iter_mut().zip(y) {
+            *x += y;
+        }
+    }
+
+    /// Sum of the squares, in double precision.
+    pub(super) fn sum_of_squares<F>(x: &[F]) -> f64 {
+        let (chunks, tail) = x.as_chunks::<LANES>();
+        let mut lanes = [0.0; LANES];
+        for chunk in chunks {
+            for (lane, &x) in lanes.iter_mut().zip(chunk) {
+                *lane += x.to_f64() * x.to_f64();
+            }
+        }
+        for (lane, &x) in lanes.iter_mut().zip(tail) {
+            *lane += x.to_f64() * x.to_f64();
+        }
+        fold(&mut lanes, |a, b| a + b)
+    }
+
+    /// Layer norm without its gain in `normal`, with it in `y`; `scale` keeps each row's 1/σ.
+    pub(super) fn layer_norm<F>(x: &[F], gain: &[F], normal: &mut [F], scale: &mut [F], y: &mut [F]) {
+        let width = gain.len();
+        let share = F::ONE / F::from_f64(width as f64);
+        let rows = x.chunks_exact(width).zip(normal.chunks_exact_mut(width)).zip(y.chunks_exact_mut(width));
+        for (((x, normal), y), scale) in rows.zip(scale) {
+            let mean = sum(x, |x| x) * share;
+            let variance = sum(x, |x| (x - mean) * (x - mean)) * share;
+            *scale = F::ONE / (variance + F::from_f64(NORM_EPSILON)).sqrt();
+            for (((&x, normal), y), &gain) in x.iter().zip(normal).zip(y).zip(gain) {
+                *normal = (x - mean) * *scale;
+                *y = *normal * gain;
+            }
+        }
+    }
+
+    /// Backward of [`layer_norm`]: `dx = dskip + ∂(dy)`, where `dskip` is the gradient that comes past
+    /// the norm, and `dgain += ∂`.
+    pub(super) fn layer_norm_backward<F>(
+        dy: &[F],
+        dskip: &[F],
+        gain: &[F],
+        normal: &[F],
+        scale: &[F],
+        dx: &mut [F],
+        dgain: &mut [F],
+    ) {
+        let width = gain.len();
+        let share = F::ONE / F::from_f64(width as f64);
+        let inputs = dy.chunks_exact(width).zip(dskip.chunks_exact(width));
+        let rows = inputs.zip(normal.chunks_exact(width)).zip(dx.chunks_exact_mut(width));
+        for ((((dy, dskip), normal), dx), &scale) in rows.zip(scale) {
+            for (((dx, &dy), &gain), (dgain, &normal)) in
+                dx.iter_mut().zip(dy).zip(gain).zip(dgain.iter_mut().zip(normal))
+            {
+                *dx = dy * gain;
+                *dgain += dy * normal;
+            }
+            let mean = sum(dx, |x| x) * share;
+            let slope = dot(dx, normal) * share;
+            for ((dx, &dskip), &normal) in dx.iter_mut().zip(dskip).zip(normal) {
+                *dx = dskip + (*dx - mean - normal * slope) * scale;
+            }
+        }
+    }
+
+    /// GELU by the exact normal distribution: `y = x·Φ(x)`; `x` becomes the derivative `Φ(x) + x·φ(x)`.
+    pub(super) fn gelu<F>(x: &mut [F], y: &mut [F]) {
+        let half = F::from_f64(0.5);
+        let root_half = F::from_f64(std::f64::consts::FRAC_1_SQRT_2);
+        let density_at_0 = F::from_f64(1.0 / (2.0 * std::f64::consts::PI).sqrt());
+        for (x, y) in x.iter_mut().zip(y) {
+            let size = x.abs();
+            let bell = (-(*x * *x) * half).exp();
+            let tail = half * (size * root_half).erfcx() * bell;
+            let below = if *x < F::ZERO { tail } else { F::ONE - tail };
+            *y = *x * below;
+            *x = below + *x * (density_at_0 * bell);
+        }
+    }
+
+    /// `dy *= derivative`.
+    pub(super) fn scale_by<F>(dy: &mut [F], derivative: &[F]) {
+        for (dy, &derivative) in dy.iter_mut().zip(derivative) {
+            *dy *= derivative;
+        }
+    }
+
+    /// Adds `bias` to a row.
+    pub(super) fn bias<F>(row: &mut [F], bias: F) {
+        for x in row {
+            *x += bias;
+        }
+    }
+
+    /// Adds `bias` to a row and clips it below at 0.
+    pub(super) fn bias_relu<F>(row: &mut [F], bias: F) {
+        for x in row {
+            *x = (*x + bias).max(F::ZERO);
+        }
+    }
+
+    /// Backward of the clipping: no gradient where the output is 0.
+    pub(super) fn relu_backward<F>(dy: &mut [F], y: &[F]) {
+        for (dy, &y) in dy.iter_mut().zip(y) {
+            *dy = if F::ZERO < y { *dy } else { F::ZERO };
+        }
+    }
+
+    /// Sum of a slice in the fixed order of the lanes.
+    pub(super) fn total<F>(row: &[F]) -> F {
+        sum(row, |x| x)
+    }
+
+    /// Softmax of `scale · scores` over the keys that a query may see: row `i` of `scores` is query
+    /// `first + i` and sees keys `0..=first + i`; the others get probability 0.
+    pub(super) fn causal_softmax<F>(scores: &mut [F], cols: usize, first: usize, scale: F) {
+        for (i, row) in scores.chunks_exact_mut(cols).enumerate() {
+            let seen = first + i + 1;
+            // Whole vectors instead of a scalar tail; the masked lanes come out as exact zeros below.
+            let whole = seen.next_multiple_of(LANES).min(cols);
+            row[seen..whole].fill(F::LOWEST);
+            let top = largest(&row[..seen]);
+            for x in &mut row[..whole] {
+                *x = ((*x - top) * scale).exp();
+            }
+            row[seen..].fill(F::ZERO);
+            let share = F::ONE / sum(&row[..whole], |x| x);
+            for x in &mut row[..whole] {
+                *x *= share;
+            }
+        }
+    }
+
+    /// Backward of [`causal_softmax`] in place: from the gradient of the probabilities to that of the
+    /// unscaled scores.
+    pub(super) fn causal_softmax_backward<F>(gradient: &mut [F], chance: &[F], cols: usize, scale: F) {
+        for (gradient, chance) in gradient.chunks_exact_mut(cols).zip(chance.chunks_exact(cols)) {
+            let mean = dot(gradient, chance);
+            for (gradient, &chance) in gradient.iter_mut().zip(chance) {
+                *gradient = chance * (*gradient - mean) * scale;
+            }
+        }
+    }
+
+    /// `-ln softmax(row)[target]`; the row becomes `weight ·` the gradient of that.
+    pub(super) fn cross_entropy<F>(row: &mut [F], target: usize, weight: F) -> F {
+        let top = largest(row);
+        let wanted = row[target] - top;
+        for x in row.iter_mut() {
+            *x = (*x - top).exp();
+        }
+        let mass = sum(row, |x| x);
+        let share = weight / mass;
+        for x in row.iter_mut() {
+            *x *= share;
+        }
+        row[target] -= weight;
+        mass.ln() - wanted
+    }
+}

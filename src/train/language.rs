@@ -1,0 +1,116 @@
+//! A GPT that learns to go on with a text.
+
+use sha2::{Digest, Sha256};
+
+use super::corpus::{Corpus, CorpusError, Place};
+use super::gpt::{Gpt, GptConfig, Sequences};
+use super::kernels;
+use super::options::{GptOptions, TrainOptions};
+use super::rng::Stream;
+use super::task::{Extent, Task, Unit};
+
+/// Sequences of an evaluation on the way.
+const WINDOWS_SOME: usize = 480;
+/// Sequences of an evaluation of the whole held-out part, at most: 4 MiB of text in blocks of 64.
+const WINDOWS_MAX: usize = 64 * 1024;
+/// Characters of the sample.
+const SAMPLE_LEN: usize = 320;
+/// Below 1, likely characters become likelier.
+const TEMPERATURE: f32 = 0.8;
+/// Keeps the sample apart from the streams that draw batches and initial values.
+const SAMPLE_STREAM: u64 = 0x5a3b;
+
+/// A text and the model that learns it.
+#[derive(Debug)]
+pub(super) struct Language {
+    corpus: Corpus,
+    model: Gpt<f32>,
+    batch_size: usize,
+}
+
+impl Language {
+    /// Opens the text and sizes the model for it.
+    pub(super) fn new(gpt: &GptOptions, options: &TrainOptions) -> Result<Self, CorpusError> {
+        let &GptOptions { block, layers, heads, width, ref data } = gpt;
+        let corpus = Corpus::open(data)?;
+        corpus.check_block(block)?;
+        let config =
+            GptConfig { vocabulary: corpus.vocabulary().len(), block, layers, heads, width };
+        let model = Gpt::new(config, options.threads);
+        Ok(Self { corpus, model, batch_size: options.batch_size.get() })
+    }
+
+    /// Draws the successor of `context` from the model's opinion.
+    fn draw(&mut self, params: &[f32], context: &[u8], stream: &mut Stream) -> u8 {
+        let mut chances = self.model.next_token_logits(params, context);
+        let vocabulary = chances.len();
+        kernels::causal_softmax(&mut chances, vocabulary, vocabulary - 1, 1.0 / TEMPERATURE);
+        let mut rest = stream.unit() as f32;
+        let drawn = chances.iter().position(|chance| {
+            rest -= chance;
+            rest < 0.0
+        });
+        drawn.unwrap_or(vocabulary - 1) as u8
+    }
+}
+
+impl Task for Language {
+    type Model = Gpt<f32>;
+
+    fn model(&mut self) -> &mut Gpt<f32> {
+        &mut self.model
+    }
+
+    fn title(&self) -> String {
+        let GptConfig { vocabulary, block, layers, heads, width } = self.model.config();
+        format!(
+            "gpt of {layers} layers, {heads} heads, width {width}, block {block}; \
+             {} bytes of text, {vocabulary} different",
+            self.corpus.len()
+        )
+    }
+
+    fn identity(&self) -> String {
+        let GptConfig { vocabulary, block, layers, heads, width } = self.model.config();
+        let bytes = format!("{:x}", Sha256::digest(self.corpus.vocabulary()));
+        format!(
+            "gpt layers={layers} heads={heads} width={width} block={block} \
+             vocabulary={vocabulary}:{}",
+            &bytes[..8]
+        )
+    }
+
+    fn unit(&self) -> Unit {
+        Unit { name: "tokens", count: self.batch_size * self.model.config().block }
+    }
+
+    fn batch(&self, place: Place) -> Sequences {
+        self.corpus.batch(place, self.batch_size, self.model.config().block)
+    }
+
+    fn validation(&self, extent: Extent) -> Vec<(Sequences, usize)> {
+        let windows_max = match extent {
+            Extent::Some => WINDOWS_SOME,
+            Extent::Whole => WINDOWS_MAX,
+        };
+        let block = self.model.config().block;
+        let batches = self.corpus.validation(self.batch_size, block, windows_max);
+        let count = |batch: Sequences| {
+            let items = batch.inputs.len();
+            (batch, items)
+        };
+        batches.into_iter().map(count).collect()
+    }
+
+    fn sample(&mut self, params: &[f32], seed: u64) -> Option<String> {
+        let mut stream = Stream::new(&[seed, SAMPLE_STREAM]);
+        let block = self.model.config().block;
+        let mut tokens = vec![self.corpus.token(b'\n').unwrap_or(0)];
+        for _ in 0..SAMPLE_LEN {
+            let context = tokens[tokens.len().saturating_sub(block)..].to_vec();
+            tokens.push(self.draw(params, &context, &mut stream));
+        }
+        let text = tokens[1..].iter().map(|&token| self.corpus.vocabulary()[usize::from(token)]);
+        Some(String::from_utf8_lossy(&text.collect::<Vec<u8>>()).into_owned())
+    }
+}

@@ -1,0 +1,60 @@
+//! Gradients of weight matrices: the one sum that runs over all tiles.
+
+use super::Float;
+use super::simd::matmul::{Matrix, MatrixMut, multiply, multiply_add};
+use super::threads::Threads;
+
+/// Elements of a weight gradient that one thread computes at a time: a block of rows, by shape alone.
+const BLOCK_LEN: usize = 128 * 128;
+
+/// `weight = Σ over tiles of dyᵀ · x`, for a weight matrix of `inputs` columns.
+#[derive(Debug)]
+pub(super) struct WeightGradient<'a, F> {
+    /// Where it goes: (outputs, inputs), rows one after the other.
+    pub(super) weight: &'a mut [F],
+    /// Columns of the weight.
+    pub(super) inputs: usize,
+    /// Per tile: gradient of the outputs and the inputs, both with one row a token.
+    pub(super) tiles: Vec<(&'a [F], &'a [F])>,
+}
+
+/// Some rows of a weight gradient.
+struct Block<'a, F> {
+    rows: &'a mut [F],
+    first: usize,
+    outputs: usize,
+    inputs: usize,
+    tiles: &'a [(&'a [F], &'a [F])],
+}
+
+/// Computes several weight gradients, split over threads by rows.
+pub(super) fn weight_gradients<F: Float>(
+    threads: Threads,
+    gradients: &mut [WeightGradient<'_, F>],
+) {
+    threads.run(gradients.iter_mut().flat_map(blocks), Block::compute);
+}
+
+fn blocks<'a, F>(gradient: &'a mut WeightGradient<'_, F>) -> impl Iterator<Item = Block<'a, F>> {
+    let WeightGradient { weight, inputs, tiles } = gradient;
+    let (inputs, outputs, tiles) = (*inputs, weight.len() / *inputs, tiles.as_slice());
+    let height = (BLOCK_LEN / inputs).max(16);
+    let rows = weight.chunks_mut(height * inputs).enumerate();
+    rows.map(move |(i, rows)| Block { rows, first: i * height, outputs, inputs, tiles })
+}
+
+impl<F: Float> Block<'_, F> {
+    fn compute(self) {
+        let height = self.rows.len() / self.inputs;
+        for (i, (dy, x)) in self.tiles.iter().enumerate() {
+            let tokens = x.len() / self.inputs;
+            let dy = Matrix::strided(&dy[self.first..], tokens, height, self.outputs).t();
+            let x = Matrix::new(x, tokens, self.inputs);
+            let rows = MatrixMut::new(self.rows, height, self.inputs);
+            match i {
+                0 => multiply(rows, dy, x),
+                _ => multiply_add(rows, dy, x),
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! A multi-layer perceptron for classification: linear layers with biases, ReLU between them, softmax
+//! cross entropy at the end.
+//!
+//! Activations have one row a *feature*: then a weight matrix, its output and its gradient are cut
+//! into the same rows, and any of them can be dealt to threads.
+
+use std::ops::Range;
+
+use super::Float;
+use super::kernels;
+use super::model::{GradientSink, Init, Model, ParameterTable};
+use super::simd::matmul::{Matrix, MatrixMut, multiply};
+use super::threads::Threads;
+
+/// Features handled at a time.
+const BLOCK: usize = 128;
+
+/// Samples with their classes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Samples<F> {
+    /// The inputs, one row a sample.
+    pub inputs: Vec<F>,
+    /// The class of each sample.
+    pub classes: Vec<u8>,
+}
+
+/// The model and its work space.
+#[derive(Debug)]
+pub struct Mlp<F> {
+    table: ParameterTable,
+    layers: Vec<Layer<F>>,
+    threads: Threads,
+}
+
+/// A linear layer and what follows it.
+#[derive(Debug)]
+struct Layer<F> {
+    inputs: usize,
+    outputs: usize,
+    weight: Range<usize>,
+    bias: Range<usize>,
+    after: Activation,
+    /// The output after the activation, one row a feature.
+    y: Vec<F>,
+    /// Gradient of the output before the activation.
+    dy: Vec<F>,
+}
+
+/// What follows a linear layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Activation {
+    Relu,
+    Identity,
+}
+
+impl<F: Float> Mlp<F> {
+    /// A model with these numbers of features, from the inputs to the classes.
+    ///
+    /// # Panics
+    /// If there are fewer than two sizes.
+    pub fn new(sizes: &[usize], threads: Threads) -> Self {
+        assert!(2 <= sizes.len(), "a layer has inputs and outputs");
+        let mut table = ParameterTable::default();
+        let last = sizes.len() - 2;
+        let layer = |(i, size): (usize, &[usize])| {
+            let after = if i < last { Activation::Relu } else { Activation::Identity };
+            Layer::new(i, (size[0], size[1]), after, &mut table)
+        };
+        let layers = sizes.windows(2).enumerate().map(layer).collect();
+        Self { table, layers, threads }
+    }
+
+    fn forward(&mut self, params: &[F], batch: &Samples<F>) -> F {
+        for i in 0..self.layers.len() {
+            let (before, rest) = self.layers.split_at_mut(i);
+            rest[0].forward(self.threads, params, input(before, batch), batch.classes.len());
+        }
+        self.layers.last_mut().expect("there are at least two sizes").score(&batch.classes)
+    }
+}
+
+impl<F: Float> Model<F> for Mlp<F> {
+    type Batch = Samples<F>;
+
+    fn parameters(&self) -> &ParameterTable {
+        &self.table
+    }
+
+    fn loss(&mut self, params: &[F], batch: &Samples<F>) -> F {
+        self.forward(params, batch)
+    }
+
+    fn backward(
+        &mut self,
+        params: &[F],
+        batch: &Samples<F>,
+        gradients: &mut dyn GradientSink<F>,
+    ) -> F {
+        let loss = self.forward(params, batch);
+        for i in (0..self.layers.len()).rev() {
+            let (before, rest) = self.layers.split_at_mut(i);
+            let range = rest[0].weight.start..rest[0].bias.end;
+            let gradient = gradients.range(range.clone());
+            rest[0].weight_backward(self.threads, input(before, batch), gradient);
+            gradients.ready(range);
+            if let Some(previous) = before.last_mut() {
+                rest[0].input_backward(self.threads, params, previous);
+            }
+        }
+        loss
+    }
+}
+
+/// What a layer reads, features by samples: the output of the layer before it, or the batch.
+fn input<'a, F: Float>(before: &'a [Layer<F>], batch: &'a Samples<F>) -> Matrix<'a, F> {
+    let samples = batch.classes.len();
+    match before.last() {
+        Some(layer) => Matrix::new(&layer.y, layer.outputs, samples),
+        None => Matrix::new(&batch.inputs, samples, batch.inputs.len() / samples).t(),
+    }
+}
+
+impl<F: Float> Layer<F> {
+    fn new(
+        i: usize,
+        (inputs, outputs): (usize, usize),
+        after: Activation,
+        table: &mut ParameterTable,
+    ) -> Self {
+        let init = Init::Uniform { bound: 1.0 / (inputs as f64).sqrt() };
+        let weight = table.push(format!("layers.{i}.weight"), &[outputs, inputs], init);
+        let bias = table.push(format!("layers.{i}.bias"), &[outputs], init);
+        Self { inputs, outputs, weight, bias, after, y: Vec::new(), dy: Vec::new() }
+    }
+
+    /// `y = activation(weight · x + bias)`.
+    fn forward(&mut self, threads: Threads, params: &[F], x: Matrix<'_, F>, samples: usize) {
+        self.y.resize(self.outputs * samples, F::ZERO);
+        self.dy.resize(self.outputs * samples, F::ZERO);
+        let (inputs, after) = (self.inputs, self.after);
+        let weights = params[self.weight.clone()].chunks(BLOCK * inputs);
+        let blocks = self.y.chunks_mut(BLOCK * samples).zip(weights);
+        threads.run(blocks.zip(params[self.bias.clone()].chunks(BLOCK)), |((y, weight), bias)| {
+            let rows = bias.len();
+            multiply(MatrixMut::new(y, rows, samples), Matrix::new(weight, rows, inputs), x);
+            for (row, &bias) in y.chunks_exact_mut(samples).zip(bias) {
+                match after {
+                    Activation::Relu => kernels::bias_relu(row, bias),
+                    Activation::Identity => kernels::bias(row, bias),
+                }
+            }
+        });
+    }
+
+    /// Mean loss of the classes whose scores this layer computed, and the gradient of its output.
+    fn score(&mut self, classes: &[u8]) -> F {
+        let samples = classes.len();
+        let share = F::ONE / F::from_f64(samples as f64);
+        let mut losses = Vec::with_capacity(samples);
+        for (sample, &class) in classes.iter().enumerate() {
+            let mut scores: Vec<F> = self.y.iter().skip(sample).step_by(samples).copied().collect();
+            losses.push(kernels::cross_entropy(&mut scores, usize::from(class), share));
+            let gradient = self.dy.iter_mut().skip(sample).step_by(samples);
+            gradient.zip(scores).for_each(|(to, from)| *to = from);
+        }
+        kernels::total(&losses) * share
+    }
+
+    /// Gradient of weight and bias, which lie one after the other in `gradient`.
+    fn weight_backward(&self, threads: Threads, x: Matrix<'_, F>, gradient: &mut [F]) {
+        let (weight, bias) = gradient.split_at_mut(self.weight.len());
+        let (inputs, samples) = (self.inputs, self.dy.len() / self.outputs);
+        let blocks = weight.chunks_mut(BLOCK * inputs).zip(bias.chunks_mut(BLOCK));
+        threads.run(blocks.zip(self.dy.chunks(BLOCK * samples)), |((weight, bias), dy)| {
+            let rows = bias.len();
+            let weight = MatrixMut::new(weight, rows, inputs);
+            multiply(weight, Matrix::new(dy, rows, samples), x.t());
+            for (bias, dy) in bias.iter_mut().zip(dy.chunks_exact(samples)) {
+                *bias = kernels::total(dy);
+            }
+        });
+    }
+
+    /// Gradient of what the layer before computed, before its activation.
+    fn input_backward(&self, threads: Threads, params: &[F], previous: &mut Self) {
+        let (inputs, outputs) = (self.inputs, self.outputs);
+        let samples = self.dy.len() / outputs;
+        let weight = &params[self.weight.clone()];
+        let dy = Matrix::new(&self.dy, outputs, samples);
+        let blocks =
+            previous.dy.chunks_mut(BLOCK * samples).zip(previous.y.chunks(BLOCK * samples));
+        threads.run(blocks.enumerate(), |(i, (dx, x))| {
+            let rows = dx.len() / samples;
+            let columns = Matrix::strided(&weight[i * BLOCK..], outputs, rows, inputs);
+            multiply(MatrixMut::new(dx, rows, samples), columns.t(), dy);
+            kernels::relu_backward(dx, x);
+        });
+    }
+}

@@ -1,0 +1,174 @@
+//! What a model is to the trainer: a table of parameters over one flat buffer, and a function from
+//! parameters and a micro-batch to a loss and gradients.
+
+use std::ops::Range;
+
+use super::Float;
+use super::rng::Stream;
+use crate::runtime;
+
+/// One named tensor of the flat parameter buffer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    /// The name that a checkpoint uses.
+    pub name: String,
+    /// Sizes of its dimensions; a matrix of a linear layer is (outputs, inputs), as in torch.
+    pub shape: Vec<usize>,
+    /// Where it lies in the flat buffer.
+    pub range: Range<usize>,
+    init: Init,
+}
+
+impl Parameter {
+    /// Whether weight decay applies: to matrices and embeddings, not to gains and biases.
+    pub fn decays(&self) -> bool {
+        2 <= self.shape.len()
+    }
+}
+
+/// How a parameter begins.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Init {
+    /// All the same value.
+    Constant(f64),
+    /// Normally distributed around 0.
+    Normal {
+        /// The standard deviation.
+        deviation: f64,
+    },
+    /// Evenly distributed in `-bound..bound`.
+    Uniform {
+        /// The largest magnitude.
+        bound: f64,
+    },
+}
+
+/// The parameters of a model in the order of the flat buffer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ParameterTable {
+    parameters: Vec<Parameter>,
+    len: usize,
+}
+
+impl ParameterTable {
+    /// Appends a parameter and returns its range.
+    pub(super) fn push(
+        &mut self,
+        name: impl Into<String>,
+        shape: &[usize],
+        init: Init,
+    ) -> Range<usize> {
+        let begin = self.len;
+        self.len += shape.iter().product::<usize>();
+        let range = begin..self.len;
+        let parameter =
+            Parameter { name: name.into(), shape: shape.to_vec(), range: range.clone(), init };
+        self.parameters.push(parameter);
+        range
+    }
+
+    /// Elements of the flat buffer.
+    #[expect(clippy::len_without_is_empty, reason = "a model without parameters does not exist")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The parameters, in order.
+    pub fn iter(&self) -> std::slice::Iter<'_, Parameter> {
+        self.parameters.iter()
+    }
+
+    /// The parameter of this name.
+    pub fn get(&self, name: &str) -> Option<&Parameter> {
+        self.iter().find(|parameter| parameter.name == name)
+    }
+
+    /// The same as the library sees it: names and lengths.
+    pub fn layout(&self) -> runtime::Layout {
+        runtime::Layout::new(self.iter().map(|it| (it.name.as_str(), it.range.len())))
+    }
+
+    /// Initial values: a function of the seed and of each parameter's place alone.
+    pub fn init<F: Float>(&self, seed: u64) -> Vec<F> {
+        let mut values = Vec::with_capacity(self.len);
+        for (i, parameter) in self.parameters.iter().enumerate() {
+            let mut stream = Stream::new(&[seed, INIT_STREAM, i as u64]);
+            values.extend(
+                parameter.range.clone().map(|_| F::from_f64(parameter.init.draw(&mut stream))),
+            );
+        }
+        values
+    }
+}
+
+impl<'a> IntoIterator for &'a ParameterTable {
+    type Item = &'a Parameter;
+    type IntoIter = std::slice::Iter<'a, Parameter>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// Keeps initial values apart from the streams that draw batches.
+const INIT_STREAM: u64 = 0x1417;
+
+impl Init {
+    fn draw(self, stream: &mut Stream) -> f64 {
+        match self {
+            Self::Constant(value) => value,
+            Self::Normal { deviation } => deviation * stream.normal(),
+            Self::Uniform { bound } => bound * (2.0 * stream.unit() - 1.0),
+        }
+    }
+}
+
+/// Where backward puts gradients, and whom it tells.
+pub trait GradientSink<F> {
+    /// A range of the flat gradient. Backward overwrites it whatever it held.
+    fn range(&mut self, range: Range<usize>) -> &mut [F];
+
+    /// Backward will not touch this range again in this micro-batch.
+    fn ready(&mut self, range: Range<usize>);
+}
+
+/// Gradients that nobody waits for.
+impl<F> GradientSink<F> for Vec<F> {
+    fn range(&mut self, range: Range<usize>) -> &mut [F] {
+        &mut self[range]
+    }
+
+    fn ready(&mut self, _range: Range<usize>) {}
+}
+
+/// Gradients that leave for the other workers as soon as they are ready.
+impl<F: runtime::Float> GradientSink<F> for runtime::Gradients<'_, F> {
+    fn range(&mut self, range: Range<usize>) -> &mut [F] {
+        self.range(range)
+    }
+
+    fn ready(&mut self, range: Range<usize>) {
+        self.ready(range);
+    }
+}
+
+/// A model with its work space.
+pub trait Model<F> {
+    /// What it learns from at a time.
+    type Batch;
+
+    /// Its parameters.
+    fn parameters(&self) -> &ParameterTable;
+
+    /// Mean loss over the batch.
+    fn loss(&mut self, params: &[F], batch: &Self::Batch) -> F;
+
+    /// Mean loss over the batch and its gradient. Each range is reported once, the last layer first;
+    /// together they cover the buffer.
+    fn backward(
+        &mut self,
+        params: &[F],
+        batch: &Self::Batch,
+        gradients: &mut dyn GradientSink<F>,
+    ) -> F;
+}

@@ -1,0 +1,171 @@
+//! What a run tells while it goes on, and how a person reads it.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Something that happened in a run. Rank 0 alone tells.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Progress {
+    /// The run begins.
+    Started(Start),
+    /// It goes on from a checkpoint.
+    Resumed {
+        /// The checkpoint.
+        path: PathBuf,
+        /// Steps that were done.
+        step: u64,
+    },
+    /// A step is done.
+    Stepped(StepReport),
+    /// A checkpoint is on the disk.
+    Saved {
+        /// The checkpoint.
+        path: PathBuf,
+        /// Steps that it contains.
+        step: u64,
+    },
+    /// The model made this up.
+    Sampled(String),
+    /// The run is over.
+    Finished(Summary),
+}
+
+/// The beginning of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Start {
+    /// Model and data.
+    pub title: String,
+    /// Numbers to learn.
+    pub parameters: usize,
+    /// Workers of the job.
+    pub workers: usize,
+    /// Micro-batches of every worker in a step.
+    pub accumulate: usize,
+    /// Samples in a micro-batch.
+    pub batch_size: usize,
+    /// Steps of the whole run.
+    pub steps: u64,
+}
+
+/// A step that is done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepReport {
+    /// Steps done, this one included.
+    pub step: u64,
+    /// Steps of the whole run.
+    pub steps: u64,
+    /// Mean loss over all lanes.
+    pub loss: f32,
+    /// Mean loss on the held-out part, if it was evaluated after this step.
+    pub val_loss: Option<f64>,
+    /// Norm of the mean gradient before clipping.
+    pub norm: f64,
+    /// Milliseconds that the step took.
+    pub ms: f64,
+    /// Items of all workers in a second of this step.
+    pub items_per_s: f64,
+    /// What is counted: tokens or samples.
+    pub unit: &'static str,
+}
+
+/// The end of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// Steps done, earlier runs included.
+    pub step: u64,
+    /// Why there are no more.
+    pub end: End,
+    /// Mean loss of the last step over all lanes; none if there was no step.
+    pub loss: Option<f32>,
+    /// Mean loss over the whole held-out part; none if the run was interrupted.
+    pub val_loss: Option<f64>,
+    /// Seconds that the steps took.
+    pub seconds: f64,
+    /// Items of all workers in a second, over all steps.
+    pub items_per_s: f64,
+    /// What is counted: tokens or samples.
+    pub unit: &'static str,
+    /// The last checkpoint of this run.
+    pub checkpoint: Option<PathBuf>,
+}
+
+/// Why a run is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// All steps are done.
+    Complete,
+    /// It was asked to stop.
+    Stopped,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Started(start) => start.fmt(f),
+            Self::Resumed { path, step } => {
+                write!(f, "going on after step {step} from `{}`", path.display())
+            }
+            Self::Stepped(report) => report.fmt(f),
+            Self::Saved { path, step } => write!(f, "step {step} is saved in `{}`", path.display()),
+            Self::Sampled(text) => write!(f, "the model writes:\n{}", text.trim_end()),
+            Self::Finished(summary) => summary.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Start {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { title, parameters, workers, accumulate, batch_size, steps } = self;
+        let workers = Count(*workers, "worker");
+        let batches = Count(*accumulate, "micro-batch");
+        writeln!(f, "{title}")?;
+        write!(f, "{parameters} parameters; {steps} steps of {workers} × {batches} × {batch_size}")
+    }
+}
+
+impl fmt::Display for StepReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { step, steps, loss, val_loss, ms, items_per_s, unit, .. } = self;
+        let digits = steps.to_string().len();
+        write!(f, "step {step:digits$}/{steps}  loss {loss:.4}  ")?;
+        if let Some(val_loss) = val_loss {
+            write!(f, "held-out {val_loss:.4}  ")?;
+        }
+        write!(f, "{items_per_s:.0} {unit}/s  {ms:.1} ms")
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { step, end, loss, val_loss, seconds, items_per_s, unit, checkpoint } = self;
+        let end = match end {
+            End::Complete => "done",
+            End::Stopped => "stopped",
+        };
+        write!(f, "{end} after step {step}")?;
+        if let Some(loss) = loss {
+            write!(f, ": loss {loss:.4}")?;
+        }
+        if let Some(val_loss) = val_loss {
+            write!(f, ", held-out {val_loss:.4}")?;
+        }
+        write!(f, "; {seconds:.1} s, {items_per_s:.0} {unit}/s")?;
+        match checkpoint {
+            Some(path) => write!(f, "\nto go on: --resume {}", path.display()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A number with its noun.
+struct Count(usize, &'static str);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self(1, noun) => write!(f, "1 {noun}"),
+            Self(count, noun) if noun.ends_with("ch") => write!(f, "{count} {noun}es"),
+            Self(count, noun) => write!(f, "{count} {noun}s"),
+        }
+    }
+}

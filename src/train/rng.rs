@@ -1,0 +1,89 @@
+//! Random numbers as a function of where they are used, not of how many were drawn before.
+
+/// A stream of random numbers named by a tuple of integers, such as (seed, step, lane).
+#[derive(Clone, Debug)]
+pub struct Stream {
+    state: u64,
+}
+
+impl Stream {
+    /// The stream of this name. Equal names give equal streams; any difference gives an unrelated one.
+    pub fn new(name: &[u64]) -> Self {
+        let state = name.iter().fold(0x5851_f42d_4c95_7f2d, |state, &part| mix(state ^ mix(part)));
+        Self { state }
+    }
+
+    /// 64 random bits.
+    pub fn bits(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(WEYL);
+        finish(self.state)
+    }
+
+    /// A number in `0..bound`, by multiplication: biased by less than bound / 2⁶⁴.
+    ///
+    /// # Panics
+    /// If `bound` is 0.
+    pub fn below(&mut self, bound: usize) -> usize {
+        assert!(0 < bound, "there is no number below 0");
+        ((u128::from(self.bits()) * bound as u128) >> 64) as usize
+    }
+
+    /// A number in `[0, 1)`.
+    pub fn unit(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 * 2.0_f64.powi(-53)
+    }
+
+    /// A normally distributed number: mean 0, variance 1 (Box and Muller).
+    pub fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
+        radius * (2.0 * std::f64::consts::PI * self.unit()).cos()
+    }
+}
+
+/// Step of a Weyl sequence: the golden ratio's fraction.
+const WEYL: u64 = 0x9e37_79b9_7f4a_7c15;
+
+fn mix(value: u64) -> u64 {
+    finish(value.wrapping_add(WEYL))
+}
+
+/// The finalizer of SplitMix64.
+fn finish(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_a_stream() {
+        let draw = |name: &[u64]| Stream::new(name).bits();
+        assert_eq!(draw(&[1, 2, 3]), draw(&[1, 2, 3]));
+        assert_ne!(draw(&[1, 2, 3]), draw(&[1, 3, 2]));
+        assert_ne!(draw(&[1, 2]), draw(&[1, 2, 0]));
+        assert_ne!(draw(&[0]), draw(&[1]));
+    }
+
+    #[test]
+    fn moments_of_the_normal_distribution() {
+        let mut stream = Stream::new(&[7]);
+        let draws: Vec<f64> = (0..100_000).map(|_| stream.normal()).collect();
+        let moment = |n| draws.iter().map(|x| x.powi(n)).sum::<f64>() / draws.len() as f64;
+        assert!(
+            moment(1).abs() < 0.02
+                && (moment(2) - 1.0).abs() < 0.02
+                && (moment(4) - 3.0).abs() < 0.1
+        );
+    }
+
+    #[test]
+    fn below_stays_below_and_reaches_everything() {
+        let mut stream = Stream::new(&[3]);
+        let mut seen = [0; 5];
+        (0..1000).for_each(|_| seen[stream.below(5)] += 1);
+        assert!(seen.iter().all(|&count| 140 < count), "{seen:?}");
+    }
+}

@@ -1,0 +1,56 @@
+//! The learning rate of each step: a linear warm-up, then half a cosine.
+
+/// A learning rate as a function of the step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Schedule {
+    /// The highest rate, reached after the warm-up.
+    pub rate: f64,
+    /// The rate at the end.
+    pub rate_min: f64,
+    /// Steps of the warm-up.
+    pub warmup: u64,
+    /// The step at which the cosine ends.
+    pub steps: u64,
+}
+
+impl Schedule {
+    /// The rate of step `step`, counted from 0.
+    pub fn at(&self, step: u64) -> f64 {
+        if step < self.warmup {
+            return self.rate * (step + 1) as f64 / (self.warmup + 1) as f64;
+        }
+        if self.steps <= step {
+            return self.rate_min;
+        }
+        let done = (step - self.warmup) as f64 / (self.steps - self.warmup) as f64;
+        let weight = 0.5 * (1.0 + (std::f64::consts::PI * done).cos());
+        self.rate_min + weight * (self.rate - self.rate_min)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(step: u64, expected: f64) {
+        let schedule = Schedule { rate: 1.0, rate_min: 0.1, warmup: 9, steps: 109 };
+        assert!((schedule.at(step) - expected).abs() < 1e-12, "{}", schedule.at(step));
+    }
+
+    #[test]
+    fn corners() {
+        check(0, 0.1);
+        check(8, 0.9);
+        check(9, 1.0);
+        check(59, 0.55);
+        check(109, 0.1);
+        check(500, 0.1);
+    }
+
+    #[test]
+    fn a_warmup_longer_than_the_run_never_divides_by_zero() {
+        let schedule = Schedule { rate: 1.0, rate_min: 0.1, warmup: 10, steps: 10 };
+        assert!((0..20).all(|step| schedule.at(step).is_finite()));
+    }
+}

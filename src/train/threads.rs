@@ -1,0 +1,57 @@
+//! Work split over threads, by rows and never within a sum.
+//!
+//! The caller cuts work into tiles whose sizes depend on shapes alone; threads then only decide who
+//! computes a tile, not what is computed. One, two or three threads give the same bits.
+
+use std::num::NonZeroUsize;
+use std::thread;
+
+/// How many threads a model may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Threads(NonZeroUsize);
+
+impl Threads {
+    /// The calling thread alone.
+    pub const ONE: Self = Self(NonZeroUsize::MIN);
+
+    /// `count` threads, the calling one among them.
+    pub fn new(count: NonZeroUsize) -> Self {
+        Self(count)
+    }
+
+    /// Runs `work` on every tile and returns when all are done; neighbours go to the same thread.
+    pub fn run<T: Send>(self, tiles: impl IntoIterator<Item = T>, work: impl Fn(T) + Sync) {
+        match self.0.get() {
+            1 => tiles.into_iter().for_each(work),
+            count => run_on(count, tiles.into_iter().collect(), &work),
+        }
+    }
+}
+
+fn run_on<T: Send>(count: usize, mut tiles: Vec<T>, work: &(impl Fn(T) + Sync)) {
+    let share = tiles.len().div_ceil(count).max(1);
+    thread::scope(|scope| {
+        while share < tiles.len() {
+            let part = tiles.split_off(tiles.len() - share);
+            scope.spawn(move || part.into_iter().for_each(work));
+        }
+        tiles.into_iter().for_each(work);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tile_is_worked_on_once() {
+        for count in 1..6 {
+            for len in 0..12 {
+                let mut tiles = vec![0; len];
+                let threads = Threads::new(NonZeroUsize::new(count).expect("count begins at 1"));
+                threads.run(tiles.iter_mut().enumerate(), |(i, tile)| *tile += i + 1);
+                assert_eq!(tiles, (1..=len).collect::<Vec<_>>(), "{count} threads");
+            }
+        }
+    }
+}

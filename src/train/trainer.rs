@@ -1,0 +1,404 @@
+//! The training loop: micro-batches through the model, their mean gradient through the data-parallel
+//! runtime, the optimizer, and what has to be told and kept.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::adamw::{AdamW, Moments, clip_factor, gradient_norm};
+use super::checkpoint::{self, CheckpointError};
+use super::classification::Classification;
+use super::corpus::{CorpusError, Place};
+use super::language::Language;
+use super::metrics::Metrics;
+use super::model::{Model, ParameterTable};
+use super::options::{ModelOptions, TrainOptions};
+use super::plot::{Curve, show_svg};
+use super::progress::{End, Progress, Start, StepReport, Summary};
+use super::task::{Batch, Extent, Task};
+use crate::base::{Status, clock};
+use crate::runtime::{self, CollectiveError, DdpOptions, DistributedDataParallel, Group, ReduceOp};
+
+/// Why a run failed.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// The text cannot be learned.
+    #[error(transparent)]
+    Corpus(#[from] CorpusError),
+    /// The run cannot be kept or found again.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The workers cannot talk to each other.
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
+    /// The group cannot be used.
+    #[error(transparent)]
+    Runtime(#[from] runtime::Error),
+    /// Metrics or plot cannot be written.
+    #[error("cannot write `{}`: {source}", path.display())]
+    Output {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The loss is no number any more.
+    #[error("the loss of step {step} is {loss}; a smaller learning rate may help")]
+    Diverged {
+        /// The step, from 1.
+        step: u64,
+        /// The loss.
+        loss: f32,
+    },
+}
+
+impl TrainError {
+    /// The exit status of a worker that ends with this error.
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Corpus(CorpusError::Read { .. }) => Status::NoInput,
+            Self::Corpus(CorpusError::TooShort { .. }) => Status::BadInput,
+            Self::Checkpoint(error) => match error {
+                CheckpointError::Read { .. } | CheckpointError::Missing { .. } => Status::NoInput,
+                CheckpointError::Write { .. } => Status::Io,
+                CheckpointError::Malformed { .. } => Status::BadInput,
+                CheckpointError::Mismatch { .. } => Status::Config,
+            },
+            Self::Collective(_) | Self::Runtime(_) => Status::Protocol,
+            Self::Output { .. } => Status::CantCreate,
+            Self::Diverged { .. } => Status::Findings,
+        }
+    }
+}
+
+/// Trains as the options say, as one worker of `group`. Rank 0 alone calls `watch`, writes files and
+/// saves. Between two steps all workers look whether `stop` is true anywhere; the run is then saved
+/// and over.
+pub fn train(
+    group: &Group,
+    options: &TrainOptions,
+    stop: &dyn Fn() -> bool,
+    watch: &mut dyn FnMut(&Progress),
+) -> Result<Outcome, TrainError> {
+    match &options.model {
+        ModelOptions::Gpt(gpt) => {
+            Run::new(group, options, Language::new(gpt, options)?, watch)?.train(stop)
+        }
+        ModelOptions::Mlp(mlp) => {
+            Run::new(group, options, Classification::new(mlp, options), watch)?.train(stop)
+        }
+    }
+}
+
+/// What a run leaves behind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// How it ended.
+    pub summary: Summary,
+    /// SHA-256 of parameters and moments: equal on every worker, and for every split of the same
+    /// lanes.
+    pub digest: String,
+}
+
+/// A run between two steps.
+struct Run<'a, T: Task> {
+    group: &'a Group,
+    options: &'a TrainOptions,
+    task: T,
+    params: Vec<f32>,
+    optimizer: AdamW<f32>,
+    ddp: DistributedDataParallel<f32>,
+    desk: Desk<'a>,
+}
+
+/// What rank 0 does beside training.
+struct Desk<'a> {
+    is_open: bool,
+    watch: &'a mut dyn FnMut(&Progress),
+    metrics: Option<(PathBuf, Metrics)>,
+    curve: Curve,
+    saved: Option<PathBuf>,
+}
+
+/// One step as all workers see it.
+struct Step {
+    loss: f32,
+    norm: f64,
+    wants_stop: bool,
+}
+
+impl<'a, T: Task> Run<'a, T> {
+    /// Builds model, optimizer and runtime, or finds the run to go on with.
+    fn new(
+        group: &'a Group,
+        options: &'a TrainOptions,
+        mut task: T,
+        watch: &'a mut dyn FnMut(&Progress),
+    ) -> Result<Self, TrainError> {
+        let table = task.model().parameters().clone();
+        let mut ddp_options =
+            DdpOptions { accumulate: options.accumulate.get(), ..DdpOptions::default() };
+        if let Some(bytes) = options.bucket_bytes {
+            ddp_options.first_bucket_bytes = bytes.min(ddp_options.first_bucket_bytes);
+            ddp_options.bucket_bytes = bytes;
+        }
+        let ddp = DistributedDataParallel::new(group, &table.layout(), ddp_options)?;
+        let mut desk = Desk::new(group.rank() == 0, watch);
+        desk.tell(|| Progress::Started(start(group, options, &task.title(), table.len())));
+        let (mut params, optimizer) =
+            first_state(group, options, &table, &task.identity(), &mut desk)?;
+        ddp.broadcast_params(&mut params)?;
+        desk.open_metrics(options.metrics.as_deref(), optimizer.steps())?;
+        Ok(Self { group, options, task, params, optimizer, ddp, desk })
+    }
+
+    /// All steps, then the last evaluation and the sample.
+    fn train(mut self, stop: &dyn Fn() -> bool) -> Result<Outcome, TrainError> {
+        let watched = self.task.validation(Extent::Some);
+        let (mut last, mut end, mut spent) = (None, End::Complete, Duration::ZERO);
+        let first = self.optimizer.steps();
+        while end == End::Complete && self.optimizer.steps() < self.options.schedule.steps {
+            let begin = clock::now();
+            let step = self.step(stop())?;
+            let took = clock::now() - begin;
+            spent += took;
+            last = Some(step.loss);
+            if step.wants_stop {
+                end = End::Stopped;
+            }
+            self.after_step(&step, took, &watched)?;
+        }
+        let items = self.items_per_step() * (self.optimizer.steps() - first) as f64;
+        self.finish(end, last, spent, items / spent.as_secs_f64().max(1e-9))
+    }
+
+    /// One step: every lane's micro-batch, the mean gradient, the optimizer.
+    fn step(&mut self, wants_stop: bool) -> Result<Step, TrainError> {
+        let accumulate = self.options.accumulate.get();
+        let step = self.optimizer.steps();
+        // One slot a lane, so that the mean is summed in the same order for every split; the last
+        // slot counts those who want to stop.
+        let mut slots = vec![0.0_f32; self.group.world_size() * accumulate + 1];
+        let (lanes, stops) = slots.split_at_mut(self.group.world_size() * accumulate);
+        for micro_batch in 0..accumulate {
+            let lane = self.group.rank() * accumulate + micro_batch;
+            let place = Place { seed: self.options.seed, step, lane: lane as u64 };
+            let batch = self.task.batch(place);
+            let model = self.task.model();
+            lanes[lane] =
+                self.ddp.micro_batch(|sink| model.backward(&self.params, &batch, sink))?;
+        }
+        stops[0] = f32::from(u8::from(wants_stop));
+        let norm = self.descend(step)?;
+        self.group.all_reduce(&mut slots, ReduceOp::Sum)?;
+        let stops = slots.pop().expect("there is a slot beside the lanes");
+        let loss = slots.iter().sum::<f32>() / slots.len() as f32;
+        if !loss.is_finite() {
+            return Err(TrainError::Diverged { step: step + 1, loss });
+        }
+        Ok(Step { loss, norm, wants_stop: 0.0 < stops })
+    }
+
+    /// Moves the parameters against the mean gradient; returns the gradient's norm.
+    fn descend(&mut self, step: u64) -> Result<f64, TrainError> {
+        let gradient = self.ddp.reduce()?;
+        let norm = gradient_norm(self.options.threads, gradient);
+        let clip = self.options.clip.map_or(1.0, |norm_max| clip_factor(norm, norm_max));
+        self.optimizer.step(&mut self.params, gradient, self.options.schedule.at(step), clip);
+        Ok(norm)
+    }
+
+    /// Evaluates and saves where the options say so, and tells.
+    fn after_step(
+        &mut self,
+        step: &Step,
+        took: Duration,
+        watched: &[(Batch<T>, usize)],
+    ) -> Result<(), TrainError> {
+        let done = self.optimizer.steps();
+        let steps = self.options.schedule.steps;
+        let is_due = |every: Option<u64>| every.is_some_and(|n| done.is_multiple_of(n.max(1)));
+        let is_last = step.wants_stop || done == steps;
+        let wants_eval = is_due(self.options.eval_every) && !step.wants_stop;
+        let val_loss = wants_eval.then(|| self.evaluate(watched)).transpose()?;
+        let report = StepReport {
+            step: done,
+            steps,
+            loss: step.loss,
+            val_loss,
+            norm: step.norm,
+            ms: took.as_secs_f64() * 1e3,
+            items_per_s: self.items_per_step() / took.as_secs_f64().max(1e-9),
+            unit: self.task.unit().name,
+        };
+        self.desk.stepped(report)?;
+        match &self.options.checkpoint {
+            Some(to) if is_last || is_due(to.every) => self.save(&to.dir),
+            _ => Ok(()),
+        }
+    }
+
+    /// Items of all workers in a step.
+    fn items_per_step(&self) -> f64 {
+        let lanes = self.group.world_size() * self.options.accumulate.get();
+        (lanes * self.task.unit().count) as f64
+    }
+
+    /// Mean loss over batches, dealt to all workers and summed in the order of the batches.
+    fn evaluate(&mut self, batches: &[(Batch<T>, usize)]) -> Result<f64, TrainError> {
+        let (rank, world) = (self.group.rank(), self.group.world_size());
+        let mut losses = vec![0.0_f32; batches.len()];
+        for (i, (batch, _)) in batches.iter().enumerate().skip(rank).step_by(world) {
+            losses[i] = self.task.model().loss(&self.params, batch);
+        }
+        self.group.all_reduce(&mut losses, ReduceOp::Sum)?;
+        let weighed =
+            losses.iter().zip(batches).map(|(loss, batch)| f64::from(*loss) * batch.1 as f64);
+        let items: usize = batches.iter().map(|batch| batch.1).sum();
+        Ok(weighed.sum::<f64>() / items as f64)
+    }
+
+    fn save(&mut self, dir: &Path) -> Result<(), TrainError> {
+        if !self.desk.is_open {
+            return Ok(());
+        }
+        let step = self.optimizer.steps();
+        let path = checkpoint::path_of(dir, step);
+        let state = (&self.params[..], self.optimizer.moments());
+        let identity = self.task.identity();
+        checkpoint::save(&path, self.task.model().parameters(), &identity, step, state)?;
+        self.desk.saved = Some(path.clone());
+        self.desk.tell(|| Progress::Saved { path, step });
+        Ok(())
+    }
+
+    fn sample(&mut self, end: End) {
+        if !self.desk.is_open || end == End::Stopped {
+            return;
+        }
+        if let Some(text) = self.task.sample(&self.params, self.options.seed) {
+            self.desk.tell(|| Progress::Sampled(text));
+        }
+    }
+
+    /// The evaluation of the whole held-out part, the sample, the picture, the summary.
+    fn finish(
+        mut self,
+        end: End,
+        loss: Option<f32>,
+        spent: Duration,
+        items_per_s: f64,
+    ) -> Result<Outcome, TrainError> {
+        let val_loss = match end {
+            End::Complete => Some(self.evaluate(&self.task.validation(Extent::Whole))?),
+            End::Stopped => None,
+        };
+        self.sample(end);
+        let summary = Summary {
+            step: self.optimizer.steps(),
+            end,
+            loss,
+            val_loss,
+            seconds: spent.as_secs_f64(),
+            items_per_s,
+            unit: self.task.unit().name,
+            checkpoint: self.desk.saved.clone(),
+        };
+        let digest = checkpoint::digest(&self.params, self.optimizer.moments());
+        self.desk.finish(&summary, &self.task.title(), self.options.plot.as_deref())?;
+        Ok(Outcome { summary, digest })
+    }
+}
+
+fn start(group: &Group, options: &TrainOptions, title: &str, parameters: usize) -> Start {
+    Start {
+        title: title.to_owned(),
+        parameters,
+        workers: group.world_size(),
+        accumulate: options.accumulate.get(),
+        batch_size: options.batch_size.get(),
+        steps: options.schedule.steps,
+    }
+}
+
+/// Parameters and optimizer before the first step of this run: drawn, or read by rank 0 and handed to
+/// everybody, for its disk may be nobody else's.
+fn first_state(
+    group: &Group,
+    options: &TrainOptions,
+    table: &ParameterTable,
+    identity: &str,
+    desk: &mut Desk<'_>,
+) -> Result<(Vec<f32>, AdamW<f32>), TrainError> {
+    let Some(path) = &options.resume else {
+        let optimizer = AdamW::new(table, options.optimizer, options.threads);
+        return Ok((table.init(options.seed), optimizer));
+    };
+    let zeros = || vec![0.0; table.len()];
+    let (mut params, mut first, mut second, mut step) = (zeros(), zeros(), zeros(), [0_i64]);
+    if desk.is_open {
+        let path = checkpoint::find(path)?;
+        let found = checkpoint::load(&path, table, identity)?;
+        (params, first, second) = (found.params, found.moments.first, found.moments.second);
+        step = [found.step as i64];
+        desk.tell(|| Progress::Resumed { path, step: found.step });
+    }
+    group.broadcast(&mut step, 0)?;
+    for buffer in [&mut params, &mut first, &mut second] {
+        group.broadcast(buffer, 0)?;
+    }
+    let moments = Moments { first, second };
+    let step = step[0] as u64;
+    Ok((params, AdamW::resume(table, options.optimizer, options.threads, moments, step)))
+}
+
+impl<'a> Desk<'a> {
+    fn new(is_open: bool, watch: &'a mut dyn FnMut(&Progress)) -> Self {
+        Self { is_open, watch, metrics: None, curve: Curve::default(), saved: None }
+    }
+
+    fn tell(&mut self, progress: impl FnOnce() -> Progress) {
+        if self.is_open {
+            (self.watch)(&progress());
+        }
+    }
+
+    fn open_metrics(&mut self, path: Option<&Path>, step: u64) -> Result<(), TrainError> {
+        if let (true, Some(path)) = (self.is_open, path) {
+            let metrics = Metrics::open(path, step).map_err(output_error(path))?;
+            self.metrics = Some((path.to_owned(), metrics));
+        }
+        Ok(())
+    }
+
+    fn stepped(&mut self, report: StepReport) -> Result<(), TrainError> {
+        if let Some((path, metrics)) = &mut self.metrics {
+            metrics.write(&report).map_err(output_error(path))?;
+        }
+        self.curve.train.push((report.step, f64::from(report.loss)));
+        self.curve.held_out.extend(report.val_loss.map(|loss| (report.step, loss)));
+        self.tell(|| Progress::Stepped(report));
+        Ok(())
+    }
+
+    fn finish(
+        mut self,
+        summary: &Summary,
+        title: &str,
+        plot: Option<&Path>,
+    ) -> Result<(), TrainError> {
+        if let Some((path, metrics)) = self.metrics.take() {
+            metrics.finish().map_err(output_error(&path))?;
+        }
+        if let (true, Some(path)) = (self.is_open, plot) {
+            fs::write(path, show_svg(title, &self.curve)).map_err(output_error(path))?;
+        }
+        self.tell(|| Progress::Finished(summary.clone()));
+        Ok(())
+    }
+}
+
+fn output_error(path: &Path) -> impl FnOnce(io::Error) -> TrainError {
+    move |source| TrainError::Output { path: path.to_owned(), source }
+}

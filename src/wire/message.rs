@@ -1,0 +1,316 @@
+//! The messages. Types made for the wire: append-only, pinned by golden bytes.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::{Epoch, LocalRank, NodeRank, Rank, Status, WorkerExit};
+
+/// Version of everything in this file.
+pub const VERSION: u32 = 1;
+
+/// First word of the launcher.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LauncherHello {
+    /// [`VERSION`] of the launcher.
+    pub version: u32,
+    /// Its build, for the message when versions differ.
+    pub build: String,
+    /// The job.
+    pub job: String,
+    /// Which node the agent is.
+    pub node: NodeRank,
+}
+
+/// First word of an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentHello {
+    /// [`VERSION`] of the agent.
+    pub version: u32,
+    /// Its build.
+    pub build: String,
+    /// The agent's pid.
+    pub pid: u32,
+    /// Its clock, in microseconds since the node started.
+    pub clock_us: u64,
+}
+
+/// Launcher → agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToAgent {
+    /// Who speaks.
+    Hello(LauncherHello),
+    /// Look whether the job could start here.
+    Prepare(Prepare),
+    /// Start the workers.
+    Start(Start),
+    /// Signal every worker's process group.
+    Signal(i32),
+    /// Kill everything of the job on this node.
+    Kill,
+    /// Input for a worker.
+    Stdin {
+        /// Which worker.
+        rank: Rank,
+        /// What it may read; empty: the end.
+        #[serde(with = "serde_bytes")]
+        bytes: Vec<u8>,
+    },
+    /// A worker of another node failed; those of this node need not wait for it.
+    PeerGone(Rank),
+    /// Output of that many bytes has been dealt with.
+    Consumed(u64),
+    /// The launcher lives.
+    Beat,
+    /// The launcher is about to be stopped (Ctrl-Z): its silence means nothing.
+    Pause,
+    /// It is back.
+    Resume,
+    /// Nothing more is wanted: end.
+    Bye,
+}
+
+/// What a node must have for the job to start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepare {
+    /// How often the job was started.
+    pub epoch: Epoch,
+    /// Working directory.
+    pub cwd: Vec<u8>,
+    /// Program that the workers run, as typed.
+    pub program: Vec<u8>,
+    /// File that the program is about to read (a script).
+    pub script: Option<Vec<u8>>,
+    /// Descriptors that the agent will need.
+    pub fds: u64,
+    /// Node 0: where rank 0 and the store listen.
+    pub listen: Option<Listen>,
+    /// Key of the job; ranks get keys derived from it.
+    pub key: [u8; 32],
+    /// Workers of the job.
+    pub world_size: u32,
+    /// Silence after which the agent stops the workers.
+    pub lease_ms: u32,
+    /// Time between TERM and KILL when the launcher is gone.
+    pub grace_ms: u32,
+}
+
+/// What is wanted of node 0.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listen {
+    /// Address at which the other nodes reach it.
+    pub addr: String,
+    /// Port for rank 0; `None`: any free one.
+    pub master_port: Option<u16>,
+    /// Whether the workers need a store: they do on several nodes.
+    pub store: bool,
+}
+
+/// Everything that starts the workers of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// How often the job was started.
+    pub epoch: Epoch,
+    /// The workers of this node.
+    pub workers: Vec<WorkerStart>,
+    /// Which node every rank of the job lives on.
+    pub node_of_rank: Vec<NodeRank>,
+    /// Names of the nodes.
+    pub hosts: Vec<String>,
+    /// Where the store listens, if there is one.
+    pub store: Option<SocketAddr>,
+    /// Output that may be on its way and not yet [`ToAgent::Consumed`].
+    pub window_bytes: u64,
+}
+
+/// One worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerStart {
+    /// Its rank.
+    pub rank: Rank,
+    /// Its rank on the node.
+    pub local_rank: LocalRank,
+    /// Program and arguments.
+    pub argv: Vec<Vec<u8>>,
+    /// Variables to set.
+    pub env: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Variables to set unless the environment already has them.
+    pub env_default: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Whether [`ToAgent::Stdin`] will come; otherwise it reads `/dev/null`.
+    pub stdin: bool,
+}
+
+/// Agent → launcher.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum FromAgent {
+    /// Who speaks.
+    Hello(AgentHello),
+    /// The job could start here.
+    Ready(Found),
+    /// It could not, for all these reasons.
+    Refused(Vec<Problem>),
+    /// A worker became its program.
+    Started {
+        /// Which.
+        rank: Rank,
+        /// Its pid on the node.
+        pid: u32,
+        /// When, on the agent's clock.
+        at_us: u64,
+    },
+    /// A worker could not become its program.
+    StartFailed(FailedStart),
+    /// A worker wrote. Its bytes follow; see [`super::encode_output_head`].
+    Output {
+        /// Which.
+        rank: Rank,
+        /// Where.
+        stream: Stream,
+        /// What.
+        #[serde(with = "serde_bytes")]
+        bytes: Vec<u8>,
+    },
+    /// Nothing more will come from this stream.
+    OutputEnd {
+        /// Which worker.
+        rank: Rank,
+        /// Which stream.
+        stream: Stream,
+        /// Somebody still holds the other end.
+        held: bool,
+    },
+    /// A worker ended; exactly one for each that started.
+    Exited {
+        /// Which.
+        rank: Rank,
+        /// How.
+        exit: WorkerExit,
+        /// When, on the agent's clock.
+        at_us: u64,
+        /// Signals that we had sent it before.
+        sent: Vec<i32>,
+        /// By how much the kernel's count of out-of-memory kills rose while it ran.
+        oom_kills: u64,
+    },
+    /// A worker that has ended left processes behind, which are being stopped.
+    Leftovers {
+        /// Which worker.
+        rank: Rank,
+        /// What it left.
+        processes: Vec<Leftover>,
+    },
+    /// A worker says something about itself.
+    Note {
+        /// Which.
+        rank: Rank,
+        /// What.
+        note: WorkerNote,
+    },
+    /// The shim died; its workers were killed.
+    ShimDied,
+    /// No process of the job is left on this node, but for these.
+    Idle {
+        /// What could not be killed.
+        undead: Vec<Leftover>,
+    },
+    /// The agent lives.
+    Beat,
+}
+
+/// What a node found when it prepared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// The port for rank 0, on node 0.
+    pub master_port: Option<u16>,
+    /// Where the store listens, on node 0.
+    pub store: Option<SocketAddr>,
+    /// CPUs that the workers may use.
+    pub cpus: u32,
+}
+
+/// A reason why a node cannot take part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+    /// The exit status it leads to.
+    pub status: u8,
+}
+
+impl Problem {
+    /// A problem and the exit status it leads to.
+    pub fn new(status: Status, message: impl Into<String>) -> Self {
+        Self { message: message.into(), help: None, status: status.code() }
+    }
+
+    /// Says what to do about it.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+/// A worker that could not become its program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedStart {
+    /// Which.
+    pub rank: Rank,
+    /// At which step.
+    pub step: OpenFailure,
+    /// The kernel's reason.
+    pub errno: i32,
+}
+
+/// The steps of a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OpenFailure {
+    /// Pipes, or fork.
+    Fork,
+    /// Session and descriptors.
+    Setup,
+    /// The working directory.
+    Chdir,
+    /// The program itself.
+    Exec,
+}
+
+/// What a worker says about itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum WorkerNote {
+    /// Its group is complete; work begins.
+    Ready,
+    /// A training step is done.
+    Step {
+        /// Which, from 1 on.
+        step: u64,
+        /// How many there will be.
+        steps: Option<u64>,
+        /// Loss of the step.
+        loss: Option<f64>,
+        /// Speed of all workers.
+        tokens_per_s: Option<f64>,
+    },
+    /// An operation failed because this rank is gone.
+    PeerLost(Rank),
+}
+
+/// A process that outlived its worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leftover {
+    /// Its pid on the node.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+}
+
+/// Where a worker writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Stream {
+    /// Descriptor 1.
+    Stdout,
+    /// Descriptor 2.
+    Stderr,
+}

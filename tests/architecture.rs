@@ -1,0 +1,183 @@
+//! The architecture is a test: layers, bans, `unsafe`, and the documents that speak about them.
+//!
+//! Here are the tables, and the tests that hold the repository to them.
+
+#[path = "architecture/documents.rs"]
+mod documents;
+#[path = "architecture/rules.rs"]
+mod rules;
+#[path = "architecture/source.rs"]
+mod source;
+
+use rules::{ban_violations, layer_violations, unsafe_violations};
+use source::{read, rust_files};
+
+/// The table of `src/lib.rs`, lowest layer first. A module imports only modules of lower layers.
+const LAYERS: [&[&str]; 7] = [
+    &["base"],
+    &["pool", "os", "secure"],
+    &["plan"],
+    &["job", "wire", "inventory"],
+    &["transport", "report", "runtime"],
+    &["launch", "agent", "train"],
+    &["cli"],
+];
+
+/// Modules that may import less than their layer allows.
+const NARROW: [(&str, &[&str]); 2] = [
+    // A worker needs `runtime` alone, and `runtime` does not know how it was launched.
+    ("runtime", &["base", "os", "secure"]),
+    // The bundled worker is written as its user would write one; `report` carries its lines.
+    ("train", &["base", "os", "runtime", "report"]),
+];
+
+/// Functions of text and time: no I/O, no clock, no environment.
+const PURE: &[&str] =
+    &["src/pool/", "src/plan/", "src/wire/", "src/job/", "src/secure/", "src/runtime/schedule"];
+
+/// Modules that no async runtime may enter.
+const BLOCKING: &[&str] = &[
+    "src/base/",
+    "src/pool/",
+    "src/secure/",
+    "src/plan/",
+    "src/job/",
+    "src/wire/",
+    "src/runtime/",
+    "src/train/",
+];
+
+/// Files that may hold `unsafe`: all of `os`, and files named after what makes it necessary.
+const UNSAFE_NAMES: [&str; 4] = ["shm", "mmap", "simd", "ffi"];
+
+/// Words that may not stand in code, and where.
+struct Ban {
+    tokens: &'static str,
+    within: &'static [&'static str],
+    except: &'static [&'static str],
+    tests: Tests,
+    reason: &'static str,
+}
+
+/// Whether a ban holds in code under `#[cfg(test)]` too.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tests {
+    Included,
+    Exempt,
+}
+
+const SRC: &[&str] = &["src/"];
+const ALL: &[&str] = &["src/", "tests/", "examples/", "benches/"];
+
+const fn product(
+    tokens: &'static str,
+    except: &'static [&'static str],
+    reason: &'static str,
+) -> Ban {
+    Ban { tokens, within: SRC, except, tests: Tests::Exempt, reason }
+}
+
+const fn everywhere(tokens: &'static str, reason: &'static str) -> Ban {
+    Ban { tokens, within: ALL, except: &[], tests: Tests::Included, reason }
+}
+
+const fn never_in(
+    tokens: &'static str,
+    within: &'static [&'static str],
+    reason: &'static str,
+) -> Ban {
+    Ban { tokens, within, except: &[], tests: Tests::Exempt, reason }
+}
+
+const CLOCK: &[&str] = &["src/base/clock.rs"];
+const ENV: &[&str] = &["src/base/env_vars.rs"];
+const SCREEN: &[&str] = &["src/report/"];
+const SPAWN: &[&str] = &["src/os/", "src/transport/"];
+const KERNEL: &[&str] = &["src/os/"];
+
+const BANS: &[Ban] = &[
+    product("Instant::now", CLOCK, "use base::clock::now"),
+    product("SystemTime::now", CLOCK, "use base::clock::wall"),
+    product("clock_gettime", CLOCK, "use base::clock"),
+    product("env::var", ENV, "use base::env_vars::get"),
+    product("env::var_os", ENV, "use base::env_vars::get"),
+    product("env::vars", ENV, "use base::env_vars"),
+    product("env::vars_os", ENV, "use base::env_vars"),
+    product("env::set_var", &[], "the environment of a process is data of its plan"),
+    product("env::remove_var", &[], "the environment of a process is data of its plan"),
+    product("println!", SCREEN, "only report writes to the terminal"),
+    product("print!", SCREEN, "only report writes to the terminal"),
+    product("eprintln!", SCREEN, "only report writes to the terminal"),
+    product("eprint!", SCREEN, "only report writes to the terminal"),
+    product("io::stdout", SCREEN, "only report writes to the terminal"),
+    product("io::stderr", SCREEN, "only report writes to the terminal"),
+    product("Command::new", SPAWN, "processes are started in os and transport"),
+    product("libc::fork", KERNEL, "processes are started in os and transport"),
+    product("libc::execve", KERNEL, "processes are started in os and transport"),
+    product("libc::posix_spawn", KERNEL, "processes are started in os and transport"),
+    product("libc::kill", KERNEL, "signals are sent in os, to what we created and still hold"),
+    product("kill_process", KERNEL, "signals are sent in os, to what we created and still hold"),
+    product("process::exit", &[], "return a base::Status"),
+    product("process::abort", &[], "return an error"),
+    product(".unwrap()", &[], "handle it, or say with expect why it cannot be"),
+    product("clap", &["src/cli/"], "only cli knows clap"),
+    never_in("tokio", BLOCKING, "no async runtime here"),
+    never_in("std::fs", PURE, "this module does no I/O"),
+    never_in("File::open", PURE, "this module does no I/O"),
+    never_in("TcpStream", PURE, "this module does no I/O"),
+    never_in("TcpListener", PURE, "this module does no I/O"),
+    never_in("rustix", PURE, "this module does not call the kernel"),
+    never_in("libc", PURE, "this module does not call the kernel"),
+    never_in("clock::now", PURE, "time comes in as an argument"),
+    never_in("clock::wall", PURE, "time comes in as an argument"),
+    never_in("env_vars::get", PURE, "the environment comes in as an argument"),
+    never_in("env_vars::get_text", PURE, "the environment comes in as an argument"),
+    everywhere("dbg!", "not for keeps"),
+    everywhere("todo!", "write it"),
+    everywhere("unimplemented!", "write it"),
+    everywhere("#[allow(", "use #[expect(…, reason = \"…\")]"),
+    everywhere("#![allow(", "use #![expect(…, reason = \"…\")]"),
+    everywhere("#[ignore", "a test that does not run proves nothing"),
+];
+
+#[track_caller]
+fn assert_clean(violations: impl IntoIterator<Item = String>) {
+    let found: Vec<String> = violations.into_iter().collect();
+    assert!(found.is_empty(), "{} violations:\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn modules_import_only_lower_layers() {
+    assert_clean(rust_files().iter().flat_map(layer_violations));
+}
+
+#[test]
+fn banned_words_stay_in_their_rooms() {
+    assert_clean(rust_files().iter().flat_map(ban_violations));
+}
+
+#[test]
+fn unsafe_code_stays_in_its_files_and_says_why_it_is_sound() {
+    assert_clean(rust_files().iter().flat_map(unsafe_violations));
+}
+
+#[test]
+fn every_module_of_the_crate_is_in_the_table() {
+    let lib = read("src/lib.rs".into());
+    let code = lib.tokens();
+    let mut declared: Vec<&str> =
+        code.windows(2).filter(|pair| pair[0].text == "mod").map(|pair| pair[1].text).collect();
+    let mut listed = LAYERS.concat();
+    declared.sort_unstable();
+    listed.sort_unstable();
+    assert_eq!(declared, listed);
+}
+
+#[test]
+fn the_documented_layer_tables_are_this_one() {
+    let expected: Vec<(usize, Vec<&str>)> =
+        LAYERS.iter().enumerate().map(|(level, layer)| (level, layer.to_vec())).rev().collect();
+    for path in ["src/lib.rs", "ARCHITECTURE.md"] {
+        assert_eq!(documents::layer_table(&read(path.into()).text), expected, "in {path}");
+    }
+}

@@ -1,0 +1,274 @@
+//! What the documents say about the repository is true: tables, scripts, links, commands, crates.
+
+use std::process::{Command, Stdio};
+
+use crate::source::{Source, files, has_extension, read, root};
+
+/// Rows of a layer table, `| L4 | [`runtime`] … |`, in the order in which they stand.
+pub(crate) fn layer_table(text: &str) -> Vec<(usize, Vec<&str>)> {
+    text.lines().filter_map(layer_row).collect()
+}
+
+fn layer_row(line: &str) -> Option<(usize, Vec<&str>)> {
+    let mut cells = line.trim_start_matches("//! ").strip_prefix('|')?.split('|').map(str::trim);
+    let level = cells.next()?.strip_prefix('L')?.parse().ok()?;
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let modules = cells.next()?.split(|c| !is_part(c)).filter(|name| !name.is_empty());
+    Some((level, modules.collect()))
+}
+
+/// Markdown files at the top of the repository.
+fn documents() -> Vec<Source> {
+    let top = |path: &String| has_extension(path, &["md"]) && !path.contains('/');
+    files().into_iter().filter(top).map(read).collect()
+}
+
+/// Paths `scripts/…` and `.ci/…` that a text names.
+fn named_scripts(text: &str) -> Vec<&str> {
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
+    text.split(|c| !is_part(c))
+        .map(|word| word.trim_end_matches(['.', '/']))
+        .map(|word| word.strip_prefix("./").unwrap_or(word))
+        .filter(|word| word.starts_with("scripts/") || word.starts_with(".ci/"))
+        .collect()
+}
+
+/// Targets of links to files of the repository.
+fn links(text: &str) -> Vec<&str> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    targets
+        .map(|(target, _)| target.split('#').next().unwrap_or_default())
+        .filter(|target| !target.is_empty() && !target.contains("://"))
+        .collect()
+}
+
+/// Lines of fenced `sh` and `console` blocks that are commands, without their `$ `.
+fn commands(text: &str) -> Vec<&str> {
+    let mut shell = None;
+    let mut found = Vec::new();
+    for line in text.lines() {
+        match (line.strip_prefix("```"), shell) {
+            (Some(language), None) => shell = Some(language),
+            (Some(_), Some(_)) => shell = None,
+            (None, Some("sh" | "bash")) => found.push(line),
+            (None, Some("console")) => found.extend(line.strip_prefix("$ ")),
+            (None, _) => {}
+        }
+    }
+    found.retain(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    found
+}
+
+/// The subcommand of a line that runs the program, by name or through cargo: `hostfile check`.
+fn subcommand(command: &str) -> Option<Vec<&str>> {
+    let words: Vec<&str> =
+        command.split_whitespace().skip_while(|word| word.contains('=')).collect();
+    let program = words.first()?;
+    let rest = match *program {
+        "cargo" if words.get(1) == Some(&"run") => words.split(|word| *word == "--").nth(1)?,
+        _ if program.rsplit('/').next() == Some("remuda") => &words[1..],
+        _ => return None,
+    };
+    let is_name = |word: &&&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+    let nested = |first: &&str| matches!(*first, "hostfile" | "env");
+    let depth = 1 + usize::from(rest.first().is_some_and(nested));
+    Some(
+        rest.iter()
+            .take_while(|word| !word.starts_with('-'))
+            .take(depth)
+            .filter(is_name)
+            .copied()
+            .collect(),
+    )
+}
+
+/// Keys of a table `[name]` of a manifest.
+fn manifest_keys<'a>(manifest: &'a str, name: &str) -> Vec<&'a str> {
+    let header = format!("[{name}]");
+    let body = manifest.lines().skip_while(|line| *line != header).skip(1);
+    body.take_while(|line| !line.starts_with('['))
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split_once(" = "))
+        .map(|(key, _)| key)
+        .collect()
+}
+
+/// First cells, in backticks, of the table rows below a heading.
+fn listed_below<'a>(document: &'a str, heading: &str) -> Vec<&'a str> {
+    let section = document.lines().skip_while(|line| *line != heading).skip(1);
+    section
+        .take_while(|line| !line.starts_with("## "))
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+        .map(|(name, _)| name)
+        .collect()
+}
+
+/// Golden inputs without their expectation, and expectations without their input: `a.txt` belongs to
+/// `a.expected` or to `a.txt.expected`.
+fn golden_violations(paths: &[String]) -> Vec<String> {
+    let is_golden =
+        |path: &&String| path.starts_with("hostfiles/") || path.starts_with("env/invalid/");
+    let (expectations, inputs): (Vec<&String>, Vec<&String>) =
+        paths.iter().filter(is_golden).partition(|path| has_extension(path, &["expected"]));
+    let belongs = |input: &str, expectation: &str| {
+        let stem = expectation.trim_end_matches(".expected");
+        input == stem || input.rsplit_once('.').is_some_and(|(name, _)| name == stem)
+    };
+    let unexpected = inputs.iter().filter(|input| !expectations.iter().any(|e| belongs(input, e)));
+    let orphaned = expectations.iter().filter(|e| !inputs.iter().any(|input| belongs(input, e)));
+    let told = unexpected.map(|path| format!("{path}: no .expected file beside it"));
+    told.chain(orphaned.map(|path| format!("{path}: nothing is expected to give this"))).collect()
+}
+
+/// Leftovers that no reader should meet.
+fn hygiene_violations(file: &Source) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    for line in file.text.split_inclusive('\n') {
+        let content = line.trim_end_matches('\n');
+        if content.ends_with([' ', '\t', '\r']) {
+            found.push(file.violation(at, "white space at the end of the line"));
+        }
+        // Assembled, so that this file does not hold what it looks for.
+        if content.contains(concat!("/wo", "rk/")) {
+            found.push(file.violation(at, "a path of the machine it was written on"));
+        }
+        at += line.len();
+    }
+    if !file.text.is_empty() && !file.text.ends_with('\n') {
+        found.push(file.violation(file.text.len(), "no newline at the end of the file"));
+    }
+    found
+}
+
+/// Golden files hold blanks on purpose; everything else that people write is held to the rule.
+fn is_prose_or_code(path: &str) -> bool {
+    has_extension(path, &["rs", "md", "toml", "py", "sh", "c", "yml"])
+        || path.starts_with("scripts/")
+        || path.starts_with(".ci/")
+        || path.starts_with("LICENSE")
+}
+
+#[track_caller]
+fn assert_none(what: &str, found: &[String]) {
+    assert!(found.is_empty(), "{what}:\n{}", found.join("\n"));
+}
+
+#[test]
+fn scripts_and_files_that_documents_name_exist() {
+    let mut missing = Vec::new();
+    for document in documents() {
+        let named = named_scripts(&document.text).into_iter().chain(links(&document.text));
+        let absent = named.filter(|path| !root().join(path).exists());
+        missing.extend(absent.map(|path| format!("{}: {path}", document.path)));
+    }
+    assert_none("documents name what is not there", &missing);
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "asks the program that was just built for its help")]
+fn commands_that_documents_show_exist() {
+    let Some(program) = option_env!("CARGO_BIN_EXE_remuda") else { return };
+    let mut unknown = Vec::new();
+    for document in documents() {
+        for command in commands(&document.text) {
+            let Some(subcommand) = subcommand(command) else { continue };
+            let mut help = Command::new(program);
+            help.args(&subcommand).arg("--help").stdin(Stdio::null());
+            let status = help.stdout(Stdio::null()).stderr(Stdio::null()).status();
+            if !status.expect("the program starts").success() {
+                unknown.push(format!("{}: {command}", document.path));
+            }
+        }
+    }
+    assert_none("documents show commands that do not exist", &unknown);
+}
+
+#[test]
+fn every_direct_dependency_has_its_reason() {
+    let manifest = read("Cargo.toml".into());
+    let architecture = read("ARCHITECTURE.md".into());
+    let mut direct = manifest_keys(&manifest.text, "dependencies");
+    direct.extend(manifest_keys(&manifest.text, "dev-dependencies"));
+    let mut listed = listed_below(&architecture.text, "## Dependencies");
+    direct.sort_unstable();
+    listed.sort_unstable();
+    assert_eq!(listed, direct, "the table of ARCHITECTURE.md against Cargo.toml");
+}
+
+#[test]
+fn golden_files_come_in_pairs() {
+    assert_none("golden files", &golden_violations(&files()));
+}
+
+#[test]
+fn text_files_are_clean() {
+    let checked = files().into_iter().filter(|path| is_prose_or_code(path)).map(read);
+    let found: Vec<String> = checked.flat_map(|file| hygiene_violations(&file)).collect();
+    assert_none("untidy text", &found);
+}
+
+#[test]
+fn what_documents_name_is_found() {
+    let text = "run `scripts/test`, [the rules](CONTRIBUTING.md#how) and\n```sh\n# first\n./scripts/ci.sh\n\n\
+                remuda run -n 2 a.py\n```\n```text\nremuda no\n```\n```console\n$ remuda hostfile check a\nok\n```\n";
+    assert_eq!(named_scripts(text), ["scripts/test", "scripts/ci.sh"]);
+    assert_eq!(links(text), ["CONTRIBUTING.md"]);
+    assert_eq!(
+        commands(text),
+        ["./scripts/ci.sh", "remuda run -n 2 a.py", "remuda hostfile check a"]
+    );
+}
+
+#[test]
+fn subcommands_are_read_from_their_commands() {
+    #[track_caller]
+    fn check(command: &str, expect: Option<&[&str]>) {
+        assert_eq!(subcommand(command).as_deref(), expect, "for `{command}`");
+    }
+    check("remuda run -H hosts train.py", Some(&["run"]));
+    check("target/release/remuda hostfile check a.txt", Some(&["hostfile", "check"]));
+    check("A=1 cargo run --release -- train --steps 10", Some(&["train"]));
+    check("remuda --version", Some(&[]));
+    check("cargo test", None);
+    check("scripts/test", None);
+}
+
+#[test]
+fn tables_are_read() {
+    let table = "//! | layer | modules |\n//! |---|---|\n//! | L1 | [`pool`] [`os`] | x |\n| L0 | `base` | y |\n";
+    assert_eq!(layer_table(table), [(1, vec!["pool", "os"]), (0, vec!["base"])]);
+    let manifest =
+        "[dependencies]\n# why\na = \"1\"\nb-c = { version = \"1\" }\n[profile.dev]\nd = 1\n";
+    assert_eq!(manifest_keys(manifest, "dependencies"), ["a", "b-c"]);
+    let document = "## X\n| `no` | a |\n## Y\n| crate | why |\n| `yes` | a |\n## Z\n| `no` | a |\n";
+    assert_eq!(listed_below(document, "## Y"), ["yes"]);
+}
+
+#[test]
+fn a_planted_golden_file_is_found() {
+    #[track_caller]
+    fn check(paths: &[&str], expect: &str) {
+        let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
+        assert_eq!(golden_violations(&paths).first().map_or("-", String::as_str), expect);
+    }
+    check(&["src/a.rs", "hostfiles/a.txt", "hostfiles/a.expected"], "-");
+    check(&["hostfiles/valid/a", "hostfiles/valid/a.expected"], "-");
+    check(&["hostfiles/a.txt", "hostfiles/a.txt.expected"], "-");
+    check(&["hostfiles/b.txt"], "hostfiles/b.txt: no .expected file beside it");
+    check(&["env/invalid/b.expected"], "env/invalid/b.expected: nothing is expected to give this");
+}
+
+#[test]
+fn planted_leftovers_are_found() {
+    #[track_caller]
+    fn check(text: &str, expect: &str) {
+        let found = hygiene_violations(&Source::new("a.md", text));
+        assert_eq!(found.first().map_or("-", String::as_str), expect, "for `{text}`");
+    }
+    check("a\n\nb\n", "-");
+    check("a \n", "a.md:1: white space at the end of the line");
+    check("a\nb\r\n", "a.md:2: white space at the end of the line");
+    check(concat!("see /wo", "rk/x\n"), "a.md:1: a path of the machine it was written on");
+    check("a", "a.md:1: no newline at the end of the file");
+}

@@ -1,0 +1,319 @@
+//! The rules: from a file to its violations. Each is also run over planted violations, so that it
+//! cannot fall silent.
+
+use crate::source::{Source, Token, tokens};
+use crate::{BANS, Ban, LAYERS, NARROW, Tests, UNSAFE_NAMES};
+
+pub(crate) fn layer_violations(file: &Source) -> Vec<String> {
+    let Some(module) = module_of(&file.path) else { return Vec::new() };
+    let Some(own) = layer_of(module) else {
+        return vec![file.violation(0, format_args!("`{module}` is not in the layer table"))];
+    };
+    let mut found = Vec::new();
+    for (at, import) in crate_imports(&file.tokens()) {
+        let Some(layer) = layer_of(import) else {
+            found.push(file.violation(at, format_args!("`{import}` is not in the layer table")));
+            continue;
+        };
+        if import != module && (own <= layer || !may_import(module, import)) {
+            let message = format!("`{module}` (L{own}) must not import `{import}` (L{layer})");
+            found.push(file.violation(at, message));
+        }
+    }
+    found.extend(climbs_out(file));
+    found
+}
+
+pub(crate) fn ban_violations(file: &Source) -> Vec<String> {
+    let code = file.tokens();
+    let tests = file.test_regions();
+    let mut found = Vec::new();
+    for ban in BANS.iter().filter(|ban| holds_in(ban, &file.path)) {
+        let banned = tokens(ban.tokens);
+        for at in occurrences(&code, &banned) {
+            let exempt =
+                ban.tests == Tests::Exempt && tests.iter().any(|range| range.contains(&at));
+            if !exempt {
+                found.push(file.violation(at, format_args!("`{}`: {}", ban.tokens, ban.reason)));
+            }
+        }
+    }
+    found
+}
+
+pub(crate) fn unsafe_violations(file: &Source) -> Vec<String> {
+    let code = file.tokens();
+    let mut found = Vec::new();
+    for pair in code.windows(2).filter(|pair| pair[0].text == "unsafe") {
+        let at = pair[0].at;
+        if file.path.starts_with("src/") && !may_be_unsafe(&file.path) {
+            found.push(file.violation(at, "`unsafe` outside os, shm, mmap, simd and ffi files"));
+        }
+        if matches!(pair[1].text, "{" | "impl") && !has_safety_comment(file, at) {
+            found.push(file.violation(at, "`unsafe` without a SAFETY comment above it"));
+        }
+    }
+    found
+}
+
+/// `pool` for `src/pool/hostfile.rs`; `None` for the roots and for what is not in `src`.
+fn module_of(path: &str) -> Option<&str> {
+    let inside = path.strip_prefix("src/")?;
+    match inside.split_once('/') {
+        Some((module, _)) => Some(module),
+        None => inside.strip_suffix(".rs").filter(|name| !matches!(*name, "lib" | "main")),
+    }
+}
+
+fn layer_of(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.contains(&module))
+}
+
+fn may_import(module: &str, import: &str) -> bool {
+    NARROW.iter().all(|(narrow, allowed)| *narrow != module || allowed.contains(&import))
+}
+
+/// First segments after `crate::`, with those of a group `crate::{a, b::{c, d}}`.
+fn crate_imports<'a>(tokens: &[Token<'a>]) -> Vec<(usize, &'a str)> {
+    let mut found = Vec::new();
+    for (index, pair) in tokens.windows(3).enumerate() {
+        if pair[0].text != "crate" || pair[1].text != "::" {
+            continue;
+        }
+        match pair[2].text {
+            "{" => found.extend(group_heads(&tokens[index + 3..])),
+            name => found.push((pair[2].at, name)),
+        }
+    }
+    found
+}
+
+fn group_heads<'a>(tokens: &[Token<'a>]) -> Vec<(usize, &'a str)> {
+    let mut heads = Vec::new();
+    let mut depth = 0usize;
+    let mut at_head = true;
+    for token in tokens {
+        match token.text {
+            "}" if depth == 0 => break,
+            "}" => depth -= 1,
+            "{" => depth += 1,
+            "," if depth == 0 => at_head = true,
+            name if at_head => {
+                heads.push((token.at, name));
+                at_head = false;
+            }
+            _ => {}
+        }
+    }
+    heads
+}
+
+/// `super::super::…` that leaves the module of the first level would be an import nobody reads.
+fn climbs_out(file: &Source) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut inline = InlineModules::default();
+    let code = file.tokens();
+    for (index, token) in code.iter().enumerate() {
+        inline.feed(&code[..=index]);
+        let starts_chain = token.text == "super" && (index < 2 || code[index - 2].text != "super");
+        if starts_chain && depth_of(&file.path) + inline.open.len() <= supers(&code[index..]) {
+            found.push(file.violation(token.at, "`super` reaches the crate root; write `crate::`"));
+        }
+    }
+    found
+}
+
+/// The `mod name { … }` blocks that are open at a token.
+#[derive(Default)]
+struct InlineModules {
+    depth: usize,
+    open: Vec<usize>,
+}
+
+impl InlineModules {
+    fn feed(&mut self, read: &[Token<'_>]) {
+        match read {
+            [.., module, _, brace] if module.text == "mod" && brace.text == "{" => {
+                self.depth += 1;
+                self.open.push(self.depth);
+            }
+            [.., brace] if brace.text == "{" => self.depth += 1,
+            [.., brace] if brace.text == "}" => {
+                self.open.retain(|depth| *depth != self.depth);
+                self.depth = self.depth.saturating_sub(1);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn supers(tokens: &[Token<'_>]) -> usize {
+    tokens.chunks(2).take_while(|pair| pair[0].text == "super").count()
+}
+
+/// How many `super` lead from a file to the crate root: 1 for `src/pool/mod.rs`.
+fn depth_of(path: &str) -> usize {
+    let inside = path.trim_start_matches("src/");
+    inside.trim_end_matches("/mod.rs").split('/').count()
+}
+
+fn holds_in(ban: &Ban, path: &str) -> bool {
+    let matches = |prefixes: &[&str]| prefixes.iter().any(|prefix| path.starts_with(prefix));
+    matches(ban.within) && !matches(ban.except)
+}
+
+fn occurrences(code: &[Token<'_>], banned: &[Token<'_>]) -> Vec<usize> {
+    let same = |window: &[Token<'_>]| window.iter().zip(banned).all(|(a, b)| a.text == b.text);
+    code.windows(banned.len()).filter(|window| same(window)).map(|window| window[0].at).collect()
+}
+
+fn may_be_unsafe(path: &str) -> bool {
+    path.starts_with("src/os/")
+        || path.split('/').any(|part| UNSAFE_NAMES.iter().any(|name| part.starts_with(name)))
+}
+
+/// Looks above the statement that holds a byte for a comment that says SAFETY.
+fn has_safety_comment(file: &Source, at: usize) -> bool {
+    for line in file.text[..at].rsplit('\n').skip(1).map(str::trim) {
+        let ends_a_statement = line.ends_with([';', '{', '}', ',']) || line.is_empty();
+        match line {
+            _ if line.starts_with("//") && line.contains("SAFETY:") => return true,
+            _ if line.starts_with("//") || line.starts_with("#[") => {}
+            _ if ends_a_statement => return false,
+            _ => {}
+        }
+    }
+    false
+}
+
+/// Asserts the message of the first violation; `-` for none.
+#[track_caller]
+fn check(rule: fn(&Source) -> Vec<String>, path: &str, text: &str, expect: &str) {
+    let found = rule(&Source::new(path, text));
+    assert_eq!(found.first().map_or("-", String::as_str), expect, "for `{text}`");
+}
+
+#[test]
+fn a_planted_import_is_found() {
+    let rule = layer_violations;
+    check(rule, "src/plan/a.rs", "use crate::pool::Pool;", "-");
+    check(rule, "src/plan/a.rs", "// use crate::cli::A;", "-");
+    check(rule, "src/plan/a.rs", "use crate::plan::b;", "-");
+    check(rule, "src/main.rs", "fn main() { crate::cli::main() }", "-");
+    let upward = "src/pool/a.rs:1: `pool` (L1) must not import `plan` (L2)";
+    check(rule, "src/pool/a.rs", "use crate::plan::JobSpec;", upward);
+    check(rule, "src/pool/a.rs", "use crate::{base::Span, plan::{self, JobSpec}};", upward);
+    check(rule, "src/pool/a.rs", "fn f() -> crate::plan::JobSpec { todo }", upward);
+    check(rule, "src/pool/a.rs", "macro_rules! a { () => { $crate::plan::b() } }", upward);
+    check(
+        rule,
+        "src/pool.rs",
+        "use crate::os::x;",
+        "src/pool.rs:1: `pool` (L1) must not import `os` (L1)",
+    );
+    let narrow = "src/runtime/a.rs:2: `runtime` (L4) must not import `wire` (L3)";
+    check(rule, "src/runtime/a.rs", "use crate::os::x;\nuse crate::wire::y;", narrow);
+    check(rule, "src/new/a.rs", "", "src/new/a.rs:1: `new` is not in the layer table");
+    check(rule, "src/cli/a.rs", "crate::new::b", "src/cli/a.rs:1: `new` is not in the layer table");
+}
+
+#[test]
+fn a_planted_climb_is_found() {
+    let rule = layer_violations;
+    let found = "src/pool/a.rs:1: `super` reaches the crate root; write `crate::`";
+    check(rule, "src/pool/a.rs", "use super::b;", "-");
+    check(rule, "src/pool/a.rs", "mod tests { use super::super::b; }", "-");
+    check(rule, "src/pool/a.rs", "use super::super::plan;", found);
+    check(rule, "src/pool/a.rs", "mod t { fn f() {} } use super::super::plan;", found);
+    check(rule, "src/pool/mod.rs", "use super::plan;", &found.replace("a.rs", "mod.rs"));
+}
+
+#[test]
+fn a_planted_ban_is_found() {
+    let rule = ban_violations;
+    check(rule, "src/job/a.rs", "let now = clock_now();", "-");
+    check(rule, "src/job/a.rs", "\"Instant::now\" // Instant::now", "-");
+    check(
+        rule,
+        "src/launch/a.rs",
+        "\nlet a = Instant :: now ();",
+        "src/launch/a.rs:2: `Instant::now`: use base::clock::now",
+    );
+    check(rule, "src/base/clock.rs", "Instant::now()", "-");
+    check(
+        rule,
+        "src/agent/a.rs",
+        "std::env::var(\"A\")",
+        "src/agent/a.rs:1: `env::var`: use base::env_vars::get",
+    );
+    check(
+        rule,
+        "src/agent/a.rs",
+        "println!()",
+        "src/agent/a.rs:1: `println!`: only report writes to the terminal",
+    );
+    check(rule, "src/report/a.rs", "println!()", "-");
+    check(
+        rule,
+        "src/launch/a.rs",
+        "a().unwrap();",
+        "src/launch/a.rs:1: `.unwrap()`: handle it, or say with expect why it cannot be",
+    );
+    check(rule, "src/launch/a.rs", "#[cfg(test)] mod tests { fn f() { a().unwrap() } }", "-");
+    check(
+        rule,
+        "src/plan/a.rs",
+        "use clap::Parser;",
+        "src/plan/a.rs:1: `clap`: only cli knows clap",
+    );
+    check(
+        rule,
+        "src/job/a.rs",
+        "tokio::spawn(a)",
+        "src/job/a.rs:1: `tokio`: no async runtime here",
+    );
+    check(
+        rule,
+        "src/plan/a.rs",
+        "std::fs::read(a)",
+        "src/plan/a.rs:1: `std::fs`: this module does no I/O",
+    );
+    check(
+        rule,
+        "src/cli/a.rs",
+        "std::process::exit(1)",
+        "src/cli/a.rs:1: `process::exit`: return a base::Status",
+    );
+    check(
+        rule,
+        "tests/a.rs",
+        "#[allow(dead_code)]",
+        "tests/a.rs:1: `#[allow(`: use #[expect(…, reason = \"…\")]",
+    );
+    check(
+        rule,
+        "src/a.rs",
+        "#[cfg(test)] mod t { #[ignore] fn f() {} }",
+        "src/a.rs:1: `#[ignore`: a test that does not run proves nothing",
+    );
+    check(rule, "examples/a.rs", "println!(); todo!()", "examples/a.rs:1: `todo!`: write it");
+}
+
+#[test]
+fn a_planted_unsafe_is_found() {
+    let rule = unsafe_violations;
+    let undocumented = "src/os/a.rs:2: `unsafe` without a SAFETY comment above it";
+    check(rule, "src/os/a.rs", "// SAFETY: b\nunsafe { c() }", "-");
+    check(rule, "src/os/a.rs", "// SAFETY: b,\n// and c\nlet d =\n    unsafe { e() };", "-");
+    check(rule, "src/os/a.rs", "// SAFETY: b\n#[inline]\nunsafe impl Send for C {}", "-");
+    check(rule, "src/os/a.rs", "a();\nunsafe { c() }", undocumented);
+    check(rule, "src/os/a.rs", "\nunsafe { b() }\n// SAFETY: too late", undocumented);
+    check(rule, "src/os/a.rs", "// SAFETY: b\nunsafe fn c() {}", "-");
+    check(rule, "src/runtime/shm_segment.rs", "// SAFETY: b\nunsafe { c() }", "-");
+    check(
+        rule,
+        "src/launch/a.rs",
+        "// SAFETY: b\nunsafe { c() }",
+        "src/launch/a.rs:2: `unsafe` outside os, shm, mmap, simd and ffi files",
+    );
+}

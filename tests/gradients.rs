@@ -1,0 +1,169 @@
+//! Gradients of the bundled models: against finite differences in double precision, and against
+//! themselves on another number of threads.
+#![cfg(feature = "train")]
+
+use std::num::NonZeroUsize;
+use std::ops::Range;
+
+use remuda::train::{
+    Gpt, GptConfig, GradientSink, Mlp, Model, Samples, Sequences, Stream, Threads,
+};
+
+/// What finite differences and backward may disagree by, relative to the largest gradient of a tensor.
+const RELATIVE_ERROR_MAX: f64 = 1e-6;
+/// Elements of a tensor that are perturbed; all of them where there are fewer.
+const PROBES_MAX: usize = 24;
+
+/// The derivative of the loss by one parameter, from four points: the error is of fourth order.
+fn slope<M: Model<f64>>(model: &mut M, params: &mut [f64], batch: &M::Batch, i: usize) -> f64 {
+    const STEP: f64 = 2e-4;
+    let center = params[i];
+    let mut at = |offset: f64| {
+        params[i] = center + offset * STEP;
+        let loss = model.loss(params, batch);
+        params[i] = center;
+        loss
+    };
+    (8.0 * (at(1.0) - at(-1.0)) - (at(2.0) - at(-2.0))) / (12.0 * STEP)
+}
+
+/// Compares every tensor's gradient with finite differences, at parameters drawn around the initial
+/// ones so that gains differ from one and no layer is nearly linear.
+#[track_caller]
+fn check<M: Model<f64>>(mut model: M, batch: &M::Batch) {
+    let mut stream = Stream::new(&[11]);
+    let mut params: Vec<f64> = model.parameters().init(3);
+    for p in &mut params {
+        *p += 0.3 * stream.normal();
+    }
+    let mut gradients = vec![f64::NAN; params.len()];
+    let loss = model.backward(&params, batch, &mut gradients);
+    assert_eq!(loss.to_bits(), model.loss(&params, batch).to_bits());
+    for parameter in &model.parameters().clone() {
+        let (name, found) = (&parameter.name, &gradients[parameter.range.clone()]);
+        let largest = found.iter().fold(0.0_f64, |largest, g| largest.max(g.abs()));
+        assert!(0.0 < largest && largest.is_finite(), "{name} has no gradient");
+        for probe in 0..found.len().min(PROBES_MAX) {
+            let i = probe * found.len() / found.len().min(PROBES_MAX);
+            let expected = slope(&mut model, &mut params, batch, parameter.range.start + i);
+            let error = (found[i] - expected).abs() / largest;
+            assert!(error <= RELATIVE_ERROR_MAX, "{name}[{i}]: {} instead of {expected}", found[i]);
+        }
+    }
+}
+
+fn sequences(config: GptConfig, length: usize, count: usize) -> Sequences {
+    let mut stream = Stream::new(&[5, length as u64]);
+    let mut draw = || (0..length * count).map(|_| stream.below(config.vocabulary) as u8).collect();
+    Sequences { length, inputs: draw(), targets: draw() }
+}
+
+fn samples(features: usize, classes: usize, count: usize) -> Samples<f64> {
+    let mut stream = Stream::new(&[6]);
+    let inputs = (0..features * count).map(|_| stream.normal()).collect();
+    Samples { inputs, classes: (0..count).map(|_| stream.below(classes) as u8).collect() }
+}
+
+fn threads(count: usize) -> Threads {
+    Threads::new(NonZeroUsize::new(count).expect("tests ask for at least one"))
+}
+
+#[test]
+fn gpt_with_one_block() {
+    let config = GptConfig { vocabulary: 7, block: 6, layers: 1, heads: 2, width: 8 };
+    check(Gpt::new(config, Threads::ONE), &sequences(config, 6, 3));
+}
+
+#[test]
+fn gpt_with_several_blocks() {
+    let config = GptConfig { vocabulary: 17, block: 20, layers: 3, heads: 3, width: 24 };
+    check(Gpt::new(config, Threads::ONE), &sequences(config, 20, 5));
+}
+
+#[test]
+fn gpt_on_sequences_shorter_than_its_block() {
+    let config = GptConfig { vocabulary: 5, block: 9, layers: 2, heads: 1, width: 4 };
+    let mut model = Gpt::<f64>::new(config, Threads::ONE);
+    let params: Vec<f64> = model.parameters().init(1);
+    let mut gradients = vec![f64::NAN; params.len()];
+    model.backward(&params, &sequences(config, 4, 2), &mut gradients);
+    let positions = model.parameters().get("wpe.weight").expect("a GPT has positions");
+    let (seen, unseen) = gradients[positions.range.clone()].split_at(4 * 4);
+    assert!(seen.iter().all(|&g| g != 0.0) && unseen.iter().all(|&g| g == 0.0));
+}
+
+/// More tokens than attention handles at once: several blocks of queries and of keys.
+#[test]
+fn gpt_on_long_sequences() {
+    let config = GptConfig { vocabulary: 11, block: 150, layers: 1, heads: 2, width: 6 };
+    check(Gpt::new(config, Threads::ONE), &sequences(config, 150, 2));
+}
+
+#[test]
+fn mlp_with_two_hidden_layers() {
+    check(Mlp::new(&[9, 13, 11, 5], Threads::ONE), &samples(9, 5, 7));
+}
+
+/// More features than a thread handles at once.
+#[test]
+fn mlp_with_wide_layers() {
+    check(Mlp::new(&[20, 150, 131, 3], Threads::ONE), &samples(20, 3, 4));
+}
+
+/// Bits of loss and gradients.
+fn bits<M: Model<f64>>(mut model: M, batch: &M::Batch) -> Vec<u64> {
+    let params: Vec<f64> = model.parameters().init(3);
+    let mut gradients = vec![f64::NAN; params.len()];
+    let loss = model.backward(&params, batch, &mut gradients);
+    gradients.iter().chain([&loss]).map(|x| x.to_bits()).collect()
+}
+
+#[test]
+fn the_number_of_threads_changes_no_bit() {
+    let config = GptConfig { vocabulary: 65, block: 32, layers: 2, heads: 2, width: 64 };
+    let tokens = sequences(config, 32, 13);
+    let gpt = |count| bits(Gpt::new(config, threads(count)), &tokens);
+    let images = samples(100, 10, 33);
+    let mlp = |count| bits(Mlp::new(&[100, 300, 300, 10], threads(count)), &images);
+    for count in [2, 3, 5] {
+        assert_eq!(gpt(1), gpt(count), "{count} threads");
+        assert_eq!(mlp(1), mlp(count), "{count} threads");
+    }
+}
+
+/// Remembers what it was told, and what was there when it was told.
+struct Recorder {
+    flat: Vec<f64>,
+    reported: Vec<(Range<usize>, Vec<f64>)>,
+}
+
+impl GradientSink<f64> for Recorder {
+    fn range(&mut self, range: Range<usize>) -> &mut [f64] {
+        &mut self.flat[range]
+    }
+
+    fn ready(&mut self, range: Range<usize>) {
+        self.reported.push((range.clone(), self.flat[range].to_vec()));
+    }
+}
+
+#[track_caller]
+fn check_order<M: Model<f64>>(mut model: M, batch: &M::Batch) {
+    let params: Vec<f64> = model.parameters().init(3);
+    let mut recorder = Recorder { flat: vec![f64::NAN; params.len()], reported: Vec::new() };
+    model.backward(&params, batch, &mut recorder);
+    let mut end = params.len();
+    for (range, then) in &recorder.reported {
+        assert_eq!(range.end, end, "ranges go from the last layer to the first");
+        assert_eq!(&recorder.flat[range.clone()], then, "what is ready stays as it is");
+        end = range.start;
+    }
+    assert_eq!(end, 0, "every parameter is reported");
+}
+
+#[test]
+fn gradients_become_ready_from_the_last_layer_to_the_first() {
+    let config = GptConfig { vocabulary: 7, block: 6, layers: 3, heads: 2, width: 8 };
+    check_order(Gpt::new(config, Threads::ONE), &sequences(config, 6, 3));
+    check_order(Mlp::new(&[9, 13, 11, 5], Threads::ONE), &samples(9, 5, 7));
+}

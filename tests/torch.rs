@@ -1,0 +1,126 @@
+//! The bundled models and optimizer against PyTorch, in single precision.
+//!
+//! `scripts/gradient_vectors.py` made the files in `tests/vectors`.
+#![cfg(feature = "train")]
+
+use std::fs;
+use std::path::Path;
+
+use remuda::train::{
+    AdamW, AdamWOptions, Gpt, GptConfig, Mlp, Model, Samples, Sequences, Threads, clip_factor,
+    gradient_norm,
+};
+use serde_json::Value;
+
+/// What we and torch may disagree by, relative to the largest number of a tensor.
+const RELATIVE_ERROR_MAX: f32 = 1e-5;
+
+fn read(name: &str) -> Value {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
+    let text = fs::read_to_string(dir.join(name)).expect("the file is in the repository");
+    serde_json::from_str(&text).expect("the file is JSON")
+}
+
+fn floats(value: &Value) -> Vec<f32> {
+    let numbers = value.as_array().expect("an array").iter();
+    numbers.map(|number| number.as_f64().expect("a number") as f32).collect()
+}
+
+fn bytes(value: &Value) -> Vec<u8> {
+    let numbers = value.as_array().expect("an array").iter();
+    numbers.map(|number| number.as_u64().expect("a small number") as u8).collect()
+}
+
+fn size(value: &Value) -> usize {
+    value.as_u64().expect("a size") as usize
+}
+
+fn gpt(case: &Value) -> (Gpt<f32>, Sequences) {
+    let config = &case["config"];
+    let config = GptConfig {
+        vocabulary: size(&config["vocabulary"]),
+        block: size(&config["block"]),
+        layers: size(&config["layers"]),
+        heads: size(&config["heads"]),
+        width: size(&config["width"]),
+    };
+    let batch = Sequences {
+        length: config.block,
+        inputs: bytes(&case["inputs"]),
+        targets: bytes(&case["targets"]),
+    };
+    (Gpt::new(config, Threads::ONE), batch)
+}
+
+fn mlp(case: &Value) -> (Mlp<f32>, Samples<f32>) {
+    let sizes: Vec<usize> = case["sizes"].as_array().expect("sizes").iter().map(size).collect();
+    let batch = Samples { inputs: floats(&case["inputs"]), classes: bytes(&case["classes"]) };
+    (Mlp::new(&sizes, Threads::ONE), batch)
+}
+
+/// Compares tensor by tensor.
+#[track_caller]
+fn check_close<M: Model<f32>>(model: &M, found: &[f32], expected: &[f32]) {
+    assert_eq!(found.len(), expected.len());
+    for parameter in model.parameters() {
+        let (found, expected) =
+            (&found[parameter.range.clone()], &expected[parameter.range.clone()]);
+        let largest = expected.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
+        for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+            let error = (found - expected).abs() / largest;
+            let name = &parameter.name;
+            assert!(error <= RELATIVE_ERROR_MAX, "{name}[{i}]: {found} instead of {expected}");
+        }
+    }
+}
+
+#[track_caller]
+fn check_gradients<M: Model<f32>>((mut model, batch): (M, M::Batch), case: &Value) {
+    let params = floats(&case["params"]);
+    let mut gradients = vec![f32::NAN; params.len()];
+    let loss = model.backward(&params, &batch, &mut gradients);
+    let expected = case["loss"].as_f64().expect("a loss") as f32;
+    assert!(
+        (loss - expected).abs() <= RELATIVE_ERROR_MAX * expected,
+        "{loss} instead of {expected}"
+    );
+    check_close(&model, &gradients, &floats(&case["gradients"]));
+}
+
+#[track_caller]
+fn check_adamw<M: Model<f32>>((mut model, batch): (M, M::Batch), case: &Value) {
+    let mut params = floats(&case["params"]);
+    let mut gradients = vec![f32::NAN; params.len()];
+    let options = AdamWOptions { beta1: 0.9, beta2: 0.99, weight_decay: 0.1 };
+    let mut optimizer = AdamW::new(model.parameters(), options, Threads::ONE);
+    for step in 0..5 {
+        model.backward(&params, &batch, &mut gradients);
+        let clip = clip_factor(gradient_norm(Threads::ONE, &gradients), 0.5);
+        optimizer.step(&mut params, &gradients, 1e-2 / f64::from(1 + step), clip);
+    }
+    check_close(&model, &params, &floats(&case["after"]));
+}
+
+#[test]
+fn gradients_of_gpt() {
+    let case = read("gpt_gradients.json");
+    check_gradients(gpt(&case), &case);
+}
+
+#[test]
+fn gradients_of_mlp() {
+    let case = read("mlp_gradients.json");
+    check_gradients(mlp(&case), &case);
+}
+
+#[test]
+fn five_steps_of_adamw_on_gpt() {
+    let case = read("gpt_adamw.json");
+    check_adamw(gpt(&case), &case);
+}
+
+#[test]
+fn five_steps_of_adamw_on_mlp() {
+    let case = read("mlp_adamw.json");
+    check_adamw(mlp(&case), &case);
+}

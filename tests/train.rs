@@ -1,0 +1,343 @@
+//! Whole training runs: the promise that splitting work over workers, micro-batches, threads and
+//! buckets changes no bit, going on from checkpoints, and what a run leaves behind.
+#![cfg(feature = "train")]
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use remuda::base::Status;
+use remuda::runtime::Group;
+use remuda::train::{
+    AdamWOptions, CheckpointError, CheckpointOptions, CorpusError, End, GptOptions, MlpOptions,
+    ModelOptions, Outcome, Progress, Schedule, Threads, TrainError, TrainOptions, train,
+};
+
+const STEPS: u64 = 20;
+
+fn count(n: usize) -> NonZeroUsize {
+    NonZeroUsize::new(n).expect("tests ask for at least one")
+}
+
+fn gpt() -> ModelOptions {
+    ModelOptions::Gpt(GptOptions { block: 12, layers: 2, heads: 2, width: 16, data: Vec::new() })
+}
+
+fn mlp() -> ModelOptions {
+    ModelOptions::Mlp(MlpOptions { inputs: 24, layers: 2, width: 40, classes: 5 })
+}
+
+fn options(model: ModelOptions) -> TrainOptions {
+    TrainOptions {
+        model,
+        batch_size: count(3),
+        accumulate: count(1),
+        schedule: Schedule { rate: 1e-2, rate_min: 1e-3, warmup: 4, steps: STEPS },
+        optimizer: AdamWOptions { beta1: 0.9, beta2: 0.99, weight_decay: 0.1 },
+        clip: Some(0.25),
+        seed: 7,
+        threads: Threads::ONE,
+        eval_every: None,
+        checkpoint: None,
+        resume: None,
+        metrics: None,
+        plot: None,
+        bucket_bytes: None,
+    }
+}
+
+/// A run of one worker, with what it told.
+fn run_alone(options: &TrainOptions) -> (Result<Outcome, TrainError>, Vec<Progress>) {
+    let group = Group::single().expect("a group of one needs nothing");
+    let mut told = Vec::new();
+    let outcome = train(&group, options, &|| false, &mut |progress| told.push(progress.clone()));
+    (outcome, told)
+}
+
+/// Runs with `world` workers, each a thread, and returns the digest on which all agree.
+#[track_caller]
+fn digest_of(world: usize, options: &TrainOptions) -> String {
+    let groups = Group::threads(world).expect("threads share memory");
+    let digests: Vec<String> = thread::scope(|scope| {
+        let worker = |group| scope.spawn(move || train(&group, options, &|| false, &mut |_| ()));
+        let workers: Vec<_> = groups.into_iter().map(worker).collect();
+        let outcomes = workers.into_iter().map(|worker| worker.join().expect("no panic"));
+        outcomes.map(|outcome| outcome.expect("the run succeeds").digest).collect()
+    });
+    assert!(digests.iter().all(|digest| *digest == digests[0]), "workers disagree");
+    digests[0].clone()
+}
+
+#[track_caller]
+fn check_split(model: &ModelOptions, world: usize, accumulate: usize) {
+    let with =
+        |accumulate| TrainOptions { accumulate: count(accumulate), ..options(model.clone()) };
+    let split = digest_of(world, &with(accumulate));
+    let alone = digest_of(1, &with(world * accumulate));
+    assert_eq!(split, alone, "{world} workers accumulating {accumulate}, {model:?}");
+}
+
+#[test]
+fn workers_accumulating_equal_one_worker_accumulating_for_all() {
+    for world in 1..=4 {
+        for accumulate in [1, 2, 4] {
+            check_split(&gpt(), world, accumulate);
+            check_split(&mlp(), world, accumulate);
+        }
+    }
+}
+
+/// Options that must not matter.
+#[track_caller]
+fn check_same(change: impl Fn(&mut TrainOptions)) {
+    for model in [gpt(), mlp()] {
+        let plain = TrainOptions { accumulate: count(2), ..options(model) };
+        let mut changed = plain.clone();
+        change(&mut changed);
+        assert_eq!(digest_of(2, &plain), digest_of(2, &changed), "{changed:?}");
+    }
+}
+
+#[test]
+fn the_size_of_buckets_changes_no_bit() {
+    check_same(|options| options.bucket_bytes = Some(1));
+    check_same(|options| options.bucket_bytes = Some(4096));
+}
+
+#[test]
+fn the_number_of_threads_changes_no_bit() {
+    check_same(|options| options.threads = Threads::new(count(2)));
+    check_same(|options| options.threads = Threads::new(count(3)));
+}
+
+#[test]
+fn looking_at_the_run_changes_no_bit() {
+    check_same(|options| options.eval_every = Some(3));
+}
+
+#[test]
+fn what_should_matter_matters() {
+    let digest = |change: fn(&mut TrainOptions)| {
+        let mut changed = options(gpt());
+        change(&mut changed);
+        digest_of(1, &changed)
+    };
+    let plain = digest(|_| ());
+    assert_ne!(plain, digest(|options| options.seed = 8));
+    assert_ne!(plain, digest(|options| options.clip = None));
+    assert_ne!(plain, digest(|options| options.accumulate = count(2)));
+    assert_ne!(plain, digest(|options| options.optimizer.weight_decay = 0.0));
+}
+
+/// A directory of its own for a test; removed with the value.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("remuda-{name}-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("the temporary directory can be written");
+        Self(dir)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).expect("it is there");
+        let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("readable").file_name();
+        let mut names: Vec<String> =
+            entries.map(|entry| name(entry).to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn keep(dir: &Path, every: u64) -> CheckpointOptions {
+    CheckpointOptions { dir: dir.to_owned(), every: Some(every) }
+}
+
+#[test]
+fn going_on_from_a_checkpoint_changes_no_bit() {
+    for (name, model) in [("gpt", gpt()), ("mlp", mlp())] {
+        let scratch = Scratch::new(&format!("resume-{name}"));
+        let whole =
+            TrainOptions { checkpoint: Some(keep(&scratch.0, STEPS / 2)), ..options(model) };
+        let expected = digest_of(2, &whole);
+        assert_eq!(scratch.names(), ["step-00000010.safetensors", "step-00000020.safetensors"]);
+        fs::remove_file(scratch.file("step-00000020.safetensors")).expect("it is there");
+        let rest = TrainOptions { resume: Some(scratch.0.clone()), checkpoint: None, ..whole };
+        assert_eq!(digest_of(2, &rest), expected);
+        // Two lanes are two lanes, whoever computes them.
+        let alone = TrainOptions { accumulate: count(2), ..rest };
+        assert_eq!(digest_of(1, &alone), expected);
+    }
+}
+
+#[test]
+fn a_run_that_is_asked_to_stop_is_saved_and_can_go_on() {
+    let scratch = Scratch::new("stop");
+    let options = TrainOptions {
+        checkpoint: Some(CheckpointOptions { dir: scratch.0.clone(), every: None }),
+        ..options(gpt())
+    };
+    let expected = digest_of(2, &TrainOptions { checkpoint: None, ..options.clone() });
+    let groups = Group::threads(2).expect("threads share memory");
+    thread::scope(|scope| {
+        for group in groups {
+            let options = &options;
+            scope.spawn(move || {
+                let steps = std::cell::Cell::new(0);
+                // Only one of the workers is asked, in the middle of its seventh step.
+                let stop = || {
+                    steps.set(steps.get() + 1);
+                    group.rank() == 1 && steps.get() == 7
+                };
+                let outcome = train(&group, options, &stop, &mut |_| ()).expect("it stops well");
+                assert_eq!((outcome.summary.end, outcome.summary.step), (End::Stopped, 7));
+            });
+        }
+    });
+    assert_eq!(scratch.names(), ["step-00000007.safetensors"]);
+    let rest = TrainOptions { resume: Some(scratch.0.clone()), checkpoint: None, ..options };
+    assert_eq!(digest_of(2, &rest), expected);
+}
+
+/// The error of a run, as a person reads it, with temporary paths left out.
+#[track_caller]
+fn check_error(options: &TrainOptions, scratch: &Scratch, message: &str, status: Status) {
+    let error = run_alone(options).0.expect_err("the run cannot begin");
+    assert_eq!(error.to_string().replace(&*scratch.0.to_string_lossy(), "DIR"), message);
+    assert_eq!(error.status(), status);
+}
+
+#[test]
+fn checkpoints_that_do_not_fit() {
+    let scratch = Scratch::new("bad-checkpoints");
+    let resume = |path: &str| TrainOptions { resume: Some(scratch.file(path)), ..options(mlp()) };
+    fs::create_dir(scratch.file("empty")).expect("it can be made");
+    check_error(
+        &resume("empty"),
+        &scratch,
+        "there is no checkpoint in `DIR/empty`",
+        Status::NoInput,
+    );
+    check_error(
+        &resume("none.safetensors"),
+        &scratch,
+        "cannot read checkpoint `DIR/none.safetensors`: No such file or directory (os error 2)",
+        Status::NoInput,
+    );
+    let kept = TrainOptions { checkpoint: Some(keep(&scratch.0, STEPS)), ..options(mlp()) };
+    run_alone(&kept).0.expect("the run succeeds");
+    let other = MlpOptions { inputs: 24, layers: 1, width: 40, classes: 5 };
+    let path = "step-00000020.safetensors";
+    check_error(
+        &TrainOptions { model: ModelOptions::Mlp(other), ..resume(path) },
+        &scratch,
+        "checkpoint `DIR/step-00000020.safetensors` is of another model: `mlp inputs=24 layers=2 \
+         width=40 classes=5 teacher=7` instead of `mlp inputs=24 layers=1 width=40 classes=5 teacher=7`",
+        Status::Config,
+    );
+    let mut bytes = fs::read(scratch.file(path)).expect("it is there");
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::write(scratch.file(path), &bytes).expect("it can be written");
+    check_error(
+        &resume(path),
+        &scratch,
+        "`DIR/step-00000020.safetensors` is not a checkpoint of `remuda train`: its numbers are not \
+         those that were saved",
+        Status::BadInput,
+    );
+    fs::write(scratch.file(path), &bytes[..last]).expect("it can be written");
+    let error = run_alone(&resume(path)).0.expect_err("it is cut short");
+    assert!(matches!(error, TrainError::Checkpoint(CheckpointError::Malformed { .. })), "{error}");
+}
+
+#[test]
+fn texts_that_cannot_be_learned() {
+    let scratch = Scratch::new("bad-texts");
+    let data = |name: &str| {
+        let gpt =
+            GptOptions { block: 12, layers: 1, heads: 1, width: 4, data: vec![scratch.file(name)] };
+        options(ModelOptions::Gpt(gpt))
+    };
+    check_error(
+        &data("none"),
+        &scratch,
+        "cannot read `DIR/none`: No such file or directory (os error 2)",
+        Status::NoInput,
+    );
+    for content in ["", "a short text"] {
+        fs::write(scratch.file("short"), content).expect("it can be written");
+        let error = run_alone(&data("short")).0.expect_err("it is too short");
+        assert!(matches!(error, TrainError::Corpus(CorpusError::TooShort { .. })), "{error}");
+    }
+}
+
+#[test]
+fn what_a_run_leaves_behind() {
+    let scratch = Scratch::new("outputs");
+    let options = TrainOptions {
+        eval_every: Some(5),
+        metrics: Some(scratch.file("metrics.jsonl")),
+        plot: Some(scratch.file("loss.svg")),
+        checkpoint: Some(keep(&scratch.file("kept"), 8)),
+        ..options(gpt())
+    };
+    let (outcome, told) = run_alone(&options);
+    let summary = outcome.expect("the run succeeds").summary;
+    assert_eq!(summary.checkpoint, Some(scratch.file("kept/step-00000020.safetensors")));
+    let kinds: String = told.iter().map(kind).collect();
+    assert_eq!(kinds, "(........s........s....s*)");
+
+    let metrics = fs::read_to_string(scratch.file("metrics.jsonl")).expect("it was written");
+    let lines: Vec<serde_json::Value> =
+        metrics.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let steps: Vec<u64> = lines.iter().filter_map(|line| line["step"].as_u64()).collect();
+    assert_eq!(steps, (1..=STEPS).collect::<Vec<_>>());
+    let evaluated: Vec<&serde_json::Value> =
+        lines.iter().filter(|line| line["val_loss"].is_f64()).collect();
+    assert_eq!(evaluated.len(), 4);
+    assert!(lines.iter().all(|line| line["loss"].is_f64() && line["ms"].is_f64()));
+    let svg = fs::read_to_string(scratch.file("loss.svg")).expect("it was written");
+    assert!(svg.starts_with("<svg ") && svg.matches("<circle").count() == 4);
+}
+
+fn kind(progress: &Progress) -> char {
+    match progress {
+        Progress::Started(_) => '(',
+        Progress::Resumed { .. } => 'r',
+        Progress::Stepped(_) => '.',
+        Progress::Saved { .. } => 's',
+        Progress::Sampled(_) => '*',
+        Progress::Finished(_) => ')',
+    }
+}
+
+/// Not a hard-coded loss: it must fall far below that of guessing, which is ln 96 for this text.
+#[test]
+fn the_loss_falls() {
+    let model = GptOptions { block: 24, layers: 2, heads: 2, width: 32, data: Vec::new() };
+    let options = TrainOptions {
+        batch_size: count(12),
+        schedule: Schedule { rate: 1e-2, rate_min: 1e-3, warmup: 10, steps: 150 },
+        ..options(ModelOptions::Gpt(model))
+    };
+    let (outcome, told) = run_alone(&options);
+    let held_out = outcome.expect("the run succeeds").summary.val_loss.expect("it was complete");
+    let first = told.iter().find_map(|progress| match progress {
+        Progress::Stepped(report) => Some(report.loss),
+        _ => None,
+    });
+    assert!(4.0 < first.expect("there were steps"), "{first:?}");
+    assert!(held_out < 3.1, "{held_out}");
+}
