@@ -23,7 +23,9 @@ fn main() -> Result<(), Error> {
     ddp.broadcast_params(&mut params)?;
     let mut lanes = DistributedSampler::lanes(ROWS, &group, ACCUMULATE);
     for epoch in 0..3 {
-        lanes.iter_mut().for_each(|lane| lane.set_epoch(epoch));
+        for lane in &mut lanes {
+            lane.set_epoch(epoch);
+        }
         let mut order: Vec<_> = lanes.iter().map(DistributedSampler::indices).collect();
         let mut loss = [0.0f32];
         for _step in 0..lanes[0].len() / BATCH {
