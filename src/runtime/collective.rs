@@ -150,7 +150,7 @@ impl Engine {
         let call = Call { reduce, ..Call::new(Operation::ReduceScatter, all.len()) };
         self.run::<T>(call, |engine, call, patience| {
             let staging = engine.staging::<T>();
-            for range in rounds(part, staging.len() / world) {
+            for range in rounds(part, part_len_max(&staging, world)?) {
                 for rank in 0..world {
                     let start = rank * part + range.start;
                     staging.write(rank * range.len(), &all[start..start + range.len()]);
@@ -200,7 +200,7 @@ impl Engine {
         let call = Call::new(Operation::AllGather, part);
         self.run::<T>(call, |engine, call, patience| {
             let staging = engine.staging::<T>();
-            for range in rounds(part, staging.len() / world) {
+            for range in rounds(part, part_len_max(&staging, world)?) {
                 staging.write(rank * range.len(), &ours[range.clone()]);
                 let window = staging.part(&(0..world * range.len()));
                 let round = engine.enter(call, &window, patience)?;
@@ -294,5 +294,13 @@ impl Engine {
             across.greet(round.fingerprint, &engine.node, patience)?;
             engine.node.meet(patience)
         })
+    }
+}
+
+/// How much of every rank's part fits a staging area at once.
+fn part_len_max<T: Element>(staging: &Window<T>, world: usize) -> Result<usize, Cause> {
+    match staging.len() / world {
+        0 => Err(Cause::Argument(format!("{world} ranks are too many for one staging area"))),
+        len => Ok(len),
     }
 }

@@ -21,8 +21,8 @@ use crate::os::memory::{self, Mapping};
 
 /// Payload that travels beside the flags, without a second meeting.
 pub(crate) const EAGER_BYTES: usize = 4096;
-/// What one round of a large operation moves per rank: half of a common second-level cache.
-pub(crate) const STAGING_BYTES: usize = 1 << 20;
+/// What one round of a staged operation moves per rank: several fit a second-level cache.
+pub(crate) const STAGING_BYTES: usize = 1 << 18;
 /// Ranks of one node.
 pub(crate) const LOCAL_WORLD_MAX: usize = 1024;
 
@@ -191,10 +191,12 @@ impl Spin {
     /// For a thread that has nothing else to do.
     pub(crate) fn for_ranks(local_world: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // Offering the processor early costs nothing when nobody wants it. On a machine that others
+        // use too, 2000 pauses made a meeting take 46 µs, 200 of them 5 to 10.
         if local_world <= cores {
-            Self { pauses: 2000, yields: 20 }
+            Self { pauses: 200, yields: 200 }
         } else {
-            Self { pauses: 50, yields: 50 }
+            Self { pauses: 20, yields: 100 }
         }
     }
 
