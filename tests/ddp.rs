@@ -62,6 +62,16 @@ fn check<T: Float>(groups: Vec<Group>, options: DdpOptions, expect: &[u64]) {
     }
 }
 
+/// Over TCP, and mixed with shared memory.
+fn placements(world: usize) -> &'static [&'static [usize]] {
+    match world {
+        2 => &[&[1, 1]],
+        3 => &[&[1, 1, 1], &[1, 2]],
+        4 => &[&[2, 2], &[1, 3]],
+        _ => &[],
+    }
+}
+
 fn check_all<T: Float>() {
     let large = DdpOptions::default();
     let small = DdpOptions { first_bucket_bytes: 64, bucket_bytes: 2048, ..large };
@@ -72,6 +82,9 @@ fn check_all<T: Float>() {
             for options in [large, small] {
                 let options = DdpOptions { accumulate, ..options };
                 check::<T>(Group::threads(world).unwrap(), options, &expect);
+                for nodes in placements(world) {
+                    check::<T>(Group::threads_on(nodes).unwrap(), options, &expect);
+                }
             }
         }
     }

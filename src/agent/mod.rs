@@ -10,6 +10,7 @@
 
 mod output;
 mod prepare;
+mod rank_link;
 mod serve;
 mod shim;
 

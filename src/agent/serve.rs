@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::panic::PanicHookInfo;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,10 +12,14 @@ use tokio::task::AbortHandle;
 
 use super::output::{self, Outbox};
 use super::prepare::{self, Prepared};
+use super::rank_link::{self, Welcomes};
 use super::shim::{FromShim, Shim, ShimHandle, ShimWorker, ToShim};
-use crate::base::{Rank, Status, WorkerExit, clock, env_vars};
+use crate::base::{JobId, Rank, Status, WorkerExit, clock, env_vars};
 use crate::inventory;
 use crate::os::family;
+use crate::report::print_error;
+use crate::runtime::contract::{self, ToWorker};
+use crate::runtime::store::Server;
 use crate::transport::{self, LinkReader, LinkWriter};
 use crate::wire::{
     self, AgentHello, Decoder, FailedStart, Found, FromAgent, Leftover, Prepare, Start, Stream,
@@ -33,7 +37,7 @@ const KILL_LIMIT: Duration = Duration::from_secs(10);
 const LINK_READ_BYTES: usize = 64 * 1024;
 
 /// The process `remuda agent`: serves the link on its standard input and output until it ends.
-pub fn main(announce: fn(&str)) -> Status {
+pub fn main() -> Status {
     std::panic::set_hook(Box::new(|info| explain_panic(info)));
     family::set_name(c"remuda-agent");
     family::become_subreaper();
@@ -46,21 +50,21 @@ pub fn main(announce: fn(&str)) -> Status {
     let Ok(runtime) = runtime else {
         return Status::OsLimit;
     };
-    match runtime.block_on(serve(input, output, shim, announce)) {
+    match runtime.block_on(serve(input, output, shim)) {
         Ok(()) => Status::Success,
         Err(_) => Status::Io,
     }
 }
 
-#[expect(
-    clippy::disallowed_macros,
-    reason = "a panic is told on standard error, whatever else works"
-)]
 fn explain_panic(info: &PanicHookInfo<'_>) {
-    eprintln!("remuda agent: this is our bug, please report it: {info}");
+    announce(&format!("this is our bug, please report it: {info}"));
 }
 
-async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim, announce: fn(&str)) -> io::Result<()> {
+fn announce(text: &str) {
+    print_error(&format!("remuda agent: {text}\n"));
+}
+
+async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<()> {
     let (told, inner) = mpsc::unbounded_channel();
     let mut agent = Agent {
         reader: Some(LinkReader::new(input)?),
@@ -70,13 +74,14 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim, announce: fn(&str)) 
         window: Arc::new(Semaphore::new(0)),
         workers: Vec::new(),
         undead: None,
+        job: JobId(String::new()),
+        welcomes: None,
         prepare: None,
         alarms: Alarms::default(),
         heard: clock::now(),
         paused: false,
         told,
         inner,
-        announce,
     };
     agent.alarms.set(clock::now() + BEAT, Alarm::Beat);
     while agent.turn().await {}
@@ -95,6 +100,8 @@ struct Agent {
     workers: Vec<Worker>,
     /// Set once the shim said that nothing is left, but for these.
     undead: Option<Vec<Leftover>>,
+    job: JobId,
+    welcomes: Option<Welcomes>,
     prepare: Option<(Prepare, Prepared)>,
     alarms: Alarms,
     /// When the launcher last said something.
@@ -102,11 +109,12 @@ struct Agent {
     paused: bool,
     told: mpsc::UnboundedSender<Inner>,
     inner: mpsc::UnboundedReceiver<Inner>,
-    announce: fn(&str),
 }
 
 struct Worker {
     rank: Rank,
+    /// Frames for its rank socket.
+    frames: Option<mpsc::UnboundedSender<Vec<u8>>>,
     lives: bool,
     /// Streams that have not ended, with what stops reading them.
     streams: BTreeMap<Stream, AbortHandle>,
@@ -176,7 +184,8 @@ impl Agent {
     async fn obey(&mut self, message: ToAgent) {
         self.heard = clock::now();
         match message {
-            ToAgent::Hello(_) => {
+            ToAgent::Hello(hello) => {
+                self.job = JobId(hello.job);
                 let hello = AgentHello {
                     version: wire::VERSION,
                     build: env!("CARGO_PKG_VERSION").to_owned(),
@@ -190,6 +199,7 @@ impl Agent {
             ToAgent::Signal(signal) => self.tell_shim(&ToShim::Signal(signal)),
             ToAgent::Kill => self.tell_shim(&ToShim::Kill),
             ToAgent::Stdin { rank, bytes } => self.feed(rank, bytes),
+            ToAgent::PeerGone(rank) => self.tell_peers(rank),
             ToAgent::Consumed(bytes) => self.window.add_permits(bytes as usize),
             ToAgent::Beat | ToAgent::Bye => {}
             ToAgent::Pause => self.paused = true,
@@ -204,11 +214,11 @@ impl Agent {
     }
 
     async fn prepare(&mut self, prepare: Prepare) {
-        let answer = match prepare::examine(&prepare) {
+        let answer = match prepare::examine(&self.job, &prepare) {
             Ok(prepared) => {
                 let found = Found {
                     master_port: prepared.master_port,
-                    store: None,
+                    store: prepared.store.as_ref().map(Server::address),
                     cpus: inventory::usable_cpus() as u32,
                 };
                 self.prepare = Some((prepare, prepared));
@@ -228,13 +238,20 @@ impl Agent {
             start.workers.iter().map(|worker| resolve(worker, prepare, prepared)).collect();
         let oom_kills = oom_kills();
         self.workers = start.workers.iter().map(|worker| Worker::new(worker, oom_kills)).collect();
-        let spawned = match &self.shim {
-            Some(shim) => shim.spawn(&workers, None),
-            None => Ok(()),
-        };
+        let spawned = self.spawn(&workers);
+        self.welcomes = Some(Welcomes::new(self.job.clone(), prepare, start));
         if let Err(error) = spawned {
             self.all_failed(&error).await;
         }
+    }
+
+    /// The shared memory is the workers' alone: our own copy is closed as soon as they have it.
+    fn spawn(&self, workers: &[ShimWorker]) -> io::Result<()> {
+        let Some(shim) = &self.shim else {
+            return Ok(());
+        };
+        let segment = contract::create_segment(workers.len()).map_err(io::Error::other)?;
+        shim.spawn(workers, Some(segment.as_fd()))
     }
 
     async fn all_failed(&mut self, error: &io::Error) {
@@ -287,7 +304,15 @@ impl Agent {
             });
             worker.streams.insert(stream, task.abort_handle());
         }
-        let _rank_socket = fds.next();
+        if let (Some(socket), Some(welcomes)) = (fds.next(), &self.welcomes) {
+            let (frames, receiver) = mpsc::unbounded_channel();
+            let _ = frames.send(welcomes.frame(rank));
+            worker.frames = Some(frames);
+            if let Ok(copy) = socket.try_clone() {
+                tokio::spawn(rank_link::tell(copy, receiver));
+            }
+            tokio::spawn(rank_link::hear(socket, rank, Arc::clone(&self.outbox)));
+        }
         if let Some(pipe) = fds.next() {
             let (sender, receiver) = mpsc::unbounded_channel();
             worker.stdin = Some(sender);
@@ -300,15 +325,27 @@ impl Agent {
         let worker = &mut self.workers[index];
         worker.lives = false;
         worker.stdin = None;
+        worker.frames = None;
         let (rank, before) = (worker.rank, worker.oom_kills);
         if !worker.streams.is_empty() {
             self.alarms.set(clock::now() + HELD_STREAM_LIMIT, Alarm::Held(index));
+        }
+        if !exit.is_success() {
+            self.tell_peers(rank);
         }
         let oom_kills = match exit {
             WorkerExit::Signal { signal: libc::SIGKILL, .. } => oom_kills().saturating_sub(before),
             _ => 0,
         };
         self.outbox.send(&FromAgent::Exited { rank, exit, at_us, sent, oom_kills }).await;
+    }
+
+    /// Operations that need this worker fail at once instead of at their deadline.
+    fn tell_peers(&self, gone: Rank) {
+        let frame = contract::encode_frame(&ToWorker::PeerGone { rank: gone });
+        for frames in self.workers.iter().filter_map(|worker| worker.frames.as_ref()) {
+            let _ = frames.send(frame.clone());
+        }
     }
 
     async fn sweep(&mut self, index: usize, processes: Vec<Leftover>) {
@@ -369,15 +406,10 @@ impl Agent {
             return;
         }
         if lease < Some(silence) {
-            (self.announce)(
-                "the launcher has been silent for the whole lease; stopping the workers",
-            );
+            announce("the launcher has been silent for the whole lease; stopping the workers");
             self.launcher_gone();
         } else if SILENCE_WARNING < silence {
-            (self.announce)(&format!(
-                "nothing heard from the launcher for {} s",
-                silence.as_secs()
-            ));
+            announce(&format!("nothing heard from the launcher for {} s", silence.as_secs()));
         }
     }
 
@@ -444,7 +476,14 @@ impl Agent {
 
 impl Worker {
     fn new(start: &WorkerStart, oom_kills: u64) -> Self {
-        Self { rank: start.rank, lives: true, streams: BTreeMap::new(), stdin: None, oom_kills }
+        Self {
+            rank: start.rank,
+            frames: None,
+            lives: true,
+            streams: BTreeMap::new(),
+            stdin: None,
+            oom_kills,
+        }
     }
 }
 

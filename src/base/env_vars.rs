@@ -52,7 +52,7 @@ pub const REMUDA_RANK_FD: &str = "REMUDA_RANK_FD";
 pub const REMUDA_SHM_FD: &str = "REMUDA_SHM_FD";
 /// Job key of workers that something else started.
 pub const REMUDA_KEY_FILE: &str = "REMUDA_KEY_FILE";
-/// Marks every process of a job: `JOB:NODE`.
+/// Marks every process of a job with its name.
 pub const REMUDA_JOB: &str = "REMUDA_JOB";
 /// Where run directories are made.
 pub const REMUDA_RUN_DIR: &str = "REMUDA_RUN_DIR";

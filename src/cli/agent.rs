@@ -3,9 +3,8 @@
 
 use crate::agent;
 use crate::base::Status;
-use crate::report::print_error;
 
 /// Serves the link on standard input and output.
 pub(super) fn main() -> Status {
-    agent::main(|text| print_error(&format!("remuda agent: {text}\n")))
+    agent::main()
 }

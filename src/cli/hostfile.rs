@@ -60,7 +60,7 @@ fn check(files: &[PathBuf], paint: Paint) -> Outcome {
             if file.as_os_str() == "-" { read_stdin() } else { read_file(file, Trust::Owner) };
         match loaded {
             Ok(loaded) => {
-                out.stdout += &show_checked(&loaded, paint);
+                out.stdout += &loaded.screen(paint);
                 out.status = worse(out.status, loaded.status());
             }
             Err(error) => {
@@ -75,17 +75,6 @@ fn check(files: &[PathBuf], paint: Paint) -> Outcome {
 /// A tool ends with 0, 1 or 2; the larger number wins.
 fn worse(left: Status, right: Status) -> Status {
     if left.code() < right.code() { right } else { left }
-}
-
-fn show_checked(loaded: &Loaded, paint: Paint) -> String {
-    let screen = show_findings(&loaded.findings, paint);
-    if !screen.is_empty() {
-        return screen;
-    }
-    let hosts = loaded.hostfile.hosts().len();
-    let slots = loaded.hostfile.slot_count();
-    let name = loaded.findings.source.name.escape_debug();
-    format!("{name}: {hosts} host{}, {slots} slot{}\n", plural(hosts as u64), plural(slots))
 }
 
 fn plural(count: u64) -> &'static str {
@@ -111,8 +100,20 @@ pub struct Loaded {
 }
 
 impl Loaded {
+    /// What `hostfile check` shows: what is wrong, or how much there is.
+    pub fn screen(&self, paint: Paint) -> String {
+        let screen = show_findings(&self.findings, paint);
+        if !screen.is_empty() {
+            return screen;
+        }
+        let hosts = self.hostfile.hosts().len() as u64;
+        let slots = self.hostfile.slot_count();
+        let name = self.findings.source.name.escape_debug();
+        format!("{name}: {hosts} host{}, {slots} slot{}\n", plural(hosts), plural(slots))
+    }
+
     /// How `hostfile check` ends: notes are no findings.
-    fn status(&self) -> Status {
+    pub fn status(&self) -> Status {
         let is_clean =
             self.findings.diagnostics.iter().all(|found| found.severity < Severity::Warning);
         if is_clean { Status::Success } else { Status::Findings }
@@ -234,7 +235,8 @@ fn read_file(path: &Path, trust: Trust) -> Result<Loaded, LoadError> {
         return Err(LoadError::WritableByAll(path.to_owned()));
     }
     let mut loaded = read_from(file, path)?;
-    if trust == Trust::Owner && is_foreign(found.uid()) {
+    let own = rustix::process::geteuid().as_raw();
+    if trust == Trust::Owner && is_foreign(found.uid(), own) {
         loaded.findings.diagnostics.push(foreign_owner(found.uid()));
     }
     Ok(loaded)
@@ -267,14 +269,15 @@ fn other_kind(found: &std::fs::Metadata) -> Option<&'static str> {
 }
 
 /// Root reads what it is told to; everybody else trusts themselves and root.
-fn is_foreign(owner: u32) -> bool {
-    let own = rustix::process::geteuid().as_raw();
+fn is_foreign(owner: u32, own: u32) -> bool {
     own != 0 && owner != 0 && owner != own
 }
 
 fn foreign_owner(owner: u32) -> Diagnostic {
     let message = format!("the hostfile belongs to another user (uid {owner})");
-    Diagnostic::whole(codes::FOREIGN_OWNER, message).severity(Severity::Note)
+    Diagnostic::whole(codes::FOREIGN_OWNER, message)
+        .severity(Severity::Note)
+        .help("whoever owns it decides where the job runs")
 }
 
 fn read_from(input: impl Read, path: &Path) -> Result<Loaded, LoadError> {
@@ -287,4 +290,17 @@ fn read_from(input: impl Read, path: &Path) -> Result<Loaded, LoadError> {
     let name = String::from_utf8_lossy(path.as_os_str().as_bytes());
     let (hostfile, findings) = pool::read(&name, &bytes);
     Ok(Loaded { hostfile, findings })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_root_and_our_own_are_not_foreign() {
+        assert!(!is_foreign(1000, 1000));
+        assert!(!is_foreign(0, 1000));
+        assert!(is_foreign(1001, 1000));
+        assert!(!is_foreign(1001, 0));
+    }
 }

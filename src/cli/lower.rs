@@ -25,6 +25,15 @@ const LOOPBACK: &str = "127.0.0.1";
 /// Without a GPU and without a number, this many workers are started.
 const CPU_WORKERS_DEFAULT: usize = 2;
 
+/// Who of the workers has something to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Speaker {
+    /// Anybody: lines say whose they are.
+    Everybody,
+    /// Rank 0 speaks for all: its output is shown as it is.
+    Rank0,
+}
+
 /// Hosts, slots and what they are.
 pub(super) struct Place {
     pub(super) nodes: Vec<(HostName, Vec<Slot>)>,
@@ -173,7 +182,7 @@ fn accelerator(args: &PlaceArgs) -> Result<Accelerator, CliError> {
     })
 }
 
-fn gpu_count() -> u32 {
+pub(super) fn gpu_count() -> u32 {
     inventory::gpu_count(Path::new("/dev"))
 }
 
@@ -305,9 +314,10 @@ fn export(text: &OsStr) -> Result<(OsString, OsString), CliError> {
 pub(super) fn options(
     args: &WatchArgs,
     spec: &JobSpec,
+    speaker: Speaker,
     terminal: Terminal,
 ) -> Result<(Options, String), CliError> {
-    let job = JobId(spec.run_id.clone());
+    let job = job_id()?;
     let workers = spec.nodes.iter().map(|(_, slots)| slots.len()).sum::<usize>();
     let (run_dir, note) = match RunDir::create(args.run_dir.as_deref(), &job) {
         Ok(run_dir) => (Some(run_dir), String::new()),
@@ -343,10 +353,22 @@ pub(super) fn options(
         lease: args.lease,
         timeout: args.timeout,
         stdin: stdin(args.stdin, workers)?,
-        style: Style { prefix: args.prefix.clone(), log_dir, keep, terminal },
+        style: Style {
+            prefix: args.prefix.clone(),
+            solo: solo(args, speaker, workers),
+            log_dir,
+            keep,
+            terminal,
+        },
         run_dir,
     };
     Ok((options, note))
+}
+
+/// The worker whose output needs no prefix.
+fn solo(args: &WatchArgs, speaker: Speaker, workers: usize) -> Option<Rank> {
+    let is_solo = args.prefix.is_none() && (workers == 1 || speaker == Speaker::Rank0);
+    is_solo.then_some(Rank(0))
 }
 
 fn program_and_script(program: &Program) -> (OsString, Option<OsString>) {
@@ -372,11 +394,11 @@ fn stdin(named: Option<StdinArg>, workers: usize) -> Result<StdinTo, CliError> {
 }
 
 /// A name for the job that no other job of this user has.
-pub(super) fn job_id() -> Result<String, CliError> {
+fn job_id() -> Result<JobId, CliError> {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     let bytes = random_bytes()?;
     let letters = bytes[..8].iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)]));
-    Ok(letters.collect())
+    Ok(JobId(letters.collect()))
 }
 
 fn random_bytes() -> Result<[u8; 32], CliError> {

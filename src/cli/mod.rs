@@ -40,12 +40,15 @@ pub fn main() -> ExitCode {
     if fds::fill_stdio().is_err() {
         return Status::OsLimit.into();
     }
-    match dispatch(std::env::args_os().skip(1).collect()) {
-        Ok(status) => status.into(),
-        Err(error) => {
+    let dispatched = std::panic::catch_unwind(|| dispatch(std::env::args_os().skip(1).collect()));
+    match dispatched {
+        Ok(Ok(status)) => status.into(),
+        Ok(Err(error)) => {
             print_error(&error.screen());
             error.status().into()
         }
+        // The hook has said where and why.
+        Err(_) => Status::Bug.into(),
     }
 }
 
@@ -55,9 +58,10 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
     let rest = rest.collect();
     match command.to_str() {
         Some("run") => run::main(rest),
+        Some("train") => train::main(rest),
+        Some(train::WORKER_COMMAND) => train::worker_main(rest),
         Some("hostfile") => check_hostfile(rest),
         Some("agent") => Ok(agent::main()),
-        Some("train-worker") => train::worker_main(rest),
         Some("help" | "--help" | "-h") => {
             print(HELP);
             Ok(Status::Success)

@@ -1,5 +1,6 @@
 //! The only loop of the launcher: select → step → perform.
 
+use std::net::SocketAddr;
 use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,9 @@ use crate::os::{family, fds, signals};
 use crate::plan::{Bindings, LaunchPlan, MasterAddr, NodePlan, Threads, WorkerPlan};
 use crate::report::summary::{count, duration, step};
 use crate::report::{Consumed, Reporter, WorkerLabel};
-use crate::wire::{Found, FromAgent, Listen, Prepare, Problem, Start, ToAgent, WorkerStart};
+use crate::wire::{
+    Found, FromAgent, Listen, Prepare, Problem, Start, ToAgent, WorkerNote, WorkerStart,
+};
 
 /// The first start of a job, and for now the only one.
 const EPOCH: Epoch = Epoch(0);
@@ -229,6 +232,9 @@ impl<'a> Dispatcher<'a> {
                 let at = self.nodes[node.index()].instant(at_us);
                 let stopped = !sent.is_empty();
                 self.history.worker(rank).ended = Some(Ended { exit, at, stopped, oom_kills });
+                if !exit.is_success() && !self.job.is_stopping() {
+                    self.tell_all(|| ToAgent::PeerGone(rank));
+                }
                 Some(Event::Exited(End { rank, exit, at, sent, peer_lost: None }))
             }
             FromAgent::Leftovers { rank, processes } => {
@@ -240,7 +246,10 @@ impl<'a> Dispatcher<'a> {
                 self.history.undead.extend(undead.into_iter().map(|process| (node, process)));
                 Some(Event::Idle(node))
             }
-            FromAgent::Note { .. }
+            FromAgent::Note { rank, note: WorkerNote::PeerLost(peer) } => {
+                Some(Event::PeerLost { rank, peer })
+            }
+            FromAgent::Note { note: WorkerNote::Ready | WorkerNote::Step { .. }, .. }
             | FromAgent::Beat
             | FromAgent::Output { .. }
             | FromAgent::OutputEnd { .. } => None,
@@ -263,8 +272,11 @@ impl<'a> Dispatcher<'a> {
         let MasterAddr::Given(addr) = &self.plan.master_addr else {
             unreachable!("local plans know their address");
         };
-        let listen = (node.node_rank == NodeRank(0))
-            .then(|| Listen { addr: addr.clone(), master_port: self.plan.master_port });
+        let listen = (node.node_rank == NodeRank(0)).then(|| Listen {
+            addr: addr.clone(),
+            master_port: self.plan.master_port,
+            store: 1 < self.plan.nodes.len(),
+        });
         Prepare {
             epoch: EPOCH,
             cwd: self.options.cwd.clone().into_os_string().into_vec(),
@@ -285,10 +297,15 @@ impl<'a> Dispatcher<'a> {
             unreachable!("local plans know their address");
         };
         let master_port = node0.master_port.expect("node 0 was asked for a port");
-        let bindings = Bindings { master_addr, master_port };
-        let store = node0.store.clone().unwrap_or_default();
+        let bindings = Bindings {
+            master_addr,
+            master_port,
+            job: self.options.job.clone(),
+            error_dir: self.options.run_dir.as_ref().map(|run_dir| run_dir.path().to_owned()),
+        };
+        let store = node0.store;
         for (index, node) in self.plan.nodes.iter().enumerate() {
-            let start = self.start_of(node, &bindings, &store);
+            let start = self.start_of(node, &bindings, store);
             self.nodes[index].tell(ToAgent::Start(start));
         }
         if self.options.stdin != super::StdinTo::Nobody {
@@ -296,7 +313,7 @@ impl<'a> Dispatcher<'a> {
         }
     }
 
-    fn start_of(&self, node: &NodePlan, bindings: &Bindings, store: &str) -> Start {
+    fn start_of(&self, node: &NodePlan, bindings: &Bindings, store: Option<SocketAddr>) -> Start {
         let cpus = self.found[node.node_rank.index()].as_ref().map_or(1, |found| found.cpus);
         // Every node of a local job is this machine.
         let threads = Threads::share(cpus as usize, self.plan.world_size as usize);
@@ -317,7 +334,7 @@ impl<'a> Dispatcher<'a> {
                 .flat_map(|node| vec![node.node_rank; node.workers.len()])
                 .collect(),
             hosts: nodes.iter().map(|node| node.host.to_string()).collect(),
-            store: store.to_owned(),
+            store,
             window_bytes: WINDOW_BYTES,
         }
     }

@@ -9,11 +9,11 @@ use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Rank, Status, WorkerExit, clock};
 use crate::job::{Cause, NodeLoss, Verdict};
 use crate::plan::{self, LaunchPlan};
-use crate::report::Pages;
 use crate::report::record::{
     CauseRecord, ExitOf, LeakedRecord, RunRecord, WorkerRecord, code_and_signal,
 };
 use crate::report::summary::{Failure, count, duration, show_failure};
+use crate::report::{Pages, push_neutral};
 use crate::wire::{OpenFailure, Problem, Stream};
 
 const RECORD_VERSION: u32 = 1;
@@ -116,6 +116,7 @@ impl Story<'_> {
                 count(oom_kills as usize, "process").replace("processs", "processes"),
             ));
         }
+        facts.extend(self.exception_of(rank));
         let last_lines = pages.last_lines(rank);
         let stream = last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
         Failure {
@@ -126,6 +127,21 @@ impl Story<'_> {
             log: pages.log_path(rank, stream),
             help: Vec::new(),
         }
+    }
+
+    /// What torch's `@record` wrote about the end of a worker.
+    fn exception_of(&self, rank: Rank) -> Option<String> {
+        const BYTES_MAX: u64 = 1 << 20;
+        let path = plan::error_file(self.options.run_dir.as_ref()?.path(), rank);
+        if BYTES_MAX < path.metadata().ok()?.len() {
+            return None;
+        }
+        let error: serde_json::Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+        let message = &error["message"];
+        let text = message["message"].as_str().or_else(|| message.as_str())?;
+        let mut shown = Vec::new();
+        push_neutral(&mut shown, text.lines().next()?.as_bytes());
+        Some(format!("exception {}", String::from_utf8_lossy(&shown)))
     }
 
     fn not_started(&self, rank: Rank, errno: i32) -> Failure {

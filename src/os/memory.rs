@@ -40,28 +40,17 @@ pub fn machine_bytes() -> u64 {
     pages.max(0) as u64 * page_bytes.max(0) as u64
 }
 
-/// Marks a descriptor as not inherited over `exec`.
-pub fn set_close_on_exec(fd: BorrowedFd<'_>) -> io::Result<()> {
-    Ok(rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)?)
-}
-
-/// Takes over an inherited descriptor whose number an environment variable carried, so that nothing
-/// else inherits it; `None` when no such descriptor is open.
-///
-/// The caller takes each number once: afterwards the returned value owns it.
-pub fn take_inherited(number: i32) -> Option<OwnedFd> {
+/// A descriptor of our own for one that was inherited and whose number an environment variable
+/// carried; `None` when no such descriptor is open. Neither is inherited any further.
+pub fn duplicate_inherited(number: i32) -> Option<OwnedFd> {
     use std::os::fd::FromRawFd;
-    if number < 0 {
-        return None;
-    }
-    // SAFETY: F_GETFD only asks whether the number is open.
-    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
-        return None;
-    }
-    // SAFETY: the number is open, was inherited for this very purpose, and is taken once.
-    let fd = unsafe { OwnedFd::from_raw_fd(number) };
-    set_close_on_exec(fd.as_fd()).ok()?;
-    Some(fd)
+    // SAFETY: fcntl with these commands takes and returns plain numbers, and fails on bad ones.
+    let copy = unsafe {
+        libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC);
+        libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3)
+    };
+    // SAFETY: the kernel has just made this descriptor, and nobody else knows its number.
+    (0 <= copy).then(|| unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
 /// A mapping of a whole shared file; unmapped when dropped.

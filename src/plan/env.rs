@@ -56,7 +56,9 @@ pub(super) fn of_job(spec: &JobSpec, world_size: u32) -> Env {
     set(&mut env, env_vars::GROUP_WORLD_SIZE, &nodes);
     set(&mut env, env_vars::ROLE_NAME, &"default");
     set(&mut env, env_vars::ROLE_WORLD_SIZE, &world_size);
-    set(&mut env, env_vars::TORCHELASTIC_RUN_ID, &spec.run_id);
+    env.insert(env_vars::TORCHELASTIC_RUN_ID.into(), EnvValue::JobId);
+    env.insert(env_vars::REMUDA_JOB.into(), EnvValue::JobId);
+    env.insert(env_vars::TORCHELASTIC_ERROR_FILE.into(), EnvValue::ErrorFile);
     // `WorkerPlan::bind` replaces the count in a later epoch.
     set(&mut env, env_vars::TORCHELASTIC_RESTART_COUNT, &0);
     set(&mut env, env_vars::TORCHELASTIC_MAX_RESTARTS, &0);

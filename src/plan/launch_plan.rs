@@ -1,8 +1,9 @@
 //! What comes out of a plan.
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
-use crate::base::{HostName, LocalRank, NodeRank, Rank, Slot};
+use crate::base::{HostName, JobId, LocalRank, NodeRank, Rank, Slot};
 
 use super::spec::MasterAddr;
 
@@ -56,6 +57,10 @@ pub enum EnvValue {
     MasterAddr,
     /// The port of rank 0.
     MasterPort,
+    /// The name of the job: random, hence no part of the plan.
+    JobId,
+    /// Where torch's `@record` writes the exception of this worker; unset where nothing is kept.
+    ErrorFile,
     /// CPUs of the node we may use / workers of the node, unless the environment already says.
     ThreadShare,
 }
@@ -67,4 +72,20 @@ pub struct Bindings {
     pub master_addr: String,
     /// Port of rank 0.
     pub master_port: u16,
+    /// Name of the job.
+    pub job: JobId,
+    /// Directory of the workers' error files, if anything is kept.
+    pub error_dir: Option<PathBuf>,
+}
+
+impl Bindings {
+    /// Where a worker's exception is written.
+    pub fn error_file(&self, rank: Rank) -> Option<PathBuf> {
+        self.error_dir.as_ref().map(|directory| error_file(directory, rank))
+    }
+}
+
+/// Where the exception of a worker is written, below the directory of the run.
+pub fn error_file(directory: &Path, rank: Rank) -> PathBuf {
+    directory.join(format!("rank{rank}.error.json"))
 }

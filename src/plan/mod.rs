@@ -15,5 +15,5 @@ mod spec;
 pub use bind::Threads;
 pub use build::{PlanError, WORKERS_MAX, plan};
 pub use digest::digest;
-pub use launch_plan::{Bindings, EnvValue, LaunchPlan, NodePlan, WorkerPlan};
+pub use launch_plan::{Bindings, EnvValue, LaunchPlan, NodePlan, WorkerPlan, error_file};
 pub use spec::{Accelerator, JobSpec, MasterAddr, Program};

@@ -21,8 +21,6 @@ pub struct JobSpec {
     pub master_port: Option<u16>,
     /// Variables the user asked for (`--env`), in order; the last wins.
     pub exports: Vec<(OsString, OsString)>,
-    /// Name of the job, for `TORCHELASTIC_RUN_ID`.
-    pub run_id: String,
 }
 
 /// What kind of device a slot is.

@@ -165,6 +165,7 @@ fn unknown_slot(
     Diagnostic::error(codes::UNKNOWN_SLOT, at, message)
         .label(format!("slots of {host} are {}", show_slots(slots)))
         .related(host_at, "")
+        .help("slots are numbered from 0: `slots=4` has 0, 1, 2 and 3")
 }
 
 /// `0-7`, or the numbers when they have gaps or an own order.

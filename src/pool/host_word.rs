@@ -113,6 +113,15 @@ fn host_range(word: Word<'_>) -> Diagnostic {
 }
 
 fn bad_host(word: Word<'_>, error: &HostNameError) -> Diagnostic {
+    if let Some(at) = word.text.find(char::REPLACEMENT_CHARACTER) {
+        let span = word.part(at, at + char::REPLACEMENT_CHARACTER.len_utf8()).span;
+        return Diagnostic::error(
+            codes::NOT_TEXT,
+            span,
+            "a host name with a byte that is not UTF-8",
+        )
+        .help("save the file as UTF-8; host names and slots are plain ASCII");
+    }
     let code = match error {
         HostNameError::NotAscii { .. } => codes::HOST_NOT_ASCII,
         _ => codes::BAD_HOST,

@@ -112,9 +112,4 @@ impl Pool {
     pub fn slot_count(&self) -> usize {
         self.0.iter().map(|(_, slots)| slots.len()).sum()
     }
-
-    /// The slots of a host, if there is such a host.
-    pub fn slots(&self, name: &str) -> Option<&[Slot]> {
-        self.0.iter().find(|(host, _)| host.as_str() == name).map(|(_, slots)| slots.as_slice())
-    }
 }

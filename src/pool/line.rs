@@ -37,6 +37,7 @@ pub(super) fn parse_line(line: &str, start: usize) -> Option<Line> {
     Some(out)
 }
 
+/// A word with its place in the text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Word<'a> {
     pub(super) text: &'a str,
@@ -61,9 +62,9 @@ impl<'a> Word<'a> {
         self.text.contains('=') && self.text.starts_with(|c: char| c.is_ascii_alphabetic())
     }
 
-    /// Said elsewhere already: a control byte, a byte that is no UTF-8.
+    /// Has a control byte, which was said already.
     pub(super) fn is_spoilt(self) -> bool {
-        self.text.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER)
+        self.text.contains(char::is_control)
     }
 }
 

@@ -20,6 +20,8 @@ pub fn read(name: &str, bytes: &[u8]) -> (Hostfile, Findings) {
     let (hostfile, found) = parse(&source);
     diagnostics.extend(found);
     diagnostics.sort_by_key(|diagnostic| diagnostic.span.map(|span| span.start));
+    // The first byte that is no text may have spoilt a host name too: once is enough.
+    diagnostics.dedup_by_key(|diagnostic| (diagnostic.code, diagnostic.span));
     (hostfile, Findings { source, diagnostics })
 }
 

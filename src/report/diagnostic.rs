@@ -2,6 +2,7 @@
 //!
 //! Gives text back; printing it is the caller's business.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -220,8 +221,9 @@ impl<'a> Lines<'a> {
 
     /// Bytes of some lines, both ends included, without the last line end.
     fn bytes(&self, first: usize, last: usize) -> Range<usize> {
+        let start = self.starts[first - 1];
         let end = self.starts.get(last).map_or(self.text.len(), |next| next - 1);
-        self.starts[first - 1]..end
+        start..start + self.text[start..end].trim_end_matches('\r').len()
     }
 }
 
@@ -229,7 +231,7 @@ impl<'a> Lines<'a> {
 struct Window<'a> {
     first_line: usize,
     start: usize,
-    text: &'a str,
+    text: Cow<'a, str>,
 }
 
 impl<'a> Window<'a> {
@@ -252,7 +254,7 @@ impl<'a> Window<'a> {
             return None;
         }
         let bytes = lines.bytes(first_line, last_line);
-        Some(Self { first_line, start: bytes.start, text: &lines.text[bytes] })
+        Some(Self { first_line, start: bytes.start, text: drawable(&lines.text[bytes]) })
     }
 
     fn range(&self, span: Span) -> Range<usize> {
@@ -260,6 +262,14 @@ impl<'a> Window<'a> {
     }
 
     fn snippet<T: Clone>(&self, lines: &Lines<'_>) -> Snippet<'a, T> {
-        Snippet::source(self.text).line_start(self.first_line).path(lines.name.clone())
+        Snippet::source(self.text.clone()).line_start(self.first_line).path(lines.name.clone())
     }
+}
+
+/// The renderer shows ASCII control bytes as symbols and lets those of U+0080 to U+009F through,
+/// which some terminals obey. What takes their place has as many bytes, so that spans stay true.
+fn drawable(text: &str) -> Cow<'_, str> {
+    const STAND_IN: &str = "\u{bf}";
+    let is_c1 = |c: char| ('\u{80}'..='\u{9f}').contains(&c);
+    if text.contains(is_c1) { text.replace(is_c1, STAND_IN).into() } else { text.into() }
 }

@@ -4,8 +4,11 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 
+use std::sync::LazyLock;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use regex::Regex;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::base::Slot;
@@ -34,9 +37,10 @@ impl Secrets {
 
 /// Whether the name of a variable says that its value is nobody's business.
 pub fn is_secret(name: &OsStr) -> bool {
-    const MARKS: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASS", "CRED"];
-    let name = name.to_string_lossy().to_ascii_uppercase();
-    MARKS.iter().any(|mark| name.contains(mark))
+    static MARKS: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new("(?i)KEY|TOKEN|SECRET|PASS|CRED").expect("the pattern is well formed")
+    });
+    MARKS.is_match(&name.to_string_lossy())
 }
 
 /// A table of the nodes, and what rank 0 runs; the other workers differ in their ranks only.
@@ -68,6 +72,8 @@ fn show_worker(out: &mut String, worker: &WorkerPlan, secrets: Secrets) {
             EnvValue::Known(value) => quoted(value),
             EnvValue::MasterAddr => "(an address of node 0)".to_owned(),
             EnvValue::MasterPort => "(a free port of node 0)".to_owned(),
+            EnvValue::JobId => "(the name of the job)".to_owned(),
+            EnvValue::ErrorFile => "(a file of the run directory)".to_owned(),
             EnvValue::ThreadShare => "(CPUs of the node / its workers, if unset)".to_owned(),
         };
         line(out, &format!("  {}={shown}", name.to_string_lossy().escape_debug()));
@@ -219,7 +225,11 @@ impl Serialize for EnvDocument<'_> {
             let shown = match value {
                 EnvValue::Known(_) if self.secrets.hides(name) => Some(Text(OsStr::new(MASK))),
                 EnvValue::Known(value) => Some(Text(value)),
-                EnvValue::MasterAddr | EnvValue::MasterPort | EnvValue::ThreadShare => None,
+                EnvValue::MasterAddr
+                | EnvValue::MasterPort
+                | EnvValue::JobId
+                | EnvValue::ErrorFile
+                | EnvValue::ThreadShare => None,
             };
             map.serialize_entry(&name.to_string_lossy(), &shown)?;
         }

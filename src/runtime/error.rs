@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::base::{Epoch, Rank};
+use crate::base::Rank;
 use crate::runtime::element::{Dtype, ReduceOp};
 
 /// Result of this module; a glob import leaves the usual two-argument `Result` usable.
@@ -28,23 +28,18 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
-    /// Somebody of another start of the job answered.
-    #[error("this worker belongs to epoch {ours}, the other side to epoch {theirs}")]
-    WrongEpoch {
-        /// Ours.
-        ours: Epoch,
-        /// Theirs.
-        theirs: Epoch,
-    },
+    /// The agent, or something that poses as it, said what cannot be.
+    #[error("the agent's message is not usable: {0}")]
+    Contract(#[from] crate::runtime::contract::ContractError),
     /// The store refused, vanished, or took too long.
-    #[error("the store at {address} failed while we tried to {action}: {cause}")]
+    #[error("cannot {action} through the store at {address}: {source}")]
     Store {
         /// Where it listens.
-        address: String,
+        address: std::net::SocketAddr,
         /// What was asked of it.
-        action: String,
+        action: &'static str,
         /// The reason.
-        cause: String,
+        source: crate::runtime::store::ClientError,
     },
     /// The kernel refused.
     #[error("cannot {action}: {source}")]

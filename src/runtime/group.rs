@@ -7,11 +7,13 @@ use std::time::Duration;
 use std::{fmt, ops::Range};
 
 use crate::base::Rank;
+use crate::runtime::contract::Note;
 use crate::runtime::element::{Element, ReduceOp};
-use crate::runtime::engine::{Engine, Finish, Memory, SharedMemory};
-use crate::runtime::error::{Cause, CollectiveError, Error, Operation, Result};
+use crate::runtime::engine::Engine;
+use crate::runtime::error::{Cause, CollectiveError, Operation, Result};
+use crate::runtime::membership::{self, Links, Membership};
+use crate::runtime::memory::{Finish, Memory, SharedMemory};
 use crate::runtime::node::Roster;
-use crate::runtime::schedule::Placement;
 use crate::runtime::shm::{Alarm, Segment, Spin};
 use crate::runtime::shm_window::{Arena, Buffer, Window};
 
@@ -48,11 +50,14 @@ pub struct Group {
 
 struct Inner {
     roster: Arc<Roster>,
+    local_rank: usize,
     restart_count: u32,
     arena: Arc<Arena>,
     segment: Arc<Segment>,
-    core: Arc<Core>,
+    /// Before the engine and the links that it uses.
     comm: OnceLock<Comm>,
+    core: Arc<Core>,
+    links: Links,
 }
 
 /// What the communication thread shares with callers.
@@ -86,6 +91,19 @@ impl Default for InitOptions {
 }
 
 impl Group {
+    /// The group that the environment describes: that of `remuda run`, or, with
+    /// `REMUDA_KEY_FILE RANK WORLD_SIZE MASTER_ADDR MASTER_PORT`, of anything else.
+    pub fn from_env() -> Result<Self> {
+        Self::init(&InitOptions::default())
+    }
+
+    /// [`Self::from_env`] with options.
+    pub fn init(options: &InitOptions) -> Result<Self> {
+        let group = Self::assemble(Membership::from_env(options.timeout)?, options);
+        group.note(&Note::Ready);
+        Ok(group)
+    }
+
     /// A group of one: every operation is over at once.
     pub fn single() -> Result<Self> {
         let mut groups = Self::threads(1)?;
@@ -99,36 +117,45 @@ impl Group {
 
     /// [`Self::threads`] with options.
     pub fn threads_with(ranks: usize, options: &InitOptions) -> Result<Vec<Self>> {
-        if ranks == 0 {
-            return Err(Error::BadArgument("a group needs at least one rank".to_owned()));
-        }
-        let segment = Segment::attach(Segment::create(ranks)?)?;
-        let placement = Placement::one_node("localhost", ranks);
-        let member = |rank| {
-            let roster = Arc::new(Roster { rank, placement: placement.clone() });
-            Self::assemble(roster, segment.clone(), 0, options)
-        };
-        Ok((0..ranks).map(member).collect())
+        let members = membership::threads(ranks)?;
+        Ok(members.into_iter().map(|member| Self::assemble(member, options)).collect())
     }
 
-    fn assemble(
-        roster: Arc<Roster>,
-        segment: Arc<Segment>,
-        restart_count: u32,
-        options: &InitOptions,
-    ) -> Self {
-        let engine = Engine::new(roster.clone(), segment.clone(), options.timeout);
+    /// A group of threads on pretended nodes: `ranks_of_nodes[n]` ranks share memory, ranks of
+    /// different nodes talk over TCP on loopback. For tests of what a cluster would do.
+    pub fn threads_on(ranks_of_nodes: &[usize]) -> Result<Vec<Self>> {
+        Self::threads_on_with(ranks_of_nodes, &InitOptions::default())
+    }
+
+    /// [`Self::threads_on`] with options.
+    pub fn threads_on_with(ranks_of_nodes: &[usize], options: &InitOptions) -> Result<Vec<Self>> {
+        let members = membership::simulate(ranks_of_nodes, options.timeout)?;
+        Ok(members.into_iter().map(|member| Self::assemble(member, options)).collect())
+    }
+
+    fn assemble(member: Membership, options: &InitOptions) -> Self {
+        let Membership { roster, segment, across, local_rank, restart_count, links } = member;
+        let engine = Engine::new(roster.clone(), segment.clone(), across, options.timeout);
         let core =
             Core { engine: Mutex::new(engine), pending: Mutex::new(0), idle: Condvar::new() };
         let inner = Inner {
             arena: Arena::new(&segment, roster.local_rank()),
             roster,
+            local_rank,
             restart_count,
             segment,
             core: Arc::new(core),
             comm: OnceLock::new(),
+            links,
         };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// Tells the launcher something to draw; does nothing when there is none.
+    pub fn note(&self, note: &Note) {
+        if let Some(agent) = &self.inner.links.agent {
+            agent.note(note);
+        }
     }
 
     /// Position of this worker in the job: `0..world_size`.
@@ -143,7 +170,7 @@ impl Group {
 
     /// Position of this worker on its node.
     pub fn local_rank(&self) -> usize {
-        self.inner.roster.local_rank()
+        self.inner.local_rank
     }
 
     /// How often the job was started again.
@@ -166,7 +193,7 @@ impl Group {
         data: &mut R,
         op: ReduceOp,
     ) -> Result<(), CollectiveError> {
-        self.engine().all_reduce(data.memory(), op, Finish::Keep)
+        self.blocking(|engine| engine.all_reduce(data.memory(), op, Finish::Keep))
     }
 
     /// Replaces everybody's numbers by those of rank `root`.
@@ -176,13 +203,13 @@ impl Group {
         root: usize,
     ) -> Result<(), CollectiveError> {
         self.check_rank(Operation::Broadcast, root)?;
-        self.engine().broadcast(data.memory(), root)
+        self.blocking(|engine| engine.broadcast(data.memory(), root))
     }
 
     /// Fills `all` with everybody's `ours`, in rank order; it is `world_size` times as long.
     pub fn all_gather<T: Element>(&self, ours: &[T], all: &mut [T]) -> Result<(), CollectiveError> {
         self.check_parts(Operation::AllGather, all.len(), ours.len())?;
-        self.engine().all_gather(ours, all)
+        self.blocking(|engine| engine.all_gather(ours, all))
     }
 
     /// Fills `ours` with part `rank` of the reduction of everybody's `all`, which is `world_size`
@@ -194,12 +221,25 @@ impl Group {
         op: ReduceOp,
     ) -> Result<(), CollectiveError> {
         self.check_parts(Operation::ReduceScatter, all.len(), ours.len())?;
-        self.engine().reduce_scatter(all, ours, op)
+        self.blocking(|engine| engine.reduce_scatter(all, ours, op))
     }
 
     /// Returns when every rank has called it.
     pub fn barrier(&self) -> Result<(), CollectiveError> {
-        self.engine().barrier()
+        self.blocking(Engine::barrier)
+    }
+
+    /// Gives `values` to rank `to`, which calls [`Self::recv`]; returns when it has them. Two ranks
+    /// that both send first wait for each other until their deadlines.
+    pub fn send<T: Element>(&self, values: &[T], to: usize) -> Result<(), CollectiveError> {
+        self.check_peer(Operation::Send, to)?;
+        self.blocking(|engine| engine.send(values, to))
+    }
+
+    /// Takes `values` from rank `from`, which calls [`Self::send`] with as many.
+    pub fn recv<T: Element>(&self, values: &mut [T], from: usize) -> Result<(), CollectiveError> {
+        self.check_peer(Operation::Recv, from)?;
+        self.blocking(|engine| engine.recv(values, from))
     }
 
     /// Starts an [`Self::all_reduce`] of a range of a buffer and returns at once. The handle owns
@@ -221,7 +261,7 @@ impl Group {
         let alarm = Alarm { by: Rank(self.rank() as u32), lost: None, reason: reason.to_owned() };
         // First the flag, so that an operation that holds the engine lets go of it.
         self.inner.segment.raise_alarm(&alarm);
-        self.inner.core.lock().alarm(alarm);
+        self.inner.core.lock().abort(alarm);
     }
 
     pub(crate) fn start_window<T: Element>(
@@ -252,10 +292,24 @@ impl Group {
         jobs.send(job).expect("the communication thread runs until jobs are closed");
     }
 
-    /// The engine, once everything that was started is over.
-    fn engine(&self) -> MutexGuard<'_, Engine> {
+    /// Runs an operation once everything that was started is over.
+    fn blocking(
+        &self,
+        operation: impl FnOnce(&mut Engine) -> Result<(), CollectiveError>,
+    ) -> Result<(), CollectiveError> {
         self.inner.core.wait_idle();
-        self.inner.core.lock()
+        let outcome = operation(&mut self.inner.core.lock());
+        if let Err(error) = &outcome {
+            self.report(error);
+        }
+        outcome
+    }
+
+    /// Points the launcher to the worker that is the cause.
+    pub(crate) fn report(&self, error: &CollectiveError) {
+        if let Cause::PeerLost { rank, .. } = &error.cause {
+            self.note(&Note::PeerLost { rank: *rank });
+        }
     }
 
     fn check_rank(&self, op: Operation, rank: usize) -> Result<(), CollectiveError> {
@@ -265,6 +319,14 @@ impl Group {
                 let world = self.world_size();
                 Err(self.bad_argument(op, format!("there is no rank {rank} among {world}")))
             }
+        }
+    }
+
+    fn check_peer(&self, op: Operation, rank: usize) -> Result<(), CollectiveError> {
+        self.check_rank(op, rank)?;
+        match rank == self.rank() {
+            true => Err(self.bad_argument(op, "a rank sends nothing to itself".to_owned())),
+            false => Ok(()),
         }
     }
 

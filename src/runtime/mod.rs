@@ -4,18 +4,28 @@
 //! Ranks of one node share memory, ranks of different nodes talk over TCP; sums are folded in one
 //! order whatever lies where, so results are the same to the bit.
 
+mod across;
+mod collective;
+pub mod contract;
 mod ddp;
 mod element;
 mod engine;
 mod error;
 mod group;
+mod membership;
+mod memory;
+mod message;
+mod net;
 mod node;
 pub mod sampler;
 pub mod schedule;
 mod shm;
 mod shm_window;
+pub mod store;
 pub mod tree;
+mod watch;
 
+pub use contract::Note;
 pub use ddp::{
     Bucket, DdpEvent, DdpOptions, DistributedDataParallel, Gradients, Layout, clip_grad_norm,
     global_norm, sum_of_squares,

@@ -67,6 +67,11 @@ impl Placement {
         &self.hosts[self.node_of[rank]]
     }
 
+    /// Renames every host by what `name_of` says of its first rank.
+    pub fn rename_hosts(&mut self, name_of: impl Fn(usize) -> String) {
+        self.hosts = self.ranks_of.iter().map(|ranks| name_of(ranks[0])).collect();
+    }
+
     /// Who on `node` handles the part of an operation that belongs to `rank`: the rank itself at
     /// home, elsewhere one that depends on its local position, so that several work at once and
     /// first ranks of nodes always talk to first ranks of nodes.

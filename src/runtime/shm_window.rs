@@ -334,12 +334,6 @@ impl<T: Element> SharedBuffer<T> {
     }
 
     /// A range of which nothing is lent.
-    pub(crate) fn slice(&self, range: &Range<usize>) -> &[T] {
-        self.assert_free(range);
-        self.buffer.window.peek(range)
-    }
-
-    /// A range of which nothing is lent, to write.
     pub(crate) fn slice_mut(&mut self, range: &Range<usize>) -> &mut [T] {
         self.assert_free(range);
         // SAFETY: in bounds and aligned; the range is not lent, and the slice borrows `self`, so it

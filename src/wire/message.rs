@@ -1,5 +1,7 @@
 //! The messages. Types made for the wire: append-only, pinned by golden bytes.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Epoch, LocalRank, NodeRank, Rank, Status, WorkerExit};
@@ -51,8 +53,11 @@ pub enum ToAgent {
         /// Which worker.
         rank: Rank,
         /// What it may read; empty: the end.
+        #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
+    /// A worker of another node failed; those of this node need not wait for it.
+    PeerGone(Rank),
     /// Output of that many bytes has been dealt with.
     Consumed(u64),
     /// The launcher lives.
@@ -97,6 +102,8 @@ pub struct Listen {
     pub addr: String,
     /// Port for rank 0; `None`: any free one.
     pub master_port: Option<u16>,
+    /// Whether the workers need a store: they do on several nodes.
+    pub store: bool,
 }
 
 /// Everything that starts the workers of a node.
@@ -110,8 +117,8 @@ pub struct Start {
     pub node_of_rank: Vec<NodeRank>,
     /// Names of the nodes.
     pub hosts: Vec<String>,
-    /// Where the store listens.
-    pub store: String,
+    /// Where the store listens, if there is one.
+    pub store: Option<SocketAddr>,
     /// Output that may be on its way and not yet [`ToAgent::Consumed`].
     pub window_bytes: u64,
 }
@@ -134,7 +141,7 @@ pub struct WorkerStart {
 }
 
 /// Agent → launcher.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FromAgent {
     /// Who speaks.
     Hello(AgentHello),
@@ -160,6 +167,7 @@ pub enum FromAgent {
         /// Where.
         stream: Stream,
         /// What.
+        #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
     /// Nothing more will come from this stream.
@@ -195,8 +203,8 @@ pub enum FromAgent {
     Note {
         /// Which.
         rank: Rank,
-        /// What: the encoded note of the runtime's contract.
-        note: Vec<u8>,
+        /// What.
+        note: WorkerNote,
     },
     /// The shim died; its workers were killed.
     ShimDied,
@@ -215,7 +223,7 @@ pub struct Found {
     /// The port for rank 0, on node 0.
     pub master_port: Option<u16>,
     /// Where the store listens, on node 0.
-    pub store: Option<String>,
+    pub store: Option<SocketAddr>,
     /// CPUs that the workers may use.
     pub cpus: u32,
 }
@@ -267,6 +275,26 @@ pub enum OpenFailure {
     Chdir,
     /// The program itself.
     Exec,
+}
+
+/// What a worker says about itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum WorkerNote {
+    /// Its group is complete; work begins.
+    Ready,
+    /// A training step is done.
+    Step {
+        /// Which, from 1 on.
+        step: u64,
+        /// How many there will be.
+        steps: Option<u64>,
+        /// Loss of the step.
+        loss: Option<f64>,
+        /// Speed of all workers.
+        tokens_per_s: Option<f64>,
+    },
+    /// An operation failed because this rank is gone.
+    PeerLost(Rank),
 }
 
 /// A process that outlived its worker.

@@ -8,5 +8,5 @@ pub use frame::{
 };
 pub use message::{
     AgentHello, FailedStart, Found, FromAgent, LauncherHello, Leftover, Listen, OpenFailure,
-    Prepare, Problem, Start, Stream, ToAgent, VERSION, WorkerStart,
+    Prepare, Problem, Start, Stream, ToAgent, VERSION, WorkerNote, WorkerStart,
 };

@@ -288,7 +288,7 @@ fn fork_worker(
 ) -> io::Result<(Pid, Vec<OwnedFd>)> {
     let (out_read, out_write) = fds::output_pipe()?;
     let (err_read, err_write) = fds::output_pipe()?;
-    let (rank_ours, rank_theirs) = fds::packet_pair()?;
+    let (rank_ours, rank_theirs) = fds::stream_pair()?;
     let mut ours = vec![out_read, err_read, rank_ours];
     let input = if worker.stdin {
         let (read, write) = fds::pipe()?;

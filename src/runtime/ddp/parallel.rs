@@ -9,9 +9,9 @@ use crate::runtime::ddp::counter::BinaryCounter;
 use crate::runtime::ddp::gradients::{Gradients, Target};
 use crate::runtime::ddp::layout::{Bucket, Layout, buckets};
 use crate::runtime::element::{Float, ReduceOp};
-use crate::runtime::engine::Finish;
 use crate::runtime::error::{CollectiveError, Error};
 use crate::runtime::group::{Group, Moment, Pending};
+use crate::runtime::memory::Finish;
 use crate::runtime::shm_window::SharedBuffer;
 
 /// How gradients are gathered and sent.
@@ -177,7 +177,7 @@ impl<T: Float> DistributedDataParallel<T> {
         let outcome = self.reducer.wait();
         self.gradient.reclaim_all();
         self.earlier.clear();
-        outcome?;
+        outcome.inspect_err(|error| self.group.report(error))?;
         Ok(self.gradient.slice_mut(&(0..self.len)))
     }
 

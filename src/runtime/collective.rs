@@ -1,0 +1,291 @@
+//! The operations of a group.
+//!
+//! A large operation is a series of rounds of [`STAGING_BYTES`](crate::runtime::shm::STAGING_BYTES).
+//! In a round every rank of the node shows a window: a range of its buffer where that lies in the
+//! segment, else a staged copy. Then each rank handles its slice over all windows, block by block;
+//! with other nodes it exchanges what [`across`](crate::runtime::across) says. Small sums on one node
+//! travel beside the flags and meet once.
+
+use std::ops::Range;
+
+use crate::runtime::across::Round;
+use crate::runtime::element::{Element, ReduceOp};
+use crate::runtime::engine::{Call, Engine};
+use crate::runtime::error::{Cause, CollectiveError, Operation};
+use crate::runtime::memory::{Finish, Memory, SharedMemory};
+use crate::runtime::node::Patience;
+use crate::runtime::schedule::{blocks, rounds, slice};
+use crate::runtime::shm::EAGER_BYTES;
+use crate::runtime::shm_window::{Window, Workspace, fold_windows};
+
+impl Engine {
+    fn finish(&self, reduce: ReduceOp, otherwise: Finish) -> Finish {
+        match reduce {
+            ReduceOp::Avg => Finish::Divide(self.world() as u64),
+            ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Min | ReduceOp::Max => otherwise,
+        }
+    }
+
+    /// Everybody gets the reduction of everybody's numbers.
+    pub(crate) fn all_reduce<T: Element>(
+        &mut self,
+        mut memory: Memory<'_, T>,
+        reduce: ReduceOp,
+        finish: Finish,
+    ) -> Result<(), CollectiveError> {
+        let finish = self.finish(reduce, finish);
+        let call = Call { reduce, ..Call::new(Operation::AllReduce, memory.len()) };
+        self.run::<T>(call, |engine, call, patience| {
+            let is_small = call.count * size_of::<T>() <= EAGER_BYTES;
+            match is_small && engine.across.is_none() {
+                true => engine.all_reduce_eager(call, &mut memory, finish, patience),
+                false => engine.all_reduce_rounds(call, &mut memory, finish, patience),
+            }
+        })
+    }
+
+    /// Everybody folds everything: one meeting, and the slots are used in turn.
+    fn all_reduce_eager<T: Element>(
+        &mut self,
+        call: Call,
+        memory: &mut Memory<'_, T>,
+        finish: Finish,
+        patience: Patience,
+    ) -> Result<(), Cause> {
+        let offset = self.node.segment.eager_offset(self.node.me(), self.rounds + 1);
+        let slot = Window::new(&self.node.segment, offset, call.count)
+            .expect("the layout keeps eager slots aligned and inside");
+        match memory {
+            Memory::Slice(values) => slot.write(0, values),
+            Memory::Shared(SharedMemory(window)) => slot.copy_from(window),
+        }
+        let Round { windows, .. } = self.enter(call, &slot, patience)?;
+        for block in blocks(0..call.count, Workspace::block::<T>()) {
+            let sum = fold_windows(&mut self.workspace, &self.fold, call.reduce, &windows, &block);
+            finish.apply(sum);
+            memory.write(block.start, sum);
+        }
+        Ok(())
+    }
+
+    fn all_reduce_rounds<T: Element>(
+        &mut self,
+        call: Call,
+        memory: &mut Memory<'_, T>,
+        finish: Finish,
+        patience: Patience,
+    ) -> Result<(), Cause> {
+        let staging = self.staging::<T>();
+        for range in rounds(call.count, staging.len()) {
+            let ours = memory.stage_in(&range, &staging);
+            let round = self.enter(call, &ours, patience)?;
+            match self.across.is_some() {
+                true => self.all_reduce_across(call.reduce, finish, &round, range.len())?,
+                false => {
+                    let ours = slice(range.len(), self.world(), self.roster.rank);
+                    self.reduce_slice(call.reduce, finish, &round.windows, ours, &round.windows);
+                }
+            }
+            self.node.meet(patience)?;
+            memory.stage_out(&range, &staging);
+        }
+        Ok(())
+    }
+
+    /// Folds a slice over all windows and writes the result to the same place of the targets.
+    fn reduce_slice<T: Element>(
+        &mut self,
+        reduce: ReduceOp,
+        finish: Finish,
+        windows: &[Window<T>],
+        slice: Range<usize>,
+        targets: &[Window<T>],
+    ) {
+        for block in blocks(slice, Workspace::block::<T>()) {
+            let sum = fold_windows(&mut self.workspace, &self.fold, reduce, windows, &block);
+            finish.apply(sum);
+            for target in targets {
+                target.write(block.start, sum);
+            }
+        }
+    }
+
+    /// The same with other nodes: our slice's sum goes out, those of the ranks we help come in.
+    fn all_reduce_across<T: Element>(
+        &mut self,
+        reduce: ReduceOp,
+        finish: Finish,
+        round: &Round<T>,
+        count: usize,
+    ) -> Result<(), Cause> {
+        let (world, rank) = (self.world(), self.roster.rank);
+        let slice_of = |rank: usize| slice(count, world, rank);
+        let Some(across) = &mut self.across else { return Ok(()) };
+        let mut sum = across.reduce(round, reduce, &slice_of, &mut self.workspace, &self.node)?;
+        finish.apply(&mut sum);
+        let mut slices = across.spread(round, &sum, &slice_of, &self.node)?;
+        slices.push((rank, sum));
+        for (owner, values) in &slices {
+            for window in &round.windows {
+                window.write(slice_of(*owner).start, values);
+            }
+        }
+        Ok(())
+    }
+
+    /// Rank `r` gets part `r` of the reduction of everybody's numbers.
+    pub(crate) fn reduce_scatter<T: Element>(
+        &mut self,
+        all: &[T],
+        ours: &mut [T],
+        reduce: ReduceOp,
+    ) -> Result<(), CollectiveError> {
+        let finish = self.finish(reduce, Finish::Keep);
+        let (world, part) = (self.world(), ours.len());
+        let call = Call { reduce, ..Call::new(Operation::ReduceScatter, all.len()) };
+        self.run::<T>(call, |engine, call, patience| {
+            let staging = engine.staging::<T>();
+            for range in rounds(part, staging.len() / world) {
+                for rank in 0..world {
+                    let start = rank * part + range.start;
+                    staging.write(rank * range.len(), &all[start..start + range.len()]);
+                }
+                let window = staging.part(&(0..world * range.len()));
+                let round = engine.enter(call, &window, patience)?;
+                engine.reduce_part(reduce, finish, &round, &mut ours[range])?;
+                engine.node.meet(patience)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// One round of [`Self::reduce_scatter`]: windows hold a part of `ours`' length for every rank.
+    fn reduce_part<T: Element>(
+        &mut self,
+        reduce: ReduceOp,
+        finish: Finish,
+        round: &Round<T>,
+        ours: &mut [T],
+    ) -> Result<(), Cause> {
+        let part = ours.len();
+        let slice_of = |rank: usize| rank * part..(rank + 1) * part;
+        if let Some(across) = &mut self.across {
+            let sum = across.reduce(round, reduce, &slice_of, &mut self.workspace, &self.node)?;
+            ours.copy_from_slice(&sum);
+            finish.apply(ours);
+            return Ok(());
+        }
+        let slice = slice_of(self.roster.rank);
+        for block in blocks(slice.clone(), Workspace::block::<T>()) {
+            let windows = &round.windows;
+            let sum = fold_windows(&mut self.workspace, &self.fold, reduce, windows, &block);
+            finish.apply(sum);
+            ours[block.start - slice.start..block.end - slice.start].copy_from_slice(sum);
+        }
+        Ok(())
+    }
+
+    /// Everybody gets everybody's numbers, in rank order.
+    pub(crate) fn all_gather<T: Element>(
+        &mut self,
+        ours: &[T],
+        all: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        let (world, rank, part) = (self.world(), self.roster.rank, ours.len());
+        let call = Call::new(Operation::AllGather, part);
+        self.run::<T>(call, |engine, call, patience| {
+            let staging = engine.staging::<T>();
+            for range in rounds(part, staging.len() / world) {
+                staging.write(rank * range.len(), &ours[range.clone()]);
+                let window = staging.part(&(0..world * range.len()));
+                let round = engine.enter(call, &window, patience)?;
+                engine.gather_across(&round, &ours[range.clone()], &window)?;
+                for other in 0..world {
+                    let start = other * part + range.start;
+                    let target = &mut all[start..start + range.len()];
+                    engine.window_of(&round, other).read(other * range.len(), target);
+                }
+                engine.node.meet(patience)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Puts the parts of the ranks that we help into our window.
+    fn gather_across<T: Element>(
+        &mut self,
+        round: &Round<T>,
+        ours: &[T],
+        window: &Window<T>,
+    ) -> Result<(), Cause> {
+        let slice_of = |rank: usize| rank * ours.len()..(rank + 1) * ours.len();
+        let Some(across) = &mut self.across else { return Ok(()) };
+        for (owner, values) in across.spread(round, ours, &slice_of, &self.node)? {
+            window.write(slice_of(owner).start, &values);
+        }
+        self.node.meet(round.patience)
+    }
+
+    /// The window on this node in which a rank's part can be found.
+    fn window_of<'r, T>(&self, round: &'r Round<T>, rank: usize) -> &'r Window<T> {
+        let placement = &self.roster.placement;
+        let holder = placement.helper(self.roster.node(), rank);
+        &round.windows[placement.local_of(holder)]
+    }
+
+    /// Everybody gets the root's numbers.
+    pub(crate) fn broadcast<T: Element>(
+        &mut self,
+        mut memory: Memory<'_, T>,
+        root: usize,
+    ) -> Result<(), CollectiveError> {
+        let call = Call { root, ..Call::new(Operation::Broadcast, memory.len()) };
+        self.run::<T>(call, |engine, call, patience| {
+            let staging = engine.staging::<T>();
+            for range in rounds(call.count, staging.len()) {
+                engine.broadcast_round(call, &mut memory, &range, &staging, patience)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn broadcast_round<T: Element>(
+        &mut self,
+        call: Call,
+        memory: &mut Memory<'_, T>,
+        range: &Range<usize>,
+        staging: &Window<T>,
+        patience: Patience,
+    ) -> Result<(), Cause> {
+        let rank = self.roster.rank;
+        let ours = match call.root == rank {
+            true => memory.stage_in(range, staging),
+            false => staging.part(&(0..range.len())),
+        };
+        let round = self.enter(call, &ours, patience)?;
+        if let Some(across) = &mut self.across {
+            let mut values = vec![T::zeroed(); range.len()];
+            ours.read(0, &mut values);
+            across.broadcast(&round, call.root, &mut values, &self.node)?;
+            if self.roster.placement.helper(self.roster.node(), call.root) == rank {
+                ours.write(0, &values);
+            }
+            self.node.meet(patience)?;
+        }
+        if call.root != rank {
+            memory.copy_from(range.start, self.window_of(&round, call.root));
+        }
+        self.node.meet(patience)
+    }
+
+    /// Nobody returns before everybody has called.
+    pub(crate) fn barrier(&mut self) -> Result<(), CollectiveError> {
+        self.run::<u8>(Call::new(Operation::Barrier, 0), |engine, call, patience| {
+            let nothing = engine.staging::<u8>().part(&(0..0));
+            let round = engine.enter(call, &nothing, patience)?;
+            let Some(across) = &mut engine.across else { return Ok(()) };
+            across.greet(round.fingerprint, &engine.node, patience)?;
+            engine.node.meet(patience)
+        })
+    }
+}

@@ -1,0 +1,370 @@
+//! How a process becomes a rank: from its agent, from a key file, or as one of many threads.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::base::{Epoch, JobId, Rank, clock, env_vars};
+use crate::os::memory::duplicate_inherited;
+use crate::runtime::across::Across;
+use crate::runtime::contract::{ContractError, FrameReader, Note, ToWorker, Welcome, encode_frame};
+use crate::runtime::error::{Error, Result};
+use crate::runtime::net::Net;
+use crate::runtime::node::Roster;
+use crate::runtime::schedule::Placement;
+use crate::runtime::shm::Segment;
+use crate::runtime::store::{Client, ClientError, Identity, Server, ServerOptions};
+use crate::runtime::watch::{Sources, Watch};
+use crate::secure::{JobKey, KEY_FILE_BYTES_MAX, Purpose, derive_rank_key};
+
+/// How long the agent may take to say who we are: it has started us, so it is there.
+const WELCOME_MAX: Duration = Duration::from_secs(60);
+
+/// Everything that makes a process a rank.
+pub(crate) struct Membership {
+    pub(crate) roster: Arc<Roster>,
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) across: Option<Across>,
+    pub(crate) local_rank: usize,
+    pub(crate) restart_count: u32,
+    pub(crate) links: Links,
+}
+
+/// What lives as long as the group, beside its memory.
+#[derive(Default)]
+pub(crate) struct Links {
+    pub(crate) agent: Option<AgentLink>,
+    #[expect(dead_code, reason = "it is there to be dropped")]
+    pub(crate) watch: Option<Watch>,
+    /// The store, where this rank has to serve it itself. Last, so that our own clients go first.
+    pub(crate) server: Option<Arc<Server>>,
+}
+
+/// The way to the agent. Notes are never waited for.
+pub(crate) struct AgentLink {
+    stream: Mutex<(UnixStream, Vec<u8>)>,
+}
+
+impl AgentLink {
+    /// Sends a note, or drops it when the agent is slow to read.
+    pub(crate) fn note(&self, note: &Note) {
+        let mut guard = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let (stream, unsent) = &mut *guard;
+        if unsent.is_empty() {
+            unsent.extend_from_slice(&encode_frame(note));
+        }
+        // What the kernel does not take now goes first the next time; an agent that is gone is the
+        // watch's business.
+        if let Ok(count) = stream.write(unsent) {
+            unsent.drain(..count);
+        }
+    }
+}
+
+impl Membership {
+    /// As the environment says.
+    pub(crate) fn from_env(timeout: Duration) -> Result<Self> {
+        if let Some(fd) = env_vars::get(env_vars::REMUDA_RANK_FD) {
+            return Self::from_agent(&fd, timeout);
+        }
+        if let Some(path) = env_vars::get(env_vars::REMUDA_KEY_FILE) {
+            return Self::from_key_file(&path, timeout);
+        }
+        let program = std::env::args_os().next().unwrap_or_else(|| OsString::from("./worker"));
+        Err(Error::NoEnvironment { program: program.to_string_lossy().into_owned() })
+    }
+
+    fn from_agent(rank_fd: &OsString, timeout: Duration) -> Result<Self> {
+        static TAKEN: AtomicBool = AtomicBool::new(false);
+        if TAKEN.swap(true, Ordering::SeqCst) {
+            return Err(bad(
+                env_vars::REMUDA_RANK_FD,
+                "in use by an earlier group; clone that one",
+            ));
+        }
+        let shm_fd = env_vars::get(env_vars::REMUDA_SHM_FD)
+            .ok_or_else(|| bad(env_vars::REMUDA_SHM_FD, "missing"))?;
+        let mut stream = UnixStream::from(inherited(env_vars::REMUDA_RANK_FD, rank_fd)?);
+        let segment = Segment::attach(inherited(env_vars::REMUDA_SHM_FD, &shm_fd)?)?;
+        let mut reader = FrameReader::from_agent();
+        let welcome = read_welcome(&mut stream, &mut reader, clock::now() + WELCOME_MAX)?;
+        stream.set_nonblocking(true).map_err(Error::os("set up the socket to the agent"))?;
+        let notes = stream.try_clone().map_err(Error::os("duplicate the socket to the agent"))?;
+        let sources = Sources { agent: Some((stream, reader)), store: None };
+        let mut membership = Self::welcomed(&welcome, segment, sources, timeout)?;
+        membership.links.agent = Some(AgentLink { stream: Mutex::new((notes, Vec::new())) });
+        Ok(membership)
+    }
+
+    /// A rank that has been told everything.
+    pub(crate) fn welcomed(
+        welcome: &Welcome,
+        segment: Arc<Segment>,
+        mut sources: Sources,
+        timeout: Duration,
+    ) -> Result<Self> {
+        let mut roster = Roster { rank: welcome.rank.index(), placement: welcome.placement()? };
+        if segment.local_world() != roster.neighbours().len() {
+            let problem = "the segment is for another number of workers";
+            return Err(ContractError::Impossible(problem).into());
+        }
+        let links = match (roster.placement.nodes(), welcome.store) {
+            (1, _) => None,
+            (_, None) => return Err(ContractError::Impossible("there is no store").into()),
+            (_, Some(address)) => {
+                let identity = Identity {
+                    job: welcome.job.clone(),
+                    epoch: welcome.epoch,
+                    rank: welcome.rank,
+                    key: welcome.key.clone(),
+                };
+                let deadline = clock::now() + timeout;
+                Some(join(address, &identity, &mut roster, &mut sources, deadline)?)
+            }
+        };
+        let roster = Arc::new(roster);
+        let across = links.map(|(net, store)| Across::new(net, store, roster.clone()));
+        let watch = Watch::start(sources, welcome.rank, segment.clone())
+            .map_err(Error::os("start the thread that watches"))?;
+        Ok(Self {
+            local_rank: roster.local_rank(),
+            restart_count: welcome.epoch.0,
+            roster,
+            segment,
+            across,
+            links: Links { watch: Some(watch), ..Links::default() },
+        })
+    }
+
+    /// Started by something else: rank 0 serves the store, and every rank is a node of its own.
+    fn from_key_file(path: &OsString, timeout: Duration) -> Result<Self> {
+        let key = read_key(path)?;
+        let rank = number(env_vars::RANK)?;
+        let world = number(env_vars::WORLD_SIZE)?;
+        let local_rank = number(env_vars::LOCAL_RANK).unwrap_or(0);
+        if world <= rank {
+            return Err(bad(env_vars::RANK, "not below `WORLD_SIZE`"));
+        }
+        let address = master_address()?;
+        let (job, epoch) = (JobId("keyfile".to_owned()), Epoch(0));
+        let mut membership = match rank {
+            0 => {
+                let server = serve(address, &job, epoch, key.clone(), world)?;
+                let mut first =
+                    Self::keyed(server.address(), &job, epoch, &key, 0, world, timeout)?;
+                first.links.server = Some(Arc::new(server));
+                first
+            }
+            _ => Self::keyed(address, &job, epoch, &key, rank, world, timeout)?,
+        };
+        membership.local_rank = local_rank;
+        Ok(membership)
+    }
+
+    fn keyed(
+        store: SocketAddr,
+        job: &JobId,
+        epoch: Epoch,
+        key: &JobKey,
+        rank: usize,
+        world: usize,
+        timeout: Duration,
+    ) -> Result<Self> {
+        use crate::runtime::contract::NodeRanks;
+        let own = Rank(rank as u32);
+        let host = host_name();
+        let node = |rank| NodeRanks { host: host.clone(), ranks: vec![Rank(rank)] };
+        let welcome = Welcome {
+            job: job.clone(),
+            epoch,
+            rank: own,
+            nodes: (0..world as u32).map(node).collect(),
+            key: derive_rank_key(key, epoch, own),
+            store: Some(store),
+        };
+        let segment = Segment::attach(Segment::create(1)?)?;
+        Self::welcomed(&welcome, segment, Sources::default(), timeout)
+    }
+}
+
+/// Ranks that are threads of this process, on pretended nodes: `ranks_of_nodes[n]` of them share
+/// memory, different nodes talk over TCP on loopback.
+pub(crate) fn simulate(ranks_of_nodes: &[usize], timeout: Duration) -> Result<Vec<Membership>> {
+    use crate::runtime::contract::NodeRanks;
+    let world: usize = ranks_of_nodes.iter().sum();
+    if world == 0 || ranks_of_nodes.contains(&0) {
+        return Err(Error::BadArgument("every node needs at least one rank".to_owned()));
+    }
+    let (job, epoch) = (JobId("threads".to_owned()), Epoch(0));
+    // Everybody who could listen on this machine's loopback can also read this process.
+    let key = JobKey::from_random([0; 32]);
+    let server = Arc::new(serve(([127, 0, 0, 1], 0).into(), &job, epoch, key.clone(), world)?);
+    let mut next = 0;
+    let mut nodes = Vec::new();
+    for (node, ranks) in ranks_of_nodes.iter().enumerate() {
+        let ranks = (next..next + *ranks as u32).map(Rank).collect::<Vec<_>>();
+        next += ranks.len() as u32;
+        nodes.push(NodeRanks { host: format!("node{node}"), ranks });
+    }
+    std::thread::scope(|scope| {
+        let mut joining = Vec::new();
+        for node in &nodes {
+            let segment = Segment::attach(Segment::create(node.ranks.len())?)?;
+            for rank in &node.ranks {
+                let welcome = Welcome {
+                    job: job.clone(),
+                    epoch,
+                    rank: *rank,
+                    nodes: nodes.clone(),
+                    key: derive_rank_key(&key, epoch, *rank),
+                    store: Some(server.address()),
+                };
+                let segment = segment.clone();
+                joining.push(scope.spawn(move || {
+                    Membership::welcomed(&welcome, segment, Sources::default(), timeout)
+                }));
+            }
+        }
+        let mut members = Vec::new();
+        for member in joining {
+            let mut member = member.join().expect("joining reports errors, it does not panic")?;
+            member.links.server = Some(server.clone());
+            members.push(member);
+        }
+        Ok(members)
+    })
+}
+
+/// Ranks that are threads of this process and share memory.
+pub(crate) fn threads(ranks: usize) -> Result<Vec<Membership>> {
+    if ranks == 0 {
+        return Err(Error::BadArgument("a group needs at least one rank".to_owned()));
+    }
+    let segment = Segment::attach(Segment::create(ranks)?)?;
+    let placement = Placement::one_node("localhost", ranks);
+    let member = |rank| Membership {
+        roster: Arc::new(Roster { rank, placement: placement.clone() }),
+        segment: segment.clone(),
+        across: None,
+        local_rank: rank,
+        restart_count: 0,
+        links: Links::default(),
+    };
+    Ok((0..ranks).map(member).collect())
+}
+
+fn join(
+    address: SocketAddr,
+    identity: &Identity,
+    roster: &mut Roster,
+    sources: &mut Sources,
+    deadline: Instant,
+) -> Result<(Net, Client)> {
+    let connect = |purpose| Client::connect(address, identity, purpose, deadline);
+    let mut store = connect(Purpose::Ask).map_err(store_error(address, "connect"))?;
+    sources.store = Some(connect(Purpose::Watch).map_err(store_error(address, "connect"))?);
+    let (rank, world) = (roster.rank, roster.placement.world_size());
+    let host = roster.placement.host_of(rank).to_owned();
+    let net = Net::join(identity.job.clone(), rank, world, &host, &mut store, deadline)
+        .map_err(store_error(address, "find the other ranks"))?;
+    // What ranks call themselves: without an agent nobody else knows.
+    roster.placement.rename_hosts(|rank| net.peers()[rank].host.clone());
+    Ok((net, store))
+}
+
+fn store_error(address: SocketAddr, action: &'static str) -> impl Fn(ClientError) -> Error {
+    move |source| Error::Store { address, action, source }
+}
+
+fn bad(name: &'static str, problem: impl Into<String>) -> Error {
+    Error::BadEnvironment { name, problem: problem.into() }
+}
+
+fn inherited(name: &'static str, value: &OsString) -> Result<OwnedFd> {
+    let number = value.to_str().and_then(|text| text.parse().ok());
+    let fd = number.and_then(duplicate_inherited);
+    fd.ok_or_else(|| {
+        bad(name, format!("`{}`, which is no open descriptor", value.to_string_lossy()))
+    })
+}
+
+fn read_welcome(
+    stream: &mut UnixStream,
+    reader: &mut FrameReader,
+    deadline: Instant,
+) -> Result<Welcome> {
+    let os = || Error::os("read from the agent");
+    let mut bytes = [0; 4096];
+    loop {
+        match reader.next()? {
+            Some(ToWorker::Welcome(welcome)) => return Ok(*welcome),
+            Some(ToWorker::PeerGone { .. }) => return Err(ContractError::NoWelcome.into()),
+            None => {}
+        }
+        let left = deadline.saturating_duration_since(clock::now()).max(Duration::from_millis(1));
+        stream.set_read_timeout(Some(left)).map_err(os())?;
+        match stream.read(&mut bytes) {
+            Ok(0) => return Err(ContractError::NoWelcome.into()),
+            Ok(count) => reader.push(&bytes[..count]),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(os()(error)),
+        }
+    }
+}
+
+fn serve(
+    address: SocketAddr,
+    job: &JobId,
+    epoch: Epoch,
+    key: JobKey,
+    world: usize,
+) -> Result<Server> {
+    let key_of =
+        move |rank: Rank| (rank.index() < world).then(|| derive_rank_key(&key, epoch, rank));
+    let options = ServerOptions {
+        job: job.clone(),
+        epoch,
+        key_of: Box::new(key_of),
+        // A worker has no place to tell of strangers at its door.
+        on_refused: Box::new(|_, _| {}),
+    };
+    Server::bind(address, options).map_err(Error::os("listen for the other ranks"))
+}
+
+fn read_key(path: &OsString) -> Result<JobKey> {
+    let mut text = Vec::new();
+    let file = std::fs::File::open(path).map_err(Error::os("open the key file"))?;
+    let mut file = file.take(KEY_FILE_BYTES_MAX as u64 + 1);
+    file.read_to_end(&mut text).map_err(Error::os("read the key file"))?;
+    JobKey::from_text(&text).map_err(|error| bad(env_vars::REMUDA_KEY_FILE, error.to_string()))
+}
+
+fn number(name: &'static str) -> Result<usize> {
+    let text = env_vars::get_text(name).ok_or_else(|| bad(name, "missing"))?;
+    text.parse().map_err(|_| bad(name, format!("`{text}`, which is no number")))
+}
+
+fn master_address() -> Result<SocketAddr> {
+    let host = env_vars::get_text(env_vars::MASTER_ADDR)
+        .ok_or_else(|| bad(env_vars::MASTER_ADDR, "missing"))?;
+    let port = number(env_vars::MASTER_PORT)?;
+    let port = u16::try_from(port)
+        .map_err(|_| bad(env_vars::MASTER_PORT, format!("`{port}`, which is no port")))?;
+    let mut addresses = (host.as_str(), port)
+        .to_socket_addrs()
+        .map_err(|error| bad(env_vars::MASTER_ADDR, format!("`{host}`: {error}")))?;
+    addresses
+        .next()
+        .ok_or_else(|| bad(env_vars::MASTER_ADDR, format!("`{host}`, which has no address")))
+}
+
+fn host_name() -> String {
+    // Only for messages; a system without /proc runs all the same.
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}

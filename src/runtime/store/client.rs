@@ -1,0 +1,227 @@
+//! A worker's side of the store: blocking questions, each with a deadline.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::base::{Epoch, JobId, Rank, clock};
+use crate::runtime::store::state::{Refusal, Reply, Request};
+use crate::secure::{
+    Channel, ChannelError, HandshakeError, Preamble, Purpose, RankKey, Role, dial, parse_reply,
+};
+
+/// Why the store did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// It cannot be reached, or went away.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// It did not want us, or is not the one.
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    /// Bytes that nobody with the key can have sent.
+    #[error(transparent)]
+    Channel(#[from] ChannelError),
+    /// It said no.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// An answer to another question.
+    #[error("the store gave an answer that means nothing here")]
+    Nonsense,
+    /// Time was up.
+    #[error("no answer in time")]
+    Deadline,
+}
+
+/// As whom to connect.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Which job.
+    pub job: JobId,
+    /// Which start of it.
+    pub epoch: Epoch,
+    /// Which rank.
+    pub rank: Rank,
+    /// The rank's key.
+    pub key: RankKey,
+}
+
+/// A connection to the store.
+#[derive(Debug)]
+pub struct Client {
+    stream: TcpStream,
+    channel: Channel,
+    received: Vec<u8>,
+}
+
+const CONNECT_RETRY: Duration = Duration::from_millis(20);
+
+impl Client {
+    /// Connects, trying again until `deadline` while nobody listens: the store may be starting.
+    pub fn connect(
+        address: SocketAddr,
+        identity: &Identity,
+        purpose: Purpose,
+        deadline: Instant,
+    ) -> Result<Self, ClientError> {
+        let mut stream = connect(address, deadline)?;
+        stream.set_nodelay(true)?;
+        let role = Role::Rank(identity.rank, purpose);
+        let preamble = Preamble { job: identity.job.clone(), role };
+        let (dialed, flight) = dial(&preamble, &identity.key, identity.epoch)?;
+        stream.write_all(&flight)?;
+        let mut received = Vec::new();
+        let message = loop {
+            if let Some((message, bytes)) = parse_reply(&received)? {
+                received.drain(..bytes);
+                break message;
+            }
+            receive(&mut stream, &mut received, deadline).map_err(|error| match error {
+                // A store that does not know our key closes without a word.
+                ClientError::Io(_) => HandshakeError::Key.into(),
+                other => other,
+            })?;
+        };
+        Ok(Self { channel: dialed.finish(&message)?, stream, received })
+    }
+
+    /// Sets a value.
+    pub fn set(&mut self, key: &str, value: &[u8], deadline: Instant) -> Result<(), ClientError> {
+        let request = Request::Set { key: key.to_owned(), value: value.to_owned() };
+        match self.ask(&request, deadline)? {
+            Reply::Done => Ok(()),
+            _ => Err(ClientError::Nonsense),
+        }
+    }
+
+    /// Sets a value unless there is one; returns the one that is there then.
+    pub fn set_once(
+        &mut self,
+        key: &str,
+        value: &[u8],
+        deadline: Instant,
+    ) -> Result<Vec<u8>, ClientError> {
+        let request = Request::SetOnce { key: key.to_owned(), value: value.to_owned() };
+        self.values(&request, deadline)?.pop().ok_or(ClientError::Nonsense)
+    }
+
+    /// Values of all keys, once they are set.
+    pub fn wait(
+        &mut self,
+        keys: Vec<String>,
+        deadline: Instant,
+    ) -> Result<Vec<Vec<u8>>, ClientError> {
+        let count = keys.len();
+        let values = self.values(&Request::Wait { keys }, deadline)?;
+        if values.len() == count { Ok(values) } else { Err(ClientError::Nonsense) }
+    }
+
+    /// Value of a key, if it is set.
+    pub fn peek(&mut self, key: &str, deadline: Instant) -> Result<Option<Vec<u8>>, ClientError> {
+        Ok(self.values(&Request::Peek { key: key.to_owned() }, deadline)?.pop())
+    }
+
+    /// Adds to a counter; returns the sum.
+    pub fn add(&mut self, key: &str, delta: i64, deadline: Instant) -> Result<i64, ClientError> {
+        match self.ask(&Request::Add { key: key.to_owned(), delta }, deadline)? {
+            Reply::Sum(sum) => Ok(sum),
+            _ => Err(ClientError::Nonsense),
+        }
+    }
+
+    /// Returns when `count` clients have called it.
+    pub fn barrier(&mut self, key: &str, count: u32, deadline: Instant) -> Result<(), ClientError> {
+        match self.ask(&Request::Barrier { key: key.to_owned(), count }, deadline)? {
+            Reply::Done => Ok(()),
+            _ => Err(ClientError::Nonsense),
+        }
+    }
+
+    /// The address of this machine from which the store was reached: where peers can reach us too.
+    pub fn local_address(&self) -> Result<SocketAddr, ClientError> {
+        Ok(self.stream.local_addr()?)
+    }
+
+    fn values(
+        &mut self,
+        request: &Request,
+        deadline: Instant,
+    ) -> Result<Vec<Vec<u8>>, ClientError> {
+        match self.ask(request, deadline)? {
+            Reply::Values(values) => Ok(values),
+            _ => Err(ClientError::Nonsense),
+        }
+    }
+
+    fn ask(&mut self, request: &Request, deadline: Instant) -> Result<Reply, ClientError> {
+        self.send(request)?;
+        match self.receive(deadline)? {
+            Reply::Refused(refusal) => Err(refusal.into()),
+            reply => Ok(reply),
+        }
+    }
+
+    /// Asks without waiting for the answer; [`Self::receive`] gets it.
+    pub(crate) fn send(&mut self, request: &Request) -> Result<(), ClientError> {
+        let plain = postcard::to_allocvec(request).expect("texts and numbers serialize");
+        let mut wire = Vec::new();
+        self.channel.seal(&plain, &mut wire)?;
+        Ok(self.stream.write_all(&wire)?)
+    }
+
+    pub(crate) fn receive(&mut self, deadline: Instant) -> Result<Reply, ClientError> {
+        loop {
+            if let Some(plain) = self.channel.open(&mut self.received)? {
+                return postcard::from_bytes(&plain).map_err(|_| ClientError::Nonsense);
+            }
+            receive(&mut self.stream, &mut self.received, deadline)?;
+        }
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+}
+
+fn connect(address: SocketAddr, deadline: Instant) -> Result<TcpStream, ClientError> {
+    loop {
+        let left = deadline.saturating_duration_since(clock::now());
+        if left.is_zero() {
+            return Err(ClientError::Deadline);
+        }
+        match TcpStream::connect_timeout(&address, left) {
+            Ok(stream) => return Ok(stream),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                std::thread::sleep(CONNECT_RETRY.min(left));
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn receive(
+    stream: &mut TcpStream,
+    received: &mut Vec<u8>,
+    deadline: Instant,
+) -> Result<(), ClientError> {
+    use std::io::ErrorKind::{Interrupted, TimedOut, UnexpectedEof, WouldBlock};
+    let left = deadline.saturating_duration_since(clock::now());
+    if left.is_zero() {
+        return Err(ClientError::Deadline);
+    }
+    stream.set_read_timeout(Some(left))?;
+    let mut bytes = [0; 4096];
+    match stream.read(&mut bytes) {
+        Ok(0) => Err(std::io::Error::new(UnexpectedEof, "the store closed the connection").into()),
+        Ok(count) => {
+            received.extend_from_slice(&bytes[..count]);
+            Ok(())
+        }
+        Err(error) => match error.kind() {
+            Interrupted => Ok(()),
+            WouldBlock | TimedOut => Err(ClientError::Deadline),
+            _ => Err(error.into()),
+        },
+    }
+}

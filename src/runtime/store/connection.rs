@@ -1,0 +1,203 @@
+//! One connection to the store, as its server sees it: bytes in, requests out.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Instant;
+
+use rustix::event::PollFlags;
+
+use crate::base::{Epoch, Rank, clock};
+use crate::runtime::store::state::{Reply, Request};
+use crate::secure::{
+    Answer, Channel, ChannelError, FIRST_FLIGHT_BYTES_MAX, Flight, FlightError, HandshakeError,
+    Purpose, RankKey, accept, parse_flight,
+};
+
+/// A request of the largest size, encrypted, and a little of the next one.
+const RECEIVED_BYTES_MAX: usize = 128 << 10;
+
+/// Replies that a client may leave unread.
+const TO_SEND_BYTES_MAX: usize = 256 << 10;
+
+/// Why a connection is closed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectionError {
+    #[error(transparent)]
+    Flight(#[from] FlightError),
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    #[error("it belongs to epoch {theirs}, we to epoch {ours}")]
+    WrongEpoch { ours: Epoch, theirs: Epoch },
+    #[error("rank {0} is connected already")]
+    Taken(Rank),
+    #[error(transparent)]
+    Channel(#[from] ChannelError),
+    #[error("it sent a request that means nothing")]
+    Nonsense,
+    #[error("it does not read its answers")]
+    Deaf,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl ConnectionError {
+    pub(super) fn is_too_long(&self) -> bool {
+        matches!(self, Self::Channel(ChannelError::TooLong(_)))
+    }
+}
+
+/// What the bytes so far amount to.
+pub(super) enum Progress {
+    NeedsMore,
+    Greeted(Greeted),
+    Asked(Request),
+}
+
+/// A first flight, complete but not checked.
+pub(super) struct Greeted {
+    pub(super) flight: Flight,
+}
+
+enum Stage {
+    Greeting { since: Instant },
+    Open { channel: Channel, owner: (Rank, Purpose) },
+}
+
+pub(super) struct Connection {
+    pub(super) stream: TcpStream,
+    pub(super) peer: SocketAddr,
+    stage: Stage,
+    received: Vec<u8>,
+    to_send: Vec<u8>,
+}
+
+impl Connection {
+    pub(super) fn new(stream: TcpStream, peer: SocketAddr) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        let stage = Stage::Greeting { since: clock::now() };
+        Ok(Self { stream, peer, stage, received: Vec::new(), to_send: Vec::new() })
+    }
+
+    /// Since when it has not shown a key.
+    pub(super) fn greeting_since(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Greeting { since } => Some(since),
+            Stage::Open { .. } => None,
+        }
+    }
+
+    pub(super) fn owner(&self) -> Option<(Rank, Purpose)> {
+        match self.stage {
+            Stage::Greeting { .. } => None,
+            Stage::Open { owner, .. } => Some(owner),
+        }
+    }
+
+    pub(super) fn interest(&self) -> PollFlags {
+        match self.to_send.is_empty() {
+            true => PollFlags::IN,
+            false => PollFlags::IN | PollFlags::OUT,
+        }
+    }
+
+    /// Reads and writes what the kernel has and takes; an error when the other side is gone.
+    pub(super) fn pump(&mut self) -> io::Result<()> {
+        self.flush()?;
+        let limit = match self.stage {
+            Stage::Greeting { .. } => FIRST_FLIGHT_BYTES_MAX,
+            Stage::Open { .. } => RECEIVED_BYTES_MAX,
+        };
+        let room = limit.saturating_sub(self.received.len());
+        let mut bytes = vec![0; room.min(16 << 10)];
+        match self.stream.read(&mut bytes) {
+            Ok(0) if bytes.is_empty() => Ok(()),
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => {
+                self.received.extend_from_slice(&bytes[..count]);
+                Ok(())
+            }
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(()),
+                _ => Err(error),
+            },
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while !self.to_send.is_empty() {
+            match self.stream.write(&self.to_send) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => drop(self.to_send.drain(..count)),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return Ok(()),
+                    io::ErrorKind::Interrupted => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// The next thing that was said, from what has been received.
+    pub(super) fn next(&mut self) -> Result<Progress, ConnectionError> {
+        match &mut self.stage {
+            Stage::Greeting { .. } => match parse_flight(&self.received)? {
+                None => Ok(Progress::NeedsMore),
+                Some(flight) => {
+                    self.received.drain(..flight.bytes);
+                    Ok(Progress::Greeted(Greeted { flight }))
+                }
+            },
+            Stage::Open { channel, .. } => match channel.open(&mut self.received)? {
+                None => Ok(Progress::NeedsMore),
+                Some(plain) => postcard::from_bytes(&plain)
+                    .map(Progress::Asked)
+                    .map_err(|_| ConnectionError::Nonsense),
+            },
+        }
+    }
+
+    /// Checks the key of a greeting and answers it.
+    pub(super) fn admit(
+        &mut self,
+        greeted: &Greeted,
+        key: &RankKey,
+        ours: Epoch,
+        taken: bool,
+        owner: (Rank, Purpose),
+    ) -> Result<(), ConnectionError> {
+        let accepted = accept(&greeted.flight, key)?;
+        let theirs = accepted.epoch;
+        let answer = match taken {
+            _ if theirs != ours => Answer::WrongEpoch(ours),
+            true => Answer::Taken,
+            false => Answer::Welcome,
+        };
+        let (reply, channel) = accepted.reply(&answer)?;
+        self.to_send.extend_from_slice(&reply);
+        self.flush()?;
+        match channel {
+            Some(channel) => {
+                self.stage = Stage::Open { channel, owner };
+                Ok(())
+            }
+            None if answer == Answer::Taken => Err(ConnectionError::Taken(owner.0)),
+            None => Err(ConnectionError::WrongEpoch { ours, theirs }),
+        }
+    }
+
+    /// Queues a reply; what the kernel does not take now follows when it can. A client that asks
+    /// without reading answers is cut off.
+    pub(super) fn send(&mut self, reply: &Reply) -> Result<(), ConnectionError> {
+        let Stage::Open { channel, .. } = &mut self.stage else {
+            return Err(ConnectionError::Nonsense);
+        };
+        if TO_SEND_BYTES_MAX < self.to_send.len() {
+            return Err(ConnectionError::Deaf);
+        }
+        let plain = postcard::to_allocvec(reply).expect("texts and numbers serialize");
+        channel.seal(&plain, &mut self.to_send)?;
+        Ok(self.flush()?)
+    }
+}

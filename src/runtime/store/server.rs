@@ -1,0 +1,260 @@
+//! Serves a [`State`] on one thread: a poll loop over sockets that never block.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Display;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+
+use crate::base::{Epoch, JobId, Rank, clock};
+use crate::runtime::store::connection::{Connection, Greeted, Progress};
+use crate::runtime::store::state::{ClientId, Refusal, Reply, State};
+use crate::secure::{Preamble, Purpose, RankKey, Role};
+
+/// Connections that have not shown a key.
+pub(super) const PENDING_MAX: usize = 64;
+/// How long one may take to show its key.
+pub(super) const GREETING_MAX: Duration = Duration::from_secs(5);
+/// How long one may take while others wait for its place.
+const GREETING_CROWDED: Duration = Duration::from_millis(500);
+/// How often times are looked at while something has one.
+const TICK: Duration = Duration::from_millis(50);
+/// Connections in all.
+const CONNECTIONS_MAX: usize = 1 << 18;
+
+/// Tells about a connection that was refused, and why; the peer gets only a close.
+pub type OnRefused = Box<dyn Fn(SocketAddr, &dyn Display) + Send>;
+
+/// Whom the store serves.
+pub struct ServerOptions {
+    /// Which job.
+    pub job: JobId,
+    /// Which start of it.
+    pub epoch: Epoch,
+    /// Key of a rank; `None` when there is no such rank.
+    pub key_of: Box<dyn Fn(Rank) -> Option<RankKey> + Send>,
+    /// Where refusals are told.
+    pub on_refused: OnRefused,
+}
+
+/// A store that is being served; dropping it ends the service.
+pub struct Server {
+    address: SocketAddr,
+    stop: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens at `address` and nowhere else (port 0: a free one), and serves until dropped.
+    pub fn bind(address: SocketAddr, options: ServerOptions) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let service = Service {
+            listener,
+            stop: stop.try_clone()?,
+            options,
+            state: State::default(),
+            connections: BTreeMap::new(),
+            present: HashSet::new(),
+            next_id: 0,
+            rest_until: None,
+        };
+        let thread = std::thread::Builder::new().name("remuda-store".to_owned());
+        let thread = thread.spawn(move || service.run())?;
+        Ok(Self { address, stop, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // An eventfd refuses only when its counter is full, and then the thread wakes as well.
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported by its hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Service {
+    listener: TcpListener,
+    stop: OwnedFd,
+    options: ServerOptions,
+    state: State,
+    connections: BTreeMap<ClientId, Connection>,
+    present: HashSet<(Rank, Purpose)>,
+    next_id: u64,
+    /// Accepting failed, for lack of descriptors say: leave the listener alone for a while.
+    rest_until: Option<Instant>,
+}
+
+/// What `poll` found.
+struct Ready {
+    stop: bool,
+    listener: bool,
+    clients: Vec<ClientId>,
+}
+
+impl Service {
+    fn run(mut self) {
+        while let Ok(ready) = self.poll() {
+            if ready.stop {
+                return;
+            }
+            for id in ready.clients {
+                self.progress(id);
+            }
+            self.drop_late(clock::now());
+            if ready.listener {
+                self.accept();
+            }
+        }
+    }
+
+    fn pending(&self) -> impl Iterator<Item = (ClientId, Instant)> {
+        self.connections
+            .iter()
+            .filter_map(|(id, connection)| Some((*id, connection.greeting_since()?)))
+    }
+
+    fn poll(&mut self) -> io::Result<Ready> {
+        let now = clock::now();
+        self.rest_until = self.rest_until.filter(|until| now < *until);
+        let has_place = self.connections.len() < CONNECTIONS_MAX && self.make_place(now);
+        let listens = has_place && self.rest_until.is_none();
+        let timed = self.rest_until.is_some() || self.pending().next().is_some();
+        let tick = Timespec { tv_sec: 0, tv_nsec: i64::from(TICK.subsec_nanos()) };
+        let accepting = if listens { PollFlags::IN } else { PollFlags::empty() };
+        let mut fds =
+            vec![PollFd::new(&self.stop, PollFlags::IN), PollFd::new(&self.listener, accepting)];
+        fds.extend(self.connections.values().map(|connection| {
+            PollFd::from_borrowed_fd(connection.stream.as_fd(), connection.interest())
+        }));
+        match rustix::event::poll(&mut fds, timed.then_some(&tick)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let ids = self.connections.keys().zip(&fds[2..]);
+        Ok(Ready {
+            stop: is_ready(&fds[0]),
+            listener: is_ready(&fds[1]),
+            clients: ids.filter(|(_, fd)| is_ready(fd)).map(|(id, _)| *id).collect(),
+        })
+    }
+
+    /// Whether one more unknown may come in; in a crowd the oldest that is too slow has to leave.
+    fn make_place(&mut self, now: Instant) -> bool {
+        if self.pending().count() < PENDING_MAX {
+            return true;
+        }
+        let oldest = self.pending().min_by_key(|(_, since)| *since);
+        match oldest {
+            Some((id, since)) if GREETING_CROWDED <= now - since => {
+                self.refuse(id, &"no handshake while others waited");
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn drop_late(&mut self, now: Instant) {
+        let is_late = |(_, since): &(ClientId, Instant)| GREETING_MAX <= now - *since;
+        for (id, _) in self.pending().filter(is_late).collect::<Vec<_>>() {
+            self.refuse(id, &"no handshake in time");
+        }
+    }
+
+    fn accept(&mut self) {
+        match self.listener.accept().and_then(|(stream, peer)| Connection::new(stream, peer)) {
+            Ok(connection) => {
+                self.connections.insert(ClientId(self.next_id), connection);
+                self.next_id += 1;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.rest_until = Some(clock::now() + TICK),
+        }
+    }
+
+    /// Moves one connection on as far as it goes.
+    fn progress(&mut self, id: ClientId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let outcome = connection.pump();
+        loop {
+            let Some(connection) = self.connections.get_mut(&id) else { return };
+            match connection.next() {
+                Ok(Progress::NeedsMore) => break,
+                Ok(Progress::Greeted(greeted)) => self.greet(id, greeted),
+                Ok(Progress::Asked(request)) => {
+                    for (client, reply) in self.state.step(id, request) {
+                        self.tell(client, &reply);
+                    }
+                }
+                Err(error) => return self.refuse(id, &error),
+            }
+        }
+        if outcome.is_err() {
+            self.close(id);
+        }
+    }
+
+    /// Somebody has said who it is: check the key, the epoch, and that it is the only one.
+    fn greet(&mut self, id: ClientId, greeted: Greeted) {
+        let Preamble { job, role } = &greeted.flight.preamble;
+        let Role::Rank(rank, purpose) = *role else {
+            return self.refuse(id, &"only ranks use the store");
+        };
+        if *job != self.options.job {
+            return self.refuse(id, &format!("it belongs to job `{job}`"));
+        }
+        let Some(key) = (self.options.key_of)(rank) else {
+            return self.refuse(id, &format!("there is no rank {rank}"));
+        };
+        let taken = self.present.contains(&(rank, purpose));
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        match connection.admit(&greeted, &key, self.options.epoch, taken, (rank, purpose)) {
+            Ok(()) => {
+                self.present.insert((rank, purpose));
+            }
+            Err(error) => self.refuse(id, &error),
+        }
+    }
+
+    fn tell(&mut self, client: ClientId, reply: &Reply) {
+        let Some(connection) = self.connections.get_mut(&client) else { return };
+        let told = match connection.send(reply) {
+            Err(error) if error.is_too_long() => connection.send(&Reply::Refused(Refusal::Bounds)),
+            told => told,
+        };
+        if told.is_err() {
+            self.close(client);
+        }
+    }
+
+    fn refuse(&mut self, id: ClientId, why: &dyn Display) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            (self.options.on_refused)(connection.peer, why);
+        }
+        self.close(id);
+    }
+
+    fn close(&mut self, id: ClientId) {
+        if let Some(connection) = self.connections.remove(&id)
+            && let Some(owner) = connection.owner()
+        {
+            self.present.remove(&owner);
+        }
+        self.state.client_gone(id);
+    }
+}

@@ -1,0 +1,159 @@
+//! A thread that waits for bad news: a worker that ended, an agent that vanished, a rank elsewhere
+//! that gave up. It turns them into the alarm of the node, which every wait looks at.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+
+use crate::base::{Rank, clock};
+use crate::runtime::across::{ABORT_KEY, AbortNotice};
+use crate::runtime::contract::{FrameReader, ToWorker};
+use crate::runtime::shm::{Alarm, Segment};
+use crate::runtime::store::{Client, ClientError, Reply, Request};
+
+/// How long the rest of a message may take whose beginning is here.
+const MESSAGE_MAX: Duration = Duration::from_secs(5);
+
+/// Where bad news come from.
+#[derive(Default)]
+pub(crate) struct Sources {
+    /// The agent, with what it had sent beyond its welcome.
+    pub(crate) agent: Option<(UnixStream, FrameReader)>,
+    /// A connection to the store for this purpose.
+    pub(crate) store: Option<Client>,
+}
+
+/// The thread; dropping it ends it.
+pub(crate) struct Watch {
+    stop: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    pub(crate) fn start(
+        mut sources: Sources,
+        rank: Rank,
+        segment: Arc<Segment>,
+    ) -> io::Result<Self> {
+        if let Some(store) = &mut sources.store {
+            store.send(&Request::Wait { keys: vec![ABORT_KEY.to_owned()] }).map_err(to_io)?;
+        }
+        let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let watcher = Watcher { sources, rank, segment, stop: stop.try_clone()? };
+        let thread = std::thread::Builder::new().name("remuda-watch".to_owned());
+        let thread = thread.spawn(move || watcher.run())?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+fn to_io(error: ClientError) -> io::Error {
+    match error {
+        ClientError::Io(error) => error,
+        other => io::Error::other(other),
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // An eventfd refuses only when its counter is full, and then the thread wakes as well.
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported by its hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Watcher {
+    sources: Sources,
+    rank: Rank,
+    segment: Arc<Segment>,
+    stop: OwnedFd,
+}
+
+impl Watcher {
+    fn run(mut self) {
+        self.hear_agent();
+        while self.sources.agent.is_some() || self.sources.store.is_some() {
+            let Ok([stop, agent, store]) = self.poll() else { return };
+            if stop {
+                return;
+            }
+            if agent {
+                self.read_agent();
+            }
+            if store {
+                self.read_store();
+            }
+        }
+    }
+
+    fn poll(&self) -> io::Result<[bool; 3]> {
+        let agent = self.sources.agent.as_ref().map(|(stream, _)| stream.as_fd());
+        let store = self.sources.store.as_ref().map(|client| client.stream().as_fd());
+        let all = [Some(self.stop.as_fd()), agent, store];
+        let present = all.iter().flatten();
+        let mut fds: Vec<_> =
+            present.map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+        match rustix::event::poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut found = fds.iter().map(|fd| !fd.revents().is_empty());
+        Ok(all.map(|fd| fd.is_some() && found.next() == Some(true)))
+    }
+
+    fn read_agent(&mut self) {
+        let Some((stream, reader)) = &mut self.sources.agent else { return };
+        let mut bytes = [0; 4096];
+        match stream.read(&mut bytes) {
+            Ok(0) => self.agent_gone("the agent of this node is gone"),
+            Ok(count) => {
+                reader.push(&bytes[..count]);
+                self.hear_agent();
+            }
+            Err(error) if is_temporary(&error) => {}
+            Err(_) => self.agent_gone("the agent of this node is gone"),
+        }
+    }
+
+    fn hear_agent(&mut self) {
+        while let Some((_, reader)) = &mut self.sources.agent {
+            match reader.next() {
+                Ok(None) => return,
+                Ok(Some(ToWorker::PeerGone { rank })) => self.alarm(Some(rank), "its worker ended"),
+                Ok(Some(ToWorker::Welcome(_))) | Err(_) => {
+                    self.agent_gone("the agent of this node speaks nonsense");
+                }
+            }
+        }
+    }
+
+    fn agent_gone(&mut self, reason: &str) {
+        self.sources.agent = None;
+        self.alarm(None, reason);
+    }
+
+    /// Whether a rank gave up, or the store ended, which by itself is no reason to.
+    fn read_store(&mut self) {
+        let Some(mut store) = self.sources.store.take() else { return };
+        let Ok(Reply::Values(values)) = store.receive(clock::now() + MESSAGE_MAX) else { return };
+        let notice = values.first().map(|value| postcard::from_bytes::<AbortNotice>(value));
+        if let Some(Ok(notice)) = notice {
+            self.segment.raise_alarm(&notice.into());
+        }
+    }
+
+    fn alarm(&self, lost: Option<Rank>, reason: &str) {
+        self.segment.raise_alarm(&Alarm { by: self.rank, lost, reason: reason.to_owned() });
+    }
+}
+
+fn is_temporary(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

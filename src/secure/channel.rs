@@ -1,0 +1,63 @@
+//! An encrypted, ordered stream of messages after a handshake.
+
+use snow::TransportState;
+
+/// Most bytes of one message.
+pub const PLAINTEXT_BYTES_MAX: usize = 65_535 - TAG_BYTES;
+
+const TAG_BYTES: usize = 16;
+const HEAD_BYTES: usize = 2;
+
+/// Why a message cannot be sent or read; the connection is of no use afterwards.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChannelError {
+    /// Too long for one message.
+    #[error("a message of {0} bytes is too long, at most {PLAINTEXT_BYTES_MAX} fit")]
+    TooLong(usize),
+    /// Changed, repeated, or out of order.
+    #[error("a message was changed on the way")]
+    Forged,
+}
+
+/// One side of a channel.
+pub struct Channel {
+    noise: TransportState,
+}
+
+impl Channel {
+    pub(super) fn new(noise: TransportState) -> Self {
+        Self { noise }
+    }
+
+    /// Appends an encrypted message to `wire`.
+    pub fn seal(&mut self, plain: &[u8], wire: &mut Vec<u8>) -> Result<(), ChannelError> {
+        if PLAINTEXT_BYTES_MAX < plain.len() {
+            return Err(ChannelError::TooLong(plain.len()));
+        }
+        let sealed = plain.len() + TAG_BYTES;
+        wire.extend_from_slice(&(sealed as u16).to_le_bytes());
+        let start = wire.len();
+        wire.resize(start + sealed, 0);
+        self.noise.write_message(plain, &mut wire[start..]).map_err(|_| ChannelError::Forged)?;
+        Ok(())
+    }
+
+    /// Takes the next message off the front of `wire`; `None`: more must come.
+    pub fn open(&mut self, wire: &mut Vec<u8>) -> Result<Option<Vec<u8>>, ChannelError> {
+        let Some(head) = wire.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
+        let end = HEAD_BYTES + usize::from(u16::from_le_bytes(*head));
+        let Some(sealed) = wire.get(HEAD_BYTES..end) else { return Ok(None) };
+        let mut plain = vec![0; sealed.len()];
+        let bytes =
+            self.noise.read_message(sealed, &mut plain).map_err(|_| ChannelError::Forged)?;
+        plain.truncate(bytes);
+        wire.drain(..end);
+        Ok(Some(plain))
+    }
+}
+
+impl std::fmt::Debug for Channel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Channel")
+    }
+}

@@ -1,0 +1,136 @@
+//! Keys of a job: one secret, and what is derived from it for each rank and node.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+use crate::base::{Epoch, NodeRank, Rank};
+
+/// Fewest bytes of a key file.
+pub const KEY_FILE_BYTES_MIN: usize = 16;
+/// Most bytes of a key file.
+pub const KEY_FILE_BYTES_MAX: usize = 64 << 10;
+
+/// The secret of a job. Workers never get it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct JobKey([u8; 32]);
+
+/// The secret of one rank in one epoch: it opens the store, as that rank, and nothing else.
+#[derive(Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct RankKey([u8; 32]);
+
+/// Why a key file is not a key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// Guessable.
+    #[error("the key has {0} bytes, at least {KEY_FILE_BYTES_MIN} are needed")]
+    TooShort(usize),
+    /// Some other file.
+    #[error("the key has {0} bytes, at most {KEY_FILE_BYTES_MAX} are read")]
+    TooLong(usize),
+}
+
+impl JobKey {
+    /// A key of 32 random bytes.
+    pub fn from_random(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The key that any 16 bytes or more stand for, such as the contents of a key file.
+    pub fn from_text(text: &[u8]) -> Result<Self, KeyError> {
+        match text.len() {
+            ..KEY_FILE_BYTES_MIN => Err(KeyError::TooShort(text.len())),
+            KEY_FILE_BYTES_MIN..=KEY_FILE_BYTES_MAX => Ok(Self(hmac(b"remuda job key 1", &[text]))),
+            _ => Err(KeyError::TooLong(text.len())),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl RankKey {
+    pub(super) fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+/// Keys never appear in a log.
+impl fmt::Debug for JobKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JobKey(…)")
+    }
+}
+
+impl fmt::Debug for RankKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RankKey(…)")
+    }
+}
+
+/// The key with which a rank of an epoch proves to the store that it is this rank.
+pub fn derive_rank_key(job: &JobKey, epoch: Epoch, rank: Rank) -> RankKey {
+    let (epoch, rank) = (epoch.0.to_le_bytes(), rank.0.to_le_bytes());
+    RankKey(hmac(job.bytes(), &[b"remuda rank 1", &epoch, &rank]))
+}
+
+/// The key with which an agent proves to node 0 that it is the agent of this node. It holds for
+/// every epoch: links outlive restarts.
+pub fn derive_agent_key(job: &JobKey, node: NodeRank) -> RankKey {
+    RankKey(hmac(job.bytes(), &[b"remuda agent 1", &node.0.to_le_bytes()]))
+}
+
+const HMAC_BLOCK: usize = 64;
+
+/// HMAC-SHA-256 of RFC 2104, for keys of at most a block.
+fn hmac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+    assert!(key.len() <= HMAC_BLOCK, "longer keys would have to be hashed first");
+    let pad = |byte: u8| {
+        let mut block = [byte; HMAC_BLOCK];
+        block.iter_mut().zip(key).for_each(|(pad, key)| *pad ^= key);
+        block
+    };
+    let mut inner = Sha256::new_with_prefix(pad(0x36));
+    parts.iter().for_each(|part| inner.update(part));
+    let outer = Sha256::new_with_prefix(pad(0x5c));
+    outer.chain_update(inner.finalize()).finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn hmac_is_rfc_4231s() {
+        let found = hmac(&[0x0b; 20], &[b"Hi ", b"There"]);
+        let expect = "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7";
+        assert_eq!(hex(&found), expect);
+        let found = hmac(b"Jefe", &[b"what do ya want for nothing?"]);
+        let expect = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
+        assert_eq!(hex(&found), expect);
+    }
+
+    #[test]
+    fn every_rank_and_epoch_has_its_own_key() {
+        let job = JobKey::from_random([7; 32]);
+        let key = |epoch, rank| derive_rank_key(&job, Epoch(epoch), Rank(rank));
+        assert_eq!(key(0, 1), key(0, 1));
+        assert_ne!(key(0, 1), key(1, 0));
+        assert_ne!(key(0, 1), key(0, 2));
+        assert_ne!(key(0, 1), derive_agent_key(&job, NodeRank(1)));
+        assert_eq!(format!("{job:?} {:?}", key(0, 0)), "JobKey(…) RankKey(…)");
+    }
+
+    #[test]
+    fn a_key_file_has_sensible_length() {
+        assert_eq!(JobKey::from_text(b"short"), Err(KeyError::TooShort(5)));
+        assert!(JobKey::from_text(&[b'x'; 16]).is_ok());
+        assert_ne!(JobKey::from_text(&[0; 16]), JobKey::from_text(&[0; 17]));
+        assert_eq!(JobKey::from_text(&[0; 70_000]), Err(KeyError::TooLong(70_000)));
+    }
+}

@@ -1,0 +1,392 @@
+//! Plans: the same input gives the same bytes, ranks are dense, and every worker is given what
+//! DeepSpeed and torchrun give theirs.
+
+#![cfg(feature = "cli")]
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+
+use proptest::prelude::*;
+use remuda::base::{Epoch, HostName, JobId, Slot, Status, env_vars};
+use remuda::plan::{
+    Accelerator, Bindings, EnvValue, JobSpec, LaunchPlan, MasterAddr, PlanError, Program, Threads,
+    WorkerPlan, digest, plan,
+};
+use remuda::report::plan::{Secrets, plan_json, show_plan};
+
+fn host(name: &str) -> HostName {
+    HostName::parse(name).expect("a host name")
+}
+
+fn bindings(master_addr: &str, master_port: u16) -> Bindings {
+    let (master_addr, job) = (master_addr.to_owned(), JobId("k7q2".to_owned()));
+    Bindings { master_addr, master_port, job, error_dir: Some("/runs/k7q2".into()) }
+}
+
+/// `python -u train.py --local_rank=N --lr 0.1` on two uneven nodes.
+fn spec() -> JobSpec {
+    JobSpec {
+        nodes: vec![
+            (host("worker-0"), [0, 1, 2].map(Slot).to_vec()),
+            (host("worker-1"), [1, 3].map(Slot).to_vec()),
+        ],
+        accelerator: Accelerator::Cuda,
+        program: python(),
+        args: ["--lr", "0.1"].map(OsString::from).to_vec(),
+        master_addr: MasterAddr::AskNode0,
+        master_port: None,
+        exports: Vec::new(),
+    }
+}
+
+fn python() -> Program {
+    Program::Python {
+        script: "train.py".into(),
+        module: false,
+        local_rank: true,
+        interpreter: "python".into(),
+    }
+}
+
+fn planned(spec: &JobSpec) -> LaunchPlan {
+    plan(spec).expect("a good spec")
+}
+
+fn workers(plan: &LaunchPlan) -> impl Iterator<Item = &WorkerPlan> {
+    plan.nodes.iter().flat_map(|node| &node.workers)
+}
+
+/// The environment of a worker once everything is known.
+fn bound(worker: &WorkerPlan) -> BTreeMap<String, String> {
+    let bindings = bindings("10.0.0.1", 29500);
+    let text = |text: OsString| text.into_string().expect("text");
+    let env = worker.bind(&bindings, Threads::share(8, 3), Epoch(0));
+    env.into_iter().map(|(name, value)| (text(name), text(value))).collect()
+}
+
+#[test]
+fn ranks_and_local_ranks_follow_hosts_and_slots() {
+    let plan = planned(&spec());
+    let found: Vec<_> = plan
+        .nodes
+        .iter()
+        .flat_map(|node| node.workers.iter().map(move |worker| (node, worker)))
+        .map(|(node, worker)| (worker.rank.0, node.node_rank.0, worker.local_rank.0, worker.slot.0))
+        .collect();
+    // DeepSpeed would give the last two the local ranks 1 and 0.
+    assert_eq!(found, [(0, 0, 0, 0), (1, 0, 1, 1), (2, 0, 2, 2), (3, 1, 0, 1), (4, 1, 1, 3)]);
+    assert_eq!(plan.world_size, 5);
+}
+
+#[test]
+fn a_worker_has_the_variables_of_deepspeed_and_of_torchrun() {
+    let plan = planned(&spec());
+    let found = bound(&plan.nodes[1].workers[1]);
+    let expect = [
+        ("CROSS_RANK", "1"),
+        ("CROSS_SIZE", "2"),
+        ("CUDA_VISIBLE_DEVICES", "1,3"),
+        ("GROUP_RANK", "1"),
+        ("GROUP_WORLD_SIZE", "2"),
+        ("LOCAL_RANK", "1"),
+        ("LOCAL_SIZE", "2"),
+        ("LOCAL_WORLD_SIZE", "2"),
+        ("MASTER_ADDR", "10.0.0.1"),
+        ("MASTER_PORT", "29500"),
+        ("NODE_RANK", "1"),
+        ("OMP_NUM_THREADS", "2"),
+        ("RANK", "4"),
+        ("REMUDA_JOB", "k7q2"),
+        ("ROLE_NAME", "default"),
+        ("ROLE_RANK", "4"),
+        ("ROLE_WORLD_SIZE", "5"),
+        ("TORCHELASTIC_ERROR_FILE", "/runs/k7q2/rank4.error.json"),
+        ("TORCHELASTIC_MAX_RESTARTS", "0"),
+        ("TORCHELASTIC_RESTART_COUNT", "0"),
+        ("TORCHELASTIC_RUN_ID", "k7q2"),
+        ("TORCHELASTIC_USE_AGENT_STORE", "False"),
+        ("WORLD_SIZE", "5"),
+    ];
+    let expect = expect.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!(found, BTreeMap::from(expect));
+}
+
+#[test]
+fn cpu_slots_are_visible_devices_too_as_in_deepspeed() {
+    let spec = JobSpec { accelerator: Accelerator::Cpu, ..spec() };
+    let plan = planned(&spec);
+    assert_eq!(bound(&plan.nodes[0].workers[0])[env_vars::CUDA_VISIBLE_DEVICES], "0,1,2");
+}
+
+#[test]
+fn what_the_environment_says_about_threads_stays() {
+    let plan = planned(&spec());
+    let bindings = bindings("a", 1);
+    let env = plan.nodes[0].workers[0].bind(&bindings, Threads::Inherited, Epoch(0));
+    assert!(env.iter().all(|(name, _)| name != env_vars::OMP_NUM_THREADS));
+    assert_eq!(Threads::share(2, 8), Threads::Share(1));
+}
+
+#[test]
+fn a_later_epoch_is_a_restart_to_torch() {
+    let plan = planned(&spec());
+    let bindings = bindings("a", 1);
+    let env = plan.nodes[0].workers[0].bind(&bindings, Threads::Inherited, Epoch(3));
+    let count = env.iter().find(|(name, _)| name == env_vars::TORCHELASTIC_RESTART_COUNT);
+    assert_eq!(count.map(|(_, value)| value.as_os_str()), Some("3".as_ref()));
+}
+
+#[test]
+fn what_is_given_is_known_and_what_is_not_stays_symbolic() {
+    let value = |spec: &JobSpec, name: &str| {
+        let plan = planned(spec);
+        let env = &plan.nodes[0].workers[0].env;
+        env.iter().find(|(found, _)| found == name).expect("it is set").1.clone()
+    };
+    let open = spec();
+    assert_eq!(value(&open, env_vars::MASTER_ADDR), EnvValue::MasterAddr);
+    assert_eq!(value(&open, env_vars::MASTER_PORT), EnvValue::MasterPort);
+    assert_eq!(value(&open, env_vars::OMP_NUM_THREADS), EnvValue::ThreadShare);
+    let given = JobSpec {
+        master_addr: MasterAddr::Given("127.0.0.1".to_owned()),
+        master_port: Some(1234),
+        exports: vec![("OMP_NUM_THREADS".into(), "7".into())],
+        ..spec()
+    };
+    assert_eq!(value(&given, env_vars::MASTER_ADDR), EnvValue::Known("127.0.0.1".into()));
+    assert_eq!(value(&given, env_vars::MASTER_PORT), EnvValue::Known("1234".into()));
+    assert_eq!(value(&given, env_vars::OMP_NUM_THREADS), EnvValue::Known("7".into()));
+}
+
+#[track_caller]
+fn check_argv(program: Program, expect: &[&str]) {
+    let plan = planned(&JobSpec { program, ..spec() });
+    assert_eq!(plan.nodes[1].workers[1].argv, expect);
+}
+
+#[test]
+fn the_command_is_that_of_deepspeed() {
+    check_argv(python(), &["python", "-u", "train.py", "--local_rank=1", "--lr", "0.1"]);
+    let script = |module, local_rank| Program::Python {
+        script: "pkg.train".into(),
+        module,
+        local_rank,
+        interpreter: "/venv/bin/python".into(),
+    };
+    let interpreter = "/venv/bin/python";
+    check_argv(
+        script(true, true),
+        &[interpreter, "-u", "-m", "pkg.train", "--local_rank=1", "--lr", "0.1"],
+    );
+    check_argv(script(false, false), &[interpreter, "-u", "pkg.train", "--lr", "0.1"]);
+    let exec = |local_rank| Program::Exec { program: "./train".into(), local_rank };
+    check_argv(exec(true), &["./train", "--local_rank=1", "--lr", "0.1"]);
+    check_argv(exec(false), &["./train", "--lr", "0.1"]);
+}
+
+#[track_caller]
+fn check_error(spec: &JobSpec, expect: &str, status: Status) {
+    let error = plan(spec).expect_err("there is no such plan");
+    assert_eq!(error.to_string(), expect);
+    assert_eq!(error.status(), status);
+}
+
+fn exporting(name: &str, value: &str) -> JobSpec {
+    JobSpec { exports: vec![(name.into(), value.into())], ..spec() }
+}
+
+#[test]
+fn what_cannot_be_started_is_not_planned() {
+    let nodes = |nodes| JobSpec { nodes, ..spec() };
+    check_error(&nodes(vec![]), "no host takes part", Status::Usage);
+    let idle = vec![(host("a"), vec![])];
+    check_error(&nodes(idle), "host `a` takes part without a slot", Status::Usage);
+    let twice = vec![(host("a"), vec![Slot(0)]), (host("a"), vec![Slot(1)])];
+    check_error(&nodes(twice), "host `a` takes part twice", Status::Usage);
+    let args = |argument: &str| JobSpec { args: vec!["x".into(), argument.into()], ..spec() };
+    check_error(&args("a\0b"), "argument 5 has a NUL byte", Status::Usage);
+    check_error(
+        &args(&"x".repeat(131_072)),
+        "argument 5 is 131072 bytes; the limit of Linux is 131071",
+        Status::OsLimit,
+    );
+    assert!(plan(&args(&"x".repeat(131_071))).is_ok());
+    let nothing = Program::Exec { program: "".into(), local_rank: false };
+    let spec = JobSpec { program: nothing, ..spec() };
+    check_error(&spec, "the name of the program is empty", Status::Usage);
+}
+
+#[test]
+fn the_users_variables_win_but_for_those_that_say_who_a_worker_is() {
+    let plan = planned(&JobSpec {
+        exports: [("A", "1"), ("CUDA_VISIBLE_DEVICES", "GPU-1"), ("A", "2")]
+            .map(|(name, value)| (name.into(), value.into()))
+            .to_vec(),
+        ..spec()
+    });
+    let env = bound(&plan.nodes[0].workers[0]);
+    assert_eq!((env["A"].as_str(), env["CUDA_VISIBLE_DEVICES"].as_str()), ("2", "GPU-1"));
+    for name in ["RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "REMUDA_RANK_FD"]
+    {
+        let expect = PlanError::Reserved { name: name.to_owned() };
+        assert_eq!(plan_of(&exporting(name, "1")), Err(expect));
+    }
+    check_error(&exporting("", "1"), "`` is not a variable name", Status::Usage);
+    check_error(&exporting("A=B", "1"), "`A=B` is not a variable name", Status::Usage);
+    check_error(&exporting("A", "\0"), "the value of `A` has a NUL byte", Status::Usage);
+    check_error(
+        &exporting("A", &"x".repeat(131_070)),
+        "variable `A` is 131072 bytes with its value; the limit of Linux is 131071",
+        Status::OsLimit,
+    );
+}
+
+fn plan_of(spec: &JobSpec) -> Result<LaunchPlan, PlanError> {
+    plan(spec)
+}
+
+#[test]
+fn the_digest_sees_nodes_slots_and_argv_but_not_the_environment() {
+    let of = |spec: &JobSpec| digest(&planned(spec));
+    let base = of(&spec());
+    assert_eq!(of(&exporting("A", "secret")), base);
+    let swapped = JobSpec { nodes: spec().nodes.into_iter().rev().collect(), ..spec() };
+    assert_ne!(of(&swapped), base);
+    let joined = JobSpec { args: vec!["--lr0.1".into()], ..spec() };
+    assert_ne!(of(&joined), base);
+    let mut moved = spec();
+    moved.nodes[1].1 = [1, 2].map(Slot).to_vec();
+    assert_ne!(of(&moved), base);
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+#[test]
+fn the_digest_is_the_same_on_every_machine() {
+    // Computed by hashing the fields in Python: little-endian numbers, texts with their lengths.
+    assert_eq!(
+        hex(&digest(&planned(&spec()))),
+        "91775b0a34a2013fd6637ecf7e4e9e5b105976706870a7355d7a33bb09e0f45f"
+    );
+}
+
+/// A plan with everything that the document can hold.
+fn full_spec() -> JobSpec {
+    JobSpec {
+        args: vec!["it's".into(), OsString::from_vec(b"caf\xe9".to_vec())],
+        exports: vec![
+            ("HF_token".into(), "hf_abc".into()),
+            ("NAME".into(), "two words".into()),
+            ("RAW".into(), OsString::from_vec(vec![0xff])),
+        ],
+        ..spec()
+    }
+}
+
+#[track_caller]
+fn check_golden(path: &str, found: &str) {
+    if env_vars::get("UPDATE_EXPECTED").is_some() {
+        fs::write(path, found).expect("the directory is writable");
+    }
+    let expected = fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    assert_eq!(found, expected, "for {path}");
+}
+
+#[test]
+fn the_document_is_what_programs_rely_on() {
+    check_golden("tests/plan/full.json", &plan_json(&planned(&full_spec()), Secrets::Masked));
+}
+
+#[test]
+fn the_table_is_what_people_see() {
+    check_golden("tests/plan/full.expected", &show_plan(&planned(&full_spec()), Secrets::Masked));
+}
+
+#[test]
+fn secrets_are_shown_only_when_asked_for() {
+    let plan = planned(&full_spec());
+    for show in [plan_json, show_plan] {
+        assert!(!show(&plan, Secrets::Masked).contains("hf_abc"));
+        assert!(show(&plan, Secrets::Shown).contains("hf_abc"));
+    }
+}
+
+fn some_spec() -> impl Strategy<Value = JobSpec> {
+    let nodes = proptest::collection::vec(proptest::collection::btree_set(0u32..16, 1..9), 1..9);
+    let bytes = proptest::collection::vec(1u8..=255, 0..6);
+    let args = proptest::collection::vec(bytes.prop_map(OsString::from_vec), 0..4);
+    (nodes, args, any::<Option<u16>>()).prop_map(|(nodes, args, master_port)| JobSpec {
+        nodes: nodes
+            .into_iter()
+            .enumerate()
+            .map(|(index, slots)| {
+                (host(&format!("h{index}")), slots.into_iter().map(Slot).collect())
+            })
+            .collect(),
+        args,
+        master_port,
+        ..spec()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 64,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn the_same_input_gives_the_same_bytes(spec in some_spec()) {
+        let (first, second) = (planned(&spec), planned(&spec.clone()));
+        prop_assert_eq!(digest(&first), digest(&second));
+        prop_assert_eq!(plan_json(&first, Secrets::Shown), plan_json(&second, Secrets::Shown));
+        prop_assert_eq!(first, second);
+    }
+
+    #[test]
+    fn ranks_are_dense_and_the_environment_says_the_same(spec in some_spec()) {
+        let plan = planned(&spec);
+        let ranks: Vec<u32> = workers(&plan).map(|worker| worker.rank.0).collect();
+        prop_assert_eq!(ranks, (0..plan.world_size).collect::<Vec<_>>());
+        for node in &plan.nodes {
+            let local: Vec<u32> = node.workers.iter().map(|worker| worker.local_rank.0).collect();
+            prop_assert_eq!(local, (0..node.workers.len() as u32).collect::<Vec<_>>());
+            let slots: Vec<Slot> = node.workers.iter().map(|worker| worker.slot).collect();
+            prop_assert_eq!(&slots, &node.slots);
+            for worker in &node.workers {
+                let env = bound(worker);
+                prop_assert_eq!(&env["RANK"], &worker.rank.to_string());
+                prop_assert_eq!(&env["LOCAL_RANK"], &worker.local_rank.to_string());
+                prop_assert_eq!(&env["NODE_RANK"], &node.node_rank.to_string());
+                prop_assert!(worker.env.is_sorted_by(|left, right| left.0 < right.0));
+            }
+        }
+    }
+
+    #[test]
+    fn arguments_arrive_byte_for_byte(spec in some_spec()) {
+        for worker in workers(&planned(&spec)) {
+            prop_assert!(worker.argv.ends_with(&spec.args));
+        }
+    }
+
+    #[test]
+    fn the_document_holds_what_the_plan_holds(spec in some_spec()) {
+        let plan = planned(&spec);
+        let document: serde_json::Value =
+            serde_json::from_str(&plan_json(&plan, Secrets::Shown)).expect("JSON");
+        prop_assert_eq!(&document["version"], 1);
+        prop_assert_eq!(&document["world_size"], plan.world_size);
+        prop_assert_eq!(document["master_port"].as_u64(), plan.master_port.map(u64::from));
+        let nodes = document["nodes"].as_array().expect("nodes");
+        prop_assert_eq!(nodes.len(), plan.nodes.len());
+        for (found, node) in nodes.iter().zip(&plan.nodes) {
+            prop_assert_eq!(found["workers"].as_array().map(Vec::len), Some(node.workers.len()));
+        }
+    }
+}

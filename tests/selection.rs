@@ -1,0 +1,380 @@
+//! `--include`, `--exclude`, `--num_nodes` and `--num_gpus`: what DeepSpeed 0.19.8 selects, and what
+//! is said where it fails.
+
+#![cfg(feature = "cli")]
+
+use proptest::prelude::*;
+use remuda::base::{HostName, Severity, Slot};
+use remuda::pool::{self, Filter, Pool, Selection, SelectorArgs, Which, select};
+use remuda::report::diagnostic::{Paint, show_all};
+
+/// Three hosts with 4, 4 and 2 slots.
+fn three_hosts() -> Pool {
+    pool_of("worker-0 slots=4\nworker-1 slots=4\nworker-2 slots=2\n")
+}
+
+fn pool_of(hostfile: &str) -> Pool {
+    let (hostfile, findings) = pool::read("hosts", hostfile.as_bytes());
+    assert_eq!(findings.diagnostics, []);
+    hostfile.pool()
+}
+
+fn include(text: &str) -> SelectorArgs {
+    SelectorArgs { include: Some(text.to_owned()), ..SelectorArgs::default() }
+}
+
+fn exclude(text: &str) -> SelectorArgs {
+    SelectorArgs { exclude: Some(text.to_owned()), ..SelectorArgs::default() }
+}
+
+fn counts(nodes: &str, gpus: &str) -> SelectorArgs {
+    SelectorArgs {
+        num_nodes: Some(nodes.to_owned()),
+        num_gpus: Some(gpus.to_owned()),
+        ..SelectorArgs::default()
+    }
+}
+
+/// `w0 0,1; w1 2`, then warnings; or the errors, each `CODE column message`.
+fn outcome(pool: &Pool, args: &SelectorArgs) -> String {
+    let (mut out, findings) = match select(pool, args) {
+        Ok(selected) => (show(&selected.pool), selected.findings),
+        Err(findings) => (Vec::new(), findings),
+    };
+    for diagnostic in findings.iter().flat_map(|findings| &findings.diagnostics) {
+        let column = diagnostic.span.map_or(0, |span| span.start + 1);
+        out.push(format!("{} at {column}: {}", diagnostic.code, diagnostic.message));
+    }
+    out.join("; ")
+}
+
+fn show(pool: &Pool) -> Vec<String> {
+    let node = |(host, slots): &(HostName, Vec<Slot>)| {
+        let slots: Vec<String> = slots.iter().map(Slot::to_string).collect();
+        format!("{} {}", host.as_str().replace("worker-", "w"), slots.join(","))
+    };
+    pool.nodes().iter().map(node).collect()
+}
+
+#[track_caller]
+fn check(args: &SelectorArgs, expect: &str) {
+    assert_eq!(outcome(&three_hosts(), args), expect, "for {args:?}");
+}
+
+#[test]
+fn without_a_filter_everything_takes_part() {
+    check(&SelectorArgs::default(), "w0 0,1,2,3; w1 0,1,2,3; w2 0,1");
+    check(&include(""), "w0 0,1,2,3; w1 0,1,2,3; w2 0,1");
+}
+
+#[test]
+fn include_takes_what_deepspeed_takes() {
+    let check = |text, expect| check(&include(text), expect);
+    check("worker-1", "w1 0,1,2,3");
+    check("worker-1:0,2", "w1 0,2");
+    check("worker-0@worker-1:0,2", "w0 0,1,2,3; w1 0,2");
+    check("worker-1@worker-0", "w0 0,1,2,3; w1 0,1,2,3");
+    check("worker-1:3,1,2", "w1 1,2,3");
+    check("worker-1:1,1", "w1 1");
+    check("worker-1:1@worker-1:0,1", "w1 0,1");
+    check("worker-1: 1, 2", "w1 1,2");
+    check("worker-1:1 ,2", "w1 1,2");
+    check("worker-1:01", "w1 1");
+    check("worker-1:+1", "w1 1");
+}
+
+#[test]
+fn exclude_leaves_what_deepspeed_leaves() {
+    let check = |text, expect| check(&exclude(text), expect);
+    check("worker-1", "w0 0,1,2,3; w2 0,1");
+    check("worker-1:0", "w0 0,1,2,3; w1 1,2,3; w2 0,1");
+    check("worker-1:0,1,2,3", "w0 0,1,2,3; w2 0,1");
+    check("worker-0:0,1@worker-1:3", "w0 2,3; w1 0,1,2; w2 0,1");
+    check("worker-1:1,1", "w0 0,1,2,3; w1 0,2,3; w2 0,1");
+    check("worker-1:1@worker-1:1", "w0 0,1,2,3; w1 0,2,3; w2 0,1");
+}
+
+#[test]
+fn a_whole_host_beside_its_slots_counts_for_nothing_and_that_is_said() {
+    let said = "`worker-1` is named as a whole and by slots: only the slots count";
+    check(&include("worker-1@worker-1:2"), &format!("w1 2; S011 at 1: {said}"));
+    check(&include("worker-1:2@worker-1"), &format!("w1 2; S011 at 12: {said}"));
+    let rest = "w0 0,1,2,3; w1 0,2,3; w2 0,1";
+    check(&exclude("worker-1@worker-1:1"), &format!("{rest}; S011 at 1: {said}"));
+}
+
+#[test]
+fn hosts_are_named_as_the_hostfile_names_them() {
+    for args in [include, exclude] {
+        let check = |text, expect| check(&args(text), expect);
+        check("worker-9", "S001 at 1: host `worker-9` is not in the pool");
+        check("worker-9:0", "S001 at 1: host `worker-9` is not in the pool");
+        check(" worker-1", "S001 at 1: host ` worker-1` is not in the pool");
+        check("worker-1 ", "S001 at 1: host `worker-1 ` is not in the pool");
+        check("WORKER-1", "S001 at 1: host `WORKER-1` is not in the pool");
+        check("worker-*", "S001 at 1: host `worker-*` is not in the pool");
+        check("worker-1,worker-2", "S001 at 1: host `worker-1,worker-2` is not in the pool");
+        check("worker-1;worker-2", "S001 at 1: host `worker-1;worker-2` is not in the pool");
+        check("user@worker-1", "S001 at 1: host `user` is not in the pool");
+        check(" ", "S001 at 1: host ` ` is not in the pool");
+        check("worker-1@worker-0:1@5", "S001 at 21: host `5` is not in the pool");
+        check(
+            "worker-1 @ worker-2",
+            "S001 at 1: host `worker-1 ` is not in the pool; S001 at 11: host ` worker-2` is not in the pool",
+        );
+    }
+}
+
+#[test]
+fn slots_are_numbers_that_the_host_has() {
+    for args in [include, exclude] {
+        let check = |text, expect| check(&args(text), expect);
+        check("worker-2:2", "S002 at 10: `worker-2` has no slot 2");
+        check("worker-2:-1", "S002 at 10: slot numbers are at least 0");
+        check("worker-1:1_0", "S002 at 10: `worker-1` has no slot 10");
+        check("worker-1:", "S003 at 9: empty slot list after `:`");
+        check("worker-1:0,", "S003 at 12: `` is not a slot number");
+        check("worker-1:a", "S003 at 10: `a` is not a slot number");
+        check("worker-1:0-3", "S003 at 10: `0-3` is not a slot number");
+        check("worker-1:1.0", "S003 at 10: `1.0` is not a slot number");
+        check(
+            "worker-1:[0,1]",
+            "S003 at 10: `[0` is not a slot number; S003 at 13: `1]` is not a slot number",
+        );
+        check("worker-1:0:1", "S005 at 11: second `:`");
+    }
+}
+
+#[test]
+fn nothing_may_be_missing_around_an_at_sign() {
+    check(&include("worker-1@"), "S004 at 10: empty host at column 10");
+    check(&include("@worker-1"), "S004 at 1: empty host at column 1");
+    check(&include("worker-0@@worker-1"), "S004 at 10: empty host at column 10");
+    check(&include(":0"), "S004 at 1: empty host at column 1");
+    check(&include("@"), "S004 at 1: empty host at column 1; S004 at 2: empty host at column 2");
+}
+
+#[test]
+fn every_problem_of_a_selector_is_said_at_once() {
+    check(
+        &include("worker-9@worker-2:7,x@worker-1:0"),
+        "S001 at 1: host `worker-9` is not in the pool; S003 at 21: `x` is not a slot number",
+    );
+}
+
+#[test]
+fn ipv6_hosts_stand_in_brackets() {
+    let pool = pool_of("[fe80::1] slots=2\nw slots=1\n");
+    assert_eq!(outcome(&pool, &include("[fe80::1]:1")), "[fe80::1] 1");
+    assert_eq!(outcome(&pool, &include("[fe80::1]@w")), "[fe80::1] 0,1; w 0");
+    assert_eq!(outcome(&pool, &include("fe80::1:0,1")), "S005 at 6: second `:`");
+}
+
+#[test]
+fn a_selection_of_nothing_is_an_error() {
+    let nothing = "the selection leaves nothing to run on";
+    check(&exclude("worker-0@worker-1@worker-2"), &format!("S007 at 1: {nothing}"));
+}
+
+#[test]
+fn flags_that_contradict_each_other_are_refused() {
+    let both = SelectorArgs { exclude: Some("worker-1".to_owned()), ..include("worker-0") };
+    check(&both, "S006 at 20: --include and --exclude are mutually exclusive");
+    let count = SelectorArgs { num_gpus: Some("2".to_owned()), ..include("worker-0") };
+    check(&count, "S008 at 20: --include and --num_gpus cannot be combined");
+    let zero = SelectorArgs { num_nodes: Some("0".to_owned()), ..exclude("worker-0") };
+    check(&zero, "S008 at 20: --exclude and --num_nodes cannot be combined");
+}
+
+#[test]
+fn counts_take_the_first_hosts_and_slots() {
+    check(&counts("2", ""), "w0 0,1,2,3; w1 0,1,2,3");
+    check(&counts("", "2"), "w0 0,1; w1 0,1; w2 0,1");
+    check(&counts("2", "3"), "w0 0,1,2; w1 0,1,2");
+    check(&counts(" 1 ", "+1"), "w0 0");
+    check(&counts("-1", "-1"), "w0 0,1,2,3; w1 0,1,2,3; w2 0,1");
+}
+
+#[test]
+fn counts_out_of_range_name_the_range() {
+    check(&counts("9", ""), "S009 at 1: --num_nodes 9: the pool has 3 hosts");
+    check(&counts("0", ""), "S009 at 1: --num_nodes 0: it must be at least 1");
+    check(&counts("-5", ""), "S009 at 1: --num_nodes -5: it must be at least 1");
+    check(&counts("1.5", ""), "S009 at 1: --num_nodes 1.5: it is not a whole number");
+    check(
+        &counts("2:4", ""),
+        "S009 at 1: --num_nodes 2:4: MIN:MAX is not supported: the number of nodes is fixed",
+    );
+    check(&counts("4:2", ""), "S009 at 1: --num_nodes 4:2: MIN is above MAX");
+    check(&counts("", "3"), "S010 at 1: --num_gpus 3: `worker-2` has 2 slots");
+    check(
+        &counts("", "16"),
+        "S010 at 1: --num_gpus 16: `worker-0` has 4 slots, and 2 more of 3 hosts have too few",
+    );
+    check(
+        &counts("0", "x"),
+        "S009 at 1: --num_nodes 0: it must be at least 1; S010 at 1: --num_gpus x: it is not a whole number",
+    );
+}
+
+#[test]
+fn a_list_of_devices_keeps_its_order_unless_slots_are_named() {
+    let host = HostName::parse("h").expect("a host name");
+    let pool = Pool::single(host, [3, 1, 2].map(Slot));
+    assert_eq!(outcome(&pool, &include("h")), "h 3,1,2");
+    assert_eq!(outcome(&pool, &include("h:2,3")), "h 2,3");
+    assert_eq!(outcome(&pool, &exclude("h:1")), "h 3,2");
+    assert_eq!(outcome(&pool, &include("h:0")), "S002 at 3: `h` has no slot 0");
+}
+
+#[track_caller]
+fn check_screen(args: &SelectorArgs, expect: &str) {
+    let findings = select(&three_hosts(), args).expect_err("it cannot be selected");
+    assert_eq!(show_all(&findings, Paint::Plain).trim_end(), expect.trim());
+}
+
+#[test]
+fn screens_point_at_the_place_and_say_what_to_type() {
+    check_screen(
+        &include("worker-0@wroker-1:0"),
+        "
+error[S001]: host `wroker-1` is not in the pool
+ --> --include:1:10
+  |
+1 | worker-0@wroker-1:0
+  |          ^^^^^^^^
+  |
+help: did you mean `worker-1`?
+  |
+1 - worker-0@wroker-1:0
+1 + worker-0@worker-1:0
+  |
+--include: 1 error, 0 warnings",
+    );
+    check_screen(
+        &include("worker-0@worker-1:0,9"),
+        "
+error[S002]: `worker-1` has no slot 9
+ --> --include:1:21
+  |
+1 | worker-0@worker-1:0,9
+  |          --------   ^ slots of worker-1 are 0-3
+  |
+help: slots are numbered from 0: `slots=4` has 0, 1, 2 and 3
+--include: 1 error, 0 warnings",
+    );
+    check_screen(
+        &include("worker-0:0-2"),
+        "
+error[S003]: `0-2` is not a slot number
+ --> --include:1:10
+  |
+1 | worker-0:0-2
+  |          ^^^ ranges are not supported
+  |
+help: write `0,1,2`
+  |
+1 - worker-0:0-2
+1 + worker-0:0,1,2
+  |
+--include: 1 error, 0 warnings",
+    );
+    check_screen(
+        &SelectorArgs { exclude: Some("worker-1".to_owned()), ..include("worker-0") },
+        "
+error[S006]: --include and --exclude are mutually exclusive
+ --> command line:1:20
+  |
+1 | --include worker-0 --exclude worker-1
+  | ---------          ^^^^^^^^^
+  |
+help: keep one of the two
+command line: 1 error, 0 warnings",
+    );
+}
+
+fn some_pool() -> impl Strategy<Value = Pool> {
+    proptest::collection::vec(1u32..9, 1..6).prop_map(|slots| {
+        let lines =
+            slots.iter().enumerate().map(|(host, slots)| format!("h{host} slots={slots}\n"));
+        pool_of(&lines.collect::<String>())
+    })
+}
+
+/// A pool with a selector for it: for each host nothing, the host, or some of its slots.
+fn pool_and_selector() -> impl Strategy<Value = (Pool, String)> {
+    some_pool().prop_flat_map(|pool| {
+        let choices: Vec<_> = pool
+            .nodes()
+            .iter()
+            .map(|(_, slots)| (0..3u8, 0..slots.len(), 0..slots.len()))
+            .collect();
+        (Just(pool), choices).prop_map(|(pool, choices)| {
+            let spec = |(host, (kind, first, second)): (&HostName, (u8, usize, usize))| match kind {
+                0 => None,
+                1 => Some(host.to_string()),
+                _ => Some(format!("{host}:{first},{second}")),
+            };
+            let hosts = pool.nodes().iter().map(|(host, _)| host);
+            let specs: Vec<String> = hosts.zip(choices).filter_map(spec).rev().collect();
+            let selector = specs.join("@");
+            (pool, selector)
+        })
+    })
+}
+
+fn slots_of(pool: &Pool) -> Vec<(HostName, Slot)> {
+    let pairs = |(host, slots): &(HostName, Vec<Slot>)| {
+        slots.iter().map(|slot| (host.clone(), *slot)).collect::<Vec<_>>()
+    };
+    pool.nodes().iter().flat_map(pairs).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 128,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn include_and_exclude_part_the_pool((pool, selector) in pool_and_selector()) {
+        prop_assume!(!selector.is_empty());
+        let (included, _) = Selection::parse(&pool, &include(&selector)).expect("a good selector");
+        let (excluded, _) = Selection::parse(&pool, &exclude(&selector)).expect("a good selector");
+        let (kept, rest) = (slots_of(&included.apply(&pool)), slots_of(&excluded.apply(&pool)));
+        let all = slots_of(&pool);
+        let put_together: Vec<_> =
+            all.iter().filter(|pair| kept.contains(pair) != rest.contains(pair)).cloned().collect();
+        prop_assert_eq!(put_together.len(), all.len());
+        // Both keep the order of the hostfile.
+        prop_assert_eq!(&all.iter().filter(|pair| kept.contains(pair)).cloned().collect::<Vec<_>>(), &kept);
+        prop_assert_eq!(&all.iter().filter(|pair| rest.contains(pair)).cloned().collect::<Vec<_>>(), &rest);
+    }
+
+    #[test]
+    fn no_text_selects_what_the_pool_does_not_have(pool in some_pool(), text in "[h0-9:,@ \\-\\[\\]x]{0,16}") {
+        for args in [include(&text), exclude(&text)] {
+            match select(&pool, &args) {
+                Ok(selected) => {
+                    let all = slots_of(&pool);
+                    let kept = slots_of(&selected.pool);
+                    prop_assert!(!kept.is_empty() && kept.iter().all(|pair| all.contains(pair)));
+                }
+                Err(findings) => {
+                    prop_assert!(findings.iter().any(|one| 0 < one.count(Severity::Error)));
+                    prop_assert!(!show_all(&findings, Paint::Plain).is_empty());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_filter_made_by_hand_does_the_same(pool in some_pool()) {
+        let (host, slots) = pool.nodes()[0].clone();
+        let mut filter = Filter::default();
+        filter.insert(host.clone(), Which::Slots(slots[..1].iter().copied().collect()));
+        let by_text = select(&pool, &include(&format!("{host}:{}", slots[0]))).expect("one slot");
+        prop_assert_eq!(Selection::Include(filter).apply(&pool), by_text.pool);
+    }
+}

@@ -1,0 +1,191 @@
+//! Goal: ranks find each other through the store, strangers find nothing.
+//! Method: a real server on loopback, real clients, and sockets that misbehave.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use remuda::base::{Epoch, JobId, Rank, clock};
+use remuda::runtime::store::{Client, ClientError, Identity, Server, ServerOptions};
+use remuda::secure::{HandshakeError, JobKey, Preamble, Purpose, Role, derive_rank_key, dial};
+
+const WORLD: u32 = 4;
+
+struct Fixture {
+    server: Server,
+    refused: Receiver<String>,
+}
+
+fn serve() -> Fixture {
+    let (tell, refused) = mpsc::channel();
+    let options = ServerOptions {
+        job: JobId("j1".into()),
+        epoch: Epoch(3),
+        key_of: Box::new(|rank| {
+            (rank.0 < WORLD).then(|| derive_rank_key(&secret(), Epoch(3), rank))
+        }),
+        on_refused: Box::new(move |_, why| drop(tell.send(why.to_string()))),
+    };
+    let server = Server::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
+    Fixture { server, refused }
+}
+
+fn secret() -> JobKey {
+    JobKey::from_random([9; 32])
+}
+
+/// Only catches hangs.
+fn soon() -> Instant {
+    clock::now() + Duration::from_secs(60)
+}
+
+fn identity(rank: u32) -> Identity {
+    let key = derive_rank_key(&secret(), Epoch(3), Rank(rank));
+    Identity { job: JobId("j1".into()), epoch: Epoch(3), rank: Rank(rank), key }
+}
+
+fn connect(address: SocketAddr, identity: &Identity) -> Result<Client, ClientError> {
+    Client::connect(address, identity, Purpose::Ask, soon())
+}
+
+/// Whether the other side has closed, without having said anything.
+fn is_closed(mut stream: TcpStream) -> bool {
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    match stream.read(&mut [0; 64]) {
+        Ok(0) => true,
+        Ok(_) => false,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn ranks_find_each_other() {
+    let fixture = serve();
+    let address = fixture.server.address();
+    thread::scope(|scope| {
+        for rank in 0..WORLD {
+            scope.spawn(move || {
+                let mut client = connect(address, &identity(rank)).unwrap();
+                client.set(&format!("address/{rank}"), &[rank as u8], soon()).unwrap();
+                let keys = (0..WORLD).map(|rank| format!("address/{rank}")).collect();
+                let addresses = client.wait(keys, soon()).unwrap();
+                assert_eq!(addresses, (0..WORLD as u8).map(|rank| vec![rank]).collect::<Vec<_>>());
+                client.add("n", 1, soon()).unwrap();
+                client.barrier("all", WORLD, soon()).unwrap();
+                assert_eq!(client.add("n", 0, soon()).unwrap(), i64::from(WORLD));
+            });
+        }
+    });
+}
+
+#[test]
+fn a_wait_has_a_deadline() {
+    let fixture = serve();
+    let mut client = connect(fixture.server.address(), &identity(0)).unwrap();
+    let deadline = clock::now() + Duration::from_millis(20);
+    assert!(matches!(client.wait(vec!["never".into()], deadline), Err(ClientError::Deadline)));
+}
+
+#[track_caller]
+fn check_refused(identity: &Identity, expect: &HandshakeError, why: &str) {
+    let fixture = serve();
+    match connect(fixture.server.address(), identity) {
+        Err(ClientError::Handshake(error)) => assert_eq!(error, *expect),
+        other => panic!("expected a refusal, not {other:?}"),
+    }
+    assert_eq!(fixture.refused.recv().unwrap(), why);
+}
+
+#[test]
+fn who_has_another_key_epoch_job_or_rank_stays_outside() {
+    let right = identity(1);
+    let wrong_key = "the handshake failed: the other side has another key";
+    let other_secret = Identity {
+        key: derive_rank_key(&JobKey::from_random([8; 32]), Epoch(3), Rank(1)),
+        ..right.clone()
+    };
+    check_refused(&other_secret, &HandshakeError::Key, wrong_key);
+    let other_rank = Identity { rank: Rank(2), ..right.clone() };
+    check_refused(&other_rank, &HandshakeError::Key, wrong_key);
+    let no_rank = Identity { rank: Rank(WORLD), ..right.clone() };
+    check_refused(&no_rank, &HandshakeError::Key, "there is no rank 4");
+    let other_job = Identity { job: JobId("j2".into()), ..right.clone() };
+    check_refused(&other_job, &HandshakeError::Key, "it belongs to job `j2`");
+    let old = Identity { epoch: Epoch(2), ..right };
+    let epochs = HandshakeError::Epoch { ours: Epoch(2), theirs: Epoch(3) };
+    check_refused(&old, &epochs, "it belongs to epoch 2, we to epoch 3");
+}
+
+#[test]
+fn a_rank_connects_once() {
+    let fixture = serve();
+    let address = fixture.server.address();
+    let first = connect(address, &identity(1)).unwrap();
+    assert!(matches!(
+        connect(address, &identity(1)),
+        Err(ClientError::Handshake(HandshakeError::Refused(_)))
+    ));
+    assert_eq!(fixture.refused.recv().unwrap(), "rank 1 is connected already");
+    Client::connect(address, &identity(1), Purpose::Watch, soon()).unwrap();
+    drop(first);
+}
+
+#[track_caller]
+fn check_stranger(bytes: &[u8], why: &str) {
+    let fixture = serve();
+    let mut stream = TcpStream::connect(fixture.server.address()).unwrap();
+    stream.write_all(bytes).unwrap();
+    assert_eq!(fixture.refused.recv().unwrap(), why);
+    assert!(is_closed(stream));
+}
+
+#[test]
+fn strangers_get_a_closed_connection() {
+    check_stranger(b"GET / HTTP/1.1\r\n\r\n", "not our protocol (looks like HTTP)");
+    check_stranger(b"\x16\x03\x01\x02\x00\x01", "not our protocol (looks like TLS)");
+    check_stranger(b"SSH-2.0-x\r\n", "not our protocol (looks like ssh)");
+    check_stranger(
+        b"remuda\x01\x00\xff\xff\xff\xff",
+        "the first message has 131082 bytes, at most 256 are read",
+    );
+    check_stranger(b"remuda\x63\x00\x00\x00\x00\x00", "the peer speaks protocol 99, we speak 1");
+}
+
+#[test]
+fn a_replayed_greeting_gets_no_further() {
+    let fixture = serve();
+    let preamble = Preamble { job: JobId("j1".into()), role: Role::Rank(Rank(1), Purpose::Ask) };
+    let (_, flight) = dial(&preamble, &identity(1).key, Epoch(3)).unwrap();
+    for _ in 0..2 {
+        let mut stream = TcpStream::connect(fixture.server.address()).unwrap();
+        stream.write_all(&flight).unwrap();
+        let mut reply = [0; 2];
+        stream.read_exact(&mut reply).unwrap();
+        // Without the ephemeral key of the first flight nothing can be said on this connection.
+        stream.write_all(&[0x20, 0].into_iter().chain([0; 32]).collect::<Vec<_>>()).unwrap();
+        assert_eq!(fixture.refused.recv().unwrap(), "a message was changed on the way");
+    }
+}
+
+#[test]
+fn silent_connections_do_not_keep_ranks_out() {
+    let fixture = serve();
+    let address = fixture.server.address();
+    let mut early = connect(address, &identity(0)).unwrap();
+    let silent: Vec<_> = (0..200).map(|_| TcpStream::connect(address).unwrap()).collect();
+    early.set("still", b"here", soon()).unwrap();
+    let mut late = connect(address, &identity(1)).unwrap();
+    assert_eq!(late.wait(vec!["still".into()], soon()).unwrap(), [b"here"]);
+    drop(silent);
+}
+
+#[test]
+fn a_half_greeting_is_closed_in_the_end() {
+    let fixture = serve();
+    let mut stream = TcpStream::connect(fixture.server.address()).unwrap();
+    stream.write_all(b"remuda\x01").unwrap();
+    assert_eq!(fixture.refused.recv().unwrap(), "no handshake in time");
+    assert!(is_closed(stream));
+}
