@@ -23,7 +23,7 @@ fn check(rows: usize, replicas: usize, options: SamplerOptions, epoch: u64, expe
 #[test]
 fn permutations_are_torchs() {
     assert_eq!(randperm(10, 0), [4, 1, 7, 5, 3, 9, 0, 8, 6, 2]);
-    assert_eq!(randperm(0, 0), []);
+    assert!(randperm(0, 0).is_empty());
     assert_eq!(randperm(1, 0), [0]);
 }
 

@@ -25,6 +25,15 @@ const LOOPBACK: &str = "127.0.0.1";
 /// Without a GPU and without a number, this many workers are started.
 const CPU_WORKERS_DEFAULT: usize = 2;
 
+/// Who of the workers has something to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Speaker {
+    /// Anybody: lines say whose they are.
+    Everybody,
+    /// Rank 0 speaks for all: its output is shown as it is.
+    Rank0,
+}
+
 /// Hosts, slots and what they are.
 pub(super) struct Place {
     pub(super) nodes: Vec<(HostName, Vec<Slot>)>,
@@ -173,7 +182,7 @@ fn accelerator(args: &PlaceArgs) -> Result<Accelerator, CliError> {
     })
 }
 
-fn gpu_count() -> u32 {
+pub(super) fn gpu_count() -> u32 {
     inventory::gpu_count(Path::new("/dev"))
 }
 
@@ -305,6 +314,7 @@ fn export(text: &OsStr) -> Result<(OsString, OsString), CliError> {
 pub(super) fn options(
     args: &WatchArgs,
     spec: &JobSpec,
+    speaker: Speaker,
     terminal: Terminal,
 ) -> Result<(Options, String), CliError> {
     let job = job_id()?;
@@ -343,10 +353,22 @@ pub(super) fn options(
         lease: args.lease,
         timeout: args.timeout,
         stdin: stdin(args.stdin, workers)?,
-        style: Style { prefix: args.prefix.clone(), log_dir, keep, terminal },
+        style: Style {
+            prefix: args.prefix.clone().or_else(|| (speaker == Speaker::Rank0).then(String::new)),
+            solo: solo(args, speaker, workers, terminal),
+            log_dir,
+            keep,
+            terminal,
+        },
         run_dir,
     };
     Ok((options, note))
+}
+
+/// The worker whose output needs no prefix.
+fn solo(args: &WatchArgs, speaker: Speaker, workers: usize, terminal: Terminal) -> Option<Rank> {
+    let redraws = speaker == Speaker::Rank0 && terminal.stdout;
+    (args.prefix.is_none() && (workers == 1 || redraws)).then_some(Rank(0))
 }
 
 fn program_and_script(program: &Program) -> (OsString, Option<OsString>) {

@@ -58,9 +58,10 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
     let rest = rest.collect();
     match command.to_str() {
         Some("run") => run::main(rest),
+        Some("train") => train::main(rest),
+        Some(train::WORKER_COMMAND) => train::worker_main(rest),
         Some("hostfile") => check_hostfile(rest),
         Some("agent") => Ok(agent::main()),
-        Some("train-worker") => train::worker_main(rest),
         Some("help" | "--help" | "-h") => {
             print(HELP);
             Ok(Status::Success)

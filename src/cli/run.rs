@@ -6,7 +6,7 @@ use clap::Parser;
 
 use super::args::{PlaceArgs, ProgramArgs, WatchArgs};
 use super::error::CliError;
-use super::lower::{self, Place};
+use super::lower::{self, Place, Speaker};
 use crate::base::Status;
 use crate::launch;
 use crate::plan::{self, JobSpec, LaunchPlan, Program};
@@ -47,7 +47,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     if let Some(note) = note.filter(|_| !args.watch.quiet) {
         print_error(&format!("note: {note}\n"));
     }
-    start(place, &args.watch, program, program_args, terminal)
+    start(place, &args.watch, program, program_args, Speaker::Everybody, terminal)
 }
 
 /// Plans, and shows or launches the plan.
@@ -56,6 +56,7 @@ pub(super) fn start(
     watch: &WatchArgs,
     program: Program,
     args: Vec<OsString>,
+    speaker: Speaker,
     terminal: Terminal,
 ) -> Result<Status, CliError> {
     print_error(&place.warnings);
@@ -75,7 +76,7 @@ pub(super) fn start(
         show(&plan, watch);
         return Ok(Status::Success);
     }
-    let (options, note) = lower::options(watch, &spec, terminal)?;
+    let (options, note) = lower::options(watch, &spec, speaker, terminal)?;
     if !watch.quiet {
         let workers = count(plan.world_size as usize, "worker");
         let nodes = count(plan.nodes.len(), "node");

@@ -5,19 +5,27 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, ValueEnum};
 
+use super::args::{AcceleratorArg, PlaceArgs, WatchArgs};
 use super::error::CliError;
+use super::lower::{self, Speaker};
+use super::run;
 use crate::base::{Status, clock, env_vars};
-use crate::report::{print, print_error};
+use crate::os::signals;
+use crate::plan::Program;
+use crate::report::{Terminal, print, print_error};
 use crate::runtime::Group;
 use crate::train::{
     AdamWOptions, CheckpointOptions, GptOptions, MlpOptions, ModelOptions, Progress, Schedule,
     Threads, TrainOptions, train,
 };
 
+/// The word that makes this executable a worker.
+pub(super) const WORKER_COMMAND: &str = "train-worker";
 /// Time between two lines that overwrite each other.
 const TRANSIENT_EVERY: Duration = Duration::from_millis(100);
 
@@ -220,6 +228,42 @@ fn threads_of_environment() -> NonZeroUsize {
     value.and_then(|text| text.parse().ok()).unwrap_or(NonZeroUsize::MIN)
 }
 
+/// Train a small GPT or MLP on every slot with the bundled data-parallel runtime.
+///
+/// The same seed gives the same model, bit for bit, whether W workers accumulate A micro-batches
+/// each or one worker accumulates W × A.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "remuda train", bin_name = "remuda train", version, args_override_self = true)]
+struct TrainFace {
+    #[command(flatten)]
+    train: TrainArgs,
+    #[command(flatten)]
+    place: PlaceArgs,
+    #[command(flatten)]
+    watch: WatchArgs,
+}
+
+/// Parses, and starts this executable as the worker of every slot.
+pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
+    let mut face = super::parse::<TrainFace>(words)?;
+    // What makes no sense is told once, here, and not by every worker.
+    face.train.lower()?;
+    if face.place.accelerator != Some(AcceleratorArg::Cpu) {
+        if 0 < lower::gpu_count() {
+            print_error("note: there are no GPU kernels yet; every slot is CPU time\n");
+        }
+        face.place.accelerator = Some(AcceleratorArg::Cpu);
+    }
+    let terminal = Terminal::look();
+    let place = lower::place(&face.place, terminal)?;
+    let program = std::env::current_exe().map_err(|error| {
+        CliError::new(Status::NotFound, format!("cannot find ourselves: {error}"))
+    })?;
+    let program = Program::Exec { program: program.into(), local_rank: false };
+    let words = std::iter::once(WORKER_COMMAND.into()).chain(face.train.words()).collect();
+    run::start(place, &face.watch, program, words, Speaker::Rank0, terminal)
+}
+
 /// The hidden form of the command that every worker is started with; alone, it is a group of one.
 #[derive(Parser, Debug)]
 #[command(name = "remuda train-worker", no_binary_name = true)]
@@ -228,13 +272,15 @@ struct WorkerLine {
     train: TrainArgs,
 }
 
-/// A worker of the job.
+/// A worker of the job. The first signal asks it to stop after the step that it is in; the loop
+/// agrees with the other workers on which step that is.
 pub(super) fn worker_main(words: Vec<OsString>) -> Result<Status, CliError> {
     let line =
         WorkerLine::try_parse_from(words).map_err(|error| CliError::usage(error.to_string()))?;
+    let stop = signals::stop_flag(&[libc::SIGINT, libc::SIGTERM]);
     let group =
-        Group::single().map_err(|error| CliError::new(Status::OsLimit, error.to_string()))?;
-    work(&line.train, &group, &|| false)
+        Group::from_env().map_err(|error| CliError::new(Status::Config, error.to_string()))?;
+    work(&line.train, &group, &|| stop.load(Ordering::Relaxed))
 }
 
 /// Trains as one worker of `group`, and prints what rank 0 has to tell. `stop` is asked between steps.

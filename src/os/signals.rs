@@ -3,6 +3,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::{Pid, Signal};
 
@@ -36,6 +37,27 @@ pub fn child_events() -> io::Result<OwnedFd> {
 pub fn drain(fd: &OwnedFd) {
     let mut buffer = [0u8; 1024];
     while matches!(rustix::io::read(fd, &mut buffer), Ok(n) if n == buffer.len()) {}
+}
+
+static STOP: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note_stop(_signal: i32) {
+    STOP.store(true, Ordering::Relaxed);
+}
+
+/// Makes the first of any of these signals set a flag; the second one ends the process as usual.
+pub fn stop_flag(signals: &[i32]) -> &'static AtomicBool {
+    for signal in signals {
+        // SAFETY: the action is zeroed, which is a valid one; the handler only stores to an atomic,
+        // which is async-signal-safe.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = note_stop as *const () as libc::sighandler_t;
+            action.sa_flags = libc::SA_RESTART | libc::SA_RESETHAND;
+            libc::sigaction(*signal, &raw const action, std::ptr::null_mut());
+        }
+    }
+    &STOP
 }
 
 /// Puts every handled signal and the mask back to what a fresh program expects. Signals that were

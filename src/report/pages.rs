@@ -33,6 +33,8 @@ pub struct Style {
     /// What every line begins with; `{host}`, `{rank}`, `{local_rank}`, `{stream}` are replaced.
     /// `None`: `host:rank │ `, aligned, for a job of several workers.
     pub prefix: Option<String>,
+    /// A worker whose output is shown as it comes, without a prefix: prompts and progress bars work.
+    pub solo: Option<Rank>,
     /// Directory of the per-rank files.
     pub log_dir: Option<PathBuf>,
     /// How much of them is kept.
@@ -59,9 +61,9 @@ struct Page {
 }
 
 enum Clothes {
-    /// Several workers: whole lines.
+    /// Whole lines, so that those of several workers mix well.
     Lines(LineCutter),
-    /// A single worker: bytes at once, so that prompts and progress bars work.
+    /// Bytes at once.
     Through(Dress),
 }
 
@@ -79,8 +81,7 @@ impl Pages {
         let mut streams = BTreeMap::new();
         for label in workers {
             for stream in [Stream::Stdout, Stream::Stderr] {
-                let alone = workers.len() == 1 && style.prefix.is_none();
-                let page = Page::new(label, stream, style, if alone { None } else { Some(width) });
+                let page = Page::new(label, stream, style, width);
                 streams.insert((label.rank, stream), page);
             }
         }
@@ -186,19 +187,18 @@ impl Pages {
 }
 
 impl Page {
-    /// `width` of the name column, for several workers.
-    fn new(label: &WorkerLabel, stream: Stream, style: &Style, width: Option<usize>) -> Self {
+    /// Names fill a column of `width`.
+    fn new(label: &WorkerLabel, stream: Stream, style: &Style, width: usize) -> Self {
         let terminal = match stream {
             Stream::Stdout => style.terminal.stdout,
             Stream::Stderr => style.terminal.stderr,
         };
         let dress = if terminal { Dress::Neutral } else { Dress::Bytes };
-        let dress = match width {
-            Some(width) => {
-                let prefix = prefix(label, stream, style.prefix.as_deref(), width);
-                Clothes::Lines(LineCutter::new(prefix.into_bytes(), dress))
-            }
-            None => Clothes::Through(dress),
+        let dress = if style.solo == Some(label.rank) {
+            Clothes::Through(dress)
+        } else {
+            let prefix = prefix(label, stream, style.prefix.as_deref(), width);
+            Clothes::Lines(LineCutter::new(prefix.into_bytes(), dress))
         };
         let log = style.log_dir.as_ref().map(|directory| {
             let name = format!("rank{}.{}", label.rank, stream_name(stream));

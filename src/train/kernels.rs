@@ -8,6 +8,8 @@ use super::simd::versions;
 
 /// Partial sums of a reduction: as many as the widest register holds in single precision.
 const LANES: usize = 16;
+/// Rows and columns that are transposed at a time.
+const SQUARE: usize = 16;
 /// Added to a variance before its root, as torch does.
 const NORM_EPSILON: f64 = 1e-5;
 
@@ -74,11 +76,49 @@ fn largest<F: Float>(row: &[F]) -> F {
     fold(&mut lanes, F::max)
 }
 
+/// Transposes `height` × `width` numbers; with constants for both, the loops are unrolled.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "must see constant sizes")]
+fn transpose_square<F: Float>(
+    from: &[F],
+    from_stride: usize,
+    to: &mut [F],
+    to_stride: usize,
+    height: usize,
+    width: usize,
+) {
+    let mut square = [[F::ZERO; SQUARE]; SQUARE];
+    for (row, line) in square.iter_mut().zip(from.chunks(from_stride)).take(height) {
+        row[..width].copy_from_slice(&line[..width]);
+    }
+    for (col, line) in to.chunks_mut(to_stride).enumerate().take(width) {
+        for (to, row) in line[..height].iter_mut().zip(&square) {
+            *to = row[col];
+        }
+    }
+}
+
 versions! {
     /// `x += y`.
     pub(super) fn add<F>(x: &mut [F], y: &[F]) {
         for (x, &y) in x.iter_mut().zip(y) {
             *x += y;
+        }
+    }
+
+    /// Writes the rows of `matrix`, `cols` long, as the columns of `turned`.
+    pub(super) fn transpose<F>(matrix: &[F], cols: usize, turned: &mut [F]) {
+        let rows = matrix.len() / cols;
+        for first in (0..rows).step_by(SQUARE) {
+            for left in (0..cols).step_by(SQUARE) {
+                let (height, width) = (SQUARE.min(rows - first), SQUARE.min(cols - left));
+                let from = &matrix[first * cols + left..];
+                let to = &mut turned[left * rows + first..];
+                match (height, width) {
+                    (SQUARE, SQUARE) => transpose_square(from, cols, to, rows, SQUARE, SQUARE),
+                    _ => transpose_square(from, cols, to, rows, height, width),
+                }
+            }
         }
     }
 
