@@ -92,7 +92,10 @@ impl Engine {
         let patience = Patience { deadline: clock::now() + self.timeout, spin: self.spin };
         let outcome = match &self.failed {
             Some(cause) => Err(cause.clone()),
-            None => body(self, call, patience).map_err(|cause| self.give_up(cause)),
+            None => self
+                .check_alarm()
+                .and_then(|()| body(self, call, patience))
+                .map_err(|cause| self.give_up(cause)),
         };
         outcome.map_err(|cause| CollectiveError {
             op: call.op,
@@ -101,6 +104,14 @@ impl Engine {
             rank: Rank(self.roster.rank as u32),
             cause,
         })
+    }
+
+    /// Once an operation: ranks that are never late never wait long enough to look for an alarm.
+    fn check_alarm(&self) -> Result<(), Cause> {
+        match self.node.segment.alarm() {
+            Some(alarm) => Err(self.roster.cause(alarm)),
+            None => Ok(()),
+        }
     }
 
     /// An operation that failed half way leaves the ranks at different places: nothing can follow.
