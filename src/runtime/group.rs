@@ -305,6 +305,14 @@ impl Group {
         outcome
     }
 
+    /// Fails when the group is known to be of no use any more, without waiting for anybody.
+    pub(crate) fn check_alarm(&self, op: Operation) -> Result<(), CollectiveError> {
+        let Some(alarm) = self.inner.segment.alarm() else { return Ok(()) };
+        let rank = Rank(self.rank() as u32);
+        let cause = self.inner.roster.cause(alarm);
+        Err(CollectiveError { op, seq: 0, bytes: 0, rank, cause })
+    }
+
     /// Points the launcher to the worker that is the cause.
     pub(crate) fn report(&self, error: &CollectiveError) {
         if let Cause::PeerLost { rank, .. } = &error.cause {
