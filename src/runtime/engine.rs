@@ -7,8 +7,9 @@ use crate::base::{Rank, clock};
 use crate::runtime::across::{Across, Round};
 use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::error::{Cause, CollectiveError, Fingerprint, Operation};
+use crate::runtime::flag::Spin;
 use crate::runtime::node::{LocalNode, Patience, Roster};
-use crate::runtime::shm::{Alarm, Place, STAGING_BYTES, Segment, Spin};
+use crate::runtime::shm::{Alarm, Place, STAGING_BYTES, Segment};
 use crate::runtime::shm_window::{Window, Workspace};
 use crate::runtime::tree::Fold;
 

@@ -10,8 +10,9 @@ use crate::runtime::ddp::gradients::{Gradients, Target};
 use crate::runtime::ddp::layout::{Bucket, Layout, buckets};
 use crate::runtime::element::{Float, ReduceOp};
 use crate::runtime::error::{CollectiveError, Error, Operation};
-use crate::runtime::group::{Group, Moment, Pending};
+use crate::runtime::group::Group;
 use crate::runtime::memory::Finish;
+use crate::runtime::runner::{Moment, Pending};
 use crate::runtime::shm_window::SharedBuffer;
 
 /// How gradients are gathered and sent.
