@@ -38,7 +38,7 @@ const LINK_READ_BYTES: usize = 64 * 1024;
 
 /// The process `remuda agent`: serves the link on its standard input and output until it ends.
 pub fn main() -> Status {
-    std::panic::set_hook(Box::new(|info| explain_panic(info)));
+    std::panic::set_hook(Box::new(explain_panic));
     family::set_name(c"remuda-agent");
     family::become_subreaper();
     // Before anything that starts a thread.
@@ -119,6 +119,8 @@ struct Worker {
     /// Streams that have not ended, with what stops reading them.
     streams: BTreeMap<Stream, AbortHandle>,
     stdin: Option<mpsc::UnboundedSender<Vec<u8>>>,
+    /// The other end, until its pipe is there: input may come earlier.
+    input: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
     oom_kills: u64,
 }
 
@@ -313,10 +315,8 @@ impl Agent {
             }
             tokio::spawn(rank_link::hear(socket, rank, Arc::clone(&self.outbox)));
         }
-        if let Some(pipe) = fds.next() {
-            let (sender, receiver) = mpsc::unbounded_channel();
-            worker.stdin = Some(sender);
-            tokio::spawn(write_stdin(pipe, receiver));
+        if let (Some(pipe), Some(receiver)) = (fds.next(), worker.input.take()) {
+            tokio::spawn(write_stdin(pipe, receiver, rank, Arc::clone(&self.outbox)));
         }
         self.outbox.send(&FromAgent::Started { rank, pid, at_us }).await;
     }
@@ -476,12 +476,14 @@ impl Agent {
 
 impl Worker {
     fn new(start: &WorkerStart, oom_kills: u64) -> Self {
+        let (stdin, input) = mpsc::unbounded_channel();
         Self {
             rank: start.rank,
             frames: None,
             lives: true,
             streams: BTreeMap::new(),
-            stdin: None,
+            stdin: start.stdin.then_some(stdin),
+            input: start.stdin.then_some(input),
             oom_kills,
         }
     }
@@ -492,7 +494,7 @@ async fn next_message(reader: Option<&LinkReader>, decoder: &mut Decoder) -> Opt
         return std::future::pending().await;
     };
     loop {
-        match decoder.next() {
+        match decoder.message() {
             Ok(Some(message)) => return Some(message),
             Ok(None) => {}
             // A launcher that we cannot understand is as good as gone.
@@ -512,15 +514,19 @@ async fn next_packet(shim: Option<&ShimHandle>) -> Option<(FromShim, Vec<OwnedFd
     }
 }
 
-async fn write_stdin(pipe: OwnedFd, mut receiver: mpsc::UnboundedReceiver<Vec<u8>>) {
+async fn write_stdin(
+    pipe: OwnedFd,
+    mut receiver: mpsc::UnboundedReceiver<Vec<u8>>,
+    rank: Rank,
+    outbox: Arc<Outbox>,
+) {
     let Ok(writer) = LinkWriter::new(pipe) else {
         return;
     };
-    while let Some(bytes) = receiver.recv().await {
-        // A worker that closed its input does not want the rest.
-        if writer.write_all(&bytes, &[]).await.is_err() {
-            return;
-        }
+    while let Some(piece) = receiver.recv().await {
+        // A worker that closed its input does not want the rest; it is taken all the same.
+        let _ = writer.write_all(&piece, &[]).await;
+        outbox.send(&FromAgent::Fed { rank, bytes: piece.len() as u64 }).await;
     }
 }
 

@@ -63,7 +63,7 @@ pub enum Event {
 }
 
 /// What is to be done about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Start the workers of every node.
     Start,

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use super::history::{Ended, History};
-use super::input;
+use super::input::Input;
 use super::node::{Heard, Node, NodeEvent};
-use super::options::{LaunchError, Options};
+use super::options::{LaunchError, Options, StdinTo};
 use super::signals::{Signals, Wish};
 use super::verdict;
 use crate::base::{Epoch, NodeRank, Rank, Status, clock};
@@ -65,7 +65,7 @@ struct Dispatcher<'a> {
     events: mpsc::UnboundedReceiver<NodeEvent>,
     consumed: mpsc::UnboundedReceiver<Consumed>,
     signals: Signals,
-    stdin: Option<mpsc::Receiver<Vec<u8>>>,
+    stdin: Input,
     wake: Option<Instant>,
     beat_at: Instant,
     pause_at: Option<Instant>,
@@ -116,7 +116,7 @@ impl<'a> Dispatcher<'a> {
             events,
             consumed,
             signals,
-            stdin: None,
+            stdin: Input::default(),
             wake: None,
             beat_at: clock::now() + BEAT,
             pause_at: None,
@@ -159,7 +159,7 @@ impl<'a> Dispatcher<'a> {
             wish = self.signals.next() => Happening::Wish(wish),
             Some(event) = self.events.recv() => Happening::Node(event),
             Some(consumed) = self.consumed.recv() => Happening::Consumed(consumed),
-            Some(bytes) = recv(&mut self.stdin) => Happening::Stdin(bytes),
+            Some(bytes) = self.stdin.next() => Happening::Stdin(bytes),
             () = sleep_until(self.wake) => Happening::Timer,
             () = sleep_until(deadline), if !self.job.is_stopping() => Happening::TimedOut,
             () = sleep_until(self.pause_at) => Happening::Pause,
@@ -231,6 +231,7 @@ impl<'a> Dispatcher<'a> {
             FromAgent::Exited { rank, exit, at_us, sent, oom_kills } => {
                 let at = self.nodes[node.index()].instant(at_us);
                 let stopped = !sent.is_empty();
+                self.stdin.forget(rank);
                 self.history.worker(rank).ended = Some(Ended { exit, at, stopped, oom_kills });
                 if !exit.is_success() && !self.job.is_stopping() {
                     self.tell_all(|| ToAgent::PeerGone(rank));
@@ -248,6 +249,10 @@ impl<'a> Dispatcher<'a> {
             }
             FromAgent::Note { rank, note: WorkerNote::PeerLost(peer) } => {
                 Some(Event::PeerLost { rank, peer })
+            }
+            FromAgent::Fed { rank, bytes } => {
+                self.stdin.fed(rank, bytes);
+                None
             }
             FromAgent::Note { note: WorkerNote::Ready | WorkerNote::Step { .. }, .. }
             | FromAgent::Beat
@@ -308,8 +313,8 @@ impl<'a> Dispatcher<'a> {
             let start = self.start_of(node, &bindings, store);
             self.nodes[index].tell(ToAgent::Start(start));
         }
-        if self.options.stdin != super::StdinTo::Nobody {
-            self.stdin = Some(input::pieces());
+        if self.options.stdin != StdinTo::Nobody {
+            self.stdin = Input::read();
         }
     }
 
@@ -382,10 +387,8 @@ impl<'a> Dispatcher<'a> {
             if self.options.stdin.includes(worker.rank) {
                 let message = ToAgent::Stdin { rank: worker.rank, bytes: bytes.to_vec() };
                 self.nodes[worker.node.index()].tell(message);
+                self.stdin.sent(worker.rank, bytes.len() as u64);
             }
-        }
-        if bytes.is_empty() {
-            self.stdin = None;
         }
     }
 
@@ -520,13 +523,6 @@ fn labels(plan: &LaunchPlan) -> Vec<WorkerLabel> {
 
 fn to_bytes(env: Vec<(std::ffi::OsString, std::ffi::OsString)>) -> Vec<(Vec<u8>, Vec<u8>)> {
     env.into_iter().map(|(name, value)| (name.into_vec(), value.into_vec())).collect()
-}
-
-async fn recv<T>(receiver: &mut Option<mpsc::Receiver<T>>) -> Option<T> {
-    match receiver {
-        Some(receiver) => receiver.recv().await,
-        None => std::future::pending().await,
-    }
 }
 
 async fn sleep_until(at: Option<Instant>) {

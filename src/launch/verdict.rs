@@ -247,11 +247,14 @@ impl Story<'_> {
     }
 
     fn record(&self, status: Status) -> RunRecord {
-        let digest = plan::digest(self.plan);
+        let plan = plan::digest(self.plan).iter().fold(String::new(), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        });
         RunRecord {
             version: RECORD_VERSION,
             job: self.options.job.to_string(),
-            plan: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            plan,
             start: self.started.as_secs_f64(),
             end: clock::wall().as_secs_f64(),
             exit: status.code(),

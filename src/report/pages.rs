@@ -127,7 +127,7 @@ impl Pages {
         }
         if let Some(log) = &mut page.log {
             let finished = log.finish();
-            note_error(&mut self.log_error, log, finished);
+            note_error(&mut self.log_error, log, &finished);
         }
     }
 
@@ -210,7 +210,7 @@ impl Page {
     fn keep(&mut self, bytes: &[u8], error: &mut Option<String>) {
         if let Some(log) = &mut self.log {
             let pushed = log.push(bytes);
-            if note_error(error, log, pushed) {
+            if note_error(error, log, &pushed) {
                 self.log = None;
             }
         }
@@ -218,8 +218,8 @@ impl Page {
 }
 
 /// Remembers the first error; true if there was one.
-fn note_error(error: &mut Option<String>, log: &RankLog, result: std::io::Result<()>) -> bool {
-    if let Err(why) = &result {
+fn note_error(error: &mut Option<String>, log: &RankLog, result: &std::io::Result<()>) -> bool {
+    if let Err(why) = result {
         error.get_or_insert_with(|| format!("cannot write `{}`: {why}", log.path().display()));
     }
     result.is_err()

@@ -25,7 +25,7 @@ impl Tail {
     pub(super) fn last_lines(&self) -> Vec<Vec<u8>> {
         let lines: Vec<&[u8]> = self.0.split(|byte| *byte == b'\n').map(visible).collect();
         let lines = match lines.split_last() {
-            Some((last, rest)) if last.is_empty() => rest,
+            Some(([], rest)) => rest,
             _ => &lines,
         };
         let traceback = lines.iter().rposition(|line| line.starts_with(b"Traceback (most recent"));

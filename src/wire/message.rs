@@ -215,6 +215,13 @@ pub enum FromAgent {
     },
     /// The agent lives.
     Beat,
+    /// A worker took that much of its input.
+    Fed {
+        /// Which.
+        rank: Rank,
+        /// Bytes.
+        bytes: u64,
+    },
 }
 
 /// What a node found when it prepared.

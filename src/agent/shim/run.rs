@@ -93,7 +93,7 @@ impl Shim {
         match message::decode(&buffer[..length]) {
             ToShim::Spawn => {
                 let shared = (1 < fds.len()).then(|| fds.remove(1));
-                self.spawn(fds.remove(0), shared)
+                self.spawn(fds.remove(0), shared.as_ref())
             }
             ToShim::Signal(signal) => {
                 self.signal(signal);
@@ -116,7 +116,7 @@ impl Shim {
 
     /// Forks all workers first and waits for their exec afterwards: on a busy machine waiting for
     /// each in turn takes four times as long.
-    fn spawn(&mut self, packed: OwnedFd, shared: Option<OwnedFd>) -> Result<(), AgentGone> {
+    fn spawn(&mut self, packed: OwnedFd, shared: Option<&OwnedFd>) -> Result<(), AgentGone> {
         let workers = message::unpack(packed).map_err(|_| AgentGone)?;
         let (failures, report) = fds::pipe().map_err(|_| AgentGone)?;
         let _ = fds::set_nonblocking(&failures);
@@ -125,7 +125,7 @@ impl Shim {
         for (index, worker) in workers.into_iter().enumerate() {
             let index = index as u32;
             let (rank, at_us) = (worker.rank.clone(), clock::machine_us());
-            let state = match fork_worker(worker, shared.as_ref(), &report, index) {
+            let state = match fork_worker(worker, shared, &report, index) {
                 Ok((pid, fds)) => {
                     let forked =
                         FromShim::Forked { worker: index, pid: pid.as_raw_pid() as u32, at_us };
