@@ -77,7 +77,9 @@ pub(super) async fn hear(socket: OwnedFd, rank: Rank, outbox: Arc<Outbox>) {
         buffer.clear();
         loop {
             match frames.next::<Note>() {
-                Ok(Some(note)) => outbox.send(&FromAgent::Note { rank, note: relay(&note) }).await,
+                Ok(Some(note)) => {
+                    outbox.send_slowly(&FromAgent::Note { rank, note: relay(&note) }).await;
+                }
                 Ok(None) => break,
                 Err(_) => return,
             }

@@ -100,9 +100,8 @@ impl Node {
         now.checked_sub(age).unwrap_or(now)
     }
 
-    /// Waits until its tasks have ended: everything was written and the agent is buried.
+    /// Waits until its tasks have ended: the agent was told [`ToAgent::Bye`], and is buried.
     pub(super) async fn close(mut self) {
-        self.tell(ToAgent::Bye);
         drop(self.to_agent);
         while self.tasks.join_next().await.is_some() {}
     }

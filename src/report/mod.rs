@@ -16,7 +16,7 @@ mod tail;
 mod terminal;
 
 pub use lines::Dress;
-pub use neutral::push_neutral;
+pub use neutral::{neutral, push_neutral};
 pub use pages::{Pages, Style, WorkerLabel};
 pub use rank_log::Keep;
 pub use reporter::{Consumed, OutputSender, Reporter};

@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn otherwise_the_last_twenty_lines() {
-        let text: String = (0..100).map(|line| format!("line {line}\n")).collect();
+        let text = (0..100).fold(String::new(), |text, line| text + &format!("line {line}\n"));
         let lines = last_lines(&text);
         assert_eq!(lines.len(), 20);
         assert_eq!(lines[19], "line 99");
@@ -73,7 +73,7 @@ mod tests {
         let mut tail = Tail::default();
         for _ in 0..100 {
             tail.push(&[b'x'; 5000]);
-            tail.push(&[b'y'; 50_000]);
+            tail.push(&vec![b'y'; 50_000]);
         }
         assert_eq!(tail.0.len(), TAIL_BYTES_MAX);
     }

@@ -215,11 +215,11 @@ pub enum FromAgent {
     },
     /// The agent lives.
     Beat,
-    /// A worker took that much of its input.
-    Fed {
+    /// A worker has taken, or will never take, that much of its standard input.
+    StdinTaken {
         /// Which.
         rank: Rank,
-        /// Bytes.
+        /// Of [`ToAgent::Stdin`].
         bytes: u64,
     },
 }
