@@ -45,6 +45,8 @@ impl From<AbortNotice> for Alarm {
 pub(crate) struct Round<T> {
     pub(crate) fingerprint: Fingerprint,
     pub(crate) windows: Vec<Window<T>>,
+    /// Elements of every window.
+    pub(crate) len: usize,
     pub(crate) patience: Patience,
 }
 
@@ -149,8 +151,9 @@ impl Across {
             .collect();
         let mut result = Vec::with_capacity(len);
         for block in blocks(0..len, Workspace::block::<T>()) {
-            let sources: Vec<&[T]> = pieces.iter().map(|piece| &piece[block.clone()]).collect();
-            result.extend_from_slice(workspace.fold(&self.combine, reduce, &sources));
+            let source = |piece: usize| &pieces[piece][block.clone()];
+            let sum = workspace.fold(&self.combine, reduce, block.len(), &source);
+            result.extend_from_slice(sum);
         }
         result
     }

@@ -8,7 +8,7 @@ use crate::runtime::across::{Across, Round};
 use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::error::{Cause, CollectiveError, Fingerprint, Operation};
 use crate::runtime::node::{LocalNode, Patience, Roster};
-use crate::runtime::shm::{Alarm, STAGING_BYTES, Segment, Spin};
+use crate::runtime::shm::{Alarm, Place, STAGING_BYTES, Segment, Spin};
 use crate::runtime::shm_window::{Window, Workspace};
 use crate::runtime::tree::Fold;
 
@@ -147,21 +147,34 @@ impl Engine {
         }
     }
 
-    /// Opens a round: every rank's window, in local order.
+    /// Opens a round: every rank's staged window, in local order.
     pub(super) fn enter<T: Element>(
         &mut self,
         call: Call,
         ours: &Window<T>,
         patience: Patience,
     ) -> Result<Round<T>, Cause> {
+        let place = Place::Staged(ours.offset());
+        self.enter_at(call, place, |_| ours.len(), patience)
+    }
+
+    /// Opens a round: every rank's window, in local order, as long as `len` makes of all places.
+    pub(super) fn enter_at<T: Element>(
+        &mut self,
+        call: Call,
+        place: Place,
+        len: impl FnOnce(&[Place]) -> usize,
+        patience: Patience,
+    ) -> Result<Round<T>, Cause> {
         let fingerprint = self.fingerprint::<T>(call);
         let segment = self.node.segment.clone();
-        let offsets = self.node.enter(fingerprint, ours.offset(), patience)?;
-        let windows = offsets.iter().map(|offset| Window::new(&segment, *offset, ours.len()));
+        let places = self.node.enter(fingerprint, place, patience)?;
+        let len = len(places);
+        let windows = places.iter().map(|place| Window::new(&segment, place.offset(), len));
         let windows = windows.collect::<Option<_>>().ok_or_else(|| {
             Cause::Backend("a peer's window lies outside the shared memory".to_owned())
         })?;
-        Ok(Round { fingerprint, windows, patience })
+        Ok(Round { fingerprint, windows, len, patience })
     }
 
     /// Where this rank stages what lies outside the segment.

@@ -8,6 +8,7 @@ use crate::runtime::engine::{Call, Engine};
 use crate::runtime::error::{Cause, CollectiveError, Fingerprint, Operation};
 use crate::runtime::node::{Patience, mismatch};
 use crate::runtime::schedule::rounds;
+use crate::runtime::shm::Place;
 use crate::runtime::shm_window::Window;
 
 impl Engine {
@@ -67,7 +68,7 @@ impl Engine {
         staging.write(0, values);
         let segment = &self.node.segment;
         let mailbox = segment.mailbox(self.node.me(), self.roster.placement.local_of(to));
-        mailbox.entry().write(fingerprint.encode(), staging.offset());
+        mailbox.entry().write(fingerprint.encode(), Place::Staged(staging.offset()));
         mailbox.posted.raise(self.sent[to]);
         let check = || self.node.check(patience, || vec![Rank(to as u32)]);
         mailbox.taken.wait(self.sent[to], patience.spin, check)
@@ -90,11 +91,11 @@ impl Engine {
         let mailbox = segment.mailbox(self.roster.placement.local_of(from), self.node.me());
         let check = || self.node.check(patience, || vec![Rank(from as u32)]);
         mailbox.posted.wait(self.received[from], patience.spin, check)?;
-        let (words, offset) = mailbox.entry().read();
+        let (words, place) = mailbox.entry().read();
         if words != fingerprint.encode() {
             return Err(mismatch(fingerprint, from, words));
         }
-        let window = Window::new(segment, offset, values.len()).ok_or_else(|| {
+        let window = Window::new(segment, place.offset(), values.len()).ok_or_else(|| {
             Cause::Backend("a peer's window lies outside the shared memory".to_owned())
         })?;
         window.read(0, values);

@@ -288,7 +288,14 @@ impl<T: Float> Launcher<'_, T> {
 
     fn start(&mut self, bucket: usize) {
         let range = self.reducer.buckets[bucket].range.clone();
-        self.earlier.add_to(&range, self.gradient.slice_mut(&range));
+        let values = self.gradient.slice_mut(&range);
+        self.earlier.add_to(&range, values);
+        if self.group.world_size() == 1 {
+            record(&self.reducer.events, DdpEvent::ReduceStarted { bucket });
+            T::divide(values, self.lanes);
+            record(&self.reducer.events, DdpEvent::ReduceDone { bucket });
+            return;
+        }
         let window = self.gradient.lend(&range);
         let events = self.reducer.events.clone();
         let finish = Finish::Divide(self.lanes);
