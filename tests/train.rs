@@ -58,7 +58,13 @@ fn run_alone(options: &TrainOptions) -> (Result<Outcome, TrainError>, Vec<Progre
 /// Runs with `world` workers, each a thread, and returns the digest on which all agree.
 #[track_caller]
 fn digest_of(world: usize, options: &TrainOptions) -> String {
-    let groups = Group::threads(world).expect("threads share memory");
+    digest_on(&[world], options)
+}
+
+/// The same on several pretended nodes: ranks of a node share memory, nodes talk over TCP.
+#[track_caller]
+fn digest_on(ranks_of_nodes: &[usize], options: &TrainOptions) -> String {
+    let groups = Group::threads_on(ranks_of_nodes).expect("threads share memory or a loopback");
     let digests: Vec<String> = thread::scope(|scope| {
         let worker = |group| scope.spawn(move || train(&group, options, &|| false, &mut |_| ()));
         let workers: Vec<_> = groups.into_iter().map(worker).collect();
@@ -85,6 +91,19 @@ fn workers_accumulating_equal_one_worker_accumulating_for_all() {
             check_split(&gpt(), world, accumulate);
             check_split(&mlp(), world, accumulate);
         }
+    }
+}
+
+#[test]
+fn nodes_change_no_bit() {
+    for model in [gpt(), mlp()] {
+        let alone = TrainOptions { accumulate: count(4), ..options(model.clone()) };
+        let expected = digest_of(1, &alone);
+        for ranks_of_nodes in [&[2, 2][..], &[1, 3], &[3, 1], &[1, 1, 1, 1]] {
+            assert_eq!(digest_on(ranks_of_nodes, &options(model.clone())), expected);
+        }
+        let two = TrainOptions { accumulate: count(2), ..options(model) };
+        assert_eq!(digest_on(&[1, 1], &two), expected);
     }
 }
 

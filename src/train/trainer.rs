@@ -18,7 +18,9 @@ use super::plot::{Curve, show_svg};
 use super::progress::{End, Progress, Start, StepReport, Summary};
 use super::task::{Batch, Extent, Task};
 use crate::base::{Status, clock};
-use crate::runtime::{self, CollectiveError, DdpOptions, DistributedDataParallel, Group, ReduceOp};
+use crate::runtime::{
+    self, CollectiveError, DdpOptions, DistributedDataParallel, Group, Note, ReduceOp,
+};
 
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
@@ -232,6 +234,9 @@ impl<'a, T: Task> Run<'a, T> {
             items_per_s: self.items_per_step() / took.as_secs_f64().max(1e-9),
             unit: self.task.unit().name,
         };
+        if self.desk.is_open {
+            self.group.note(&note(&report));
+        }
         self.desk.stepped(report)?;
         match &self.options.checkpoint {
             Some(to) if is_last || is_due(to.every) => self.save(&to.dir),
@@ -319,6 +324,16 @@ fn start(group: &Group, options: &TrainOptions, title: &str, parameters: usize) 
         accumulate: options.accumulate.get(),
         batch_size: options.batch_size.get(),
         steps: options.schedule.steps,
+    }
+}
+
+/// A step as the launcher is told of it.
+fn note(report: &StepReport) -> Note {
+    Note::Step {
+        step: report.step,
+        steps: Some(report.steps),
+        loss: Some(f64::from(report.loss)),
+        tokens_per_s: Some(report.items_per_s),
     }
 }
 
