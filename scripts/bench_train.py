@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
-"""Times a training step of `remuda train` beside PyTorch's CPU build, in the same run.
+"""Times `remuda train` beside PyTorch's CPU build, and two workers beside two single ones.
 
     python3 scripts/bench_train.py [--binary target/release/remuda] [--rounds 5] [--steps 40]
 
 The model is nanoGPT's CPU configuration (4 layers, 4 heads, 128 wide, block 64, batch 12, AdamW with
-clipping) on one thread, on this repository's own text. Both sides take turns, so that whatever else
-the machine does meets both; a round's ratio is ours over torch's, both medians of its steps. A step
-is everything from drawing the batch to the moved parameters. Prints one JSON object.
+clipping), and an MLP 784-1024-1024-10 with batch 64; every worker has one thread. A step is
+everything from drawing the batch to the moved parameters. Both sides take turns, so that whatever
+else the machine does meets both; a round's ratio compares the medians of its steps:
+
+* `step`: our milliseconds over torch's, lower is better;
+* `pair`: items per second of two workers that share gradients, over those of two independent ones
+  that run side by side; 1 would be free communication.
+
+Prints one JSON object.
 
 Needs torch; writes nothing but a temporary file.
 """
@@ -81,28 +87,59 @@ def time_torch(step, steps):
     return times
 
 
-def time_ours(binary, model, steps):
-    with tempfile.NamedTemporaryFile(suffix=".jsonl") as metrics:
-        command = [binary, "train-worker", "--model", model, "--steps", str(steps)]
-        command += ["--eval_every", "0", "--threads", "1", "--metrics", metrics.name]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+def start(binary, model, workers, steps):
+    """A run of ours, with the file that gets its step times."""
+    metrics = tempfile.NamedTemporaryFile(suffix=".jsonl")
+    command = [binary, "train", "-n", str(workers), "--accelerator", "cpu", "--model", model]
+    command += ["--steps", str(steps), "--eval_every", "0", "--threads", "1"]
+    command += ["--metrics", metrics.name]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL), metrics
+
+
+def finish(run):
+    """Milliseconds of each step."""
+    process, metrics = run
+    with metrics:
+        if process.wait() != 0:
+            raise SystemExit(f"{process.args} failed")
         lines = pathlib.Path(metrics.name).read_text().splitlines()
     return [json.loads(line)["ms"] for line in lines]
 
 
-def compare(binary, model, step, rounds, steps):
-    time_torch(step, 10)
-    ours, torchs, ratios = [], [], []
-    for _ in range(rounds):
-        torchs.append(statistics.median(time_torch(step, steps)))
-        ours.append(statistics.median(time_ours(binary, model, steps)))
-        ratios.append(ours[-1] / torchs[-1])
+def time_alone(binary, model, steps):
+    return statistics.median(finish(start(binary, model, 1, steps)))
+
+
+def time_side_by_side(binary, model, steps):
+    """Two single workers at once; only the steps of the time that they share are compared."""
+    runs = [start(binary, model, 1, steps) for _ in range(2)]
+    return statistics.mean(statistics.median(finish(run)) for run in runs)
+
+
+def summary(ratios, **times):
+    medians = {name: round(statistics.median(values), 2) for name, values in times.items()}
     return {
-        "ms": statistics.median(ours),
-        "torch_ms": statistics.median(torchs),
         "ratio": round(statistics.median(ratios), 3),
         "ratios": [round(ratio, 3) for ratio in ratios],
+        **medians,
     }
+
+
+def compare_step(binary, model, step, rounds, steps):
+    time_torch(step, 10)
+    ours, theirs = [], []
+    for _ in range(rounds):
+        theirs.append(statistics.median(time_torch(step, steps)))
+        ours.append(time_alone(binary, model, steps))
+    return summary([a / b for a, b in zip(ours, theirs)], ms=ours, torch_ms=theirs)
+
+
+def compare_pair(binary, model, rounds, steps):
+    together, apart = [], []
+    for _ in range(rounds):
+        apart.append(time_side_by_side(binary, model, steps))
+        together.append(statistics.median(finish(start(binary, model, 2, steps))))
+    return summary([b / a for a, b in zip(together, apart)], ms=together, independent_ms=apart)
 
 
 def main():
@@ -113,13 +150,15 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(1)
     data = (ROOT / "src/train/corpus.txt").read_bytes()
-    makers = {"gpt": gpt_step, "mlp": mlp_step}
-    results = {
-        model: compare(args.binary, model, make(data), args.rounds, args.steps)
-        for model, make in makers.items()
-    }
-    load = float(pathlib.Path("/proc/loadavg").read_text().split()[0])
-    print(json.dumps({"torch": torch.__version__, "load": load, **results}, indent=2))
+    results = {"torch": torch.__version__}
+    for model, make, factor in (("gpt", gpt_step, 1), ("mlp", mlp_step, 3)):
+        steps = args.steps * factor
+        results[model] = {
+            "step": compare_step(args.binary, model, make(data), args.rounds, steps),
+            "pair": compare_pair(args.binary, model, args.rounds, 2 * steps),
+        }
+    results["load"] = float(pathlib.Path("/proc/loadavg").read_text().split()[0])
+    print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

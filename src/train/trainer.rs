@@ -178,28 +178,28 @@ impl<'a, T: Task> Run<'a, T> {
     /// One step: every lane's micro-batch, the mean gradient, the optimizer.
     fn step(&mut self, wants_stop: bool) -> Result<Step, TrainError> {
         let accumulate = self.options.accumulate.get();
-        let step = self.optimizer.steps();
+        let (step, lanes) = (self.optimizer.steps(), self.group.world_size() * accumulate);
         // One slot a lane, so that the mean is summed in the same order for every split; the last
         // slot counts those who want to stop.
-        let mut slots = vec![0.0_f32; self.group.world_size() * accumulate + 1];
-        let (lanes, stops) = slots.split_at_mut(self.group.world_size() * accumulate);
+        let mut slots = self.group.alloc::<f32>(lanes + 1)?;
         for micro_batch in 0..accumulate {
             let lane = self.group.rank() * accumulate + micro_batch;
             let place = Place { seed: self.options.seed, step, lane: lane as u64 };
             let batch = self.task.batch(place);
             let model = self.task.model();
-            lanes[lane] =
+            slots[lane] =
                 self.ddp.micro_batch(|sink| model.backward(&self.params, &batch, sink))?;
         }
-        stops[0] = f32::from(u8::from(wants_stop));
+        slots[lanes] = f32::from(u8::from(wants_stop));
+        // The losses travel behind the last bucket: workers wait for each other once a step.
+        let slots = self.group.start_all_reduce(slots, 0..lanes + 1, ReduceOp::Sum);
         let norm = self.descend(step)?;
-        self.group.all_reduce(&mut slots, ReduceOp::Sum)?;
-        let stops = slots.pop().expect("there is a slot beside the lanes");
-        let loss = slots.iter().sum::<f32>() / slots.len() as f32;
+        let slots = slots.wait()?;
+        let loss = slots[..lanes].iter().sum::<f32>() / lanes as f32;
         if !loss.is_finite() {
             return Err(TrainError::Diverged { step: step + 1, loss });
         }
-        Ok(Step { loss, norm, wants_stop: 0.0 < stops })
+        Ok(Step { loss, norm, wants_stop: 0.0 < slots[lanes] })
     }
 
     /// Moves the parameters against the mean gradient; returns the gradient's norm.
