@@ -136,7 +136,7 @@ fn what_is_not_synced_is_added_to_the_next_reduction() {
         Ok::<_, Error>((first, ddp.reduce()?[0]))
     });
     for mean in means {
-        assert_eq!(mean.unwrap(), ((110.0 + 111.0) / 2.0, 1.0));
+        assert_eq!(mean.unwrap(), (f32::midpoint(110.0, 111.0), 1.0));
     }
 }
 

@@ -354,8 +354,8 @@ pub(super) fn options(
         timeout: args.timeout,
         stdin: stdin(args.stdin, workers)?,
         style: Style {
-            prefix: args.prefix.clone(),
-            solo: solo(args, speaker, workers),
+            prefix: args.prefix.clone().or_else(|| (speaker == Speaker::Rank0).then(String::new)),
+            solo: solo(args, speaker, workers, terminal),
             log_dir,
             keep,
             terminal,
@@ -366,9 +366,9 @@ pub(super) fn options(
 }
 
 /// The worker whose output needs no prefix.
-fn solo(args: &WatchArgs, speaker: Speaker, workers: usize) -> Option<Rank> {
-    let is_solo = args.prefix.is_none() && (workers == 1 || speaker == Speaker::Rank0);
-    is_solo.then_some(Rank(0))
+fn solo(args: &WatchArgs, speaker: Speaker, workers: usize, terminal: Terminal) -> Option<Rank> {
+    let redraws = speaker == Speaker::Rank0 && terminal.stdout;
+    (args.prefix.is_none() && (workers == 1 || redraws)).then_some(Rank(0))
 }
 
 fn program_and_script(program: &Program) -> (OsString, Option<OsString>) {

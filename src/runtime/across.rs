@@ -72,7 +72,7 @@ impl Across {
         let ours = pieces.iter().filter(|(home, _)| *home == node);
         let ours = ours.map(|(_, leaves)| Fold::over(leaves.clone(), &window_of)).collect();
         let nodes_of_pieces = pieces.iter().map(|(node, _)| *node).collect();
-        Self { net, store, nodes_of_pieces, combine, ours, roster }
+        Self { net, store, roster, nodes_of_pieces, combine, ours }
     }
 
     fn pieces_of(&self, node: usize) -> usize {

@@ -37,9 +37,10 @@ impl Engine {
         let call = Call { reduce, ..Call::new(Operation::AllReduce, memory.len()) };
         self.run::<T>(call, |engine, call, patience| {
             let is_small = call.count * size_of::<T>() <= EAGER_BYTES;
-            match is_small && engine.across.is_none() {
-                true => engine.all_reduce_eager(call, &mut memory, finish, patience),
-                false => engine.all_reduce_rounds(call, &mut memory, finish, patience),
+            if is_small && engine.across.is_none() {
+                engine.all_reduce_eager(call, &mut memory, finish, patience)
+            } else {
+                engine.all_reduce_rounds(call, &mut memory, finish, patience)
             }
         })
     }
@@ -79,12 +80,11 @@ impl Engine {
         for range in rounds(call.count, staging.len()) {
             let ours = memory.stage_in(&range, &staging);
             let round = self.enter(call, &ours, patience)?;
-            match self.across.is_some() {
-                true => self.all_reduce_across(call.reduce, finish, &round, range.len())?,
-                false => {
-                    let ours = slice(range.len(), self.world(), self.roster.rank);
-                    self.reduce_slice(call.reduce, finish, &round.windows, ours, &round.windows);
-                }
+            if self.across.is_some() {
+                self.all_reduce_across(call.reduce, finish, &round, range.len())?;
+            } else {
+                let ours = slice(range.len(), self.world(), self.roster.rank);
+                self.reduce_slice(call.reduce, finish, &round.windows, ours, &round.windows);
             }
             self.node.meet(patience)?;
             memory.stage_out(&range, &staging);
@@ -258,9 +258,10 @@ impl Engine {
         patience: Patience,
     ) -> Result<(), Cause> {
         let rank = self.roster.rank;
-        let ours = match call.root == rank {
-            true => memory.stage_in(range, staging),
-            false => staging.part(&(0..range.len())),
+        let ours = if call.root == rank {
+            memory.stage_in(range, staging)
+        } else {
+            staging.part(&(0..range.len()))
         };
         let round = self.enter(call, &ours, patience)?;
         if let Some(across) = &mut self.across {

@@ -146,8 +146,7 @@ impl fmt::Display for Cause {
                 write!(f, "we called {ours}, but rank {peer} called {theirs}")
             }
             Self::Aborted { by, reason } => write!(f, "rank {by} aborted the group: {reason}"),
-            Self::Argument(problem) => f.write_str(problem),
-            Self::Backend(problem) => f.write_str(problem),
+            Self::Argument(problem) | Self::Backend(problem) => f.write_str(problem),
         }
     }
 }

@@ -313,29 +313,30 @@ impl Group {
     }
 
     fn check_rank(&self, op: Operation, rank: usize) -> Result<(), CollectiveError> {
-        match rank < self.world_size() {
-            true => Ok(()),
-            false => {
-                let world = self.world_size();
-                Err(self.bad_argument(op, format!("there is no rank {rank} among {world}")))
-            }
+        if rank < self.world_size() {
+            Ok(())
+        } else {
+            let world = self.world_size();
+            Err(self.bad_argument(op, format!("there is no rank {rank} among {world}")))
         }
     }
 
     fn check_peer(&self, op: Operation, rank: usize) -> Result<(), CollectiveError> {
         self.check_rank(op, rank)?;
-        match rank == self.rank() {
-            true => Err(self.bad_argument(op, "a rank sends nothing to itself".to_owned())),
-            false => Ok(()),
+        if rank == self.rank() {
+            Err(self.bad_argument(op, "a rank sends nothing to itself".to_owned()))
+        } else {
+            Ok(())
         }
     }
 
     fn check_parts(&self, op: Operation, all: usize, ours: usize) -> Result<(), CollectiveError> {
         let world = self.world_size();
-        match ours.checked_mul(world) == Some(all) {
-            true => Ok(()),
-            false => Err(self
-                .bad_argument(op, format!("{all} elements are not {world} times {ours} elements"))),
+        if ours.checked_mul(world) == Some(all) {
+            Ok(())
+        } else {
+            Err(self
+                .bad_argument(op, format!("{all} elements are not {world} times {ours} elements")))
         }
     }
 
@@ -456,10 +457,7 @@ impl<B> Work<B> {
 
     /// Waits for at most `limit`; the handle itself comes back when it is not over by then.
     pub fn wait_for(mut self, limit: Duration) -> Result<Result<B, CollectiveError>, Self> {
-        match self.pending.poll(limit) {
-            true => Ok(self.wait()),
-            false => Err(self),
-        }
+        if self.pending.poll(limit) { Ok(self.wait()) } else { Err(self) }
     }
 
     /// Whether it is over, well or not.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::base::Rank;
-use crate::runtime::element::Element;
+use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::engine::{Call, Engine};
 use crate::runtime::error::{Cause, CollectiveError, Fingerprint, Operation};
 use crate::runtime::node::{Patience, mismatch};
@@ -22,7 +22,7 @@ impl Engine {
             let staging = engine.staging::<T>();
             for range in rounds(call.count, staging.len()) {
                 engine.sent[to] = engine.sent[to].wrapping_add(1);
-                let fingerprint = engine.message_fingerprint::<T>(call.count, engine.sent[to]);
+                let fingerprint = message_fingerprint::<T>(call.count, engine.sent[to]);
                 engine.send_round(fingerprint, to, &values[range], &staging, patience)?;
             }
             Ok(())
@@ -41,25 +41,11 @@ impl Engine {
             for range in rounds(call.count, each) {
                 engine.received[from] = engine.received[from].wrapping_add(1);
                 let round = engine.received[from];
-                let fingerprint = engine.message_fingerprint::<T>(call.count, round);
+                let fingerprint = message_fingerprint::<T>(call.count, round);
                 engine.recv_round(fingerprint, from, values, range, patience)?;
             }
             Ok(())
         })
-    }
-
-    /// Both sides say `send`, so that they can be compared.
-    fn message_fingerprint<T: Element>(&self, count: usize, round: u32) -> Fingerprint {
-        let call = Call::new(Operation::Send, count);
-        let seq = u64::from(round);
-        Fingerprint {
-            op: call.op,
-            dtype: T::DTYPE,
-            reduce: call.reduce,
-            root: Rank(0),
-            count: count as u64,
-            seq,
-        }
     }
 
     fn is_neighbour(&self, rank: usize) -> bool {
@@ -114,5 +100,17 @@ impl Engine {
         window.read(0, values);
         mailbox.taken.raise(self.received[from]);
         Ok(())
+    }
+}
+
+/// Both sides say `send`, so that they can be compared.
+fn message_fingerprint<T: Element>(count: usize, round: u32) -> Fingerprint {
+    Fingerprint {
+        op: Operation::Send,
+        dtype: T::DTYPE,
+        reduce: ReduceOp::Sum,
+        root: Rank(0),
+        count: count as u64,
+        seq: u64::from(round),
     }
 }

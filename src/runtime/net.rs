@@ -175,9 +175,10 @@ impl Net {
         if self.connections.contains_key(&peer) {
             return Ok(());
         }
-        let stream = match self.rank < peer {
-            true => self.dial(peer, node, patience)?,
-            false => return self.await_call(peer, node, patience),
+        let stream = if self.rank < peer {
+            self.dial(peer, node, patience)?
+        } else {
+            return self.await_call(peer, node, patience);
         };
         self.connections.insert(peer, stream);
         Ok(())
@@ -292,9 +293,10 @@ fn await_reply(
         let reply = parse_reply(&received).map_err(|error| backend("greet a peer")(&error))?;
         if let Some((message, bytes)) = reply {
             // The peer says nothing more until it has heard from us.
-            return match bytes == received.len() {
-                true => Ok(message),
-                false => Err(Cause::Backend(format!("rank {peer} spoke out of turn"))),
+            return if bytes == received.len() {
+                Ok(message)
+            } else {
+                Err(Cause::Backend(format!("rank {peer} spoke out of turn")))
             };
         }
         // Not a byte more than the reply: what follows it belongs to the first message.

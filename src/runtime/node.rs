@@ -111,9 +111,10 @@ impl LocalNode {
         if let Some(alarm) = self.segment.alarm() {
             return Err(self.roster.cause(alarm));
         }
-        match clock::now() < patience.deadline {
-            true => Ok(()),
-            false => Err(Cause::Deadline { waiting_for: waiting_for() }),
+        if clock::now() < patience.deadline {
+            Ok(())
+        } else {
+            Err(Cause::Deadline { waiting_for: waiting_for() })
         }
     }
 

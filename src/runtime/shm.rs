@@ -29,6 +29,8 @@ pub(crate) const LOCAL_WORLD_MAX: usize = 1024;
 const MAGIC: u64 = u64::from_le_bytes(*b"remudash");
 const VERSION: u32 = 1;
 const PAGE: usize = 4096;
+/// The header has a page of its own.
+const LINES: usize = PAGE;
 const ARENA_BYTES_MIN: usize = 1 << 30;
 /// All arenas together stay below what a 47-bit address space comfortably holds.
 const ARENAS_BYTES_MAX: usize = 1 << 45;
@@ -160,9 +162,10 @@ impl Spin {
     /// For a thread that has nothing else to do.
     pub(crate) fn for_ranks(local_world: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        match local_world <= cores {
-            true => Self { pauses: 2000, yields: 20 },
-            false => Self { pauses: 50, yields: 50 },
+        if local_world <= cores {
+            Self { pauses: 2000, yields: 20 }
+        } else {
+            Self { pauses: 50, yields: 50 }
         }
     }
 
@@ -256,12 +259,8 @@ impl Plan {
         Ok(Self { local_world, arena_bytes: arena_bytes.next_multiple_of(PAGE) })
     }
 
-    fn lines(&self) -> usize {
-        PAGE
-    }
-
     fn mailboxes(&self) -> usize {
-        self.lines() + self.local_world * size_of::<Line>()
+        LINES + self.local_world * size_of::<Line>()
     }
 
     fn eager(&self) -> usize {
@@ -323,9 +322,10 @@ impl Segment {
         let sane = (1..=LOCAL_WORLD_MAX).contains(&plan.local_world)
             && plan.arena_bytes <= ARENAS_BYTES_MAX
             && plan.bytes() == mapping.bytes();
-        match known && sane {
-            true => Ok(Arc::new(Self { mapping, plan })),
-            false => Err(SegmentError::Foreign),
+        if known && sane {
+            Ok(Arc::new(Self { mapping, plan }))
+        } else {
+            Err(SegmentError::Foreign)
         }
     }
 
@@ -340,7 +340,7 @@ impl Segment {
     /// The line of a rank of this node.
     pub(crate) fn line(&self, local: usize) -> &Line {
         assert!(local < self.plan.local_world, "there is a line per rank");
-        let offset = self.plan.lines() + local * size_of::<Line>();
+        let offset = LINES + local * size_of::<Line>();
         // SAFETY: the layout keeps lines inside the mapping, aligned to their size, and apart from
         // everything else; a line consists of atomics, for which all bits are valid.
         unsafe { self.mapping.base().add(offset).cast().as_ref() }
@@ -443,8 +443,8 @@ mod tests {
     fn the_parts_do_not_overlap() {
         for local_world in [1, 2, 9, 64, 1000] {
             let plan = Plan::for_ranks(local_world).unwrap();
-            assert!(size_of::<Header>() <= plan.lines());
-            assert!(plan.lines() < plan.mailboxes() && plan.mailboxes() < plan.eager());
+            assert!(size_of::<Header>() <= LINES);
+            assert!(LINES < plan.mailboxes() && plan.mailboxes() < plan.eager());
             assert!(plan.eager() < plan.staging() && plan.staging() < plan.arenas());
             assert!(plan.bytes() < 1 << 46, "{local_world} ranks need {} bytes", plan.bytes());
         }

@@ -22,7 +22,7 @@ const PAGE: usize = 4096;
 pub(crate) struct Window<T> {
     segment: Arc<Segment>,
     /// Keeps the memory from being given back while an operation is under way.
-    _memory: Option<Arc<Allocation>>,
+    memory: Option<Arc<Allocation>>,
     offset: usize,
     len: usize,
     element: PhantomData<T>,
@@ -32,7 +32,7 @@ impl<T> Clone for Window<T> {
     fn clone(&self) -> Self {
         Self {
             segment: self.segment.clone(),
-            _memory: self._memory.clone(),
+            memory: self.memory.clone(),
             offset: self.offset,
             len: self.len,
             element: PhantomData,
@@ -47,7 +47,7 @@ impl<T: Element> Window<T> {
         let inside = end <= segment.mapping().bytes() && offset.is_multiple_of(align_of::<T>());
         inside.then(|| Self {
             segment: segment.clone(),
-            _memory: None,
+            memory: None,
             offset,
             len,
             element: PhantomData,
@@ -210,7 +210,7 @@ impl Arena {
         let allocation = Allocation { arena: self.clone(), range: range.clone() };
         let window = Window {
             segment: self.segment.clone(),
-            _memory: Some(Arc::new(allocation)),
+            memory: Some(Arc::new(allocation)),
             offset: range.start,
             len,
             element: PhantomData,
@@ -221,12 +221,12 @@ impl Arena {
     fn take(&self, bytes: usize) -> Result<Range<usize>, Error> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let available = free.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
-        let out_of_memory = Error::OutOfMemory { bytes, available };
+        let out_ofmemory = Error::OutOfMemory { bytes, available };
         let wanted = match bytes.max(1).checked_next_multiple_of(PAGE) {
             Some(wanted) if wanted <= available => wanted,
-            _ => return Err(out_of_memory),
+            _ => return Err(out_ofmemory),
         };
-        let place = free.iter().position(|range| wanted <= range.len()).ok_or(out_of_memory)?;
+        let place = free.iter().position(|range| wanted <= range.len()).ok_or(out_ofmemory)?;
         let start = free[place].start;
         free[place].start += wanted;
         if free[place].is_empty() {
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn freed_memory_returns_to_the_kernel_and_reads_as_zero() {
+    fn freedmemory_returns_to_the_kernel_and_reads_as_zero() {
         let arena = arena();
         let resident = || resident_bytes(arena.segment.mapping().fd()).unwrap();
         let before = resident();

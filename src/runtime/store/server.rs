@@ -195,7 +195,7 @@ impl Service {
             let Some(connection) = self.connections.get_mut(&id) else { return };
             match connection.next() {
                 Ok(Progress::NeedsMore) => break,
-                Ok(Progress::Greeted(greeted)) => self.greet(id, greeted),
+                Ok(Progress::Greeted(greeted)) => self.greet(id, &greeted),
                 Ok(Progress::Asked(request)) => {
                     for (client, reply) in self.state.step(id, request) {
                         self.tell(client, &reply);
@@ -210,7 +210,7 @@ impl Service {
     }
 
     /// Somebody has said who it is: check the key, the epoch, and that it is the only one.
-    fn greet(&mut self, id: ClientId, greeted: Greeted) {
+    fn greet(&mut self, id: ClientId, greeted: &Greeted) {
         let Preamble { job, role } = &greeted.flight.preamble;
         let Role::Rank(rank, purpose) = *role else {
             return self.refuse(id, &"only ranks use the store");
@@ -223,7 +223,7 @@ impl Service {
         };
         let taken = self.present.contains(&(rank, purpose));
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        match connection.admit(&greeted, &key, self.options.epoch, taken, (rank, purpose)) {
+        match connection.admit(greeted, &key, self.options.epoch, taken, (rank, purpose)) {
             Ok(()) => {
                 self.present.insert((rank, purpose));
             }
