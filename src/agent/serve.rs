@@ -277,6 +277,7 @@ impl Agent {
     }
 
     fn hear_shim(&mut self, message: FromShim, fds: Vec<OwnedFd>) {
+        tracing::debug!(?message, "shim");
         match message {
             FromShim::Forked { worker, pid, at_us } => {
                 self.forked(worker as usize, pid, at_us, fds);

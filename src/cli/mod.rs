@@ -15,9 +15,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
+use tracing_subscriber::EnvFilter;
 
 use self::error::CliError;
-use crate::base::Status;
+use crate::base::{Status, env_vars};
 use crate::os::fds;
 use crate::report::{Terminal, print, print_error};
 
@@ -40,6 +41,7 @@ pub fn main() -> ExitCode {
     if fds::fill_stdio().is_err() {
         return Status::OsLimit.into();
     }
+    listen_to_ourselves();
     let dispatched = std::panic::catch_unwind(|| dispatch(std::env::args_os().skip(1).collect()));
     match dispatched {
         Ok(Ok(status)) => status.into(),
@@ -49,6 +51,17 @@ pub fn main() -> ExitCode {
         }
         // The hook has said where and why.
         Err(_) => Status::Bug.into(),
+    }
+}
+
+/// Our own log, for whoever asks with `REMUDA_LOG=debug`. Messages that may carry keys or values of
+/// variables are never logged.
+fn listen_to_ourselves() {
+    if let Some(filter) = env_vars::get_text(env_vars::REMUDA_LOG) {
+        tracing_subscriber::fmt()
+            .with_env_filter(EnvFilter::new(filter))
+            .with_writer(std::io::stderr)
+            .init();
     }
 }
 

@@ -168,12 +168,14 @@ impl<'a> Dispatcher<'a> {
     }
 
     fn step(&mut self, event: Event) {
+        tracing::debug!(?event);
         for effect in self.job.step(clock::now(), event) {
             self.perform(effect);
         }
     }
 
     fn perform(&mut self, effect: Effect) {
+        tracing::debug!(?effect);
         match effect {
             Effect::Start => self.start_workers(),
             Effect::Signal(signal) => self.tell_all(|| ToAgent::Signal(signal)),
@@ -508,9 +510,11 @@ impl<'a> Dispatcher<'a> {
 fn labels(plan: &LaunchPlan) -> Vec<WorkerLabel> {
     let of_node = |node: &NodePlan| {
         let host = node.host.clone();
+        let node_rank = node.node_rank;
         let label = move |worker: &WorkerPlan| WorkerLabel {
             rank: worker.rank,
             local_rank: worker.local_rank,
+            node: node_rank,
             host: host.clone(),
         };
         node.workers.iter().map(label).collect::<Vec<_>>()

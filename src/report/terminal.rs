@@ -14,13 +14,15 @@ pub struct Terminal {
     pub stderr: bool,
     /// Whether what we say on standard error may carry colours.
     pub paint: Paint,
+    /// The same for standard output.
+    pub stdout_paint: Paint,
 }
 
 impl Terminal {
     /// Looks.
     pub fn look() -> Self {
         let (stdout, stderr) = (io::stdout().is_terminal(), io::stderr().is_terminal());
-        Self { stdout, stderr, paint: paint(stderr) }
+        Self { stdout, stderr, paint: paint(stderr), stdout_paint: paint(stdout) }
     }
 }
 
