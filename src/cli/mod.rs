@@ -15,12 +15,11 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tracing_subscriber::EnvFilter;
 
 use self::error::CliError;
-use crate::base::{Status, env_vars};
+use crate::base::Status;
 use crate::os::fds;
-use crate::report::{Terminal, print, print_error};
+use crate::report::{self, Terminal, print, print_error};
 
 const HELP: &str = "\
 remuda: a cluster job runner, command-line compatible with the DeepSpeed launcher
@@ -41,7 +40,7 @@ pub fn main() -> ExitCode {
     if fds::fill_stdio().is_err() {
         return Status::OsLimit.into();
     }
-    listen_to_ourselves();
+    report::start_log();
     let dispatched = std::panic::catch_unwind(|| dispatch(std::env::args_os().skip(1).collect()));
     match dispatched {
         Ok(Ok(status)) => status.into(),
@@ -51,17 +50,6 @@ pub fn main() -> ExitCode {
         }
         // The hook has said where and why.
         Err(_) => Status::Bug.into(),
-    }
-}
-
-/// Our own log, for whoever asks with `REMUDA_LOG=debug`. Messages that may carry keys or values of
-/// variables are never logged.
-fn listen_to_ourselves() {
-    if let Some(filter) = env_vars::get_text(env_vars::REMUDA_LOG) {
-        tracing_subscriber::fmt()
-            .with_env_filter(EnvFilter::new(filter))
-            .with_writer(std::io::stderr)
-            .init();
     }
 }
 
