@@ -8,62 +8,149 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use tokio::io::Interest;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{Mutex, Notify, Semaphore, mpsc};
 
 use crate::base::Rank;
-use crate::os::watch;
+use crate::os::{fds, watch};
 use crate::transport::LinkWriter;
 use crate::wire::{self, FromAgent, OUTPUT_BYTES_MAX, Stream};
 
 /// The way to the launcher, shared by everybody who has something to say. A launcher that is gone
 /// is noticed by whoever reads the link.
-pub(super) struct Outbox(Mutex<LinkWriter>);
+pub(super) struct Outbox {
+    writer: Arc<Mutex<LinkWriter>>,
+    /// What the agent itself has to say. It never waits for a launcher that does not read: it must
+    /// go on watching the lease.
+    queue: mpsc::UnboundedSender<Vec<u8>>,
+}
 
 impl Outbox {
+    /// Must be called inside a runtime.
     pub(super) fn new(writer: LinkWriter) -> Self {
-        Self(Mutex::new(writer))
+        let (queue, mut frames) = mpsc::unbounded_channel::<Vec<u8>>();
+        let writer = Arc::new(Mutex::new(writer));
+        let shared = Arc::clone(&writer);
+        tokio::spawn(async move {
+            while let Some(frame) = frames.recv().await {
+                let _ = shared.lock().await.write_all(&frame, &[]).await;
+            }
+        });
+        Self { writer, queue }
     }
 
-    /// Says one thing.
-    pub(super) async fn send(&self, message: &FromAgent) {
+    /// Says one thing, as soon as the link takes it; in the order of the calls.
+    pub(super) fn send(&self, message: &FromAgent) {
+        let _ = self.queue.send(wire::encode(message));
+    }
+
+    /// Says one thing and waits until the link has taken it: for what a worker causes.
+    pub(super) async fn send_slowly(&self, message: &FromAgent) {
         let frame = wire::encode(message);
-        let _ = self.0.lock().await.write_all(&frame, &[]).await;
+        let _ = self.writer.lock().await.write_all(&frame, &[]).await;
     }
 
     async fn send_output(&self, rank: Rank, stream: Stream, bytes: &[u8]) {
         let head = wire::encode_output_head(rank, stream, bytes.len());
-        let _ = self.0.lock().await.write_all(&head, bytes).await;
+        let _ = self.writer.lock().await.write_all(&head, bytes).await;
     }
 }
 
-/// Forwards one stream of one worker until nobody can write to it any more.
-pub(super) async fn forward(
+/// How a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StreamEnd {
+    /// Nobody can write to it any more.
+    Closed,
+    /// Somebody still can, but not the worker; what it wrote has been read.
+    Held,
+}
+
+/// One stream of one worker on its way.
+pub(super) struct Forward {
+    pub(super) rank: Rank,
+    pub(super) stream: Stream,
+    pub(super) outbox: Arc<Outbox>,
+    /// Bytes that the launcher is ready to take.
+    pub(super) window: Arc<Semaphore>,
+    /// Told when the worker has ended and its stream should have.
+    pub(super) let_go: Arc<Notify>,
+}
+
+impl Forward {
+    /// Forwards until the stream ends.
+    pub(super) async fn run(&self, pipe: OwnedFd) -> io::Result<StreamEnd> {
+        let pipe = watch::watch(pipe, Interest::READABLE)?;
+        let mut buffer = Vec::with_capacity(OUTPUT_BYTES_MAX);
+        loop {
+            let mut ready = tokio::select! {
+                biased;
+                () = self.let_go.notified() => return self.read_rest(&pipe, &mut buffer).await,
+                ready = pipe.readable() => ready?,
+            };
+            let read = |buffer: &mut Vec<u8>| ready.try_io(|pipe| read(pipe.get_ref(), buffer));
+            match self.pass_on(&mut buffer, read).await {
+                Ok(Ok(0)) => return Ok(StreamEnd::Closed),
+                Ok(Err(error)) => return Err(error),
+                // Somebody woke us for nothing.
+                Ok(Ok(_)) | Err(_) => {}
+            }
+        }
+    }
+
+    /// What a worker wrote before its end is in the pipe; what others write later is not waited
+    /// for.
+    async fn read_rest(
+        &self,
+        pipe: &AsyncFd<OwnedFd>,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<StreamEnd> {
+        let mut left = fds::pipe_bytes(pipe)?;
+        while 0 < left {
+            let read = |buffer: &mut Vec<u8>| read(pipe.get_ref(), buffer);
+            match self.pass_on(buffer, read).await {
+                Ok(0) => return Ok(StreamEnd::Closed),
+                Ok(length) => left = left.saturating_sub(length),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(StreamEnd::Held)
+    }
+
+    /// Waits until the launcher would take a whole buffer, reads what there is, and sends it.
+    async fn pass_on<T>(&self, buffer: &mut Vec<u8>, read: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        // A closed window is a launcher that is gone: what is read then is thrown away.
+        let credit = self.window.acquire_many(OUTPUT_BYTES_MAX as u32).await.ok();
+        buffer.clear();
+        let result = read(buffer);
+        if let (Some(credit), false) = (credit, buffer.is_empty()) {
+            credit.forget();
+            self.window.add_permits(OUTPUT_BYTES_MAX - buffer.len());
+            self.outbox.send_output(self.rank, self.stream, buffer).await;
+        }
+        result
+    }
+}
+
+fn read(pipe: &OwnedFd, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    Ok(rustix::io::read(pipe, rustix::buffer::spare_capacity(buffer))?)
+}
+
+/// Writes what comes to the standard input of a worker and says what it has taken. A worker that
+/// closed its input takes everything.
+pub(super) async fn write_stdin(
     pipe: OwnedFd,
     rank: Rank,
-    stream: Stream,
+    mut pieces: mpsc::UnboundedReceiver<Vec<u8>>,
     outbox: Arc<Outbox>,
-    window: Arc<Semaphore>,
-) -> io::Result<()> {
-    let pipe = watch::watch(pipe, Interest::READABLE)?;
-    let mut buffer = Vec::with_capacity(OUTPUT_BYTES_MAX);
-    loop {
-        let mut ready = pipe.readable().await?;
-        // A closed window is a launcher that is gone: what is read then is thrown away.
-        let credit = window.acquire_many(OUTPUT_BYTES_MAX as u32).await.ok();
-        buffer.clear();
-        let room = rustix::buffer::spare_capacity(&mut buffer);
-        match ready.try_io(|pipe| Ok(rustix::io::read(pipe, room)?)) {
-            Ok(Ok(0)) => return Ok(()),
-            Ok(Ok(length)) => {
-                if let Some(credit) = credit {
-                    credit.forget();
-                    window.add_permits(OUTPUT_BYTES_MAX - length);
-                    outbox.send_output(rank, stream, &buffer).await;
-                }
-            }
-            Ok(Err(error)) => return Err(error),
-            // Somebody woke us for nothing; the credit goes back as it is dropped.
-            Err(_) => {}
+) {
+    let mut writer = LinkWriter::new(pipe).ok();
+    while let Some(piece) = pieces.recv().await {
+        if let Some(open) = &writer
+            && open.write_all(&piece, &[]).await.is_err()
+        {
+            writer = None;
         }
+        outbox.send_slowly(&FromAgent::StdinTaken { rank, bytes: piece.len() as u64 }).await;
     }
 }

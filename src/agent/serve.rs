@@ -3,20 +3,19 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::panic::PanicHookInfo;
+use std::panic::{AssertUnwindSafe, PanicHookInfo};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Semaphore, mpsc};
-use tokio::task::AbortHandle;
+use tokio::sync::{Notify, Semaphore, mpsc};
 
-use super::output::{self, Outbox};
+use super::output::{self, Forward, Outbox, StreamEnd};
 use super::prepare::{self, Prepared};
 use super::rank_link::{self, Welcomes};
 use super::shim::{FromShim, Shim, ShimHandle, ShimWorker, ToShim};
 use crate::base::{JobId, Rank, Status, WorkerExit, clock, env_vars};
 use crate::inventory;
-use crate::os::family;
+use crate::os::{family, signals};
 use crate::report::print_error;
 use crate::runtime::contract::{self, ToWorker};
 use crate::runtime::store::Server;
@@ -28,8 +27,8 @@ use crate::wire::{
 
 /// A stream that somebody still holds open after its worker ended is given up after this time.
 const HELD_STREAM_LIMIT: Duration = Duration::from_secs(1);
-/// How often we say that we live.
-const BEAT: Duration = Duration::from_secs(3);
+/// How often we say that we live until we know the lease.
+const FIRST_BEAT: Duration = Duration::from_secs(3);
 /// Silence of the launcher that is worth a line.
 const SILENCE_WARNING: Duration = Duration::from_secs(10);
 /// After SIGKILL the kernel needs a moment.
@@ -38,9 +37,10 @@ const LINK_READ_BYTES: usize = 64 * 1024;
 
 /// The process `remuda agent`: serves the link on its standard input and output until it ends.
 pub fn main() -> Status {
-    std::panic::set_hook(Box::new(|info| explain_panic(info)));
+    std::panic::set_hook(Box::new(explain_panic));
     family::set_name(c"remuda-agent");
     family::become_subreaper();
+    signals::block_requests();
     // Before anything that starts a thread.
     let started = transport::adopt_stdio().and_then(|link| Ok((link, Shim::fork()?)));
     let Ok(((input, output), shim)) = started else {
@@ -50,9 +50,12 @@ pub fn main() -> Status {
     let Ok(runtime) = runtime else {
         return Status::OsLimit;
     };
-    match runtime.block_on(serve(input, output, shim)) {
-        Ok(()) => Status::Success,
-        Err(_) => Status::Io,
+    // Unwinding closes the way to the shim, which then kills the workers.
+    let served = AssertUnwindSafe(|| runtime.block_on(serve(input, output, shim)));
+    match std::panic::catch_unwind(served) {
+        Ok(Ok(())) => Status::Success,
+        Ok(Err(_)) => Status::Io,
+        Err(_) => Status::Bug,
     }
 }
 
@@ -83,7 +86,7 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<()> {
         told,
         inner,
     };
-    agent.alarms.set(clock::now() + BEAT, Alarm::Beat);
+    agent.alarms.set(clock::now() + FIRST_BEAT, Alarm::Beat);
     while agent.turn().await {}
     agent.dismiss_shim();
     Ok(())
@@ -116,15 +119,17 @@ struct Worker {
     /// Frames for its rank socket.
     frames: Option<mpsc::UnboundedSender<Vec<u8>>>,
     lives: bool,
-    /// Streams that have not ended, with what stops reading them.
-    streams: BTreeMap<Stream, AbortHandle>,
+    /// Streams that have not ended, with what ends waiting for them.
+    streams: BTreeMap<Stream, Arc<Notify>>,
     stdin: Option<mpsc::UnboundedSender<Vec<u8>>>,
+    /// The other end, until its pipe is there: input may come earlier.
+    input: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
     oom_kills: u64,
 }
 
 /// What our own tasks say.
 enum Inner {
-    StreamEnded { worker: usize, stream: Stream },
+    StreamEnded { worker: usize, stream: Stream, end: StreamEnd },
 }
 
 enum Turn {
@@ -153,14 +158,14 @@ impl Agent {
     async fn turn(&mut self) -> bool {
         match self.next().await {
             Turn::Told(ToAgent::Bye) => return false,
-            Turn::Told(message) => self.obey(message).await,
+            Turn::Told(message) => self.obey(message),
             Turn::LauncherGone => self.launcher_gone(),
-            Turn::Shim(message, fds) => self.hear_shim(message, fds).await,
-            Turn::ShimDied => self.bury_shim().await,
-            Turn::Inner(Inner::StreamEnded { worker, stream }) => {
-                self.stream_ended(worker, stream, false).await;
+            Turn::Shim(message, fds) => self.hear_shim(message, fds),
+            Turn::ShimDied => self.bury_shim(),
+            Turn::Inner(Inner::StreamEnded { worker, stream, end }) => {
+                self.stream_ended(worker, stream, end);
             }
-            Turn::Alarm => self.ring().await,
+            Turn::Alarm => self.ring(),
         }
         self.reader.is_some() || self.undead.is_none() && self.has_workers()
     }
@@ -181,7 +186,7 @@ impl Agent {
         }
     }
 
-    async fn obey(&mut self, message: ToAgent) {
+    fn obey(&mut self, message: ToAgent) {
         self.heard = clock::now();
         match message {
             ToAgent::Hello(hello) => {
@@ -192,10 +197,10 @@ impl Agent {
                     pid: rustix::process::getpid().as_raw_pid() as u32,
                     clock_us: clock::machine_us(),
                 };
-                self.outbox.send(&FromAgent::Hello(hello)).await;
+                self.outbox.send(&FromAgent::Hello(hello));
             }
-            ToAgent::Prepare(prepare) => self.prepare(prepare).await,
-            ToAgent::Start(start) => self.start(start).await,
+            ToAgent::Prepare(prepare) => self.prepare(prepare),
+            ToAgent::Start(start) => self.start(start),
             ToAgent::Signal(signal) => self.tell_shim(&ToShim::Signal(signal)),
             ToAgent::Kill => self.tell_shim(&ToShim::Kill),
             ToAgent::Stdin { rank, bytes } => self.feed(rank, bytes),
@@ -213,7 +218,7 @@ impl Agent {
         }
     }
 
-    async fn prepare(&mut self, prepare: Prepare) {
+    fn prepare(&mut self, prepare: Prepare) {
         let answer = match prepare::examine(&self.job, &prepare) {
             Ok(prepared) => {
                 let found = Found {
@@ -221,15 +226,17 @@ impl Agent {
                     store: prepared.store.as_ref().map(Server::address),
                     cpus: inventory::usable_cpus() as u32,
                 };
+                let beat = wire::beat(millis(prepare.lease_ms));
+                self.alarms.set(clock::now() + beat, Alarm::Beat);
                 self.prepare = Some((prepare, prepared));
                 FromAgent::Ready(found)
             }
             Err(problems) => FromAgent::Refused(problems),
         };
-        self.outbox.send(&answer).await;
+        self.outbox.send(&answer);
     }
 
-    async fn start(&mut self, start: Start) {
+    fn start(&mut self, start: Start) {
         let Some((prepare, prepared)) = &self.prepare else {
             return;
         };
@@ -241,68 +248,71 @@ impl Agent {
         let spawned = self.spawn(&workers);
         self.welcomes = Some(Welcomes::new(self.job.clone(), prepare, start));
         if let Err(error) = spawned {
-            self.all_failed(&error).await;
+            self.all_failed(&error);
         }
     }
 
     /// The shared memory is the workers' alone: our own copy is closed as soon as they have it.
     fn spawn(&self, workers: &[ShimWorker]) -> io::Result<()> {
         let Some(shim) = &self.shim else {
-            return Ok(());
+            return Ok(()); // The launcher knows.
         };
         let segment = contract::create_segment(workers.len()).map_err(io::Error::other)?;
         shim.spawn(workers, Some(segment.as_fd()))
     }
 
-    async fn all_failed(&mut self, error: &io::Error) {
+    fn all_failed(&mut self, error: &io::Error) {
         let errno = error.raw_os_error().unwrap_or(0);
         for index in 0..self.workers.len() {
-            self.failed(index, wire::OpenFailure::Fork, errno).await;
+            self.failed(index, wire::OpenFailure::Fork, errno);
         }
         self.undead = Some(Vec::new());
-        self.report_if_idle().await;
+        self.report_if_idle();
     }
 
-    async fn failed(&mut self, worker: usize, step: wire::OpenFailure, errno: i32) {
+    fn failed(&mut self, worker: usize, step: wire::OpenFailure, errno: i32) {
         self.workers[worker].lives = false;
         let rank = self.workers[worker].rank;
-        self.outbox.send(&FromAgent::StartFailed(FailedStart { rank, step, errno })).await;
+        self.outbox.send(&FromAgent::StartFailed(FailedStart { rank, step, errno }));
     }
 
-    async fn hear_shim(&mut self, message: FromShim, fds: Vec<OwnedFd>) {
+    fn hear_shim(&mut self, message: FromShim, fds: Vec<OwnedFd>) {
+        tracing::debug!(?message, "shim");
         match message {
             FromShim::Forked { worker, pid, at_us } => {
-                self.forked(worker as usize, pid, at_us, fds).await;
+                self.forked(worker as usize, pid, at_us, fds);
             }
             FromShim::Failed { worker, step, errno } => {
-                self.failed(worker as usize, step, errno).await;
+                self.failed(worker as usize, step, errno);
             }
             FromShim::Ended { worker, exit, at_us, sent } => {
-                self.ended(worker as usize, exit, at_us, sent).await;
+                self.ended(worker as usize, exit, at_us, sent);
             }
             FromShim::Leftovers { worker, processes } => {
-                self.sweep(worker as usize, processes).await;
+                self.sweep(worker as usize, processes);
             }
             FromShim::Empty { undead } => {
                 self.undead = Some(undead);
-                self.report_if_idle().await;
+                self.report_if_idle();
             }
         }
     }
 
-    async fn forked(&mut self, index: usize, pid: u32, at_us: u64, fds: Vec<OwnedFd>) {
+    fn forked(&mut self, index: usize, pid: u32, at_us: u64, fds: Vec<OwnedFd>) {
         let mut fds = fds.into_iter();
         let worker = &mut self.workers[index];
         let rank = worker.rank;
         for (stream, pipe) in [Stream::Stdout, Stream::Stderr].into_iter().zip(fds.by_ref()) {
-            let (told, outbox, window) =
-                (self.told.clone(), Arc::clone(&self.outbox), Arc::clone(&self.window));
-            let task = tokio::spawn(async move {
+            let let_go = Arc::new(Notify::new());
+            worker.streams.insert(stream, Arc::clone(&let_go));
+            let (outbox, window) = (Arc::clone(&self.outbox), Arc::clone(&self.window));
+            let forward = Forward { rank, stream, outbox, window, let_go };
+            let told = self.told.clone();
+            tokio::spawn(async move {
                 // A read error ends the stream as its end does.
-                let _ = output::forward(pipe, rank, stream, outbox, window).await;
-                let _ = told.send(Inner::StreamEnded { worker: index, stream });
+                let end = forward.run(pipe).await.unwrap_or(StreamEnd::Closed);
+                let _ = told.send(Inner::StreamEnded { worker: index, stream, end });
             });
-            worker.streams.insert(stream, task.abort_handle());
         }
         if let (Some(socket), Some(welcomes)) = (fds.next(), &self.welcomes) {
             let (frames, receiver) = mpsc::unbounded_channel();
@@ -313,15 +323,14 @@ impl Agent {
             }
             tokio::spawn(rank_link::hear(socket, rank, Arc::clone(&self.outbox)));
         }
-        if let Some(pipe) = fds.next() {
-            let (sender, receiver) = mpsc::unbounded_channel();
-            worker.stdin = Some(sender);
-            tokio::spawn(write_stdin(pipe, receiver));
+        if let (Some(pipe), Some(receiver)) = (fds.next(), worker.input.take()) {
+            let outbox = Arc::clone(&self.outbox);
+            tokio::spawn(output::write_stdin(pipe, rank, receiver, outbox));
         }
-        self.outbox.send(&FromAgent::Started { rank, pid, at_us }).await;
+        self.outbox.send(&FromAgent::Started { rank, pid, at_us });
     }
 
-    async fn ended(&mut self, index: usize, exit: WorkerExit, at_us: u64, sent: Vec<i32>) {
+    fn ended(&mut self, index: usize, exit: WorkerExit, at_us: u64, sent: Vec<i32>) {
         let worker = &mut self.workers[index];
         worker.lives = false;
         worker.stdin = None;
@@ -337,7 +346,7 @@ impl Agent {
             WorkerExit::Signal { signal: libc::SIGKILL, .. } => oom_kills().saturating_sub(before),
             _ => 0,
         };
-        self.outbox.send(&FromAgent::Exited { rank, exit, at_us, sent, oom_kills }).await;
+        self.outbox.send(&FromAgent::Exited { rank, exit, at_us, sent, oom_kills });
     }
 
     /// Operations that need this worker fail at once instead of at their deadline.
@@ -348,35 +357,34 @@ impl Agent {
         }
     }
 
-    async fn sweep(&mut self, index: usize, processes: Vec<Leftover>) {
+    fn sweep(&mut self, index: usize, processes: Vec<Leftover>) {
         self.tell_shim(&ToShim::Sweep { worker: index as u32, signal: libc::SIGTERM });
         self.alarms.set(clock::now() + self.grace(), Alarm::Sweep(index));
         let rank = self.workers[index].rank;
-        self.outbox.send(&FromAgent::Leftovers { rank, processes }).await;
+        self.outbox.send(&FromAgent::Leftovers { rank, processes });
     }
 
-    async fn stream_ended(&mut self, index: usize, stream: Stream, held: bool) {
+    fn stream_ended(&mut self, index: usize, stream: Stream, end: StreamEnd) {
         let worker = &mut self.workers[index];
-        if worker.streams.remove(&stream).is_some() {
-            let rank = worker.rank;
-            self.outbox.send(&FromAgent::OutputEnd { rank, stream, held }).await;
-            self.report_if_idle().await;
-        }
+        worker.streams.remove(&stream);
+        let (rank, held) = (worker.rank, end == StreamEnd::Held);
+        self.outbox.send(&FromAgent::OutputEnd { rank, stream, held });
+        self.report_if_idle();
     }
 
     /// The last word about the job: nothing of it is left here, and everything it wrote was sent.
-    async fn report_if_idle(&mut self) {
+    fn report_if_idle(&mut self) {
         let streaming = self.workers.iter().any(|worker| !worker.streams.is_empty());
         if let (false, Some(undead)) = (streaming, &self.undead) {
-            self.outbox.send(&FromAgent::Idle { undead: undead.clone() }).await;
+            self.outbox.send(&FromAgent::Idle { undead: undead.clone() });
         }
     }
 
-    async fn ring(&mut self) {
+    fn ring(&mut self) {
         while let Some(alarm) = self.alarms.due(clock::now()) {
             match alarm {
-                Alarm::Beat => self.beat().await,
-                Alarm::Held(worker) => self.let_go(worker).await,
+                Alarm::Beat => self.beat(),
+                Alarm::Held(worker) => self.let_go(worker),
                 Alarm::Sweep(worker) => {
                     let worker = worker as u32;
                     self.tell_shim(&ToShim::Sweep { worker, signal: libc::SIGKILL });
@@ -386,22 +394,21 @@ impl Agent {
         }
     }
 
-    /// Stops reading what somebody holds open beyond the life of its worker.
-    async fn let_go(&mut self, index: usize) {
-        for (stream, task) in self.workers[index].streams.clone() {
-            task.abort();
-            self.stream_ended(index, stream, true).await;
+    /// No longer waits for what somebody holds open beyond the life of its worker.
+    fn let_go(&self, index: usize) {
+        for stream in self.workers[index].streams.values() {
+            stream.notify_one();
         }
     }
 
-    async fn beat(&mut self) {
-        self.alarms.set(clock::now() + BEAT, Alarm::Beat);
+    fn beat(&mut self) {
+        let lease = self.prepare.as_ref().map(|(prepare, _)| millis(prepare.lease_ms));
+        self.alarms.set(clock::now() + lease.map_or(FIRST_BEAT, wire::beat), Alarm::Beat);
         if self.reader.is_none() {
             return;
         }
-        self.outbox.send(&FromAgent::Beat).await;
+        self.outbox.send(&FromAgent::Beat);
         let silence = clock::now() - self.heard;
-        let lease = self.prepare.as_ref().map(|(prepare, _)| millis(prepare.lease_ms));
         if self.paused || lease.is_none() {
             return;
         }
@@ -431,17 +438,17 @@ impl Agent {
     }
 
     /// The workers have become our children; they are killed, since nobody else can wait for them.
-    async fn bury_shim(&mut self) {
+    fn bury_shim(&mut self) {
         let shim = self.shim.take().map(|shim| shim.pid());
-        let had_workers = self.workers.iter().any(|worker| worker.lives);
-        if had_workers {
-            self.outbox.send(&FromAgent::ShimDied).await;
+        // After its last word nobody needs it any more.
+        if self.undead.is_none() {
+            self.outbox.send(&FromAgent::ShimDied);
         }
         let left = family::kill_descendants(&[], KILL_LIMIT, |_, _| {});
         let kill = WorkerExit::Signal { signal: libc::SIGKILL, core: false };
         for index in 0..self.workers.len() {
             if self.workers[index].lives {
-                self.ended(index, kill, clock::machine_us(), vec![libc::SIGKILL]).await;
+                self.ended(index, kill, clock::machine_us(), vec![libc::SIGKILL]);
             }
         }
         let describe = |pid: &rustix::process::Pid| {
@@ -450,7 +457,7 @@ impl Agent {
         };
         let undead = left.iter().filter(|pid| Some(**pid) != shim).filter_map(describe).collect();
         self.undead = Some(undead);
-        self.report_if_idle().await;
+        self.report_if_idle();
     }
 
     /// Ends the shim and buries it, so that nobody inherits it from us.
@@ -476,12 +483,14 @@ impl Agent {
 
 impl Worker {
     fn new(start: &WorkerStart, oom_kills: u64) -> Self {
+        let (stdin, input) = mpsc::unbounded_channel();
         Self {
             rank: start.rank,
             frames: None,
             lives: true,
             streams: BTreeMap::new(),
-            stdin: None,
+            stdin: start.stdin.then_some(stdin),
+            input: start.stdin.then_some(input),
             oom_kills,
         }
     }
@@ -492,7 +501,7 @@ async fn next_message(reader: Option<&LinkReader>, decoder: &mut Decoder) -> Opt
         return std::future::pending().await;
     };
     loop {
-        match decoder.next() {
+        match decoder.message() {
             Ok(Some(message)) => return Some(message),
             Ok(None) => {}
             // A launcher that we cannot understand is as good as gone.
@@ -509,18 +518,6 @@ async fn next_packet(shim: Option<&ShimHandle>) -> Option<(FromShim, Vec<OwnedFd
     match shim {
         Some(shim) => shim.recv().await,
         None => std::future::pending().await,
-    }
-}
-
-async fn write_stdin(pipe: OwnedFd, mut receiver: mpsc::UnboundedReceiver<Vec<u8>>) {
-    let Ok(writer) = LinkWriter::new(pipe) else {
-        return;
-    };
-    while let Some(bytes) = receiver.recv().await {
-        // A worker that closed its input does not want the rest.
-        if writer.write_all(&bytes, &[]).await.is_err() {
-            return;
-        }
     }
 }
 
@@ -557,7 +554,9 @@ fn millis(ms: u32) -> Duration {
 struct Alarms(Vec<(Instant, Alarm)>);
 
 impl Alarms {
+    /// Replaces an earlier wish for the same.
     fn set(&mut self, at: Instant, alarm: Alarm) {
+        self.0.retain(|(_, other)| *other != alarm);
         self.0.push((at, alarm));
     }
 

@@ -55,6 +55,7 @@ pub(super) struct PlaceArgs {
 }
 
 /// How a job is watched over and shown.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag that was typed or not")]
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "How", rename_all = "snake_case")]
 pub(super) struct WatchArgs {

@@ -1,8 +1,12 @@
 //! Which end was the first that was not our doing.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::base::{NodeRank, Rank, Status, WorkerExit};
+
+/// Deaths within this time of the first failure compete for being its cause. What dies later dies
+/// of being stopped, whatever signal it dies of.
+const WINDOW: Duration = Duration::from_millis(200);
 
 /// How a worker ended, with what is needed to judge it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +30,13 @@ impl End {
     }
 
     /// A failure that we did not bring about by stopping the job.
-    fn is_own_failure(&self) -> bool {
-        !self.exit.is_success() && (self.is_violent() || self.sent.is_empty())
+    pub(super) fn is_own_failure(&self) -> bool {
+        match self.exit {
+            WorkerExit::Code(0) | WorkerExit::Lost => false,
+            WorkerExit::Code(_) | WorkerExit::Signal { .. } => {
+                self.is_violent() || self.sent.is_empty()
+            }
+        }
     }
 }
 
@@ -70,6 +79,7 @@ impl Cause {
     pub fn status(&self) -> Status {
         const ENOENT: i32 = 2;
         match self {
+            Self::Worker(End { exit: WorkerExit::Lost, .. }) => Status::LeaseLost,
             Self::Worker(end) => Status::Worker(end.exit.shell_status()),
             Self::NotStarted { errno: ENOENT, .. } => Status::NotFound,
             Self::NotStarted { .. } => Status::NotExecutable,
@@ -94,7 +104,9 @@ pub struct Verdict {
     pub status: Status,
     /// The first failure, if there was one.
     pub cause: Option<Cause>,
-    /// Workers that ended because we stopped them.
+    /// Workers other than the cause that failed without our doing.
+    pub also_failed: usize,
+    /// Workers other than the cause that ended because we stopped them.
     pub stopped: usize,
     /// Nodes that have not said that nothing is left.
     pub unconfirmed: Vec<NodeRank>,
@@ -116,8 +128,10 @@ pub(super) fn find(ends: &[End], failures: &Failures) -> Option<Cause> {
     if let Some((node, loss)) = failures.nodes.first() {
         return Some(Cause::Node { node: *node, loss: loss.clone() });
     }
-    let violent = ends.iter().filter(|end| end.is_violent()).min_by_key(|end| end.at);
     let own = ends.iter().filter(|end| end.is_own_failure()).min_by_key(|end| end.at);
+    let in_time = |end: &&End| own.is_some_and(|own| end.at <= own.at + WINDOW);
+    let violent =
+        ends.iter().filter(|end| end.is_violent()).filter(in_time).min_by_key(|end| end.at);
     let first = violent.or(own).or_else(|| {
         // Everybody failed only after our signal: the earliest still tells most.
         ends.iter().filter(|end| !end.exit.is_success()).min_by_key(|end| end.at)
@@ -175,6 +189,13 @@ mod tests {
     fn a_death_by_a_foreign_signal_outranks_an_earlier_exit() {
         let now = clock::now();
         check(&[end(2, WorkerExit::Code(1), 1, &[], now), end(0, signal(9), 9, &[15], now)], 0);
+    }
+
+    #[test]
+    fn a_crash_long_after_the_first_failure_is_not_its_cause() {
+        let now = clock::now();
+        check(&[end(0, WorkerExit::Code(3), 1, &[], now), end(1, signal(11), 202, &[15], now)], 0);
+        check(&[end(0, WorkerExit::Code(3), 1, &[], now), end(1, signal(11), 201, &[15], now)], 1);
     }
 
     #[test]

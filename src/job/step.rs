@@ -8,8 +8,6 @@ use crate::base::{NodeRank, Rank, Status, WorkerExit};
 const SIGINT: i32 = 2;
 const SIGTERM: i32 = 15;
 
-/// Deaths within this time of the first failure compete for being its cause.
-const CAUSE_WINDOW: Duration = Duration::from_millis(200);
 /// A kill that is not confirmed after this time is given up and said so.
 const UNDEAD_LIMIT: Duration = Duration::from_secs(10);
 
@@ -63,7 +61,7 @@ pub enum Event {
 }
 
 /// What is to be done about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Start the workers of every node.
     Start,
@@ -115,7 +113,7 @@ enum Node {
 enum Phase {
     Preparing,
     Running,
-    Stopping { reason: StopReason, stage: Stage, since: Instant },
+    Stopping { reason: StopReason, stage: Stage },
     Done(Verdict),
 }
 
@@ -174,10 +172,10 @@ impl Job {
             Event::NotStarted { rank, errno } => self.not_started(now, rank, errno),
             Event::PeerLost { rank, peer } => self.peer_lost(rank, peer),
             Event::Exited(end) => self.exited(now, end),
-            Event::Idle(node) => self.node_over(node, Node::Idle),
+            Event::Idle(node) => self.node_idle(now, node),
             Event::NodeLost { node, loss } => self.node_lost(now, node, loss),
             Event::Signal(signal) => self.signalled(now, signal),
-            Event::TimedOut => self.stop(now, StopReason::Timeout, SIGTERM),
+            Event::TimedOut => self.timed_out(now),
             Event::Timer => self.escalate(now),
         };
         self.finish_if_over();
@@ -186,6 +184,10 @@ impl Job {
     }
 
     fn node_answered(&mut self, node: NodeRank, answer: Node) -> Vec<Effect> {
+        // An answer may have been on its way when the node was lost.
+        if self.nodes[node.index()] == Node::Lost {
+            return Vec::new();
+        }
         assert_eq!(self.nodes[node.index()], Node::Asked, "a node answers once");
         self.nodes[node.index()] = answer;
         self.start_if_all_ready()
@@ -206,7 +208,13 @@ impl Job {
             if self.failures.nodes.is_empty() { Status::Config } else { Status::LeaseLost };
         let cause = cause::find(&self.ends, &self.failures);
         let status = cause.as_ref().map_or(status, cause::Cause::status);
-        self.phase = Phase::Done(Verdict { status, cause, stopped: 0, unconfirmed: Vec::new() });
+        self.phase = Phase::Done(Verdict {
+            status,
+            cause,
+            also_failed: 0,
+            stopped: 0,
+            unconfirmed: Vec::new(),
+        });
         Vec::new()
     }
 
@@ -230,8 +238,12 @@ impl Job {
         if failed { self.stop(now, StopReason::Failure, SIGTERM) } else { Vec::new() }
     }
 
-    fn node_over(&mut self, node: NodeRank, over: Node) -> Vec<Effect> {
-        self.nodes[node.index()] = over;
+    /// A node has nothing left. Workers whose end it never told are lost: success needs every end.
+    fn node_idle(&mut self, now: Instant, node: NodeRank) -> Vec<Effect> {
+        if self.nodes[node.index()] != Node::Lost {
+            self.nodes[node.index()] = Node::Idle;
+            self.lose_workers_of(node, now);
+        }
         Vec::new()
     }
 
@@ -240,8 +252,9 @@ impl Job {
         if matches!(was, Node::Lost | Node::Idle) {
             return Vec::new();
         }
-        // A shim's death is told by an agent that lives on and will say `Idle` itself.
-        if loss != NodeLoss::ShimDied {
+        // A shim's death is told by an agent that lives on and will say `Idle` itself, once there
+        // is something that can be left.
+        if loss != NodeLoss::ShimDied || matches!(self.phase, Phase::Preparing) {
             self.nodes[node.index()] = Node::Lost;
             self.lose_workers_of(node, now);
         }
@@ -255,7 +268,8 @@ impl Job {
     fn lose_workers_of(&mut self, node: NodeRank, at: Instant) {
         for index in 0..self.node_of_rank.len() {
             let rank = Rank(index as u32);
-            if self.node_of_rank[index] == node && !self.ended[index] {
+            let never_started = self.failures.not_started.iter().any(|(other, _)| *other == rank);
+            if self.node_of_rank[index] == node && !self.ended[index] && !never_started {
                 self.ended[index] = true;
                 let (exit, sent) = (WorkerExit::Lost, Vec::new());
                 self.ends.push(End { rank, exit, at, sent, peer_lost: None });
@@ -271,13 +285,20 @@ impl Job {
                 Vec::new()
             }
             Phase::Running => self.stop(now, StopReason::Signal(signal), signal),
-            Phase::Stopping { reason, stage: Stage::Killed { .. }, .. } => {
+            Phase::Stopping { reason, stage: Stage::Killed { .. } } => {
                 self.phase = Phase::Done(self.verdict_of(*reason));
                 Vec::new()
             }
             Phase::Stopping { .. } => self.kill(now),
             Phase::Done(_) => Vec::new(),
         }
+    }
+
+    fn timed_out(&mut self, now: Instant) -> Vec<Effect> {
+        if matches!(self.phase, Phase::Preparing) {
+            self.phase = Phase::Done(self.verdict_of(StopReason::Timeout));
+        }
+        self.stop(now, StopReason::Timeout, SIGTERM)
     }
 
     /// Asks every worker to stop, once; later reasons change nothing.
@@ -291,12 +312,12 @@ impl Job {
         } else {
             Stage::Terminated { kill_at }
         };
-        self.phase = Phase::Stopping { reason, stage, since: now };
+        self.phase = Phase::Stopping { reason, stage };
         vec![Effect::Stopping(reason), Effect::Signal(signal)]
     }
 
     fn escalate(&mut self, now: Instant) -> Vec<Effect> {
-        let Phase::Stopping { reason, stage, .. } = &mut self.phase else {
+        let Phase::Stopping { reason, stage } = &mut self.phase else {
             return Vec::new();
         };
         match *stage {
@@ -344,26 +365,16 @@ impl Job {
             (StopReason::Failure, Some(cause)) => cause.status(),
             (StopReason::Failure, None) => Status::Success,
         };
+        let others = || self.ends.iter().filter(|end| !is_cause(cause.as_ref(), end.rank));
         let over =
             |node: &Node| matches!(node, Node::Idle | Node::Lost | Node::Asked | Node::Ready);
         let open = (0u32..).zip(&self.nodes).filter(|(_, node)| !over(node));
         Verdict {
             status,
-            stopped: self.ends.iter().filter(|end| !end.sent.is_empty()).count(),
+            also_failed: others().filter(|end| end.is_own_failure()).count(),
+            stopped: others().filter(|end| !end.sent.is_empty() && !end.is_own_failure()).count(),
             cause,
             unconfirmed: open.map(|(index, _)| NodeRank(index)).collect(),
-        }
-    }
-
-    /// The cause as far as it can be named by now: when its window has closed.
-    pub fn named_cause(&self, now: Instant) -> Option<cause::Cause> {
-        match self.phase {
-            Phase::Stopping { reason: StopReason::Failure, since, .. }
-                if since + CAUSE_WINDOW <= now =>
-            {
-                cause::find(&self.ends, &self.failures)
-            }
-            _ => None,
         }
     }
 
@@ -377,6 +388,10 @@ impl Job {
             _ => None,
         }
     }
+}
+
+fn is_cause(cause: Option<&cause::Cause>, rank: Rank) -> bool {
+    matches!(cause, Some(cause::Cause::Worker(end)) if end.rank == rank)
 }
 
 #[cfg(test)]
@@ -496,6 +511,53 @@ mod tests {
         let verdict = job.verdict().expect("over");
         assert_eq!(verdict.cause, Some(Cause::Node { node: NodeRank(1), loss }));
         assert_eq!(verdict.status, Status::LeaseLost);
+    }
+
+    #[test]
+    fn a_shim_that_dies_before_the_start_starts_nothing() {
+        let mut job = preparing(2);
+        let now = clock::now();
+        let loss = NodeLoss::ShimDied;
+        job.step(now, Event::Ready(NodeRank(0)));
+        job.step(now, Event::NodeLost { node: NodeRank(1), loss: loss.clone() });
+        job.step(now, Event::Idle(NodeRank(1)));
+        let verdict = job.verdict().expect("over");
+        assert_eq!(verdict.cause, Some(Cause::Node { node: NodeRank(1), loss }));
+        job = preparing(2);
+        job.step(now, Event::NodeLost { node: NodeRank(1), loss: NodeLoss::ShimDied });
+        assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [], "it was on its way");
+        assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);
+        assert!(job.verdict().is_some());
+    }
+
+    #[test]
+    fn a_worker_whose_end_nobody_told_is_no_success() {
+        let mut job = running(1);
+        let now = clock::now();
+        job.step(now, exit(0, WorkerExit::Code(0), now, &[]));
+        job.step(now, Event::Idle(NodeRank(0)));
+        assert_eq!(job.verdict().expect("over").status, Status::LeaseLost);
+    }
+
+    #[test]
+    fn the_time_may_run_out_before_anything_starts() {
+        let mut job = preparing(2);
+        job.step(clock::now(), Event::TimedOut);
+        assert_eq!(job.verdict().expect("over").status, Status::Timeout);
+    }
+
+    #[test]
+    fn who_failed_too_and_who_was_stopped_are_counted_apart() {
+        let mut job = running(2);
+        let now = clock::now();
+        job.step(now, exit(3, WorkerExit::Code(7), now, &[]));
+        job.step(now, exit(2, WorkerExit::Code(7), now, &[]));
+        job.step(now, exit(1, WorkerExit::Code(1), now, &[SIGTERM]));
+        job.step(now, exit(0, WorkerExit::Code(0), now, &[SIGTERM]));
+        job.step(now, Event::Idle(NodeRank(0)));
+        job.step(now, Event::Idle(NodeRank(1)));
+        let verdict = job.verdict().expect("over");
+        assert_eq!((verdict.also_failed, verdict.stopped), (1, 2));
     }
 
     #[test]

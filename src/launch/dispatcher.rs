@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use super::history::{Ended, History};
-use super::input;
+use super::input::Input;
 use super::node::{Heard, Node, NodeEvent};
 use super::options::{LaunchError, Options};
 use super::signals::{Signals, Wish};
@@ -17,15 +17,13 @@ use crate::job::{Effect, End, Event, Job, NodeLoss, Policy, StopReason};
 use crate::os::{family, fds, signals};
 use crate::plan::{Bindings, LaunchPlan, MasterAddr, NodePlan, Threads, WorkerPlan};
 use crate::report::summary::{count, duration, step};
-use crate::report::{Consumed, Reporter, WorkerLabel};
+use crate::report::{Consumed, Reporter, WorkerLabel, neutral};
 use crate::wire::{
-    Found, FromAgent, Listen, Prepare, Problem, Start, ToAgent, WorkerNote, WorkerStart,
+    self, Found, FromAgent, Listen, Prepare, Problem, Start, ToAgent, WorkerNote, WorkerStart,
 };
 
 /// The first start of a job, and for now the only one.
 const EPOCH: Epoch = Epoch(0);
-/// How often we say that we live.
-const BEAT: Duration = Duration::from_secs(3);
 /// Silence of a node that is worth a line.
 const SILENCE_WARNING: Duration = Duration::from_secs(10);
 /// Output of a node that may be on its way and not yet shown.
@@ -34,6 +32,8 @@ const WINDOW_BYTES: u64 = 2 << 20;
 const FDS_PER_WORKER: u64 = 8;
 /// Time for the links to be written before we stop ourselves.
 const PAUSE_DELAY: Duration = Duration::from_millis(50);
+/// Agents that have said their last word end within this time, or are left to their links' end.
+const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 /// What an agent that died left to us is killed within this time, or given up.
 const BURIAL_LIMIT: Duration = Duration::from_secs(2);
 
@@ -65,7 +65,7 @@ struct Dispatcher<'a> {
     events: mpsc::UnboundedReceiver<NodeEvent>,
     consumed: mpsc::UnboundedReceiver<Consumed>,
     signals: Signals,
-    stdin: Option<mpsc::Receiver<Vec<u8>>>,
+    stdin: Input,
     wake: Option<Instant>,
     beat_at: Instant,
     pause_at: Option<Instant>,
@@ -116,9 +116,9 @@ impl<'a> Dispatcher<'a> {
             events,
             consumed,
             signals,
-            stdin: None,
+            stdin: Input::default(),
             wake: None,
-            beat_at: clock::now() + BEAT,
+            beat_at: clock::now() + wire::beat(options.lease),
             pause_at: None,
         })
     }
@@ -159,7 +159,7 @@ impl<'a> Dispatcher<'a> {
             wish = self.signals.next() => Happening::Wish(wish),
             Some(event) = self.events.recv() => Happening::Node(event),
             Some(consumed) = self.consumed.recv() => Happening::Consumed(consumed),
-            Some(bytes) = recv(&mut self.stdin) => Happening::Stdin(bytes),
+            bytes = self.stdin.next() => Happening::Stdin(bytes),
             () = sleep_until(self.wake) => Happening::Timer,
             () = sleep_until(deadline), if !self.job.is_stopping() => Happening::TimedOut,
             () = sleep_until(self.pause_at) => Happening::Pause,
@@ -168,12 +168,14 @@ impl<'a> Dispatcher<'a> {
     }
 
     fn step(&mut self, event: Event) {
+        tracing::debug!(?event);
         for effect in self.job.step(clock::now(), event) {
             self.perform(effect);
         }
     }
 
     fn perform(&mut self, effect: Effect) {
+        tracing::debug!(?effect);
         match effect {
             Effect::Start => self.start_workers(),
             Effect::Signal(signal) => self.tell_all(|| ToAgent::Signal(signal)),
@@ -231,11 +233,16 @@ impl<'a> Dispatcher<'a> {
             FromAgent::Exited { rank, exit, at_us, sent, oom_kills } => {
                 let at = self.nodes[node.index()].instant(at_us);
                 let stopped = !sent.is_empty();
+                self.stdin.gone(rank);
                 self.history.worker(rank).ended = Some(Ended { exit, at, stopped, oom_kills });
                 if !exit.is_success() && !self.job.is_stopping() {
                     self.tell_all(|| ToAgent::PeerGone(rank));
                 }
                 Some(Event::Exited(End { rank, exit, at, sent, peer_lost: None }))
+            }
+            FromAgent::StdinTaken { rank, bytes } => {
+                self.stdin.taken(rank, bytes);
+                None
             }
             FromAgent::Leftovers { rank, processes } => {
                 self.say_leftovers(rank, &processes);
@@ -256,10 +263,11 @@ impl<'a> Dispatcher<'a> {
         }
     }
 
-    /// A node is gone. On this machine what it left has become ours to end.
+    /// A node is gone. On this machine what it left has become ours to end; an agent that is still
+    /// there, but silent or not to be understood, is ended with it.
     fn lose(&mut self, node: NodeRank, loss: NodeLoss) -> Event {
-        let others: Vec<_> = self.nodes.iter().map(Node::agent).collect();
-        self.tell_all(|| ToAgent::Beat);
+        let others = (0..).map(NodeRank).zip(&self.nodes).filter(|(other, _)| *other != node);
+        let others: Vec<_> = others.map(|(_, node)| node.agent()).collect();
         let left = family::kill_descendants(&others, BURIAL_LIMIT, |_, _| {});
         if !left.is_empty() {
             let host = &self.plan.nodes[node.index()].host;
@@ -308,9 +316,8 @@ impl<'a> Dispatcher<'a> {
             let start = self.start_of(node, &bindings, store);
             self.nodes[index].tell(ToAgent::Start(start));
         }
-        if self.options.stdin != super::StdinTo::Nobody {
-            self.stdin = Some(input::pieces());
-        }
+        let ranks = self.history.workers.iter().map(|worker| worker.rank);
+        self.stdin = Input::start(ranks.filter(|rank| self.options.stdin.includes(*rank)));
     }
 
     fn start_of(&self, node: &NodePlan, bindings: &Bindings, store: Option<SocketAddr>) -> Start {
@@ -377,21 +384,16 @@ impl<'a> Dispatcher<'a> {
         self.reporter.say(step("Running", &self.count_workers()));
     }
 
-    fn feed(&mut self, bytes: &[u8]) {
-        for worker in &self.history.workers {
-            if self.options.stdin.includes(worker.rank) {
-                let message = ToAgent::Stdin { rank: worker.rank, bytes: bytes.to_vec() };
-                self.nodes[worker.node.index()].tell(message);
-            }
-        }
-        if bytes.is_empty() {
-            self.stdin = None;
+    fn feed(&self, bytes: &[u8]) {
+        for rank in self.stdin.readers() {
+            let node = self.history.workers[rank.index()].node;
+            self.nodes[node.index()].tell(ToAgent::Stdin { rank, bytes: bytes.to_vec() });
         }
     }
 
     fn beat(&mut self) -> Option<Event> {
         let now = clock::now();
-        self.beat_at = now + BEAT;
+        self.beat_at = now + wire::beat(self.options.lease);
         self.tell_all(|| ToAgent::Beat);
         let (index, silence) = self
             .nodes
@@ -401,7 +403,7 @@ impl<'a> Dispatcher<'a> {
             .max_by_key(|(_, silence)| *silence)?;
         let node = NodeRank(index as u32);
         if self.options.lease < silence {
-            return Some(Event::NodeLost { node, loss: NodeLoss::Silent });
+            return Some(self.lose(node, NodeLoss::Silent));
         }
         if SILENCE_WARNING < silence {
             let host = &self.plan.nodes[index].host;
@@ -450,7 +452,7 @@ impl<'a> Dispatcher<'a> {
         }
         let names: Vec<_> = processes
             .iter()
-            .map(|process| format!("{} (pid {})", process.name, process.pid))
+            .map(|process| format!("{} (pid {})", neutral(&process.name), process.pid))
             .collect();
         let number = count(processes.len(), "process").replace("processs", "processes");
         let text = format!("rank {rank} left {number} behind: {}; stopping", names.join(", "));
@@ -478,11 +480,11 @@ impl<'a> Dispatcher<'a> {
     /// Ends the links, waits for what was written, says how it went, leaves a record.
     async fn finish(self) -> Status {
         let verdict = self.job.verdict().expect("the loop ended because there is one").clone();
-        let closing = self.nodes.into_iter().map(Node::close);
-        let limit = if verdict.unconfirmed.is_empty() { BEAT } else { Duration::ZERO };
+        self.nodes.iter().for_each(|node| node.tell(ToAgent::Bye));
+        let limit = if verdict.unconfirmed.is_empty() { CLOSE_LIMIT } else { Duration::ZERO };
         let _ = tokio::time::timeout(limit, async {
-            for close in closing {
-                close.await;
+            for node in self.nodes {
+                node.close().await;
             }
         })
         .await;
@@ -508,9 +510,11 @@ impl<'a> Dispatcher<'a> {
 fn labels(plan: &LaunchPlan) -> Vec<WorkerLabel> {
     let of_node = |node: &NodePlan| {
         let host = node.host.clone();
+        let node_rank = node.node_rank;
         let label = move |worker: &WorkerPlan| WorkerLabel {
             rank: worker.rank,
             local_rank: worker.local_rank,
+            node: node_rank,
             host: host.clone(),
         };
         node.workers.iter().map(label).collect::<Vec<_>>()
@@ -520,13 +524,6 @@ fn labels(plan: &LaunchPlan) -> Vec<WorkerLabel> {
 
 fn to_bytes(env: Vec<(std::ffi::OsString, std::ffi::OsString)>) -> Vec<(Vec<u8>, Vec<u8>)> {
     env.into_iter().map(|(name, value)| (name.into_vec(), value.into_vec())).collect()
-}
-
-async fn recv<T>(receiver: &mut Option<mpsc::Receiver<T>>) -> Option<T> {
-    match receiver {
-        Some(receiver) => receiver.recv().await,
-        None => std::future::pending().await,
-    }
 }
 
 async fn sleep_until(at: Option<Instant>) {

@@ -1,17 +1,75 @@
 //! Our standard input on its way to workers.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 
 use tokio::sync::mpsc;
+
+use crate::base::Rank;
 
 /// One piece of input.
 const PIECE_BYTES: usize = 16 * 1024;
 /// Pieces that wait while the links are busy.
 const PIECES_MAX: usize = 4;
 
+/// Bytes that a worker may have before it and not yet taken. More is left where it is.
+const UNREAD_BYTES_MAX: u64 = 256 * 1024;
+
+/// Standard input, read as fast as the slowest of its readers takes it.
+#[derive(Default)]
+pub(super) struct Input {
+    pieces: Option<mpsc::Receiver<Vec<u8>>>,
+    /// What every reader has been sent and has not taken.
+    unread: BTreeMap<Rank, u64>,
+}
+
+impl Input {
+    /// Nothing is read as long as there is nobody who wants it.
+    pub(super) fn start(readers: impl Iterator<Item = Rank>) -> Self {
+        let unread: BTreeMap<Rank, u64> = readers.map(|rank| (rank, 0)).collect();
+        Self { pieces: (!unread.is_empty()).then(pieces), unread }
+    }
+
+    /// The next piece; the last one is empty. Counts it as sent to every reader.
+    pub(super) async fn next(&mut self) -> Vec<u8> {
+        let behind = self.unread.values().any(|unread| UNREAD_BYTES_MAX <= *unread);
+        let piece = match &mut self.pieces {
+            Some(pieces) if !behind => pieces.recv().await,
+            Some(_) | None => None,
+        };
+        let Some(piece) = piece else {
+            return std::future::pending().await;
+        };
+        if piece.is_empty() {
+            self.pieces = None;
+        }
+        for unread in self.unread.values_mut() {
+            *unread += piece.len() as u64;
+        }
+        piece
+    }
+
+    /// Who reads it.
+    pub(super) fn readers(&self) -> impl Iterator<Item = Rank> {
+        self.unread.keys().copied()
+    }
+
+    /// A reader has taken so much.
+    pub(super) fn taken(&mut self, rank: Rank, bytes: u64) {
+        if let Some(unread) = self.unread.get_mut(&rank) {
+            *unread = unread.saturating_sub(bytes);
+        }
+    }
+
+    /// A reader has ended; nobody waits for it.
+    pub(super) fn gone(&mut self, rank: Rank) {
+        self.unread.remove(&rank);
+    }
+}
+
 /// Reads standard input on a thread of its own, which ends with the process. The last piece is
 /// empty.
-pub(super) fn pieces() -> mpsc::Receiver<Vec<u8>> {
+fn pieces() -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(PIECES_MAX);
     let read = move || {
         loop {
@@ -38,4 +96,43 @@ fn is_ours_to_read() -> bool {
     let stdin = std::io::stdin();
     !stdin.is_terminal()
         || rustix::termios::tcgetpgrp(&stdin).is_ok_and(|group| group == rustix::process::getpgrp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input(pieces: &[&[u8]]) -> Input {
+        let (sender, receiver) = mpsc::channel(8);
+        for piece in pieces {
+            sender.try_send(piece.to_vec()).expect("room for a few");
+        }
+        Input { pieces: Some(receiver), unread: [(Rank(0), 0), (Rank(1), 0)].into() }
+    }
+
+    /// Whether there is a piece now.
+    fn has_next(input: &mut Input) -> bool {
+        use std::future::Future;
+        let next = std::pin::pin!(input.next());
+        let waker = std::task::Waker::noop();
+        next.poll(&mut std::task::Context::from_waker(waker)).is_ready()
+    }
+
+    #[test]
+    fn the_slowest_reader_sets_the_pace_while_it_lives() {
+        let piece = vec![0; UNREAD_BYTES_MAX as usize];
+        let mut input = input(&[&piece, &piece, &piece, b""]);
+        assert!(has_next(&mut input));
+        input.taken(Rank(0), UNREAD_BYTES_MAX);
+        assert!(!has_next(&mut input), "rank 1 has read nothing");
+        input.taken(Rank(1), 1);
+        assert!(has_next(&mut input));
+        assert!(!has_next(&mut input));
+        input.gone(Rank(1));
+        input.taken(Rank(0), UNREAD_BYTES_MAX);
+        assert!(has_next(&mut input));
+        input.gone(Rank(0));
+        assert!(has_next(&mut input), "the end");
+        assert!(!has_next(&mut input), "nothing comes after it");
+    }
 }

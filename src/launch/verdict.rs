@@ -13,7 +13,7 @@ use crate::report::record::{
     CauseRecord, ExitOf, LeakedRecord, RunRecord, WorkerRecord, code_and_signal,
 };
 use crate::report::summary::{Failure, count, duration, show_failure};
-use crate::report::{Pages, push_neutral};
+use crate::report::{Pages, neutral};
 use crate::wire::{OpenFailure, Problem, Stream};
 
 const RECORD_VERSION: u32 = 1;
@@ -133,15 +133,14 @@ impl Story<'_> {
     fn exception_of(&self, rank: Rank) -> Option<String> {
         const BYTES_MAX: u64 = 1 << 20;
         let path = plan::error_file(self.options.run_dir.as_ref()?.path(), rank);
-        if BYTES_MAX < path.metadata().ok()?.len() {
+        let metadata = path.metadata().ok()?;
+        if !metadata.is_file() || BYTES_MAX < metadata.len() {
             return None;
         }
         let error: serde_json::Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
         let message = &error["message"];
         let text = message["message"].as_str().or_else(|| message.as_str())?;
-        let mut shown = Vec::new();
-        push_neutral(&mut shown, text.lines().next()?.as_bytes());
-        Some(format!("exception {}", String::from_utf8_lossy(&shown)))
+        Some(format!("exception {}", neutral(text.lines().next()?)))
     }
 
     fn not_started(&self, rank: Rank, errno: i32) -> Failure {
@@ -208,11 +207,20 @@ impl Story<'_> {
         }
     }
 
+    /// What became of the others.
     fn stopped(&self) -> String {
-        match self.verdict.stopped {
-            0 => "no other worker had to be stopped".to_owned(),
-            1 => "1 other worker was stopped".to_owned(),
-            number => format!("{number} other workers were stopped"),
+        let workers = |number: usize| match number {
+            1 => "1 other worker".to_owned(),
+            number => format!("{number} other workers"),
+        };
+        let were = |number: usize| if number == 1 { "was" } else { "were" };
+        match (self.verdict.also_failed, self.verdict.stopped) {
+            (0, 0) => "no other worker had to be stopped".to_owned(),
+            (0, stopped) => format!("{} {} stopped", workers(stopped), were(stopped)),
+            (failed, 0) => format!("{} failed too", workers(failed)),
+            (failed, stopped) => {
+                format!("{} failed too, {stopped} {} stopped", workers(failed), were(stopped))
+            }
         }
     }
 
@@ -223,7 +231,7 @@ impl Story<'_> {
                 text,
                 "warning: pid {} ({}) on {} did not die after SIGKILL",
                 process.pid,
-                process.name,
+                neutral(&process.name),
                 self.host(*node)
             );
         }
@@ -247,11 +255,14 @@ impl Story<'_> {
     }
 
     fn record(&self, status: Status) -> RunRecord {
-        let digest = plan::digest(self.plan);
+        let plan = plan::digest(self.plan).iter().fold(String::new(), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        });
         RunRecord {
             version: RECORD_VERSION,
             job: self.options.job.to_string(),
-            plan: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            plan,
             start: self.started.as_secs_f64(),
             end: clock::wall().as_secs_f64(),
             exit: status.code(),

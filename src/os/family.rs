@@ -69,7 +69,7 @@ pub fn descendants(spare: &[Pid]) -> Vec<Pid> {
 /// What `/proc/PID/stat` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// Name of the program, at most 15 bytes.
+    /// Name that the process has or gave itself, at most 15 bytes. Anything may stand in it.
     pub name: String,
     /// One letter; `Z` and `X` are dead, `D` cannot be killed for now.
     pub state: char,
@@ -82,7 +82,8 @@ pub struct Stat {
 impl Stat {
     /// Reads it; `None` when the process is gone.
     pub fn of(pid: Pid) -> Option<Self> {
-        parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        // A process may give itself a name that is no UTF-8.
+        parse_stat(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
     }
 
     /// Dead but not yet buried.

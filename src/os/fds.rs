@@ -31,6 +31,11 @@ pub fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((read, write))
 }
 
+/// How much a pipe can hold.
+pub fn pipe_bytes(pipe: impl AsFd) -> io::Result<usize> {
+    Ok(rustix::pipe::fcntl_getpipe_size(pipe)?)
+}
+
 /// Two connected stream sockets, closed on exec.
 pub fn stream_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     pair(SocketType::STREAM)

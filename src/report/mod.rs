@@ -16,9 +16,9 @@ mod tail;
 mod terminal;
 
 pub use lines::Dress;
-pub use neutral::push_neutral;
+pub use neutral::{neutral, push_neutral};
 pub use pages::{Pages, Style, WorkerLabel};
 pub use rank_log::Keep;
 pub use reporter::{Consumed, OutputSender, Reporter};
 pub use run_dir::RunDir;
-pub use terminal::{Terminal, print, print_error};
+pub use terminal::{Terminal, print, print_error, start_log};

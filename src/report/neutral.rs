@@ -15,6 +15,13 @@ pub fn push_neutral(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
+/// The same for a piece of text in a line of ours.
+pub fn neutral(text: &str) -> String {
+    let mut out = Vec::new();
+    push_neutral(&mut out, text.as_bytes());
+    String::from_utf8_lossy(&out).into_owned()
+}
+
 fn is_plain(byte: u8) -> bool {
     matches!(byte, b' '..=b'~' | b'\t')
 }

@@ -1,6 +1,7 @@
 //! The thread that owns the pages of a job. Whoever has something to show sends it here and goes
 //! on; what was shown is told back, so that a slow screen holds up output and nothing else.
 
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -20,6 +21,7 @@ enum Told {
     End { rank: Rank, stream: Stream },
     Say(String),
     Hush(Rank),
+    Finish,
 }
 
 /// Handle to the thread.
@@ -64,8 +66,9 @@ impl Reporter {
     }
 
     /// Waits until everything sent so far has been dealt with; the pages are then the caller's.
+    /// What links still send after that is not looked at.
     pub fn finish(self) -> Pages {
-        drop(self.told);
+        let _ = self.told.send(Told::Finish);
         match self.thread.join() {
             Ok(pages) => pages,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -89,7 +92,9 @@ fn run(mut pages: Pages, told: &mpsc::Receiver<Told>, consumed: impl Fn(Consumed
     while let Ok(first) = told.recv() {
         let mut next = Some(first);
         while let Some(message) = next {
-            hear(&mut pages, message, &consumed);
+            if hear(&mut pages, message, &consumed).is_break() {
+                return pages;
+            }
             next = if pages.pending_bytes() < BATCH_BYTES { told.try_recv().ok() } else { None };
         }
         pages.flush();
@@ -97,7 +102,7 @@ fn run(mut pages: Pages, told: &mpsc::Receiver<Told>, consumed: impl Fn(Consumed
     pages
 }
 
-fn hear(pages: &mut Pages, message: Told, consumed: &impl Fn(Consumed)) {
+fn hear(pages: &mut Pages, message: Told, consumed: &impl Fn(Consumed)) -> ControlFlow<()> {
     match message {
         Told::Output { node, rank, stream, bytes } => {
             pages.output(rank, stream, &bytes);
@@ -106,5 +111,7 @@ fn hear(pages: &mut Pages, message: Told, consumed: &impl Fn(Consumed)) {
         Told::End { rank, stream } => pages.end(rank, stream),
         Told::Say(text) => pages.say(&text),
         Told::Hush(only) => pages.hush(only),
+        Told::Finish => return ControlFlow::Break(()),
     }
+    ControlFlow::Continue(())
 }

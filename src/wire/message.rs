@@ -215,6 +215,13 @@ pub enum FromAgent {
     },
     /// The agent lives.
     Beat,
+    /// A worker has taken, or will never take, that much of its standard input.
+    StdinTaken {
+        /// Which.
+        rank: Rank,
+        /// Of [`ToAgent::Stdin`].
+        bytes: u64,
+    },
 }
 
 /// What a node found when it prepared.

@@ -3,6 +3,8 @@
 mod frame;
 mod message;
 
+use std::time::Duration;
+
 pub use frame::{
     Decoder, FRAME_BYTES_MAX, FrameError, OUTPUT_BYTES_MAX, encode, encode_output_head,
 };
@@ -10,3 +12,10 @@ pub use message::{
     AgentHello, FailedStart, Found, FromAgent, LauncherHello, Leftover, Listen, OpenFailure,
     Prepare, Problem, Start, Stream, ToAgent, VERSION, WorkerNote, WorkerStart,
 };
+
+/// How often both ends say that they live: several beats may be late before the lease ends.
+pub fn beat(lease: Duration) -> Duration {
+    const BEAT_MIN: Duration = Duration::from_millis(10);
+    const BEAT_MAX: Duration = Duration::from_secs(3);
+    (lease / 10).clamp(BEAT_MIN, BEAT_MAX)
+}

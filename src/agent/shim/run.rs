@@ -1,11 +1,12 @@
 //! The shim itself.
 
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Pid;
 
 use super::message::{self, FromShim, LEFTOVERS_MAX, PACKET_BYTES_MAX, ShimWorker, ToShim};
@@ -18,6 +19,11 @@ use crate::wire::{Leftover, OpenFailure};
 /// After SIGKILL the kernel needs a moment; a process in uninterruptible sleep may need for ever.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
+/// Looks in a row at what will not stop forking.
+const SWEEPS_MAX: usize = 16;
+/// Between two rows.
+const SWEEP_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+
 /// Signals after which the end of a worker is our doing.
 const ASKS_TO_END: [i32; 5] =
     [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGKILL];
@@ -29,7 +35,14 @@ pub(super) fn main(control: OwnedFd) -> u8 {
     let Ok(children) = signals::child_events() else {
         return 71;
     };
-    let mut shim = Shim { control, children, failures: None, workers: Vec::new(), emptied: true };
+    let mut shim = Shim {
+        control,
+        children,
+        failures: None,
+        workers: Vec::new(),
+        sweeping: BTreeSet::new(),
+        emptied: true,
+    };
     while shim.turn().is_ok() {}
     family::kill_descendants(&[], KILL_LIMIT, |_, _| {});
     0
@@ -41,6 +54,8 @@ struct Shim {
     /// Where children that could not become their programs say so; open until all have.
     failures: Option<OwnedFd>,
     workers: Vec<Worker>,
+    /// Workers whose leftovers are being killed: what forks faster than we look needs many looks.
+    sweeping: BTreeSet<usize>,
     /// Whether the agent knows that nothing is left.
     emptied: bool,
 }
@@ -71,7 +86,8 @@ impl Shim {
         if let Some(failures) = &self.failures {
             polled.push(PollFd::new(failures, PollFlags::IN));
         }
-        let _ = rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, None));
+        let limit = (!self.sweeping.is_empty()).then_some(&SWEEP_PAUSE);
+        let _ = rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, limit));
         let ready: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
         if ready.get(2) == Some(&true) {
             self.read_failures()?;
@@ -80,6 +96,7 @@ impl Shim {
             signals::drain(&self.children);
             self.reap()?;
         }
+        self.sweep_again();
         if ready[0] { self.obey() } else { Ok(()) }
     }
 
@@ -93,14 +110,18 @@ impl Shim {
         match message::decode(&buffer[..length]) {
             ToShim::Spawn => {
                 let shared = (1 < fds.len()).then(|| fds.remove(1));
-                self.spawn(fds.remove(0), shared)
+                self.spawn(fds.remove(0), shared.as_ref())
             }
             ToShim::Signal(signal) => {
                 self.signal(signal);
                 Ok(())
             }
             ToShim::Sweep { worker, signal } => {
-                for stray in self.strays_of(worker as usize) {
+                let strays = self.strays_of(worker as usize);
+                if signal == libc::SIGKILL && !strays.is_empty() {
+                    self.sweeping.insert(worker as usize);
+                }
+                for stray in strays {
                     signals::send(stray, signal);
                 }
                 Ok(())
@@ -116,7 +137,7 @@ impl Shim {
 
     /// Forks all workers first and waits for their exec afterwards: on a busy machine waiting for
     /// each in turn takes four times as long.
-    fn spawn(&mut self, packed: OwnedFd, shared: Option<OwnedFd>) -> Result<(), AgentGone> {
+    fn spawn(&mut self, packed: OwnedFd, shared: Option<&OwnedFd>) -> Result<(), AgentGone> {
         let workers = message::unpack(packed).map_err(|_| AgentGone)?;
         let (failures, report) = fds::pipe().map_err(|_| AgentGone)?;
         let _ = fds::set_nonblocking(&failures);
@@ -125,7 +146,7 @@ impl Shim {
         for (index, worker) in workers.into_iter().enumerate() {
             let index = index as u32;
             let (rank, at_us) = (worker.rank.clone(), clock::machine_us());
-            let state = match fork_worker(worker, shared.as_ref(), &report, index) {
+            let state = match fork_worker(worker, shared, &report, index) {
                 Ok((pid, fds)) => {
                     let forked =
                         FromShim::Forked { worker: index, pid: pid.as_raw_pid() as u32, at_us };
@@ -244,6 +265,21 @@ impl Shim {
             next += 1;
         }
         strays
+    }
+
+    fn sweep_again(&mut self) {
+        for worker in std::mem::take(&mut self.sweeping) {
+            for _ in 0..SWEEPS_MAX {
+                let strays = self.strays_of(worker);
+                if strays.is_empty() {
+                    break;
+                }
+                self.sweeping.insert(worker);
+                for stray in strays {
+                    signals::send(stray, libc::SIGKILL);
+                }
+            }
+        }
     }
 
     fn living(&self) -> Vec<Pid> {

@@ -57,18 +57,27 @@ impl<F: Float> Gpt<F> {
         &self.config
     }
 
-    /// The scores of every token of the vocabulary as the successor of `context`'s last.
+    /// Goes on from `tokens` for `count` more; `draw` chooses each from the scores of all tokens.
     ///
     /// # Panics
-    /// If `context` is empty or longer than a block.
-    pub fn next_token_logits(&mut self, params: &[F], context: &[u8]) -> Vec<F> {
-        self.prepare(context.len(), 1);
+    /// If there is nothing to go on from.
+    pub fn generate(
+        &mut self,
+        params: &[F],
+        tokens: &mut Vec<u8>,
+        count: usize,
+        draw: &mut dyn FnMut(&mut [F]) -> u8,
+    ) {
         self.turn(params);
-        let model = Context::new(&self.config, &self.ranges, params, &self.turned);
-        let tile = &mut self.tiles[0];
-        tile.forward(&model, context);
-        let last = (context.len() - 1) * self.config.vocabulary;
-        tile.logits()[last..].to_vec()
+        for _ in 0..count {
+            let context = &tokens[tokens.len().saturating_sub(self.config.block)..];
+            self.prepare(context.len(), 1);
+            let model = Context::new(&self.config, &self.ranges, params, &self.turned);
+            let tile = &mut self.tiles[0];
+            tile.forward(&model, context);
+            let last = (context.len() - 1) * self.config.vocabulary;
+            tokens.push(draw(&mut tile.logits_mut()[last..]));
+        }
     }
 
     /// Makes the tiles for `sequences` sequences of `length` tokens, unless they are there.

@@ -151,8 +151,9 @@ impl<F: Float> Tile<F> {
         self.shape
     }
 
-    pub(super) fn logits(&self) -> &[F] {
-        &self.logits
+    /// Scores of the next token, after a forward pass.
+    pub(super) fn logits_mut(&mut self) -> &mut [F] {
+        &mut self.logits
     }
 
     /// Runs tokens through the model, up to the logits.

@@ -1,0 +1,58 @@
+//! A worker that does what workers should not. Tests start it; the first word names the bad habit.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::Duration;
+
+use remuda::os::fork::{Side, exit_now, fork};
+
+/// Longer than any test runs.
+const FOR_EVER: Duration = Duration::from_secs(3600);
+
+fn main() -> ExitCode {
+    match std::env::args().nth(1).as_deref() {
+        Some("fork-chain") => {
+            start_chain();
+            say("ready");
+            sleep(FOR_EVER);
+        }
+        Some("leave-fork-chain") => start_chain(),
+        Some("zombie") => {
+            make_zombie();
+            say("ready");
+            sleep(FOR_EVER);
+        }
+        _ => return ExitCode::from(2),
+    }
+    ExitCode::SUCCESS
+}
+
+/// A chain of processes of which each leaves its session and lives only until it has forked the
+/// next.
+fn start_chain() {
+    if !matches!(fork(), Ok(Side::Child)) {
+        return;
+    }
+    loop {
+        match fork() {
+            Ok(Side::Parent(_)) => exit_now(0),
+            Ok(Side::Child) => {
+                let _ = rustix::process::setsid();
+            }
+            Err(_) => exit_now(1),
+        }
+    }
+}
+
+/// A child that has ended and is never waited for.
+fn make_zombie() {
+    if matches!(fork(), Ok(Side::Child)) {
+        exit_now(0);
+    }
+}
+
+fn say(word: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = writeln!(stdout, "{word}").and_then(|()| stdout.flush());
+}

@@ -1,0 +1,9 @@
+//! Goal: whatever dies, hangs or misbehaves, the exit status is the truth and nothing is left.
+//! Method: the real program, real processes, real signals. Every job carries a marker; after every
+//! job the process table is searched for it.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod ours;
+mod workers;

@@ -1,0 +1,250 @@
+//! The deaths of our own processes: launcher, agent, shim, alone and together.
+
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+
+use remuda::base::{Epoch, LocalRank, NodeRank, Rank};
+use remuda::wire::{self, LauncherHello, Listen, Prepare, Start, ToAgent, WorkerStart};
+use rustix::process::{Pid, Signal};
+
+use crate::support::launch::{REMUDA, Running, command, hosts, workers};
+use crate::support::process::{MARK, Process, Role, assert_clean};
+use crate::support::wait_for;
+
+/// Dies of SIGTERM, and so does what it starts.
+const POLITE: &str = "sleep 1000 & echo ready; wait";
+/// Takes notice of SIGTERM and lives on.
+const STUBBORN: &str = "trap ': >\"$TERMED\"' TERM; echo ready; while :; do sleep 0.05; done";
+/// Leaves its parent and its session, and does not end when asked.
+const DAEMON: &str = "setsid sh -c \"trap '' TERM HUP; : >\\\"$FLAG.$RANK\\\"; \
+     while :; do sleep 0.05; done\" >/dev/null 2>&1 & \
+     until [ -e \"$FLAG.$RANK\" ]; do sleep 0.01; done; echo ready; exec sleep 1000";
+
+/// Two hosts with two workers each, all of them with a daemon of their own.
+fn two_hosts() -> Running {
+    let launch = hosts(&[("n0", 2), ("n1", 2)]).options(["--grace", "300ms"]);
+    let flag = launch.dir().join("flag");
+    let job = launch.env("FLAG", flag).sh(DAEMON).start();
+    job.wait_for_lines("ready", 4);
+    job
+}
+
+/// The process of this kind that serves `n1`.
+fn of_n1(job: &Running, role: Role) -> Process {
+    let agents = job.wait_for_role(Role::Agent, 2);
+    let agent = agents.into_iter().find(|agent| agent.command.contains("node=1")).expect("n1");
+    match role {
+        Role::Shim => {
+            let shims = job.wait_for_role(Role::Shim, 2);
+            let ours = |shim: &Process| shim.parent == agent.pid.as_raw_pid();
+            shims.into_iter().find(ours).expect("every agent has one")
+        }
+        _ => agent,
+    }
+}
+
+#[test]
+fn our_processes_can_be_recognised() {
+    let job = two_hosts();
+    assert!(of_n1(&job, Role::Agent).command.contains("remuda agent job="));
+    assert_eq!(of_n1(&job, Role::Agent).name, "remuda-agent");
+    assert_eq!(of_n1(&job, Role::Shim).name, "remuda-shim");
+    job.signal(Signal::TERM);
+    job.end().code(143);
+}
+
+#[test]
+fn a_killed_shim_takes_its_node_along() {
+    let job = two_hosts();
+    of_n1(&job, Role::Shim).signal(Signal::KILL);
+    let outcome = job.end().code(137).says("the shim on n1 died; its workers were stopped");
+    let record = outcome.says("lost with it: ranks 2-3").record();
+    assert_eq!(record["cause"]["kind"], "node_lost");
+    assert_eq!(record["cause"]["host"], "n1");
+}
+
+#[test]
+fn a_killed_agent_is_named_and_stops_the_other_node() {
+    let job = two_hosts();
+    of_n1(&job, Role::Agent).signal(Signal::KILL);
+    let outcome = job.end().code(75).says("the agent on n1 was killed by signal 9 (SIGKILL)");
+    assert_eq!(outcome.record()["exit_of"], "remuda");
+}
+
+#[test]
+fn a_killed_agent_of_a_single_node_is_named() {
+    let job = workers(1).sh(POLITE).start();
+    job.wait_for_lines("ready", 1);
+    job.the(Role::Agent).signal(Signal::KILL);
+    job.end().code(75).says("the agent on localhost was killed by signal 9 (SIGKILL)");
+}
+
+/// Nobody of the node is left to clean up but the launcher, which inherits everything.
+#[test]
+fn agent_and_shim_killed_together_leave_nothing() {
+    let job = two_hosts();
+    let (agent, shim) = (of_n1(&job, Role::Agent), of_n1(&job, Role::Shim));
+    // Stopped first, so that neither sees the other die.
+    for signal in [Signal::STOP, Signal::KILL] {
+        shim.signal(signal);
+        agent.signal(signal);
+    }
+    job.end().code(75).says("the agent on n1 was killed by signal 9 (SIGKILL)");
+}
+
+#[test]
+fn a_killed_launcher_leaves_nothing() {
+    let job = two_hosts();
+    job.signal(Signal::KILL);
+    job.end().killed_by(Signal::KILL);
+}
+
+#[test]
+fn workers_whose_launcher_was_killed_are_asked_first() {
+    let launch = workers(1).options(["--grace", "300ms"]);
+    let termed = launch.dir().join("termed");
+    let job = launch.env("TERMED", termed.clone()).sh(STUBBORN).start();
+    job.wait_for_lines("ready", 1);
+    job.signal(Signal::KILL);
+    wait_for("SIGTERM at the worker", || termed.exists().then_some(()));
+    job.end().killed_by(Signal::KILL);
+}
+
+#[test]
+fn launcher_and_agent_killed_together_leave_nothing() {
+    let job = two_hosts();
+    let agent = of_n1(&job, Role::Agent);
+    for signal in [Signal::STOP, Signal::KILL] {
+        agent.signal(signal);
+        job.signal(signal);
+    }
+    job.end().killed_by(Signal::KILL);
+}
+
+#[test]
+fn launcher_and_shim_killed_together_leave_nothing() {
+    let job = two_hosts();
+    let shim = of_n1(&job, Role::Shim);
+    for signal in [Signal::STOP, Signal::KILL] {
+        shim.signal(signal);
+        job.signal(signal);
+    }
+    job.end().killed_by(Signal::KILL);
+}
+
+/// As a batch system does that signals a whole control group.
+#[test]
+fn a_term_to_everybody_at_once_still_grants_the_grace() {
+    let script = "trap 'echo asked; sleep 0.2; echo done; exit 0' TERM; echo ready; \
+         while :; do sleep 0.01; done";
+    let job = hosts(&[("n0", 1), ("n1", 1)]).sh(script).start();
+    job.wait_for_lines("ready", 2);
+    for process in job.processes() {
+        process.signal(Signal::TERM);
+    }
+    job.wait_for_lines("done", 2);
+    job.end().code(143).says("SIGTERM received");
+}
+
+#[test]
+fn a_launcher_that_stands_still_loses_its_lease() {
+    let launch = workers(1).options(["--grace", "200ms", "--lease", "500ms"]);
+    let termed = launch.dir().join("termed");
+    let script = format!("(while :; do echo flood; done) & {STUBBORN}");
+    let job = launch.env("TERMED", termed.clone()).sh(&script).start();
+    job.wait_for_lines("ready", 1);
+    job.signal(Signal::STOP);
+    wait_for("SIGTERM at the worker", || termed.exists().then_some(()));
+    wait_for("the end of everybody else", || (job.processes().len() == 1).then_some(()));
+    job.signal(Signal::CONT);
+    job.end().code(75).says("stopping the workers");
+}
+
+#[test]
+fn an_agent_that_stands_still_is_lost_after_the_lease() {
+    let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--lease", "500ms"]);
+    let job = launch.sh(POLITE).start();
+    job.wait_for_lines("ready", 2);
+    of_n1(&job, Role::Agent).signal(Signal::STOP);
+    job.end().code(75).says("n1: nothing heard for 500 ms");
+}
+
+#[test]
+fn an_agent_that_hears_nonsense_ends() {
+    let mark = format!("{}-nonsense", std::process::id());
+    let mut agent = command(REMUDA);
+    agent.args(["agent", "job=x", "node=0"]).env(MARK, &mark).stdin(Stdio::piped());
+    let mut agent = agent.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    let mut link = agent.stdin.take().expect("a pipe");
+    link.write_all(&[0xff; 64]).expect("it listens");
+    let pid = Pid::from_child(&agent);
+    let output = agent.wait_with_output().expect("its end");
+    assert_eq!((output.status.code(), output.stdout), (Some(0), vec![]), "nobody is told anything");
+    drop(link);
+    assert_clean(&mark, pid);
+}
+
+/// Words that no launcher of ours says: the agent's own arithmetic refuses them with a panic.
+#[test]
+fn an_agent_that_panics_says_whose_bug_it_is_and_stops_its_workers() {
+    let mark = format!("{}-panic", std::process::id());
+    let mut agent = command(REMUDA);
+    agent.args(["agent", "job=x", "node=0"]).env(MARK, &mark).stdin(Stdio::piped());
+    let mut agent = agent.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    let mut link = agent.stdin.take().expect("a pipe");
+    let pid = Pid::from_child(&agent);
+    for message in start_of_a_job() {
+        link.write_all(&wire::encode(&message)).expect("it listens");
+    }
+    wait_for("the worker", || {
+        let all = crate::support::process::marked(&mark, pid);
+        all.iter().any(|process| process.command.starts_with("sleep 1000")).then_some(())
+    });
+    let too_much = wire::encode(&ToAgent::Consumed(u64::MAX));
+    link.write_all(&too_much).expect("it listens");
+    let output = agent.wait_with_output().expect("its end");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(70), "{:?} {stderr}", output.status.signal());
+    assert!(stderr.contains("remuda agent: this is our bug, please report it: "), "{stderr}");
+    assert_clean(&mark, pid);
+}
+
+/// What a launcher says until a worker runs.
+fn start_of_a_job() -> [ToAgent; 3] {
+    let hello = LauncherHello {
+        version: wire::VERSION,
+        build: String::new(),
+        job: "x".to_owned(),
+        node: NodeRank(0),
+    };
+    let prepare = Prepare {
+        epoch: Epoch(0),
+        cwd: b"/".to_vec(),
+        program: b"sleep".to_vec(),
+        script: None,
+        fds: 8,
+        listen: Some(Listen { addr: "127.0.0.1".to_owned(), master_port: None, store: false }),
+        key: [0; 32],
+        world_size: 1,
+        lease_ms: 60_000,
+        grace_ms: 10_000,
+    };
+    let worker = WorkerStart {
+        rank: Rank(0),
+        local_rank: LocalRank(0),
+        argv: vec![b"sleep".to_vec(), b"1000".to_vec()],
+        env: Vec::new(),
+        env_default: Vec::new(),
+        stdin: false,
+    };
+    let start = Start {
+        epoch: Epoch(0),
+        workers: vec![worker],
+        node_of_rank: vec![NodeRank(0)],
+        hosts: vec!["n0".to_owned()],
+        store: None,
+        window_bytes: 1 << 20,
+    };
+    [ToAgent::Hello(hello), ToAgent::Prepare(prepare), ToAgent::Start(start)]
+}

@@ -1,0 +1,243 @@
+//! What workers do, and what is left of them.
+
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
+use crate::support::launch::{Launch, Running, command, hosts, workers};
+use crate::support::process::Role;
+use crate::support::wait_for;
+
+/// A worker that says that it runs and then waits; dies of SIGTERM.
+const WAITS: &str = "echo ready; exec sleep 1000";
+/// Rank 0 fails as soon as rank 1 runs; a file says so.
+fn after_rank_1(fails: &str, rank_1: &str) -> String {
+    format!(
+        "if [ $RANK = 1 ]; then {rank_1}; fi; until [ -e \"$FLAG\" ]; do sleep 0.01; done; {fails}"
+    )
+}
+
+/// Two workers: rank 0 does `fails` once rank 1 has made the file `$FLAG`.
+fn failing(fails: &str, rank_1: &str) -> Launch {
+    let launch = workers(2);
+    let flag = launch.dir().join("flag");
+    launch.env("FLAG", flag).sh(&after_rank_1(fails, rank_1))
+}
+
+#[test]
+fn an_exit_code_is_the_jobs_and_stops_the_others() {
+    let outcome = hosts(&[("n0", 1), ("n1", 2)])
+        .sh("if [ $RANK = 2 ]; then echo bad luck >&2; exit 3; fi; exec sleep 1000")
+        .end()
+        .code(3)
+        .says("rank 2 (n1) exited with code 3 after ")
+        .says("; 2 other workers were stopped")
+        .says("    | bad luck\n");
+    let record = outcome.record();
+    assert_eq!(record["exit"], 3);
+    assert_eq!(record["exit_of"], "worker");
+    assert_eq!(record["cause"]["rank"], 2);
+    assert_eq!(record["cause"]["host"], "n1");
+    assert_eq!(record["workers"][0]["signal"], 15);
+    assert_eq!(record["workers"][0]["stopped"], true);
+    assert_eq!(record["workers"][2]["code"], 3);
+    assert_eq!(record["workers"][2]["stopped"], false);
+}
+
+#[test]
+fn an_early_success_stops_nobody() {
+    let job = workers(2).sh("if [ $RANK = 0 ]; then echo early; exit 0; fi; read line; echo late");
+    let mut job = job.options(["--stdin", "1"]).stdin(Stdio::piped()).start();
+    let stdin = job.take_stdin();
+    job.wait_for_lines("early", 1);
+    wait_for("rank 0's end", || (job.wait_for_role(Role::Worker, 1).len() == 1).then_some(()));
+    drop(stdin);
+    let outcome = job.end().code(0);
+    assert!(outcome.stdout_text().contains("late"), "{outcome:#?}");
+}
+
+#[test]
+fn a_killed_worker_is_137_and_never_success() {
+    let job = workers(2).sh("echo ready $$; exec sleep 1000").start();
+    job.wait_for_lines("ready", 2);
+    let victim = job.wait_for_role(Role::Worker, 2).remove(0);
+    victim.signal(Signal::KILL);
+    job.end().code(137).says("was killed by signal 9 (SIGKILL)").says("1 other worker was stopped");
+}
+
+#[test]
+fn a_crash_names_its_signal_and_whether_there_is_a_core() {
+    let crash = "ulimit -c 0; kill -SEGV $$";
+    let alone = command("sh").args(["-c", crash]).status().expect("a shell");
+    let core = if alone.core_dumped() { ", core dumped" } else { " after " };
+    workers(1).sh(crash).end().code(139).says(&format!("was killed by signal 11 (SIGSEGV){core}"));
+}
+
+/// The kernel's own killing needs a memory cgroup; what we can make everywhere is a death by
+/// SIGKILL of which the kernel knows nothing: then nothing is said about memory.
+#[test]
+fn memory_is_not_blamed_for_what_somebody_killed() {
+    let outcome = workers(1).sh("kill -KILL $$").end().code(137).does_not_say("want of memory");
+    assert_eq!(outcome.record()["workers"][0]["oom_kills"], 0);
+}
+
+#[test]
+fn all_crash_at_once_and_one_is_named() {
+    let outcome = hosts(&[("n0", 4), ("n1", 4)]).sh("echo trouble >&2; exit 9").end().code(9);
+    assert_eq!(outcome.stderr.matches("error[").count(), 1, "{outcome:#?}");
+    assert_eq!(outcome.record()["workers"].as_array().map(Vec::len), Some(8));
+}
+
+#[test]
+fn a_worker_that_ignores_term_is_killed_after_the_grace() {
+    let rank_1 = "trap '' TERM; : >\"$FLAG\"; while :; do sleep 0.05; done";
+    let outcome = failing("exit 4", rank_1).options(["--grace", "300ms"]).end();
+    let outcome = outcome.code(4).says("grace 300 ms").says("   Killing  what is left");
+    assert_eq!(outcome.record()["workers"][1]["signal"], 9);
+}
+
+/// Goes on for ever in a session of its own, deaf to polite signals.
+const DAEMON: &str = "setsid sh -c \"trap '' TERM HUP INT; : >\\\"$FLAG\\\"; \
+     while :; do sleep 0.05; done\" >/dev/null 2>&1 </dev/null &";
+
+#[test]
+fn a_daemon_left_behind_by_a_success_is_told_and_killed() {
+    let launch = workers(2).options(["--grace", "200ms"]);
+    let flag = launch.dir().join("flag");
+    let script = format!(
+        "[ $RANK = 1 ] && exit 0; {DAEMON} until [ -e \"$FLAG\" ]; do sleep 0.01; done; exit 0"
+    );
+    launch.env("FLAG", flag).sh(&script).end().code(0).says("  Leftover  rank 0 left ");
+}
+
+#[test]
+fn a_daemon_of_a_failed_worker_is_killed_too() {
+    let rank_1 = format!("{DAEMON} exec sleep 1000");
+    let outcome = failing("exit 5", &rank_1).options(["--grace", "200ms"]).end();
+    outcome.code(5).says("rank 0 (localhost) exited with code 5");
+}
+
+/// Nothing tells whose it is: no rank in its environment, a session of its own.
+#[test]
+fn a_daemon_that_hides_its_rank_is_killed_at_the_end() {
+    let script = "[ $RANK = 1 ] && { read line; exit 0; }; \
+         env -u RANK setsid sh -c \": >\\\"$FLAG\\\"; exec sleep 1000\" >/dev/null 2>&1 & \
+         until [ -e \"$FLAG\" ]; do sleep 0.01; done; exit 0";
+    let launch = workers(2).options(["--stdin", "1"]).stdin(Stdio::piped());
+    let flag = launch.dir().join("flag");
+    let mut job = launch.env("FLAG", flag).sh(script).start();
+    let stdin = job.take_stdin();
+    job.wait_for_role(Role::Other, 1);
+    drop(stdin);
+    job.end().code(0);
+}
+
+/// Somebody who is no descendant of the worker holds its standard output.
+#[test]
+fn nobody_waits_for_output_that_somebody_else_holds_open() {
+    let mut job = workers(1).stdin(Stdio::piped()).sh("echo said; read line; exit 0").start();
+    job.wait_for_lines("said", 1);
+    let worker = job.the(Role::Worker);
+    let held = File::options().write(true).open(format!("/proc/{}/fd/1", worker.pid));
+    let _held = held.expect("the write end of its output");
+    drop(job.take_stdin());
+    assert_eq!(job.end().code(0).stdout, b"said\n");
+}
+
+#[test]
+fn a_grandchild_that_holds_the_output_is_told_and_stopped() {
+    let launch = workers(1).options(["--grace", "200ms"]);
+    let flag = launch.dir().join("flag");
+    let script = "setsid sh -c \"trap '' TERM; : >\\\"$FLAG\\\"; sleep 1000; sleep 1000\" & \
+         until [ -e \"$FLAG\" ]; do sleep 0.01; done; echo said; exit 0";
+    let outcome = launch.env("FLAG", flag).sh(script).end().code(0).says("Leftover  rank 0 left ");
+    assert_eq!(outcome.stdout, b"said\n");
+}
+
+#[test]
+fn a_fork_chain_does_not_escape_a_failure() {
+    for _ in 0..3 {
+        let launch = workers(2).options(["--grace", "100ms"]);
+        let script = "if [ $RANK = 1 ]; then exec \"$0\" fork-chain; fi; \
+             until [ -e \"$FLAG\" ]; do sleep 0.01; done; exit 6";
+        let flag = launch.dir().join("flag");
+        let job = launch.env("FLAG", flag.clone()).sh_of_misbehave(script).start();
+        job.wait_for_lines("ready", 1);
+        std::fs::write(flag, "").expect("a flag");
+        job.end().code(6);
+    }
+}
+
+#[test]
+fn a_fork_chain_left_behind_by_a_success_does_not_hold_us() {
+    for _ in 0..3 {
+        workers(1).options(["--grace", "50ms"]).misbehave("leave-fork-chain").end().code(0);
+    }
+}
+
+#[test]
+fn zombies_are_nobodys_business() {
+    let job = workers(2).misbehave("zombie").start();
+    job.wait_for_lines("ready", 2);
+    job.signal(Signal::TERM);
+    job.end().code(143).does_not_say("Leftover");
+}
+
+/// An orphan that ended long ago was buried by the shim, not kept.
+#[test]
+fn orphans_that_end_are_buried() {
+    let job =
+        workers(1).sh("(true & true &) ; (setsid true &); echo ready; exec sleep 1000").start();
+    job.wait_for_lines("ready", 1);
+    let shim = job.the(Role::Shim);
+    wait_for("no zombie below the shim", || {
+        (zombies_below(&shim.pid.to_string()) == 0).then_some(())
+    });
+    stop(job);
+}
+
+fn zombies_below(parent: &str) -> usize {
+    let listing = command("ps").args(["-o", "stat=", "--ppid", parent]).output().expect("ps");
+    String::from_utf8_lossy(&listing.stdout).lines().filter(|state| state.starts_with('Z')).count()
+}
+
+fn stop(job: Running) {
+    job.signal(Signal::TERM);
+    job.end().code(143);
+}
+
+#[test]
+fn workers_of_a_good_job_leave_a_good_record() {
+    let outcome = hosts(&[("n0", 2), ("n1", 1)]).sh("exit 0").end().code(0);
+    let record = outcome.record();
+    assert_eq!(record["version"], 1);
+    assert_eq!(record["exit"], 0);
+    assert_eq!(record["cause"], serde_json::Value::Null);
+    assert_eq!(record["leaked"], serde_json::json!([]));
+    assert_eq!(record["plan"].as_str().map(str::len), Some(64));
+    let workers = record["workers"].as_array().expect("a list");
+    assert_eq!(workers.len(), 3);
+    for (rank, worker) in workers.iter().enumerate() {
+        assert_eq!(worker["rank"], rank);
+        assert_eq!(worker["host"], if rank < 2 { "n0" } else { "n1" });
+        assert_eq!(worker["code"], 0);
+        assert_eq!(worker["stopped"], false);
+        assert!(worker["pid"].is_u64() && worker["seconds"].is_f64(), "{worker}");
+    }
+}
+
+#[test]
+fn a_death_long_after_the_first_failure_does_not_become_the_cause() {
+    let rank_1 = "trap 'sleep 0.5; kill -SEGV $$' TERM; : >\"$FLAG\"; while :; do sleep 0.05; done";
+    failing("exit 3", rank_1).end().code(3).says("rank 0 (localhost) exited with code 3");
+}
+
+#[test]
+fn whoever_waits_says_so() {
+    let job = workers(2).sh(WAITS).start();
+    job.wait_for_lines("ready", 2);
+    assert_eq!(job.processes().len(), 5, "launcher, agent, shim, two workers");
+    stop(job);
+}

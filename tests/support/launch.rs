@@ -1,0 +1,398 @@
+//! `remuda run` as a value: built, started, watched, and ended with a look at what it left.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use rustix::process::{Pid, Signal};
+
+use super::process::{self, MARK, Process, Role, marked};
+use super::wait_for;
+
+/// The program under test.
+pub(crate) const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
+
+/// A command line that has not been started. It has a marker and a directory that nobody else has.
+pub(crate) struct Launch {
+    mark: String,
+    dir: PathBuf,
+    wrapper: Vec<OsString>,
+    options: Vec<OsString>,
+    program: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    cwd: Option<PathBuf>,
+    stdin: Stdio,
+    stdout: Stdio,
+    stderr: Stdio,
+}
+
+/// On this machine, with so many CPU slots.
+pub(crate) fn workers(count: usize) -> Launch {
+    Launch::new().options(["--accelerator", "cpu", "--num_gpus"]).option(count.to_string())
+}
+
+/// On simulated hosts, each with so many CPU slots.
+pub(crate) fn hosts(hosts: &[(&str, usize)]) -> Launch {
+    let launch = Launch::new().options(["--accelerator", "cpu", "--launcher", "local", "-H"]);
+    let lines: String =
+        hosts.iter().map(|(host, slots)| format!("{host} slots={slots}\n")).collect();
+    let hostfile = launch.dir.join("hostfile");
+    fs::write(&hostfile, lines).expect("a hostfile");
+    launch.option(hostfile)
+}
+
+impl Launch {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let mark = format!("{}-{number}", std::process::id());
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("launch").join(&mark);
+        fs::create_dir_all(&dir).expect("a directory for the test");
+        let launch = Self {
+            mark,
+            wrapper: Vec::new(),
+            options: Vec::new(),
+            program: Vec::new(),
+            env: Vec::new(),
+            cwd: None,
+            stdin: Stdio::null(),
+            stdout: Stdio::piped(),
+            stderr: Stdio::piped(),
+            dir,
+        };
+        let run_dir = launch.run_dir();
+        launch.options(["--no_python", "--no_local_rank", "--run_dir"]).option(run_dir)
+    }
+
+    /// Where this test keeps its files.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Where run directories are made.
+    pub(crate) fn run_dir(&self) -> PathBuf {
+        self.dir.join("runs")
+    }
+
+    pub(crate) fn option(mut self, option: impl Into<OsString>) -> Self {
+        self.options.push(option.into());
+        self
+    }
+
+    pub(crate) fn options<S: Into<OsString>>(
+        mut self,
+        options: impl IntoIterator<Item = S>,
+    ) -> Self {
+        self.options.extend(options.into_iter().map(Into::into));
+        self
+    }
+
+    /// In the environment of the launcher.
+    pub(crate) fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    pub(crate) fn cwd(mut self, cwd: impl Into<PathBuf>) -> Self {
+        self.cwd = Some(cwd.into());
+        self
+    }
+
+    /// Starts it through a line of `sh` that ends in `exec "$@"`.
+    pub(crate) fn under(mut self, shell: &str) -> Self {
+        let line = format!("{shell}; exec \"$@\"");
+        self.wrapper.extend(["sh".into(), "-c".into(), line.into(), "sh".into()]);
+        self
+    }
+
+    pub(crate) fn stdin(mut self, stdin: impl Into<Stdio>) -> Self {
+        self.stdin = stdin.into();
+        self
+    }
+
+    pub(crate) fn stdout(mut self, stdout: impl Into<Stdio>) -> Self {
+        self.stdout = stdout.into();
+        self
+    }
+
+    pub(crate) fn stderr(mut self, stderr: impl Into<Stdio>) -> Self {
+        self.stderr = stderr.into();
+        self
+    }
+
+    /// Workers run a line of `sh`.
+    pub(crate) fn sh(self, script: &str) -> Self {
+        self.program(["sh", "-c", script])
+    }
+
+    /// Workers run our fixture.
+    pub(crate) fn misbehave(self, how: &str) -> Self {
+        self.program([misbehave().as_os_str(), how.as_ref()])
+    }
+
+    /// Workers run a line of `sh` whose `$0` is our fixture.
+    pub(crate) fn sh_of_misbehave(self, script: &str) -> Self {
+        let fixture = misbehave();
+        self.sh(script).program([fixture])
+    }
+
+    pub(crate) fn program<S: Into<OsString>>(mut self, words: impl IntoIterator<Item = S>) -> Self {
+        self.program.extend(words.into_iter().map(Into::into));
+        self
+    }
+
+    /// Starts it.
+    pub(crate) fn start(mut self) -> Running {
+        // A test run in the background may itself ignore signals, which children inherit.
+        let mut words: Vec<OsString> =
+            vec!["env".into(), "--default-signal=HUP,INT,QUIT,TERM,TSTP".into()];
+        words.append(&mut self.wrapper);
+        words.extend([REMUDA.into(), "run".into()]);
+        words.append(&mut self.options);
+        words.push("--".into());
+        words.append(&mut self.program);
+        let mut command = command(&words[0]);
+        command.args(&words[1..]).envs(self.env).env(MARK, &self.mark).env_remove("NO_COLOR");
+        command.stdin(self.stdin).stdout(self.stdout).stderr(self.stderr);
+        if let Some(cwd) = self.cwd {
+            command.current_dir(cwd);
+        }
+        let mut child = command.spawn().expect("remuda starts");
+        // Our copies of what was handed over must not keep a pipe open.
+        drop(command);
+        let stdout = Collector::start(child.stdout.take());
+        let stderr = Collector::start(child.stderr.take());
+        Running { child, mark: self.mark, dir: self.dir, stdout, stderr }
+    }
+
+    /// Starts it and waits for its end.
+    #[track_caller]
+    pub(crate) fn end(self) -> Outcome {
+        self.start().end()
+    }
+}
+
+/// The fixture of `examples/misbehave.rs`, beside this test's own executable.
+fn misbehave() -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let build = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
+    let fixture = build.join("examples/misbehave");
+    assert!(fixture.exists(), "missing: build it with `cargo build --examples`");
+    fixture
+}
+
+#[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
+pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
+    Command::new(program)
+}
+
+/// A job that was started. One that a failing test gives up is killed with everything of it.
+pub(crate) struct Running {
+    child: Child,
+    mark: String,
+    dir: PathBuf,
+    stdout: Collector,
+    stderr: Collector,
+}
+
+impl Running {
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        process::signal_to(self.pid(), signal);
+    }
+
+    /// The pipe to its standard input.
+    pub(crate) fn take_stdin(&mut self) -> std::process::ChildStdin {
+        self.child.stdin.take().expect("started with a pipe")
+    }
+
+    /// Standard output so far.
+    pub(crate) fn stdout(&self) -> Vec<u8> {
+        self.stdout.so_far()
+    }
+
+    /// Standard error so far.
+    pub(crate) fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.stderr.so_far()).into_owned()
+    }
+
+    /// Waits until so many lines of standard output hold `text`.
+    #[track_caller]
+    pub(crate) fn wait_for_lines(&self, text: &str, count: usize) {
+        wait_for(&format!("{count} × `{text}`, stderr: {}", self.stderr()), || {
+            let stdout = String::from_utf8_lossy(&self.stdout.so_far()).into_owned();
+            (count <= stdout.lines().filter(|line| line.contains(text)).count()).then_some(())
+        });
+    }
+
+    /// Waits until standard error holds `text`.
+    #[track_caller]
+    pub(crate) fn wait_for_error(&self, text: &str) {
+        wait_for(&format!("`{text}` on stderr"), || self.stderr().contains(text).then_some(()));
+    }
+
+    /// Everybody of the job who lives.
+    pub(crate) fn processes(&self) -> Vec<Process> {
+        marked(&self.mark, self.pid())
+    }
+
+    /// Waits until there are so many of a kind.
+    #[track_caller]
+    pub(crate) fn wait_for_role(&self, role: Role, count: usize) -> Vec<Process> {
+        wait_for(&format!("{count} × {role:?}"), || {
+            let mut found = self.processes();
+            found.retain(|process| process.role == role);
+            (count <= found.len()).then_some(found)
+        })
+    }
+
+    /// The only one of a kind.
+    #[track_caller]
+    pub(crate) fn the(&self, role: Role) -> Process {
+        self.wait_for_role(role, 1).remove(0)
+    }
+
+    /// Waits for the end of the launcher, and until nothing of the job is left.
+    #[track_caller]
+    pub(crate) fn end(mut self) -> Outcome {
+        let status = wait_for("the launcher's end", || self.child.try_wait().expect("ours"));
+        process::assert_clean(&self.mark, self.pid());
+        let outcome = Outcome {
+            status,
+            stdout: self.stdout.all(),
+            stderr: String::from_utf8_lossy(&self.stderr.all()).into_owned(),
+            dir: std::mem::take(&mut self.dir),
+        };
+        for word in ["panicked", "our bug"] {
+            assert!(!outcome.stderr.contains(word), "{outcome:#?}");
+        }
+        outcome
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for process in self.processes() {
+            process.signal(Signal::KILL);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// How a job ended.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
+    dir: PathBuf,
+}
+
+impl Outcome {
+    /// Checks the exit status.
+    #[track_caller]
+    pub(crate) fn code(self, code: i32) -> Self {
+        assert_eq!(self.status.code(), Some(code), "{self:#?}");
+        self
+    }
+
+    /// Checks that a signal ended the launcher.
+    #[track_caller]
+    pub(crate) fn killed_by(self, signal: Signal) -> Self {
+        assert_eq!(self.status.signal(), Some(signal.as_raw()), "{self:#?}");
+        self
+    }
+
+    /// Checks that standard error holds a text.
+    #[track_caller]
+    pub(crate) fn says(self, text: &str) -> Self {
+        assert!(self.stderr.contains(text), "expected `{text}` in {self:#?}");
+        self
+    }
+
+    /// Checks that standard error does not hold a text.
+    #[track_caller]
+    pub(crate) fn does_not_say(self, text: &str) -> Self {
+        assert!(!self.stderr.contains(text), "did not expect `{text}` in {self:#?}");
+        self
+    }
+
+    /// Standard output as text.
+    #[track_caller]
+    pub(crate) fn stdout_text(&self) -> &str {
+        std::str::from_utf8(&self.stdout).expect("text")
+    }
+
+    /// Where this test keeps its files.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A file of the run directory.
+    #[track_caller]
+    pub(crate) fn run_file(&self, name: &str) -> Vec<u8> {
+        let path = self.dir.join("runs/latest").join(name);
+        fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// `run.json`.
+    #[track_caller]
+    pub(crate) fn record(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.run_file("run.json")).expect("JSON")
+    }
+}
+
+impl Drop for Outcome {
+    fn drop(&mut self) {
+        // What a failing test wrote is worth a look.
+        if !std::thread::panicking() {
+            let _ = fs::remove_dir_all(&self.dir);
+        }
+    }
+}
+
+/// A thread that reads a pipe to its end.
+struct Collector {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Collector {
+    fn start(pipe: Option<impl Read + Send + 'static>) -> Self {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let shared = Arc::clone(&bytes);
+        let thread = pipe.map(|pipe| std::thread::spawn(move || collect(pipe, &shared)));
+        Self { bytes, thread }
+    }
+
+    fn so_far(&self) -> Vec<u8> {
+        self.bytes.lock().expect("no panic while holding it").clone()
+    }
+
+    fn all(&mut self) -> Vec<u8> {
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("reads to the end");
+        }
+        self.so_far()
+    }
+}
+
+fn collect(mut pipe: impl Read, bytes: &Mutex<Vec<u8>>) {
+    let mut buffer = vec![0; 64 * 1024];
+    while let Ok(length @ 1..) = pipe.read(&mut buffer) {
+        bytes.lock().expect("no panic while holding it").extend_from_slice(&buffer[..length]);
+    }
+}

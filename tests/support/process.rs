@@ -1,0 +1,133 @@
+//! Processes of one job, recognised by a variable in their environment.
+
+use std::fs;
+
+use rustix::process::{Pid, Signal};
+
+use super::wait_for;
+
+/// The variable whose value no other job has.
+pub(crate) const MARK: &str = "REMUDA_TEST_MARK";
+
+/// Which of our processes it is. Told by the tree, since a name is set a moment after a fork.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Launcher,
+    Agent,
+    Shim,
+    Worker,
+    /// A child of a worker, or an orphan.
+    Other,
+}
+
+/// A living process of a job.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    pub(crate) pid: Pid,
+    pub(crate) role: Role,
+    pub(crate) parent: i32,
+    pub(crate) name: String,
+    /// Its arguments, separated by blanks.
+    pub(crate) command: String,
+}
+
+impl Process {
+    /// Sends a signal; a process that has just ended does not mind.
+    pub(crate) fn signal(&self, signal: Signal) {
+        signal_to(self.pid, signal);
+    }
+
+    /// A line of `/proc/PID/status`, in KiB.
+    #[track_caller]
+    pub(crate) fn memory_kib(&self, field: &str) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).expect("it lives");
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("the field");
+        let number = line.trim_start_matches(':').trim().trim_end_matches(" kB");
+        number.parse().expect("a number")
+    }
+
+    /// The letter of its state: `T` is stopped.
+    pub(crate) fn state(&self) -> Option<char> {
+        Some(read_stat(self.pid)?.1)
+    }
+}
+
+/// Sends a signal; a process that has just ended does not mind.
+pub(crate) fn signal_to(pid: Pid, signal: Signal) {
+    let _ = rustix::process::kill_process(pid, signal);
+}
+
+/// Every living process that carries the marker, the launcher's role given by its pid.
+pub(crate) fn marked(mark: &str, launcher: Pid) -> Vec<Process> {
+    let mut found: Vec<Process> = pids().filter_map(|pid| look(pid, mark)).collect();
+    let parents: Vec<(i32, i32)> =
+        found.iter().map(|process| (process.pid.as_raw_pid(), process.parent)).collect();
+    for process in &mut found {
+        process.role = role(process.pid.as_raw_pid(), launcher.as_raw_pid(), &parents);
+    }
+    found
+}
+
+/// By the number of steps up to the launcher.
+fn role(mut pid: i32, launcher: i32, parents: &[(i32, i32)]) -> Role {
+    let mut steps = 0;
+    while pid != launcher {
+        let Some((_, parent)) = parents.iter().find(|(child, _)| *child == pid) else {
+            return Role::Other;
+        };
+        pid = *parent;
+        steps += 1;
+    }
+    match steps {
+        0 => Role::Launcher,
+        1 => Role::Agent,
+        2 => Role::Shim,
+        3 => Role::Worker,
+        _ => Role::Other,
+    }
+}
+
+/// Waits until nobody alive carries the marker.
+#[track_caller]
+pub(crate) fn assert_clean(mark: &str, launcher: Pid) {
+    let mut left = Vec::new();
+    let gone = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        wait_for("a clean machine", || {
+            left = marked(mark, launcher);
+            left.is_empty().then_some(())
+        });
+    }));
+    assert!(gone.is_ok(), "left behind: {left:#?}");
+}
+
+fn pids() -> impl Iterator<Item = Pid> {
+    let entries = fs::read_dir("/proc").expect("/proc is mounted");
+    entries.flatten().filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
+}
+
+fn look(pid: Pid, mark: &str) -> Option<Process> {
+    let wanted = format!("{MARK}={mark}");
+    let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    environ.split(|byte| *byte == 0).find(|entry| *entry == wanted.as_bytes())?;
+    let (name, state, parent) = read_stat(pid)?;
+    let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let command = String::from_utf8_lossy(&command).replace('\0', " ");
+    // The dead wait for whoever inherits them.
+    (!matches!(state, 'Z' | 'X')).then_some(Process {
+        pid,
+        role: Role::Other,
+        parent,
+        name,
+        command,
+    })
+}
+
+/// Name, state, parent.
+fn read_stat(pid: Pid) -> Option<(String, char, i32)> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    let (open, close) = (stat.find('(')?, stat.rfind(')')?);
+    let mut fields = stat[close + 2..].split(' ');
+    let state = fields.next()?.chars().next()?;
+    Some((stat[open + 1..close].to_owned(), state, fields.next()?.parse().ok()?))
+}
