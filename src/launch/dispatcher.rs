@@ -40,7 +40,7 @@ const BURIAL_LIMIT: Duration = Duration::from_secs(2);
 /// Starts the workers of a plan, sees them through, and says how it went. Returns the exit status.
 pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> {
     family::become_subreaper();
-    fds::raise_limit();
+    check_open_files(plan)?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
@@ -50,6 +50,14 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
         }
         Ok(dispatcher.finish().await)
     })
+}
+
+/// Two for each link and for the files of each rank, and some for ourselves.
+fn check_open_files(plan: &LaunchPlan) -> Result<(), LaunchError> {
+    const OWN_FDS: u64 = 24;
+    let (links, ranks) = (2 * plan.nodes.len() as u64, 2 * u64::from(plan.world_size));
+    let (needed, limit) = (links + ranks + OWN_FDS, fds::raise_limit());
+    if needed <= limit { Ok(()) } else { Err(LaunchError::OpenFiles { needed, limit }) }
 }
 
 struct Dispatcher<'a> {
