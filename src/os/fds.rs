@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 
 use rustix::io::FdFlags;
@@ -55,6 +55,19 @@ fn pair(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
 /// Makes reads and writes return `WouldBlock` instead of waiting.
 pub fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::io::ioctl_fionbio(fd, true)?)
+}
+
+/// The same pipe or terminal, opened again for writing without waiting. Nobody who shares `fd` sees
+/// a difference. Anything else is given back as it is: a file has an offset, and does not wait.
+pub fn reopen_nonblocking(fd: OwnedFd) -> OwnedFd {
+    use rustix::fs::{FileType, Mode, OFlags};
+    let kind = rustix::fs::fstat(&fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    if !matches!(kind, Ok(FileType::Fifo | FileType::CharacterDevice)) {
+        return fd;
+    }
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).unwrap_or(fd)
 }
 
 /// Lets a descriptor survive the next exec. Safe to call between fork and exec.

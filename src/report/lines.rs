@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use memchr::{memchr, memrchr};
 
-use super::neutral::push_neutral;
+use super::neutral::{push_neutral, unfinished};
 
 /// Longest line; what is longer is shown in parts, each but the last ending in [`CONTINUES`].
 const LINE_BYTES_MAX: usize = 64 * 1024;
@@ -69,13 +69,20 @@ impl LineCutter {
         if !bytes.is_empty() && memchr(b'\r', bytes).is_some() {
             self.overwrite(now, out);
         }
-        while LINE_BYTES_MAX < self.partial.len() {
-            let rest = self.partial.split_off(LINE_BYTES_MAX);
-            let part = std::mem::replace(&mut self.partial, rest);
-            self.emit_bare(&part, out);
+        let kept = self.emit_parts(&self.partial, out).len();
+        self.partial.drain(..self.partial.len() - kept);
+    }
+
+    /// Shows what is too long in parts; gives the last part back.
+    fn emit_parts<'a>(&self, mut text: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
+        while LINE_BYTES_MAX < text.len() {
+            let part = LINE_BYTES_MAX - unfinished(&text[..LINE_BYTES_MAX]);
+            self.emit_bare(&text[..part], out);
             out.extend_from_slice(CONTINUES);
             out.push(b'\n');
+            text = &text[part..];
         }
+        text
     }
 
     /// A carriage return starts the line again: only the newest state of a progress bar is kept,
@@ -101,7 +108,8 @@ impl LineCutter {
             Some(last) => &line[last + 1..],
             None => line,
         };
-        self.emit_bare(visible, out);
+        let last = self.emit_parts(visible, out);
+        self.emit_bare(last, out);
         out.push(b'\n');
     }
 
@@ -157,6 +165,18 @@ mod tests {
         cutter.finish(&mut out);
         shown += memchr::memchr_iter(b'x', &out).count();
         assert_eq!(shown, 1_000_000, "nothing is lost");
+    }
+
+    #[test]
+    fn a_long_line_has_the_same_parts_wherever_it_was_cut() {
+        let line = ["ö".repeat(100_000).into_bytes(), b"end\n".to_vec()].concat();
+        let parts = |size: usize| cut(&line.chunks(size).collect::<Vec<_>>());
+        let whole = parts(line.len());
+        assert_eq!(whole.matches("⏎\n").count(), 3);
+        assert_eq!(whole.matches('ö').count(), 100_000);
+        for size in [1000, 4096, 65_535, 65_536, 65_537] {
+            assert_eq!(parts(size), whole, "pieces of {size}");
+        }
     }
 
     proptest::proptest! {

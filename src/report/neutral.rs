@@ -22,6 +22,32 @@ pub fn neutral(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
+/// How many bytes at the end may be the first part of a character or of a colour: to be looked at
+/// again together with what follows.
+pub(super) fn unfinished(bytes: &[u8]) -> usize {
+    const COLOUR_BYTES_MAX: usize = 32;
+    let newest = &bytes[bytes.len().saturating_sub(COLOUR_BYTES_MAX)..];
+    if let Some(start) = newest.iter().rposition(|byte| *byte == 0x1b) {
+        let sequence = &newest[start..];
+        let parameters = sequence.get(2..).unwrap_or_default();
+        let may_be_colour = sequence.get(1).is_none_or(|byte| *byte == b'[')
+            && parameters.iter().all(|byte| byte.is_ascii_digit() || *byte == b';');
+        if may_be_colour {
+            return sequence.len();
+        }
+    }
+    // A first byte of a character that needs more bytes than there are.
+    let starts = newest.iter().rev().take(3).position(|byte| 0xc0 <= *byte);
+    let Some(back) = starts.map(|back| back + 1) else {
+        return 0;
+    };
+    let character = &newest[newest.len() - back..];
+    match std::str::from_utf8(character) {
+        Err(error) if error.error_len().is_none() => back,
+        Ok(_) | Err(_) => 0,
+    }
+}
+
 fn is_plain(byte: u8) -> bool {
     matches!(byte, b' '..=b'~' | b'\t')
 }
@@ -65,6 +91,42 @@ mod tests {
         let mut out = Vec::new();
         push_neutral(&mut out, bytes);
         assert_eq!(String::from_utf8_lossy(&out), expect);
+    }
+
+    #[test]
+    fn what_may_go_on_is_known() {
+        #[track_caller]
+        fn check(bytes: &[u8], expect: usize) {
+            assert_eq!(unfinished(bytes), expect, "{bytes:?}");
+        }
+        check(b"", 0);
+        check(b"plain", 0);
+        check("größe".as_bytes(), 0);
+        check(b"gr\xc3", 1);
+        check(&"漢".as_bytes()[..2], 2);
+        check(b"\xff", 0);
+        check(b"\x1b", 1);
+        check(b"a\x1b[31", 4);
+        check(b"a\x1b[31m", 0);
+        check(b"\x1b]0;title", 0);
+        check(&[&b"\x1b["[..], &[b'1'; 99]].concat(), 0);
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(128))]
+        #[test]
+        fn text_may_be_cut_before_what_is_unfinished(
+            text in "(a|ö|漢|😀|\u{1b}\\[1;31m|\u{1b}\\[2J|\u{9b})*", at in 0usize..40
+        ) {
+            let bytes = text.as_bytes();
+            let (first, _) = bytes.split_at(at.min(bytes.len()));
+            let (first, rest) = bytes.split_at(first.len() - unfinished(first));
+            let (mut whole, mut parts) = (Vec::new(), Vec::new());
+            push_neutral(&mut whole, bytes);
+            push_neutral(&mut parts, first);
+            push_neutral(&mut parts, rest);
+            proptest::prop_assert_eq!(parts, whole);
+        }
     }
 
     #[test]

@@ -10,9 +10,10 @@ use memchr::memchr_iter;
 
 use super::diagnostic::Paint;
 use super::lines::{Dress, LineCutter};
-use super::neutral::push_neutral;
+use super::neutral::{push_neutral, unfinished};
 use super::rank_log::{Keep, RankLog};
 use super::sink::{Offered, Sink};
+use super::summary::count;
 use super::tail::Tail;
 use super::terminal::Terminal;
 use crate::base::{HostName, LocalRank, NodeRank, Rank, clock};
@@ -68,13 +69,17 @@ enum Clothes {
     /// Whole lines, so that those of several workers mix well.
     Lines(LineCutter),
     /// Bytes at once.
-    Through(Dress),
+    Bytes,
+    /// Bytes at once, but for those that only mean something together with the next.
+    Neutral(Vec<u8>),
 }
 
 /// One of our two descriptors.
 struct Screen {
     sink: Sink,
     pending: Vec<u8>,
+    /// What became of the newest bytes.
+    offered: Offered,
     lost_lines: u64,
 }
 
@@ -120,14 +125,12 @@ impl Pages {
         let Some(page) = self.streams.get_mut(&(rank, stream)) else {
             return;
         };
-        if let (Clothes::Lines(cutter), true) =
-            (&mut page.dress, self.hushed.is_none_or(|only| only == rank))
-        {
-            let screen = match stream {
-                Stream::Stdout => &mut self.stdout,
-                Stream::Stderr => &mut self.stderr,
-            };
-            cutter.finish(&mut screen.pending);
+        let screen = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        };
+        if self.hushed.is_none_or(|only| only == rank) {
+            page.dress.finish(&mut screen.pending);
         }
         if let Some(log) = &mut page.log {
             let finished = log.finish();
@@ -154,13 +157,20 @@ impl Pages {
     pub fn flush(&mut self) {
         self.stdout.flush();
         self.stderr.flush();
+        // A screen that has moved on is told what it missed.
+        if self.stdout.offered != Offered::Stalled && self.stderr.offered != Offered::Stalled {
+            self.report_losses();
+            self.stderr.flush();
+        }
     }
 
     /// Waits until everything is on the screen, as long as the screen takes it.
     pub fn finish(&mut self) {
+        self.stdout.flush();
+        self.stderr.flush();
+        self.stdout.lost_lines += self.stdout.sink.finish();
         self.report_losses();
-        self.flush();
-        self.stdout.sink.finish();
+        self.stderr.flush();
         self.stderr.sink.finish();
     }
 
@@ -168,7 +178,8 @@ impl Pages {
         let lost = self.stdout.lost_lines + self.stderr.lost_lines;
         if 0 < lost {
             (self.stdout.lost_lines, self.stderr.lost_lines) = (0, 0);
-            self.say(&format!("warning: {lost} lines were not shown: the screen stood still\n"));
+            let lines = count(lost as usize, "line");
+            self.say(&format!("warning: {lines} not shown: the screen stood still\n"));
         }
         if let Some(error) = self.log_error.take() {
             self.say(&format!("warning: {error}\n"));
@@ -198,12 +209,14 @@ impl Page {
             Stream::Stderr => (style.terminal.stderr, style.terminal.paint),
         };
         let dress = if terminal { Dress::Neutral } else { Dress::Bytes };
-        let dress = if style.solo == Some(label.rank) {
-            Clothes::Through(dress)
-        } else {
-            let prefix = prefix(label, stream, style.prefix.as_deref(), width);
-            let prefix = painted(prefix, label.node, paint);
-            Clothes::Lines(LineCutter::new(prefix.into_bytes(), dress))
+        let dress = match (style.solo == Some(label.rank), dress) {
+            (true, Dress::Bytes) => Clothes::Bytes,
+            (true, Dress::Neutral) => Clothes::Neutral(Vec::new()),
+            (false, dress) => {
+                let prefix = prefix(label, stream, style.prefix.as_deref(), width);
+                let prefix = painted(prefix, label.node, paint);
+                Clothes::Lines(LineCutter::new(prefix.into_bytes(), dress))
+            }
         };
         let log = style.log_dir.as_ref().map(|directory| {
             let name = format!("rank{}.{}", label.rank, stream_name(stream));
@@ -234,22 +247,36 @@ impl Clothes {
     fn show(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         match self {
             Self::Lines(cutter) => cutter.push(clock::now(), bytes, out),
-            Self::Through(Dress::Bytes) => out.extend_from_slice(bytes),
-            Self::Through(Dress::Neutral) => {
-                for piece in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
-                    let text =
-                        piece.len() - usize::from(matches!(piece.last(), Some(b'\n' | b'\r')));
-                    push_neutral(out, &piece[..text]);
-                    out.extend_from_slice(&piece[text..]);
-                }
+            Self::Bytes => out.extend_from_slice(bytes),
+            Self::Neutral(held) => {
+                held.extend_from_slice(bytes);
+                let rest = held.split_off(held.len() - unfinished(held));
+                show_neutral(&std::mem::replace(held, rest), out);
             }
         }
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        match self {
+            Self::Lines(cutter) => cutter.finish(out),
+            Self::Bytes => {}
+            Self::Neutral(held) => show_neutral(&std::mem::take(held), out),
+        }
+    }
+}
+
+/// Line ends and returns of a single worker are its own affair.
+fn show_neutral(bytes: &[u8], out: &mut Vec<u8>) {
+    for piece in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
+        let text = piece.len() - usize::from(matches!(piece.last(), Some(b'\n' | b'\r')));
+        push_neutral(out, &piece[..text]);
+        out.extend_from_slice(&piece[text..]);
     }
 }
 
 impl Screen {
     fn new(fd: OwnedFd) -> Self {
-        Self { sink: Sink::start(fd), pending: Vec::new(), lost_lines: 0 }
+        Self { sink: Sink::start(fd), pending: Vec::new(), offered: Offered::Taken, lost_lines: 0 }
     }
 
     fn flush(&mut self) {
@@ -258,7 +285,8 @@ impl Screen {
         }
         let bytes = std::mem::take(&mut self.pending);
         let lines = memchr_iter(b'\n', &bytes).count() as u64;
-        if self.sink.offer(bytes) == Offered::Stalled {
+        self.offered = self.sink.offer(bytes, lines);
+        if self.offered == Offered::Stalled {
             self.lost_lines += lines;
         }
     }

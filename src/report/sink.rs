@@ -6,7 +6,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use memchr::memchr_iter;
+
 use crate::base::clock;
+use crate::os::fds;
 
 /// Bytes that may wait; whoever has more waits itself, but not longer than [`STALL_LIMIT`].
 const WAITING_BYTES_MAX: usize = 4 << 20;
@@ -41,6 +44,8 @@ struct State {
     moved: Instant,
     busy: bool,
     closed: bool,
+    /// Lines that were taken and are not written.
+    unwritten_lines: u64,
 }
 
 impl Sink {
@@ -52,9 +57,12 @@ impl Sink {
             moved: clock::now(),
             busy: false,
             closed: false,
+            unwritten_lines: 0,
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let writer = Arc::clone(&shared);
+        // A write that waits would hide whether the sink moves.
+        let fd = fds::reopen_nonblocking(fd);
         let thread = std::thread::Builder::new().name("sink".to_owned());
         // Without a thread nothing is written: the same as a reader that went away.
         if thread.spawn(move || writer.write_all(&fd)).is_err() {
@@ -63,8 +71,8 @@ impl Sink {
         Self { shared }
     }
 
-    /// Hands bytes over; waits while the sink moves but is full.
-    pub(super) fn offer(&self, bytes: Vec<u8>) -> Offered {
+    /// Hands bytes over, which are so many lines; waits while the sink moves but is full.
+    pub(super) fn offer(&self, bytes: Vec<u8>, lines: u64) -> Offered {
         let mut state = self.shared.lock();
         loop {
             if state.closed {
@@ -79,23 +87,32 @@ impl Sink {
             }
             state = self.shared.wait(state, patience);
         }
+        // One that had nothing to do has not stood still.
+        if state.waiting.is_empty() && !state.busy {
+            state.moved = clock::now();
+        }
         state.waiting_bytes += bytes.len();
+        state.unwritten_lines += lines;
         state.waiting.push_back(bytes);
         drop(state);
         self.shared.changed.notify_all();
         Offered::Taken
     }
 
-    /// Waits until everything is written, as long as the sink moves.
-    pub(super) fn finish(&self) {
+    /// Waits until everything is written, as long as the sink moves. What it does not take is given
+    /// up: so many lines.
+    pub(super) fn finish(&self) -> u64 {
         let mut state = self.shared.lock();
         while !state.closed && (state.busy || !state.waiting.is_empty()) {
             let patience = (state.moved + STALL_LIMIT).saturating_duration_since(clock::now());
             if patience.is_zero() {
-                return;
+                state.closed = true;
+                state.waiting.clear();
+                return state.unwritten_lines;
             }
             state = self.shared.wait(state, patience);
         }
+        0
     }
 }
 
@@ -144,13 +161,18 @@ impl Shared {
     /// False when nobody reads any more.
     fn write_one(&self, fd: &OwnedFd, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
+            if self.lock().closed {
+                return false;
+            }
             match rustix::io::write(fd.as_fd(), bytes) {
                 Ok(written) => {
+                    let lines = memchr_iter(b'\n', &bytes[..written]).count() as u64;
                     bytes = &bytes[written..];
-                    self.lock().moved = clock::now();
+                    let mut state = self.lock();
+                    state.moved = clock::now();
+                    state.unwritten_lines = state.unwritten_lines.saturating_sub(lines);
                 }
                 Err(rustix::io::Errno::INTR) => {}
-                // The terminal was left non-blocking by somebody else: wait for it.
                 Err(rustix::io::Errno::AGAIN) => wait_writable(fd),
                 Err(_) => return false,
             }
@@ -167,7 +189,6 @@ fn wait_writable(fd: &OwnedFd) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::os::fds;
 
     #[test]
     fn everything_arrives_in_order() {
@@ -182,10 +203,34 @@ mod tests {
             all
         });
         for byte in 0..3u8 {
-            assert_eq!(sink.offer(vec![byte; 1000]), Offered::Taken);
+            assert_eq!(sink.offer(vec![byte; 1000], 0), Offered::Taken);
         }
         let all = reader.join().expect("the reader ends");
         assert_eq!(all, [[0u8; 1000], [1; 1000], [2; 1000]].concat());
+    }
+
+    #[test]
+    fn having_had_nothing_to_do_is_not_standing_still() {
+        let (read, write) = fds::pipe().expect("a pipe");
+        let sink = Sink::start(write);
+        sink.shared.lock().moved -= 2 * STALL_LIMIT;
+        assert_eq!(sink.offer(b"last words\n".to_vec(), 1), Offered::Taken);
+        assert_eq!(sink.finish(), 0);
+        let mut shown = [0; 16];
+        assert_eq!(rustix::io::read(&read, &mut shown).expect("written"), 11);
+    }
+
+    #[test]
+    fn what_is_given_up_is_counted_to_the_line() {
+        let (read, write) = fds::pipe().expect("a pipe");
+        let sink = Sink::start(write);
+        for _ in 0..4 {
+            assert_eq!(sink.offer(b"ten bytes\n".repeat(100_000), 100_000), Offered::Taken);
+        }
+        let lost = sink.finish();
+        let mut shown = vec![0; 1 << 20];
+        let length = rustix::io::read(&read, &mut shown).expect("a full pipe");
+        assert_eq!(lost + memchr_iter(b'\n', &shown[..length]).count() as u64, 400_000);
     }
 
     #[test]
@@ -194,11 +239,11 @@ mod tests {
         let sink = Sink::start(write);
         let mut offered = Offered::Taken;
         for _ in 0..16 {
-            offered = sink.offer(vec![b'x'; 1 << 20]);
+            offered = sink.offer(vec![b'x'; 1 << 20], 1);
         }
         assert_eq!(offered, Offered::Stalled);
         drop(read);
-        while sink.offer(vec![b'x']) != Offered::Closed {
+        while sink.offer(vec![b'x'], 0) != Offered::Closed {
             std::thread::yield_now();
         }
     }

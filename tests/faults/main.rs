@@ -7,5 +7,7 @@ mod support;
 
 mod options;
 mod ours;
+mod output;
+mod random;
 mod signals;
 mod workers;

@@ -1,0 +1,304 @@
+//! What workers write: whole, in order, harmless, bounded in memory, and never in their way.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
+use crate::support::launch::{Launch, Outcome, hosts, workers};
+use crate::support::process::Role;
+use crate::support::{proof_cases, terminal, wait_for};
+
+#[test]
+fn lines_of_many_workers_are_never_torn() {
+    const LINES: usize = 20_000;
+    let script = format!("seq -f \"rank $RANK line %.0f and some more words\" {LINES}");
+    let outcome = hosts(&[("n0", 4), ("n1", 4)]).sh(&script).end().code(0);
+    let mut next = [1; 8];
+    for line in outcome.stdout_text().lines() {
+        let (label, text) = line.split_once(" │ ").unwrap_or_else(|| panic!("torn: {line}"));
+        let (host, rank) = label.trim_end().split_once(':').expect("host:rank");
+        let rank: usize = rank.parse().expect("a rank");
+        assert_eq!(host, if rank < 4 { "n0" } else { "n1" });
+        assert_eq!(text, format!("rank {rank} line {} and some more words", next[rank]));
+        next[rank] += 1;
+    }
+    assert_eq!(next, [LINES + 1; 8], "every line came");
+}
+
+#[test]
+fn standard_error_stays_standard_error() {
+    let outcome = workers(2).sh("echo out; echo err >&2").end().code(0);
+    assert_eq!(sorted(&outcome), ["localhost:0 │ out", "localhost:1 │ out"]);
+    let outcome = outcome.says("localhost:0 │ err\n").says("localhost:1 │ err\n");
+    outcome.does_not_say("out\n");
+}
+
+fn sorted(outcome: &Outcome) -> Vec<&str> {
+    let mut lines: Vec<_> = outcome.stdout_text().lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn a_line_longer_than_the_limit_is_continued() {
+    let script = "[ $RANK = 1 ] && exit 0; head -c 200000 /dev/zero | tr '\\0' x; echo; echo end";
+    let outcome = workers(2).sh(script).end().code(0);
+    let lines: Vec<_> = outcome.stdout_text().lines().collect();
+    assert_eq!(lines.len(), 5);
+    assert!(lines[..3].iter().all(|line| line.ends_with("x⏎")), "{lines:?}");
+    assert_eq!(outcome.stdout_text().matches('x').count(), 200_000);
+    assert_eq!(lines[4], "localhost:0 │ end");
+}
+
+#[test]
+fn of_a_progress_bar_the_last_state_stays() {
+    let script = "printf '1%%\\r2%%\\r3%%\\n'; printf 'unended'";
+    let outcome = workers(2).options(["--prefix", "{rank} "]).sh(script).end().code(0);
+    assert_eq!(sorted(&outcome), ["0 3%", "0 unended", "1 3%", "1 unended"]);
+    let outcome = workers(1).sh(script).end().code(0);
+    assert_eq!(outcome.stdout, b"1%\r2%\r3%\nunended", "a single worker is not touched");
+}
+
+#[test]
+fn a_prefix_is_what_was_asked_for() {
+    let check = |prefix: &str, expect: [&str; 2]| {
+        let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--prefix", prefix]);
+        let outcome = launch.sh("echo hi").end().code(0);
+        assert_eq!(sorted(&outcome), expect, "for `{prefix}`");
+    };
+    check("", ["hi", "hi"]);
+    check("{host}.{rank}.{local_rank}.{stream}> ", ["n0.0.0.stdout> hi", "n1.1.0.stdout> hi"]);
+}
+
+/// Everything, whatever the screen did.
+#[track_caller]
+fn assert_all_kept(logs: &std::path::Path, ranks: usize, expect: &[u8]) {
+    for rank in 0..ranks {
+        let kept = fs::read(logs.join(format!("rank{rank}.stdout"))).expect("kept");
+        assert!(kept == expect, "rank {rank}: {} of {} bytes", kept.len(), expect.len());
+    }
+}
+
+fn numbers(count: usize) -> Vec<u8> {
+    (1..=count).map(|number| format!("{number}\n")).collect::<String>().into_bytes()
+}
+
+/// A number that stands before a text on standard error.
+#[track_caller]
+fn number_before(outcome: &Outcome, text: &str) -> usize {
+    let before = outcome.stderr.split(text).next().expect("the text before");
+    let number = before.rsplit(|c: char| !c.is_ascii_digit()).next().expect("a number");
+    number.parse().unwrap_or_else(|_| panic!("no number before `{text}` in {outcome:#?}"))
+}
+
+#[test]
+fn a_screen_that_stands_still_costs_lines_that_are_counted() {
+    const LINES: usize = 1_000_000;
+    let (screen, theirs) = std::io::pipe().expect("a pipe");
+    let launch = workers(2).stdout(OwnedFd::from(theirs));
+    let logs = launch.dir().join("logs");
+    let launch = launch.option("--log_dir").option(&logs).sh(&format!("seq {LINES}"));
+    let outcome = launch.end().code(0);
+    assert_all_kept(&logs, 2, &numbers(LINES));
+    let shown = BufReader::new(screen).split(b'\n').count();
+    let lost = number_before(&outcome, " lines not shown");
+    // The last one shown may have been cut.
+    assert!((0..=1).contains(&(shown + lost - 2 * LINES)), "{shown} + {lost}");
+}
+
+#[test]
+fn a_terminal_that_stands_still_holds_up_no_worker() {
+    const LINES: usize = 1_000_000;
+    let (screen, theirs) = terminal::open();
+    let launch = workers(2).stdout(theirs);
+    let logs = launch.dir().join("logs");
+    let launch = launch.option("--log_dir").option(&logs).sh(&format!("seq {LINES}"));
+    let outcome = launch.end().code(0).says(" lines not shown: the screen stood still");
+    assert_all_kept(&logs, 2, &numbers(LINES));
+    drop((outcome, screen));
+}
+
+#[test]
+fn a_reader_that_has_read_enough_ends_nothing() {
+    let (screen, theirs) = std::io::pipe().expect("a pipe");
+    let script = "echo first; seq 200000; echo $RANK >&2; exit 5";
+    let job = workers(1).stdout(OwnedFd::from(theirs)).sh(script).start();
+    let mut first = String::new();
+    BufReader::with_capacity(1, &screen).read_line(&mut first).expect("a line");
+    assert_eq!(first, "first\n");
+    drop(screen);
+    let outcome = job.end().code(5).does_not_say("not shown");
+    assert_eq!(outcome.run_file("rank0.stdout"), [b"first\n", &numbers(200_000)[..]].concat());
+}
+
+#[test]
+fn long_output_is_kept_by_its_beginning_and_its_end() {
+    let outcome = workers(1).sh("seq 3000000").stdout(Stdio::null()).end().code(0);
+    let (kept, all) = (outcome.run_file("rank0.stdout"), numbers(3_000_000));
+    let left_out = all.len() - (16 << 20);
+    let note = format!("\n[{left_out} bytes left out]\n");
+    let (head, tail) = (&all[..1 << 20], &all[all.len() - (15 << 20)..]);
+    assert!(kept == [head, note.as_bytes(), tail].concat(), "{} bytes", kept.len());
+}
+
+/// What a worker wrote appears on a terminal, with the terminal's own line ends taken away.
+fn on_a_terminal(launch: Launch) -> String {
+    let (screen, theirs) = terminal::open();
+    let job = launch.stdout(theirs.try_clone().expect("a copy")).stderr(theirs).start();
+    let reader = std::thread::spawn(move || {
+        let mut shown = Vec::new();
+        // Reading fails once nobody has the other end.
+        let _ = File::from(screen).read_to_end(&mut shown);
+        shown
+    });
+    job.end().code(0);
+    String::from_utf8(reader.join().expect("reads to the end")).expect("text").replace("\r\n", "\n")
+}
+
+const ESCAPES: &str = "printf '\\033[2Jclear \\033]0;title\\007 \\033[31mred\\033[0m \\303\\266\\n'; \
+     printf '\\033[1A\\rerror[R101]: not ours\\n'";
+
+#[test]
+fn a_terminal_obeys_no_worker() {
+    let shown = on_a_terminal(
+        workers(2).option("--quiet").sh(&format!("[ $RANK = 1 ] && exit; {ESCAPES}")),
+    );
+    assert_eq!(
+        shown,
+        "localhost:0 │ \\x1b[2Jclear \\x1b]0;title\\x07 \x1b[31mred\x1b[0m ö\n\
+         localhost:0 │ error[R101]: not ours\n"
+    );
+    let shown = on_a_terminal(workers(1).option("--quiet").sh(ESCAPES));
+    assert_eq!(
+        shown,
+        "\\x1b[2Jclear \\x1b]0;title\\x07 \x1b[31mred\x1b[0m ö\n\\x1b[1A\rerror[R101]: not ours\n"
+    );
+}
+
+#[test]
+fn a_pipe_gets_the_bytes_as_they_are() {
+    let outcome = workers(1).sh("printf '\\033[2J\\377\\r\\000\\n'").end().code(0);
+    assert_eq!(outcome.stdout, b"\x1b[2J\xff\r\0\n");
+    let outcome = workers(2).options(["--prefix", ""]).sh("printf '\\033[2J\\377\\000\\n'").end();
+    assert_eq!(outcome.code(0).stdout, b"\x1b[2J\xff\0\n\x1b[2J\xff\0\n");
+}
+
+/// A character comes in two pieces, with a sign of life of the reader in between.
+#[test]
+fn a_character_in_two_pieces_is_one() {
+    let (screen, theirs) = terminal::open();
+    let launch = workers(1).option("--quiet").stdin(Stdio::piped());
+    let script = "printf 'a\\303'; read go; printf '\\266b\\n'";
+    let mut job = launch.stdout(theirs).sh(script).start();
+    let mut shown = [0; 1];
+    rustix::io::read(&screen, &mut shown).expect("the first piece");
+    drop(job.take_stdin());
+    let mut line = String::new();
+    BufReader::new(File::from(screen)).read_line(&mut line).expect("the rest");
+    assert_eq!((shown[0], line.trim_end()), (b'a', "öb"));
+    job.end().code(0);
+}
+
+/// One worker writes 100 MB for each case and never ends the line.
+#[test]
+fn prove_endless_line() {
+    const PIECE: usize = 100_000_000;
+    let bytes = proof_cases(1) * PIECE;
+    let (screen, theirs) = std::io::pipe().expect("a pipe");
+    let script =
+        format!("[ $RANK = 1 ] && exit 0; head -c {bytes} /dev/zero | tr '\\0' x; read go; exit 0");
+    let launch = workers(2).stdout(OwnedFd::from(theirs)).stdin(Stdio::piped());
+    let mut job = launch.options(["--stdin", "0"]).sh(&script).start();
+    let mut reader = BufReader::with_capacity(1 << 20, screen);
+    let (mut shown, mut marks) = (0, 0);
+    // Less than a line's limit may still wait for its end.
+    while shown < bytes - 65_536 {
+        let piece = reader.fill_buf().expect("readable");
+        assert!(!piece.is_empty(), "ended early: {}", job.stderr());
+        shown += piece.iter().filter(|byte| **byte == b'x').count();
+        marks += piece.iter().filter(|byte| **byte == b'\n').count();
+        let length = piece.len();
+        reader.consume(length);
+    }
+    for (role, mib_max) in [(Role::Launcher, 48), (Role::Agent, 16), (Role::Shim, 8)] {
+        let peak = job.the(role).memory_kib("VmHWM");
+        assert!(peak < mib_max << 10, "{role:?} took {peak} KiB");
+    }
+    drop(job.take_stdin());
+    let mut rest = Vec::new();
+    reader.read_to_end(&mut rest).expect("readable");
+    job.end().code(0);
+    shown += rest.iter().filter(|byte| **byte == b'x').count();
+    marks += rest.iter().filter(|byte| **byte == b'\n').count();
+    assert_eq!((shown, marks), (bytes, bytes.div_ceil(65_536)));
+}
+
+/// Its last words are in the pipe when a worker ends, and the pipe stays open.
+#[test]
+fn last_words_are_read_although_somebody_holds_the_pipe_and_nobody_the_screen() {
+    let (screen, theirs) = std::io::pipe().expect("a pipe");
+    let launch = workers(1).stdout(OwnedFd::from(theirs)).stdin(Stdio::piped());
+    let script = "echo ready >&2; read go; seq 2000000; echo last words";
+    let mut job = launch.sh(script).start();
+    job.wait_for_error("ready");
+    let worker = job.the(Role::Worker);
+    let held = File::options().write(true).open(format!("/proc/{}/fd/1", worker.pid));
+    drop(job.take_stdin());
+    let outcome = job.end().code(0);
+    assert!(outcome.run_file("rank0.stdout").ends_with(b"2000000\nlast words\n"));
+    drop((held, screen));
+}
+
+#[test]
+fn a_job_that_was_hushed_keeps_everything_in_files() {
+    let launch = workers(2);
+    let flag = launch.dir().join("flag");
+    let script = "if [ $RANK = 0 ]; then until [ -e \"$FLAG\" ]; do sleep 0.01; done; exit 3; fi; \
+         trap 'echo afterwards; exit 0' TERM; : >\"$FLAG\"; while :; do sleep 0.01; done";
+    let outcome = launch.env("FLAG", flag).sh(script).end().code(3);
+    assert_eq!(outcome.stdout, b"");
+    assert_eq!(outcome.run_file("rank1.stdout"), b"afterwards\n");
+}
+
+#[test]
+fn a_stopped_reader_that_goes_on_is_told_what_it_missed() {
+    let (screen, theirs) = std::io::pipe().expect("a pipe");
+    let launch = workers(2).stdout(OwnedFd::from(theirs)).options(["--stdin", "all"]);
+    let script = "seq 1000000; read go; echo going on; read go; exit 0";
+    let mut job = launch.stdin(Stdio::piped()).sh(script).start();
+    let mut stdin = job.take_stdin();
+    let all_written = |rank: usize| {
+        let log = job.dir().join(format!("runs/latest/rank{rank}.stdout"));
+        fs::metadata(log).is_ok_and(|log| 6_888_896 <= log.len()).then_some(())
+    };
+    wait_for("both workers to have written everything", || all_written(0).and(all_written(1)));
+    let reader = std::thread::spawn(move || BufReader::new(screen).split(b'\n').count());
+    std::io::Write::write_all(&mut stdin, b"\n").expect("they read");
+    job.wait_for_error(" lines not shown: the screen stood still");
+    drop(stdin);
+    job.end().code(0);
+    assert!(reader.join().expect("reads to the end") < 2_000_000);
+}
+
+#[test]
+fn output_after_the_launchers_death_harms_nobody() {
+    let launch = workers(1).options(["--grace", "300ms"]);
+    let done = launch.dir().join("done");
+    let script = "trap '' TERM; echo ready; until [ -e \"$DONE\" ]; do seq 1000; : >\"$DONE.wrote\"; done; \
+         : >\"$DONE.end\"";
+    let job = launch.options(["--grace", "1h"]).env("DONE", &done).sh(script).start();
+    job.wait_for_lines("ready", 1);
+    job.signal(Signal::KILL);
+    wait_for("the launcher's death", || {
+        job.processes().iter().all(|p| p.role != Role::Launcher).then_some(())
+    });
+    let wrote = done.with_extension("wrote");
+    let _ = fs::remove_file(&wrote);
+    wait_for("output into the void", || wrote.exists().then_some(()));
+    fs::write(&done, "").expect("a flag");
+    wait_for("the worker's own end", || done.with_extension("end").exists().then_some(()));
+    job.end().killed_by(Signal::KILL);
+}

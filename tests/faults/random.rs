@@ -1,0 +1,81 @@
+//! Any one of our processes, at any moment.
+
+use rustix::process::Signal;
+
+use crate::support::launch::{Outcome, hosts};
+use crate::support::process::{Process, Role};
+use crate::support::{Random, proof_cases};
+
+const WORKERS: usize = 4;
+
+// Sleeping is not synchronisation here but the random moment itself.
+
+/// Two hosts with two workers each; one process of a random kind is killed at a random moment after
+/// the first of its kind has appeared, mostly while the job is still being started.
+#[test]
+fn prove_random_kill() {
+    let mut random = Random::from_seed();
+    for case in 0..proof_cases(8) {
+        let role = [Role::Launcher, Role::Agent, Role::Shim, Role::Worker][random.below(4)];
+        let moment = random.below(40_000) as u64;
+        eprintln!("case {case}: {role:?} {moment} µs after the first");
+        kill_one(role, moment, random.below(WORKERS));
+    }
+}
+
+fn kill_one(role: Role, moment_us: u64, which: usize) {
+    let script = "setsid sleep 1000 & echo ready; exec sleep 1000";
+    let launch = hosts(&[("n0", 2), ("n1", 2)]).options(["--grace", "2s"]);
+    let job = launch.sh(script).start();
+    job.wait_for_role(role, 1);
+    std::thread::sleep(std::time::Duration::from_micros(moment_us));
+    let victims = job.wait_for_role(role, 1);
+    let victim = victims[which % victims.len()].clone();
+    victim.signal(Signal::KILL);
+    let outcome = job.end();
+    let node = node_of(&victim);
+    match role {
+        Role::Launcher => drop(outcome.killed_by(Signal::KILL)),
+        Role::Agent => {
+            let outcome = outcome.code(75).says(" was killed by signal 9 (SIGKILL); ");
+            drop(outcome.says(&format!("the agent on n{node}")));
+        }
+        Role::Shim => drop(outcome.code(137).says(&format!("the shim on n{node}"))),
+        Role::Worker | Role::Other => check_worker(&outcome),
+    }
+}
+
+/// Which node an agent or a shim serves; nothing while it has not become its program.
+fn node_of(victim: &Process) -> &str {
+    victim.command.split("node=").nth(1).map_or("", str::trim)
+}
+
+/// The one that died is named, by the one line that is an error.
+#[track_caller]
+fn check_worker(outcome: &Outcome) {
+    let record = outcome.record();
+    assert_eq!(record["exit"], 137, "{outcome:#?}");
+    assert_eq!(record["cause"]["kind"], "worker_failed", "{outcome:#?}");
+    assert_eq!(record["cause"]["signal"], 9, "{outcome:#?}");
+    assert_eq!(outcome.stderr.matches("error[").count(), 1, "{outcome:#?}");
+}
+
+/// The same moments, but hurried: the launcher is told to stop and then killed, as impatient people
+/// and batch systems do.
+#[test]
+fn prove_stop_then_kill() {
+    let mut random = Random::from_seed();
+    for case in 0..proof_cases(4) {
+        let moment = random.below(40_000) as u64;
+        let signal = [Signal::INT, Signal::TERM, Signal::HUP][random.below(3)];
+        eprintln!("case {case}: {signal:?} after {moment} µs");
+        let script = "trap '' INT TERM HUP; setsid sleep 1000 & while :; do sleep 0.1; done";
+        let launch = hosts(&[("n0", 2), ("n1", 2)]).options(["--grace", "100ms"]);
+        let job = launch.sh(script).start();
+        job.wait_for_role(Role::Agent, 1);
+        job.signal(signal);
+        std::thread::sleep(std::time::Duration::from_micros(moment));
+        job.signal(Signal::KILL);
+        let _ = job.end();
+    }
+}
