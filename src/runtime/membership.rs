@@ -201,8 +201,8 @@ pub(crate) fn simulate(ranks_of_nodes: &[usize], timeout: Duration) -> Result<Ve
         return Err(Error::BadArgument("every node needs at least one rank".to_owned()));
     }
     let (job, epoch) = (JobId("threads".to_owned()), Epoch(0));
-    // Everybody who could listen on this machine's loopback can also read this process.
-    let key = JobKey::from_random([0; 32]);
+    let key =
+        JobKey::generate().map_err(|_| Error::os("make a key")(std::io::Error::last_os_error()))?;
     let server = Arc::new(serve(([127, 0, 0, 1], 0).into(), &job, epoch, key.clone(), world)?);
     let mut next = 0;
     let mut nodes = Vec::new();
