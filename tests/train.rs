@@ -384,6 +384,43 @@ fn what_a_run_leaves_behind() {
     assert!(svg.starts_with("<svg ") && svg.matches("<circle").count() == 4);
 }
 
+/// Metrics of a run that goes on: the lines of steps that are done again are there once.
+#[test]
+fn metrics_and_picture_of_a_run_that_goes_on_are_whole() {
+    let scratch = Scratch::new("metrics");
+    let first = TrainOptions {
+        metrics: Some(scratch.file("metrics.jsonl")),
+        plot: Some(scratch.file("loss.svg")),
+        eval_every: Some(4),
+        checkpoint: Some(keep(&scratch.file("kept"), 8)),
+        ..options(gpt())
+    };
+    run_alone(&first).0.expect("the run succeeds");
+    let read = |name: &str| fs::read_to_string(scratch.file(name)).expect("it was written");
+    let losses = |text: &str| -> Vec<(Option<u64>, Option<f64>, Option<f64>)> {
+        let lines = text.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+        let pick = |line: serde_json::Value| {
+            (line["step"].as_u64(), line["loss"].as_f64(), line["val_loss"].as_f64())
+        };
+        lines.map(pick).collect()
+    };
+    let (metrics, picture) = (read("metrics.jsonl"), read("loss.svg"));
+    let again =
+        TrainOptions { resume: Some(scratch.file("kept/step-00000008.safetensors")), ..first };
+    run_alone(&again).0.expect("the run succeeds");
+    assert_eq!(losses(&read("metrics.jsonl")), losses(&metrics));
+    assert_eq!(read("loss.svg"), picture);
+}
+
+#[test]
+fn a_run_that_diverges_says_so() {
+    let mut options = options(mlp());
+    options.schedule.rate = 1e30;
+    options.clip = None;
+    let error = run_alone(&options).0.expect_err("no model survives this rate");
+    assert!(matches!(error, TrainError::Diverged { .. }), "{error}");
+}
+
 fn kind(progress: &Progress) -> char {
     match progress {
         Progress::Started(_) => '(',

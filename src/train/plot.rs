@@ -24,6 +24,14 @@ pub struct Curve {
     pub held_out: Vec<(u64, f64)>,
 }
 
+impl Curve {
+    /// Adds a step.
+    pub fn push(&mut self, step: u64, loss: f64, held_out: Option<f64>) {
+        self.train.push((step, loss));
+        self.held_out.extend(held_out.map(|loss| (step, loss)));
+    }
+}
+
 /// The part of the plane that is shown.
 #[derive(Clone, Copy, Debug)]
 struct Frame {

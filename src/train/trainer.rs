@@ -381,7 +381,8 @@ impl<'a> Desk<'a> {
 
     fn open_metrics(&mut self, path: Option<&Path>, step: u64) -> Result<(), TrainError> {
         if let (true, Some(path)) = (self.is_open, path) {
-            let metrics = Metrics::open(path, step).map_err(output_error(path))?;
+            let (metrics, curve) = Metrics::open(path, step).map_err(output_error(path))?;
+            self.curve = curve;
             self.metrics = Some((path.to_owned(), metrics));
         }
         Ok(())
@@ -391,8 +392,7 @@ impl<'a> Desk<'a> {
         if let Some((path, metrics)) = &mut self.metrics {
             metrics.write(&report).map_err(output_error(path))?;
         }
-        self.curve.train.push((report.step, f64::from(report.loss)));
-        self.curve.held_out.extend(report.val_loss.map(|loss| (report.step, loss)));
+        self.curve.push(report.step, f64::from(report.loss), report.val_loss);
         self.tell(|| Progress::Stepped(report));
         Ok(())
     }

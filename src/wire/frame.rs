@@ -62,7 +62,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Room for at least `wanted` more bytes: read into it, then call [`Self::filled`].
+    /// Room for at least `wanted` more bytes: append to it what was read.
     pub fn room(&mut self, wanted: usize) -> &mut Vec<u8> {
         if 0 < self.start {
             self.buffer.drain(..self.start);
