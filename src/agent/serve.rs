@@ -39,6 +39,7 @@ const LINK_READ_BYTES: usize = 64 * 1024;
 pub fn main() -> Status {
     std::panic::set_hook(Box::new(explain_panic));
     family::set_name(c"remuda-agent");
+    signals::hear_of_children();
     family::become_subreaper();
     signals::block_requests();
     // Before anything that starts a thread.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
 use tokio::sync::mpsc;
 
 use super::history::{Ended, History};
@@ -11,12 +12,12 @@ use super::options::{LaunchError, Options};
 use super::signals::{Signals, Wish};
 use super::{orders, verdict, voice};
 use crate::base::{NodeRank, Rank, Status, clock};
-use crate::job::{Effect, End, Event, Job, NodeLoss, Policy, StopReason};
+use crate::job::{Effect, End, Event, Job, NodeLoss, Policy, StartFailure, StartStep, StopReason};
 use crate::os::{family, fds, signals};
 use crate::plan::{LaunchPlan, NodePlan, WorkerPlan};
 use crate::report::summary::{count, step};
 use crate::report::{Consumed, Reporter, WorkerLabel};
-use crate::wire::{self, Found, FromAgent, Problem, ToAgent, WorkerNote};
+use crate::wire::{self, Found, FromAgent, OpenFailure, Problem, ToAgent, WorkerNote};
 
 /// Silence of a node that is worth a line.
 const SILENCE_WARNING: Duration = Duration::from_secs(10);
@@ -29,6 +30,7 @@ const BURIAL_LIMIT: Duration = Duration::from_secs(2);
 
 /// Starts the workers of a plan, sees them through, and says how it went. Returns the exit status.
 pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> {
+    signals::hear_of_children();
     family::become_subreaper();
     check_open_files(plan)?;
     let runtime =
@@ -54,6 +56,8 @@ struct Dispatcher<'a> {
     plan: &'a LaunchPlan,
     options: &'a Options,
     started: (Instant, Duration),
+    /// Children that were here before us: whoever called `exec` left them, and they are not ours.
+    inherited: Vec<Pid>,
     job: Job,
     nodes: Vec<Node>,
     found: Vec<Option<Found>>,
@@ -83,6 +87,7 @@ enum Happening {
 
 impl<'a> Dispatcher<'a> {
     fn start(plan: &'a LaunchPlan, options: &'a Options) -> Result<Self, LaunchError> {
+        let inherited = family::children_of(rustix::process::getpid());
         let signals = Signals::listen()?;
         let (told, events) = mpsc::unbounded_channel();
         let (shown, consumed) = mpsc::unbounded_channel();
@@ -104,6 +109,7 @@ impl<'a> Dispatcher<'a> {
             plan,
             options,
             started: (clock::now(), clock::wall()),
+            inherited,
             job: Job::new(Policy { grace: options.grace }, node_of_rank.collect()),
             found: vec![None; nodes.len()],
             nodes,
@@ -178,6 +184,7 @@ impl<'a> Dispatcher<'a> {
             Effect::Signal(signal) => self.tell_all(|| ToAgent::Signal(signal)),
             Effect::Kill => self.tell_all(|| ToAgent::Kill),
             Effect::Wake(at) => self.wake = Some(at),
+            Effect::ShowOnly(rank) => self.reporter.hush(rank),
             Effect::Stopping(reason) => self.say_stopping(reason),
             Effect::Killing => self.reporter.say(step("Killing", "what is left")),
         }
@@ -203,6 +210,14 @@ impl<'a> Dispatcher<'a> {
 
     fn hear_agent(&mut self, node: NodeRank, message: FromAgent) -> Option<Event> {
         match message {
+            FromAgent::Hello(hello) if hello.version != wire::VERSION => {
+                let (theirs, ours) = (hello.version, wire::VERSION);
+                let why = format!(
+                    "it is build {} and speaks version {theirs}, we speak {ours}",
+                    hello.build
+                );
+                Some(self.lose(node, NodeLoss::Garbled(why)))
+            }
             FromAgent::Hello(hello) => {
                 self.nodes[node.index()].set_clock(hello.clock_us);
                 let prepare =
@@ -224,9 +239,8 @@ impl<'a> Dispatcher<'a> {
                 Some(Event::Started(rank))
             }
             FromAgent::StartFailed(failed) => {
-                let (rank, errno) = (failed.rank, failed.errno);
-                self.history.worker(rank).failed_start = Some(failed);
-                Some(Event::NotStarted { rank, errno })
+                let failure = StartFailure { step: start_step(failed.step), errno: failed.errno };
+                Some(Event::NotStarted { rank: failed.rank, failure })
             }
             FromAgent::Exited { rank, exit, at_us, sent, oom_kills } => {
                 let at = self.nodes[node.index()].instant(at_us);
@@ -236,7 +250,7 @@ impl<'a> Dispatcher<'a> {
                 if !exit.is_success() && !self.job.is_stopping() {
                     self.tell_all(|| ToAgent::PeerGone(rank));
                 }
-                Some(Event::Exited(End { rank, exit, at, sent, peer_lost: None }))
+                Some(Event::Exited(End { rank, exit, at, sent }))
             }
             FromAgent::StdinTaken { rank, bytes } => {
                 self.stdin.taken(rank, bytes);
@@ -265,8 +279,9 @@ impl<'a> Dispatcher<'a> {
     /// there, but silent or not to be understood, is ended with it.
     fn lose(&mut self, node: NodeRank, loss: NodeLoss) -> Event {
         let others = (0..).map(NodeRank).zip(&self.nodes).filter(|(other, _)| *other != node);
-        let others: Vec<_> = others.map(|(_, node)| node.agent()).collect();
-        let left = family::kill_descendants(&others, BURIAL_LIMIT, |_, _| {});
+        let others = others.map(|(_, node)| node.agent());
+        let spare: Vec<_> = others.chain(self.inherited.iter().copied()).collect();
+        let left = family::kill_descendants(&spare, BURIAL_LIMIT, |_, _| {});
         if !left.is_empty() {
             let host = &self.plan.nodes[node.index()].host;
             self.reporter.say(format!("warning: {} of {host} would not die\n", left.len()));
@@ -351,9 +366,6 @@ impl<'a> Dispatcher<'a> {
     }
 
     fn say_stopping(&mut self, reason: StopReason) {
-        if let (StopReason::Failure, Some(failed)) = (reason, self.job.ends().last()) {
-            self.reporter.hush(failed.rank);
-        }
         let others = self.history.workers.iter().filter(|worker| worker.ended.is_none()).count();
         if let Some(line) = voice::stopping(reason, others, self.options.grace) {
             self.reporter.say(line);
@@ -423,6 +435,16 @@ fn labels(plan: &LaunchPlan) -> Vec<WorkerLabel> {
         node.workers.iter().map(label).collect::<Vec<_>>()
     };
     plan.nodes.iter().flat_map(of_node).collect()
+}
+
+/// The wire and the job are versioned apart.
+fn start_step(step: OpenFailure) -> StartStep {
+    match step {
+        OpenFailure::Fork => StartStep::Fork,
+        OpenFailure::Setup => StartStep::Setup,
+        OpenFailure::Chdir => StartStep::Chdir,
+        OpenFailure::Exec => StartStep::Exec,
+    }
 }
 
 async fn sleep_until(at: Option<Instant>) {

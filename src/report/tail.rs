@@ -1,7 +1,7 @@
 //! The last words of a stream.
 
 /// Bytes that are remembered.
-const TAIL_BYTES_MAX: usize = 16 * 1024;
+const TAIL_BYTES_MAX: usize = 32 * 1024;
 /// Lines shown of a Python traceback.
 const TRACEBACK_LINES_MAX: usize = 200;
 /// Lines shown otherwise.
