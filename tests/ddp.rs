@@ -176,3 +176,30 @@ fn an_announced_gradient_cannot_be_written() {
         grads.flat()[0] = 1.0;
     });
 }
+
+#[test]
+fn a_rank_that_panics_ends_the_step_for_all() {
+    let outcomes = thread::scope(|scope| {
+        let ranks: Vec<_> = Group::threads(2)
+            .unwrap()
+            .into_iter()
+            .map(|group| {
+                scope.spawn(move || {
+                    let layout = layout();
+                    let options = DdpOptions { first_bucket_bytes: 1, ..DdpOptions::default() };
+                    let mut ddp = DistributedDataParallel::<f32>::new(&group, &layout, options)?;
+                    ddp.micro_batch(|grads| {
+                        grads.ready(layout.range("head"));
+                        assert!(group.rank() == 0, "no gradient for the other layers");
+                    })?;
+                    ddp.reduce().map(drop)?;
+                    Ok::<_, Error>(())
+                })
+            })
+            .collect();
+        ranks.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>()
+    });
+    assert!(outcomes[1].is_err(), "it panicked");
+    let error = outcomes[0].as_ref().expect("it did not panic").as_ref().expect_err("half a sum");
+    assert!(error.to_string().ends_with("rank 1 aborted the group: a rank panicked"), "{error}");
+}

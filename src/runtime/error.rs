@@ -87,7 +87,7 @@ impl Error {
 pub struct CollectiveError {
     /// Which operation.
     pub op: Operation,
-    /// The how-manieth operation of the group it was.
+    /// Its number among the operations of the group, from 1 on.
     pub seq: u64,
     /// Bytes that this rank passed.
     pub bytes: u64,
@@ -229,7 +229,7 @@ pub struct Fingerprint {
     pub root: Rank,
     /// Elements.
     pub count: u64,
-    /// The how-manieth round of the group it is.
+    /// Its number among the rounds of the group, from 1 on.
     pub seq: u64,
 }
 

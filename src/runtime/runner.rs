@@ -1,6 +1,6 @@
 //! Who runs the engine: the caller of a blocking operation, or the communication thread, never both.
 
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -25,12 +25,15 @@ struct Core {
     idle: Condvar,
 }
 
+/// Started operations that can wait for their turn; starting one more waits for a place.
+const STARTED_MAX: usize = 1024;
+
 type Outcome = Result<(), CollectiveError>;
 type Job = Box<dyn FnOnce(&mut Engine) + Send>;
 
 /// The thread that runs started operations, in order.
 struct Comm {
-    jobs: Option<Sender<Job>>,
+    jobs: Option<SyncSender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -95,7 +98,7 @@ impl Core {
 
 impl Comm {
     fn start(core: Arc<Core>) -> Self {
-        let (jobs, queue) = mpsc::channel::<Job>();
+        let (jobs, queue) = mpsc::sync_channel::<Job>(STARTED_MAX);
         let body = move || {
             for job in queue {
                 let mut engine = core.lock();

@@ -307,24 +307,16 @@ impl Segment {
             cell.write(alarm);
             cell.state.store(RAISED, SeqCst);
         }
-        self.wake_everybody();
+        // Whoever sleeps elsewhere looks up soon by itself.
+        for local in 0..self.local_world() {
+            self.line(local).flag.wake();
+        }
     }
 
     /// The alarm, if one was raised.
     pub(crate) fn alarm(&self) -> Option<Alarm> {
         let cell = &header(&self.mapping).alarm;
         (cell.state.load(Acquire) == RAISED).then(|| cell.read())
-    }
-
-    fn wake_everybody(&self) {
-        for from in 0..self.local_world() {
-            self.line(from).flag.wake();
-            for to in 0..self.local_world() {
-                let mailbox = self.mailbox(from, to);
-                mailbox.posted.wake();
-                mailbox.taken.wake();
-            }
-        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 
 use crate::base::{Epoch, NodeRank, Rank};
+use crate::secure::handshake::{HandshakeError, PeerKey};
 
 /// Fewest bytes of a key file.
 pub const KEY_FILE_BYTES_MIN: usize = 16;
@@ -34,6 +35,12 @@ impl JobKey {
     /// A key of 32 random bytes.
     pub fn from_random(bytes: [u8; 32]) -> Self {
         Self(bytes)
+    }
+
+    /// A key that nobody can guess; fails only when the system has no randomness.
+    pub fn generate() -> Result<Self, HandshakeError> {
+        // The private half of a new pair, as the source of randomness that is at hand.
+        Ok(Self(hmac(b"remuda job key 1", &[PeerKey::generate()?.secret()])))
     }
 
     /// The key that any 16 bytes or more stand for, such as the contents of a key file.
@@ -126,6 +133,7 @@ mod tests {
         assert_ne!(key(0, 1), key(1, 0));
         assert_ne!(key(0, 1), key(0, 2));
         assert_ne!(key(0, 1), derive_agent_key(&job, NodeRank(1)));
+        assert_ne!(JobKey::generate(), JobKey::generate());
         assert_eq!(format!("{job:?} {:?}", key(0, 0)), "JobKey(…) RankKey(…)");
     }
 

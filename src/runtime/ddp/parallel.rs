@@ -197,6 +197,10 @@ impl<T: Float> DistributedDataParallel<T> {
 
 impl<T: Float> Drop for DistributedDataParallel<T> {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The others would wait for buckets that never come.
+            self.group.abort("a rank panicked");
+        }
         // Peers still read and write the gradient until the last bucket is done; an error has
         // nobody left to be told.
         let _ = self.reducer.wait();

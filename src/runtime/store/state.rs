@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::Rank;
+
 /// Longest key.
 pub const KEY_BYTES_MAX: usize = 256;
 /// Longest value.
@@ -15,6 +17,11 @@ pub const KEYS_MAX: usize = 1 << 20;
 pub const BYTES_MAX: usize = 64 << 20;
 /// Most keys that one request can wait for.
 pub const WAITED_KEYS_MAX: usize = 256;
+
+/// The key that the server sets when a rank has left.
+pub fn gone_key(rank: Rank) -> String {
+    format!("gone/{rank}")
+}
 
 /// One connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
