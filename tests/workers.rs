@@ -55,6 +55,7 @@ fn say(line: &str) {
 
 /// The agents of all nodes, the store, and their workers.
 struct Job {
+    nodes: Vec<Vec<Rank>>,
     workers: Vec<Worker>,
     _store: Server,
 }
@@ -103,7 +104,8 @@ fn start(ranks_of_nodes: &[u32], role: &str, timeout_ms: u64) -> Job {
             workers.push(spawn(&welcome, &segment, role, timeout_ms));
         }
     }
-    Job { workers, _store: store }
+    let nodes = nodes.into_iter().map(|node| node.ranks).collect();
+    Job { nodes, workers, _store: store }
 }
 
 fn spawn(welcome: &Welcome, segment: &OwnedFd, role: &str, timeout_ms: u64) -> Worker {
@@ -159,7 +161,8 @@ impl Worker {
 
     fn tell(&mut self, message: &ToWorker) {
         let agent = self.agent.as_mut().expect("the agent is there");
-        agent.write_all(&contract::encode_frame(message)).unwrap();
+        // A worker that has found out by itself may have ended already.
+        let _ = agent.write_all(&contract::encode_frame(message));
     }
 
     fn notes(&mut self) -> Vec<Note> {
@@ -202,6 +205,59 @@ fn a_killed_rank_is_named_by_every_survivor() {
     for worker in &mut job.workers {
         assert_eq!(worker.hear("result: "), "rank 1 on host `n0` is gone");
         assert_eq!(worker.notes(), [Note::Ready, Note::PeerLost { rank: Rank(1) }]);
+    }
+    job.workers.into_iter().for_each(Worker::end);
+}
+
+/// `scripts/prove peer_death 500`: at whatever moment a rank is killed, every survivor names it.
+#[test]
+fn prove_peer_death() {
+    let number = |name: &str, default: u64| {
+        env_vars::get_text(name).map_or(default, |text| text.parse().expect("a number"))
+    };
+    let (count, seed) = (number("PROVE_COUNT", 3), number("PROVE_SEED", 1));
+    for case in 0..count {
+        let mut state = (seed + case).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut draw = |below: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % below
+        };
+        let nodes: Vec<u32> = (0..=draw(3)).map(|_| 1 + draw(3) as u32).collect();
+        let world: u64 = nodes.iter().map(|ranks| u64::from(*ranks)).sum();
+        if 1 < world {
+            let victim = draw(world) as usize;
+            // Not to wait for something: any moment is meant.
+            let moment = Duration::from_micros(draw(5000));
+            eprint_case(seed + case, &nodes, victim, moment);
+            kill_one(&nodes, victim, moment);
+        }
+    }
+}
+
+fn eprint_case(seed: u64, nodes: &[u32], victim: usize, moment: Duration) {
+    let line =
+        format!("PROVE_SEED={seed} PROVE_COUNT=1: {nodes:?}, rank {victim} after {moment:?}");
+    writeln!(std::io::stderr(), "{line}").expect("stderr is there");
+}
+
+fn kill_one(nodes: &[u32], victim: usize, moment: Duration) {
+    let mut job = start(nodes, "loop", 60_000);
+    job.workers.iter_mut().for_each(|worker| drop(worker.hear("working")));
+    std::thread::sleep(moment);
+    let mut dead = job.workers.remove(victim);
+    dead.process.kill().unwrap();
+    dead.process.wait().unwrap();
+    let node = job.nodes.iter().position(|ranks| ranks.contains(&dead.rank)).unwrap();
+    for worker in &mut job.workers {
+        if job.nodes[node].contains(&worker.rank) {
+            worker.tell(&ToWorker::PeerGone { rank: dead.rank });
+        }
+    }
+    for worker in &mut job.workers {
+        let expect = format!("rank {victim} on host `n{node}` is gone");
+        assert_eq!(worker.hear("result: "), expect);
     }
     job.workers.into_iter().for_each(Worker::end);
 }

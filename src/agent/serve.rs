@@ -121,9 +121,10 @@ struct Worker {
     lives: bool,
     /// Streams that have not ended, with what ends waiting for them.
     streams: BTreeMap<Stream, Arc<Notify>>,
+    /// The way to its standard input; input may come before the worker has been forked.
     stdin: Option<mpsc::UnboundedSender<Vec<u8>>>,
-    /// The other end, until its pipe is there: input may come earlier.
-    input: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
+    /// The other end, until there is a pipe to write to.
+    pieces: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
     oom_kills: u64,
 }
 
@@ -277,6 +278,7 @@ impl Agent {
     }
 
     fn hear_shim(&mut self, message: FromShim, fds: Vec<OwnedFd>) {
+        tracing::debug!(?message, "shim");
         match message {
             FromShim::Forked { worker, pid, at_us } => {
                 self.forked(worker as usize, pid, at_us, fds);
@@ -322,9 +324,8 @@ impl Agent {
             }
             tokio::spawn(rank_link::hear(socket, rank, Arc::clone(&self.outbox)));
         }
-        if let (Some(pipe), Some(receiver)) = (fds.next(), worker.input.take()) {
-            let outbox = Arc::clone(&self.outbox);
-            tokio::spawn(output::write_stdin(pipe, rank, receiver, outbox));
+        if let (Some(pipe), Some(pieces)) = (fds.next(), worker.pieces.take()) {
+            tokio::spawn(output::write_stdin(pipe, rank, pieces, Arc::clone(&self.outbox)));
         }
         self.outbox.send(&FromAgent::Started { rank, pid, at_us });
     }
@@ -482,14 +483,14 @@ impl Agent {
 
 impl Worker {
     fn new(start: &WorkerStart, oom_kills: u64) -> Self {
-        let (stdin, input) = mpsc::unbounded_channel();
+        let (stdin, pieces) = mpsc::unbounded_channel();
         Self {
             rank: start.rank,
             frames: None,
             lives: true,
             streams: BTreeMap::new(),
-            stdin: start.stdin.then_some(stdin),
-            input: start.stdin.then_some(input),
+            stdin: Some(stdin),
+            pieces: Some(pieces),
             oom_kills,
         }
     }

@@ -19,7 +19,7 @@ use clap::Parser;
 use self::error::CliError;
 use crate::base::Status;
 use crate::os::fds;
-use crate::report::{Terminal, print, print_error};
+use crate::report::{self, Terminal, print, print_error};
 
 const HELP: &str = "\
 remuda: a cluster job runner, command-line compatible with the DeepSpeed launcher
@@ -40,6 +40,7 @@ pub fn main() -> ExitCode {
     if fds::fill_stdio().is_err() {
         return Status::OsLimit.into();
     }
+    report::start_log();
     let dispatched = std::panic::catch_unwind(|| dispatch(std::env::args_os().skip(1).collect()));
     match dispatched {
         Ok(Ok(status)) => status.into(),

@@ -1,7 +1,5 @@
 //! The only loop of the launcher: select → step → perform.
 
-use std::net::SocketAddr;
-use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -11,25 +9,17 @@ use super::input::Input;
 use super::node::{Heard, Node, NodeEvent};
 use super::options::{LaunchError, Options};
 use super::signals::{Signals, Wish};
-use super::verdict;
-use crate::base::{Epoch, NodeRank, Rank, Status, clock};
+use super::{orders, verdict, voice};
+use crate::base::{NodeRank, Rank, Status, clock};
 use crate::job::{Effect, End, Event, Job, NodeLoss, Policy, StopReason};
 use crate::os::{family, fds, signals};
-use crate::plan::{Bindings, LaunchPlan, MasterAddr, NodePlan, Threads, WorkerPlan};
-use crate::report::summary::{count, duration, step};
-use crate::report::{Consumed, Reporter, WorkerLabel, neutral};
-use crate::wire::{
-    self, Found, FromAgent, Listen, Prepare, Problem, Start, ToAgent, WorkerNote, WorkerStart,
-};
+use crate::plan::{LaunchPlan, NodePlan, WorkerPlan};
+use crate::report::summary::{count, step};
+use crate::report::{Consumed, Reporter, WorkerLabel};
+use crate::wire::{self, Found, FromAgent, Problem, ToAgent, WorkerNote};
 
-/// The first start of a job, and for now the only one.
-const EPOCH: Epoch = Epoch(0);
 /// Silence of a node that is worth a line.
 const SILENCE_WARNING: Duration = Duration::from_secs(10);
-/// Output of a node that may be on its way and not yet shown.
-const WINDOW_BYTES: u64 = 2 << 20;
-/// Descriptors that a worker costs its node.
-const FDS_PER_WORKER: u64 = 8;
 /// Time for the links to be written before we stop ourselves.
 const PAUSE_DELAY: Duration = Duration::from_millis(50);
 /// Agents that have said their last word end within this time, or are left to their links' end.
@@ -40,7 +30,7 @@ const BURIAL_LIMIT: Duration = Duration::from_secs(2);
 /// Starts the workers of a plan, sees them through, and says how it went. Returns the exit status.
 pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> {
     family::become_subreaper();
-    fds::raise_limit();
+    check_open_files(plan)?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
@@ -50,6 +40,14 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
         }
         Ok(dispatcher.finish().await)
     })
+}
+
+/// Two for each link and for the files of each rank, and some for ourselves.
+fn check_open_files(plan: &LaunchPlan) -> Result<(), LaunchError> {
+    const OWN_FDS: u64 = 24;
+    let (links, ranks) = (2 * plan.nodes.len() as u64, 2 * u64::from(plan.world_size));
+    let (needed, limit) = (links + ranks + OWN_FDS, fds::raise_limit());
+    if needed <= limit { Ok(()) } else { Err(LaunchError::OpenFiles { needed, limit }) }
 }
 
 struct Dispatcher<'a> {
@@ -101,8 +99,7 @@ impl<'a> Dispatcher<'a> {
             Node::connect(node.node_rank, &options.job, told.clone(), reporter.sender())
         };
         let nodes = plan.nodes.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
-        let node_of_rank =
-            plan.nodes.iter().flat_map(|node| vec![node.node_rank; node.workers.len()]);
+        let node_of_rank = plan.nodes.iter().flat_map(orders::ranks_of);
         Ok(Self {
             plan,
             options,
@@ -168,12 +165,14 @@ impl<'a> Dispatcher<'a> {
     }
 
     fn step(&mut self, event: Event) {
+        tracing::debug!(?event);
         for effect in self.job.step(clock::now(), event) {
             self.perform(effect);
         }
     }
 
     fn perform(&mut self, effect: Effect) {
+        tracing::debug!(?effect);
         match effect {
             Effect::Start => self.start_workers(),
             Effect::Signal(signal) => self.tell_all(|| ToAgent::Signal(signal)),
@@ -206,7 +205,8 @@ impl<'a> Dispatcher<'a> {
         match message {
             FromAgent::Hello(hello) => {
                 self.nodes[node.index()].set_clock(hello.clock_us);
-                let prepare = self.prepare(&self.plan.nodes[node.index()]);
+                let prepare =
+                    orders::prepare(self.plan, self.options, &self.plan.nodes[node.index()]);
                 self.nodes[node.index()].tell(ToAgent::Prepare(prepare));
                 None
             }
@@ -274,74 +274,14 @@ impl<'a> Dispatcher<'a> {
         Event::NodeLost { node, loss }
     }
 
-    fn prepare(&self, node: &NodePlan) -> Prepare {
-        let MasterAddr::Given(addr) = &self.plan.master_addr else {
-            unreachable!("local plans know their address");
-        };
-        let listen = (node.node_rank == NodeRank(0)).then(|| Listen {
-            addr: addr.clone(),
-            master_port: self.plan.master_port,
-            store: 1 < self.plan.nodes.len(),
-        });
-        Prepare {
-            epoch: EPOCH,
-            cwd: self.options.cwd.clone().into_os_string().into_vec(),
-            program: self.options.program.clone().into_vec(),
-            script: self.options.script.clone().map(OsStringExt::into_vec),
-            fds: FDS_PER_WORKER * node.workers.len() as u64,
-            listen,
-            key: self.options.key,
-            world_size: self.plan.world_size,
-            lease_ms: self.options.lease.as_millis() as u32,
-            grace_ms: self.options.grace.as_millis() as u32,
-        }
-    }
-
     fn start_workers(&mut self) {
-        let node0 = self.found[0].as_ref().expect("every node is ready");
-        let MasterAddr::Given(master_addr) = self.plan.master_addr.clone() else {
-            unreachable!("local plans know their address");
-        };
-        let master_port = node0.master_port.expect("node 0 was asked for a port");
-        let bindings = Bindings {
-            master_addr,
-            master_port,
-            job: self.options.job.clone(),
-            error_dir: self.options.run_dir.as_ref().map(|run_dir| run_dir.path().to_owned()),
-        };
-        let store = node0.store;
-        for (index, node) in self.plan.nodes.iter().enumerate() {
-            let start = self.start_of(node, &bindings, store);
-            self.nodes[index].tell(ToAgent::Start(start));
+        let found: Vec<Found> = self.found.iter().flatten().cloned().collect();
+        let starts = orders::starts(self.plan, self.options, &found);
+        for (node, start) in self.nodes.iter().zip(starts) {
+            node.tell(ToAgent::Start(start));
         }
         let ranks = self.history.workers.iter().map(|worker| worker.rank);
         self.stdin = Input::start(ranks.filter(|rank| self.options.stdin.includes(*rank)));
-    }
-
-    fn start_of(&self, node: &NodePlan, bindings: &Bindings, store: Option<SocketAddr>) -> Start {
-        let cpus = self.found[node.node_rank.index()].as_ref().map_or(1, |found| found.cpus);
-        // Every node of a local job is this machine.
-        let threads = Threads::share(cpus as usize, self.plan.world_size as usize);
-        let start_worker = |worker: &WorkerPlan| WorkerStart {
-            rank: worker.rank,
-            local_rank: worker.local_rank,
-            argv: worker.argv.iter().map(|word| word.clone().into_vec()).collect(),
-            env: to_bytes(worker.bind(bindings, Threads::Inherited, EPOCH)),
-            env_default: to_bytes(worker.defaults(threads)),
-            stdin: self.options.stdin.includes(worker.rank),
-        };
-        let nodes = &self.plan.nodes;
-        Start {
-            epoch: EPOCH,
-            workers: node.workers.iter().map(start_worker).collect(),
-            node_of_rank: nodes
-                .iter()
-                .flat_map(|node| vec![node.node_rank; node.workers.len()])
-                .collect(),
-            hosts: nodes.iter().map(|node| node.host.to_string()).collect(),
-            store,
-            window_bytes: WINDOW_BYTES,
-        }
     }
 
     fn wish(&mut self, wish: Wish) -> Option<Event> {
@@ -404,38 +344,20 @@ impl<'a> Dispatcher<'a> {
             return Some(self.lose(node, NodeLoss::Silent));
         }
         if SILENCE_WARNING < silence {
-            let host = &self.plan.nodes[index].host;
-            self.reporter
-                .say(step("Waiting", &format!("{host}: nothing heard for {}", duration(silence))));
+            let host = self.plan.nodes[index].host.as_str();
+            self.reporter.say(voice::silent(host, silence));
         }
         None
     }
 
     fn say_stopping(&mut self, reason: StopReason) {
+        if let (StopReason::Failure, Some(failed)) = (reason, self.job.ends().last()) {
+            self.reporter.hush(failed.rank);
+        }
         let others = self.history.workers.iter().filter(|worker| worker.ended.is_none()).count();
-        let grace = duration(self.options.grace);
-        let text = match reason {
-            StopReason::Failure => {
-                if let Some(failed) = self.job.ends().last() {
-                    self.reporter.hush(failed.rank);
-                }
-                match others {
-                    0 => return,
-                    _ => format!("{} after a failure, grace {grace}", count(others, "worker")),
-                }
-            }
-            StopReason::Timeout => {
-                format!("{}: the time is over, grace {grace}", count(others, "worker"))
-            }
-            StopReason::Signal(signal) => {
-                let name = crate::base::exit::signal_name(signal);
-                format!(
-                    "{}: {name} received, grace {grace}; again to kill now",
-                    count(others, "worker")
-                )
-            }
-        };
-        self.reporter.say(step("Stopping", &text));
+        if let Some(line) = voice::stopping(reason, others, self.options.grace) {
+            self.reporter.say(line);
+        }
     }
 
     fn count_workers(&self) -> String {
@@ -448,30 +370,13 @@ impl<'a> Dispatcher<'a> {
         if self.job.is_stopping() {
             return;
         }
-        let names: Vec<_> = processes
-            .iter()
-            .map(|process| format!("{} (pid {})", neutral(&process.name), process.pid))
-            .collect();
-        let number = count(processes.len(), "process").replace("processs", "processes");
-        let text = format!("rank {rank} left {number} behind: {}; stopping", names.join(", "));
-        self.reporter.say(step("Leftover", &text));
+        self.reporter.say(voice::leftovers(rank, processes));
     }
 
     fn say_state(&self) {
         let now = clock::now();
         for worker in &self.history.workers {
-            let state = match (&worker.started, &worker.ended) {
-                (_, Some(ended)) => ended.exit.to_string(),
-                (Some((pid, since)), None) => {
-                    format!(
-                        "pid {pid}, runs for {}",
-                        duration(now.saturating_duration_since(*since))
-                    )
-                }
-                (None, None) => "has not started".to_owned(),
-            };
-            self.reporter
-                .say(step("State", &format!("rank {} ({}): {state}", worker.rank, worker.host)));
+            self.reporter.say(voice::state(worker, now));
         }
     }
 
@@ -508,18 +413,16 @@ impl<'a> Dispatcher<'a> {
 fn labels(plan: &LaunchPlan) -> Vec<WorkerLabel> {
     let of_node = |node: &NodePlan| {
         let host = node.host.clone();
+        let node_rank = node.node_rank;
         let label = move |worker: &WorkerPlan| WorkerLabel {
             rank: worker.rank,
             local_rank: worker.local_rank,
+            node: node_rank,
             host: host.clone(),
         };
         node.workers.iter().map(label).collect::<Vec<_>>()
     };
     plan.nodes.iter().flat_map(of_node).collect()
-}
-
-fn to_bytes(env: Vec<(std::ffi::OsString, std::ffi::OsString)>) -> Vec<(Vec<u8>, Vec<u8>)> {
-    env.into_iter().map(|(name, value)| (name.into_vec(), value.into_vec())).collect()
 }
 
 async fn sleep_until(at: Option<Instant>) {

@@ -62,13 +62,23 @@ pub enum LaunchError {
     /// Threads, pipes or memory.
     #[error("cannot start the launcher: {0}")]
     Os(#[from] std::io::Error),
+    /// Links and files of ranks.
+    #[error(
+        "the job needs {needed} open files here, the limit is {limit}; raise it with `ulimit -n`"
+    )]
+    OpenFiles {
+        /// So many.
+        needed: u64,
+        /// The hard limit.
+        limit: u64,
+    },
 }
 
 impl LaunchError {
     /// The exit status that tells it.
     pub fn status(&self) -> Status {
         match self {
-            Self::Os(_) => Status::OsLimit,
+            Self::Os(_) | Self::OpenFiles { .. } => Status::OsLimit,
         }
     }
 }

@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use anstyle::AnsiColor;
 use memchr::memchr_iter;
 
+use super::diagnostic::Paint;
 use super::lines::{Dress, LineCutter};
 use super::neutral::push_neutral;
 use super::rank_log::{Keep, RankLog};
 use super::sink::{Offered, Sink};
 use super::tail::Tail;
 use super::terminal::Terminal;
-use crate::base::{HostName, LocalRank, Rank, clock};
+use crate::base::{HostName, LocalRank, NodeRank, Rank, clock};
 use crate::wire::Stream;
 
 /// What a line says about its worker.
@@ -24,6 +26,8 @@ pub struct WorkerLabel {
     /// Its rank on the node.
     pub local_rank: LocalRank,
     /// Its node.
+    pub node: NodeRank,
+    /// The node's name.
     pub host: HostName,
 }
 
@@ -189,15 +193,16 @@ impl Pages {
 impl Page {
     /// Names fill a column of `width`.
     fn new(label: &WorkerLabel, stream: Stream, style: &Style, width: usize) -> Self {
-        let terminal = match stream {
-            Stream::Stdout => style.terminal.stdout,
-            Stream::Stderr => style.terminal.stderr,
+        let (terminal, paint) = match stream {
+            Stream::Stdout => (style.terminal.stdout, style.terminal.stdout_paint),
+            Stream::Stderr => (style.terminal.stderr, style.terminal.paint),
         };
         let dress = if terminal { Dress::Neutral } else { Dress::Bytes };
         let dress = if style.solo == Some(label.rank) {
             Clothes::Through(dress)
         } else {
             let prefix = prefix(label, stream, style.prefix.as_deref(), width);
+            let prefix = painted(prefix, label.node, paint);
             Clothes::Lines(LineCutter::new(prefix.into_bytes(), dress))
         };
         let log = style.log_dir.as_ref().map(|directory| {
@@ -279,5 +284,49 @@ fn prefix(label: &WorkerLabel, stream: Stream, template: Option<&str>, width: us
             .replace("{rank}", &label.rank.to_string())
             .replace("{local_rank}", &label.local_rank.to_string())
             .replace("{stream}", stream_name(stream)),
+    }
+}
+
+/// One colour a node, so that the eye finds the lines of a host.
+fn painted(prefix: String, node: NodeRank, paint: Paint) -> String {
+    const COLOURS: [AnsiColor; 6] = [
+        AnsiColor::Cyan,
+        AnsiColor::Yellow,
+        AnsiColor::Green,
+        AnsiColor::Magenta,
+        AnsiColor::Blue,
+        AnsiColor::Red,
+    ];
+    if paint == Paint::Plain || prefix.is_empty() {
+        return prefix;
+    }
+    let style = COLOURS[node.index() % COLOURS.len()].on_default();
+    format!("{style}{prefix}{style:#}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_tell_nodes_apart_and_stay_out_of_files() {
+        let prefix = || "w:0 │ ".to_owned();
+        assert_eq!(painted(prefix(), NodeRank(0), Paint::Plain), "w:0 │ ");
+        assert_eq!(painted(prefix(), NodeRank(0), Paint::Colour), "\x1b[36mw:0 │ \x1b[0m");
+        assert_ne!(
+            painted(prefix(), NodeRank(0), Paint::Colour),
+            painted(prefix(), NodeRank(1), Paint::Colour)
+        );
+        assert_eq!(painted(String::new(), NodeRank(0), Paint::Colour), "");
+    }
+
+    #[test]
+    fn a_template_is_filled_in() {
+        let host = HostName::parse("n3").expect("a name");
+        let (rank, local_rank, node) = (Rank(7), LocalRank(1), NodeRank(3));
+        let label = WorkerLabel { rank, local_rank, node, host };
+        let fill = |template| prefix(&label, Stream::Stderr, Some(template), 0);
+        assert_eq!(fill("[{host} {rank}.{local_rank} {stream}] "), "[n3 7.1 stderr] ");
+        assert_eq!(prefix(&label, Stream::Stdout, None, 6), "n3:7   │ ");
     }
 }

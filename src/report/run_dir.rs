@@ -1,21 +1,26 @@
 //! The directory of one run: `run.json` and the files of every rank. Private to the user; the
-//! newest 50 are kept.
+//! newest 100 are kept.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::rank_log::create_private;
 use crate::base::{JobId, clock, env_vars};
 
 /// Runs that are kept.
-const RUNS_MAX: usize = 50;
+const RUNS_MAX: usize = 100;
 
 /// A directory that exists and is ours.
 #[derive(Clone, Debug)]
 pub struct RunDir {
     path: PathBuf,
+    /// Held as long as the run lasts, so that nobody prunes it; the kernel gives it back whatever
+    /// ends us. `None` where the file system knows no locks.
+    _lock: Option<Arc<OwnedFd>>,
 }
 
 impl RunDir {
@@ -30,9 +35,10 @@ impl RunDir {
         for parent in candidates {
             match create_below(&parent, job) {
                 Ok(path) => {
+                    let lock = lock(&path).ok().map(Arc::new);
                     link_latest(&parent, &path);
                     prune(&parent);
-                    return Ok(Self { path });
+                    return Ok(Self { path, _lock: lock });
                 }
                 Err(error) => verdict = error,
             }
@@ -83,7 +89,15 @@ fn link_latest(parent: &Path, path: &Path) {
     }
 }
 
-/// Removes the oldest runs; only directories with our own shape of name.
+fn lock(path: &Path) -> rustix::io::Result<OwnedFd> {
+    use rustix::fs::{FlockOperation, Mode, OFlags};
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(path, flags, Mode::empty())?;
+    rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(directory)
+}
+
+/// Removes the oldest runs that are over; only directories with our own shape of name.
 fn prune(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else {
         return;
@@ -94,7 +108,9 @@ fn prune(parent: &Path) {
     }
     runs.sort_by_key(fs::DirEntry::file_name);
     for run in &runs[..runs.len() - RUNS_MAX] {
-        let _ = fs::remove_dir_all(run.path());
+        if !matches!(lock(&run.path()), Err(rustix::io::Errno::WOULDBLOCK)) {
+            let _ = fs::remove_dir_all(run.path());
+        }
     }
 }
 

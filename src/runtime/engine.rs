@@ -7,8 +7,9 @@ use crate::base::{Rank, clock};
 use crate::runtime::across::{Across, Round};
 use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::error::{Cause, CollectiveError, Fingerprint, Operation};
+use crate::runtime::flag::Spin;
 use crate::runtime::node::{LocalNode, Patience, Roster};
-use crate::runtime::shm::{Alarm, Place, STAGING_BYTES, Segment, Spin};
+use crate::runtime::shm::{Alarm, Place, STAGING_BYTES, Segment};
 use crate::runtime::shm_window::{Window, Workspace};
 use crate::runtime::tree::Fold;
 
@@ -92,7 +93,10 @@ impl Engine {
         let patience = Patience { deadline: clock::now() + self.timeout, spin: self.spin };
         let outcome = match &self.failed {
             Some(cause) => Err(cause.clone()),
-            None => body(self, call, patience).map_err(|cause| self.give_up(cause)),
+            None => self
+                .check_alarm()
+                .and_then(|()| body(self, call, patience))
+                .map_err(|cause| self.give_up(cause)),
         };
         outcome.map_err(|cause| CollectiveError {
             op: call.op,
@@ -101,6 +105,14 @@ impl Engine {
             rank: Rank(self.roster.rank as u32),
             cause,
         })
+    }
+
+    /// Once an operation: ranks that are never late never wait long enough to look for an alarm.
+    fn check_alarm(&self) -> Result<(), Cause> {
+        match self.node.segment.alarm() {
+            Some(alarm) => Err(self.roster.cause(alarm)),
+            None => Ok(()),
+        }
     }
 
     /// An operation that failed half way leaves the ranks at different places: nothing can follow.

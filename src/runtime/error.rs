@@ -9,7 +9,9 @@ use crate::runtime::element::{Dtype, ReduceOp};
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a group could not be made or used.
-#[derive(Debug, thiserror::Error)]
+///
+/// Its debug form is its message: that is what Rust prints when `main` returns it.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Nothing told this process that it is a worker.
@@ -66,6 +68,12 @@ pub enum Error {
     /// A collective operation failed.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

@@ -11,12 +11,14 @@ mod ddp;
 mod element;
 mod engine;
 mod error;
+mod flag;
 mod group;
 mod membership;
 mod memory;
 mod message;
 mod net;
 mod node;
+mod runner;
 pub mod sampler;
 pub mod schedule;
 mod shm;
@@ -24,6 +26,7 @@ mod shm_window;
 pub mod store;
 pub mod tree;
 mod watch;
+mod work;
 
 pub use contract::Note;
 pub use ddp::{
@@ -32,7 +35,8 @@ pub use ddp::{
 };
 pub use element::{Dtype, Element, Float, ReduceOp};
 pub use error::{Cause, CollectiveError, Error, Fingerprint, Operation, Result};
-pub use group::{Group, InitOptions, Region, TIMEOUT_DEFAULT, Work};
+pub use group::{Group, InitOptions, Region, TIMEOUT_DEFAULT};
 pub use sampler::DistributedSampler;
 pub use shm::SegmentError;
 pub use shm_window::Buffer;
+pub use work::Work;

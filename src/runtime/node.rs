@@ -9,8 +9,9 @@ use std::time::Instant;
 
 use crate::base::{Rank, clock};
 use crate::runtime::error::{Cause, Fingerprint};
+use crate::runtime::flag::Spin;
 use crate::runtime::schedule::Placement;
-use crate::runtime::shm::{Alarm, Place, Segment, Spin};
+use crate::runtime::shm::{Alarm, Place, Segment};
 
 /// Who we are among whom.
 #[derive(Clone, Debug)]

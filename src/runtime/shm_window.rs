@@ -248,6 +248,10 @@ impl Arena {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
+        // After a failure a late peer may still write here: nobody else may get this memory.
+        if self.arena.segment.alarm().is_some() {
+            return;
+        }
         let (offset, bytes) = (self.range.start, self.range.len());
         let mapping = self.arena.segment.mapping();
         if mapping.discard(offset as u64, bytes as u64).is_err() {
@@ -260,7 +264,7 @@ impl Drop for Allocation {
 
 /// Numbers in the memory that the ranks of a node share: operations on them copy nothing inside the
 /// node. Made by [`Group::alloc`](crate::runtime::Group::alloc), zero at first, given back when
-/// dropped.
+/// dropped. After an operation on it has failed, its contents are anything.
 pub struct Buffer<T> {
     window: Window<T>,
 }

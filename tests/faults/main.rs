@@ -5,5 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod options;
 mod ours;
+mod signals;
 mod workers;

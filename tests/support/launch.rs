@@ -34,17 +34,22 @@ pub(crate) struct Launch {
 
 /// On this machine, with so many CPU slots.
 pub(crate) fn workers(count: usize) -> Launch {
+    python(count).options(["--no_python", "--no_local_rank"])
+}
+
+/// The same, for a Python script.
+pub(crate) fn python(count: usize) -> Launch {
     Launch::new().options(["--accelerator", "cpu", "--num_gpus"]).option(count.to_string())
 }
 
 /// On simulated hosts, each with so many CPU slots.
 pub(crate) fn hosts(hosts: &[(&str, usize)]) -> Launch {
-    let launch = Launch::new().options(["--accelerator", "cpu", "--launcher", "local", "-H"]);
+    let launch = Launch::new().options(["--no_python", "--no_local_rank", "--accelerator", "cpu"]);
     let lines: String =
         hosts.iter().map(|(host, slots)| format!("{host} slots={slots}\n")).collect();
     let hostfile = launch.dir.join("hostfile");
     fs::write(&hostfile, lines).expect("a hostfile");
-    launch.option(hostfile)
+    launch.options(["--launcher", "local", "-H"]).option(hostfile)
 }
 
 impl Launch {
@@ -67,7 +72,7 @@ impl Launch {
             dir,
         };
         let run_dir = launch.run_dir();
-        launch.options(["--no_python", "--no_local_rank", "--run_dir"]).option(run_dir)
+        launch.option("--run_dir").option(run_dir)
     }
 
     /// Where this test keeps its files.

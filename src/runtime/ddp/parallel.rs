@@ -9,9 +9,10 @@ use crate::runtime::ddp::counter::BinaryCounter;
 use crate::runtime::ddp::gradients::{Gradients, Target};
 use crate::runtime::ddp::layout::{Bucket, Layout, buckets};
 use crate::runtime::element::{Float, ReduceOp};
-use crate::runtime::error::{CollectiveError, Error};
-use crate::runtime::group::{Group, Moment, Pending};
+use crate::runtime::error::{CollectiveError, Error, Operation};
+use crate::runtime::group::Group;
 use crate::runtime::memory::Finish;
+use crate::runtime::runner::{Moment, Pending};
 use crate::runtime::shm_window::SharedBuffer;
 
 /// How gradients are gathered and sent.
@@ -129,6 +130,8 @@ impl<T: Float> DistributedDataParallel<T> {
     ) -> Result<V, CollectiveError> {
         let all = self.options.accumulate;
         assert!(self.micro_batches < all, "`reduce` follows {all} micro-batches");
+        // A late peer of a group that failed may still write into the gradient.
+        self.group.check_alarm(Operation::AllReduce)?;
         self.micro_batches += 1;
         if self.micro_batches < all {
             return Ok(self.accumulate(backward));

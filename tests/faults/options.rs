@@ -1,0 +1,234 @@
+//! What options promise: exit statuses before a start, arguments, environment, input, records.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+
+use crate::support::launch::{Launch, hosts, workers};
+use crate::support::process::Role;
+
+/// Nothing may start: the program would leave a file.
+#[track_caller]
+fn check_refused(launch: Launch, code: i32, says: &str) {
+    launch.end().code(code).says(says);
+}
+
+#[test]
+fn what_cannot_start_is_told_before_anything_starts() {
+    check_refused(workers(2).program(["no-such-program"]), 127, "`no-such-program` is not in PATH");
+    check_refused(workers(2).program(["./no/such"]), 127, "program `./no/such` does not exist");
+    check_refused(workers(2).program(["/etc/passwd"]), 126, "`/etc/passwd` cannot be executed");
+    check_refused(workers(2).program(["/"]), 126, "program `/` cannot be executed");
+    let hosts = hosts(&[("n0", 1), ("n1", 1)]).program(["no-such-program"]);
+    check_refused(hosts, 127, "2 of 2 nodes cannot take part; nothing was started");
+}
+
+#[test]
+fn a_script_without_an_interpreter_is_126() {
+    let launch = workers(2);
+    let script = launch.dir().join("script");
+    fs::write(&script, "echo no interpreter\n").expect("a file");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("ours");
+    let outcome = launch.program([script]).end().code(126).says("a script needs `#!`");
+    assert_eq!(outcome.record()["cause"]["kind"], "worker_not_started");
+}
+
+#[test]
+fn a_missing_script_is_66() {
+    let outcome = crate::support::launch::python(2).program(["no_such.py"]).end();
+    outcome.code(66).says("cannot read script `no_such.py`: no such file or directory");
+}
+
+#[test]
+fn statuses_of_workers_pass_through() {
+    for code in [1, 2, 75, 125, 126, 255] {
+        let outcome = workers(1).sh(&format!("exit {code}")).end().code(code);
+        assert_eq!(outcome.record()["exit_of"], "worker");
+    }
+}
+
+#[test]
+fn arguments_arrive_byte_for_byte() {
+    let odd: [&[u8]; 9] = [
+        b"two words",
+        b"'single'",
+        b"\"double\"",
+        b"$HOME `id` $(id)",
+        b"line\nbreak",
+        b"",
+        b"\\",
+        b"\xff\xfe",
+        b"--flag=a,b;c&d|e>f*?[x]{y}~!#%",
+    ];
+    let words = odd.map(|word| OsString::from_vec(word.to_vec()));
+    let script = "for word; do printf '%s\\0' \"$word\"; done";
+    let outcome = workers(1).sh(script).program(["sh"]).program(words).end().code(0);
+    assert_eq!(outcome.stdout, odd.map(|word| [word, b"\0"].concat()).concat());
+}
+
+#[test]
+fn the_environment_arrives_byte_for_byte() {
+    let value = OsString::from_vec(b"a b\n\xff'\"$".to_vec());
+    let mut given = OsString::from("GIVEN=");
+    given.push(&value);
+    let launch = workers(1).env("PASSED", value.clone()).option("--env").option(given);
+    let script = "printf '%s|%s|%s' \"$GIVEN\" \"$PASSED\" \"${EMPTY-unset}\"";
+    let outcome = launch.options(["--env", "PASSED", "--env", "EMPTY="]).sh(script).end().code(0);
+    let value = value.into_vec();
+    assert_eq!(outcome.stdout, [&value[..], b"|", &value, b"|"].concat());
+    let unknown = workers(1).options(["--env", "NOT_SET_ANYWHERE"]).sh("exit 0").end().code(2);
+    unknown.says("--env NOT_SET_ANYWHERE: the variable is not set here");
+}
+
+/// What every rank reads, as `rank:text`.
+#[track_caller]
+fn check_stdin(count: usize, option: &[&str], expect: &[&str]) {
+    let launch = workers(count).options(option.iter().copied()).stdin(Stdio::piped());
+    let mut job = launch.options(["--prefix", ""]).sh("echo $RANK:$(cat)").start();
+    // A job that reads nothing may have ended by now.
+    let _ = job.take_stdin().write_all(b"hello");
+    let outcome = job.end().code(0);
+    let mut lines: Vec<_> = outcome.stdout_text().lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, expect);
+}
+
+#[test]
+fn standard_input_goes_to_whom_it_should() {
+    check_stdin(1, &[], &["0:hello"]);
+    check_stdin(1, &["--stdin", "none"], &["0:"]);
+    check_stdin(3, &[], &["0:", "1:", "2:"]);
+    check_stdin(3, &["--stdin", "1"], &["0:", "1:hello", "2:"]);
+    check_stdin(3, &["--stdin", "all"], &["0:hello", "1:hello", "2:hello"]);
+    workers(2).options(["--stdin", "2"]).sh("exit 0").end().code(2).says("ranks are 0 to 1");
+}
+
+#[test]
+fn a_closed_standard_input_is_its_end() {
+    workers(1).under("exec <&-").sh("read line; echo $?").end().code(0);
+    workers(2).under("exec <&- >&- 2>&-").sh("exit 6").end().code(6);
+    hosts(&[("n0", 1), ("n1", 1)]).sh("[ ! -t 0 ] && ! read line").end().code(0);
+}
+
+/// Nobody reads: what waits stays in the pipe, not in our memory.
+#[test]
+fn input_that_nobody_reads_is_left_where_it_is() {
+    let mut job = workers(1).stdin(Stdio::piped()).sh("echo ready; exec sleep 1000").start();
+    job.wait_for_lines("ready", 1);
+    let mut stdin = job.take_stdin();
+    let writer = std::thread::spawn(move || {
+        let piece = vec![b'x'; 1 << 20];
+        (0..64).map_while(|_| stdin.write_all(&piece).ok()).count()
+    });
+    // The link is alive and has nothing more to do once a state was told.
+    job.signal(rustix::process::Signal::QUIT);
+    job.wait_for_error("State");
+    job.signal(rustix::process::Signal::TERM);
+    let outcome = job.end().code(143);
+    let written = writer.join().expect("it ends when nobody can read");
+    assert!(written < 8, "{written} MiB were taken, {outcome:#?}");
+}
+
+#[test]
+fn much_input_arrives_whole_although_the_reader_is_slow() {
+    let launch = workers(2).options(["--stdin", "all"]).stdin(Stdio::piped());
+    let mut job = launch.sh("[ $RANK = 1 ] && head -c 10 >/dev/null && exit; cat | wc -c").start();
+    job.take_stdin().write_all(&vec![b'x'; 5_000_000]).expect("it reads");
+    let outcome = job.end().code(0);
+    assert!(outcome.stdout_text().contains("5000000"), "{outcome:#?}");
+}
+
+#[test]
+fn run_directories_are_private_and_the_newest_fifty_are_kept() {
+    let launch = workers(1);
+    let runs = launch.run_dir();
+    for number in 0..60 {
+        fs::create_dir_all(runs.join(format!("{number:011}-old"))).expect("a directory");
+    }
+    fs::create_dir_all(runs.join("not-ours")).expect("a directory");
+    let outcome = launch.sh("echo kept").end().code(0);
+    assert_eq!(outcome.run_file("rank0.stdout"), b"kept\n");
+    let names: Vec<String> = fs::read_dir(outcome.dir().join("runs"))
+        .expect("there")
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    assert_eq!(names.len(), 52, "fifty runs, `latest` and what is not ours: {names:?}");
+    assert!(!names.contains(&format!("{:011}-old", 10)), "the oldest go: {names:?}");
+    assert!(names.contains(&format!("{:011}-old", 11)), "{names:?}");
+    let latest = outcome.dir().join("runs/latest");
+    let mode = fs::metadata(latest).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
+fn the_directory_of_a_job_that_still_runs_is_kept() {
+    let job = workers(1).sh("echo ready; exec sleep 1000").start();
+    job.wait_for_lines("ready", 1);
+    let runs = job.dir().join("runs");
+    let latest = fs::read_link(runs.join("latest")).expect("a link");
+    for number in 0..60 {
+        fs::create_dir_all(runs.join(format!("9{number:010}-newer"))).expect("a directory");
+    }
+    workers(1).option("--run_dir").option(&runs).sh("exit 0").end().code(0);
+    assert!(runs.join(&latest).exists(), "{} is gone", latest.display());
+    job.signal(rustix::process::Signal::TERM);
+    let outcome = job.end().code(143);
+    assert!(outcome.dir().join("runs").join(latest).join("run.json").exists());
+}
+
+#[test]
+fn a_run_directory_that_cannot_be_made_is_73() {
+    let launch = workers(1).options(["--run_dir", "/proc/none"]);
+    launch.sh("exit 0").end().code(73).says("cannot make the run directory");
+}
+
+#[test]
+fn everything_is_kept_in_the_log_directory() {
+    let launch = workers(2);
+    let logs = launch.dir().join("logs");
+    let script = "echo out $RANK; echo err $RANK >&2";
+    let _outcome = launch.option("--log_dir").option(&logs).sh(script).end().code(0);
+    for rank in ["0", "1"] {
+        let read = |stream| fs::read_to_string(logs.join(format!("rank{rank}.{stream}")));
+        assert_eq!(read("stdout").expect("kept"), format!("out {rank}\n"));
+        assert_eq!(read("stderr").expect("kept"), format!("err {rank}\n"));
+    }
+}
+
+#[test]
+fn workers_run_in_our_working_directory() {
+    let launch = workers(1);
+    let dir = fs::canonicalize(launch.dir()).expect("there");
+    let outcome = launch.cwd(&dir).sh("pwd").end().code(0);
+    assert_eq!(outcome.stdout_text().trim_end(), dir.to_string_lossy());
+}
+
+#[test]
+fn descriptors_are_checked_before_anything_starts() {
+    let outcome = workers(8).under("ulimit -n 64").sh("exit 0").end().code(71);
+    outcome.says("the job needs 96 open files on this node, the limit is 64").says("help: raise");
+    let many: Vec<(String, usize)> = (0..40).map(|node| (format!("n{node}"), 1)).collect();
+    let many: Vec<(&str, usize)> = many.iter().map(|(host, slots)| (&**host, *slots)).collect();
+    let outcome = hosts(&many).under("ulimit -n 64").sh("exit 0").end().code(71);
+    outcome.says("the job needs 184 open files here, the limit is 64; raise it with `ulimit -n`");
+}
+
+#[test]
+fn a_soft_limit_is_raised() {
+    workers(8).under("ulimit -Sn 64").sh("exit 0").end().code(0);
+}
+
+#[test]
+fn workers_are_the_only_children_of_the_shim() {
+    let job = workers(3).sh("echo ready; exec sleep 1000").start();
+    job.wait_for_lines("ready", 3);
+    let shim = job.the(Role::Shim);
+    let workers = job.wait_for_role(Role::Worker, 3);
+    assert!(workers.iter().all(|worker| worker.parent == shim.pid.as_raw_pid()), "{workers:?}");
+    job.signal(rustix::process::Signal::TERM);
+    job.end().code(143);
+}

@@ -1,0 +1,178 @@
+//! What the user's signals do.
+
+use rustix::process::{Pid, Signal};
+
+use crate::support::launch::{Launch, Running, hosts, workers};
+use crate::support::process::Role;
+use crate::support::wait_for;
+
+/// Says which signals come; ends itself on none of them.
+const TELLS: &str = "for s in INT TERM HUP QUIT; do trap \"echo got $s\" $s; done; echo ready; \
+     while :; do sleep 0.02; done";
+const POLITE: &str = "echo ready; exec sleep 1000";
+
+/// Started, and every worker runs.
+fn ready(launch: Launch, script: &str, workers: usize) -> Running {
+    let job = launch.sh(script).start();
+    job.wait_for_lines("ready", workers);
+    job
+}
+
+#[test]
+fn a_first_interrupt_is_passed_on_and_becomes_term_at_half_the_grace() {
+    let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--grace", "600ms"]);
+    let job = ready(launch, TELLS, 2);
+    job.signal(Signal::INT);
+    job.wait_for_lines("got INT", 2);
+    job.wait_for_lines("got TERM", 2);
+    let outcome = job.end().code(130).says("SIGINT received, grace 600 ms; again to kill now");
+    let outcome = outcome.says("Killing").says("the job was stopped by SIGINT");
+    assert_eq!(outcome.record()["exit_of"], "remuda");
+    assert_eq!(outcome.record()["cause"], serde_json::Value::Null);
+}
+
+#[test]
+fn a_second_interrupt_kills_without_waiting() {
+    let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--grace", "1h"]);
+    let job = ready(launch, TELLS, 2);
+    job.signal(Signal::INT);
+    job.wait_for_lines("got INT", 2);
+    job.signal(Signal::INT);
+    job.end().code(130).says("Killing  what is left");
+}
+
+/// An agent that stands still confirms nothing.
+#[test]
+fn a_third_interrupt_leaves_and_names_who_is_not_confirmed() {
+    let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--grace", "1h"]);
+    let job = ready(launch, TELLS, 2);
+    let agents = job.wait_for_role(Role::Agent, 2);
+    let stopped = agents.into_iter().find(|agent| agent.command.contains("node=1")).expect("n1");
+    stopped.signal(Signal::STOP);
+    job.signal(Signal::INT);
+    job.wait_for_error("SIGINT received");
+    job.signal(Signal::INT);
+    job.wait_for_error("Killing");
+    job.signal(Signal::INT);
+    job.wait_for_error("not confirmed to be gone: n1");
+    // It finds its link closed as soon as it goes on.
+    stopped.signal(Signal::CONT);
+    let outcome = job.end().code(130);
+    assert!(!outcome.stderr.contains("gone: n0"), "{outcome:#?}");
+}
+
+#[test]
+fn term_is_143_and_gives_the_grace() {
+    let job = ready(workers(2), POLITE, 2);
+    job.signal(Signal::TERM);
+    let outcome = job.end().code(143).says("SIGTERM received");
+    assert_eq!(outcome.record()["workers"][1]["signal"], 15);
+    assert_eq!(outcome.record()["workers"][1]["stopped"], true);
+}
+
+#[test]
+fn a_closed_terminal_stops_the_job() {
+    let job = ready(workers(2), POLITE, 2);
+    job.signal(Signal::HUP);
+    let outcome = job.end().code(129).says("SIGHUP received");
+    assert_eq!(outcome.record()["workers"][0]["signal"], 1);
+}
+
+#[test]
+fn what_nohup_ignores_stays_ignored_by_us_and_by_workers() {
+    let launch = workers(2).under("trap '' HUP").options(["--grace", "300ms"]);
+    let job = ready(launch, "trap 'echo got HUP' HUP; echo ready; while :; do sleep 0.02; done", 2);
+    job.signal(Signal::HUP);
+    for worker in job.wait_for_role(Role::Worker, 2) {
+        worker.signal(Signal::HUP);
+    }
+    // Both signals have been dealt with once a later one has.
+    job.signal(Signal::QUIT);
+    job.wait_for_error("State  rank 1");
+    job.signal(Signal::TERM);
+    let outcome = job.end().code(143);
+    assert!(!outcome.stdout_text().contains("got HUP"), "{outcome:#?}");
+}
+
+#[test]
+fn a_stopped_job_stops_its_workers_and_goes_on() {
+    let launch = hosts(&[("n0", 1), ("n1", 1)]);
+    let flag = launch.dir().join("flag");
+    let script = "echo ready; until [ -e \"$FLAG\" ]; do sleep 0.01; done";
+    let job = ready(launch.env("FLAG", flag.clone()), script, 2);
+    for _ in 0..2 {
+        job.signal(Signal::TSTP);
+        wait_for("launcher and workers to stop", || {
+            let mut stopped = job.processes();
+            stopped.retain(|process| process.state() == Some('T') && process.role != Role::Other);
+            (stopped.len() == 3).then_some(())
+        });
+        job.signal(Signal::CONT);
+        wait_for("everybody to go on", || {
+            job.processes().iter().all(|process| process.state() != Some('T')).then_some(())
+        });
+    }
+    std::fs::write(flag, "").expect("a flag");
+    job.end().code(0).says("Paused  2 workers").says("Running  2 workers");
+}
+
+#[test]
+fn quit_tells_about_every_worker_and_goes_on() {
+    let launch = hosts(&[("n0", 2), ("n1", 1)]);
+    let flag = launch.dir().join("flag");
+    let script = "[ $RANK = 1 ] && exit 0; echo ready; until [ -e \"$FLAG\" ]; do sleep 0.01; done";
+    let job = ready(launch.env("FLAG", flag.clone()), script, 2);
+    wait_for("the end of rank 1", || (job.wait_for_role(Role::Worker, 1).len() == 2).then_some(()));
+    job.signal(Signal::QUIT);
+    job.wait_for_error("State  rank 2 (n1): pid ");
+    std::fs::write(flag, "").expect("a flag");
+    let outcome = job.end().code(0).says("State  rank 0 (n0): pid ");
+    outcome.says("State  rank 1 (n0): exited with code 0\n");
+}
+
+#[test]
+fn user_signals_reach_the_workers_alone() {
+    let script = "trap 'echo got USR1; exit 0' USR1; echo ready; while :; do sleep 0.02; done";
+    let job = ready(workers(2), script, 2);
+    job.signal(Signal::USR1);
+    job.wait_for_lines("got USR1", 2);
+    job.end().code(0);
+}
+
+/// Ctrl-C reaches the whole foreground group of a terminal: our agents and workers are not in it.
+#[test]
+fn the_terminals_interrupt_reaches_only_the_launcher() {
+    let job = ready(workers(1), TELLS, 1);
+    let ours = job.processes().into_iter().filter(|process| process.role != Role::Other);
+    let groups: Vec<_> = ours.map(|process| group_and_session(process.pid)).collect();
+    let (group, session) = group_and_session(job.pid());
+    assert_eq!(groups.len(), 4);
+    assert_eq!(groups.iter().filter(|of| of.0 == group || of.1 == session).count(), 1);
+    job.signal(Signal::TERM);
+    job.wait_for_lines("got TERM", 1);
+    job.signal(Signal::TERM);
+    job.end().code(143);
+}
+
+fn group_and_session(pid: Pid) -> (Option<Pid>, Option<Pid>) {
+    (rustix::process::getpgid(Some(pid)).ok(), rustix::process::getsid(Some(pid)).ok())
+}
+
+#[test]
+fn a_job_that_takes_too_long_is_124() {
+    let job = hosts(&[("n0", 1), ("n1", 1)]).options(["--timeout", "300ms", "--grace", "200ms"]);
+    let outcome = job.sh(TELLS).end().code(124).says("the job did not end within 300 ms");
+    assert_eq!(outcome.record()["exit_of"], "remuda");
+    workers(1).options(["--timeout", "0"]).sh(POLITE).end().code(124);
+    workers(1).options(["--timeout", "1h"]).sh("exit 0").end().code(0);
+}
+
+#[test]
+fn two_jobs_do_not_touch_each_other() {
+    let (one, other) = (ready(workers(2), POLITE, 2), ready(workers(2), POLITE, 2));
+    one.wait_for_role(Role::Agent, 1)[0].signal(Signal::KILL);
+    one.end().code(75);
+    assert_eq!(other.processes().len(), 5);
+    other.signal(Signal::TERM);
+    other.end().code(143);
+}
