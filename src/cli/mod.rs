@@ -9,6 +9,7 @@ mod error;
 pub mod hostfile;
 mod lower;
 mod run;
+#[cfg(feature = "train")]
 mod train;
 
 use std::ffi::OsString;
@@ -59,7 +60,9 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
     let rest = rest.collect();
     match command.to_str() {
         Some("run") => run::main(rest),
+        #[cfg(feature = "train")]
         Some("train") => train::main(rest),
+        #[cfg(feature = "train")]
         Some(train::WORKER_COMMAND) => train::worker_main(rest),
         Some("hostfile") => check_hostfile(rest),
         Some("agent") => Ok(agent::main()),
