@@ -99,13 +99,12 @@ fn values<T: Sample>(rank: usize, count: usize) -> Vec<T> {
 
 /// The definition: split after the largest power of two below, left before right.
 fn tree<T: Sample>(op: ReduceOp, ranks: &[T]) -> T {
-    match ranks {
-        [one] => *one,
-        _ => {
-            let middle = ranks.len().next_power_of_two() / 2;
-            let (left, right) = ranks.split_at(middle);
-            T::plain(op, tree(op, left), tree(op, right))
-        }
+    if let [one] = ranks {
+        *one
+    } else {
+        let middle = ranks.len().next_power_of_two() / 2;
+        let (left, right) = ranks.split_at(middle);
+        T::plain(op, tree(op, left), tree(op, right))
     }
 }
 

@@ -136,7 +136,7 @@ fn what_is_not_synced_is_added_to_the_next_reduction() {
         Ok::<_, Error>((first, ddp.reduce()?[0]))
     });
     for mean in means {
-        assert_eq!(mean.unwrap(), ((110.0 + 111.0) / 2.0, 1.0));
+        assert_eq!(mean.unwrap(), (f32::midpoint(110.0, 111.0), 1.0));
     }
 }
 
@@ -175,4 +175,31 @@ fn an_announced_gradient_cannot_be_written() {
         grads.ready(layout.range("head"));
         grads.flat()[0] = 1.0;
     });
+}
+
+#[test]
+fn a_rank_that_panics_ends_the_step_for_all() {
+    let outcomes = thread::scope(|scope| {
+        let ranks: Vec<_> = Group::threads(2)
+            .unwrap()
+            .into_iter()
+            .map(|group| {
+                scope.spawn(move || {
+                    let layout = layout();
+                    let options = DdpOptions { first_bucket_bytes: 1, ..DdpOptions::default() };
+                    let mut ddp = DistributedDataParallel::<f32>::new(&group, &layout, options)?;
+                    ddp.micro_batch(|grads| {
+                        grads.ready(layout.range("head"));
+                        assert!(group.rank() == 0, "no gradient for the other layers");
+                    })?;
+                    ddp.reduce().map(drop)?;
+                    Ok::<_, Error>(())
+                })
+            })
+            .collect();
+        ranks.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>()
+    });
+    assert!(outcomes[1].is_err(), "it panicked");
+    let error = outcomes[0].as_ref().expect("it did not panic").as_ref().expect_err("half a sum");
+    assert!(error.to_string().ends_with("rank 1 aborted the group: a rank panicked"), "{error}");
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use remuda::base::{Epoch, JobId, Rank, clock};
-use remuda::runtime::store::{Client, ClientError, Identity, Server, ServerOptions};
+use remuda::runtime::store::{Client, ClientError, Identity, Server, ServerOptions, gone_key};
 use remuda::secure::{HandshakeError, JobKey, Preamble, Purpose, Role, derive_rank_key, dial};
 
 const WORLD: u32 = 4;
@@ -130,6 +130,17 @@ fn a_rank_connects_once() {
     assert_eq!(fixture.refused.recv().unwrap(), "rank 1 is connected already");
     Client::connect(address, &identity(1), Purpose::Watch, soon()).unwrap();
     drop(first);
+}
+
+#[test]
+fn who_has_left_can_be_asked() {
+    let fixture = serve();
+    let address = fixture.server.address();
+    let mut stays = connect(address, &identity(0)).unwrap();
+    let leaves = Client::connect(address, &identity(1), Purpose::Watch, soon()).unwrap();
+    assert_eq!(stays.peek(&gone_key(Rank(1)), soon()).unwrap(), None);
+    drop(leaves);
+    assert_eq!(stays.wait(vec![gone_key(Rank(1))], soon()).unwrap(), [b""]);
 }
 
 #[track_caller]

@@ -4,14 +4,17 @@
 
 use std::fs;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Duration;
 
-use remuda::base::Status;
-use remuda::runtime::Group;
+use remuda::base::{Status, clock};
+use remuda::runtime::{DdpEvent, DdpOptions, DistributedDataParallel, Gradients, Group};
 use remuda::train::{
-    AdamWOptions, CheckpointError, CheckpointOptions, CorpusError, End, GptOptions, MlpOptions,
-    ModelOptions, Outcome, Progress, Schedule, Threads, TrainError, TrainOptions, train,
+    AdamWOptions, CheckpointError, CheckpointOptions, CorpusError, End, Gpt, GptConfig, GptOptions,
+    GradientSink, MlpOptions, Model, ModelOptions, Outcome, Progress, Schedule, Sequences, Threads,
+    TrainError, TrainOptions, train,
 };
 
 const STEPS: u64 = 20;
@@ -58,7 +61,13 @@ fn run_alone(options: &TrainOptions) -> (Result<Outcome, TrainError>, Vec<Progre
 /// Runs with `world` workers, each a thread, and returns the digest on which all agree.
 #[track_caller]
 fn digest_of(world: usize, options: &TrainOptions) -> String {
-    let groups = Group::threads(world).expect("threads share memory");
+    digest_on(&[world], options)
+}
+
+/// The same on several pretended nodes: ranks of a node share memory, nodes talk over TCP.
+#[track_caller]
+fn digest_on(ranks_of_nodes: &[usize], options: &TrainOptions) -> String {
+    let groups = Group::threads_on(ranks_of_nodes).expect("threads share memory or a loopback");
     let digests: Vec<String> = thread::scope(|scope| {
         let worker = |group| scope.spawn(move || train(&group, options, &|| false, &mut |_| ()));
         let workers: Vec<_> = groups.into_iter().map(worker).collect();
@@ -86,6 +95,69 @@ fn workers_accumulating_equal_one_worker_accumulating_for_all() {
             check_split(&mlp(), world, accumulate);
         }
     }
+}
+
+#[test]
+fn nodes_change_no_bit() {
+    for model in [gpt(), mlp()] {
+        let alone = TrainOptions { accumulate: count(4), ..options(model.clone()) };
+        let expected = digest_of(1, &alone);
+        for ranks_of_nodes in [&[2, 2][..], &[1, 3], &[3, 1], &[1, 1, 1, 1]] {
+            assert_eq!(digest_on(ranks_of_nodes, &options(model.clone())), expected);
+        }
+        let two = TrainOptions { accumulate: count(2), ..options(model) };
+        assert_eq!(digest_on(&[1, 1], &two), expected);
+    }
+}
+
+/// Passes a backward pass on, but holds its last announcement back until the first bucket is reduced.
+/// If buckets only left when backward is over, this would wait for ever.
+struct HoldLast<'a, 'b>(&'a mut Gradients<'b, f32>);
+
+impl GradientSink<f32> for HoldLast<'_, '_> {
+    fn range(&mut self, range: Range<usize>) -> &mut [f32] {
+        self.0.range(range)
+    }
+
+    fn ready(&mut self, range: Range<usize>) {
+        let deadline = clock::now() + Duration::from_secs(60);
+        while range.start == 0 && !self.0.is_reduced(0) {
+            assert!(clock::now() < deadline, "nothing is reduced before backward is over");
+            thread::yield_now();
+        }
+        self.0.ready(range);
+    }
+}
+
+fn check_overlap(group: &Group) {
+    let config = GptConfig { vocabulary: 20, block: 8, layers: 3, heads: 2, width: 16 };
+    let mut model = Gpt::<f32>::new(config, Threads::ONE);
+    let params: Vec<f32> = model.parameters().init(1);
+    let tokens: Vec<u8> = (0..24).map(|i| i % 20).collect();
+    let batch = Sequences { length: 8, inputs: tokens.clone(), targets: tokens };
+    let small = DdpOptions { first_bucket_bytes: 1, bucket_bytes: 4096, ..DdpOptions::default() };
+    let mut ddp = DistributedDataParallel::new(group, &model.parameters().layout(), small)
+        .expect("all ranks agree");
+    let last = ddp.buckets().len() - 1;
+    for _ in 0..3 {
+        ddp.micro_batch(|sink| model.backward(&params, &batch, &mut HoldLast(sink)))
+            .expect("peers are there");
+        ddp.reduce().expect("peers are there");
+        let events = ddp.events();
+        let place = |event| events.iter().position(|it| *it == event).expect("it happened");
+        let reduced = place(DdpEvent::ReduceDone { bucket: 0 });
+        assert!(reduced < place(DdpEvent::GradReady { bucket: last }), "{events:?}");
+    }
+}
+
+#[test]
+fn the_last_layers_are_reduced_before_backward_of_the_first_ends() {
+    let groups = Group::threads(2).expect("threads share memory");
+    thread::scope(|scope| {
+        for group in &groups {
+            scope.spawn(|| check_overlap(group));
+        }
+    });
 }
 
 /// Options that must not matter.
@@ -310,6 +382,43 @@ fn what_a_run_leaves_behind() {
     assert!(lines.iter().all(|line| line["loss"].is_f64() && line["ms"].is_f64()));
     let svg = fs::read_to_string(scratch.file("loss.svg")).expect("it was written");
     assert!(svg.starts_with("<svg ") && svg.matches("<circle").count() == 4);
+}
+
+/// Metrics of a run that goes on: the lines of steps that are done again are there once.
+#[test]
+fn metrics_and_picture_of_a_run_that_goes_on_are_whole() {
+    let scratch = Scratch::new("metrics");
+    let first = TrainOptions {
+        metrics: Some(scratch.file("metrics.jsonl")),
+        plot: Some(scratch.file("loss.svg")),
+        eval_every: Some(4),
+        checkpoint: Some(keep(&scratch.file("kept"), 8)),
+        ..options(gpt())
+    };
+    run_alone(&first).0.expect("the run succeeds");
+    let read = |name: &str| fs::read_to_string(scratch.file(name)).expect("it was written");
+    let losses = |text: &str| -> Vec<(Option<u64>, Option<f64>, Option<f64>)> {
+        let lines = text.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+        let pick = |line: serde_json::Value| {
+            (line["step"].as_u64(), line["loss"].as_f64(), line["val_loss"].as_f64())
+        };
+        lines.map(pick).collect()
+    };
+    let (metrics, picture) = (read("metrics.jsonl"), read("loss.svg"));
+    let again =
+        TrainOptions { resume: Some(scratch.file("kept/step-00000008.safetensors")), ..first };
+    run_alone(&again).0.expect("the run succeeds");
+    assert_eq!(losses(&read("metrics.jsonl")), losses(&metrics));
+    assert_eq!(read("loss.svg"), picture);
+}
+
+#[test]
+fn a_run_that_diverges_says_so() {
+    let mut options = options(mlp());
+    options.schedule.rate = 1e30;
+    options.clip = None;
+    let error = run_alone(&options).0.expect_err("no model survives this rate");
+    assert!(matches!(error, TrainError::Diverged { .. }), "{error}");
 }
 
 fn kind(progress: &Progress) -> char {

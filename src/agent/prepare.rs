@@ -39,7 +39,9 @@ pub(super) fn examine(job: &JobId, prepare: &Prepare) -> Result<Prepared, Vec<Pr
     let port = note(&mut problems, find_port(prepare));
     let store = note(&mut problems, serve_store(job, prepare));
     match (path, port, store) {
-        (Some(path), Some(master_port), Some(store)) if problems.is_empty() => {
+        (Some(path), Some(port), Some(store)) if problems.is_empty() => {
+            // Held until here, so that the store did not get it.
+            let master_port = port.and_then(|held| Some(held.local_addr().ok()?.port()));
             Ok(Prepared { path, master_port, store })
         }
         _ => Err(problems),
@@ -108,15 +110,14 @@ fn find_program(cwd: &Path, program: &[u8]) -> Result<CString, Problem> {
     })
 }
 
-/// Whether the wanted port is free, or which one is. It is given back at once: rank 0 will bind it.
-fn find_port(prepare: &Prepare) -> Result<Option<u16>, Problem> {
+/// The wanted port, or one that is free, held open; rank 0 will bind it once we have let go.
+fn find_port(prepare: &Prepare) -> Result<Option<TcpListener>, Problem> {
     let Some(listen) = &prepare.listen else {
         return Ok(None);
     };
     let ip = address(listen)?;
     let wanted = listen.master_port.unwrap_or(0);
-    let port = TcpListener::bind(SocketAddr::new(ip, wanted)).and_then(|bound| bound.local_addr());
-    port.map(|address| Some(address.port())).map_err(|error| {
+    TcpListener::bind(SocketAddr::new(ip, wanted)).map(Some).map_err(|error| {
         let message = format!("master port {wanted} cannot be used on {ip}: {}", reason(&error));
         Problem::new(Status::Config, message)
             .help("leave `--master_port` out to take one that is free")

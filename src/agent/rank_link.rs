@@ -78,7 +78,7 @@ pub(super) async fn hear(socket: OwnedFd, rank: Rank, outbox: Arc<Outbox>) {
         loop {
             match frames.next::<Note>() {
                 Ok(Some(note)) => {
-                    outbox.send_slowly(&FromAgent::Note { rank, note: relay(note) }).await
+                    outbox.send_slowly(&FromAgent::Note { rank, note: relay(&note) }).await;
                 }
                 Ok(None) => break,
                 Err(_) => return,
@@ -88,8 +88,8 @@ pub(super) async fn hear(socket: OwnedFd, rank: Rank, outbox: Arc<Outbox>) {
 }
 
 /// The contract with workers and the wire are versioned apart.
-fn relay(note: Note) -> WorkerNote {
-    match note {
+fn relay(note: &Note) -> WorkerNote {
+    match *note {
         Note::Ready => WorkerNote::Ready,
         Note::Step { step, steps, loss, tokens_per_s } => {
             WorkerNote::Step { step, steps, loss, tokens_per_s }

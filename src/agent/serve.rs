@@ -31,19 +31,18 @@ const HELD_STREAM_LIMIT: Duration = Duration::from_secs(1);
 const FIRST_BEAT: Duration = Duration::from_secs(3);
 /// Silence of the launcher that is worth a line.
 const SILENCE_WARNING: Duration = Duration::from_secs(10);
-/// After SIGKILL the kernel needs a moment.
-const KILL_LIMIT: Duration = Duration::from_secs(10);
 const LINK_READ_BYTES: usize = 64 * 1024;
 
 /// The process `remuda agent`: serves the link on its standard input and output until it ends.
 pub fn main() -> Status {
-    std::panic::set_hook(Box::new(|info| explain_panic(info)));
+    std::panic::set_hook(Box::new(explain_panic));
     family::set_name(c"remuda-agent");
+    signals::hear_of_children();
     family::become_subreaper();
     signals::block_requests();
     // Before anything that starts a thread.
-    let started = transport::adopt_stdio().and_then(|link| Ok((link, Shim::fork()?)));
-    let Ok(((input, output), shim)) = started else {
+    let started = Shim::fork().and_then(|shim| Ok((shim, transport::adopt_stdio()?)));
+    let Ok((shim, (input, output))) = started else {
         return Status::OsLimit;
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
@@ -281,6 +280,7 @@ impl Agent {
     }
 
     fn hear_shim(&mut self, message: FromShim, fds: Vec<OwnedFd>) {
+        tracing::debug!(?message, "shim");
         match message {
             FromShim::Forked { worker, pid, at_us } => {
                 self.forked(worker as usize, pid, at_us, fds);
@@ -415,8 +415,9 @@ impl Agent {
             return;
         }
         if lease < Some(silence) {
-            announce("the launcher has been silent for the whole lease; stopping the workers");
+            // Act first: whoever reads our words may be as silent as the launcher.
             self.launcher_gone();
+            announce("the launcher has been silent for the whole lease; stopping the workers");
         } else if SILENCE_WARNING < silence {
             announce(&format!("nothing heard from the launcher for {} s", silence.as_secs()));
         }
@@ -446,7 +447,7 @@ impl Agent {
         if self.undead.is_none() {
             self.outbox.send(&FromAgent::ShimDied);
         }
-        let left = family::kill_descendants(&[], KILL_LIMIT, |_, _| {});
+        let left = family::kill_descendants(&[], family::KILL_LIMIT, |_, _| {});
         let kill = WorkerExit::Signal { signal: libc::SIGKILL, core: false };
         for index in 0..self.workers.len() {
             if self.workers[index].lives {
@@ -503,7 +504,7 @@ async fn next_message(reader: Option<&LinkReader>, decoder: &mut Decoder) -> Opt
         return std::future::pending().await;
     };
     loop {
-        match decoder.next() {
+        match decoder.message() {
             Ok(Some(message)) => return Some(message),
             Ok(None) => {}
             // A launcher that we cannot understand is as good as gone.

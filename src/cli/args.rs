@@ -7,6 +7,11 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+/// Milliseconds of it fit into 32 bits.
+const DURATION_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+/// See [`parse_lease`].
+const LEASE_MIN: Duration = Duration::from_millis(500);
+
 /// Where a job runs.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Where", rename_all = "snake_case")]
@@ -55,6 +60,7 @@ pub(super) struct PlaceArgs {
 }
 
 /// How a job is watched over and shown.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag that was typed or not")]
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "How", rename_all = "snake_case")]
 pub(super) struct WatchArgs {
@@ -65,7 +71,7 @@ pub(super) struct WatchArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
     pub(super) grace: Duration,
     /// Silence after which a node counts as lost
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_lease, default_value = "30s")]
     pub(super) lease: Duration,
     /// Set a variable in every worker; without a value, pass ours on (repeatable)
     #[arg(long, value_name = "NAME[=VALUE]")]
@@ -171,7 +177,18 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
         _ => return Err(format!("`{unit}` is not a unit of time; write ms, s, m or h")),
     };
     let number: f64 = number.parse().map_err(|_| "expected a number, such as 10, 500ms or 2m")?;
-    Duration::try_from_secs_f64(number * seconds).map_err(|_| "this time is too long".to_owned())
+    match Duration::try_from_secs_f64(number * seconds) {
+        Ok(time) if time <= DURATION_MAX => Ok(time),
+        _ => Err("this time is too long".to_owned()),
+    }
+}
+
+/// A lease that is shorter than a hiccup of the machine would end healthy jobs.
+fn parse_lease(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        lease if lease < LEASE_MIN => Err("a lease has at least 500ms".to_owned()),
+        lease => Ok(lease),
+    }
 }
 
 #[cfg(test)]
@@ -197,5 +214,6 @@ mod tests {
         check("5 days", None);
         check("-1", None);
         check("1e400", None);
+        check("30000h", None);
     }
 }

@@ -175,10 +175,9 @@ fn accelerator(args: &PlaceArgs) -> Result<Accelerator, CliError> {
         },
     };
     Ok(match named {
-        AcceleratorArg::Cpu => Accelerator::Cpu,
         AcceleratorArg::Cuda => Accelerator::Cuda,
         AcceleratorArg::Auto if 0 < gpu_count() => Accelerator::Cuda,
-        AcceleratorArg::Auto => Accelerator::Cpu,
+        AcceleratorArg::Auto | AcceleratorArg::Cpu => Accelerator::Cpu,
     })
 }
 
@@ -387,9 +386,8 @@ fn stdin(named: Option<StdinArg>, workers: usize) -> Result<StdinTo, CliError> {
         }
         Some(StdinArg::Rank(rank)) => Ok(StdinTo::Rank(Rank(rank))),
         Some(StdinArg::All) => Ok(StdinTo::All),
-        Some(StdinArg::None) => Ok(StdinTo::Nobody),
         None if workers == 1 => Ok(StdinTo::Rank(Rank(0))),
-        None => Ok(StdinTo::Nobody),
+        Some(StdinArg::None) | None => Ok(StdinTo::Nobody),
     }
 }
 

@@ -9,6 +9,7 @@ mod error;
 pub mod hostfile;
 mod lower;
 mod run;
+#[cfg(feature = "train")]
 mod train;
 
 use std::ffi::OsString;
@@ -19,7 +20,7 @@ use clap::Parser;
 use self::error::CliError;
 use crate::base::Status;
 use crate::os::fds;
-use crate::report::{Terminal, print, print_error};
+use crate::report::{self, Terminal, print, print_error};
 
 const HELP: &str = "\
 remuda: a cluster job runner, command-line compatible with the DeepSpeed launcher
@@ -40,6 +41,7 @@ pub fn main() -> ExitCode {
     if fds::fill_stdio().is_err() {
         return Status::OsLimit.into();
     }
+    report::start_log();
     let dispatched = std::panic::catch_unwind(|| dispatch(std::env::args_os().skip(1).collect()));
     match dispatched {
         Ok(Ok(status)) => status.into(),
@@ -58,7 +60,9 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
     let rest = rest.collect();
     match command.to_str() {
         Some("run") => run::main(rest),
+        #[cfg(feature = "train")]
         Some("train") => train::main(rest),
+        #[cfg(feature = "train")]
         Some(train::WORKER_COMMAND) => train::worker_main(rest),
         Some("hostfile") => check_hostfile(rest),
         Some("agent") => Ok(agent::main()),

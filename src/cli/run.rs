@@ -8,7 +8,7 @@ use super::args::{PlaceArgs, ProgramArgs, WatchArgs};
 use super::error::CliError;
 use super::lower::{self, Place, Speaker};
 use crate::base::Status;
-use crate::launch;
+use crate::launch::{self, Options};
 use crate::plan::{self, JobSpec, LaunchPlan, Program};
 use crate::report::plan::{Secrets, plan_json, show_plan};
 use crate::report::summary::{count, step};
@@ -78,19 +78,22 @@ pub(super) fn start(
     }
     let (options, note) = lower::options(watch, &spec, speaker, terminal)?;
     if !watch.quiet {
-        let workers = count(plan.world_size as usize, "worker");
-        let nodes = count(plan.nodes.len(), "node");
-        print_error(
-            &(note
-                + &step(
-                    "Launch",
-                    &format!("{workers} on {nodes} ({origin}), job {}", options.job),
-                )),
-        );
+        print_error(&(note + &announcement(&plan, &options, &origin)));
     }
     let status = launch::run(&plan, &options)
         .map_err(|error| CliError::new(error.status(), error.to_string()))?;
     Ok(status)
+}
+
+/// What is about to happen, and where it is recorded.
+fn announcement(plan: &LaunchPlan, options: &Options, origin: &str) -> String {
+    let workers = count(plan.world_size as usize, "worker");
+    let nodes = count(plan.nodes.len(), "node");
+    let record = options
+        .run_dir
+        .as_ref()
+        .map_or_else(String::new, |run_dir| step("Record", &run_dir.path().display().to_string()));
+    step("Launch", &format!("{workers} on {nodes} ({origin}), job {}", options.job)) + &record
 }
 
 fn show(plan: &LaunchPlan, watch: &WatchArgs) {

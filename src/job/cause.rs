@@ -19,8 +19,6 @@ pub struct End {
     pub at: Instant,
     /// Signals that we had sent it before.
     pub sent: Vec<i32>,
-    /// The peer whose loss it reported before it ended.
-    pub peer_lost: Option<Rank>,
 }
 
 impl End {
@@ -53,17 +51,51 @@ pub enum NodeLoss {
     Garbled(String),
 }
 
+/// Why a worker did not become its program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StartFailure {
+    /// How far it came.
+    pub step: StartStep,
+    /// The kernel's reason.
+    pub errno: i32,
+}
+
+/// The steps of a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartStep {
+    /// Pipes, and the process itself.
+    Fork,
+    /// Session and descriptors.
+    Setup,
+    /// The working directory.
+    Chdir,
+    /// The program.
+    Exec,
+}
+
+impl StartFailure {
+    fn status(self) -> Status {
+        const ENOENT: i32 = 2;
+        match self.step {
+            StartStep::Fork | StartStep::Setup => Status::OsLimit,
+            StartStep::Chdir => Status::NoInput,
+            StartStep::Exec if self.errno == ENOENT => Status::NotFound,
+            StartStep::Exec => Status::NotExecutable,
+        }
+    }
+}
+
 /// Why the job failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// A worker.
     Worker(End),
-    /// A worker that never became its program; `errno` says why.
+    /// A worker that never became its program.
     NotStarted {
         /// Which worker.
         rank: Rank,
-        /// The kernel's reason.
-        errno: i32,
+        /// At which step, and why.
+        failure: StartFailure,
     },
     /// A node.
     Node {
@@ -77,14 +109,12 @@ pub enum Cause {
 impl Cause {
     /// The exit status that tells this cause.
     pub fn status(&self) -> Status {
-        const ENOENT: i32 = 2;
         match self {
             Self::Worker(End { exit: WorkerExit::Lost, .. }) => Status::LeaseLost,
             Self::Worker(end) => Status::Worker(end.exit.shell_status()),
-            Self::NotStarted { errno: ENOENT, .. } => Status::NotFound,
-            Self::NotStarted { .. } => Status::NotExecutable,
+            Self::NotStarted { failure, .. } => failure.status(),
             Self::Node { loss, .. } => match loss {
-                NodeLoss::ShimDied => Status::Worker(137),
+                NodeLoss::ShimDied => Status::Interrupted(9),
                 NodeLoss::LinkClosed(Some(exit))
                     if *exit == WorkerExit::Code(Status::Bug.code()) =>
                 {
@@ -112,39 +142,48 @@ pub struct Verdict {
     pub unconfirmed: Vec<NodeRank>,
 }
 
-/// Everything that went wrong, in the order in which it was heard.
+/// Everything that went wrong beside the ends of workers.
 #[derive(Default)]
 pub(super) struct Failures {
-    pub(super) nodes: Vec<(NodeRank, NodeLoss)>,
-    pub(super) not_started: Vec<(Rank, i32)>,
+    pub(super) nodes: Vec<(Instant, NodeRank, NodeLoss)>,
+    pub(super) not_started: Vec<(Instant, Rank, StartFailure)>,
+    /// Who reported the loss of whom.
+    pub(super) blamed: Vec<(Rank, Rank)>,
 }
 
-/// Names the cause: a node that was lost or a violent death first, then whatever failed earliest;
-/// an end that reported the loss of a peer points to that peer's end.
+/// Names the cause. Whatever came within [`WINDOW`] of the first failure competes: a worker that
+/// never started, then a node that was lost, then a violent death, then the earliest failure; an end
+/// that reported the loss of a peer points to that peer's end.
 pub(super) fn find(ends: &[End], failures: &Failures) -> Option<Cause> {
-    if let Some(&(rank, errno)) = failures.not_started.first() {
-        return Some(Cause::NotStarted { rank, errno });
+    let own = ends.iter().filter(|end| end.is_own_failure()).min_by_key(|end| end.at);
+    let lost = failures.nodes.iter().min_by_key(|(at, ..)| *at);
+    let not_started = failures.not_started.iter().min_by_key(|(at, ..)| *at);
+    let times = [own.map(|end| end.at), lost.map(|(at, ..)| *at), not_started.map(|(at, ..)| *at)];
+    let Some(first) = times.into_iter().flatten().min() else {
+        // Everybody failed only after our signal: the earliest still tells most.
+        let failed = ends.iter().filter(|end| !end.exit.is_success());
+        return failed.min_by_key(|end| end.at).cloned().map(Cause::Worker);
+    };
+    let in_time = |at: Instant| at <= first + WINDOW;
+    if let Some((_, rank, failure)) = not_started.filter(|(at, ..)| in_time(*at)) {
+        return Some(Cause::NotStarted { rank: *rank, failure: *failure });
     }
-    if let Some((node, loss)) = failures.nodes.first() {
+    if let Some((_, node, loss)) = lost.filter(|(at, ..)| in_time(*at)) {
         return Some(Cause::Node { node: *node, loss: loss.clone() });
     }
-    let own = ends.iter().filter(|end| end.is_own_failure()).min_by_key(|end| end.at);
-    let in_time = |end: &&End| own.is_some_and(|own| end.at <= own.at + WINDOW);
-    let violent =
-        ends.iter().filter(|end| end.is_violent()).filter(in_time).min_by_key(|end| end.at);
-    let first = violent.or(own).or_else(|| {
-        // Everybody failed only after our signal: the earliest still tells most.
-        ends.iter().filter(|end| !end.exit.is_success()).min_by_key(|end| end.at)
-    })?;
-    Some(Cause::Worker(blame(first, ends).clone()))
+    let violent = ends.iter().filter(|end| end.is_violent() && in_time(end.at));
+    let end = violent.min_by_key(|end| end.at).or(own)?;
+    Some(Cause::Worker(blame(end, ends, &failures.blamed).clone()))
 }
 
 /// Follows reports of lost peers, at most once per worker.
-fn blame<'a>(first: &'a End, ends: &'a [End]) -> &'a End {
+fn blame<'a>(first: &'a End, ends: &'a [End], blamed: &[(Rank, Rank)]) -> &'a End {
     let mut end = first;
     for _ in 0..ends.len() {
-        let Some(peer) = end.peer_lost else { break };
-        match ends.iter().find(|other| other.rank == peer && !other.exit.is_success()) {
+        let Some((_, peer)) = blamed.iter().find(|(reporter, _)| *reporter == end.rank) else {
+            break;
+        };
+        match ends.iter().find(|other| other.rank == *peer && !other.exit.is_success()) {
             Some(other) if other.rank != first.rank => end = other,
             _ => break,
         }
@@ -161,7 +200,7 @@ mod tests {
 
     fn end(rank: u32, exit: WorkerExit, at_ms: u64, sent: &[i32], start: Instant) -> End {
         let at = start + Duration::from_millis(at_ms);
-        End { rank: Rank(rank), exit, at, sent: sent.to_vec(), peer_lost: None }
+        End { rank: Rank(rank), exit, at, sent: sent.to_vec() }
     }
 
     fn signal(signal: i32) -> WorkerExit {
@@ -170,7 +209,13 @@ mod tests {
 
     #[track_caller]
     fn check(ends: &[End], rank: u32) {
-        match find(ends, &Failures::default()) {
+        check_blaming(ends, &[], rank);
+    }
+
+    #[track_caller]
+    fn check_blaming(ends: &[End], blamed: &[(u32, u32)], rank: u32) {
+        let blamed = blamed.iter().map(|(who, whom)| (Rank(*who), Rank(*whom))).collect();
+        match find(ends, &Failures { blamed, ..Failures::default() }) {
             Some(Cause::Worker(end)) => assert_eq!(end.rank, Rank(rank)),
             other => panic!("expected rank {rank}, found {other:?}"),
         }
@@ -214,17 +259,40 @@ mod tests {
     #[test]
     fn a_report_of_a_lost_peer_points_to_the_peer() {
         let now = clock::now();
-        let mut reporter = end(1, WorkerExit::Code(1), 1, &[], now);
-        reporter.peer_lost = Some(Rank(3));
-        check(&[reporter, end(3, WorkerExit::Code(5), 8, &[], now)], 3);
+        let ends =
+            [end(1, WorkerExit::Code(1), 1, &[], now), end(3, WorkerExit::Code(5), 8, &[], now)];
+        check_blaming(&ends, &[(1, 3)], 3);
     }
 
     #[test]
     fn peers_that_blame_each_other_do_not_loop() {
         let now = clock::now();
-        let mut a = end(1, WorkerExit::Code(1), 1, &[], now);
-        let mut b = end(3, WorkerExit::Code(1), 2, &[], now);
-        (a.peer_lost, b.peer_lost) = (Some(Rank(3)), Some(Rank(1)));
-        check(&[a, b], 3);
+        let ends =
+            [end(1, WorkerExit::Code(1), 1, &[], now), end(3, WorkerExit::Code(1), 2, &[], now)];
+        check_blaming(&ends, &[(1, 3), (3, 1)], 3);
+    }
+
+    #[test]
+    fn a_node_lost_long_after_the_first_failure_is_not_its_cause() {
+        let now = clock::now();
+        let ends = [end(0, WorkerExit::Code(7), 0, &[], now)];
+        let lost = |after_ms| {
+            let at = now + Duration::from_millis(after_ms);
+            let nodes = vec![(at, NodeRank(1), NodeLoss::Silent)];
+            find(&ends, &Failures { nodes, ..Failures::default() })
+        };
+        assert!(matches!(lost(100), Some(Cause::Node { .. })));
+        assert!(matches!(lost(1200), Some(Cause::Worker(end)) if end.rank == Rank(0)));
+    }
+
+    #[test]
+    fn why_a_worker_did_not_start_decides_the_status() {
+        let status = |step, errno| {
+            Cause::NotStarted { rank: Rank(0), failure: StartFailure { step, errno } }.status()
+        };
+        assert_eq!(status(StartStep::Fork, 11), Status::OsLimit);
+        assert_eq!(status(StartStep::Chdir, 2), Status::NoInput);
+        assert_eq!(status(StartStep::Exec, 2), Status::NotFound);
+        assert_eq!(status(StartStep::Exec, 8), Status::NotExecutable);
     }
 }

@@ -4,5 +4,5 @@
 mod cause;
 mod step;
 
-pub use cause::{Cause, End, NodeLoss, Verdict};
+pub use cause::{Cause, End, NodeLoss, StartFailure, StartStep, Verdict};
 pub use step::{Effect, Event, Job, Policy, StopReason};

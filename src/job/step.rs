@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::cause::{self, End, Failures, NodeLoss, Verdict};
+use super::cause::{self, End, Failures, NodeLoss, StartFailure, Verdict};
 use crate::base::{NodeRank, Rank, Status, WorkerExit};
 
 const SIGINT: i32 = 2;
@@ -31,8 +31,8 @@ pub enum Event {
     NotStarted {
         /// Which.
         rank: Rank,
-        /// The kernel's reason.
-        errno: i32,
+        /// At which step, and why.
+        failure: StartFailure,
     },
     /// A worker says that it lost a peer.
     PeerLost {
@@ -61,7 +61,7 @@ pub enum Event {
 }
 
 /// What is to be done about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Start the workers of every node.
     Start,
@@ -73,6 +73,8 @@ pub enum Effect {
     Wake(Instant),
     /// Tell the user why and how the job is being stopped.
     Stopping(StopReason),
+    /// From now on show only this worker; the others go on in their files.
+    ShowOnly(Rank),
     /// Tell the user that workers are being killed now.
     Killing,
 }
@@ -95,8 +97,9 @@ pub struct Job {
     nodes: Vec<Node>,
     ends: Vec<End>,
     ended: Vec<bool>,
-    blamed: Vec<(Rank, Rank)>,
     failures: Failures,
+    /// Signals of the user so far.
+    signals: u32,
     phase: Phase,
 }
 
@@ -136,8 +139,8 @@ impl Job {
             nodes: vec![Node::Asked; count],
             ends: Vec::new(),
             ended,
-            blamed: Vec::new(),
             failures: Failures::default(),
+            signals: 0,
             phase: Phase::Preparing,
         }
     }
@@ -162,14 +165,14 @@ impl Job {
 
     /// Workers that have been started and not yet been lost, as far as is known.
     pub fn running(&self) -> usize {
-        let lost = |node: &NodeRank| self.failures.nodes.iter().any(|(lost, _)| lost == node);
+        let lost = |node: &NodeRank| self.failures.nodes.iter().any(|(_, lost, _)| lost == node);
         let over = |rank: Rank| self.ended[rank.index()] || self.never_started(rank);
         let ranks = (0..).map(Rank).zip(&self.node_of_rank);
         ranks.filter(|(rank, node)| !over(*rank) && !lost(node)).count()
     }
 
     fn never_started(&self, rank: Rank) -> bool {
-        self.failures.not_started.iter().any(|(other, _)| *other == rank)
+        self.failures.not_started.iter().any(|(_, other, _)| *other == rank)
     }
 
     /// The only place where the job changes.
@@ -181,7 +184,7 @@ impl Job {
             Event::Ready(node) => self.node_answered(node, Node::Ready),
             Event::Refused(node) => self.node_answered(node, Node::Refused),
             Event::Started(_) => Vec::new(),
-            Event::NotStarted { rank, errno } => self.not_started(now, rank, errno),
+            Event::NotStarted { rank, failure } => self.not_started(now, rank, failure),
             Event::PeerLost { rank, peer } => self.peer_lost(rank, peer),
             Event::Exited(end) => self.exited(now, end),
             Event::Idle(node) => self.node_idle(now, node),
@@ -230,24 +233,35 @@ impl Job {
         Vec::new()
     }
 
-    fn not_started(&mut self, now: Instant, rank: Rank, errno: i32) -> Vec<Effect> {
-        self.failures.not_started.push((rank, errno));
+    fn not_started(&mut self, now: Instant, rank: Rank, failure: StartFailure) -> Vec<Effect> {
+        if self.ended[rank.index()] {
+            return Vec::new();
+        }
+        self.failures.not_started.push((now, rank, failure));
         self.stop(now, StopReason::Failure, SIGTERM)
     }
 
     fn peer_lost(&mut self, rank: Rank, peer: Rank) -> Vec<Effect> {
-        self.blamed.push((rank, peer));
+        self.failures.blamed.push((rank, peer));
         Vec::new()
     }
 
-    fn exited(&mut self, now: Instant, mut end: End) -> Vec<Effect> {
-        assert!(!self.ended[end.rank.index()], "rank {} ended twice", end.rank);
-        end.peer_lost =
-            self.blamed.iter().find(|(rank, _)| *rank == end.rank).map(|(_, peer)| *peer);
-        let failed = !end.exit.is_success();
-        self.ended[end.rank.index()] = true;
+    fn exited(&mut self, now: Instant, end: End) -> Vec<Effect> {
+        // The end of a worker of a lost node may have been on its way.
+        if self.ended[end.rank.index()] {
+            return Vec::new();
+        }
+        let (rank, failed) = (end.rank, !end.exit.is_success());
+        self.ended[rank.index()] = true;
         self.ends.push(end);
-        if failed { self.stop(now, StopReason::Failure, SIGTERM) } else { Vec::new() }
+        if !failed {
+            return Vec::new();
+        }
+        let mut effects = self.stop(now, StopReason::Failure, SIGTERM);
+        if !effects.is_empty() {
+            effects.insert(0, Effect::ShowOnly(rank));
+        }
+        effects
     }
 
     /// A node has nothing left. Workers whose end it never told are lost: success needs every end.
@@ -270,7 +284,7 @@ impl Job {
             self.nodes[node.index()] = Node::Lost;
             self.lose_workers_of(node, now);
         }
-        self.failures.nodes.push((node, loss));
+        self.failures.nodes.push((now, node, loss));
         match self.phase {
             Phase::Preparing => self.start_if_all_ready(),
             _ => self.stop(now, StopReason::Failure, SIGTERM),
@@ -284,24 +298,35 @@ impl Job {
             if self.node_of_rank[index] == node && !known {
                 self.ended[index] = true;
                 let (exit, sent) = (WorkerExit::Lost, Vec::new());
-                self.ends.push(End { rank, exit, at, sent, peer_lost: None });
+                self.ends.push(End { rank, exit, at, sent });
             }
         }
     }
 
     /// First signal: ask. Second: kill. Third: leave.
     fn signalled(&mut self, now: Instant, signal: i32) -> Vec<Effect> {
+        self.signals += 1;
         match &self.phase {
             Phase::Preparing => {
                 self.phase = Phase::Done(self.verdict_of(StopReason::Signal(signal)));
                 Vec::new()
             }
             Phase::Running => self.stop(now, StopReason::Signal(signal), signal),
-            Phase::Stopping { reason, stage: Stage::Killed { .. } } => {
+            // The job is being stopped already, but not because of the user.
+            Phase::Stopping { stage, .. } if self.signals == 1 => match stage {
+                Stage::Killed { .. } => Vec::new(),
+                Stage::Interrupted { .. } | Stage::Terminated { .. } => {
+                    vec![Effect::Stopping(StopReason::Signal(signal)), Effect::Signal(signal)]
+                }
+            },
+            Phase::Stopping { stage, .. } if self.signals == 2 => match stage {
+                Stage::Killed { .. } => Vec::new(),
+                Stage::Interrupted { .. } | Stage::Terminated { .. } => self.kill(now),
+            },
+            Phase::Stopping { reason, .. } => {
                 self.phase = Phase::Done(self.verdict_of(*reason));
                 Vec::new()
             }
-            Phase::Stopping { .. } => self.kill(now),
             Phase::Done(_) => Vec::new(),
         }
     }
@@ -438,7 +463,7 @@ mod tests {
     }
 
     fn exit(rank: u32, exit: WorkerExit, at: Instant, sent: &[i32]) -> Event {
-        Event::Exited(End { rank: Rank(rank), exit, at, sent: sent.to_vec(), peer_lost: None })
+        Event::Exited(End { rank: Rank(rank), exit, at, sent: sent.to_vec() })
     }
 
     #[test]
@@ -469,6 +494,7 @@ mod tests {
         assert_eq!(
             effects,
             [
+                Effect::ShowOnly(Rank(3)),
                 Effect::Stopping(StopReason::Failure),
                 Effect::Signal(SIGTERM),
                 Effect::Wake(now + GRACE)
@@ -577,6 +603,30 @@ mod tests {
         job.step(now, Event::Idle(NodeRank(1)));
         let verdict = job.verdict().expect("over");
         assert_eq!((verdict.also_failed, verdict.stopped), (1, 2));
+    }
+
+    #[test]
+    fn an_end_that_comes_after_the_loss_of_its_node_is_no_surprise() {
+        let mut job = running(2);
+        let now = clock::now();
+        job.step(now, Event::NodeLost { node: NodeRank(0), loss: NodeLoss::Silent });
+        job.step(now, exit(0, WorkerExit::Code(0), now, &[]));
+        let failure = StartFailure { step: cause::StartStep::Exec, errno: 2 };
+        job.step(now, Event::NotStarted { rank: Rank(1), failure });
+        assert!(job.verdict().is_none(), "the other node still runs");
+    }
+
+    #[test]
+    fn the_first_signal_during_a_stop_is_passed_on_and_the_second_kills() {
+        let mut job = running(1);
+        let now = clock::now();
+        job.step(now, exit(0, WorkerExit::Code(1), now, &[]));
+        let effects = job.step(now, Event::Signal(SIGINT));
+        assert_eq!(
+            effects[..2],
+            [Effect::Stopping(StopReason::Signal(SIGINT)), Effect::Signal(SIGINT)]
+        );
+        assert_eq!(job.step(now, Event::Signal(SIGINT))[..2], [Effect::Killing, Effect::Kill]);
     }
 
     #[test]

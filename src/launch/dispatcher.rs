@@ -1,9 +1,8 @@
 //! The only loop of the launcher: select → step → perform.
 
-use std::net::SocketAddr;
-use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
 use tokio::sync::mpsc;
 
 use super::history::{Ended, History};
@@ -11,25 +10,17 @@ use super::input::Input;
 use super::node::{Heard, Node, NodeEvent};
 use super::options::{LaunchError, Options};
 use super::signals::{Signals, Wish};
-use super::verdict;
-use crate::base::{Epoch, NodeRank, Rank, Status, clock};
-use crate::job::{Effect, End, Event, Job, NodeLoss, Policy, StopReason};
+use super::{orders, verdict, voice};
+use crate::base::{NodeRank, Rank, Status, clock};
+use crate::job::{Effect, End, Event, Job, NodeLoss, Policy, StartFailure, StartStep, StopReason};
 use crate::os::{family, fds, signals};
-use crate::plan::{Bindings, LaunchPlan, MasterAddr, NodePlan, Threads, WorkerPlan};
-use crate::report::summary::{count, duration, step};
-use crate::report::{Consumed, Reporter, WorkerLabel, neutral};
-use crate::wire::{
-    self, Found, FromAgent, Listen, Prepare, Problem, Start, ToAgent, WorkerNote, WorkerStart,
-};
+use crate::plan::{LaunchPlan, NodePlan, WorkerPlan};
+use crate::report::summary::{count, step};
+use crate::report::{Consumed, Reporter, WorkerLabel};
+use crate::wire::{self, Found, FromAgent, OpenFailure, Problem, ToAgent, WorkerNote};
 
-/// The first start of a job, and for now the only one.
-const EPOCH: Epoch = Epoch(0);
 /// Silence of a node that is worth a line.
 const SILENCE_WARNING: Duration = Duration::from_secs(10);
-/// Output of a node that may be on its way and not yet shown.
-const WINDOW_BYTES: u64 = 2 << 20;
-/// Descriptors that a worker costs its node.
-const FDS_PER_WORKER: u64 = 8;
 /// Time for the links to be written before we stop ourselves.
 const PAUSE_DELAY: Duration = Duration::from_millis(50);
 /// Agents that have said their last word end within this time, or are left to their links' end.
@@ -39,6 +30,7 @@ const BURIAL_LIMIT: Duration = Duration::from_secs(2);
 
 /// Starts the workers of a plan, sees them through, and says how it went. Returns the exit status.
 pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> {
+    signals::hear_of_children();
     family::become_subreaper();
     check_open_files(plan)?;
     let runtime =
@@ -64,6 +56,8 @@ struct Dispatcher<'a> {
     plan: &'a LaunchPlan,
     options: &'a Options,
     started: (Instant, Duration),
+    /// Children that were here before us: whoever called `exec` left them, and they are not ours.
+    inherited: Vec<Pid>,
     job: Job,
     nodes: Vec<Node>,
     found: Vec<Option<Found>>,
@@ -93,6 +87,7 @@ enum Happening {
 
 impl<'a> Dispatcher<'a> {
     fn start(plan: &'a LaunchPlan, options: &'a Options) -> Result<Self, LaunchError> {
+        let inherited = family::children_of(rustix::process::getpid());
         let signals = Signals::listen()?;
         let (told, events) = mpsc::unbounded_channel();
         let (shown, consumed) = mpsc::unbounded_channel();
@@ -109,12 +104,12 @@ impl<'a> Dispatcher<'a> {
             Node::connect(node.node_rank, &options.job, told.clone(), reporter.sender())
         };
         let nodes = plan.nodes.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
-        let node_of_rank =
-            plan.nodes.iter().flat_map(|node| vec![node.node_rank; node.workers.len()]);
+        let node_of_rank = plan.nodes.iter().flat_map(orders::ranks_of);
         Ok(Self {
             plan,
             options,
             started: (clock::now(), clock::wall()),
+            inherited,
             job: Job::new(Policy { grace: options.grace }, node_of_rank.collect()),
             found: vec![None; nodes.len()],
             nodes,
@@ -176,17 +171,20 @@ impl<'a> Dispatcher<'a> {
     }
 
     fn step(&mut self, event: Event) {
+        tracing::debug!(?event);
         for effect in self.job.step(clock::now(), event) {
             self.perform(effect);
         }
     }
 
     fn perform(&mut self, effect: Effect) {
+        tracing::debug!(?effect);
         match effect {
             Effect::Start => self.start_workers(),
             Effect::Signal(signal) => self.tell_all(|| ToAgent::Signal(signal)),
             Effect::Kill => self.tell_all(|| ToAgent::Kill),
             Effect::Wake(at) => self.wake = Some(at),
+            Effect::ShowOnly(rank) => self.reporter.hush(rank),
             Effect::Stopping(reason) => self.say_stopping(reason),
             Effect::Killing => self.reporter.say(step("Killing", "what is left")),
         }
@@ -212,9 +210,18 @@ impl<'a> Dispatcher<'a> {
 
     fn hear_agent(&mut self, node: NodeRank, message: FromAgent) -> Option<Event> {
         match message {
+            FromAgent::Hello(hello) if hello.version != wire::VERSION => {
+                let (theirs, ours) = (hello.version, wire::VERSION);
+                let why = format!(
+                    "it is build {} and speaks version {theirs}, we speak {ours}",
+                    hello.build
+                );
+                Some(self.lose(node, NodeLoss::Garbled(why)))
+            }
             FromAgent::Hello(hello) => {
                 self.nodes[node.index()].set_clock(hello.clock_us);
-                let prepare = self.prepare(&self.plan.nodes[node.index()]);
+                let prepare =
+                    orders::prepare(self.plan, self.options, &self.plan.nodes[node.index()]);
                 self.nodes[node.index()].tell(ToAgent::Prepare(prepare));
                 None
             }
@@ -232,9 +239,8 @@ impl<'a> Dispatcher<'a> {
                 Some(Event::Started(rank))
             }
             FromAgent::StartFailed(failed) => {
-                let (rank, errno) = (failed.rank, failed.errno);
-                self.history.worker(rank).failed_start = Some(failed);
-                Some(Event::NotStarted { rank, errno })
+                let failure = StartFailure { step: start_step(failed.step), errno: failed.errno };
+                Some(Event::NotStarted { rank: failed.rank, failure })
             }
             FromAgent::Exited { rank, exit, at_us, sent, oom_kills } => {
                 let at = self.nodes[node.index()].instant(at_us);
@@ -244,7 +250,7 @@ impl<'a> Dispatcher<'a> {
                 if !exit.is_success() && !self.job.is_stopping() {
                     self.tell_all(|| ToAgent::PeerGone(rank));
                 }
-                Some(Event::Exited(End { rank, exit, at, sent, peer_lost: None }))
+                Some(Event::Exited(End { rank, exit, at, sent }))
             }
             FromAgent::StdinTaken { rank, bytes } => {
                 self.stdin.taken(rank, bytes);
@@ -273,8 +279,9 @@ impl<'a> Dispatcher<'a> {
     /// there, but silent or not to be understood, is ended with it.
     fn lose(&mut self, node: NodeRank, loss: NodeLoss) -> Event {
         let others = (0..).map(NodeRank).zip(&self.nodes).filter(|(other, _)| *other != node);
-        let others: Vec<_> = others.map(|(_, node)| node.agent()).collect();
-        let left = family::kill_descendants(&others, BURIAL_LIMIT, |_, _| {});
+        let others = others.map(|(_, node)| node.agent());
+        let spare: Vec<_> = others.chain(self.inherited.iter().copied()).collect();
+        let left = family::kill_descendants(&spare, BURIAL_LIMIT, |_, _| {});
         if !left.is_empty() {
             let host = &self.plan.nodes[node.index()].host;
             self.reporter.say(format!("warning: {} of {host} would not die\n", left.len()));
@@ -282,74 +289,14 @@ impl<'a> Dispatcher<'a> {
         Event::NodeLost { node, loss }
     }
 
-    fn prepare(&self, node: &NodePlan) -> Prepare {
-        let MasterAddr::Given(addr) = &self.plan.master_addr else {
-            unreachable!("local plans know their address");
-        };
-        let listen = (node.node_rank == NodeRank(0)).then(|| Listen {
-            addr: addr.clone(),
-            master_port: self.plan.master_port,
-            store: 1 < self.plan.nodes.len(),
-        });
-        Prepare {
-            epoch: EPOCH,
-            cwd: self.options.cwd.clone().into_os_string().into_vec(),
-            program: self.options.program.clone().into_vec(),
-            script: self.options.script.clone().map(OsStringExt::into_vec),
-            fds: FDS_PER_WORKER * node.workers.len() as u64,
-            listen,
-            key: self.options.key,
-            world_size: self.plan.world_size,
-            lease_ms: self.options.lease.as_millis() as u32,
-            grace_ms: self.options.grace.as_millis() as u32,
-        }
-    }
-
     fn start_workers(&mut self) {
-        let node0 = self.found[0].as_ref().expect("every node is ready");
-        let MasterAddr::Given(master_addr) = self.plan.master_addr.clone() else {
-            unreachable!("local plans know their address");
-        };
-        let master_port = node0.master_port.expect("node 0 was asked for a port");
-        let bindings = Bindings {
-            master_addr,
-            master_port,
-            job: self.options.job.clone(),
-            error_dir: self.options.run_dir.as_ref().map(|run_dir| run_dir.path().to_owned()),
-        };
-        let store = node0.store;
-        for (index, node) in self.plan.nodes.iter().enumerate() {
-            let start = self.start_of(node, &bindings, store);
-            self.nodes[index].tell(ToAgent::Start(start));
+        let found: Vec<Found> = self.found.iter().flatten().cloned().collect();
+        let starts = orders::starts(self.plan, self.options, &found);
+        for (node, start) in self.nodes.iter().zip(starts) {
+            node.tell(ToAgent::Start(start));
         }
         let ranks = self.history.workers.iter().map(|worker| worker.rank);
         self.stdin = Input::start(ranks.filter(|rank| self.options.stdin.includes(*rank)));
-    }
-
-    fn start_of(&self, node: &NodePlan, bindings: &Bindings, store: Option<SocketAddr>) -> Start {
-        let cpus = self.found[node.node_rank.index()].as_ref().map_or(1, |found| found.cpus);
-        // Every node of a local job is this machine.
-        let threads = Threads::share(cpus as usize, self.plan.world_size as usize);
-        let start_worker = |worker: &WorkerPlan| WorkerStart {
-            rank: worker.rank,
-            local_rank: worker.local_rank,
-            argv: worker.argv.iter().map(|word| word.clone().into_vec()).collect(),
-            env: to_bytes(worker.bind(bindings, Threads::Inherited, EPOCH)),
-            env_default: to_bytes(worker.defaults(threads)),
-            stdin: self.options.stdin.includes(worker.rank),
-        };
-        let nodes = &self.plan.nodes;
-        Start {
-            epoch: EPOCH,
-            workers: node.workers.iter().map(start_worker).collect(),
-            node_of_rank: nodes
-                .iter()
-                .flat_map(|node| vec![node.node_rank; node.workers.len()])
-                .collect(),
-            hosts: nodes.iter().map(|node| node.host.to_string()).collect(),
-            store,
-            window_bytes: WINDOW_BYTES,
-        }
     }
 
     fn wish(&mut self, wish: Wish) -> Option<Event> {
@@ -412,38 +359,17 @@ impl<'a> Dispatcher<'a> {
             return Some(self.lose(node, NodeLoss::Silent));
         }
         if SILENCE_WARNING < silence {
-            let host = &self.plan.nodes[index].host;
-            self.reporter
-                .say(step("Waiting", &format!("{host}: nothing heard for {}", duration(silence))));
+            let host = self.plan.nodes[index].host.as_str();
+            self.reporter.say(voice::silent(host, silence));
         }
         None
     }
 
     fn say_stopping(&mut self, reason: StopReason) {
         let others = self.job.running();
-        let grace = duration(self.options.grace);
-        let text = match reason {
-            StopReason::Failure => {
-                if let Some(failed) = self.job.ends().last() {
-                    self.reporter.hush(failed.rank);
-                }
-                match others {
-                    0 => return,
-                    _ => format!("{} after a failure, grace {grace}", count(others, "worker")),
-                }
-            }
-            StopReason::Timeout => {
-                format!("{}: the time is over, grace {grace}", count(others, "worker"))
-            }
-            StopReason::Signal(signal) => {
-                let name = crate::base::exit::signal_name(signal);
-                format!(
-                    "{}: {name} received, grace {grace}; again to kill now",
-                    count(others, "worker")
-                )
-            }
-        };
-        self.reporter.say(step("Stopping", &text));
+        if let Some(line) = voice::stopping(reason, others, self.options.grace) {
+            self.reporter.say(line);
+        }
     }
 
     fn count_workers(&self) -> String {
@@ -456,30 +382,13 @@ impl<'a> Dispatcher<'a> {
         if self.job.is_stopping() {
             return;
         }
-        let names: Vec<_> = processes
-            .iter()
-            .map(|process| format!("{} (pid {})", neutral(&process.name), process.pid))
-            .collect();
-        let number = count(processes.len(), "process").replace("processs", "processes");
-        let text = format!("rank {rank} left {number} behind: {}; stopping", names.join(", "));
-        self.reporter.say(step("Leftover", &text));
+        self.reporter.say(voice::leftovers(rank, processes));
     }
 
     fn say_state(&self) {
         let now = clock::now();
         for worker in &self.history.workers {
-            let state = match (&worker.started, &worker.ended) {
-                (_, Some(ended)) => ended.exit.to_string(),
-                (Some((pid, since)), None) => {
-                    format!(
-                        "pid {pid}, runs for {}",
-                        duration(now.saturating_duration_since(*since))
-                    )
-                }
-                (None, None) => "has not started".to_owned(),
-            };
-            self.reporter
-                .say(step("State", &format!("rank {} ({}): {state}", worker.rank, worker.host)));
+            self.reporter.say(voice::state(worker, now));
         }
     }
 
@@ -517,9 +426,11 @@ impl<'a> Dispatcher<'a> {
 fn labels(plan: &LaunchPlan) -> Vec<WorkerLabel> {
     let of_node = |node: &NodePlan| {
         let host = node.host.clone();
+        let node_rank = node.node_rank;
         let label = move |worker: &WorkerPlan| WorkerLabel {
             rank: worker.rank,
             local_rank: worker.local_rank,
+            node: node_rank,
             host: host.clone(),
         };
         node.workers.iter().map(label).collect::<Vec<_>>()
@@ -527,8 +438,14 @@ fn labels(plan: &LaunchPlan) -> Vec<WorkerLabel> {
     plan.nodes.iter().flat_map(of_node).collect()
 }
 
-fn to_bytes(env: Vec<(std::ffi::OsString, std::ffi::OsString)>) -> Vec<(Vec<u8>, Vec<u8>)> {
-    env.into_iter().map(|(name, value)| (name.into_vec(), value.into_vec())).collect()
+/// The wire and the job are versioned apart.
+fn start_step(step: OpenFailure) -> StartStep {
+    match step {
+        OpenFailure::Fork => StartStep::Fork,
+        OpenFailure::Setup => StartStep::Setup,
+        OpenFailure::Chdir => StartStep::Chdir,
+        OpenFailure::Exec => StartStep::Exec,
+    }
 }
 
 async fn sleep_until(at: Option<Instant>) {

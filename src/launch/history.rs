@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::{HostName, LocalRank, NodeRank, Rank, Slot, WorkerExit};
 use crate::plan::LaunchPlan;
-use crate::wire::{FailedStart, Leftover};
+use crate::wire::Leftover;
 
 /// One worker.
 #[derive(Clone, Debug)]
@@ -15,7 +15,6 @@ pub(super) struct WorkerHistory {
     pub(super) node: NodeRank,
     pub(super) host: HostName,
     pub(super) started: Option<(u32, Instant)>,
-    pub(super) failed_start: Option<FailedStart>,
     pub(super) ended: Option<Ended>,
 }
 
@@ -55,7 +54,6 @@ impl History {
                 node: node.node_rank,
                 host: node.host.clone(),
                 started: None,
-                failed_start: None,
                 ended: None,
             })
         });

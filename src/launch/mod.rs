@@ -8,8 +8,10 @@ mod history;
 mod input;
 mod node;
 mod options;
+mod orders;
 mod signals;
 mod verdict;
+mod voice;
 
 pub use dispatcher::run;
 pub use options::{LaunchError, Options, StdinTo};

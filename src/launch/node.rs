@@ -96,7 +96,8 @@ impl Node {
     /// A time of the agent's clock as an instant of ours.
     pub(super) fn instant(&self, at_us: u64) -> Instant {
         let age_us = clock::machine_us() as i64 - (at_us as i64 - self.clock_offset_us);
-        clock::now() - Duration::from_micros(u64::try_from(age_us).unwrap_or(0))
+        let (now, age) = (clock::now(), Duration::from_micros(u64::try_from(age_us).unwrap_or(0)));
+        now.checked_sub(age).unwrap_or(now)
     }
 
     /// Waits until its tasks have ended: the agent was told [`ToAgent::Bye`], and is buried.
@@ -143,10 +144,10 @@ async fn relay(
             Ok(0) | Err(_) => return Ok(()),
             Ok(_) => {}
         }
-        while let Some(message) = decoder.next()? {
+        while let Some(message) = decoder.message()? {
             match message {
                 FromAgent::Output { rank, stream, bytes } => {
-                    output.output(node, rank, stream, bytes)
+                    output.output(node, rank, stream, bytes);
                 }
                 FromAgent::OutputEnd { rank, stream, .. } => output.end(rank, stream),
                 message => {

@@ -7,14 +7,14 @@ use super::history::{History, WorkerHistory};
 use super::options::Options;
 use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Rank, Status, WorkerExit, clock};
-use crate::job::{Cause, NodeLoss, Verdict};
+use crate::job::{Cause, NodeLoss, StartFailure, StartStep, Verdict};
 use crate::plan::{self, LaunchPlan};
 use crate::report::record::{
     CauseRecord, ExitOf, LeakedRecord, RunRecord, WorkerRecord, code_and_signal,
 };
 use crate::report::summary::{Failure, count, duration, show_failure};
 use crate::report::{Pages, neutral};
-use crate::wire::{OpenFailure, Problem, Stream};
+use crate::wire::{Problem, Stream};
 
 const RECORD_VERSION: u32 = 1;
 
@@ -72,7 +72,9 @@ impl Story<'_> {
     fn failure(&self, pages: &Pages) -> Option<Failure> {
         match (&self.verdict.cause, self.verdict.status) {
             (Some(Cause::Worker(end)), _) => Some(self.worker_failed(end.rank, pages)),
-            (Some(Cause::NotStarted { rank, errno }), _) => Some(self.not_started(*rank, *errno)),
+            (Some(Cause::NotStarted { rank, failure }), _) => {
+                Some(self.not_started(*rank, *failure))
+            }
             (Some(Cause::Node { node, loss }), _) => Some(self.node_lost(*node, loss)),
             (None, Status::Timeout) => Some(Failure {
                 code: "R105",
@@ -143,21 +145,20 @@ impl Story<'_> {
         Some(format!("exception {}", neutral(text.lines().next()?)))
     }
 
-    fn not_started(&self, rank: Rank, errno: i32) -> Failure {
+    fn not_started(&self, rank: Rank, failure: StartFailure) -> Failure {
         let worker = self.worker(rank);
-        let step = worker.failed_start.as_ref().map(|failed| failed.step);
-        let reason = std::io::Error::from_raw_os_error(errno).to_string();
+        let reason = std::io::Error::from_raw_os_error(failure.errno).to_string();
         let reason = reason.split(" (os error").next().unwrap_or_default().to_lowercase();
         let program = self.options.program.display();
-        let what = match step {
-            Some(OpenFailure::Fork) => format!("no process could be made: {reason}"),
-            Some(OpenFailure::Chdir) => {
+        let what = match failure.step {
+            StartStep::Fork => format!("no process could be made: {reason}"),
+            StartStep::Chdir => {
                 format!("cannot enter `{}`: {reason}", self.options.cwd.display())
             }
-            Some(OpenFailure::Setup) => format!("its descriptors could not be set up: {reason}"),
-            Some(OpenFailure::Exec) | None => format!("cannot execute `{program}`: {reason}"),
+            StartStep::Setup => format!("its descriptors could not be set up: {reason}"),
+            StartStep::Exec => format!("cannot execute `{program}`: {reason}"),
         };
-        let help = match errno {
+        let help = match failure.errno {
             libc::ENOEXEC => {
                 vec!["a script needs `#!` and its interpreter in the first line".to_owned()]
             }
@@ -192,7 +193,16 @@ impl Story<'_> {
             code: "R103",
             title: format!("{what}; {}", self.stopped()),
             facts: vec![format!("lost with it: {ranks}")],
+            help: self.without(node),
             ..Failure::default()
+        }
+    }
+
+    /// What to type to go on with the nodes that are left.
+    fn without(&self, node: NodeRank) -> Vec<String> {
+        match self.plan.nodes.len() {
+            1 => Vec::new(),
+            _ => vec![format!("to go on without it: --exclude '{}'", self.host(node))],
         }
     }
 
@@ -253,11 +263,14 @@ impl Story<'_> {
     }
 
     fn record(&self, status: Status) -> RunRecord {
-        let digest = plan::digest(self.plan);
+        let plan = plan::digest(self.plan).iter().fold(String::new(), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        });
         RunRecord {
             version: RECORD_VERSION,
             job: self.options.job.to_string(),
-            plan: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            plan,
             start: self.started.as_secs_f64(),
             end: clock::wall().as_secs_f64(),
             exit: status.code(),

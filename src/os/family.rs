@@ -11,6 +11,10 @@ use rustix::process::{Pid, WaitOptions, WaitStatus};
 use super::signals;
 use crate::base::{WorkerExit, clock};
 
+/// After SIGKILL the kernel needs a moment; a process in uninterruptible sleep may need for ever.
+/// Shorter than the time after which a launcher gives up, so that it hears who would not die.
+pub const KILL_LIMIT: Duration = Duration::from_secs(8);
+
 /// Makes this process the one that adopts orphans below it.
 pub fn become_subreaper() {
     // Linux 3.4 and later; without it teardown still signals process groups.

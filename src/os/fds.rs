@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
 
 use rustix::io::FdFlags;
 use rustix::net::{
@@ -11,6 +12,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 use rustix::pipe::PipeFlags;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Descriptors that one packet may carry.
 pub const PACKET_FDS_MAX: usize = 8;
@@ -138,13 +140,25 @@ pub fn recv_packet(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, V
     Ok((received.bytes, fds))
 }
 
+/// The soft limit before it was raised.
+static OWN_LIMIT: OnceLock<Option<u64>> = OnceLock::new();
+
 /// Raises the soft limit of open descriptors to the hard one; returns the limit in force.
 pub fn raise_limit() -> u64 {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
+    OWN_LIMIT.get_or_init(|| limit.current);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     let _ = setrlimit(Resource::Nofile, raised);
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Puts back what [`raise_limit`] found, for a program that is not ours: some call `select`, some
+/// close every descriptor up to the limit. Safe to call between fork and exec.
+pub fn restore_limit() {
+    if let Some(current) = OWN_LIMIT.get() {
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: *current, maximum });
+    }
 }
 
 #[cfg(test)]

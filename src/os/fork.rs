@@ -119,6 +119,7 @@ impl Exec {
             exit_now(127);
         }
         signals::reset_for_exec();
+        fds::restore_limit();
         for (target, fd) in self.stdio.iter().enumerate() {
             duplicate_to(fd.as_raw_fd(), target as RawFd)?;
         }
@@ -208,10 +209,11 @@ fn check_executable(path: &Path) -> io::Result<()> {
 
 /// Makes a command start in a session of its own, so that the terminal's signals pass it by.
 pub fn in_own_session(command: &mut std::process::Command) -> &mut std::process::Command {
-    // SAFETY: `setsid` is async-signal-safe, and nothing else runs between fork and exec.
+    // SAFETY: `setsid` and `setrlimit` are async-signal-safe, and nothing else runs in between.
     unsafe {
         std::os::unix::process::CommandExt::pre_exec(command, || {
             rustix::process::setsid()?;
+            fds::restore_limit();
             Ok(())
         })
     }

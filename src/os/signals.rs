@@ -33,6 +33,15 @@ pub fn block_requests() {
     }
 }
 
+/// Makes the kernel keep the ends of children for us: a parent that ignores SIGCHLD hands that down
+/// through exec, and then nobody ever hears of an end.
+pub fn hear_of_children() {
+    // SAFETY: the default disposition runs no code of ours.
+    unsafe {
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+    }
+}
+
 /// Blocks SIGCHLD in this thread and returns a descriptor that is readable when one is pending.
 pub fn child_events() -> io::Result<OwnedFd> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();

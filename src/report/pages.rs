@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use anstyle::AnsiColor;
 use memchr::memchr_iter;
 
+use super::diagnostic::Paint;
 use super::lines::{Dress, LineCutter};
 use super::neutral::{push_neutral, unfinished};
 use super::rank_log::{Keep, RankLog};
@@ -14,7 +16,7 @@ use super::sink::{Offered, Sink};
 use super::summary::count;
 use super::tail::Tail;
 use super::terminal::Terminal;
-use crate::base::{HostName, LocalRank, Rank, clock};
+use crate::base::{HostName, LocalRank, NodeRank, Rank, clock};
 use crate::wire::Stream;
 
 /// What a line says about its worker.
@@ -25,6 +27,8 @@ pub struct WorkerLabel {
     /// Its rank on the node.
     pub local_rank: LocalRank,
     /// Its node.
+    pub node: NodeRank,
+    /// The node's name.
     pub host: HostName,
 }
 
@@ -130,7 +134,7 @@ impl Pages {
         }
         if let Some(log) = &mut page.log {
             let finished = log.finish();
-            note_error(&mut self.log_error, log, finished);
+            note_error(&mut self.log_error, log, &finished);
         }
     }
 
@@ -200,9 +204,9 @@ impl Pages {
 impl Page {
     /// Names fill a column of `width`.
     fn new(label: &WorkerLabel, stream: Stream, style: &Style, width: usize) -> Self {
-        let terminal = match stream {
-            Stream::Stdout => style.terminal.stdout,
-            Stream::Stderr => style.terminal.stderr,
+        let (terminal, paint) = match stream {
+            Stream::Stdout => (style.terminal.stdout, style.terminal.stdout_paint),
+            Stream::Stderr => (style.terminal.stderr, style.terminal.paint),
         };
         let dress = if terminal { Dress::Neutral } else { Dress::Bytes };
         let dress = match (style.solo == Some(label.rank), dress) {
@@ -210,6 +214,7 @@ impl Page {
             (true, Dress::Neutral) => Clothes::Neutral(Vec::new()),
             (false, dress) => {
                 let prefix = prefix(label, stream, style.prefix.as_deref(), width);
+                let prefix = painted(prefix, label.node, paint);
                 Clothes::Lines(LineCutter::new(prefix.into_bytes(), dress))
             }
         };
@@ -223,7 +228,7 @@ impl Page {
     fn keep(&mut self, bytes: &[u8], error: &mut Option<String>) {
         if let Some(log) = &mut self.log {
             let pushed = log.push(bytes);
-            if note_error(error, log, pushed) {
+            if note_error(error, log, &pushed) {
                 self.log = None;
             }
         }
@@ -231,8 +236,8 @@ impl Page {
 }
 
 /// Remembers the first error; true if there was one.
-fn note_error(error: &mut Option<String>, log: &RankLog, result: std::io::Result<()>) -> bool {
-    if let Err(why) = &result {
+fn note_error(error: &mut Option<String>, log: &RankLog, result: &std::io::Result<()>) -> bool {
+    if let Err(why) = result {
         error.get_or_insert_with(|| format!("cannot write `{}`: {why}", log.path().display()));
     }
     result.is_err()
@@ -307,5 +312,49 @@ fn prefix(label: &WorkerLabel, stream: Stream, template: Option<&str>, width: us
             .replace("{rank}", &label.rank.to_string())
             .replace("{local_rank}", &label.local_rank.to_string())
             .replace("{stream}", stream_name(stream)),
+    }
+}
+
+/// One colour a node, so that the eye finds the lines of a host.
+fn painted(prefix: String, node: NodeRank, paint: Paint) -> String {
+    const COLOURS: [AnsiColor; 6] = [
+        AnsiColor::Cyan,
+        AnsiColor::Yellow,
+        AnsiColor::Green,
+        AnsiColor::Magenta,
+        AnsiColor::Blue,
+        AnsiColor::Red,
+    ];
+    if paint == Paint::Plain || prefix.is_empty() {
+        return prefix;
+    }
+    let style = COLOURS[node.index() % COLOURS.len()].on_default();
+    format!("{style}{prefix}{style:#}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_tell_nodes_apart_and_stay_out_of_files() {
+        let prefix = || "w:0 │ ".to_owned();
+        assert_eq!(painted(prefix(), NodeRank(0), Paint::Plain), "w:0 │ ");
+        assert_eq!(painted(prefix(), NodeRank(0), Paint::Colour), "\x1b[36mw:0 │ \x1b[0m");
+        assert_ne!(
+            painted(prefix(), NodeRank(0), Paint::Colour),
+            painted(prefix(), NodeRank(1), Paint::Colour)
+        );
+        assert_eq!(painted(String::new(), NodeRank(0), Paint::Colour), "");
+    }
+
+    #[test]
+    fn a_template_is_filled_in() {
+        let host = HostName::parse("n3").expect("a name");
+        let (rank, local_rank, node) = (Rank(7), LocalRank(1), NodeRank(3));
+        let label = WorkerLabel { rank, local_rank, node, host };
+        let fill = |template| prefix(&label, Stream::Stderr, Some(template), 0);
+        assert_eq!(fill("[{host} {rank}.{local_rank} {stream}] "), "[n3 7.1 stderr] ");
+        assert_eq!(prefix(&label, Stream::Stdout, None, 6), "n3:7   │ ");
     }
 }

@@ -1,5 +1,5 @@
 //! The directory of one run: `run.json` and the files of every rank. Private to the user; the
-//! newest 50 are kept.
+//! newest 100 are kept.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use super::rank_log::create_private;
 use crate::base::{JobId, clock, env_vars};
 
 /// Runs that are kept.
-const RUNS_MAX: usize = 50;
+const RUNS_MAX: usize = 100;
 
 /// A directory that exists and is ours.
 #[derive(Clone, Debug)]

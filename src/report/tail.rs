@@ -1,7 +1,7 @@
 //! The last words of a stream.
 
 /// Bytes that are remembered.
-const TAIL_BYTES_MAX: usize = 16 * 1024;
+const TAIL_BYTES_MAX: usize = 32 * 1024;
 /// Lines shown of a Python traceback.
 const TRACEBACK_LINES_MAX: usize = 200;
 /// Lines shown otherwise.
@@ -25,7 +25,7 @@ impl Tail {
     pub(super) fn last_lines(&self) -> Vec<Vec<u8>> {
         let lines: Vec<&[u8]> = self.0.split(|byte| *byte == b'\n').map(visible).collect();
         let lines = match lines.split_last() {
-            Some((last, rest)) if last.is_empty() => rest,
+            Some(([], rest)) => rest,
             _ => &lines,
         };
         let traceback = lines.iter().rposition(|line| line.starts_with(b"Traceback (most recent"));
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn otherwise_the_last_twenty_lines() {
-        let text: String = (0..100).map(|line| format!("line {line}\n")).collect();
+        let text = (0..100).fold(String::new(), |text, line| text + &format!("line {line}\n"));
         let lines = last_lines(&text);
         assert_eq!(lines.len(), 20);
         assert_eq!(lines[19], "line 99");
@@ -73,7 +73,7 @@ mod tests {
         let mut tail = Tail::default();
         for _ in 0..100 {
             tail.push(&[b'x'; 5000]);
-            tail.push(&[b'y'; 50_000]);
+            tail.push(&vec![b'y'; 50_000]);
         }
         assert_eq!(tail.0.len(), TAIL_BYTES_MAX);
     }

@@ -2,6 +2,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use tracing_subscriber::EnvFilter;
+
 use super::diagnostic::Paint;
 use crate::base::env_vars;
 
@@ -14,13 +16,15 @@ pub struct Terminal {
     pub stderr: bool,
     /// Whether what we say on standard error may carry colours.
     pub paint: Paint,
+    /// The same for standard output.
+    pub stdout_paint: Paint,
 }
 
 impl Terminal {
     /// Looks.
     pub fn look() -> Self {
         let (stdout, stderr) = (io::stdout().is_terminal(), io::stderr().is_terminal());
-        Self { stdout, stderr, paint: paint(stderr) }
+        Self { stdout, stderr, paint: paint(stderr), stdout_paint: paint(stdout) }
     }
 }
 
@@ -43,4 +47,13 @@ pub fn print(text: &str) {
 /// Says something about ourselves.
 pub fn print_error(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Our own log, for whoever asks with `REMUDA_LOG=debug`. Messages that may carry keys or values of
+/// variables are never logged.
+pub fn start_log() {
+    if let Some(filter) = env_vars::get_text(env_vars::REMUDA_LOG) {
+        let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter));
+        log.with_writer(io::stderr).init();
+    }
 }

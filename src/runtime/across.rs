@@ -19,7 +19,6 @@ use crate::runtime::node::{LocalNode, Patience, Roster};
 use crate::runtime::schedule::blocks;
 use crate::runtime::shm::Alarm;
 use crate::runtime::shm_window::{Window, Workspace, fold_windows};
-use crate::runtime::store::Client;
 use crate::runtime::tree::{Fold, pieces};
 
 /// Where in the store the first rank that gives up says so.
@@ -45,12 +44,13 @@ impl From<AbortNotice> for Alarm {
 pub(crate) struct Round<T> {
     pub(crate) fingerprint: Fingerprint,
     pub(crate) windows: Vec<Window<T>>,
+    /// Elements of every window.
+    pub(crate) len: usize,
     pub(crate) patience: Patience,
 }
 
 pub(crate) struct Across {
     net: Net,
-    store: Client,
     roster: Arc<Roster>,
     /// Node of every piece, left to right.
     nodes_of_pieces: Vec<usize>,
@@ -61,7 +61,7 @@ pub(crate) struct Across {
 }
 
 impl Across {
-    pub(crate) fn new(net: Net, store: Client, roster: Arc<Roster>) -> Self {
+    pub(crate) fn new(net: Net, roster: Arc<Roster>) -> Self {
         let placement = &roster.placement;
         let pieces = pieces(placement.node_of_all());
         let find = |leaves: &Range<usize>| pieces.iter().position(|(_, piece)| piece == leaves);
@@ -72,7 +72,7 @@ impl Across {
         let ours = pieces.iter().filter(|(home, _)| *home == node);
         let ours = ours.map(|(_, leaves)| Fold::over(leaves.clone(), &window_of)).collect();
         let nodes_of_pieces = pieces.iter().map(|(node, _)| *node).collect();
-        Self { net, store, nodes_of_pieces, combine, ours, roster }
+        Self { net, roster, nodes_of_pieces, combine, ours }
     }
 
     fn pieces_of(&self, node: usize) -> usize {
@@ -149,8 +149,9 @@ impl Across {
             .collect();
         let mut result = Vec::with_capacity(len);
         for block in blocks(0..len, Workspace::block::<T>()) {
-            let sources: Vec<&[T]> = pieces.iter().map(|piece| &piece[block.clone()]).collect();
-            result.extend_from_slice(workspace.fold(&self.combine, reduce, &sources));
+            let source = |piece: usize| &pieces[piece][block.clone()];
+            let sum = workspace.fold(&self.combine, reduce, block.len(), &source);
+            result.extend_from_slice(sum);
         }
         result
     }
@@ -259,7 +260,7 @@ impl Across {
     /// What is behind a closed connection: perhaps the peer only gave up because of another.
     pub(crate) fn explain(&mut self) -> Option<Alarm> {
         let deadline = clock::now() + STORE_PATIENCE;
-        let notice = self.store.peek(ABORT_KEY, deadline).ok()??;
+        let notice = self.net.store().peek(ABORT_KEY, deadline).ok()??;
         Some(postcard::from_bytes::<AbortNotice>(&notice).ok()?.into())
     }
 
@@ -270,7 +271,7 @@ impl Across {
         let notice = postcard::to_allocvec(&AbortNotice { by, lost, reason })
             .expect("texts and numbers serialize");
         // The store may be what is gone; peers then learn it from their connections.
-        let _ = self.store.set_once(ABORT_KEY, &notice, clock::now() + STORE_PATIENCE);
+        let _ = self.net.store().set_once(ABORT_KEY, &notice, clock::now() + STORE_PATIENCE);
         self.net.close();
     }
 }

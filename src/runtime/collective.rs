@@ -15,7 +15,7 @@ use crate::runtime::error::{Cause, CollectiveError, Operation};
 use crate::runtime::memory::{Finish, Memory, SharedMemory};
 use crate::runtime::node::Patience;
 use crate::runtime::schedule::{blocks, rounds, slice};
-use crate::runtime::shm::EAGER_BYTES;
+use crate::runtime::shm::{EAGER_BYTES, Place};
 use crate::runtime::shm_window::{Window, Workspace, fold_windows};
 
 impl Engine {
@@ -37,9 +37,10 @@ impl Engine {
         let call = Call { reduce, ..Call::new(Operation::AllReduce, memory.len()) };
         self.run::<T>(call, |engine, call, patience| {
             let is_small = call.count * size_of::<T>() <= EAGER_BYTES;
-            match is_small && engine.across.is_none() {
-                true => engine.all_reduce_eager(call, &mut memory, finish, patience),
-                false => engine.all_reduce_rounds(call, &mut memory, finish, patience),
+            if is_small && engine.across.is_none() {
+                engine.all_reduce_eager(call, &mut memory, finish, patience)
+            } else {
+                engine.all_reduce_rounds(call, &mut memory, finish, patience)
             }
         })
     }
@@ -76,36 +77,41 @@ impl Engine {
         patience: Patience,
     ) -> Result<(), Cause> {
         let staging = self.staging::<T>();
-        for range in rounds(call.count, staging.len()) {
-            let ours = memory.stage_in(&range, &staging);
-            let round = self.enter(call, &ours, patience)?;
-            match self.across.is_some() {
-                true => self.all_reduce_across(call.reduce, finish, &round, range.len())?,
-                false => {
-                    let ours = slice(range.len(), self.world(), self.roster.rank);
-                    self.reduce_slice(call.reduce, finish, &round.windows, ours, &round.windows);
-                }
+        let mut done = 0;
+        loop {
+            let range = done..call.count.min(done + staging.len());
+            let place = memory.stage_in(&range, &staging);
+            let is_one_node = self.across.is_none();
+            let left = call.count - done;
+            // Where nothing is staged, nothing limits a round. All ranks of the node see the same
+            // places, so they agree; other nodes do not see them.
+            let len = |places: &[Place]| {
+                let is_direct = |place: &Place| matches!(place, Place::Direct(_));
+                if is_one_node && places.iter().all(is_direct) { left } else { range.len() }
+            };
+            let round = self.enter_at::<T>(call, place, len, patience)?;
+            if is_one_node {
+                self.reduce_slice(call.reduce, finish, &round);
+            } else {
+                self.all_reduce_across(call.reduce, finish, &round)?;
             }
             self.node.meet(patience)?;
             memory.stage_out(&range, &staging);
+            done += round.len;
+            if done == call.count {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
-    /// Folds a slice over all windows and writes the result to the same place of the targets.
-    fn reduce_slice<T: Element>(
-        &mut self,
-        reduce: ReduceOp,
-        finish: Finish,
-        windows: &[Window<T>],
-        slice: Range<usize>,
-        targets: &[Window<T>],
-    ) {
+    /// Folds our slice over all windows and writes the result to the same place of all of them.
+    fn reduce_slice<T: Element>(&mut self, reduce: ReduceOp, finish: Finish, round: &Round<T>) {
+        let slice = slice(round.len, self.world(), self.roster.rank);
         for block in blocks(slice, Workspace::block::<T>()) {
-            let sum = fold_windows(&mut self.workspace, &self.fold, reduce, windows, &block);
+            let sum = fold_windows(&mut self.workspace, &self.fold, reduce, &round.windows, &block);
             finish.apply(sum);
-            for target in targets {
-                target.write(block.start, sum);
+            for window in &round.windows {
+                window.write(block.start, sum);
             }
         }
     }
@@ -116,10 +122,9 @@ impl Engine {
         reduce: ReduceOp,
         finish: Finish,
         round: &Round<T>,
-        count: usize,
     ) -> Result<(), Cause> {
         let (world, rank) = (self.world(), self.roster.rank);
-        let slice_of = |rank: usize| slice(count, world, rank);
+        let slice_of = |rank: usize| slice(round.len, world, rank);
         let Some(across) = &mut self.across else { return Ok(()) };
         let mut sum = across.reduce(round, reduce, &slice_of, &mut self.workspace, &self.node)?;
         finish.apply(&mut sum);
@@ -145,7 +150,7 @@ impl Engine {
         let call = Call { reduce, ..Call::new(Operation::ReduceScatter, all.len()) };
         self.run::<T>(call, |engine, call, patience| {
             let staging = engine.staging::<T>();
-            for range in rounds(part, staging.len() / world) {
+            for range in rounds(part, part_len_max(&staging, world)?) {
                 for rank in 0..world {
                     let start = rank * part + range.start;
                     staging.write(rank * range.len(), &all[start..start + range.len()]);
@@ -195,7 +200,7 @@ impl Engine {
         let call = Call::new(Operation::AllGather, part);
         self.run::<T>(call, |engine, call, patience| {
             let staging = engine.staging::<T>();
-            for range in rounds(part, staging.len() / world) {
+            for range in rounds(part, part_len_max(&staging, world)?) {
                 staging.write(rank * range.len(), &ours[range.clone()]);
                 let window = staging.part(&(0..world * range.len()));
                 let round = engine.enter(call, &window, patience)?;
@@ -258,12 +263,14 @@ impl Engine {
         patience: Patience,
     ) -> Result<(), Cause> {
         let rank = self.roster.rank;
-        let ours = match call.root == rank {
-            true => memory.stage_in(range, staging),
-            false => staging.part(&(0..range.len())),
+        let place = if call.root == rank {
+            memory.stage_in(range, staging)
+        } else {
+            Place::Staged(staging.offset())
         };
-        let round = self.enter(call, &ours, patience)?;
+        let round = self.enter_at::<T>(call, place, |_| range.len(), patience)?;
         if let Some(across) = &mut self.across {
+            let ours = &round.windows[self.node.me()];
             let mut values = vec![T::zeroed(); range.len()];
             ours.read(0, &mut values);
             across.broadcast(&round, call.root, &mut values, &self.node)?;
@@ -287,5 +294,13 @@ impl Engine {
             across.greet(round.fingerprint, &engine.node, patience)?;
             engine.node.meet(patience)
         })
+    }
+}
+
+/// How much of every rank's part fits a staging area at once.
+fn part_len_max<T: Element>(staging: &Window<T>, world: usize) -> Result<usize, Cause> {
+    match staging.len() / world {
+        0 => Err(Cause::Argument(format!("{world} ranks are too many for one staging area"))),
+        len => Ok(len),
     }
 }

@@ -139,9 +139,10 @@ impl Welcome {
         let hosts = self.nodes.iter().map(|node| node.host.clone()).collect();
         let placement = Placement::new(hosts, node_of)
             .ok_or(ContractError::Impossible("a node has no worker"))?;
-        match self.rank.index() < world {
-            true => Ok(placement),
-            false => Err(ContractError::Impossible("the rank is not in the job")),
+        if self.rank.index() < world {
+            Ok(placement)
+        } else {
+            Err(ContractError::Impossible("the rank is not in the job"))
         }
     }
 }
@@ -193,6 +194,7 @@ impl FrameReader {
     }
 
     /// The next message; `None`: more bytes must come. After an error the stream is of no use.
+    #[expect(clippy::should_implement_trait, reason = "the caller names the kind of message")]
     pub fn next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, ContractError> {
         let Some(head) = self.received.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
         let [a, b, c, d, version] = *head;
@@ -205,9 +207,8 @@ impl FrameReader {
         }
         let end = HEAD_BYTES + bytes;
         let Some(body) = self.received.get(HEAD_BYTES..end) else { return Ok(None) };
-        let message = match postcard::take_from_bytes(body) {
-            Ok((message, [])) => message,
-            _ => return Err(ContractError::Malformed),
+        let Ok((message, [])) = postcard::take_from_bytes(body) else {
+            return Err(ContractError::Malformed);
         };
         self.received.drain(..end);
         Ok(Some(message))

@@ -198,7 +198,9 @@ macro_rules! float {
         element!($type, $dtype, |l, r| l + r, |l, r| l * r, |values, parts| {
             // One rounding of 1/parts and one per element, whoever the parts are.
             let factor = 1.0 / parts as $type;
-            values.iter_mut().for_each(|value| *value *= factor);
+            for value in values {
+                *value *= factor;
+            }
         });
 
         impl Float for $type {
@@ -245,6 +247,7 @@ integer!(i64, I64);
 integer!(u8, U8);
 
 #[cfg(test)]
+#[expect(clippy::float_cmp, reason = "these results are exact")]
 mod tests {
     use super::*;
 

@@ -7,8 +7,9 @@ use crate::base::{Rank, clock};
 use crate::runtime::across::{Across, Round};
 use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::error::{Cause, CollectiveError, Fingerprint, Operation};
+use crate::runtime::flag::Spin;
 use crate::runtime::node::{LocalNode, Patience, Roster};
-use crate::runtime::shm::{Alarm, STAGING_BYTES, Segment, Spin};
+use crate::runtime::shm::{Alarm, Place, STAGING_BYTES, Segment};
 use crate::runtime::shm_window::{Window, Workspace};
 use crate::runtime::tree::Fold;
 
@@ -92,7 +93,10 @@ impl Engine {
         let patience = Patience { deadline: clock::now() + self.timeout, spin: self.spin };
         let outcome = match &self.failed {
             Some(cause) => Err(cause.clone()),
-            None => body(self, call, patience).map_err(|cause| self.give_up(cause)),
+            None => self
+                .check_alarm()
+                .and_then(|()| body(self, call, patience))
+                .map_err(|cause| self.give_up(cause)),
         };
         outcome.map_err(|cause| CollectiveError {
             op: call.op,
@@ -101,6 +105,14 @@ impl Engine {
             rank: Rank(self.roster.rank as u32),
             cause,
         })
+    }
+
+    /// Once an operation: ranks that are never late never wait long enough to look for an alarm.
+    fn check_alarm(&self) -> Result<(), Cause> {
+        match self.node.segment.alarm() {
+            Some(alarm) => Err(self.roster.cause(alarm)),
+            None => Ok(()),
+        }
     }
 
     /// An operation that failed half way leaves the ranks at different places: nothing can follow.
@@ -147,21 +159,34 @@ impl Engine {
         }
     }
 
-    /// Opens a round: every rank's window, in local order.
+    /// Opens a round: every rank's staged window, in local order.
     pub(super) fn enter<T: Element>(
         &mut self,
         call: Call,
         ours: &Window<T>,
         patience: Patience,
     ) -> Result<Round<T>, Cause> {
+        let place = Place::Staged(ours.offset());
+        self.enter_at(call, place, |_| ours.len(), patience)
+    }
+
+    /// Opens a round: every rank's window, in local order, as long as `len` makes of all places.
+    pub(super) fn enter_at<T: Element>(
+        &mut self,
+        call: Call,
+        place: Place,
+        len: impl FnOnce(&[Place]) -> usize,
+        patience: Patience,
+    ) -> Result<Round<T>, Cause> {
         let fingerprint = self.fingerprint::<T>(call);
         let segment = self.node.segment.clone();
-        let offsets = self.node.enter(fingerprint, ours.offset(), patience)?;
-        let windows = offsets.iter().map(|offset| Window::new(&segment, *offset, ours.len()));
+        let places = self.node.enter(fingerprint, place, patience)?;
+        let len = len(places);
+        let windows = places.iter().map(|place| Window::new(&segment, place.offset(), len));
         let windows = windows.collect::<Option<_>>().ok_or_else(|| {
             Cause::Backend("a peer's window lies outside the shared memory".to_owned())
         })?;
-        Ok(Round { fingerprint, windows, patience })
+        Ok(Round { fingerprint, windows, len, patience })
     }
 
     /// Where this rank stages what lies outside the segment.

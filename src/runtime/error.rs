@@ -9,7 +9,9 @@ use crate::runtime::element::{Dtype, ReduceOp};
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a group could not be made or used.
-#[derive(Debug, thiserror::Error)]
+///
+/// Its debug form is its message: that is what Rust prints when `main` returns it.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Nothing told this process that it is a worker.
@@ -68,6 +70,12 @@ pub enum Error {
     Collective(#[from] CollectiveError),
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl Error {
     pub(crate) fn os(action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         move |source| Self::Os { action, source }
@@ -79,7 +87,7 @@ impl Error {
 pub struct CollectiveError {
     /// Which operation.
     pub op: Operation,
-    /// The how-manieth operation of the group it was.
+    /// Its number among the operations of the group, from 1 on.
     pub seq: u64,
     /// Bytes that this rank passed.
     pub bytes: u64,
@@ -146,8 +154,7 @@ impl fmt::Display for Cause {
                 write!(f, "we called {ours}, but rank {peer} called {theirs}")
             }
             Self::Aborted { by, reason } => write!(f, "rank {by} aborted the group: {reason}"),
-            Self::Argument(problem) => f.write_str(problem),
-            Self::Backend(problem) => f.write_str(problem),
+            Self::Argument(problem) | Self::Backend(problem) => f.write_str(problem),
         }
     }
 }
@@ -222,7 +229,7 @@ pub struct Fingerprint {
     pub root: Rank,
     /// Elements.
     pub count: u64,
-    /// The how-manieth round of the group it is.
+    /// Its number among the rounds of the group, from 1 on.
     pub seq: u64,
 }
 

@@ -1,10 +1,9 @@
 //! Ranks that communicate, as their user sees them.
 
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::JoinHandle;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, ops::Range};
 
 use crate::base::Rank;
 use crate::runtime::contract::Note;
@@ -14,8 +13,10 @@ use crate::runtime::error::{Cause, CollectiveError, Operation, Result};
 use crate::runtime::membership::{self, Links, Membership};
 use crate::runtime::memory::{Finish, Memory, SharedMemory};
 use crate::runtime::node::Roster;
-use crate::runtime::shm::{Alarm, Segment, Spin};
+use crate::runtime::runner::{Moment, Pending, Runner};
+use crate::runtime::shm::{Alarm, Segment};
 use crate::runtime::shm_window::{Arena, Buffer, Window};
+use crate::runtime::work::Work;
 
 /// Deadline of an operation unless the caller sets another: torch's.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
@@ -27,20 +28,21 @@ pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
 /// operation fails. Clones are the same group; its last drop ends it.
 ///
 /// ```
-/// use remuda::runtime::{Group, ReduceOp};
+/// use remuda::runtime::{Error, Group, ReduceOp};
 ///
-/// let sums = std::thread::scope(|scope| {
-///     let workers = Group::threads(3)?.into_iter().map(|group| {
-///         scope.spawn(move || {
+/// let workers: Vec<_> = Group::threads(3)?
+///     .into_iter()
+///     .map(|group| {
+///         std::thread::spawn(move || {
 ///             let mut values = [group.rank() as f32, 1.0];
-///             group.all_reduce(&mut values, ReduceOp::Sum).map(|()| values)
+///             group.all_reduce(&mut values, ReduceOp::Sum)?;
+///             Ok::<_, Error>(values)
 ///         })
-///     });
-///     let workers: Vec<_> = workers.collect();
-///     workers.into_iter().map(|worker| worker.join().expect("no panic")).collect::<Result<Vec<_>, _>>()
-///         .map_err(remuda::runtime::Error::from)
-/// })?;
-/// assert_eq!(sums, [[3.0, 3.0]; 3]);
+///     })
+///     .collect();
+/// for worker in workers {
+///     assert_eq!(worker.join().expect("no panic")?, [3.0, 3.0]);
+/// }
 /// # Ok::<(), remuda::runtime::Error>(())
 /// ```
 #[derive(Clone)]
@@ -54,27 +56,8 @@ struct Inner {
     restart_count: u32,
     arena: Arc<Arena>,
     segment: Arc<Segment>,
-    /// Before the engine and the links that it uses.
-    comm: OnceLock<Comm>,
-    core: Arc<Core>,
+    runner: Runner,
     links: Links,
-}
-
-/// What the communication thread shares with callers.
-struct Core {
-    engine: Mutex<Engine>,
-    /// Operations that were started and are not over; blocking ones wait for them, so that all
-    /// ranks see one order.
-    pending: Mutex<usize>,
-    idle: Condvar,
-}
-
-type Job = Box<dyn FnOnce(&mut Engine) + Send>;
-
-/// The thread that runs started operations, in order.
-struct Comm {
-    jobs: Option<Sender<Job>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 /// How a group is made.
@@ -136,16 +119,13 @@ impl Group {
     fn assemble(member: Membership, options: &InitOptions) -> Self {
         let Membership { roster, segment, across, local_rank, restart_count, links } = member;
         let engine = Engine::new(roster.clone(), segment.clone(), across, options.timeout);
-        let core =
-            Core { engine: Mutex::new(engine), pending: Mutex::new(0), idle: Condvar::new() };
         let inner = Inner {
             arena: Arena::new(&segment, roster.local_rank()),
             roster,
             local_rank,
             restart_count,
             segment,
-            core: Arc::new(core),
-            comm: OnceLock::new(),
+            runner: Runner::new(engine),
             links,
         };
         Self { inner: Arc::new(inner) }
@@ -252,7 +232,7 @@ impl Group {
     ) -> Work<Buffer<T>> {
         let window = buffer.window().part(&range);
         let pending = self.start_window(window, op, Finish::Keep, |_| {});
-        Work { pending, kept: Some(buffer), group: self.clone() }
+        Work::new(pending, buffer, self.clone())
     }
 
     /// Ends the group for everybody: operations under way fail on every rank with
@@ -261,7 +241,7 @@ impl Group {
         let alarm = Alarm { by: Rank(self.rank() as u32), lost: None, reason: reason.to_owned() };
         // First the flag, so that an operation that holds the engine lets go of it.
         self.inner.segment.raise_alarm(&alarm);
-        self.inner.core.lock().abort(alarm);
+        self.inner.runner.interrupt(|engine| engine.abort(alarm));
     }
 
     pub(crate) fn start_window<T: Element>(
@@ -271,25 +251,8 @@ impl Group {
         finish: Finish,
         watch: impl Fn(Moment) + Send + 'static,
     ) -> Pending {
-        let (done, outcome) = mpsc::channel();
-        self.submit(Box::new(move |engine| {
-            watch(Moment::Started);
-            let ended = engine.all_reduce(Memory::Shared(SharedMemory(window)), op, finish);
-            if ended.is_ok() {
-                watch(Moment::Done);
-            }
-            // The receiver may be gone: its owner dropped the handle and does not care.
-            let _ = done.send(ended);
-        }));
-        Pending { outcome, ended: None }
-    }
-
-    fn submit(&self, job: Job) {
-        let core = &self.inner.core;
-        *core.pending.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        let comm = self.inner.comm.get_or_init(|| Comm::start(core.clone()));
-        let jobs = comm.jobs.as_ref().expect("jobs are closed only by the last drop");
-        jobs.send(job).expect("the communication thread runs until jobs are closed");
+        let memory = Memory::Shared(SharedMemory(window));
+        self.inner.runner.start(move |engine| engine.all_reduce(memory, op, finish), watch)
     }
 
     /// Runs an operation once everything that was started is over.
@@ -297,12 +260,19 @@ impl Group {
         &self,
         operation: impl FnOnce(&mut Engine) -> Result<(), CollectiveError>,
     ) -> Result<(), CollectiveError> {
-        self.inner.core.wait_idle();
-        let outcome = operation(&mut self.inner.core.lock());
+        let outcome = self.inner.runner.run(operation);
         if let Err(error) = &outcome {
             self.report(error);
         }
         outcome
+    }
+
+    /// Fails when the group is known to be of no use any more, without waiting for anybody.
+    pub(crate) fn check_alarm(&self, op: Operation) -> Result<(), CollectiveError> {
+        let Some(alarm) = self.inner.segment.alarm() else { return Ok(()) };
+        let rank = Rank(self.rank() as u32);
+        let cause = self.inner.roster.cause(alarm);
+        Err(CollectiveError { op, seq: 0, bytes: 0, rank, cause })
     }
 
     /// Points the launcher to the worker that is the cause.
@@ -313,29 +283,30 @@ impl Group {
     }
 
     fn check_rank(&self, op: Operation, rank: usize) -> Result<(), CollectiveError> {
-        match rank < self.world_size() {
-            true => Ok(()),
-            false => {
-                let world = self.world_size();
-                Err(self.bad_argument(op, format!("there is no rank {rank} among {world}")))
-            }
+        if rank < self.world_size() {
+            Ok(())
+        } else {
+            let world = self.world_size();
+            Err(self.bad_argument(op, format!("there is no rank {rank} among {world}")))
         }
     }
 
     fn check_peer(&self, op: Operation, rank: usize) -> Result<(), CollectiveError> {
         self.check_rank(op, rank)?;
-        match rank == self.rank() {
-            true => Err(self.bad_argument(op, "a rank sends nothing to itself".to_owned())),
-            false => Ok(()),
+        if rank == self.rank() {
+            Err(self.bad_argument(op, "a rank sends nothing to itself".to_owned()))
+        } else {
+            Ok(())
         }
     }
 
     fn check_parts(&self, op: Operation, all: usize, ours: usize) -> Result<(), CollectiveError> {
         let world = self.world_size();
-        match ours.checked_mul(world) == Some(all) {
-            true => Ok(()),
-            false => Err(self
-                .bad_argument(op, format!("{all} elements are not {world} times {ours} elements"))),
+        if ours.checked_mul(world) == Some(all) {
+            Ok(())
+        } else {
+            Err(self
+                .bad_argument(op, format!("{all} elements are not {world} times {ours} elements")))
         }
     }
 
@@ -348,136 +319,6 @@ impl Group {
 impl fmt::Debug for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Group({} of {})", self.rank(), self.world_size())
-    }
-}
-
-impl Core {
-    fn lock(&self) -> MutexGuard<'_, Engine> {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait_idle(&self) {
-        let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        // Every started operation has a deadline of its own, so this ends.
-        drop(self.idle.wait_while(pending, |pending| 0 < *pending));
-    }
-
-    fn finish_one(&self) {
-        *self.pending.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        self.idle.notify_all();
-    }
-}
-
-impl Comm {
-    fn start(core: Arc<Core>) -> Self {
-        let (jobs, queue) = mpsc::channel::<Job>();
-        let body = move || {
-            for job in queue {
-                let mut engine = core.lock();
-                // The caller computes meanwhile: it should have the processor.
-                let patient = std::mem::replace(&mut engine.spin, Spin::BRIEF);
-                job(&mut engine);
-                engine.spin = patient;
-                drop(engine);
-                core.finish_one();
-            }
-        };
-        let thread = std::thread::Builder::new()
-            .name("remuda-comm".to_owned())
-            .spawn(body)
-            .expect("a process that may not start one thread cannot train");
-        Self { jobs: Some(jobs), thread: Some(thread) }
-    }
-}
-
-impl Drop for Comm {
-    fn drop(&mut self) {
-        self.jobs = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been seen by whoever waited for the operation.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// What the communication thread tells about an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moment {
-    Started,
-    Done,
-}
-
-/// The end of a started operation, to come.
-pub(crate) struct Pending {
-    outcome: Receiver<Result<(), CollectiveError>>,
-    ended: Option<Result<(), CollectiveError>>,
-}
-
-impl Pending {
-    pub(crate) fn wait(mut self) -> Result<(), CollectiveError> {
-        match self.ended.take() {
-            Some(ended) => ended,
-            None => self.outcome.recv().expect("the communication thread answers every job"),
-        }
-    }
-
-    /// Whether it has ended, after waiting for at most `limit`.
-    fn poll(&mut self, limit: Duration) -> bool {
-        if self.ended.is_none() {
-            self.ended = match self.outcome.recv_timeout(limit) {
-                Ok(outcome) => Some(outcome),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => {
-                    panic!("the communication thread answers every job")
-                }
-            };
-        }
-        self.ended.is_some()
-    }
-}
-
-/// An operation under way, and the memory that it works on. Dropping it waits for the end, which
-/// the operation's deadline bounds.
-#[must_use = "dropping it waits"]
-pub struct Work<B> {
-    pending: Pending,
-    kept: Option<B>,
-    group: Group,
-}
-
-impl<B> Work<B> {
-    /// Waits for the end and gives the memory back.
-    pub fn wait(mut self) -> Result<B, CollectiveError> {
-        self.pending.poll(Duration::MAX);
-        let kept = self.kept.take().expect("memory is taken once, by the method that consumes");
-        self.pending.ended.take().expect("waiting without limit ends with an outcome")?;
-        Ok(kept)
-    }
-
-    /// Waits for at most `limit`; the handle itself comes back when it is not over by then.
-    pub fn wait_for(mut self, limit: Duration) -> Result<Result<B, CollectiveError>, Self> {
-        match self.pending.poll(limit) {
-            true => Ok(self.wait()),
-            false => Err(self),
-        }
-    }
-
-    /// Whether it is over, well or not.
-    pub fn is_completed(&mut self) -> bool {
-        self.pending.poll(Duration::ZERO)
-    }
-
-    /// Ends the group, and with it the operation.
-    pub fn abort(self, reason: &str) {
-        self.group.abort(reason);
-    }
-}
-
-impl<B> Drop for Work<B> {
-    fn drop(&mut self) {
-        if self.kept.is_some() {
-            self.pending.poll(Duration::MAX);
-        }
     }
 }
 

@@ -113,7 +113,7 @@ impl Membership {
             let problem = "the segment is for another number of workers";
             return Err(ContractError::Impossible(problem).into());
         }
-        let links = match (roster.placement.nodes(), welcome.store) {
+        let net = match (roster.placement.nodes(), welcome.store) {
             (1, _) => None,
             (_, None) => return Err(ContractError::Impossible("there is no store").into()),
             (_, Some(address)) => {
@@ -128,7 +128,7 @@ impl Membership {
             }
         };
         let roster = Arc::new(roster);
-        let across = links.map(|(net, store)| Across::new(net, store, roster.clone()));
+        let across = net.map(|net| Across::new(net, roster.clone()));
         let watch = Watch::start(sources, welcome.rank, segment.clone())
             .map_err(Error::os("start the thread that watches"))?;
         Ok(Self {
@@ -201,8 +201,8 @@ pub(crate) fn simulate(ranks_of_nodes: &[usize], timeout: Duration) -> Result<Ve
         return Err(Error::BadArgument("every node needs at least one rank".to_owned()));
     }
     let (job, epoch) = (JobId("threads".to_owned()), Epoch(0));
-    // Everybody who could listen on this machine's loopback can also read this process.
-    let key = JobKey::from_random([0; 32]);
+    let key =
+        JobKey::generate().map_err(|_| Error::os("make a key")(std::io::Error::last_os_error()))?;
     let server = Arc::new(serve(([127, 0, 0, 1], 0).into(), &job, epoch, key.clone(), world)?);
     let mut next = 0;
     let mut nodes = Vec::new();
@@ -264,17 +264,17 @@ fn join(
     roster: &mut Roster,
     sources: &mut Sources,
     deadline: Instant,
-) -> Result<(Net, Client)> {
+) -> Result<Net> {
     let connect = |purpose| Client::connect(address, identity, purpose, deadline);
-    let mut store = connect(Purpose::Ask).map_err(store_error(address, "connect"))?;
+    let store = connect(Purpose::Ask).map_err(store_error(address, "connect"))?;
     sources.store = Some(connect(Purpose::Watch).map_err(store_error(address, "connect"))?);
     let (rank, world) = (roster.rank, roster.placement.world_size());
     let host = roster.placement.host_of(rank).to_owned();
-    let net = Net::join(identity.job.clone(), rank, world, &host, &mut store, deadline)
+    let net = Net::join(identity.job.clone(), rank, world, &host, store, deadline)
         .map_err(store_error(address, "find the other ranks"))?;
     // What ranks call themselves: without an agent nobody else knows.
     roster.placement.rename_hosts(|rank| net.peers()[rank].host.clone());
-    Ok((net, store))
+    Ok(net)
 }
 
 fn store_error(address: SocketAddr, action: &'static str) -> impl Fn(ClientError) -> Error {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::runtime::element::Element;
+use crate::runtime::shm::Place;
 use crate::runtime::shm_window::Window;
 
 /// Where the numbers of a call lie.
@@ -26,14 +27,14 @@ impl<T: Element> Memory<'_, T> {
         }
     }
 
-    /// The window of a round: ours, or a copy in `staging`.
-    pub(crate) fn stage_in(&self, range: &Range<usize>, staging: &Window<T>) -> Window<T> {
+    /// Where the numbers of a round lie: in our own window, or copied into `staging`.
+    pub(crate) fn stage_in(&self, range: &Range<usize>, staging: &Window<T>) -> Place {
         match self {
             Self::Slice(values) => {
                 staging.write(0, &values[range.clone()]);
-                staging.part(&(0..range.len()))
+                Place::Staged(staging.offset())
             }
-            Self::Shared(SharedMemory(window)) => window.part(range),
+            Self::Shared(SharedMemory(window)) => Place::Direct(window.part(range).offset()),
         }
     }
 

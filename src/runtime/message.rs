@@ -3,11 +3,12 @@
 use std::ops::Range;
 
 use crate::base::Rank;
-use crate::runtime::element::Element;
+use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::engine::{Call, Engine};
 use crate::runtime::error::{Cause, CollectiveError, Fingerprint, Operation};
 use crate::runtime::node::{Patience, mismatch};
 use crate::runtime::schedule::rounds;
+use crate::runtime::shm::Place;
 use crate::runtime::shm_window::Window;
 
 impl Engine {
@@ -22,7 +23,7 @@ impl Engine {
             let staging = engine.staging::<T>();
             for range in rounds(call.count, staging.len()) {
                 engine.sent[to] = engine.sent[to].wrapping_add(1);
-                let fingerprint = engine.message_fingerprint::<T>(call.count, engine.sent[to]);
+                let fingerprint = message_fingerprint::<T>(call.count, engine.sent[to]);
                 engine.send_round(fingerprint, to, &values[range], &staging, patience)?;
             }
             Ok(())
@@ -41,25 +42,11 @@ impl Engine {
             for range in rounds(call.count, each) {
                 engine.received[from] = engine.received[from].wrapping_add(1);
                 let round = engine.received[from];
-                let fingerprint = engine.message_fingerprint::<T>(call.count, round);
+                let fingerprint = message_fingerprint::<T>(call.count, round);
                 engine.recv_round(fingerprint, from, values, range, patience)?;
             }
             Ok(())
         })
-    }
-
-    /// Both sides say `send`, so that they can be compared.
-    fn message_fingerprint<T: Element>(&self, count: usize, round: u32) -> Fingerprint {
-        let call = Call::new(Operation::Send, count);
-        let seq = u64::from(round);
-        Fingerprint {
-            op: call.op,
-            dtype: T::DTYPE,
-            reduce: call.reduce,
-            root: Rank(0),
-            count: count as u64,
-            seq,
-        }
     }
 
     fn is_neighbour(&self, rank: usize) -> bool {
@@ -81,7 +68,7 @@ impl Engine {
         staging.write(0, values);
         let segment = &self.node.segment;
         let mailbox = segment.mailbox(self.node.me(), self.roster.placement.local_of(to));
-        mailbox.entry().write(fingerprint.encode(), staging.offset());
+        mailbox.entry().write(fingerprint.encode(), Place::Staged(staging.offset()));
         mailbox.posted.raise(self.sent[to]);
         let check = || self.node.check(patience, || vec![Rank(to as u32)]);
         mailbox.taken.wait(self.sent[to], patience.spin, check)
@@ -104,15 +91,27 @@ impl Engine {
         let mailbox = segment.mailbox(self.roster.placement.local_of(from), self.node.me());
         let check = || self.node.check(patience, || vec![Rank(from as u32)]);
         mailbox.posted.wait(self.received[from], patience.spin, check)?;
-        let (words, offset) = mailbox.entry().read();
+        let (words, place) = mailbox.entry().read();
         if words != fingerprint.encode() {
             return Err(mismatch(fingerprint, from, words));
         }
-        let window = Window::new(segment, offset, values.len()).ok_or_else(|| {
+        let window = Window::new(segment, place.offset(), values.len()).ok_or_else(|| {
             Cause::Backend("a peer's window lies outside the shared memory".to_owned())
         })?;
         window.read(0, values);
         mailbox.taken.raise(self.received[from]);
         Ok(())
+    }
+}
+
+/// Both sides say `send`, so that they can be compared.
+fn message_fingerprint<T: Element>(count: usize, round: u32) -> Fingerprint {
+    Fingerprint {
+        op: Operation::Send,
+        dtype: T::DTYPE,
+        reduce: ReduceOp::Sum,
+        root: Rank(0),
+        count: count as u64,
+        seq: u64::from(round),
     }
 }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::{JobId, Rank, clock};
 use crate::runtime::error::{Cause, Fingerprint};
 use crate::runtime::node::{LocalNode, Patience, mismatch};
-use crate::runtime::store::{Client, ClientError, WAITED_KEYS_MAX};
+use crate::runtime::store::{Client, ClientError, WAITED_KEYS_MAX, gone_key};
 use crate::secure::{
     FIRST_FLIGHT_BYTES_MAX, PeerKey, PeerPublicKey, Preamble, Role, accept_peer, dial_peer,
     parse_flight, parse_reply,
@@ -28,6 +28,8 @@ const TICK: Duration = Duration::from_millis(50);
 /// Ticks without a byte after which an alarm is believed: what a rank sent before it ended may still
 /// be on its way.
 const QUIET_TICKS: u32 = 4;
+/// How long one question to the store may take while a peer is waited for.
+const STORE_PATIENCE: Duration = Duration::from_secs(1);
 /// Callers that have not shown a key.
 const GREETINGS_MAX: usize = 64;
 const GREETING_MAX: Duration = Duration::from_secs(5);
@@ -45,6 +47,7 @@ pub(crate) struct Net {
     rank: usize,
     listener: TcpListener,
     key: PeerKey,
+    store: Client,
     peers: Vec<PeerInfo>,
     connections: BTreeMap<usize, TcpStream>,
     greetings: Vec<Greeting>,
@@ -81,7 +84,7 @@ impl Net {
         rank: usize,
         world: usize,
         host: &str,
-        store: &mut Client,
+        mut store: Client,
         deadline: Instant,
     ) -> Result<Self, ClientError> {
         let mut address = store.local_address()?;
@@ -102,7 +105,11 @@ impl Net {
             }
         }
         let (connections, greetings) = (BTreeMap::new(), Vec::new());
-        Ok(Self { job, rank, listener, key, peers, connections, greetings })
+        Ok(Self { job, rank, listener, key, store, peers, connections, greetings })
+    }
+
+    pub(crate) fn store(&mut self) -> &mut Client {
+        &mut self.store
     }
 
     pub(crate) fn peers(&self) -> &[PeerInfo] {
@@ -175,9 +182,10 @@ impl Net {
         if self.connections.contains_key(&peer) {
             return Ok(());
         }
-        let stream = match self.rank < peer {
-            true => self.dial(peer, node, patience)?,
-            false => return self.await_call(peer, node, patience),
+        let stream = if self.rank < peer {
+            self.dial(peer, node, patience)?
+        } else {
+            return self.await_call(peer, node, patience);
         };
         self.connections.insert(peer, stream);
         Ok(())
@@ -218,10 +226,19 @@ impl Net {
             fds.extend(greetings.map(|greeting| PollFd::new(&greeting.stream, PollFlags::IN)));
             let timed_out = poll(&mut fds)?;
             idle.after_poll(timed_out, || node.check(patience, || vec![Rank(peer as u32)]))?;
+            if idle.is_time_to_ask() && self.is_gone(peer) {
+                return Err(lost(peer));
+            }
             self.accept();
             self.hear_greetings();
         }
         Ok(())
+    }
+
+    /// Whether a rank has left the store. Without a connection to it nothing else would tell.
+    fn is_gone(&mut self, peer: usize) -> bool {
+        let rank = Rank(peer as u32);
+        matches!(self.store.peek(&gone_key(rank), clock::now() + STORE_PATIENCE), Ok(Some(_)))
     }
 
     fn accept(&mut self) {
@@ -292,9 +309,10 @@ fn await_reply(
         let reply = parse_reply(&received).map_err(|error| backend("greet a peer")(&error))?;
         if let Some((message, bytes)) = reply {
             // The peer says nothing more until it has heard from us.
-            return match bytes == received.len() {
-                true => Ok(message),
-                false => Err(Cause::Backend(format!("rank {peer} spoke out of turn"))),
+            return if bytes == received.len() {
+                Ok(message)
+            } else {
+                Err(Cause::Backend(format!("rank {peer} spoke out of turn")))
             };
         }
         // Not a byte more than the reply: what follows it belongs to the first message.
@@ -366,6 +384,11 @@ impl Idle {
             std::thread::yield_now();
         }
         self.looks <= self.looks_max
+    }
+
+    /// Now and then while nothing happens.
+    fn is_time_to_ask(&self) -> bool {
+        0 < self.quiet_ticks && self.quiet_ticks.is_multiple_of(QUIET_TICKS)
     }
 
     fn after_poll(

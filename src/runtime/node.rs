@@ -9,8 +9,9 @@ use std::time::Instant;
 
 use crate::base::{Rank, clock};
 use crate::runtime::error::{Cause, Fingerprint};
+use crate::runtime::flag::Spin;
 use crate::runtime::schedule::Placement;
-use crate::runtime::shm::{Alarm, Segment, Spin};
+use crate::runtime::shm::{Alarm, Place, Segment};
 
 /// Who we are among whom.
 #[derive(Clone, Debug)]
@@ -58,13 +59,13 @@ pub(crate) struct LocalNode {
     pub(crate) roster: Arc<Roster>,
     pub(crate) segment: Arc<Segment>,
     meetings: u32,
-    offsets: Vec<usize>,
+    places: Vec<Place>,
 }
 
 impl LocalNode {
     pub(crate) fn new(roster: Arc<Roster>, segment: Arc<Segment>) -> Self {
-        let offsets = vec![0; roster.neighbours().len()];
-        Self { roster, segment, meetings: 0, offsets }
+        let places = vec![Place::Staged(0); roster.neighbours().len()];
+        Self { roster, segment, meetings: 0, places }
     }
 
     pub(crate) fn me(&self) -> usize {
@@ -76,19 +77,19 @@ impl LocalNode {
     pub(crate) fn enter(
         &mut self,
         ours: Fingerprint,
-        offset: usize,
+        place: Place,
         patience: Patience,
-    ) -> Result<&[usize], Cause> {
-        self.segment.line(self.me()).entry(ours.seq).write(ours.encode(), offset);
+    ) -> Result<&[Place], Cause> {
+        self.segment.line(self.me()).entry(ours.seq).write(ours.encode(), place);
         self.meet(patience)?;
-        for local in 0..self.offsets.len() {
-            let (words, offset) = self.segment.line(local).entry(ours.seq).read();
+        for local in 0..self.places.len() {
+            let (words, place) = self.segment.line(local).entry(ours.seq).read();
             if words != ours.encode() {
                 return Err(mismatch(ours, self.roster.neighbours()[local], words));
             }
-            self.offsets[local] = offset;
+            self.places[local] = place;
         }
-        Ok(&self.offsets)
+        Ok(&self.places)
     }
 
     /// Nobody returns before everybody of the node has called.
@@ -111,9 +112,10 @@ impl LocalNode {
         if let Some(alarm) = self.segment.alarm() {
             return Err(self.roster.cause(alarm));
         }
-        match clock::now() < patience.deadline {
-            true => Ok(()),
-            false => Err(Cause::Deadline { waiting_for: waiting_for() }),
+        if clock::now() < patience.deadline {
+            Ok(())
+        } else {
+            Err(Cause::Deadline { waiting_for: waiting_for() })
         }
     }
 

@@ -71,9 +71,10 @@ impl DistributedSampler {
 
     /// Rows of this replica in an epoch; the same for every replica.
     pub fn len(&self) -> usize {
-        match self.options.drop_last {
-            true => self.rows / self.replicas,
-            false => self.rows.div_ceil(self.replicas),
+        if self.options.drop_last {
+            self.rows / self.replicas
+        } else {
+            self.rows.div_ceil(self.replicas)
         }
     }
 
@@ -84,9 +85,10 @@ impl DistributedSampler {
 
     /// The rows of this epoch, in order.
     pub fn indices(&self) -> std::vec::IntoIter<usize> {
-        let order = match self.options.shuffle {
-            true => randperm(self.rows, self.options.seed.wrapping_add(self.epoch)),
-            false => (0..self.rows).collect(),
+        let order = if self.options.shuffle {
+            randperm(self.rows, self.options.seed.wrapping_add(self.epoch))
+        } else {
+            (0..self.rows).collect()
         };
         let places = (0..self.len()).map(|nth| self.rank + nth * self.replicas);
         // Past the end the order begins again, as often as it takes.
@@ -101,9 +103,10 @@ pub fn randperm(n: usize, seed: u64) -> Vec<usize> {
     for i in 0..n.saturating_sub(1) {
         let left = n - i;
         // Beyond this many rows 32 bits would favour the first ones.
-        let z = match n < (u32::MAX / 20) as usize {
-            true => random.next_u32() as usize % left,
-            false => (random.next_u64() % left as u64) as usize,
+        let z = if n < (u32::MAX / 20) as usize {
+            random.next_u32() as usize % left
+        } else {
+            (random.next_u64() % left as u64) as usize
         };
         order.swap(i, i + z);
     }

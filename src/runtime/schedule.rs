@@ -76,9 +76,10 @@ impl Placement {
     /// home, elsewhere one that depends on its local position, so that several work at once and
     /// first ranks of nodes always talk to first ranks of nodes.
     pub fn helper(&self, node: usize, rank: usize) -> usize {
-        match self.node_of[rank] == node {
-            true => rank,
-            false => self.ranks_of[node][self.local_of[rank] % self.ranks_of[node].len()],
+        if self.node_of[rank] == node {
+            rank
+        } else {
+            self.ranks_of[node][self.local_of[rank] % self.ranks_of[node].len()]
         }
     }
 
@@ -124,6 +125,7 @@ pub fn blocks(range: Range<usize>, each: usize) -> impl Iterator<Item = Range<us
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -14,21 +14,23 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::time::Duration;
 
 use crate::base::Rank;
 use crate::os::memory::{self, Mapping};
+use crate::runtime::flag::Flag;
 
 /// Payload that travels beside the flags, without a second meeting.
 pub(crate) const EAGER_BYTES: usize = 4096;
-/// What one round of a large operation moves per rank: half of a common second-level cache.
-pub(crate) const STAGING_BYTES: usize = 1 << 20;
+/// What one round of a staged operation moves per rank: several fit a second-level cache.
+pub(crate) const STAGING_BYTES: usize = 1 << 18;
 /// Ranks of one node.
 pub(crate) const LOCAL_WORLD_MAX: usize = 1024;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"remudash");
 const VERSION: u32 = 1;
 const PAGE: usize = 4096;
+/// The header has a page of its own.
+const LINES: usize = PAGE;
 const ARENA_BYTES_MIN: usize = 1 << 30;
 /// All arenas together stay below what a 47-bit address space comfortably holds.
 const ARENAS_BYTES_MAX: usize = 1 << 45;
@@ -90,18 +92,40 @@ pub(crate) struct Alarm {
     pub(crate) reason: String,
 }
 
-/// A counter that one rank raises and others wait for; it wraps.
-#[repr(C)]
-pub(crate) struct Flag {
-    value: AtomicU32,
-    sleepers: AtomicU32,
-}
-
 /// What a rank says about the operation that it has come for.
 #[repr(C)]
 pub(crate) struct Entry {
     fingerprint: [AtomicU64; 3],
-    offset: AtomicU64,
+    place: AtomicU64,
+}
+
+/// Where a rank's numbers lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A copy of this round's part, at this offset.
+    Staged(usize),
+    /// This round's part, at this offset, and everything that follows, where it is used.
+    Direct(usize),
+}
+
+impl Place {
+    pub(crate) fn offset(self) -> usize {
+        match self {
+            Self::Staged(offset) | Self::Direct(offset) => offset,
+        }
+    }
+
+    fn encode(self) -> u64 {
+        match self {
+            Self::Staged(offset) => (offset as u64) << 1,
+            Self::Direct(offset) => (offset as u64) << 1 | 1,
+        }
+    }
+
+    fn decode(word: u64) -> Self {
+        let offset = (word >> 1) as usize;
+        if word & 1 == 0 { Self::Staged(offset) } else { Self::Direct(offset) }
+    }
 }
 
 /// Flag and entries of one rank. Two entries, used in turn: a rank can be one operation ahead of a
@@ -121,16 +145,16 @@ pub(crate) struct Mailbox {
 }
 
 impl Entry {
-    pub(crate) fn write(&self, fingerprint: [u64; 3], offset: usize) {
+    pub(crate) fn write(&self, fingerprint: [u64; 3], place: Place) {
         for (cell, word) in self.fingerprint.iter().zip(fingerprint) {
             cell.store(word, Relaxed);
         }
-        self.offset.store(offset as u64, Relaxed);
+        self.place.store(place.encode(), Relaxed);
     }
 
-    pub(crate) fn read(&self) -> ([u64; 3], usize) {
+    pub(crate) fn read(&self) -> ([u64; 3], Place) {
         let fingerprint = [0, 1, 2].map(|word: usize| self.fingerprint[word].load(Relaxed));
-        (fingerprint, self.offset.load(Relaxed) as usize)
+        (fingerprint, Place::decode(self.place.load(Relaxed)))
     }
 }
 
@@ -145,97 +169,6 @@ impl Mailbox {
     pub(crate) fn entry(&self) -> &Entry {
         &self.entry
     }
-}
-
-/// How long to burn time before sleeping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spin {
-    /// Looks with a pause in between: for a peer that runs at this moment.
-    pub(crate) pauses: u32,
-    /// Looks with the processor offered to others: for a peer that waits for one.
-    pub(crate) yields: u32,
-}
-
-impl Spin {
-    /// For a thread that has nothing else to do.
-    pub(crate) fn for_ranks(local_world: usize) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        match local_world <= cores {
-            true => Self { pauses: 2000, yields: 20 },
-            false => Self { pauses: 50, yields: 50 },
-        }
-    }
-
-    /// For a thread beside one that computes.
-    pub(crate) const BRIEF: Self = Self { pauses: 100, yields: 2 };
-}
-
-/// How long a sleeper can be unaware of an alarm that forgot to wake it.
-const SLEEP: Duration = Duration::from_millis(20);
-
-impl Flag {
-    /// Whether the counter has come to `target`.
-    pub(crate) fn has_reached(&self, target: u32) -> bool {
-        reached(self.value.load(Acquire), target)
-    }
-
-    /// Sets the counter; only its owner calls this.
-    pub(crate) fn raise(&self, value: u32) {
-        // Sequentially consistent on both sides: either we see the sleeper, or it sees the value.
-        self.value.store(value, SeqCst);
-        if self.sleepers.load(SeqCst) != 0 {
-            memory::futex_wake_all(&self.value);
-        }
-    }
-
-    /// Returns when the counter has come to `target`, or when `check`, asked now and then, fails.
-    pub(crate) fn wait<E>(
-        &self,
-        target: u32,
-        spin: Spin,
-        mut check: impl FnMut() -> Result<(), E>,
-    ) -> Result<(), E> {
-        if self.spin(target, spin) {
-            return Ok(());
-        }
-        loop {
-            self.sleep(target);
-            if self.has_reached(target) {
-                return Ok(());
-            }
-            check()?;
-        }
-    }
-
-    fn spin(&self, target: u32, spin: Spin) -> bool {
-        for _ in 0..spin.pauses {
-            if self.has_reached(target) {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        for _ in 0..spin.yields {
-            if self.has_reached(target) {
-                return true;
-            }
-            std::thread::yield_now();
-        }
-        self.has_reached(target)
-    }
-
-    fn sleep(&self, target: u32) {
-        // A sleeper that dies here leaves the count too high, which costs its owner a system call.
-        self.sleepers.fetch_add(1, SeqCst);
-        let seen = self.value.load(SeqCst);
-        if !reached(seen, target) {
-            memory::futex_wait(&self.value, seen, SLEEP);
-        }
-        self.sleepers.fetch_sub(1, SeqCst);
-    }
-}
-
-fn reached(value: u32, target: u32) -> bool {
-    0 <= value.wrapping_sub(target) as i32
 }
 
 /// Where the parts of a segment begin.
@@ -256,12 +189,8 @@ impl Plan {
         Ok(Self { local_world, arena_bytes: arena_bytes.next_multiple_of(PAGE) })
     }
 
-    fn lines(&self) -> usize {
-        PAGE
-    }
-
     fn mailboxes(&self) -> usize {
-        self.lines() + self.local_world * size_of::<Line>()
+        LINES + self.local_world * size_of::<Line>()
     }
 
     fn eager(&self) -> usize {
@@ -323,9 +252,10 @@ impl Segment {
         let sane = (1..=LOCAL_WORLD_MAX).contains(&plan.local_world)
             && plan.arena_bytes <= ARENAS_BYTES_MAX
             && plan.bytes() == mapping.bytes();
-        match known && sane {
-            true => Ok(Arc::new(Self { mapping, plan })),
-            false => Err(SegmentError::Foreign),
+        if known && sane {
+            Ok(Arc::new(Self { mapping, plan }))
+        } else {
+            Err(SegmentError::Foreign)
         }
     }
 
@@ -340,7 +270,7 @@ impl Segment {
     /// The line of a rank of this node.
     pub(crate) fn line(&self, local: usize) -> &Line {
         assert!(local < self.plan.local_world, "there is a line per rank");
-        let offset = self.plan.lines() + local * size_of::<Line>();
+        let offset = LINES + local * size_of::<Line>();
         // SAFETY: the layout keeps lines inside the mapping, aligned to their size, and apart from
         // everything else; a line consists of atomics, for which all bits are valid.
         unsafe { self.mapping.base().add(offset).cast().as_ref() }
@@ -377,24 +307,16 @@ impl Segment {
             cell.write(alarm);
             cell.state.store(RAISED, SeqCst);
         }
-        self.wake_everybody();
+        // Whoever sleeps elsewhere looks up soon by itself.
+        for local in 0..self.local_world() {
+            self.line(local).flag.wake();
+        }
     }
 
     /// The alarm, if one was raised.
     pub(crate) fn alarm(&self) -> Option<Alarm> {
         let cell = &header(&self.mapping).alarm;
         (cell.state.load(Acquire) == RAISED).then(|| cell.read())
-    }
-
-    fn wake_everybody(&self) {
-        for from in 0..self.local_world() {
-            memory::futex_wake_all(&self.line(from).flag.value);
-            for to in 0..self.local_world() {
-                let mailbox = self.mailbox(from, to);
-                memory::futex_wake_all(&mailbox.posted.value);
-                memory::futex_wake_all(&mailbox.taken.value);
-            }
-        }
     }
 }
 
@@ -443,8 +365,8 @@ mod tests {
     fn the_parts_do_not_overlap() {
         for local_world in [1, 2, 9, 64, 1000] {
             let plan = Plan::for_ranks(local_world).unwrap();
-            assert!(size_of::<Header>() <= plan.lines());
-            assert!(plan.lines() < plan.mailboxes() && plan.mailboxes() < plan.eager());
+            assert!(size_of::<Header>() <= LINES);
+            assert!(LINES < plan.mailboxes() && plan.mailboxes() < plan.eager());
             assert!(plan.eager() < plan.staging() && plan.staging() < plan.arenas());
             assert!(plan.bytes() < 1 << 46, "{local_world} ranks need {} bytes", plan.bytes());
         }
@@ -466,23 +388,6 @@ mod tests {
         segment.raise_alarm(&first);
         segment.raise_alarm(&Alarm { by: Rank(0), lost: None, reason: "x".repeat(1000) });
         assert_eq!(segment.alarm(), Some(first));
-    }
-
-    #[test]
-    fn a_flag_wakes_a_sleeper_and_survives_wrapping() {
-        let segment = Segment::attach(Segment::create(1).unwrap()).unwrap();
-        let start = u32::MAX - 1;
-        segment.line(0).flag.raise(start);
-        std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| {
-                let forever = || Ok::<(), ()>(());
-                segment.line(0).flag.wait(1, Spin { pauses: 0, yields: 0 }, forever)
-            });
-            for step in 1..4 {
-                segment.line(0).flag.raise(start.wrapping_add(step));
-            }
-            assert_eq!(waiter.join().unwrap(), Ok(()));
-        });
     }
 
     #[test]

@@ -22,7 +22,7 @@ const PAGE: usize = 4096;
 pub(crate) struct Window<T> {
     segment: Arc<Segment>,
     /// Keeps the memory from being given back while an operation is under way.
-    _memory: Option<Arc<Allocation>>,
+    memory: Option<Arc<Allocation>>,
     offset: usize,
     len: usize,
     element: PhantomData<T>,
@@ -32,7 +32,7 @@ impl<T> Clone for Window<T> {
     fn clone(&self) -> Self {
         Self {
             segment: self.segment.clone(),
-            _memory: self._memory.clone(),
+            memory: self.memory.clone(),
             offset: self.offset,
             len: self.len,
             element: PhantomData,
@@ -47,7 +47,7 @@ impl<T: Element> Window<T> {
         let inside = end <= segment.mapping().bytes() && offset.is_multiple_of(align_of::<T>());
         inside.then(|| Self {
             segment: segment.clone(),
-            _memory: None,
+            memory: None,
             offset,
             len,
             element: PhantomData,
@@ -108,6 +108,7 @@ impl<T: Element> Window<T> {
 
 /// Bytes of one scratch place: a few fit a first-level cache.
 const BLOCK_BYTES: usize = 8192;
+const BLOCK_WORDS: usize = BLOCK_BYTES / 8;
 
 /// Scratch places for folding, for any element type.
 #[derive(Debug, Default)]
@@ -121,58 +122,55 @@ impl Workspace {
         BLOCK_BYTES / size_of::<T>()
     }
 
-    /// Folds `sources` into the first scratch place and returns it.
-    pub(crate) fn fold<T: Element>(
+    /// Folds sources of `len` elements, at most a block, into the first scratch place and returns
+    /// it.
+    pub(crate) fn fold<'s, T: Element>(
         &mut self,
         fold: &Fold,
         op: ReduceOp,
-        sources: &[&[T]],
+        len: usize,
+        source: &dyn Fn(usize) -> &'s [T],
     ) -> &mut [T] {
-        const WORDS: usize = BLOCK_BYTES / 8;
-        self.words.resize(fold.scratch.max(1) * WORDS, 0);
-        let mut places: Vec<&mut [T]> =
-            self.words.chunks_exact_mut(WORDS).map(bytemuck::cast_slice_mut).collect();
-        let len = sources.first().map_or(0, |source| source.len());
+        self.words.resize(fold.scratch.max(1) * BLOCK_WORDS, 0);
         for step in &fold.steps {
-            combine(*step, op, sources, &mut places, len);
+            self.combine(*step, op, len, source);
         }
-        let mut result = places.swap_remove(0);
+        let result = &mut bytemuck::cast_slice_mut(&mut self.words)[..len];
         if let Operand::Source(index) = fold.result {
-            result[..len].copy_from_slice(sources[index]);
+            result.copy_from_slice(source(index));
         }
-        result = &mut result[..len];
         result
     }
-}
 
-fn combine<T: Element>(
-    step: Step,
-    op: ReduceOp,
-    sources: &[&[T]],
-    places: &mut [&mut [T]],
-    len: usize,
-) {
-    let (before, rest) = places.split_at_mut(step.into + 1);
-    let into = &mut before[step.into][..len];
-    match (step.left, step.right) {
-        (Operand::Source(left), Operand::Source(right)) => {
-            T::combine(op, into, sources[left], sources[right]);
-        }
-        (Operand::Scratch(_), Operand::Source(right)) => {
-            T::combine_left(op, into, sources[right]);
-        }
-        (Operand::Source(left), Operand::Scratch(_)) => {
-            T::combine_right(op, sources[left], into);
-        }
-        // A fold keeps the left operand in `into` and the right one in the next place.
-        (Operand::Scratch(_), Operand::Scratch(right)) => {
-            let right = &rest[right - step.into - 1][..len];
-            T::combine_left(op, into, right);
+    fn combine<'s, T: Element>(
+        &mut self,
+        step: Step,
+        op: ReduceOp,
+        len: usize,
+        source: &dyn Fn(usize) -> &'s [T],
+    ) {
+        let (before, after) = self.words.split_at_mut((step.into + 1) * BLOCK_WORDS);
+        let into = &mut before[step.into * BLOCK_WORDS..];
+        let into = &mut bytemuck::cast_slice_mut(into)[..len];
+        match (step.left, step.right) {
+            (Operand::Source(left), Operand::Source(right)) => {
+                T::combine(op, into, source(left), source(right));
+            }
+            (Operand::Scratch(_), Operand::Source(right)) => {
+                T::combine_left(op, into, source(right));
+            }
+            (Operand::Source(left), Operand::Scratch(_)) => {
+                T::combine_right(op, source(left), into);
+            }
+            // A fold keeps the left operand in `into` and the right one in the next place.
+            (Operand::Scratch(_), Operand::Scratch(_)) => {
+                T::combine_left(op, into, &bytemuck::cast_slice(after)[..len]);
+            }
         }
     }
 }
 
-/// Folds one block of the windows and hands the result to `done`.
+/// Folds one block of the windows.
 pub(crate) fn fold_windows<'w, T: Element>(
     workspace: &'w mut Workspace,
     fold: &Fold,
@@ -180,8 +178,7 @@ pub(crate) fn fold_windows<'w, T: Element>(
     windows: &[Window<T>],
     block: &Range<usize>,
 ) -> &'w mut [T] {
-    let sources: Vec<&[T]> = windows.iter().map(|window| window.peek(block)).collect();
-    workspace.fold(fold, op, &sources)
+    workspace.fold(fold, op, block.len(), &|index| windows[index].peek(block))
 }
 
 /// The free part of a rank's arena. First fit; neighbours are joined when they become free.
@@ -210,7 +207,7 @@ impl Arena {
         let allocation = Allocation { arena: self.clone(), range: range.clone() };
         let window = Window {
             segment: self.segment.clone(),
-            _memory: Some(Arc::new(allocation)),
+            memory: Some(Arc::new(allocation)),
             offset: range.start,
             len,
             element: PhantomData,
@@ -221,12 +218,12 @@ impl Arena {
     fn take(&self, bytes: usize) -> Result<Range<usize>, Error> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let available = free.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
-        let out_of_memory = Error::OutOfMemory { bytes, available };
+        let out_ofmemory = Error::OutOfMemory { bytes, available };
         let wanted = match bytes.max(1).checked_next_multiple_of(PAGE) {
             Some(wanted) if wanted <= available => wanted,
-            _ => return Err(out_of_memory),
+            _ => return Err(out_ofmemory),
         };
-        let place = free.iter().position(|range| wanted <= range.len()).ok_or(out_of_memory)?;
+        let place = free.iter().position(|range| wanted <= range.len()).ok_or(out_ofmemory)?;
         let start = free[place].start;
         free[place].start += wanted;
         if free[place].is_empty() {
@@ -251,6 +248,10 @@ impl Arena {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
+        // After a failure a late peer may still write here: nobody else may get this memory.
+        if self.arena.segment.alarm().is_some() {
+            return;
+        }
         let (offset, bytes) = (self.range.start, self.range.len());
         let mapping = self.arena.segment.mapping();
         if mapping.discard(offset as u64, bytes as u64).is_err() {
@@ -263,7 +264,7 @@ impl Drop for Allocation {
 
 /// Numbers in the memory that the ranks of a node share: operations on them copy nothing inside the
 /// node. Made by [`Group::alloc`](crate::runtime::Group::alloc), zero at first, given back when
-/// dropped.
+/// dropped. After an operation on it has failed, its contents are anything.
 pub struct Buffer<T> {
     window: Window<T>,
 }
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn freed_memory_returns_to_the_kernel_and_reads_as_zero() {
+    fn freedmemory_returns_to_the_kernel_and_reads_as_zero() {
         let arena = arena();
         let resident = || resident_bytes(arena.segment.mapping().fd()).unwrap();
         let before = resident();
@@ -396,7 +397,7 @@ mod tests {
         let values: Vec<Vec<f32>> = (0..7).map(|rank| vec![0.1 * rank as f32; 5]).collect();
         let sources: Vec<&[f32]> = values.iter().map(Vec::as_slice).collect();
         let mut workspace = Workspace::default();
-        let sum = workspace.fold(&Fold::of(7), ReduceOp::Sum, &sources).to_vec();
+        let sum = workspace.fold(&Fold::of(7), ReduceOp::Sum, 5, &|rank| sources[rank]).to_vec();
         let v = |rank: usize| values[rank][0];
         let expect = ((v(0) + v(1)) + (v(2) + v(3))) + ((v(4) + v(5)) + v(6));
         assert_eq!(sum, [expect; 5]);

@@ -131,6 +131,10 @@ impl PeerKey {
         Ok(Self { private: pair.private, public: PeerPublicKey(public) })
     }
 
+    pub(super) fn secret(&self) -> &[u8] {
+        &self.private
+    }
+
     /// The half that is published.
     pub fn public(&self) -> PeerPublicKey {
         self.public

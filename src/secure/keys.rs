@@ -5,6 +5,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 
 use crate::base::{Epoch, NodeRank, Rank};
+use crate::secure::handshake::{HandshakeError, PeerKey};
 
 /// Fewest bytes of a key file.
 pub const KEY_FILE_BYTES_MIN: usize = 16;
@@ -34,6 +35,12 @@ impl JobKey {
     /// A key of 32 random bytes.
     pub fn from_random(bytes: [u8; 32]) -> Self {
         Self(bytes)
+    }
+
+    /// A key that nobody can guess; fails only when the system has no randomness.
+    pub fn generate() -> Result<Self, HandshakeError> {
+        // The private half of a new pair, as the source of randomness that is at hand.
+        Ok(Self(hmac(b"remuda job key 1", &[PeerKey::generate()?.secret()])))
     }
 
     /// The key that any 16 bytes or more stand for, such as the contents of a key file.
@@ -92,7 +99,9 @@ fn hmac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
         block
     };
     let mut inner = Sha256::new_with_prefix(pad(0x36));
-    parts.iter().for_each(|part| inner.update(part));
+    for part in parts {
+        inner.update(part);
+    }
     let outer = Sha256::new_with_prefix(pad(0x5c));
     outer.chain_update(inner.finalize()).finalize().into()
 }
@@ -101,18 +110,19 @@ fn hmac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
 mod tests {
     use super::*;
 
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    fn bytes(hex: &str) -> Vec<u8> {
+        let digits = (0..hex.len()).step_by(2);
+        digits.map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
     }
 
     #[test]
     fn hmac_is_rfc_4231s() {
         let found = hmac(&[0x0b; 20], &[b"Hi ", b"There"]);
         let expect = "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7";
-        assert_eq!(hex(&found), expect);
+        assert_eq!(found.to_vec(), bytes(expect));
         let found = hmac(b"Jefe", &[b"what do ya want for nothing?"]);
         let expect = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
-        assert_eq!(hex(&found), expect);
+        assert_eq!(found.to_vec(), bytes(expect));
     }
 
     #[test]
@@ -123,6 +133,7 @@ mod tests {
         assert_ne!(key(0, 1), key(1, 0));
         assert_ne!(key(0, 1), key(0, 2));
         assert_ne!(key(0, 1), derive_agent_key(&job, NodeRank(1)));
+        assert_ne!(JobKey::generate(), JobKey::generate());
         assert_eq!(format!("{job:?} {:?}", key(0, 0)), "JobKey(…) RankKey(…)");
     }
 
@@ -131,6 +142,6 @@ mod tests {
         assert_eq!(JobKey::from_text(b"short"), Err(KeyError::TooShort(5)));
         assert!(JobKey::from_text(&[b'x'; 16]).is_ok());
         assert_ne!(JobKey::from_text(&[0; 16]), JobKey::from_text(&[0; 17]));
-        assert_eq!(JobKey::from_text(&[0; 70_000]), Err(KeyError::TooLong(70_000)));
+        assert_eq!(JobKey::from_text(&vec![0; 70_000]), Err(KeyError::TooLong(70_000)));
     }
 }

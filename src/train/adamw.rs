@@ -202,6 +202,7 @@ pub fn clip_factor<F: Float>(norm: f64, norm_max: f64) -> F {
 mod tests {
     use super::*;
     use crate::train::model::Init;
+    use crate::train::simd::at_every_level;
     use std::num::NonZeroUsize;
 
     const OPTIONS: AdamWOptions = AdamWOptions { beta1: 0.9, beta2: 0.99, weight_decay: 0.1 };
@@ -245,6 +246,22 @@ mod tests {
             params.iter().map(|p| p.to_bits()).collect::<Vec<_>>()
         };
         assert!((2..5).all(|count| run(count) == run(1)));
+    }
+
+    #[test]
+    fn every_instruction_set_gives_the_same_bits() {
+        let table = table([500, 333]);
+        let digests = at_every_level(|| {
+            let mut params: Vec<f32> = table.init(1);
+            let mut optimizer = AdamW::new(&table, OPTIONS, Threads::ONE);
+            for step in 0..5 {
+                let gradients =
+                    params.iter().map(|p| p * (step - 2) as f32 + 0.1).collect::<Vec<_>>();
+                optimizer.step(&mut params, &gradients, 1e-3, 0.7);
+            }
+            params.iter().map(|p| p.to_bits()).collect::<Vec<_>>()
+        });
+        assert!(digests.iter().all(|bits| *bits == digests[0]));
     }
 
     #[test]

@@ -8,6 +8,8 @@ use super::simd::versions;
 
 /// Partial sums of a reduction: as many as the widest register holds in single precision.
 const LANES: usize = 16;
+/// Rows and columns that are transposed at a time.
+const SQUARE: usize = 16;
 /// Added to a variance before its root, as torch does.
 const NORM_EPSILON: f64 = 1e-5;
 
@@ -74,11 +76,49 @@ fn largest<F: Float>(row: &[F]) -> F {
     fold(&mut lanes, F::max)
 }
 
+/// Transposes `height` × `width` numbers; with constants for both, the loops are unrolled.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "must see constant sizes")]
+fn transpose_square<F: Float>(
+    from: &[F],
+    from_stride: usize,
+    to: &mut [F],
+    to_stride: usize,
+    height: usize,
+    width: usize,
+) {
+    let mut square = [[F::ZERO; SQUARE]; SQUARE];
+    for (row, line) in square.iter_mut().zip(from.chunks(from_stride)).take(height) {
+        row[..width].copy_from_slice(&line[..width]);
+    }
+    for (col, line) in to.chunks_mut(to_stride).enumerate().take(width) {
+        for (to, row) in line[..height].iter_mut().zip(&square) {
+            *to = row[col];
+        }
+    }
+}
+
 versions! {
     /// `x += y`.
     pub(super) fn add<F>(x: &mut [F], y: &[F]) {
         for (x, &y) in x.iter_mut().zip(y) {
             *x += y;
+        }
+    }
+
+    /// Writes the rows of `matrix`, `cols` long, as the columns of `turned`.
+    pub(super) fn transpose<F>(matrix: &[F], cols: usize, turned: &mut [F]) {
+        let rows = matrix.len() / cols;
+        for first in (0..rows).step_by(SQUARE) {
+            for left in (0..cols).step_by(SQUARE) {
+                let (height, width) = (SQUARE.min(rows - first), SQUARE.min(cols - left));
+                let from = &matrix[first * cols + left..];
+                let to = &mut turned[left * rows + first..];
+                match (height, width) {
+                    (SQUARE, SQUARE) => transpose_square(from, cols, to, rows, SQUARE, SQUARE),
+                    _ => transpose_square(from, cols, to, rows, height, width),
+                }
+            }
         }
     }
 
@@ -236,5 +276,86 @@ versions! {
         }
         row[target] -= weight;
         mass.ln() - wanted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::rng::Stream;
+    use crate::train::simd::at_every_level;
+
+    fn draw<F: Float>(len: usize, name: u64) -> Vec<F> {
+        let mut stream = Stream::new(&[name]);
+        (0..len).map(|_| F::from_f64(3.0 * stream.normal())).collect()
+    }
+
+    /// Every kernel, on rows that are no multiple of any vector.
+    fn everything<F: Float>(rows: usize, cols: usize) -> Vec<u64> {
+        let zeros = |len| vec![F::ZERO; len];
+        let (x, dy, gain) = (draw::<F>(rows * cols, 1), draw(rows * cols, 2), draw(cols, 3));
+        let (mut normal, mut scale, mut y) = (zeros(x.len()), zeros(rows), zeros(x.len()));
+        layer_norm(&x, &gain, &mut normal, &mut scale, &mut y);
+        let (mut dx, mut dgain) = (zeros(x.len()), zeros(cols));
+        layer_norm_backward(&dy, &x, &gain, &normal, &scale, &mut dx, &mut dgain);
+        let (mut derivative, mut activated) = (x.clone(), zeros(x.len()));
+        gelu(&mut derivative, &mut activated);
+        let mut scaled = dy.clone();
+        scale_by(&mut scaled, &derivative);
+        let mut chances = x.clone();
+        causal_softmax(&mut chances, cols, cols - rows.min(cols), F::from_f64(0.3));
+        let mut dscores = dy.clone();
+        causal_softmax_backward(&mut dscores, &chances, cols, F::from_f64(0.3));
+        let mut turned = zeros(x.len());
+        transpose(&x, cols, &mut turned);
+        let mut rectified = x.clone();
+        bias_relu(&mut rectified, gain[0]);
+        relu_backward(&mut rectified, &dy);
+        let mut scores = x[..cols].to_vec();
+        let loss = cross_entropy(&mut scores, cols / 2, F::ONE);
+        let sums = [loss, total(&x), F::from_f64(sum_of_squares(&x))];
+        let results =
+            [normal, scale, y, dx, dgain, derivative, activated, scaled, chances, dscores];
+        let results = results.concat().into_iter().chain(turned).chain(rectified).chain(scores);
+        results.chain(sums).map(|x| x.to_f64().to_bits()).collect()
+    }
+
+    #[test]
+    fn every_instruction_set_gives_the_same_bits() {
+        for (rows, cols) in [(1, 1), (3, 7), (5, 16), (17, 65), (64, 130)] {
+            let single = at_every_level(|| everything::<f32>(rows, cols));
+            assert!(single.iter().all(|bits| *bits == single[0]), "f32, {rows} × {cols}");
+            let double = at_every_level(|| everything::<f64>(rows, cols));
+            assert!(double.iter().all(|bits| *bits == double[0]), "f64, {rows} × {cols}");
+        }
+    }
+
+    #[test]
+    fn gelu_at_known_points() {
+        // x·Φ(x) of 0, 1, -1, 3, -5, from tables of the normal distribution.
+        let expected = [
+            0.0,
+            0.841_344_746_068_543,
+            -0.158_655_253_931_457,
+            2.995_950_305_905_11,
+            -1.433_257_859_395_97e-6,
+        ];
+        let mut x = [0.0_f64, 1.0, -1.0, 3.0, -5.0];
+        let mut y = [0.0; 5];
+        gelu(&mut x, &mut y);
+        for (found, expected) in y.iter().zip(expected) {
+            assert!((found - expected).abs() <= 1e-13 * expected.abs(), "{found} for {expected}");
+        }
+    }
+
+    #[test]
+    fn a_query_sees_itself_and_what_came_before() {
+        let mut scores = draw::<f32>(4 * 20, 9);
+        causal_softmax(&mut scores, 20, 16, 1.0);
+        for (i, row) in scores.chunks_exact(20).enumerate() {
+            let (seen, unseen) = row.split_at(17 + i);
+            assert!((seen.iter().sum::<f32>() - 1.0).abs() < 1e-6);
+            assert!(unseen.iter().all(|&x| x == 0.0), "{unseen:?}");
+        }
     }
 }

@@ -39,19 +39,18 @@ impl Language {
         let model = Gpt::new(config, options.threads);
         Ok(Self { corpus, model, batch_size: options.batch_size.get() })
     }
+}
 
-    /// Draws the successor of `context` from the model's opinion.
-    fn draw(&mut self, params: &[f32], context: &[u8], stream: &mut Stream) -> u8 {
-        let mut chances = self.model.next_token_logits(params, context);
-        let vocabulary = chances.len();
-        kernels::causal_softmax(&mut chances, vocabulary, vocabulary - 1, 1.0 / TEMPERATURE);
-        let mut rest = stream.unit() as f32;
-        let drawn = chances.iter().position(|chance| {
-            rest -= chance;
-            rest < 0.0
-        });
-        drawn.unwrap_or(vocabulary - 1) as u8
-    }
+/// Draws a token from the model's scores, which become probabilities.
+fn draw(scores: &mut [f32], stream: &mut Stream) -> u8 {
+    let vocabulary = scores.len();
+    kernels::causal_softmax(scores, vocabulary, vocabulary - 1, 1.0 / TEMPERATURE);
+    let mut rest = stream.unit() as f32;
+    let drawn = scores.iter().position(|chance| {
+        rest -= chance;
+        rest < 0.0
+    });
+    drawn.unwrap_or(vocabulary - 1) as u8
 }
 
 impl Task for Language {
@@ -104,12 +103,9 @@ impl Task for Language {
 
     fn sample(&mut self, params: &[f32], seed: u64) -> Option<String> {
         let mut stream = Stream::new(&[seed, SAMPLE_STREAM]);
-        let block = self.model.config().block;
         let mut tokens = vec![self.corpus.token(b'\n').unwrap_or(0)];
-        for _ in 0..SAMPLE_LEN {
-            let context = tokens[tokens.len().saturating_sub(block)..].to_vec();
-            tokens.push(self.draw(params, &context, &mut stream));
-        }
+        let draw = &mut |scores: &mut [f32]| draw(scores, &mut stream);
+        self.model.generate(params, &mut tokens, SAMPLE_LEN, draw);
         let text = tokens[1..].iter().map(|&token| self.corpus.vocabulary()[usize::from(token)]);
         Some(String::from_utf8_lossy(&text.collect::<Vec<u8>>()).into_owned())
     }

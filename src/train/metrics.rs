@@ -1,19 +1,20 @@
 //! One JSON object a step, a line each.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::plot::Curve;
 use super::progress::StepReport;
 
 /// The line of a step; `val_loss` only where the held-out part was evaluated.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 struct Line {
     step: u64,
     loss: f32,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     val_loss: Option<f64>,
     tokens_per_s: f64,
     ms: f64,
@@ -26,30 +27,54 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
-    /// Opens the file: a new one, or for a run that goes on, the end of the old one.
-    pub(super) fn open(path: &Path, step: u64) -> io::Result<Self> {
-        let file = match step {
-            0 => File::create(path)?,
-            _ => File::options().create(true).append(true).open(path)?,
+    /// Opens the file of a run that has done `step` steps. Lines of these are kept and returned as a
+    /// curve; what an earlier run wrote after its last checkpoint is left out, for it is done again.
+    pub(super) fn open(path: &Path, step: u64) -> io::Result<(Self, Curve)> {
+        let old = match step {
+            0 => String::new(),
+            _ => fs::read_to_string(path).or_else(none_if_missing)?,
         };
-        Ok(Self { file: BufWriter::new(file) })
+        let mut metrics = Self { file: BufWriter::new(File::create(path)?) };
+        let mut curve = Curve::default();
+        let lines = old.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
+        for line in lines.filter(|line| line.step <= step) {
+            metrics.push(&line)?;
+            curve.push(line.step, f64::from(line.loss), line.val_loss);
+        }
+        Ok((metrics, curve))
     }
 
     /// Adds a step. Lines are complete in the file after each evaluation, so it can be watched.
     pub(super) fn write(&mut self, report: &StepReport) -> io::Result<()> {
         let &StepReport { step, loss, val_loss, items_per_s, ms, .. } = report;
         let round = |x: f64| (x * 1000.0).round() / 1000.0;
-        let line = Line { step, loss, val_loss, tokens_per_s: items_per_s.round(), ms: round(ms) };
-        serde_json::to_writer(&mut self.file, &line)?;
-        self.file.write_all(b"\n")?;
+        self.push(&Line {
+            step,
+            loss,
+            val_loss,
+            tokens_per_s: items_per_s.round(),
+            ms: round(ms),
+        })?;
         match val_loss {
             Some(_) => self.file.flush(),
             None => Ok(()),
         }
     }
 
+    fn push(&mut self, line: &Line) -> io::Result<()> {
+        serde_json::to_writer(&mut self.file, line)?;
+        self.file.write_all(b"\n")
+    }
+
     /// Brings what is left to the file.
     pub(super) fn finish(mut self) -> io::Result<()> {
         self.file.flush()
+    }
+}
+
+fn none_if_missing(error: io::Error) -> io::Result<String> {
+    match error.kind() {
+        ErrorKind::NotFound => Ok(String::new()),
+        _ => Err(error),
     }
 }

@@ -8,7 +8,7 @@ const WIDTH: f64 = 800.0;
 const HEIGHT: f64 = 450.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 24.0;
-const TOP: f64 = 48.0;
+const TOP: f64 = 52.0;
 const BOTTOM: f64 = 52.0;
 /// Points of a curve; more could not be told apart.
 const POINTS_MAX: usize = 1600;
@@ -24,11 +24,21 @@ pub struct Curve {
     pub held_out: Vec<(u64, f64)>,
 }
 
+impl Curve {
+    /// Adds a step.
+    pub fn push(&mut self, step: u64, loss: f64, held_out: Option<f64>) {
+        self.train.push((step, loss));
+        self.held_out.extend(held_out.map(|loss| (step, loss)));
+    }
+}
+
 /// The part of the plane that is shown.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     x: (f64, f64),
     y: (f64, f64),
+    /// Distance between the numbers on the y axis; the frame begins and ends on one.
+    y_step: f64,
 }
 
 impl Frame {
@@ -43,7 +53,8 @@ impl Frame {
         let step = tick_step(low, high);
         let y = ((low / step).floor() * step, (high / step).ceil() * step);
         let y = if y.0 < y.1 { y } else { (y.0, y.0 + step) };
-        Some(Self { x: (first as f64, (last as f64).max(first as f64 + 1.0)), y })
+        let x = (first as f64, (last as f64).max(first as f64 + 1.0));
+        Some(Self { x, y, y_step: step })
     }
 
     fn x(&self, value: f64) -> f64 {
@@ -63,9 +74,8 @@ fn tick_step(low: f64, high: f64) -> f64 {
     factor.unwrap_or(10.0) * power
 }
 
-/// The multiples of the tick step from `low` to `high`.
-fn ticks(low: f64, high: f64) -> impl Iterator<Item = f64> {
-    let step = tick_step(low, high);
+/// The multiples of `step` from `low` to `high`.
+fn ticks((low, high): (f64, f64), step: f64) -> impl Iterator<Item = f64> {
     let first = (low / step - 1e-9).ceil() as i64;
     let last = (high / step + 1e-9).floor() as i64;
     (first..=last).map(move |i| i as f64 * step)
@@ -89,7 +99,7 @@ pub fn show_svg(title: &str, curve: &Curve) -> String {
 
 fn header(svg: &mut String, title: &str) {
     const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#57606a}\
-        .title{font-size:16px;font-weight:600;fill:#1f2328}.label{font-size:12px}\
+        .title{font-size:14px;font-weight:600;fill:#1f2328}.label{font-size:12px}\
         .grid{stroke:#d0d7de;stroke-width:1}.axis{stroke:#8c959f;stroke-width:1}\
         .steps{fill:none;stroke:#0969da;stroke-opacity:.22;stroke-width:1}\
         .mean{fill:none;stroke:#0969da;stroke-width:2.2;stroke-linejoin:round}\
@@ -102,17 +112,17 @@ fn header(svg: &mut String, title: &str) {
              role=\"img\"><style>{STYLE}</style><rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>"
         ),
     );
-    text(svg, (LEFT, 28.0), "start", "title", title);
+    text(svg, (LEFT, 30.0), "start", "title", title);
 }
 
 fn axes(svg: &mut String, frame: Frame) {
-    for value in ticks(frame.y.0, frame.y.1) {
+    for value in ticks(frame.y, frame.y_step) {
         let y = frame.y(value);
         rule(svg, "grid", (LEFT, y), (WIDTH - RIGHT, y));
         text(svg, (LEFT - 8.0, y + 4.0), "end", "label", &short(value));
     }
     let base = HEIGHT - BOTTOM;
-    for value in ticks(frame.x.0, frame.x.1) {
+    for value in ticks(frame.x, tick_step(frame.x.0, frame.x.1)) {
         let x = frame.x(value);
         rule(svg, "axis", (x, base), (x, base + 5.0));
         text(svg, (x, base + 19.0), "middle", "label", &short(value));
@@ -132,10 +142,10 @@ fn curves(svg: &mut String, frame: Frame, curve: &Curve) {
 }
 
 fn legend(svg: &mut String, held_out: bool) {
-    let mut x = WIDTH - RIGHT - if held_out { 218.0 } else { 110.0 };
+    let mut x = WIDTH - RIGHT - if held_out { 230.0 } else { 118.0 };
     let mut entry = |class: &str, name: &str, room: f64| {
-        rule(svg, class, (x, 24.0), (x + 22.0, 24.0));
-        text(svg, (x + 28.0, 28.0), "start", "label", name);
+        rule(svg, class, (x, TOP + 18.0), (x + 22.0, TOP + 18.0));
+        text(svg, (x + 28.0, TOP + 22.0), "start", "label", name);
         x += room;
     };
     entry("mean", "training loss", 116.0);
@@ -152,9 +162,10 @@ fn running_mean(points: &[(u64, f64)]) -> Vec<(u64, f64)> {
         sums.push(sums[sums.len() - 1] + point.1);
     }
     let mean = |(i, point): (usize, &(u64, f64))| {
-        // A window with the same reach on both sides: it does not lean at the ends.
-        let reach = reach.min(i).min(points.len() - 1 - i);
-        let (begin, end) = (i - reach, i + reach + 1);
+        // The beginning of a run is steep, so a window never reaches farther ahead than back; its end
+        // is flat, so there it may reach farther back than ahead.
+        let reach = reach.min(i);
+        let (begin, end) = (i - reach, (i + reach + 1).min(points.len()));
         (point.0, (sums[end] - sums[begin]) / (end - begin) as f64)
     };
     points.iter().enumerate().map(mean).collect()
@@ -206,7 +217,8 @@ mod tests {
 
     #[track_caller]
     fn check_ticks(low: f64, high: f64, expected: &[&str]) {
-        assert_eq!(ticks(low, high).map(short).collect::<Vec<_>>(), expected);
+        let step = tick_step(low, high);
+        assert_eq!(ticks((low, high), step).map(short).collect::<Vec<_>>(), expected);
     }
 
     #[test]
@@ -236,7 +248,8 @@ mod tests {
     #[test]
     fn the_mean_of_a_line_is_the_line() {
         let points: Vec<_> = (0..500).map(|i| (i, 3.0 - i as f64 * 0.001)).collect();
-        for (mean, point) in running_mean(&points).iter().zip(&points) {
+        // The last window has nothing after it.
+        for (mean, point) in running_mean(&points).iter().zip(&points).take(490) {
             assert!((mean.1 - point.1).abs() < 1e-9, "{mean:?} {point:?}");
         }
     }

@@ -169,3 +169,69 @@ impl fmt::Display for Count {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(progress: &Progress, expected: &str) {
+        assert_eq!(progress.to_string(), expected);
+    }
+
+    fn report(val_loss: Option<f64>) -> Progress {
+        Progress::Stepped(StepReport {
+            step: 40,
+            steps: 1000,
+            loss: 2.345_67,
+            val_loss,
+            norm: 1.0,
+            ms: 33.33,
+            items_per_s: 46_080.4,
+            unit: "tokens",
+        })
+    }
+
+    fn summary(end: End, checkpoint: Option<&str>) -> Progress {
+        Progress::Finished(Summary {
+            step: 40,
+            end,
+            loss: Some(2.5),
+            val_loss: matches!(end, End::Complete).then_some(2.6),
+            seconds: 1.26,
+            items_per_s: 100.0,
+            unit: "samples",
+            checkpoint: checkpoint.map(PathBuf::from),
+        })
+    }
+
+    #[test]
+    fn what_people_read() {
+        check(&report(None), "step   40/1000  loss 2.3457  46080 tokens/s  33.3 ms");
+        check(
+            &report(Some(2.5)),
+            "step   40/1000  loss 2.3457  held-out 2.5000  46080 tokens/s  33.3 ms",
+        );
+        check(
+            &summary(End::Complete, None),
+            "done after step 40: loss 2.5000, held-out 2.6000; 1.3 s, 100 samples/s",
+        );
+        check(
+            &summary(End::Stopped, Some("kept/step-00000040.safetensors")),
+            "stopped after step 40: loss 2.5000; 1.3 s, 100 samples/s\n\
+             to go on: --resume kept/step-00000040.safetensors",
+        );
+        let start = Start {
+            title: "mlp".to_owned(),
+            parameters: 7,
+            workers: 2,
+            accumulate: 4,
+            batch_size: 12,
+            steps: 9,
+        };
+        check(
+            &Progress::Started(start),
+            "mlp\n7 parameters; 9 steps of 2 workers × 4 micro-batches × 12",
+        );
+    }
+}

@@ -18,7 +18,9 @@ use super::plot::{Curve, show_svg};
 use super::progress::{End, Progress, Start, StepReport, Summary};
 use super::task::{Batch, Extent, Task};
 use crate::base::{Status, clock};
-use crate::runtime::{self, CollectiveError, DdpOptions, DistributedDataParallel, Group, ReduceOp};
+use crate::runtime::{
+    self, CollectiveError, DdpOptions, DistributedDataParallel, Group, Note, ReduceOp,
+};
 
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
@@ -176,28 +178,28 @@ impl<'a, T: Task> Run<'a, T> {
     /// One step: every lane's micro-batch, the mean gradient, the optimizer.
     fn step(&mut self, wants_stop: bool) -> Result<Step, TrainError> {
         let accumulate = self.options.accumulate.get();
-        let step = self.optimizer.steps();
+        let (step, lanes) = (self.optimizer.steps(), self.group.world_size() * accumulate);
         // One slot a lane, so that the mean is summed in the same order for every split; the last
         // slot counts those who want to stop.
-        let mut slots = vec![0.0_f32; self.group.world_size() * accumulate + 1];
-        let (lanes, stops) = slots.split_at_mut(self.group.world_size() * accumulate);
+        let mut slots = self.group.alloc::<f32>(lanes + 1)?;
         for micro_batch in 0..accumulate {
             let lane = self.group.rank() * accumulate + micro_batch;
             let place = Place { seed: self.options.seed, step, lane: lane as u64 };
             let batch = self.task.batch(place);
             let model = self.task.model();
-            lanes[lane] =
+            slots[lane] =
                 self.ddp.micro_batch(|sink| model.backward(&self.params, &batch, sink))?;
         }
-        stops[0] = f32::from(u8::from(wants_stop));
+        slots[lanes] = f32::from(u8::from(wants_stop));
+        // The losses travel behind the last bucket: workers wait for each other once a step.
+        let slots = self.group.start_all_reduce(slots, 0..lanes + 1, ReduceOp::Sum);
         let norm = self.descend(step)?;
-        self.group.all_reduce(&mut slots, ReduceOp::Sum)?;
-        let stops = slots.pop().expect("there is a slot beside the lanes");
-        let loss = slots.iter().sum::<f32>() / slots.len() as f32;
+        let slots = slots.wait()?;
+        let loss = slots[..lanes].iter().sum::<f32>() / lanes as f32;
         if !loss.is_finite() {
             return Err(TrainError::Diverged { step: step + 1, loss });
         }
-        Ok(Step { loss, norm, wants_stop: 0.0 < stops })
+        Ok(Step { loss, norm, wants_stop: 0.0 < slots[lanes] })
     }
 
     /// Moves the parameters against the mean gradient; returns the gradient's norm.
@@ -232,6 +234,9 @@ impl<'a, T: Task> Run<'a, T> {
             items_per_s: self.items_per_step() / took.as_secs_f64().max(1e-9),
             unit: self.task.unit().name,
         };
+        if self.desk.is_open {
+            self.group.note(&note(&report));
+        }
         self.desk.stepped(report)?;
         match &self.options.checkpoint {
             Some(to) if is_last || is_due(to.every) => self.save(&to.dir),
@@ -322,6 +327,16 @@ fn start(group: &Group, options: &TrainOptions, title: &str, parameters: usize) 
     }
 }
 
+/// A step as the launcher is told of it.
+fn note(report: &StepReport) -> Note {
+    Note::Step {
+        step: report.step,
+        steps: Some(report.steps),
+        loss: Some(f64::from(report.loss)),
+        tokens_per_s: Some(report.items_per_s),
+    }
+}
+
 /// Parameters and optimizer before the first step of this run: drawn, or read by rank 0 and handed to
 /// everybody, for its disk may be nobody else's.
 fn first_state(
@@ -366,7 +381,8 @@ impl<'a> Desk<'a> {
 
     fn open_metrics(&mut self, path: Option<&Path>, step: u64) -> Result<(), TrainError> {
         if let (true, Some(path)) = (self.is_open, path) {
-            let metrics = Metrics::open(path, step).map_err(output_error(path))?;
+            let (metrics, curve) = Metrics::open(path, step).map_err(output_error(path))?;
+            self.curve = curve;
             self.metrics = Some((path.to_owned(), metrics));
         }
         Ok(())
@@ -376,8 +392,7 @@ impl<'a> Desk<'a> {
         if let Some((path, metrics)) = &mut self.metrics {
             metrics.write(&report).map_err(output_error(path))?;
         }
-        self.curve.train.push((report.step, f64::from(report.loss)));
-        self.curve.held_out.extend(report.val_loss.map(|loss| (report.step, loss)));
+        self.curve.push(report.step, f64::from(report.loss), report.val_loss);
         self.tell(|| Progress::Stepped(report));
         Ok(())
     }

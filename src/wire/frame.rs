@@ -62,7 +62,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Room for at least `wanted` more bytes: read into it, then call [`Self::filled`].
+    /// Room for at least `wanted` more bytes: append to it what was read.
     pub fn room(&mut self, wanted: usize) -> &mut Vec<u8> {
         if 0 < self.start {
             self.buffer.drain(..self.start);
@@ -78,7 +78,7 @@ impl Decoder {
     }
 
     /// The next whole message; `None` until more bytes have come.
-    pub fn next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, FrameError> {
+    pub fn message<M: DeserializeOwned>(&mut self) -> Result<Option<M>, FrameError> {
         let pending = &self.buffer[self.start..];
         let Some((head, rest)) = pending.split_first_chunk::<HEAD_BYTES>() else {
             return Ok(None);
@@ -111,7 +111,7 @@ mod tests {
             let mut found: Vec<ToAgent> = Vec::new();
             for part in [&frame[..cut], &frame[cut..]] {
                 decoder.push(part);
-                while let Some(message) = decoder.next().expect("well formed") {
+                while let Some(message) = decoder.message().expect("well formed") {
                     found.push(message);
                 }
             }
@@ -137,7 +137,7 @@ mod tests {
     fn a_monstrous_length_ends_the_link_before_anything_is_allocated() {
         let mut decoder = Decoder::default();
         decoder.push(&u32::MAX.to_le_bytes());
-        let error = decoder.next::<ToAgent>().expect_err("too long");
+        let error = decoder.message::<ToAgent>().expect_err("too long");
         assert_eq!(error, FrameError::TooLong(u32::MAX as usize));
     }
 
@@ -145,7 +145,7 @@ mod tests {
     fn garbage_is_an_error_and_not_a_panic() {
         let mut decoder = Decoder::default();
         decoder.push(&[2, 0, 0, 0, 255, 255]);
-        assert_eq!(decoder.next::<FromAgent>(), Err(FrameError::Malformed));
+        assert_eq!(decoder.message::<FromAgent>(), Err(FrameError::Malformed));
     }
 
     /// Old and new builds must agree: a change of these bytes needs a new `VERSION`.

@@ -142,10 +142,10 @@ fn much_input_arrives_whole_although_the_reader_is_slow() {
 }
 
 #[test]
-fn run_directories_are_private_and_the_newest_fifty_are_kept() {
+fn run_directories_are_private_and_the_newest_hundred_are_kept() {
     let launch = workers(1);
     let runs = launch.run_dir();
-    for number in 0..60 {
+    for number in 0..110 {
         fs::create_dir_all(runs.join(format!("{number:011}-old"))).expect("a directory");
     }
     fs::create_dir_all(runs.join("not-ours")).expect("a directory");
@@ -156,7 +156,7 @@ fn run_directories_are_private_and_the_newest_fifty_are_kept() {
         .flatten()
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
-    assert_eq!(names.len(), 52, "fifty runs, `latest` and what is not ours: {names:?}");
+    assert_eq!(names.len(), 102, "a hundred runs, `latest` and what is not ours: {names:?}");
     assert!(!names.contains(&format!("{:011}-old", 10)), "the oldest go: {names:?}");
     assert!(names.contains(&format!("{:011}-old", 11)), "{names:?}");
     let latest = outcome.dir().join("runs/latest");
@@ -170,7 +170,7 @@ fn the_directory_of_a_job_that_still_runs_is_kept() {
     job.wait_for_lines("ready", 1);
     let runs = job.dir().join("runs");
     let latest = fs::read_link(runs.join("latest")).expect("a link");
-    for number in 0..60 {
+    for number in 0..110 {
         fs::create_dir_all(runs.join(format!("9{number:010}-newer"))).expect("a directory");
     }
     workers(1).option("--run_dir").option(&runs).sh("exit 0").end().code(0);

@@ -32,6 +32,8 @@ impl Shim {
             Side::Parent(pid) => Ok(Self { pid, control: ours }),
             Side::Child => {
                 drop(ours);
+                // A copy of the link here would keep it open when the agent dies.
+                drop(fds::take_stdio());
                 fork::exit_now(run::main(theirs))
             }
         }

@@ -10,7 +10,7 @@ use crate::base::WorkerExit;
 use crate::wire::{Leftover, OpenFailure};
 
 /// Largest packet.
-pub(super) const PACKET_BYTES_MAX: usize = 16 * 1024;
+pub(super) const PACKET_BYTES_MAX: usize = 4 * 1024;
 
 /// Leftovers named in one packet; more are counted when they are killed, not listed.
 pub(super) const LEFTOVERS_MAX: usize = 64;

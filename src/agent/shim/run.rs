@@ -1,23 +1,20 @@
 //! The shim itself.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::time::Duration;
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Pid;
 
 use super::message::{self, FromShim, LEFTOVERS_MAX, PACKET_BYTES_MAX, ShimWorker, ToShim};
 use crate::base::{WorkerExit, clock, env_vars};
-use crate::os::family::{self, Reaped, Stat};
+use crate::os::family::{self, KILL_LIMIT, Reaped, Stat};
 use crate::os::fork::{CStrings, Exec, ExecFailure, ExecStage};
 use crate::os::{fds, signals};
 use crate::wire::{Leftover, OpenFailure};
-
-/// After SIGKILL the kernel needs a moment; a process in uninterruptible sleep may need for ever.
-const KILL_LIMIT: Duration = Duration::from_secs(10);
 
 /// Looks in a row at what will not stop forking.
 const SWEEPS_MAX: usize = 16;
@@ -32,6 +29,8 @@ const ASKS_TO_END: [i32; 5] =
 pub(super) fn main(control: OwnedFd) -> u8 {
     family::set_name(c"remuda-shim");
     family::become_subreaper();
+    // Pipes of many workers need many descriptors; the workers get the user's own limit back.
+    fds::raise_limit();
     let Ok(children) = signals::child_events() else {
         return 71;
     };
@@ -40,7 +39,7 @@ pub(super) fn main(control: OwnedFd) -> u8 {
         children,
         failures: None,
         workers: Vec::new(),
-        sweeping: BTreeSet::new(),
+        sweeping: BTreeMap::new(),
         emptied: true,
     };
     while shim.turn().is_ok() {}
@@ -54,8 +53,9 @@ struct Shim {
     /// Where children that could not become their programs say so; open until all have.
     failures: Option<OwnedFd>,
     workers: Vec<Worker>,
-    /// Workers whose leftovers are being killed: what forks faster than we look needs many looks.
-    sweeping: BTreeSet<usize>,
+    /// Workers whose leftovers are being killed, and until when: what forks faster than we look needs
+    /// many looks, what cannot be killed must not be looked at for ever.
+    sweeping: BTreeMap<usize, Instant>,
     /// Whether the agent knows that nothing is left.
     emptied: bool,
 }
@@ -96,7 +96,7 @@ impl Shim {
             signals::drain(&self.children);
             self.reap()?;
         }
-        self.sweep_again();
+        self.sweep_again()?;
         if ready[0] { self.obey() } else { Ok(()) }
     }
 
@@ -110,7 +110,7 @@ impl Shim {
         match message::decode(&buffer[..length]) {
             ToShim::Spawn => {
                 let shared = (1 < fds.len()).then(|| fds.remove(1));
-                self.spawn(fds.remove(0), shared)
+                self.spawn(fds.remove(0), shared.as_ref())
             }
             ToShim::Signal(signal) => {
                 self.signal(signal);
@@ -119,9 +119,11 @@ impl Shim {
             ToShim::Sweep { worker, signal } => {
                 let strays = self.strays_of(worker as usize);
                 if signal == libc::SIGKILL && !strays.is_empty() {
-                    self.sweeping.insert(worker as usize);
+                    self.sweeping.insert(worker as usize, clock::now() + KILL_LIMIT);
                 }
-                strays.into_iter().for_each(|stray| signals::send(stray, signal));
+                for stray in strays {
+                    signals::send(stray, signal);
+                }
                 Ok(())
             }
             ToShim::Kill => self.kill(),
@@ -135,7 +137,7 @@ impl Shim {
 
     /// Forks all workers first and waits for their exec afterwards: on a busy machine waiting for
     /// each in turn takes four times as long.
-    fn spawn(&mut self, packed: OwnedFd, shared: Option<OwnedFd>) -> Result<(), AgentGone> {
+    fn spawn(&mut self, packed: OwnedFd, shared: Option<&OwnedFd>) -> Result<(), AgentGone> {
         let workers = message::unpack(packed).map_err(|_| AgentGone)?;
         let (failures, report) = fds::pipe().map_err(|_| AgentGone)?;
         let _ = fds::set_nonblocking(&failures);
@@ -144,7 +146,7 @@ impl Shim {
         for (index, worker) in workers.into_iter().enumerate() {
             let index = index as u32;
             let (rank, at_us) = (worker.rank.clone(), clock::machine_us());
-            let state = match fork_worker(worker, shared.as_ref(), &report, index) {
+            let state = match fork_worker(worker, shared, &report, index) {
                 Ok((pid, fds)) => {
                     let forked =
                         FromShim::Forked { worker: index, pid: pid.as_raw_pid() as u32, at_us };
@@ -265,17 +267,34 @@ impl Shim {
         strays
     }
 
-    fn sweep_again(&mut self) {
-        for worker in std::mem::take(&mut self.sweeping) {
-            for _ in 0..SWEEPS_MAX {
-                let strays = self.strays_of(worker);
-                if strays.is_empty() {
-                    break;
-                }
-                self.sweeping.insert(worker);
-                strays.into_iter().for_each(|stray| signals::send(stray, libc::SIGKILL));
+    fn sweep_again(&mut self) -> Result<(), AgentGone> {
+        for (worker, until) in std::mem::take(&mut self.sweeping) {
+            let left = self.kill_strays_of(worker);
+            if left.is_empty() {
+                continue;
+            }
+            if clock::now() < until {
+                self.sweeping.insert(worker, until);
+            } else if self.living().is_empty() {
+                self.empty(left.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect())?;
             }
         }
+        Ok(())
+    }
+
+    /// Kills what a worker left until a look finds nothing; returns what the last look found.
+    fn kill_strays_of(&self, worker: usize) -> Vec<Pid> {
+        let mut strays = Vec::new();
+        for _ in 0..SWEEPS_MAX {
+            strays = self.strays_of(worker);
+            if strays.is_empty() {
+                break;
+            }
+            for stray in &strays {
+                signals::send(*stray, libc::SIGKILL);
+            }
+        }
+        strays
     }
 
     fn living(&self) -> Vec<Pid> {

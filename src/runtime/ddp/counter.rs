@@ -58,12 +58,11 @@ mod tests {
     use crate::runtime::tree::split;
 
     fn tree(values: &[f32]) -> f32 {
-        match values {
-            [value] => *value,
-            _ => {
-                let (left, right) = values.split_at(split(values.len()));
-                tree(left) + tree(right)
-            }
+        if let [value] = values {
+            *value
+        } else {
+            let (left, right) = values.split_at(split(values.len()));
+            tree(left) + tree(right)
         }
     }
 

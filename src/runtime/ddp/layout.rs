@@ -100,6 +100,7 @@ pub(super) fn buckets(
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -9,9 +9,10 @@ use crate::runtime::ddp::counter::BinaryCounter;
 use crate::runtime::ddp::gradients::{Gradients, Target};
 use crate::runtime::ddp::layout::{Bucket, Layout, buckets};
 use crate::runtime::element::{Float, ReduceOp};
-use crate::runtime::error::{CollectiveError, Error};
-use crate::runtime::group::{Group, Moment, Pending};
+use crate::runtime::error::{CollectiveError, Error, Operation};
+use crate::runtime::group::Group;
 use crate::runtime::memory::Finish;
+use crate::runtime::runner::{Moment, Pending};
 use crate::runtime::shm_window::SharedBuffer;
 
 /// How gradients are gathered and sent.
@@ -129,6 +130,8 @@ impl<T: Float> DistributedDataParallel<T> {
     ) -> Result<V, CollectiveError> {
         let all = self.options.accumulate;
         assert!(self.micro_batches < all, "`reduce` follows {all} micro-batches");
+        // A late peer of a group that failed may still write into the gradient.
+        self.group.check_alarm(Operation::AllReduce)?;
         self.micro_batches += 1;
         if self.micro_batches < all {
             return Ok(self.accumulate(backward));
@@ -194,6 +197,10 @@ impl<T: Float> DistributedDataParallel<T> {
 
 impl<T: Float> Drop for DistributedDataParallel<T> {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The others would wait for buckets that never come.
+            self.group.abort("a rank panicked");
+        }
         // Peers still read and write the gradient until the last bucket is done; an error has
         // nobody left to be told.
         let _ = self.reducer.wait();
@@ -288,7 +295,14 @@ impl<T: Float> Launcher<'_, T> {
 
     fn start(&mut self, bucket: usize) {
         let range = self.reducer.buckets[bucket].range.clone();
-        self.earlier.add_to(&range, self.gradient.slice_mut(&range));
+        let values = self.gradient.slice_mut(&range);
+        self.earlier.add_to(&range, values);
+        if self.group.world_size() == 1 {
+            record(&self.reducer.events, DdpEvent::ReduceStarted { bucket });
+            T::divide(values, self.lanes);
+            record(&self.reducer.events, DdpEvent::ReduceDone { bucket });
+            return;
+        }
         let window = self.gradient.lend(&range);
         let events = self.reducer.events.clone();
         let finish = Finish::Divide(self.lanes);

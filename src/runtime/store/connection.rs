@@ -95,10 +95,7 @@ impl Connection {
     }
 
     pub(super) fn interest(&self) -> PollFlags {
-        match self.to_send.is_empty() {
-            true => PollFlags::IN,
-            false => PollFlags::IN | PollFlags::OUT,
-        }
+        if self.to_send.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT }
     }
 
     /// Reads and writes what the kernel has and takes; an error when the other side is gone.

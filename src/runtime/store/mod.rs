@@ -13,5 +13,5 @@ pub use client::{Client, ClientError, Identity};
 pub use server::{OnRefused, Server, ServerOptions};
 pub use state::{
     BYTES_MAX, ClientId, KEY_BYTES_MAX, KEYS_MAX, Refusal, Reply, Request, State, VALUE_BYTES_MAX,
-    WAITED_KEYS_MAX,
+    WAITED_KEYS_MAX, gone_key,
 };

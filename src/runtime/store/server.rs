@@ -12,7 +12,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use crate::base::{Epoch, JobId, Rank, clock};
 use crate::runtime::store::connection::{Connection, Greeted, Progress};
-use crate::runtime::store::state::{ClientId, Refusal, Reply, State};
+use crate::runtime::store::state::{ClientId, Refusal, Reply, Request, State, gone_key};
 use crate::secure::{Preamble, Purpose, RankKey, Role};
 
 /// Connections that have not shown a key.
@@ -23,6 +23,8 @@ pub(super) const GREETING_MAX: Duration = Duration::from_secs(5);
 const GREETING_CROWDED: Duration = Duration::from_millis(500);
 /// How often times are looked at while something has one.
 const TICK: Duration = Duration::from_millis(50);
+/// Asks on its own account; no connection has this number.
+const OURSELVES: ClientId = ClientId(u64::MAX);
 /// Connections in all.
 const CONNECTIONS_MAX: usize = 1 << 18;
 
@@ -195,7 +197,7 @@ impl Service {
             let Some(connection) = self.connections.get_mut(&id) else { return };
             match connection.next() {
                 Ok(Progress::NeedsMore) => break,
-                Ok(Progress::Greeted(greeted)) => self.greet(id, greeted),
+                Ok(Progress::Greeted(greeted)) => self.greet(id, &greeted),
                 Ok(Progress::Asked(request)) => {
                     for (client, reply) in self.state.step(id, request) {
                         self.tell(client, &reply);
@@ -210,7 +212,7 @@ impl Service {
     }
 
     /// Somebody has said who it is: check the key, the epoch, and that it is the only one.
-    fn greet(&mut self, id: ClientId, greeted: Greeted) {
+    fn greet(&mut self, id: ClientId, greeted: &Greeted) {
         let Preamble { job, role } = &greeted.flight.preamble;
         let Role::Rank(rank, purpose) = *role else {
             return self.refuse(id, &"only ranks use the store");
@@ -223,7 +225,7 @@ impl Service {
         };
         let taken = self.present.contains(&(rank, purpose));
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        match connection.admit(&greeted, &key, self.options.epoch, taken, (rank, purpose)) {
+        match connection.admit(greeted, &key, self.options.epoch, taken, (rank, purpose)) {
             Ok(()) => {
                 self.present.insert((rank, purpose));
             }
@@ -254,7 +256,18 @@ impl Service {
             && let Some(owner) = connection.owner()
         {
             self.present.remove(&owner);
+            self.note_end(owner);
         }
         self.state.client_gone(id);
+    }
+
+    /// A rank holds its watch as long as it lives: others may want to know.
+    fn note_end(&mut self, (rank, purpose): (Rank, Purpose)) {
+        if purpose == Purpose::Watch {
+            let request = Request::Set { key: gone_key(rank), value: Vec::new() };
+            for (client, reply) in self.state.step(OURSELVES, request) {
+                self.tell(client, &reply);
+            }
+        }
     }
 }

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::Rank;
+
 /// Longest key.
 pub const KEY_BYTES_MAX: usize = 256;
 /// Longest value.
@@ -15,6 +17,11 @@ pub const KEYS_MAX: usize = 1 << 20;
 pub const BYTES_MAX: usize = 64 << 20;
 /// Most keys that one request can wait for.
 pub const WAITED_KEYS_MAX: usize = 256;
+
+/// The key that the server sets when a rank has left.
+pub fn gone_key(rank: Rank) -> String {
+    format!("gone/{rank}")
+}
 
 /// One connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -124,13 +131,13 @@ impl State {
             return vec![(client, Reply::Refused(Refusal::Bounds))];
         }
         match request {
-            Request::Set { key, value } => self.set(client, key, value),
-            Request::SetOnce { key, value } => self.set_once(client, key, value),
+            Request::Set { key, value } => self.set(client, &key, value),
+            Request::SetOnce { key, value } => self.set_once(client, &key, value),
             Request::Wait { keys } => self.wait(client, keys),
             Request::Peek { key } => {
                 vec![(client, Reply::Values(self.values.get(&key).cloned().into_iter().collect()))]
             }
-            Request::Add { key, delta } => self.add(client, key, delta),
+            Request::Add { key, delta } => self.add(client, &key, delta),
             Request::Barrier { key, count } => self.barrier(client, key, count),
         }
     }
@@ -155,7 +162,7 @@ impl State {
         }
     }
 
-    fn set(&mut self, client: ClientId, key: String, value: Vec<u8>) -> Vec<(ClientId, Reply)> {
+    fn set(&mut self, client: ClientId, key: &str, value: Vec<u8>) -> Vec<(ClientId, Reply)> {
         match self.store(key, value) {
             Err(refusal) => vec![(client, Reply::Refused(refusal))],
             Ok(mut woken) => {
@@ -165,13 +172,8 @@ impl State {
         }
     }
 
-    fn set_once(
-        &mut self,
-        client: ClientId,
-        key: String,
-        value: Vec<u8>,
-    ) -> Vec<(ClientId, Reply)> {
-        if let Some(present) = self.values.get(&key) {
+    fn set_once(&mut self, client: ClientId, key: &str, value: Vec<u8>) -> Vec<(ClientId, Reply)> {
+        if let Some(present) = self.values.get(key) {
             return vec![(client, Reply::Values(vec![present.clone()]))];
         }
         match self.store(key, value.clone()) {
@@ -183,8 +185,8 @@ impl State {
         }
     }
 
-    fn add(&mut self, client: ClientId, key: String, delta: i64) -> Vec<(ClientId, Reply)> {
-        let counter = match self.values.get(&key).map(|value| value.as_slice().try_into()) {
+    fn add(&mut self, client: ClientId, key: &str, delta: i64) -> Vec<(ClientId, Reply)> {
+        let counter = match self.values.get(key).map(|value| value.as_slice().try_into()) {
             None => 0,
             Some(Ok(bytes)) => i64::from_le_bytes(bytes),
             Some(Err(_)) => return vec![(client, Reply::Refused(Refusal::NotACounter))],
@@ -229,16 +231,16 @@ impl State {
     }
 
     /// Sets a value; those for whom it was the last one missing are to be told.
-    fn store(&mut self, key: String, value: Vec<u8>) -> Result<Vec<(ClientId, Reply)>, Refusal> {
-        let before = self.values.get(&key).map_or(0, |old| key.len() + old.len());
+    fn store(&mut self, key: &str, value: Vec<u8>) -> Result<Vec<(ClientId, Reply)>, Refusal> {
+        let before = self.values.get(key).map_or(0, |old| key.len() + old.len());
         let bytes = self.bytes - before + key.len() + value.len();
-        let is_new = !self.values.contains_key(&key);
+        let is_new = !self.values.contains_key(key);
         if BYTES_MAX < bytes || (is_new && KEYS_MAX <= self.values.len()) {
             return Err(Refusal::Full);
         }
         self.bytes = bytes;
-        self.values.insert(key.clone(), value);
-        let waiters = self.by_key.remove(&key).unwrap_or_default();
+        self.values.insert(key.to_owned(), value);
+        let waiters = self.by_key.remove(key).unwrap_or_default();
         Ok(waiters.into_iter().filter_map(|client| self.wake(client)).collect())
     }
 

@@ -40,9 +40,9 @@ pub(super) struct BlockRanges {
 }
 
 impl GptConfig {
-    /// The parameters, under the names and with the initial distribution of GPT-2.
+    /// The parameters, under the names of GPT-2.
     pub(super) fn parameters(&self) -> (ParameterTable, Ranges) {
-        const NORMAL: Init = Init::Normal { deviation: 0.02 };
+        let normal = Init::Normal { deviation: self.deviation() };
         assert!(
             self.width.is_multiple_of(self.heads),
             "{} heads in a width of {}",
@@ -50,29 +50,37 @@ impl GptConfig {
             self.width
         );
         let mut table = ParameterTable::default();
-        let token_embedding = table.push("wte.weight", &[self.vocabulary, self.width], NORMAL);
-        let position_embedding = table.push("wpe.weight", &[self.block, self.width], NORMAL);
+        let token_embedding = table.push("wte.weight", &[self.vocabulary, self.width], normal);
+        let position_embedding = table.push("wpe.weight", &[self.block, self.width], normal);
         let blocks =
             (0..self.layers).map(|layer| self.block_parameters(&mut table, layer)).collect();
         let final_norm = table.push("ln_f.weight", &[self.width], Init::Constant(1.0));
         (table, Ranges { token_embedding, position_embedding, blocks, final_norm })
     }
 
+    /// Standard deviation of initial weights: that of GPT-2 at its width of 768, larger where fewer
+    /// inputs are summed. With GPT-2's own 0.02, a width of 128 starts so flat that 2000 steps end
+    /// at a loss of 1.90 instead of 1.75.
+    fn deviation(&self) -> f64 {
+        0.02 * (768.0 / self.width as f64).sqrt()
+    }
+
     fn block_parameters(&self, table: &mut ParameterTable, layer: usize) -> BlockRanges {
         const GAIN: Init = Init::Constant(1.0);
-        const NORMAL: Init = Init::Normal { deviation: 0.02 };
+        let normal = Init::Normal { deviation: self.deviation() };
         // What is added to the residual stream begins smaller: there are two such sums a layer.
-        let residual = Init::Normal { deviation: 0.02 / (2.0 * self.layers as f64).sqrt() };
+        let residual =
+            Init::Normal { deviation: self.deviation() / (2.0 * self.layers as f64).sqrt() };
         let d = self.width;
         let mut push = |name: &str, shape: &[usize], init| {
             table.push(format!("h.{layer}.{name}.weight"), shape, init)
         };
         BlockRanges {
             attention_norm: push("ln_1", &[d], GAIN),
-            qkv: push("attn.c_attn", &[3 * d, d], NORMAL),
+            qkv: push("attn.c_attn", &[3 * d, d], normal),
             mix: push("attn.c_proj", &[d, d], residual),
             network_norm: push("ln_2", &[d], GAIN),
-            up: push("mlp.c_fc", &[4 * d, d], NORMAL),
+            up: push("mlp.c_fc", &[4 * d, d], normal),
             down: push("mlp.c_proj", &[d, 4 * d], residual),
         }
     }

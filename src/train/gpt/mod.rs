@@ -38,6 +38,9 @@ pub struct Gpt<F> {
     table: ParameterTable,
     ranges: Ranges,
     threads: Threads,
+    /// The blocks' parameters with every matrix transposed: forward reads a weight by its inputs,
+    /// backward by its outputs, and packing it anew for every tile costs more than turning it once.
+    turned: Vec<F>,
     tiles: Vec<Tile<F>>,
 }
 
@@ -45,7 +48,8 @@ impl<F: Float> Gpt<F> {
     /// A model of this configuration. Work space is made when the first batch shows its size.
     pub fn new(config: GptConfig, threads: Threads) -> Self {
         let (table, ranges) = config.parameters();
-        Self { config, table, ranges, threads, tiles: Vec::new() }
+        let turned = vec![F::ZERO; table.len()];
+        Self { config, table, ranges, threads, turned, tiles: Vec::new() }
     }
 
     /// Its configuration.
@@ -53,17 +57,27 @@ impl<F: Float> Gpt<F> {
         &self.config
     }
 
-    /// The scores of every token of the vocabulary as the successor of `context`'s last.
+    /// Goes on from `tokens` for `count` more; `draw` chooses each from the scores of all tokens.
     ///
     /// # Panics
-    /// If `context` is empty or longer than a block.
-    pub fn next_token_logits(&mut self, params: &[F], context: &[u8]) -> Vec<F> {
-        self.prepare(context.len(), 1);
-        let model = Context { config: &self.config, ranges: &self.ranges, params };
-        let tile = &mut self.tiles[0];
-        tile.forward(&model, context);
-        let last = (context.len() - 1) * self.config.vocabulary;
-        tile.logits()[last..].to_vec()
+    /// If there is nothing to go on from.
+    pub fn generate(
+        &mut self,
+        params: &[F],
+        tokens: &mut Vec<u8>,
+        count: usize,
+        draw: &mut dyn FnMut(&mut [F]) -> u8,
+    ) {
+        self.turn(params);
+        for _ in 0..count {
+            let context = &tokens[tokens.len().saturating_sub(self.config.block)..];
+            self.prepare(context.len(), 1);
+            let model = Context::new(&self.config, &self.ranges, params, &self.turned);
+            let tile = &mut self.tiles[0];
+            tile.forward(&model, context);
+            let last = (context.len() - 1) * self.config.vocabulary;
+            tokens.push(draw(&mut tile.logits_mut()[last..]));
+        }
     }
 
     /// Makes the tiles for `sequences` sequences of `length` tokens, unless they are there.
@@ -77,10 +91,26 @@ impl<F: Float> Gpt<F> {
         }
     }
 
+    /// Transposes the blocks' matrices.
+    fn turn(&mut self, params: &[F]) {
+        let mut matrices = Vec::new();
+        let mut rest = &mut self.turned[..];
+        for parameter in &self.table {
+            let (turned, after) = rest.split_at_mut(parameter.range.len());
+            rest = after;
+            if let &[_, cols] = &parameter.shape[..] {
+                matrices.push((&params[parameter.range.clone()], cols, turned));
+            }
+        }
+        self.threads
+            .run(matrices, |(matrix, cols, turned)| kernels::transpose(matrix, cols, turned));
+    }
+
     fn forward(&mut self, params: &[F], batch: &Sequences) -> F {
         assert_eq!(batch.inputs.len(), batch.targets.len());
         self.prepare(batch.length, batch.inputs.len() / batch.length);
-        let model = Context { config: &self.config, ranges: &self.ranges, params };
+        self.turn(params);
+        let model = Context::new(&self.config, &self.ranges, params, &self.turned);
         let tokens = batch.inputs.len();
         let share = F::ONE / F::from_f64(tokens as f64);
         let tiles = with_tokens(&mut self.tiles, batch);
@@ -95,7 +125,7 @@ impl<F: Float> Gpt<F> {
     /// The head's share of the token embedding's gradient, the final norm, and the gradient that
     /// enters the last block.
     fn head_backward(&mut self, params: &[F], gradients: &mut dyn GradientSink<F>) {
-        let model = Context { config: &self.config, ranges: &self.ranges, params };
+        let model = Context::new(&self.config, &self.ranges, params, &self.turned);
         self.threads.run(&mut self.tiles, |tile| tile.head_backward(&model));
         let weight = gradients.range(self.ranges.token_embedding.clone());
         let tiles = self.tiles.iter().map(Tile::head_gradient).collect();
@@ -107,7 +137,7 @@ impl<F: Float> Gpt<F> {
     }
 
     fn block_backward(&mut self, params: &[F], layer: usize, gradients: &mut dyn GradientSink<F>) {
-        let model = Context { config: &self.config, ranges: &self.ranges, params };
+        let model = Context::new(&self.config, &self.ranges, params, &self.turned);
         self.threads.run(&mut self.tiles, |tile| tile.block_backward(&model, layer));
         let ranges = &self.ranges.blocks[layer];
         let weights = ranges.split_mut(gradients.range(ranges.whole()));

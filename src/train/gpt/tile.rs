@@ -1,5 +1,6 @@
 //! Some sequences of a micro-batch on their way through the model, and back.
 
+use super::BlockParts;
 use super::config::{GptConfig, Ranges};
 use crate::train::Float;
 use crate::train::attention::Attention;
@@ -9,9 +10,30 @@ use crate::train::simd::matmul::{Matrix, MatrixMut, multiply, multiply_add};
 /// What a tile needs to know of its model.
 #[derive(Debug)]
 pub(super) struct Context<'a, F> {
-    pub(super) config: &'a GptConfig,
-    pub(super) ranges: &'a Ranges,
-    pub(super) params: &'a [F],
+    config: &'a GptConfig,
+    ranges: &'a Ranges,
+    params: &'a [F],
+    turned: &'a [F],
+}
+
+impl<'a, F> Context<'a, F> {
+    /// A model with its parameters, and these again with every matrix transposed.
+    pub(super) fn new(
+        config: &'a GptConfig,
+        ranges: &'a Ranges,
+        params: &'a [F],
+        turned: &'a [F],
+    ) -> Self {
+        Self { config, ranges, params, turned }
+    }
+
+    fn block(&self, layer: usize) -> BlockParts<&'a [F]> {
+        self.ranges.blocks[layer].view(self.params)
+    }
+
+    fn turned_block(&self, layer: usize) -> BlockParts<&'a [F]> {
+        self.ranges.blocks[layer].view(self.turned)
+    }
 }
 
 /// How much a tile holds.
@@ -129,8 +151,9 @@ impl<F: Float> Tile<F> {
         self.shape
     }
 
-    pub(super) fn logits(&self) -> &[F] {
-        &self.logits
+    /// Scores of the next token, after a forward pass.
+    pub(super) fn logits_mut(&mut self) -> &mut [F] {
+        &mut self.logits
     }
 
     /// Runs tokens through the model, up to the logits.
@@ -163,14 +186,14 @@ impl<F: Float> Tile<F> {
 
     /// `stream += mix(attention(norm(stream)))`.
     fn attend(&mut self, model: &Context<'_, F>, layer: usize) {
-        let weights = model.ranges.blocks[layer].view(model.params);
+        let (weights, turned) = (model.block(layer), model.turned_block(layer));
         let state = &mut self.blocks[layer];
         let (tokens, width) = (self.shape.tokens(), model.config.width);
         state.attention_norm.forward(&self.stream, weights.attention_norm);
         multiply(
             MatrixMut::new(&mut state.qkv, tokens, 3 * width),
             Matrix::new(&state.attention_norm.y, tokens, width),
-            Matrix::new(weights.qkv, 3 * width, width).t(),
+            Matrix::new(turned.qkv, width, 3 * width),
         );
         let rows = self.shape.length * width;
         let squares = model.config.heads * self.shape.length * self.shape.length;
@@ -182,26 +205,26 @@ impl<F: Float> Tile<F> {
         multiply_add(
             MatrixMut::new(&mut self.stream, tokens, width),
             Matrix::new(&state.mixed, tokens, width),
-            Matrix::new(weights.mix, width, width).t(),
+            Matrix::new(turned.mix, width, width),
         );
     }
 
     /// `stream += down(gelu(up(norm(stream))))`.
     fn transform(&mut self, model: &Context<'_, F>, layer: usize) {
-        let weights = model.ranges.blocks[layer].view(model.params);
+        let (weights, turned) = (model.block(layer), model.turned_block(layer));
         let state = &mut self.blocks[layer];
         let (tokens, width) = (self.shape.tokens(), model.config.width);
         state.network_norm.forward(&self.stream, weights.network_norm);
         multiply(
             MatrixMut::new(&mut state.hidden, tokens, 4 * width),
             Matrix::new(&state.network_norm.y, tokens, width),
-            Matrix::new(weights.up, 4 * width, width).t(),
+            Matrix::new(turned.up, width, 4 * width),
         );
         kernels::gelu(&mut state.hidden, &mut state.activated);
         multiply_add(
             MatrixMut::new(&mut self.stream, tokens, width),
             Matrix::new(&state.activated, tokens, 4 * width),
-            Matrix::new(weights.down, width, 4 * width).t(),
+            Matrix::new(turned.down, 4 * width, width),
         );
     }
 
@@ -245,7 +268,7 @@ impl<F: Float> Tile<F> {
     }
 
     fn transform_backward(&mut self, model: &Context<'_, F>, layer: usize) {
-        let weights = model.ranges.blocks[layer].view(model.params);
+        let weights = model.block(layer);
         let state = &self.blocks[layer];
         let (tokens, width) = (self.shape.tokens(), model.config.width);
         let Backward { output, middle, normed, hidden, network_gain, .. } = &mut self.backward;
@@ -264,7 +287,7 @@ impl<F: Float> Tile<F> {
     }
 
     fn attend_backward(&mut self, model: &Context<'_, F>, layer: usize) {
-        let weights = model.ranges.blocks[layer].view(model.params);
+        let weights = model.block(layer);
         let state = &self.blocks[layer];
         let (tokens, width) = (self.shape.tokens(), model.config.width);
         let backward = &mut self.backward;

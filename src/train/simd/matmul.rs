@@ -126,8 +126,8 @@ fn product<F: Float>(out: MatrixMut<'_, F>, to: Destination, a: Matrix<'_, F>, b
         Destination::Add => (true, F::ONE),
     };
     // SAFETY: the three shapes agree (asserted above) and each was checked against the length of its
-    // slice when it was made; rows of `out` do not overlap, and `out` is borrowed exclusively. `F` is
-    // `f32` or `f64`, the two types that implement `Float`, and both are supported.
+    // slice when it was made; rows of `out` do not overlap, and `out` is borrowed exclusively. For a
+    // type that it does not know `gemm` panics.
     unsafe {
         gemm::gemm(
             o.rows,

@@ -5,3 +5,6 @@ pub(in crate::train) mod matmul;
 mod versions;
 
 pub(in crate::train) use versions::{Level, level, versions};
+
+#[cfg(test)]
+pub(in crate::train) use versions::tests::at_every_level;

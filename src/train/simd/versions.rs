@@ -6,8 +6,8 @@
 
 use std::sync::OnceLock;
 
-/// What the processor offers, as far as our loops care.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What the processor offers, as far as our loops care; each includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::train) enum Level {
     /// The instructions that the target was built for.
     Baseline,
@@ -22,7 +22,10 @@ pub(in crate::train) enum Level {
 /// The level of this machine.
 pub(in crate::train) fn level() -> Level {
     static LEVEL: OnceLock<Level> = OnceLock::new();
-    *LEVEL.get_or_init(detect)
+    let level = *LEVEL.get_or_init(detect);
+    #[cfg(test)]
+    let level = level.min(tests::LIMIT.get());
+    level
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -84,3 +87,31 @@ macro_rules! versions {
     )*};
 }
 pub(in crate::train) use versions;
+
+#[cfg(test)]
+pub(in crate::train) mod tests {
+    use super::{Level, level};
+    use std::cell::Cell;
+
+    #[cfg(target_arch = "x86_64")]
+    const LEVELS: &[Level] = &[Level::Baseline, Level::Avx2, Level::Avx512];
+    #[cfg(not(target_arch = "x86_64"))]
+    const LEVELS: &[Level] = &[Level::Baseline];
+
+    thread_local! {
+        /// The highest level that functions called from this thread may use.
+        pub(super) static LIMIT: Cell<Level> = const { Cell::new(LEVELS[LEVELS.len() - 1]) };
+    }
+
+    /// Calls a function once for each level that this machine has.
+    pub(in crate::train) fn at_every_level<T>(function: impl Fn() -> T) -> Vec<T> {
+        let own = level();
+        let run = |&limit: &Level| {
+            let before = LIMIT.replace(limit);
+            let result = function();
+            LIMIT.set(before);
+            result
+        };
+        LEVELS.iter().filter(|&&level| level <= own).map(run).collect()
+    }
+}

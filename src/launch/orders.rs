@@ -1,0 +1,93 @@
+//! A plan as words to agents. Pure: what must be asked of the world comes in as [`Found`].
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+use super::options::Options;
+use crate::base::{Epoch, NodeRank};
+use crate::plan::{Bindings, LaunchPlan, MasterAddr, NodePlan, Threads, WorkerPlan};
+use crate::wire::{Found, Listen, Prepare, Start, WorkerStart};
+
+/// The first start of a job, and for now the only one.
+const EPOCH: Epoch = Epoch(0);
+/// Output of a node that may be on its way and not yet shown.
+const WINDOW_BYTES: u64 = 2 << 20;
+/// Descriptors that a worker costs its node.
+const FDS_PER_WORKER: u64 = 8;
+
+/// What a node must look for before anything starts.
+pub(super) fn prepare(plan: &LaunchPlan, options: &Options, node: &NodePlan) -> Prepare {
+    let listen = (node.node_rank == NodeRank(0)).then(|| Listen {
+        addr: master_addr(plan).to_owned(),
+        master_port: plan.master_port,
+        store: 1 < plan.nodes.len(),
+    });
+    Prepare {
+        epoch: EPOCH,
+        cwd: options.cwd.clone().into_os_string().into_vec(),
+        program: options.program.clone().into_vec(),
+        script: options.script.clone().map(OsStringExt::into_vec),
+        fds: FDS_PER_WORKER * node.workers.len() as u64,
+        listen,
+        key: options.key,
+        world_size: plan.world_size,
+        lease_ms: options.lease.as_millis() as u32,
+        grace_ms: options.grace.as_millis() as u32,
+    }
+}
+
+/// What every node is told to start, once all have said what they found.
+pub(super) fn starts(plan: &LaunchPlan, options: &Options, found: &[Found]) -> Vec<Start> {
+    let node0 = found.first().expect("a plan has a node");
+    let bindings = Bindings {
+        master_addr: master_addr(plan).to_owned(),
+        master_port: node0.master_port.expect("node 0 was asked for a port"),
+        job: options.job.clone(),
+        error_dir: options.run_dir.as_ref().map(|run_dir| run_dir.path().to_owned()),
+    };
+    let starts = plan.nodes.iter().zip(found).map(|(node, own)| Start {
+        epoch: EPOCH,
+        workers: workers(plan, options, node, own, &bindings),
+        node_of_rank: plan.nodes.iter().flat_map(ranks_of).collect(),
+        hosts: plan.nodes.iter().map(|node| node.host.to_string()).collect(),
+        store: node0.store,
+        window_bytes: WINDOW_BYTES,
+    });
+    starts.collect()
+}
+
+/// Its node, once for every worker.
+pub(super) fn ranks_of(node: &NodePlan) -> impl Iterator<Item = NodeRank> + use<> {
+    std::iter::repeat_n(node.node_rank, node.workers.len())
+}
+
+fn workers(
+    plan: &LaunchPlan,
+    options: &Options,
+    node: &NodePlan,
+    found: &Found,
+    bindings: &Bindings,
+) -> Vec<WorkerStart> {
+    // Every node of a local job is this machine: its CPUs are shared by all workers.
+    let threads = Threads::share(found.cpus as usize, plan.world_size as usize);
+    let worker = |worker: &WorkerPlan| WorkerStart {
+        rank: worker.rank,
+        local_rank: worker.local_rank,
+        argv: worker.argv.iter().map(|word| word.clone().into_vec()).collect(),
+        env: to_bytes(worker.bind(bindings, Threads::Inherited, EPOCH)),
+        env_default: to_bytes(worker.defaults(threads)),
+        stdin: options.stdin.includes(worker.rank),
+    };
+    node.workers.iter().map(worker).collect()
+}
+
+fn master_addr(plan: &LaunchPlan) -> &str {
+    match &plan.master_addr {
+        MasterAddr::Given(address) => address,
+        MasterAddr::AskNode0 => unreachable!("plans of the local transport know their address"),
+    }
+}
+
+fn to_bytes(env: Vec<(OsString, OsString)>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    env.into_iter().map(|(name, value)| (name.into_vec(), value.into_vec())).collect()
+}

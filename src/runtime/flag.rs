@@ -1,0 +1,141 @@
+//! Counters in shared memory, and waiting for them: a while awake, then asleep.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, SeqCst};
+use std::time::Duration;
+
+use crate::os::memory;
+
+/// A counter that one rank raises and others wait for; it wraps.
+#[repr(C)]
+pub(crate) struct Flag {
+    value: AtomicU32,
+    sleepers: AtomicU32,
+}
+
+/// How long to burn time before sleeping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spin {
+    /// Looks with a pause in between: for a peer that runs at this moment.
+    pub(crate) pauses: u32,
+    /// Looks with the processor offered to others: for a peer that waits for one.
+    pub(crate) yields: u32,
+}
+
+impl Spin {
+    /// For a thread that has nothing else to do.
+    pub(crate) fn for_ranks(local_world: usize) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // Offering the processor early costs nothing when nobody wants it. On a machine that others
+        // use too, 2000 pauses made a meeting take 46 µs, 200 of them 5 to 10.
+        if local_world <= cores {
+            Self { pauses: 200, yields: 200 }
+        } else {
+            Self { pauses: 20, yields: 100 }
+        }
+    }
+
+    /// For a thread beside one that computes.
+    pub(crate) const BRIEF: Self = Self { pauses: 100, yields: 2 };
+}
+
+/// How long a sleeper can be unaware of an alarm that forgot to wake it.
+const SLEEP: Duration = Duration::from_millis(20);
+
+impl Flag {
+    /// Whether the counter has come to `target`.
+    pub(crate) fn has_reached(&self, target: u32) -> bool {
+        reached(self.value.load(Acquire), target)
+    }
+
+    /// Sets the counter; only its owner calls this.
+    pub(crate) fn raise(&self, value: u32) {
+        // Sequentially consistent on both sides: either we see the sleeper, or it sees the value.
+        self.value.store(value, SeqCst);
+        if self.sleepers.load(SeqCst) != 0 {
+            memory::futex_wake_all(&self.value);
+        }
+    }
+
+    /// Returns when the counter has come to `target`, or when `check`, asked now and then, fails.
+    pub(crate) fn wait<E>(
+        &self,
+        target: u32,
+        spin: Spin,
+        mut check: impl FnMut() -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.spin(target, spin) {
+            return Ok(());
+        }
+        loop {
+            self.sleep(target);
+            if self.has_reached(target) {
+                return Ok(());
+            }
+            check()?;
+        }
+    }
+
+    /// Wakes everybody who sleeps, to look for an alarm.
+    pub(crate) fn wake(&self) {
+        memory::futex_wake_all(&self.value);
+    }
+
+    fn spin(&self, target: u32, spin: Spin) -> bool {
+        for _ in 0..spin.pauses {
+            if self.has_reached(target) {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        for _ in 0..spin.yields {
+            if self.has_reached(target) {
+                return true;
+            }
+            std::thread::yield_now();
+        }
+        self.has_reached(target)
+    }
+
+    fn sleep(&self, target: u32) {
+        // A sleeper that dies here leaves the count too high, which costs its owner a system call.
+        self.sleepers.fetch_add(1, SeqCst);
+        let seen = self.value.load(SeqCst);
+        if !reached(seen, target) {
+            memory::futex_wait(&self.value, seen, SLEEP);
+        }
+        self.sleepers.fetch_sub(1, SeqCst);
+    }
+}
+
+fn reached(value: u32, target: u32) -> bool {
+    0 <= value.wrapping_sub(target) as i32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_wakes_a_sleeper_and_survives_wrapping() {
+        let start = u32::MAX - 1;
+        let flag = Flag { value: AtomicU32::new(start), sleepers: AtomicU32::new(0) };
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let forever = || Ok::<(), ()>(());
+                flag.wait(1, Spin { pauses: 0, yields: 0 }, forever)
+            });
+            for step in 1..4 {
+                flag.raise(start.wrapping_add(step));
+            }
+            assert_eq!(waiter.join().unwrap(), Ok(()));
+        });
+    }
+
+    #[test]
+    fn a_check_that_fails_ends_a_wait() {
+        let flag = Flag { value: AtomicU32::new(0), sleepers: AtomicU32::new(0) };
+        assert_eq!(flag.wait(1, Spin::BRIEF, || Err("enough")), Err("enough"));
+        assert_eq!(flag.wait(0, Spin::BRIEF, || Err("not asked")), Ok(()));
+    }
+}

@@ -1,0 +1,53 @@
+//! Handles of operations under way.
+
+use std::time::Duration;
+
+use crate::runtime::error::CollectiveError;
+use crate::runtime::group::Group;
+use crate::runtime::runner::Pending;
+
+/// An operation under way, and the memory that it works on. Dropping it waits for the end, which
+/// the operation's deadline bounds.
+#[must_use = "dropping it waits"]
+pub struct Work<B> {
+    pending: Pending,
+    kept: Option<B>,
+    group: Group,
+}
+
+impl<B> Work<B> {
+    pub(crate) fn new(pending: Pending, kept: B, group: Group) -> Self {
+        Self { pending, kept: Some(kept), group }
+    }
+
+    /// Waits for the end and gives the memory back.
+    pub fn wait(mut self) -> Result<B, CollectiveError> {
+        self.pending.poll(Duration::MAX);
+        let kept = self.kept.take().expect("memory is taken once, by the method that consumes");
+        self.pending.take().expect("waiting without limit ends with an outcome")?;
+        Ok(kept)
+    }
+
+    /// Waits for at most `limit`; the handle itself comes back when it is not over by then.
+    pub fn wait_for(mut self, limit: Duration) -> Result<Result<B, CollectiveError>, Self> {
+        if self.pending.poll(limit) { Ok(self.wait()) } else { Err(self) }
+    }
+
+    /// Whether it is over, well or not.
+    pub fn is_completed(&mut self) -> bool {
+        self.pending.poll(Duration::ZERO)
+    }
+
+    /// Ends the group, and with it the operation.
+    pub fn abort(self, reason: &str) {
+        self.group.abort(reason);
+    }
+}
+
+impl<B> Drop for Work<B> {
+    fn drop(&mut self) {
+        if self.kept.is_some() {
+            self.pending.poll(Duration::MAX);
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Goal: processes become ranks through the contract with their agent, and a rank that dies is an
+//! error for all others, never a hang.
+//! Method: this binary starts itself as workers and plays the agent: sockets, segments, store,
+//! notices, and SIGKILL at a moment of its choice.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use remuda::base::{Epoch, JobId, Rank, env_vars};
+use remuda::runtime::contract::{self, FrameReader, NodeRanks, Note, ToWorker, Welcome};
+use remuda::runtime::store::{Server, ServerOptions};
+use remuda::runtime::{Error, Group, InitOptions, ReduceOp};
+use remuda::secure::{JobKey, derive_rank_key};
+use rustix::io::FdFlags;
+
+/// What a worker does: `sum` once, or `loop` until an operation fails.
+const ROLE: &str = "REMUDA_TEST_ROLE";
+const TIMEOUT_MS: &str = "REMUDA_TEST_TIMEOUT_MS";
+
+/// What a worker that another test started does; by itself it is a group of one.
+#[test]
+fn worker() {
+    let Some(role) = env_vars::get_text(ROLE) else {
+        return assert_eq!(work(&Group::single().unwrap(), "sum"), "1 of 0");
+    };
+    let timeout_ms = env_vars::get_text(TIMEOUT_MS).map_or(60_000, |text| text.parse().unwrap());
+    let options = InitOptions { timeout: Duration::from_millis(timeout_ms) };
+    let result = match Group::init(&options) {
+        Ok(group) => work(&group, &role),
+        Err(error) => error.to_string(),
+    };
+    say(&format!("result: {result}"));
+}
+
+fn work(group: &Group, role: &str) -> String {
+    let mut values = vec![group.rank() as i64 + 1; 100_000];
+    say("working");
+    loop {
+        match group.all_reduce(&mut values, ReduceOp::Sum) {
+            Err(error) => return error.cause.to_string(),
+            Ok(()) if role == "sum" => return format!("{} of {}", values[99_999], group.rank()),
+            Ok(()) => values.fill(group.rank() as i64),
+        }
+    }
+}
+
+fn say(line: &str) {
+    writeln!(std::io::stdout(), "{line}").expect("the test reads what workers say");
+}
+
+/// The agents of all nodes, the store, and their workers.
+struct Job {
+    nodes: Vec<Vec<Rank>>,
+    workers: Vec<Worker>,
+    _store: Server,
+}
+
+struct Worker {
+    rank: Rank,
+    process: Child,
+    output: BufReader<std::process::ChildStdout>,
+    agent: Option<UnixStream>,
+}
+
+fn secret() -> JobKey {
+    JobKey::from_random([5; 32])
+}
+
+fn start(ranks_of_nodes: &[u32], role: &str, timeout_ms: u64) -> Job {
+    let options = ServerOptions {
+        job: JobId("j".into()),
+        epoch: Epoch(0),
+        key_of: Box::new(|rank| Some(derive_rank_key(&secret(), Epoch(0), rank))),
+        on_refused: Box::new(|_, _| {}),
+    };
+    let store = Server::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
+    let mut next = 0;
+    let nodes: Vec<NodeRanks> = ranks_of_nodes
+        .iter()
+        .enumerate()
+        .map(|(node, ranks)| {
+            let first = next;
+            next += ranks;
+            NodeRanks { host: format!("n{node}"), ranks: (first..next).map(Rank).collect() }
+        })
+        .collect();
+    let mut workers = Vec::new();
+    for node in &nodes {
+        let segment = contract::create_segment(node.ranks.len()).unwrap();
+        for rank in &node.ranks {
+            let welcome = Welcome {
+                job: JobId("j".into()),
+                epoch: Epoch(0),
+                rank: *rank,
+                nodes: nodes.clone(),
+                key: derive_rank_key(&secret(), Epoch(0), *rank),
+                store: Some(store.address()),
+            };
+            workers.push(spawn(&welcome, &segment, role, timeout_ms));
+        }
+    }
+    let nodes = nodes.into_iter().map(|node| node.ranks).collect();
+    Job { nodes, workers, _store: store }
+}
+
+fn spawn(welcome: &Welcome, segment: &OwnedFd, role: &str, timeout_ms: u64) -> Worker {
+    let (agent, theirs) = contract::create_rank_socket().unwrap();
+    let mut agent = UnixStream::from(agent);
+    let mut command = worker_command(role, timeout_ms);
+    command.env(env_vars::REMUDA_RANK_FD, theirs.as_raw_fd().to_string());
+    command.env(env_vars::REMUDA_SHM_FD, segment.as_raw_fd().to_string());
+    let process = spawn_with(&mut command, &[&theirs, segment]);
+    let message = ToWorker::Welcome(Box::new(welcome.clone()));
+    agent.write_all(&contract::encode_frame(&message)).unwrap();
+    Worker::new(welcome.rank, process, Some(agent))
+}
+
+#[expect(clippy::disallowed_methods, reason = "tests start workers as agents would")]
+fn worker_command(role: &str, timeout_ms: u64) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "worker", "--nocapture"]);
+    command.env(ROLE, role).env(TIMEOUT_MS, timeout_ms.to_string());
+    command.stdout(Stdio::piped());
+    command
+}
+
+/// Lets exactly this child inherit exactly these descriptors.
+fn spawn_with(command: &mut Command, fds: &[&OwnedFd]) -> Child {
+    static SPAWNING: Mutex<()> = Mutex::new(());
+    let _guard = SPAWNING.lock();
+    for fd in fds {
+        rustix::io::fcntl_setfd(fd, FdFlags::empty()).unwrap();
+    }
+    let child = command.spawn().unwrap();
+    for fd in fds {
+        rustix::io::fcntl_setfd(fd, FdFlags::CLOEXEC).unwrap();
+    }
+    child
+}
+
+impl Worker {
+    fn new(rank: Rank, mut process: Child, agent: Option<UnixStream>) -> Self {
+        let output = BufReader::new(process.stdout.take().expect("it is piped"));
+        Self { rank, process, output, agent }
+    }
+
+    /// Reads until a line begins with `start`; returns the rest of it.
+    fn hear(&mut self, start: &str) -> String {
+        for line in self.output.by_ref().lines() {
+            if let Some(rest) = line.unwrap().strip_prefix(start) {
+                return rest.to_owned();
+            }
+        }
+        panic!("worker {} ended without saying `{start}`", self.rank);
+    }
+
+    fn tell(&mut self, message: &ToWorker) {
+        let agent = self.agent.as_mut().expect("the agent is there");
+        // A worker that has found out by itself may have ended already.
+        let _ = agent.write_all(&contract::encode_frame(message));
+    }
+
+    fn notes(&mut self) -> Vec<Note> {
+        let mut bytes = Vec::new();
+        let mut agent = self.agent.take().expect("the agent is there");
+        match agent.read_to_end(&mut bytes) {
+            // Closed with our messages unread: what came before is in `bytes`.
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+        }
+        let mut reader = FrameReader::from_worker();
+        reader.push(&bytes);
+        std::iter::from_fn(|| reader.next().unwrap()).collect()
+    }
+
+    fn end(mut self) {
+        assert!(self.process.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn processes_sum_over_shared_memory_and_tcp() {
+    let mut job = start(&[2, 1], "sum", 60_000);
+    for (rank, worker) in job.workers.iter_mut().enumerate() {
+        assert_eq!(worker.hear("result: "), format!("6 of {rank}"));
+        assert_eq!(worker.notes(), [Note::Ready]);
+    }
+    job.workers.into_iter().for_each(Worker::end);
+}
+
+#[test]
+fn a_killed_rank_is_named_by_every_survivor() {
+    let mut job = start(&[2, 2], "loop", 60_000);
+    job.workers.iter_mut().for_each(|worker| drop(worker.hear("working")));
+    let mut victim = job.workers.remove(1);
+    victim.process.kill().unwrap();
+    victim.process.wait().unwrap();
+    // Only its own node's agent has seen it; the others find out by themselves.
+    job.workers[0].tell(&ToWorker::PeerGone { rank: Rank(1) });
+    for worker in &mut job.workers {
+        assert_eq!(worker.hear("result: "), "rank 1 on host `n0` is gone");
+        assert_eq!(worker.notes(), [Note::Ready, Note::PeerLost { rank: Rank(1) }]);
+    }
+    job.workers.into_iter().for_each(Worker::end);
+}
+
+/// `scripts/prove peer_death 500`: at whatever moment a rank is killed, every survivor names it.
+#[test]
+fn prove_peer_death() {
+    let number = |name: &str, default: u64| {
+        env_vars::get_text(name).map_or(default, |text| text.parse().expect("a number"))
+    };
+    let (count, seed) = (number("PROVE_COUNT", 3), number("PROVE_SEED", 1));
+    for case in 0..count {
+        let mut state = (seed + case).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut draw = |below: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % below
+        };
+        let nodes: Vec<u32> = (0..=draw(3)).map(|_| 1 + draw(3) as u32).collect();
+        let world: u64 = nodes.iter().map(|ranks| u64::from(*ranks)).sum();
+        if 1 < world {
+            let victim = draw(world) as usize;
+            // Not to wait for something: any moment is meant.
+            let moment = Duration::from_micros(draw(5000));
+            eprint_case(seed + case, &nodes, victim, moment);
+            kill_one(&nodes, victim, moment);
+        }
+    }
+}
+
+fn eprint_case(seed: u64, nodes: &[u32], victim: usize, moment: Duration) {
+    let line =
+        format!("PROVE_SEED={seed} PROVE_COUNT=1: {nodes:?}, rank {victim} after {moment:?}");
+    writeln!(std::io::stderr(), "{line}").expect("stderr is there");
+}
+
+fn kill_one(nodes: &[u32], victim: usize, moment: Duration) {
+    let mut job = start(nodes, "loop", 60_000);
+    job.workers.iter_mut().for_each(|worker| drop(worker.hear("working")));
+    std::thread::sleep(moment);
+    let mut dead = job.workers.remove(victim);
+    dead.process.kill().unwrap();
+    dead.process.wait().unwrap();
+    let node = job.nodes.iter().position(|ranks| ranks.contains(&dead.rank)).unwrap();
+    for worker in &mut job.workers {
+        if job.nodes[node].contains(&worker.rank) {
+            worker.tell(&ToWorker::PeerGone { rank: dead.rank });
+        }
+    }
+    for worker in &mut job.workers {
+        let expect = format!("rank {victim} on host `n{node}` is gone");
+        assert_eq!(worker.hear("result: "), expect);
+    }
+    job.workers.into_iter().for_each(Worker::end);
+}
+
+#[test]
+fn a_killed_rank_that_nobody_reports_runs_into_the_deadline() {
+    let mut job = start(&[3], "loop", 1000);
+    job.workers.iter_mut().for_each(|worker| drop(worker.hear("working")));
+    let mut victim = job.workers.remove(2);
+    victim.process.kill().unwrap();
+    victim.process.wait().unwrap();
+    for worker in &mut job.workers {
+        let result = worker.hear("result: ");
+        // The faster one gives up, and says why to the other.
+        assert!(result.ends_with("the deadline passed while waiting for rank 2"), "{result}");
+    }
+    job.workers.into_iter().for_each(Worker::end);
+}
+
+#[test]
+fn a_worker_without_its_agent_stops_working() {
+    let mut job = start(&[2], "loop", 60_000);
+    job.workers.iter_mut().for_each(|worker| drop(worker.hear("working")));
+    for worker in &mut job.workers {
+        worker.agent = None;
+    }
+    for worker in &mut job.workers {
+        let result = worker.hear("result: ");
+        assert!(result.ends_with("aborted the group: the agent of this node is gone"), "{result}");
+    }
+    job.workers.into_iter().for_each(Worker::end);
+}
+
+#[test]
+fn a_message_that_is_no_welcome_is_refused() {
+    let segment = contract::create_segment(1).unwrap();
+    let (agent, theirs) = contract::create_rank_socket().unwrap();
+    let mut command = worker_command("sum", 60_000);
+    command.env(env_vars::REMUDA_RANK_FD, theirs.as_raw_fd().to_string());
+    command.env(env_vars::REMUDA_SHM_FD, segment.as_raw_fd().to_string());
+    let process = spawn_with(&mut command, &[&theirs, &segment]);
+    let mut agent = UnixStream::from(agent);
+    agent.write_all(&[9, 0, 0, 0, 77]).unwrap();
+    let mut worker = Worker::new(Rank(0), process, Some(agent));
+    let expect = "the agent's message is not usable: the other side speaks contract 77, we speak 1";
+    assert_eq!(worker.hear("result: "), expect);
+    worker.end();
+}
+
+#[test]
+fn a_descriptor_that_is_not_open_is_named() {
+    let mut command = worker_command("sum", 60_000);
+    command.env(env_vars::REMUDA_RANK_FD, "800").env(env_vars::REMUDA_SHM_FD, "801");
+    let mut worker = Worker::new(Rank(0), spawn_with(&mut command, &[]), None);
+    let expect = "environment variable `REMUDA_RANK_FD` is `800`, which is no open descriptor";
+    assert_eq!(worker.hear("result: "), expect);
+    worker.end();
+}
+
+#[test]
+fn a_key_file_is_enough_for_ranks_that_something_else_starts() {
+    let key_file = std::env::temp_dir().join(format!("remuda-key-{}", std::process::id()));
+    std::fs::write(&key_file, b"sixteen bytes or more").unwrap();
+    // Rank 0 listens at a port that somebody has to choose; one that was free a moment ago.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut workers: Vec<_> = (0..3)
+        .map(|rank| {
+            let mut command = worker_command("sum", 60_000);
+            command.env(env_vars::REMUDA_KEY_FILE, &key_file);
+            command.env(env_vars::RANK, rank.to_string()).env(env_vars::WORLD_SIZE, "3");
+            command.env(env_vars::MASTER_ADDR, "127.0.0.1");
+            command.env(env_vars::MASTER_PORT, port.to_string());
+            Worker::new(Rank(rank), spawn_with(&mut command, &[]), None)
+        })
+        .collect();
+    for (rank, worker) in workers.iter_mut().enumerate() {
+        assert_eq!(worker.hear("result: "), format!("6 of {rank}"));
+    }
+    workers.into_iter().for_each(Worker::end);
+    std::fs::remove_file(key_file).unwrap();
+}
+
+#[test]
+fn without_the_environment_the_command_is_named() {
+    let Err(error @ Error::NoEnvironment { .. }) = Group::from_env() else {
+        panic!("this process is no worker");
+    };
+    let text = error.to_string();
+    assert!(text.contains("type `remuda run --num_gpus 2 --no_python -- "), "{text}");
+}
