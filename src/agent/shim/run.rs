@@ -269,10 +269,9 @@ impl Shim {
 
     fn sweep_again(&mut self) -> Result<(), AgentGone> {
         for (worker, until) in std::mem::take(&mut self.sweeping) {
-            let left = self.kill_strays_of(worker);
-            if left.is_empty() {
+            let Some(left) = self.kill_strays_of(worker) else {
                 continue;
-            }
+            };
             if clock::now() < until {
                 self.sweeping.insert(worker, until);
             } else if self.living().is_empty() {
@@ -282,19 +281,23 @@ impl Shim {
         Ok(())
     }
 
-    /// Kills what a worker left until a look finds nothing; returns what the last look found.
-    fn kill_strays_of(&self, worker: usize) -> Vec<Pid> {
-        let mut strays = Vec::new();
+    /// Kills what a worker left until a look finds nothing. `None` when the first look does; else
+    /// there may be more, since what forks and ends between two looks is seen by neither.
+    fn kill_strays_of(&self, worker: usize) -> Option<Vec<Pid>> {
+        let mut strays = self.strays_of(worker);
+        if strays.is_empty() {
+            return None;
+        }
         for _ in 0..SWEEPS_MAX {
+            for stray in &strays {
+                signals::send(*stray, libc::SIGKILL);
+            }
             strays = self.strays_of(worker);
             if strays.is_empty() {
                 break;
             }
-            for stray in &strays {
-                signals::send(*stray, libc::SIGKILL);
-            }
         }
-        strays
+        Some(strays)
     }
 
     fn living(&self) -> Vec<Pid> {
