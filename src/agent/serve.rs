@@ -247,8 +247,11 @@ impl Agent {
         self.workers = start.workers.iter().map(|worker| Worker::new(worker, oom_kills)).collect();
         let spawned = self.spawn(&workers);
         self.welcomes = Some(Welcomes::new(self.job.clone(), prepare, start));
-        if let Err(error) = spawned {
-            self.all_failed(&error);
+        match spawned {
+            // A shim that has just died is buried by whoever hears it.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            Err(error) => self.all_failed(&error),
+            Ok(()) => {}
         }
     }
 

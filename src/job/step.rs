@@ -163,6 +163,18 @@ impl Job {
         &self.ends
     }
 
+    /// Workers that have been started and not yet been lost, as far as is known.
+    pub fn running(&self) -> usize {
+        let lost = |node: &NodeRank| self.failures.nodes.iter().any(|(_, lost, _)| lost == node);
+        let over = |rank: Rank| self.ended[rank.index()] || self.never_started(rank);
+        let ranks = (0..).map(Rank).zip(&self.node_of_rank);
+        ranks.filter(|(rank, node)| !over(*rank) && !lost(node)).count()
+    }
+
+    fn never_started(&self, rank: Rank) -> bool {
+        self.failures.not_started.iter().any(|(_, other, _)| *other == rank)
+    }
+
     /// The only place where the job changes.
     pub fn step(&mut self, now: Instant, event: Event) -> Vec<Effect> {
         if self.verdict().is_some() {
@@ -282,9 +294,8 @@ impl Job {
     fn lose_workers_of(&mut self, node: NodeRank, at: Instant) {
         for index in 0..self.node_of_rank.len() {
             let rank = Rank(index as u32);
-            let never_started =
-                self.failures.not_started.iter().any(|(_, other, _)| *other == rank);
-            if self.node_of_rank[index] == node && !self.ended[index] && !never_started {
+            let known = self.ended[index] || self.never_started(rank);
+            if self.node_of_rank[index] == node && !known {
                 self.ended[index] = true;
                 let (exit, sent) = (WorkerExit::Lost, Vec::new());
                 self.ends.push(End { rank, exit, at, sent });
@@ -391,16 +402,27 @@ impl Job {
             (StopReason::Failure, Some(cause)) => cause.status(),
             (StopReason::Failure, None) => Status::Success,
         };
-        let others = || self.ends.iter().filter(|end| !is_cause(cause.as_ref(), end.rank));
         let over =
             |node: &Node| matches!(node, Node::Idle | Node::Lost | Node::Asked | Node::Ready);
         let open = (0u32..).zip(&self.nodes).filter(|(_, node)| !over(node));
+        let others = self.ends.iter().filter(|end| !self.is_cause(cause.as_ref(), end.rank));
+        let (failed, others): (Vec<_>, Vec<_>) = others.partition(|end| end.is_own_failure());
         Verdict {
             status,
-            also_failed: others().filter(|end| end.is_own_failure()).count(),
-            stopped: others().filter(|end| !end.sent.is_empty() && !end.is_own_failure()).count(),
+            also_failed: failed.len(),
+            stopped: others.iter().filter(|end| !end.sent.is_empty()).count(),
             cause,
             unconfirmed: open.map(|(index, _)| NodeRank(index)).collect(),
+        }
+    }
+
+    /// Whether a worker is the cause, or was lost with the node that is.
+    fn is_cause(&self, cause: Option<&cause::Cause>, rank: Rank) -> bool {
+        match cause {
+            Some(cause::Cause::Worker(end)) => end.rank == rank,
+            Some(cause::Cause::NotStarted { rank: failed, .. }) => *failed == rank,
+            Some(cause::Cause::Node { node, .. }) => self.node_of_rank[rank.index()] == *node,
+            None => false,
         }
     }
 
@@ -414,10 +436,6 @@ impl Job {
             _ => None,
         }
     }
-}
-
-fn is_cause(cause: Option<&cause::Cause>, rank: Rank) -> bool {
-    matches!(cause, Some(cause::Cause::Worker(end)) if end.rank == rank)
 }
 
 #[cfg(test)]

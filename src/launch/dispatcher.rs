@@ -366,8 +366,8 @@ impl<'a> Dispatcher<'a> {
     }
 
     fn say_stopping(&mut self, reason: StopReason) {
-        let others = self.history.workers.iter().filter(|worker| worker.ended.is_none()).count();
-        if let Some(line) = voice::stopping(reason, others, self.options.grace) {
+        let line = voice::stopping(reason, self.job.running(), self.options.grace);
+        if let Some(line) = line {
             self.reporter.say(line);
         }
     }
@@ -393,7 +393,7 @@ impl<'a> Dispatcher<'a> {
     }
 
     /// Ends the links, waits for what was written, says how it went, leaves a record.
-    async fn finish(self) -> Status {
+    async fn finish(mut self) -> Status {
         let verdict = self.job.verdict().expect("the loop ended because there is one").clone();
         self.nodes.iter().for_each(|node| node.tell(ToAgent::Bye));
         let limit = if verdict.unconfirmed.is_empty() { CLOSE_LIMIT } else { Duration::ZERO };
@@ -404,6 +404,7 @@ impl<'a> Dispatcher<'a> {
         })
         .await;
         let mut pages = self.reporter.finish();
+        self.problems.sort_by_key(|(node, _)| *node);
         let story = verdict::Story {
             plan: self.plan,
             options: self.options,

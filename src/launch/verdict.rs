@@ -219,13 +219,11 @@ impl Story<'_> {
 
     /// What became of the others.
     fn stopped(&self) -> String {
-        let workers = |number: usize| match number {
-            1 => "1 other worker".to_owned(),
-            number => format!("{number} other workers"),
-        };
+        let other = if self.verdict.cause.is_some() { "other worker" } else { "worker" };
+        let workers = |number| count(number, other);
         let were = |number: usize| if number == 1 { "was" } else { "were" };
         match (self.verdict.also_failed, self.verdict.stopped) {
-            (0, 0) => "no other worker had to be stopped".to_owned(),
+            (0, 0) => format!("no {other} had to be stopped"),
             (0, stopped) => format!("{} {} stopped", workers(stopped), were(stopped)),
             (failed, 0) => format!("{} failed too", workers(failed)),
             (failed, stopped) => {

@@ -2,6 +2,8 @@
 //! Method: the real program, real processes, real signals. Every job carries a marker; after every
 //! job the process table is searched for it.
 
+#![cfg(all(feature = "cli", feature = "train"))]
+
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -9,5 +11,6 @@ mod options;
 mod ours;
 mod output;
 mod random;
+mod screens;
 mod signals;
 mod workers;

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use rustix::process::{Pid, Signal};
 
 use super::process::{self, MARK, Process, Role, marked};
-use super::wait_for;
+use super::{wait_for, wait_for_or};
 
 /// The program under test.
 pub(crate) const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
@@ -237,16 +237,18 @@ impl Running {
     /// Waits until so many lines of standard output hold `text`.
     #[track_caller]
     pub(crate) fn wait_for_lines(&self, text: &str, count: usize) {
-        wait_for(&format!("{count} × `{text}`, stderr: {}", self.stderr()), || {
+        let came = || {
             let stdout = String::from_utf8_lossy(&self.stdout.so_far()).into_owned();
             (count <= stdout.lines().filter(|line| line.contains(text)).count()).then_some(())
-        });
+        };
+        wait_for_or(|| format!("{count} × `{text}`, on stderr: {}", self.stderr()), came);
     }
 
     /// Waits until standard error holds `text`.
     #[track_caller]
     pub(crate) fn wait_for_error(&self, text: &str) {
-        wait_for(&format!("`{text}` on stderr"), || self.stderr().contains(text).then_some(()));
+        let said = || self.stderr().contains(text).then_some(());
+        wait_for_or(|| format!("`{text}` on stderr: {}", self.stderr()), said);
     }
 
     /// Everybody of the job who lives.

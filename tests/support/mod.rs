@@ -16,13 +16,19 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(3);
 
 /// Looks again and again until there is an answer.
 #[track_caller]
-pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    wait_for_or(|| what.to_owned(), look)
+}
+
+/// The same with something to say only in the end.
+#[track_caller]
+pub(crate) fn wait_for_or<T>(what: impl Fn() -> String, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline: Instant = clock::now() + LIMIT;
     loop {
         if let Some(answer) = look() {
             return answer;
         }
-        assert!(clock::now() < deadline, "waited in vain for {what}");
+        assert!(clock::now() < deadline, "waited in vain for {}", what());
         std::thread::sleep(PAUSE);
     }
 }

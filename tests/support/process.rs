@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::process::{Pid, Signal};
 
-use super::wait_for;
+use super::wait_for_or;
 
 /// The variable whose value no other job has.
 pub(crate) const MARK: &str = "REMUDA_TEST_MARK";
@@ -90,14 +90,8 @@ fn role(mut pid: i32, launcher: i32, parents: &[(i32, i32)]) -> Role {
 /// Waits until nobody alive carries the marker.
 #[track_caller]
 pub(crate) fn assert_clean(mark: &str, launcher: Pid) {
-    let mut left = Vec::new();
-    let gone = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        wait_for("a clean machine", || {
-            left = marked(mark, launcher);
-            left.is_empty().then_some(())
-        });
-    }));
-    assert!(gone.is_ok(), "left behind: {left:#?}");
+    let left = || marked(mark, launcher);
+    wait_for_or(|| format!("the end of {:#?}", left()), || left().is_empty().then_some(()));
 }
 
 fn pids() -> impl Iterator<Item = Pid> {

@@ -1,0 +1,221 @@
+//! Whole screens, byte for byte but for pids, times, places and names of jobs.
+
+use regex::Regex;
+use rustix::process::Signal;
+
+use crate::support::launch::{Launch, Outcome, hosts, python, workers};
+use crate::support::process::Role;
+
+/// What the user saw on standard error.
+#[track_caller]
+fn check(outcome: &Outcome, expect: &str) {
+    assert_eq!(redacted(outcome), expect, "\n{}", outcome.stderr);
+}
+
+#[track_caller]
+fn check_end(launch: Launch, code: i32, expect: &str) {
+    check(&launch.end().code(code), expect);
+}
+
+fn redacted(outcome: &Outcome) -> String {
+    let rules = [
+        (r"pid \d+", "pid PID"),
+        (r"(after|runs for) [0-9.]+ m?s", "$1 TIME"),
+        (r"\d{11}-[a-z2-9]{8}", "RUN"),
+        (r"job [a-z2-9]{8}\n", "job JOB\n"),
+    ];
+    let text = outcome.stderr.replace(&*outcome.dir().to_string_lossy(), "DIR");
+    rules.iter().fold(text, |text, (pattern, with)| {
+        Regex::new(pattern).expect("a pattern").replace_all(&text, *with).into_owned()
+    })
+}
+
+#[test]
+fn a_success_says_what_was_launched_and_nothing_else() {
+    check_end(
+        workers(2).sh("exit 0"),
+        0,
+        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n",
+    );
+    check_end(workers(2).option("--quiet").sh("exit 0"), 0, "");
+}
+
+#[test]
+fn an_exit_code() {
+    check_end(
+        hosts(&[("n0", 1), ("n1", 1)])
+            .sh("[ $RANK = 0 ] && exec sleep 1000; echo one >&2; echo two >&2; exit 3"),
+        3,
+        "    Launch  2 workers on 2 nodes (DIR/hostfile), job JOB\n\
+         n1:1 │ one\n\
+         n1:1 │ two\n\
+         \x20 Stopping  1 worker after a failure, grace 10.0 s\n\
+         error[R101]: rank 1 (n1) exited with code 3 after TIME; 1 other worker was stopped\n\
+         \x20 host n1   local rank 0   slot 0   pid PID\n\
+         \x20 last lines of its stderr:\n\
+         \x20   | one\n\
+         \x20   | two\n\
+         \x20 log: DIR/runs/RUN/rank1.stderr\n",
+    );
+}
+
+#[test]
+fn of_long_last_words_the_end_is_shown() {
+    let outcome = workers(1).option("--quiet").sh("seq 1 100; exit 1").end().code(1);
+    let shown: Vec<&str> =
+        outcome.stderr.lines().filter_map(|line| line.strip_prefix("    | ")).collect();
+    let expect: Vec<String> = (81..=100).map(|number: u32| number.to_string()).collect();
+    assert_eq!(shown, expect, "twenty lines of standard output, since there is no standard error");
+}
+
+#[test]
+fn a_traceback_is_shown_whole() {
+    let launch = python(1).options(["--quiet", "--no_local_rank"]);
+    let script = launch.dir().join("deep.py");
+    let text = "def f(n):\n    if n == 0:\n        raise ValueError('deep')\n    f(n - 1) if n % 2 else f(n - 1)\n\
+                f(12)\n";
+    std::fs::write(&script, text).expect("a script");
+    let outcome = launch.program([script]).end().code(1).says("    | ValueError: deep\n");
+    assert!(outcome.stderr.contains("    | Traceback (most recent call last):\n"), "{outcome:#?}");
+}
+
+#[test]
+fn a_signal() {
+    check_end(
+        workers(1).sh("ulimit -c 0; kill -KILL $$"),
+        137,
+        "    Launch  1 worker on 1 node (this machine, CPU slots), job JOB\n\
+         error[R101]: rank 0 (localhost) was killed by signal 9 (SIGKILL) after TIME; no other worker had \
+         to be stopped\n\
+         \x20 host localhost   local rank 0   slot 0   pid PID\n",
+    );
+}
+
+#[test]
+fn who_failed_too_is_counted() {
+    // A barrier, so that all have started: everybody ends on the same event.
+    let launch = workers(3).option("--quiet");
+    let dir = launch.dir().join("here");
+    std::fs::create_dir(&dir).expect("a directory");
+    let script = "trap '' TERM; : >\"$HERE/$RANK\"; until [ -e \"$HERE/0\" ] && [ -e \"$HERE/1\" ] && \
+         [ -e \"$HERE/2\" ]; do sleep 0.01; done; kill -KILL $$";
+    let outcome = launch.env("HERE", dir).sh(script).end().code(137);
+    let number = ["no other worker", "1 other worker", "2 other workers"]
+        .iter()
+        .position(|count| outcome.stderr.contains(count))
+        .expect("a count");
+    assert_eq!(number, 2, "{outcome:#?}");
+}
+
+#[test]
+fn a_program_that_does_not_exist() {
+    check_end(
+        hosts(&[("n0", 1), ("n1", 1)]).program(["no-such"]),
+        127,
+        "    Launch  2 workers on 2 nodes (DIR/hostfile), job JOB\n\
+         error[R100]: 2 of 2 nodes cannot take part; nothing was started\n\
+         \x20 n0: program `no-such` is not in PATH\n\
+         \x20 n1: program `no-such` is not in PATH\n",
+    );
+}
+
+#[test]
+fn a_program_that_cannot_start() {
+    let launch = workers(2);
+    let script = launch.dir().join("script");
+    std::fs::write(&script, "echo no interpreter\n").expect("a file");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&script, mode).expect("ours");
+    let outcome = launch.option("--quiet").program([script]).end().code(126);
+    let screen = redacted(&outcome);
+    // How far the other came before it was stopped is a matter of luck.
+    let last = "\n\x20 cannot execute `DIR/script`: exec format error\n\
+                help: a script needs `#!` and its interpreter in the first line\n";
+    assert!(screen.contains("could not start; ") && screen.ends_with(last), "{screen}");
+}
+
+#[test]
+fn a_time_limit() {
+    check_end(
+        workers(2).options(["--timeout", "300ms", "--grace", "2"]).sh("exec sleep 1000"),
+        124,
+        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n\
+         \x20 Stopping  2 workers: the time is over, grace 2.0 s\n\
+         error[R105]: the job did not end within 300 ms; 2 workers were stopped\n",
+    );
+}
+
+#[test]
+fn an_interrupt() {
+    let job = workers(2).sh("echo ready; exec sleep 1000").start();
+    job.wait_for_lines("ready", 2);
+    job.signal(Signal::INT);
+    check(
+        &job.end().code(130),
+        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n\
+         \x20 Stopping  2 workers: SIGINT received, grace 10.0 s; again to kill now\n\
+         error[R106]: the job was stopped by SIGINT; 2 workers were stopped\n",
+    );
+}
+
+#[test]
+fn a_lost_agent() {
+    let job = hosts(&[("n0", 1), ("n1", 2)]).sh("echo ready; exec sleep 1000").start();
+    job.wait_for_lines("ready", 3);
+    let agents = job.wait_for_role(Role::Agent, 2);
+    let n1 = agents.iter().find(|agent| agent.command.contains("node=1")).expect("n1");
+    n1.signal(Signal::KILL);
+    check(
+        &job.end().code(75),
+        "    Launch  3 workers on 2 nodes (DIR/hostfile), job JOB\n\
+         \x20 Stopping  1 worker after a failure, grace 10.0 s\n\
+         error[R103]: the agent on n1 was killed by signal 9 (SIGKILL); 1 other worker was stopped\n\
+         \x20 lost with it: ranks 1-2\n",
+    );
+}
+
+#[test]
+fn a_lost_shim() {
+    let job = workers(2).sh("echo ready; exec sleep 1000").start();
+    job.wait_for_lines("ready", 2);
+    job.the(Role::Shim).signal(Signal::KILL);
+    check(
+        &job.end().code(137),
+        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n\
+         error[R103]: the shim on localhost died; its workers were stopped; no other worker had to \
+         be stopped\n\
+         \x20 lost with it: ranks 0-1\n",
+    );
+}
+
+#[test]
+fn what_was_left_behind() {
+    let launch = workers(1);
+    let flag = launch.dir().join("flag");
+    let script = "setsid sh -c ': >\"$FLAG\"; exec sleep 1000' >/dev/null 2>&1 & \
+         until [ -e \"$FLAG\" ]; do sleep 0.01; done; sleep 0.05; exit 0";
+    let outcome = launch.env("FLAG", flag).sh(script).end().code(0);
+    let screen = redacted(&outcome);
+    assert_eq!(
+        screen.replace("(sleep)", "(sh)").replace("sleep (pid", "sh (pid"),
+        "    Launch  1 worker on 1 node (this machine, CPU slots), job JOB\n\
+         \x20 Leftover  rank 0 left 1 process behind: sh (pid PID); stopping\n",
+    );
+}
+
+#[test]
+fn the_state_of_everybody() {
+    let job = hosts(&[("n0", 1), ("n1", 1)]).sh("echo ready; exec sleep 1000").start();
+    job.wait_for_lines("ready", 2);
+    job.signal(Signal::QUIT);
+    job.wait_for_error("rank 1");
+    job.signal(Signal::TERM);
+    check(
+        &job.end().code(143),
+        "    Launch  2 workers on 2 nodes (DIR/hostfile), job JOB\n\
+         \x20    State  rank 0 (n0): pid PID, runs for TIME\n\
+         \x20    State  rank 1 (n1): pid PID, runs for TIME\n\
+         \x20 Stopping  2 workers: SIGTERM received, grace 10.0 s; again to kill now\n\
+         error[R106]: the job was stopped by SIGTERM; 2 workers were stopped\n",
+    );
+}
