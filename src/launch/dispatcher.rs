@@ -366,8 +366,8 @@ impl<'a> Dispatcher<'a> {
     }
 
     fn say_stopping(&mut self, reason: StopReason) {
-        let others = self.job.running();
-        if let Some(line) = voice::stopping(reason, others, self.options.grace) {
+        let line = voice::stopping(reason, self.job.running(), self.options.grace);
+        if let Some(line) = line {
             self.reporter.say(line);
         }
     }

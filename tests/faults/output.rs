@@ -164,7 +164,10 @@ const ESCAPES: &str = "printf '\\033[2Jclear \\033]0;title\\007 \\033[31mred\\03
 #[test]
 fn a_terminal_obeys_no_worker() {
     let shown = on_a_terminal(
-        workers(2).option("--quiet").sh(&format!("[ $RANK = 1 ] && exit; {ESCAPES}")),
+        workers(2)
+            .option("--quiet")
+            .env("NO_COLOR", "1")
+            .sh(&format!("[ $RANK = 1 ] && exit; {ESCAPES}")),
     );
     assert_eq!(
         shown,

@@ -1,6 +1,6 @@
 //! The shim itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -40,6 +40,8 @@ pub(super) fn main(control: OwnedFd) -> u8 {
         failures: None,
         workers: Vec::new(),
         sweeping: BTreeMap::new(),
+        unseen: None,
+        told: BTreeSet::new(),
         emptied: true,
     };
     while shim.turn().is_ok() {}
@@ -56,6 +58,10 @@ struct Shim {
     /// Workers whose leftovers are being killed, and until when: what forks faster than we look needs
     /// many looks, what cannot be killed must not be looked at for ever.
     sweeping: BTreeMap<usize, Instant>,
+    /// The worker that ended last, if no leftover of it has been seen so far.
+    unseen: Option<usize>,
+    /// Workers whose leftovers the agent knows and has not yet seen gone.
+    told: BTreeSet<usize>,
     /// Whether the agent knows that nothing is left.
     emptied: bool,
 }
@@ -86,7 +92,8 @@ impl Shim {
         if let Some(failures) = &self.failures {
             polled.push(PollFd::new(failures, PollFlags::IN));
         }
-        let limit = (!self.sweeping.is_empty()).then_some(&SWEEP_PAUSE);
+        let look_again = !self.sweeping.is_empty() || self.somebody_hides();
+        let limit = look_again.then_some(&SWEEP_PAUSE);
         let _ = rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, limit));
         let ready: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
         if ready.get(2) == Some(&true) {
@@ -95,6 +102,9 @@ impl Shim {
         if ready[1] {
             signals::drain(&self.children);
             self.reap()?;
+        }
+        if self.somebody_hides() {
+            self.report_leftovers()?;
         }
         self.sweep_again()?;
         if ready[0] { self.obey() } else { Ok(()) }
@@ -117,12 +127,11 @@ impl Shim {
                 Ok(())
             }
             ToShim::Sweep { worker, signal } => {
-                let strays = self.strays_of(worker as usize);
-                if signal == libc::SIGKILL && !strays.is_empty() {
-                    self.sweeping.insert(worker as usize, clock::now() + KILL_LIMIT);
-                }
-                for stray in strays {
+                for stray in self.strays_of(worker as usize) {
                     signals::send(stray, signal);
+                }
+                if signal == libc::SIGKILL {
+                    self.sweeping.insert(worker as usize, clock::now() + KILL_LIMIT);
                 }
                 Ok(())
             }
@@ -217,12 +226,35 @@ impl Shim {
         let (worker, at_us) = (index as u32, clock::machine_us());
         let sent = self.workers[index].sent.clone();
         self.say(&FromShim::Ended { worker, exit, at_us, sent }, &[])?;
-        let strays = self.strays_of(index);
-        if strays.is_empty() {
-            return Ok(());
+        self.unseen = Some(index);
+        self.report_leftovers()
+    }
+
+    /// Tells what the worker that ended last has left, once there is something to be seen.
+    fn report_leftovers(&mut self) -> Result<(), AgentGone> {
+        let strays = self.unseen.map_or_else(Vec::new, |worker| self.strays_of(worker));
+        let processes: Vec<_> =
+            strays.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect();
+        match self.unseen {
+            Some(worker) if !processes.is_empty() => {
+                self.unseen = None;
+                self.told.insert(worker);
+                self.say(&FromShim::Leftovers { worker: worker as u32, processes }, &[])
+            }
+            Some(_) | None => Ok(()),
         }
-        let processes = strays.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect();
-        self.say(&FromShim::Leftovers { worker, processes }, &[])
+    }
+
+    /// There are children and no worker, and none of them has been seen: what forks and ends between
+    /// two looks is seen by neither.
+    fn somebody_hides(&self) -> bool {
+        self.unseen.is_some() && self.only_strays()
+    }
+
+    /// Whether there are children that are no workers; only the kernel's word that there is no child
+    /// at all ends this.
+    fn only_strays(&self) -> bool {
+        !self.emptied && self.living().is_empty()
     }
 
     fn empty(&mut self, undead: Vec<Leftover>) -> Result<(), AgentGone> {
@@ -244,21 +276,22 @@ impl Shim {
         }
     }
 
-    /// What a worker that has ended left below us: orphans that carry its rank or its session,
-    /// and everything below them. At the end every orphan is the last worker's.
+    /// What a worker that has ended left below us: orphans that carry its rank or its session, and
+    /// everything below them. At the end also every orphan that is not dealt with as another's.
     fn strays_of(&self, index: usize) -> Vec<Pid> {
-        let (State::Ended(leader) | State::Failed(Some(leader))) = self.workers[index].state else {
+        if self.leader(index).is_none() {
             return Vec::new();
+        }
+        let (living, only_strays) = (self.living(), self.only_strays());
+        let is_orphan =
+            |pid: &Pid| !living.contains(pid) && Stat::of(*pid).is_some_and(|stat| !stat.is_dead());
+        let is_its = |pid: &Pid| match self.owner(*pid) {
+            Some(owner) if owner == index => true,
+            Some(owner) => only_strays && !self.told.contains(&owner),
+            None => only_strays,
         };
-        let living = self.living();
-        let orphans = family::children_of(rustix::process::getpid());
-        let mut strays: Vec<Pid> = orphans
-            .into_iter()
-            .filter(|pid| {
-                !living.contains(pid) && Stat::of(*pid).is_some_and(|stat| !stat.is_dead())
-            })
-            .filter(|pid| living.is_empty() || belongs(*pid, leader, &self.workers[index].rank))
-            .collect();
+        let mut strays = family::children_of(rustix::process::getpid());
+        strays.retain(|pid| is_orphan(pid) && is_its(pid));
         let mut next = 0;
         while let Some(pid) = strays.get(next) {
             strays.extend(family::children_of(*pid));
@@ -267,10 +300,31 @@ impl Shim {
         strays
     }
 
+    /// The worker that an orphan comes from, as far as it can be told.
+    fn owner(&self, pid: Pid) -> Option<usize> {
+        match family::variable_of(pid, env_vars::RANK) {
+            Some(rank) => self.workers.iter().position(|worker| worker.rank == rank),
+            None => {
+                let session = Stat::of(pid)?.session;
+                let leads = |leader: Pid| leader.as_raw_pid() == session;
+                (0..self.workers.len()).find(|worker| self.leader(*worker).is_some_and(leads))
+            }
+        }
+    }
+
+    /// The pid of a worker that has ended.
+    fn leader(&self, worker: usize) -> Option<Pid> {
+        match self.workers[worker].state {
+            State::Ended(leader) | State::Failed(Some(leader)) => Some(leader),
+            State::Failed(None) | State::Lives(_) => None,
+        }
+    }
+
     fn sweep_again(&mut self) -> Result<(), AgentGone> {
         for (worker, until) in std::mem::take(&mut self.sweeping) {
             let left = self.kill_strays_of(worker);
-            if left.is_empty() {
+            if left.is_empty() && !self.only_strays() {
+                self.told.remove(&worker);
                 continue;
             }
             if clock::now() < until {
@@ -282,16 +336,16 @@ impl Shim {
         Ok(())
     }
 
-    /// Kills what a worker left until a look finds nothing; returns what the last look found.
+    /// Kills what a worker left, in a row of looks; returns what the last one found.
     fn kill_strays_of(&self, worker: usize) -> Vec<Pid> {
-        let mut strays = Vec::new();
-        for _ in 0..SWEEPS_MAX {
+        let mut strays = self.strays_of(worker);
+        for _ in 1..SWEEPS_MAX {
+            for stray in &strays {
+                signals::send(*stray, libc::SIGKILL);
+            }
             strays = self.strays_of(worker);
             if strays.is_empty() {
                 break;
-            }
-            for stray in &strays {
-                signals::send(*stray, libc::SIGKILL);
             }
         }
         strays
@@ -316,13 +370,6 @@ impl Shim {
             self.ended(pid, exit)?;
         }
         self.empty(left.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect())
-    }
-}
-
-fn belongs(pid: Pid, leader: Pid, rank: &str) -> bool {
-    match family::variable_of(pid, env_vars::RANK) {
-        Some(value) => value == rank,
-        None => Stat::of(pid).is_some_and(|stat| stat.session == leader.as_raw_pid()),
     }
 }
 
