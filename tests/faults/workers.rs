@@ -129,7 +129,9 @@ fn a_daemon_that_hides_its_rank_is_killed_at_the_end() {
     let flag = launch.dir().join("flag");
     let mut job = launch.env("FLAG", flag).sh(script).start();
     let stdin = job.take_stdin();
-    job.wait_for_role(Role::Other, 1);
+    wait_for("the daemon", || {
+        job.processes().iter().any(|process| process.command == "sleep 1000 ").then_some(())
+    });
     drop(stdin);
     job.end().code(0);
 }

@@ -288,7 +288,8 @@ impl Shim {
         let is_its = |pid: &Pid| match self.owner(*pid) {
             Some(owner) if owner == index => true,
             Some(owner) => only_strays && !self.told.contains(&owner),
-            None => only_strays,
+            // While leftovers are being stopped, what has no face is one of them.
+            None => only_strays && (self.told.is_empty() || self.told.contains(&index)),
         };
         let mut strays = family::children_of(rustix::process::getpid());
         strays.retain(|pid| is_orphan(pid) && is_its(pid));
