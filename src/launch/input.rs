@@ -32,9 +32,11 @@ impl Input {
 
     /// The next piece; the last one is empty. Counts it as sent to every reader.
     pub(super) async fn next(&mut self) -> Vec<u8> {
-        let behind = self.unread.values().any(|unread| UNREAD_BYTES_MAX <= *unread);
+        // Without readers it is left to whoever reads it after us.
+        let wanted = !self.unread.is_empty()
+            && self.unread.values().all(|unread| *unread < UNREAD_BYTES_MAX);
         let piece = match &mut self.pieces {
-            Some(pieces) if !behind => pieces.recv().await,
+            Some(pieces) if wanted => pieces.recv().await,
             Some(_) | None => None,
         };
         let Some(piece) = piece else {
@@ -131,8 +133,15 @@ mod tests {
         input.gone(Rank(1));
         input.taken(Rank(0), UNREAD_BYTES_MAX);
         assert!(has_next(&mut input));
-        input.gone(Rank(0));
         assert!(has_next(&mut input), "the end");
         assert!(!has_next(&mut input), "nothing comes after it");
+    }
+
+    #[test]
+    fn without_readers_nothing_is_read() {
+        let mut input = input(&[b"for somebody else"]);
+        input.gone(Rank(0));
+        input.gone(Rank(1));
+        assert!(!has_next(&mut input));
     }
 }

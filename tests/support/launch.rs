@@ -163,7 +163,7 @@ impl Launch {
         words.push("--".into());
         words.append(&mut self.program);
         let mut command = command(&words[0]);
-        command.args(&words[1..]).envs(self.env).env(MARK, &self.mark).env_remove("NO_COLOR");
+        command.args(&words[1..]).env_remove("NO_COLOR").envs(self.env).env(MARK, &self.mark);
         command.stdin(self.stdin).stdout(self.stdout).stderr(self.stderr);
         if let Some(cwd) = self.cwd {
             command.current_dir(cwd);
