@@ -16,6 +16,8 @@ use crate::os::fork::{CStrings, Exec, ExecFailure, ExecStage};
 use crate::os::{fds, signals};
 use crate::wire::{Leftover, OpenFailure};
 
+/// Looks that find nothing before a sweep beside living workers is over.
+const VAIN_LOOKS_MAX: u32 = 20;
 /// Looks in a row at what will not stop forking.
 const SWEEPS_MAX: usize = 16;
 /// Between two rows.
@@ -53,9 +55,8 @@ struct Shim {
     /// Where children that could not become their programs say so; open until all have.
     failures: Option<OwnedFd>,
     workers: Vec<Worker>,
-    /// Workers whose leftovers are being killed, and until when: what forks faster than we look needs
-    /// many looks, what cannot be killed must not be looked at for ever.
-    sweeping: BTreeMap<usize, Instant>,
+    /// Workers whose leftovers are being killed.
+    sweeping: BTreeMap<usize, Sweep>,
     /// Whether the agent knows that nothing is left.
     emptied: bool,
 }
@@ -65,6 +66,14 @@ struct Worker {
     state: State,
     /// Signals sent to it while it lived.
     sent: Vec<i32>,
+}
+
+/// What forks faster than we look needs many looks; what cannot be killed must not be looked at for
+/// ever.
+struct Sweep {
+    until: Instant,
+    /// Looks in a row that found nothing.
+    vain: u32,
 }
 
 enum State {
@@ -117,11 +126,12 @@ impl Shim {
                 Ok(())
             }
             ToShim::Sweep { worker, signal } => {
-                let strays = self.strays_of(worker as usize);
-                if signal == libc::SIGKILL && !strays.is_empty() {
-                    self.sweeping.insert(worker as usize, clock::now() + KILL_LIMIT);
+                if signal == libc::SIGKILL {
+                    let sweep = Sweep { until: clock::now() + KILL_LIMIT, vain: 0 };
+                    self.sweeping.insert(worker as usize, sweep);
+                    return self.sweep_again();
                 }
-                for stray in strays {
+                for stray in self.strays_of(worker as usize) {
                     signals::send(stray, signal);
                 }
                 Ok(())
@@ -267,37 +277,40 @@ impl Shim {
         strays
     }
 
+    /// Looks again at everything that is being swept.
     fn sweep_again(&mut self) -> Result<(), AgentGone> {
-        for (worker, until) in std::mem::take(&mut self.sweeping) {
-            let Some(left) = self.kill_strays_of(worker) else {
+        for (worker, mut sweep) in std::mem::take(&mut self.sweeping) {
+            let left = self.kill_strays_of(worker);
+            sweep.vain = if left.is_empty() { sweep.vain + 1 } else { 0 };
+            let alone = self.living().is_empty();
+            // The kernel tells when no child is left at all; beside workers that live, nobody does.
+            let swept = if alone { self.emptied } else { VAIN_LOOKS_MAX <= sweep.vain };
+            if swept {
                 continue;
-            };
-            if clock::now() < until {
-                self.sweeping.insert(worker, until);
-            } else if self.living().is_empty() {
+            }
+            if clock::now() < sweep.until {
+                self.sweeping.insert(worker, sweep);
+            } else if alone {
                 self.empty(left.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect())?;
             }
         }
         Ok(())
     }
 
-    /// Kills what a worker left until a look finds nothing. `None` when the first look does; else
-    /// there may be more, since what forks and ends between two looks is seen by neither.
-    fn kill_strays_of(&self, worker: usize) -> Option<Vec<Pid>> {
-        let mut strays = self.strays_of(worker);
-        if strays.is_empty() {
-            return None;
-        }
+    /// Kills what a worker left, until a look finds nothing or there have been many; returns what
+    /// the last one found.
+    fn kill_strays_of(&self, worker: usize) -> Vec<Pid> {
+        let mut strays = Vec::new();
         for _ in 0..SWEEPS_MAX {
-            for stray in &strays {
-                signals::send(*stray, libc::SIGKILL);
-            }
             strays = self.strays_of(worker);
             if strays.is_empty() {
                 break;
             }
+            for stray in &strays {
+                signals::send(*stray, libc::SIGKILL);
+            }
         }
-        Some(strays)
+        strays
     }
 
     fn living(&self) -> Vec<Pid> {
