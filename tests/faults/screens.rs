@@ -35,7 +35,7 @@ fn a_success_says_what_was_launched_and_nothing_else() {
     check_end(
         workers(2).sh("exit 0"),
         0,
-        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n",
+        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n    Record  DIR/runs/RUN\n",
     );
     check_end(workers(2).option("--quiet").sh("exit 0"), 0, "");
 }
@@ -46,7 +46,7 @@ fn an_exit_code() {
         hosts(&[("n0", 1), ("n1", 1)])
             .sh("[ $RANK = 0 ] && exec sleep 1000; echo one >&2; echo two >&2; exit 3"),
         3,
-        "    Launch  2 workers on 2 nodes (DIR/hostfile), job JOB\n\
+        "    Launch  2 workers on 2 nodes (DIR/hostfile), job JOB\n    Record  DIR/runs/RUN\n\
          n1:1 │ one\n\
          n1:1 │ two\n\
          \x20 Stopping  1 worker after a failure, grace 10.0 s\n\
@@ -84,7 +84,7 @@ fn a_signal() {
     check_end(
         workers(1).sh("ulimit -c 0; kill -KILL $$"),
         137,
-        "    Launch  1 worker on 1 node (this machine, CPU slots), job JOB\n\
+        "    Launch  1 worker on 1 node (this machine, CPU slots), job JOB\n    Record  DIR/runs/RUN\n\
          error[R101]: rank 0 (localhost) was killed by signal 9 (SIGKILL) after TIME; no other worker had \
          to be stopped\n\
          \x20 host localhost   local rank 0   slot 0   pid PID\n",
@@ -112,7 +112,7 @@ fn a_program_that_does_not_exist() {
     check_end(
         hosts(&[("n0", 1), ("n1", 1)]).program(["no-such"]),
         127,
-        "    Launch  2 workers on 2 nodes (DIR/hostfile), job JOB\n\
+        "    Launch  2 workers on 2 nodes (DIR/hostfile), job JOB\n    Record  DIR/runs/RUN\n\
          error[R100]: 2 of 2 nodes cannot take part; nothing was started\n\
          \x20 n0: program `no-such` is not in PATH\n\
          \x20 n1: program `no-such` is not in PATH\n",
@@ -139,7 +139,7 @@ fn a_time_limit() {
     check_end(
         workers(2).options(["--timeout", "300ms", "--grace", "2"]).sh("exec sleep 1000"),
         124,
-        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n\
+        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n    Record  DIR/runs/RUN\n\
          \x20 Stopping  2 workers: the time is over, grace 2.0 s\n\
          error[R105]: the job did not end within 300 ms; 2 workers were stopped\n",
     );
@@ -152,7 +152,7 @@ fn an_interrupt() {
     job.signal(Signal::INT);
     check(
         &job.end().code(130),
-        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n\
+        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n    Record  DIR/runs/RUN\n\
          \x20 Stopping  2 workers: SIGINT received, grace 10.0 s; again to kill now\n\
          error[R106]: the job was stopped by SIGINT; 2 workers were stopped\n",
     );
@@ -167,10 +167,10 @@ fn a_lost_agent() {
     n1.signal(Signal::KILL);
     check(
         &job.end().code(75),
-        "    Launch  3 workers on 2 nodes (DIR/hostfile), job JOB\n\
+        "    Launch  3 workers on 2 nodes (DIR/hostfile), job JOB\n    Record  DIR/runs/RUN\n\
          \x20 Stopping  1 worker after a failure, grace 10.0 s\n\
          error[R103]: the agent on n1 was killed by signal 9 (SIGKILL); 1 other worker was stopped\n\
-         \x20 lost with it: ranks 1-2\n",
+         \x20 lost with it: ranks 1-2\nhelp: to go on without it: --exclude 'n1'\n",
     );
 }
 
@@ -181,7 +181,7 @@ fn a_lost_shim() {
     job.the(Role::Shim).signal(Signal::KILL);
     check(
         &job.end().code(137),
-        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n\
+        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n    Record  DIR/runs/RUN\n\
          error[R103]: the shim on localhost died; its workers were stopped; no other worker had to \
          be stopped\n\
          \x20 lost with it: ranks 0-1\n",
@@ -198,7 +198,7 @@ fn what_was_left_behind() {
     let screen = redacted(&outcome);
     assert_eq!(
         screen.replace("(sleep)", "(sh)").replace("sleep (pid", "sh (pid"),
-        "    Launch  1 worker on 1 node (this machine, CPU slots), job JOB\n\
+        "    Launch  1 worker on 1 node (this machine, CPU slots), job JOB\n    Record  DIR/runs/RUN\n\
          \x20 Leftover  rank 0 left 1 process behind: sh (pid PID); stopping\n",
     );
 }
@@ -212,7 +212,7 @@ fn the_state_of_everybody() {
     job.signal(Signal::TERM);
     check(
         &job.end().code(143),
-        "    Launch  2 workers on 2 nodes (DIR/hostfile), job JOB\n\
+        "    Launch  2 workers on 2 nodes (DIR/hostfile), job JOB\n    Record  DIR/runs/RUN\n\
          \x20    State  rank 0 (n0): pid PID, runs for TIME\n\
          \x20    State  rank 1 (n1): pid PID, runs for TIME\n\
          \x20 Stopping  2 workers: SIGTERM received, grace 10.0 s; again to kill now\n\
