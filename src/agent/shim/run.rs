@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Pid;
@@ -18,6 +18,8 @@ use crate::wire::{Leftover, OpenFailure};
 
 /// Looks that find nothing before a sweep beside living workers is over.
 const VAIN_LOOKS_MAX: u32 = 20;
+/// How long one sweep of everything holds up whoever else wants something.
+const SWEEP_LIMIT: Duration = Duration::from_millis(100);
 /// Looks in a row at what will not stop forking.
 const SWEEPS_MAX: usize = 16;
 /// Between two rows.
@@ -42,6 +44,7 @@ pub(super) fn main(control: OwnedFd) -> u8 {
         failures: None,
         workers: Vec::new(),
         sweeping: BTreeMap::new(),
+        unseen: None,
         emptied: true,
     };
     while shim.turn().is_ok() {}
@@ -57,6 +60,8 @@ struct Shim {
     workers: Vec<Worker>,
     /// Workers whose leftovers are being killed.
     sweeping: BTreeMap<usize, Sweep>,
+    /// The worker that ended last, if it seemed to leave nothing.
+    unseen: Option<usize>,
     /// Whether the agent knows that nothing is left.
     emptied: bool,
 }
@@ -210,7 +215,7 @@ impl Shim {
         loop {
             match family::reap() {
                 Reaped::Ended(pid, exit) => self.ended(pid, exit)?,
-                Reaped::NobodyYet => return Ok(()),
+                Reaped::NobodyYet => return self.tell_unseen(),
                 Reaped::NoChildren => return self.empty(Vec::new()),
             }
         }
@@ -229,10 +234,24 @@ impl Shim {
         self.say(&FromShim::Ended { worker, exit, at_us, sent }, &[])?;
         let strays = self.strays_of(index);
         if strays.is_empty() {
+            self.unseen = Some(index);
             return Ok(());
         }
+        self.unseen = None;
         let processes = strays.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect();
         self.say(&FromShim::Leftovers { worker, processes }, &[])
+    }
+
+    /// All workers have ended, yet there are children: what the last one left forks and ends so fast
+    /// that a look may miss it.
+    fn tell_unseen(&mut self) -> Result<(), AgentGone> {
+        let Some(index) = self.unseen.filter(|_| self.living().is_empty()) else {
+            return Ok(());
+        };
+        self.unseen = None;
+        let strays = self.strays_of(index).into_iter().take(LEFTOVERS_MAX);
+        let processes = strays.filter_map(describe).collect();
+        self.say(&FromShim::Leftovers { worker: index as u32, processes }, &[])
     }
 
     fn empty(&mut self, undead: Vec<Leftover>) -> Result<(), AgentGone> {
@@ -279,20 +298,28 @@ impl Shim {
 
     /// Looks again at everything that is being swept.
     fn sweep_again(&mut self) -> Result<(), AgentGone> {
+        if !self.sweeping.is_empty() && self.living().is_empty() {
+            return self.sweep_all();
+        }
         for (worker, mut sweep) in std::mem::take(&mut self.sweeping) {
             let left = self.kill_strays_of(worker);
             sweep.vain = if left.is_empty() { sweep.vain + 1 } else { 0 };
-            let alone = self.living().is_empty();
-            // The kernel tells when no child is left at all; beside workers that live, nobody does.
-            let swept = if alone { self.emptied } else { VAIN_LOOKS_MAX <= sweep.vain };
-            if swept {
-                continue;
-            }
-            if clock::now() < sweep.until {
+            if sweep.vain < VAIN_LOOKS_MAX && clock::now() < sweep.until {
                 self.sweeping.insert(worker, sweep);
-            } else if alone {
-                self.empty(left.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect())?;
             }
+        }
+        Ok(())
+    }
+
+    /// No worker lives: whatever is below us is left over, and the kernel says when nothing is.
+    fn sweep_all(&mut self) -> Result<(), AgentGone> {
+        let left = family::kill_descendants(&[], SWEEP_LIMIT, |_, _| {});
+        self.reap()?;
+        if !self.emptied && self.sweeping.values().all(|sweep| sweep.until <= clock::now()) {
+            self.empty(left.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect())?;
+        }
+        if self.emptied {
+            self.sweeping.clear();
         }
         Ok(())
     }
