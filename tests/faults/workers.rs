@@ -177,6 +177,22 @@ fn a_fork_chain_left_behind_by_a_success_does_not_hold_us() {
     }
 }
 
+/// Whoever ends later has not left it.
+#[test]
+fn a_daemon_is_told_once_and_as_its_own_workers() {
+    let launch = workers(2).options(["--grace", "500ms", "--stdin", "1"]).stdin(Stdio::piped());
+    let flag = launch.dir().join("flag");
+    let script = format!(
+        "[ $RANK = 1 ] && {{ read go; exit 0; }}; {DAEMON} \
+         until [ -e \"$FLAG\" ]; do sleep 0.01; done; exit 0"
+    );
+    let mut job = launch.env("FLAG", flag).sh(&script).start();
+    job.wait_for_error("Leftover");
+    drop(job.take_stdin());
+    let outcome = job.end().code(0).says("  Leftover  rank 0 left ").does_not_say("rank 1 left");
+    assert_eq!(outcome.stderr.matches("Leftover").count(), 1, "{outcome:#?}");
+}
+
 #[test]
 fn zombies_are_nobodys_business() {
     let job = workers(2).misbehave("zombie").start();
