@@ -379,7 +379,7 @@ impl<'a> Dispatcher<'a> {
     /// While a job is being stopped, children that die a little later than their parents are no
     /// news.
     fn say_leftovers(&self, rank: Rank, processes: &[crate::wire::Leftover]) {
-        if self.job.is_stopping() {
+        if self.job.is_stopping() || processes.is_empty() {
             return;
         }
         self.reporter.say(voice::leftovers(rank, processes));

@@ -1,10 +1,10 @@
 //! The shim itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Pid;
@@ -16,6 +16,10 @@ use crate::os::fork::{CStrings, Exec, ExecFailure, ExecStage};
 use crate::os::{fds, signals};
 use crate::wire::{Leftover, OpenFailure};
 
+/// Looks that find nothing before a sweep beside living workers is over.
+const VAIN_LOOKS_MAX: u32 = 20;
+/// How long one sweep of everything holds up whoever else wants something.
+const SWEEP_LIMIT: Duration = Duration::from_millis(100);
 /// Looks in a row at what will not stop forking.
 const SWEEPS_MAX: usize = 16;
 /// Between two rows.
@@ -41,7 +45,6 @@ pub(super) fn main(control: OwnedFd) -> u8 {
         workers: Vec::new(),
         sweeping: BTreeMap::new(),
         unseen: None,
-        told: BTreeSet::new(),
         emptied: true,
     };
     while shim.turn().is_ok() {}
@@ -55,13 +58,10 @@ struct Shim {
     /// Where children that could not become their programs say so; open until all have.
     failures: Option<OwnedFd>,
     workers: Vec<Worker>,
-    /// Workers whose leftovers are being killed, and until when: what forks faster than we look needs
-    /// many looks, what cannot be killed must not be looked at for ever.
-    sweeping: BTreeMap<usize, Instant>,
-    /// The worker that ended last, if no leftover of it has been seen so far.
+    /// Workers whose leftovers are being killed.
+    sweeping: BTreeMap<usize, Sweep>,
+    /// The worker that ended last, if it seemed to leave nothing.
     unseen: Option<usize>,
-    /// Workers whose leftovers the agent knows and has not yet seen gone.
-    told: BTreeSet<usize>,
     /// Whether the agent knows that nothing is left.
     emptied: bool,
 }
@@ -71,6 +71,14 @@ struct Worker {
     state: State,
     /// Signals sent to it while it lived.
     sent: Vec<i32>,
+}
+
+/// What forks faster than we look needs many looks; what cannot be killed must not be looked at for
+/// ever.
+struct Sweep {
+    until: Instant,
+    /// Looks in a row that found nothing.
+    vain: u32,
 }
 
 enum State {
@@ -92,8 +100,7 @@ impl Shim {
         if let Some(failures) = &self.failures {
             polled.push(PollFd::new(failures, PollFlags::IN));
         }
-        let look_again = !self.sweeping.is_empty() || self.somebody_hides();
-        let limit = look_again.then_some(&SWEEP_PAUSE);
+        let limit = (!self.sweeping.is_empty()).then_some(&SWEEP_PAUSE);
         let _ = rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, limit));
         let ready: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
         if ready.get(2) == Some(&true) {
@@ -102,9 +109,6 @@ impl Shim {
         if ready[1] {
             signals::drain(&self.children);
             self.reap()?;
-        }
-        if self.somebody_hides() {
-            self.report_leftovers()?;
         }
         self.sweep_again()?;
         if ready[0] { self.obey() } else { Ok(()) }
@@ -127,11 +131,13 @@ impl Shim {
                 Ok(())
             }
             ToShim::Sweep { worker, signal } => {
+                if signal == libc::SIGKILL {
+                    let sweep = Sweep { until: clock::now() + KILL_LIMIT, vain: 0 };
+                    self.sweeping.insert(worker as usize, sweep);
+                    return self.sweep_again();
+                }
                 for stray in self.strays_of(worker as usize) {
                     signals::send(stray, signal);
-                }
-                if signal == libc::SIGKILL {
-                    self.sweeping.insert(worker as usize, clock::now() + KILL_LIMIT);
                 }
                 Ok(())
             }
@@ -209,7 +215,7 @@ impl Shim {
         loop {
             match family::reap() {
                 Reaped::Ended(pid, exit) => self.ended(pid, exit)?,
-                Reaped::NobodyYet => return Ok(()),
+                Reaped::NobodyYet => return self.tell_unseen(),
                 Reaped::NoChildren => return self.empty(Vec::new()),
             }
         }
@@ -226,35 +232,26 @@ impl Shim {
         let (worker, at_us) = (index as u32, clock::machine_us());
         let sent = self.workers[index].sent.clone();
         self.say(&FromShim::Ended { worker, exit, at_us, sent }, &[])?;
-        self.unseen = Some(index);
-        self.report_leftovers()
-    }
-
-    /// Tells what the worker that ended last has left, once there is something to be seen.
-    fn report_leftovers(&mut self) -> Result<(), AgentGone> {
-        let strays = self.unseen.map_or_else(Vec::new, |worker| self.strays_of(worker));
-        let processes: Vec<_> =
-            strays.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect();
-        match self.unseen {
-            Some(worker) if !processes.is_empty() => {
-                self.unseen = None;
-                self.told.insert(worker);
-                self.say(&FromShim::Leftovers { worker: worker as u32, processes }, &[])
-            }
-            Some(_) | None => Ok(()),
+        let strays = self.strays_of(index);
+        if strays.is_empty() {
+            self.unseen = Some(index);
+            return Ok(());
         }
+        self.unseen = None;
+        let processes = strays.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect();
+        self.say(&FromShim::Leftovers { worker, processes }, &[])
     }
 
-    /// There are children and no worker, and none of them has been seen: what forks and ends between
-    /// two looks is seen by neither.
-    fn somebody_hides(&self) -> bool {
-        self.unseen.is_some() && self.only_strays()
-    }
-
-    /// Whether there are children that are no workers; only the kernel's word that there is no child
-    /// at all ends this.
-    fn only_strays(&self) -> bool {
-        !self.emptied && self.living().is_empty()
+    /// All workers have ended, yet there are children: what the last one left forks and ends so fast
+    /// that a look may miss it.
+    fn tell_unseen(&mut self) -> Result<(), AgentGone> {
+        let Some(index) = self.unseen.filter(|_| self.living().is_empty()) else {
+            return Ok(());
+        };
+        self.unseen = None;
+        let strays = self.strays_of(index).into_iter().take(LEFTOVERS_MAX);
+        let processes = strays.filter_map(describe).collect();
+        self.say(&FromShim::Leftovers { worker: index as u32, processes }, &[])
     }
 
     fn empty(&mut self, undead: Vec<Leftover>) -> Result<(), AgentGone> {
@@ -276,23 +273,21 @@ impl Shim {
         }
     }
 
-    /// What a worker that has ended left below us: orphans that carry its rank or its session, and
-    /// everything below them. At the end also every orphan that is not dealt with as another's.
+    /// What a worker that has ended left below us: orphans that carry its rank or its session,
+    /// and everything below them. At the end every orphan is the last worker's.
     fn strays_of(&self, index: usize) -> Vec<Pid> {
-        if self.leader(index).is_none() {
+        let (State::Ended(leader) | State::Failed(Some(leader))) = self.workers[index].state else {
             return Vec::new();
-        }
-        let (living, only_strays) = (self.living(), self.only_strays());
-        let is_orphan =
-            |pid: &Pid| !living.contains(pid) && Stat::of(*pid).is_some_and(|stat| !stat.is_dead());
-        let is_its = |pid: &Pid| match self.owner(*pid) {
-            Some(owner) if owner == index => true,
-            Some(owner) => only_strays && !self.told.contains(&owner),
-            // While leftovers are being stopped, what has no face is one of them.
-            None => only_strays && (self.told.is_empty() || self.told.contains(&index)),
         };
-        let mut strays = family::children_of(rustix::process::getpid());
-        strays.retain(|pid| is_orphan(pid) && is_its(pid));
+        let living = self.living();
+        let orphans = family::children_of(rustix::process::getpid());
+        let mut strays: Vec<Pid> = orphans
+            .into_iter()
+            .filter(|pid| {
+                !living.contains(pid) && Stat::of(*pid).is_some_and(|stat| !stat.is_dead())
+            })
+            .filter(|pid| living.is_empty() || belongs(*pid, leader, &self.workers[index].rank))
+            .collect();
         let mut next = 0;
         while let Some(pid) = strays.get(next) {
             strays.extend(family::children_of(*pid));
@@ -301,52 +296,45 @@ impl Shim {
         strays
     }
 
-    /// The worker that an orphan comes from, as far as it can be told.
-    fn owner(&self, pid: Pid) -> Option<usize> {
-        match family::variable_of(pid, env_vars::RANK) {
-            Some(rank) => self.workers.iter().position(|worker| worker.rank == rank),
-            None => {
-                let session = Stat::of(pid)?.session;
-                let leads = |leader: Pid| leader.as_raw_pid() == session;
-                (0..self.workers.len()).find(|worker| self.leader(*worker).is_some_and(leads))
-            }
-        }
-    }
-
-    /// The pid of a worker that has ended.
-    fn leader(&self, worker: usize) -> Option<Pid> {
-        match self.workers[worker].state {
-            State::Ended(leader) | State::Failed(Some(leader)) => Some(leader),
-            State::Failed(None) | State::Lives(_) => None,
-        }
-    }
-
+    /// Looks again at everything that is being swept.
     fn sweep_again(&mut self) -> Result<(), AgentGone> {
-        for (worker, until) in std::mem::take(&mut self.sweeping) {
+        if !self.sweeping.is_empty() && self.living().is_empty() {
+            return self.sweep_all();
+        }
+        for (worker, mut sweep) in std::mem::take(&mut self.sweeping) {
             let left = self.kill_strays_of(worker);
-            if left.is_empty() && !self.only_strays() {
-                self.told.remove(&worker);
-                continue;
-            }
-            if clock::now() < until {
-                self.sweeping.insert(worker, until);
-            } else if self.living().is_empty() {
-                self.empty(left.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect())?;
+            sweep.vain = if left.is_empty() { sweep.vain + 1 } else { 0 };
+            if sweep.vain < VAIN_LOOKS_MAX && clock::now() < sweep.until {
+                self.sweeping.insert(worker, sweep);
             }
         }
         Ok(())
     }
 
-    /// Kills what a worker left, in a row of looks; returns what the last one found.
+    /// No worker lives: whatever is below us is left over, and the kernel says when nothing is.
+    fn sweep_all(&mut self) -> Result<(), AgentGone> {
+        let left = family::kill_descendants(&[], SWEEP_LIMIT, |_, _| {});
+        self.reap()?;
+        if !self.emptied && self.sweeping.values().all(|sweep| sweep.until <= clock::now()) {
+            self.empty(left.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect())?;
+        }
+        if self.emptied {
+            self.sweeping.clear();
+        }
+        Ok(())
+    }
+
+    /// Kills what a worker left, until a look finds nothing or there have been many; returns what
+    /// the last one found.
     fn kill_strays_of(&self, worker: usize) -> Vec<Pid> {
-        let mut strays = self.strays_of(worker);
-        for _ in 1..SWEEPS_MAX {
-            for stray in &strays {
-                signals::send(*stray, libc::SIGKILL);
-            }
+        let mut strays = Vec::new();
+        for _ in 0..SWEEPS_MAX {
             strays = self.strays_of(worker);
             if strays.is_empty() {
                 break;
+            }
+            for stray in &strays {
+                signals::send(*stray, libc::SIGKILL);
             }
         }
         strays
@@ -371,6 +359,13 @@ impl Shim {
             self.ended(pid, exit)?;
         }
         self.empty(left.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect())
+    }
+}
+
+fn belongs(pid: Pid, leader: Pid, rank: &str) -> bool {
+    match family::variable_of(pid, env_vars::RANK) {
+        Some(value) => value == rank,
+        None => Stat::of(pid).is_some_and(|stat| stat.session == leader.as_raw_pid()),
     }
 }
 
