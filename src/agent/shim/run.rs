@@ -1,6 +1,6 @@
 //! The shim itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -45,6 +45,7 @@ pub(super) fn main(control: OwnedFd) -> u8 {
         workers: Vec::new(),
         sweeping: BTreeMap::new(),
         unseen: None,
+        told: BTreeSet::new(),
         emptied: true,
     };
     while shim.turn().is_ok() {}
@@ -62,6 +63,8 @@ struct Shim {
     sweeping: BTreeMap<usize, Sweep>,
     /// The worker that ended last, if it seemed to leave nothing.
     unseen: Option<usize>,
+    /// Workers whose leftovers were told and may still be there.
+    told: BTreeSet<usize>,
     /// Whether the agent knows that nothing is left.
     emptied: bool,
 }
@@ -215,7 +218,8 @@ impl Shim {
         loop {
             match family::reap() {
                 Reaped::Ended(pid, exit) => self.ended(pid, exit)?,
-                Reaped::NobodyYet => return self.tell_unseen(),
+                Reaped::NobodyYet if self.living().is_empty() => return self.tell_leftovers(),
+                Reaped::NobodyYet => return Ok(()),
                 Reaped::NoChildren => return self.empty(Vec::new()),
             }
         }
@@ -232,26 +236,33 @@ impl Shim {
         let (worker, at_us) = (index as u32, clock::machine_us());
         let sent = self.workers[index].sent.clone();
         self.say(&FromShim::Ended { worker, exit, at_us, sent }, &[])?;
-        let strays = self.strays_of(index);
-        if strays.is_empty() {
-            self.unseen = Some(index);
+        self.unseen = Some(index);
+        self.tell_leftovers()
+    }
+
+    /// Tells what the worker that ended last has left, once it is seen: what forks and ends fast may
+    /// be missed by a look, but each of its ends brings another.
+    fn tell_leftovers(&mut self) -> Result<(), AgentGone> {
+        let Some(index) = self.unseen else {
+            return Ok(());
+        };
+        let strays = self.strays_of(index).into_iter().filter(|pid| self.is_news(*pid, index));
+        let processes: Vec<_> = strays.take(LEFTOVERS_MAX).filter_map(describe).collect();
+        if processes.is_empty() {
             return Ok(());
         }
         self.unseen = None;
-        let processes = strays.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect();
-        self.say(&FromShim::Leftovers { worker, processes }, &[])
+        self.told.insert(index);
+        self.say(&FromShim::Leftovers { worker: index as u32, processes }, &[])
     }
 
-    /// All workers have ended, yet there are children: what the last one left forks and ends so fast
-    /// that a look may miss it.
-    fn tell_unseen(&mut self) -> Result<(), AgentGone> {
-        let Some(index) = self.unseen.filter(|_| self.living().is_empty()) else {
-            return Ok(());
+    /// Whether a leftover is not one of those that have been told as another worker's.
+    fn is_news(&self, pid: Pid, index: usize) -> bool {
+        let Some(rank) = family::variable_of(pid, env_vars::RANK) else {
+            return self.told.is_empty();
         };
-        self.unseen = None;
-        let strays = self.strays_of(index).into_iter().take(LEFTOVERS_MAX);
-        let processes = strays.filter_map(describe).collect();
-        self.say(&FromShim::Leftovers { worker: index as u32, processes }, &[])
+        rank == self.workers[index].rank
+            || !self.told.iter().any(|told| self.workers[*told].rank == rank)
     }
 
     fn empty(&mut self, undead: Vec<Leftover>) -> Result<(), AgentGone> {
@@ -306,6 +317,8 @@ impl Shim {
             sweep.vain = if left.is_empty() { sweep.vain + 1 } else { 0 };
             if sweep.vain < VAIN_LOOKS_MAX && clock::now() < sweep.until {
                 self.sweeping.insert(worker, sweep);
+            } else {
+                self.told.remove(&worker);
             }
         }
         Ok(())
