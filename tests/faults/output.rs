@@ -83,7 +83,7 @@ fn assert_all_kept(logs: &std::path::Path, ranks: usize, expect: &[u8]) {
 }
 
 fn numbers(count: usize) -> Vec<u8> {
-    (1..=count).map(|number| format!("{number}\n")).collect::<String>().into_bytes()
+    (1..=count).flat_map(|number| format!("{number}\n").into_bytes()).collect()
 }
 
 /// A number that stands before a text on standard error.
@@ -221,8 +221,8 @@ fn prove_endless_line() {
     while shown < bytes - 65_536 {
         let piece = reader.fill_buf().expect("readable");
         assert!(!piece.is_empty(), "ended early: {}", job.stderr());
-        shown += piece.iter().filter(|byte| **byte == b'x').count();
-        marks += piece.iter().filter(|byte| **byte == b'\n').count();
+        shown += memchr::memchr_iter(b'x', piece).count();
+        marks += memchr::memchr_iter(b'\n', piece).count();
         let length = piece.len();
         reader.consume(length);
     }
@@ -234,8 +234,8 @@ fn prove_endless_line() {
     let mut rest = Vec::new();
     reader.read_to_end(&mut rest).expect("readable");
     job.end().code(0);
-    shown += rest.iter().filter(|byte| **byte == b'x').count();
-    marks += rest.iter().filter(|byte| **byte == b'\n').count();
+    shown += memchr::memchr_iter(b'x', &rest).count();
+    marks += memchr::memchr_iter(b'\n', &rest).count();
     assert_eq!((shown, marks), (bytes, bytes.div_ceil(65_536)));
 }
 

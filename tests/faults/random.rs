@@ -1,5 +1,7 @@
 //! Any one of our processes, at any moment.
 
+#![expect(clippy::disallowed_macros, reason = "a case that fails says which it was")]
+
 use rustix::process::Signal;
 
 use crate::support::launch::{Outcome, hosts};

@@ -45,8 +45,9 @@ pub(crate) fn python(count: usize) -> Launch {
 /// On simulated hosts, each with so many CPU slots.
 pub(crate) fn hosts(hosts: &[(&str, usize)]) -> Launch {
     let launch = Launch::new().options(["--no_python", "--no_local_rank", "--accelerator", "cpu"]);
-    let lines: String =
-        hosts.iter().map(|(host, slots)| format!("{host} slots={slots}\n")).collect();
+    let lines: String = hosts
+        .iter()
+        .fold(String::new(), |text, (host, slots)| text + &format!("{host} slots={slots}\n"));
     let hostfile = launch.dir.join("hostfile");
     fs::write(&hostfile, lines).expect("a hostfile");
     launch.options(["--launcher", "local", "-H"]).option(hostfile)
@@ -222,11 +223,6 @@ impl Running {
     /// The pipe to its standard input.
     pub(crate) fn take_stdin(&mut self) -> std::process::ChildStdin {
         self.child.stdin.take().expect("started with a pipe")
-    }
-
-    /// Standard output so far.
-    pub(crate) fn stdout(&self) -> Vec<u8> {
-        self.stdout.so_far()
     }
 
     /// Standard error so far.
