@@ -171,8 +171,8 @@ fn a_terminal_obeys_no_worker() {
     );
     assert_eq!(
         shown,
-        "\x1b[36mlocalhost:0 │ \x1b[0m\\x1b[2Jclear \\x1b]0;title\\x07 \x1b[31mred\x1b[0m ö\n\
-         \x1b[36mlocalhost:0 │ \x1b[0merror[R101]: not ours\n"
+        "localhost:0 │ \\x1b[2Jclear \\x1b]0;title\\x07 \x1b[31mred\x1b[0m ö\n\
+         localhost:0 │ error[R101]: not ours\n"
     );
     let shown = on_a_terminal(workers(1).option("--quiet").sh(ESCAPES));
     assert_eq!(
