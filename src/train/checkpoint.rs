@@ -94,6 +94,20 @@ pub(super) fn digest(params: &[f32], moments: &Moments<f32>) -> String {
     format!("{:x}", digest.finalize())
 }
 
+/// The entry of the file's metadata that is ours.
+const HEADER: &str = "remuda-train";
+
+/// What a checkpoint says about itself.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Header {
+    format: String,
+    /// Which model: kind, sizes, vocabulary.
+    model: String,
+    step: u64,
+    /// Of parameters and moments.
+    sha256: String,
+}
+
 /// The name of the checkpoint after `step` steps.
 pub(super) fn path_of(dir: &Path, step: u64) -> PathBuf {
     dir.join(format!("step-{step:08}.{EXTENSION}"))
@@ -111,12 +125,15 @@ pub(super) fn save(
     let views = buffers.iter().flat_map(|&(prefix, buffer)| {
         table.iter().map(move |parameter| view(prefix, parameter, buffer))
     });
-    let metadata = HashMap::from([
-        ("format".to_owned(), FORMAT.to_owned()),
-        ("model".to_owned(), identity.to_owned()),
-        ("step".to_owned(), step.to_string()),
-        ("sha256".to_owned(), digest(params, moments)),
-    ]);
+    let header = Header {
+        format: FORMAT.to_owned(),
+        model: identity.to_owned(),
+        step,
+        sha256: digest(params, moments),
+    };
+    let header = serde_json::to_string(&header).expect("texts and numbers have a JSON form");
+    // One entry: the map has no order, and equal runs are to give equal files.
+    let metadata = HashMap::from([(HEADER.to_owned(), header)]);
     let bytes = safetensors::serialize(views, Some(metadata))
         .expect("shapes and lengths come from the same table");
     replace(path, &bytes).map_err(|source| CheckpointError::Write { path: path.to_owned(), source })
@@ -189,27 +206,24 @@ enum ParseError {
 fn parse(bytes: &[u8], table: &ParameterTable, identity: &str) -> Result<Checkpoint, ParseError> {
     let malformed = |error: safetensors::SafeTensorError| ParseError::Malformed(error.to_string());
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(malformed)?;
-    let metadata = header.metadata().clone().unwrap_or_default();
-    let entry = |name: &str| {
-        let entry = metadata.get(name).cloned();
-        entry.ok_or_else(|| ParseError::Malformed(format!("its header has no `{name}`")))
-    };
-    if entry("format")? != FORMAT {
-        return Err(ParseError::Malformed(format!("its format is `{}`", entry("format")?)));
+    let entry = header.metadata().as_ref().and_then(|metadata| metadata.get(HEADER));
+    let missing = || ParseError::Malformed(format!("its header has no `{HEADER}`"));
+    let header: Header = serde_json::from_str(entry.ok_or_else(missing)?)
+        .map_err(|error| ParseError::Malformed(format!("its `{HEADER}` is not ours: {error}")))?;
+    if header.format != FORMAT {
+        return Err(ParseError::Malformed(format!("its format is `{}`", header.format)));
     }
-    if entry("model")? != identity {
-        return Err(ParseError::Mismatch { found: entry("model")? });
+    if header.model != identity {
+        return Err(ParseError::Mismatch { found: header.model });
     }
-    let step = entry("step")?;
-    let step = step.parse().map_err(|_| ParseError::Malformed(format!("its step is `{step}`")))?;
     let tensors = SafeTensors::deserialize(bytes).map_err(malformed)?;
     let params = gather(&tensors, table, "")?;
     let moments = Moments {
         first: gather(&tensors, table, FIRST)?,
         second: gather(&tensors, table, SECOND)?,
     };
-    let checkpoint = Checkpoint { step, params, moments };
-    if checkpoint.digest() != entry("sha256")? {
+    let checkpoint = Checkpoint { step: header.step, params, moments };
+    if checkpoint.digest() != header.sha256 {
         return Err(ParseError::Malformed("its numbers are not those that were saved".to_owned()));
     }
     Ok(checkpoint)
