@@ -222,6 +222,21 @@ mod tests {
     }
 
     #[test]
+    fn every_loss_of_a_node_has_its_status() {
+        #[track_caller]
+        fn check(loss: NodeLoss, status: u8) {
+            assert_eq!(Cause::Node { node: NodeRank(0), loss }.status().code(), status);
+        }
+        check(NodeLoss::LinkClosed(None), 75);
+        check(NodeLoss::LinkClosed(Some(WorkerExit::Code(0))), 75);
+        check(NodeLoss::LinkClosed(Some(WorkerExit::Signal { signal: 9, core: false })), 75);
+        check(NodeLoss::LinkClosed(Some(WorkerExit::Code(70))), 70);
+        check(NodeLoss::Silent, 75);
+        check(NodeLoss::ShimDied, 137);
+        check(NodeLoss::Garbled("a frame holds no known message".to_owned()), 76);
+    }
+
+    #[test]
     fn the_earliest_failure_is_the_cause() {
         let now = clock::now();
         check(

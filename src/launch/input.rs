@@ -133,6 +133,7 @@ mod tests {
         input.gone(Rank(1));
         input.taken(Rank(0), UNREAD_BYTES_MAX);
         assert!(has_next(&mut input));
+        input.taken(Rank(0), UNREAD_BYTES_MAX);
         assert!(has_next(&mut input), "the end");
         assert!(!has_next(&mut input), "nothing comes after it");
     }

@@ -1,6 +1,34 @@
 //! Goal: whatever dies, hangs or misbehaves, the exit status is the truth and nothing is left.
 //! Method: the real program, real processes, real signals. Every job carries a marker; after every
-//! job the process table is searched for it.
+//! job the process table is searched for it. Nobody waits for time to pass: tests look until they
+//! see, and a deadline only ends a hang.
+//!
+//! | fault | where |
+//! |---|---|
+//! | a worker exits with a code, exits early with 0, is killed, crashes, is out of memory | `workers` |
+//! | all workers crash at once; a death long after the first failure | `workers`, `screens` |
+//! | a worker ignores SIGTERM | `workers` |
+//! | a daemon, a fork chain, a zombie, a holder of the output is left behind | `workers`, `output` |
+//! | shim, agent, launcher killed, alone and in pairs | `ours` |
+//! | any one of them killed at a random moment | `random`, as proofs |
+//! | launcher or agent stands still; the agent hears nonsense; the agent panics | `ours` |
+//! | a signal to every process at once | `ours` |
+//! | SIGINT once, twice, three times; SIGTERM; SIGHUP with and without nohup; Ctrl-Z; SIGQUIT | `signals` |
+//! | a time limit; two jobs at once | `signals` |
+//! | a screen that stands still, goes on, or is closed | `output` |
+//! | a gigabyte without an end of line; escape sequences; torn lines; progress bars | `output` |
+//! | too few descriptors; no standard input; input that nobody reads | `options` |
+//! | programs and scripts that are missing or cannot be executed | `options`, `screens` |
+//!
+//! Not here, and why:
+//!
+//! * A worker that cannot be killed (uninterruptible sleep): no test can make one without a broken
+//!   device. What the job does then is tested in `job`, where time is an argument.
+//! * Agent, shim and launcher of a node killed together: workers die with the shim, but daemons
+//!   that they started have nobody left who knows them. Only a control group could, see
+//!   ARCHITECTURE.md.
+//! * The screen of an agent that ends with our own bug: no agent does. That the agent says so and
+//!   ends with 70 is tested in `ours`, what the launcher makes of a 70 in `job`.
 
 #![cfg(all(feature = "cli", feature = "train"))]
 

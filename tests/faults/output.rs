@@ -163,16 +163,19 @@ const ESCAPES: &str = "printf '\\033[2Jclear \\033]0;title\\007 \\033[31mred\\03
 
 #[test]
 fn a_terminal_obeys_no_worker() {
-    let shown = on_a_terminal(
-        workers(2)
-            .option("--quiet")
-            .env("NO_COLOR", "1")
-            .sh(&format!("[ $RANK = 1 ] && exit; {ESCAPES}")),
-    );
+    let two = |name: &str, value: &str| {
+        let launch = workers(2).option("--quiet").env("TERM", "xterm").env(name, value);
+        on_a_terminal(launch.sh(&format!("[ $RANK = 1 ] && exit; {ESCAPES}")))
+    };
     assert_eq!(
-        shown,
+        two("NO_COLOR", "1"),
         "localhost:0 │ \\x1b[2Jclear \\x1b]0;title\\x07 \x1b[31mred\x1b[0m ö\n\
          localhost:0 │ error[R101]: not ours\n"
+    );
+    assert_eq!(
+        two("TERM", "xterm"),
+        "\x1b[36mlocalhost:0 │ \x1b[0m\\x1b[2Jclear \\x1b]0;title\\x07 \x1b[31mred\x1b[0m ö\n\
+         \x1b[36mlocalhost:0 │ \x1b[0merror[R101]: not ours\n"
     );
     let shown = on_a_terminal(workers(1).option("--quiet").sh(ESCAPES));
     assert_eq!(

@@ -2,6 +2,8 @@
 
 #![expect(clippy::disallowed_macros, reason = "a case that fails says which it was")]
 
+use std::process::Stdio;
+
 use rustix::process::Signal;
 
 use crate::support::launch::{Outcome, hosts};
@@ -9,6 +11,8 @@ use crate::support::process::{Process, Role};
 use crate::support::{Random, proof_cases};
 
 const WORKERS: usize = 4;
+const QUIET: &str = "setsid sleep 1000 & exec sleep 1000";
+const LOUD: &str = "setsid yes & exec yes";
 
 // Sleeping is not synchronisation here but the random moment itself.
 
@@ -20,15 +24,15 @@ fn prove_random_kill() {
     for case in 0..proof_cases(8) {
         let role = [Role::Launcher, Role::Agent, Role::Shim, Role::Worker][random.below(4)];
         let moment = random.below(40_000) as u64;
-        eprintln!("case {case}: {role:?} {moment} µs after the first");
-        kill_one(role, moment, random.below(WORKERS));
+        let script = [QUIET, LOUD][random.below(2)];
+        eprintln!("case {case}: {role:?} {moment} µs after the first, workers run `{script}`");
+        kill_one(role, moment, random.below(WORKERS), script);
     }
 }
 
-fn kill_one(role: Role, moment_us: u64, which: usize) {
-    let script = "setsid sleep 1000 & echo ready; exec sleep 1000";
+fn kill_one(role: Role, moment_us: u64, which: usize, script: &str) {
     let launch = hosts(&[("n0", 2), ("n1", 2)]).options(["--grace", "2s"]);
-    let job = launch.sh(script).start();
+    let job = launch.stdout(Stdio::null()).sh(script).start();
     job.wait_for_role(role, 1);
     std::thread::sleep(std::time::Duration::from_micros(moment_us));
     let victims = job.wait_for_role(role, 1);

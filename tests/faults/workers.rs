@@ -6,9 +6,10 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 
+use crate::support::cgroup::MemoryGroup;
 use crate::support::launch::{Launch, Running, command, hosts, workers};
 use crate::support::process::Role;
-use crate::support::wait_for;
+use crate::support::{skip, wait_for};
 
 /// A worker that says that it runs and then waits; dies of SIGTERM.
 const WAITS: &str = "echo ready; exec sleep 1000";
@@ -75,12 +76,18 @@ fn a_crash_names_its_signal_and_whether_there_is_a_core() {
     workers(1).sh(crash).end().code(139).says(&format!("was killed by signal 11 (SIGSEGV){core}"));
 }
 
-/// The kernel's own killing needs a memory cgroup; what we can make everywhere is a death by
-/// SIGKILL of which the kernel knows nothing: then nothing is said about memory.
 #[test]
-fn memory_is_not_blamed_for_what_somebody_killed() {
-    let outcome = workers(1).sh("kill -KILL $$").end().code(137).does_not_say("want of memory");
-    assert_eq!(outcome.record()["workers"][0]["oom_kills"], 0);
+fn a_worker_killed_for_want_of_memory_is_told_as_such() {
+    let Some(group) = MemoryGroup::new(64 << 20) else {
+        return skip("cgroup", "a_worker_killed_for_want_of_memory_is_told_as_such");
+    };
+    let enter = format!("echo $$ >'{}'", group.members().display());
+    // It keeps everything until the first line ends.
+    let script = "[ $RANK = 1 ] && exec sleep 1000; exec tail </dev/zero";
+    let outcome = workers(2).under(&enter).sh(script).end().code(137);
+    let outcome = outcome.says("rank 0 (localhost) was killed by signal 9 (SIGKILL)");
+    let record = outcome.says("the kernel killed 1 process for want of memory").record();
+    assert_eq!(record["workers"][0]["oom_kills"], 1);
 }
 
 #[test]

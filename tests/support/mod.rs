@@ -1,6 +1,7 @@
 //! What end-to-end tests share: the real binary with a directory and a marker of its own, a view of
 //! the processes that carry the marker, and the oracle that says that nothing of a job is left.
 
+pub(crate) mod cgroup;
 pub(crate) mod launch;
 pub(crate) mod process;
 pub(crate) mod terminal;
@@ -73,4 +74,15 @@ impl Drop for Random {
 #[expect(clippy::disallowed_macros, reason = "a failing proof says how to repeat it")]
 fn panic_note(seed: u64) {
     eprintln!("seed: PROVE_SEED={seed}");
+}
+
+/// Notes that a test could not run here, for `scripts/test` to print and count.
+pub(crate) fn skip(component: &str, test: &str) {
+    use std::io::Write;
+    let Some(path) = remuda::base::env_vars::get("REMUDA_TEST_SKIPS") else {
+        return;
+    };
+    let file = std::fs::File::options().append(true).create(true).open(path);
+    let noted = file.and_then(|mut file| writeln!(file, "{component}: {test}"));
+    noted.expect("the file of skips can be written");
 }
