@@ -24,6 +24,12 @@ pub(super) enum CliError {
 }
 
 impl CliError {
+    /// What was asked for cannot be shown.
+    #[expect(clippy::needless_pass_by_value, reason = "made to be handed to `map_err`")]
+    pub(super) fn output(error: std::io::Error) -> Self {
+        Self::new(Status::Io, format!("cannot write standard output: {error}"))
+    }
+
     pub(super) fn new(status: Status, message: impl Into<String>) -> Self {
         Self::Line { status, message: message.into(), help: None }
     }

@@ -366,8 +366,12 @@ pub(super) fn options(
 
 /// The worker whose output needs no prefix.
 fn solo(args: &WatchArgs, speaker: Speaker, workers: usize, terminal: Terminal) -> Option<Rank> {
-    let redraws = speaker == Speaker::Rank0 && terminal.stdout;
-    (args.prefix.is_none() && (workers == 1 || redraws)).then_some(Rank(0))
+    let speaks = match speaker {
+        Speaker::Everybody => workers == 1,
+        // Its progress bar is for terminals.
+        Speaker::Rank0 => terminal.stdout,
+    };
+    (args.prefix.is_none() && speaks).then_some(Rank(0))
 }
 
 fn program_and_script(program: &Program) -> (OsString, Option<OsString>) {

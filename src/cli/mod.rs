@@ -67,11 +67,11 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
         Some("hostfile") => check_hostfile(rest),
         Some("agent") => Ok(agent::main()),
         Some("help" | "--help" | "-h") => {
-            print(HELP);
+            print(HELP).map_err(CliError::output)?;
             Ok(Status::Success)
         }
         Some("--version" | "-V") => {
-            print(concat!("remuda ", env!("CARGO_PKG_VERSION"), "\n"));
+            print(concat!("remuda ", env!("CARGO_PKG_VERSION"), "\n")).map_err(CliError::output)?;
             Ok(Status::Success)
         }
         Some("") => Err(CliError::usage("no command was given").help("`remuda --help` lists them")),
@@ -91,7 +91,7 @@ struct HostfileFace {
 fn check_hostfile(words: Vec<OsString>) -> Result<Status, CliError> {
     let face = parse::<HostfileFace>(words)?;
     let outcome = hostfile::run(&face.args, Terminal::look().paint);
-    print(&outcome.stdout);
+    print(&outcome.stdout).map_err(CliError::output)?;
     print_error(&outcome.stderr);
     Ok(outcome.status)
 }
@@ -104,7 +104,9 @@ fn parse<P: Parser>(words: Vec<OsString>) -> Result<P, CliError> {
         if error.use_stderr() {
             return CliError::Screen { status: Status::Usage, text: text.to_string() };
         }
-        print(&text.to_string());
-        CliError::Screen { status: Status::Success, text: String::new() }
+        match print(&text.to_string()) {
+            Ok(()) => CliError::Screen { status: Status::Success, text: String::new() },
+            Err(error) => CliError::output(error),
+        }
     })
 }

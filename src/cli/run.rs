@@ -73,7 +73,7 @@ pub(super) fn start(
     let plan =
         plan::plan(&spec).map_err(|error| CliError::new(error.status(), error.to_string()))?;
     if watch.dry_run {
-        show(&plan, watch);
+        show(&plan, watch).map_err(CliError::output)?;
         return Ok(Status::Success);
     }
     let (options, note) = lower::options(watch, &spec, speaker, terminal)?;
@@ -96,11 +96,7 @@ fn announcement(plan: &LaunchPlan, options: &Options, origin: &str) -> String {
     step("Launch", &format!("{workers} on {nodes} ({origin}), job {}", options.job)) + &record
 }
 
-fn show(plan: &LaunchPlan, watch: &WatchArgs) {
+fn show(plan: &LaunchPlan, watch: &WatchArgs) -> std::io::Result<()> {
     let secrets = if watch.show_env { Secrets::Shown } else { Secrets::Masked };
-    if watch.json {
-        print(&plan_json(plan, secrets));
-    } else {
-        print(&show_plan(plan, secrets));
-    }
+    if watch.json { print(&plan_json(plan, secrets)) } else { print(&show_plan(plan, secrets)) }
 }

@@ -2,9 +2,10 @@
 
 use std::cell::Cell;
 use std::ffi::OsString;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
+use std::fs::File;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -181,6 +182,32 @@ impl TrainArgs {
         }
     }
 
+    /// What cannot be read or written is told before the first step, not after the last.
+    fn check_files(&self) -> Result<(), CliError> {
+        for file in self.data.iter().chain(&self.resume) {
+            let what = |error| {
+                CliError::new(Status::NoInput, format!("cannot read `{}`: {error}", file.display()))
+            };
+            let found = File::open(file).and_then(|opened| opened.metadata()).map_err(what)?;
+            if found.is_dir() && self.data.contains(file) {
+                let message = format!("cannot read `{}`: it is a directory", file.display());
+                return Err(CliError::new(Status::NoInput, message));
+            }
+        }
+        let cannot_make = |path: &Path, error: &dyn Display| {
+            let message = format!("cannot write `{}`: {error}", path.display());
+            CliError::new(Status::CantCreate, message)
+        };
+        if let Some(dir) = &self.checkpoint_dir {
+            std::fs::create_dir_all(dir).map_err(|error| cannot_make(dir, &error))?;
+        }
+        if let Some(plot) = &self.plot {
+            let opened = File::options().append(true).create(true).open(plot);
+            opened.map_err(|error| cannot_make(plot, &error))?;
+        }
+        Ok(())
+    }
+
     /// The words that say the same: what a worker is started with.
     pub(super) fn words(&self) -> Vec<OsString> {
         let mut words = Vec::new();
@@ -248,8 +275,10 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let mut face = super::parse::<TrainFace>(words)?;
     // What makes no sense is told once, here, and not by every worker.
     face.train.lower()?;
+    face.train.check_files()?;
     if face.place.accelerator != Some(AcceleratorArg::Cpu) {
-        if 0 < lower::gpu_count() {
+        let wanted = face.place.accelerator == Some(AcceleratorArg::Cuda);
+        if wanted || 0 < lower::gpu_count() {
             print_error("note: there are no GPU kernels yet; every slot is CPU time\n");
         }
         face.place.accelerator = Some(AcceleratorArg::Cpu);
@@ -303,6 +332,11 @@ pub(super) fn work(
     }
 }
 
+/// What nobody can be shown is no reason to stop training; the metrics are in their file.
+fn print_progress(text: &str) {
+    let _ = print(text);
+}
+
 /// Prints a line; that of a step without an evaluation is soon overwritten by the next.
 fn show(progress: &Progress, shown: &Cell<Option<Instant>>) {
     match progress {
@@ -310,10 +344,10 @@ fn show(progress: &Progress, shown: &Cell<Option<Instant>>) {
             let now = clock::now();
             if shown.get().is_none_or(|last| TRANSIENT_EVERY <= now - last) {
                 shown.set(Some(now));
-                print(&format!("{progress}\r"));
+                print_progress(&format!("{progress}\r"));
             }
         }
-        _ => print(&format!("{progress}\n")),
+        _ => print_progress(&format!("{progress}\n")),
     }
 }
 

@@ -404,6 +404,7 @@ impl<'a> Dispatcher<'a> {
         })
         .await;
         let mut pages = self.reporter.finish();
+        pages.finish();
         self.problems.sort_by_key(|(node, _)| *node);
         let story = verdict::Story {
             plan: self.plan,
@@ -413,7 +414,10 @@ impl<'a> Dispatcher<'a> {
             problems: &self.problems,
             started: self.started.1,
         };
-        let status = story.status();
+        let status = match (story.status(), pages.output_failure()) {
+            (Status::Success, Some(_)) => Status::Io,
+            (status, _) => status,
+        };
         let text = story.last_screen(&pages);
         let recorded = story.write_record(status);
         pages.say(&text);

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use anstyle::AnsiColor;
 use memchr::memchr_iter;
+use rustix::io::Errno;
 
 use super::diagnostic::Paint;
 use super::lines::{Dress, LineCutter};
@@ -57,6 +58,8 @@ pub struct Pages {
     hushed: Option<Rank>,
     /// Why files are not written any more.
     log_error: Option<String>,
+    /// Whether it was said that standard output cannot be written.
+    failure_told: bool,
 }
 
 struct Page {
@@ -100,6 +103,7 @@ impl Pages {
             stderr: Screen::new(stderr),
             hushed: None,
             log_error: None,
+            failure_told: false,
         }
     }
 
@@ -174,7 +178,28 @@ impl Pages {
         self.stderr.sink.finish();
     }
 
+    /// Why the workers' output could not be shown; a reader that went away is no failure.
+    pub fn output_failure(&self) -> Option<std::io::Error> {
+        let errno = self.stdout.sink.failure().filter(|errno| *errno != Errno::PIPE)?;
+        Some(errno.into())
+    }
+
+    /// Says once why nothing more is shown.
+    fn report_failure(&mut self) {
+        let Some(errno) = self.stdout.sink.failure().filter(|_| !self.failure_told) else {
+            return;
+        };
+        self.failure_told = true;
+        match errno {
+            Errno::PIPE => {
+                self.say("note: nobody reads standard output any more; the job goes on\n");
+            }
+            _ => self.say(&format!("warning: cannot write standard output: {errno}\n")),
+        }
+    }
+
     fn report_losses(&mut self) {
+        self.report_failure();
         let lost = self.stdout.lost_lines + self.stderr.lost_lines;
         if 0 < lost {
             (self.stdout.lost_lines, self.stderr.lost_lines) = (0, 0);

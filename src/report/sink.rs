@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use memchr::memchr_iter;
 
+use rustix::io::Errno;
+
 use crate::base::clock;
 use crate::os::fds;
 
@@ -44,6 +46,8 @@ struct State {
     moved: Instant,
     busy: bool,
     closed: bool,
+    /// Why nothing can be written any more.
+    failure: Option<Errno>,
     /// Lines that were taken and are not written.
     unwritten_lines: u64,
 }
@@ -57,6 +61,7 @@ impl Sink {
             moved: clock::now(),
             busy: false,
             closed: false,
+            failure: None,
             unwritten_lines: 0,
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
@@ -97,6 +102,11 @@ impl Sink {
         drop(state);
         self.shared.changed.notify_all();
         Offered::Taken
+    }
+
+    /// Why nothing can be written any more; `EPIPE` when nobody reads.
+    pub(super) fn failure(&self) -> Option<Errno> {
+        self.shared.lock().failure
     }
 
     /// Waits until everything is written, as long as the sink moves. What it does not take is given
@@ -174,7 +184,10 @@ impl Shared {
                 }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => wait_writable(fd),
-                Err(_) => return false,
+                Err(errno) => {
+                    self.lock().failure = Some(errno);
+                    return false;
+                }
             }
         }
         true

@@ -39,9 +39,12 @@ fn paint(terminal: bool) -> Paint {
 }
 
 /// Writes requested data; a reader that went away is not an error.
-pub fn print(text: &str) {
-    let _ = io::stdout().lock().write_all(text.as_bytes());
-    let _ = io::stdout().lock().flush();
+pub fn print(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
 }
 
 /// Says something about ourselves.
