@@ -2,13 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::time::Duration;
 
+use rustix::io::Errno;
 use tokio::sync::mpsc;
 
 use crate::base::Rank;
+use crate::os::signals;
 
 /// One piece of input.
 const PIECE_BYTES: usize = 16 * 1024;
+/// How often a job in the background looks whether it is in the foreground.
+const BACKGROUND_PAUSE: Duration = Duration::from_millis(200);
 /// Pieces that wait while the links are busy.
 const PIECES_MAX: usize = 4;
 
@@ -74,26 +79,41 @@ impl Input {
 fn pieces() -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(PIECES_MAX);
     let read = move || {
+        signals::block(&[libc::SIGTTIN]);
         loop {
-            let mut piece = vec![0; PIECE_BYTES];
-            let read = rustix::io::retry_on_intr(|| {
-                rustix::io::read(rustix::stdio::stdin(), piece.as_mut_slice())
-            });
-            piece.truncate(read.unwrap_or(0));
+            let piece = read_piece();
             let ended = piece.is_empty();
             if sender.blocking_send(piece).is_err() || ended {
                 return;
             }
         }
     };
-    if is_ours_to_read() {
-        // Without a thread there is no input, as if it had ended.
-        let _ = std::thread::Builder::new().name("stdin".to_owned()).spawn(read);
-    }
+    // Without a thread there is no input.
+    let _ = std::thread::Builder::new().name("stdin".to_owned()).spawn(read);
     receiver
 }
 
-/// A job in the background that reads its terminal would be stopped.
+/// Waits for input, on a terminal until it is ours to read: a job in the background (`&`, `bg`) is
+/// not to be stopped by its wish to read.
+fn read_piece() -> Vec<u8> {
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        while !is_ours_to_read() {
+            std::thread::sleep(BACKGROUND_PAUSE);
+        }
+        match rustix::io::read(rustix::stdio::stdin(), piece.as_mut_slice()) {
+            Ok(length) => {
+                piece.truncate(length);
+                return piece;
+            }
+            Err(Errno::INTR) => {}
+            // It went to the background while we waited.
+            Err(Errno::IO) if !is_ours_to_read() => {}
+            Err(_) => return Vec::new(),
+        }
+    }
+}
+
 fn is_ours_to_read() -> bool {
     let stdin = std::io::stdin();
     !stdin.is_terminal()

@@ -20,16 +20,27 @@ pub fn is_ignored(signal: i32) -> bool {
 /// Makes this process and what it forks deaf to the signals that ask a process to end: those that a
 /// batch system sends to everybody at once are the launcher's to answer.
 pub fn block_requests() {
-    const REQUESTS: [i32; 6] =
-        [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
+    block(&[
+        libc::SIGHUP,
+        libc::SIGINT,
+        libc::SIGQUIT,
+        libc::SIGTERM,
+        libc::SIGUSR1,
+        libc::SIGUSR2,
+    ]);
+}
+
+/// Lets these signals wait in this thread. A blocked SIGTTIN makes reading the terminal from the
+/// background an error instead of a stop.
+pub fn block(signals: &[i32]) {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `sigemptyset` initialises the set that the other calls read.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
-        for signal in REQUESTS {
-            libc::sigaddset(set.as_mut_ptr(), signal);
+        for signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), *signal);
         }
-        libc::sigprocmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
     }
 }
 
