@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::base::{JobId, Status, clock, env_vars};
 use crate::os::{fds, fork};
 use crate::report::print_error;
+use crate::report::summary::reason;
 use crate::runtime::store::{OnRefused, Server, ServerOptions};
 use crate::secure::{JobKey, derive_rank_key};
 use crate::wire::{Listen, Prepare, Problem};
@@ -161,10 +162,4 @@ fn on_refused() -> OnRefused {
             print_error(&format!("remuda agent: {address} was refused by the store: {why}\n"));
         }
     })
-}
-
-/// The kernel's words without the number.
-fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }

@@ -12,7 +12,7 @@ use crate::plan::{self, LaunchPlan};
 use crate::report::record::{
     CauseRecord, ExitOf, LeakedRecord, RunRecord, WorkerRecord, code_and_signal,
 };
-use crate::report::summary::{Failure, count, duration, show_failure};
+use crate::report::summary::{Failure, count, duration, processes, reason, show_failure};
 use crate::report::{Pages, neutral};
 use crate::wire::{Problem, Stream};
 
@@ -115,7 +115,7 @@ impl Story<'_> {
         if 0 < oom_kills {
             facts.push(format!(
                 "the kernel killed {} for want of memory while it ran",
-                count(oom_kills as usize, "process").replace("processs", "processes"),
+                processes(oom_kills as usize),
             ));
         }
         facts.extend(self.exception_of(rank));
@@ -147,8 +147,7 @@ impl Story<'_> {
 
     fn not_started(&self, rank: Rank, failure: StartFailure) -> Failure {
         let worker = self.worker(rank);
-        let reason = std::io::Error::from_raw_os_error(failure.errno).to_string();
-        let reason = reason.split(" (os error").next().unwrap_or_default().to_lowercase();
+        let reason = reason(&std::io::Error::from_raw_os_error(failure.errno));
         let program = self.options.program.display();
         let what = match failure.step {
             StartStep::Fork => format!("no process could be made: {reason}"),

@@ -7,7 +7,7 @@ use crate::base::Rank;
 use crate::base::exit::signal_name;
 use crate::job::StopReason;
 use crate::report::neutral;
-use crate::report::summary::{count, duration, step};
+use crate::report::summary::{self, count, duration, step};
 use crate::wire::Leftover;
 
 /// `others` workers are being stopped; nothing to say if there are none.
@@ -29,10 +29,7 @@ pub(super) fn stopping(reason: StopReason, others: usize, grace: Duration) -> Op
 pub(super) fn leftovers(rank: Rank, processes: &[Leftover]) -> String {
     let name = |process: &Leftover| format!("{} (pid {})", neutral(&process.name), process.pid);
     let names: Vec<_> = processes.iter().map(name).collect();
-    let number = match processes.len() {
-        1 => "1 process".to_owned(),
-        number => format!("{number} processes"),
-    };
+    let number = summary::processes(processes.len());
     let text = format!("rank {rank} left {number} behind: {}; stopping", names.join(", "));
     step("Leftover", &text)
 }

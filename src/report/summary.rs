@@ -67,6 +67,17 @@ pub fn duration(time: Duration) -> String {
     }
 }
 
+/// `1 process`, `3 processes`.
+pub fn processes(number: usize) -> String {
+    if number == 1 { "1 process".to_owned() } else { format!("{number} processes") }
+}
+
+/// The kernel's words for an error, without its number.
+pub fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
 /// `1 worker`, `3 workers`.
 pub fn count(number: usize, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
