@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 
 use crate::base::Rank;
-use crate::os::signals;
+use crate::os::{fds, signals};
 
 /// One piece of input.
 const PIECE_BYTES: usize = 16 * 1024;
@@ -116,8 +117,7 @@ fn read_piece() -> Vec<u8> {
 
 fn is_ours_to_read() -> bool {
     let stdin = std::io::stdin();
-    !stdin.is_terminal()
-        || rustix::termios::tcgetpgrp(&stdin).is_ok_and(|group| group == rustix::process::getpgrp())
+    !stdin.is_terminal() || fds::is_in_foreground(stdin.as_fd())
 }
 
 #[cfg(test)]

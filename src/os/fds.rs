@@ -161,6 +161,13 @@ pub fn restore_limit() {
     }
 }
 
+/// Whether our process group may read this terminal. Groups are compared as the kernel numbers
+/// them: in an inner pid namespace an outer group is 0, which rustix's `getpgrp` cannot say.
+pub fn is_in_foreground(terminal: BorrowedFd<'_>) -> bool {
+    // SAFETY: both take and return plain numbers; the descriptor is borrowed for the call.
+    unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) == libc::getpgrp() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
