@@ -42,6 +42,7 @@ pub fn main() -> ExitCode {
         return Status::OsLimit.into();
     }
     report::start_log();
+    report::explain_panics("remuda");
     let dispatched = std::panic::catch_unwind(|| dispatch(std::env::args_os().skip(1).collect()));
     match dispatched {
         Ok(Ok(status)) => status.into(),

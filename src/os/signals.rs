@@ -122,8 +122,15 @@ pub fn send_to_group(leader: Pid, number: i32) {
     }
 }
 
+/// Signals the process that a descriptor holds. One that is gone is fine.
+pub(super) fn send_to_held(process: &OwnedFd, number: i32) {
+    if let Some(signal) = from_number(number) {
+        let _ = rustix::process::pidfd_send_signal(process, signal);
+    }
+}
+
 /// Signals one process that is our child or grandchild. One that is gone is fine.
-pub fn send(pid: Pid, number: i32) {
+pub(super) fn send(pid: Pid, number: i32) {
     if let Some(signal) = from_number(number) {
         let _ = rustix::process::kill_process(pid, signal);
     }

@@ -21,4 +21,4 @@ pub use pages::{Pages, Style, WorkerLabel};
 pub use rank_log::Keep;
 pub use reporter::{Consumed, OutputSender, Reporter};
 pub use run_dir::RunDir;
-pub use terminal::{Terminal, print, print_error, start_log};
+pub use terminal::{Terminal, explain_panics, print, print_error, print_error_now, start_log};

@@ -1,11 +1,13 @@
 //! The deaths of our own processes: launcher, agent, shim, alone and together.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
 use remuda::base::{Epoch, LocalRank, NodeRank, Rank};
-use remuda::wire::{self, LauncherHello, Listen, PortWish, Prepare, Start, ToAgent, WorkerStart};
+use remuda::wire::{
+    self, Decoder, FromAgent, LauncherHello, Listen, PortWish, Prepare, Start, ToAgent, WorkerStart,
+};
 use rustix::process::{Pid, Signal};
 
 use crate::support::launch::{REMUDA, Running, command, hosts, workers};
@@ -194,9 +196,10 @@ fn an_agent_that_panics_says_whose_bug_it_is_and_stops_its_workers() {
     let mut agent = agent.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
     let mut link = agent.stdin.take().expect("a pipe");
     let pid = Pid::from_child(&agent);
-    for message in start_of_a_job() {
-        link.write_all(&wire::encode(&message)).expect("it listens");
-    }
+    let [hello, prepare, start] = start_of_a_job().map(|message| wire::encode(&message));
+    link.write_all(&[hello, prepare].concat()).expect("it listens");
+    wait_for_ready(agent.stdout.as_mut().expect("a pipe"));
+    link.write_all(&start).expect("it listens");
     wait_for("the worker", || {
         let all = crate::support::process::marked(&mark, pid);
         all.iter().any(|process| process.command.starts_with("sleep 1000")).then_some(())
@@ -208,6 +211,22 @@ fn an_agent_that_panics_says_whose_bug_it_is_and_stops_its_workers() {
     assert_eq!(output.status.code(), Some(70), "{:?} {stderr}", output.status.signal());
     assert!(stderr.contains("remuda agent: this is our bug, please report it: "), "{stderr}");
     assert_clean(&mark, pid);
+}
+
+/// Reads what an agent says until its node is ready.
+fn wait_for_ready(link: &mut impl Read) {
+    let mut decoder = Decoder::default();
+    loop {
+        let mut buffer = [0; 1024];
+        let length = link.read(&mut buffer).expect("it answers");
+        assert!(0 < length, "it ended");
+        decoder.push(&buffer[..length]);
+        while let Some(message) = decoder.message().expect("frames") {
+            if matches!(message, FromAgent::Ready(_)) {
+                return;
+            }
+        }
+    }
 }
 
 /// What a launcher says until a worker runs.
