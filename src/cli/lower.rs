@@ -7,9 +7,10 @@ use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use super::args::{AcceleratorArg, LauncherArg, PlaceArgs, ProgramArgs, StdinArg, WatchArgs};
+use super::args::{PlaceArgs, ProgramArgs, WatchArgs};
 use super::error::CliError;
 use super::hostfile::{self, Trust};
+use super::values::{AcceleratorArg, LauncherArg, StdinArg};
 use crate::base::{HostName, JobId, Rank, Slot, Status, env_vars};
 use crate::inventory::{self, VisibleDevices};
 use crate::launch::{Options, StdinTo};
@@ -66,9 +67,9 @@ pub(super) fn place(args: &PlaceArgs, terminal: Terminal) -> Result<Place, CliEr
         nodes,
         accelerator: found.accelerator,
         master_addr: MasterAddr::Given(
-            args.master_addr.clone().unwrap_or_else(|| LOOPBACK.to_owned()),
+            args.reach.master_addr.clone().unwrap_or_else(|| LOOPBACK.to_owned()),
         ),
-        master_port: args.master_port,
+        master_port: args.reach.master_port,
         origin: found.origin,
         warnings: found.warnings + &show_all(&selected.findings, terminal.paint),
     })
@@ -200,7 +201,7 @@ fn visible_slots() -> Result<Vec<Slot>, CliError> {
 /// Without ssh only this machine can be reached.
 fn check_transport(args: &PlaceArgs, nodes: &[(HostName, Vec<Slot>)]) -> Result<(), CliError> {
     let is_here = |host: &HostName| matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]");
-    match (args.launcher, nodes) {
+    match (args.reach.launcher, nodes) {
         (Some(LauncherArg::Local), _) => Ok(()),
         (None, [(host, _)]) if is_here(host) => Ok(()),
         _ => Err(CliError::config("hosts other than this machine cannot be reached yet")
