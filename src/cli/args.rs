@@ -69,7 +69,7 @@ pub struct ReachArgs {
     /// Where rank 0 of torch listens
     #[arg(long, value_name = "ADDR")]
     pub master_addr: Option<String>,
-    /// Its port [default: one that is free]
+    /// Its port [default: 29500, or one that is free]
     #[arg(long, value_name = "PORT", allow_negative_numbers = true, value_parser = parse_master_port)]
     pub master_port: Option<u16>,
     /// Port of the ssh servers

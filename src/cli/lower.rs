@@ -360,6 +360,8 @@ pub(super) fn options(
             keep,
             terminal,
         },
+        // Programs of ours meet at the store.
+        tell_port: speaker == Speaker::Everybody && args.talks(),
         run_dir,
     };
     Ok((options, note))

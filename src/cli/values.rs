@@ -157,7 +157,7 @@ pub(super) fn parse_port(text: &str) -> Result<u16, BadValue> {
 
 /// The port of rank 0: a number that nobody means asks for a free one.
 pub(super) fn parse_master_port(text: &str) -> Result<u16, BadValue> {
-    parse_port(text).map_err(|bad| bad.help("leave `--master_port` out to take one that is free"))
+    parse_port(text).map_err(|bad| bad.help("leave `--master_port` out to take 29500, or one that is free"))
 }
 
 /// Any whole number.

@@ -168,6 +168,21 @@ impl Pages {
         }
     }
 
+    /// Whether a screen took nothing when it was last offered something.
+    pub fn stands_still(&self) -> bool {
+        [&self.stdout, &self.stderr].iter().any(|screen| screen.offered == Offered::Stalled)
+    }
+
+    /// A screen that has moved on is told what it missed, also when nothing more is shown.
+    pub fn look_again(&mut self) {
+        for screen in [&mut self.stdout, &mut self.stderr] {
+            if screen.offered == Offered::Stalled && screen.sink.has_room() {
+                screen.offered = Offered::Taken;
+            }
+        }
+        self.flush();
+    }
+
     /// Waits until everything is on the screen, as long as the screen takes it.
     pub fn finish(&mut self) {
         self.stdout.flush();

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::pages::{Pages, Style, WorkerLabel};
 use crate::base::{NodeRank, Rank};
@@ -12,6 +13,9 @@ use crate::wire::Stream;
 
 /// What is collected before it is handed to the screen in one piece.
 const BATCH_BYTES: usize = 256 * 1024;
+
+/// How often a screen that stood still is looked at.
+const STILL_PAUSE: Duration = Duration::from_millis(100);
 
 /// Output of that many bytes from a node has been dealt with.
 pub type Consumed = (NodeRank, u64);
@@ -89,7 +93,7 @@ impl OutputSender {
 }
 
 fn run(mut pages: Pages, told: &mpsc::Receiver<Told>, consumed: impl Fn(Consumed)) -> Pages {
-    while let Ok(first) = told.recv() {
+    while let Some(first) = next(&mut pages, told) {
         let mut next = Some(first);
         while let Some(message) = next {
             if hear(&mut pages, message, &consumed).is_break() {
@@ -100,6 +104,18 @@ fn run(mut pages: Pages, told: &mpsc::Receiver<Told>, consumed: impl Fn(Consumed
         pages.flush();
     }
     pages
+}
+
+/// What comes next. While it waits it looks whether a screen that stood still has moved on.
+fn next(pages: &mut Pages, told: &mpsc::Receiver<Told>) -> Option<Told> {
+    while pages.stands_still() {
+        match told.recv_timeout(STILL_PAUSE) {
+            Ok(message) => return Some(message),
+            Err(mpsc::RecvTimeoutError::Timeout) => pages.look_again(),
+            Err(mpsc::RecvTimeoutError::Disconnected) => return None,
+        }
+    }
+    told.recv().ok()
 }
 
 fn hear(pages: &mut Pages, message: Told, consumed: &impl Fn(Consumed)) -> ControlFlow<()> {
