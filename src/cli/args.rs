@@ -55,7 +55,6 @@ pub struct PlaceArgs {
 }
 
 /// How nodes are reached, and how they find each other.
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag that was typed or not")]
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Between nodes", rename_all = "snake_case")]
 pub struct ReachArgs {

@@ -86,21 +86,18 @@ pub struct Words(pub Vec<String>);
 pub(super) fn parse_launcher(text: &str) -> Result<LauncherArg, BadValue> {
     let name = text.to_lowercase();
     match &*name {
-        "local" => Ok(LauncherArg::Local),
-        "ssh" | "pdsh" => Ok(LauncherArg::Ssh),
-        _ => match NOT_THERE.iter().find(|known| **known == name) {
-            Some(known) => Ok(LauncherArg::NotThere(known)),
-            None => {
-                let bad = BadValue::new("expected one of local, ssh, pdsh");
-                let near = nearest(&name, ["local", "ssh", "pdsh"].into_iter().chain(NOT_THERE));
-                Err(match near {
-                    Some(near) => bad.help(format!("did you mean `{near}`?")),
-                    None => bad
-                        .help("`pdsh` and `ssh` are the same here: remuda's own way to many hosts"),
-                })
-            }
-        },
+        "local" => return Ok(LauncherArg::Local),
+        "ssh" | "pdsh" => return Ok(LauncherArg::Ssh),
+        _ => {}
     }
+    if let Some(known) = NOT_THERE.iter().find(|known| **known == name) {
+        return Ok(LauncherArg::NotThere(known));
+    }
+    let bad = BadValue::new("expected one of local, ssh, pdsh");
+    Err(match nearest(&name, ["local", "ssh", "pdsh"].into_iter().chain(NOT_THERE)) {
+        Some(near) => bad.help(format!("did you mean `{near}`?")),
+        None => bad.help("`pdsh` and `ssh` are the same here: remuda's own way to many hosts"),
+    })
 }
 
 pub(super) fn parse_stdin(text: &str) -> Result<StdinArg, BadValue> {
@@ -157,7 +154,8 @@ pub(super) fn parse_port(text: &str) -> Result<u16, BadValue> {
 
 /// The port of rank 0: a number that nobody means asks for a free one.
 pub(super) fn parse_master_port(text: &str) -> Result<u16, BadValue> {
-    parse_port(text).map_err(|bad| bad.help("leave `--master_port` out to take 29500, or one that is free"))
+    parse_port(text)
+        .map_err(|bad| bad.help("leave `--master_port` out to take 29500, or one that is free"))
 }
 
 /// Any whole number.

@@ -192,7 +192,7 @@ impl Lexer<'_> {
         let long = &self.flags.get(flag).long;
         let message = format!("`--{long}` needs a value");
         let places = [name, self.typed.word(name.word + 1)];
-        self.typed.refuse(&places[..1 + usize::from(has_next)], |spans| {
+        self.typed.refuse(&places[..=usize::from(has_next)], |spans| {
             let problem = Diagnostic::error(codes::VALUE_MISSING, spans[0], message);
             match spans.get(1) {
                 None => problem.label("nothing follows"),
