@@ -1,6 +1,8 @@
 //! What keeps a command from beginning, and how it is told.
 
 use crate::base::Status;
+use crate::report::diagnostic::Paint;
+use crate::report::summary::paint_ours;
 
 /// See the variants.
 #[derive(Debug)]
@@ -55,11 +57,13 @@ impl CliError {
         }
     }
 
-    pub(super) fn screen(&self) -> String {
+    pub(super) fn screen(&self, paint: Paint) -> String {
         match self {
-            Self::Line { message, help: None, .. } => format!("error: {message}\n"),
+            Self::Line { message, help: None, .. } => {
+                paint_ours(&format!("error: {message}\n"), paint)
+            }
             Self::Line { message, help: Some(help), .. } => {
-                format!("error: {message}\n\nhelp: {help}\n")
+                paint_ours(&format!("error: {message}\n\nhelp: {help}\n"), paint)
             }
             Self::Screen { text, .. } => text.clone(),
         }

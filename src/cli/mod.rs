@@ -20,6 +20,7 @@ use clap::Parser;
 use self::error::CliError;
 use crate::base::Status;
 use crate::os::fds;
+use crate::report::diagnostic::Paint;
 use crate::report::{self, Terminal, print, print_error};
 
 const HELP: &str = "\
@@ -46,7 +47,7 @@ pub fn main() -> ExitCode {
     match dispatched {
         Ok(Ok(status)) => status.into(),
         Ok(Err(error)) => {
-            print_error(&error.screen());
+            print_error(&error.screen(Terminal::look().paint));
             error.status().into()
         }
         // The hook has said where and why.
@@ -100,11 +101,15 @@ fn check_hostfile(words: Vec<OsString>) -> Result<Status, CliError> {
 fn parse<P: Parser>(words: Vec<OsString>) -> Result<P, CliError> {
     let name = P::command().get_bin_name().unwrap_or("remuda").to_owned();
     P::try_parse_from(std::iter::once(OsString::from(name)).chain(words)).map_err(|error| {
-        let text = error.render();
+        let (text, terminal) = (error.render(), Terminal::look());
+        let show = |paint| match paint {
+            Paint::Colour => text.ansi().to_string(),
+            Paint::Plain => text.to_string(),
+        };
         if error.use_stderr() {
-            return CliError::Screen { status: Status::Usage, text: text.to_string() };
+            return CliError::Screen { status: Status::Usage, text: show(terminal.paint) };
         }
-        match print(&text.to_string()) {
+        match print(&show(terminal.stdout_paint)) {
             Ok(()) => CliError::Screen { status: Status::Success, text: String::new() },
             Err(error) => CliError::output(error),
         }

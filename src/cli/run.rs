@@ -12,7 +12,7 @@ use crate::launch::{self, Options};
 use crate::plan::{self, JobSpec, LaunchPlan, Program};
 use crate::report::plan::{Secrets, plan_json, show_plan};
 use crate::report::summary::{count, step};
-use crate::report::{Terminal, print, print_error};
+use crate::report::{Terminal, print, print_error, say};
 
 /// Run a program on every slot of every host, and tell the truth about how it ends.
 ///
@@ -45,7 +45,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let place = lower::place(&args.place, terminal)?;
     let (program, program_args, note) = lower::program(&args.program)?;
     if let Some(note) = note.filter(|_| !args.watch.quiet) {
-        print_error(&format!("note: {note}\n"));
+        say(&format!("note: {note}\n"), terminal.paint);
     }
     start(place, &args.watch, program, program_args, Speaker::Everybody, terminal)
 }
@@ -78,7 +78,7 @@ pub(super) fn start(
     }
     let (options, note) = lower::options(watch, &spec, speaker, terminal)?;
     if !watch.quiet {
-        print_error(&(note + &announcement(&plan, &options, &origin)));
+        say(&(note + &announcement(&plan, &options, &origin)), terminal.paint);
     }
     let status = launch::run(&plan, &options)
         .map_err(|error| CliError::new(error.status(), error.to_string()))?;

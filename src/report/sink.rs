@@ -104,6 +104,12 @@ impl Sink {
         Offered::Taken
     }
 
+    /// Whether everything has been written.
+    pub(super) fn is_idle(&self) -> bool {
+        let state = self.shared.lock();
+        state.waiting.is_empty() && !state.busy
+    }
+
     /// Why nothing can be written any more; `EPIPE` when nobody reads.
     pub(super) fn failure(&self) -> Option<Errno> {
         self.shared.lock().failure
