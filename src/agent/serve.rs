@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, Semaphore, mpsc};
 
+use super::listen::Listening;
 use super::output::{self, Forward, Outbox, StreamEnd};
 use super::prepare::{self, Prepared};
 use super::rank_link::{self, Welcomes};
@@ -18,7 +19,6 @@ use crate::inventory;
 use crate::os::{family, signals};
 use crate::report::print_error;
 use crate::runtime::contract::{self, ToWorker};
-use crate::runtime::store::Server;
 use crate::transport::{self, LinkReader, LinkWriter};
 use crate::wire::{
     self, AgentHello, Decoder, FailedStart, Found, FromAgent, Leftover, Prepare, Start, Stream,
@@ -222,8 +222,8 @@ impl Agent {
         let answer = match prepare::examine(&self.job, &prepare) {
             Ok(prepared) => {
                 let found = Found {
-                    master_port: prepared.master_port,
-                    store: prepared.store.as_ref().map(Server::address),
+                    master: prepared.listening.as_ref().map(Listening::master),
+                    store: prepared.listening.as_ref().and_then(Listening::store),
                     cpus: inventory::usable_cpus() as u32,
                 };
                 let beat = wire::beat(millis(prepare.lease_ms));
@@ -237,15 +237,18 @@ impl Agent {
     }
 
     fn start(&mut self, start: Start) {
-        let Some((prepare, prepared)) = &self.prepare else {
+        let Some((prepare, prepared)) = &mut self.prepare else {
             return;
         };
+        if let Some(listening) = &mut prepared.listening {
+            listening.let_go_of_port();
+        }
         self.window.add_permits(start.window_bytes as usize);
         let workers: Vec<_> =
             start.workers.iter().map(|worker| resolve(worker, prepare, prepared)).collect();
         let oom_kills = oom_kills();
         self.workers = start.workers.iter().map(|worker| Worker::new(worker, oom_kills)).collect();
-        let spawned = self.spawn(&workers);
+        let spawned = spawn(self.shim.as_ref(), &workers);
         self.welcomes = Some(Welcomes::new(self.job.clone(), prepare, start));
         match spawned {
             // A shim that has just died is buried by whoever hears it.
@@ -253,15 +256,6 @@ impl Agent {
             Err(error) => self.all_failed(&error),
             Ok(()) => {}
         }
-    }
-
-    /// The shared memory is the workers' alone: our own copy is closed as soon as they have it.
-    fn spawn(&self, workers: &[ShimWorker]) -> io::Result<()> {
-        let Some(shim) = &self.shim else {
-            return Ok(()); // The launcher knows.
-        };
-        let segment = contract::create_segment(workers.len()).map_err(io::Error::other)?;
-        shim.spawn(workers, Some(segment.as_fd()))
     }
 
     fn all_failed(&mut self, error: &io::Error) {
@@ -522,6 +516,15 @@ async fn next_packet(shim: Option<&ShimHandle>) -> Option<(FromShim, Vec<OwnedFd
         Some(shim) => shim.recv().await,
         None => std::future::pending().await,
     }
+}
+
+/// The shared memory is the workers' alone: our own copy is closed as soon as they have it.
+fn spawn(shim: Option<&ShimHandle>, workers: &[ShimWorker]) -> io::Result<()> {
+    let Some(shim) = shim else {
+        return Ok(()); // The launcher knows.
+    };
+    let segment = contract::create_segment(workers.len()).map_err(io::Error::other)?;
+    shim.spawn(workers, Some(segment.as_fd()))
 }
 
 /// A worker as the shim needs it: our environment, what must be set, what is set if nothing is.

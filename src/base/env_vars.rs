@@ -72,6 +72,8 @@ pub const HOME: &str = "HOME";
 pub const XDG_STATE_HOME: &str = "XDG_STATE_HOME";
 /// Private directory of a login.
 pub const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
+/// Set by sshd: address and port of its client, then its own.
+pub const SSH_CONNECTION: &str = "SSH_CONNECTION";
 /// Filter of our own log, in tracing's syntax.
 pub const REMUDA_LOG: &str = "REMUDA_LOG";
 

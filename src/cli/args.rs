@@ -51,7 +51,7 @@ pub(super) struct PlaceArgs {
     /// Where rank 0 of torch listens
     #[arg(long, alias = "master-addr", value_name = "ADDR")]
     pub(super) master_addr: Option<String>,
-    /// Its port [default: one that is free]
+    /// Its port [default: 29500, or one that is free]
     #[arg(long, alias = "master-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) master_port: Option<u16>,
     /// Use a hostfile that others can write

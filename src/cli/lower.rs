@@ -359,6 +359,8 @@ pub(super) fn options(
             keep,
             terminal: if args.quiet { terminal.without_status() } else { terminal },
         },
+        // Programs of ours meet at the store.
+        tell_port: speaker == Speaker::Everybody && !args.quiet,
         run_dir,
     };
     Ok((options, note))

@@ -298,6 +298,9 @@ impl<'a> Dispatcher<'a> {
 
     fn start_workers(&mut self) {
         let found: Vec<Found> = self.found.iter().flatten().cloned().collect();
+        if let (true, Some(line)) = (self.options.tell_port, voice::port(self.plan, &found)) {
+            self.reporter.say(line);
+        }
         let starts = orders::starts(self.plan, self.options, &found);
         for (node, start) in self.nodes.iter().zip(starts) {
             node.tell(ToAgent::Start(start));

@@ -30,6 +30,8 @@ pub struct Options {
     pub stdin: StdinTo,
     /// How output looks and where it is kept.
     pub style: Style,
+    /// Whether the user hears of a port that is not the usual one.
+    pub tell_port: bool,
     /// Where `run.json` goes.
     pub run_dir: Option<RunDir>,
 }

@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStringExt;
 
 use super::options::Options;
 use crate::base::{Epoch, NodeRank};
-use crate::plan::{Bindings, LaunchPlan, MasterAddr, NodePlan, Threads, WorkerPlan};
-use crate::wire::{Found, Listen, Prepare, Start, WorkerStart};
+use crate::plan::{Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, Threads, WorkerPlan};
+use crate::wire::{Found, Listen, PortWish, Prepare, Start, WorkerStart};
 
 /// The first start of a job, and for now the only one.
 const EPOCH: Epoch = Epoch(0);
@@ -15,11 +15,19 @@ const WINDOW_BYTES: u64 = 2 << 20;
 /// Descriptors that a worker costs its node.
 const FDS_PER_WORKER: u64 = 8;
 
+/// Other hosts that node 0 looks for a way to.
+const OTHERS_MAX: usize = 8;
+
 /// What a node must look for before anything starts.
 pub(super) fn prepare(plan: &LaunchPlan, options: &Options, node: &NodePlan) -> Prepare {
+    let others = plan.nodes.iter().skip(1).take(OTHERS_MAX);
     let listen = (node.node_rank == NodeRank(0)).then(|| Listen {
-        addr: master_addr(plan).to_owned(),
-        master_port: plan.master_port,
+        addr: match &plan.master_addr {
+            MasterAddr::Given(address) => Some(address.clone()),
+            MasterAddr::AskNode0 => None,
+        },
+        port: plan.master_port.map_or(PortWish::Rather(MASTER_PORT), PortWish::Exactly),
+        others: others.map(|node| node.host.to_string()).collect(),
         store: 1 < plan.nodes.len(),
     });
     Prepare {
@@ -39,9 +47,10 @@ pub(super) fn prepare(plan: &LaunchPlan, options: &Options, node: &NodePlan) -> 
 /// What every node is told to start, once all have said what they found.
 pub(super) fn starts(plan: &LaunchPlan, options: &Options, found: &[Found]) -> Vec<Start> {
     let node0 = found.first().expect("a plan has a node");
+    let master = node0.master.as_ref().expect("node 0 was asked where rank 0 listens");
     let bindings = Bindings {
-        master_addr: master_addr(plan).to_owned(),
-        master_port: node0.master_port.expect("node 0 was asked for a port"),
+        master_addr: master.addr.clone(),
+        master_port: master.port,
         job: options.job.clone(),
         error_dir: options.run_dir.as_ref().map(|run_dir| run_dir.path().to_owned()),
     };
@@ -79,13 +88,6 @@ fn workers(
         stdin: options.stdin.includes(worker.rank),
     };
     node.workers.iter().map(worker).collect()
-}
-
-fn master_addr(plan: &LaunchPlan) -> &str {
-    match &plan.master_addr {
-        MasterAddr::Given(address) => address,
-        MasterAddr::AskNode0 => unreachable!("plans of the local transport know their address"),
-    }
 }
 
 fn to_bytes(env: Vec<(OsString, OsString)>) -> Vec<(Vec<u8>, Vec<u8>)> {

@@ -6,9 +6,10 @@ use super::history::WorkerHistory;
 use crate::base::Rank;
 use crate::base::exit::signal_name;
 use crate::job::StopReason;
+use crate::plan::{LaunchPlan, MASTER_PORT};
 use crate::report::neutral;
 use crate::report::summary::{self, count, duration, step};
-use crate::wire::Leftover;
+use crate::wire::{Found, Leftover};
 
 /// `others` workers are being stopped; nothing to say if there are none.
 pub(super) fn stopping(reason: StopReason, others: usize, grace: Duration) -> Option<String> {
@@ -23,6 +24,14 @@ pub(super) fn stopping(reason: StopReason, others: usize, grace: Duration) -> Op
         }
     };
     Some(step("Stopping", &text))
+}
+
+/// The port of rank 0, if it is neither the one that was asked for nor the usual one.
+pub(super) fn port(plan: &LaunchPlan, found: &[Found]) -> Option<String> {
+    let (master, host) = (found.first()?.master.as_ref()?, &plan.nodes.first()?.host);
+    let port = master.port;
+    (plan.master_port.is_none() && port != MASTER_PORT)
+        .then(|| format!("note: port {MASTER_PORT} is taken on {host}; MASTER_PORT is {port}\n"))
 }
 
 /// A worker that has ended left processes behind.

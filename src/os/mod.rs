@@ -4,6 +4,8 @@ pub mod family;
 pub mod fds;
 pub mod fork;
 pub mod memory;
+#[cfg(feature = "cli")]
+pub mod ports;
 pub mod signals;
 #[cfg(feature = "cli")]
 pub mod watch;

@@ -16,4 +16,4 @@ pub use bind::Threads;
 pub use build::{PlanError, WORKERS_MAX, plan};
 pub use digest::digest;
 pub use launch_plan::{Bindings, EnvValue, LaunchPlan, NodePlan, WorkerPlan, error_file};
-pub use spec::{Accelerator, JobSpec, MasterAddr, Program};
+pub use spec::{Accelerator, JobSpec, MASTER_PORT, MasterAddr, Program};

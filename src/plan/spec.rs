@@ -4,6 +4,9 @@ use std::ffi::OsString;
 
 use crate::base::{HostName, Slot};
 
+/// Where rank 0 of torch listens if nobody says otherwise and nobody else does.
+pub const MASTER_PORT: u16 = 29500;
+
 /// What the user wants, with nothing left to parse.
 #[derive(Clone, Debug)]
 pub struct JobSpec {
@@ -17,7 +20,7 @@ pub struct JobSpec {
     pub args: Vec<OsString>,
     /// Where rank 0 of torch listens.
     pub master_addr: MasterAddr,
-    /// Its port; `None`: one that is free on node 0.
+    /// Its port; `None`: [`MASTER_PORT`], or one that is free on node 0.
     pub master_port: Option<u16>,
     /// Variables the user asked for (`--env`), in order; the last wins.
     pub exports: Vec<(OsString, OsString)>,

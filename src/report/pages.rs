@@ -53,6 +53,9 @@ pub struct Style {
 /// Between two changes of the status line.
 const STATUS_PAUSE: Duration = Duration::from_millis(100);
 
+/// How often a screen that stood still is looked at.
+const STILL_PAUSE: Duration = Duration::from_millis(100);
+
 /// See the module.
 pub struct Pages {
     streams: BTreeMap<(Rank, Stream), Page>,
@@ -198,8 +201,13 @@ impl Pages {
         self.screens.pending_bytes()
     }
 
-    /// When the status line wants to be looked at again.
-    pub fn status_due(&self) -> Option<Instant> {
+    /// When [`Self::look_again`] should be called, if nothing else comes before.
+    pub fn due(&self) -> Option<Instant> {
+        let still = self.screens.stand_still().then(|| clock::now() + STILL_PAUSE);
+        [still, self.status_due()].into_iter().flatten().min()
+    }
+
+    fn status_due(&self) -> Option<Instant> {
         let live = self.status.as_ref().filter(|live| live.is_stale && !live.rests)?;
         Some(live.changed + STATUS_PAUSE)
     }
@@ -225,6 +233,13 @@ impl Pages {
             live.is_stale = !self.screens.set_status(&text) || width.is_none();
             live.changed = now;
         }
+    }
+
+    /// A screen that has moved on is told what it missed, also when nothing more is shown; the
+    /// status line becomes what it should be.
+    pub fn look_again(&mut self) {
+        self.screens.look_again();
+        self.flush();
     }
 
     /// Waits until everything is on the screen, as long as the screen takes it.

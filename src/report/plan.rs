@@ -12,7 +12,7 @@ use regex::Regex;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::base::Slot;
-use crate::plan::{EnvValue, LaunchPlan, MasterAddr, NodePlan, WorkerPlan};
+use crate::plan::{EnvValue, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, WorkerPlan};
 
 /// Version of the JSON document; a field that changes its meaning raises it.
 pub const PLAN_VERSION: u32 = 1;
@@ -46,7 +46,10 @@ pub fn is_secret(name: &OsStr) -> bool {
 /// A table of the nodes, and what rank 0 runs; the other workers differ in their ranks only.
 pub fn show_plan(plan: &LaunchPlan, secrets: Secrets) -> String {
     let mut out = table(&rows(plan));
-    let port = plan.master_port.map_or("a free port".to_owned(), |port| format!("port {port}"));
+    let port = match plan.master_port {
+        Some(port) => format!("port {port}"),
+        None => format!("port {MASTER_PORT} or one that is free"),
+    };
     let address = match &plan.master_addr {
         MasterAddr::Given(address) => address.escape_debug().to_string(),
         MasterAddr::AskNode0 => "an address of node 0".to_owned(),
@@ -71,7 +74,7 @@ fn show_worker(out: &mut String, worker: &WorkerPlan, secrets: Secrets) {
             _ if secrets.hides(name) => MASK.to_owned(),
             EnvValue::Known(value) => quoted(value),
             EnvValue::MasterAddr => "(an address of node 0)".to_owned(),
-            EnvValue::MasterPort => "(a free port of node 0)".to_owned(),
+            EnvValue::MasterPort => format!("({MASTER_PORT}, or a free port of node 0)"),
             EnvValue::JobId => "(the name of the job)".to_owned(),
             EnvValue::ErrorFile => "(a file of the run directory)".to_owned(),
             EnvValue::ThreadShare => "(CPUs of the node / its workers, if unset)".to_owned(),

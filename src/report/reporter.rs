@@ -138,7 +138,10 @@ fn run(
     loop {
         let mut next = match wait(told, &pages) {
             Ok(first) => Some(first),
-            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Timeout) => {
+                pages.look_again();
+                continue;
+            }
             Err(RecvTimeoutError::Disconnected) => return pages,
         };
         while let Some(message) = next {
@@ -151,9 +154,9 @@ fn run(
     }
 }
 
-/// The next message, unless the status line is due before it comes.
+/// The next message, unless the screens want to be looked at before it comes.
 fn wait(told: &mpsc::Receiver<Told>, pages: &Pages) -> Result<Told, RecvTimeoutError> {
-    match pages.status_due() {
+    match pages.due() {
         Some(due) => told.recv_timeout(due.saturating_duration_since(clock::now())),
         None => told.recv().map_err(|_| RecvTimeoutError::Disconnected),
     }

@@ -70,7 +70,21 @@ impl Screens {
     pub(super) fn flush(&mut self) -> bool {
         let lost = self.all().map(Screen::flush).sum::<u64>();
         self.lost_lines += lost;
-        self.all().all(|screen| screen.offered != Offered::Stalled)
+        !self.stand_still()
+    }
+
+    /// Whether a screen took nothing when it was last offered something.
+    pub(super) fn stand_still(&self) -> bool {
+        std::iter::once(&self.stdout).chain(&self.stderr).any(Screen::stands_still)
+    }
+
+    /// Sees which of them have moved on.
+    pub(super) fn look_again(&mut self) {
+        for screen in self.all().filter(|screen| screen.stands_still()) {
+            if screen.sink.has_room() {
+                screen.offered = Offered::Taken;
+            }
+        }
     }
 
     /// Lines that were not shown since this was last asked.
@@ -98,6 +112,10 @@ impl Screen {
     fn new(fd: OwnedFd) -> Self {
         let footer = Footer { text: Vec::new(), is_drawn: false, is_line_start: true };
         Self { sink: Sink::start(fd), pending: Vec::new(), offered: Offered::Taken, footer }
+    }
+
+    fn stands_still(&self) -> bool {
+        self.offered == Offered::Stalled
     }
 
     /// An empty one is taken away at once. Another waits while older bytes are on their way: it would

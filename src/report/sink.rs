@@ -110,6 +110,12 @@ impl Sink {
         state.waiting.is_empty() && !state.busy
     }
 
+    /// Whether something that is offered now would be taken, or never will be.
+    pub(super) fn has_room(&self) -> bool {
+        let state = self.shared.lock();
+        state.closed || state.waiting_bytes < WAITING_BYTES_MAX
+    }
+
     /// Why nothing can be written any more; `EPIPE` when nobody reads.
     pub(super) fn failure(&self) -> Option<Errno> {
         self.shared.lock().failure

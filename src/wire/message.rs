@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::{Epoch, LocalRank, NodeRank, Rank, Status, WorkerExit};
 
 /// Version of everything in this file.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// First word of the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,12 +98,23 @@ pub struct Prepare {
 /// What is wanted of node 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listen {
-    /// Address at which the other nodes reach it.
-    pub addr: String,
-    /// Port for rank 0; `None`: any free one.
-    pub master_port: Option<u16>,
+    /// Address at which the other nodes reach it; `None`: it knows best.
+    pub addr: Option<String>,
+    /// Port for rank 0.
+    pub port: PortWish,
+    /// Some of the other hosts, as the hostfile names them.
+    pub others: Vec<String>,
     /// Whether the workers need a store: they do on several nodes.
     pub store: bool,
+}
+
+/// Which port rank 0 is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PortWish {
+    /// This one or none.
+    Exactly(u16),
+    /// This one, or else any that is free.
+    Rather(u16),
 }
 
 /// Everything that starts the workers of a node.
@@ -227,12 +238,21 @@ pub enum FromAgent {
 /// What a node found when it prepared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
-    /// The port for rank 0, on node 0.
-    pub master_port: Option<u16>,
+    /// Where rank 0 will listen, on node 0.
+    pub master: Option<Master>,
     /// Where the store listens, on node 0.
     pub store: Option<SocketAddr>,
     /// CPUs that the workers may use.
     pub cpus: u32,
+}
+
+/// Where rank 0 will listen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Master {
+    /// The address at which the other nodes reach it.
+    pub addr: String,
+    /// The port, which was free.
+    pub port: u16,
 }
 
 /// A reason why a node cannot take part.

@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
+use std::net::TcpListener;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use crate::support::launch::{Launch, hosts, workers};
+use crate::support::launch::{Launch, Running, hosts, workers};
 use crate::support::process::Role;
 
 /// Nothing may start: the program would leave a file.
@@ -40,6 +41,59 @@ fn a_script_without_an_interpreter_is_126() {
 fn a_missing_script_is_66() {
     let outcome = crate::support::launch::python(2).program(["no_such.py"]).end();
     outcome.code(66).says("cannot read script `no_such.py`: no such file or directory");
+}
+
+/// What somebody listens on.
+fn taken_port() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    (listener, port.to_string())
+}
+
+#[test]
+fn a_master_port_that_is_taken_is_an_error_before_anything_starts() {
+    let (_listener, port) = taken_port();
+    let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--master_port", &port]);
+    let outcome = launch.sh("echo started").end().code(78);
+    assert_eq!(outcome.stdout_text(), "");
+    let screen = outcome.says(&format!(
+        "1 of 2 nodes cannot take part; nothing was started\n  \
+        n0: master port {port} is taken\nhelp: leave `--master_port` out to take one that is free\n"
+    ));
+    assert_eq!(screen.record()["exit_of"], "remuda");
+}
+
+#[test]
+fn a_master_port_that_is_free_is_everybodys() {
+    let (listener, port) = taken_port();
+    drop(listener);
+    let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--master_port", &port, "--prefix", ""]);
+    let outcome = launch.sh("echo $MASTER_ADDR:$MASTER_PORT").end().code(0);
+    assert_eq!(outcome.stdout_text(), format!("127.0.0.1:{port}\n").repeat(2));
+}
+
+/// Of two jobs at once one does not get the usual port; another test's job may have it.
+#[test]
+fn a_port_that_is_not_the_usual_one_is_said_aloud() {
+    let start = |launch: Launch| {
+        let job = launch.sh("echo port $MASTER_PORT; exec sleep 1000").start();
+        job.wait_for_lines("port ", 1);
+        job
+    };
+    let end = |job: Running| {
+        job.signal(rustix::process::Signal::TERM);
+        let outcome = job.end().code(143);
+        let line = outcome.stdout_text().trim_end().to_owned();
+        (line.trim_start_matches("port ").to_owned(), outcome.port_notes.clone())
+    };
+    let jobs = [start(workers(1)), start(workers(1)), start(workers(1).option("--quiet"))];
+    let [one, other, quiet] = jobs.map(end);
+    assert!(one.0 != other.0 && other.0 != quiet.0 && quiet.0 != one.0, "{one:?} {other:?}");
+    assert_eq!(quiet.1, "");
+    for (port, notes) in [one, other] {
+        let note = format!("note: port 29500 is taken on localhost; MASTER_PORT is {port}\n");
+        assert_eq!(notes, if port == "29500" { String::new() } else { note });
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
 use remuda::base::{Epoch, LocalRank, NodeRank, Rank};
-use remuda::wire::{self, LauncherHello, Listen, Prepare, Start, ToAgent, WorkerStart};
+use remuda::wire::{self, LauncherHello, Listen, PortWish, Prepare, Start, ToAgent, WorkerStart};
 use rustix::process::{Pid, Signal};
 
 use crate::support::launch::{REMUDA, Running, command, hosts, workers};
@@ -224,7 +224,12 @@ fn start_of_a_job() -> [ToAgent; 3] {
         program: b"sleep".to_vec(),
         script: None,
         fds: 8,
-        listen: Some(Listen { addr: "127.0.0.1".to_owned(), master_port: None, store: false }),
+        listen: Some(Listen {
+            addr: Some("127.0.0.1".to_owned()),
+            port: PortWish::Rather(0),
+            others: Vec::new(),
+            store: false,
+        }),
         key: [0; 32],
         world_size: 1,
         lease_ms: 60_000,

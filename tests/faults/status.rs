@@ -22,8 +22,9 @@ fn on_a_terminal(launch: Launch, columns: u16) -> (Running, Recording) {
 
 /// What stands on the screen in the end, but for our own first lines.
 fn last_screen(sent: &str) -> Vec<String> {
+    const FIRST: [&str; 3] = ["Launch  ", "Record  ", "note: port "];
     let lines = play(sent, |_| ()).into_iter();
-    lines.filter(|line| !line.contains("Launch  ") && !line.contains("Record  ")).collect()
+    lines.filter(|line| !FIRST.iter().any(|first| line.contains(first))).collect()
 }
 
 /// A trainer that never ends, as a worker: it tells of its steps and prints a line now and then.

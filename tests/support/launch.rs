@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
 use rustix::process::{Pid, Signal};
@@ -17,6 +17,9 @@ use super::{wait_for, wait_for_or};
 
 /// The program under test.
 pub(crate) const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
+
+/// How the line begins that tells about a port that is taken.
+const PORT_NOTE: &str = "note: port 29500 is taken";
 
 /// A command line that has not been started. It has a marker and a directory that nobody else has.
 pub(crate) struct Launch {
@@ -184,12 +187,28 @@ impl Launch {
     }
 }
 
-/// The fixture of `examples/misbehave.rs`, beside this test's own executable.
+/// The fixture of `examples/misbehave.rs`, beside this test's own executable. A run of one test alone
+/// does not build it.
 fn misbehave() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(build_misbehave).clone()
+}
+
+#[expect(clippy::disallowed_methods, reason = "cargo tells tests by a variable where it is")]
+fn build_misbehave() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let build = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
+    let profile = match build.file_name().and_then(OsStr::to_str) {
+        None | Some("debug") => "dev",
+        Some(profile) => profile,
+    };
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = command(cargo);
+    command.args(["build", "--quiet", "--offline", "--example", "misbehave", "--profile", profile]);
+    let built = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("cargo starts");
     let fixture = build.join("examples/misbehave");
-    assert!(fixture.exists(), "missing: build it with `cargo build --examples`");
+    let stderr = String::from_utf8_lossy(&built.stderr);
+    assert!(fixture.exists(), "`cargo build --example misbehave` does not make it: {stderr}");
     fixture
 }
 
@@ -273,10 +292,15 @@ impl Running {
     pub(crate) fn end(mut self) -> Outcome {
         let status = wait_for("the launcher's end", || self.child.try_wait().expect("ours"));
         process::assert_clean(&self.mark, self.pid());
+        let stderr = String::from_utf8_lossy(&self.stderr.all()).into_owned();
+        // Whether another test has the usual port is no matter of this one.
+        let (port_notes, stderr): (Vec<_>, Vec<_>) =
+            stderr.split_inclusive('\n').partition(|line| line.starts_with(PORT_NOTE));
         let outcome = Outcome {
             status,
             stdout: self.stdout.all(),
-            stderr: String::from_utf8_lossy(&self.stderr.all()).into_owned(),
+            stderr: stderr.concat(),
+            port_notes: port_notes.concat(),
             dir: std::mem::take(&mut self.dir),
         };
         for word in ["panicked", "our bug"] {
@@ -301,6 +325,8 @@ pub(crate) struct Outcome {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: String,
+    /// What was said about the master port.
+    pub(crate) port_notes: String,
     dir: PathBuf,
 }
 

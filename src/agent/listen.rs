@@ -1,0 +1,217 @@
+//! Node 0: at which address the others reach it, which port rank 0 gets, and the store.
+
+use std::cell::Cell;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::time::Duration;
+
+use crate::base::{JobId, Status, clock, env_vars};
+use crate::os::ports::PortClaim;
+use crate::report::print_error;
+use crate::report::summary::reason;
+use crate::runtime::store::{OnRefused, Server, ServerOptions};
+use crate::secure::{JobKey, derive_rank_key};
+use crate::wire::{Master, PortWish, Prepare, Problem};
+
+/// What node 0 keeps for the workers.
+pub(super) struct Listening {
+    addr: String,
+    port: PortClaim,
+    store: Option<Server>,
+}
+
+impl Listening {
+    /// Where rank 0 will listen.
+    pub(super) fn master(&self) -> Master {
+        Master { addr: self.addr.clone(), port: self.port.port() }
+    }
+
+    /// Where the store listens, if the workers need one.
+    pub(super) fn store(&self) -> Option<SocketAddr> {
+        self.store.as_ref().map(Server::address)
+    }
+
+    /// Rank 0 is about to be started.
+    pub(super) fn let_go_of_port(&mut self) {
+        self.port.let_go();
+    }
+}
+
+/// Finds the address and the port, and starts the store; nothing on other nodes than the first.
+pub(super) fn arrange(job: &JobId, prepare: &Prepare) -> Result<Option<Listening>, Problem> {
+    let Some(listen) = &prepare.listen else {
+        return Ok(None);
+    };
+    let (addr, ip) = if let Some(addr) = &listen.addr {
+        (addr.clone(), own_address(addr)?)
+    } else {
+        let connection = env_vars::get_text(env_vars::SSH_CONNECTION);
+        let ip = find_address(connection.as_deref(), &listen.others)?;
+        (ip.to_string(), ip)
+    };
+    let port = claim_port(listen.port)?;
+    // While the port is claimed, so that the store does not get it.
+    let store = if listen.store { Some(serve_store(job, prepare, ip)?) } else { None };
+    Ok(Some(Listening { addr, port, store }))
+}
+
+fn claim_port(wish: PortWish) -> Result<PortClaim, Problem> {
+    match wish {
+        PortWish::Exactly(port) => PortClaim::new(port).map_err(|error| {
+            let why = match error.kind() {
+                io::ErrorKind::AddrInUse => "is taken".to_owned(),
+                _ => format!("cannot be used: {}", reason(&error)),
+            };
+            Problem::new(Status::Config, format!("master port {port} {why}"))
+                .help("leave `--master_port` out to take one that is free")
+        }),
+        PortWish::Rather(port) => {
+            PortClaim::new(port).or_else(|_| PortClaim::any()).map_err(|error| {
+                let message = format!("there is no port for rank 0: {}", reason(&error));
+                Problem::new(Status::OsLimit, message)
+            })
+        }
+    }
+}
+
+/// The address that the user chose, if it is one of this machine.
+fn own_address(text: &str) -> Result<IpAddr, Problem> {
+    let problem = |why: String| {
+        Problem::new(Status::Config, format!("cannot listen on `{text}`: {why}"))
+            .help("`--master_addr` is an address or a name of the first node")
+    };
+    let resolved = (text, 0).to_socket_addrs().map_err(|error| {
+        // The resolver's own number is no news.
+        let error = error.to_string();
+        problem(error.rsplit(": ").next().unwrap_or_default().to_lowercase())
+    })?;
+    let mut last = None;
+    for address in resolved {
+        match UdpSocket::bind(address) {
+            Ok(_) => return Ok(address.ip()),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(problem(last.map_or_else(
+        || "it has no address".to_owned(),
+        |_| "it is not an address of this node".to_owned(),
+    )))
+}
+
+/// The address at which sshd was reached, for the other nodes reach it there too. Not where that is
+/// the node's own loopback: then the one from which packets to another node would leave.
+fn find_address(ssh_connection: Option<&str>, others: &[String]) -> Result<IpAddr, Problem> {
+    let (client, server) = ssh_connection.map_or((None, None), ends_of_connection);
+    match server {
+        Some(server) if others.is_empty() || !server.is_loopback() => return Ok(server),
+        None if others.is_empty() => return Ok(Ipv4Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    // A name of another node may stand for this machine here: the next one knows better.
+    let routed: Vec<IpAddr> = others.iter().filter_map(|other| source_address_to(other)).collect();
+    let far = routed.iter().find(|address| !address.is_loopback()).or(routed.first()).copied();
+    let far = far.or_else(|| source_address_to(&client?.to_string()));
+    far.or(server).ok_or_else(|| {
+        let message = "no address is known at which the other nodes would reach this one";
+        Problem::new(Status::Config, message).help("give one with `--master_addr`")
+    })
+}
+
+/// Client and server of `SSH_CONNECTION`: `CLIENT PORT SERVER PORT`.
+fn ends_of_connection(text: &str) -> (Option<IpAddr>, Option<IpAddr>) {
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let address = |index: usize| {
+        let address: IpAddr = words.get(index)?.parse().ok()?;
+        Some(address.to_canonical())
+    };
+    (address(0), address(2))
+}
+
+/// Asks the kernel's routes; nothing is sent.
+fn source_address_to(host: &str) -> Option<IpAddr> {
+    const DISCARD: u16 = 9;
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    (bare, DISCARD).to_socket_addrs().ok()?.find_map(|address| {
+        let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let socket = UdpSocket::bind(any).ok()?;
+        socket.connect(address).ok()?;
+        Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
+    })
+}
+
+fn serve_store(job: &JobId, prepare: &Prepare, ip: IpAddr) -> Result<Server, Problem> {
+    let (key, epoch) = (JobKey::from_random(prepare.key), prepare.epoch);
+    let ranks = prepare.world_size;
+    let options = ServerOptions {
+        job: job.clone(),
+        epoch,
+        key_of: Box::new(move |rank| (rank.0 < ranks).then(|| derive_rank_key(&key, epoch, rank))),
+        on_refused: on_refused(),
+    };
+    Server::bind(SocketAddr::new(ip, 0), options).map_err(|error| {
+        let message = format!("the store cannot listen on {ip}: {}", reason(&error));
+        Problem::new(Status::OsLimit, message)
+    })
+}
+
+/// Tells about strangers at the store, but not more often than somebody would read.
+fn on_refused() -> OnRefused {
+    const PAUSE: Duration = Duration::from_secs(10);
+    let told = Cell::new(None);
+    Box::new(move |address, why| {
+        let now = clock::now();
+        if told.get().is_none_or(|told| told + PAUSE <= now) {
+            told.set(Some(now));
+            print_error(&format!("remuda agent: {address} was refused by the store: {why}\n"));
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_address(connection: Option<&str>, others: &[&str], expect: &str) {
+        let others: Vec<String> = others.iter().map(ToString::to_string).collect();
+        let found = match find_address(connection, &others) {
+            Ok(address) => address.to_string(),
+            Err(problem) => problem.message,
+        };
+        assert_eq!(found, expect);
+    }
+
+    #[test]
+    fn the_address_of_a_node_is_where_its_sshd_was_reached() {
+        check_address(Some("10.0.0.9 51000 10.0.0.1 22"), &["n1"], "10.0.0.1");
+        check_address(Some("fd00::9 51000 fd00::1 22"), &["n1"], "fd00::1");
+        check_address(Some("::ffff:10.0.0.9 1 ::ffff:10.0.0.1 22"), &["n1"], "10.0.0.1");
+        check_address(Some("127.0.0.1 51000 127.0.0.1 22"), &[], "127.0.0.1");
+    }
+
+    #[test]
+    fn an_own_loopback_is_no_address_for_others() {
+        // Packets to this other node leave from its own address: it is this machine.
+        check_address(Some("127.0.0.1 51000 127.0.0.1 22"), &["127.0.0.2"], "127.0.0.1");
+        check_address(None, &["127.0.0.2"], "127.0.0.1");
+        check_address(None, &["[::1]"], "::1");
+        check_address(Some("127.0.0.1 5 127.0.0.3 22"), &["no.such.host.invalid"], "127.0.0.1");
+    }
+
+    #[test]
+    fn a_node_alone_and_one_that_knows_nothing() {
+        check_address(None, &[], "127.0.0.1");
+        check_address(Some("UNKNOWN 65535 UNKNOWN 65535"), &[], "127.0.0.1");
+        let none = "no address is known at which the other nodes would reach this one";
+        check_address(None, &["no.such.host.invalid"], none);
+        check_address(Some("nonsense"), &["no.such.host.invalid"], none);
+    }
+
+    #[test]
+    fn an_address_of_somebody_else_is_refused() {
+        let problem = own_address("192.0.2.1").expect_err("reserved for documents");
+        let why = "cannot listen on `192.0.2.1`: it is not an address of this node";
+        assert_eq!(problem.message, why);
+        assert!(own_address("localhost").expect("everybody has one").is_loopback());
+    }
+}

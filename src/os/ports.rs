@@ -1,0 +1,125 @@
+//! TCP ports of this machine: whether one can be had, and keeping it for a process to come.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+/// Ports of the kernel's choice that are tried before there is none.
+const TRIES_MAX: u32 = 16;
+
+/// A port that nobody had, on every address of this machine. Nothing listens on it: who connects is
+/// refused.
+///
+/// It is kept twice. A bound socket keeps it from everybody, and must be let go before its owner can
+/// bind it. A name in the kernel's table of sockets keeps it from other claims of ours until this
+/// value is dropped: a program may take seconds before it listens.
+#[derive(Debug)]
+pub struct PortClaim {
+    port: u16,
+    _name: Option<OwnedFd>,
+    socket: Option<OwnedFd>,
+}
+
+impl PortClaim {
+    /// Claims this port.
+    pub fn new(port: u16) -> io::Result<Self> {
+        Self::of(bind_everywhere(port)?)
+    }
+
+    /// Claims one of the kernel's choice.
+    pub fn any() -> io::Result<Self> {
+        let mut claim = Self::new(0);
+        for _ in 1..TRIES_MAX {
+            if claim.is_ok() {
+                break;
+            }
+            claim = Self::new(0);
+        }
+        claim
+    }
+
+    fn of(socket: OwnedFd) -> io::Result<Self> {
+        let port = port_of(&socket)?;
+        let name = match claim_name(port) {
+            Ok(name) => Some(name),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error),
+            // Without the name there is the socket.
+            Err(_) => None,
+        };
+        Ok(Self { port, _name: name, socket: Some(socket) })
+    }
+
+    /// Its number.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Lets its owner bind it.
+    pub fn let_go(&mut self) {
+        self.socket = None;
+    }
+}
+
+/// As rank 0 of torch will do: on every address, next to connections that are only fading away.
+fn bind_everywhere(port: u16) -> io::Result<OwnedFd> {
+    let any: [SocketAddr; 2] = [
+        SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0).into(),
+        SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port).into(),
+    ];
+    match bind(any[0]) {
+        Err(error) if error.kind() != io::ErrorKind::AddrInUse => bind(any[1]),
+        bound => bound,
+    }
+}
+
+fn bind(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, false)?;
+    }
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &address)?;
+    Ok(socket)
+}
+
+fn port_of(socket: &OwnedFd) -> io::Result<u16> {
+    let address = SocketAddr::try_from(rustix::net::getsockname(socket)?)?;
+    Ok(address.port())
+}
+
+/// The abstract name is known in this network namespace only, as ports are, and is gone with us.
+fn claim_name(port: u16) -> io::Result<OwnedFd> {
+    let kind = SocketType::DGRAM;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+    let name = SocketAddrUnix::new_abstract_name(format!("remuda/port/{port}").as_bytes())?;
+    rustix::net::bind(&socket, &name)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_port_is_claimed_once_even_after_its_socket_was_let_go() {
+        let mut claim = PortClaim::any().expect("there are ports");
+        let again = || PortClaim::new(claim.port()).expect_err("taken").kind();
+        assert_eq!(again(), io::ErrorKind::AddrInUse);
+        claim.let_go();
+        let again = PortClaim::new(claim.port()).expect_err("taken").kind();
+        assert_eq!(again, io::ErrorKind::AddrInUse);
+        TcpListener::bind(("127.0.0.1", claim.port())).expect("its owner can have it");
+    }
+
+    #[test]
+    fn a_port_that_listens_on_one_address_is_taken() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let error = PortClaim::new(port).expect_err("taken");
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+}
