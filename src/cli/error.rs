@@ -3,6 +3,7 @@
 use super::line::Refused;
 use crate::base::{Findings, Status};
 use crate::report::diagnostic::{Paint, show_problems};
+use crate::report::summary::paint_ours;
 
 /// See the variants.
 #[derive(Debug)]
@@ -71,9 +72,11 @@ impl CliError {
             Self::Findings { findings, .. } => {
                 findings.iter().map(|one| show_problems(one, paint)).collect()
             }
-            Self::Line { message, help: None, .. } => format!("error: {message}\n"),
+            Self::Line { message, help: None, .. } => {
+                paint_ours(&format!("error: {message}\n"), paint)
+            }
             Self::Line { message, help: Some(help), .. } => {
-                format!("error: {message}\n\nhelp: {help}\n")
+                paint_ours(&format!("error: {message}\n\nhelp: {help}\n"), paint)
             }
             Self::Screen { text, .. } => text.clone(),
         }

@@ -355,10 +355,10 @@ pub(super) fn options(
         stdin: stdin(args.stdin, workers)?,
         style: Style {
             prefix: args.prefix.clone().or_else(|| (speaker == Speaker::Rank0).then(String::new)),
-            solo: solo(args, speaker, workers, terminal),
+            solo: solo(args, speaker, workers),
             log_dir,
             keep,
-            terminal,
+            terminal: if args.quiet { terminal.without_status() } else { terminal },
         },
         // Programs of ours meet at the store.
         tell_port: speaker == Speaker::Everybody && args.talks(),
@@ -368,11 +368,11 @@ pub(super) fn options(
 }
 
 /// The worker whose output needs no prefix.
-fn solo(args: &WatchArgs, speaker: Speaker, workers: usize, terminal: Terminal) -> Option<Rank> {
+fn solo(args: &WatchArgs, speaker: Speaker, workers: usize) -> Option<Rank> {
     let speaks = match speaker {
         Speaker::Everybody => workers == 1,
-        // Its progress bar is for terminals.
-        Speaker::Rank0 => terminal.stdout,
+        // Its progress is told by notes, and drawn below its lines.
+        Speaker::Rank0 => false,
     };
     (args.prefix.is_none() && speaks).then_some(Rank(0))
 }

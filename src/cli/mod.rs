@@ -20,11 +20,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::builder::StyledStr;
 
 use self::error::CliError;
 use self::line::{Flags, NotParsed, Typed};
 use crate::base::Status;
 use crate::os::fds;
+use crate::report::diagnostic::Paint;
 use crate::report::{self, Terminal, print, print_error};
 
 const HELP: &str = "\
@@ -143,8 +145,12 @@ fn parse<P: Parser>(words: Vec<OsString>) -> Result<(P, Typed), CliError> {
 }
 
 /// Prints a text that was asked for; the error ends the program with 0.
-fn asked(text: &str) -> CliError {
-    match print(text) {
+fn asked(text: &StyledStr) -> CliError {
+    let shown = match Terminal::look().stdout_paint {
+        Paint::Colour => text.ansi().to_string(),
+        Paint::Plain => text.to_string(),
+    };
+    match print(&shown) {
         Ok(()) => CliError::Screen { status: Status::Success, text: String::new() },
         Err(error) => CliError::output(error),
     }

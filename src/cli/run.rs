@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use clap::builder::StyledStr;
 use clap::{CommandFactory, FromArgMatches, Parser};
 
 use super::args::{PlaceArgs, ProgramArgs, WatchArgs, WorkerArgs};
@@ -14,7 +15,7 @@ use crate::launch::{self, Options};
 use crate::plan::{self, JobSpec, LaunchPlan, Program};
 use crate::report::plan::{Secrets, plan_json, show_plan};
 use crate::report::summary::{count, step};
-use crate::report::{Terminal, print, print_error};
+use crate::report::{Terminal, print, print_error, say};
 
 /// Run a program on every slot of every host, and tell the truth about how it ends.
 ///
@@ -46,7 +47,7 @@ pub enum Parsed {
     /// A job.
     Run(Box<RunArgs>, Typed),
     /// Somebody asked for this text.
-    Asked(String),
+    Asked(StyledStr),
 }
 
 /// Reads the words behind `program` (`remuda run`, `deepspeed`) as DeepSpeed's launcher would.
@@ -57,8 +58,8 @@ pub fn parse(program: &'static str, words: Vec<OsString>) -> Result<Parsed, Refu
     let mut typed = Typed::new(program, words);
     let script = match lex(&flags, &mut typed)? {
         Lexed::Script(script) => script,
-        Lexed::Help => return Ok(Parsed::Asked(command.render_long_help().to_string())),
-        Lexed::Version => return Ok(Parsed::Asked(command.render_version())),
+        Lexed::Help => return Ok(Parsed::Asked(command.render_long_help())),
+        Lexed::Version => return Ok(Parsed::Asked(command.render_version().into())),
     };
     let found = command.try_get_matches_from(canonical(&typed, script));
     match found.and_then(|found| RunArgs::from_arg_matches(&found)) {
@@ -97,7 +98,7 @@ pub(super) fn main(program: &'static str, words: Vec<OsString>) -> Result<Status
     let place = lower::place(&args.place, terminal)?;
     let (program, program_args, note) = lower::program(&args.program)?;
     if let Some(note) = note.filter(|_| args.watch.talks()) {
-        print_error(&format!("note: {note}\n"));
+        say(&format!("note: {note}\n"), terminal.paint);
     }
     start(place, &args.watch, program, program_args, Speaker::Everybody, terminal)
 }
@@ -132,7 +133,7 @@ pub(super) fn start(
     }
     let (options, note) = lower::options(watch, &spec, speaker, terminal)?;
     if watch.talks() {
-        print_error(&(note + &announcement(&plan, &options, &origin)));
+        say(&(note + &announcement(&plan, &options, &origin)), terminal.paint);
     }
     let status = launch::run(&plan, &options)
         .map_err(|error| CliError::new(error.status(), error.to_string()))?;

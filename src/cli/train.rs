@@ -20,7 +20,7 @@ use super::values::{AcceleratorArg, parse_positive_int};
 use crate::base::{Status, clock, env_vars};
 use crate::os::signals;
 use crate::plan::Program;
-use crate::report::{Terminal, print, print_error};
+use crate::report::{Terminal, print, print_error, say};
 use crate::runtime::Group;
 use crate::train::{
     AdamWOptions, CheckpointOptions, GptOptions, MlpOptions, ModelOptions, Progress, Schedule,
@@ -29,8 +29,9 @@ use crate::train::{
 
 /// The word that makes this executable a worker.
 pub(super) const WORKER_COMMAND: &str = "train-worker";
-/// Time between two lines that overwrite each other.
-const TRANSIENT_EVERY: Duration = Duration::from_millis(100);
+/// Steps between evaluations are told by notes; whoever keeps the lines sees one of them when there
+/// was none for this long.
+const QUIET_MAX: Duration = Duration::from_secs(10);
 
 /// What `remuda train` trains, and how; where is decided by the launch options beside these.
 #[derive(Args, Clone, Debug, PartialEq)]
@@ -285,14 +286,14 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     // What makes no sense is told once, here, and not by every worker.
     face.train.lower()?;
     face.train.check_files()?;
+    let terminal = Terminal::look();
     if face.place.accelerator != Some(AcceleratorArg::Cpu) {
         let wanted = face.place.accelerator == Some(AcceleratorArg::Cuda);
         if wanted || 0 < lower::gpu_count() {
-            print_error("note: there are no GPU kernels yet; every slot is CPU time\n");
+            say("note: there are no GPU kernels yet; every slot is CPU time\n", terminal.paint);
         }
         face.place.accelerator = Some(AcceleratorArg::Cpu);
     }
-    let terminal = Terminal::look();
     let place = lower::place(&face.place, terminal)?;
     let program = std::env::current_exe().map_err(|error| {
         CliError::new(Status::NotFound, format!("cannot find ourselves: {error}"))
@@ -346,18 +347,17 @@ fn print_progress(text: &str) {
     let _ = print(text);
 }
 
-/// Prints a line; that of a step without an evaluation is soon overwritten by the next.
+/// Prints a line: of steps, the first, the last, those that were evaluated, and one now and then.
 fn show(progress: &Progress, shown: &Cell<Option<Instant>>) {
-    match progress {
-        Progress::Stepped(report) if report.val_loss.is_none() && report.step < report.steps => {
-            let now = clock::now();
-            if shown.get().is_none_or(|last| TRANSIENT_EVERY <= now - last) {
-                shown.set(Some(now));
-                print_progress(&format!("{progress}\r"));
-            }
+    if let Progress::Stepped(report) = progress {
+        let now = clock::now();
+        let is_due = shown.get().is_none_or(|last| QUIET_MAX <= now - last);
+        if report.val_loss.is_none() && report.step < report.steps && !is_due {
+            return;
         }
-        _ => print_progress(&format!("{progress}\n")),
+        shown.set(Some(now));
     }
+    print_progress(&format!("{progress}\n"));
 }
 
 /// A finite number above 0.

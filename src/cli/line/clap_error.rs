@@ -2,6 +2,7 @@
 
 use std::num::{IntErrorKind, ParseIntError};
 
+use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::codes;
@@ -14,7 +15,7 @@ use crate::pool::nearest;
 /// Why clap gave no result.
 pub(in crate::cli) enum NotParsed {
     /// Somebody asked for this text.
-    Asked(String),
+    Asked(StyledStr),
     /// The line makes no sense.
     Refused(Refused),
 }
@@ -22,7 +23,7 @@ pub(in crate::cli) enum NotParsed {
 /// Says in our words what clap says. The options of `typed` are known.
 pub(in crate::cli) fn explain(error: &clap::Error, flags: &Flags, typed: &Typed) -> NotParsed {
     if !error.use_stderr() {
-        return NotParsed::Asked(error.render().to_string());
+        return NotParsed::Asked(error.render());
     }
     let about = About::new(error, typed);
     NotParsed::Refused(match error.kind() {
