@@ -95,7 +95,7 @@ pub(super) fn main(program: &'static str, words: Vec<OsString>) -> Result<Status
     };
     check::run(&args, &typed)?;
     let terminal = Terminal::look();
-    let place = lower::place(&args.place, terminal)?;
+    let place = lower::place(&args.place, &typed, terminal)?;
     let (program, program_args, note) = lower::program(&args.program)?;
     if let Some(note) = note.filter(|_| args.watch.talks()) {
         say(&format!("note: {note}\n"), terminal.paint);

@@ -294,7 +294,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         }
         face.place.accelerator = Some(AcceleratorArg::Cpu);
     }
-    let place = lower::place(&face.place, terminal)?;
+    let place = lower::place(&face.place, &typed, terminal)?;
     let program = std::env::current_exe().map_err(|error| {
         CliError::new(Status::NotFound, format!("cannot find ourselves: {error}"))
     })?;
