@@ -10,7 +10,9 @@ mod rank_log;
 pub mod record;
 mod reporter;
 mod run_dir;
+mod screen;
 mod sink;
+mod status;
 pub mod summary;
 mod tail;
 mod terminal;
@@ -21,4 +23,7 @@ pub use pages::{Pages, Style, WorkerLabel};
 pub use rank_log::Keep;
 pub use reporter::{Consumed, OutputSender, Reporter};
 pub use run_dir::RunDir;
-pub use terminal::{Terminal, explain_panics, print, print_error, print_error_now, start_log};
+pub use status::Step;
+pub use terminal::{
+    StatusPlace, Terminal, explain_panics, print, print_error, print_error_now, say, start_log,
+};
