@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, ValueEnum};
 
-use super::args::{AcceleratorArg, PlaceArgs, WatchArgs};
+use super::args::{PlaceArgs, WatchArgs};
+use super::check;
 use super::error::CliError;
 use super::lower::{self, Speaker};
 use super::run;
+use super::values::{AcceleratorArg, parse_positive_int};
 use crate::base::{Status, clock, env_vars};
 use crate::os::signals;
 use crate::plan::Program;
@@ -42,7 +44,7 @@ pub(super) struct TrainArgs {
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub(super) data: Vec<PathBuf>,
     /// Steps of the whole run, those before `--resume` included
-    #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = parse_positive_int)]
     pub(super) steps: u64,
     /// Samples of a micro-batch, per worker [default: 12 for gpt, 64 for mlp]
     #[arg(long, value_name = "N")]
@@ -96,7 +98,7 @@ pub(super) struct TrainArgs {
     #[arg(long, value_name = "DIR")]
     pub(super) checkpoint_dir: Option<PathBuf>,
     /// And every N steps
-    #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = parse_positive_int)]
     pub(super) save_every: Option<u64>,
     /// Go on from a checkpoint, or from the newest one in a directory
     #[arg(long, value_name = "PATH")]
@@ -127,6 +129,10 @@ impl TrainArgs {
         };
         let batch_size = self.batch_size.map_or(default(12, 64), NonZeroUsize::get);
         let rate_min = self.min_lr.unwrap_or(self.lr / 10.0);
+        if self.save_every.is_some() && self.checkpoint_dir.is_none() {
+            return Err(CliError::usage("`--save_every` means nothing without `--checkpoint_dir`")
+                .help("add `--checkpoint_dir DIR`"));
+        }
         let checkpoint = self
             .checkpoint_dir
             .clone()
@@ -273,7 +279,10 @@ struct TrainFace {
 
 /// Parses, and starts this executable as the worker of every slot.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let mut face = super::parse::<TrainFace>(words)?;
+    let (mut face, typed) = super::parse::<TrainFace>(words)?;
+    check::place(&face.place, &typed)?;
+    check::watch(&face.watch, &typed)?;
+    check::not_built(&typed)?;
     // What makes no sense is told once, here, and not by every worker.
     face.train.lower()?;
     face.train.check_files()?;
@@ -285,7 +294,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         }
         face.place.accelerator = Some(AcceleratorArg::Cpu);
     }
-    let place = lower::place(&face.place, terminal)?;
+    let place = lower::place(&face.place, &typed, terminal)?;
     let program = std::env::current_exe().map_err(|error| {
         CliError::new(Status::NotFound, format!("cannot find ourselves: {error}"))
     })?;
@@ -423,7 +432,7 @@ mod tests {
         check_refused("--lr 0", "expected a number above 0");
         check_refused("--beta2 1", "expected a number from 0 to below 1");
         check_refused("--clip NaN", "expected a number, 0 or more");
-        check_refused("--steps 0", "0 is not in 1..");
+        check_refused("--steps 0", "it is at least 1");
         check_refused("--batch_size 0", "invalid value '0'");
         check_refused("--save_every 3", "--checkpoint_dir");
         check_refused("--step 3", "unexpected argument '--step'");
