@@ -157,9 +157,10 @@ impl Crew {
         worker.stdin = None;
         worker.frames = None;
         let (rank, before) = (worker.rank, worker.oom_kills);
-        if !exit.is_success() {
-            self.tell_peers(rank);
-        }
+        let is_well = exit.is_success();
+        let ended =
+            if is_well { ToWorker::PeerEnded { rank } } else { ToWorker::PeerGone { rank } };
+        self.tell(&ended);
         let oom_kills = match exit {
             WorkerExit::Signal { signal: libc::SIGKILL, .. } => oom_kills().saturating_sub(before),
             _ => 0,
@@ -167,9 +168,10 @@ impl Crew {
         self.outbox.send(&FromAgent::Exited { rank, exit, at_us, sent, oom_kills });
     }
 
-    /// Operations that need this worker fail at once instead of at their deadline.
-    pub(super) fn tell_peers(&self, gone: Rank) {
-        let frame = contract::encode_frame(&ToWorker::PeerGone { rank: gone });
+    /// Tells every worker that lives: operations that need who is gone fail at once instead of at
+    /// their deadline.
+    pub(super) fn tell(&self, message: &ToWorker) {
+        let frame = contract::encode_frame(message);
         for frames in self.workers.iter().filter_map(|worker| worker.frames.as_ref()) {
             let _ = frames.send(frame.clone());
         }

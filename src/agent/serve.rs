@@ -22,7 +22,7 @@ use crate::os::family::{self, Burial};
 use crate::os::tasks::Tasks;
 use crate::os::{fds, signals};
 use crate::report;
-use crate::runtime::contract;
+use crate::runtime::contract::{self, ToWorker};
 use crate::transport::{self, LinkReader, LinkWriter};
 use crate::wire::{
     self, AgentHello, Decoder, Found, FromAgent, Leftover, Prepare, Problem, Start, ToAgent,
@@ -220,7 +220,7 @@ impl Agent {
             ToAgent::Signal(signal) => self.tell_shim(&ToShim::Signal(signal)),
             ToAgent::Kill => self.tell_shim(&ToShim::Kill),
             ToAgent::Stdin { rank, bytes } => self.crew.feed(rank, bytes),
-            ToAgent::PeerGone(rank) => self.crew.tell_peers(rank),
+            ToAgent::PeerGone(rank) => self.crew.tell(&ToWorker::PeerGone { rank }),
             ToAgent::Consumed(bytes) => self.crew.open_window(bytes),
             ToAgent::Beat { at_us } => {
                 let clock_us = clock::machine_us();

@@ -263,7 +263,8 @@ impl<'a> Dispatcher<'a> {
                 let at = self.nodes[node.index()].instant(at_us);
                 let stopped = !sent.is_empty();
                 self.stdin.gone(rank);
-                self.history.worker(rank).ended = Some(Ended { exit, at, stopped, oom_kills });
+                self.history.worker(rank).ended =
+                    Some(Ended { exit, at, stopped, oom_kills, told: false });
                 if !exit.is_success() && !self.job.is_stopping() {
                     self.tell_all(|| ToAgent::PeerGone(rank));
                 }
@@ -405,6 +406,7 @@ impl<'a> Dispatcher<'a> {
         if grave::is_everybodys_parent() {
             family::bury(self.spared(), |_, _| {});
         }
+        self.say_early(now);
         let linked = self.nodes.iter().enumerate().filter(|(_, node)| !node.lost);
         let (index, silence) = linked
             .map(|(index, node)| (index, now.saturating_duration_since(node.heard)))
@@ -438,6 +440,17 @@ impl<'a> Dispatcher<'a> {
             return;
         }
         self.reporter.say(voice::leftovers(rank, processes));
+    }
+
+    /// Nothing is wrong with a worker that is over before the others, unless they wait for it.
+    fn say_early(&mut self, now: Instant) {
+        if self.job.is_stopping() {
+            return;
+        }
+        let early = self.history.take_early(now);
+        if let Some(line) = voice::early(&early, self.job.running()) {
+            self.reporter.say(line);
+        }
     }
 
     fn say_state(&self) {
