@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use remuda::base::env_vars::get_text;
 use serde_json::{Value, json};
 
 use crate::proof;
@@ -38,12 +39,11 @@ impl Reference {
     pub(crate) fn start(test: &str) -> Option<Self> {
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target/tmp");
         let package = target.join(PACKAGE);
-        if proof::is_without(COMPONENT) || !package.join("deepspeed/launcher").is_dir() {
-            assert!(
-                proof::is_without(COMPONENT) || !proof::is_complete(),
-                "{} is not there: `scripts/conformance --install`",
-                package.display()
-            );
+        let is_there = package.join("deepspeed/launcher").is_dir();
+        if is_without_peers() || !is_there {
+            // `scripts/test` has fetched it, unless it was told not to.
+            let is_needed = get_text("REMUDA_TEST_SKIPS").is_some() && !is_without_peers();
+            assert!(!is_needed, "no {}: `scripts/conformance --install`", package.display());
             proof::skip(COMPONENT, test);
             return None;
         }
@@ -83,6 +83,11 @@ impl Reference {
         let pool = answer["pool"].as_array().expect("a list");
         Ok(pool.iter().map(|entry| (text(&entry[0]), text(&entry[1]))).collect())
     }
+}
+
+fn is_without_peers() -> bool {
+    let without = get_text("REMUDA_TEST_WITHOUT").unwrap_or_default();
+    without.split(',').any(|name| name == COMPONENT)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the reference is a process")]

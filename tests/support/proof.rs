@@ -53,14 +53,3 @@ pub(crate) fn skip(component: &str, test: &str) {
     let noted = file.and_then(|mut file| writeln!(file, "{component}: {test}"));
     noted.expect("the file of skips can be written");
 }
-
-/// Whether the tests were told to do without a component.
-pub(crate) fn is_without(component: &str) -> bool {
-    let without = remuda::base::env_vars::get_text("REMUDA_TEST_WITHOUT").unwrap_or_default();
-    without.split(',').any(|name| name == component)
-}
-
-/// Whether `scripts/test` runs the tests, which has seen to it that every component is there.
-pub(crate) fn is_complete() -> bool {
-    remuda::base::env_vars::get("REMUDA_TEST_SKIPS").is_some()
-}
