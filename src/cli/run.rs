@@ -119,6 +119,7 @@ pub(super) fn start(
     let spec = JobSpec {
         nodes: place.nodes,
         accelerator: place.accelerator,
+        device_names: place.device_names,
         program,
         args,
         master_addr: place.master_addr,

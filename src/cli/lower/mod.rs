@@ -29,6 +29,8 @@ const LOOPBACK: &str = "127.0.0.1";
 pub(super) struct Place {
     pub(super) nodes: Vec<(HostName, Vec<Slot>)>,
     pub(super) accelerator: Accelerator,
+    /// See [`crate::plan::JobSpec::device_names`].
+    pub(super) device_names: Vec<String>,
     pub(super) master_addr: MasterAddr,
     pub(super) master_port: Option<u16>,
     /// Where the slots come from, for the screen.
@@ -56,13 +58,14 @@ pub(super) fn place(
     })?;
     let nodes = selected.pool.into_nodes();
     reach::check_transport(args, &nodes)?;
-    devices::check_devices(args, &nodes, found.accelerator)?;
+    if found.device_names.is_empty() {
+        devices::check_devices(args, &nodes, found.accelerator)?;
+    }
     Ok(Place {
         nodes,
         accelerator: found.accelerator,
-        master_addr: MasterAddr::Given(
-            args.reach.master_addr.clone().unwrap_or_else(|| LOOPBACK.to_owned()),
-        ),
+        device_names: found.device_names,
+        master_addr: MasterAddr::Given(args.reach.master_addr().unwrap_or(LOOPBACK).to_owned()),
         master_port: args.reach.master_port,
         origin: found.origin,
         warnings: found.warnings + &show_all(&selected.findings, terminal.paint),
