@@ -132,6 +132,7 @@ pub(super) fn start(
         show(&plan, watch).map_err(CliError::output)?;
         return Ok(Status::Success);
     }
+    lower::check_size(&plan)?;
     let (options, note) = lower::options(watch, &spec, speaker, terminal)?;
     if watch.talks() {
         say(&(note + &announcement(&plan, &options, &origin)), terminal.paint);

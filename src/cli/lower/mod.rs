@@ -7,11 +7,13 @@ mod options;
 mod pool;
 mod program;
 mod reach;
+mod size;
 
 pub(super) use devices::gpu_count;
 pub(super) use exports::exports;
 pub(super) use options::{Speaker, options};
 pub(super) use program::program;
+pub(super) use size::check_size;
 
 use super::args::PlaceArgs;
 use super::error::CliError;
@@ -52,10 +54,8 @@ pub(super) fn place(
         num_nodes: args.num_nodes.clone(),
         num_gpus: if found.counted { None } else { args.num_gpus.clone() },
     };
-    let selected = select(&pool, &selector).map_err(|findings| CliError::Screen {
-        status: Status::Usage,
-        text: show_all(&findings, terminal.paint),
-    })?;
+    let selected = select(&pool, &selector)
+        .map_err(|findings| CliError::Findings { status: Status::Usage, findings })?;
     let nodes = selected.pool.into_nodes();
     reach::check_transport(args, &nodes)?;
     if found.device_names.is_empty() {
