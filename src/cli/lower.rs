@@ -1,13 +1,14 @@
 //! What was typed → what will be done. The world is consulted here, once: files, environment,
 //! devices. Everything after this is a function of its result.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::args::{AcceleratorArg, LauncherArg, PlaceArgs, ProgramArgs, StdinArg, WatchArgs};
+use super::environment::working_directory;
 use super::error::CliError;
 use super::hostfile::{self, Trust};
 use crate::base::{HostName, JobId, Rank, Slot, Status, env_vars};
@@ -42,6 +43,8 @@ pub(super) struct Place {
     pub(super) master_port: Option<u16>,
     /// Where the slots come from, for the screen.
     pub(super) origin: String,
+    /// Whose files are good enough.
+    pub(super) trust: Trust,
     /// Warnings, ready to be shown.
     pub(super) warnings: String,
 }
@@ -70,6 +73,7 @@ pub(super) fn place(args: &PlaceArgs, terminal: Terminal) -> Result<Place, CliEr
         ),
         master_port: args.master_port,
         origin: found.origin,
+        trust: trust(args),
         warnings: found.warnings + &show_all(&selected.findings, terminal.paint),
     })
 }
@@ -99,8 +103,7 @@ fn from_hostfile(
     args: &PlaceArgs,
     terminal: Terminal,
 ) -> Result<(Pool, FoundPool), CliError> {
-    let trust = if args.allow_insecure_files { Trust::Anyone } else { Trust::Owner };
-    let loaded = hostfile::load(path, trust).map_err(|error| CliError::Screen {
+    let loaded = hostfile::load(path, trust(args)).map_err(|error| CliError::Screen {
         status: error.status(),
         text: error.screen(terminal.paint),
     })?;
@@ -111,6 +114,10 @@ fn from_hostfile(
         counted: false,
     };
     Ok((loaded.hostfile.pool(), found))
+}
+
+fn trust(args: &PlaceArgs) -> Trust {
+    if args.allow_insecure_files { Trust::Anyone } else { Trust::Owner }
 }
 
 /// No hostfile: this machine's GPUs, or as many CPU slots as were asked for.
@@ -291,24 +298,6 @@ fn search_path(name: &str) -> Option<OsString> {
         .map(Into::into)
 }
 
-/// `NAME=VALUE` as it is, `NAME` with our value.
-pub(super) fn exports(typed: &[OsString]) -> Result<Vec<(OsString, OsString)>, CliError> {
-    typed.iter().map(|text| export(text)).collect()
-}
-
-fn export(text: &OsStr) -> Result<(OsString, OsString), CliError> {
-    let bytes = text.as_bytes();
-    if let Some(at) = bytes.iter().position(|byte| *byte == b'=') {
-        let (name, value) = (bytes[..at].to_vec(), bytes[at + 1..].to_vec());
-        return Ok((OsString::from_vec(name), OsString::from_vec(value)));
-    }
-    let value = text.to_str().and_then(env_vars::get);
-    value.map(|value| (text.to_owned(), value)).ok_or_else(|| {
-        CliError::usage(format!("--env {}: the variable is not set here", text.display()))
-            .help("give it a value: `--env NAME=VALUE`")
-    })
-}
-
 /// Everything that a launch needs beside its plan.
 pub(super) fn options(
     args: &WatchArgs,
@@ -343,9 +332,7 @@ pub(super) fn options(
     let options = Options {
         job,
         key: random_bytes()?,
-        cwd: std::env::current_dir().map_err(|error| {
-            CliError::new(Status::NoInput, format!("no working directory: {error}"))
-        })?,
+        cwd: working_directory()?,
         program,
         script,
         grace: args.grace,

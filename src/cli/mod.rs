@@ -5,6 +5,7 @@
 
 mod agent;
 mod args;
+mod environment;
 mod error;
 pub mod hostfile;
 mod lower;

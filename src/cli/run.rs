@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::Parser;
 
 use super::args::{PlaceArgs, ProgramArgs, WatchArgs};
+use super::environment;
 use super::error::CliError;
 use super::lower::{self, Place, Speaker};
 use crate::base::Status;
@@ -60,6 +61,9 @@ pub(super) fn start(
     terminal: Terminal,
 ) -> Result<Status, CliError> {
     print_error(&place.warnings);
+    let files = environment::read_files(place.trust, terminal.paint)?;
+    print_error(&files.warnings);
+    let exports = environment::exports(&watch.env, files, place.nodes.len(), place.accelerator)?;
     let origin = place.origin.clone();
     let spec = JobSpec {
         nodes: place.nodes,
@@ -68,7 +72,7 @@ pub(super) fn start(
         args,
         master_addr: place.master_addr,
         master_port: place.master_port,
-        exports: lower::exports(&watch.env)?,
+        exports,
     };
     let plan =
         plan::plan(&spec).map_err(|error| CliError::new(error.status(), error.to_string()))?;
