@@ -100,7 +100,7 @@ fn a_value_of_a_mebibyte_is_one_finding_and_is_not_drawn() {
 
 #[test]
 fn a_hundred_thousand_variables_end_at_the_limit() {
-    let lines: String = (0..100_000).map(|number| format!("V{number}=1\n")).collect();
+    let lines = (0..100_000).fold(String::new(), |text, number| text + &format!("V{number}=1\n"));
     let (file, findings) = read_env("env", lines.as_bytes());
     assert_eq!(file.variables.len(), 4096);
     assert_eq!(

@@ -6,9 +6,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::error::CliError;
-use super::hostfile::{Trust, is_foreign, open, other_kind};
 use crate::base::{Diagnostic, Findings, Severity, Source, Status, env_vars};
+use crate::cli::error::CliError;
+use crate::cli::hostfile::{Trust, is_foreign, open, other_kind};
 use crate::plan::{Accelerator, Export, Origin, propagated};
 use crate::pool::{EnvFile, codes, loads_code, read_env, shadowed};
 use crate::report::diagnostic::{Paint, show_all, show_findings};
@@ -21,15 +21,15 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// What files set, and what is to be said about them.
 #[derive(Debug, Default)]
-pub(super) struct FromFiles {
+pub(in crate::cli) struct FromFiles {
     exports: Vec<Export>,
     /// Warnings, ready to be shown.
-    pub(super) warnings: String,
+    pub(in crate::cli) warnings: String,
 }
 
 /// Everything that goes to the workers beside our own variables, the strongest last: what of our
 /// environment travels to a job of several nodes, the files, `--env`.
-pub(super) fn exports(
+pub(in crate::cli) fn exports(
     typed: &[OsString],
     files: FromFiles,
     nodes: usize,
@@ -48,7 +48,7 @@ pub(super) fn exports(
 }
 
 /// Where we stand.
-pub(super) fn working_directory() -> Result<PathBuf, CliError> {
+pub(in crate::cli) fn working_directory() -> Result<PathBuf, CliError> {
     std::env::current_dir().map_err(|error| {
         CliError::new(Status::NoInput, format!("no working directory: {}", reason(&error)))
     })
@@ -70,7 +70,7 @@ fn export(text: &OsStr) -> Result<Export, CliError> {
 
 /// Reads the file of the home directory and that of the working directory, which wins. Everything
 /// that is wrong with both is shown at once.
-pub(super) fn read_files(trust: Trust, paint: Paint) -> Result<FromFiles, CliError> {
+pub(in crate::cli) fn read_files(trust: Trust, paint: Paint) -> Result<FromFiles, CliError> {
     let named = env_vars::get(env_vars::DS_ENV_FILE);
     let name = named.clone().unwrap_or_else(|| DEFAULT_NAME.into());
     let home = env_vars::get(env_vars::HOME).map(|home| Path::new(&home).join(&name));
