@@ -204,7 +204,7 @@ impl Agent {
             ToAgent::Signal(signal) => self.tell_shim(&ToShim::Signal(signal)),
             ToAgent::Kill => self.tell_shim(&ToShim::Kill),
             ToAgent::Stdin { rank, bytes } => self.feed(rank, bytes),
-            ToAgent::PeerGone(rank) => self.tell_peers(rank),
+            ToAgent::PeerGone(rank) => self.tell_workers(&ToWorker::PeerGone { rank }),
             ToAgent::Consumed(bytes) => self.window.add_permits(bytes as usize),
             ToAgent::Beat | ToAgent::Bye => {}
             ToAgent::Pause => self.paused = true,
@@ -335,9 +335,10 @@ impl Agent {
         if !worker.streams.is_empty() {
             self.alarms.set(clock::now() + HELD_STREAM_LIMIT, Alarm::Held(index));
         }
-        if !exit.is_success() {
-            self.tell_peers(rank);
-        }
+        let is_well = exit.is_success();
+        let ended =
+            if is_well { ToWorker::PeerEnded { rank } } else { ToWorker::PeerGone { rank } };
+        self.tell_workers(&ended);
         let oom_kills = match exit {
             WorkerExit::Signal { signal: libc::SIGKILL, .. } => oom_kills().saturating_sub(before),
             _ => 0,
@@ -346,8 +347,8 @@ impl Agent {
     }
 
     /// Operations that need this worker fail at once instead of at their deadline.
-    fn tell_peers(&self, gone: Rank) {
-        let frame = contract::encode_frame(&ToWorker::PeerGone { rank: gone });
+    fn tell_workers(&self, message: &ToWorker) {
+        let frame = contract::encode_frame(message);
         for frames in self.workers.iter().filter_map(|worker| worker.frames.as_ref()) {
             let _ = frames.send(frame.clone());
         }

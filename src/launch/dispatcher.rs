@@ -246,7 +246,8 @@ impl<'a> Dispatcher<'a> {
                 let at = self.nodes[node.index()].instant(at_us);
                 let stopped = !sent.is_empty();
                 self.stdin.gone(rank);
-                self.history.worker(rank).ended = Some(Ended { exit, at, stopped, oom_kills });
+                self.history.worker(rank).ended =
+                    Some(Ended { exit, at, stopped, oom_kills, told: false });
                 if !exit.is_success() && !self.job.is_stopping() {
                     self.tell_all(|| ToAgent::PeerGone(rank));
                 }
@@ -360,6 +361,7 @@ impl<'a> Dispatcher<'a> {
         let now = clock::now();
         self.beat_at = now + wire::beat(self.options.lease);
         self.tell_all(|| ToAgent::Beat);
+        self.say_early(now);
         let (index, silence) = self
             .nodes
             .iter()
@@ -395,6 +397,17 @@ impl<'a> Dispatcher<'a> {
             return;
         }
         self.reporter.say(voice::leftovers(rank, processes));
+    }
+
+    /// Nothing is wrong with a worker that is over before the others, unless they wait for it.
+    fn say_early(&mut self, now: Instant) {
+        if self.job.is_stopping() {
+            return;
+        }
+        let early = self.history.take_early(now);
+        if let Some(line) = voice::early(&early, self.job.running()) {
+            self.reporter.say(line);
+        }
     }
 
     fn say_state(&self) {
