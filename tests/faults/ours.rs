@@ -12,7 +12,8 @@ use rustix::process::{Pid, Signal};
 
 use crate::support::launch::{REMUDA, Running, command, hosts, workers};
 use crate::support::process::{MARK, Process, Role, assert_clean, marked};
-use crate::support::{skip, wait_for};
+use crate::support::proof::skip;
+use crate::support::wait_for;
 
 /// Dies of SIGTERM, and so does what it starts.
 const POLITE: &str = "sleep 1000 & echo ready; wait";
