@@ -3,12 +3,14 @@
 
 mod devices;
 pub(super) mod environment;
+mod keep;
 mod options;
 mod pool;
 mod program;
 mod reach;
 
 pub(super) use devices::gpu_count;
+pub(super) use keep::PidFile;
 pub(super) use options::{Speaker, options};
 pub(super) use program::program;
 
