@@ -123,6 +123,7 @@ pub(super) fn start(
     let spec = JobSpec {
         nodes: place.nodes,
         accelerator: place.accelerator,
+        device_names: place.device_names,
         program,
         args,
         master_addr: place.master_addr,
@@ -135,6 +136,7 @@ pub(super) fn start(
         show(&plan, watch).map_err(CliError::output)?;
         return Ok(Status::Success);
     }
+    lower::check_size(&plan)?;
     let (options, note) = lower::options(watch, workers, &spec, speaker, terminal)?;
     if watch.talks() {
         say(&(note + &announcement(&plan, &options, &origin)), terminal.paint);

@@ -3,3 +3,4 @@
 #![cfg(all(feature = "cli", feature = "train"))]
 
 mod lines;
+mod screens;
