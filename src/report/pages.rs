@@ -185,12 +185,15 @@ impl Pages {
         self.end_status();
     }
 
-    /// Leaves the terminal to somebody else until [`Self::wake`].
+    /// Leaves the terminal to somebody else until [`Self::wake`]. Waits for what is on its way there,
+    /// as long as it moves.
     pub fn rest(&mut self) {
         if let Some(live) = &mut self.status {
             live.rests = true;
             self.screens.set_status("");
         }
+        self.flush();
+        self.screens.settle();
     }
 
     /// Takes the terminal back.
