@@ -11,6 +11,7 @@
 mod alarms;
 mod crew;
 mod listen;
+mod notes;
 mod output;
 mod prepare;
 mod rank_link;

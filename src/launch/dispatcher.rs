@@ -24,6 +24,8 @@ use crate::wire::{self, Found, FromAgent, OpenFailure, Problem, ToAgent, WorkerN
 
 /// Silence of a node that is worth a line.
 const SILENCE_WARNING: Duration = Duration::from_secs(10);
+/// What nodes have said and nobody has heard; of more, a link has to wait.
+const EVENTS_MAX: usize = 1024;
 /// Agents that have said their last word end within this time, or are left to their links' end.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
@@ -65,7 +67,7 @@ struct Dispatcher<'a> {
     problems: Vec<(NodeRank, Problem)>,
     history: History,
     reporter: Reporter,
-    events: mpsc::UnboundedReceiver<NodeEvent>,
+    events: mpsc::Receiver<NodeEvent>,
     consumed: mpsc::UnboundedReceiver<Consumed>,
     signals: Signals,
     stdin: Input,
@@ -96,7 +98,7 @@ impl<'a> Dispatcher<'a> {
     fn start(plan: &'a LaunchPlan, options: &'a Options) -> Result<Self, LaunchError> {
         let inherited = family::children_of(rustix::process::getpid());
         let signals = Signals::listen()?;
-        let (told, events) = mpsc::unbounded_channel();
+        let (told, events) = mpsc::channel(EVENTS_MAX);
         let (shown, consumed) = mpsc::unbounded_channel();
         let (tell_rested, rested) = mpsc::unbounded_channel();
         let reporter = Reporter::start(
@@ -178,21 +180,24 @@ impl<'a> Dispatcher<'a> {
         let deadline =
             self.options.timeout.map(|timeout| self.started.0 + timeout + self.pause.total());
         tokio::select! {
+            // The user and the clock first: they have little to say. What nodes say may be much.
             biased;
             wish = self.signals.next() => Happening::Wish(wish),
-            Some(event) = self.events.recv() => Happening::Node(event),
-            consumed = self.consumed.recv() => match consumed {
-                Some(consumed) => Happening::Consumed(consumed),
-                None => self.reporter.pass_on_panic(),
-            },
-            () = sleep_until(self.grave.look_at()) => Happening::Burial,
             never = self.tasks.watch() => match never {},
-            bytes = self.stdin.next() => Happening::Stdin(bytes),
             () = sleep_until(self.wake) => Happening::Timer,
             () = sleep_until(deadline), if !self.job.is_stopping() => Happening::TimedOut,
-            Some(()) = self.rested.recv() => Happening::Stopped(Who::Screen),
             () = sleep_until(self.pause.stop_at()) => Happening::Pause,
             () = sleep_until(Some(self.beat_at)) => Happening::Beat,
+            () = sleep_until(self.grave.look_at()) => Happening::Burial,
+            happening = async { tokio::select! {
+                Some(event) = self.events.recv() => Happening::Node(event),
+                consumed = self.consumed.recv() => match consumed {
+                    Some(consumed) => Happening::Consumed(consumed),
+                    None => self.reporter.pass_on_panic(),
+                },
+                bytes = self.stdin.next() => Happening::Stdin(bytes),
+                Some(()) = self.rested.recv() => Happening::Stopped(Who::Screen),
+            } } => happening,
         }
     }
 
@@ -489,6 +494,8 @@ impl<'a> Dispatcher<'a> {
         self.nodes.iter().for_each(|node| node.tell(ToAgent::Bye));
         let limit = if verdict.unconfirmed.is_empty() { CLOSE_LIMIT } else { Duration::ZERO };
         drop(std::mem::take(&mut self.nodes));
+        // What they still say is no news, and must not hold them up.
+        self.events.close();
         let _ = tokio::time::timeout(limit, self.tasks.finish()).await;
         while let (Some(at), true) = (self.grave.look_at(), verdict.unconfirmed.is_empty()) {
             sleep_until(Some(at)).await;

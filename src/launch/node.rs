@@ -52,7 +52,7 @@ impl Node {
     pub(super) fn connect(
         node: NodeRank,
         job: &JobId,
-        events: mpsc::UnboundedSender<NodeEvent>,
+        events: mpsc::Sender<NodeEvent>,
         output: OutputSender,
         tasks: &mut Tasks,
     ) -> io::Result<Self> {
@@ -128,7 +128,7 @@ async fn read(
     node: NodeRank,
     reader: LinkReader,
     mut agent: AgentProcess,
-    events: mpsc::UnboundedSender<NodeEvent>,
+    events: mpsc::Sender<NodeEvent>,
     output: OutputSender,
 ) {
     let end = relay(node, &reader, &events, &output).await;
@@ -137,14 +137,14 @@ async fn read(
         Ok(()) => Heard::Closed(bury(&mut agent).await),
         Err(error) => Heard::Garbled(error.to_string()),
     };
-    let _ = events.send(NodeEvent { node, what });
+    let _ = events.send(NodeEvent { node, what }).await;
 }
 
 /// Passes on what comes until the link ends: output to the screen, the rest to the loop.
 async fn relay(
     node: NodeRank,
     reader: &LinkReader,
-    events: &mpsc::UnboundedSender<NodeEvent>,
+    events: &mpsc::Sender<NodeEvent>,
     output: &OutputSender,
 ) -> Result<(), wire::FrameError> {
     let mut decoder = Decoder::of(EPOCH);
@@ -160,7 +160,7 @@ async fn relay(
                 }
                 FromAgent::OutputEnd { rank, stream, .. } => output.end(rank, stream),
                 message => {
-                    let _ = events.send(NodeEvent { node, what: Heard::Said(message) });
+                    let _ = events.send(NodeEvent { node, what: Heard::Said(message) }).await;
                 }
             }
         }
