@@ -57,6 +57,8 @@ pub(super) struct PlaceArgs {
     /// Use a hostfile that others can write
     #[arg(long, alias = "allow-insecure-files")]
     pub(super) allow_insecure_files: bool,
+    #[command(flatten)]
+    pub(super) ssh: super::ssh_args::SshArgs,
 }
 
 /// How a job is watched over and shown.

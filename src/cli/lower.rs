@@ -7,12 +7,13 @@ use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use super::args::{AcceleratorArg, LauncherArg, PlaceArgs, ProgramArgs, StdinArg, WatchArgs};
+use super::args::{AcceleratorArg, PlaceArgs, ProgramArgs, StdinArg, WatchArgs};
 use super::error::CliError;
 use super::hostfile::{self, Trust};
+use super::ssh_args;
 use crate::base::{HostName, JobId, Rank, Slot, Status, env_vars};
 use crate::inventory::{self, VisibleDevices};
-use crate::launch::{Options, StdinTo};
+use crate::launch::{Options, StdinTo, Transport};
 use crate::plan::{Accelerator, JobSpec, MasterAddr, Program};
 use crate::pool::{Pool, SelectorArgs, select};
 use crate::report::diagnostic::show_all;
@@ -44,6 +45,7 @@ pub(super) struct Place {
     pub(super) origin: String,
     /// Warnings, ready to be shown.
     pub(super) warnings: String,
+    pub(super) transport: Transport,
 }
 
 /// Finds the hosts and applies the selection.
@@ -60,14 +62,20 @@ pub(super) fn place(args: &PlaceArgs, terminal: Terminal) -> Result<Place, CliEr
         text: show_all(&findings, terminal.paint),
     })?;
     let nodes = selected.pool.into_nodes();
-    check_transport(args, &nodes)?;
-    check_devices(args, &nodes, found.accelerator)?;
+    let transport =
+        ssh_args::transport(args.launcher, &args.ssh, nodes.iter().map(|node| &node.0))?;
+    if transport == Transport::Local {
+        check_devices(args, &nodes, found.accelerator)?;
+    }
     Ok(Place {
         nodes,
         accelerator: found.accelerator,
-        master_addr: MasterAddr::Given(
-            args.master_addr.clone().unwrap_or_else(|| LOOPBACK.to_owned()),
-        ),
+        master_addr: match (&args.master_addr, &transport) {
+            (Some(address), _) => MasterAddr::Given(address.clone()),
+            (None, Transport::Local) => MasterAddr::Given(LOOPBACK.to_owned()),
+            (None, Transport::Ssh(_)) => MasterAddr::AskNode0,
+        },
+        transport,
         master_port: args.master_port,
         origin: found.origin,
         warnings: found.warnings + &show_all(&selected.findings, terminal.paint),
@@ -197,17 +205,6 @@ fn visible_slots() -> Result<Vec<Slot>, CliError> {
     }
 }
 
-/// Without ssh only this machine can be reached.
-fn check_transport(args: &PlaceArgs, nodes: &[(HostName, Vec<Slot>)]) -> Result<(), CliError> {
-    let is_here = |host: &HostName| matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]");
-    match (args.launcher, nodes) {
-        (Some(LauncherArg::Local), _) => Ok(()),
-        (None, [(host, _)]) if is_here(host) => Ok(()),
-        _ => Err(CliError::config("hosts other than this machine cannot be reached yet")
-            .help("`--launcher local` starts every host of the hostfile on this machine")),
-    }
-}
-
 fn check_devices(
     args: &PlaceArgs,
     nodes: &[(HostName, Vec<Slot>)],
@@ -313,6 +310,7 @@ fn export(text: &OsStr) -> Result<(OsString, OsString), CliError> {
 pub(super) fn options(
     args: &WatchArgs,
     spec: &JobSpec,
+    transport: Transport,
     speaker: Speaker,
     terminal: Terminal,
 ) -> Result<(Options, String), CliError> {
@@ -362,6 +360,7 @@ pub(super) fn options(
         // Programs of ours meet at the store.
         tell_port: speaker == Speaker::Everybody && !args.quiet,
         run_dir,
+        transport,
     };
     Ok((options, note))
 }

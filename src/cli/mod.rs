@@ -9,6 +9,7 @@ mod error;
 pub mod hostfile;
 mod lower;
 mod run;
+mod ssh_args;
 #[cfg(feature = "train")]
 mod train;
 
@@ -57,7 +58,7 @@ pub fn main() -> ExitCode {
 fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
     let mut rest = words.into_iter();
     let command = rest.next().unwrap_or_default();
-    let rest = rest.collect();
+    let rest: Vec<OsString> = rest.collect();
     match command.to_str() {
         Some("run") => run::main(rest),
         #[cfg(feature = "train")]
@@ -65,7 +66,7 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
         #[cfg(feature = "train")]
         Some(train::WORKER_COMMAND) => train::worker_main(rest),
         Some("hostfile") => check_hostfile(rest),
-        Some("agent") => Ok(agent::main()),
+        Some("agent") => agent::main(&rest),
         Some("help" | "--help" | "-h") => {
             print(HELP).map_err(CliError::output)?;
             Ok(Status::Success)

@@ -76,7 +76,7 @@ pub(super) fn start(
         show(&plan, watch).map_err(CliError::output)?;
         return Ok(Status::Success);
     }
-    let (options, note) = lower::options(watch, &spec, speaker, terminal)?;
+    let (options, note) = lower::options(watch, &spec, place.transport, speaker, terminal)?;
     if !watch.quiet {
         print_error(&(note + &announcement(&plan, &options, &origin)));
     }

@@ -1,5 +1,6 @@
 //! The only loop of the launcher: select → step → perform.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
@@ -7,8 +8,8 @@ use tokio::sync::mpsc;
 
 use super::history::{Ended, History};
 use super::input::Input;
-use super::node::{Heard, Node, NodeEvent};
-use super::options::{LaunchError, Options};
+use super::node::{Heard, Node, NodeEvent, Way};
+use super::options::{LaunchError, Options, Transport};
 use super::signals::{Signals, Wish};
 use super::{orders, verdict, voice};
 use crate::base::{NodeRank, Rank, Status, clock};
@@ -16,7 +17,9 @@ use crate::job::{Effect, End, Event, Job, NodeLoss, Policy, StartFailure, StartS
 use crate::os::{family, fds, signals};
 use crate::plan::{LaunchPlan, NodePlan, WorkerPlan};
 use crate::report::summary::{count, step};
-use crate::report::{Consumed, Reporter, WorkerLabel};
+use crate::report::{Consumed, Reporter, WorkerLabel, neutral};
+use crate::transport::AgentEnd;
+use crate::transport::ssh::{Fault, Ssh};
 use crate::wire::{self, Found, FromAgent, OpenFailure, Problem, ToAgent, WorkerNote};
 
 /// Silence of a node that is worth a line.
@@ -32,11 +35,16 @@ const BURIAL_LIMIT: Duration = Duration::from_secs(2);
 pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> {
     signals::hear_of_children();
     family::become_subreaper();
-    check_open_files(plan)?;
+    check_open_files(plan, &options.transport)?;
+    // Before anything that starts a thread: it forks.
+    let way = match &options.transport {
+        Transport::Local => Way::Local,
+        Transport::Ssh(ssh) => Way::Ssh(Arc::new(Ssh::prepare(ssh)?)),
+    };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
-        let mut dispatcher = Dispatcher::start(plan, options)?;
+        let mut dispatcher = Dispatcher::start(plan, options, &way)?;
         while dispatcher.job.verdict().is_none() {
             dispatcher.turn().await;
         }
@@ -44,10 +52,15 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
     })
 }
 
-/// Two for each link and for the files of each rank, and some for ourselves.
-fn check_open_files(plan: &LaunchPlan) -> Result<(), LaunchError> {
+/// Some for each link, two for the files of each rank, and some for ourselves.
+fn check_open_files(plan: &LaunchPlan, transport: &Transport) -> Result<(), LaunchError> {
     const OWN_FDS: u64 = 24;
-    let (links, ranks) = (2 * plan.nodes.len() as u64, 2 * u64::from(plan.world_size));
+    let of_link = match transport {
+        Transport::Local => 2,
+        // Three pipes, the channel, the words of ssh and its end.
+        Transport::Ssh(_) => 6,
+    };
+    let (links, ranks) = (of_link * plan.nodes.len() as u64, 2 * u64::from(plan.world_size));
     let (needed, limit) = (links + ranks + OWN_FDS, fds::raise_limit());
     if needed <= limit { Ok(()) } else { Err(LaunchError::OpenFiles { needed, limit }) }
 }
@@ -62,6 +75,7 @@ struct Dispatcher<'a> {
     nodes: Vec<Node>,
     found: Vec<Option<Found>>,
     problems: Vec<(NodeRank, Problem)>,
+    faults: Vec<(NodeRank, Fault)>,
     history: History,
     reporter: Reporter,
     events: mpsc::UnboundedReceiver<NodeEvent>,
@@ -71,6 +85,8 @@ struct Dispatcher<'a> {
     wake: Option<Instant>,
     beat_at: Instant,
     pause_at: Option<Instant>,
+    /// When to say whom we wait for.
+    waiting_at: Instant,
 }
 
 /// Everything that can wake the launcher.
@@ -86,7 +102,7 @@ enum Happening {
 }
 
 impl<'a> Dispatcher<'a> {
-    fn start(plan: &'a LaunchPlan, options: &'a Options) -> Result<Self, LaunchError> {
+    fn start(plan: &'a LaunchPlan, options: &'a Options, way: &Way) -> Result<Self, LaunchError> {
         let inherited = family::children_of(rustix::process::getpid());
         let signals = Signals::listen()?;
         let (told, events) = mpsc::unbounded_channel();
@@ -101,7 +117,8 @@ impl<'a> Dispatcher<'a> {
             },
         )?;
         let connect = |node: &NodePlan| {
-            Node::connect(node.node_rank, &options.job, told.clone(), reporter.sender())
+            let who = (node.node_rank, &node.host);
+            Node::connect(way, who, &options.job, told.clone(), reporter.sender())
         };
         let nodes = plan.nodes.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
         let node_of_rank = plan.nodes.iter().flat_map(orders::ranks_of);
@@ -114,6 +131,7 @@ impl<'a> Dispatcher<'a> {
             found: vec![None; nodes.len()],
             nodes,
             problems: Vec::new(),
+            faults: Vec::new(),
             history: History::new(plan),
             reporter,
             events,
@@ -123,6 +141,7 @@ impl<'a> Dispatcher<'a> {
             wake: None,
             beat_at: clock::now() + wire::beat(options.lease),
             pause_at: None,
+            waiting_at: clock::now() + SILENCE_WARNING,
         })
     }
 
@@ -200,10 +219,24 @@ impl<'a> Dispatcher<'a> {
     fn hear(&mut self, node: NodeRank, what: Heard) -> Option<Event> {
         match what {
             Heard::Said(message) => {
-                self.nodes[node.index()].heard = clock::now();
+                self.nodes[node.index()].heard = Some(clock::now());
                 self.hear_agent(node, message)
             }
-            Heard::Closed(exit) => Some(self.lose(node, NodeLoss::LinkClosed(exit))),
+            Heard::Connected => {
+                self.nodes[node.index()].connected();
+                None
+            }
+            Heard::Unreachable(fault) => {
+                self.faults.push((node, fault));
+                Some(Event::Refused(node))
+            }
+            Heard::Closed(AgentEnd { exit, words }) => {
+                if let Some(words) = words {
+                    let host = &self.plan.nodes[node.index()].host;
+                    self.reporter.say(step("Lost", &format!("{host}: {}", neutral(&words))));
+                }
+                Some(self.lose(node, NodeLoss::LinkClosed(exit)))
+            }
             Heard::Garbled(why) => Some(self.lose(node, NodeLoss::Garbled(why))),
         }
     }
@@ -276,10 +309,15 @@ impl<'a> Dispatcher<'a> {
     }
 
     /// A node is gone. On this machine what it left has become ours to end; an agent that is still
-    /// there, but silent or not to be understood, is ended with it.
+    /// there, but silent or not to be understood, is ended with it. One on another machine ends
+    /// itself with its link.
     fn lose(&mut self, node: NodeRank, loss: NodeLoss) -> Event {
+        if self.nodes[node.index()].agent().is_none() {
+            self.nodes[node.index()].hang_up();
+            return Event::NodeLost { node, loss };
+        }
         let others = (0..).map(NodeRank).zip(&self.nodes).filter(|(other, _)| *other != node);
-        let others = others.map(|(_, node)| node.agent());
+        let others = others.filter_map(|(_, node)| node.agent());
         let spare: Vec<_> = others.chain(self.inherited.iter().copied()).collect();
         let left = family::kill_descendants(&spare, BURIAL_LIMIT, |_, _| {});
         if !left.is_empty() {
@@ -332,8 +370,8 @@ impl<'a> Dispatcher<'a> {
     fn pause(&mut self) {
         self.pause_at = None;
         signals::stop_self();
-        for node in &mut self.nodes {
-            node.heard = clock::now();
+        for node in self.nodes.iter_mut().filter(|node| node.heard.is_some()) {
+            node.heard = Some(clock::now());
         }
         self.tell_all(|| ToAgent::Resume);
         self.tell_all(|| ToAgent::Signal(libc::SIGCONT));
@@ -351,11 +389,10 @@ impl<'a> Dispatcher<'a> {
         let now = clock::now();
         self.beat_at = now + wire::beat(self.options.lease);
         self.tell_all(|| ToAgent::Beat);
-        let (index, silence) = self
-            .nodes
-            .iter()
-            .map(|node| now.saturating_duration_since(node.heard))
-            .enumerate()
+        self.say_waiting(now);
+        let heard = self.nodes.iter().map(|node| node.heard).enumerate();
+        let (index, silence) = heard
+            .filter_map(|(index, heard)| Some((index, now.saturating_duration_since(heard?))))
             .max_by_key(|(_, silence)| *silence)?;
         let node = NodeRank(index as u32);
         if self.options.lease < silence {
@@ -366,6 +403,25 @@ impl<'a> Dispatcher<'a> {
             self.reporter.say(voice::silent(host, silence));
         }
         None
+    }
+
+    /// Says whom we wait for before anything can start, not more often than somebody would read.
+    fn say_waiting(&mut self, now: Instant) {
+        let answered = |node: &&NodePlan| {
+            let (node, index) = (node.node_rank, node.node_rank.index());
+            self.found[index].is_some()
+                || self.faults.iter().any(|(faulty, _)| *faulty == node)
+                || self.problems.iter().any(|(refusing, _)| *refusing == node)
+        };
+        if now < self.waiting_at {
+            return;
+        }
+        self.waiting_at = now + SILENCE_WARNING;
+        let missing = self.plan.nodes.iter().filter(|node| !answered(node));
+        let hosts: Vec<_> = missing.map(|node| node.host.as_str()).collect();
+        if !hosts.is_empty() && !self.job.is_stopping() {
+            self.reporter.say(voice::waiting(&hosts, now - self.started.0));
+        }
     }
 
     fn say_stopping(&mut self, reason: StopReason) {
@@ -409,12 +465,14 @@ impl<'a> Dispatcher<'a> {
         let mut pages = self.reporter.finish();
         pages.finish();
         self.problems.sort_by_key(|(node, _)| *node);
+        self.faults.sort_by_key(|(node, fault)| (fault.kind, *node));
         let story = verdict::Story {
             plan: self.plan,
             options: self.options,
             verdict: &verdict,
             history: &self.history,
             problems: &self.problems,
+            faults: &self.faults,
             started: self.started.1,
         };
         let status = match (story.status(), pages.output_failure()) {

@@ -10,8 +10,9 @@ mod node;
 mod options;
 mod orders;
 mod signals;
+mod unreachable;
 mod verdict;
 mod voice;
 
 pub use dispatcher::run;
-pub use options::{LaunchError, Options, StdinTo};
+pub use options::{LaunchError, Options, StdinTo, Transport};
