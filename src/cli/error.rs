@@ -1,6 +1,9 @@
 //! What keeps a command from beginning, and how it is told.
 
-use crate::base::Status;
+use super::line::Refused;
+use crate::base::{Findings, Status};
+use crate::report::diagnostic::{Paint, show_problems};
+use crate::report::summary::paint_ours;
 
 /// See the variants.
 #[derive(Debug)]
@@ -13,6 +16,13 @@ pub(super) enum CliError {
         message: String,
         /// What to type.
         help: Option<String>,
+    },
+    /// Places of the command line, or of a text that it holds.
+    Findings {
+        /// The exit status.
+        status: Status,
+        /// What is wrong, and where.
+        findings: Vec<Findings>,
     },
     /// A screen that is ready.
     Screen {
@@ -47,17 +57,30 @@ impl CliError {
 
     pub(super) fn status(&self) -> Status {
         match self {
-            Self::Line { status, .. } | Self::Screen { status, .. } => *status,
+            Self::Line { status, .. }
+            | Self::Findings { status, .. }
+            | Self::Screen { status, .. } => *status,
         }
     }
 
-    pub(super) fn screen(&self) -> String {
+    pub(super) fn screen(&self, paint: Paint) -> String {
         match self {
-            Self::Line { message, help: None, .. } => format!("error: {message}\n"),
+            Self::Findings { findings, .. } => {
+                findings.iter().map(|one| show_problems(one, paint)).collect()
+            }
+            Self::Line { message, help: None, .. } => {
+                paint_ours(&format!("error: {message}\n"), paint)
+            }
             Self::Line { message, help: Some(help), .. } => {
-                format!("error: {message}\n\nhelp: {help}\n")
+                paint_ours(&format!("error: {message}\n\nhelp: {help}\n"), paint)
             }
             Self::Screen { text, .. } => text.clone(),
         }
+    }
+}
+
+impl From<Refused> for CliError {
+    fn from(refused: Refused) -> Self {
+        Self::Findings { status: Status::Usage, findings: vec![refused.findings] }
     }
 }

@@ -4,23 +4,30 @@
 //! that a script called `hostfile` never becomes a command.
 
 mod agent;
-mod args;
+pub mod args;
+mod check;
 mod error;
 pub mod hostfile;
+pub mod line;
 mod lower;
-mod run;
-mod ssh_args;
+pub mod run;
+pub mod ssh_args;
 #[cfg(feature = "train")]
 mod train;
+pub mod values;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::builder::StyledStr;
 
 use self::error::CliError;
+use self::line::{Flags, NotParsed, Typed};
 use crate::base::Status;
 use crate::os::fds;
+use crate::report::diagnostic::Paint;
 use crate::report::{self, Terminal, print, print_error};
 
 const HELP: &str = "\
@@ -36,6 +43,23 @@ Commands:
 `remuda COMMAND --help` says more about one.
 ";
 
+/// What the program is called as. A face has no commands, so that a script called `train` is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Face {
+    /// Commands.
+    Remuda,
+    /// The launcher of DeepSpeed, by one of its names.
+    DeepSpeed(&'static str),
+}
+
+impl Face {
+    fn of(program: &OsStr) -> Self {
+        const DEEPSPEED: [&str; 3] = ["deepspeed", "ds", "deepspeed.pt"];
+        let name = Path::new(program).file_name().unwrap_or_default();
+        DEEPSPEED.into_iter().find(|face| name == *face).map_or(Self::Remuda, Self::DeepSpeed)
+    }
+}
+
 /// The program.
 pub fn main() -> ExitCode {
     // A descriptor that happened to be 0, 1 or 2 would be taken for a standard one.
@@ -43,11 +67,17 @@ pub fn main() -> ExitCode {
         return Status::OsLimit.into();
     }
     report::start_log();
-    let dispatched = std::panic::catch_unwind(|| dispatch(std::env::args_os().skip(1).collect()));
+    let mut words = std::env::args_os();
+    let face = Face::of(&words.next().unwrap_or_default());
+    let words = words.collect();
+    let dispatched = std::panic::catch_unwind(|| match face {
+        Face::Remuda => dispatch(words),
+        Face::DeepSpeed(name) => run::main(name, words),
+    });
     match dispatched {
         Ok(Ok(status)) => status.into(),
         Ok(Err(error)) => {
-            print_error(&error.screen());
+            print_error(&error.screen(Terminal::look().paint));
             error.status().into()
         }
         // The hook has said where and why.
@@ -60,7 +90,7 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
     let command = rest.next().unwrap_or_default();
     let rest: Vec<OsString> = rest.collect();
     match command.to_str() {
-        Some("run") => run::main(rest),
+        Some("run") => run::main("remuda run", rest),
         #[cfg(feature = "train")]
         Some("train") => train::main(rest),
         #[cfg(feature = "train")]
@@ -90,7 +120,7 @@ struct HostfileFace {
 }
 
 fn check_hostfile(words: Vec<OsString>) -> Result<Status, CliError> {
-    let face = parse::<HostfileFace>(words)?;
+    let (face, _) = parse::<HostfileFace>(words)?;
     let outcome = hostfile::run(&face.args, Terminal::look().paint);
     print(&outcome.stdout).map_err(CliError::output)?;
     print_error(&outcome.stderr);
@@ -98,16 +128,31 @@ fn check_hostfile(words: Vec<OsString>) -> Result<Status, CliError> {
 }
 
 /// Parses the words behind a command. Help and version are printed and end with 0.
-fn parse<P: Parser>(words: Vec<OsString>) -> Result<P, CliError> {
-    let name = P::command().get_bin_name().unwrap_or("remuda").to_owned();
-    P::try_parse_from(std::iter::once(OsString::from(name)).chain(words)).map_err(|error| {
-        let text = error.render();
-        if error.use_stderr() {
-            return CliError::Screen { status: Status::Usage, text: text.to_string() };
-        }
-        match print(&text.to_string()) {
-            Ok(()) => CliError::Screen { status: Status::Success, text: String::new() },
-            Err(error) => CliError::output(error),
-        }
-    })
+fn parse<P: Parser>(words: Vec<OsString>) -> Result<(P, Typed), CliError> {
+    let mut command = P::command();
+    let flags = Flags::of(&mut command);
+    let name = command.get_bin_name().unwrap_or("remuda").to_owned();
+    let mut typed = Typed::new(&name, words);
+    line::scan(&mut typed, &flags);
+    let line = std::iter::once(OsString::from(name)).chain(line::respelt(&typed));
+    let parsed = command.try_get_matches_from(line).and_then(|found| P::from_arg_matches(&found));
+    match parsed {
+        Ok(parsed) => Ok((parsed, typed)),
+        Err(error) => Err(match line::explain(&error, &flags, &typed) {
+            NotParsed::Asked(text) => asked(&text),
+            NotParsed::Refused(refused) => refused.into(),
+        }),
+    }
+}
+
+/// Prints a text that was asked for; the error ends the program with 0.
+fn asked(text: &StyledStr) -> CliError {
+    let shown = match Terminal::look().stdout_paint {
+        Paint::Colour => text.ansi().to_string(),
+        Paint::Plain => text.to_string(),
+    };
+    match print(&shown) {
+        Ok(()) => CliError::Screen { status: Status::Success, text: String::new() },
+        Err(error) => CliError::output(error),
+    }
 }

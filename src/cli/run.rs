@@ -2,17 +2,20 @@
 
 use std::ffi::OsString;
 
-use clap::Parser;
+use clap::builder::StyledStr;
+use clap::{CommandFactory, FromArgMatches, Parser};
 
-use super::args::{PlaceArgs, ProgramArgs, WatchArgs};
+use super::args::{PlaceArgs, ProgramArgs, WatchArgs, WorkerArgs};
+use super::check;
 use super::error::CliError;
+use super::line::{Flags, Lexed, NotParsed, Refused, Typed, explain, lex};
 use super::lower::{self, Place, Speaker};
 use crate::base::Status;
 use crate::launch::{self, Options};
 use crate::plan::{self, JobSpec, LaunchPlan, Program};
 use crate::report::plan::{Secrets, plan_json, show_plan};
 use crate::report::summary::{count, step};
-use crate::report::{Terminal, print, print_error};
+use crate::report::{Terminal, print, print_error, say};
 
 /// Run a program on every slot of every host, and tell the truth about how it ends.
 ///
@@ -22,30 +25,80 @@ use crate::report::{Terminal, print, print_error};
 /// 77 permission, 78 configuration, 124 --timeout, 126/127 program not executable / not found,
 /// 130/143 interrupted.
 #[derive(Clone, Debug, Parser)]
-#[command(
-    name = "remuda run",
-    bin_name = "remuda run",
-    version,
-    infer_long_args = true,
-    args_override_self = true
-)]
-struct RunArgs {
+#[command(name = "remuda run", bin_name = "remuda run", version, args_override_self = true)]
+pub struct RunArgs {
+    /// Hosts and slots.
     #[command(flatten)]
-    place: PlaceArgs,
+    pub place: PlaceArgs,
+    /// Script and arguments.
     #[command(flatten)]
-    watch: WatchArgs,
+    pub program: ProgramArgs,
+    /// What workers find around them.
     #[command(flatten)]
-    program: ProgramArgs,
+    pub workers: WorkerArgs,
+    /// How the job is watched.
+    #[command(flatten)]
+    pub watch: WatchArgs,
+}
+
+/// What a command line turned out to be.
+#[derive(Clone, Debug)]
+pub enum Parsed {
+    /// A job.
+    Run(Box<RunArgs>, Typed),
+    /// Somebody asked for this text.
+    Asked(StyledStr),
+}
+
+/// Reads the words behind `program` (`remuda run`, `deepspeed`) as DeepSpeed's launcher would.
+/// Asks nothing of the world.
+pub fn parse(program: &'static str, words: Vec<OsString>) -> Result<Parsed, Refused> {
+    let mut command = RunArgs::command().name(program).bin_name(program);
+    let flags = Flags::of(&mut command);
+    let mut typed = Typed::new(program, words);
+    let script = match lex(&flags, &mut typed)? {
+        Lexed::Script(script) => script,
+        Lexed::Help => return Ok(Parsed::Asked(command.render_long_help())),
+        Lexed::Version => return Ok(Parsed::Asked(command.render_version().into())),
+    };
+    let found = command.try_get_matches_from(canonical(&typed, script));
+    match found.and_then(|found| RunArgs::from_arg_matches(&found)) {
+        Ok(args) => Ok(Parsed::Run(Box::new(args), typed)),
+        Err(error) => match explain(&error, &flags, &typed) {
+            NotParsed::Asked(text) => Ok(Parsed::Asked(text)),
+            NotParsed::Refused(refused) => Err(refused),
+        },
+    }
+}
+
+/// The line without abbreviations: what clap is given to fill its structs.
+fn canonical(typed: &Typed, script: usize) -> Vec<OsString> {
+    let mut words = vec![OsString::from(&typed.program)];
+    for given in &typed.options {
+        let mut word = OsString::from(format!("--{}", given.flag));
+        if let Some((value, _)) = &given.value {
+            word.push("=");
+            word.push(value);
+        }
+        words.push(word);
+    }
+    words.push("--".into());
+    words.extend_from_slice(&typed.words[script..]);
+    words
 }
 
 /// Parses and runs.
-pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let args = super::parse::<RunArgs>(words)?;
+pub(super) fn main(program: &'static str, words: Vec<OsString>) -> Result<Status, CliError> {
+    let (args, typed) = match parse(program, words)? {
+        Parsed::Run(args, typed) => (args, typed),
+        Parsed::Asked(text) => return Err(super::asked(&text)),
+    };
+    check::run(&args, &typed)?;
     let terminal = Terminal::look();
-    let place = lower::place(&args.place, terminal)?;
+    let place = lower::place(&args.place, &typed, terminal)?;
     let (program, program_args, note) = lower::program(&args.program)?;
-    if let Some(note) = note.filter(|_| !args.watch.quiet) {
-        print_error(&format!("note: {note}\n"));
+    if let Some(note) = note.filter(|_| args.watch.talks()) {
+        say(&format!("note: {note}\n"), terminal.paint);
     }
     start(place, &args.watch, program, program_args, Speaker::Everybody, terminal)
 }
@@ -59,7 +112,9 @@ pub(super) fn start(
     speaker: Speaker,
     terminal: Terminal,
 ) -> Result<Status, CliError> {
-    print_error(&place.warnings);
+    if watch.warns() {
+        print_error(&place.warnings);
+    }
     let origin = place.origin.clone();
     let spec = JobSpec {
         nodes: place.nodes,
@@ -77,8 +132,8 @@ pub(super) fn start(
         return Ok(Status::Success);
     }
     let (options, note) = lower::options(watch, &spec, place.transport, speaker, terminal)?;
-    if !watch.quiet {
-        print_error(&(note + &announcement(&plan, &options, &origin)));
+    if watch.talks() {
+        say(&(note + &announcement(&plan, &options, &origin)), terminal.paint);
     }
     let status = launch::run(&plan, &options)
         .map_err(|error| CliError::new(error.status(), error.to_string()))?;

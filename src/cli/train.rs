@@ -11,16 +11,18 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, ValueEnum};
 
-use super::args::{AcceleratorArg, PlaceArgs, WatchArgs};
+use super::args::{PlaceArgs, WatchArgs};
+use super::check;
 use super::error::CliError;
 use super::lower::{self, Speaker};
 use super::run;
+use super::values::{AcceleratorArg, parse_positive_int};
 use crate::agent;
 use crate::base::{Status, clock, env_vars};
 use crate::launch::Transport;
 use crate::os::signals;
 use crate::plan::Program;
-use crate::report::{Terminal, print, print_error};
+use crate::report::{Terminal, print, print_error, say};
 use crate::runtime::Group;
 use crate::train::{
     AdamWOptions, CheckpointOptions, GptOptions, MlpOptions, ModelOptions, Progress, Schedule,
@@ -29,8 +31,9 @@ use crate::train::{
 
 /// The word that makes this executable a worker.
 pub(super) const WORKER_COMMAND: &str = "train-worker";
-/// Time between two lines that overwrite each other.
-const TRANSIENT_EVERY: Duration = Duration::from_millis(100);
+/// Steps between evaluations are told by notes; whoever keeps the lines sees one of them when there
+/// was none for this long.
+const QUIET_MAX: Duration = Duration::from_secs(10);
 
 /// What `remuda train` trains, and how; where is decided by the launch options beside these.
 #[derive(Args, Clone, Debug, PartialEq)]
@@ -43,7 +46,7 @@ pub(super) struct TrainArgs {
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub(super) data: Vec<PathBuf>,
     /// Steps of the whole run, those before `--resume` included
-    #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = parse_positive_int)]
     pub(super) steps: u64,
     /// Samples of a micro-batch, per worker [default: 12 for gpt, 64 for mlp]
     #[arg(long, value_name = "N")]
@@ -97,7 +100,7 @@ pub(super) struct TrainArgs {
     #[arg(long, value_name = "DIR")]
     pub(super) checkpoint_dir: Option<PathBuf>,
     /// And every N steps
-    #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = parse_positive_int)]
     pub(super) save_every: Option<u64>,
     /// Go on from a checkpoint, or from the newest one in a directory
     #[arg(long, value_name = "PATH")]
@@ -128,6 +131,10 @@ impl TrainArgs {
         };
         let batch_size = self.batch_size.map_or(default(12, 64), NonZeroUsize::get);
         let rate_min = self.min_lr.unwrap_or(self.lr / 10.0);
+        if self.save_every.is_some() && self.checkpoint_dir.is_none() {
+            return Err(CliError::usage("`--save_every` means nothing without `--checkpoint_dir`")
+                .help("add `--checkpoint_dir DIR`"));
+        }
         let checkpoint = self
             .checkpoint_dir
             .clone()
@@ -274,19 +281,22 @@ struct TrainFace {
 
 /// Parses, and starts this executable as the worker of every slot.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let mut face = super::parse::<TrainFace>(words)?;
+    let (mut face, typed) = super::parse::<TrainFace>(words)?;
+    check::place(&face.place, &typed)?;
+    check::watch(&face.watch, &typed)?;
+    check::not_built(&typed)?;
     // What makes no sense is told once, here, and not by every worker.
     face.train.lower()?;
     face.train.check_files()?;
+    let terminal = Terminal::look();
     if face.place.accelerator != Some(AcceleratorArg::Cpu) {
         let wanted = face.place.accelerator == Some(AcceleratorArg::Cuda);
         if wanted || 0 < lower::gpu_count() {
-            print_error("note: there are no GPU kernels yet; every slot is CPU time\n");
+            say("note: there are no GPU kernels yet; every slot is CPU time\n", terminal.paint);
         }
         face.place.accelerator = Some(AcceleratorArg::Cpu);
     }
-    let terminal = Terminal::look();
-    let place = lower::place(&face.place, terminal)?;
+    let place = lower::place(&face.place, &typed, terminal)?;
     let program = match place.transport {
         Transport::Local => std::env::current_exe().map_err(|error| {
             CliError::new(Status::NotFound, format!("cannot find ourselves: {error}"))
@@ -342,18 +352,17 @@ fn print_progress(text: &str) {
     let _ = print(text);
 }
 
-/// Prints a line; that of a step without an evaluation is soon overwritten by the next.
+/// Prints a line: of steps, the first, the last, those that were evaluated, and one now and then.
 fn show(progress: &Progress, shown: &Cell<Option<Instant>>) {
-    match progress {
-        Progress::Stepped(report) if report.val_loss.is_none() && report.step < report.steps => {
-            let now = clock::now();
-            if shown.get().is_none_or(|last| TRANSIENT_EVERY <= now - last) {
-                shown.set(Some(now));
-                print_progress(&format!("{progress}\r"));
-            }
+    if let Progress::Stepped(report) = progress {
+        let now = clock::now();
+        let is_due = shown.get().is_none_or(|last| QUIET_MAX <= now - last);
+        if report.val_loss.is_none() && report.step < report.steps && !is_due {
+            return;
         }
-        _ => print_progress(&format!("{progress}\n")),
+        shown.set(Some(now));
     }
+    print_progress(&format!("{progress}\n"));
 }
 
 /// A finite number above 0.
@@ -428,7 +437,7 @@ mod tests {
         check_refused("--lr 0", "expected a number above 0");
         check_refused("--beta2 1", "expected a number from 0 to below 1");
         check_refused("--clip NaN", "expected a number, 0 or more");
-        check_refused("--steps 0", "0 is not in 1..");
+        check_refused("--steps 0", "it is at least 1");
         check_refused("--batch_size 0", "invalid value '0'");
         check_refused("--save_every 3", "--checkpoint_dir");
         check_refused("--step 3", "unexpected argument '--step'");

@@ -17,7 +17,7 @@ use crate::job::{Effect, End, Event, Job, NodeLoss, Policy, StartFailure, StartS
 use crate::os::{family, fds, signals};
 use crate::plan::{LaunchPlan, NodePlan, WorkerPlan};
 use crate::report::summary::{count, step};
-use crate::report::{Consumed, Reporter, WorkerLabel, neutral};
+use crate::report::{Consumed, Reporter, Step, WorkerLabel, neutral};
 use crate::transport::AgentEnd;
 use crate::transport::ssh::{Fault, Ssh};
 use crate::wire::{self, Found, FromAgent, OpenFailure, Problem, ToAgent, WorkerNote};
@@ -301,7 +301,14 @@ impl<'a> Dispatcher<'a> {
             FromAgent::Note { rank, note: WorkerNote::PeerLost(peer) } => {
                 Some(Event::PeerLost { rank, peer })
             }
-            FromAgent::Note { note: WorkerNote::Ready | WorkerNote::Step { .. }, .. }
+            FromAgent::Note {
+                rank,
+                note: WorkerNote::Step { step, steps, loss, tokens_per_s },
+            } => {
+                self.reporter.step(rank, Step { step, steps, loss, tokens_per_s });
+                None
+            }
+            FromAgent::Note { note: WorkerNote::Ready, .. }
             | FromAgent::Beat
             | FromAgent::Output { .. }
             | FromAgent::OutputEnd { .. } => None,
@@ -362,6 +369,7 @@ impl<'a> Dispatcher<'a> {
     fn suspend(&mut self) {
         self.tell_all(|| ToAgent::Pause);
         self.tell_all(|| ToAgent::Signal(libc::SIGSTOP));
+        self.reporter.rest();
         self.reporter.say(step("Paused", &format!("{}; `fg` goes on", self.count_workers())));
         self.pause_at = Some(clock::now() + PAUSE_DELAY);
     }
@@ -376,6 +384,7 @@ impl<'a> Dispatcher<'a> {
         self.tell_all(|| ToAgent::Resume);
         self.tell_all(|| ToAgent::Signal(libc::SIGCONT));
         self.reporter.say(step("Running", &self.count_workers()));
+        self.reporter.wake();
     }
 
     fn feed(&self, bytes: &[u8]) {

@@ -21,4 +21,6 @@ pub use filter::{Filter, Which};
 pub use hosts::{Host, Hostfile, Pool, SLOTS_MAX, SlotCount};
 pub use parse::{HOSTS_MAX, LINE_BYTES_MAX, parse, read};
 pub use selection::{Selected, Selection, SelectorArgs, select};
+pub use selector::python_int;
+pub use similar::nearest;
 pub use text::decode;

@@ -83,7 +83,7 @@ fn parse_slots(
 
 /// What Python's `int()` accepts: blanks around, a sign, single underscores between digits. Numbers
 /// beyond 64 bits name no slot and stay at the end of the range.
-pub(super) fn python_int(text: &str) -> Option<i64> {
+pub fn python_int(text: &str) -> Option<i64> {
     let text = text.trim();
     let (is_negative, digits) = match text.strip_prefix(['+', '-']) {
         Some(digits) => (text.starts_with('-'), digits),

@@ -4,10 +4,7 @@
 ///
 /// A third of the letters may be wrong; a difference in case or in surrounding blanks costs
 /// nothing.
-pub(super) fn nearest<'a>(
-    typed: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn nearest<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let typed = typed.trim().to_lowercase();
     let budget = 1.max(typed.chars().count() / 3);
     candidates

@@ -30,9 +30,15 @@ const DRAWN_LINES_MAX: usize = 10_000;
 
 /// Everything that is wrong with a source, and the count. Nothing for a source without findings.
 pub fn show_findings(findings: &Findings, paint: Paint) -> String {
-    if findings.diagnostics.is_empty() {
-        return String::new();
+    let mut out = show_problems(findings, paint);
+    if !findings.diagnostics.is_empty() {
+        writeln!(out, "{}", summary(findings)).expect("a String takes everything");
     }
+    out
+}
+
+/// Everything that is wrong with a source that needs no count, such as a command line.
+pub fn show_problems(findings: &Findings, paint: Paint) -> String {
     let lines = Lines::new(&findings.source);
     let mut out = String::new();
     let mut kinds: BTreeMap<(&'static str, Severity), Vec<&Diagnostic>> = BTreeMap::new();
@@ -48,7 +54,6 @@ pub fn show_findings(findings: &Findings, paint: Paint) -> String {
             out += &show_folded(code, severity, more, &lines, paint);
         }
     }
-    writeln!(out, "{}", summary(findings)).expect("a String takes everything");
     out
 }
 

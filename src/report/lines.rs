@@ -11,7 +11,7 @@ const LINE_BYTES_MAX: usize = 64 * 1024;
 /// Ends a part of a line that goes on.
 const CONTINUES: &[u8] = "⏎".as_bytes();
 /// A progress bar (`\r`) is shown at most this often where it cannot be redrawn.
-const TRANSIENT_PAUSE: Duration = Duration::from_secs(10);
+const BAR_PAUSE: Duration = Duration::from_secs(10);
 
 /// How lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,20 +22,43 @@ pub enum Dress {
     Neutral,
 }
 
+/// What becomes of a line that is drawn over and over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bars {
+    /// Its newest state is shown as a line now and then.
+    NowAndThen,
+    /// It is no line until it ends; [`LineCutter::bar`] tells its newest state.
+    InStatus,
+}
+
 /// Cuts one stream of one worker into lines.
 pub(super) struct LineCutter {
     prefix: Vec<u8>,
     dress: Dress,
+    bars: Bars,
     /// The line that has not ended yet.
     partial: Vec<u8>,
+    /// Whether a carriage return has made it a progress bar.
+    is_bar: bool,
     /// When a progress bar was last shown.
-    transient_shown: Option<Instant>,
+    bar_shown: Option<Instant>,
 }
 
 impl LineCutter {
     /// Every line begins with `prefix`.
-    pub(super) fn new(prefix: Vec<u8>, dress: Dress) -> Self {
-        Self { prefix, dress, partial: Vec::new(), transient_shown: None }
+    pub(super) fn new(prefix: Vec<u8>, dress: Dress, bars: Bars) -> Self {
+        Self { prefix, dress, bars, partial: Vec::new(), is_bar: false, bar_shown: None }
+    }
+
+    /// What every line begins with.
+    pub(super) fn prefix(&self) -> &[u8] {
+        &self.prefix
+    }
+
+    /// The newest state of a progress bar that is for the status line.
+    pub(super) fn bar(&self) -> Option<&[u8]> {
+        let shown = (self.is_bar && self.bars == Bars::InStatus).then(|| visible(&self.partial));
+        shown.filter(|text| !text.is_empty())
     }
 
     /// Appends to `out` every line that `bytes` completes.
@@ -43,6 +66,7 @@ impl LineCutter {
         while let Some(end) = memchr(b'\n', bytes) {
             let (line, rest) = bytes.split_at(end);
             bytes = &rest[1..];
+            self.is_bar = false;
             if self.partial.is_empty() {
                 self.emit_line(line, out);
             } else {
@@ -62,11 +86,13 @@ impl LineCutter {
             let last = std::mem::take(&mut self.partial);
             self.emit_line(&last, out);
         }
+        self.is_bar = false;
     }
 
     fn keep(&mut self, now: Instant, bytes: &[u8], out: &mut Vec<u8>) {
         self.partial.extend_from_slice(bytes);
         if !bytes.is_empty() && memchr(b'\r', bytes).is_some() {
+            self.is_bar = true;
             self.overwrite(now, out);
         }
         let kept = self.emit_parts(&self.partial, out).len();
@@ -95,20 +121,17 @@ impl LineCutter {
         };
         let rest = self.partial.split_off(last + 1);
         let over = std::mem::replace(&mut self.partial, rest);
-        if self.transient_shown.is_none_or(|shown| shown + TRANSIENT_PAUSE <= now) {
-            self.transient_shown = Some(now);
+        let is_due = self.bar_shown.is_none_or(|shown| shown + BAR_PAUSE <= now);
+        // Most bars return before they draw, so the first state is nothing.
+        if self.bars == Bars::NowAndThen && is_due && !visible(&over).is_empty() {
+            self.bar_shown = Some(now);
             self.emit_line(&over, out);
         }
     }
 
     /// One line without its end: what was overwritten goes, as it would on a terminal.
     fn emit_line(&self, line: &[u8], out: &mut Vec<u8>) {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let visible = match memrchr(b'\r', line) {
-            Some(last) => &line[last + 1..],
-            None => line,
-        };
-        let last = self.emit_parts(visible, out);
+        let last = self.emit_parts(visible(line), out);
         self.emit_bare(last, out);
         out.push(b'\n');
     }
@@ -122,13 +145,22 @@ impl LineCutter {
     }
 }
 
+/// What a terminal shows of a line in the end.
+fn visible(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    match memrchr(b'\r', line) {
+        Some(last) => &line[last + 1..],
+        None => line,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::clock;
 
     fn cut(pieces: &[&[u8]]) -> String {
-        let mut cutter = LineCutter::new(b"w:0 | ".to_vec(), Dress::Bytes);
+        let mut cutter = LineCutter::new(b"w:0 | ".to_vec(), Dress::Bytes, Bars::NowAndThen);
         let (now, mut out) = (clock::now(), Vec::new());
         for piece in pieces {
             cutter.push(now, piece, &mut out);
@@ -152,8 +184,35 @@ mod tests {
     }
 
     #[test]
+    fn a_bar_that_returns_before_it_draws_shows_no_empty_line() {
+        assert_eq!(cut(&[b"\r10%", b"\r20%", b"\r30%\n"]), "w:0 | 10%\nw:0 | 30%\n");
+    }
+
+    #[test]
+    fn a_bar_in_the_status_line_becomes_a_line_when_it_ends() {
+        #[track_caller]
+        fn check(pieces: &[&str], bar: Option<&str>, lines: &str) {
+            let mut cutter = LineCutter::new(b"> ".to_vec(), Dress::Neutral, Bars::InStatus);
+            let mut out = Vec::new();
+            for piece in pieces {
+                cutter.push(clock::now(), piece.as_bytes(), &mut out);
+            }
+            assert_eq!(cutter.bar(), bar.map(str::as_bytes), "{pieces:?}");
+            assert_eq!(String::from_utf8_lossy(&out), lines, "{pieces:?}");
+        }
+        check(&["no bar"], None, "");
+        check(&["1%\r"], Some("1%"), "");
+        check(&["\r1%", "\r2%"], Some("2%"), "");
+        check(&["1%\r", "2%\r"], Some("2%"), "");
+        check(&["a\n\r1%", "\r", "2"], Some("2"), "> a\n");
+        check(&["\r1%", "\r100%\n"], None, "> 100%\n");
+        check(&["\r1%\nplain"], None, "> 1%\n");
+        check(&["dos\r", "\n"], None, "> dos\n");
+    }
+
+    #[test]
     fn a_line_without_end_is_shown_in_bounded_parts() {
-        let mut cutter = LineCutter::new(Vec::new(), Dress::Bytes);
+        let mut cutter = LineCutter::new(Vec::new(), Dress::Bytes, Bars::NowAndThen);
         let (now, mut shown) = (clock::now(), 0);
         for _ in 0..100 {
             let mut out = Vec::new();

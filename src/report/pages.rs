@@ -1,22 +1,23 @@
 //! Everything that a job shows, on its way: workers' lines to the screen and to files, our own
-//! lines to standard error, the last words of everybody remembered.
+//! lines to standard error, the last words of everybody remembered, the status line kept current.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anstyle::AnsiColor;
-use memchr::memchr_iter;
 use rustix::io::Errno;
 
 use super::diagnostic::Paint;
-use super::lines::{Dress, LineCutter};
+use super::lines::{Bars, Dress, LineCutter};
 use super::neutral::{push_neutral, unfinished};
 use super::rank_log::{Keep, RankLog};
-use super::sink::{Offered, Sink};
-use super::summary::count;
+use super::screen::Screens;
+use super::status::{Status, Step};
+use super::summary::{count, paint_ours};
 use super::tail::Tail;
-use super::terminal::Terminal;
+use super::terminal::{StatusPlace, Terminal, Tty};
 use crate::base::{HostName, LocalRank, NodeRank, Rank, clock};
 use crate::wire::Stream;
 
@@ -49,11 +50,18 @@ pub struct Style {
     pub terminal: Terminal,
 }
 
+/// Between two changes of the status line.
+const STATUS_PAUSE: Duration = Duration::from_millis(100);
+
+/// How often a screen that stood still is looked at.
+const STILL_PAUSE: Duration = Duration::from_millis(100);
+
 /// See the module.
 pub struct Pages {
     streams: BTreeMap<(Rank, Stream), Page>,
-    stdout: Screen,
-    stderr: Screen,
+    screens: Screens,
+    status: Option<LiveStatus>,
+    paint: Paint,
     /// After a failure only this worker is shown; everybody is kept in files.
     hushed: Option<Rank>,
     /// Why files are not written any more.
@@ -77,13 +85,16 @@ enum Clothes {
     Neutral(Vec<u8>),
 }
 
-/// One of our two descriptors.
-struct Screen {
-    sink: Sink,
-    pending: Vec<u8>,
-    /// What became of the newest bytes.
-    offered: Offered,
-    lost_lines: u64,
+/// The status line of a terminal that has one.
+struct LiveStatus {
+    status: Status,
+    tty: Tty,
+    paint: Paint,
+    /// Whether something is not on the screen yet.
+    is_stale: bool,
+    changed: Instant,
+    /// Whether the terminal is somebody else's for a while.
+    rests: bool,
 }
 
 impl Pages {
@@ -97,10 +108,14 @@ impl Pages {
                 streams.insert((label.rank, stream), page);
             }
         }
+        let place = style.terminal.status;
+        let tty =
+            stderr.as_fd().try_clone_to_owned().ok().filter(|_| place != StatusPlace::Nowhere);
         Self {
             streams,
-            stdout: Screen::new(stdout),
-            stderr: Screen::new(stderr),
+            status: tty.map(|tty| LiveStatus::new(Tty::new(tty), style.terminal.paint)),
+            screens: Screens::new(stdout, stderr, place),
+            paint: style.terminal.paint,
             hushed: None,
             log_error: None,
             failure_told: false,
@@ -113,13 +128,11 @@ impl Pages {
             return;
         };
         page.tail.push(bytes);
-        let shown = self.hushed.is_none_or(|only| only == rank);
-        let screen = match stream {
-            Stream::Stdout => &mut self.stdout,
-            Stream::Stderr => &mut self.stderr,
-        };
-        if shown {
-            page.dress.show(bytes, &mut screen.pending);
+        if self.hushed.is_none_or(|only| only == rank) {
+            page.dress.show(bytes, self.screens.pending(stream));
+            if let Some(status) = &mut self.status {
+                status.bar(rank, stream, page.dress.bar());
+            }
         }
         page.keep(bytes, &mut self.log_error);
     }
@@ -129,12 +142,11 @@ impl Pages {
         let Some(page) = self.streams.get_mut(&(rank, stream)) else {
             return;
         };
-        let screen = match stream {
-            Stream::Stdout => &mut self.stdout,
-            Stream::Stderr => &mut self.stderr,
-        };
         if self.hushed.is_none_or(|only| only == rank) {
-            page.dress.finish(&mut screen.pending);
+            page.dress.finish(self.screens.pending(stream));
+        }
+        if let Some(status) = &mut self.status {
+            status.bar(rank, stream, None);
         }
         if let Some(log) = &mut page.log {
             let finished = log.finish();
@@ -144,64 +156,109 @@ impl Pages {
 
     /// Adds a line of our own.
     pub fn say(&mut self, text: &str) {
-        self.stderr.pending.extend_from_slice(text.as_bytes());
+        let text = paint_ours(text, self.paint);
+        self.screens.pending(Stream::Stderr).extend_from_slice(text.as_bytes());
     }
 
-    /// From now on only this worker is shown; the others go on in their files.
+    /// A worker has done a step.
+    pub fn step(&mut self, rank: Rank, step: Step) {
+        if let Some(live) = &mut self.status {
+            live.status.step(rank, clock::now(), step);
+            live.is_stale = true;
+        }
+    }
+
+    /// From now on only this worker is shown; the others go on in their files. There is no progress
+    /// to be told of any more.
     pub fn hush(&mut self, only: Rank) {
         self.hushed.get_or_insert(only);
+        self.end_status();
+    }
+
+    /// Leaves the terminal to somebody else until [`Self::wake`].
+    pub fn rest(&mut self) {
+        if let Some(live) = &mut self.status {
+            live.rests = true;
+            self.screens.set_status("");
+        }
+    }
+
+    /// Takes the terminal back.
+    pub fn wake(&mut self) {
+        if let Some(live) = &mut self.status {
+            (live.rests, live.is_stale) = (false, true);
+        }
+    }
+
+    fn end_status(&mut self) {
+        if self.status.take().is_some() {
+            self.screens.set_status("");
+        }
     }
 
     /// Bytes that wait to be shown.
     pub fn pending_bytes(&self) -> usize {
-        self.stdout.pending.len() + self.stderr.pending.len()
+        self.screens.pending_bytes()
+    }
+
+    /// When [`Self::look_again`] should be called, if nothing else comes before.
+    pub fn due(&self) -> Option<Instant> {
+        let still = self.screens.stand_still().then(|| clock::now() + STILL_PAUSE);
+        [still, self.status_due()].into_iter().flatten().min()
+    }
+
+    fn status_due(&self) -> Option<Instant> {
+        let live = self.status.as_ref().filter(|live| live.is_stale && !live.rests)?;
+        Some(live.changed + STATUS_PAUSE)
     }
 
     /// Hands over what waits.
     pub fn flush(&mut self) {
-        self.stdout.flush();
-        self.stderr.flush();
+        self.show_status();
         // A screen that has moved on is told what it missed.
-        if self.stdout.offered != Offered::Stalled && self.stderr.offered != Offered::Stalled {
+        if self.screens.flush() {
             self.report_losses();
-            self.stderr.flush();
+            self.screens.flush();
         }
     }
 
-    /// Whether a screen took nothing when it was last offered something.
-    pub fn stands_still(&self) -> bool {
-        [&self.stdout, &self.stderr].iter().any(|screen| screen.offered == Offered::Stalled)
+    fn show_status(&mut self) {
+        let now = clock::now();
+        if self.status_due().is_none_or(|due| now < due) {
+            return;
+        }
+        if let Some(live) = &mut self.status {
+            let width = live.tty.width();
+            let text = width.map_or_else(String::new, |width| live.status.line(width, live.paint));
+            live.is_stale = !self.screens.set_status(&text) || width.is_none();
+            live.changed = now;
+        }
     }
 
-    /// A screen that has moved on is told what it missed, also when nothing more is shown.
+    /// A screen that has moved on is told what it missed, also when nothing more is shown; the
+    /// status line becomes what it should be.
     pub fn look_again(&mut self) {
-        for screen in [&mut self.stdout, &mut self.stderr] {
-            if screen.offered == Offered::Stalled && screen.sink.has_room() {
-                screen.offered = Offered::Taken;
-            }
-        }
+        self.screens.look_again();
         self.flush();
     }
 
     /// Waits until everything is on the screen, as long as the screen takes it.
     pub fn finish(&mut self) {
-        self.stdout.flush();
-        self.stderr.flush();
-        self.stdout.lost_lines += self.stdout.sink.finish();
+        self.end_status();
+        self.screens.finish();
         self.report_losses();
-        self.stderr.flush();
-        self.stderr.sink.finish();
+        self.screens.finish();
     }
 
     /// Why the workers' output could not be shown; a reader that went away is no failure.
     pub fn output_failure(&self) -> Option<std::io::Error> {
-        let errno = self.stdout.sink.failure().filter(|errno| *errno != Errno::PIPE)?;
+        let errno = self.screens.failure().filter(|errno| *errno != Errno::PIPE)?;
         Some(errno.into())
     }
 
     /// Says once why nothing more is shown.
     fn report_failure(&mut self) {
-        let Some(errno) = self.stdout.sink.failure().filter(|_| !self.failure_told) else {
+        let Some(errno) = self.screens.failure().filter(|_| !self.failure_told) else {
             return;
         };
         self.failure_told = true;
@@ -215,9 +272,8 @@ impl Pages {
 
     fn report_losses(&mut self) {
         self.report_failure();
-        let lost = self.stdout.lost_lines + self.stderr.lost_lines;
+        let lost = self.screens.take_lost_lines();
         if 0 < lost {
-            (self.stdout.lost_lines, self.stderr.lost_lines) = (0, 0);
             let lines = count(lost as usize, "line");
             self.say(&format!("warning: {lines} not shown: the screen stood still\n"));
         }
@@ -255,7 +311,9 @@ impl Page {
             (false, dress) => {
                 let prefix = prefix(label, stream, style.prefix.as_deref(), width);
                 let prefix = painted(prefix, label.node, paint);
-                Clothes::Lines(LineCutter::new(prefix.into_bytes(), dress))
+                let has_status = terminal && style.terminal.status != StatusPlace::Nowhere;
+                let bars = if has_status { Bars::InStatus } else { Bars::NowAndThen };
+                Clothes::Lines(LineCutter::new(prefix.into_bytes(), dress, bars))
             }
         };
         let log = style.log_dir.as_ref().map(|directory| {
@@ -296,6 +354,14 @@ impl Clothes {
         }
     }
 
+    /// A progress bar for the status line, with what stands before it.
+    fn bar(&self) -> Option<(&[u8], &[u8])> {
+        match self {
+            Self::Lines(cutter) => Some((cutter.prefix(), cutter.bar()?)),
+            Self::Bytes | Self::Neutral(_) => None,
+        }
+    }
+
     fn finish(&mut self, out: &mut Vec<u8>) {
         match self {
             Self::Lines(cutter) => cutter.finish(out),
@@ -314,21 +380,14 @@ fn show_neutral(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-impl Screen {
-    fn new(fd: OwnedFd) -> Self {
-        Self { sink: Sink::start(fd), pending: Vec::new(), offered: Offered::Taken, lost_lines: 0 }
+impl LiveStatus {
+    fn new(tty: Tty, paint: Paint) -> Self {
+        let status = Status::default();
+        Self { status, tty, paint, is_stale: false, changed: clock::now(), rests: false }
     }
 
-    fn flush(&mut self) {
-        if self.pending.is_empty() {
-            return;
-        }
-        let bytes = std::mem::take(&mut self.pending);
-        let lines = memchr_iter(b'\n', &bytes).count() as u64;
-        self.offered = self.sink.offer(bytes, lines);
-        if self.offered == Offered::Stalled {
-            self.lost_lines += lines;
-        }
+    fn bar(&mut self, rank: Rank, stream: Stream, bar: Option<(&[u8], &[u8])>) {
+        self.is_stale |= self.status.bar(rank, stream, bar);
     }
 }
 

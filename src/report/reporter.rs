@@ -3,19 +3,22 @@
 
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
-use std::sync::mpsc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use super::pages::{Pages, Style, WorkerLabel};
-use crate::base::{NodeRank, Rank};
+use super::status::Step;
+use super::terminal::StatusPlace;
+use crate::base::{NodeRank, Rank, clock};
 use crate::wire::Stream;
 
 /// What is collected before it is handed to the screen in one piece.
 const BATCH_BYTES: usize = 256 * 1024;
 
-/// How often a screen that stood still is looked at.
-const STILL_PAUSE: Duration = Duration::from_millis(100);
+/// Steps of workers on their way to the status line; of more, none is worth waiting for.
+const STEPS_WAITING_MAX: usize = 1024;
 
 /// Output of that many bytes from a node has been dealt with.
 pub type Consumed = (NodeRank, u64);
@@ -24,7 +27,10 @@ enum Told {
     Output { node: NodeRank, rank: Rank, stream: Stream, bytes: Vec<u8> },
     End { rank: Rank, stream: Stream },
     Say(String),
+    Step(Rank, Step),
     Hush(Rank),
+    Rest,
+    Wake,
     Finish,
 }
 
@@ -32,6 +38,8 @@ enum Told {
 pub struct Reporter {
     told: mpsc::Sender<Told>,
     thread: JoinHandle<Pages>,
+    /// Steps that have not been heard; `None` where there is no status line.
+    steps_waiting: Option<Arc<AtomicUsize>>,
 }
 
 /// A copy of the way to the thread, for the tasks that read links.
@@ -50,8 +58,17 @@ impl Reporter {
         let pages = Pages::new(workers, style, stdout, stderr);
         let (told, receiver) = mpsc::channel();
         let thread = std::thread::Builder::new().name("reporter".to_owned());
-        let thread = thread.spawn(move || run(pages, &receiver, consumed))?;
-        Ok(Self { told, thread })
+        let has_status = style.terminal.status != StatusPlace::Nowhere;
+        let steps_waiting = has_status.then(Arc::<AtomicUsize>::default);
+        let steps = steps_waiting.clone();
+        let hear = move |pages: &mut Pages, message| {
+            if let (Told::Step(..), Some(steps)) = (&message, &steps) {
+                steps.fetch_sub(1, Ordering::Relaxed);
+            }
+            hear(pages, message, &consumed)
+        };
+        let thread = thread.spawn(move || run(pages, &receiver, hear))?;
+        Ok(Self { told, thread, steps_waiting })
     }
 
     /// The way for output.
@@ -62,6 +79,27 @@ impl Reporter {
     /// Shows a line of our own.
     pub fn say(&self, text: impl Into<String>) {
         let _ = self.told.send(Told::Say(text.into()));
+    }
+
+    /// A worker has done a step.
+    pub fn step(&self, rank: Rank, step: Step) {
+        let Some(waiting) = &self.steps_waiting else {
+            return;
+        };
+        if waiting.load(Ordering::Relaxed) < STEPS_WAITING_MAX {
+            waiting.fetch_add(1, Ordering::Relaxed);
+            let _ = self.told.send(Told::Step(rank, step));
+        }
+    }
+
+    /// Leaves the terminal to somebody else.
+    pub fn rest(&self) {
+        let _ = self.told.send(Told::Rest);
+    }
+
+    /// Takes the terminal back.
+    pub fn wake(&self) {
+        let _ = self.told.send(Told::Wake);
     }
 
     /// From now on shows only this worker.
@@ -97,30 +135,36 @@ impl OutputSender {
     }
 }
 
-fn run(mut pages: Pages, told: &mpsc::Receiver<Told>, consumed: impl Fn(Consumed)) -> Pages {
-    while let Some(first) = next(&mut pages, told) {
-        let mut next = Some(first);
+fn run(
+    mut pages: Pages,
+    told: &mpsc::Receiver<Told>,
+    hear: impl Fn(&mut Pages, Told) -> ControlFlow<()>,
+) -> Pages {
+    loop {
+        let mut next = match wait(told, &pages) {
+            Ok(first) => Some(first),
+            Err(RecvTimeoutError::Timeout) => {
+                pages.look_again();
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => return pages,
+        };
         while let Some(message) = next {
-            if hear(&mut pages, message, &consumed).is_break() {
+            if hear(&mut pages, message).is_break() {
                 return pages;
             }
             next = if pages.pending_bytes() < BATCH_BYTES { told.try_recv().ok() } else { None };
         }
         pages.flush();
     }
-    pages
 }
 
-/// What comes next. While it waits it looks whether a screen that stood still has moved on.
-fn next(pages: &mut Pages, told: &mpsc::Receiver<Told>) -> Option<Told> {
-    while pages.stands_still() {
-        match told.recv_timeout(STILL_PAUSE) {
-            Ok(message) => return Some(message),
-            Err(mpsc::RecvTimeoutError::Timeout) => pages.look_again(),
-            Err(mpsc::RecvTimeoutError::Disconnected) => return None,
-        }
+/// The next message, unless the screens want to be looked at before it comes.
+fn wait(told: &mpsc::Receiver<Told>, pages: &Pages) -> Result<Told, RecvTimeoutError> {
+    match pages.due() {
+        Some(due) => told.recv_timeout(due.saturating_duration_since(clock::now())),
+        None => told.recv().map_err(|_| RecvTimeoutError::Disconnected),
     }
-    told.recv().ok()
 }
 
 fn hear(pages: &mut Pages, message: Told, consumed: &impl Fn(Consumed)) -> ControlFlow<()> {
@@ -131,7 +175,10 @@ fn hear(pages: &mut Pages, message: Told, consumed: &impl Fn(Consumed)) -> Contr
         }
         Told::End { rank, stream } => pages.end(rank, stream),
         Told::Say(text) => pages.say(&text),
+        Told::Step(rank, step) => pages.step(rank, step),
         Told::Hush(only) => pages.hush(only),
+        Told::Rest => pages.rest(),
+        Told::Wake => pages.wake(),
         Told::Finish => return ControlFlow::Break(()),
     }
     ControlFlow::Continue(())

@@ -104,6 +104,12 @@ impl Sink {
         Offered::Taken
     }
 
+    /// Whether everything has been written.
+    pub(super) fn is_idle(&self) -> bool {
+        let state = self.shared.lock();
+        state.waiting.is_empty() && !state.busy
+    }
+
     /// Whether something that is offered now would be taken, or never will be.
     pub(super) fn has_room(&self) -> bool {
         let state = self.shared.lock();

@@ -4,6 +4,9 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anstyle::{AnsiColor, Style};
+
+use super::diagnostic::Paint;
 use super::neutral::push_neutral;
 use super::pages::stream_name;
 use crate::wire::Stream;
@@ -48,9 +51,48 @@ pub fn show_failure(failure: &Failure) -> String {
     out
 }
 
+/// Columns of the verb of a step.
+const VERB_WIDTH: usize = 10;
+
 /// One step of ours, its verb in a column: `   Running  12 workers`.
 pub fn step(verb: &str, text: &str) -> String {
-    format!("{verb:>10}  {text}\n")
+    format!("{verb:>VERB_WIDTH$}  {text}\n")
+}
+
+/// Lines of ours with the first word of each in its colour: `error[…]:`, `help:`, the verb of a step.
+pub fn paint_ours(text: &str, paint: Paint) -> String {
+    match paint {
+        Paint::Plain => text.to_owned(),
+        Paint::Colour => text.split_inclusive('\n').map(paint_line).collect(),
+    }
+}
+
+fn paint_line(line: &str) -> String {
+    let kind = line.split([':', '[']).next().unwrap_or_default();
+    let colour = match kind {
+        "error" => AnsiColor::BrightRed,
+        "warning" => AnsiColor::Yellow,
+        "note" => AnsiColor::BrightGreen,
+        "help" => AnsiColor::BrightCyan,
+        _ => AnsiColor::Green,
+    };
+    let head = match (kind, line.find(':'), verb_end(line)) {
+        ("error" | "warning" | "note" | "help", Some(colon), _) => colon,
+        (_, _, Some(end)) => end,
+        _ => return line.to_owned(),
+    };
+    let style = Style::new().bold().fg_color(Some(colour.into()));
+    let (head, rest) = line.split_at(head);
+    format!("{style}{head}{style:#}{rest}")
+}
+
+/// Where the verb of a step ends, if the line is one.
+fn verb_end(line: &str) -> Option<usize> {
+    let (head, rest) = line.split_at_checked(VERB_WIDTH)?;
+    let verb = head.trim_start();
+    let is_verb = verb.starts_with(|c: char| c.is_ascii_uppercase())
+        && verb.bytes().all(|byte| byte.is_ascii_alphabetic());
+    (is_verb && rest.starts_with("  ")).then_some(VERB_WIDTH)
 }
 
 /// A duration as people say it: `250 ms`, `12.4 s`, `14 min 02 s`.
@@ -93,6 +135,23 @@ mod tests {
         assert_eq!(duration(Duration::from_millis(12_440)), "12.4 s");
         assert_eq!(duration(Duration::from_secs(842)), "14 min 02 s");
         assert_eq!(duration(Duration::from_secs(7260)), "2 h 01 min");
+    }
+
+    #[test]
+    fn the_first_word_of_a_line_is_painted() {
+        #[track_caller]
+        fn check(text: &str, expect: &str) {
+            assert_eq!(paint_ours(text, Paint::Colour), expect);
+            assert_eq!(paint_ours(text, Paint::Plain), text);
+        }
+        check(
+            "error[R101]: rank 1: no\n  host a\nhelp: b\n",
+            "\x1b[1m\x1b[91merror[R101]\x1b[0m: rank 1: no\n  host a\n\x1b[1m\x1b[96mhelp\x1b[0m: b\n",
+        );
+        check(&step("Launch", "2 workers"), "\x1b[1m\x1b[32m    Launch\x1b[0m  2 workers\n");
+        check("    | error: of a worker\n", "    | error: of a worker\n");
+        check("  last lines of its stderr:\n", "  last lines of its stderr:\n");
+        check("", "");
     }
 
     #[test]

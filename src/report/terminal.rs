@@ -1,10 +1,14 @@
-//! Standard output and standard error as they are: terminal or not, colour or not.
+//! Standard output and standard error as they are: terminal or not, colour or not, how wide.
 
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::OwnedFd;
+
+use rustix::fs::FileType;
 
 use tracing_subscriber::EnvFilter;
 
 use super::diagnostic::Paint;
+use super::summary::paint_ours;
 use crate::base::env_vars;
 
 /// What the two standard descriptors lead to.
@@ -18,13 +22,81 @@ pub struct Terminal {
     pub paint: Paint,
     /// The same for standard output.
     pub stdout_paint: Paint,
+    /// Where a status line may be drawn.
+    pub status: StatusPlace,
+}
+
+/// Where a status line may be drawn: below the lines on a terminal that nobody else writes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusPlace {
+    /// On no terminal.
+    Nowhere,
+    /// On the terminal of standard error; standard output goes into a file.
+    Stderr,
+    /// On the one terminal of both.
+    Shared,
 }
 
 impl Terminal {
     /// Looks.
     pub fn look() -> Self {
         let (stdout, stderr) = (io::stdout().is_terminal(), io::stderr().is_terminal());
-        Self { stdout, stderr, paint: paint(stderr), stdout_paint: paint(stdout) }
+        let status = if stderr && !is_dumb() { status_place() } else { StatusPlace::Nowhere };
+        Self { stdout, stderr, paint: paint(stderr), stdout_paint: paint(stdout), status }
+    }
+
+    /// The same without a status line.
+    #[must_use]
+    pub fn without_status(self) -> Self {
+        Self { status: StatusPlace::Nowhere, ..self }
+    }
+}
+
+fn is_dumb() -> bool {
+    env_vars::get(env_vars::TERM).is_some_and(|value| value == "dumb")
+}
+
+/// For a standard error that is a terminal. Whoever reads our standard output from a pipe may write
+/// to the same terminal, and would write into the status line.
+fn status_place() -> StatusPlace {
+    let stat = |fd| rustix::fs::fstat(fd).ok();
+    let (Some(out), Some(err)) = (stat(rustix::stdio::stdout()), stat(rustix::stdio::stderr()))
+    else {
+        return StatusPlace::Nowhere;
+    };
+    match FileType::from_raw_mode(out.st_mode) {
+        FileType::CharacterDevice if io::stdout().is_terminal() => {
+            if out.st_rdev == err.st_rdev {
+                StatusPlace::Shared
+            } else {
+                StatusPlace::Nowhere
+            }
+        }
+        FileType::RegularFile | FileType::CharacterDevice => StatusPlace::Stderr,
+        _ => StatusPlace::Nowhere,
+    }
+}
+
+/// A terminal that a status line is drawn on.
+pub(super) struct Tty(OwnedFd);
+
+impl Tty {
+    /// `fd` leads to a terminal.
+    pub(super) fn new(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
+    /// Its width in columns; `None` while it belongs to somebody else, for a job in the background
+    /// must not draw where the user types.
+    pub(super) fn width(&self) -> Option<usize> {
+        const USUAL: usize = 80;
+        match rustix::termios::tcgetpgrp(&self.0) {
+            Ok(foreground) if foreground != rustix::process::getpgrp() => return None,
+            // Not our controlling terminal: nobody can type at us.
+            Ok(_) | Err(_) => {}
+        }
+        let columns = rustix::termios::tcgetwinsize(&self.0).map_or(0, |size| size.ws_col);
+        Some(if columns == 0 { USUAL } else { columns.into() })
     }
 }
 
@@ -34,8 +106,7 @@ fn paint(terminal: bool) -> Paint {
         return Paint::Plain;
     }
     let forced = env_vars::get(env_vars::CLICOLOR_FORCE).is_some_and(|value| value != "0");
-    let dumb = env_vars::get(env_vars::TERM).is_some_and(|value| value == "dumb");
-    if forced || terminal && !dumb { Paint::Colour } else { Paint::Plain }
+    if forced || terminal && !is_dumb() { Paint::Colour } else { Paint::Plain }
 }
 
 /// Writes requested data; a reader that went away is not an error.
@@ -47,7 +118,12 @@ pub fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// Says something about ourselves.
+/// Says something about ourselves, the first word of each line in its colour.
+pub fn say(text: &str, paint: Paint) {
+    print_error(&paint_ours(text, paint));
+}
+
+/// Writes to standard error.
 pub fn print_error(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }

@@ -333,7 +333,7 @@ fn note(report: &StepReport) -> Note {
         step: report.step,
         steps: Some(report.steps),
         loss: Some(f64::from(report.loss)),
-        tokens_per_s: Some(report.items_per_s),
+        tokens_per_s: (report.unit == "tokens").then_some(report.items_per_s),
     }
 }
 

@@ -16,6 +16,7 @@
 //! | SIGINT once, twice, three times; SIGTERM; SIGHUP with and without nohup; Ctrl-Z; SIGQUIT | `signals` |
 //! | a time limit; two jobs at once | `signals` |
 //! | a screen that stands still, goes on, or is closed | `output` |
+//! | a status line among lines, prompts and failures | `status` |
 //! | a gigabyte without an end of line; escape sequences; torn lines; progress bars | `output` |
 //! | too few descriptors; no standard input; input that nobody reads | `options` |
 //! | programs and scripts that are missing or cannot be executed | `options`, `screens` |
@@ -42,4 +43,5 @@ mod output;
 mod random;
 mod screens;
 mod signals;
+mod status;
 mod workers;

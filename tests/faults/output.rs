@@ -9,6 +9,7 @@ use rustix::process::Signal;
 
 use crate::support::launch::{Launch, Outcome, hosts, workers};
 use crate::support::process::Role;
+use crate::support::terminal::Recording;
 use crate::support::{proof_cases, terminal, wait_for};
 
 #[test]
@@ -148,14 +149,9 @@ fn long_output_is_kept_by_its_beginning_and_its_end() {
 fn on_a_terminal(launch: Launch) -> String {
     let (screen, theirs) = terminal::open();
     let job = launch.stdout(theirs.try_clone().expect("a copy")).stderr(theirs).start();
-    let reader = std::thread::spawn(move || {
-        let mut shown = Vec::new();
-        // Reading fails once nobody has the other end.
-        let _ = File::from(screen).read_to_end(&mut shown);
-        shown
-    });
+    let recording = Recording::start(screen);
     job.end().code(0);
-    String::from_utf8(reader.join().expect("reads to the end")).expect("text").replace("\r\n", "\n")
+    recording.end()
 }
 
 const ESCAPES: &str = "printf '\\033[2Jclear \\033]0;title\\007 \\033[31mred\\033[0m \\303\\266\\n'; \

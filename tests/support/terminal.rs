@@ -1,11 +1,20 @@
 //! A pseudo-terminal whose screen a test reads.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+use super::wait_for_or;
+
+/// How wide terminals of these tests are unless they say.
+const WIDTH: u16 = 80;
 
 /// The two ends of one: ours, and the one that a program takes for its terminal.
 pub(crate) fn open() -> (OwnedFd, OwnedFd) {
@@ -15,5 +24,84 @@ pub(crate) fn open() -> (OwnedFd, OwnedFd) {
     let name = ptsname(&ours, Vec::new()).expect("a name");
     let path = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes()));
     let theirs = File::options().read(true).write(true).open(path).expect("the other end");
+    set_width(&theirs, WIDTH);
     (ours, theirs.into())
+}
+
+/// Makes a terminal so many columns wide.
+pub(crate) fn set_width(terminal: impl AsFd, columns: u16) {
+    let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(terminal, size).expect("it has a size");
+}
+
+/// Everything that is written to a terminal until nobody has its other end.
+pub(crate) struct Recording {
+    sent: Arc<Mutex<Vec<u8>>>,
+    thread: JoinHandle<()>,
+}
+
+impl Recording {
+    pub(crate) fn start(ours: OwnedFd) -> Self {
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let shared = Arc::clone(&sent);
+        let thread = std::thread::spawn(move || {
+            let (mut ours, mut buffer) = (File::from(ours), [0; 4096]);
+            // Reading fails once nobody has the other end.
+            while let Ok(length @ 1..) = ours.read(&mut buffer) {
+                shared.lock().expect("no panic").extend_from_slice(&buffer[..length]);
+            }
+        });
+        Self { sent, thread }
+    }
+
+    fn so_far(&self) -> String {
+        String::from_utf8_lossy(&self.sent.lock().expect("no panic")).into_owned()
+    }
+
+    /// Waits until the terminal has been sent `text`.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, text: &str) {
+        let came = || self.so_far().contains(text).then_some(());
+        let newest = || self.so_far().chars().rev().take(2000).collect::<Vec<_>>();
+        let newest = || newest().into_iter().rev().collect::<String>();
+        wait_for_or(|| format!("`{text}` in {:?}", newest()), came);
+    }
+
+    /// All of it, the terminal's own line ends taken away.
+    pub(crate) fn end(self) -> String {
+        self.thread.join().expect("reads to the end");
+        let sent = std::mem::take(&mut *self.sent.lock().expect("no panic"));
+        String::from_utf8(sent).expect("text").replace("\r\n", "\n")
+    }
+}
+
+/// The lines of a terminal of endless height that was sent this, colours left out. `frames` sees the
+/// last line whenever it is about to change.
+pub(crate) fn play(sent: &str, mut frames: impl FnMut(&str)) -> Vec<String> {
+    let (mut lines, mut column) = (vec![Vec::<char>::new()], 0);
+    let mut rest = sent.chars();
+    while let Some(character) = rest.next() {
+        let line = lines.last_mut().expect("there is always one");
+        match character {
+            '\n' => {
+                lines.push(Vec::new());
+                column = 0;
+            }
+            '\r' => {
+                frames(&line.iter().collect::<String>());
+                column = 0;
+            }
+            '\x1b' => match rest.by_ref().find(char::is_ascii_alphabetic) {
+                Some('K') => line.truncate(column),
+                Some('m') => {}
+                other => panic!("the terminal was told {other:?} in {sent:?}"),
+            },
+            _ => {
+                line.resize((column + 1).max(line.len()), ' ');
+                line[column] = character;
+                column += 1;
+            }
+        }
+    }
+    lines.into_iter().map(|line| line.into_iter().collect()).collect()
 }

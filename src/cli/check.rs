@@ -1,0 +1,121 @@
+//! Options that contradict each other, that need each other, or that have nothing behind them.
+
+use super::args::{PlaceArgs, ProgramArgs, WatchArgs};
+use super::line::{Refused, Typed, codes};
+use super::run::RunArgs;
+use super::values::LauncherArg;
+use crate::base::Diagnostic;
+
+/// Options of DeepSpeed that are understood and have nothing behind them yet: refused, for who
+/// gives one counts on it.
+const NOT_BUILT: [&str; 8] = [
+    "launcher_args",
+    "no_ssh",
+    "node_rank",
+    "bind_cores_to_rank",
+    "bind_core_list",
+    "venv_script",
+    "enable_each_rank_log",
+    "save_pid",
+];
+
+/// A whole line of `remuda run`.
+pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), Refused> {
+    place(&args.place, typed)?;
+    program(&args.program, typed)?;
+    watch(&args.watch, typed)?;
+    if args.workers.autotuning.is_some() {
+        return Err(refuse_option(typed, "autotuning", |diagnostic| {
+            diagnostic.label("not part of remuda").help(
+                "tune with DeepSpeed, then run the script with the configuration that it found",
+            )
+        }));
+    }
+    not_built(typed)
+}
+
+/// Where a job runs.
+pub(super) fn place(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
+    match args.reach.launcher {
+        Some(LauncherArg::NotThere(name)) => Err(typed.refuse(
+            &[typed.place_of("launcher").unwrap_or_else(|| typed.end())],
+            |spans| {
+                let message = format!("`--launcher {name}` is not there yet");
+                Diagnostic::error(codes::NOT_THERE, spans[0], message)
+                    .label("not there yet")
+                    .help("`--launcher pdsh` reaches every host over ssh, without pdsh")
+            },
+        )),
+        Some(LauncherArg::Local | LauncherArg::Ssh) | None => Ok(()),
+    }
+}
+
+/// How it is watched.
+pub(super) fn watch(args: &WatchArgs, typed: &Typed) -> Result<(), Refused> {
+    for (needs, given) in [("json", args.json), ("show_env", args.show_env)] {
+        if given && !args.dry_run {
+            return Err(needs_other(typed, needs, "dry-run"));
+        }
+    }
+    Ok(())
+}
+
+fn program(args: &ProgramArgs, typed: &Typed) -> Result<(), Refused> {
+    if args.module && args.no_python {
+        return Err(cannot_combine(typed, "module", "no_python", "a module needs Python"));
+    }
+    Ok(())
+}
+
+/// Options without a feature; DeepSpeed's own defaults ask for nothing.
+pub(super) fn not_built(typed: &Typed) -> Result<(), Refused> {
+    const DEFAULTS: [(&str, &[&str]); 3] =
+        [("launcher_args", &[""]), ("node_rank", &["-1"]), ("enable_each_rank_log", &["", "None"])];
+    let asks = |flag: &str| {
+        let Some(given) = typed.last(flag) else { return false };
+        let Some((value, _)) = &given.value else { return true };
+        let defaults = DEFAULTS.iter().find(|(name, _)| *name == flag);
+        !defaults.is_some_and(|(_, texts)| texts.iter().any(|text| value == text))
+    };
+    match NOT_BUILT.into_iter().find(|flag| asks(flag)) {
+        None => Ok(()),
+        Some(flag) => Err(refuse_option(typed, flag, |diagnostic| {
+            diagnostic.label("not there yet").help("leave it out")
+        })),
+    }
+}
+
+/// An option that needs another one.
+pub(super) fn needs_other(typed: &Typed, flag: &str, other: &str) -> Refused {
+    let place = typed.name_of(flag).unwrap_or_else(|| typed.end());
+    typed.refuse(&[place], |spans| {
+        let message = format!("`--{flag}` means nothing without `--{other}`");
+        Diagnostic::error(codes::NEEDS_OTHER, spans[0], message)
+            .label("needs another option")
+            .help(format!("add `--{other}`, or leave `--{flag}` out"))
+    })
+}
+
+/// Two options that contradict each other.
+pub(super) fn cannot_combine(typed: &Typed, left: &str, right: &str, why: &str) -> Refused {
+    let place = |flag| typed.name_of(flag).unwrap_or_else(|| typed.end());
+    typed.refuse(&[place(right), place(left)], |spans| {
+        let message = format!("`--{left}` and `--{right}` cannot be combined");
+        Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
+            .label(why)
+            .related(spans[1], "")
+            .help("keep one of the two")
+    })
+}
+
+fn refuse_option(
+    typed: &Typed,
+    flag: &str,
+    finish: impl FnOnce(Diagnostic) -> Diagnostic,
+) -> Refused {
+    let place = typed.name_of(flag).unwrap_or_else(|| typed.end());
+    typed.refuse(&[place], |spans| {
+        let message = format!("`--{flag}` is an option of DeepSpeed that is not there yet");
+        finish(Diagnostic::error(codes::NOT_THERE, spans[0], message))
+    })
+}

@@ -1,0 +1,240 @@
+//! What clap found wrong with a line, in our words and with a caret under the offending one.
+
+use std::num::{IntErrorKind, ParseIntError};
+
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use super::codes;
+use super::flags::{Flags, underscored};
+use super::number::BadValue;
+use super::typed::{Place, Refused, Typed};
+use crate::base::Diagnostic;
+use crate::pool::nearest;
+
+/// Why clap gave no result.
+pub(in crate::cli) enum NotParsed {
+    /// Somebody asked for this text.
+    Asked(StyledStr),
+    /// The line makes no sense.
+    Refused(Refused),
+}
+
+/// Says in our words what clap says. The options of `typed` are known.
+pub(in crate::cli) fn explain(error: &clap::Error, flags: &Flags, typed: &Typed) -> NotParsed {
+    if !error.use_stderr() {
+        return NotParsed::Asked(error.render());
+    }
+    let about = About::new(error, typed);
+    NotParsed::Refused(match error.kind() {
+        ErrorKind::InvalidValue if about.value.is_empty() => about.value_missing(),
+        ErrorKind::InvalidValue => about.not_in_list(&texts(error, ContextKind::ValidValue)),
+        ErrorKind::ValueValidation => about.bad_value(error),
+        ErrorKind::InvalidUtf8 => not_text(typed),
+        ErrorKind::UnknownArgument => about.unknown(flags),
+        ErrorKind::InvalidSubcommand => about.unknown_command(error),
+        ErrorKind::MissingRequiredArgument => {
+            missing(typed, &texts(error, ContextKind::InvalidArg))
+        }
+        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            missing(typed, &["a command".to_owned()])
+        }
+        _ => about.first_line(error),
+    })
+}
+
+/// What clap's error is about.
+struct About<'a> {
+    typed: &'a Typed,
+    /// The option without dashes, or the word.
+    flag: String,
+    /// The value that was refused.
+    value: String,
+    place: Place,
+}
+
+impl<'a> About<'a> {
+    fn new(error: &clap::Error, typed: &'a Typed) -> Self {
+        let subject = texts(error, ContextKind::InvalidArg).into_iter().next();
+        let subject = subject.or_else(|| texts(error, ContextKind::InvalidSubcommand).pop());
+        let subject = subject.unwrap_or_default();
+        // `--timeout <TIME>`.
+        let flag = subject.split([' ', '=']).next().unwrap_or_default();
+        let flag = flag.strip_prefix("--").unwrap_or(flag).to_owned();
+        let value = texts(error, ContextKind::InvalidValue).pop().unwrap_or_default();
+        let place = place(typed, &flag, &subject, &value);
+        Self { typed, flag, value, place }
+    }
+
+    fn value_missing(&self) -> Refused {
+        self.typed.refuse(&[self.place], |spans| {
+            let message = format!("`--{}` needs a value", self.flag);
+            Diagnostic::error(codes::VALUE_MISSING, spans[0], message)
+                .label("expected a value")
+                .help(format!("write `--{} VALUE`, or leave it out", self.flag))
+        })
+    }
+
+    fn not_in_list(&self, list: &[String]) -> Refused {
+        let near = nearest(&self.value, list.iter().map(String::as_str));
+        let bad = BadValue::new(format!("expected one of {}", list.join(", ")));
+        self.refuse_value(&match near {
+            Some(near) => bad.help(format!("did you mean `{near}`?")),
+            None => bad,
+        })
+    }
+
+    fn bad_value(&self, error: &clap::Error) -> Refused {
+        let source = std::error::Error::source(error);
+        let bad = match source {
+            None => BadValue::new("it cannot be understood"),
+            Some(source) => {
+                if let Some(bad) = source.downcast_ref::<BadValue>() {
+                    bad.clone()
+                } else if let Some(number) = source.downcast_ref::<ParseIntError>() {
+                    BadValue::new(number_problem(number))
+                } else {
+                    BadValue::new(source.to_string())
+                }
+            }
+        };
+        self.refuse_value(&bad)
+    }
+
+    fn refuse_value(&self, bad: &BadValue) -> Refused {
+        refuse_value(self.typed, self.place, &self.flag, &self.value, bad)
+    }
+
+    fn unknown(&self, flags: &Flags) -> Refused {
+        if !self.typed.word_starts_with_dash(self.place) {
+            return self.typed.refuse(&[self.place], |spans| {
+                let message = format!("`{}` is one word too many", self.flag.escape_debug());
+                Diagnostic::error(codes::UNEXPECTED_WORD, spans[0], message)
+                    .label("nothing is expected here")
+                    .help(format!("`{} --help` says what is", self.typed.program))
+            });
+        }
+        let shown = self.typed.shown(self.place);
+        let near = nearest(&underscored(&self.flag), flags.longs());
+        self.typed.refuse(&[self.place], |spans| {
+            let message = format!("there is no option `{shown}`");
+            let problem =
+                Diagnostic::error(codes::UNKNOWN_OPTION, spans[0], message).label("unknown");
+            match near {
+                Some(near) => problem.help(format!("did you mean `--{near}`?")),
+                None => problem.help(format!("`{} --help` lists them", self.typed.program)),
+            }
+        })
+    }
+
+    fn unknown_command(&self, error: &clap::Error) -> Refused {
+        let near = texts(error, ContextKind::SuggestedSubcommand).into_iter().next();
+        self.typed.refuse(&[self.place], |spans| {
+            let message = format!("there is no command `{}`", self.flag.escape_debug());
+            let problem =
+                Diagnostic::error(codes::UNEXPECTED_WORD, spans[0], message).label("unknown");
+            match near {
+                Some(near) => problem.help(format!("did you mean `{near}`?")),
+                None => problem.help(format!("`{} --help` lists them", self.typed.program)),
+            }
+        })
+    }
+
+    /// A kind of error that no definition of ours can cause.
+    fn first_line(&self, error: &clap::Error) -> Refused {
+        let text = error.render().to_string();
+        let line = text.lines().next().unwrap_or_default();
+        let message = line.strip_prefix("error: ").unwrap_or(line).to_owned();
+        self.typed.refuse(&[self.place], |spans| {
+            Diagnostic::error(codes::UNEXPECTED_WORD, spans[0], message)
+        })
+    }
+}
+
+/// The screen of a value that its option cannot take.
+pub(in crate::cli) fn refuse_value(
+    typed: &Typed,
+    place: Place,
+    flag: &str,
+    value: &str,
+    bad: &BadValue,
+) -> Refused {
+    typed.refuse(&[place], |spans| {
+        let message = format!("`--{flag}` cannot be `{}`", value.escape_debug());
+        let problem = Diagnostic::error(codes::BAD_VALUE, spans[0], message).label(&bad.label);
+        match &bad.help {
+            Some(help) => problem.help(help),
+            None => problem,
+        }
+    })
+}
+
+/// Where the value stands, else the option, else the word, else the end of the line.
+fn place(typed: &Typed, flag: &str, word: &str, value: &str) -> Place {
+    let is_it = |given: &&super::typed::Given| {
+        given.flag == flag && given.value.as_ref().is_some_and(|(text, _)| *text == *value)
+    };
+    let given = typed.options.iter().find(is_it).and_then(|given| given.value.as_ref());
+    let find = |text: &str| typed.words.iter().position(|word| *word == *text && !text.is_empty());
+    let starts = || {
+        let found = |typed_word: &std::ffi::OsString| {
+            let text = typed_word.to_string_lossy();
+            !word.is_empty() && text.split('=').next() == Some(word)
+        };
+        typed.words.iter().position(found)
+    };
+    given
+        .map(|(_, place)| *place)
+        .or_else(|| find(value).map(|at| typed.word(at)))
+        .or_else(|| typed.place_of(flag))
+        .or_else(|| {
+            let at = starts()?;
+            let end = word.len().min(typed.words[at].len());
+            Some(Place { word: at, start: 0, end })
+        })
+        .unwrap_or_else(|| typed.end())
+}
+
+fn missing(typed: &Typed, what: &[String]) -> Refused {
+    let what = what.join(" ").replace(['<', '>'], "");
+    typed.refuse(&[typed.end()], |spans| {
+        let message = format!("{} is missing", what.trim_end_matches("..."));
+        Diagnostic::error(codes::NEEDS_OTHER, spans[0], message)
+            .label("expected here")
+            .help(format!("`{} --help` says more", typed.program))
+    })
+}
+
+fn not_text(typed: &Typed) -> Refused {
+    let is_odd = |given: &&super::typed::Given| {
+        given.value.as_ref().is_some_and(|(text, _)| text.to_str().is_none())
+    };
+    let given = typed.options.iter().find(is_odd);
+    let value = given.and_then(|given| given.value.as_ref());
+    let word = || typed.words.iter().position(|word| word.to_str().is_none());
+    let place = value
+        .map(|(_, place)| *place)
+        .or_else(|| word().map(|at| typed.word(at)))
+        .unwrap_or_else(|| typed.end());
+    typed.refuse(&[place], |spans| {
+        Diagnostic::error(codes::BAD_VALUE, spans[0], "this value is not text")
+            .label("expected UTF-8")
+    })
+}
+
+fn number_problem(error: &ParseIntError) -> &'static str {
+    match error.kind() {
+        IntErrorKind::Zero => "it is at least 1",
+        IntErrorKind::PosOverflow => "the number is too large",
+        IntErrorKind::NegOverflow => "the number is too small",
+        _ => "expected a whole number",
+    }
+}
+
+fn texts(error: &clap::Error, kind: ContextKind) -> Vec<String> {
+    match error.get(kind) {
+        Some(ContextValue::String(text)) => vec![text.clone()],
+        Some(ContextValue::Strings(texts)) => texts.clone(),
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,343 @@
+//! The grammar of Python's argparse for a line of options, a script and the script's own words.
+//!
+//! Options stand before the first positional word and nowhere else. What looks like an option is
+//! decided by DeepSpeed's options alone where a word could be a value, so that options of ours never
+//! change what a line of DeepSpeed's means.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use super::codes;
+use super::flags::{DEEPSPEED_FLAGS, Flags, Takes, Whose, underscored};
+use super::typed::{Given, Place, Refused, Typed};
+use crate::base::Diagnostic;
+use crate::pool::nearest;
+
+/// Options that DeepSpeed had until 0.19.7.
+const REMOVED: [&str; 3] = ["elastic_training", "min_elastic_nodes", "max_elastic_nodes"];
+
+/// What other launchers call an option of ours.
+const ELSEWHERE: [(&str, &str); 8] = [
+    ("nproc_per_node", "num_gpus"),
+    ("nnodes", "num_nodes"),
+    ("num_processes", "num_gpus"),
+    ("num_machines", "num_nodes"),
+    ("machine_rank", "node_rank"),
+    ("main_process_port", "master_port"),
+    ("main_process_ip", "master_addr"),
+    ("verbose", "log_level=debug"),
+];
+
+/// What a line turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum Lexed {
+    /// Options, and where the script stands; everything after that word is the script's.
+    Script(usize),
+    /// Somebody asks for help.
+    Help,
+    /// Or for the version.
+    Version,
+}
+
+/// Finds the options and the script; the options are added to `typed`.
+pub(in crate::cli) fn lex(flags: &Flags, typed: &mut Typed) -> Result<Lexed, Refused> {
+    let mut lexer = Lexer { flags, typed, at: 0, unknown: None };
+    let lexed = lexer.run()?;
+    // Help is given whatever else is wrong with the line; nothing else is.
+    match (lexer.unknown.take(), lexed) {
+        (Some(place), Some(Lexed::Script(_)) | None) => Err(lexer.unknown_option(place)),
+        (None, None) => Err(lexer.no_script()),
+        (_, Some(lexed)) => Ok(lexed),
+    }
+}
+
+/// What a word is.
+enum Read {
+    Positional,
+    Option {
+        flag: usize,
+        /// Letters of the name, dashes included.
+        name: usize,
+        value: Attached,
+    },
+    Ambiguous(Vec<&'static str>),
+    Unknown,
+}
+
+/// What stands behind the name of an option in the same word.
+#[derive(Clone, Copy)]
+enum Attached {
+    Nothing,
+    /// From this byte on, behind an `=`.
+    Equals(usize),
+    /// From this byte on, behind the letter of a short option.
+    Glued(usize),
+}
+
+struct Lexer<'a> {
+    flags: &'a Flags,
+    typed: &'a mut Typed,
+    at: usize,
+    /// The first option that nobody knows.
+    unknown: Option<Place>,
+}
+
+impl Lexer<'_> {
+    /// `None`: the line ended before a script.
+    fn run(&mut self) -> Result<Option<Lexed>, Refused> {
+        while let Some(word) = self.typed.words.get(self.at) {
+            if word == "--" {
+                let script = self.at + 1;
+                return Ok((script < self.typed.words.len()).then_some(Lexed::Script(script)));
+            }
+            match read(self.flags, word, Whose::All) {
+                Read::Positional => return Ok(Some(Lexed::Script(self.at))),
+                Read::Ambiguous(names) => return Err(self.ambiguous(&names)),
+                Read::Unknown => {
+                    self.unknown.get_or_insert(self.typed.word(self.at));
+                    self.at += 1;
+                }
+                Read::Option { flag, name, value } => {
+                    if let Some(lexed) = self.option(flag, name, value)? {
+                        return Ok(Some(lexed));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes an option with its value, or several of one letter each.
+    fn option(
+        &mut self,
+        mut flag: usize,
+        name: usize,
+        mut value: Attached,
+    ) -> Result<Option<Lexed>, Refused> {
+        let mut name = Place { word: self.at, start: 0, end: name };
+        loop {
+            match (self.flags.get(flag).takes, value) {
+                (Takes::Value, Attached::Nothing) => self.value_of_next(flag, name)?,
+                (Takes::Value, Attached::Equals(from) | Attached::Glued(from)) => {
+                    self.value_of_this(flag, name, from);
+                }
+                (_, Attached::Equals(from)) => return Err(self.unwanted(flag, name, from)),
+                (Takes::Help, _) => return Ok(Some(Lexed::Help)),
+                (Takes::Version, _) => return Ok(Some(Lexed::Version)),
+                (Takes::Nothing, Attached::Nothing) => self.push(flag, name, None),
+                (Takes::Nothing, Attached::Glued(from)) => {
+                    self.push(flag, name, None);
+                    (flag, value) = self.bundled(flag, name, from)?;
+                    name = Place { word: self.at, start: from, end: from + 1 };
+                    continue;
+                }
+            }
+            self.at += 1;
+            return Ok(None);
+        }
+    }
+
+    /// The next letter of `-qH`.
+    fn bundled(&self, flag: usize, name: Place, from: usize) -> Result<(usize, Attached), Refused> {
+        let bytes = self.typed.words[self.at].as_bytes();
+        let letter = bytes[from];
+        let Some(next) = self.flags.short(letter, Whose::All) else {
+            let end = bytes.len();
+            let message = format!("`{}` is followed by what is no option", self.typed.shown(name));
+            return Err(self.typed.refuse(&[Place { word: self.at, start: from, end }], |spans| {
+                Diagnostic::error(codes::VALUE_UNWANTED, spans[0], message)
+                    .label("no option of one letter")
+                    .help(format!("`--{}` takes no value", self.flags.get(flag).long))
+            }));
+        };
+        Ok((next, attached(bytes, from + 1)))
+    }
+
+    fn value_of_this(&mut self, flag: usize, name: Place, from: usize) {
+        let bytes = self.typed.words[self.at].as_bytes();
+        let value = OsString::from_vec(bytes[from..].to_vec());
+        let place = Place { word: self.at, start: from, end: bytes.len() };
+        self.push(flag, name, Some((value, place)));
+    }
+
+    fn value_of_next(&mut self, flag: usize, name: Place) -> Result<(), Refused> {
+        let next = self.at + 1;
+        match self.typed.words.get(next) {
+            Some(word) if is_value(self.flags, word) => {
+                let value = (word.clone(), self.typed.word(next));
+                self.push(flag, name, Some(value));
+                self.at = next;
+                Ok(())
+            }
+            other => Err(self.value_missing(flag, name, other.is_some())),
+        }
+    }
+
+    fn push(&mut self, flag: usize, name: Place, value: Option<(OsString, Place)>) {
+        let flag = self.flags.get(flag).long.clone();
+        self.typed.options.push(Given { flag, name, value });
+    }
+
+    fn unwanted(&self, flag: usize, name: Place, from: usize) -> Refused {
+        let end = self.typed.words[name.word].len();
+        let long = &self.flags.get(flag).long;
+        self.typed.refuse(&[Place { word: name.word, start: from, end }], |spans| {
+            Diagnostic::error(codes::VALUE_UNWANTED, spans[0], format!("`--{long}` takes no value"))
+                .label("a value")
+                .help(format!("write `--{long}` alone, or leave it out"))
+        })
+    }
+
+    fn value_missing(&self, flag: usize, name: Place, has_next: bool) -> Refused {
+        let long = &self.flags.get(flag).long;
+        let message = format!("`--{long}` needs a value");
+        let places = [name, self.typed.word(name.word + 1)];
+        self.typed.refuse(&places[..=usize::from(has_next)], |spans| {
+            let problem = Diagnostic::error(codes::VALUE_MISSING, spans[0], message);
+            match spans.get(1) {
+                None => problem.label("nothing follows"),
+                Some(next) => problem
+                    .label("")
+                    .related(*next, "looks like an option")
+                    .help(format!("a value that begins with `-` is written `--{long}=VALUE`")),
+            }
+        })
+    }
+
+    fn ambiguous(&self, names: &[&str]) -> Refused {
+        let word = &self.typed.words[self.at];
+        let end = word.as_bytes().iter().position(|byte| *byte == b'=').unwrap_or(word.len());
+        let place = Place { word: self.at, start: 0, end };
+        let list = names.iter().map(|name| format!("--{name}")).collect::<Vec<_>>().join(", ");
+        let message = format!("ambiguous option: `{}` could match {list}", self.typed.shown(place));
+        self.typed.refuse(&[place], |spans| {
+            Diagnostic::error(codes::AMBIGUOUS, spans[0], message)
+                .label(format!("{} options begin like this", names.len()))
+                .help("write the option out")
+        })
+    }
+
+    fn no_script(&self) -> Refused {
+        self.typed.refuse(&[self.typed.end()], |spans| {
+            Diagnostic::error(codes::NO_SCRIPT, spans[0], "there is no script to run")
+                .label("expected the script, then its own arguments")
+                .help(format!("`{} --help` lists the options", self.typed.program))
+        })
+    }
+
+    fn unknown_option(&self, word: Place) -> Refused {
+        let text = self.typed.words[word.word].to_string_lossy();
+        let typed_name = text.split('=').next().unwrap_or_default();
+        let place = Place { end: typed_name.len().min(word.end), ..word };
+        let name = underscored(typed_name.trim_start_matches('-'));
+        if let Some(removed) = removed(&name) {
+            return self.removed(place, removed);
+        }
+        let message = format!("there is no option `{}`", typed_name.escape_debug());
+        let known = self.flags.longs().chain(DEEPSPEED_FLAGS);
+        let other = ELSEWHERE.iter().find(|(other, _)| *other == name);
+        let meant = other.map(|(_, ours)| *ours).or_else(|| nearest(&name, known));
+        self.typed.refuse(&[place], |spans| {
+            let problem = Diagnostic::error(codes::UNKNOWN_OPTION, spans[0], message);
+            match meant {
+                Some(meant) if typed_name.starts_with("--") => {
+                    problem.label("unknown").help(format!("did you mean `--{meant}`?"))
+                }
+                _ => problem.label("unknown").help(format!(
+                    "options of the script stand after the script; `{} --help` lists ours",
+                    self.typed.program
+                )),
+            }
+        })
+    }
+
+    fn removed(&self, place: Place, name: &str) -> Refused {
+        self.typed.refuse(&[place], |spans| {
+            let message =
+                format!("`--{name}` is gone: DeepSpeed removed elastic training in 0.19.8");
+            Diagnostic::error(codes::REMOVED, spans[0], message)
+                .label("removed")
+                .help("the number of nodes is fixed: `--num_nodes N` uses the first N hosts")
+        })
+    }
+}
+
+/// The option that is gone, if this is an abbreviation of one.
+fn removed(name: &str) -> Option<&'static str> {
+    const LETTERS_MIN: usize = 4;
+    let is_it = |removed: &&str| LETTERS_MIN <= name.len() && removed.starts_with(name);
+    REMOVED.into_iter().find(is_it)
+}
+
+/// Whether a word may be the value of the option before it.
+fn is_value(flags: &Flags, word: &OsStr) -> bool {
+    word != "--" && matches!(read(flags, word, Whose::DeepSpeed), Read::Positional)
+}
+
+/// argparse's `_parse_optional`.
+fn read(flags: &Flags, word: &OsStr, whose: Whose) -> Read {
+    let bytes = word.as_bytes();
+    if bytes.first() != Some(&b'-') || bytes.len() == 1 {
+        return Read::Positional;
+    }
+    let equals = bytes.iter().position(|byte| *byte == b'=');
+    let head = &bytes[..equals.unwrap_or(bytes.len())];
+    let value = equals.map_or(Attached::Nothing, |at| Attached::Equals(at + 1));
+    let found = match head.strip_prefix(b"--") {
+        Some(name) => read_long(flags, std::str::from_utf8(name).unwrap_or_default(), whose),
+        None if head.len() == 2 => {
+            flags.short(head[1], whose).map_or(Ok(None), |flag| Ok(Some(flag)))
+        }
+        None => Ok(None),
+    };
+    match found {
+        Ok(Some(flag)) => return Read::Option { flag, name: head.len(), value },
+        Err(names) => return Read::Ambiguous(names),
+        Ok(None) => {}
+    }
+    if bytes[1] != b'-'
+        && let Some(flag) = flags.short(bytes[1], whose)
+    {
+        return Read::Option { flag, name: 2, value: attached(bytes, 2) };
+    }
+    if is_negative_number(bytes) || bytes.contains(&b' ') {
+        Read::Positional
+    } else {
+        Read::Unknown
+    }
+}
+
+/// The option of this name, or the only one that begins with it; several are an error.
+fn read_long(flags: &Flags, name: &str, whose: Whose) -> Result<Option<usize>, Vec<&'static str>> {
+    if let Some(flag) = flags.exact(name, whose) {
+        return Ok(Some(flag));
+    }
+    // `--=x` begins everything and means nothing.
+    let candidates = if name.is_empty() { Vec::new() } else { flags.abbreviated(name, whose) };
+    match candidates[..] {
+        [] => Ok(None),
+        [(flag, _)] => Ok(Some(flag)),
+        _ => Err(candidates.into_iter().map(|(_, name)| name).collect()),
+    }
+}
+
+/// What is behind the letter of a short option; the `=` of `-H=file` is no part of the value.
+fn attached(bytes: &[u8], from: usize) -> Attached {
+    match bytes.get(from) {
+        None => Attached::Nothing,
+        Some(b'=') => Attached::Equals(from + 1),
+        Some(_) => Attached::Glued(from),
+    }
+}
+
+/// `-5`, `-.5`, `-1.5`: argparse takes them for words, not for options.
+fn is_negative_number(bytes: &[u8]) -> bool {
+    let Some(number) = bytes.strip_prefix(b"-") else { return false };
+    let number = number.strip_suffix(b"\n").unwrap_or(number);
+    let is_digits = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
+    let (whole, fraction) = match number.iter().position(|byte| *byte == b'.') {
+        Some(point) => (&number[..point], &number[point + 1..]),
+        None => (&number[..0], number),
+    };
+    is_digits(whole) && !fraction.is_empty() && is_digits(fraction)
+}

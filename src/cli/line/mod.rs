@@ -1,0 +1,24 @@
+//! Command lines: read as DeepSpeed reads them, and shown back with a caret when they make no sense.
+//!
+//! `flags` is the table, made of clap's definitions; `lex` is the grammar of Python's argparse;
+//! `typed` remembers where everything stood; `clap_error` says in our words what clap found wrong
+//! with a value. Nothing here asks the world.
+
+mod clap_error;
+pub mod codes;
+mod flags;
+mod lex;
+mod number;
+mod shlex;
+mod typed;
+
+pub use flags::DEEPSPEED_FLAGS;
+pub use number::BadValue;
+pub use typed::{Given, Place, Refused, Typed};
+
+pub(super) use clap_error::{NotParsed, explain};
+pub(super) use flags::Flags;
+pub(super) use lex::{Lexed, lex};
+pub(super) use number::{python_int, whole};
+pub(super) use shlex::split;
+pub(super) use typed::{respelt, scan};

@@ -1,0 +1,62 @@
+//! Values of options: numbers as Python reads them, and what is said about others.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+pub(in crate::cli) use crate::pool::python_int;
+
+/// Why a value cannot be taken, and what to write. Given to clap by its parsers of values, and
+/// found again in its error.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct BadValue {
+    /// Stands under the caret: `expected a whole number`.
+    pub label: String,
+    /// What to type.
+    pub help: Option<String>,
+}
+
+impl fmt::Display for BadValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.label)
+    }
+}
+
+impl BadValue {
+    /// Without a hint.
+    pub fn new(label: impl Into<String>) -> Self {
+        Self { label: label.into(), help: None }
+    }
+
+    /// Adds the hint.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+/// A whole number in a range, written as Python's `int()` takes it.
+pub(in crate::cli) fn whole(text: &str, range: RangeInclusive<i64>) -> Result<i64, BadValue> {
+    let number = python_int(text).ok_or_else(|| BadValue::new("expected a whole number"))?;
+    if range.contains(&number) {
+        return Ok(number);
+    }
+    Err(BadValue::new(match (*range.start(), *range.end()) {
+        (low, i64::MAX) => format!("it is at least {low}"),
+        (low, high) => format!("it is a number from {low} to {high}"),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_ranges() {
+        assert_eq!(whole(" +1_0 ", 1..=10), Ok(10));
+        assert_eq!(whole("11", 1..=10), Err(BadValue::new("it is a number from 1 to 10")));
+        assert_eq!(whole("0", 1..=i64::MAX), Err(BadValue::new("it is at least 1")));
+        assert_eq!(whole("ten", 1..=10), Err(BadValue::new("expected a whole number")));
+        assert!(whole("99999999999999999999999", 1..=65535).is_err());
+    }
+}

@@ -1,0 +1,77 @@
+//! What was typed → what will be done. The world is consulted here, once: files, environment,
+//! devices. Everything after this is a function of its result.
+
+mod devices;
+mod exports;
+mod options;
+mod pool;
+mod program;
+mod reach;
+
+pub(super) use devices::gpu_count;
+pub(super) use exports::exports;
+pub(super) use options::{Speaker, options};
+pub(super) use program::program;
+
+use super::args::PlaceArgs;
+use super::error::CliError;
+use super::line::Typed;
+use crate::base::{HostName, Slot, Status};
+use crate::launch::Transport;
+use crate::plan::{Accelerator, MasterAddr};
+use crate::pool::{SelectorArgs, select};
+use crate::report::Terminal;
+use crate::report::diagnostic::show_all;
+
+/// Local jobs need no more.
+const LOOPBACK: &str = "127.0.0.1";
+
+/// Hosts, slots and what they are.
+pub(super) struct Place {
+    pub(super) nodes: Vec<(HostName, Vec<Slot>)>,
+    pub(super) accelerator: Accelerator,
+    pub(super) master_addr: MasterAddr,
+    pub(super) master_port: Option<u16>,
+    /// Where the slots come from, for the screen.
+    pub(super) origin: String,
+    /// Warnings, ready to be shown.
+    pub(super) warnings: String,
+    pub(super) transport: Transport,
+}
+
+/// Finds the hosts and applies the selection.
+pub(super) fn place(
+    args: &PlaceArgs,
+    _typed: &Typed,
+    terminal: Terminal,
+) -> Result<Place, CliError> {
+    let (pool, found) = pool::find_pool(args, terminal)?;
+    let selector = SelectorArgs {
+        include: args.include.clone(),
+        exclude: args.exclude.clone(),
+        num_nodes: args.num_nodes.clone(),
+        num_gpus: if found.counted { None } else { args.num_gpus.clone() },
+    };
+    let selected = select(&pool, &selector).map_err(|findings| CliError::Screen {
+        status: Status::Usage,
+        text: show_all(&findings, terminal.paint),
+    })?;
+    let nodes = selected.pool.into_nodes();
+    let transport = reach::transport(&args.reach, nodes.iter().map(|(host, _)| host))?;
+    if transport == Transport::Local {
+        devices::check_devices(args, &nodes, found.accelerator)?;
+    }
+    Ok(Place {
+        nodes,
+        accelerator: found.accelerator,
+        master_addr: match (&args.reach.master_addr, &transport) {
+            (Some(address), _) => MasterAddr::Given(address.clone()),
+            (None, Transport::Local) => MasterAddr::Given(LOOPBACK.to_owned()),
+            (None, Transport::Ssh(_)) => MasterAddr::AskNode0,
+        },
+        transport,
+        master_port: args.reach.master_port,
+        origin: found.origin,
+        warnings: found.warnings + &show_all(&selected.findings, terminal.paint),
+    })
+}

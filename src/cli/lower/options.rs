@@ -1,0 +1,127 @@
+//! What a launch needs beside its plan.
+
+use std::ffi::OsString;
+
+use crate::base::{JobId, Rank, Status};
+use crate::cli::args::WatchArgs;
+use crate::cli::error::CliError;
+use crate::cli::values::StdinArg;
+use crate::launch::{Options, StdinTo, Transport};
+use crate::plan::{JobSpec, Program};
+use crate::report::{Keep, RunDir, Style, Terminal};
+
+/// Who of the workers has something to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum Speaker {
+    /// Anybody: lines say whose they are.
+    Everybody,
+    /// Rank 0 speaks for all: its output is shown as it is.
+    Rank0,
+}
+
+/// Everything that a launch needs beside its plan.
+pub(in crate::cli) fn options(
+    args: &WatchArgs,
+    spec: &JobSpec,
+    transport: Transport,
+    speaker: Speaker,
+    terminal: Terminal,
+) -> Result<(Options, String), CliError> {
+    let job = job_id()?;
+    let workers = spec.nodes.iter().map(|(_, slots)| slots.len()).sum::<usize>();
+    let (run_dir, note) = match RunDir::create(args.run_dir.as_deref(), &job) {
+        Ok(run_dir) => (Some(run_dir), String::new()),
+        Err(error) if args.run_dir.is_some() => {
+            return Err(CliError::new(
+                Status::CantCreate,
+                format!("cannot make the run directory: {error}"),
+            ));
+        }
+        Err(error) => (None, format!("note: nothing is recorded: {error}\n")),
+    };
+    let log_dir =
+        args.log_dir.clone().or_else(|| run_dir.as_ref().map(|dir| dir.path().to_owned()));
+    if let Some(log_dir) = &args.log_dir {
+        std::fs::create_dir_all(log_dir).map_err(|error| {
+            CliError::new(
+                Status::CantCreate,
+                format!("cannot make `{}`: {error}", log_dir.display()),
+            )
+        })?;
+    }
+    let keep = if args.log_dir.is_some() { Keep::All } else { Keep::CAPPED };
+    let (program, script) = program_and_script(&spec.program);
+    let options = Options {
+        job,
+        key: random_bytes()?,
+        cwd: std::env::current_dir().map_err(|error| {
+            CliError::new(Status::NoInput, format!("no working directory: {error}"))
+        })?,
+        program,
+        script,
+        grace: args.grace,
+        lease: args.lease,
+        timeout: args.timeout,
+        stdin: stdin(args.stdin, workers)?,
+        style: Style {
+            prefix: args.prefix.clone().or_else(|| (speaker == Speaker::Rank0).then(String::new)),
+            solo: solo(args, speaker, workers),
+            log_dir,
+            keep,
+            terminal: if args.quiet { terminal.without_status() } else { terminal },
+        },
+        // Programs of ours meet at the store.
+        tell_port: speaker == Speaker::Everybody && args.talks(),
+        run_dir,
+        transport,
+    };
+    Ok((options, note))
+}
+
+/// The worker whose output needs no prefix.
+fn solo(args: &WatchArgs, speaker: Speaker, workers: usize) -> Option<Rank> {
+    let speaks = match speaker {
+        Speaker::Everybody => workers == 1,
+        // Its progress is told by notes, and drawn below its lines.
+        Speaker::Rank0 => false,
+    };
+    (args.prefix.is_none() && speaks).then_some(Rank(0))
+}
+
+fn program_and_script(program: &Program) -> (OsString, Option<OsString>) {
+    match program {
+        Program::Python { script, module, interpreter, .. } => {
+            (interpreter.clone(), (!module).then(|| script.clone()))
+        }
+        Program::Exec { program, .. } => (program.clone(), None),
+    }
+}
+
+fn stdin(named: Option<StdinArg>, workers: usize) -> Result<StdinTo, CliError> {
+    match named {
+        Some(StdinArg::Rank(rank)) if workers <= rank as usize => {
+            Err(CliError::usage(format!("--stdin {rank}: ranks are 0 to {}", workers - 1)))
+        }
+        Some(StdinArg::Rank(rank)) => Ok(StdinTo::Rank(Rank(rank))),
+        Some(StdinArg::All) => Ok(StdinTo::All),
+        None if workers == 1 => Ok(StdinTo::Rank(Rank(0))),
+        Some(StdinArg::None) | None => Ok(StdinTo::Nobody),
+    }
+}
+
+/// A name for the job that no other job of this user has.
+fn job_id() -> Result<JobId, CliError> {
+    const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+    let bytes = random_bytes()?;
+    let letters = bytes[..8].iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)]));
+    Ok(JobId(letters.collect()))
+}
+
+fn random_bytes() -> Result<[u8; 32], CliError> {
+    let mut bytes = [0; 32];
+    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    match filled {
+        Ok(32) => Ok(bytes),
+        _ => Err(CliError::new(Status::OsLimit, "the kernel gives no random numbers")),
+    }
+}

@@ -1,0 +1,79 @@
+//! What every worker runs.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::base::{Status, env_vars};
+use crate::cli::args::ProgramArgs;
+use crate::cli::error::CliError;
+use crate::plan::Program;
+
+/// The script or program, and a note if it is not run the way it was typed.
+pub(in crate::cli) fn program(
+    args: &ProgramArgs,
+) -> Result<(Program, Vec<OsString>, Option<String>), CliError> {
+    let (script, rest) = args.script_and_args.split_first().expect("clap requires a script");
+    let local_rank = !args.no_local_rank;
+    let elf = !args.no_python && !args.module && is_elf(Path::new(script));
+    let note = elf.then(|| format!("`{}` is an executable: run without Python", script.display()));
+    let program = if args.no_python || elf {
+        // DeepSpeed passes `--local_rank` to any program; `true --local_rank=0` would not mind, but
+        // an executable that somebody named as a script does not expect it.
+        Program::Exec { program: script.clone(), local_rank: local_rank && !elf }
+    } else {
+        Program::Python {
+            script: script.clone(),
+            module: args.module,
+            local_rank,
+            interpreter: interpreter(args.python.as_ref())?,
+        }
+    };
+    Ok((program, rest.to_vec(), note))
+}
+
+fn is_elf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok()
+        && magic == *b"\x7fELF"
+}
+
+/// `--python`, `PYTHON_EXEC`, the active environment, PATH; absolute, links never resolved, since
+/// that leaves a virtual environment.
+fn interpreter(named: Option<&OsString>) -> Result<OsString, CliError> {
+    if let Some(named) = named.cloned().or_else(|| env_vars::get(env_vars::PYTHON_EXEC)) {
+        return absolute(Path::new(&named));
+    }
+    for root in [env_vars::VIRTUAL_ENV, env_vars::CONDA_PREFIX] {
+        let python = env_vars::get(root).map(|root| Path::new(&root).join("bin/python"));
+        if let Some(python) = python.filter(|python| python.exists()) {
+            return absolute(&python);
+        }
+    }
+    ["python3", "python"].iter().find_map(|name| search_path(name)).ok_or_else(|| {
+        CliError::new(Status::NotFound, "there is no `python3` and no `python` in PATH")
+            .help("give `--python FILE`, or `--no_python` for a program that is no Python script")
+    })
+}
+
+fn absolute(python: &Path) -> Result<OsString, CliError> {
+    if !python.as_os_str().as_bytes().contains(&b'/') {
+        return search_path(&python.to_string_lossy()).ok_or_else(|| {
+            CliError::new(Status::NotFound, format!("`{}` is not in PATH", python.display()))
+        });
+    }
+    let absolute = std::path::absolute(python);
+    absolute
+        .map(PathBuf::into_os_string)
+        .map_err(|error| CliError::new(Status::Io, error.to_string()))
+}
+
+fn search_path(name: &str) -> Option<OsString> {
+    let path = env_vars::get(env_vars::PATH)?;
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(name))
+        .find(|file| file.is_file())
+        .map(Into::into)
+}

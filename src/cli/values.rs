@@ -1,0 +1,264 @@
+//! Values of options: texts → types, or what is wrong with the text.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use super::line::{self, BadValue, python_int, whole};
+use crate::pool::nearest;
+
+/// Milliseconds of it fit into 32 bits.
+const DURATION_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+/// See [`parse_lease`].
+const LEASE_MIN: Duration = Duration::from_millis(500);
+/// Processors that a list may name; far above what Linux can manage.
+const CORES_MAX: u32 = 1 << 20;
+
+/// See `--accelerator`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AcceleratorArg {
+    /// GPUs where there are any.
+    Auto,
+    /// Processor time.
+    Cpu,
+    /// NVIDIA GPUs.
+    Cuda,
+}
+
+/// See `--launcher`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LauncherArg {
+    /// Every host is this machine.
+    Local,
+    /// Over ssh; `pdsh` means the same.
+    Ssh,
+    /// One of DeepSpeed's that is not there yet.
+    NotThere(&'static str),
+}
+
+/// Launchers of DeepSpeed that this program does not have.
+const NOT_THERE: [&str; 5] = ["openmpi", "mpich", "impi", "mvapich", "slurm"];
+
+/// See `--log_level`; later ones say less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum LogLevel {
+    /// Everything.
+    Debug,
+    /// What happens.
+    Info,
+    /// What may be wrong.
+    Warning,
+    /// What is wrong.
+    Error,
+    /// The same.
+    Critical,
+}
+
+/// See `--autotuning`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AutotuningArg {
+    /// Search.
+    Tune,
+    /// Search, then train.
+    Run,
+}
+
+/// See `--stdin`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StdinArg {
+    /// One worker.
+    Rank(u32),
+    /// Every worker.
+    All,
+    /// Nobody.
+    None,
+}
+
+/// `0,2-4,6`: processors in ascending order, none twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CoreList(pub Vec<RangeInclusive<u32>>);
+
+/// A text of several words, split as a shell would.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Words(pub Vec<String>);
+
+pub(super) fn parse_launcher(text: &str) -> Result<LauncherArg, BadValue> {
+    let name = text.to_lowercase();
+    match &*name {
+        "local" => return Ok(LauncherArg::Local),
+        "ssh" | "pdsh" => return Ok(LauncherArg::Ssh),
+        _ => {}
+    }
+    if let Some(known) = NOT_THERE.iter().find(|known| **known == name) {
+        return Ok(LauncherArg::NotThere(known));
+    }
+    let bad = BadValue::new("expected one of local, ssh, pdsh");
+    Err(match nearest(&name, ["local", "ssh", "pdsh"].into_iter().chain(NOT_THERE)) {
+        Some(near) => bad.help(format!("did you mean `{near}`?")),
+        None => bad.help("`pdsh` and `ssh` are the same here: remuda's own way to many hosts"),
+    })
+}
+
+pub(super) fn parse_stdin(text: &str) -> Result<StdinArg, BadValue> {
+    match text {
+        "all" => Ok(StdinArg::All),
+        "none" => Ok(StdinArg::None),
+        _ => match whole(text, 0..=i64::from(u32::MAX)) {
+            Ok(rank) => Ok(StdinArg::Rank(rank as u32)),
+            Err(_) => Err(BadValue::new("expected a rank, `all` or `none`")),
+        },
+    }
+}
+
+/// `10`, `10s`, `500ms`, `2m`, `1h`.
+pub(super) fn parse_duration(text: &str) -> Result<Duration, BadValue> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let seconds = match unit {
+        "" | "s" => 1.0,
+        "ms" => 0.001,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ if number.is_empty() => return Err(not_a_duration()),
+        _ => {
+            return Err(BadValue::new(format!("`{}` is not a unit of time", unit.escape_debug()))
+                .help("write ms, s, m or h: `500ms`, `10s`, `2m`, `1h`"));
+        }
+    };
+    let number: f64 = number.parse().map_err(|_| not_a_duration())?;
+    match Duration::try_from_secs_f64(number * seconds) {
+        Ok(time) if time <= DURATION_MAX => Ok(time),
+        _ => Err(BadValue::new("this time is too long").help("write 720h at most")),
+    }
+}
+
+fn not_a_duration() -> BadValue {
+    BadValue::new("expected a time").help("write a number and a unit: `500ms`, `10s`, `2m`, `1h`")
+}
+
+/// A lease that is shorter than a hiccup of the machine would end healthy jobs.
+pub(super) fn parse_lease(text: &str) -> Result<Duration, BadValue> {
+    match parse_duration(text)? {
+        lease if lease < LEASE_MIN => {
+            Err(BadValue::new("a lease has at least 500ms").help("write 500ms or more"))
+        }
+        lease => Ok(lease),
+    }
+}
+
+/// A TCP port that can be listened on or connected to.
+pub(super) fn parse_port(text: &str) -> Result<u16, BadValue> {
+    whole(text, 1..=65535).map(|port| port as u16)
+}
+
+/// The port of rank 0: a number that nobody means asks for a free one.
+pub(super) fn parse_master_port(text: &str) -> Result<u16, BadValue> {
+    parse_port(text)
+        .map_err(|bad| bad.help("leave `--master_port` out to take 29500, or one that is free"))
+}
+
+/// Any whole number.
+pub(super) fn parse_int(text: &str) -> Result<i64, BadValue> {
+    whole(text, i64::MIN..=i64::MAX)
+}
+
+/// A whole number of at least 1.
+pub(super) fn parse_positive_int(text: &str) -> Result<u64, BadValue> {
+    whole(text, 1..=i64::MAX).map(|number| number as u64)
+}
+
+/// A count whose range only the pool knows; the text itself goes on, and so does `2:4`, about which
+/// the selection has more to say.
+pub(super) fn parse_count(text: &str) -> Result<String, BadValue> {
+    let is_range = text
+        .split_once(':')
+        .is_some_and(|(low, high)| python_int(low).and(python_int(high)).is_some());
+    if is_range { Ok(text.to_owned()) } else { parse_int(text).map(|_| text.to_owned()) }
+}
+
+/// Words for another program.
+pub(super) fn parse_words(text: &str) -> Result<Words, BadValue> {
+    line::split(text).map(Words)
+}
+
+/// `0,2-4,6,8-9`: ascending, none twice.
+pub(super) fn parse_cores(text: &str) -> Result<CoreList, BadValue> {
+    let mut ranges: Vec<RangeInclusive<u32>> = Vec::new();
+    for item in text.split(',') {
+        let range = parse_core_range(item)?;
+        if ranges.last().is_some_and(|last| range.start() <= last.end()) {
+            let label = format!("`{item}` does not come after what is before it");
+            return Err(BadValue::new(label)
+                .help("list processors in ascending order, each once: `0,2-4,6`"));
+        }
+        ranges.push(range);
+    }
+    Ok(CoreList(ranges))
+}
+
+fn parse_core_range(item: &str) -> Result<RangeInclusive<u32>, BadValue> {
+    let shown = item.escape_debug();
+    let number = |text: &str| match python_int(text).and_then(|core| u32::try_from(core).ok()) {
+        Some(core) if core < CORES_MAX => Ok(core),
+        Some(core) => Err(BadValue::new(format!("no machine has a processor {core}"))),
+        None => Err(BadValue::new(format!("`{shown}` is not a processor or a range of them"))
+            .help("write numbers and ranges with commas: `0,2-4,6`")),
+    };
+    let (first, last) = match item.split_once('-') {
+        Some((first, last)) => (number(first)?, number(last)?),
+        None => (number(item)?, number(item)?),
+    };
+    if first <= last {
+        return Ok(first..=last);
+    }
+    Err(BadValue::new(format!("the range `{shown}` runs backwards"))
+        .help(format!("write `{last}-{first}`")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expect: Option<u64>) {
+        let found = parse_duration(text).ok().map(|time| time.as_millis() as u64);
+        assert_eq!(found, expect, "for `{text}`");
+    }
+
+    #[test]
+    fn durations() {
+        check("10", Some(10_000));
+        check("10s", Some(10_000));
+        check("0.5", Some(500));
+        check("500ms", Some(500));
+        check("2m", Some(120_000));
+        check("1h", Some(3_600_000));
+        check("", None);
+        check("ten", None);
+        check("5 days", None);
+        check("-1", None);
+        check("1e400", None);
+        check("30000h", None);
+    }
+
+    #[track_caller]
+    fn check_cores(text: &str, expect: Result<&str, &str>) {
+        let found = parse_cores(text).map(|CoreList(ranges)| format!("{ranges:?}"));
+        let found = found.as_deref().map_err(|bad| &*bad.label);
+        assert_eq!(found, expect, "for `{text}`");
+    }
+
+    #[test]
+    fn lists_of_cores() {
+        check_cores("0,2-4,6,8-9", Ok("[0..=0, 2..=4, 6..=6, 8..=9]"));
+        check_cores("5-1", Err("the range `5-1` runs backwards"));
+        check_cores("a", Err("`a` is not a processor or a range of them"));
+        check_cores("1-2-3", Err("`1-2-3` is not a processor or a range of them"));
+        check_cores("", Err("`` is not a processor or a range of them"));
+        check_cores("0,,1", Err("`` is not a processor or a range of them"));
+        check_cores("0-3,3", Err("`3` does not come after what is before it"));
+        check_cores("4,2", Err("`2` does not come after what is before it"));
+        check_cores("0-9999999", Err("no machine has a processor 9999999"));
+    }
+}

@@ -1,0 +1,249 @@
+//! The status line: how the job is doing, in one line at the end of a terminal that nobody keeps.
+//! Pure: the time and the width of the terminal are arguments.
+//!
+//! The lowest rank speaks. Steps that workers tell us of are shown before progress bars that they
+//! draw themselves.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use unicode_width::UnicodeWidthChar;
+
+use super::diagnostic::Paint;
+use super::neutral::push_neutral;
+use super::summary::{duration, paint_ours, step};
+use crate::base::Rank;
+use crate::wire::Stream;
+
+/// Bytes of a progress bar that are remembered: more than any terminal is wide.
+const BAR_BYTES_MAX: usize = 2048;
+/// Time of a run that is enough to guess its end.
+const GUESS_AFTER: Duration = Duration::from_secs(2);
+
+/// A step of a worker, as it tells us.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// Which, from 1 on.
+    pub step: u64,
+    /// How many there will be.
+    pub steps: Option<u64>,
+    /// Loss of the step.
+    pub loss: Option<f64>,
+    /// Speed of all workers.
+    pub tokens_per_s: Option<f64>,
+}
+
+/// What the line can say.
+#[derive(Default)]
+pub(super) struct Status {
+    paces: BTreeMap<Rank, Pace>,
+    /// Progress bars with their prefixes, not yet made harmless.
+    bars: BTreeMap<(Rank, Stream), (Vec<u8>, Vec<u8>)>,
+}
+
+/// The first step that a worker told us of, and its newest.
+struct Pace {
+    first: (u64, Instant),
+    newest: (Step, Instant),
+}
+
+impl Status {
+    /// A worker has done a step.
+    pub(super) fn step(&mut self, rank: Rank, now: Instant, step: Step) {
+        let first = (step.step, now);
+        let pace = self.paces.entry(rank).or_insert(Pace { first, newest: (step, now) });
+        // Whoever begins again is measured again.
+        if step.step < pace.newest.0.step {
+            pace.first = first;
+        }
+        pace.newest = (step, now);
+    }
+
+    /// The newest state of a worker's progress bar; `None` when there is none any more. True if
+    /// that is news.
+    pub(super) fn bar(&mut self, rank: Rank, stream: Stream, bar: Option<(&[u8], &[u8])>) -> bool {
+        let Some((prefix, text)) = bar else {
+            return self.bars.remove(&(rank, stream)).is_some();
+        };
+        let text = text[..text.len().min(BAR_BYTES_MAX)].to_vec();
+        let prefix = prefix[..prefix.len().min(BAR_BYTES_MAX)].to_vec();
+        let before = self.bars.insert((rank, stream), (prefix, text));
+        before.as_ref() != self.bars.get(&(rank, stream))
+    }
+
+    /// A line of fewer than `width` columns; empty when there is nothing to say.
+    pub(super) fn line(&self, width: usize, paint: Paint) -> String {
+        // A terminal that has written its last column may already have gone to the next line.
+        let columns = width.saturating_sub(1);
+        if let Some(pace) = self.paces.values().next() {
+            return cut(&paint_ours(&step("Running", &pace.text()), paint), columns);
+        }
+        let Some((prefix, bar)) = self.bars.values().next() else {
+            return String::new();
+        };
+        let mut text = prefix.clone();
+        push_neutral(&mut text, bar);
+        cut(&String::from_utf8_lossy(&text), columns)
+    }
+}
+
+impl Pace {
+    fn text(&self) -> String {
+        let Step { step, steps, loss, tokens_per_s } = self.newest.0;
+        let steps_per_s = self.steps_per_s();
+        let place = match steps {
+            Some(steps) => format!("step {step:>0$}/{steps}", steps.to_string().len()),
+            None => format!("step {step}"),
+        };
+        let speed = match (tokens_per_s, steps_per_s) {
+            (Some(speed), _) => Some(format!("{speed:.0} tokens/s")),
+            (None, speed) => speed.map(|speed| format!("{speed:.1} steps/s")),
+        };
+        let left = steps.zip(steps_per_s).map(|(steps, speed)| {
+            format!("{} left", coarse(steps.saturating_sub(step) as f64 / speed))
+        });
+        let loss = loss.map(|loss| format!("loss {loss:.4}"));
+        let facts = [Some(place), loss, speed, left];
+        facts.into_iter().flatten().collect::<Vec<_>>().join("  ")
+    }
+
+    /// Once it can be guessed.
+    fn steps_per_s(&self) -> Option<f64> {
+        let time = self.newest.1.saturating_duration_since(self.first.1);
+        let steps = self.newest.0.step.saturating_sub(self.first.0);
+        (GUESS_AFTER <= time && 0 < steps).then(|| steps as f64 / time.as_secs_f64())
+    }
+}
+
+/// A guess has no tenths of seconds.
+fn coarse(seconds: f64) -> String {
+    if seconds < 120.0 {
+        format!("{seconds:.0} s")
+    } else {
+        Duration::try_from_secs_f64(seconds).map_or_else(|_| "years".to_owned(), duration)
+    }
+}
+
+/// As much of one line as `columns` hold, in a terminal's measure: colours take no room, some
+/// characters take two columns. Whatever colour is on at the end is switched off.
+fn cut(line: &str, columns: usize) -> String {
+    const RESET: &str = "\x1b[0m";
+    const MORE: &str = "…";
+    let (mut out, mut used, mut is_coloured) = (String::new(), 0, false);
+    // Where the mark goes if the line turns out too long: the last place that leaves it a column.
+    let mut last_cut = 0;
+    let mut rest = line.trim_end_matches('\n');
+    while let Some(character) = rest.chars().next() {
+        if character == '\x1b' {
+            let end = rest.find('m').map_or(rest.len(), |end| end + 1);
+            out.push_str(&rest[..end]);
+            rest = &rest[end..];
+            is_coloured = true;
+            continue;
+        }
+        rest = &rest[character.len_utf8()..];
+        let shown = if character.is_control() { ' ' } else { character };
+        let width = shown.width().unwrap_or(0);
+        if used < columns {
+            last_cut = out.len();
+        }
+        if columns < used + width {
+            out.truncate(last_cut);
+            out.push_str(if columns == 0 { "" } else { MORE });
+            break;
+        }
+        out.push(shown);
+        used += width;
+    }
+    if is_coloured {
+        out.push_str(RESET);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock;
+
+    #[track_caller]
+    fn check_cut(line: &str, columns: usize, expect: &str) {
+        assert_eq!(cut(line, columns), expect, "{columns} columns of {line:?}");
+    }
+
+    #[test]
+    fn a_line_is_cut_in_columns_not_in_bytes() {
+        check_cut("plain", 5, "plain");
+        check_cut("plain", 4, "pla…");
+        check_cut("plain", 1, "…");
+        check_cut("plain", 0, "");
+        check_cut("größe", 5, "größe");
+        check_cut("漢字漢字", 8, "漢字漢字");
+        check_cut("漢字漢字", 7, "漢字漢…");
+        check_cut("漢字漢字", 6, "漢字…");
+        check_cut("漢字漢字", 5, "漢字…");
+        check_cut("e\u{301}e\u{301}", 2, "e\u{301}e\u{301}");
+        check_cut("a\tb\n", 3, "a b");
+        check_cut("\x1b[31mred\x1b[0m", 3, "\x1b[31mred\x1b[0m\x1b[0m");
+        check_cut("\x1b[31mred and more", 4, "\x1b[31mred…\x1b[0m");
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(256))]
+        #[test]
+        fn nothing_is_wider_than_the_terminal(
+            text in "([a-z ]|ö|漢|😀|\u{301}|\u{1b}\\[1;31m|\u{1b}\\[0m|\t){0,40}", columns in 0usize..50
+        ) {
+            let mut shown = cut(&text, columns);
+            while let Some(start) = shown.find('\x1b') {
+                let end = start + shown[start..].find('m').expect("whole sequences") + 1;
+                shown.replace_range(start..end, "");
+            }
+            let width: usize = shown.chars().map(|c| c.width().unwrap_or(9)).sum();
+            proptest::prop_assert!(width <= columns, "{} columns: {:?}", columns, shown);
+        }
+    }
+
+    fn told(step: u64, steps: Option<u64>) -> Step {
+        Step { step, steps, loss: Some(2.5), tokens_per_s: Some(46_080.4) }
+    }
+
+    #[test]
+    fn the_lowest_rank_speaks_and_its_end_is_guessed() {
+        let (mut status, start) = (Status::default(), clock::now());
+        let line = |status: &Status| status.line(80, Paint::Plain);
+        assert_eq!(line(&status), "");
+        status.step(Rank(1), start, told(7, None));
+        assert_eq!(line(&status), "   Running  step 7  loss 2.5000  46080 tokens/s");
+        status.step(Rank(0), start, told(10, Some(1000)));
+        assert_eq!(line(&status), "   Running  step   10/1000  loss 2.5000  46080 tokens/s");
+        status.step(Rank(0), start + Duration::from_secs(3), told(100, Some(1000)));
+        assert_eq!(
+            line(&status),
+            "   Running  step  100/1000  loss 2.5000  46080 tokens/s  30 s left"
+        );
+        let silent = Step { loss: None, tokens_per_s: None, ..told(100, Some(1000)) };
+        status.step(Rank(0), start + Duration::from_secs(3), silent);
+        assert_eq!(line(&status), "   Running  step  100/1000  30.0 steps/s  30 s left");
+        status.step(Rank(0), start + Duration::from_secs(4), told(1, Some(1000)));
+        assert_eq!(line(&status), "   Running  step    1/1000  loss 2.5000  46080 tokens/s");
+    }
+
+    #[test]
+    fn a_bar_of_a_worker_cannot_draw_elsewhere() {
+        let mut status = Status::default();
+        let shown = |status: &Status| status.line(40, Paint::Plain);
+        let bar = |text: &'static str| Some((&b"n1:3 | "[..], text.as_bytes()));
+        assert!(status.bar(Rank(3), Stream::Stderr, bar("50%\x1b[2J")));
+        assert!(!status.bar(Rank(3), Stream::Stderr, bar("50%\x1b[2J")), "no news");
+        assert_eq!(shown(&status), "n1:3 | 50%\\x1b[2J");
+        assert!(status.bar(Rank(1), Stream::Stdout, Some((b"", b"first"))));
+        assert_eq!(shown(&status), "first");
+        assert!(status.bar(Rank(1), Stream::Stdout, None));
+        assert!(!status.bar(Rank(1), Stream::Stdout, None), "it is gone");
+        let long = "x".repeat(100_000);
+        status.bar(Rank(3), Stream::Stderr, Some((b"", long.as_bytes())));
+        assert_eq!(shown(&status).chars().count(), 39);
+        assert!(status.bars[&(Rank(3), Stream::Stderr)].1.len() <= BAR_BYTES_MAX);
+    }
+}

@@ -1,0 +1,178 @@
+//! The status line: drawn on terminals only, never in the way of a line, gone at the end. The
+//! terminal is real; what it was sent is played back on a screen of our own.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
+use crate::support::launch::{Launch, REMUDA, Running, workers};
+use crate::support::terminal::{self, Recording, play};
+
+/// A job whose two outputs are one terminal of so many columns.
+fn on_a_terminal(launch: Launch, columns: u16) -> (Running, Recording) {
+    let (screen, theirs) = terminal::open();
+    terminal::set_width(&theirs, columns);
+    let launch = launch.env("TERM", "xterm").env("NO_COLOR", "1").option("--stdin").option("all");
+    let stdout = theirs.try_clone().expect("a copy");
+    let job = launch.stdin(Stdio::piped()).stdout(stdout).stderr(theirs).start();
+    (job, Recording::start(screen))
+}
+
+/// What stands on the screen in the end, but for our own first lines.
+fn last_screen(sent: &str) -> Vec<String> {
+    const FIRST: [&str; 3] = ["Launch  ", "Record  ", "note: port "];
+    let lines = play(sent, |_| ()).into_iter();
+    lines.filter(|line| !FIRST.iter().any(|first| line.contains(first))).collect()
+}
+
+/// A trainer that never ends, as a worker: it tells of its steps and prints a line now and then.
+fn trainer(launch: Launch) -> Launch {
+    let tiny = "train-worker --model mlp --width 16 --layers 1 --batch_size 2 --steps 100000000 \
+                --eval_every 50";
+    launch.program([REMUDA]).program(tiny.split_whitespace())
+}
+
+#[test]
+fn steps_are_drawn_below_the_lines_and_gone_at_the_end() {
+    let (job, recording) = on_a_terminal(trainer(workers(2)), 80);
+    recording.wait_for("   Running  step ");
+    recording.wait_for("steps/s  ");
+    job.signal(Signal::TERM);
+    job.end().code(143);
+    let sent = recording.end();
+    let mut drawn = 0;
+    let lines = play(&sent, |frame| {
+        assert!(frame.chars().count() < 80, "{frame}");
+        let is_status = frame.starts_with("   Running  step ") && frame.contains("  loss ");
+        assert!(is_status, "not a status line: {frame}");
+        drawn += 1;
+    });
+    assert!(0 < drawn);
+    for line in lines.iter().filter(|line| line.contains('│')) {
+        let whole = line.starts_with("localhost:0 │ ") && line.matches('│').count() == 1;
+        assert!(whole, "torn: {line}");
+    }
+    assert!(lines.iter().all(|line| !line.contains("Running")), "{lines:#?}");
+    assert!(lines.len() < drawn + 1000, "no line is drawn over and over");
+}
+
+const TWO_BARS: &str = "printf \"\\r$RANK: 10%%\" >&2; read go; printf \"\\r$RANK: 20%%\" >&2; \
+     [ $RANK = 1 ] && echo a line; read go; printf \"\\r$RANK: done\\n\" >&2";
+
+#[test]
+fn of_bars_the_lowest_rank_is_drawn_and_lines_stay_whole() {
+    let (mut job, recording) = on_a_terminal(workers(2).sh(TWO_BARS), 80);
+    let mut stdin = job.take_stdin();
+    let mut go = || std::io::Write::write_all(&mut stdin, b"\n").expect("they read");
+    recording.wait_for("localhost:0 │ 0: 10%");
+    go();
+    recording.wait_for("localhost:1 │ a line");
+    recording.wait_for("localhost:0 │ 0: 20%");
+    go();
+    job.end().code(0);
+    let mut lines = last_screen(&recording.end());
+    assert_eq!(lines.pop().as_deref(), Some(""), "{lines:#?}");
+    lines.sort();
+    assert_eq!(lines, ["localhost:0 │ 0: done", "localhost:1 │ 1: done", "localhost:1 │ a line"]);
+}
+
+#[test]
+fn a_bar_is_cut_to_the_terminal() {
+    let script =
+        "printf '\\r漢字漢字漢字漢字 and much more than fits'; read go; printf '\\rend\\n'";
+    let launch = workers(2).options(["--prefix", "{rank} "]);
+    let (mut job, recording) = on_a_terminal(launch.sh(script), 12);
+    recording.wait_for("0 漢字漢字…");
+    drop(job.take_stdin());
+    job.end().code(0);
+    assert!(!recording.end().contains("and"));
+}
+
+/// Whatever is drawn, the screen of a failure is the last thing that stands there.
+#[test]
+fn a_failure_ends_the_status_line() {
+    let script = "printf '\\r50%%'; read go; [ $RANK = 1 ] && exit 7; exec sleep 1000";
+    let (mut job, recording) = on_a_terminal(workers(2).sh(script), 80);
+    recording.wait_for("localhost:0 │ 50%");
+    drop(job.take_stdin());
+    job.end().code(7);
+    let lines = last_screen(&recording.end());
+    let screen = lines.iter().position(|line| line.starts_with("error[R101]: rank 1"));
+    let (before, after) = lines.split_at(screen.expect("the last screen"));
+    assert!(after.iter().all(|line| !line.contains("│ 50%")), "{lines:#?}");
+    assert!(before.iter().all(|line| !line.contains("50%  Stopping")), "{lines:#?}");
+}
+
+/// A single worker has the terminal for itself: its prompt keeps its line.
+#[test]
+fn a_prompt_is_not_drawn_over() {
+    let script = "printf 'name? '; read name; echo \"hello $name\"";
+    let (mut job, recording) = on_a_terminal(workers(1).sh(script), 80);
+    recording.wait_for("name? ");
+    std::io::Write::write_all(&mut job.take_stdin(), b"remuda\n").expect("it reads");
+    job.end().code(0);
+    assert_eq!(last_screen(&recording.end()), ["name? hello remuda", ""]);
+}
+
+/// The bytes that a standard error was sent, with a standard output and a kind of terminal.
+#[track_caller]
+fn check_no_status(launch: Launch, term: &str, stdout: Option<OwnedFd>) {
+    let (screen, theirs) = terminal::open();
+    let stdout = stdout.unwrap_or_else(|| theirs.try_clone().expect("a copy"));
+    let script = "printf '\\r1%%\\r2%%\\r' >&2; printf '3%%\\n' >&2";
+    let job =
+        launch.env("TERM", term).env("NO_COLOR", "1").stdout(stdout).stderr(theirs).sh(script);
+    let job = job.start();
+    let recording = Recording::start(screen);
+    job.end().code(0);
+    let sent = recording.end();
+    assert!(!sent.contains('\x1b') && !sent.contains('\r'), "{sent:?}");
+    let bars = sent.lines().filter(|line| line.contains('%')).count();
+    assert!((2..=4).contains(&bars), "a first state or none, and the last one: {sent:?}");
+}
+
+#[test]
+fn where_nobody_can_draw_there_is_none() {
+    check_no_status(workers(2), "dumb", None);
+    check_no_status(workers(2).option("--quiet"), "xterm", None);
+    // Whoever reads the pipe may write to the same terminal.
+    let (reader, pipe) = std::io::pipe().expect("a pipe");
+    check_no_status(workers(2), "xterm", Some(pipe.into()));
+    drop(reader);
+}
+
+#[test]
+fn an_output_in_a_file_leaves_the_terminal_to_the_status_line() {
+    let (screen, theirs) = terminal::open();
+    let launch = trainer(workers(2));
+    let path = launch.dir().join("stdout");
+    let file = File::create(&path).expect("a file");
+    let job = launch.env("TERM", "xterm").stdout(file).stderr(theirs).start();
+    let recording = Recording::start(screen);
+    recording.wait_for("Running");
+    job.signal(Signal::TERM);
+    let outcome = job.end().code(143);
+    let kept = std::fs::read_to_string(path).expect("text");
+    assert!(kept.starts_with("localhost:0 │ mlp of 1 layers"), "{kept}");
+    assert!(!kept.contains('\x1b') && !kept.contains('\r') && !kept.contains("Running"));
+    assert!(!play(&recording.end(), |_| ()).concat().contains("Running"));
+    drop(outcome);
+}
+
+#[test]
+fn our_own_words_have_colours_where_they_are_seen() {
+    let shown = |colours: (&str, &str), launch: Launch| {
+        let (screen, theirs) = terminal::open();
+        let launch = launch.env("TERM", "xterm").env(colours.0, colours.1);
+        let job = launch.stdout(Stdio::null()).stderr(theirs).sh("exit 3").start();
+        let recording = Recording::start(screen);
+        job.end().code(3);
+        recording.end()
+    };
+    let launch = || workers(1);
+    assert!(shown(("LANG", "C"), launch()).contains("\x1b[1m\x1b[91merror[R101]\x1b[0m: rank 0"));
+    assert!(shown(("LANG", "C"), launch()).contains("\x1b[1m\x1b[32m    Launch\x1b[0m  1 worker"));
+    assert!(!shown(("NO_COLOR", "1"), launch()).contains('\x1b'));
+}
