@@ -6,6 +6,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use remuda::os::fork::{Side, exit_now, fork};
+use remuda::runtime::{Group, ReduceOp};
 
 /// Longer than any test runs.
 const FOR_EVER: Duration = Duration::from_secs(3600);
@@ -23,9 +24,29 @@ fn main() -> ExitCode {
             say("ready");
             sleep(FOR_EVER);
         }
+        Some("leave-early") => return leave_early(),
         _ => return ExitCode::from(2),
     }
     ExitCode::SUCCESS
+}
+
+/// All sum once, and rank 0 leaves it at that.
+fn leave_early() -> ExitCode {
+    let sum = |group: &Group| group.all_reduce(&mut [1.0f32], ReduceOp::Sum);
+    let ended = Group::from_env().and_then(|group| {
+        sum(&group)?;
+        if group.rank() != 0 {
+            sum(&group)?;
+        }
+        Ok(())
+    });
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "{error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// A chain of processes of which each leaves its session and lives only until it has forked the

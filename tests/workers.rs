@@ -18,7 +18,8 @@ use remuda::runtime::{Error, Group, InitOptions, ReduceOp};
 use remuda::secure::{JobKey, derive_rank_key};
 use rustix::io::FdFlags;
 
-/// What a worker does: `sum` once, or `loop` until an operation fails.
+/// What a worker does: `sum` once, or `loop` until an operation fails; `early` and
+/// `loop-after-early`: all sum once, and one rank leaves it at that.
 const ROLE: &str = "REMUDA_TEST_ROLE";
 const TIMEOUT_MS: &str = "REMUDA_TEST_TIMEOUT_MS";
 
@@ -39,6 +40,13 @@ fn worker() {
 
 fn work(group: &Group, role: &str) -> String {
     let mut values = vec![group.rank() as i64 + 1; 100_000];
+    if role == "early" && group.rank() < 2 {
+        return work_without_the_last(group, &mut values);
+    }
+    let role = match (role, group.rank()) {
+        ("early", _) | ("loop-after-early", 1) => "sum",
+        (role, _) => role,
+    };
     say("working");
     loop {
         match group.all_reduce(&mut values, ReduceOp::Sum) {
@@ -47,6 +55,24 @@ fn work(group: &Group, role: &str) -> String {
             Ok(()) => values.fill(group.rank() as i64),
         }
     }
+}
+
+/// After one sum of all, ranks 0 and 1 exchange a message, and then want the last one again.
+fn work_without_the_last(group: &Group, values: &mut [i64]) -> String {
+    group.all_reduce(values, ReduceOp::Sum).expect("all are there");
+    say("working");
+    // Until the news is there, which a barrier of all would not survive.
+    let mut message = [0i64];
+    for _ in 0..200 {
+        std::thread::sleep(Duration::from_millis(1));
+        match group.rank() {
+            0 => group.send(&[7i64], 1).and_then(|()| group.recv(&mut message, 1)),
+            _ => group.recv(&mut message, 0).and_then(|()| group.send(&[7i64], 0)),
+        }
+        .expect("the others are there");
+    }
+    say(&format!("message: {}", message[0]));
+    group.barrier().expect_err("one is not").cause.to_string()
 }
 
 fn say(line: &str) {
@@ -262,6 +288,46 @@ fn kill_one(nodes: &[u32], victim: usize, moment: Duration) {
     job.workers.into_iter().for_each(Worker::end);
 }
 
+/// Three ranks: the last one is over early. What needs it fails, what does not goes on.
+#[test]
+fn a_rank_that_ends_well_is_missed_only_by_those_who_need_it() {
+    let mut job = start(&[3], "early", 60_000);
+    let mut early = job.workers.remove(2);
+    assert_eq!(early.hear("result: "), "6 of 2");
+    early.end();
+    for worker in &mut job.workers {
+        worker.hear("working");
+        worker.tell(&ToWorker::PeerEnded { rank: Rank(2) });
+        assert_eq!(worker.hear("message: "), "7");
+    }
+    for worker in &mut job.workers {
+        let expect = "rank 2 on host `n0` exited with 0 before it took part";
+        assert_eq!(worker.hear("result: "), expect);
+        assert_eq!(worker.notes(), [Note::Ready, Note::PeerLost { rank: Rank(2) }]);
+    }
+    job.workers.into_iter().for_each(Worker::end);
+}
+
+/// Its neighbour gives up at once and takes the other node along.
+#[test]
+fn an_early_end_on_one_node_is_known_on_the_other() {
+    let mut job = start(&[2, 1], "loop-after-early", 60_000);
+    let mut early = job.workers.remove(1);
+    assert_eq!(early.hear("result: "), "6 of 1");
+    early.end();
+    job.workers[0].tell(&ToWorker::PeerEnded { rank: Rank(1) });
+    for worker in &mut job.workers {
+        let result = worker.hear("result: ");
+        // The connection to the other node may close before the reason is known there.
+        let known = [
+            "rank 1 on host `n0` exited with 0 before it took part",
+            "rank 1 on host `n0` is gone",
+        ];
+        assert!(known.contains(&result.as_str()), "{result}");
+    }
+    job.workers.into_iter().for_each(Worker::end);
+}
+
 #[test]
 fn a_killed_rank_that_nobody_reports_runs_into_the_deadline() {
     let mut job = start(&[3], "loop", 1000);
@@ -302,7 +368,7 @@ fn a_message_that_is_no_welcome_is_refused() {
     let mut agent = UnixStream::from(agent);
     agent.write_all(&[9, 0, 0, 0, 77]).unwrap();
     let mut worker = Worker::new(Rank(0), process, Some(agent));
-    let expect = "the agent's message is not usable: the other side speaks contract 77, we speak 1";
+    let expect = "the agent's message is not usable: the other side speaks contract 77, we speak 2";
     assert_eq!(worker.hear("result: "), expect);
     worker.end();
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 use tokio::sync::mpsc;
 
+use super::grave::{self, Grave};
 use super::history::{Ended, History};
 use super::input::Input;
 use super::node::{Heard, Node, NodeEvent, Way};
@@ -14,9 +15,10 @@ use super::signals::{Signals, Wish};
 use super::{orders, verdict, voice};
 use crate::base::{NodeRank, Rank, Status, clock};
 use crate::job::{Effect, End, Event, Job, NodeLoss, Policy, StartFailure, StartStep, StopReason};
+use crate::os::tasks::Tasks;
 use crate::os::{family, fds, signals};
 use crate::plan::{LaunchPlan, NodePlan, WorkerPlan};
-use crate::report::summary::{count, step};
+use crate::report::summary::{count, processes, step};
 use crate::report::{Consumed, Reporter, Step, WorkerLabel, neutral};
 use crate::transport::AgentEnd;
 use crate::transport::ssh::{Fault, Ssh};
@@ -28,8 +30,6 @@ const SILENCE_WARNING: Duration = Duration::from_secs(10);
 const PAUSE_DELAY: Duration = Duration::from_millis(50);
 /// Agents that have said their last word end within this time, or are left to their links' end.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
-/// What an agent that died left to us is killed within this time, or given up.
-const BURIAL_LIMIT: Duration = Duration::from_secs(2);
 
 /// Starts the workers of a plan, sees them through, and says how it went. Returns the exit status.
 pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> {
@@ -73,6 +73,8 @@ struct Dispatcher<'a> {
     inherited: Vec<Pid>,
     job: Job,
     nodes: Vec<Node>,
+    /// Those that serve links.
+    tasks: Tasks,
     found: Vec<Option<Found>>,
     problems: Vec<(NodeRank, Problem)>,
     faults: Vec<(NodeRank, Fault)>,
@@ -82,6 +84,7 @@ struct Dispatcher<'a> {
     consumed: mpsc::UnboundedReceiver<Consumed>,
     signals: Signals,
     stdin: Input,
+    grave: Grave,
     wake: Option<Instant>,
     beat_at: Instant,
     pause_at: Option<Instant>,
@@ -99,6 +102,7 @@ enum Happening {
     TimedOut,
     Beat,
     Pause,
+    Burial,
 }
 
 impl<'a> Dispatcher<'a> {
@@ -116,9 +120,11 @@ impl<'a> Dispatcher<'a> {
                 let _ = shown.send(bytes);
             },
         )?;
+        let mut tasks = Tasks::default();
         let connect = |node: &NodePlan| {
-            let who = (node.node_rank, &node.host);
-            Node::connect(way, who, &options.job, told.clone(), reporter.sender())
+            let (who, ways_back) =
+                ((node.node_rank, &node.host), (told.clone(), reporter.sender()));
+            Node::connect(way, who, &options.job, ways_back, &mut tasks)
         };
         let nodes = plan.nodes.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
         let node_of_rank = plan.nodes.iter().flat_map(orders::ranks_of);
@@ -130,6 +136,7 @@ impl<'a> Dispatcher<'a> {
             job: Job::new(Policy { grace: options.grace }, node_of_rank.collect()),
             found: vec![None; nodes.len()],
             nodes,
+            tasks,
             problems: Vec::new(),
             faults: Vec::new(),
             history: History::new(plan),
@@ -138,6 +145,7 @@ impl<'a> Dispatcher<'a> {
             consumed,
             signals,
             stdin: Input::default(),
+            grave: Grave::default(),
             wake: None,
             beat_at: clock::now() + wire::beat(options.lease),
             pause_at: None,
@@ -168,6 +176,10 @@ impl<'a> Dispatcher<'a> {
                 self.pause();
                 None
             }
+            Happening::Burial => {
+                self.bury();
+                None
+            }
         };
         if let Some(event) = event {
             self.step(event);
@@ -180,7 +192,12 @@ impl<'a> Dispatcher<'a> {
             biased;
             wish = self.signals.next() => Happening::Wish(wish),
             Some(event) = self.events.recv() => Happening::Node(event),
-            Some(consumed) = self.consumed.recv() => Happening::Consumed(consumed),
+            consumed = self.consumed.recv() => match consumed {
+                Some(consumed) => Happening::Consumed(consumed),
+                None => self.reporter.pass_on_panic(),
+            },
+            () = sleep_until(self.grave.look_at()) => Happening::Burial,
+            never = self.tasks.watch() => match never {},
             bytes = self.stdin.next() => Happening::Stdin(bytes),
             () = sleep_until(self.wake) => Happening::Timer,
             () = sleep_until(deadline), if !self.job.is_stopping() => Happening::TimedOut,
@@ -235,9 +252,9 @@ impl<'a> Dispatcher<'a> {
                     let host = &self.plan.nodes[node.index()].host;
                     self.reporter.say(step("Lost", &format!("{host}: {}", neutral(&words))));
                 }
-                Some(self.lose(node, NodeLoss::LinkClosed(exit)))
+                self.lose(node, NodeLoss::LinkClosed(exit))
             }
-            Heard::Garbled(why) => Some(self.lose(node, NodeLoss::Garbled(why))),
+            Heard::Garbled(why) => self.lose(node, NodeLoss::Garbled(why)),
         }
     }
 
@@ -249,10 +266,10 @@ impl<'a> Dispatcher<'a> {
                     "it is build {} and speaks version {theirs}, we speak {ours}",
                     hello.build
                 );
-                Some(self.lose(node, NodeLoss::Garbled(why)))
+                self.lose(node, NodeLoss::Garbled(why))
             }
             FromAgent::Hello(hello) => {
-                self.nodes[node.index()].set_clock(hello.clock_us);
+                self.nodes[node.index()].greeted(hello.clock_us);
                 let prepare =
                     orders::prepare(self.plan, self.options, &self.plan.nodes[node.index()]);
                 self.nodes[node.index()].tell(ToAgent::Prepare(prepare));
@@ -279,7 +296,8 @@ impl<'a> Dispatcher<'a> {
                 let at = self.nodes[node.index()].instant(at_us);
                 let stopped = !sent.is_empty();
                 self.stdin.gone(rank);
-                self.history.worker(rank).ended = Some(Ended { exit, at, stopped, oom_kills });
+                self.history.worker(rank).ended =
+                    Some(Ended { exit, at, stopped, oom_kills, told: false });
                 if !exit.is_success() && !self.job.is_stopping() {
                     self.tell_all(|| ToAgent::PeerGone(rank));
                 }
@@ -297,6 +315,10 @@ impl<'a> Dispatcher<'a> {
             FromAgent::Idle { undead } => {
                 self.history.undead.extend(undead.into_iter().map(|process| (node, process)));
                 Some(Event::Idle(node))
+            }
+            FromAgent::Clock { asked_us, clock_us } => {
+                self.nodes[node.index()].set_clock(asked_us, clock_us);
+                None
             }
             FromAgent::Note { rank, note: WorkerNote::PeerLost(peer) } => {
                 Some(Event::PeerLost { rank, peer })
@@ -318,20 +340,40 @@ impl<'a> Dispatcher<'a> {
     /// A node is gone. On this machine what it left has become ours to end; an agent that is still
     /// there, but silent or not to be understood, is ended with it. One on another machine ends
     /// itself with its link.
-    fn lose(&mut self, node: NodeRank, loss: NodeLoss) -> Event {
-        if self.nodes[node.index()].agent().is_none() {
-            self.nodes[node.index()].hang_up();
-            return Event::NodeLost { node, loss };
+    fn lose(&mut self, node: NodeRank, loss: NodeLoss) -> Option<Event> {
+        let lost = &mut self.nodes[node.index()];
+        if std::mem::replace(&mut lost.lost, true) {
+            return None;
         }
-        let others = (0..).map(NodeRank).zip(&self.nodes).filter(|(other, _)| *other != node);
-        let others = others.filter_map(|(_, node)| node.agent());
-        let spare: Vec<_> = others.chain(self.inherited.iter().copied()).collect();
-        let left = family::kill_descendants(&spare, BURIAL_LIMIT, |_, _| {});
+        match lost.agent() {
+            Some(_) => self.grave.open(self.spared()),
+            None => lost.hang_up(),
+        }
+        Some(Event::NodeLost { node, loss })
+    }
+
+    /// Children that are nobody's leftovers.
+    fn spared(&self) -> impl Fn(Pid) -> bool + Send + 'static {
+        let agents = |lost: bool| {
+            let agents = self.nodes.iter().filter(move |node| node.lost == lost);
+            agents.filter_map(Node::agent).collect::<Vec<_>>()
+        };
+        let (living, lost) = (agents(false), agents(true));
+        let (inherited, job) = (self.inherited.clone(), self.options.job.to_string());
+        move |pid| {
+            living.contains(&pid)
+                || inherited.contains(&pid)
+                || grave::is_everybodys_parent() && !grave::is_of_job(pid, &job, &lost)
+        }
+    }
+
+    /// Looks whether everything that lost nodes left is gone.
+    fn bury(&mut self) {
+        let left = self.grave.look();
         if !left.is_empty() {
-            let host = &self.plan.nodes[node.index()].host;
-            self.reporter.say(format!("warning: {} of {host} would not die\n", left.len()));
+            let left = processes(left.len());
+            self.reporter.say(format!("warning: {left} of a lost node would not die\n"));
         }
-        Event::NodeLost { node, loss }
     }
 
     fn start_workers(&mut self) {
@@ -397,15 +439,19 @@ impl<'a> Dispatcher<'a> {
     fn beat(&mut self) -> Option<Event> {
         let now = clock::now();
         self.beat_at = now + wire::beat(self.options.lease);
-        self.tell_all(|| ToAgent::Beat);
+        self.nodes.iter().for_each(Node::beat);
+        if grave::is_everybodys_parent() {
+            family::bury(self.spared(), |_, _| {});
+        }
+        self.say_early(now);
         self.say_waiting(now);
-        let heard = self.nodes.iter().map(|node| node.heard).enumerate();
-        let (index, silence) = heard
-            .filter_map(|(index, heard)| Some((index, now.saturating_duration_since(heard?))))
+        let linked = self.nodes.iter().enumerate().filter(|(_, node)| !node.lost);
+        let (index, silence) = linked
+            .filter_map(|(index, node)| Some((index, now.saturating_duration_since(node.heard?))))
             .max_by_key(|(_, silence)| *silence)?;
         let node = NodeRank(index as u32);
         if self.options.lease < silence {
-            return Some(self.lose(node, NodeLoss::Silent));
+            return self.lose(node, NodeLoss::Silent);
         }
         if SILENCE_WARNING < silence {
             let host = self.plan.nodes[index].host.as_str();
@@ -416,19 +462,20 @@ impl<'a> Dispatcher<'a> {
 
     /// Says whom we wait for before anything can start, not more often than somebody would read.
     fn say_waiting(&mut self, now: Instant) {
-        let answered = |node: &&NodePlan| {
-            let (node, index) = (node.node_rank, node.node_rank.index());
-            self.found[index].is_some()
-                || self.faults.iter().any(|(faulty, _)| *faulty == node)
-                || self.problems.iter().any(|(refusing, _)| *refusing == node)
-        };
-        if now < self.waiting_at {
+        if now < self.waiting_at || self.job.is_stopping() {
             return;
         }
         self.waiting_at = now + SILENCE_WARNING;
-        let missing = self.plan.nodes.iter().filter(|node| !answered(node));
+        let has_answered = |node: &&NodePlan| {
+            let (node, index) = (node.node_rank, node.node_rank.index());
+            self.found[index].is_some()
+                || self.nodes[index].lost
+                || self.faults.iter().any(|(faulty, _)| *faulty == node)
+                || self.problems.iter().any(|(refusing, _)| *refusing == node)
+        };
+        let missing = self.plan.nodes.iter().filter(|node| !has_answered(node));
         let hosts: Vec<_> = missing.map(|node| node.host.as_str()).collect();
-        if !hosts.is_empty() && !self.job.is_stopping() {
+        if !hosts.is_empty() {
             self.reporter.say(voice::waiting(&hosts, now - self.started.0));
         }
     }
@@ -453,6 +500,17 @@ impl<'a> Dispatcher<'a> {
         self.reporter.say(voice::leftovers(rank, processes));
     }
 
+    /// Nothing is wrong with a worker that is over before the others, unless they wait for it.
+    fn say_early(&mut self, now: Instant) {
+        if self.job.is_stopping() {
+            return;
+        }
+        let early = self.history.take_early(now);
+        if let Some(line) = voice::early(&early, self.job.running()) {
+            self.reporter.say(line);
+        }
+    }
+
     fn say_state(&self) {
         let now = clock::now();
         for worker in &self.history.workers {
@@ -465,12 +523,13 @@ impl<'a> Dispatcher<'a> {
         let verdict = self.job.verdict().expect("the loop ended because there is one").clone();
         self.nodes.iter().for_each(|node| node.tell(ToAgent::Bye));
         let limit = if verdict.unconfirmed.is_empty() { CLOSE_LIMIT } else { Duration::ZERO };
-        let _ = tokio::time::timeout(limit, async {
-            for node in self.nodes {
-                node.close().await;
-            }
-        })
-        .await;
+        self.nodes.iter().filter(|node| node.heard.is_none()).for_each(Node::hang_up);
+        drop(std::mem::take(&mut self.nodes));
+        let _ = tokio::time::timeout(limit, self.tasks.finish()).await;
+        while let (Some(at), true) = (self.grave.look_at(), verdict.unconfirmed.is_empty()) {
+            sleep_until(Some(at)).await;
+            self.bury();
+        }
         let mut pages = self.reporter.finish();
         pages.finish();
         self.problems.sort_by_key(|(node, _)| *node);

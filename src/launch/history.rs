@@ -25,7 +25,12 @@ pub(super) struct Ended {
     pub(super) at: Instant,
     pub(super) stopped: bool,
     pub(super) oom_kills: u64,
+    /// Whether it was said that it ended before others.
+    pub(super) told: bool,
 }
+
+/// An end with 0 that others survive so long is worth a line.
+const EARLY_AFTER: Duration = Duration::from_secs(10);
 
 impl WorkerHistory {
     /// How long it ran; `None` if it never started or has not ended.
@@ -58,6 +63,22 @@ impl History {
             })
         });
         Self { workers: workers.collect(), undead: Vec::new() }
+    }
+
+    /// Ends with 0 a while ago, while others run; each is told once.
+    pub(super) fn take_early(&mut self, now: Instant) -> Vec<&WorkerHistory> {
+        if self.workers.iter().all(|worker| worker.ended.is_some()) {
+            return Vec::new();
+        }
+        let mut early = Vec::new();
+        for worker in &mut self.workers {
+            let Some(ended) = &mut worker.ended else { continue };
+            if ended.exit.is_success() && !ended.told && ended.at + EARLY_AFTER <= now {
+                ended.told = true;
+                early.push(&*worker);
+            }
+        }
+        early
     }
 
     pub(super) fn worker(&mut self, rank: Rank) -> &mut WorkerHistory {

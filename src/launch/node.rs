@@ -6,8 +6,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
+use super::offset::ClockOffset;
 use crate::base::{HostName, JobId, NodeRank, clock};
+use crate::os::tasks::Tasks;
 use crate::report::{OutputSender, neutral};
 use crate::transport::ssh::{Fault, Ssh};
 use crate::transport::{AgentEnd, Link, LinkReader, LinkWriter, connect_local};
@@ -43,20 +46,22 @@ pub(super) enum Way {
     Ssh(Arc<Ssh>),
 }
 
-/// See the module. Dropping it ends the link, and with it everything of the job on the node.
+/// See the module. The link ends with the task that serves it, and with it everything of the job on
+/// the node.
 pub(super) struct Node {
     to_agent: mpsc::UnboundedSender<ToAgent>,
     /// If it is a process of this machine.
     agent: Option<Pid>,
-    /// Agent's clock − ours, in microseconds; known after its hello.
-    pub(super) clock_offset_us: i64,
+    clock: ClockOffset,
     hello_sent_us: u64,
     /// When it last said something; `None` until there is a link.
     pub(super) heard: Option<Instant>,
-    tasks: tokio::task::JoinSet<()>,
+    /// Whether it is lost: what it still says, and its end, are no news.
+    pub(super) lost: bool,
+    task: AbortHandle,
 }
 
-/// What a node is to its tasks.
+/// What a node is to its task.
 struct Ends {
     node: NodeRank,
     told: mpsc::UnboundedReceiver<ToAgent>,
@@ -65,40 +70,43 @@ struct Ends {
 }
 
 impl Node {
-    /// Sees to it that there will be a link, and says hello.
+    /// Sees to it that there will be a link, and says hello. One of `tasks` serves it.
     pub(super) fn connect(
         way: &Way,
         (node, host): (NodeRank, &HostName),
         job: &JobId,
-        events: mpsc::UnboundedSender<NodeEvent>,
-        output: OutputSender,
+        (events, output): (mpsc::UnboundedSender<NodeEvent>, OutputSender),
+        tasks: &mut Tasks,
     ) -> io::Result<Self> {
         let (to_agent, told) = mpsc::unbounded_channel();
         let ends = Ends { node, told, events, output };
-        let mut tasks = tokio::task::JoinSet::new();
-        let agent = match way {
+        let (agent, task) = match way {
             Way::Local => {
                 let words = ["agent".into(), format!("job={job}"), format!("node={node}")];
                 let link = connect_local(&words.map(Into::into))?;
-                let pid = link.agent.pid();
-                tasks.spawn(serve(link, ends));
-                pid
+                (link.agent.pid(), tasks.spawn(serve(link, ends)))
             }
             Way::Ssh(ssh) => {
-                tasks.spawn(serve_remote(Arc::clone(ssh), host.clone(), job.clone(), ends));
-                None
+                let (ssh, host, job) = (Arc::clone(ssh), host.clone(), job.clone());
+                (None, tasks.spawn(serve_remote(ssh, host, job, ends)))
             }
         };
-        let (clock_offset_us, hello_sent_us) = (0, clock::machine_us());
-        let heard = agent.map(|_| clock::now());
-        let handle = Self { to_agent, agent, clock_offset_us, hello_sent_us, heard, tasks };
-        handle.tell(ToAgent::Hello(LauncherHello {
+        let node_handle = Self {
+            to_agent,
+            agent,
+            clock: ClockOffset::default(),
+            hello_sent_us: clock::machine_us(),
+            heard: agent.map(|_| clock::now()),
+            lost: false,
+            task,
+        };
+        node_handle.tell(ToAgent::Hello(LauncherHello {
             version: wire::VERSION,
             build: env!("CARGO_PKG_VERSION").to_owned(),
             job: job.to_string(),
             node,
         }));
-        Ok(handle)
+        Ok(node_handle)
     }
 
     /// There is a link now; what was said so far goes over it.
@@ -107,9 +115,9 @@ impl Node {
         self.heard = Some(clock::now());
     }
 
-    /// Ends the link at once. What the node did not do by itself it does now, if it still can.
-    pub(super) fn hang_up(&mut self) {
-        self.tasks.abort_all();
+    /// Ends the link, or the attempt to make one. An agent elsewhere ends itself with it.
+    pub(super) fn hang_up(&self) {
+        self.task.abort();
     }
 
     /// Says something. An agent that is gone is noticed by whoever reads.
@@ -122,26 +130,31 @@ impl Node {
         self.agent
     }
 
-    /// Its hello says what its clock shows; half of the round trip has passed since.
-    pub(super) fn set_clock(&mut self, clock_us: u64) {
-        let middle = u64::midpoint(self.hello_sent_us, clock::machine_us());
-        self.clock_offset_us = clock_us as i64 - middle as i64;
+    /// Its hello says what its clock shows. Its start lies in between, so the next answer will be
+    /// worth more, and is asked for at once.
+    pub(super) fn greeted(&mut self, clock_us: u64) {
+        self.clock.add(self.hello_sent_us, clock_us, clock::machine_us());
+        self.beat();
+    }
+
+    /// Says that we live and asks for the time, if there is a link.
+    pub(super) fn beat(&self) {
+        if self.heard.is_none() {
+            return;
+        }
+        self.tell(ToAgent::Beat { at_us: clock::machine_us() });
+    }
+
+    /// It answered a beat.
+    pub(super) fn set_clock(&mut self, asked_us: u64, clock_us: u64) {
+        self.clock.add(asked_us, clock_us, clock::machine_us());
     }
 
     /// A time of the agent's clock as an instant of ours.
     pub(super) fn instant(&self, at_us: u64) -> Instant {
-        let age_us = clock::machine_us() as i64 - (at_us as i64 - self.clock_offset_us);
-        let (now, age) = (clock::now(), Duration::from_micros(u64::try_from(age_us).unwrap_or(0)));
-        now.checked_sub(age).unwrap_or(now)
-    }
-
-    /// Waits until its tasks have ended: the agent was told [`ToAgent::Bye`], and is buried.
-    pub(super) async fn close(mut self) {
-        drop(self.to_agent);
-        if self.heard.is_none() {
-            self.tasks.abort_all();
-        }
-        while self.tasks.join_next().await.is_some() {}
+        let age_us = clock::machine_us().saturating_sub(self.clock.to_ours(at_us));
+        let now = clock::now();
+        now.checked_sub(Duration::from_micros(age_us)).unwrap_or(now)
     }
 }
 

@@ -1,11 +1,12 @@
 //! The end of a job as people and machines read it.
 
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::history::{History, WorkerHistory};
 use super::options::Options;
 use super::unreachable;
+use super::voice;
 use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Rank, Status, WorkerExit, clock};
 use crate::job::{Cause, NodeLoss, StartFailure, StartStep, Verdict};
@@ -99,6 +100,7 @@ impl Story<'_> {
                     duration(self.options.timeout.unwrap_or_default()),
                     self.stopped()
                 ),
+                help: self.ended_before(None),
                 ..Failure::default()
             }),
             (None, Status::Interrupted(signal)) => Some(Failure {
@@ -108,6 +110,7 @@ impl Story<'_> {
                     signal_name(signal),
                     self.stopped()
                 ),
+                help: self.ended_before(None),
                 ..Failure::default()
             }),
             (None, _) => None,
@@ -143,8 +146,25 @@ impl Story<'_> {
             facts,
             last_lines,
             log: pages.log_path(rank, stream),
-            help: Vec::new(),
+            help: self.ended_before(worker.ended.as_ref().map(|ended| ended.at)),
         }
+    }
+
+    /// Workers that had ended well before the others failed, or were stopped: whoever still needed
+    /// them in a collective waited in vain.
+    fn ended_before(&self, failure: Option<Instant>) -> Vec<String> {
+        let is_early = |worker: &&WorkerHistory| {
+            let ended = worker.ended.as_ref().filter(|ended| ended.exit.is_success());
+            ended.is_some_and(|ended| !ended.stopped && failure.is_none_or(|at| ended.at < at))
+        };
+        let early: Vec<_> = self.history.workers.iter().filter(is_early).collect();
+        let was_alone = early.len() == self.history.workers.len();
+        let Some(first) = early.first().filter(|_| !was_alone) else {
+            return Vec::new();
+        };
+        let who = voice::early_ranks(&early);
+        let ran = first.ran().map_or_else(String::new, |ran| format!(" after {}", duration(ran)));
+        vec![format!("{who} had exited with 0{ran}; a collective needs every rank until its end")]
     }
 
     /// What torch's `@record` wrote about the end of a worker.

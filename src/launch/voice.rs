@@ -54,6 +54,30 @@ pub(super) fn waiting(hosts: &[&str], since: Duration) -> String {
     step("Waiting", &format!("for {named}{more}, since {}", duration(since)))
 }
 
+/// Workers that ended well before the others.
+pub(super) fn early(early: &[&WorkerHistory], running: usize) -> Option<String> {
+    let first = early.first()?;
+    let go_on = match count(running, "worker") {
+        one if running == 1 => format!("{one} goes on"),
+        several => format!("{several} go on"),
+    };
+    let who = early_ranks(early);
+    let ran = first.ran().map_or_else(String::new, |ran| format!(" after {}", duration(ran)));
+    Some(step("Ended", &format!("{who} exited with 0{ran}; {go_on}")))
+}
+
+/// `rank 0 (n1)`, or `rank 0 (n1) and 3 others`.
+pub(super) fn early_ranks(early: &[&WorkerHistory]) -> String {
+    let Some((first, others)) = early.split_first() else {
+        return String::new();
+    };
+    let first = format!("rank {} ({})", first.rank, first.host);
+    match others.len() {
+        0 => first,
+        others => format!("{first} and {}", count(others, "other")),
+    }
+}
+
 /// A node has not been heard of for a while.
 pub(super) fn silent(host: &str, silence: Duration) -> String {
     step("Waiting", &format!("{host}: nothing heard for {}", duration(silence)))
@@ -75,6 +99,8 @@ pub(super) fn state(worker: &WorkerHistory, now: Instant) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::{HostName, LocalRank, NodeRank, Slot, WorkerExit};
+    use crate::launch::history::{Ended, History};
 
     #[test]
     fn what_is_being_stopped_and_why() {
@@ -89,6 +115,39 @@ mod tests {
             say(StopReason::Signal(2), 3),
             "  Stopping  3 workers: SIGINT received, grace 10.0 s; again to kill now\n"
         );
+    }
+
+    #[test]
+    fn who_ended_early_is_told_once_and_only_while_others_run() {
+        let start = crate::base::clock::now();
+        let worker = |rank: u32, ended: Option<u64>| WorkerHistory {
+            rank: Rank(rank),
+            local_rank: LocalRank(rank),
+            slot: Slot(rank),
+            node: NodeRank(0),
+            host: HostName::parse("n0").expect("a name"),
+            started: Some((7, start)),
+            ended: ended.map(|seconds| Ended {
+                exit: WorkerExit::Code(0),
+                at: start + Duration::from_secs(seconds),
+                stopped: false,
+                oom_kills: 0,
+                told: false,
+            }),
+        };
+        let after = |history: &mut History, seconds| {
+            early(&history.take_early(start + Duration::from_secs(seconds)), 1)
+        };
+        let workers = vec![worker(0, Some(3)), worker(1, Some(4)), worker(2, None)];
+        let mut history = History { workers, undead: Vec::new() };
+        assert_eq!(after(&mut history, 12), None);
+        let line =
+            "     Ended  rank 0 (n0) and 1 other exited with 0 after 3.0 s; 1 worker goes on\n";
+        assert_eq!(after(&mut history, 14).as_deref(), Some(line));
+        assert_eq!(after(&mut history, 99), None);
+        let workers = vec![worker(0, Some(1)), worker(1, Some(20))];
+        let mut history = History { workers, undead: Vec::new() };
+        assert_eq!(after(&mut history, 60), None, "nobody runs any more");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{Rank, clock};
 use crate::runtime::element::{Element, ReduceOp};
-use crate::runtime::error::{Cause, Fingerprint};
+use crate::runtime::error::{Cause, Fingerprint, Loss};
 use crate::runtime::net::{Incoming, Net, Outgoing};
 use crate::runtime::node::{LocalNode, Patience, Roster};
 use crate::runtime::schedule::blocks;
@@ -30,7 +30,7 @@ const STORE_PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Serialize, Deserialize)]
 pub(crate) struct AbortNotice {
     pub(crate) by: Rank,
-    pub(crate) lost: Option<Rank>,
+    pub(crate) lost: Option<Loss>,
     pub(crate) reason: String,
 }
 

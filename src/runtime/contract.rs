@@ -1,8 +1,8 @@
 //! What a worker is given, whatever launched it: the contract between an agent and its workers.
 //!
 //! * [`REMUDA_RANK_FD`](crate::base::env_vars::REMUDA_RANK_FD): a stream socket to the agent. The
-//!   agent's first message is a [`Welcome`]; [`ToWorker::PeerGone`] may follow at any time. The
-//!   worker writes [`Note`]s, or nothing.
+//!   agent's first message is a [`Welcome`]; [`ToWorker::PeerGone`] and [`ToWorker::PeerEnded`] may
+//!   follow at any time. The worker writes [`Note`]s, or nothing.
 //! * [`REMUDA_SHM_FD`](crate::base::env_vars::REMUDA_SHM_FD): the segment of the node, one per epoch,
 //!   made by [`create_segment`].
 //!
@@ -23,7 +23,7 @@ use crate::runtime::shm::{Segment, SegmentError};
 use crate::secure::RankKey;
 
 /// Version of the messages.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Longest message from the agent: a welcome to the largest job.
 pub const TO_WORKER_BYTES_MAX: usize = 16 << 20;
 /// Longest note.
@@ -36,9 +36,15 @@ const HEAD_BYTES: usize = 5;
 pub enum ToWorker {
     /// Who you are; once, first.
     Welcome(Box<Welcome>),
-    /// A worker of the job has ended. Operations that need it fail at once instead of at their
-    /// deadline.
+    /// A worker of the job has failed. Operations that are under way fail at once instead of at
+    /// their deadline.
     PeerGone {
+        /// Which.
+        rank: Rank,
+    },
+    /// A worker of this node has ended well. Operations that still need it fail at once instead of
+    /// at their deadline; the others go on.
+    PeerEnded {
         /// Which.
         rank: Rank,
     },
@@ -281,11 +287,13 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_version_1_stay() {
+    fn the_bytes_of_version_2_stay() {
         let frame = encode_frame(&Note::PeerLost { rank: Rank(300) });
-        assert_eq!(frame, [3, 0, 0, 0, 1, 2, 0xac, 2]);
+        assert_eq!(frame, [3, 0, 0, 0, 2, 2, 0xac, 2]);
         let frame = encode_frame(&ToWorker::PeerGone { rank: Rank(1) });
-        assert_eq!(frame, [2, 0, 0, 0, 1, 1, 1]);
+        assert_eq!(frame, [2, 0, 0, 0, 2, 1, 1]);
+        let frame = encode_frame(&ToWorker::PeerEnded { rank: Rank(1) });
+        assert_eq!(frame, [2, 0, 0, 0, 2, 2, 1]);
     }
 
     #[track_caller]
@@ -303,13 +311,13 @@ mod tests {
     fn no_length_is_trusted() {
         check_bytes(&[0xff, 0xff, 0xff, 0xff], "None");
         check_bytes(
-            &[0xff, 0xff, 0xff, 0xff, 1],
+            &[0xff, 0xff, 0xff, 0xff, 2],
             "a message of 4294967295 bytes is announced, at most 4096 are read",
         );
-        check_bytes(&[1, 0, 0, 0, 99, 0], "the other side speaks contract 99, we speak 1");
-        check_bytes(&[0, 0, 0, 0, 1], "a message is malformed");
-        check_bytes(&[2, 0, 0, 0, 1, 0, 0], "a message is malformed");
-        check_bytes(&[1, 0, 0, 0, 1, 0], "Some(Ready)");
+        check_bytes(&[1, 0, 0, 0, 99, 0], "the other side speaks contract 99, we speak 2");
+        check_bytes(&[0, 0, 0, 0, 2], "a message is malformed");
+        check_bytes(&[2, 0, 0, 0, 2, 0, 0], "a message is malformed");
+        check_bytes(&[1, 0, 0, 0, 2, 0], "Some(Ready)");
     }
 
     proptest! {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::base::{Rank, clock};
 use crate::runtime::across::{Across, Round};
 use crate::runtime::element::{Element, ReduceOp};
-use crate::runtime::error::{Cause, CollectiveError, Fingerprint, Operation};
+use crate::runtime::error::{Cause, CollectiveError, Departure, Fingerprint, Loss, Operation};
 use crate::runtime::flag::Spin;
 use crate::runtime::node::{LocalNode, Patience, Roster};
 use crate::runtime::shm::{Alarm, Place, STAGING_BYTES, Segment};
@@ -118,11 +118,11 @@ impl Engine {
     /// An operation that failed half way leaves the ranks at different places: nothing can follow.
     fn give_up(&mut self, cause: Cause) -> Cause {
         let cause = match cause {
-            Cause::PeerLost { rank, .. } => self.explain_loss(rank),
+            Cause::PeerLost { rank, how: Departure::Gone, .. } => self.explain_loss(rank),
             cause => cause,
         };
         let lost = match &cause {
-            Cause::PeerLost { rank, .. } => Some(*rank),
+            Cause::PeerLost { rank, how, .. } => Some(Loss { rank: *rank, how: *how }),
             _ => None,
         };
         let by = Rank(self.roster.rank as u32);
@@ -136,7 +136,7 @@ impl Engine {
         let told = self.node.segment.alarm();
         match told.or_else(|| self.across.as_mut()?.explain()) {
             Some(alarm) => self.roster.cause(alarm),
-            None => self.roster.lost(rank.index()),
+            None => self.roster.lost(rank.index(), Departure::Gone),
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::Rank;
 use crate::runtime::element::{Dtype, ReduceOp};
 
@@ -111,6 +113,8 @@ pub enum Cause {
         rank: Rank,
         /// Where it ran.
         host: String,
+        /// What is known of its end.
+        how: Departure,
     },
     /// Two ranks called different things.
     Mismatch {
@@ -134,6 +138,23 @@ pub enum Cause {
     Backend(String),
 }
 
+/// What is known of the end of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[repr(u32)]
+pub enum Departure {
+    /// It failed, or nobody knows.
+    Gone = 0,
+    /// It ended well, but before this operation.
+    Exited = 1,
+}
+
+/// Who is gone, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Loss {
+    pub(crate) rank: Rank,
+    pub(crate) how: Departure,
+}
+
 impl std::error::Error for CollectiveError {}
 
 impl fmt::Display for CollectiveError {
@@ -149,7 +170,12 @@ impl fmt::Display for Cause {
             Self::Deadline { waiting_for } => {
                 write!(f, "the deadline passed while waiting for {}", show_ranks(waiting_for))
             }
-            Self::PeerLost { rank, host } => write!(f, "rank {rank} on host `{host}` is gone"),
+            Self::PeerLost { rank, host, how: Departure::Gone } => {
+                write!(f, "rank {rank} on host `{host}` is gone")
+            }
+            Self::PeerLost { rank, host, how: Departure::Exited } => {
+                write!(f, "rank {rank} on host `{host}` exited with 0 before it took part")
+            }
             Self::Mismatch { ours, peer, theirs } => {
                 write!(f, "we called {ours}, but rank {peer} called {theirs}")
             }
@@ -296,7 +322,7 @@ mod tests {
             seq: 12,
             bytes: 4096,
             rank: Rank(0),
-            cause: Cause::PeerLost { rank: Rank(3), host: "n2".into() },
+            cause: Cause::PeerLost { rank: Rank(3), host: "n2".into(), how: Departure::Gone },
         };
         let expect =
             "all_reduce (operation 12, 4096 bytes) failed on rank 0: rank 3 on host `n2` is gone";

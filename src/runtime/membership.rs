@@ -129,7 +129,7 @@ impl Membership {
         };
         let roster = Arc::new(roster);
         let across = net.map(|net| Across::new(net, roster.clone()));
-        let watch = Watch::start(sources, welcome.rank, segment.clone())
+        let watch = Watch::start(sources, roster.clone(), segment.clone())
             .map_err(Error::os("start the thread that watches"))?;
         Ok(Self {
             local_rank: roster.local_rank(),
@@ -303,7 +303,9 @@ fn read_welcome(
     loop {
         match reader.next()? {
             Some(ToWorker::Welcome(welcome)) => return Ok(*welcome),
-            Some(ToWorker::PeerGone { .. }) => return Err(ContractError::NoWelcome.into()),
+            Some(ToWorker::PeerGone { .. } | ToWorker::PeerEnded { .. }) => {
+                return Err(ContractError::NoWelcome.into());
+            }
             None => {}
         }
         let left = deadline.saturating_duration_since(clock::now()).max(Duration::from_millis(1));

@@ -83,7 +83,7 @@ pub use ddp::{
     global_norm, sum_of_squares,
 };
 pub use element::{Dtype, Element, Float, ReduceOp};
-pub use error::{Cause, CollectiveError, Error, Fingerprint, Operation, Result};
+pub use error::{Cause, CollectiveError, Departure, Error, Fingerprint, Operation, Result};
 pub use group::{Group, InitOptions, Region, TIMEOUT_DEFAULT};
 pub use sampler::DistributedSampler;
 pub use shm::SegmentError;

@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::{Deserialize, Serialize};
 
 use crate::base::{JobId, Rank, clock};
-use crate::runtime::error::{Cause, Fingerprint};
+use crate::runtime::error::{Cause, Departure, Fingerprint};
 use crate::runtime::node::{LocalNode, Patience, mismatch};
 use crate::runtime::store::{Client, ClientError, WAITED_KEYS_MAX, gone_key};
 use crate::secure::{
@@ -280,7 +280,7 @@ impl Net {
 
 /// A cause that the caller refines: it knows whether an alarm tells more.
 fn lost(peer: usize) -> Cause {
-    Cause::PeerLost { rank: Rank(peer as u32), host: String::new() }
+    Cause::PeerLost { rank: Rank(peer as u32), host: String::new(), how: Departure::Gone }
 }
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {

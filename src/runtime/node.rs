@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::base::{Rank, clock};
-use crate::runtime::error::{Cause, Fingerprint};
+use crate::runtime::error::{Cause, Departure, Fingerprint, Loss};
 use crate::runtime::flag::Spin;
 use crate::runtime::schedule::Placement;
 use crate::runtime::shm::{Alarm, Place, Segment};
@@ -34,15 +34,22 @@ impl Roster {
         self.placement.ranks_of(self.node())
     }
 
-    pub(crate) fn lost(&self, rank: usize) -> Cause {
+    /// The place of a rank on our node, if it is there.
+    pub(crate) fn neighbour(&self, rank: usize) -> Option<usize> {
+        self.neighbours().iter().position(|other| *other == rank)
+    }
+
+    pub(crate) fn lost(&self, rank: usize, how: Departure) -> Cause {
         let host = self.placement.host_of(rank).to_owned();
-        Cause::PeerLost { rank: Rank(rank as u32), host }
+        Cause::PeerLost { rank: Rank(rank as u32), host, how }
     }
 
     /// What an alarm means to us.
     pub(crate) fn cause(&self, alarm: Alarm) -> Cause {
         match alarm.lost {
-            Some(rank) if (rank.index()) < self.placement.world_size() => self.lost(rank.index()),
+            Some(Loss { rank, how }) if rank.index() < self.placement.world_size() => {
+                self.lost(rank.index(), how)
+            }
             _ => Cause::Aborted { by: alarm.by, reason: alarm.reason },
         }
     }
@@ -107,16 +114,31 @@ impl LocalNode {
     pub(crate) fn check(
         &self,
         patience: Patience,
-        waiting_for: impl FnOnce() -> Vec<Rank>,
+        waiting_for: impl Fn() -> Vec<Rank>,
     ) -> Result<(), Cause> {
         if let Some(alarm) = self.segment.alarm() {
             return Err(self.roster.cause(alarm));
+        }
+        // Who has left is looked at before who is missing: the last thing a rank did before it left
+        // is seen then.
+        let left = self.left();
+        if !left.is_empty()
+            && let Some(rank) = waiting_for().into_iter().find(|rank| left.contains(rank))
+        {
+            return Err(self.roster.lost(rank.index(), Departure::Exited));
         }
         if clock::now() < patience.deadline {
             Ok(())
         } else {
             Err(Cause::Deadline { waiting_for: waiting_for() })
         }
+    }
+
+    /// The ranks of our node that have ended well.
+    fn left(&self) -> Vec<Rank> {
+        let neighbours = self.roster.neighbours().iter().enumerate();
+        let left = neighbours.filter(|(local, _)| self.segment.has_departed(*local));
+        left.map(|(_, rank)| Rank(*rank as u32)).collect()
     }
 
     fn missing(&self) -> Vec<Rank> {

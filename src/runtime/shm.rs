@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::base::Rank;
 use crate::os::memory::{self, Mapping};
+use crate::runtime::error::{Departure, Loss};
 use crate::runtime::flag::Flag;
 
 /// Payload that travels beside the flags, without a second meeting.
@@ -27,7 +28,7 @@ pub(crate) const STAGING_BYTES: usize = 1 << 18;
 pub(crate) const LOCAL_WORLD_MAX: usize = 1024;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"remudash");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const PAGE: usize = 4096;
 /// The header has a page of its own.
 const LINES: usize = PAGE;
@@ -72,6 +73,7 @@ struct AlarmCell {
     state: AtomicU32,
     by: AtomicU32,
     lost: AtomicU32,
+    lost_how: AtomicU32,
     reason_bytes: AtomicU32,
     reason: [AtomicU64; REASON_WORDS],
 }
@@ -87,7 +89,7 @@ pub(crate) struct Alarm {
     /// Who raised it.
     pub(crate) by: Rank,
     /// Whose loss was the reason.
-    pub(crate) lost: Option<Rank>,
+    pub(crate) lost: Option<Loss>,
     /// In words, cut to what fits.
     pub(crate) reason: String,
 }
@@ -134,6 +136,8 @@ impl Place {
 pub(crate) struct Line {
     pub(crate) flag: Flag,
     entries: [Entry; 2],
+    /// Not 0 once the rank has ended well.
+    departed: AtomicU32,
 }
 
 /// The way from one rank to another: what was posted, what was taken.
@@ -307,10 +311,25 @@ impl Segment {
             cell.write(alarm);
             cell.state.store(RAISED, SeqCst);
         }
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
         // Whoever sleeps elsewhere looks up soon by itself.
         for local in 0..self.local_world() {
             self.line(local).flag.wake();
         }
+    }
+
+    /// Says to everybody on this node that a rank has ended well, and wakes them.
+    pub(crate) fn depart(&self, local: usize) {
+        self.line(local).departed.store(1, SeqCst);
+        self.wake_all();
+    }
+
+    /// Whether a rank has ended well. What it did before is seen by whoever sees this.
+    pub(crate) fn has_departed(&self, local: usize) -> bool {
+        self.line(local).departed.load(Acquire) != 0
     }
 
     /// The alarm, if one was raised.
@@ -323,7 +342,9 @@ impl Segment {
 impl AlarmCell {
     fn write(&self, alarm: &Alarm) {
         self.by.store(alarm.by.0, Relaxed);
-        self.lost.store(alarm.lost.map_or(u32::MAX, |rank| rank.0), Relaxed);
+        self.lost.store(alarm.lost.map_or(u32::MAX, |loss| loss.rank.0), Relaxed);
+        let how = alarm.lost.map_or(Departure::Gone, |loss| loss.how);
+        self.lost_how.store(how as u32, Relaxed);
         let text = alarm.reason.as_bytes();
         let text = &text[..text.len().min(REASON_WORDS * 8)];
         self.reason_bytes.store(text.len() as u32, Relaxed);
@@ -343,9 +364,13 @@ impl AlarmCell {
             .take(bytes)
             .collect();
         let lost = self.lost.load(Relaxed);
+        let how = match self.lost_how.load(Relaxed) {
+            how if how == Departure::Exited as u32 => Departure::Exited,
+            _ => Departure::Gone,
+        };
         Alarm {
             by: Rank(self.by.load(Relaxed)),
-            lost: (lost != u32::MAX).then_some(Rank(lost)),
+            lost: (lost != u32::MAX).then_some(Loss { rank: Rank(lost), how }),
             reason: String::from_utf8_lossy(&text).into_owned(),
         }
     }
@@ -384,7 +409,8 @@ mod tests {
     fn the_first_alarm_stays() {
         let segment = Segment::attach(Segment::create(2).unwrap()).unwrap();
         assert_eq!(segment.alarm(), None);
-        let first = Alarm { by: Rank(1), lost: Some(Rank(0)), reason: "rank 0 is gone".into() };
+        let lost = Some(Loss { rank: Rank(0), how: Departure::Exited });
+        let first = Alarm { by: Rank(1), lost, reason: "rank 0 is gone".into() };
         segment.raise_alarm(&first);
         segment.raise_alarm(&Alarm { by: Rank(0), lost: None, reason: "x".repeat(1000) });
         assert_eq!(segment.alarm(), Some(first));

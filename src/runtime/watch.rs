@@ -13,6 +13,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use crate::base::{Rank, clock};
 use crate::runtime::across::{ABORT_KEY, AbortNotice};
 use crate::runtime::contract::{FrameReader, ToWorker};
+use crate::runtime::error::{Departure, Loss};
+use crate::runtime::node::Roster;
 use crate::runtime::shm::{Alarm, Segment};
 use crate::runtime::store::{Client, ClientError, Reply, Request};
 
@@ -37,14 +39,14 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn start(
         mut sources: Sources,
-        rank: Rank,
+        roster: Arc<Roster>,
         segment: Arc<Segment>,
     ) -> io::Result<Self> {
         if let Some(store) = &mut sources.store {
             store.send(&Request::Wait { keys: vec![ABORT_KEY.to_owned()] }).map_err(to_io)?;
         }
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let watcher = Watcher { sources, rank, segment, stop: stop.try_clone()? };
+        let watcher = Watcher { sources, roster, segment, stop: stop.try_clone()? };
         let thread = std::thread::Builder::new().name("remuda-watch".to_owned());
         let thread = thread.spawn(move || watcher.run())?;
         Ok(Self { stop, thread: Some(thread) })
@@ -71,7 +73,7 @@ impl Drop for Watch {
 
 struct Watcher {
     sources: Sources,
-    rank: Rank,
+    roster: Arc<Roster>,
     segment: Arc<Segment>,
     stop: OwnedFd,
 }
@@ -126,7 +128,14 @@ impl Watcher {
         while let Some((_, reader)) = &mut self.sources.agent {
             match reader.next() {
                 Ok(None) => return,
-                Ok(Some(ToWorker::PeerGone { rank })) => self.alarm(Some(rank), "its worker ended"),
+                Ok(Some(ToWorker::PeerGone { rank })) => {
+                    self.alarm(Some(Loss { rank, how: Departure::Gone }), "its worker failed");
+                }
+                Ok(Some(ToWorker::PeerEnded { rank })) => {
+                    if let Some(local) = self.roster.neighbour(rank.index()) {
+                        self.segment.depart(local);
+                    }
+                }
                 Ok(Some(ToWorker::Welcome(_))) | Err(_) => {
                     self.agent_gone("the agent of this node speaks nonsense");
                 }
@@ -149,8 +158,9 @@ impl Watcher {
         }
     }
 
-    fn alarm(&self, lost: Option<Rank>, reason: &str) {
-        self.segment.raise_alarm(&Alarm { by: self.rank, lost, reason: reason.to_owned() });
+    fn alarm(&self, lost: Option<Loss>, reason: &str) {
+        let by = Rank(self.roster.rank as u32);
+        self.segment.raise_alarm(&Alarm { by, lost, reason: reason.to_owned() });
     }
 }
 

@@ -5,6 +5,7 @@ use rustix::process::Signal;
 
 use crate::support::launch::{Launch, Outcome, hosts, python, workers};
 use crate::support::process::Role;
+use crate::support::wait_for;
 
 /// What the user saw on standard error.
 #[track_caller]
@@ -59,6 +60,45 @@ fn an_exit_code() {
          \x20   | two\n\
          \x20 log: DIR/runs/RUN/rank1.stderr\n",
     );
+}
+
+#[test]
+fn a_rank_that_was_over_too_early_is_named() {
+    check_end(
+        workers(2).misbehave("leave-early"),
+        1,
+        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n    Record  DIR/runs/RUN\n\
+         localhost:1 │ all_reduce (operation 2, 4 bytes) failed on rank 1: rank 0 on host `localhost` \
+         exited with 0 before it took part\n\
+         error[R101]: rank 1 (localhost) exited with code 1 after TIME; no other worker had to be \
+         stopped\n\
+         \x20 host localhost   local rank 1   slot 1   pid PID\n\
+         \x20 last lines of its stderr:\n\
+         \x20   | all_reduce (operation 2, 4 bytes) failed on rank 1: rank 0 on host `localhost` \
+         exited with 0 before it took part\n\
+         \x20 log: DIR/runs/RUN/rank1.stderr\n\
+         help: rank 0 (localhost) had exited with 0 after TIME; a collective needs every rank until its \
+         end\n",
+    );
+}
+
+/// A program that knows nothing of us hangs, until somebody ends it: then there is the hint.
+#[test]
+fn of_a_job_that_hangs_who_left_is_named() {
+    let script = "[ $RANK = 0 ] && exit 0; echo ready; exec sleep 1000";
+    let job = workers(3).option("--quiet").sh(script).start();
+    job.wait_for_lines("ready", 2);
+    wait_for("the launcher to know of rank 0's end", || {
+        job.signal(Signal::QUIT);
+        job.stderr().contains("rank 0 (localhost): exited with code 0").then_some(())
+    });
+    job.signal(Signal::TERM);
+    let outcome = job.end().code(143);
+    let screen = redacted(&outcome);
+    let last = "error[R106]: the job was stopped by SIGTERM; 2 workers were stopped\n\
+         help: rank 0 (localhost) had exited with 0 after TIME; a collective needs every rank until its \
+         end\n";
+    assert!(screen.ends_with(last), "{screen}");
 }
 
 #[test]

@@ -19,7 +19,8 @@ use rustix::process::{Pid, Signal};
 
 use crate::support::launch::{Launch, command, on_hosts};
 use crate::support::process::{MARK, signal_to};
-use crate::support::{skip, wait_for};
+use crate::support::proof::skip;
+use crate::support::wait_for;
 
 /// Where Debian and Fedora keep it; it must be started by its whole path.
 const SSHD: &str = "/usr/sbin/sshd";

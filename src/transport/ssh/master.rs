@@ -55,7 +55,7 @@ impl Master {
             };
             Fault::new(FaultKind::NoSsh, words)
         });
-        let (child, stderr) = started?;
+        let (mut child, stderr) = started?;
         let pid = Pid::from_child(&child);
         let ended = rustix::process::pidfd_open(pid, PidfdFlags::empty())
             .map_err(io::Error::from)
@@ -63,7 +63,7 @@ impl Master {
         match (ended, Words::collect(stderr)) {
             (Ok(ended), Ok(words)) => Ok(Self { pid, socket: to.socket, ended, words }),
             (Err(error), _) | (_, Err(error)) => {
-                signals::send(pid, libc::SIGKILL);
+                let _ = child.kill();
                 Err(Fault::new(FaultKind::NoSsh, format!("cannot watch `ssh`: {error}")))
             }
         }
@@ -100,9 +100,9 @@ impl Master {
 
     /// Ends it and waits until it has.
     pub(super) async fn dismiss(self) {
-        signals::send(self.pid, libc::SIGTERM);
+        signals::send_to_held(self.ended.get_ref(), libc::SIGTERM);
         if tokio::time::timeout(END_LIMIT, self.end()).await.is_err() {
-            signals::send(self.pid, libc::SIGKILL);
+            signals::send_to_held(self.ended.get_ref(), libc::SIGKILL);
             self.end().await;
         }
     }
@@ -110,8 +110,7 @@ impl Master {
 
 impl Drop for Master {
     fn drop(&mut self) {
-        // It is our child and has not been waited for, so the pid is still its own.
-        signals::send(self.pid, libc::SIGTERM);
+        signals::send_to_held(self.ended.get_ref(), libc::SIGTERM);
         family::reap_one(self.pid);
     }
 }
