@@ -2,7 +2,9 @@
 
 use std::ffi::OsString;
 
-use crate::base::{HostName, Slot};
+use crate::base::{HostName, Slot, env_vars};
+
+use super::export::Export;
 
 /// Where rank 0 of torch listens if nobody says otherwise and nobody else does.
 pub const MASTER_PORT: u16 = 29500;
@@ -14,6 +16,9 @@ pub struct JobSpec {
     pub nodes: Vec<(HostName, Vec<Slot>)>,
     /// What kind of device a slot is.
     pub accelerator: Accelerator,
+    /// What devices are called, by slot, where a number is not their name (`GPU-…`, `MIG-…`); else
+    /// empty.
+    pub device_names: Vec<String>,
     /// What every worker runs.
     pub program: Program,
     /// Arguments of the program, byte for byte.
@@ -22,8 +27,8 @@ pub struct JobSpec {
     pub master_addr: MasterAddr,
     /// Its port; `None`: [`MASTER_PORT`], or one that is free on node 0.
     pub master_port: Option<u16>,
-    /// Variables the user asked for (`--env`), in order; the last wins.
-    pub exports: Vec<(OsString, OsString)>,
+    /// Variables that every worker gets beside ours, in order; the last wins.
+    pub exports: Vec<Export>,
 }
 
 /// What kind of device a slot is.
@@ -33,6 +38,25 @@ pub enum Accelerator {
     Cpu,
     /// An NVIDIA GPU.
     Cuda,
+    /// An AMD GPU.
+    Rocm,
+    /// An Intel GPU.
+    Xpu,
+    /// An Ascend NPU.
+    Npu,
+}
+
+impl Accelerator {
+    /// The variables that tell a program which devices it may use. For CPU slots DeepSpeed sets the
+    /// variable of CUDA; HIP reads both of its own.
+    pub fn visible_devices(self) -> &'static [&'static str] {
+        match self {
+            Self::Cpu | Self::Cuda => &[env_vars::CUDA_VISIBLE_DEVICES],
+            Self::Rocm => &[env_vars::HIP_VISIBLE_DEVICES, env_vars::CUDA_VISIBLE_DEVICES],
+            Self::Xpu => &[env_vars::ZE_AFFINITY_MASK],
+            Self::Npu => &[env_vars::ASCEND_RT_VISIBLE_DEVICES],
+        }
+    }
 }
 
 /// What a worker runs.

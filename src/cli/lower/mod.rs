@@ -2,19 +2,23 @@
 //! devices. Everything after this is a function of its result.
 
 mod devices;
-mod exports;
+pub(super) mod environment;
+mod keep;
 mod options;
 mod pool;
 mod program;
 mod reach;
+mod size;
 
 pub(super) use devices::gpu_count;
-pub(super) use exports::exports;
+pub(super) use keep::PidFile;
 pub(super) use options::{Speaker, options};
 pub(super) use program::program;
+pub(super) use size::check_size;
 
 use super::args::PlaceArgs;
 use super::error::CliError;
+use super::hostfile::Trust;
 use super::line::Typed;
 use crate::base::{HostName, Slot, Status};
 use crate::launch::Transport;
@@ -30,10 +34,14 @@ const LOOPBACK: &str = "127.0.0.1";
 pub(super) struct Place {
     pub(super) nodes: Vec<(HostName, Vec<Slot>)>,
     pub(super) accelerator: Accelerator,
+    /// See [`crate::plan::JobSpec::device_names`].
+    pub(super) device_names: Vec<String>,
     pub(super) master_addr: MasterAddr,
     pub(super) master_port: Option<u16>,
     /// Where the slots come from, for the screen.
     pub(super) origin: String,
+    /// Whose files are good enough.
+    pub(super) trust: Trust,
     /// Warnings, ready to be shown.
     pub(super) warnings: String,
     pub(super) transport: Transport,
@@ -52,26 +60,26 @@ pub(super) fn place(
         num_nodes: args.num_nodes.clone(),
         num_gpus: if found.counted { None } else { args.num_gpus.clone() },
     };
-    let selected = select(&pool, &selector).map_err(|findings| CliError::Screen {
-        status: Status::Usage,
-        text: show_all(&findings, terminal.paint),
-    })?;
+    let selected = select(&pool, &selector)
+        .map_err(|findings| CliError::Findings { status: Status::Usage, findings })?;
     let nodes = selected.pool.into_nodes();
     let transport = reach::transport(&args.reach, nodes.iter().map(|(host, _)| host))?;
-    if transport == Transport::Local {
+    if transport == Transport::Local && found.device_names.is_empty() {
         devices::check_devices(args, &nodes, found.accelerator)?;
     }
     Ok(Place {
         nodes,
         accelerator: found.accelerator,
-        master_addr: match (&args.reach.master_addr, &transport) {
-            (Some(address), _) => MasterAddr::Given(address.clone()),
+        device_names: found.device_names,
+        master_addr: match (args.reach.master_addr(), &transport) {
+            (Some(address), _) => MasterAddr::Given(address.to_owned()),
             (None, Transport::Local) => MasterAddr::Given(LOOPBACK.to_owned()),
             (None, Transport::Ssh(_)) => MasterAddr::AskNode0,
         },
         transport,
         master_port: args.reach.master_port,
         origin: found.origin,
+        trust: pool::trust(args),
         warnings: found.warnings + &show_all(&selected.findings, terminal.paint),
     })
 }
