@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::offset::ClockOffset;
+use super::orders::EPOCH;
 use crate::base::{HostName, JobId, NodeRank, clock};
 use crate::os::tasks::Tasks;
 use crate::report::{OutputSender, neutral};
@@ -160,7 +161,7 @@ impl Node {
 
 async fn write(writer: LinkWriter, mut told: mpsc::UnboundedReceiver<ToAgent>) {
     while let Some(message) = told.recv().await {
-        if writer.write_all(&wire::encode(&message), &[]).await.is_err() {
+        if writer.write_all(&wire::encode(EPOCH, &message), &[]).await.is_err() {
             return;
         }
     }
@@ -205,7 +206,7 @@ async fn relay(
     events: &mpsc::UnboundedSender<NodeEvent>,
     output: &OutputSender,
 ) -> Result<(), wire::FrameError> {
-    let mut decoder = Decoder::default();
+    let mut decoder = Decoder::of(EPOCH);
     decoder.push(early);
     loop {
         while let Some(message) = decoder.message()? {
