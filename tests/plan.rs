@@ -11,8 +11,8 @@ use std::os::unix::ffi::OsStringExt;
 use proptest::prelude::*;
 use remuda::base::{Epoch, HostName, JobId, Slot, Status, env_vars};
 use remuda::plan::{
-    Accelerator, Bindings, EnvValue, JobSpec, LaunchPlan, MasterAddr, PlanError, Program, Threads,
-    WorkerPlan, digest, plan,
+    Accelerator, Bindings, EnvValue, Export, JobSpec, LaunchPlan, MasterAddr, Origin, PlanError,
+    Program, Threads, WorkerPlan, digest, plan,
 };
 use remuda::report::plan::{Secrets, plan_json, show_plan};
 
@@ -152,7 +152,7 @@ fn what_is_given_is_known_and_what_is_not_stays_symbolic() {
     let given = JobSpec {
         master_addr: MasterAddr::Given("127.0.0.1".to_owned()),
         master_port: Some(1234),
-        exports: vec![("OMP_NUM_THREADS".into(), "7".into())],
+        exports: vec![Export::flag("OMP_NUM_THREADS", "7")],
         ..spec()
     };
     assert_eq!(value(&given, env_vars::MASTER_ADDR), EnvValue::Known("127.0.0.1".into()));
@@ -194,7 +194,7 @@ fn check_error(spec: &JobSpec, expect: &str, status: Status) {
 }
 
 fn exporting(name: &str, value: &str) -> JobSpec {
-    JobSpec { exports: vec![(name.into(), value.into())], ..spec() }
+    JobSpec { exports: vec![Export::flag(name, value)], ..spec() }
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn what_cannot_be_started_is_not_planned() {
 fn the_users_variables_win_but_for_those_that_say_who_a_worker_is() {
     let plan = planned(&JobSpec {
         exports: [("A", "1"), ("CUDA_VISIBLE_DEVICES", "GPU-1"), ("A", "2")]
-            .map(|(name, value)| (name.into(), value.into()))
+            .map(|(name, value)| Export::flag(name, value))
             .to_vec(),
         ..spec()
     });
@@ -279,9 +279,14 @@ fn full_spec() -> JobSpec {
     JobSpec {
         args: vec!["it's".into(), OsString::from_vec(b"caf\xe9".to_vec())],
         exports: vec![
-            ("HF_token".into(), "hf_abc".into()),
-            ("NAME".into(), "two words".into()),
-            ("RAW".into(), OsString::from_vec(vec![0xff])),
+            Export::flag("HF_token", "hf_abc"),
+            Export {
+                name: "NAME".into(),
+                value: "two words".into(),
+                origin: Origin::File { file: ".deepspeed_env".into(), line: 3 },
+            },
+            Export::flag("RAW", OsString::from_vec(vec![0xff])),
+            Export { name: "NCCL_DEBUG".into(), value: "INFO".into(), origin: Origin::Propagated },
         ],
         ..spec()
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::base::{JobId, Status, clock, env_vars};
 use crate::os::ports::PortClaim;
-use crate::report::print_error;
+use crate::report::print_error_now;
 use crate::report::summary::reason;
 use crate::runtime::store::{OnRefused, Server, ServerOptions};
 use crate::secure::{JobKey, derive_rank_key};
@@ -162,7 +162,7 @@ fn on_refused() -> OnRefused {
         let now = clock::now();
         if told.get().is_none_or(|told| told + PAUSE <= now) {
             told.set(Some(now));
-            print_error(&format!("remuda agent: {address} was refused by the store: {why}\n"));
+            print_error_now(&format!("remuda agent: {address} was refused by the store: {why}\n"));
         }
     })
 }

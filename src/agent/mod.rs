@@ -8,6 +8,8 @@
 //! The shim is forked before any thread exists and is the workers' parent, so only it can wait for
 //! them. Agent and shim are both subreapers: whichever dies, the other buries the workers.
 
+mod alarms;
+mod crew;
 mod listen;
 mod output;
 mod prepare;

@@ -12,6 +12,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{Mutex, Notify, Semaphore, mpsc};
 
 use crate::base::Rank;
+use crate::os::tasks::Tasks;
 use crate::os::{fds, watch};
 use crate::transport::LinkWriter;
 use crate::wire::{self, FromAgent, OUTPUT_BYTES_MAX, Stream};
@@ -27,11 +28,11 @@ pub(super) struct Outbox {
 
 impl Outbox {
     /// Must be called inside a runtime.
-    pub(super) fn new(writer: LinkWriter) -> Self {
+    pub(super) fn new(writer: LinkWriter, tasks: &mut Tasks) -> Self {
         let (queue, mut frames) = mpsc::unbounded_channel::<Vec<u8>>();
         let writer = Arc::new(Mutex::new(writer));
         let shared = Arc::clone(&writer);
-        tokio::spawn(async move {
+        tasks.spawn(async move {
             while let Some(frame) = frames.recv().await {
                 let _ = shared.lock().await.write_all(&frame, &[]).await;
             }

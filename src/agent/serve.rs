@@ -1,28 +1,32 @@
 //! The agent's one loop: select → turn → act.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::panic::{AssertUnwindSafe, PanicHookInfo};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, Semaphore, mpsc};
+use rustix::process::Pid;
+use tokio::sync::mpsc;
 
+use super::alarms::{Alarm, Alarms};
+use super::crew::{Crew, StreamEnded};
 use super::listen::Listening;
-use super::output::{self, Forward, Outbox, StreamEnd};
+use super::output::Outbox;
 use super::prepare::{self, Prepared};
-use super::rank_link::{self, Welcomes};
+use super::rank_link::Welcomes;
 use super::shim::{FromShim, Shim, ShimHandle, ShimWorker, ToShim};
-use crate::base::{JobId, Rank, Status, WorkerExit, clock, env_vars};
+use crate::base::{JobId, Status, WorkerExit, clock, env_vars};
 use crate::inventory;
-use crate::os::{family, signals};
-use crate::report::print_error;
+use crate::os::family::{self, Burial};
+use crate::os::tasks::Tasks;
+use crate::os::{fds, signals};
+use crate::report;
 use crate::runtime::contract::{self, ToWorker};
 use crate::transport::{self, LinkReader, LinkWriter};
 use crate::wire::{
-    self, AgentHello, Decoder, FailedStart, Found, FromAgent, Leftover, Prepare, Start, Stream,
-    ToAgent, WorkerStart,
+    self, AgentHello, Decoder, Found, FromAgent, Leftover, Prepare, Problem, Start, ToAgent,
+    WorkerStart,
 };
 
 /// A stream that somebody still holds open after its worker ended is given up after this time.
@@ -35,7 +39,8 @@ const LINK_READ_BYTES: usize = 64 * 1024;
 
 /// The process `remuda agent`: serves the link on its standard input and output until it ends.
 pub fn main() -> Status {
-    std::panic::set_hook(Box::new(explain_panic));
+    fds::never_wait_for_stderr();
+    report::explain_panics("remuda agent");
     family::set_name(c"remuda-agent");
     signals::hear_of_children();
     family::become_subreaper();
@@ -51,37 +56,39 @@ pub fn main() -> Status {
     };
     // Unwinding closes the way to the shim, which then kills the workers.
     let served = AssertUnwindSafe(|| runtime.block_on(serve(input, output, shim)));
-    match std::panic::catch_unwind(served) {
+    let served = std::panic::catch_unwind(served);
+    // A look at a file system that has gone away is not waited for.
+    runtime.shutdown_background();
+    match served {
         Ok(Ok(())) => Status::Success,
         Ok(Err(_)) => Status::Io,
         Err(_) => Status::Bug,
     }
 }
 
-fn explain_panic(info: &PanicHookInfo<'_>) {
-    announce(&format!("this is our bug, please report it: {info}"));
-}
-
 fn announce(text: &str) {
-    print_error(&format!("remuda agent: {text}\n"));
+    report::print_error_now(&format!("remuda agent: {text}\n"));
 }
 
 async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<()> {
+    let mut tasks = Tasks::default();
     let (told, inner) = mpsc::unbounded_channel();
+    let outbox = Arc::new(Outbox::new(LinkWriter::new(output)?, &mut tasks));
+    let streams = told.clone();
+    let on_stream_end = Arc::new(move |ended| {
+        let _ = streams.send(Inner::StreamEnded(ended));
+    });
     let mut agent = Agent {
-        reader: Some(LinkReader::new(input)?),
-        decoder: Decoder::default(),
-        outbox: Arc::new(Outbox::new(LinkWriter::new(output)?)),
-        shim: Some(shim.watch()?),
-        window: Arc::new(Semaphore::new(0)),
-        workers: Vec::new(),
-        undead: None,
+        launcher: Some(Launcher::new(LinkReader::new(input)?)),
+        crew: Crew::new(Arc::clone(&outbox), on_stream_end),
+        outbox,
+        tasks,
+        shim: ShimState::Lives(shim.watch()?),
+        phase: Phase::Greeting,
+        terms: Terms { lease: None, grace: Duration::ZERO },
         job: JobId(String::new()),
-        welcomes: None,
-        prepare: None,
+        undead: None,
         alarms: Alarms::default(),
-        heard: clock::now(),
-        paused: false,
         told,
         inner,
     };
@@ -92,44 +99,65 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<()> {
 }
 
 struct Agent {
-    /// `None` once the launcher is gone.
-    reader: Option<LinkReader>,
-    decoder: Decoder,
+    /// `None` once it is gone.
+    launcher: Option<Launcher>,
     outbox: Arc<Outbox>,
-    /// `None` once it is dead.
-    shim: Option<ShimHandle>,
-    window: Arc<Semaphore>,
-    workers: Vec<Worker>,
-    /// Set once the shim said that nothing is left, but for these.
-    undead: Option<Vec<Leftover>>,
+    tasks: Tasks,
+    shim: ShimState,
+    phase: Phase,
+    terms: Terms,
     job: JobId,
-    welcomes: Option<Welcomes>,
-    prepare: Option<(Prepare, Prepared)>,
+    crew: Crew,
+    /// Set once nothing is left, but for these.
+    undead: Option<Vec<Leftover>>,
     alarms: Alarms,
-    /// When the launcher last said something.
-    heard: Instant,
-    paused: bool,
     told: mpsc::UnboundedSender<Inner>,
     inner: mpsc::UnboundedReceiver<Inner>,
 }
 
-struct Worker {
-    rank: Rank,
-    /// Frames for its rank socket.
-    frames: Option<mpsc::UnboundedSender<Vec<u8>>>,
-    lives: bool,
-    /// Streams that have not ended, with what ends waiting for them.
-    streams: BTreeMap<Stream, Arc<Notify>>,
-    /// The way to its standard input; input may come before the worker has been forked.
-    stdin: Option<mpsc::UnboundedSender<Vec<u8>>>,
-    /// The other end, until there is a pipe to write to.
-    pieces: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
-    oom_kills: u64,
+/// The other end of the link.
+struct Launcher {
+    reader: LinkReader,
+    decoder: Decoder,
+    /// When it last said something.
+    heard: Instant,
+    /// It has said that it is about to stand still.
+    paused: bool,
+}
+
+enum ShimState {
+    Lives(ShimHandle),
+    /// It is dead, and what it left is being killed.
+    Buried(Pid, Burial),
+    /// Nothing of it is left.
+    Gone,
+}
+
+/// How far the job has come here.
+enum Phase {
+    Greeting,
+    /// Somebody looks whether the workers could start here.
+    Examining,
+    Ready(Box<(Prepare, Prepared)>),
+    /// What listens on node 0 lives as long as the workers may.
+    Started {
+        welcomes: Box<Welcomes>,
+        _listening: Option<Listening>,
+    },
+}
+
+/// What the launcher has told about times.
+struct Terms {
+    /// Silence after which the workers are stopped.
+    lease: Option<Duration>,
+    /// Between TERM and KILL.
+    grace: Duration,
 }
 
 /// What our own tasks say.
 enum Inner {
-    StreamEnded { worker: usize, stream: Stream, end: StreamEnd },
+    StreamEnded(StreamEnded),
+    Examined(Box<(Prepare, Result<Prepared, Vec<Problem>>)>),
 }
 
 enum Turn {
@@ -141,18 +169,6 @@ enum Turn {
     Alarm,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Alarm {
-    /// Say that we live; see whether the launcher does.
-    Beat,
-    /// A worker's streams should have ended by now.
-    Held(usize),
-    /// What a worker left behind had its grace.
-    Sweep(usize),
-    /// Workers that nobody supervises had their grace.
-    Orphaned,
-}
-
 impl Agent {
     /// Waits for one thing and deals with it; false at the end.
     async fn turn(&mut self) -> bool {
@@ -161,96 +177,118 @@ impl Agent {
             Turn::Told(message) => self.obey(message),
             Turn::LauncherGone => self.launcher_gone(),
             Turn::Shim(message, fds) => self.hear_shim(message, fds),
-            Turn::ShimDied => self.bury_shim(),
-            Turn::Inner(Inner::StreamEnded { worker, stream, end }) => {
-                self.stream_ended(worker, stream, end);
+            Turn::ShimDied => self.shim_died(),
+            Turn::Inner(Inner::StreamEnded(ended)) => {
+                self.crew.stream_ended(&ended);
+                self.report_if_idle();
             }
+            Turn::Inner(Inner::Examined(found)) => self.examined(found.0, found.1),
             Turn::Alarm => self.ring(),
         }
-        self.reader.is_some() || self.undead.is_none() && self.has_workers()
+        self.launcher.is_some() || self.undead.is_none() && !self.crew.is_empty()
     }
 
     async fn next(&mut self) -> Turn {
         let wake = tokio::time::sleep_until(self.alarms.next().into());
         tokio::select! {
-            message = next_message(self.reader.as_ref(), &mut self.decoder) => match message {
+            message = next_message(self.launcher.as_mut()) => match message {
                 Some(message) => Turn::Told(message),
                 None => Turn::LauncherGone,
             },
-            packet = next_packet(self.shim.as_ref()) => match packet {
+            packet = next_packet(&self.shim) => match packet {
                 Some((message, fds)) => Turn::Shim(message, fds),
                 None => Turn::ShimDied,
             },
             Some(inner) = self.inner.recv() => Turn::Inner(inner),
             () = wake => Turn::Alarm,
+            never = self.tasks.watch() => match never {},
         }
     }
 
     fn obey(&mut self, message: ToAgent) {
-        self.heard = clock::now();
+        let Some(launcher) = &mut self.launcher else {
+            return;
+        };
+        launcher.heard = clock::now();
         match message {
             ToAgent::Hello(hello) => {
                 self.job = JobId(hello.job);
-                let hello = AgentHello {
-                    version: wire::VERSION,
-                    build: env!("CARGO_PKG_VERSION").to_owned(),
-                    pid: rustix::process::getpid().as_raw_pid() as u32,
-                    clock_us: clock::machine_us(),
-                };
-                self.outbox.send(&FromAgent::Hello(hello));
+                self.outbox.send(&FromAgent::Hello(our_hello()));
             }
             ToAgent::Prepare(prepare) => self.prepare(prepare),
             ToAgent::Start(start) => self.start(start),
             ToAgent::Signal(signal) => self.tell_shim(&ToShim::Signal(signal)),
             ToAgent::Kill => self.tell_shim(&ToShim::Kill),
-            ToAgent::Stdin { rank, bytes } => self.feed(rank, bytes),
-            ToAgent::PeerGone(rank) => self.tell_workers(&ToWorker::PeerGone { rank }),
-            ToAgent::Consumed(bytes) => self.window.add_permits(bytes as usize),
-            ToAgent::Beat | ToAgent::Bye => {}
-            ToAgent::Pause => self.paused = true,
-            ToAgent::Resume => self.paused = false,
+            ToAgent::Stdin { rank, bytes } => self.crew.feed(rank, bytes),
+            ToAgent::PeerGone(rank) => self.crew.tell(&ToWorker::PeerGone { rank }),
+            ToAgent::Consumed(bytes) => self.crew.open_window(bytes),
+            ToAgent::Beat { at_us } => {
+                let clock_us = clock::machine_us();
+                self.outbox.send(&FromAgent::Clock { asked_us: at_us, clock_us });
+            }
+            ToAgent::Bye => {}
+            ToAgent::Pause => launcher.paused = true,
+            ToAgent::Resume => launcher.paused = false,
         }
     }
 
     fn tell_shim(&self, message: &ToShim) {
-        if let Some(shim) = &self.shim {
+        if let ShimState::Lives(shim) = &self.shim {
             shim.send(message);
         }
     }
 
+    /// File systems and resolvers may be slow: we look on a thread of its own, and go on beating.
     fn prepare(&mut self, prepare: Prepare) {
-        let answer = match prepare::examine(&self.job, &prepare) {
+        self.phase = Phase::Examining;
+        let lease = millis(prepare.lease_ms);
+        self.terms = Terms { lease: Some(lease), grace: millis(prepare.grace_ms) };
+        self.alarms.set(clock::now() + wire::beat(lease), Alarm::Beat);
+        let (job, told) = (self.job.clone(), self.told.clone());
+        self.tasks.spawn_blocking(move || {
+            let result = prepare::examine(&job, &prepare);
+            let _ = told.send(Inner::Examined(Box::new((prepare, result))));
+        });
+    }
+
+    fn examined(&mut self, prepare: Prepare, result: Result<Prepared, Vec<Problem>>) {
+        let answer = match result {
             Ok(prepared) => {
+                let listening = prepared.listening.as_ref();
                 let found = Found {
-                    master: prepared.listening.as_ref().map(Listening::master),
-                    store: prepared.listening.as_ref().and_then(Listening::store),
+                    master: listening.map(Listening::master),
+                    store: listening.and_then(Listening::store),
                     cpus: inventory::usable_cpus() as u32,
                 };
-                let beat = wire::beat(millis(prepare.lease_ms));
-                self.alarms.set(clock::now() + beat, Alarm::Beat);
-                self.prepare = Some((prepare, prepared));
+                self.phase = Phase::Ready(Box::new((prepare, prepared)));
                 FromAgent::Ready(found)
             }
-            Err(problems) => FromAgent::Refused(problems),
+            Err(problems) => {
+                self.phase = Phase::Greeting;
+                FromAgent::Refused(problems)
+            }
         };
         self.outbox.send(&answer);
     }
 
     fn start(&mut self, start: Start) {
-        let Some((prepare, prepared)) = &mut self.prepare else {
+        let phase = std::mem::replace(&mut self.phase, Phase::Greeting);
+        let Phase::Ready(ready) = phase else {
+            self.phase = phase;
             return;
         };
+        let (prepare, mut prepared) = *ready;
         if let Some(listening) = &mut prepared.listening {
             listening.let_go_of_port();
         }
-        self.window.add_permits(start.window_bytes as usize);
+        self.crew.open_window(start.window_bytes);
+        self.crew.engage(&start.workers);
         let workers: Vec<_> =
-            start.workers.iter().map(|worker| resolve(worker, prepare, prepared)).collect();
-        let oom_kills = oom_kills();
-        self.workers = start.workers.iter().map(|worker| Worker::new(worker, oom_kills)).collect();
-        let spawned = spawn(self.shim.as_ref(), &workers);
-        self.welcomes = Some(Welcomes::new(self.job.clone(), prepare, start));
-        match spawned {
+            start.workers.iter().map(|worker| resolve(worker, &prepare, &prepared)).collect();
+        let welcomes = Welcomes::new(self.job.clone(), &prepare, start);
+        let welcomes = Box::new(welcomes);
+        self.phase = Phase::Started { welcomes, _listening: prepared.listening };
+        match self.spawn(&workers) {
             // A shim that has just died is buried by whoever hears it.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             Err(error) => self.all_failed(&error),
@@ -258,29 +296,35 @@ impl Agent {
         }
     }
 
+    /// The shared memory is the workers' alone: our own copy is closed as soon as they have it.
+    fn spawn(&self, workers: &[ShimWorker]) -> io::Result<()> {
+        let ShimState::Lives(shim) = &self.shim else {
+            return Ok(()); // The launcher knows.
+        };
+        let segment = contract::create_segment(workers.len()).map_err(io::Error::other)?;
+        shim.spawn(workers, Some(segment.as_fd()))
+    }
+
     fn all_failed(&mut self, error: &io::Error) {
         let errno = error.raw_os_error().unwrap_or(0);
-        for index in 0..self.workers.len() {
-            self.failed(index, wire::OpenFailure::Fork, errno);
+        for index in self.crew.places() {
+            self.crew.failed(index, wire::OpenFailure::Fork, errno);
         }
         self.undead = Some(Vec::new());
         self.report_if_idle();
-    }
-
-    fn failed(&mut self, worker: usize, step: wire::OpenFailure, errno: i32) {
-        self.workers[worker].lives = false;
-        let rank = self.workers[worker].rank;
-        self.outbox.send(&FromAgent::StartFailed(FailedStart { rank, step, errno }));
     }
 
     fn hear_shim(&mut self, message: FromShim, fds: Vec<OwnedFd>) {
         tracing::debug!(?message, "shim");
         match message {
             FromShim::Forked { worker, pid, at_us } => {
-                self.forked(worker as usize, pid, at_us, fds);
+                if let Phase::Started { welcomes, .. } = &self.phase {
+                    let index = worker as usize;
+                    self.crew.forked(index, (pid, at_us), fds, welcomes, &mut self.tasks);
+                }
             }
             FromShim::Failed { worker, step, errno } => {
-                self.failed(worker as usize, step, errno);
+                self.crew.failed(worker as usize, step, errno);
             }
             FromShim::Ended { worker, exit, at_us, sent } => {
                 self.ended(worker as usize, exit, at_us, sent);
@@ -295,83 +339,23 @@ impl Agent {
         }
     }
 
-    fn forked(&mut self, index: usize, pid: u32, at_us: u64, fds: Vec<OwnedFd>) {
-        let mut fds = fds.into_iter();
-        let worker = &mut self.workers[index];
-        let rank = worker.rank;
-        for (stream, pipe) in [Stream::Stdout, Stream::Stderr].into_iter().zip(fds.by_ref()) {
-            let let_go = Arc::new(Notify::new());
-            worker.streams.insert(stream, Arc::clone(&let_go));
-            let (outbox, window) = (Arc::clone(&self.outbox), Arc::clone(&self.window));
-            let forward = Forward { rank, stream, outbox, window, let_go };
-            let told = self.told.clone();
-            tokio::spawn(async move {
-                // A read error ends the stream as its end does.
-                let end = forward.run(pipe).await.unwrap_or(StreamEnd::Closed);
-                let _ = told.send(Inner::StreamEnded { worker: index, stream, end });
-            });
-        }
-        if let (Some(socket), Some(welcomes)) = (fds.next(), &self.welcomes) {
-            let (frames, receiver) = mpsc::unbounded_channel();
-            let _ = frames.send(welcomes.frame(rank));
-            worker.frames = Some(frames);
-            if let Ok(copy) = socket.try_clone() {
-                tokio::spawn(rank_link::tell(copy, receiver));
-            }
-            tokio::spawn(rank_link::hear(socket, rank, Arc::clone(&self.outbox)));
-        }
-        if let (Some(pipe), Some(pieces)) = (fds.next(), worker.pieces.take()) {
-            tokio::spawn(output::write_stdin(pipe, rank, pieces, Arc::clone(&self.outbox)));
-        }
-        self.outbox.send(&FromAgent::Started { rank, pid, at_us });
-    }
-
     fn ended(&mut self, index: usize, exit: WorkerExit, at_us: u64, sent: Vec<i32>) {
-        let worker = &mut self.workers[index];
-        worker.lives = false;
-        worker.stdin = None;
-        worker.frames = None;
-        let (rank, before) = (worker.rank, worker.oom_kills);
-        if !worker.streams.is_empty() {
+        if self.crew.is_streaming(index) {
             self.alarms.set(clock::now() + HELD_STREAM_LIMIT, Alarm::Held(index));
         }
-        let is_well = exit.is_success();
-        let ended =
-            if is_well { ToWorker::PeerEnded { rank } } else { ToWorker::PeerGone { rank } };
-        self.tell_workers(&ended);
-        let oom_kills = match exit {
-            WorkerExit::Signal { signal: libc::SIGKILL, .. } => oom_kills().saturating_sub(before),
-            _ => 0,
-        };
-        self.outbox.send(&FromAgent::Exited { rank, exit, at_us, sent, oom_kills });
-    }
-
-    /// Operations that need this worker fail at once instead of at their deadline.
-    fn tell_workers(&self, message: &ToWorker) {
-        let frame = contract::encode_frame(message);
-        for frames in self.workers.iter().filter_map(|worker| worker.frames.as_ref()) {
-            let _ = frames.send(frame.clone());
-        }
+        self.crew.ended(index, exit, at_us, sent);
     }
 
     fn sweep(&mut self, index: usize, processes: Vec<Leftover>) {
         self.tell_shim(&ToShim::Sweep { worker: index as u32, signal: libc::SIGTERM });
-        self.alarms.set(clock::now() + self.grace(), Alarm::Sweep(index));
-        let rank = self.workers[index].rank;
+        self.alarms.set(clock::now() + self.terms.grace, Alarm::Sweep(index));
+        let rank = self.crew.rank(index);
         self.outbox.send(&FromAgent::Leftovers { rank, processes });
-    }
-
-    fn stream_ended(&mut self, index: usize, stream: Stream, end: StreamEnd) {
-        let worker = &mut self.workers[index];
-        worker.streams.remove(&stream);
-        let (rank, held) = (worker.rank, end == StreamEnd::Held);
-        self.outbox.send(&FromAgent::OutputEnd { rank, stream, held });
-        self.report_if_idle();
     }
 
     /// The last word about the job: nothing of it is left here, and everything it wrote was sent.
     fn report_if_idle(&mut self) {
-        let streaming = self.workers.iter().any(|worker| !worker.streams.is_empty());
+        let streaming = self.crew.places().any(|index| self.crew.is_streaming(index));
         if let (false, Some(undead)) = (streaming, &self.undead) {
             self.outbox.send(&FromAgent::Idle { undead: undead.clone() });
         }
@@ -381,35 +365,29 @@ impl Agent {
         while let Some(alarm) = self.alarms.due(clock::now()) {
             match alarm {
                 Alarm::Beat => self.beat(),
-                Alarm::Held(worker) => self.let_go(worker),
+                Alarm::Held(worker) => self.crew.let_go(worker),
                 Alarm::Sweep(worker) => {
                     let worker = worker as u32;
                     self.tell_shim(&ToShim::Sweep { worker, signal: libc::SIGKILL });
                 }
                 Alarm::Orphaned => self.tell_shim(&ToShim::Kill),
+                Alarm::Bury => self.bury(),
             }
         }
     }
 
-    /// No longer waits for what somebody holds open beyond the life of its worker.
-    fn let_go(&self, index: usize) {
-        for stream in self.workers[index].streams.values() {
-            stream.notify_one();
-        }
-    }
-
     fn beat(&mut self) {
-        let lease = self.prepare.as_ref().map(|(prepare, _)| millis(prepare.lease_ms));
-        self.alarms.set(clock::now() + lease.map_or(FIRST_BEAT, wire::beat), Alarm::Beat);
-        if self.reader.is_none() {
+        let interval = self.terms.lease.map_or(FIRST_BEAT, wire::beat);
+        self.alarms.set(clock::now() + interval, Alarm::Beat);
+        let Some(launcher) = &self.launcher else {
             return;
-        }
+        };
         self.outbox.send(&FromAgent::Beat);
-        let silence = clock::now() - self.heard;
-        if self.paused || lease.is_none() {
+        let silence = clock::now() - launcher.heard;
+        let (Some(lease), false) = (self.terms.lease, launcher.paused) else {
             return;
-        }
-        if lease < Some(silence) {
+        };
+        if lease < silence {
             // Act first: whoever reads our words may be as silent as the launcher.
             self.launcher_gone();
             announce("the launcher has been silent for the whole lease; stopping the workers");
@@ -420,112 +398,98 @@ impl Agent {
 
     /// End of the link, or of the lease: TERM, grace, KILL, and then our own end.
     fn launcher_gone(&mut self) {
-        self.reader = None;
-        // Output has nowhere to go; it is read all the same, so that no worker waits or dies of it.
-        self.window.close();
+        self.launcher = None;
+        self.crew.discard_output();
         self.tell_shim(&ToShim::Signal(libc::SIGTERM));
-        self.alarms.set(clock::now() + self.grace(), Alarm::Orphaned);
-    }
-
-    fn grace(&self) -> Duration {
-        self.prepare.as_ref().map_or(Duration::ZERO, |(prepare, _)| millis(prepare.grace_ms))
-    }
-
-    fn has_workers(&self) -> bool {
-        !self.workers.is_empty()
+        self.alarms.set(clock::now() + self.terms.grace, Alarm::Orphaned);
     }
 
     /// The workers have become our children; they are killed, since nobody else can wait for them.
-    fn bury_shim(&mut self) {
-        let shim = self.shim.take().map(|shim| shim.pid());
+    fn shim_died(&mut self) {
+        let ShimState::Lives(shim) = &self.shim else {
+            return;
+        };
         // After its last word nobody needs it any more.
         if self.undead.is_none() {
             self.outbox.send(&FromAgent::ShimDied);
         }
-        let left = family::kill_descendants(&[], family::KILL_LIMIT, |_, _| {});
-        let kill = WorkerExit::Signal { signal: libc::SIGKILL, core: false };
-        for index in 0..self.workers.len() {
-            if self.workers[index].lives {
-                self.ended(index, kill, clock::machine_us(), vec![libc::SIGKILL]);
-            }
-        }
-        let describe = |pid: &rustix::process::Pid| {
-            let name = family::Stat::of(*pid)?.name;
-            Some(Leftover { pid: pid.as_raw_pid() as u32, name })
+        self.shim = ShimState::Buried(shim.pid(), Burial::new(family::KILL_LIMIT, |_| false));
+        self.bury();
+    }
+
+    /// Looks once; death takes a moment, and meanwhile we go on.
+    fn bury(&mut self) {
+        let ShimState::Buried(shim, burial) = &self.shim else {
+            return;
         };
-        let undead = left.iter().filter(|pid| Some(**pid) != shim).filter_map(describe).collect();
+        let shim = *shim;
+        let Some(left) = burial.look(|_, _| {}) else {
+            self.alarms.set(clock::now() + Burial::PAUSE, Alarm::Bury);
+            return;
+        };
+        self.shim = ShimState::Gone;
+        let kill = WorkerExit::Signal { signal: libc::SIGKILL, core: false };
+        for index in self.crew.living() {
+            self.ended(index, kill, clock::machine_us(), vec![libc::SIGKILL]);
+        }
+        let undead = left.into_iter().filter(|pid| *pid != shim).filter_map(describe).collect();
         self.undead = Some(undead);
         self.report_if_idle();
     }
 
     /// Ends the shim and buries it, so that nobody inherits it from us.
     fn dismiss_shim(&mut self) {
-        if let Some(shim) = self.shim.take() {
+        if let ShimState::Lives(shim) = std::mem::replace(&mut self.shim, ShimState::Gone) {
             let pid = shim.pid();
             drop(shim);
             family::wait_for(pid);
         }
     }
+}
 
-    fn feed(&mut self, rank: Rank, bytes: Vec<u8>) {
-        let Some(worker) = self.workers.iter_mut().find(|worker| worker.rank == rank) else {
-            return;
-        };
-        if bytes.is_empty() {
-            worker.stdin = None;
-        } else if let Some(stdin) = &worker.stdin {
-            let _ = stdin.send(bytes);
+impl Launcher {
+    fn new(reader: LinkReader) -> Self {
+        Self { reader, decoder: Decoder::default(), heard: clock::now(), paused: false }
+    }
+
+    /// The next message; `None` at the end of the link.
+    async fn next(&mut self) -> Option<ToAgent> {
+        loop {
+            match self.decoder.message() {
+                Ok(Some(message)) => return Some(message),
+                Ok(None) => {}
+                // A launcher that we cannot understand is as good as gone.
+                Err(_) => return None,
+            }
+            match self.reader.read(self.decoder.room(LINK_READ_BYTES)).await {
+                Ok(0) | Err(_) => return None,
+                Ok(_) => {}
+            }
         }
     }
 }
 
-impl Worker {
-    fn new(start: &WorkerStart, oom_kills: u64) -> Self {
-        let (stdin, pieces) = mpsc::unbounded_channel();
-        Self {
-            rank: start.rank,
-            frames: None,
-            lives: true,
-            streams: BTreeMap::new(),
-            stdin: Some(stdin),
-            pieces: Some(pieces),
-            oom_kills,
-        }
-    }
-}
-
-async fn next_message(reader: Option<&LinkReader>, decoder: &mut Decoder) -> Option<ToAgent> {
-    let Some(reader) = reader else {
-        return std::future::pending().await;
-    };
-    loop {
-        match decoder.message() {
-            Ok(Some(message)) => return Some(message),
-            Ok(None) => {}
-            // A launcher that we cannot understand is as good as gone.
-            Err(_) => return None,
-        }
-        match reader.read(decoder.room(LINK_READ_BYTES)).await {
-            Ok(0) | Err(_) => return None,
-            Ok(_) => {}
-        }
-    }
-}
-
-async fn next_packet(shim: Option<&ShimHandle>) -> Option<(FromShim, Vec<OwnedFd>)> {
-    match shim {
-        Some(shim) => shim.recv().await,
+async fn next_message(launcher: Option<&mut Launcher>) -> Option<ToAgent> {
+    match launcher {
+        Some(launcher) => launcher.next().await,
         None => std::future::pending().await,
     }
 }
 
-/// The shared memory is the workers' alone: our own copy is closed as soon as they have it.
-fn spawn(shim: Option<&ShimHandle>, workers: &[ShimWorker]) -> io::Result<()> {
-    let Some(shim) = shim else {
-        return Ok(()); // The launcher knows.
-    };
-    let segment = contract::create_segment(workers.len()).map_err(io::Error::other)?;
-    shim.spawn(workers, Some(segment.as_fd()))
+async fn next_packet(shim: &ShimState) -> Option<(FromShim, Vec<OwnedFd>)> {
+    match shim {
+        ShimState::Lives(shim) => shim.recv().await,
+        ShimState::Buried(..) | ShimState::Gone => std::future::pending().await,
+    }
+}
+
+fn our_hello() -> AgentHello {
+    AgentHello {
+        version: wire::VERSION,
+        build: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: rustix::process::getpid().as_raw_pid() as u32,
+        clock_us: clock::machine_us(),
+    }
 }
 
 /// A worker as the shim needs it: our environment, what must be set, what is set if nothing is.
@@ -545,34 +509,11 @@ fn resolve(worker: &WorkerStart, prepare: &Prepare, prepared: &Prepared) -> Shim
     }
 }
 
-/// How many processes the kernel has killed for want of memory since this machine started.
-fn oom_kills() -> u64 {
-    let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
-    let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
-    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+fn describe(pid: Pid) -> Option<Leftover> {
+    let name = family::Stat::of(pid)?.name;
+    Some(Leftover { pid: pid.as_raw_pid() as u32, name })
 }
 
 fn millis(ms: u32) -> Duration {
     Duration::from_millis(u64::from(ms))
-}
-
-/// When to be woken, and what for.
-#[derive(Default)]
-struct Alarms(Vec<(Instant, Alarm)>);
-
-impl Alarms {
-    /// Replaces an earlier wish for the same.
-    fn set(&mut self, at: Instant, alarm: Alarm) {
-        self.0.retain(|(_, other)| *other != alarm);
-        self.0.push((at, alarm));
-    }
-
-    fn next(&self) -> Instant {
-        self.0.iter().map(|(at, _)| *at).min().expect("the beat never stops")
-    }
-
-    fn due(&mut self, now: Instant) -> Option<Alarm> {
-        let index = self.0.iter().position(|(at, _)| *at <= now)?;
-        Some(self.0.swap_remove(index).1)
-    }
 }

@@ -46,6 +46,8 @@ pub const TORCHELASTIC_MAX_RESTARTS: &str = "TORCHELASTIC_MAX_RESTARTS";
 pub const TORCHELASTIC_USE_AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
 /// File into which torch's `@record` writes the exception of a worker.
 pub const TORCHELASTIC_ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
+/// Whether torch aborts NCCL operations that fail.
+pub const TORCH_NCCL_ASYNC_ERROR_HANDLING: &str = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 /// Descriptor of the socket between a worker and its agent; see `runtime::contract`.
 pub const REMUDA_RANK_FD: &str = "REMUDA_RANK_FD";
 /// Descriptor of the memory that the workers of a node share.
@@ -56,6 +58,14 @@ pub const REMUDA_KEY_FILE: &str = "REMUDA_KEY_FILE";
 pub const REMUDA_JOB: &str = "REMUDA_JOB";
 /// Where run directories are made.
 pub const REMUDA_RUN_DIR: &str = "REMUDA_RUN_DIR";
+/// Name or path of the environment files; `.deepspeed_env` without it.
+pub const DS_ENV_FILE: &str = "DS_ENV_FILE";
+/// Set on clusters where two of NCCL's and UCX's variables must not travel.
+pub const AISC_JOB_NAME: &str = "AISC_JOB_NAME";
+/// Modules of Python are searched here first.
+pub const PYTHONPATH: &str = "PYTHONPATH";
+/// Binds threads of Intel's OpenMP; conflicts with processors of our choice.
+pub const KMP_AFFINITY: &str = "KMP_AFFINITY";
 /// Which kind of devices slots are: `auto`, `cpu`, `cuda`.
 pub const DS_ACCELERATOR: &str = "DS_ACCELERATOR";
 /// Python to use when `--python` does not say.
@@ -83,6 +93,31 @@ pub const NO_COLOR: &str = "NO_COLOR";
 pub const CLICOLOR_FORCE: &str = "CLICOLOR_FORCE";
 /// Kind of the terminal.
 pub const TERM: &str = "TERM";
+
+/// Variables that say who a worker is, or connect it with its agent: not the user's to set.
+///
+/// `CUDA_VISIBLE_DEVICES`, `OMP_NUM_THREADS` and most of `TORCHELASTIC_*` are not among them: a value
+/// of the user replaces ours.
+pub const RESERVED: &[&str] = &[
+    RANK,
+    LOCAL_RANK,
+    WORLD_SIZE,
+    LOCAL_SIZE,
+    LOCAL_WORLD_SIZE,
+    GROUP_RANK,
+    GROUP_WORLD_SIZE,
+    NODE_RANK,
+    CROSS_RANK,
+    CROSS_SIZE,
+    ROLE_RANK,
+    ROLE_WORLD_SIZE,
+    MASTER_ADDR,
+    MASTER_PORT,
+    TORCHELASTIC_RESTART_COUNT,
+    REMUDA_JOB,
+    REMUDA_RANK_FD,
+    REMUDA_SHM_FD,
+];
 
 /// Value of a variable; `None` when it is unset or empty.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]

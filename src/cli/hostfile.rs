@@ -243,7 +243,7 @@ fn read_file(path: &Path, trust: Trust) -> Result<Loaded, LoadError> {
 }
 
 /// Does not wait for the writer of a pipe, and does not make a terminal ours.
-fn open(path: &Path) -> io::Result<File> {
+pub(super) fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
 }
@@ -252,7 +252,7 @@ fn unreadable(path: &Path, source: io::Error) -> LoadError {
     LoadError::Unreadable { path: path.to_owned(), source }
 }
 
-fn other_kind(found: &std::fs::Metadata) -> Option<&'static str> {
+pub(super) fn other_kind(found: &std::fs::Metadata) -> Option<&'static str> {
     use std::os::unix::fs::FileTypeExt;
     let kind = found.file_type();
     if kind.is_file() {
@@ -269,7 +269,7 @@ fn other_kind(found: &std::fs::Metadata) -> Option<&'static str> {
 }
 
 /// Root reads what it is told to; everybody else trusts themselves and root.
-fn is_foreign(owner: u32, own: u32) -> bool {
+pub(super) fn is_foreign(owner: u32, own: u32) -> bool {
     own != 0 && owner != 0 && owner != own
 }
 

@@ -66,6 +66,7 @@ pub fn main() -> ExitCode {
         return Status::OsLimit.into();
     }
     report::start_log();
+    report::explain_panics("remuda");
     let mut words = std::env::args_os();
     let face = Face::of(&words.next().unwrap_or_default());
     let words = words.collect();

@@ -9,7 +9,7 @@ use super::args::{PlaceArgs, ProgramArgs, WatchArgs, WorkerArgs};
 use super::check;
 use super::error::CliError;
 use super::line::{Flags, Lexed, NotParsed, Refused, Typed, explain, lex};
-use super::lower::{self, Place, Speaker};
+use super::lower::{self, Place, Speaker, environment};
 use crate::base::Status;
 use crate::launch::{self, Options};
 use crate::plan::{self, JobSpec, LaunchPlan, Program};
@@ -112,9 +112,12 @@ pub(super) fn start(
     speaker: Speaker,
     terminal: Terminal,
 ) -> Result<Status, CliError> {
+    let files = environment::read_files(place.trust, terminal.paint)?;
     if watch.warns() {
         print_error(&place.warnings);
+        print_error(&files.warnings);
     }
+    let exports = environment::exports(&watch.env, files, place.nodes.len(), place.accelerator)?;
     let origin = place.origin.clone();
     let spec = JobSpec {
         nodes: place.nodes,
@@ -123,7 +126,7 @@ pub(super) fn start(
         args,
         master_addr: place.master_addr,
         master_port: place.master_port,
-        exports: lower::exports(&watch.env)?,
+        exports,
     };
     let plan =
         plan::plan(&spec).map_err(|error| CliError::new(error.status(), error.to_string()))?;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 use tokio::sync::mpsc;
 
+use super::grave::{self, Grave};
 use super::history::{Ended, History};
 use super::input::Input;
 use super::node::{Heard, Node, NodeEvent};
@@ -13,9 +14,10 @@ use super::signals::{Signals, Wish};
 use super::{orders, verdict, voice};
 use crate::base::{NodeRank, Rank, Status, clock};
 use crate::job::{Effect, End, Event, Job, NodeLoss, Policy, StartFailure, StartStep, StopReason};
+use crate::os::tasks::Tasks;
 use crate::os::{family, fds, signals};
 use crate::plan::{LaunchPlan, NodePlan, WorkerPlan};
-use crate::report::summary::{count, step};
+use crate::report::summary::{count, processes, step};
 use crate::report::{Consumed, Reporter, Step, WorkerLabel};
 use crate::wire::{self, Found, FromAgent, OpenFailure, Problem, ToAgent, WorkerNote};
 
@@ -25,8 +27,6 @@ const SILENCE_WARNING: Duration = Duration::from_secs(10);
 const PAUSE_DELAY: Duration = Duration::from_millis(50);
 /// Agents that have said their last word end within this time, or are left to their links' end.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
-/// What an agent that died left to us is killed within this time, or given up.
-const BURIAL_LIMIT: Duration = Duration::from_secs(2);
 
 /// Starts the workers of a plan, sees them through, and says how it went. Returns the exit status.
 pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> {
@@ -60,6 +60,8 @@ struct Dispatcher<'a> {
     inherited: Vec<Pid>,
     job: Job,
     nodes: Vec<Node>,
+    /// Those that serve links.
+    tasks: Tasks,
     found: Vec<Option<Found>>,
     problems: Vec<(NodeRank, Problem)>,
     history: History,
@@ -68,6 +70,7 @@ struct Dispatcher<'a> {
     consumed: mpsc::UnboundedReceiver<Consumed>,
     signals: Signals,
     stdin: Input,
+    grave: Grave,
     wake: Option<Instant>,
     beat_at: Instant,
     pause_at: Option<Instant>,
@@ -83,6 +86,7 @@ enum Happening {
     TimedOut,
     Beat,
     Pause,
+    Burial,
 }
 
 impl<'a> Dispatcher<'a> {
@@ -100,8 +104,10 @@ impl<'a> Dispatcher<'a> {
                 let _ = shown.send(bytes);
             },
         )?;
+        let mut tasks = Tasks::default();
         let connect = |node: &NodePlan| {
-            Node::connect(node.node_rank, &options.job, told.clone(), reporter.sender())
+            let (told, output) = (told.clone(), reporter.sender());
+            Node::connect(node.node_rank, &options.job, told, output, &mut tasks)
         };
         let nodes = plan.nodes.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
         let node_of_rank = plan.nodes.iter().flat_map(orders::ranks_of);
@@ -113,6 +119,7 @@ impl<'a> Dispatcher<'a> {
             job: Job::new(Policy { grace: options.grace }, node_of_rank.collect()),
             found: vec![None; nodes.len()],
             nodes,
+            tasks,
             problems: Vec::new(),
             history: History::new(plan),
             reporter,
@@ -120,6 +127,7 @@ impl<'a> Dispatcher<'a> {
             consumed,
             signals,
             stdin: Input::default(),
+            grave: Grave::default(),
             wake: None,
             beat_at: clock::now() + wire::beat(options.lease),
             pause_at: None,
@@ -149,6 +157,10 @@ impl<'a> Dispatcher<'a> {
                 self.pause();
                 None
             }
+            Happening::Burial => {
+                self.bury();
+                None
+            }
         };
         if let Some(event) = event {
             self.step(event);
@@ -161,7 +173,12 @@ impl<'a> Dispatcher<'a> {
             biased;
             wish = self.signals.next() => Happening::Wish(wish),
             Some(event) = self.events.recv() => Happening::Node(event),
-            Some(consumed) = self.consumed.recv() => Happening::Consumed(consumed),
+            consumed = self.consumed.recv() => match consumed {
+                Some(consumed) => Happening::Consumed(consumed),
+                None => self.reporter.pass_on_panic(),
+            },
+            () = sleep_until(self.grave.look_at()) => Happening::Burial,
+            never = self.tasks.watch() => match never {},
             bytes = self.stdin.next() => Happening::Stdin(bytes),
             () = sleep_until(self.wake) => Happening::Timer,
             () = sleep_until(deadline), if !self.job.is_stopping() => Happening::TimedOut,
@@ -203,8 +220,8 @@ impl<'a> Dispatcher<'a> {
                 self.nodes[node.index()].heard = clock::now();
                 self.hear_agent(node, message)
             }
-            Heard::Closed(exit) => Some(self.lose(node, NodeLoss::LinkClosed(exit))),
-            Heard::Garbled(why) => Some(self.lose(node, NodeLoss::Garbled(why))),
+            Heard::Closed(exit) => self.lose(node, NodeLoss::LinkClosed(exit)),
+            Heard::Garbled(why) => self.lose(node, NodeLoss::Garbled(why)),
         }
     }
 
@@ -216,10 +233,10 @@ impl<'a> Dispatcher<'a> {
                     "it is build {} and speaks version {theirs}, we speak {ours}",
                     hello.build
                 );
-                Some(self.lose(node, NodeLoss::Garbled(why)))
+                self.lose(node, NodeLoss::Garbled(why))
             }
             FromAgent::Hello(hello) => {
-                self.nodes[node.index()].set_clock(hello.clock_us);
+                self.nodes[node.index()].greeted(hello.clock_us);
                 let prepare =
                     orders::prepare(self.plan, self.options, &self.plan.nodes[node.index()]);
                 self.nodes[node.index()].tell(ToAgent::Prepare(prepare));
@@ -266,6 +283,10 @@ impl<'a> Dispatcher<'a> {
                 self.history.undead.extend(undead.into_iter().map(|process| (node, process)));
                 Some(Event::Idle(node))
             }
+            FromAgent::Clock { asked_us, clock_us } => {
+                self.nodes[node.index()].set_clock(asked_us, clock_us);
+                None
+            }
             FromAgent::Note { rank, note: WorkerNote::PeerLost(peer) } => {
                 Some(Event::PeerLost { rank, peer })
             }
@@ -285,16 +306,37 @@ impl<'a> Dispatcher<'a> {
 
     /// A node is gone. On this machine what it left has become ours to end; an agent that is still
     /// there, but silent or not to be understood, is ended with it.
-    fn lose(&mut self, node: NodeRank, loss: NodeLoss) -> Event {
-        let others = (0..).map(NodeRank).zip(&self.nodes).filter(|(other, _)| *other != node);
-        let others = others.map(|(_, node)| node.agent());
-        let spare: Vec<_> = others.chain(self.inherited.iter().copied()).collect();
-        let left = family::kill_descendants(&spare, BURIAL_LIMIT, |_, _| {});
-        if !left.is_empty() {
-            let host = &self.plan.nodes[node.index()].host;
-            self.reporter.say(format!("warning: {} of {host} would not die\n", left.len()));
+    fn lose(&mut self, node: NodeRank, loss: NodeLoss) -> Option<Event> {
+        let lost = &mut self.nodes[node.index()].lost;
+        if std::mem::replace(lost, true) {
+            return None;
         }
-        Event::NodeLost { node, loss }
+        self.grave.open(self.spared());
+        Some(Event::NodeLost { node, loss })
+    }
+
+    /// Children that are nobody's leftovers.
+    fn spared(&self) -> impl Fn(Pid) -> bool + Send + 'static {
+        let agents = |lost: bool| {
+            let agents = self.nodes.iter().filter(move |node| node.lost == lost);
+            agents.map(Node::agent).collect::<Vec<_>>()
+        };
+        let (living, lost) = (agents(false), agents(true));
+        let (inherited, job) = (self.inherited.clone(), self.options.job.to_string());
+        move |pid| {
+            living.contains(&pid)
+                || inherited.contains(&pid)
+                || grave::is_everybodys_parent() && !grave::is_of_job(pid, &job, &lost)
+        }
+    }
+
+    /// Looks whether everything that lost nodes left is gone.
+    fn bury(&mut self) {
+        let left = self.grave.look();
+        if !left.is_empty() {
+            let left = processes(left.len());
+            self.reporter.say(format!("warning: {left} of a lost node would not die\n"));
+        }
     }
 
     fn start_workers(&mut self) {
@@ -360,17 +402,18 @@ impl<'a> Dispatcher<'a> {
     fn beat(&mut self) -> Option<Event> {
         let now = clock::now();
         self.beat_at = now + wire::beat(self.options.lease);
-        self.tell_all(|| ToAgent::Beat);
+        self.nodes.iter().for_each(Node::beat);
+        if grave::is_everybodys_parent() {
+            family::bury(self.spared(), |_, _| {});
+        }
         self.say_early(now);
-        let (index, silence) = self
-            .nodes
-            .iter()
-            .map(|node| now.saturating_duration_since(node.heard))
-            .enumerate()
+        let linked = self.nodes.iter().enumerate().filter(|(_, node)| !node.lost);
+        let (index, silence) = linked
+            .map(|(index, node)| (index, now.saturating_duration_since(node.heard)))
             .max_by_key(|(_, silence)| *silence)?;
         let node = NodeRank(index as u32);
         if self.options.lease < silence {
-            return Some(self.lose(node, NodeLoss::Silent));
+            return self.lose(node, NodeLoss::Silent);
         }
         if SILENCE_WARNING < silence {
             let host = self.plan.nodes[index].host.as_str();
@@ -422,12 +465,12 @@ impl<'a> Dispatcher<'a> {
         let verdict = self.job.verdict().expect("the loop ended because there is one").clone();
         self.nodes.iter().for_each(|node| node.tell(ToAgent::Bye));
         let limit = if verdict.unconfirmed.is_empty() { CLOSE_LIMIT } else { Duration::ZERO };
-        let _ = tokio::time::timeout(limit, async {
-            for node in self.nodes {
-                node.close().await;
-            }
-        })
-        .await;
+        drop(std::mem::take(&mut self.nodes));
+        let _ = tokio::time::timeout(limit, self.tasks.finish()).await;
+        while let (Some(at), true) = (self.grave.look_at(), verdict.unconfirmed.is_empty()) {
+            sleep_until(Some(at)).await;
+            self.bury();
+        }
         let mut pages = self.reporter.finish();
         pages.finish();
         self.problems.sort_by_key(|(node, _)| *node);

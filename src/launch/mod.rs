@@ -4,9 +4,11 @@
 //! the job wants becomes words to the nodes.
 
 mod dispatcher;
+mod grave;
 mod history;
 mod input;
 mod node;
+mod offset;
 mod options;
 mod orders;
 mod signals;

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 use tokio::sync::mpsc;
 
+use super::offset::ClockOffset;
 use crate::base::{JobId, NodeRank, WorkerExit, clock};
+use crate::os::tasks::Tasks;
 use crate::report::OutputSender;
 use crate::transport::{AgentProcess, Link, LinkReader, LinkWriter, connect_local};
 use crate::wire::{self, Decoder, FromAgent, LauncherHello, ToAgent};
@@ -31,42 +33,43 @@ pub(super) enum Heard {
     Garbled(String),
 }
 
-/// See the module. Dropping it ends the link, and with it everything of the job on the node.
+/// See the module. The link ends with the tasks that serve it, and with it everything of the job on
+/// the node.
 pub(super) struct Node {
     to_agent: mpsc::UnboundedSender<ToAgent>,
     agent: Pid,
-    /// Agent's clock − ours, in microseconds; known after its hello.
-    pub(super) clock_offset_us: i64,
+    clock: ClockOffset,
     hello_sent_us: u64,
     /// When it last said something.
     pub(super) heard: Instant,
-    tasks: tokio::task::JoinSet<()>,
+    /// Whether it is lost: what it still says, and its end, are no news.
+    pub(super) lost: bool,
 }
 
 impl Node {
-    /// Starts its agent and says hello.
+    /// Starts its agent and says hello. `tasks` serve the link.
     pub(super) fn connect(
         node: NodeRank,
         job: &JobId,
         events: mpsc::UnboundedSender<NodeEvent>,
         output: OutputSender,
+        tasks: &mut Tasks,
     ) -> io::Result<Self> {
         let arguments =
             ["agent".into(), format!("job={job}").into(), format!("node={node}").into()];
         let Link { reader, writer, agent } = connect_local(&arguments.map(|word: OsString| word))?;
         let (to_agent, told) = mpsc::unbounded_channel();
         let pid = agent.pid();
-        let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(write(writer, told));
         tasks.spawn(read(node, reader, agent, events, output));
         let hello_sent_us = clock::machine_us();
         let node_handle = Self {
             to_agent,
             agent: pid,
-            clock_offset_us: 0,
+            clock: ClockOffset::default(),
             hello_sent_us,
             heard: clock::now(),
-            tasks,
+            lost: false,
         };
         node_handle.tell(ToAgent::Hello(LauncherHello {
             version: wire::VERSION,
@@ -87,23 +90,28 @@ impl Node {
         self.agent
     }
 
-    /// Its hello says what its clock shows; half of the round trip has passed since.
-    pub(super) fn set_clock(&mut self, clock_us: u64) {
-        let middle = u64::midpoint(self.hello_sent_us, clock::machine_us());
-        self.clock_offset_us = clock_us as i64 - middle as i64;
+    /// Its hello says what its clock shows. Its start lies in between, so the next answer will be
+    /// worth more, and is asked for at once.
+    pub(super) fn greeted(&mut self, clock_us: u64) {
+        self.clock.add(self.hello_sent_us, clock_us, clock::machine_us());
+        self.beat();
+    }
+
+    /// Says that we live and asks for the time.
+    pub(super) fn beat(&self) {
+        self.tell(ToAgent::Beat { at_us: clock::machine_us() });
+    }
+
+    /// It answered a beat.
+    pub(super) fn set_clock(&mut self, asked_us: u64, clock_us: u64) {
+        self.clock.add(asked_us, clock_us, clock::machine_us());
     }
 
     /// A time of the agent's clock as an instant of ours.
     pub(super) fn instant(&self, at_us: u64) -> Instant {
-        let age_us = clock::machine_us() as i64 - (at_us as i64 - self.clock_offset_us);
-        let (now, age) = (clock::now(), Duration::from_micros(u64::try_from(age_us).unwrap_or(0)));
-        now.checked_sub(age).unwrap_or(now)
-    }
-
-    /// Waits until its tasks have ended: the agent was told [`ToAgent::Bye`], and is buried.
-    pub(super) async fn close(mut self) {
-        drop(self.to_agent);
-        while self.tasks.join_next().await.is_some() {}
+        let age_us = clock::machine_us().saturating_sub(self.clock.to_ours(at_us));
+        let now = clock::now();
+        now.checked_sub(Duration::from_micros(age_us)).unwrap_or(now)
     }
 }
 

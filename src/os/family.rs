@@ -4,9 +4,11 @@
 //! `ECHILD` finds also what forked twice and left its session. Nothing is found by name.
 
 use std::fs;
-use std::time::Duration;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, WaitOptions, WaitStatus};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, WaitOptions, WaitStatus, getpid};
 
 use super::signals;
 use crate::base::{WorkerExit, clock};
@@ -18,7 +20,7 @@ pub const KILL_LIMIT: Duration = Duration::from_secs(8);
 /// Makes this process the one that adopts orphans below it.
 pub fn become_subreaper() {
     // Linux 3.4 and later; without it teardown still signals process groups.
-    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+    let _ = rustix::process::set_child_subreaper(Some(getpid()));
 }
 
 /// Names this process in listings (15 bytes).
@@ -55,19 +57,52 @@ fn parse_pid(text: &str) -> Option<Pid> {
     Pid::from_raw(text.parse().ok()?)
 }
 
-/// Everything below us, but for the subtrees of `spare`. Deepest last.
-pub fn descendants(spare: &[Pid]) -> Vec<Pid> {
-    let mut found: Vec<Pid> = Vec::new();
-    let mut queue = vec![rustix::process::getpid()];
-    while let Some(pid) = queue.pop() {
-        for child in children_of(pid) {
-            if !spare.contains(&child) && !found.contains(&child) {
-                found.push(child);
-                queue.push(child);
-            }
+/// A process below us, held so that its number cannot come to mean another one.
+#[derive(Debug)]
+pub struct Held {
+    pid: Pid,
+    /// `None` on kernels without such descriptors (before Linux 5.3).
+    fd: Option<OwnedFd>,
+}
+
+impl Held {
+    /// Takes hold of a child of `parent`; `None` when it is no longer one.
+    fn child(pid: Pid, parent: Pid) -> Option<Self> {
+        let fd = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(fd) => Some(fd),
+            Err(Errno::NOSYS | Errno::PERM) => None,
+            Err(_) => return None,
+        };
+        // Looked at while it is held: the number may have changed hands before.
+        (Stat::of(pid)?.parent == parent.as_raw_pid()).then_some(Self { pid, fd })
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Signals it. One that is gone is fine.
+    pub fn signal(&self, number: i32) {
+        match &self.fd {
+            Some(fd) => signals::send_to_held(fd, number),
+            None => signals::send(self.pid, number),
         }
     }
-    found
+}
+
+/// Direct children of a process, held.
+pub fn hold_children(parent: Pid) -> Vec<Held> {
+    children_of(parent).into_iter().filter_map(|pid| Held::child(pid, parent)).collect()
+}
+
+/// Adds everything that is below these, deepest last.
+pub fn hold_descendants(of: &mut Vec<Held>) {
+    let mut next = 0;
+    while let Some(parent) = of.get(next).map(Held::pid) {
+        of.extend(hold_children(parent));
+        next += 1;
+    }
 }
 
 /// What `/proc/PID/stat` says.
@@ -145,33 +180,58 @@ fn worker_exit(status: WaitStatus) -> WorkerExit {
     }
 }
 
-/// Kills everything below us, but for `spare` and what is below it, until nothing is left or
-/// `limit` has passed. Tells `on_end` how each child ended; returns whom it could not confirm dead.
-pub fn kill_descendants(
-    spare: &[Pid],
-    limit: Duration,
-    mut on_end: impl FnMut(Pid, WorkerExit),
-) -> Vec<Pid> {
-    const PAUSE: Duration = Duration::from_millis(1);
-    let deadline = clock::now() + limit;
-    loop {
-        for pid in descendants(spare) {
-            signals::send(pid, libc::SIGKILL);
+/// The end of everything below us that is not spared, look by look: whoever has a loop of its own
+/// does not wait.
+pub struct Burial {
+    /// Children that are left alone, and with them whatever is below them.
+    spared: Box<dyn Fn(Pid) -> bool + Send>,
+    deadline: Instant,
+}
+
+impl Burial {
+    /// Time between two looks: death takes a moment, memory is given back first.
+    pub const PAUSE: Duration = Duration::from_millis(1);
+
+    /// Given up after `limit`.
+    pub fn new(limit: Duration, spared: impl Fn(Pid) -> bool + Send + 'static) -> Self {
+        Self { spared: Box::new(spared), deadline: clock::now() + limit }
+    }
+
+    /// Kills what there is, buries who is dead and tells `on_end` how each child ended. At the end
+    /// returns whom it could not confirm dead.
+    pub fn look(&self, on_end: impl FnMut(Pid, WorkerExit)) -> Option<Vec<Pid>> {
+        for process in self.left() {
+            process.signal(libc::SIGKILL);
         }
-        bury(spare, &mut on_end);
-        let left: Vec<Pid> = descendants(spare);
-        if left.is_empty() || deadline < clock::now() {
-            return left;
-        }
-        // Death takes a moment: memory is given back first.
-        std::thread::sleep(PAUSE);
+        bury(&self.spared, on_end);
+        let left: Vec<Pid> = self.left().iter().map(Held::pid).collect();
+        (left.is_empty() || self.deadline < clock::now()).then_some(left)
+    }
+
+    fn left(&self) -> Vec<Held> {
+        let mut left = hold_children(getpid());
+        left.retain(|child| !(self.spared)(child.pid));
+        hold_descendants(&mut left);
+        left
     }
 }
 
-/// Buries every dead child but those in `spare`, whose owner waits for them.
-fn bury(spare: &[Pid], on_end: &mut impl FnMut(Pid, WorkerExit)) {
-    for pid in children_of(rustix::process::getpid()) {
-        if !spare.contains(&pid)
+/// Kills everything below us until nothing is left or `limit` has passed. Tells `on_end` how each
+/// child ended; returns whom it could not confirm dead.
+pub fn kill_descendants(limit: Duration, mut on_end: impl FnMut(Pid, WorkerExit)) -> Vec<Pid> {
+    let burial = Burial::new(limit, |_| false);
+    loop {
+        if let Some(left) = burial.look(&mut on_end) {
+            return left;
+        }
+        std::thread::sleep(Burial::PAUSE);
+    }
+}
+
+/// Buries every dead child but those that are spared, whose owner waits for them.
+pub fn bury(spared: impl Fn(Pid) -> bool, mut on_end: impl FnMut(Pid, WorkerExit)) {
+    for pid in children_of(getpid()) {
+        if !spared(pid)
             && let Some(exit) = reap_one(pid)
         {
             on_end(pid, exit);
@@ -201,8 +261,17 @@ mod tests {
     }
 
     #[test]
+    fn only_a_child_can_be_held() {
+        let parent = rustix::process::getppid().map_or(1, Pid::as_raw_pid);
+        let parent = Pid::from_raw(parent).expect("not 0");
+        assert!(Held::child(getpid(), parent).is_some());
+        assert!(Held::child(getpid(), getpid()).is_none(), "nobody is its own child");
+        assert!(Held::child(parent, getpid()).is_none());
+    }
+
+    #[test]
     fn we_can_read_ourselves() {
-        let stat = Stat::of(rustix::process::getpid()).expect("we live");
+        let stat = Stat::of(getpid()).expect("we live");
         assert_eq!(stat.parent, rustix::process::getppid().map_or(0, Pid::as_raw_pid));
     }
 }

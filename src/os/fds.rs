@@ -70,6 +70,24 @@ pub fn reopen_nonblocking(fd: OwnedFd) -> OwnedFd {
     rustix::fs::open(path, flags, Mode::empty()).unwrap_or(fd)
 }
 
+/// Whether a short write would not wait.
+pub fn has_room(fd: impl AsFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut polled = [PollFd::new(&fd, PollFlags::OUT)];
+    let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(poll(&mut polled, Some(&no_wait)), Ok(1..))
+        && polled[0].revents().contains(PollFlags::OUT)
+}
+
+/// From now on what is written to standard error and finds no room is lost instead of waited for,
+/// where it is a pipe or a terminal. Nobody who shares it sees a difference.
+pub fn never_wait_for_stderr() {
+    // Where it cannot be opened again, `has_room` has to do.
+    if let Ok(copy) = copy_above(rustix::stdio::stderr(), 3) {
+        let _ = rustix::stdio::dup2_stderr(reopen_nonblocking(copy));
+    }
+}
+
 /// Lets a descriptor survive the next exec. Safe to call between fork and exec.
 pub fn keep_on_exec(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::io::fcntl_setfd(fd, FdFlags::empty())?)
@@ -171,6 +189,16 @@ pub fn is_in_foreground(terminal: BorrowedFd<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_full_pipe_has_no_room() {
+        let (read, write) = pipe().expect("a pipe");
+        assert!(has_room(&write));
+        set_nonblocking(&write).expect("a pipe");
+        while rustix::io::write(&write, &[0; 4096]).is_ok() {}
+        assert!(!has_room(&write));
+        drop(read);
+    }
 
     #[test]
     fn a_packet_carries_bytes_and_descriptors() {

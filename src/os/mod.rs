@@ -8,4 +8,6 @@ pub mod memory;
 pub mod ports;
 pub mod signals;
 #[cfg(feature = "cli")]
+pub mod tasks;
+#[cfg(feature = "cli")]
 pub mod watch;

@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
 /// Whether the process was started with this signal ignored (nohup).
@@ -115,15 +116,25 @@ pub fn from_number(number: i32) -> Option<Signal> {
     Signal::from_named_raw(number)
 }
 
-/// Signals a process group whose leader we have not yet waited for. A group that is gone is fine.
+/// Signals a process group whose leader is our child and not yet waited for. A child that has just
+/// been forked and leads no group yet gets the signal alone. A group that is gone is fine.
 pub fn send_to_group(leader: Pid, number: i32) {
+    if let Some(signal) = from_number(number)
+        && rustix::process::kill_process_group(leader, signal) == Err(Errno::SRCH)
+    {
+        let _ = rustix::process::kill_process(leader, signal);
+    }
+}
+
+/// Signals the process that a descriptor holds. One that is gone is fine.
+pub(super) fn send_to_held(process: &OwnedFd, number: i32) {
     if let Some(signal) = from_number(number) {
-        let _ = rustix::process::kill_process_group(leader, signal);
+        let _ = rustix::process::pidfd_send_signal(process, signal);
     }
 }
 
 /// Signals one process that is our child or grandchild. One that is gone is fine.
-pub fn send(pid: Pid, number: i32) {
+pub(super) fn send(pid: Pid, number: i32) {
     if let Some(signal) = from_number(number) {
         let _ = rustix::process::kill_process(pid, signal);
     }
@@ -132,4 +143,19 @@ pub fn send(pid: Pid, number: i32) {
 /// Stops this process until somebody continues it (Ctrl-Z).
 pub fn stop_self() {
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a child that leads no group")]
+    fn a_child_that_leads_no_group_yet_is_signalled_alone() {
+        let mut child = Command::new("sleep").arg("1000").spawn().expect("started");
+        send_to_group(Pid::from_child(&child), libc::SIGTERM);
+        assert_eq!(child.wait().expect("ours").signal(), Some(libc::SIGTERM));
+    }
 }

@@ -49,11 +49,22 @@ impl WorkerPlan {
 
     /// The variables to set where the environment of the node does not have them already.
     pub fn defaults(&self, threads: Threads) -> Vec<(OsString, OsString)> {
-        let Threads::Share(count) = threads else {
-            return Vec::new();
+        let default = |value: &EnvValue| match (value, threads) {
+            (EnvValue::ThreadShare, Threads::Share(count)) => Some(count.to_string().into()),
+            (EnvValue::Unless(value), _) => Some(value.clone()),
+            (EnvValue::ThreadShare, Threads::Inherited)
+            | (
+                EnvValue::Known(_)
+                | EnvValue::MasterAddr
+                | EnvValue::MasterPort
+                | EnvValue::JobId
+                | EnvValue::ErrorFile,
+                _,
+            ) => None,
         };
-        let symbolic = self.env.iter().filter(|(_, value)| *value == EnvValue::ThreadShare);
-        symbolic.map(|(name, _)| (name.clone(), count.to_string().into())).collect()
+        let found =
+            self.env.iter().filter_map(|(name, value)| Some((name.clone(), default(value)?)));
+        found.collect()
     }
 }
 
@@ -67,7 +78,7 @@ impl EnvValue {
             (Self::JobId, _) => Some(bindings.job.to_string().into()),
             (Self::ErrorFile, _) => bindings.error_file(rank).map(Into::into),
             (Self::ThreadShare, Threads::Share(count)) => Some(count.to_string().into()),
-            (Self::ThreadShare, Threads::Inherited) => None,
+            (Self::ThreadShare, Threads::Inherited) | (Self::Unless(_), _) => None,
         }
     }
 }

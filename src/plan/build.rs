@@ -125,6 +125,11 @@ pub fn plan(spec: &JobSpec) -> Result<LaunchPlan, PlanError> {
         master_port: spec.master_port,
         world_size,
         nodes,
+        origins: spec
+            .exports
+            .iter()
+            .map(|export| (export.name.clone(), export.origin.clone()))
+            .collect(),
     })
 }
 

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::build::{PlanError, WORKERS_MAX};
 use super::env::is_reserved;
+use super::export::Export;
 use super::spec::JobSpec;
 
 /// What Linux accepts as one argument or one `NAME=value`, without its final NUL.
@@ -32,8 +33,8 @@ pub(super) fn world_size(spec: &JobSpec) -> Result<u32, PlanError> {
 }
 
 /// The variables the user asked for.
-pub(super) fn exports(exports: &[(OsString, OsString)]) -> Result<(), PlanError> {
-    for (name, value) in exports {
+pub(super) fn exports(exports: &[Export]) -> Result<(), PlanError> {
+    for Export { name, value, .. } in exports {
         if is_reserved(name) {
             return Err(PlanError::Reserved { name: show(name) });
         }

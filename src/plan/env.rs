@@ -6,33 +6,9 @@ use std::ffi::{OsStr, OsString};
 
 use crate::base::{LocalRank, NodeRank, Rank, env_vars};
 
+use super::export::Export;
 use super::launch_plan::EnvValue;
 use super::spec::{JobSpec, MasterAddr};
-
-/// Variables that say who a worker is, or connect it with its agent: not the user's to set.
-///
-/// `CUDA_VISIBLE_DEVICES`, `OMP_NUM_THREADS` and most of `TORCHELASTIC_*` are not among them: a value
-/// of the user replaces ours.
-pub(super) const RESERVED: &[&str] = &[
-    env_vars::RANK,
-    env_vars::LOCAL_RANK,
-    env_vars::WORLD_SIZE,
-    env_vars::LOCAL_SIZE,
-    env_vars::LOCAL_WORLD_SIZE,
-    env_vars::GROUP_RANK,
-    env_vars::GROUP_WORLD_SIZE,
-    env_vars::NODE_RANK,
-    env_vars::CROSS_RANK,
-    env_vars::CROSS_SIZE,
-    env_vars::ROLE_RANK,
-    env_vars::ROLE_WORLD_SIZE,
-    env_vars::MASTER_ADDR,
-    env_vars::MASTER_PORT,
-    env_vars::TORCHELASTIC_RESTART_COUNT,
-    env_vars::REMUDA_JOB,
-    env_vars::REMUDA_RANK_FD,
-    env_vars::REMUDA_SHM_FD,
-];
 
 /// Place of a worker in the job.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +43,9 @@ pub(super) fn of_job(spec: &JobSpec, world_size: u32) -> Env {
     env.insert(env_vars::MASTER_ADDR.into(), master_addr(&spec.master_addr));
     env.insert(env_vars::MASTER_PORT.into(), master_port(spec.master_port));
     env.insert(env_vars::OMP_NUM_THREADS.into(), EnvValue::ThreadShare);
+    // As torchrun: NCCL's watchdog aborts what hangs.
+    let handling = EnvValue::Unless("1".into());
+    env.insert(env_vars::TORCH_NCCL_ASYNC_ERROR_HANDLING.into(), handling);
     env
 }
 
@@ -90,7 +69,7 @@ pub(super) fn of_worker(
     // All slots of the node, whatever they are: DeepSpeed sets the variable for CPU slots as well,
     // and a script picks its device by LOCAL_RANK.
     set(&mut env, env_vars::CUDA_VISIBLE_DEVICES, &devices);
-    for (name, value) in &spec.exports {
+    for Export { name, value, .. } in &spec.exports {
         env.insert(name.clone(), EnvValue::Known(value.clone()));
     }
     env.into_iter().collect()
@@ -98,7 +77,7 @@ pub(super) fn of_worker(
 
 /// Whether a variable is not the user's to set.
 pub(super) fn is_reserved(name: &OsStr) -> bool {
-    RESERVED.iter().any(|reserved| *reserved == name)
+    env_vars::RESERVED.iter().any(|reserved| *reserved == name)
 }
 
 fn set(env: &mut Env, name: &str, value: &impl ToString) {

@@ -1,10 +1,12 @@
 //! What comes out of a plan.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::base::{HostName, JobId, LocalRank, NodeRank, Rank, Slot};
 
+use super::export::Origin;
 use super::spec::MasterAddr;
 
 /// What every node will run.
@@ -18,6 +20,8 @@ pub struct LaunchPlan {
     pub world_size: u32,
     /// In rank order.
     pub nodes: Vec<NodePlan>,
+    /// Who brought the variables that are not of our making.
+    pub origins: BTreeMap<OsString, Origin>,
 }
 
 /// What one node will run.
@@ -63,6 +67,8 @@ pub enum EnvValue {
     ErrorFile,
     /// CPUs of the node we may use / workers of the node, unless the environment already says.
     ThreadShare,
+    /// Known, and set only where the environment of the node does not have it.
+    Unless(OsString),
 }
 
 /// What the agents found: the values of everything symbolic.

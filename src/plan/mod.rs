@@ -9,11 +9,13 @@ mod build;
 mod check;
 mod digest;
 mod env;
+mod export;
 mod launch_plan;
 mod spec;
 
 pub use bind::Threads;
 pub use build::{PlanError, WORKERS_MAX, plan};
 pub use digest::digest;
+pub use export::{Export, Origin, propagated};
 pub use launch_plan::{Bindings, EnvValue, LaunchPlan, NodePlan, WorkerPlan, error_file};
 pub use spec::{Accelerator, JobSpec, MASTER_PORT, MasterAddr, Program};

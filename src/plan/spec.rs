@@ -4,6 +4,8 @@ use std::ffi::OsString;
 
 use crate::base::{HostName, Slot};
 
+use super::export::Export;
+
 /// Where rank 0 of torch listens if nobody says otherwise and nobody else does.
 pub const MASTER_PORT: u16 = 29500;
 
@@ -22,8 +24,8 @@ pub struct JobSpec {
     pub master_addr: MasterAddr,
     /// Its port; `None`: [`MASTER_PORT`], or one that is free on node 0.
     pub master_port: Option<u16>,
-    /// Variables the user asked for (`--env`), in order; the last wins.
-    pub exports: Vec<(OsString, OsString)>,
+    /// Variables that every worker gets beside ours, in order; the last wins.
+    pub exports: Vec<Export>,
 }
 
 /// What kind of device a slot is.

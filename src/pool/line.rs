@@ -22,9 +22,14 @@ pub(super) struct Line {
 /// Reads a line that begins at byte `start` of the text; `None` when it is blank or a comment.
 pub(super) fn parse_line(line: &str, start: usize) -> Option<Line> {
     let all = words(line, start);
-    let (&first, rest) = all.split_first()?;
     let mut out = Line::default();
-    odd_characters(line_without_comment(line, start, first), start, &mut out.problems);
+    let Some((&first, rest)) = all.split_first() else {
+        out.problems.extend(hidden_line(line, start, 0));
+        return (!out.problems.is_empty()).then_some(out);
+    };
+    let content = line_without_comment(line, start, first);
+    odd_characters(content, start, &mut out.problems);
+    out.problems.extend(hidden_line(line, start, content.len()));
     let settings = if first.is_setting() {
         out.problems.push(host_missing(first));
         &all[..]
@@ -89,6 +94,22 @@ fn line_without_comment<'a>(line: &'a str, start: usize, first: Word<'_>) -> &'a
     let after_host = first.span.end - start;
     let end = line[after_host..].find('#').map_or(line.len(), |hash| after_host + hash);
     &line[..end]
+}
+
+/// A carriage return in a comment, which begins at byte `from`: many tools, DeepSpeed among them, end
+/// the line there, and what follows is no comment to them.
+fn hidden_line(line: &str, start: usize, from: usize) -> Option<Diagnostic> {
+    let at = from + line[from..].find('\r')?;
+    if line[at..].trim().is_empty() {
+        return None;
+    }
+    let span = Span::new(start + at, start + at + 1);
+    let message = "a carriage return in a comment hides the rest of the line";
+    Some(
+        Diagnostic::error(codes::CONTROL_BYTE, span, message)
+            .label("other tools end the line here")
+            .help("write a line feed in its place"),
+    )
 }
 
 /// Control bytes and blanks that only look like a space; the first of each is enough.

@@ -6,6 +6,7 @@
 
 pub mod codes;
 mod counts;
+mod env_file;
 mod filter;
 mod host_word;
 mod hosts;
@@ -17,6 +18,7 @@ mod settings;
 mod similar;
 mod text;
 
+pub use env_file::{EnvFile, Variable, loads_code, read_env, shadowed};
 pub use filter::{Filter, Which};
 pub use hosts::{Host, Hostfile, Pool, SLOTS_MAX, SlotCount};
 pub use parse::{HOSTS_MAX, LINE_BYTES_MAX, parse, read};

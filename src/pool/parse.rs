@@ -50,7 +50,7 @@ pub fn parse(source: &Source) -> (Hostfile, Vec<Diagnostic>) {
 }
 
 /// Line number from 1, the line without its end, and the byte where it begins.
-fn lines(text: &str) -> impl Iterator<Item = (usize, &str, usize)> {
+pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, &str, usize)> {
     let mut start = 0;
     text.split_inclusive('\n').zip(1..).map(move |(line, number)| {
         let from = start;

@@ -24,4 +24,6 @@ pub use rank_log::Keep;
 pub use reporter::{Consumed, OutputSender, Reporter};
 pub use run_dir::RunDir;
 pub use status::Step;
-pub use terminal::{StatusPlace, Terminal, print, print_error, say, start_log};
+pub use terminal::{
+    StatusPlace, Terminal, explain_panics, print, print_error, print_error_now, say, start_log,
+};

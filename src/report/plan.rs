@@ -59,27 +59,40 @@ pub fn show_plan(plan: &LaunchPlan, secrets: Secrets) -> String {
         &format!("\nworld size {}, rank 0 listens on {address}, {port}", plan.world_size),
     );
     if let Some(first) = plan.nodes.iter().find_map(|node| node.workers.first()) {
-        show_worker(&mut out, first, secrets);
+        show_worker(&mut out, plan, first, secrets);
     }
     line(&mut out, "nothing was started");
     out
 }
 
-fn show_worker(out: &mut String, worker: &WorkerPlan, secrets: Secrets) {
+fn show_worker(out: &mut String, plan: &LaunchPlan, worker: &WorkerPlan, secrets: Secrets) {
     let command: Vec<String> = worker.argv.iter().map(|argument| quoted(argument)).collect();
     line(out, &format!("command of rank {}: {}", worker.rank, command.join(" ")));
-    line(out, &format!("environment of rank {}:", worker.rank));
-    for (name, value) in &worker.env {
-        let shown = match value {
-            _ if secrets.hides(name) => MASK.to_owned(),
-            EnvValue::Known(value) => quoted(value),
-            EnvValue::MasterAddr => "(an address of node 0)".to_owned(),
-            EnvValue::MasterPort => format!("({MASTER_PORT}, or a free port of node 0)"),
-            EnvValue::JobId => "(the name of the job)".to_owned(),
-            EnvValue::ErrorFile => "(a file of the run directory)".to_owned(),
-            EnvValue::ThreadShare => "(CPUs of the node / its workers, if unset)".to_owned(),
-        };
-        line(out, &format!("  {}={shown}", name.to_string_lossy().escape_debug()));
+    line(out, &format!("environment of rank {}, and who supplied it:", worker.rank));
+    let origins: Vec<String> = worker.env.iter().map(|(name, _)| origin(plan, name)).collect();
+    let width = origins.iter().map(|origin| origin.chars().count()).max().unwrap_or(0);
+    for ((name, value), origin) in worker.env.iter().zip(origins) {
+        let shown = if secrets.hides(name) { MASK.to_owned() } else { show_value(value) };
+        let name = name.to_string_lossy();
+        line(out, &format!("  {origin:width$}  {}={shown}", name.escape_debug()));
+    }
+}
+
+/// `--env`, `.deepspeed_env:3`, `propagated`, `remuda`.
+fn origin(plan: &LaunchPlan, name: &OsStr) -> String {
+    let origin = plan.origins.get(name);
+    origin.map_or("remuda".to_owned(), |origin| origin.to_string().escape_debug().to_string())
+}
+
+fn show_value(value: &EnvValue) -> String {
+    match value {
+        EnvValue::Known(value) => quoted(value),
+        EnvValue::MasterAddr => "(an address of node 0)".to_owned(),
+        EnvValue::MasterPort => format!("({MASTER_PORT}, or a free port of node 0)"),
+        EnvValue::JobId => "(the name of the job)".to_owned(),
+        EnvValue::ErrorFile => "(a file of the run directory)".to_owned(),
+        EnvValue::ThreadShare => "(CPUs of the node / its workers, if unset)".to_owned(),
+        EnvValue::Unless(value) => format!("{} (if unset)", quoted(value)),
     }
 }
 
@@ -150,6 +163,7 @@ pub fn plan_json(plan: &LaunchPlan, secrets: Secrets) -> String {
         master_port: plan.master_port,
         world_size: plan.world_size,
         nodes: plan.nodes.iter().map(|node| node_document(node, secrets)).collect(),
+        origins: OriginsDocument(plan),
     };
     let mut text = serde_json::to_string_pretty(&document).expect("keys are strings");
     text.push('\n');
@@ -163,6 +177,7 @@ struct PlanDocument<'a> {
     master_port: Option<u16>,
     world_size: u32,
     nodes: Vec<NodeDocument<'a>>,
+    origins: OriginsDocument<'a>,
 }
 
 #[derive(serde::Serialize)]
@@ -201,6 +216,20 @@ fn worker_document(worker: &WorkerPlan, secrets: Secrets) -> WorkerDocument<'_> 
     }
 }
 
+/// Who supplied a variable; what is not named is remuda's own.
+struct OriginsDocument<'a>(&'a LaunchPlan);
+
+impl Serialize for OriginsDocument<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let origins = &self.0.origins;
+        let mut map = serializer.serialize_map(Some(origins.len()))?;
+        for (name, origin) in origins {
+            map.serialize_entry(&name.to_string_lossy(), &origin.to_string())?;
+        }
+        map.end()
+    }
+}
+
 /// A string, or `{"base64": …}` where the bytes are no UTF-8.
 struct Text<'a>(&'a OsStr);
 
@@ -232,7 +261,8 @@ impl Serialize for EnvDocument<'_> {
                 | EnvValue::MasterPort
                 | EnvValue::JobId
                 | EnvValue::ErrorFile
-                | EnvValue::ThreadShare => None,
+                | EnvValue::ThreadShare
+                | EnvValue::Unless(_) => None,
             };
             map.serialize_entry(&name.to_string_lossy(), &shown)?;
         }

@@ -107,6 +107,11 @@ impl Reporter {
         let _ = self.told.send(Told::Hush(only));
     }
 
+    /// The thread has told nobody anything any more: it panicked, and said so.
+    pub fn pass_on_panic(&self) -> ! {
+        std::panic::resume_unwind(Box::new("the reporter has panicked"))
+    }
+
     /// Waits until everything sent so far has been dealt with; the pages are then the caller's.
     /// What links still send after that is not looked at.
     pub fn finish(self) -> Pages {

@@ -10,6 +10,7 @@ use tracing_subscriber::EnvFilter;
 use super::diagnostic::Paint;
 use super::summary::paint_ours;
 use crate::base::env_vars;
+use crate::os::fds;
 
 /// What the two standard descriptors lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +127,27 @@ pub fn say(text: &str, paint: Paint) {
 /// Writes to standard error.
 pub fn print_error(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Says something about ourselves if nobody has to wait for it; what finds no room is lost.
+pub fn print_error_now(text: &str) {
+    let stderr = io::stderr();
+    if fds::has_room(&stderr) {
+        let _ = stderr.lock().write_all(text.as_bytes());
+    }
+}
+
+/// Makes a panic one line that says whose bug it is. What unwinds then ends with
+/// [`Status::Bug`](crate::base::Status::Bug).
+pub fn explain_panics(who: &'static str) {
+    std::panic::set_hook(Box::new(move |info| {
+        let payload = info.payload();
+        let text = payload.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| Some(payload.downcast_ref::<String>()?.as_str()));
+        let why = text.and_then(|text| text.lines().next()).unwrap_or("it does not say why");
+        let place = info.location().map(|place| format!(" ({place})")).unwrap_or_default();
+        print_error_now(&format!("{who}: this is our bug, please report it: {why}{place}\n"));
+    }));
 }
 
 /// Our own log, for whoever asks with `REMUDA_LOG=debug`. Messages that may carry keys or values of

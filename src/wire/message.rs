@@ -60,8 +60,11 @@ pub enum ToAgent {
     PeerGone(Rank),
     /// Output of that many bytes has been dealt with.
     Consumed(u64),
-    /// The launcher lives.
-    Beat,
+    /// The launcher lives; the agent says what its clock shows.
+    Beat {
+        /// When, on the launcher's clock.
+        at_us: u64,
+    },
     /// The launcher is about to be stopped (Ctrl-Z): its silence means nothing.
     Pause,
     /// It is back.
@@ -226,6 +229,13 @@ pub enum FromAgent {
     },
     /// The agent lives.
     Beat,
+    /// The answer to [`ToAgent::Beat`].
+    Clock {
+        /// When it was asked, on the launcher's clock.
+        asked_us: u64,
+        /// The agent's clock, in microseconds since the node started.
+        clock_us: u64,
+    },
     /// A worker has taken, or will never take, that much of its standard input.
     StdinTaken {
         /// Which.

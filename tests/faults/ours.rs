@@ -1,15 +1,18 @@
 //! The deaths of our own processes: launcher, agent, shim, alone and together.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
 use remuda::base::{Epoch, LocalRank, NodeRank, Rank};
-use remuda::wire::{self, LauncherHello, Listen, PortWish, Prepare, Start, ToAgent, WorkerStart};
+use remuda::wire::{
+    self, Decoder, FromAgent, LauncherHello, Listen, PortWish, Prepare, Start, ToAgent, WorkerStart,
+};
 use rustix::process::{Pid, Signal};
 
 use crate::support::launch::{REMUDA, Running, command, hosts, workers};
-use crate::support::process::{MARK, Process, Role, assert_clean};
+use crate::support::process::{MARK, Process, Role, assert_clean, marked};
+use crate::support::proof::skip;
 use crate::support::wait_for;
 
 /// Dies of SIGTERM, and so does what it starts.
@@ -170,6 +173,77 @@ fn an_agent_that_stands_still_is_lost_after_the_lease() {
     job.end().code(75).says("n1: nothing heard for 500 ms");
 }
 
+/// A launcher that is process 1 (in a container) inherits orphans that are none of its own: of
+/// somebody who looks into the container, say.
+#[test]
+fn process_1_ends_what_is_the_jobs_and_nothing_else() {
+    const NAMESPACE: [&str; 5] = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let made = command(NAMESPACE[0]).args(&NAMESPACE[1..]).arg("true").status();
+    if !made.is_ok_and(|status| status.success()) {
+        return skip("pid namespaces", "process_1_ends_what_is_the_jobs_and_nothing_else");
+    }
+    let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--grace", "1h"]).through(&NAMESPACE);
+    let flag = launch.dir().join("flag");
+    let script = format!("[ $RANK = 1 ] || {{ {STUBBORN}; }}; {DAEMON}");
+    let job = launch.env("FLAG", flag).env("TERMED", "/dev/null").sh(&script).start();
+    job.wait_for_lines("ready", 2);
+
+    // The namespace's own process 1 is the child of `unshare`.
+    let init = job.wait_for_role(Role::Agent, 1).remove(0);
+    let mark = format!("{}-stranger", std::process::id());
+    let mut enter = command("nsenter");
+    enter.args(["--pid", "--mount", "--target", &init.pid.to_string(), "sh", "-c"]);
+    enter.arg("sleep 1000 </dev/null >/dev/null 2>&1 & exit 0").env(MARK, &mark);
+    assert!(enter.status().expect("nsenter").success());
+    wait_for("the stranger", || adopted(&mark, init.pid));
+
+    let agents = job.processes().into_iter().filter(|process| process.name == "remuda-agent");
+    let mut agents = agents.filter(|agent| agent.command.contains("node=1"));
+    agents.next().expect("n1").signal(Signal::KILL);
+    job.wait_for_error("Stopping");
+    wait_for("the end of everything of n1", || {
+        let rest = job.processes();
+        let daemon = |process: &Process| process.command.starts_with("sh -c trap '' TERM HUP");
+        (!rest.iter().any(daemon)).then_some(())
+    });
+    assert!(adopted(&mark, init.pid).is_some(), "it is none of ours");
+    for _ in 0..2 {
+        init.signal(Signal::INT);
+        job.wait_for_error("SIGINT received");
+    }
+    assert_eq!(job.end().status.code(), Some(75));
+    assert_clean(&mark, init.pid);
+}
+
+/// Whether there is a process with this mark whose parent is this one.
+fn adopted(mark: &str, parent: Pid) -> Option<()> {
+    let found = marked(mark, parent);
+    found.iter().any(|process| process.parent == parent.as_raw_pid()).then_some(())
+}
+
+/// Whoever reads our words may be as silent as the launcher.
+#[test]
+fn an_agent_whose_words_nobody_reads_acts_all_the_same() {
+    let mark = format!("{}-unread", std::process::id());
+    let (unread, full) = std::io::pipe().expect("a pipe");
+    rustix::io::ioctl_fionbio(&full, true).expect("a pipe");
+    while rustix::io::write(&full, b"full").is_ok() {}
+    rustix::io::ioctl_fionbio(&full, false).expect("a pipe");
+    let mut agent = command(REMUDA);
+    agent.args(["agent", "job=x", "node=0"]).env(MARK, &mark).stdin(Stdio::piped());
+    let mut agent = agent.stdout(Stdio::piped()).stderr(full).spawn().expect("started");
+    let mut link = agent.stdin.take().expect("a pipe");
+    let pid = Pid::from_child(&agent);
+    let [hello, prepare, start] = start_of_a_job(300).map(|message| wire::encode(&message));
+    link.write_all(&[hello, prepare].concat()).expect("it listens");
+    wait_for_ready(agent.stdout.as_mut().expect("a pipe"));
+    link.write_all(&start).expect("it listens");
+    // Now we are silent, and it says so.
+    assert_eq!(wait_for("its end", || agent.try_wait().expect("ours")).code(), Some(0));
+    assert_clean(&mark, pid);
+    drop((link, unread));
+}
+
 #[test]
 fn an_agent_that_hears_nonsense_ends() {
     let mark = format!("{}-nonsense", std::process::id());
@@ -194,9 +268,10 @@ fn an_agent_that_panics_says_whose_bug_it_is_and_stops_its_workers() {
     let mut agent = agent.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
     let mut link = agent.stdin.take().expect("a pipe");
     let pid = Pid::from_child(&agent);
-    for message in start_of_a_job() {
-        link.write_all(&wire::encode(&message)).expect("it listens");
-    }
+    let [hello, prepare, start] = start_of_a_job(60_000).map(|message| wire::encode(&message));
+    link.write_all(&[hello, prepare].concat()).expect("it listens");
+    wait_for_ready(agent.stdout.as_mut().expect("a pipe"));
+    link.write_all(&start).expect("it listens");
     wait_for("the worker", || {
         let all = crate::support::process::marked(&mark, pid);
         all.iter().any(|process| process.command.starts_with("sleep 1000")).then_some(())
@@ -210,8 +285,24 @@ fn an_agent_that_panics_says_whose_bug_it_is_and_stops_its_workers() {
     assert_clean(&mark, pid);
 }
 
+/// Reads what an agent says until its node is ready.
+fn wait_for_ready(link: &mut impl Read) {
+    let mut decoder = Decoder::default();
+    loop {
+        let mut buffer = [0; 1024];
+        let length = link.read(&mut buffer).expect("it answers");
+        assert!(0 < length, "it ended");
+        decoder.push(&buffer[..length]);
+        while let Some(message) = decoder.message().expect("frames") {
+            if matches!(message, FromAgent::Ready(_)) {
+                return;
+            }
+        }
+    }
+}
+
 /// What a launcher says until a worker runs.
-fn start_of_a_job() -> [ToAgent; 3] {
+fn start_of_a_job(lease_ms: u32) -> [ToAgent; 3] {
     let hello = LauncherHello {
         version: wire::VERSION,
         build: String::new(),
@@ -232,7 +323,7 @@ fn start_of_a_job() -> [ToAgent; 3] {
         }),
         key: [0; 32],
         world_size: 1,
-        lease_ms: 60_000,
+        lease_ms,
         grace_ms: 10_000,
     };
     let worker = WorkerStart {

@@ -9,8 +9,9 @@ use rustix::process::Signal;
 
 use crate::support::launch::{Launch, Outcome, hosts, workers};
 use crate::support::process::Role;
+use crate::support::proof::proof_cases;
 use crate::support::terminal::Recording;
-use crate::support::{proof_cases, terminal, wait_for};
+use crate::support::{terminal, wait_for};
 
 #[test]
 fn lines_of_many_workers_are_never_torn() {

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::support::launch::{Outcome, hosts};
 use crate::support::process::{Process, Role};
-use crate::support::{Random, proof_cases};
+use crate::support::proof::{Random, proof_cases};
 
 const WORKERS: usize = 4;
 const QUIET: &str = "setsid sleep 1000 & exec sleep 1000";

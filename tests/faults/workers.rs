@@ -9,7 +9,8 @@ use rustix::process::Signal;
 use crate::support::cgroup::MemoryGroup;
 use crate::support::launch::{Launch, Running, command, hosts, workers};
 use crate::support::process::Role;
-use crate::support::{skip, wait_for};
+use crate::support::proof::skip;
+use crate::support::wait_for;
 
 /// A worker that says that it runs and then waits; dies of SIGTERM.
 const WAITS: &str = "echo ready; exec sleep 1000";

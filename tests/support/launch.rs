@@ -120,6 +120,12 @@ impl Launch {
         self
     }
 
+    /// Starts it through another program, which starts its arguments.
+    pub(crate) fn through(mut self, words: &[&str]) -> Self {
+        self.wrapper.extend(words.iter().map(Into::into));
+        self
+    }
+
     pub(crate) fn stdin(mut self, stdin: impl Into<Stdio>) -> Self {
         self.stdin = stdin.into();
         self

@@ -4,6 +4,7 @@
 pub(crate) mod cgroup;
 pub(crate) mod launch;
 pub(crate) mod process;
+pub(crate) mod proof;
 pub(crate) mod terminal;
 
 use std::time::{Duration, Instant};
@@ -32,57 +33,4 @@ pub(crate) fn wait_for_or<T>(what: impl Fn() -> String, mut look: impl FnMut() -
         assert!(clock::now() < deadline, "waited in vain for {}", what());
         std::thread::sleep(PAUSE);
     }
-}
-
-/// How many cases a proof tries: `PROVE_COUNT`, else the few of every test run.
-pub(crate) fn proof_cases(few: usize) -> usize {
-    let count = remuda::base::env_vars::get_text("PROVE_COUNT");
-    count.map_or(few, |count| count.parse().expect("PROVE_COUNT is a number"))
-}
-
-/// Random numbers for a proof, from `PROVE_SEED` or a fixed seed; the seed is printed when it fails.
-pub(crate) struct Random {
-    seed: u64,
-    state: u64,
-}
-
-impl Random {
-    pub(crate) fn from_seed() -> Self {
-        let seed = remuda::base::env_vars::get_text("PROVE_SEED");
-        let seed = seed.map_or(1, |seed| seed.parse().expect("PROVE_SEED is a number"));
-        Self { seed, state: seed }
-    }
-
-    /// A number below `bound` (SplitMix64).
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.state;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ mixed >> 31) % bound as u64) as usize
-    }
-}
-
-impl Drop for Random {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            panic_note(self.seed);
-        }
-    }
-}
-
-#[expect(clippy::disallowed_macros, reason = "a failing proof says how to repeat it")]
-fn panic_note(seed: u64) {
-    eprintln!("seed: PROVE_SEED={seed}");
-}
-
-/// Notes that a test could not run here, for `scripts/test` to print and count.
-pub(crate) fn skip(component: &str, test: &str) {
-    use std::io::Write;
-    let Some(path) = remuda::base::env_vars::get("REMUDA_TEST_SKIPS") else {
-        return;
-    };
-    let file = std::fs::File::options().append(true).create(true).open(path);
-    let noted = file.and_then(|mut file| writeln!(file, "{component}: {test}"));
-    noted.expect("the file of skips can be written");
 }

@@ -11,7 +11,7 @@ use rustix::process::Pid;
 
 use super::message::{self, FromShim, LEFTOVERS_MAX, PACKET_BYTES_MAX, ShimWorker, ToShim};
 use crate::base::{WorkerExit, clock, env_vars};
-use crate::os::family::{self, KILL_LIMIT, Reaped, Stat};
+use crate::os::family::{self, Held, KILL_LIMIT, Reaped, Stat};
 use crate::os::fork::{CStrings, Exec, ExecFailure, ExecStage};
 use crate::os::{fds, signals};
 use crate::wire::{Leftover, OpenFailure};
@@ -49,7 +49,7 @@ pub(super) fn main(control: OwnedFd) -> u8 {
         emptied: true,
     };
     while shim.turn().is_ok() {}
-    family::kill_descendants(&[], KILL_LIMIT, |_, _| {});
+    family::kill_descendants(KILL_LIMIT, |_, _| {});
     0
 }
 
@@ -140,7 +140,7 @@ impl Shim {
                     return self.sweep_again();
                 }
                 for stray in self.strays_of(worker as usize) {
-                    signals::send(stray, signal);
+                    stray.signal(signal);
                 }
                 Ok(())
             }
@@ -246,7 +246,8 @@ impl Shim {
         let Some(index) = self.unseen else {
             return Ok(());
         };
-        let strays = self.strays_of(index).into_iter().filter(|pid| self.is_news(*pid, index));
+        let strays = self.strays_of(index).into_iter().map(|stray| stray.pid());
+        let strays = strays.filter(|pid| self.is_news(*pid, index));
         let processes: Vec<_> = strays.take(LEFTOVERS_MAX).filter_map(describe).collect();
         if processes.is_empty() {
             return Ok(());
@@ -286,24 +287,19 @@ impl Shim {
 
     /// What a worker that has ended left below us: orphans that carry its rank or its session,
     /// and everything below them. At the end every orphan is the last worker's.
-    fn strays_of(&self, index: usize) -> Vec<Pid> {
+    fn strays_of(&self, index: usize) -> Vec<Held> {
         let (State::Ended(leader) | State::Failed(Some(leader))) = self.workers[index].state else {
             return Vec::new();
         };
-        let living = self.living();
-        let orphans = family::children_of(rustix::process::getpid());
-        let mut strays: Vec<Pid> = orphans
-            .into_iter()
-            .filter(|pid| {
-                !living.contains(pid) && Stat::of(*pid).is_some_and(|stat| !stat.is_dead())
-            })
-            .filter(|pid| living.is_empty() || belongs(*pid, leader, &self.workers[index].rank))
-            .collect();
-        let mut next = 0;
-        while let Some(pid) = strays.get(next) {
-            strays.extend(family::children_of(*pid));
-            next += 1;
-        }
+        let (living, rank) = (self.living(), &self.workers[index].rank);
+        let is_stray = |pid: Pid| {
+            !living.contains(&pid)
+                && Stat::of(pid).is_some_and(|stat| !stat.is_dead())
+                && (living.is_empty() || belongs(pid, leader, rank))
+        };
+        let mut strays = family::hold_children(rustix::process::getpid());
+        strays.retain(|orphan| is_stray(orphan.pid()));
+        family::hold_descendants(&mut strays);
         strays
     }
 
@@ -326,7 +322,7 @@ impl Shim {
 
     /// No worker lives: whatever is below us is left over, and the kernel says when nothing is.
     fn sweep_all(&mut self) -> Result<(), AgentGone> {
-        let left = family::kill_descendants(&[], SWEEP_LIMIT, |_, _| {});
+        let left = family::kill_descendants(SWEEP_LIMIT, |_, _| {});
         self.reap()?;
         if !self.emptied && self.sweeping.values().all(|sweep| sweep.until <= clock::now()) {
             self.empty(left.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect())?;
@@ -339,7 +335,7 @@ impl Shim {
 
     /// Kills what a worker left, until a look finds nothing or there have been many; returns what
     /// the last one found.
-    fn kill_strays_of(&self, worker: usize) -> Vec<Pid> {
+    fn kill_strays_of(&self, worker: usize) -> Vec<Held> {
         let mut strays = Vec::new();
         for _ in 0..SWEEPS_MAX {
             strays = self.strays_of(worker);
@@ -347,7 +343,7 @@ impl Shim {
                 break;
             }
             for stray in &strays {
-                signals::send(*stray, libc::SIGKILL);
+                stray.signal(libc::SIGKILL);
             }
         }
         strays
@@ -367,7 +363,7 @@ impl Shim {
             worker.sent.push(libc::SIGKILL);
         }
         let mut ends = Vec::new();
-        let left = family::kill_descendants(&[], KILL_LIMIT, |pid, exit| ends.push((pid, exit)));
+        let left = family::kill_descendants(KILL_LIMIT, |pid, exit| ends.push((pid, exit)));
         for (pid, exit) in ends {
             self.ended(pid, exit)?;
         }

@@ -2,19 +2,19 @@
 //! devices. Everything after this is a function of its result.
 
 mod devices;
-mod exports;
+pub(super) mod environment;
 mod options;
 mod pool;
 mod program;
 mod reach;
 
 pub(super) use devices::gpu_count;
-pub(super) use exports::exports;
 pub(super) use options::{Speaker, options};
 pub(super) use program::program;
 
 use super::args::PlaceArgs;
 use super::error::CliError;
+use super::hostfile::Trust;
 use super::line::Typed;
 use crate::base::{HostName, Slot, Status};
 use crate::plan::{Accelerator, MasterAddr};
@@ -33,6 +33,8 @@ pub(super) struct Place {
     pub(super) master_port: Option<u16>,
     /// Where the slots come from, for the screen.
     pub(super) origin: String,
+    /// Whose files are good enough.
+    pub(super) trust: Trust,
     /// Warnings, ready to be shown.
     pub(super) warnings: String,
 }
@@ -65,6 +67,7 @@ pub(super) fn place(
         ),
         master_port: args.reach.master_port,
         origin: found.origin,
+        trust: pool::trust(args),
         warnings: found.warnings + &show_all(&selected.findings, terminal.paint),
     })
 }

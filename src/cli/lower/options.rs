@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use super::environment::working_directory;
 use crate::base::{JobId, Rank, Status};
 use crate::cli::args::WatchArgs;
 use crate::cli::error::CliError;
@@ -53,9 +54,7 @@ pub(in crate::cli) fn options(
     let options = Options {
         job,
         key: random_bytes()?,
-        cwd: std::env::current_dir().map_err(|error| {
-            CliError::new(Status::NoInput, format!("no working directory: {error}"))
-        })?,
+        cwd: working_directory()?,
         program,
         script,
         grace: args.grace,

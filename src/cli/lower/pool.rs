@@ -46,8 +46,7 @@ fn from_hostfile(
     args: &PlaceArgs,
     terminal: Terminal,
 ) -> Result<(Pool, FoundPool), CliError> {
-    let trust = if args.allow_insecure_files { Trust::Anyone } else { Trust::Owner };
-    let loaded = hostfile::load(path, trust).map_err(|error| CliError::Screen {
+    let loaded = hostfile::load(path, trust(args)).map_err(|error| CliError::Screen {
         status: error.status(),
         text: error.screen(terminal.paint),
     })?;
@@ -58,6 +57,10 @@ fn from_hostfile(
         counted: false,
     };
     Ok((loaded.hostfile.pool(), found))
+}
+
+pub(super) fn trust(args: &PlaceArgs) -> Trust {
+    if args.allow_insecure_files { Trust::Anyone } else { Trust::Owner }
 }
 
 /// No hostfile: this machine's GPUs, or as many CPU slots as were asked for.

@@ -1,0 +1,228 @@
+//! The workers of this node as the agent knows them: who lives, what they still have to say, what
+//! they are told.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use tokio::sync::{Notify, Semaphore, mpsc};
+
+use super::output::{self, Forward, Outbox, StreamEnd};
+use super::rank_link::{self, Welcomes};
+use crate::base::{Rank, WorkerExit};
+use crate::os::tasks::Tasks;
+use crate::runtime::contract::{self, ToWorker};
+use crate::wire::{FailedStart, FromAgent, OpenFailure, Stream, WorkerStart};
+
+/// A stream has ended.
+pub(super) struct StreamEnded {
+    /// Whose, by its place in the start.
+    pub(super) worker: usize,
+    /// Which.
+    pub(super) stream: Stream,
+    /// How.
+    pub(super) end: StreamEnd,
+}
+
+/// Who hears of the end of a stream.
+pub(super) type OnStreamEnd = Arc<dyn Fn(StreamEnded) + Send + Sync>;
+
+/// See the module.
+pub(super) struct Crew {
+    workers: Vec<Worker>,
+    outbox: Arc<Outbox>,
+    /// Bytes of output that the launcher is ready to take.
+    window: Arc<Semaphore>,
+    on_stream_end: OnStreamEnd,
+}
+
+struct Worker {
+    rank: Rank,
+    /// Frames for its rank socket.
+    frames: Option<mpsc::UnboundedSender<Vec<u8>>>,
+    lives: bool,
+    /// Streams that have not ended, with what ends waiting for them.
+    streams: BTreeMap<Stream, Arc<Notify>>,
+    /// The way to its standard input; input may come before the worker has been forked.
+    stdin: Option<mpsc::UnboundedSender<Vec<u8>>>,
+    /// The other end, until there is a pipe to write to.
+    pieces: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
+    /// What the kernel's count was when it started.
+    oom_kills: u64,
+}
+
+impl Crew {
+    /// Nobody yet.
+    pub(super) fn new(outbox: Arc<Outbox>, on_stream_end: OnStreamEnd) -> Self {
+        let window = Arc::new(Semaphore::new(0));
+        Self { workers: Vec::new(), outbox, window, on_stream_end }
+    }
+
+    /// These are about to be started.
+    pub(super) fn engage(&mut self, starts: &[WorkerStart]) {
+        let oom_kills = oom_kills();
+        self.workers = starts.iter().map(|start| Worker::new(start, oom_kills)).collect();
+    }
+
+    /// Whether anybody was ever to be started.
+    pub(super) fn is_empty(&self) -> bool {
+        self.workers.is_empty()
+    }
+
+    /// Places of those that live.
+    pub(super) fn living(&self) -> Vec<usize> {
+        (0..self.workers.len()).filter(|index| self.workers[*index].lives).collect()
+    }
+
+    /// Places of all.
+    pub(super) fn places(&self) -> std::ops::Range<usize> {
+        0..self.workers.len()
+    }
+
+    pub(super) fn rank(&self, index: usize) -> Rank {
+        self.workers[index].rank
+    }
+
+    /// Whether any stream has not ended.
+    pub(super) fn is_streaming(&self, index: usize) -> bool {
+        !self.workers[index].streams.is_empty()
+    }
+
+    /// The launcher is ready to take more output.
+    pub(super) fn open_window(&self, bytes: u64) {
+        self.window.add_permits(bytes as usize);
+    }
+
+    /// Output has nowhere to go; it is read all the same, so that no worker waits or dies of it.
+    pub(super) fn discard_output(&self) {
+        self.window.close();
+    }
+
+    /// A worker was forked; its descriptors are stdout, stderr, rank socket, and stdin if it has
+    /// one.
+    pub(super) fn forked(
+        &mut self,
+        index: usize,
+        (pid, at_us): (u32, u64),
+        fds: Vec<OwnedFd>,
+        welcomes: &Welcomes,
+        tasks: &mut Tasks,
+    ) {
+        let mut fds = fds.into_iter();
+        for (stream, pipe) in [Stream::Stdout, Stream::Stderr].into_iter().zip(fds.by_ref()) {
+            self.forward(index, stream, pipe, tasks);
+        }
+        let worker = &mut self.workers[index];
+        let rank = worker.rank;
+        if let Some(socket) = fds.next() {
+            let (frames, receiver) = mpsc::unbounded_channel();
+            let _ = frames.send(welcomes.frame(rank));
+            worker.frames = Some(frames);
+            if let Ok(copy) = socket.try_clone() {
+                tasks.spawn(rank_link::tell(copy, receiver));
+            }
+            tasks.spawn(rank_link::hear(socket, rank, Arc::clone(&self.outbox)));
+        }
+        if let (Some(pipe), Some(pieces)) = (fds.next(), worker.pieces.take()) {
+            tasks.spawn(output::write_stdin(pipe, rank, pieces, Arc::clone(&self.outbox)));
+        }
+        self.outbox.send(&FromAgent::Started { rank, pid, at_us });
+    }
+
+    fn forward(&mut self, index: usize, stream: Stream, pipe: OwnedFd, tasks: &mut Tasks) {
+        let let_go = Arc::new(Notify::new());
+        let worker = &mut self.workers[index];
+        worker.streams.insert(stream, Arc::clone(&let_go));
+        let (outbox, window) = (Arc::clone(&self.outbox), Arc::clone(&self.window));
+        let forward = Forward { rank: worker.rank, stream, outbox, window, let_go };
+        let on_end = Arc::clone(&self.on_stream_end);
+        tasks.spawn(async move {
+            // A read error ends the stream as its end does.
+            let end = forward.run(pipe).await.unwrap_or(StreamEnd::Closed);
+            on_end(StreamEnded { worker: index, stream, end });
+        });
+    }
+
+    /// A worker did not become its program.
+    pub(super) fn failed(&mut self, index: usize, step: OpenFailure, errno: i32) {
+        self.workers[index].lives = false;
+        let rank = self.workers[index].rank;
+        self.outbox.send(&FromAgent::StartFailed(FailedStart { rank, step, errno }));
+    }
+
+    /// A worker has ended.
+    pub(super) fn ended(&mut self, index: usize, exit: WorkerExit, at_us: u64, sent: Vec<i32>) {
+        let worker = &mut self.workers[index];
+        worker.lives = false;
+        worker.stdin = None;
+        worker.frames = None;
+        let (rank, before) = (worker.rank, worker.oom_kills);
+        let is_well = exit.is_success();
+        let ended =
+            if is_well { ToWorker::PeerEnded { rank } } else { ToWorker::PeerGone { rank } };
+        self.tell(&ended);
+        let oom_kills = match exit {
+            WorkerExit::Signal { signal: libc::SIGKILL, .. } => oom_kills().saturating_sub(before),
+            _ => 0,
+        };
+        self.outbox.send(&FromAgent::Exited { rank, exit, at_us, sent, oom_kills });
+    }
+
+    /// Tells every worker that lives: operations that need who is gone fail at once instead of at
+    /// their deadline.
+    pub(super) fn tell(&self, message: &ToWorker) {
+        let frame = contract::encode_frame(message);
+        for frames in self.workers.iter().filter_map(|worker| worker.frames.as_ref()) {
+            let _ = frames.send(frame.clone());
+        }
+    }
+
+    /// A stream has ended, and is said to have.
+    pub(super) fn stream_ended(&mut self, ended: &StreamEnded) {
+        let worker = &mut self.workers[ended.worker];
+        worker.streams.remove(&ended.stream);
+        let (rank, held) = (worker.rank, ended.end == StreamEnd::Held);
+        self.outbox.send(&FromAgent::OutputEnd { rank, stream: ended.stream, held });
+    }
+
+    /// No longer waits for what somebody holds open beyond the life of its worker.
+    pub(super) fn let_go(&self, index: usize) {
+        for stream in self.workers[index].streams.values() {
+            stream.notify_one();
+        }
+    }
+
+    /// Input for a worker; empty: the end.
+    pub(super) fn feed(&mut self, rank: Rank, bytes: Vec<u8>) {
+        let Some(worker) = self.workers.iter_mut().find(|worker| worker.rank == rank) else {
+            return;
+        };
+        if bytes.is_empty() {
+            worker.stdin = None;
+        } else if let Some(stdin) = &worker.stdin {
+            let _ = stdin.send(bytes);
+        }
+    }
+}
+
+impl Worker {
+    fn new(start: &WorkerStart, oom_kills: u64) -> Self {
+        let (stdin, pieces) = mpsc::unbounded_channel();
+        Self {
+            rank: start.rank,
+            frames: None,
+            lives: true,
+            streams: BTreeMap::new(),
+            stdin: Some(stdin),
+            pieces: Some(pieces),
+            oom_kills,
+        }
+    }
+}
+
+/// How many processes the kernel has killed for want of memory since this machine started.
+fn oom_kills() -> u64 {
+    let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,238 @@
+//! The environment of the workers: environment files, `--env`, and what of ours travels.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::base::{Diagnostic, Findings, Severity, Source, Status, env_vars};
+use crate::cli::error::CliError;
+use crate::cli::hostfile::{Trust, is_foreign, open, other_kind};
+use crate::plan::{Accelerator, Export, Origin, propagated};
+use crate::pool::{EnvFile, codes, loads_code, read_env, shadowed};
+use crate::report::diagnostic::{Paint, show_all, show_findings};
+use crate::report::summary::reason;
+
+/// DeepSpeed's name.
+const DEFAULT_NAME: &str = ".deepspeed_env";
+/// Bytes of a file.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// What files set, and what is to be said about them.
+#[derive(Debug, Default)]
+pub(in crate::cli) struct FromFiles {
+    exports: Vec<Export>,
+    /// Warnings, ready to be shown.
+    pub(in crate::cli) warnings: String,
+}
+
+/// Everything that goes to the workers beside our own variables, the strongest last: what of our
+/// environment travels to a job of several nodes, the files, `--env`.
+pub(in crate::cli) fn exports(
+    typed: &[OsString],
+    files: FromFiles,
+    nodes: usize,
+    accelerator: Accelerator,
+) -> Result<Vec<Export>, CliError> {
+    let mut exports = Vec::new();
+    if 1 < nodes {
+        let cwd = working_directory()?;
+        exports.extend(propagated(&env_vars::all(), cwd.as_os_str(), accelerator));
+    }
+    exports.extend(files.exports);
+    for text in typed {
+        exports.push(export(text)?);
+    }
+    Ok(exports)
+}
+
+/// Where we stand.
+pub(in crate::cli) fn working_directory() -> Result<PathBuf, CliError> {
+    std::env::current_dir().map_err(|error| {
+        CliError::new(Status::NoInput, format!("no working directory: {}", reason(&error)))
+    })
+}
+
+/// `NAME=VALUE` as it is, `NAME` with our value.
+fn export(text: &OsStr) -> Result<Export, CliError> {
+    let bytes = text.as_bytes();
+    if let Some(at) = bytes.iter().position(|byte| *byte == b'=') {
+        let (name, value) = (bytes[..at].to_vec(), bytes[at + 1..].to_vec());
+        return Ok(Export::flag(OsString::from_vec(name), OsString::from_vec(value)));
+    }
+    let value = text.to_str().and_then(env_vars::get);
+    value.map(|value| Export::flag(text, value)).ok_or_else(|| {
+        CliError::usage(format!("--env {}: the variable is not set here", text.display()))
+            .help("give it a value: `--env NAME=VALUE`")
+    })
+}
+
+/// Reads the file of the home directory and that of the working directory, which wins. Everything
+/// that is wrong with both is shown at once.
+pub(in crate::cli) fn read_files(trust: Trust, paint: Paint) -> Result<FromFiles, CliError> {
+    let named = env_vars::get(env_vars::DS_ENV_FILE);
+    let name = named.clone().unwrap_or_else(|| DEFAULT_NAME.into());
+    let home = env_vars::get(env_vars::HOME).map(|home| Path::new(&home).join(&name));
+    let here = working_directory()?.join(&name);
+    let mut read = Reading { trust, screens: String::new(), status: None };
+    // An absolute name is the same file twice, and so is the home directory as working directory.
+    let is_same = home.as_ref().is_some_and(|home| same_file(home, &here));
+    let far = if is_same { None } else { home.and_then(|home| read.file(&home, paint)) };
+    let mut near = read.file(&here, paint);
+    let is_anybodys = !is_same && Path::new(&name).is_relative();
+    if let (true, Some((file, findings))) = (is_anybodys, &mut near) {
+        let found = file.variables.iter().filter_map(|found| loads_code(&found.name, found.span));
+        findings.diagnostics.extend(found);
+    }
+    if let (Some((file, findings)), Some((other, theirs))) = (&mut near, &far) {
+        findings.diagnostics.extend(shadowed(file, other, &theirs.source.name));
+        findings.diagnostics.sort_by_key(|found| found.span.map(|span| span.start));
+    }
+    if far.is_none()
+        && near.is_none()
+        && read.status.is_none()
+        && let Some(named) = named
+    {
+        read.screens += &show_findings(&missing(&named), paint);
+    }
+    let found: Vec<_> = far.into_iter().chain(near).collect();
+    read.screens += &show_all(found.iter().map(|(_, findings)| findings), paint);
+    if found.iter().any(|(_, findings)| findings.has_errors()) {
+        read.status.get_or_insert(Status::BadInput);
+    }
+    match read.status {
+        Some(status) => Err(CliError::Screen { status, text: read.screens }),
+        None => Ok(FromFiles { exports: to_exports(&found), warnings: read.screens }),
+    }
+}
+
+fn to_exports(found: &[(EnvFile, Findings)]) -> Vec<Export> {
+    let of_file = |(file, findings): &(EnvFile, Findings)| {
+        let name = findings.source.name.clone();
+        let export = move |variable: &crate::pool::Variable| Export {
+            name: variable.name.clone().into(),
+            value: variable.value.clone().into(),
+            origin: Origin::File { file: name.clone(), line: variable.line },
+        };
+        file.variables.iter().map(export).collect::<Vec<_>>()
+    };
+    found.iter().flat_map(of_file).collect()
+}
+
+fn same_file(left: &Path, right: &Path) -> bool {
+    match (std::fs::metadata(left), std::fs::metadata(right)) {
+        (Ok(left), Ok(right)) => left.dev() == right.dev() && left.ino() == right.ino(),
+        _ => left == right,
+    }
+}
+
+struct Reading {
+    trust: Trust,
+    /// What was said about files that could not be read.
+    screens: String,
+    /// Of the first of them.
+    status: Option<Status>,
+}
+
+impl Reading {
+    /// `None` where there is no such file, or it may not be used.
+    fn file(&mut self, path: &Path, paint: Paint) -> Option<(EnvFile, Findings)> {
+        match self.read(path) {
+            Ok(found) => found,
+            Err((status, problem)) => {
+                self.status.get_or_insert(status);
+                let source = Source { name: shown(path), text: String::new() };
+                let findings = Findings { source, diagnostics: vec![*problem] };
+                self.screens += &show_findings(&findings, paint);
+                None
+            }
+        }
+    }
+
+    fn read(&self, path: &Path) -> Result<Option<(EnvFile, Findings)>, Refusal> {
+        let file = match open(path) {
+            Ok(file) => file,
+            Err(error) if is_absent(&error) => return Ok(None),
+            Err(error) => return Err(unreadable(path, &error)),
+        };
+        let found = file.metadata().map_err(|error| unreadable(path, &error))?;
+        check(path, &found, self.trust)?;
+        let mut bytes = Vec::new();
+        let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
+        read.map_err(|error| unreadable(path, &error))?;
+        if FILE_BYTES_MAX < bytes.len() as u64 {
+            let message = format!("environment file `{}` is larger than 16 MiB", shown(path));
+            let problem = Diagnostic::whole(codes::ENV_TOO_LARGE, message);
+            return Err(refusal(Status::BadInput, problem.help("is this a file of variables?")));
+        }
+        Ok(Some(read_env(&shown(path), &bytes)))
+    }
+}
+
+type Refusal = (Status, Box<Diagnostic>);
+
+fn refusal(status: Status, problem: Diagnostic) -> Refusal {
+    (status, Box::new(problem))
+}
+
+/// A home that is no directory holds no file.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Refusal {
+    let message = format!("cannot read environment file `{}`: {}", shown(path), reason(error));
+    let problem = Diagnostic::whole(codes::ENV_UNREADABLE, message)
+        .help("make it readable for yourself, or move it away to do without it");
+    refusal(Status::NoInput, problem)
+}
+
+fn check(path: &Path, found: &std::fs::Metadata, trust: Trust) -> Result<(), Refusal> {
+    let name = shown(path);
+    if let Some(kind) = other_kind(found) {
+        let message = format!("environment file `{name}` is not a regular file: it is {kind}");
+        let problem = Diagnostic::whole(codes::ENV_NOT_A_FILE, message);
+        return Err(refusal(Status::NoInput, problem.help("write the variables to a file")));
+    }
+    if trust == Trust::Anyone {
+        return Ok(());
+    }
+    if found.mode() & 0o002 != 0 {
+        let message = format!("environment file `{name}` is writable by everyone");
+        let problem = Diagnostic::whole(codes::ENV_WRITABLE_BY_ALL, message)
+            .help("`chmod o-w` the file, or pass --allow_insecure_files");
+        return Err(refusal(Status::Permission, problem));
+    }
+    if is_foreign(found.uid(), rustix::process::geteuid().as_raw()) {
+        let message =
+            format!("environment file `{name}` belongs to another user (uid {})", found.uid());
+        let problem = Diagnostic::whole(codes::ENV_FOREIGN_OWNER, message)
+            .help("copy it, or pass --allow_insecure_files");
+        return Err(refusal(Status::Permission, problem));
+    }
+    Ok(())
+}
+
+fn missing(named: &OsStr) -> Findings {
+    let named = named.display();
+    let source = Source { name: env_vars::DS_ENV_FILE.to_owned(), text: String::new() };
+    let message = format!("there is no environment file `{named}` at home or here");
+    let problem = Diagnostic::whole(codes::ENV_MISSING, message)
+        .severity(Severity::Warning)
+        .help("correct DS_ENV_FILE, or unset it; `~` is not expanded in it");
+    Findings { source, diagnostics: vec![problem] }
+}
+
+/// Below the working directory as one types it, below home with `~`.
+fn shown(path: &Path) -> String {
+    let here = std::env::current_dir().ok();
+    if let Some(rest) = here.and_then(|here| path.strip_prefix(here).ok().map(Path::to_owned)) {
+        return rest.display().to_string();
+    }
+    let home = env_vars::get(env_vars::HOME);
+    match home.and_then(|home| path.strip_prefix(home).ok().map(Path::to_owned)) {
+        Some(rest) => format!("~/{}", rest.display()),
+        None => path.display().to_string(),
+    }
+}

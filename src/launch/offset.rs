@@ -1,0 +1,85 @@
+//! How far the clock of a node is from ours. Pure.
+
+use std::collections::VecDeque;
+
+/// Newest round trips that count: clocks drift, so an old one is worth nothing.
+const SAMPLES_MAX: usize = 8;
+
+/// The clock of one node, in microseconds, known the better the faster an answer came.
+#[derive(Debug, Default)]
+pub(super) struct ClockOffset {
+    samples: VecDeque<Sample>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    /// Its clock − ours; wrong by half of the round trip at most.
+    offset_us: i64,
+    round_trip_us: u64,
+}
+
+impl ClockOffset {
+    /// A question of `asked_us` was answered with `clock_us`, and the answer came at `heard_us`.
+    pub(super) fn add(&mut self, asked_us: u64, clock_us: u64, heard_us: u64) {
+        let middle = u64::midpoint(asked_us, heard_us);
+        let offset_us = clock_us.wrapping_sub(middle) as i64;
+        let round_trip_us = heard_us.saturating_sub(asked_us);
+        if self.samples.len() == SAMPLES_MAX {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(Sample { offset_us, round_trip_us });
+    }
+
+    /// A time of the node's clock as one of ours.
+    pub(super) fn to_ours(&self, at_us: u64) -> u64 {
+        let best = self.samples.iter().min_by_key(|sample| sample.round_trip_us);
+        at_us.wrapping_sub(best.map_or(0, |sample| sample.offset_us) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fastest_answer_counts() {
+        let mut offset = ClockOffset::default();
+        assert_eq!(offset.to_ours(7), 7);
+        // The first answer came when the agent had started; its clock is 1000 ahead.
+        offset.add(100, 1_000 + 880, 900);
+        assert_eq!(offset.to_ours(1_500), 120);
+        offset.add(1_000, 2_010, 1_020);
+        assert_eq!(offset.to_ours(1_500), 500);
+        offset.add(2_000, 3_900, 4_000);
+        assert_eq!(offset.to_ours(1_500), 500);
+    }
+
+    #[test]
+    fn a_clock_that_drifted_is_followed() {
+        let mut offset = ClockOffset::default();
+        offset.add(0, 5, 10);
+        for turn in 1..=SAMPLES_MAX as u64 {
+            offset.add(turn * 1_000, turn * 1_000 + 50 + 10, turn * 1_000 + 20);
+        }
+        assert_eq!(offset.to_ours(1_050), 1_000);
+    }
+
+    proptest::proptest! {
+        /// Whatever the delays on either way: the error is at most half of the best round trip.
+        #[test]
+        fn the_error_is_at_most_half_of_the_best_round_trip(
+            ahead in -1_000_000i64..1_000_000,
+            delays in proptest::collection::vec((0u64..10_000, 0u64..10_000), 1..SAMPLES_MAX),
+        ) {
+            let mut offset = ClockOffset::default();
+            let start = 10_000_000u64;
+            for (there, back) in &delays {
+                let clock = (start + there).wrapping_add_signed(ahead);
+                offset.add(start, clock, start + there + back);
+            }
+            let best = delays.iter().map(|(there, back)| there + back).min().expect("some");
+            let ours = offset.to_ours(start.wrapping_add_signed(ahead));
+            proptest::prop_assert!(ours.abs_diff(start) <= best / 2 + 1);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Tasks of an async runtime whose panics are everybody's business.
+
+use std::convert::Infallible;
+use std::future::Future;
+
+use tokio::task::{JoinError, JoinSet};
+
+/// Tasks that end when this is dropped.
+#[derive(Default)]
+pub struct Tasks(JoinSet<()>);
+
+impl Tasks {
+    /// Starts one; must be called inside a runtime.
+    pub fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(task);
+    }
+
+    /// Starts one that may block, on a thread of its own.
+    pub fn spawn_blocking(&mut self, task: impl FnOnce() + Send + 'static) {
+        self.0.spawn_blocking(task);
+    }
+
+    /// Waits for ever, unless a task panics: then this panics too. To be waited on beside everything
+    /// else that may happen.
+    pub async fn watch(&mut self) -> Infallible {
+        loop {
+            match self.0.join_next().await {
+                Some(ended) => pass_on_panic(ended),
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Waits until all have ended.
+    pub async fn finish(&mut self) {
+        while let Some(ended) = self.0.join_next().await {
+            pass_on_panic(ended);
+        }
+    }
+}
+
+fn pass_on_panic(ended: Result<(), JoinError>) {
+    // One that was cancelled did nothing wrong.
+    if let Err(Ok(panic)) = ended.map_err(JoinError::try_into_panic) {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn a_panic_of_a_task_is_the_panic_of_whoever_watches() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let watched = AssertUnwindSafe(|| {
+            runtime.block_on(async {
+                let mut tasks = Tasks::default();
+                tasks.spawn(async {});
+                tasks.spawn_blocking(|| {});
+                tasks.spawn(async { panic!("a bug") });
+                tasks.watch().await;
+            });
+        });
+        let panic = catch_unwind(watched).expect_err("it panics");
+        assert_eq!(panic.downcast_ref(), Some(&"a bug"));
+    }
+}

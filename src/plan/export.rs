@@ -1,0 +1,154 @@
+//! Variables that come from the user or from our own environment, and who brought each.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use crate::base::env_vars;
+
+use super::spec::Accelerator;
+
+/// A variable that every worker gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Export {
+    /// Its name.
+    pub name: OsString,
+    /// Its value.
+    pub value: OsString,
+    /// Who brought it.
+    pub origin: Origin,
+}
+
+impl Export {
+    /// `--env NAME=VALUE`.
+    pub fn flag(name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        Self { name: name.into(), value: value.into(), origin: Origin::Flag }
+    }
+}
+
+/// Where a variable of the workers comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// `--env`.
+    Flag,
+    /// A line of an environment file.
+    File {
+        /// Its name, as it is shown.
+        file: String,
+        /// From 1.
+        line: usize,
+    },
+    /// Our own environment: its name begins with a word that travels.
+    Propagated,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag => f.write_str("--env"),
+            Self::File { file, line } => write!(f, "{file}:{line}"),
+            Self::Propagated => f.write_str("propagated"),
+        }
+    }
+}
+
+/// Beginnings of names that travel to other nodes, whatever the accelerator.
+const PREFIXES: [&str; 4] = ["MLFLOW", "PYTHON", "MV2", "UCX"];
+/// Left out where [`env_vars::AISC_JOB_NAME`] is set.
+const NOT_ON_AISC: [&str; 2] = ["NCCL_IB_HCA", "UCX_NET_DEVICES"];
+
+/// What of our environment goes to the nodes of a job of several, as in DeepSpeed: variables whose
+/// names begin with certain words, and a `PYTHONPATH` that begins with the working directory.
+pub fn propagated(
+    environment: &BTreeMap<Vec<u8>, Vec<u8>>,
+    cwd: &OsStr,
+    accelerator: Accelerator,
+) -> Vec<Export> {
+    let more: &[&str] = match accelerator {
+        Accelerator::Cpu => &[],
+        Accelerator::Cuda => &["NCCL"],
+    };
+    let travels =
+        |name: &[u8]| PREFIXES.iter().chain(more).any(|prefix| name.starts_with(prefix.as_bytes()));
+    let on_aisc = environment.contains_key(env_vars::AISC_JOB_NAME.as_bytes());
+    let stays = |name: &[u8]| on_aisc && NOT_ON_AISC.iter().any(|other| name == other.as_bytes());
+    let mut found: BTreeMap<_, _> = environment
+        .iter()
+        .filter(|(name, _)| travels(name) && !stays(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    let path = found.entry(env_vars::PYTHONPATH.into()).or_default();
+    *path = with_first(cwd.as_bytes(), path);
+    let export = |(name, value)| Export {
+        name: OsString::from_vec(name),
+        value: OsString::from_vec(value),
+        origin: Origin::Propagated,
+    };
+    found.into_iter().map(export).collect()
+}
+
+/// DeepSpeed writes `cwd:` where the variable is set and empty; Python reads both alike.
+fn with_first(directory: &[u8], path: &[u8]) -> Vec<u8> {
+    if path.is_empty() { directory.to_vec() } else { [directory, b":", path].concat() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(environment: &[(&str, &str)], accelerator: Accelerator, expect: &[(&str, &str)]) {
+        let bytes = |text: &&str| text.as_bytes().to_vec();
+        let environment =
+            environment.iter().map(|(name, value)| (bytes(name), bytes(value))).collect();
+        let found = propagated(&environment, "/work".as_ref(), accelerator);
+        let found: Vec<_> = found
+            .iter()
+            .map(|export| {
+                (export.name.to_str().expect("text"), export.value.to_str().expect("text"))
+            })
+            .collect();
+        assert_eq!(found, expect);
+    }
+
+    #[test]
+    fn what_travels_is_what_travels_in_deepspeed() {
+        let ours = [
+            ("CUDA_HOME", "/c"),
+            ("HF_HOME", "/h"),
+            ("MLFLOW_URI", "http://x?y=1&z"),
+            ("MV2_X", ""),
+            ("MYNCCL", "1"),
+            ("NCCL_DEBUG", "INFO"),
+            ("NCCL_IB_HCA", "mlx5"),
+            ("OMP_NUM_THREADS", "3"),
+            ("PYTHONIOENCODING", "utf8"),
+            ("PYTHONPATHX", "1"),
+            ("UCX_NET_DEVICES", "eth0"),
+        ];
+        let common = [
+            ("MLFLOW_URI", "http://x?y=1&z"),
+            ("MV2_X", ""),
+            ("PYTHONIOENCODING", "utf8"),
+            ("PYTHONPATH", "/work"),
+            ("PYTHONPATHX", "1"),
+            ("UCX_NET_DEVICES", "eth0"),
+        ];
+        check(&ours, Accelerator::Cpu, &common);
+        let mut cuda = common.to_vec();
+        cuda.splice(2..2, [("NCCL_DEBUG", "INFO"), ("NCCL_IB_HCA", "mlx5")]);
+        check(&ours, Accelerator::Cuda, &cuda);
+        let mut aisc = ours.to_vec();
+        aisc.push(("AISC_JOB_NAME", "j"));
+        cuda.retain(|(name, _)| !NOT_ON_AISC.contains(name));
+        check(&aisc, Accelerator::Cuda, &cuda);
+    }
+
+    #[test]
+    fn the_working_directory_comes_first_in_pythonpath() {
+        check(&[("PYTHONPATH", "/a:/b")], Accelerator::Cpu, &[("PYTHONPATH", "/work:/a:/b")]);
+        check(&[("PYTHONPATH", "")], Accelerator::Cpu, &[("PYTHONPATH", "/work")]);
+        check(&[], Accelerator::Cpu, &[("PYTHONPATH", "/work")]);
+    }
+}

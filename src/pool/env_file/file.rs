@@ -1,0 +1,128 @@
+//! A whole file, and two files against each other.
+
+use std::collections::HashMap;
+
+use crate::base::{Diagnostic, Findings, Severity, Span};
+
+use super::line::{self, Line};
+use crate::pool::codes;
+use crate::pool::parse::lines;
+use crate::pool::text::decode;
+
+/// Variables of a file; reading stops beyond.
+const VARIABLES_MAX: usize = 4096;
+
+/// One variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// Letters, digits and `_`.
+    pub name: String,
+    /// Literal.
+    pub value: String,
+    /// Where it stands, from 1.
+    pub line: usize,
+    /// Where its name stands.
+    pub span: Span,
+}
+
+/// The variables of the good lines, in the order of the text, each name once: the last wins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnvFile {
+    /// See the type.
+    pub variables: Vec<Variable>,
+}
+
+impl EnvFile {
+    /// The variable of a name.
+    pub fn get(&self, name: &str) -> Option<&Variable> {
+        self.variables.iter().find(|variable| variable.name == name)
+    }
+}
+
+/// Reads the bytes of a file called `name`.
+pub fn read_env(name: &str, bytes: &[u8]) -> (EnvFile, Findings) {
+    let (source, decoded) = decode(name, bytes);
+    let mut diagnostics: Vec<_> = decoded.into_iter().map(not_text).collect();
+    let mut reader = Reader::default();
+    for (number, line, start) in lines(&source.text) {
+        if reader.take(number, line::parse(line, start), &mut diagnostics).is_none() {
+            break;
+        }
+    }
+    diagnostics.sort_by_key(|diagnostic| diagnostic.span.map(|span| span.start));
+    let variables = reader.variables.into_iter().flatten().collect();
+    (EnvFile { variables }, Findings { source, diagnostics })
+}
+
+/// The decoder speaks of hostfiles; here any text may stand, as long as it is text.
+fn not_text(found: Diagnostic) -> Diagnostic {
+    let help = match found.span {
+        Some(_) => "save the file as UTF-8; other bytes can be given with `--env`".to_owned(),
+        None => found.help.unwrap_or_default(),
+    };
+    Diagnostic { code: codes::ENV_NOT_TEXT, help: Some(help), ..found }
+}
+
+#[derive(Default)]
+struct Reader {
+    /// A variable that is set again further down leaves its place.
+    variables: Vec<Option<Variable>>,
+    places: HashMap<String, usize>,
+    entries: usize,
+}
+
+impl Reader {
+    /// `None` at the limit: nothing more is read.
+    fn take(&mut self, number: usize, line: Line, problems: &mut Vec<Diagnostic>) -> Option<()> {
+        let Line { name, value, problems: mut found } = line;
+        let Some((name, span)) = name else {
+            problems.append(&mut found);
+            return Some(());
+        };
+        self.entries += 1;
+        if VARIABLES_MAX < self.entries {
+            problems.push(too_many(span));
+            return None;
+        }
+        let is_usable = found.iter().all(|problem| problem.severity < Severity::Error);
+        problems.append(&mut found);
+        let (true, Some(value)) = (is_usable, value) else { return Some(()) };
+        let variable = Variable { name, value, line: number, span };
+        if let Some(place) = self.places.insert(variable.name.clone(), self.variables.len()) {
+            let first = self.variables[place].take().expect("each name has one place");
+            problems.push(set_twice(&variable, &first));
+        }
+        self.variables.push(Some(variable));
+        Some(())
+    }
+}
+
+fn set_twice(again: &Variable, first: &Variable) -> Diagnostic {
+    let message = format!("`{}` is set twice", again.name);
+    Diagnostic::warning(codes::ENV_SET_TWICE, again.span, message)
+        .label("this one counts")
+        .related(first.span, "first set here")
+        .help("keep one of the two")
+}
+
+fn too_many(span: Span) -> Diagnostic {
+    let message = format!("more than {VARIABLES_MAX} variables");
+    Diagnostic::error(codes::ENV_TOO_MANY, span, message)
+        .label("reading stops here")
+        .help("is this a file of variables?")
+}
+
+/// What `file` sets differently from `other`, a file called `name` that it outranks.
+pub fn shadowed(file: &EnvFile, other: &EnvFile, name: &str) -> Vec<Diagnostic> {
+    let differs = |variable: &&Variable| {
+        other.get(&variable.name).is_some_and(|found| found.value != variable.value)
+    };
+    let tell = |variable: &Variable| {
+        let line = other.get(&variable.name).map_or(0, |found| found.line);
+        let message = format!("`{}` is also set on line {line} of {name}", variable.name);
+        Diagnostic::warning(codes::ENV_IN_BOTH, variable.span, message)
+            .label("this one counts")
+            .help("the file of the working directory wins; remove one of the two")
+    };
+    file.variables.iter().filter(differs).map(tell).collect()
+}

@@ -1,0 +1,158 @@
+//! One line: `NAME=value`, perhaps after `export`, and what people write instead.
+
+use crate::base::env_vars::RESERVED;
+use crate::base::{Diagnostic, Span};
+
+use super::value;
+use crate::pool::codes;
+
+/// What Linux accepts as one `NAME=value`, without its final NUL.
+const VARIABLE_BYTES_MAX: usize = 131_071;
+/// What decides which code a worker runs, whatever its command says.
+const LOADS_CODE: [&str; 4] = ["LD_AUDIT", "LD_PRELOAD", "PATH", "PYTHONHOME"];
+
+/// What a line says, as far as it can be understood.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    /// The name and its place; `None` on a line that sets nothing.
+    pub(super) name: Option<(String, Span)>,
+    /// Set where it could be read.
+    pub(super) value: Option<String>,
+    /// Everything that is wrong with the line.
+    pub(super) problems: Vec<Diagnostic>,
+}
+
+/// Reads a line that begins at byte `start` of the text.
+pub(super) fn parse(line: &str, start: usize) -> Line {
+    let text = Piece { text: line, start }.trim();
+    if text.text.is_empty() || text.text.starts_with('#') {
+        return Line::default();
+    }
+    let mut problems = control_bytes(text);
+    let assignment = without_export(text);
+    let Some(at) = assignment.text.find('=') else {
+        problems.push(no_equals(text, assignment));
+        return Line { problems, ..Line::default() };
+    };
+    let name = assignment.part(0, at).trim();
+    problems.extend(name_problem(name, assignment.start + at));
+    let typed = assignment.part(at + 1, assignment.text.len()).trim();
+    let value = value::read(typed, &mut problems);
+    problems.extend(value.as_deref().and_then(|value| too_long(name, value)));
+    Line { name: Some((name.text.to_owned(), name.span())), value, problems }
+}
+
+/// Warns of variables that a file of the working directory should rather not set: it may have come
+/// with somebody else's code.
+pub fn loads_code(name: &str, span: Span) -> Option<Diagnostic> {
+    LOADS_CODE.contains(&name).then(|| {
+        let message = format!("`{name}` comes from the working directory");
+        Diagnostic::warning(codes::ENV_LOADS_CODE, span, message)
+            .label("decides which code every worker runs")
+            .help("if that is meant, put it into the file in your home directory")
+    })
+}
+
+/// A part of the text and where it begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece<'a> {
+    pub(super) text: &'a str,
+    pub(super) start: usize,
+}
+
+impl<'a> Piece<'a> {
+    pub(super) fn part(self, from: usize, to: usize) -> Self {
+        Self { text: &self.text[from..to], start: self.start + from }
+    }
+
+    pub(super) fn trim(self) -> Self {
+        let from = self.text.len() - self.text.trim_start().len();
+        let text = self.text.trim();
+        Self { text, start: self.start + from }
+    }
+
+    pub(super) fn span(self) -> Span {
+        Span::new(self.start, self.start + self.text.len())
+    }
+
+    pub(super) fn shown(self) -> std::str::EscapeDebug<'a> {
+        self.text.escape_debug()
+    }
+}
+
+/// `export A=1`: the word says nothing, and shells want it.
+fn without_export(line: Piece<'_>) -> Piece<'_> {
+    match line.text.strip_prefix("export") {
+        Some(rest) if rest.starts_with([' ', '\t']) => {
+            line.part(line.text.len() - rest.len(), line.text.len()).trim()
+        }
+        _ => line,
+    }
+}
+
+/// A NUL cannot be in a variable; a carriage return inside a line was not meant.
+fn control_bytes(line: Piece<'_>) -> Vec<Diagnostic> {
+    let spoilt = line.text.char_indices().find(|(_, c)| matches!(c, '\0' | '\r'));
+    let tell = |(at, c): (usize, char)| {
+        let at = line.start + at;
+        let message = format!("byte 0x{:02x} at byte {at}", u32::from(c));
+        Diagnostic::error(codes::ENV_CONTROL_BYTE, Span::new(at, at + 1), message)
+            .label("no variable can hold this")
+            .help("remove the byte")
+    };
+    spoilt.map(tell).into_iter().collect()
+}
+
+fn no_equals(line: Piece<'_>, word: Piece<'_>) -> Diagnostic {
+    let problem = Diagnostic::error(codes::ENV_NO_EQUALS, line.span(), "expected `NAME=value`")
+        .label("no `=`");
+    if is_name(word.text) {
+        return problem.help(format!("to pass the launcher's own on, use `--env {}`", word.text));
+    }
+    problem.help("a comment begins with `#`; commands are not run")
+}
+
+/// `equals` is where the sign stands.
+fn name_problem(name: Piece<'_>, equals: usize) -> Option<Diagnostic> {
+    if RESERVED.contains(&name.text) {
+        let message = format!("`{}` is set by remuda and differs between workers", name.text);
+        return Some(
+            Diagnostic::error(codes::ENV_RESERVED, name.span(), message)
+                .label("cannot be set here")
+                .help("remove the line"),
+        );
+    }
+    if is_name(name.text) {
+        return None;
+    }
+    if name.text.is_empty() {
+        let sign = Span::new(equals, equals + 1);
+        return Some(
+            Diagnostic::error(codes::ENV_BAD_NAME, sign, "there is no name before the `=`")
+                .help("a line is `NAME=value`"),
+        );
+    }
+    let message = format!("`{}` is not a variable name", name.shown());
+    Some(
+        Diagnostic::error(codes::ENV_BAD_NAME, name.span(), message)
+            .help("a name has letters, digits and `_`, and does not begin with a digit"),
+    )
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && !text.starts_with(|c: char| c.is_ascii_digit())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+fn too_long(name: Piece<'_>, value: &str) -> Option<Diagnostic> {
+    let bytes = name.text.len() + 1 + value.len();
+    (VARIABLE_BYTES_MAX < bytes).then(|| {
+        let message = format!(
+            "`{}` is {bytes} bytes with its value; the limit of Linux is {VARIABLE_BYTES_MAX}",
+            name.text
+        );
+        Diagnostic::error(codes::ENV_TOO_LONG, name.span(), message)
+            .help("put the value into a file and the file's name into the variable")
+    })
+}

@@ -1,0 +1,11 @@
+//! The text of a `.deepspeed_env` → variables and everything that is wrong with it.
+//!
+//! Values are literal: nothing is expanded and nothing is executed, whatever a value looks like. Blank
+//! lines, comments, `export` and one pair of quotes around a value are understood.
+
+mod file;
+mod line;
+mod value;
+
+pub use file::{EnvFile, Variable, read_env, shadowed};
+pub use line::loads_code;

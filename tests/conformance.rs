@@ -1,0 +1,74 @@
+//! The real DeepSpeed launcher and ours, asked the same questions.
+//!
+//! Every difference must be one that COMPAT.md names, by the name that stands there in backticks.
+//! `scripts/conformance` fetches the package and tries as many cases as one likes; without the
+//! package (component `peers`) these tests are skipped.
+
+#[path = "support/proof.rs"]
+mod proof;
+
+#[path = "conformance/hostfiles.rs"]
+mod hostfiles;
+#[path = "conformance/reference.rs"]
+mod reference;
+#[path = "conformance/rules.rs"]
+mod rules;
+#[path = "conformance/selectors.rs"]
+mod selectors;
+#[path = "conformance/tally.rs"]
+mod tally;
+
+use std::collections::BTreeSet;
+
+use proof::{Random, proof_cases};
+use reference::Reference;
+use rules::RULES;
+use tally::Tally;
+
+#[test]
+fn prove_agreement_with_deepspeed() {
+    let Some(mut reference) = Reference::start("agreement_with_deepspeed") else { return };
+    let mut random = Random::from_seed();
+    let (mut files, mut selections) = (Tally::default(), Tally::default());
+    for case in 0..proof_cases(600) {
+        if case % 2 == 0 {
+            files.take(hostfiles::generate(&mut random), |case| {
+                hostfiles::compare(&mut reference, case)
+            });
+        } else {
+            selections.take(selectors::generate(&mut random), |case| {
+                selectors::compare(&mut reference, case)
+            });
+        }
+    }
+    print_table(&(files.table("hostfiles") + &selections.table("selectors")));
+    let unexplained = [files.unexplained(), selections.unexplained()].concat();
+    assert!(
+        unexplained.is_empty(),
+        "{} unexplained:\n{}",
+        unexplained.len(),
+        unexplained.join("\n")
+    );
+}
+
+/// The names in backticks of the second column of a table: `on purpose (`trailing-text`)`.
+fn named_in_compat() -> BTreeSet<String> {
+    let compat = include_str!("../COMPAT.md");
+    let cells = compat.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").nth(1));
+    let names = |cell: &str| {
+        let (_, names) = cell.split_once('(')?;
+        Some(names.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>())
+    };
+    cells.filter_map(names).flatten().collect()
+}
+
+#[test]
+fn every_difference_has_its_row_and_every_named_row_its_cases() {
+    let rules: BTreeSet<String> = RULES.iter().map(|rule| rule.0.to_owned()).collect();
+    assert_eq!(named_in_compat(), rules);
+}
+
+#[expect(clippy::disallowed_macros, reason = "scripts/conformance shows it")]
+fn print_table(table: &str) {
+    println!("{table}");
+}

@@ -1,0 +1,57 @@
+//! Why remuda may differ from DeepSpeed: the names in backticks of COMPAT.md.
+
+use std::collections::BTreeSet;
+
+/// A row of COMPAT.md.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rule(pub(crate) &'static str);
+
+// Hostfiles.
+pub(crate) const TRAILING_TEXT: Rule = Rule("trailing-text");
+pub(crate) const NO_SLOTS: Rule = Rule("no-slots");
+pub(crate) const LIMITS: Rule = Rule("limits");
+pub(crate) const ASCII_DIGITS: Rule = Rule("ascii-digits");
+pub(crate) const HOST_NAMES: Rule = Rule("host-names");
+pub(crate) const UTF_8: Rule = Rule("utf-8");
+pub(crate) const CONTROL_BYTES: Rule = Rule("control-bytes");
+pub(crate) const BYTE_ORDER_MARK: Rule = Rule("byte-order-mark");
+// Selectors.
+pub(crate) const NOTHING_LEFT: Rule = Rule("nothing-left");
+pub(crate) const IPV6_SELECTORS: Rule = Rule("ipv6-selectors");
+
+/// All of them.
+pub(crate) const RULES: &[Rule] = &[
+    TRAILING_TEXT,
+    NO_SLOTS,
+    LIMITS,
+    ASCII_DIGITS,
+    HOST_NAMES,
+    UTF_8,
+    CONTROL_BYTES,
+    BYTE_ORDER_MARK,
+    NOTHING_LEFT,
+    IPV6_SELECTORS,
+];
+
+/// What came of asking both sides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The same result.
+    Same,
+    /// Both refuse, for the same reason where that can be told.
+    Refused,
+    /// Different, as these rows say.
+    Explained(BTreeSet<Rule>),
+    /// A bug, of the code or of COMPAT.md.
+    Unexplained(String),
+}
+
+impl Verdict {
+    pub(crate) fn by(rules: impl IntoIterator<Item = Rule>) -> Self {
+        Self::Explained(rules.into_iter().collect())
+    }
+
+    pub(crate) fn is_unexplained(&self) -> bool {
+        matches!(self, Self::Unexplained(_))
+    }
+}

@@ -1,0 +1,96 @@
+//! Counts verdicts, makes bad cases small, and prints the table.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::rules::{Rule, Verdict};
+
+/// Verdicts of one kind of case.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    cases: usize,
+    same: usize,
+    refused: usize,
+    explained: BTreeMap<Rule, usize>,
+    unexplained: Vec<String>,
+}
+
+/// Unexplained cases that are made small and shown; more would say no more.
+const SHOWN_MAX: usize = 10;
+
+impl Tally {
+    /// Asks both sides about a case; one that nothing explains is first made as small as it can be.
+    pub(crate) fn take(
+        &mut self,
+        case: Vec<Vec<u8>>,
+        mut compare: impl FnMut(&[Vec<u8>]) -> Verdict,
+    ) {
+        self.cases += 1;
+        match compare(&case) {
+            Verdict::Same => self.same += 1,
+            Verdict::Refused => self.refused += 1,
+            Verdict::Explained(rules) => {
+                for rule in rules {
+                    *self.explained.entry(rule).or_default() += 1;
+                }
+            }
+            Verdict::Unexplained(_) if SHOWN_MAX <= self.unexplained.len() => {
+                self.unexplained.push(String::new());
+            }
+            Verdict::Unexplained(_) => {
+                let small = shrink(case, |case| compare(case).is_unexplained());
+                let Verdict::Unexplained(why) = compare(&small) else { unreachable!("just seen") };
+                let shown: Vec<String> =
+                    small.iter().map(|part| part.escape_ascii().to_string()).collect();
+                self.unexplained.push(format!("{shown:?}: {why}"));
+            }
+        }
+    }
+
+    pub(crate) fn unexplained(&self) -> &[String] {
+        &self.unexplained
+    }
+
+    /// Cases, agreements, differences by rule.
+    pub(crate) fn table(&self, what: &str) -> String {
+        let differences = self.cases - self.same - self.refused - self.unexplained.len();
+        let mut out = format!(
+            "{what}: {} cases: {} the same, {} refused by both, {differences} explained, {} unexplained\n",
+            self.cases,
+            self.same,
+            self.refused,
+            self.unexplained.len()
+        );
+        for (rule, count) in &self.explained {
+            writeln!(out, "  {count:>7}  {}", rule.0).expect("a String takes everything");
+        }
+        out
+    }
+}
+
+/// Drops parts, then bytes of parts, as long as the case stays bad.
+fn shrink(mut case: Vec<Vec<u8>>, mut is_bad: impl FnMut(&[Vec<u8>]) -> bool) -> Vec<Vec<u8>> {
+    loop {
+        let length = |case: &[Vec<u8>]| case.iter().map(|part| 1 + part.len()).sum::<usize>();
+        let before = length(&case);
+        for at in (0..case.len()).rev() {
+            let mut smaller = case.clone();
+            smaller.remove(at);
+            if is_bad(&smaller) {
+                case = smaller;
+            }
+        }
+        for part in 0..case.len() {
+            for at in (0..case[part].len()).rev() {
+                let mut smaller = case.clone();
+                smaller[part].remove(at);
+                if is_bad(&smaller) {
+                    case = smaller;
+                }
+            }
+        }
+        if length(&case) == before {
+            return case;
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What the workers of a real job find in their environment, and who supplied it.
+
+#[path = "support/mod.rs"]
+#[expect(dead_code, reason = "shared with tests that need more of it")]
+mod support;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use support::launch::{Launch, hosts, workers};
+
+/// A home and a working directory of its own for a job.
+struct Place {
+    launch: Launch,
+    home: PathBuf,
+    here: PathBuf,
+}
+
+fn place(launch: Launch) -> Place {
+    let (home, here) = (launch.dir().join("home"), launch.dir().join("here"));
+    for directory in [&home, &here] {
+        fs::create_dir_all(directory).expect("a directory for the test");
+    }
+    let launch = launch.env("HOME", &home).env("DS_ENV_FILE", "").cwd(&here);
+    Place { launch, home, here }
+}
+
+fn write(directory: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+    let path = directory.join(name);
+    fs::write(&path, text).expect("the directory is writable");
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
+    path
+}
+
+/// What a worker says about some variables.
+const SAY: &str = r#"for name in A B C D E; do eval "echo \"$name=<\${$name-unset}>\""; done"#;
+
+#[test]
+fn values_arrive_as_they_stand_and_nothing_is_run() {
+    let Place { launch, here, .. } = place(workers(1));
+    let text =
+        "A=$(touch ran)\nB=`touch ran`; touch ran\nC='  two \"words\" '\nD=a=b==c\nE=$HOME\n";
+    write(&here, ".deepspeed_env", text);
+    let outcome = launch.sh(&format!("{SAY}; ls")).end().code(0);
+    assert_eq!(
+        outcome.stdout_text(),
+        "A=<$(touch ran)>\nB=<`touch ran`; touch ran>\nC=<  two \"words\" >\nD=<a=b==c>\nE=<$HOME>\n"
+    );
+}
+
+#[test]
+fn the_command_line_outranks_this_directory_which_outranks_home_which_outranks_us() {
+    let Place { launch, home, here } = place(workers(1));
+    write(&home, ".deepspeed_env", "B=home\nC=home\nD=home\n");
+    write(&here, ".deepspeed_env", "C=here\nD=here\n");
+    let launch = ["A", "B", "C", "D"].iter().fold(launch, |launch, name| launch.env(name, "ours"));
+    let outcome = launch.options(["--env", "D=flag"]).sh(SAY).end().code(0).says(
+        "warning[E005]: `C` is also set on line 2 of ~/.deepspeed_env\n --> .deepspeed_env:1:1\n",
+    );
+    assert_eq!(outcome.stdout_text(), "A=<ours>\nB=<home>\nC=<here>\nD=<flag>\nE=<unset>\n");
+}
+
+#[test]
+fn another_name_is_looked_for_in_both_places_and_a_path_is_read_once() {
+    let Place { launch, home, here } = place(workers(1));
+    write(&here, ".deepspeed_env", "A=no\n");
+    write(&home, "job.env", "A=home\nB=home\n");
+    write(&here, "job.env", "B=here\n");
+    let outcome = launch.env("DS_ENV_FILE", "job.env").sh(SAY).end().code(0);
+    assert_eq!(outcome.stdout_text(), "A=<home>\nB=<here>\nC=<unset>\nD=<unset>\nE=<unset>\n");
+    let Place { launch, home, .. } = place(workers(1));
+    let path = write(&home, "other.env", "A=1\nA=2\n");
+    let outcome = launch.env("DS_ENV_FILE", path).sh(SAY).end().code(0);
+    assert!(outcome.stdout_text().starts_with("A=<2>\nB=<unset>\n"));
+    assert_eq!(outcome.stderr.matches("is set twice").count(), 1, "{}", outcome.stderr);
+}
+
+#[test]
+fn every_worker_of_every_simulated_node_gets_them() {
+    let Place { launch, here, .. } = place(hosts(&[("a", 2), ("b", 1)]));
+    write(&here, ".deepspeed_env", "A=1\n");
+    let launch = launch.env("MLFLOW_RUN", "m").env("PYTHONPATH", "/lib").options(["--prefix", ""]);
+    let outcome = launch.sh(r#"echo "$A $MLFLOW_RUN $PYTHONPATH""#).end().code(0);
+    let here = fs::canonicalize(&here).expect("it is there");
+    assert_eq!(outcome.stdout_text(), format!("1 m {}:/lib\n", here.display()).repeat(3));
+}
+
+#[test]
+fn one_node_alone_keeps_our_pythonpath() {
+    let Place { launch, .. } = place(workers(1));
+    let outcome = launch.env("PYTHONPATH", "/lib").sh(r#"echo "$PYTHONPATH""#).end().code(0);
+    assert_eq!(outcome.stdout_text(), "/lib\n");
+}
+
+#[test]
+fn a_bad_file_ends_the_launch_with_everything_that_is_wrong() {
+    let Place { launch, home, here } = place(workers(1));
+    write(&home, ".deepspeed_env", "FOO\n");
+    write(&here, ".deepspeed_env", "A=1\nRANK=3\nLD_PRELOAD=./x.so\n");
+    let outcome = launch.sh("echo started").end().code(65);
+    assert_eq!(
+        outcome.stderr,
+        "error[E001]: expected `NAME=value`\n --> ~/.deepspeed_env:1:1\n  |\n1 | FOO\n  | ^^^ no `=`\n  |\n\
+         help: to pass the launcher's own on, use `--env FOO`\n\
+         ~/.deepspeed_env: 1 error, 0 warnings\n\
+         error[E003]: `RANK` is set by remuda and differs between workers\n --> .deepspeed_env:2:1\n  |\n\
+         2 | RANK=3\n  | ^^^^ cannot be set here\n  |\nhelp: remove the line\n\
+         warning[E010]: `LD_PRELOAD` comes from the working directory\n --> .deepspeed_env:3:1\n  |\n\
+         3 | LD_PRELOAD=./x.so\n  | ^^^^^^^^^^ decides which code every worker runs\n  |\n\
+         help: if that is meant, put it into the file in your home directory\n\
+         .deepspeed_env: 1 error, 1 warning\n"
+    );
+    assert_eq!(outcome.stdout_text(), "");
+}
+
+/// The whole screen of a file that cannot be used.
+#[track_caller]
+fn check_refused(prepare: impl Fn(&Path), code: i32, screen: &str) {
+    let Place { launch, here, .. } = place(workers(1));
+    prepare(&here.join(".deepspeed_env"));
+    let outcome = launch.sh("echo started").end().code(code);
+    let end = ".deepspeed_env: 1 error, 0 warnings\n";
+    assert_eq!(outcome.stderr, format!("{screen}{end}"));
+    assert_eq!(outcome.stdout_text(), "");
+}
+
+#[test]
+fn files_that_cannot_be_trusted_or_read_are_refused() {
+    let open_to_all = |path: &Path| {
+        fs::write(path, "A=1\n").expect("written");
+        fs::set_permissions(path, Permissions::from_mode(0o666)).expect("it is ours");
+    };
+    check_refused(
+        open_to_all,
+        77,
+        "error[E018]: environment file `.deepspeed_env` is writable by everyone\n\
+         --> .deepspeed_env\n |\nhelp: `chmod o-w` the file, or pass --allow_insecure_files\n",
+    );
+    check_refused(
+        |path| symlink(path, path).expect("a link can be made"),
+        66,
+        "error[E017]: cannot read environment file `.deepspeed_env`: too many levels of symbolic \
+         links\n--> .deepspeed_env\n |\n\
+         help: make it readable for yourself, or move it away to do without it\n",
+    );
+    check_refused(
+        |path| fs::create_dir(path).expect("a directory can be made"),
+        66,
+        "error[E016]: environment file `.deepspeed_env` is not a regular file: it is a directory\n\
+         --> .deepspeed_env\n |\nhelp: write the variables to a file\n",
+    );
+    check_refused(
+        |path| {
+            let file = fs::File::create(path).expect("made");
+            file.set_len(1 << 40).expect("a file with holes");
+            file.set_permissions(Permissions::from_mode(0o600)).expect("it is ours");
+        },
+        65,
+        "error[E020]: environment file `.deepspeed_env` is larger than 16 MiB\n\
+         --> .deepspeed_env\n |\nhelp: is this a file of variables?\n",
+    );
+    let Place { launch, here, .. } = place(workers(1));
+    open_to_all(&here.join(".deepspeed_env"));
+    let outcome = launch.options(["--allow_insecure_files"]).sh(SAY).end().code(0);
+    assert!(outcome.stdout_text().starts_with("A=<1>\n"));
+}
+
+#[test]
+fn a_name_that_leads_nowhere_is_told_and_a_default_that_is_not_there_is_not() {
+    let Place { launch, .. } = place(workers(1));
+    launch.env("DS_ENV_FILE", "~/job.env").sh(":").end().code(0).says(
+        "warning[E015]: there is no environment file `~/job.env` at home or here\n\
+         --> DS_ENV_FILE\n |\n\
+         help: correct DS_ENV_FILE, or unset it; `~` is not expanded in it\n",
+    );
+    place(workers(1)).launch.sh(":").end().code(0).does_not_say("[E");
+}
+
+#[test]
+fn a_dry_run_says_who_supplied_what() {
+    let Place { launch, home, here } = place(hosts(&[("a", 1), ("b", 1)]));
+    write(&home, ".deepspeed_env", "# who\nA=1\nHF_TOKEN=secret\n");
+    write(&here, ".deepspeed_env", "OMP_NUM_THREADS=3\n");
+    let launch = launch.env("MLFLOW_X", "m").options(["--env", "B=2", "--dry-run"]);
+    let outcome = launch.sh(":").end().code(0);
+    for line in [
+        "  ~/.deepspeed_env:2  A=1\n",
+        "  ~/.deepspeed_env:3  HF_TOKEN=***\n",
+        "  .deepspeed_env:1    OMP_NUM_THREADS=3\n",
+        "  propagated          MLFLOW_X=m\n",
+        "  --env               B=2\n",
+        "  remuda              RANK=0\n",
+    ] {
+        assert!(outcome.stdout_text().contains(line), "`{line}` in {}", outcome.stdout_text());
+    }
+}
