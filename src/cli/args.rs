@@ -9,8 +9,8 @@ use clap::Args;
 
 use super::values::{
     AcceleratorArg, AutotuningArg, CoreList, LauncherArg, LogLevel, StdinArg, Words, parse_cores,
-    parse_count, parse_duration, parse_int, parse_launcher, parse_lease, parse_master_port,
-    parse_port, parse_stdin, parse_words,
+    parse_count, parse_duration, parse_int, parse_launcher, parse_lease, parse_master_addr,
+    parse_master_port, parse_port, parse_stdin, parse_words,
 };
 
 /// Where a job runs.
@@ -66,7 +66,7 @@ pub struct ReachArgs {
     #[arg(long, value_name = "WORDS", value_parser = parse_words)]
     pub launcher_args: Option<Words>,
     /// Where rank 0 of torch listens
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = parse_master_addr)]
     pub master_addr: Option<String>,
     /// Its port [default: 29500, or one that is free]
     #[arg(long, value_name = "PORT", allow_negative_numbers = true, value_parser = parse_master_port)]
@@ -86,6 +86,13 @@ pub struct ReachArgs {
     /// With --no_ssh: which of the nodes this is, from 0
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_int)]
     pub node_rank: Option<i64>,
+}
+
+impl ReachArgs {
+    /// The address of `--master_addr`; an empty one is none.
+    pub fn master_addr(&self) -> Option<&str> {
+        self.master_addr.as_deref().filter(|address| !address.is_empty())
+    }
 }
 
 /// What every worker runs.
@@ -110,7 +117,7 @@ pub struct ProgramArgs {
 }
 
 /// What every worker finds around it.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Workers", rename_all = "snake_case")]
 pub struct WorkerArgs {
     /// Give every worker processors of its own

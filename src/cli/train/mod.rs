@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use clap::Parser;
 
 use self::args::TrainArgs;
-use super::args::{PlaceArgs, WatchArgs};
+use super::args::{PlaceArgs, WatchArgs, WorkerArgs};
 use super::error::CliError;
 use super::lower::{self, Speaker};
 use super::run;
@@ -71,5 +71,6 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     })?;
     let program = Program::Exec { program: program.into(), local_rank: false };
     let words = std::iter::once(WORKER_COMMAND.into()).chain(face.train.words()).collect();
-    run::start(place, &face.watch, program, words, Speaker::Rank0, terminal)
+    let workers = WorkerArgs::default();
+    run::start(place, &face.watch, &workers, program, words, Speaker::Rank0, terminal)
 }
