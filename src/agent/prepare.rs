@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::listen::{self, Listening};
-use crate::base::{JobId, Status, env_vars};
+use crate::base::{Epoch, JobId, Status, env_vars};
 use crate::os::{fds, fork};
 use crate::report::summary::reason;
 use crate::wire::{Prepare, Problem};
@@ -23,14 +23,18 @@ pub(super) struct Prepared {
 }
 
 /// Examines everything and gives all reasons at once.
-pub(super) fn examine(job: &JobId, prepare: &Prepare) -> Result<Prepared, Vec<Problem>> {
+pub(super) fn examine(
+    job: &JobId,
+    epoch: Epoch,
+    prepare: &Prepare,
+) -> Result<Prepared, Vec<Problem>> {
     let cwd = Path::new(OsStr::from_bytes(&prepare.cwd));
     let mut problems = Vec::new();
     problems.extend(check_cwd(cwd).err());
     problems.extend(check_fds(prepare.fds).err());
     problems.extend(check_script(cwd, prepare.script.as_deref()).err());
     let path = note(&mut problems, find_program(cwd, &prepare.program));
-    let listening = note(&mut problems, listen::arrange(job, prepare));
+    let listening = note(&mut problems, listen::arrange(job, epoch, prepare));
     match (path, listening) {
         (Some(path), Some(listening)) if problems.is_empty() => Ok(Prepared { path, listening }),
         _ => Err(problems),
