@@ -28,14 +28,28 @@ const CHECKPOINT_DIFFERS: &str = "T005";
 /// A file or directory that cannot be made.
 const CANNOT_WRITE: &str = "T006";
 
-/// Checks everything. What was not typed is taken from the checkpoint of `--resume`, which is
-/// returned.
-pub(super) fn run(args: &mut TrainArgs, typed: &Typed) -> Result<Option<Saved>, CliError> {
+/// Where the workers' files are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Files {
+    /// On this machine.
+    Here,
+    /// On machines that we cannot look at: what is wrong there is told by the workers.
+    Elsewhere,
+}
+
+/// Checks everything that can be known here. What was not typed is taken from the checkpoint of
+/// `--resume`, which is returned.
+pub(super) fn run(
+    args: &mut TrainArgs,
+    typed: &Typed,
+    files: Files,
+) -> Result<Option<Saved>, CliError> {
     if args.save_every.is_some() && args.checkpoint_dir.is_none() {
         return Err(needs_other(typed, "save_every", "checkpoint_dir").into());
     }
     let line = Line(typed);
-    let saved = args.resume.as_deref().map(|path| line.find_saved(path)).transpose()?;
+    let resume = args.resume.as_deref().filter(|path| files == Files::Here || path.exists());
+    let saved = resume.map(|path| line.find_saved(path)).transpose()?;
     if let Some(saved) = &saved {
         line.take_sizes(args, saved)?;
     }
@@ -43,6 +57,9 @@ pub(super) fn run(args: &mut TrainArgs, typed: &Typed) -> Result<Option<Saved>, 
         return Err(cannot_combine(typed, "model", "data", "its samples are made up").into());
     }
     line.check_heads(args)?;
+    if files == Files::Elsewhere {
+        return Ok(saved);
+    }
     line.check_data(args)?;
     if let Some(saved) = &saved {
         line.check_vocabulary(args, saved)?;

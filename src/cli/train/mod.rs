@@ -9,12 +9,15 @@ use std::ffi::OsString;
 use clap::Parser;
 
 use self::args::TrainArgs;
+use self::check::Files;
 use super::args::{PlaceArgs, WatchArgs, WorkerArgs};
 use super::error::CliError;
 use super::lower::{self, Speaker};
 use super::run;
 use super::values::AcceleratorArg;
+use crate::agent;
 use crate::base::Status;
+use crate::launch::Transport;
 use crate::plan::Program;
 use crate::report::{Terminal, say};
 
@@ -44,9 +47,21 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     super::check::place(&face.place, &typed)?;
     super::check::watch(&face.watch, &typed)?;
     super::check::not_built(&typed)?;
-    // What cannot work is told once, here, and not by every worker.
     let terminal = Terminal::look();
-    if let Some(saved) = check::run(&mut face.train, &typed)?
+    if face.place.accelerator != Some(AcceleratorArg::Cpu) {
+        let wanted = face.place.accelerator == Some(AcceleratorArg::Cuda);
+        if wanted || 0 < lower::gpu_count() {
+            say("note: there are no GPU kernels yet; every slot is CPU time\n", terminal.paint);
+        }
+        face.place.accelerator = Some(AcceleratorArg::Cpu);
+    }
+    let place = lower::place(&face.place, &typed, terminal)?;
+    // What cannot work is told once, here, and not by every worker.
+    let files = match place.transport {
+        Transport::Local => Files::Here,
+        Transport::Ssh(_) => Files::Elsewhere,
+    };
+    if let Some(saved) = check::run(&mut face.train, &typed, files)?
         && face.train.steps <= saved.step
     {
         let (path, step) = (saved.path.display(), saved.step);
@@ -58,17 +73,12 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         say(&text, terminal.paint);
         return Ok(Status::Success);
     }
-    if face.place.accelerator != Some(AcceleratorArg::Cpu) {
-        let wanted = face.place.accelerator == Some(AcceleratorArg::Cuda);
-        if wanted || 0 < lower::gpu_count() {
-            say("note: there are no GPU kernels yet; every slot is CPU time\n", terminal.paint);
-        }
-        face.place.accelerator = Some(AcceleratorArg::Cpu);
-    }
-    let place = lower::place(&face.place, &typed, terminal)?;
-    let program = std::env::current_exe().map_err(|error| {
-        CliError::new(Status::NotFound, format!("cannot find ourselves: {error}"))
-    })?;
+    let program = match place.transport {
+        Transport::Local => std::env::current_exe().map_err(|error| {
+            CliError::new(Status::NotFound, format!("cannot find ourselves: {error}"))
+        })?,
+        Transport::Ssh(_) => agent::OWN_EXECUTABLE.into(),
+    };
     let program = Program::Exec { program: program.into(), local_rank: false };
     let words = std::iter::once(WORKER_COMMAND.into()).chain(face.train.words()).collect();
     let workers = WorkerArgs::default();
