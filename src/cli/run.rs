@@ -96,7 +96,15 @@ pub(super) fn main(program: &'static str, words: Vec<OsString>) -> Result<Status
     check::run(&args, &typed)?;
     let terminal = Terminal::look();
     let place = lower::place(&args.place, &typed, terminal)?;
-    let (program, program_args, note) = lower::program(&args.program)?;
+    let (program, program_args, note) =
+        lower::program(&args.program, args.workers.venv_script.as_deref())?;
+    if args.workers.bind_core_list.is_some()
+        && !args.workers.bind_cores_to_rank
+        && args.watch.warns()
+    {
+        let warning = "warning: --bind_core_list does nothing without --bind_cores_to_rank\n";
+        say(warning, terminal.paint);
+    }
     if let Some(note) = note.filter(|_| args.watch.talks()) {
         say(&format!("note: {note}\n"), terminal.paint);
     }

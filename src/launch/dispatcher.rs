@@ -1,5 +1,6 @@
 //! The only loop of the launcher: select → step → perform.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
@@ -63,6 +64,8 @@ struct Dispatcher<'a> {
     tasks: Tasks,
     found: Vec<Option<Found>>,
     problems: Vec<(NodeRank, Problem)>,
+    /// What nodes wanted known, each once.
+    noted: BTreeSet<String>,
     history: History,
     reporter: Reporter,
     events: mpsc::UnboundedReceiver<NodeEvent>,
@@ -125,6 +128,7 @@ impl<'a> Dispatcher<'a> {
             nodes,
             tasks,
             problems: Vec::new(),
+            noted: BTreeSet::new(),
             history: History::new(plan),
             reporter,
             events,
@@ -252,6 +256,7 @@ impl<'a> Dispatcher<'a> {
                 None
             }
             FromAgent::Ready(found) => {
+                self.say_notes(node, &found.notes);
                 self.found[node.index()] = Some(found);
                 Some(Event::Ready(node))
             }
@@ -473,6 +478,16 @@ impl<'a> Dispatcher<'a> {
         let early = self.history.take_early(now);
         if let Some(line) = voice::early(&early, self.job.running()) {
             self.reporter.say(line);
+        }
+    }
+
+    /// Nodes of a kind say the same: once is enough.
+    fn say_notes(&mut self, node: NodeRank, notes: &[String]) {
+        for note in notes {
+            if self.noted.insert(note.clone()) {
+                let host = &self.plan.nodes[node.index()].host;
+                self.reporter.say(format!("note: {host}: {note}\n"));
+            }
         }
     }
 

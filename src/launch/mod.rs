@@ -17,4 +17,4 @@ mod verdict;
 mod voice;
 
 pub use dispatcher::run;
-pub use options::{LaunchError, Options, StdinTo};
+pub use options::{Cores, LaunchError, Options, StdinTo};
