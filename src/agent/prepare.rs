@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::bind;
 use super::listen::{self, Listening};
-use crate::base::{JobId, Status, env_vars};
+use crate::base::{Epoch, JobId, Status, env_vars};
 use crate::os::{fds, fork, sourced};
 use crate::plan::CoreShare;
 use crate::report::summary::reason;
@@ -38,7 +38,11 @@ pub(super) struct Prepared {
 type Environment = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Examines everything and gives all reasons at once.
-pub(super) fn examine(job: &JobId, prepare: &Prepare) -> Result<Prepared, Vec<Problem>> {
+pub(super) fn examine(
+    job: &JobId,
+    epoch: Epoch,
+    prepare: &Prepare,
+) -> Result<Prepared, Vec<Problem>> {
     let cwd = Path::new(OsStr::from_bytes(&prepare.cwd));
     let mut problems = Vec::new();
     problems.extend(check_cwd(cwd).err());
@@ -49,7 +53,7 @@ pub(super) fn examine(job: &JobId, prepare: &Prepare) -> Result<Prepared, Vec<Pr
     let shares =
         prepare.cores.as_ref().map_or(Ok(Default::default()), |wish| bind::share(wish, &env));
     let shares = note(&mut problems, shares);
-    let listening = note(&mut problems, listen::arrange(job, prepare));
+    let listening = note(&mut problems, listen::arrange(job, epoch, prepare));
     match (path, listening, shares) {
         (Some(path), Some(listening), Some((shares, notes))) if problems.is_empty() => {
             Ok(Prepared { path, listening, env, shares, notes })

@@ -212,6 +212,9 @@ impl Agent {
         launcher.heard = clock::now();
         match message {
             ToAgent::Hello(hello) => {
+                let epoch = launcher.decoder.epoch().expect("its frame had one");
+                self.outbox = Arc::new(self.outbox.of(epoch));
+                self.crew.speak(Arc::clone(&self.outbox));
                 self.job = JobId(hello.job);
                 self.outbox.send(&FromAgent::Hello(our_hello()));
             }
@@ -251,9 +254,10 @@ impl Agent {
         let lease = millis(prepare.lease_ms);
         self.terms = Terms { lease: Some(lease), grace: millis(prepare.grace_ms) };
         self.alarms.set(clock::now() + wire::beat(lease), Alarm::Beat);
-        let (job, told) = (self.job.clone(), self.told.clone());
+        let (job, epoch) = (self.job.clone(), self.outbox.epoch());
+        let told = self.told.clone();
         self.tasks.spawn_blocking(move || {
-            let result = prepare::examine(&job, &prepare);
+            let result = prepare::examine(&job, epoch, &prepare);
             let _ = told.send(Inner::Examined(Box::new((prepare, result))));
         });
     }
@@ -293,7 +297,7 @@ impl Agent {
         self.crew.engage(&start.workers);
         let workers: Vec<_> =
             start.workers.iter().map(|worker| resolve(worker, &prepare, &prepared)).collect();
-        let welcomes = Welcomes::new(self.job.clone(), &prepare, start);
+        let welcomes = Welcomes::new(self.job.clone(), self.outbox.epoch(), &prepare, start);
         let welcomes = Box::new(welcomes);
         self.phase = Phase::Started { welcomes, _listening: prepared.listening };
         match self.spawn(&workers) {

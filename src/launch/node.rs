@@ -8,6 +8,7 @@ use rustix::process::Pid;
 use tokio::sync::mpsc;
 
 use super::offset::ClockOffset;
+use super::orders::EPOCH;
 use crate::base::{JobId, NodeRank, WorkerExit, clock};
 use crate::os::tasks::Tasks;
 use crate::report::OutputSender;
@@ -117,7 +118,7 @@ impl Node {
 
 async fn write(writer: LinkWriter, mut told: mpsc::UnboundedReceiver<ToAgent>) {
     while let Some(message) = told.recv().await {
-        if writer.write_all(&wire::encode(&message), &[]).await.is_err() {
+        if writer.write_all(&wire::encode(EPOCH, &message), &[]).await.is_err() {
             return;
         }
     }
@@ -146,7 +147,7 @@ async fn relay(
     events: &mpsc::UnboundedSender<NodeEvent>,
     output: &OutputSender,
 ) -> Result<(), wire::FrameError> {
-    let mut decoder = Decoder::default();
+    let mut decoder = Decoder::of(EPOCH);
     loop {
         match reader.read(decoder.room(LINK_READ_BYTES)).await {
             Ok(0) | Err(_) => return Ok(()),

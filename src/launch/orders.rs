@@ -9,7 +9,7 @@ use crate::plan::{Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, Threa
 use crate::wire::{CoreWish, Found, Listen, PortWish, Prepare, Start, WorkerStart};
 
 /// The first start of a job, and for now the only one.
-const EPOCH: Epoch = Epoch(0);
+pub(super) const EPOCH: Epoch = Epoch(0);
 /// Output of a node that may be on its way and not yet shown.
 const WINDOW_BYTES: u64 = 2 << 20;
 /// Descriptors that a worker costs its node.
@@ -31,7 +31,6 @@ pub(super) fn prepare(plan: &LaunchPlan, options: &Options, node: &NodePlan) -> 
         store: 1 < plan.nodes.len(),
     });
     Prepare {
-        epoch: EPOCH,
         cwd: options.cwd.clone().into_os_string().into_vec(),
         program: options.program.clone().into_vec(),
         script: options.script.clone().map(OsStringExt::into_vec),
@@ -65,7 +64,6 @@ pub(super) fn starts(plan: &LaunchPlan, options: &Options, found: &[Found]) -> V
         error_dir: options.run_dir.as_ref().map(|run_dir| run_dir.path().to_owned()),
     };
     let starts = plan.nodes.iter().zip(found).map(|(node, own)| Start {
-        epoch: EPOCH,
         workers: workers(plan, options, node, own, &bindings),
         node_of_rank: plan.nodes.iter().flat_map(ranks_of).collect(),
         hosts: plan.nodes.iter().map(|node| node.host.to_string()).collect(),
