@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -19,6 +19,9 @@ use crate::wire::{Prepare, Problem};
 const OWN_FDS: u64 = 32;
 /// Time that a venv script may take.
 const VENV_LIMIT: Duration = Duration::from_secs(60);
+
+/// As a program: the executable of the agent, wherever it is on a node.
+pub const OWN_EXECUTABLE: &str = "/proc/self/exe";
 
 /// What was found, as far as the job needs it.
 pub(super) struct Prepared {
@@ -128,6 +131,9 @@ fn find_program(cwd: &Path, program: &[u8], env: &Environment) -> Result<CString
     let shown = OsStr::from_bytes(program).display().to_string();
     let name = CString::new(program)
         .map_err(|_| Problem::new(Status::NotFound, "the program's name holds a NUL byte"))?;
+    if program == OWN_EXECUTABLE.as_bytes() {
+        return Ok(own_executable(name));
+    }
     let path = env.get(env_vars::PATH.as_bytes()).filter(|path| !path.is_empty());
     let path = path.map(|path| OsStr::from_bytes(path).to_owned());
     fork::find_program(&name, cwd, path.as_ref()).map_err(|error| match error.kind() {
@@ -142,4 +148,10 @@ fn find_program(cwd: &Path, program: &[u8], env: &Environment) -> Result<CString
             format!("program `{shown}` cannot be executed: {}", reason(&error)),
         ),
     })
+}
+
+/// By its name rather than by the link, so that listings show it; unless the name has gone.
+fn own_executable(link: CString) -> CString {
+    let own = std::fs::read_link(OWN_EXECUTABLE).ok().filter(|own| own.exists());
+    own.and_then(|own| CString::new(own.into_os_string().into_vec()).ok()).unwrap_or(link)
 }

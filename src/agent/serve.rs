@@ -23,7 +23,7 @@ use crate::os::tasks::Tasks;
 use crate::os::{fds, signals};
 use crate::report;
 use crate::runtime::contract::{self, ToWorker};
-use crate::transport::{self, LinkReader, LinkWriter};
+use crate::transport::{self, LinkReader, LinkWriter, ssh};
 use crate::wire::{
     self, AgentHello, Decoder, Found, FromAgent, Leftover, Prepare, Problem, Start, ToAgent,
     WorkerStart,
@@ -37,8 +37,19 @@ const FIRST_BEAT: Duration = Duration::from_secs(3);
 const SILENCE_WARNING: Duration = Duration::from_secs(10);
 const LINK_READ_BYTES: usize = 64 * 1024;
 
+/// Who started this agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The launcher itself: the link is a link from its first byte.
+    Launcher,
+    /// A login shell, which may have printed something first.
+    Shell,
+    /// The same, and this executable is new here.
+    Pushed,
+}
+
 /// The process `remuda agent`: serves the link on its standard input and output until it ends.
-pub fn main() -> Status {
+pub fn main(origin: Origin) -> Status {
     fds::never_wait_for_stderr();
     report::explain_panics("remuda agent");
     family::set_name(c"remuda-agent");
@@ -50,6 +61,9 @@ pub fn main() -> Status {
     let Ok((shim, (input, output))) = started else {
         return Status::OsLimit;
     };
+    if origin != Origin::Launcher && arrive(origin, &output).is_err() {
+        return Status::Io;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     let Ok(runtime) = runtime else {
         return Status::OsLimit;
@@ -64,6 +78,16 @@ pub fn main() -> Status {
         Ok(Err(_)) => Status::Io,
         Err(_) => Status::Bug,
     }
+}
+
+/// Behind a shell: leaves its directory, and says that the link begins.
+fn arrive(origin: Origin, output: &OwnedFd) -> io::Result<()> {
+    rustix::process::chdir("/")?;
+    ssh::announce(output)?;
+    if origin == Origin::Pushed {
+        ssh::prune_cache(clock::wall());
+    }
+    Ok(())
 }
 
 fn announce(text: &str) {

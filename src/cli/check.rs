@@ -8,7 +8,7 @@ use crate::base::Diagnostic;
 
 /// Options of DeepSpeed that are understood and have nothing behind them yet: refused, for who
 /// gives one counts on it.
-const NOT_BUILT: [&str; 5] = ["launcher_args", "ssh_port", "force_multi", "no_ssh", "node_rank"];
+const NOT_BUILT: [&str; 3] = ["launcher_args", "no_ssh", "node_rank"];
 
 /// A whole line of `remuda run`.
 pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), Refused> {

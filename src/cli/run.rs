@@ -9,7 +9,8 @@ use super::args::{PlaceArgs, ProgramArgs, WatchArgs, WorkerArgs};
 use super::check;
 use super::error::CliError;
 use super::line::{Flags, Lexed, NotParsed, Refused, Typed, explain, lex};
-use super::lower::{self, PidFile, Place, Speaker, environment};
+use super::lower::environment::{self, Reach};
+use super::lower::{self, PidFile, Place, Speaker};
 use crate::base::Status;
 use crate::launch::{self, Options};
 use crate::plan::{self, JobSpec, LaunchPlan, Program};
@@ -126,7 +127,8 @@ pub(super) fn start(
         print_error(&place.warnings);
         print_error(&files.warnings);
     }
-    let exports = environment::exports(&watch.env, files, place.nodes.len(), place.accelerator)?;
+    let reach = Reach::of(place.nodes.len(), &place.transport);
+    let exports = environment::exports(&watch.env, files, reach, place.accelerator)?;
     let origin = place.origin.clone();
     let spec = JobSpec {
         nodes: place.nodes,
@@ -145,7 +147,8 @@ pub(super) fn start(
         return Ok(Status::Success);
     }
     lower::check_size(&plan)?;
-    let (options, note) = lower::options(watch, workers, &spec, speaker, terminal)?;
+    let (options, note) =
+        lower::options(watch, workers, &spec, place.transport, speaker, terminal)?;
     if watch.talks() {
         say(&(note + &announcement(&plan, &options, &origin)), terminal.paint);
     }

@@ -2,8 +2,9 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
-use super::options::{Cores, Options};
+use super::options::{Cores, Options, Transport};
 use crate::base::{Epoch, NodeRank};
 use crate::plan::{Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, Threads, WorkerPlan};
 use crate::wire::{CoreWish, Found, Listen, PortWish, Prepare, Start, WorkerStart};
@@ -61,7 +62,7 @@ pub(super) fn starts(plan: &LaunchPlan, options: &Options, found: &[Found]) -> V
         master_addr: master.addr.clone(),
         master_port: master.port,
         job: options.job.clone(),
-        error_dir: options.run_dir.as_ref().map(|run_dir| run_dir.path().to_owned()),
+        error_dir: error_dir(options),
     };
     let starts = plan.nodes.iter().zip(found).map(|(node, own)| Start {
         workers: workers(plan, options, node, own, &bindings),
@@ -71,6 +72,14 @@ pub(super) fn starts(plan: &LaunchPlan, options: &Options, found: &[Found]) -> V
         window_bytes: WINDOW_BYTES,
     });
     starts.collect()
+}
+
+/// Where workers write their exceptions: only where we can read them.
+fn error_dir(options: &Options) -> Option<PathBuf> {
+    match options.transport {
+        Transport::Local => options.run_dir.as_ref().map(|run_dir| run_dir.path().to_owned()),
+        Transport::Ssh(_) => None,
+    }
 }
 
 /// Its node, once for every worker.
@@ -85,8 +94,12 @@ fn workers(
     found: &Found,
     bindings: &Bindings,
 ) -> Vec<WorkerStart> {
-    // Every node of a local job is this machine: its CPUs are shared by all workers.
-    let threads = Threads::share(found.cpus as usize, plan.world_size as usize);
+    let sharing = match options.transport {
+        // Every node of a local job is this machine: its CPUs are shared by all workers.
+        Transport::Local => plan.world_size as usize,
+        Transport::Ssh(_) => node.workers.len(),
+    };
+    let threads = Threads::share(found.cpus as usize, sharing);
     let worker = |worker: &WorkerPlan| WorkerStart {
         rank: worker.rank,
         local_rank: worker.local_rank,

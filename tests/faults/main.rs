@@ -34,6 +34,7 @@
 
 #![cfg(all(feature = "cli", feature = "train"))]
 
+#[expect(dead_code, reason = "each test program uses a part of it")]
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -8,7 +8,7 @@ use crate::base::{JobId, Rank, Status, env_vars};
 use crate::cli::args::{WatchArgs, WorkerArgs};
 use crate::cli::error::CliError;
 use crate::cli::values::{CoreList, StdinArg};
-use crate::launch::{Cores, Options, StdinTo};
+use crate::launch::{Cores, Options, StdinTo, Transport};
 use crate::plan::{Export, JobSpec, Program};
 use crate::report::{Keep, RunDir, Style, Terminal};
 
@@ -26,6 +26,7 @@ pub(in crate::cli) fn options(
     args: &WatchArgs,
     workers_args: &WorkerArgs,
     spec: &JobSpec,
+    transport: Transport,
     speaker: Speaker,
     terminal: Terminal,
 ) -> Result<(Options, String), CliError> {
@@ -78,6 +79,7 @@ pub(in crate::cli) fn options(
         cores,
         venv_script: workers_args.venv_script.clone(),
         run_dir,
+        transport,
     };
     Ok((options, note))
 }
@@ -89,9 +91,8 @@ fn cores(args: &WorkerArgs, exports: &[Export]) -> Result<Option<Cores>, CliErro
     if let Some(found) = exports.iter().find(|found| found.name == env_vars::KMP_AFFINITY) {
         let message =
             format!("{} sets KMP_AFFINITY, which binds threads in its own way", found.origin);
-        return Err(
-            CliError::config(message).help("do not set it, or leave --bind_cores_to_rank out")
-        );
+        return Err(CliError::new(Status::Config, message)
+            .help("do not set it, or leave --bind_cores_to_rank out"));
     }
     Ok(Some(match &args.bind_core_list {
         None => Cores::All,
