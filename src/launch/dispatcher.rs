@@ -79,6 +79,8 @@ struct Dispatcher<'a> {
     problems: Vec<(NodeRank, Problem)>,
     /// What nodes wanted known, each once.
     noted: BTreeSet<String>,
+    /// Whether workers were started.
+    has_begun: bool,
     faults: Vec<(NodeRank, Fault)>,
     history: History,
     reporter: Reporter,
@@ -146,6 +148,7 @@ impl<'a> Dispatcher<'a> {
             tasks,
             problems: Vec::new(),
             noted: BTreeSet::new(),
+            has_begun: false,
             faults: Vec::new(),
             history: History::new(plan),
             reporter,
@@ -398,6 +401,7 @@ impl<'a> Dispatcher<'a> {
 
     fn start_workers(&mut self) {
         let found: Vec<Found> = self.found.iter().flatten().cloned().collect();
+        self.begin_record();
         if let (true, Some(line)) = (self.options.tell_port, voice::port(self.plan, &found)) {
             self.reporter.say(line);
         }
@@ -407,6 +411,18 @@ impl<'a> Dispatcher<'a> {
         }
         let ranks = self.history.workers.iter().map(|worker| worker.rank);
         self.stdin = Input::start(ranks.filter(|rank| self.options.stdin.includes(*rank)));
+    }
+
+    /// From now on the job is one to be kept.
+    fn begin_record(&mut self) {
+        self.has_begun = true;
+        let Some(run_dir) = &self.options.run_dir else {
+            return;
+        };
+        run_dir.begin();
+        if self.options.tell_record {
+            self.reporter.say(step("Record", &run_dir.path().display().to_string()));
+        }
     }
 
     fn wish(&mut self, wish: Wish) -> Option<Event> {
@@ -587,7 +603,13 @@ impl<'a> Dispatcher<'a> {
             (status, _) => status,
         };
         let text = story.last_screen(&pages);
-        let recorded = story.write_record(status);
+        let recorded = match &self.options.run_dir {
+            Some(run_dir) if !self.has_begun => {
+                run_dir.discard();
+                String::new()
+            }
+            _ => story.write_record(status),
+        };
         pages.say(&text);
         pages.say(&recorded);
         pages.finish();

@@ -37,7 +37,9 @@ pub struct Options {
     pub cores: Option<Cores>,
     /// Script that nodes read before workers start.
     pub venv_script: Option<PathBuf>,
-    /// Where `run.json` goes.
+    /// Whether the user hears where the job is recorded.
+    pub tell_record: bool,
+    /// Where `run.json` goes; of a job that never began nothing is left.
     pub run_dir: Option<RunDir>,
     /// How nodes are reached.
     pub transport: Transport,

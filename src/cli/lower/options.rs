@@ -78,6 +78,7 @@ pub(in crate::cli) fn options(
         tell_port: speaker == Speaker::Everybody && args.talks(),
         cores,
         venv_script: workers_args.venv_script.clone(),
+        tell_record: args.talks(),
         run_dir,
         transport,
     };
