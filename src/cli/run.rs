@@ -152,20 +152,16 @@ pub(super) fn start(
     Ok(status)
 }
 
-/// What is about to happen, and where it is recorded.
+/// What is about to happen.
 fn announcement(plan: &LaunchPlan, options: &Options, origin: &str) -> String {
     let workers = count(plan.world_size as usize, "worker");
     let nodes = count(plan.nodes.len(), "node");
-    let record = options
-        .run_dir
-        .as_ref()
-        .map_or_else(String::new, |run_dir| step("Record", &run_dir.path().display().to_string()));
     let files = options.style.rank_files.as_ref();
     let output = files.map_or_else(String::new, |files| {
         step("Output", &format!("of each rank goes to {}", files.pattern().display()))
     });
     let launch = format!("{workers} on {nodes} ({origin}), job {}", options.job);
-    step("Launch", &launch) + &record + &output
+    step("Launch", &launch) + &output
 }
 
 fn show(plan: &LaunchPlan, watch: &WatchArgs) -> std::io::Result<()> {
