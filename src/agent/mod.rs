@@ -9,6 +9,7 @@
 //! them. Agent and shim are both subreapers: whichever dies, the other buries the workers.
 
 mod alarms;
+mod bind;
 mod crew;
 mod listen;
 mod notes;

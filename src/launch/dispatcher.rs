@@ -1,5 +1,6 @@
 //! The only loop of the launcher: select → step → perform.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -78,6 +79,8 @@ struct Dispatcher<'a> {
     tasks: Tasks,
     found: Vec<Option<Found>>,
     problems: Vec<(NodeRank, Problem)>,
+    /// What nodes wanted known, each once.
+    noted: BTreeSet<String>,
     /// Whether workers were started.
     has_begun: bool,
     faults: Vec<(NodeRank, Fault)>,
@@ -146,6 +149,7 @@ impl<'a> Dispatcher<'a> {
             nodes,
             tasks,
             problems: Vec::new(),
+            noted: BTreeSet::new(),
             has_begun: false,
             faults: Vec::new(),
             history: History::new(plan),
@@ -293,6 +297,7 @@ impl<'a> Dispatcher<'a> {
                 None
             }
             FromAgent::Ready(found) => {
+                self.say_notes(node, &found.notes);
                 self.found[node.index()] = Some(found);
                 Some(Event::Ready(node))
             }
@@ -553,6 +558,16 @@ impl<'a> Dispatcher<'a> {
         let early = self.history.take_early(now);
         if let Some(line) = voice::early(&early, self.job.running()) {
             self.reporter.say(line);
+        }
+    }
+
+    /// Nodes of a kind say the same: once is enough.
+    fn say_notes(&mut self, node: NodeRank, notes: &[String]) {
+        for note in notes {
+            if self.noted.insert(note.clone()) {
+                let host = &self.plan.nodes[node.index()].host;
+                self.reporter.say(format!("note: {host}: {note}\n"));
+            }
         }
     }
 
