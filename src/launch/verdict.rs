@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::history::{History, WorkerHistory};
 use super::options::Options;
+use super::recording;
 use super::unreachable;
 use super::voice;
 use crate::base::exit::signal_name;
@@ -12,14 +13,12 @@ use crate::base::{NodeRank, Rank, Status, WorkerExit, clock};
 use crate::job::{Cause, NodeLoss, StartFailure, StartStep, Verdict};
 use crate::plan::{self, LaunchPlan};
 use crate::report::record::{
-    CauseRecord, ExitOf, LeakedRecord, RunRecord, WorkerRecord, code_and_signal,
+    CauseRecord, ExitOf, LeakedRecord, RunRecord, RunState, WorkerRecord, code_and_signal,
 };
 use crate::report::summary::{Failure, count, duration, processes, reason, show_failure};
 use crate::report::{Pages, neutral};
 use crate::transport::ssh::Fault;
 use crate::wire::{Problem, Stream};
-
-const RECORD_VERSION: u32 = 1;
 
 /// Everything that is known at the end.
 pub(super) struct Story<'a> {
@@ -298,24 +297,18 @@ impl Story<'_> {
     }
 
     fn record(&self, status: Status) -> RunRecord {
-        let plan = plan::digest(self.plan).iter().fold(String::new(), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        });
         RunRecord {
-            version: RECORD_VERSION,
-            job: self.options.job.to_string(),
-            plan,
-            start: self.started.as_secs_f64(),
-            end: clock::wall().as_secs_f64(),
-            exit: status.code(),
-            exit_of: match (&self.verdict.cause, self.problems.is_empty()) {
+            state: RunState::Ended,
+            end: Some(clock::wall().as_secs_f64()),
+            exit: Some(status.code()),
+            exit_of: Some(match (&self.verdict.cause, self.problems.is_empty()) {
                 (_, true) if self.faults.is_empty() => ExitOf::from(self.verdict.status),
                 _ => ExitOf::Remuda,
-            },
+            }),
             cause: self.verdict.cause.as_ref().map(|cause| self.cause_record(cause)),
             workers: self.history.workers.iter().map(worker_record).collect(),
             leaked: self.leaked(),
+            ..recording::begun(self.plan, self.options, self.started)
         }
     }
 
