@@ -38,7 +38,11 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
     // Before anything that starts a thread: it forks.
     let way = match &options.transport {
         Transport::Local => Way::Local,
-        Transport::Ssh(ssh) => Way::Ssh(Arc::new(Ssh::prepare(ssh)?)),
+        Transport::Ssh(ssh) => {
+            // Who wants to hear little is given no hints.
+            let hosts = if options.tell_port { plan.nodes.len() } else { 0 };
+            Way::Ssh(Arc::new(Ssh::prepare(ssh, hosts)?))
+        }
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
