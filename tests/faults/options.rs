@@ -123,6 +123,37 @@ fn arguments_arrive_byte_for_byte() {
     assert_eq!(outcome.stdout, odd.map(|word| [word, b"\0"].concat()).concat());
 }
 
+/// Every word in hexadecimal digits, from every node.
+#[test]
+fn arguments_arrive_byte_for_byte_on_every_node() {
+    let odd: [&[u8]; 12] = [
+        b"two words",
+        b" \t ",
+        b"'single' \"double\"",
+        b"$HOME ${HOME} `id` $(id) !!",
+        b"line\nbreak\n",
+        b"",
+        b"\\",
+        b"\xff\xfe\x80",
+        b"--num_gpus",
+        b"--",
+        b"a;b&c|d>e<f*?[x]{y}~#%",
+        b"I'm 6' tall, 72\"",
+    ];
+    let words = odd.map(|word| OsString::from_vec(word.to_vec()));
+    let script = "for word; do printf %s \"$word\" | od -An -v -tx1 | tr -d ' \\n'; echo .; done";
+    let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--prefix", "{rank} "]);
+    let outcome = launch.sh(script).program(["sh"]).program(words).end().code(0);
+    for rank in 0..2 {
+        let start = format!("{rank} ");
+        let heard: Vec<&str> =
+            outcome.stdout_text().lines().filter_map(|line| line.strip_prefix(&*start)).collect();
+        let hex = |word: &&[u8]| word.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let said: Vec<String> = odd.iter().map(|word| hex(word) + ".").collect();
+        assert_eq!(heard, said, "on node {rank}");
+    }
+}
+
 #[test]
 fn the_environment_arrives_byte_for_byte() {
     let value = OsString::from_vec(b"a b\n\xff'\"$".to_vec());
