@@ -117,7 +117,7 @@ pub struct ProgramArgs {
 }
 
 /// What every worker finds around it.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Workers", rename_all = "snake_case")]
 pub struct WorkerArgs {
     /// Give every worker processors of its own

@@ -8,7 +8,7 @@ use crate::base::Diagnostic;
 
 /// Options of DeepSpeed that are understood and have nothing behind them yet: refused, for who
 /// gives one counts on it.
-const NOT_BUILT: [&str; 10] = [
+const NOT_BUILT: [&str; 8] = [
     "launcher_args",
     "ssh_port",
     "force_multi",
@@ -17,8 +17,6 @@ const NOT_BUILT: [&str; 10] = [
     "bind_cores_to_rank",
     "bind_core_list",
     "venv_script",
-    "enable_each_rank_log",
-    "save_pid",
 ];
 
 /// A whole line of `remuda run`.
@@ -72,8 +70,7 @@ fn program(args: &ProgramArgs, typed: &Typed) -> Result<(), Refused> {
 
 /// Options without a feature; DeepSpeed's own defaults ask for nothing.
 pub(super) fn not_built(typed: &Typed) -> Result<(), Refused> {
-    const DEFAULTS: [(&str, &[&str]); 3] =
-        [("launcher_args", &[""]), ("node_rank", &["-1"]), ("enable_each_rank_log", &["", "None"])];
+    const DEFAULTS: [(&str, &[&str]); 2] = [("launcher_args", &[""]), ("node_rank", &["-1"])];
     let asks = |flag: &str| {
         let Some(given) = typed.last(flag) else { return false };
         let Some((value, _)) = &given.value else { return true };

@@ -3,6 +3,7 @@
 
 mod devices;
 pub(super) mod environment;
+mod keep;
 mod options;
 mod pool;
 mod program;
@@ -10,6 +11,7 @@ mod reach;
 mod size;
 
 pub(super) use devices::gpu_count;
+pub(super) use keep::PidFile;
 pub(super) use options::{Speaker, options};
 pub(super) use program::program;
 pub(super) use size::check_size;
