@@ -143,7 +143,7 @@ pub(super) fn start(
         print_error(&files.warnings);
     }
     let exports = environment::exports(&watch.env, files, place.nodes.len(), place.accelerator)?;
-    let origin = place.origin.clone();
+    let (origin, alone) = (place.origin.clone(), place.alone);
     let spec = JobSpec {
         nodes: place.nodes,
         accelerator: place.accelerator,
@@ -156,6 +156,11 @@ pub(super) fn start(
     };
     let plan =
         plan::plan(&spec).map_err(|error| CliError::new(error.status(), error.to_string()))?;
+    let nodes = plan.nodes.len();
+    let plan = match alone {
+        Some(node) => plan.only(node),
+        None => plan,
+    };
     if watch.dry_run {
         show(&plan, watch).map_err(CliError::output)?;
         return Ok(Status::Success);
@@ -163,7 +168,8 @@ pub(super) fn start(
     lower::check_size(&plan)?;
     let (options, note) = lower::options(watch, workers, &spec, speaker, terminal)?;
     if watch.talks() {
-        say(&(note + &announcement(&plan, &options, &origin)), terminal.paint);
+        let alone = alone.map_or_else(String::new, |_| lonely(&plan, nodes));
+        say(&(note + &announcement(&plan, &options, &origin) + &alone), terminal.paint);
     }
     let pid_file = workers.save_pid.then(PidFile::write).transpose()?;
     if let Some(file) = pid_file.as_ref().filter(|_| watch.talks()) {
@@ -175,9 +181,21 @@ pub(super) fn start(
     Ok(status)
 }
 
+/// What a node that is started by itself cannot do.
+fn lonely(plan: &LaunchPlan, nodes: usize) -> String {
+    let Some(node) = plan.nodes.first() else { return String::new() };
+    let ranks = match &node.workers[..] {
+        [first, .., last] => format!("ranks {}-{}", first.rank, last.rank),
+        [only] => format!("rank {}", only.rank),
+        [] => "no rank".to_owned(),
+    };
+    let who = format!("node {} of {nodes}, {ranks} of {}", node.node_rank, plan.world_size);
+    step("Alone", &format!("{who}; what happens on other nodes is neither seen nor told"))
+}
+
 /// What is about to happen, and where it is recorded.
 fn announcement(plan: &LaunchPlan, options: &Options, origin: &str) -> String {
-    let workers = count(plan.world_size as usize, "worker");
+    let workers = count(plan.workers_here(), "worker");
     let nodes = count(plan.nodes.len(), "node");
     let record = options
         .run_dir

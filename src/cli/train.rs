@@ -281,6 +281,7 @@ struct TrainFace {
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let (mut face, typed) = super::parse::<TrainFace>(words)?;
     check::place(&face.place, &typed)?;
+    check::connected(&face.place, &typed)?;
     check::watch(&face.watch, &typed)?;
     check::not_built(&typed)?;
     // What makes no sense is told once, here, and not by every worker.

@@ -109,18 +109,17 @@ impl<'a> Dispatcher<'a> {
             },
         )?;
         let mut tasks = Tasks::default();
-        let connect = |node: &NodePlan| {
+        let connect = |node| {
             let (told, output) = (told.clone(), reporter.sender());
-            Node::connect(node.node_rank, &options.job, told, output, &mut tasks)
+            Node::connect(NodeRank(node as u32), &options.job, told, output, &mut tasks)
         };
-        let nodes = plan.nodes.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
-        let node_of_rank = plan.nodes.iter().flat_map(orders::ranks_of);
+        let nodes = (0..plan.nodes.len()).map(connect).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             plan,
             options,
             started: (clock::now(), clock::wall()),
             inherited,
-            job: Job::new(Policy { grace: options.grace }, node_of_rank.collect()),
+            job: Job::new(Policy { grace: options.grace }, orders::node_of_rank(plan)),
             found: vec![None; nodes.len()],
             nodes,
             tasks,
@@ -362,8 +361,9 @@ impl<'a> Dispatcher<'a> {
         for (node, start) in self.nodes.iter().zip(starts) {
             node.tell(ToAgent::Start(start));
         }
-        let ranks = self.history.workers.iter().map(|worker| worker.rank);
-        self.stdin = Input::start(ranks.filter(|rank| self.options.stdin.includes(*rank)));
+        let ranks = (0..).map(Rank).zip(&self.history.workers);
+        let readers = ranks.filter(|(_, worker)| self.options.stdin.includes(worker.rank));
+        self.stdin = Input::start(readers.map(|(rank, _)| rank));
     }
 
     fn wish(&mut self, wish: Wish) -> Option<Event> {
@@ -519,11 +519,13 @@ impl<'a> Dispatcher<'a> {
 }
 
 fn labels(plan: &LaunchPlan) -> Vec<WorkerLabel> {
+    let mut ranks = (0..).map(Rank);
     let of_node = |node: &NodePlan| {
         let host = node.host.clone();
         let node_rank = node.node_rank;
-        let label = move |worker: &WorkerPlan| WorkerLabel {
-            rank: worker.rank,
+        let label = |worker: &WorkerPlan| WorkerLabel {
+            rank: ranks.next().expect("there is always one more"),
+            shown: worker.rank,
             local_rank: worker.local_rank,
             node: node_rank,
             host: host.clone(),

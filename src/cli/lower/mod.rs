@@ -20,14 +20,11 @@ use super::args::PlaceArgs;
 use super::error::CliError;
 use super::hostfile::Trust;
 use super::line::Typed;
-use crate::base::{HostName, Slot, Status};
+use crate::base::{HostName, NodeRank, Slot, Status};
 use crate::plan::{Accelerator, MasterAddr};
 use crate::pool::{SelectorArgs, select};
 use crate::report::Terminal;
 use crate::report::diagnostic::show_all;
-
-/// Local jobs need no more.
-const LOOPBACK: &str = "127.0.0.1";
 
 /// Hosts, slots and what they are.
 pub(super) struct Place {
@@ -37,6 +34,8 @@ pub(super) struct Place {
     pub(super) device_names: Vec<String>,
     pub(super) master_addr: MasterAddr,
     pub(super) master_port: Option<u16>,
+    /// The only node that is started here (`--no_ssh`).
+    pub(super) alone: Option<NodeRank>,
     /// Where the slots come from, for the screen.
     pub(super) origin: String,
     /// Whose files are good enough.
@@ -48,7 +47,7 @@ pub(super) struct Place {
 /// Finds the hosts and applies the selection.
 pub(super) fn place(
     args: &PlaceArgs,
-    _typed: &Typed,
+    typed: &Typed,
     terminal: Terminal,
 ) -> Result<Place, CliError> {
     let (pool, found) = pool::find_pool(args, terminal)?;
@@ -61,18 +60,28 @@ pub(super) fn place(
     let selected = select(&pool, &selector)
         .map_err(|findings| CliError::Findings { status: Status::Usage, findings })?;
     let nodes = selected.pool.into_nodes();
-    reach::check_transport(args, &nodes)?;
-    if found.device_names.is_empty() {
-        devices::check_devices(args, &nodes, found.accelerator)?;
+    let alone = reach::alone(&args.reach, typed, nodes.len())?;
+    let here = match alone {
+        Some(node) => &nodes[node.index()..=node.index()],
+        None => &nodes,
+    };
+    if alone.is_none() {
+        reach::check_transport(args, &nodes)?;
     }
+    if found.device_names.is_empty() {
+        devices::check_devices(args, here, found.accelerator)?;
+    }
+    let (master_addr, master_port) = reach::master(&args.reach, &nodes, alone);
+    let doubt = alone.map_or_else(String::new, |node| reach::doubt(node, &nodes));
     Ok(Place {
         nodes,
         accelerator: found.accelerator,
         device_names: found.device_names,
-        master_addr: MasterAddr::Given(args.reach.master_addr().unwrap_or(LOOPBACK).to_owned()),
-        master_port: args.reach.master_port,
+        master_addr,
+        master_port,
+        alone,
         origin: found.origin,
         trust: pool::trust(args),
-        warnings: found.warnings + &show_all(&selected.findings, terminal.paint),
+        warnings: found.warnings + &show_all(&selected.findings, terminal.paint) + &doubt,
     })
 }

@@ -1,9 +1,15 @@
-//! How nodes are reached.
+//! How nodes are reached, and where they find rank 0.
 
-use crate::base::{HostName, Slot};
-use crate::cli::args::PlaceArgs;
+use crate::base::{Diagnostic, HostName, NodeRank, Slot};
+use crate::cli::args::{PlaceArgs, ReachArgs};
+use crate::cli::check;
 use crate::cli::error::CliError;
+use crate::cli::line::{Refused, Typed, codes};
 use crate::cli::values::LauncherArg;
+use crate::plan::{MASTER_PORT, MasterAddr};
+
+/// Jobs on one node need no more.
+const LOOPBACK: &str = "127.0.0.1";
 
 /// Without ssh only this machine can be reached.
 pub(super) fn check_transport(
@@ -16,5 +22,94 @@ pub(super) fn check_transport(
         (None, [(host, _)]) if is_here(host) => Ok(()),
         _ => Err(CliError::config("hosts other than this machine cannot be reached yet")
             .help("`--launcher local` starts every host of the hostfile on this machine")),
+    }
+}
+
+/// With `--no_ssh`: the node that is started here, one of so many.
+pub(super) fn alone(
+    args: &ReachArgs,
+    typed: &Typed,
+    nodes: usize,
+) -> Result<Option<NodeRank>, Refused> {
+    let node_rank = args.node_rank.filter(|rank| *rank != -1);
+    match (args.no_ssh, node_rank) {
+        (false, None) => Ok(None),
+        (false, Some(_)) => Err(check::needs_other(typed, "node_rank", "no_ssh")),
+        (true, Some(rank)) if (0..nodes as i64).contains(&rank) => Ok(Some(NodeRank(rank as u32))),
+        (true, found) => Err(bad_node_rank(typed, found, nodes)),
+    }
+}
+
+fn bad_node_rank(typed: &Typed, found: Option<i64>, nodes: usize) -> Refused {
+    let last = nodes - 1;
+    let which = match found {
+        Some(_) => typed.place_of("node_rank"),
+        None => typed.name_of("no_ssh"),
+    };
+    let (range, with) = if last == 0 {
+        ("0".to_owned(), "1 node".to_owned())
+    } else {
+        (format!("0 to {last}"), format!("{nodes} nodes"))
+    };
+    typed.refuse(&[which.unwrap_or_else(|| typed.end())], |spans| {
+        let (code, message) = match found {
+            Some(rank) => (codes::BAD_VALUE, format!("`--node_rank` cannot be `{rank}`")),
+            None => (codes::NEEDS_OTHER, "`--no_ssh` needs `--node_rank`".to_owned()),
+        };
+        Diagnostic::error(code, spans[0], message)
+            .label(format!("with {with} it is {range}"))
+            .help("every node is given the same line with a `--node_rank` of its own")
+    })
+}
+
+/// Where rank 0 of torch listens. Nodes that are started one by one must agree without asking.
+pub(super) fn master(
+    args: &ReachArgs,
+    nodes: &[(HostName, Vec<Slot>)],
+    alone: Option<NodeRank>,
+) -> (MasterAddr, Option<u16>) {
+    let given = args.master_addr();
+    match (alone, nodes) {
+        (Some(_), [(first, _), _, ..]) => (
+            MasterAddr::Given(given.unwrap_or(first.as_str()).to_owned()),
+            Some(args.master_port.unwrap_or(MASTER_PORT)),
+        ),
+        _ => (MasterAddr::Given(given.unwrap_or(LOOPBACK).to_owned()), args.master_port),
+    }
+}
+
+/// What to say when this machine has the name of another node.
+pub(super) fn doubt(node: NodeRank, nodes: &[(HostName, Vec<Slot>)]) -> String {
+    let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let Some(other) = named(own.trim(), nodes).filter(|other| *other != node) else {
+        return String::new();
+    };
+    format!(
+        "warning: this machine is called `{}`, which is node {other}; --node_rank says {node}\n",
+        nodes[other.index()].0
+    )
+}
+
+/// The node of this name, with or without its domain.
+fn named(own: &str, nodes: &[(HostName, Vec<Slot>)]) -> Option<NodeRank> {
+    let own = own.to_ascii_lowercase();
+    let short = own.split('.').next().filter(|short| !short.is_empty())?;
+    let is_it = |host: &HostName| [own.as_str(), short].contains(&host.canonical().as_str());
+    nodes.iter().position(|(host, _)| is_it(host)).map(|node| NodeRank(node as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_found_by_its_name() {
+        let host = |name| (HostName::parse(name).expect("a name"), vec![Slot(0)]);
+        let nodes = [host("N0"), host("n1.cluster"), host("n2")];
+        assert_eq!(named("n0", &nodes), Some(NodeRank(0)));
+        assert_eq!(named("n1.cluster", &nodes), Some(NodeRank(1)));
+        assert_eq!(named("n2.cluster", &nodes), Some(NodeRank(2)));
+        assert_eq!(named("n3", &nodes), None);
+        assert_eq!(named("", &nodes), None);
     }
 }
