@@ -166,7 +166,8 @@ pub(super) fn start(
         return Ok(Status::Success);
     }
     lower::check_size(&plan)?;
-    let (options, note) = lower::options(watch, workers, &spec, speaker, terminal)?;
+    let (options, note) =
+        lower::options(watch, workers, &spec, place.transport, speaker, terminal)?;
     if watch.talks() {
         let alone = alone.map_or_else(String::new, |_| lonely(&plan, nodes));
         say(&(note + &announcement(&plan, &options, &origin) + &alone), terminal.paint);

@@ -2,14 +2,15 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
-use super::options::Options;
+use super::options::{Options, Transport};
 use crate::base::{Epoch, NodeRank, Rank};
 use crate::plan::{Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, Threads, WorkerPlan};
 use crate::wire::{Found, Listen, PortWish, Prepare, Start, WorkerStart};
 
 /// The first start of a job, and for now the only one.
-const EPOCH: Epoch = Epoch(0);
+pub(super) const EPOCH: Epoch = Epoch(0);
 /// Output of a node that may be on its way and not yet shown.
 const WINDOW_BYTES: u64 = 2 << 20;
 /// Descriptors that a worker costs its node.
@@ -31,7 +32,6 @@ pub(super) fn prepare(plan: &LaunchPlan, options: &Options, node: &NodePlan) -> 
         store: 1 < plan.nodes.len(),
     });
     Prepare {
-        epoch: EPOCH,
         cwd: options.cwd.clone().into_os_string().into_vec(),
         program: options.program.clone().into_vec(),
         script: options.script.clone().map(OsStringExt::into_vec),
@@ -55,11 +55,10 @@ pub(super) fn starts(plan: &LaunchPlan, options: &Options, found: &[Found]) -> V
         master_addr,
         master_port,
         job: options.job.clone(),
-        error_dir: options.run_dir.as_ref().map(|run_dir| run_dir.path().to_owned()),
+        error_dir: error_dir(options),
     };
     let mut ranks = (0..).map(Rank);
     let starts = plan.nodes.iter().zip(found).map(|(node, own)| Start {
-        epoch: EPOCH,
         workers: workers(plan, options, node, own, &bindings, &mut ranks),
         node_of_rank: node_of_rank(plan),
         hosts: plan.nodes.iter().map(|node| node.host.to_string()).collect(),
@@ -84,6 +83,14 @@ pub(super) fn node_of_rank(plan: &LaunchPlan) -> Vec<NodeRank> {
     nodes.flat_map(|(place, node)| std::iter::repeat_n(place, node.workers.len())).collect()
 }
 
+/// Where workers write their exceptions: only where we can read them.
+fn error_dir(options: &Options) -> Option<PathBuf> {
+    match options.transport {
+        Transport::Local => options.run_dir.as_ref().map(|run_dir| run_dir.path().to_owned()),
+        Transport::Ssh(_) => None,
+    }
+}
+
 fn workers(
     plan: &LaunchPlan,
     options: &Options,
@@ -92,8 +99,12 @@ fn workers(
     bindings: &Bindings,
     ranks: &mut impl Iterator<Item = Rank>,
 ) -> Vec<WorkerStart> {
-    // Every node of a local job is this machine: its CPUs are shared by all workers.
-    let threads = Threads::share(found.cpus as usize, plan.workers_here());
+    let sharing = match options.transport {
+        // Every node of a local job is this machine: its CPUs are shared by all workers.
+        Transport::Local => plan.workers_here(),
+        Transport::Ssh(_) => node.workers.len(),
+    };
+    let threads = Threads::share(found.cpus as usize, sharing);
     let worker = |(worker, rank): (&WorkerPlan, Rank)| WorkerStart {
         rank,
         local_rank: worker.local_rank,

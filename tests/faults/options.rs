@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
-use std::net::TcpListener;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;

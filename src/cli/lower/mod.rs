@@ -1,6 +1,7 @@
 //! What was typed → what will be done. The world is consulted here, once: files, environment,
 //! devices. Everything after this is a function of its result.
 
+mod alone;
 mod devices;
 pub(super) mod environment;
 mod keep;
@@ -21,6 +22,7 @@ use super::error::CliError;
 use super::hostfile::Trust;
 use super::line::Typed;
 use crate::base::{HostName, NodeRank, Slot, Status};
+use crate::launch::Transport;
 use crate::plan::{Accelerator, MasterAddr};
 use crate::pool::{SelectorArgs, select};
 use crate::report::Terminal;
@@ -42,6 +44,7 @@ pub(super) struct Place {
     pub(super) trust: Trust,
     /// Warnings, ready to be shown.
     pub(super) warnings: String,
+    pub(super) transport: Transport,
 }
 
 /// Finds the hosts and applies the selection.
@@ -60,19 +63,23 @@ pub(super) fn place(
     let selected = select(&pool, &selector)
         .map_err(|findings| CliError::Findings { status: Status::Usage, findings })?;
     let nodes = selected.pool.into_nodes();
-    let alone = reach::alone(&args.reach, typed, nodes.len())?;
+    let alone = alone::node(&args.reach, typed, nodes.len())?;
     let here = match alone {
         Some(node) => &nodes[node.index()..=node.index()],
         None => &nodes,
     };
-    if alone.is_none() {
-        reach::check_transport(args, &nodes)?;
-    }
-    if found.device_names.is_empty() {
+    let transport = match alone {
+        Some(_) => Transport::Local,
+        None => reach::transport(&args.reach, nodes.iter().map(|(host, _)| host))?,
+    };
+    if transport == Transport::Local && found.device_names.is_empty() {
         devices::check_devices(args, here, found.accelerator)?;
     }
-    let (master_addr, master_port) = reach::master(&args.reach, &nodes, alone);
-    let doubt = alone.map_or_else(String::new, |node| reach::doubt(node, &nodes));
+    let (master_addr, master_port) = match alone {
+        Some(_) => alone::master(&args.reach, &nodes),
+        None => (reach::master_addr(&args.reach, &transport), args.reach.master_port),
+    };
+    let doubt = alone.map_or_else(String::new, |node| alone::doubt(node, &nodes));
     Ok(Place {
         nodes,
         accelerator: found.accelerator,
@@ -80,6 +87,7 @@ pub(super) fn place(
         master_addr,
         master_port,
         alone,
+        transport,
         origin: found.origin,
         trust: pool::trust(args),
         warnings: found.warnings + &show_all(&selected.findings, terminal.paint) + &doubt,

@@ -1,115 +1,107 @@
-//! How nodes are reached, and where they find rank 0.
+//! How nodes are reached: flags → [`Transport`].
 
-use crate::base::{Diagnostic, HostName, NodeRank, Slot};
-use crate::cli::args::{PlaceArgs, ReachArgs};
-use crate::cli::check;
+use std::path::{Path, PathBuf};
+
+use crate::base::{HostName, Status};
+use crate::cli::args::ReachArgs;
 use crate::cli::error::CliError;
-use crate::cli::line::{Refused, Typed, codes};
+use crate::cli::ssh_args::{KexArg, SshArgs};
 use crate::cli::values::LauncherArg;
-use crate::plan::{MASTER_PORT, MasterAddr};
+use crate::launch::Transport;
+use crate::plan::MasterAddr;
+use crate::transport::ssh::{Kex, SshConfig, SshOptions, is_tellable};
 
-/// Jobs on one node need no more.
-const LOOPBACK: &str = "127.0.0.1";
+/// Jobs on one machine need no more.
+pub(super) const LOOPBACK: &str = "127.0.0.1";
 
-/// Without ssh only this machine can be reached.
-pub(super) fn check_transport(
-    args: &PlaceArgs,
-    nodes: &[(HostName, Vec<Slot>)],
-) -> Result<(), CliError> {
-    let is_here = |host: &HostName| matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]");
-    match (args.reach.launcher, nodes) {
-        (Some(LauncherArg::Local), _) => Ok(()),
-        (None, [(host, _)]) if is_here(host) => Ok(()),
-        _ => Err(CliError::config("hosts other than this machine cannot be reached yet")
-            .help("`--launcher local` starts every host of the hostfile on this machine")),
-    }
-}
-
-/// With `--no_ssh`: the node that is started here, one of so many.
-pub(super) fn alone(
+/// Ssh to every host, our own included, so that all nodes get the same environment; only a job on
+/// this machine alone does without.
+pub(super) fn transport<'a>(
     args: &ReachArgs,
-    typed: &Typed,
-    nodes: usize,
-) -> Result<Option<NodeRank>, Refused> {
-    let node_rank = args.node_rank.filter(|rank| *rank != -1);
-    match (args.no_ssh, node_rank) {
-        (false, None) => Ok(None),
-        (false, Some(_)) => Err(check::needs_other(typed, "node_rank", "no_ssh")),
-        (true, Some(rank)) if (0..nodes as i64).contains(&rank) => Ok(Some(NodeRank(rank as u32))),
-        (true, found) => Err(bad_node_rank(typed, found, nodes)),
+    mut hosts: impl Iterator<Item = &'a HostName>,
+) -> Result<Transport, CliError> {
+    let is_here = |host: &HostName| matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]");
+    let is_alone_here = hosts.next().is_none_or(is_here) && hosts.next().is_none();
+    match args.launcher {
+        Some(LauncherArg::Local) => Ok(Transport::Local),
+        None if is_alone_here && !args.force_multi => Ok(Transport::Local),
+        Some(LauncherArg::Ssh) | None => Ok(Transport::Ssh(options(args.ssh_port, &args.ssh)?)),
+        Some(LauncherArg::NotThere(_)) => unreachable!("refused when the line was read"),
     }
 }
 
-fn bad_node_rank(typed: &Typed, found: Option<i64>, nodes: usize) -> Refused {
-    let last = nodes - 1;
-    let which = match found {
-        Some(_) => typed.place_of("node_rank"),
-        None => typed.name_of("no_ssh"),
-    };
-    let (range, with) = if last == 0 {
-        ("0".to_owned(), "1 node".to_owned())
-    } else {
-        (format!("0 to {last}"), format!("{nodes} nodes"))
-    };
-    typed.refuse(&[which.unwrap_or_else(|| typed.end())], |spans| {
-        let (code, message) = match found {
-            Some(rank) => (codes::BAD_VALUE, format!("`--node_rank` cannot be `{rank}`")),
-            None => (codes::NEEDS_OTHER, "`--no_ssh` needs `--node_rank`".to_owned()),
-        };
-        Diagnostic::error(code, spans[0], message)
-            .label(format!("with {with} it is {range}"))
-            .help("every node is given the same line with a `--node_rank` of its own")
+/// Where rank 0 of torch listens.
+pub(super) fn master_addr(args: &ReachArgs, transport: &Transport) -> MasterAddr {
+    match (args.master_addr(), transport) {
+        (Some(address), _) => MasterAddr::Given(address.to_owned()),
+        (None, Transport::Local) => MasterAddr::Given(LOOPBACK.to_owned()),
+        (None, Transport::Ssh(_)) => MasterAddr::AskNode0,
+    }
+}
+
+fn options(port: Option<u16>, args: &SshArgs) -> Result<SshOptions, CliError> {
+    Ok(SshOptions {
+        port,
+        config: match &args.ssh_config {
+            None => SshConfig::Usual,
+            Some(file) if file == Path::new("none") => SshConfig::Nothing,
+            Some(file) => SshConfig::File(readable(file)?),
+        },
+        kex: match args.ssh_kex {
+            KexArg::User => Kex::Users,
+            KexArg::Fast => Kex::Fast,
+        },
+        fanout: args.fanout.map(|fanout| fanout as usize),
+        agent_path: args.agent_path.as_deref().map(agent_path).transpose()?,
     })
 }
 
-/// Where rank 0 of torch listens. Nodes that are started one by one must agree without asking.
-pub(super) fn master(
-    args: &ReachArgs,
-    nodes: &[(HostName, Vec<Slot>)],
-    alone: Option<NodeRank>,
-) -> (MasterAddr, Option<u16>) {
-    let given = args.master_addr();
-    match (alone, nodes) {
-        (Some(_), [(first, _), _, ..]) => (
-            MasterAddr::Given(given.unwrap_or(first.as_str()).to_owned()),
-            Some(args.master_port.unwrap_or(MASTER_PORT)),
-        ),
-        _ => (MasterAddr::Given(given.unwrap_or(LOOPBACK).to_owned()), args.master_port),
-    }
+fn readable(file: &Path) -> Result<PathBuf, CliError> {
+    let opened = std::fs::File::open(file);
+    opened.map(|_| file.to_owned()).map_err(|error| {
+        let message = format!("cannot read `{}`: {error}", file.display());
+        CliError::new(Status::NoInput, message).help("`--ssh_config` takes what `ssh -F` takes")
+    })
 }
 
-/// What to say when this machine has the name of another node.
-pub(super) fn doubt(node: NodeRank, nodes: &[(HostName, Vec<Slot>)]) -> String {
-    let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let Some(other) = named(own.trim(), nodes).filter(|other| *other != node) else {
-        return String::new();
-    };
-    format!(
-        "warning: this machine is called `{}`, which is node {other}; --node_rank says {node}\n",
-        nodes[other.index()].0
-    )
-}
-
-/// The node of this name, with or without its domain.
-fn named(own: &str, nodes: &[(HostName, Vec<Slot>)]) -> Option<NodeRank> {
-    let own = own.to_ascii_lowercase();
-    let short = own.split('.').next().filter(|short| !short.is_empty())?;
-    let is_it = |host: &HostName| [own.as_str(), short].contains(&host.canonical().as_str());
-    nodes.iter().position(|(host, _)| is_it(host)).map(|node| NodeRank(node as u32))
+fn agent_path(path: &Path) -> Result<String, CliError> {
+    let text = path.to_str().filter(|_| path.is_absolute() && is_tellable(path));
+    text.map(str::to_owned).ok_or_else(|| {
+        CliError::usage(format!("--agent_path {}: not an absolute path", path.display()))
+            .help("it is a path on the nodes, such as `/opt/remuda/bin/remuda`")
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        reach: ReachArgs,
+    }
+
+    #[track_caller]
+    fn check(flags: &[&str], hosts: &[&str], over_ssh: bool) {
+        let words = std::iter::once("test").chain(flags.iter().copied());
+        let line = Line::try_parse_from(words).expect("flags that there are");
+        let hosts: Vec<_> =
+            hosts.iter().map(|host| HostName::parse(host).expect("a host name")).collect();
+        let found = transport(&line.reach, hosts.iter()).expect("no flag is wrong");
+        assert_eq!(matches!(found, Transport::Ssh(_)), over_ssh, "for {hosts:?}");
+    }
+
     #[test]
-    fn a_machine_is_found_by_its_name() {
-        let host = |name| (HostName::parse(name).expect("a name"), vec![Slot(0)]);
-        let nodes = [host("N0"), host("n1.cluster"), host("n2")];
-        assert_eq!(named("n0", &nodes), Some(NodeRank(0)));
-        assert_eq!(named("n1.cluster", &nodes), Some(NodeRank(1)));
-        assert_eq!(named("n2.cluster", &nodes), Some(NodeRank(2)));
-        assert_eq!(named("n3", &nodes), None);
-        assert_eq!(named("", &nodes), None);
+    fn only_a_job_on_this_machine_alone_does_without_ssh() {
+        check(&[], &["localhost"], false);
+        check(&[], &["127.0.0.1"], false);
+        check(&[], &["n3"], true);
+        check(&[], &["localhost", "n3"], true);
+        check(&["--launcher", "ssh"], &["localhost"], true);
+        check(&["--force_multi"], &["localhost"], true);
+        check(&["--launcher", "local"], &["n3", "n4"], false);
     }
 }
