@@ -194,20 +194,16 @@ fn lonely(plan: &LaunchPlan, nodes: usize) -> String {
     step("Alone", &format!("{who}; what happens on other nodes is neither seen nor told"))
 }
 
-/// What is about to happen, and where it is recorded.
+/// What is about to happen.
 fn announcement(plan: &LaunchPlan, options: &Options, origin: &str) -> String {
     let workers = count(plan.workers_here(), "worker");
     let nodes = count(plan.nodes.len(), "node");
-    let record = options
-        .run_dir
-        .as_ref()
-        .map_or_else(String::new, |run_dir| step("Record", &run_dir.path().display().to_string()));
     let files = options.style.rank_files.as_ref();
     let output = files.map_or_else(String::new, |files| {
         step("Output", &format!("of each rank goes to {}", files.pattern().display()))
     });
     let launch = format!("{workers} on {nodes} ({origin}), job {}", options.job);
-    step("Launch", &launch) + &record + &output
+    step("Launch", &launch) + &output
 }
 
 fn show(plan: &LaunchPlan, watch: &WatchArgs) -> std::io::Result<()> {

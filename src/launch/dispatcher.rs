@@ -76,6 +76,8 @@ struct Dispatcher<'a> {
     tasks: Tasks,
     found: Vec<Option<Found>>,
     problems: Vec<(NodeRank, Problem)>,
+    /// Whether workers were started.
+    has_begun: bool,
     faults: Vec<(NodeRank, Fault)>,
     history: History,
     reporter: Reporter,
@@ -141,6 +143,7 @@ impl<'a> Dispatcher<'a> {
             nodes,
             tasks,
             problems: Vec::new(),
+            has_begun: false,
             faults: Vec::new(),
             history: History::new(plan),
             reporter,
@@ -392,6 +395,7 @@ impl<'a> Dispatcher<'a> {
 
     fn start_workers(&mut self) {
         let found: Vec<Found> = self.found.iter().flatten().cloned().collect();
+        self.begin_record();
         if let (true, Some(line)) = (self.options.tell_port, voice::port(self.plan, &found)) {
             self.reporter.say(line);
         }
@@ -402,6 +406,18 @@ impl<'a> Dispatcher<'a> {
         let ranks = (0..).map(Rank).zip(&self.history.workers);
         let readers = ranks.filter(|(_, worker)| self.options.stdin.includes(worker.rank));
         self.stdin = Input::start(readers.map(|(rank, _)| rank));
+    }
+
+    /// From now on the job is one to be kept.
+    fn begin_record(&mut self) {
+        self.has_begun = true;
+        let Some(run_dir) = &self.options.run_dir else {
+            return;
+        };
+        run_dir.begin();
+        if self.options.tell_record {
+            self.reporter.say(step("Record", &run_dir.path().display().to_string()));
+        }
     }
 
     fn wish(&mut self, wish: Wish) -> Option<Event> {
@@ -572,7 +588,13 @@ impl<'a> Dispatcher<'a> {
             (status, _) => status,
         };
         let text = story.last_screen(&pages);
-        let recorded = story.write_record(status);
+        let recorded = match &self.options.run_dir {
+            Some(run_dir) if !self.has_begun => {
+                run_dir.discard();
+                String::new()
+            }
+            _ => story.write_record(status),
+        };
         pages.say(&text);
         pages.say(&recorded);
         pages.finish();

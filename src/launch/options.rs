@@ -33,7 +33,9 @@ pub struct Options {
     pub style: Style,
     /// Whether the user hears of a port that is not the usual one.
     pub tell_port: bool,
-    /// Where `run.json` goes.
+    /// Whether the user hears where the job is recorded.
+    pub tell_record: bool,
+    /// Where `run.json` goes; of a job that never began nothing is left.
     pub run_dir: Option<RunDir>,
     /// How nodes are reached.
     pub transport: Transport,

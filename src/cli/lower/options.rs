@@ -75,6 +75,7 @@ pub(in crate::cli) fn options(
         },
         // Programs of ours meet at the store.
         tell_port: speaker == Speaker::Everybody && args.talks(),
+        tell_record: args.talks(),
         run_dir,
         transport,
     };
