@@ -9,8 +9,7 @@ use crate::report::{PLACEHOLDERS, unknown_placeholder};
 
 /// Options of DeepSpeed that are understood and have nothing behind them yet: refused, for who
 /// gives one counts on it.
-const NOT_BUILT: [&str; 4] =
-    ["launcher_args", "bind_cores_to_rank", "bind_core_list", "venv_script"];
+const NOT_BUILT: [&str; 1] = ["launcher_args"];
 
 /// A whole line of `remuda run`.
 pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), Refused> {
