@@ -12,6 +12,7 @@ mod alarms;
 mod bind;
 mod crew;
 mod listen;
+mod notes;
 mod output;
 mod prepare;
 mod rank_link;

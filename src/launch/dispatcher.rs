@@ -30,6 +30,8 @@ use crate::wire::{self, Found, FromAgent, OpenFailure, Problem, ToAgent, WorkerN
 
 /// Silence of a node that is worth a line.
 const SILENCE_WARNING: Duration = Duration::from_secs(10);
+/// What nodes have said and nobody has heard; of more, a link has to wait.
+const EVENTS_MAX: usize = 1024;
 /// Agents that have said their last word end within this time, or are left to their links' end.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
@@ -41,7 +43,11 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
     // Before anything that starts a thread: it forks.
     let way = match &options.transport {
         Transport::Local => Way::Local,
-        Transport::Ssh(ssh) => Way::Ssh(Arc::new(Ssh::prepare(ssh)?)),
+        Transport::Ssh(ssh) => {
+            // Who wants to hear little is given no hints.
+            let hosts = if options.tell_port { plan.nodes.len() } else { 0 };
+            Way::Ssh(Arc::new(Ssh::prepare(ssh, hosts)?))
+        }
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
@@ -86,7 +92,7 @@ struct Dispatcher<'a> {
     faults: Vec<(NodeRank, Fault)>,
     history: History,
     reporter: Reporter,
-    events: mpsc::UnboundedReceiver<NodeEvent>,
+    events: mpsc::Receiver<NodeEvent>,
     consumed: mpsc::UnboundedReceiver<Consumed>,
     signals: Signals,
     stdin: Input,
@@ -119,7 +125,7 @@ impl<'a> Dispatcher<'a> {
     fn start(plan: &'a LaunchPlan, options: &'a Options, way: &Way) -> Result<Self, LaunchError> {
         let inherited = family::children_of(rustix::process::getpid());
         let signals = Signals::listen()?;
-        let (told, events) = mpsc::unbounded_channel();
+        let (told, events) = mpsc::channel(EVENTS_MAX);
         let (shown, consumed) = mpsc::unbounded_channel();
         let (tell_rested, rested) = mpsc::unbounded_channel();
         let reporter = Reporter::start(
@@ -132,20 +138,19 @@ impl<'a> Dispatcher<'a> {
             },
         )?;
         let mut tasks = Tasks::default();
-        let connect = |node: &NodePlan| {
+        let connect = |(place, node): (usize, &NodePlan)| {
             let (who, ways_back) =
-                ((node.node_rank, &node.host), (told.clone(), reporter.sender()));
+                ((NodeRank(place as u32), &node.host), (told.clone(), reporter.sender()));
             Node::connect(way, who, &options.job, ways_back, &mut tasks)
         };
-        let nodes = plan.nodes.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
-        let node_of_rank = plan.nodes.iter().flat_map(orders::ranks_of);
+        let nodes = plan.nodes.iter().enumerate().map(connect).collect::<Result<Vec<_>, _>>()?;
         let failure = if options.lets_run { OnFailure::LetRun } else { OnFailure::StopAll };
         Ok(Self {
             plan,
             options,
             started: (clock::now(), clock::wall()),
             inherited,
-            job: Job::new(Policy { grace: options.grace, failure }, node_of_rank.collect()),
+            job: Job::new(Policy { grace: options.grace, failure }, orders::node_of_rank(plan)),
             found: vec![None; nodes.len()],
             nodes,
             tasks,
@@ -207,21 +212,24 @@ impl<'a> Dispatcher<'a> {
         let deadline =
             self.options.timeout.map(|timeout| self.started.0 + timeout + self.pause.total());
         tokio::select! {
+            // The user and the clock first: they have little to say. What nodes say may be much.
             biased;
             wish = self.signals.next() => Happening::Wish(wish),
-            Some(event) = self.events.recv() => Happening::Node(event),
-            consumed = self.consumed.recv() => match consumed {
-                Some(consumed) => Happening::Consumed(consumed),
-                None => self.reporter.pass_on_panic(),
-            },
-            () = sleep_until(self.grave.look_at()) => Happening::Burial,
             never = self.tasks.watch() => match never {},
-            bytes = self.stdin.next() => Happening::Stdin(bytes),
             () = sleep_until(self.wake) => Happening::Timer,
             () = sleep_until(deadline), if !self.job.is_stopping() => Happening::TimedOut,
-            Some(()) = self.rested.recv() => Happening::Stopped(Who::Screen),
             () = sleep_until(self.pause.stop_at()) => Happening::Pause,
             () = sleep_until(Some(self.beat_at)) => Happening::Beat,
+            () = sleep_until(self.grave.look_at()) => Happening::Burial,
+            happening = async { tokio::select! {
+                Some(event) = self.events.recv() => Happening::Node(event),
+                consumed = self.consumed.recv() => match consumed {
+                    Some(consumed) => Happening::Consumed(consumed),
+                    None => self.reporter.pass_on_panic(),
+                },
+                bytes = self.stdin.next() => Happening::Stdin(bytes),
+                Some(()) = self.rested.recv() => Happening::Stopped(Who::Screen),
+            } } => happening,
         }
     }
 
@@ -412,8 +420,9 @@ impl<'a> Dispatcher<'a> {
         for (node, start) in self.nodes.iter().zip(starts) {
             node.tell(ToAgent::Start(start));
         }
-        let ranks = self.history.workers.iter().map(|worker| worker.rank);
-        self.stdin = Input::start(ranks.filter(|rank| self.options.stdin.includes(*rank)));
+        let ranks = (0..).map(Rank).zip(&self.history.workers);
+        let readers = ranks.filter(|(_, worker)| self.options.stdin.includes(worker.rank));
+        self.stdin = Input::start(readers.map(|(rank, _)| rank));
     }
 
     /// From now on the job is one to be kept.
@@ -583,6 +592,8 @@ impl<'a> Dispatcher<'a> {
         let limit = if verdict.unconfirmed.is_empty() { CLOSE_LIMIT } else { Duration::ZERO };
         self.nodes.iter().filter(|node| node.heard.is_none()).for_each(Node::hang_up);
         drop(std::mem::take(&mut self.nodes));
+        // What they still say is no news, and must not hold them up.
+        self.events.close();
         let _ = tokio::time::timeout(limit, self.tasks.finish()).await;
         while let (Some(at), true) = (self.grave.look_at(), verdict.unconfirmed.is_empty()) {
             sleep_until(Some(at)).await;
@@ -621,11 +632,13 @@ impl<'a> Dispatcher<'a> {
 }
 
 fn labels(plan: &LaunchPlan) -> Vec<WorkerLabel> {
+    let mut ranks = (0..).map(Rank);
     let of_node = |node: &NodePlan| {
         let host = node.host.clone();
         let node_rank = node.node_rank;
-        let label = move |worker: &WorkerPlan| WorkerLabel {
-            rank: worker.rank,
+        let label = |worker: &WorkerPlan| WorkerLabel {
+            rank: ranks.next().expect("there is always one more"),
+            shown: worker.rank,
             local_rank: worker.local_rank,
             node: node_rank,
             host: host.clone(),

@@ -1,6 +1,6 @@
 //! What many hosts said, said once where it is the same. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Names folded as ClusterShell folds them, `node[1-4,7]`, in the order in which they first come.
 pub fn fold_names<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
@@ -16,14 +16,14 @@ pub fn fold_names<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
         };
         match (groups.iter_mut().find(fits), number) {
             (Some(group), Some(number)) => {
-                group.numbers.insert(number, ());
+                group.numbers.insert(number);
             }
             (_, number) => groups.push(Group {
                 prefix,
                 suffix,
                 digits,
                 width,
-                numbers: number.map(|number| (number, ())).into_iter().collect(),
+                numbers: number.into_iter().collect(),
             }),
         }
     }
@@ -37,7 +37,7 @@ struct Group<'a> {
     digits: &'a str,
     /// Of numbers with leading zeros; 0 without.
     width: usize,
-    numbers: BTreeMap<u64, ()>,
+    numbers: BTreeSet<u64>,
 }
 
 impl Group<'_> {
@@ -51,7 +51,7 @@ impl Group<'_> {
         if self.numbers.len() < 2 {
             return format!("{prefix}{}{suffix}", self.digits);
         }
-        let numbers: Vec<u64> = self.numbers.keys().copied().collect();
+        let numbers: Vec<u64> = self.numbers.iter().copied().collect();
         let runs = numbers.chunk_by(|left, right| left + 1 == *right).map(|run| match run {
             [first, .., last] => format!("{first:0width$}-{last:0width$}"),
             [only] => format!("{only:0width$}"),
