@@ -24,8 +24,10 @@ use crate::wire::Stream;
 /// What a line says about its worker.
 #[derive(Clone, Debug)]
 pub struct WorkerLabel {
-    /// Its rank.
+    /// By which rank its output comes.
     pub rank: Rank,
+    /// Its rank in the job.
+    pub shown: Rank,
     /// Its rank on the node.
     pub local_rank: LocalRank,
     /// Its node.
@@ -48,10 +50,14 @@ pub struct Style {
     pub keep: Keep,
     /// Where everything that a worker writes goes instead of the screen.
     pub rank_files: Option<RankFiles>,
+    /// Keep what workers write and show it at the end, once where it is the same.
+    pub gather: bool,
     /// What the standard descriptors lead to.
     pub terminal: Terminal,
 }
 
+/// Of each stream that is gathered; the rest is in its file.
+const GATHERED_BYTES_MAX: usize = 16 << 20;
 /// Between two changes of the status line.
 const STATUS_PAUSE: Duration = Duration::from_millis(100);
 
@@ -62,6 +68,8 @@ const STILL_PAUSE: Duration = Duration::from_millis(100);
 pub struct Pages {
     streams: BTreeMap<(Rank, Stream), Page>,
     screens: Screens,
+    /// What was written so far, where it is gathered.
+    gathered: Option<BTreeMap<(Rank, Stream), Vec<u8>>>,
     /// Instead of the screen, if anything.
     rank_files: Option<BTreeMap<Rank, RankLog>>,
     status: Option<LiveStatus>,
@@ -118,6 +126,7 @@ impl Pages {
         let (rank_files, log_error) = make_rank_files(workers, style.rank_files.as_ref());
         Self {
             streams,
+            gathered: style.gather.then(BTreeMap::new),
             rank_files,
             status: tty.map(|tty| LiveStatus::new(Tty::new(tty), style.terminal.paint)),
             screens: Screens::new(stdout, stderr, place),
@@ -134,7 +143,10 @@ impl Pages {
             return;
         };
         page.tail.push(bytes);
-        if self.rank_files.is_none() && self.hushed.is_none_or(|only| only == rank) {
+        if let Some(gathered) = &mut self.gathered {
+            let said = gathered.entry((rank, stream)).or_default();
+            said.extend_from_slice(&bytes[..bytes.len().min(GATHERED_BYTES_MAX - said.len())]);
+        } else if self.rank_files.is_none() && self.hushed.is_none_or(|only| only == rank) {
             page.dress.show(bytes, self.screens.pending(stream));
             if let Some(status) = &mut self.status {
                 status.bar(rank, stream, page.dress.bar());
@@ -168,6 +180,17 @@ impl Pages {
     pub fn say(&mut self, text: &str) {
         let text = paint_ours(text, self.paint);
         self.screens.pending(Stream::Stderr).extend_from_slice(text.as_bytes());
+    }
+
+    /// What a worker wrote, where it is gathered.
+    pub fn gathered(&self, rank: Rank, stream: Stream) -> Option<&[u8]> {
+        let gathered = self.gathered.as_ref()?;
+        Some(gathered.get(&(rank, stream)).map_or(&[], Vec::as_slice))
+    }
+
+    /// Adds what was gathered to a screen.
+    pub fn show(&mut self, stream: Stream, bytes: &[u8]) {
+        self.screens.pending(stream).extend_from_slice(bytes);
     }
 
     /// A worker has done a step.
@@ -330,7 +353,7 @@ impl Page {
             }
         };
         let log = style.log_dir.as_ref().map(|directory| {
-            let name = format!("rank{}.{}", label.rank, stream_name(stream));
+            let name = format!("rank{}.{}", label.shown, stream_name(stream));
             RankLog::new(directory.join(name), style.keep)
         });
         Self { dress, tail: Tail::default(), log }
@@ -354,7 +377,7 @@ fn make_rank_files(
     let Some(files) = files else { return (None, None) };
     let (mut made, mut error) = (BTreeMap::new(), None);
     for label in workers {
-        let mut log = RankLog::new(files.path(label.rank), Keep::All);
+        let mut log = RankLog::new(files.path(label.shown), Keep::All);
         let pushed = log.push(b"");
         note_error(&mut error, &log, &pushed);
         made.insert(label.rank, log);
@@ -429,7 +452,7 @@ pub(super) fn stream_name(stream: Stream) -> &'static str {
 }
 
 fn default_name(label: &WorkerLabel) -> String {
-    format!("{}:{}", label.host, label.rank)
+    format!("{}:{}", label.host, label.shown)
 }
 
 /// What a template of a prefix may hold.
@@ -451,7 +474,7 @@ fn prefix(label: &WorkerLabel, stream: Stream, template: Option<&str>, width: us
         None => format!("{:width$} │ ", default_name(label)),
         Some(template) => template
             .replace("{host}", label.host.as_str())
-            .replace("{rank}", &label.rank.to_string())
+            .replace("{rank}", &label.shown.to_string())
             .replace("{local_rank}", &label.local_rank.to_string())
             .replace("{stream}", stream_name(stream)),
     }
@@ -509,7 +532,7 @@ mod tests {
     fn a_template_is_filled_in() {
         let host = HostName::parse("n3").expect("a name");
         let (rank, local_rank, node) = (Rank(7), LocalRank(1), NodeRank(3));
-        let label = WorkerLabel { rank, local_rank, node, host };
+        let label = WorkerLabel { rank, shown: rank, local_rank, node, host };
         let fill = |template| prefix(&label, Stream::Stderr, Some(template), 0);
         assert_eq!(fill("[{host} {rank}.{local_rank} {stream}] "), "[n3 7.1 stderr] ");
         assert_eq!(prefix(&label, Stream::Stdout, None, 6), "n3:7   │ ");
