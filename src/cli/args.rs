@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use super::values::{
     AcceleratorArg, AutotuningArg, CoreList, LauncherArg, LogLevel, StdinArg, Words, parse_cores,
@@ -13,13 +14,18 @@ use super::values::{
     parse_port, parse_stdin, parse_words,
 };
 
+/// A path that may be empty, as it may be for DeepSpeed: that there is no such file is said later.
+fn any_path() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
+}
+
 /// Where a job runs.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Where", rename_all = "snake_case")]
 pub struct PlaceArgs {
     /// Hosts and their slots: one `name slots=N` a line [default: /job/hostfile if there is one,
     /// else this machine]
-    #[arg(short = 'H', long, value_name = "FILE")]
+    #[arg(short = 'H', long, value_name = "FILE", value_parser = any_path())]
     pub hostfile: Option<PathBuf>,
     /// Hosts and slots to use: `HOST[:SLOT,…][@HOST…]`
     #[arg(short, long, value_name = "HOSTS")]
@@ -120,7 +126,7 @@ pub struct WorkerArgs {
     #[arg(long, value_name = "CORES", value_parser = parse_cores)]
     pub bind_core_list: Option<CoreList>,
     /// Activation script of the Python environment on every node
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = any_path())]
     pub venv_script: Option<PathBuf>,
     /// Write what a rank says into DIR/TIME_rankN.log instead of the screen
     #[arg(long, value_name = "DIR")]

@@ -18,6 +18,23 @@ pub(crate) const BYTE_ORDER_MARK: Rule = Rule("byte-order-mark");
 // Selectors.
 pub(crate) const NOTHING_LEFT: Rule = Rule("nothing-left");
 pub(crate) const IPV6_SELECTORS: Rule = Rule("ipv6-selectors");
+// Command lines.
+pub(crate) const DOUBLE_DASH: Rule = Rule("double-dash");
+pub(crate) const NOT_YET: Rule = Rule("not-yet");
+pub(crate) const MISSING_HOSTFILE: Rule = Rule("missing-hostfile");
+pub(crate) const NUM_NODES: Rule = Rule("num-nodes");
+pub(crate) const NUM_GPUS: Rule = Rule("num-gpus");
+pub(crate) const AUTOTUNING: Rule = Rule("autotuning");
+pub(crate) const LOCAL_RANK: Rule = Rule("local-rank");
+pub(crate) const MASTER_ADDR: Rule = Rule("master-addr");
+pub(crate) const HELP: Rule = Rule("help-first");
+pub(crate) const OWN_OPTIONS: Rule = Rule("own-options");
+pub(crate) const PORTS: Rule = Rule("ports");
+pub(crate) const CPU_SLOTS: Rule = Rule("cpu-slots");
+pub(crate) const CORE_LISTS: Rule = Rule("core-lists");
+pub(crate) const SCRIPT_WORDS: Rule = Rule("script-words");
+pub(crate) const LAUNCHER_NAMES: Rule = Rule("launcher-names");
+pub(crate) const QUOTING: Rule = Rule("quoting");
 
 /// All of them.
 pub(crate) const RULES: &[Rule] = &[
@@ -31,6 +48,22 @@ pub(crate) const RULES: &[Rule] = &[
     BYTE_ORDER_MARK,
     NOTHING_LEFT,
     IPV6_SELECTORS,
+    DOUBLE_DASH,
+    NOT_YET,
+    MISSING_HOSTFILE,
+    NUM_NODES,
+    NUM_GPUS,
+    AUTOTUNING,
+    LOCAL_RANK,
+    MASTER_ADDR,
+    HELP,
+    OWN_OPTIONS,
+    PORTS,
+    CPU_SLOTS,
+    CORE_LISTS,
+    SCRIPT_WORDS,
+    LAUNCHER_NAMES,
+    QUOTING,
 ];
 
 /// What came of asking both sides.

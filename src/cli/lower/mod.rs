@@ -46,25 +46,28 @@ pub(super) fn place(
     terminal: Terminal,
 ) -> Result<Place, CliError> {
     let (pool, found) = pool::find_pool(args, terminal)?;
+    // A number that made the slots contradicts a filter all the same.
+    let is_filtered =
+        [&args.include, &args.exclude].into_iter().flatten().any(|text| !text.is_empty());
     let selector = SelectorArgs {
         include: args.include.clone(),
         exclude: args.exclude.clone(),
         num_nodes: args.num_nodes.clone(),
-        num_gpus: if found.counted { None } else { args.num_gpus.clone() },
+        num_gpus: args.num_gpus.clone().filter(|_| is_filtered || !found.counted),
     };
     let selected = select(&pool, &selector).map_err(|findings| CliError::Screen {
         status: Status::Usage,
         text: show_all(&findings, terminal.paint),
     })?;
+    // DeepSpeed's default is the empty text.
+    let master_addr = args.reach.master_addr.clone().filter(|address| !address.is_empty());
     let nodes = selected.pool.into_nodes();
     reach::check_transport(args, &nodes)?;
     devices::check_devices(args, &nodes, found.accelerator)?;
     Ok(Place {
         nodes,
         accelerator: found.accelerator,
-        master_addr: MasterAddr::Given(
-            args.reach.master_addr.clone().unwrap_or_else(|| LOOPBACK.to_owned()),
-        ),
+        master_addr: MasterAddr::Given(master_addr.unwrap_or_else(|| LOOPBACK.to_owned())),
         master_port: args.reach.master_port,
         origin: found.origin,
         trust: pool::trust(args),
