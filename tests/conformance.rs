@@ -27,6 +27,9 @@ use reference::Reference;
 use rules::{RULES, Verdict};
 use tally::Tally;
 
+/// Asks both sides about a case.
+type Compare = fn(&mut Reference, &[Vec<u8>]) -> Verdict;
+
 /// Of ten cases five are hostfiles, three are selectors and two are command lines.
 #[test]
 fn prove_agreement_with_deepspeed() {
@@ -34,12 +37,11 @@ fn prove_agreement_with_deepspeed() {
     let mut random = Random::from_seed();
     let [mut files, mut selections, mut lines] = [const { Tally::new() }; 3];
     for case in 0..proof_cases(1000) {
-        let (tally, case, compare): (_, _, fn(&mut Reference, &[Vec<u8>]) -> Verdict) =
-            match case % 10 {
-                0..5 => (&mut files, hostfiles::generate(&mut random), hostfiles::compare),
-                5..8 => (&mut selections, selectors::generate(&mut random), selectors::compare),
-                _ => (&mut lines, commands::generate(&mut random), commands::compare),
-            };
+        let (tally, case, compare): (_, _, Compare) = match case % 10 {
+            0..5 => (&mut files, hostfiles::generate(&mut random), hostfiles::compare),
+            5..8 => (&mut selections, selectors::generate(&mut random), selectors::compare),
+            _ => (&mut lines, commands::generate(&mut random), commands::compare),
+        };
         tally.take(case, |case| compare(&mut reference, case));
     }
     let tables =

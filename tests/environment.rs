@@ -1,4 +1,4 @@
-//! What the workers of a real job find in their environment, and who supplied it.
+//! What the workers of a real job find around them, who supplied it, and what DeepSpeed's flags leave.
 
 #[path = "support/mod.rs"]
 #[expect(dead_code, reason = "shared with tests that need more of it")]
@@ -193,5 +193,74 @@ fn a_dry_run_says_who_supplied_what() {
         "  remuda              RANK=0\n",
     ] {
         assert!(outcome.stdout_text().contains(line), "`{line}` in {}", outcome.stdout_text());
+    }
+}
+
+/// Names of the files below a directory, with their texts.
+fn kept(directory: &Path) -> Vec<(String, String)> {
+    let entries = fs::read_dir(directory).expect("it was made").flatten();
+    let read = |path: PathBuf| fs::read_to_string(path).expect("it is ours");
+    let mut found: Vec<_> = entries
+        .map(|entry| (entry.file_name().into_string().expect("text"), read(entry.path())))
+        .collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn each_rank_writes_into_a_file_of_its_own_and_nothing_to_the_screen() {
+    let launch = workers(3);
+    let directory = launch.dir().join("new/logs");
+    let launch = launch.option("--enable_each_rank_log").option(&directory);
+    let script = "[ $RANK = 2 ] || { echo out$RANK; sleep 0.2; echo err$RANK >&2; }";
+    let outcome = launch.sh(script).end().code(0).does_not_say("err0");
+    assert_eq!(outcome.stdout_text(), "");
+    let found = kept(&directory);
+    let stamp = found[0].0.split_once('_').expect("a time and a rank").0.to_owned();
+    assert!(stamp.len() == 14 && stamp.bytes().all(|byte| byte.is_ascii_digit()), "{stamp}");
+    let expect = |rank: u32, text: &str| (format!("{stamp}_rank{rank}.log"), text.to_owned());
+    let expect = [expect(0, "out0\nerr0\n"), expect(1, "out1\nerr1\n"), expect(2, "")];
+    assert_eq!(found, expect);
+    let line =
+        format!("    Output  of each rank goes to {}/{stamp}_rank*.log\n", directory.display());
+    outcome.says(&line);
+}
+
+#[test]
+fn a_failing_rank_is_shown_although_its_output_went_into_a_file() {
+    let launch = workers(2);
+    let directory = launch.dir().join("logs");
+    let launch = launch.option("--enable_each_rank_log").option(&directory);
+    let outcome = launch.sh("[ $RANK = 0 ] || { echo why >&2; exit 3; }").end().code(3);
+    assert_eq!(kept(&directory).len(), 2);
+    outcome.says("  last lines of its stderr:\n    | why\n");
+}
+
+#[test]
+fn a_log_directory_that_cannot_be_one_is_refused_and_none_means_none() {
+    let file = "--enable_each_rank_log=/etc/passwd";
+    let refused = workers(1).option(file).sh("echo started").end().code(73);
+    assert_eq!(
+        refused.stderr,
+        "error: --enable_each_rank_log: `/etc/passwd` is a file\n\nhelp: name a directory\n"
+    );
+    workers(1).option("--enable_each_rank_log=/proc/no/logs").sh(":").end().code(73).says(
+        "error: --enable_each_rank_log: cannot make `/proc/no/logs`: no such file or directory\n",
+    );
+    let none = workers(1).option("--enable_each_rank_log=None").sh("echo shown").end().code(0);
+    assert_eq!(none.stdout_text(), "shown\n");
+}
+
+#[test]
+fn the_pid_file_holds_the_launcher_and_goes_with_it() {
+    for (script, code) in [("exit 0", 0), ("exit 5", 5)] {
+        let script = format!("cat /tmp/*.deepspeed; {script}");
+        let running = workers(1).option("--save_pid").sh(&script).start();
+        let pid = running.pid().as_raw_pid().to_string();
+        let path = PathBuf::from(format!("/tmp/{pid}.deepspeed"));
+        let outcome =
+            running.end().code(code).says(&format!("       Pid  {pid}, in {}", path.display()));
+        assert!(outcome.stdout_text().contains(&pid), "{outcome:?}");
+        assert!(!path.exists());
     }
 }

@@ -33,6 +33,7 @@ fn spec() -> JobSpec {
             (host("worker-1"), [1, 3].map(Slot).to_vec()),
         ],
         accelerator: Accelerator::Cuda,
+        device_names: Vec::new(),
         program: python(),
         args: ["--lr", "0.1"].map(OsString::from).to_vec(),
         master_addr: MasterAddr::AskNode0,

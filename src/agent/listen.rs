@@ -60,6 +60,7 @@ fn claim_port(wish: PortWish) -> Result<PortClaim, Problem> {
         PortWish::Exactly(port) => PortClaim::new(port).map_err(|error| {
             let why = match error.kind() {
                 io::ErrorKind::AddrInUse => "is taken".to_owned(),
+                io::ErrorKind::PermissionDenied => "needs root, like all below 1024".to_owned(),
                 _ => format!("cannot be used: {}", reason(&error)),
             };
             Problem::new(Status::Config, format!("master port {port} {why}"))

@@ -227,8 +227,15 @@ impl Agent {
                 self.outbox.send(&FromAgent::Clock { asked_us: at_us, clock_us });
             }
             ToAgent::Bye => {}
-            ToAgent::Pause => launcher.paused = true,
-            ToAgent::Resume => launcher.paused = false,
+            ToAgent::Pause => {
+                launcher.paused = true;
+                self.tell_shim(&ToShim::Signal(libc::SIGSTOP));
+                self.outbox.send(&FromAgent::Paused);
+            }
+            ToAgent::Resume => {
+                launcher.paused = false;
+                self.tell_shim(&ToShim::Signal(libc::SIGCONT));
+            }
         }
     }
 
@@ -398,9 +405,13 @@ impl Agent {
 
     /// End of the link, or of the lease: TERM, grace, KILL, and then our own end.
     fn launcher_gone(&mut self) {
-        self.launcher = None;
+        let was_paused = self.launcher.take().is_some_and(|launcher| launcher.paused);
         self.crew.discard_output();
         self.tell_shim(&ToShim::Signal(libc::SIGTERM));
+        if was_paused {
+            // Who stands still cannot answer.
+            self.tell_shim(&ToShim::Signal(libc::SIGCONT));
+        }
         self.alarms.set(clock::now() + self.terms.grace, Alarm::Orphaned);
     }
 

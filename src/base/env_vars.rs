@@ -34,6 +34,14 @@ pub const MASTER_ADDR: &str = "MASTER_ADDR";
 pub const MASTER_PORT: &str = "MASTER_PORT";
 /// Devices that a CUDA program may use.
 pub const CUDA_VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
+/// Devices that a HIP program may use.
+pub const HIP_VISIBLE_DEVICES: &str = "HIP_VISIBLE_DEVICES";
+/// Devices that AMD's runtime shows to whoever asks; what is below numbers them anew.
+pub const ROCR_VISIBLE_DEVICES: &str = "ROCR_VISIBLE_DEVICES";
+/// Devices that a Level Zero program may use.
+pub const ZE_AFFINITY_MASK: &str = "ZE_AFFINITY_MASK";
+/// Devices that an Ascend program may use.
+pub const ASCEND_RT_VISIBLE_DEVICES: &str = "ASCEND_RT_VISIBLE_DEVICES";
 /// Threads of an OpenMP program.
 pub const OMP_NUM_THREADS: &str = "OMP_NUM_THREADS";
 /// Name of the job, for torch.

@@ -6,18 +6,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use super::values::{
     AcceleratorArg, AutotuningArg, CoreList, LauncherArg, LogLevel, StdinArg, Words, parse_cores,
-    parse_count, parse_duration, parse_int, parse_launcher, parse_lease, parse_master_port,
-    parse_port, parse_stdin, parse_words,
+    parse_count, parse_duration, parse_int, parse_launcher, parse_lease, parse_master_addr,
+    parse_master_port, parse_port, parse_stdin, parse_words,
 };
-
-/// A path that may be empty, as it may be for DeepSpeed: that there is no such file is said later.
-fn any_path() -> impl TypedValueParser<Value = PathBuf> {
-    OsStringValueParser::new().map(PathBuf::from)
-}
 
 /// Where a job runs.
 #[derive(Args, Clone, Debug)]
@@ -25,7 +19,7 @@ fn any_path() -> impl TypedValueParser<Value = PathBuf> {
 pub struct PlaceArgs {
     /// Hosts and their slots: one `name slots=N` a line [default: /job/hostfile if there is one,
     /// else this machine]
-    #[arg(short = 'H', long, value_name = "FILE", value_parser = any_path())]
+    #[arg(short = 'H', long, value_name = "FILE")]
     pub hostfile: Option<PathBuf>,
     /// Hosts and slots to use: `HOST[:SLOT,…][@HOST…]`
     #[arg(short, long, value_name = "HOSTS")]
@@ -72,7 +66,7 @@ pub struct ReachArgs {
     #[arg(long, value_name = "WORDS", value_parser = parse_words)]
     pub launcher_args: Option<Words>,
     /// Where rank 0 of torch listens
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = parse_master_addr)]
     pub master_addr: Option<String>,
     /// Its port [default: 29500, or one that is free]
     #[arg(long, value_name = "PORT", allow_negative_numbers = true, value_parser = parse_master_port)]
@@ -92,6 +86,13 @@ pub struct ReachArgs {
     /// With --no_ssh: which of the nodes this is, from 0
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_int)]
     pub node_rank: Option<i64>,
+}
+
+impl ReachArgs {
+    /// The address of `--master_addr`; an empty one is none.
+    pub fn master_addr(&self) -> Option<&str> {
+        self.master_addr.as_deref().filter(|address| !address.is_empty())
+    }
 }
 
 /// What every worker runs.
@@ -116,7 +117,7 @@ pub struct ProgramArgs {
 }
 
 /// What every worker finds around it.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Workers", rename_all = "snake_case")]
 pub struct WorkerArgs {
     /// Give every worker processors of its own
@@ -126,7 +127,7 @@ pub struct WorkerArgs {
     #[arg(long, value_name = "CORES", value_parser = parse_cores)]
     pub bind_core_list: Option<CoreList>,
     /// Activation script of the Python environment on every node
-    #[arg(long, value_name = "FILE", value_parser = any_path())]
+    #[arg(long, value_name = "FILE")]
     pub venv_script: Option<PathBuf>,
     /// Write what a rank says into DIR/TIME_rankN.log instead of the screen
     #[arg(long, value_name = "DIR")]

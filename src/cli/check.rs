@@ -8,7 +8,7 @@ use crate::base::Diagnostic;
 
 /// Options of DeepSpeed that are understood and have nothing behind them yet: refused, for who
 /// gives one counts on it.
-const NOT_BUILT: [&str; 10] = [
+const NOT_BUILT: [&str; 8] = [
     "launcher_args",
     "ssh_port",
     "force_multi",
@@ -17,8 +17,6 @@ const NOT_BUILT: [&str; 10] = [
     "bind_cores_to_rank",
     "bind_core_list",
     "venv_script",
-    "enable_each_rank_log",
-    "save_pid",
 ];
 
 /// A whole line of `remuda run`.
@@ -27,10 +25,11 @@ pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), Refused> {
     program(&args.program, typed)?;
     watch(&args.watch, typed)?;
     if args.workers.autotuning.is_some() {
-        return Err(refuse_option(typed, "autotuning", |diagnostic| {
-            diagnostic.label("not part of remuda").help(
-                "tune with DeepSpeed, then run the script with the configuration that it found",
-            )
+        let place = typed.name_of("autotuning").unwrap_or_else(|| typed.end());
+        return Err(typed.refuse(&[place], |spans| {
+            Diagnostic::error(codes::NOT_THERE, spans[0], "remuda does no autotuning")
+                .label("DeepSpeed's alone")
+                .help("tune with DeepSpeed, then run the script with the configuration it found")
         }));
     }
     not_built(typed)
@@ -71,8 +70,7 @@ fn program(args: &ProgramArgs, typed: &Typed) -> Result<(), Refused> {
 
 /// Options without a feature; DeepSpeed's own defaults ask for nothing.
 pub(super) fn not_built(typed: &Typed) -> Result<(), Refused> {
-    const DEFAULTS: [(&str, &[&str]); 3] =
-        [("launcher_args", &[""]), ("node_rank", &["-1"]), ("enable_each_rank_log", &["", "None"])];
+    const DEFAULTS: [(&str, &[&str]); 2] = [("launcher_args", &[""]), ("node_rank", &["-1"])];
     let asks = |flag: &str| {
         let Some(given) = typed.last(flag) else { return false };
         let Some((value, _)) = &given.value else { return true };
@@ -81,9 +79,15 @@ pub(super) fn not_built(typed: &Typed) -> Result<(), Refused> {
     };
     match NOT_BUILT.into_iter().find(|flag| asks(flag)) {
         None => Ok(()),
-        Some(flag) => Err(refuse_option(typed, flag, |diagnostic| {
-            diagnostic.label("not there yet").help("leave it out")
-        })),
+        Some(flag) => {
+            let place = typed.name_of(flag).unwrap_or_else(|| typed.end());
+            Err(typed.refuse(&[place], |spans| {
+                let message = format!("`--{flag}` is an option of DeepSpeed that is not there yet");
+                Diagnostic::error(codes::NOT_THERE, spans[0], message)
+                    .label("not there yet")
+                    .help("leave it out")
+            }))
+        }
     }
 }
 
@@ -107,17 +111,5 @@ pub(super) fn cannot_combine(typed: &Typed, left: &str, right: &str, why: &str) 
             .label(why)
             .related(spans[1], "")
             .help("keep one of the two")
-    })
-}
-
-fn refuse_option(
-    typed: &Typed,
-    flag: &str,
-    finish: impl FnOnce(Diagnostic) -> Diagnostic,
-) -> Refused {
-    let place = typed.name_of(flag).unwrap_or_else(|| typed.end());
-    typed.refuse(&[place], |spans| {
-        let message = format!("`--{flag}` is an option of DeepSpeed that is not there yet");
-        finish(Diagnostic::error(codes::NOT_THERE, spans[0], message))
     })
 }

@@ -129,7 +129,10 @@ fn check_hostfile(words: Vec<OsString>) -> Result<Status, CliError> {
 
 /// Parses the words behind a command. Help and version are printed and end with 0.
 fn parse<P: Parser>(words: Vec<OsString>) -> Result<(P, Typed), CliError> {
-    let mut command = P::command();
+    let mut command = P::command().mut_args(|arg| {
+        let takes = arg.get_action().takes_values();
+        if takes { arg.allow_negative_numbers(true) } else { arg }
+    });
     let flags = Flags::of(&mut command);
     let name = command.get_bin_name().unwrap_or("remuda").to_owned();
     let mut typed = Typed::new(&name, words);

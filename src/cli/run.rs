@@ -9,7 +9,7 @@ use super::args::{PlaceArgs, ProgramArgs, WatchArgs, WorkerArgs};
 use super::check;
 use super::error::CliError;
 use super::line::{Flags, Lexed, NotParsed, Refused, Typed, explain, lex};
-use super::lower::{self, Place, Speaker, environment};
+use super::lower::{self, PidFile, Place, Speaker, environment};
 use crate::base::Status;
 use crate::launch::{self, Options};
 use crate::plan::{self, JobSpec, LaunchPlan, Program};
@@ -100,13 +100,14 @@ pub(super) fn main(program: &'static str, words: Vec<OsString>) -> Result<Status
     if let Some(note) = note.filter(|_| args.watch.talks()) {
         say(&format!("note: {note}\n"), terminal.paint);
     }
-    start(place, &args.watch, program, program_args, Speaker::Everybody, terminal)
+    start(place, &args.watch, &args.workers, program, program_args, Speaker::Everybody, terminal)
 }
 
 /// Plans, and shows or launches the plan.
 pub(super) fn start(
     place: Place,
     watch: &WatchArgs,
+    workers: &WorkerArgs,
     program: Program,
     args: Vec<OsString>,
     speaker: Speaker,
@@ -122,6 +123,7 @@ pub(super) fn start(
     let spec = JobSpec {
         nodes: place.nodes,
         accelerator: place.accelerator,
+        device_names: place.device_names,
         program,
         args,
         master_addr: place.master_addr,
@@ -134,9 +136,15 @@ pub(super) fn start(
         show(&plan, watch).map_err(CliError::output)?;
         return Ok(Status::Success);
     }
-    let (options, note) = lower::options(watch, &spec, speaker, terminal)?;
+    lower::check_size(&plan)?;
+    let (options, note) = lower::options(watch, workers, &spec, speaker, terminal)?;
     if watch.talks() {
         say(&(note + &announcement(&plan, &options, &origin)), terminal.paint);
+    }
+    let pid_file = workers.save_pid.then(PidFile::write).transpose()?;
+    if let Some(file) = pid_file.as_ref().filter(|_| watch.talks()) {
+        let (pid, path) = (std::process::id(), file.path().display());
+        say(&step("Pid", &format!("{pid}, in {path} while the job lasts")), terminal.paint);
     }
     let status = launch::run(&plan, &options)
         .map_err(|error| CliError::new(error.status(), error.to_string()))?;
@@ -151,7 +159,12 @@ fn announcement(plan: &LaunchPlan, options: &Options, origin: &str) -> String {
         .run_dir
         .as_ref()
         .map_or_else(String::new, |run_dir| step("Record", &run_dir.path().display().to_string()));
-    step("Launch", &format!("{workers} on {nodes} ({origin}), job {}", options.job)) + &record
+    let files = options.style.rank_files.as_ref();
+    let output = files.map_or_else(String::new, |files| {
+        step("Output", &format!("of each rank goes to {}", files.pattern().display()))
+    });
+    let launch = format!("{workers} on {nodes} ({origin}), job {}", options.job);
+    step("Launch", &launch) + &record + &output
 }
 
 fn show(plan: &LaunchPlan, watch: &WatchArgs) -> std::io::Result<()> {

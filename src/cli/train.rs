@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, ValueEnum};
 
-use super::args::{PlaceArgs, WatchArgs};
+use super::args::{PlaceArgs, WatchArgs, WorkerArgs};
 use super::check;
 use super::error::CliError;
 use super::lower::{self, Speaker};
@@ -300,7 +300,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     })?;
     let program = Program::Exec { program: program.into(), local_rank: false };
     let words = std::iter::once(WORKER_COMMAND.into()).chain(face.train.words()).collect();
-    run::start(place, &face.watch, program, words, Speaker::Rank0, terminal)
+    run::start(place, &face.watch, &WorkerArgs::default(), program, words, Speaker::Rank0, terminal)
 }
 
 /// The hidden form of the command that every worker is started with; alone, it is a group of one.

@@ -1,11 +1,13 @@
 //! Values of options: texts → types, or what is wrong with the text.
 
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use clap::ValueEnum;
 
 use super::line::{self, BadValue, python_int, whole};
+use crate::base::HostName;
 use crate::pool::nearest;
 
 /// Milliseconds of it fit into 32 bits.
@@ -24,6 +26,12 @@ pub enum AcceleratorArg {
     Cpu,
     /// NVIDIA GPUs.
     Cuda,
+    /// AMD GPUs.
+    Rocm,
+    /// Intel GPUs.
+    Xpu,
+    /// Ascend NPUs.
+    Npu,
 }
 
 /// See `--launcher`.
@@ -156,6 +164,19 @@ pub(super) fn parse_port(text: &str) -> Result<u16, BadValue> {
 pub(super) fn parse_master_port(text: &str) -> Result<u16, BadValue> {
     parse_port(text)
         .map_err(|bad| bad.help("leave `--master_port` out to take 29500, or one that is free"))
+}
+
+/// A name or an address at which rank 0 of torch is reached; an empty text asks for none, as in
+/// DeepSpeed.
+pub(super) fn parse_master_addr(text: &str) -> Result<String, BadValue> {
+    if text.is_empty() || text.parse::<IpAddr>().is_ok() {
+        return Ok(text.to_owned());
+    }
+    match HostName::parse(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(BadValue::new(error.to_string())
+            .help("write the name or the address of the first node")),
+    }
 }
 
 /// Any whole number.

@@ -58,6 +58,8 @@ pub enum Event {
     TimedOut,
     /// The time asked for with [`Effect::Wake`] has come.
     Timer,
+    /// Everybody, we included, has stood still so long (Ctrl-Z): this time does not count.
+    StoodStill(Duration),
 }
 
 /// What is to be done about it.
@@ -192,6 +194,7 @@ impl Job {
             Event::Signal(signal) => self.signalled(now, signal),
             Event::TimedOut => self.timed_out(now),
             Event::Timer => self.escalate(now),
+            Event::StoodStill(time) => self.put_off(time),
         };
         self.finish_if_over();
         effects.extend(self.next_wake().map(Effect::Wake));
@@ -372,6 +375,19 @@ impl Job {
         }
     }
 
+    fn put_off(&mut self, time: Duration) -> Vec<Effect> {
+        if let Phase::Stopping { stage, .. } = &mut self.phase {
+            match stage {
+                Stage::Interrupted { term_at, kill_at } => {
+                    *term_at += time;
+                    *kill_at += time;
+                }
+                Stage::Terminated { kill_at: at } | Stage::Killed { give_up_at: at } => *at += time,
+            }
+        }
+        Vec::new()
+    }
+
     fn kill(&mut self, now: Instant) -> Vec<Effect> {
         if let Phase::Stopping { stage, .. } = &mut self.phase {
             *stage = Stage::Killed { give_up_at: now + UNDEAD_LIMIT };
@@ -529,6 +545,19 @@ mod tests {
         assert_eq!(effects[1..], [Effect::Signal(SIGINT), Effect::Wake(now + GRACE / 2)]);
         let effects = job.step(now + GRACE / 2, Event::Timer);
         assert_eq!(effects, [Effect::Signal(SIGTERM), Effect::Wake(now + GRACE)]);
+    }
+
+    #[test]
+    fn time_that_everybody_stood_still_is_no_part_of_the_grace() {
+        let mut job = running(1);
+        let now = clock::now();
+        job.step(now, Event::Signal(SIGINT));
+        let (pause, later) = (3 * GRACE, now + 3 * GRACE);
+        let effects = job.step(later, Event::StoodStill(pause));
+        assert_eq!(effects, [Effect::Wake(later + GRACE / 2)]);
+        let effects = job.step(later + GRACE / 2, Event::Timer);
+        assert_eq!(effects, [Effect::Signal(SIGTERM), Effect::Wake(later + GRACE)]);
+        assert_eq!(running(1).step(now, Event::StoodStill(pause)), []);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::history::{Ended, History};
 use super::input::Input;
 use super::node::{Heard, Node, NodeEvent};
 use super::options::{LaunchError, Options};
+use super::pause::{Pause, Who};
 use super::signals::{Signals, Wish};
 use super::{orders, verdict, voice};
 use crate::base::{NodeRank, Rank, Status, clock};
@@ -23,8 +24,6 @@ use crate::wire::{self, Found, FromAgent, OpenFailure, Problem, ToAgent, WorkerN
 
 /// Silence of a node that is worth a line.
 const SILENCE_WARNING: Duration = Duration::from_secs(10);
-/// Time for the links to be written before we stop ourselves.
-const PAUSE_DELAY: Duration = Duration::from_millis(50);
 /// Agents that have said their last word end within this time, or are left to their links' end.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
@@ -73,7 +72,10 @@ struct Dispatcher<'a> {
     grave: Grave,
     wake: Option<Instant>,
     beat_at: Instant,
-    pause_at: Option<Instant>,
+    pause: Pause,
+    /// The screen has nothing more on its way.
+    rested: mpsc::UnboundedReceiver<()>,
+    tell_rested: mpsc::UnboundedSender<()>,
 }
 
 /// Everything that can wake the launcher.
@@ -85,6 +87,7 @@ enum Happening {
     Timer,
     TimedOut,
     Beat,
+    Stopped(Who),
     Pause,
     Burial,
 }
@@ -95,6 +98,7 @@ impl<'a> Dispatcher<'a> {
         let signals = Signals::listen()?;
         let (told, events) = mpsc::unbounded_channel();
         let (shown, consumed) = mpsc::unbounded_channel();
+        let (tell_rested, rested) = mpsc::unbounded_channel();
         let reporter = Reporter::start(
             &labels(plan),
             &options.style,
@@ -130,7 +134,9 @@ impl<'a> Dispatcher<'a> {
             grave: Grave::default(),
             wake: None,
             beat_at: clock::now() + wire::beat(options.lease),
-            pause_at: None,
+            pause: Pause::default(),
+            rested,
+            tell_rested,
         })
     }
 
@@ -153,10 +159,11 @@ impl<'a> Dispatcher<'a> {
             }
             Happening::TimedOut => Some(Event::TimedOut),
             Happening::Beat => self.beat(),
-            Happening::Pause => {
-                self.pause();
+            Happening::Stopped(who) => {
+                self.pause.stopped(who);
                 None
             }
+            Happening::Pause => Some(self.pause()),
             Happening::Burial => {
                 self.bury();
                 None
@@ -168,7 +175,8 @@ impl<'a> Dispatcher<'a> {
     }
 
     async fn next(&mut self) -> Happening {
-        let deadline = self.options.timeout.map(|timeout| self.started.0 + timeout);
+        let deadline =
+            self.options.timeout.map(|timeout| self.started.0 + timeout + self.pause.total());
         tokio::select! {
             biased;
             wish = self.signals.next() => Happening::Wish(wish),
@@ -182,7 +190,8 @@ impl<'a> Dispatcher<'a> {
             bytes = self.stdin.next() => Happening::Stdin(bytes),
             () = sleep_until(self.wake) => Happening::Timer,
             () = sleep_until(deadline), if !self.job.is_stopping() => Happening::TimedOut,
-            () = sleep_until(self.pause_at) => Happening::Pause,
+            Some(()) = self.rested.recv() => Happening::Stopped(Who::Screen),
+            () = sleep_until(self.pause.stop_at()) => Happening::Pause,
             () = sleep_until(Some(self.beat_at)) => Happening::Beat,
         }
     }
@@ -283,6 +292,10 @@ impl<'a> Dispatcher<'a> {
                 self.history.undead.extend(undead.into_iter().map(|process| (node, process)));
                 Some(Event::Idle(node))
             }
+            FromAgent::Paused => {
+                self.pause.stopped(Who::Node(node));
+                None
+            }
             FromAgent::Clock { asked_us, clock_us } => {
                 self.nodes[node.index()].set_clock(asked_us, clock_us);
                 None
@@ -311,6 +324,7 @@ impl<'a> Dispatcher<'a> {
         if std::mem::replace(lost, true) {
             return None;
         }
+        self.pause.stopped(Who::Node(node));
         self.grave.open(self.spared());
         Some(Event::NodeLost { node, loss })
     }
@@ -370,26 +384,35 @@ impl<'a> Dispatcher<'a> {
         }
     }
 
-    /// Ctrl-Z: the workers stop, then we do. Links are written while we wait, so it takes a moment.
+    /// Ctrl-Z: the workers stop, then we do.
     fn suspend(&mut self) {
+        let nodes = (0..).map(NodeRank).zip(&self.nodes).filter(|(_, node)| !node.lost);
+        let nodes = nodes.map(|(node, _)| Who::Node(node));
+        if !self.pause.ask(clock::now(), nodes.chain([Who::Screen])) {
+            return;
+        }
         self.tell_all(|| ToAgent::Pause);
-        self.tell_all(|| ToAgent::Signal(libc::SIGSTOP));
-        self.reporter.rest();
         self.reporter.say(step("Paused", &format!("{}; `fg` goes on", self.count_workers())));
-        self.pause_at = Some(clock::now() + PAUSE_DELAY);
+        let rested = self.tell_rested.clone();
+        self.reporter.rest(move || {
+            let _ = rested.send(());
+        });
     }
 
     /// Returns when somebody continues us; then the workers go on too.
-    fn pause(&mut self) {
-        self.pause_at = None;
+    fn pause(&mut self) -> Event {
+        let since = clock::now();
         signals::stop_self();
+        let now = clock::now();
+        self.pause.resumed(now - since);
         for node in &mut self.nodes {
-            node.heard = clock::now();
+            node.heard = now;
         }
+        self.beat_at = now + wire::beat(self.options.lease);
         self.tell_all(|| ToAgent::Resume);
-        self.tell_all(|| ToAgent::Signal(libc::SIGCONT));
         self.reporter.say(step("Running", &self.count_workers()));
         self.reporter.wake();
+        Event::StoodStill(now - since)
     }
 
     fn feed(&self, bytes: &[u8]) {

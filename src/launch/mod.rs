@@ -11,6 +11,7 @@ mod node;
 mod offset;
 mod options;
 mod orders;
+mod pause;
 mod signals;
 mod verdict;
 mod voice;

@@ -1,5 +1,7 @@
 //! L1: thin wrappers of the kernel. Decides nothing; the only rooms of the launcher with `unsafe`.
 
+#[cfg(feature = "cli")]
+pub mod calendar;
 pub mod family;
 pub mod fds;
 pub mod fork;

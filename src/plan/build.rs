@@ -109,7 +109,7 @@ pub fn plan(spec: &JobSpec) -> Result<LaunchPlan, PlanError> {
     let mut ranks = (0..).map(Rank);
     let mut nodes = Vec::with_capacity(spec.nodes.len());
     for (node_rank, (host, slots)) in (0..).map(NodeRank).zip(&spec.nodes) {
-        let devices = devices(slots);
+        let devices = devices(slots, &spec.device_names);
         let mut workers = Vec::with_capacity(slots.len());
         for ((local_rank, &slot), rank) in (0..).map(LocalRank).zip(slots).zip(&mut ranks) {
             let argv = argv(&spec.program, local_rank, &spec.args);
@@ -134,8 +134,10 @@ pub fn plan(spec: &JobSpec) -> Result<LaunchPlan, PlanError> {
 }
 
 /// `0,1,2`: every worker of a node sees all devices of the job there, as in DeepSpeed.
-fn devices(slots: &[Slot]) -> String {
-    slots.iter().map(Slot::to_string).collect::<Vec<_>>().join(",")
+fn devices(slots: &[Slot], names: &[String]) -> String {
+    let name =
+        |slot: &Slot| names.get(slot.0 as usize).cloned().unwrap_or_else(|| slot.to_string());
+    slots.iter().map(name).collect::<Vec<_>>().join(",")
 }
 
 /// `--local_rank` stands before the user's own arguments.

@@ -68,7 +68,9 @@ pub(super) fn of_worker(
     }
     // All slots of the node, whatever they are: DeepSpeed sets the variable for CPU slots as well,
     // and a script picks its device by LOCAL_RANK.
-    set(&mut env, env_vars::CUDA_VISIBLE_DEVICES, &devices);
+    for name in spec.accelerator.visible_devices() {
+        set(&mut env, name, &devices);
+    }
     for Export { name, value, .. } in &spec.exports {
         env.insert(name.clone(), EnvValue::Known(value.clone()));
     }

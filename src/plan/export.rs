@@ -66,8 +66,9 @@ pub fn propagated(
     accelerator: Accelerator,
 ) -> Vec<Export> {
     let more: &[&str] = match accelerator {
-        Accelerator::Cpu => &[],
-        Accelerator::Cuda => &["NCCL"],
+        Accelerator::Cpu | Accelerator::Xpu => &[],
+        Accelerator::Cuda | Accelerator::Rocm => &["NCCL"],
+        Accelerator::Npu => &["ASCEND", "HCCL", "LD_LIBRARY", "PATH"],
     };
     let travels =
         |name: &[u8]| PREFIXES.iter().chain(more).any(|prefix| name.starts_with(prefix.as_bytes()));

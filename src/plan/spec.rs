@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crate::base::{HostName, Slot};
+use crate::base::{HostName, Slot, env_vars};
 
 use super::export::Export;
 
@@ -16,6 +16,9 @@ pub struct JobSpec {
     pub nodes: Vec<(HostName, Vec<Slot>)>,
     /// What kind of device a slot is.
     pub accelerator: Accelerator,
+    /// What devices are called, by slot, where a number is not their name (`GPU-…`, `MIG-…`); else
+    /// empty.
+    pub device_names: Vec<String>,
     /// What every worker runs.
     pub program: Program,
     /// Arguments of the program, byte for byte.
@@ -35,6 +38,25 @@ pub enum Accelerator {
     Cpu,
     /// An NVIDIA GPU.
     Cuda,
+    /// An AMD GPU.
+    Rocm,
+    /// An Intel GPU.
+    Xpu,
+    /// An Ascend NPU.
+    Npu,
+}
+
+impl Accelerator {
+    /// The variables that tell a program which devices it may use. For CPU slots DeepSpeed sets the
+    /// variable of CUDA; HIP reads both of its own.
+    pub fn visible_devices(self) -> &'static [&'static str] {
+        match self {
+            Self::Cpu | Self::Cuda => &[env_vars::CUDA_VISIBLE_DEVICES],
+            Self::Rocm => &[env_vars::HIP_VISIBLE_DEVICES, env_vars::CUDA_VISIBLE_DEVICES],
+            Self::Xpu => &[env_vars::ZE_AFFINITY_MASK],
+            Self::Npu => &[env_vars::ASCEND_RT_VISIBLE_DEVICES],
+        }
+    }
 }
 
 /// What a worker runs.

@@ -20,7 +20,7 @@ mod terminal;
 pub use lines::Dress;
 pub use neutral::{neutral, push_neutral};
 pub use pages::{Pages, Style, WorkerLabel};
-pub use rank_log::Keep;
+pub use rank_log::{Keep, RankFiles};
 pub use reporter::{Consumed, OutputSender, Reporter};
 pub use run_dir::RunDir;
 pub use status::Step;

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::diagnostic::Paint;
 use super::lines::{Bars, Dress, LineCutter};
 use super::neutral::{push_neutral, unfinished};
-use super::rank_log::{Keep, RankLog};
+use super::rank_log::{Keep, RankFiles, RankLog};
 use super::screen::Screens;
 use super::status::{Status, Step};
 use super::summary::{count, paint_ours};
@@ -46,6 +46,8 @@ pub struct Style {
     pub log_dir: Option<PathBuf>,
     /// How much of them is kept.
     pub keep: Keep,
+    /// Where everything that a worker writes goes instead of the screen.
+    pub rank_files: Option<RankFiles>,
     /// What the standard descriptors lead to.
     pub terminal: Terminal,
 }
@@ -60,6 +62,8 @@ const STILL_PAUSE: Duration = Duration::from_millis(100);
 pub struct Pages {
     streams: BTreeMap<(Rank, Stream), Page>,
     screens: Screens,
+    /// Instead of the screen, if anything.
+    rank_files: Option<BTreeMap<Rank, RankLog>>,
     status: Option<LiveStatus>,
     paint: Paint,
     /// After a failure only this worker is shown; everybody is kept in files.
@@ -111,13 +115,15 @@ impl Pages {
         let place = style.terminal.status;
         let tty =
             stderr.as_fd().try_clone_to_owned().ok().filter(|_| place != StatusPlace::Nowhere);
+        let (rank_files, log_error) = make_rank_files(workers, style.rank_files.as_ref());
         Self {
             streams,
+            rank_files,
             status: tty.map(|tty| LiveStatus::new(Tty::new(tty), style.terminal.paint)),
             screens: Screens::new(stdout, stderr, place),
             paint: style.terminal.paint,
             hushed: None,
-            log_error: None,
+            log_error,
             failure_told: false,
         }
     }
@@ -128,13 +134,17 @@ impl Pages {
             return;
         };
         page.tail.push(bytes);
-        if self.hushed.is_none_or(|only| only == rank) {
+        if self.rank_files.is_none() && self.hushed.is_none_or(|only| only == rank) {
             page.dress.show(bytes, self.screens.pending(stream));
             if let Some(status) = &mut self.status {
                 status.bar(rank, stream, page.dress.bar());
             }
         }
         page.keep(bytes, &mut self.log_error);
+        if let Some(log) = self.rank_files.as_mut().and_then(|files| files.get_mut(&rank)) {
+            let pushed = log.push(bytes);
+            note_error(&mut self.log_error, log, &pushed);
+        }
     }
 
     /// A stream has ended.
@@ -175,12 +185,15 @@ impl Pages {
         self.end_status();
     }
 
-    /// Leaves the terminal to somebody else until [`Self::wake`].
+    /// Leaves the terminal to somebody else until [`Self::wake`]. Waits for what is on its way there,
+    /// as long as it moves.
     pub fn rest(&mut self) {
         if let Some(live) = &mut self.status {
             live.rests = true;
             self.screens.set_status("");
         }
+        self.flush();
+        self.screens.settle();
     }
 
     /// Takes the terminal back.
@@ -331,6 +344,22 @@ impl Page {
             }
         }
     }
+}
+
+/// All of them at once, so that a worker that writes nothing has a file too.
+fn make_rank_files(
+    workers: &[WorkerLabel],
+    files: Option<&RankFiles>,
+) -> (Option<BTreeMap<Rank, RankLog>>, Option<String>) {
+    let Some(files) = files else { return (None, None) };
+    let (mut made, mut error) = (BTreeMap::new(), None);
+    for label in workers {
+        let mut log = RankLog::new(files.path(label.rank), Keep::All);
+        let pushed = log.push(b"");
+        note_error(&mut error, &log, &pushed);
+        made.insert(label.rank, log);
+    }
+    (Some(made), error)
 }
 
 /// Remembers the first error; true if there was one.

@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use crate::base::Rank;
+
 /// Which bytes are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
@@ -23,6 +25,27 @@ pub enum Keep {
 impl Keep {
     /// 16 MiB a stream: the first MiB and the newest 15.
     pub const CAPPED: Self = Self::HeadAndTail { head: 1 << 20, tail: 15 << 20 };
+}
+
+/// Where `--enable_each_rank_log` puts what ranks write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankFiles {
+    /// Their directory.
+    pub directory: PathBuf,
+    /// What their names begin with: the time of the start.
+    pub stamp: String,
+}
+
+impl RankFiles {
+    /// The file of a rank.
+    pub fn path(&self, rank: Rank) -> PathBuf {
+        self.directory.join(format!("{}_rank{rank}.log", self.stamp))
+    }
+
+    /// All of them, for people.
+    pub fn pattern(&self) -> PathBuf {
+        self.directory.join(format!("{}_rank*.log", self.stamp))
+    }
 }
 
 /// The file, made when the first byte comes.

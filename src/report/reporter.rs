@@ -29,7 +29,7 @@ enum Told {
     Say(String),
     Step(Rank, Step),
     Hush(Rank),
-    Rest,
+    Rest(Box<dyn FnOnce() + Send>),
     Wake,
     Finish,
 }
@@ -92,9 +92,10 @@ impl Reporter {
         }
     }
 
-    /// Leaves the terminal to somebody else.
-    pub fn rest(&self) {
-        let _ = self.told.send(Told::Rest);
+    /// Leaves the terminal to somebody else; `done` hears when everything said so far is on it, or
+    /// it stands still.
+    pub fn rest(&self, done: impl FnOnce() + Send + 'static) {
+        let _ = self.told.send(Told::Rest(Box::new(done)));
     }
 
     /// Takes the terminal back.
@@ -177,7 +178,10 @@ fn hear(pages: &mut Pages, message: Told, consumed: &impl Fn(Consumed)) -> Contr
         Told::Say(text) => pages.say(&text),
         Told::Step(rank, step) => pages.step(rank, step),
         Told::Hush(only) => pages.hush(only),
-        Told::Rest => pages.rest(),
+        Told::Rest(done) => {
+            pages.rest();
+            done();
+        }
         Told::Wake => pages.wake(),
         Told::Finish => return ControlFlow::Break(()),
     }

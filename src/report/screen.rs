@@ -92,6 +92,11 @@ impl Screens {
         std::mem::take(&mut self.lost_lines)
     }
 
+    /// Waits until what was handed over is written, as long as the screens move.
+    pub(super) fn settle(&mut self) {
+        self.all().for_each(|screen| screen.sink.settle());
+    }
+
     /// Waits until everything is shown, as long as the screens take it.
     pub(super) fn finish(&mut self) {
         let lost = self.all().map(|screen| screen.flush() + screen.sink.finish()).sum::<u64>();

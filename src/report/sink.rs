@@ -121,20 +121,33 @@ impl Sink {
         self.shared.lock().failure
     }
 
+    /// Waits until everything is written, as long as the sink moves.
+    pub(super) fn settle(&self) {
+        let _ = self.settled();
+    }
+
     /// Waits until everything is written, as long as the sink moves. What it does not take is given
     /// up: so many lines.
     pub(super) fn finish(&self) -> u64 {
+        let Err(mut state) = self.settled() else {
+            return 0;
+        };
+        state.closed = true;
+        state.waiting.clear();
+        state.unwritten_lines
+    }
+
+    /// The state of a sink that stands still, if it does.
+    fn settled(&self) -> Result<(), MutexGuard<'_, State>> {
         let mut state = self.shared.lock();
         while !state.closed && (state.busy || !state.waiting.is_empty()) {
             let patience = (state.moved + STALL_LIMIT).saturating_duration_since(clock::now());
             if patience.is_zero() {
-                state.closed = true;
-                state.waiting.clear();
-                return state.unwritten_lines;
+                return Err(state);
             }
             state = self.shared.wait(state, patience);
         }
-        0
+        Ok(())
     }
 }
 

@@ -65,9 +65,10 @@ pub enum ToAgent {
         /// When, on the launcher's clock.
         at_us: u64,
     },
-    /// The launcher is about to be stopped (Ctrl-Z): its silence means nothing.
+    /// The launcher is about to be stopped (Ctrl-Z): the workers stop too, and its silence means
+    /// nothing.
     Pause,
-    /// It is back.
+    /// It is back, and the workers go on.
     Resume,
     /// Nothing more is wanted: end.
     Bye,
@@ -229,6 +230,8 @@ pub enum FromAgent {
     },
     /// The agent lives.
     Beat,
+    /// The answer to [`ToAgent::Pause`]: the workers are being stopped.
+    Paused,
     /// The answer to [`ToAgent::Beat`].
     Clock {
         /// When it was asked, on the launcher's clock.

@@ -2,4 +2,6 @@
 
 #![cfg(all(feature = "cli", feature = "train"))]
 
+mod compat;
 mod lines;
+mod screens;

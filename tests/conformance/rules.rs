@@ -31,10 +31,11 @@ pub(crate) const HELP: Rule = Rule("help-first");
 pub(crate) const OWN_OPTIONS: Rule = Rule("own-options");
 pub(crate) const PORTS: Rule = Rule("ports");
 pub(crate) const CPU_SLOTS: Rule = Rule("cpu-slots");
-pub(crate) const CORE_LISTS: Rule = Rule("core-lists");
+pub(crate) const EARLY_VALUES: Rule = Rule("early-values");
 pub(crate) const SCRIPT_WORDS: Rule = Rule("script-words");
 pub(crate) const LAUNCHER_NAMES: Rule = Rule("launcher-names");
 pub(crate) const QUOTING: Rule = Rule("quoting");
+pub(crate) const EMPTY_PATHS: Rule = Rule("empty-paths");
 
 /// All of them.
 pub(crate) const RULES: &[Rule] = &[
@@ -60,10 +61,11 @@ pub(crate) const RULES: &[Rule] = &[
     OWN_OPTIONS,
     PORTS,
     CPU_SLOTS,
-    CORE_LISTS,
+    EARLY_VALUES,
     SCRIPT_WORDS,
     LAUNCHER_NAMES,
     QUOTING,
+    EMPTY_PATHS,
 ];
 
 /// What came of asking both sides.

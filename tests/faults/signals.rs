@@ -1,6 +1,7 @@
 //! What the user's signals do.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
@@ -115,6 +116,36 @@ fn a_stopped_job_stops_its_workers_and_goes_on() {
     }
     drop(job.take_stdin());
     job.end().code(0).says("Paused  2 workers").says("Running  2 workers");
+}
+
+/// Standing still is no silence, and no time passes for the job.
+#[test]
+fn a_stopped_job_keeps_its_lease_and_its_grace() {
+    let launch = workers(1).options(["--lease", "2s", "--stdin", "all"]);
+    let mut job = ready(launch.stdin(Stdio::piped()), "echo ready; read go; exit 0", 1);
+    job.signal(Signal::TSTP);
+    let launcher = job.the(Role::Launcher);
+    wait_for("the launcher to stop", || (launcher.state() == Some('T')).then_some(()));
+    std::thread::sleep(Duration::from_secs(3));
+    job.signal(Signal::CONT);
+    job.wait_for_error("Running");
+    drop(job.take_stdin());
+    job.end().code(0).does_not_say("silent");
+}
+
+/// Who stands still cannot end when asked.
+#[test]
+fn workers_of_a_stopped_job_go_on_to_end_when_the_launcher_is_killed() {
+    let launch = workers(1).options(["--grace", "1h"]);
+    let termed = launch.dir().join("termed");
+    let script = "trap ': >\"$TERMED\"; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
+    let job = ready(launch.env("TERMED", &termed), script, 1);
+    job.signal(Signal::TSTP);
+    let launcher = job.the(Role::Launcher);
+    wait_for("the launcher to stop", || (launcher.state() == Some('T')).then_some(()));
+    job.signal(Signal::KILL);
+    wait_for("SIGTERM at the worker", || termed.exists().then_some(()));
+    job.end().killed_by(Signal::KILL);
 }
 
 #[test]

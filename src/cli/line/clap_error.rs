@@ -76,7 +76,9 @@ impl<'a> About<'a> {
     }
 
     fn not_in_list(&self, list: &[String]) -> Refused {
-        let near = nearest(&self.value, list.iter().map(String::as_str));
+        // `gpu` is as near to `cpu` as can be, and means the opposite.
+        let begins = |word: &&str| word.chars().next() == self.value.to_lowercase().chars().next();
+        let near = nearest(&self.value, list.iter().map(String::as_str).filter(begins));
         let bad = BadValue::new(format!("expected one of {}", list.join(", ")));
         self.refuse_value(&match near {
             Some(near) => bad.help(format!("did you mean `{near}`?")),
@@ -108,7 +110,7 @@ impl<'a> About<'a> {
     fn unknown(&self, flags: &Flags) -> Refused {
         if !self.typed.word_starts_with_dash(self.place) {
             return self.typed.refuse(&[self.place], |spans| {
-                let message = format!("`{}` is one word too many", self.flag.escape_debug());
+                let message = format!("`{}` is one word too many", self.flag);
                 Diagnostic::error(codes::UNEXPECTED_WORD, spans[0], message)
                     .label("nothing is expected here")
                     .help(format!("`{} --help` says what is", self.typed.program))
@@ -130,7 +132,7 @@ impl<'a> About<'a> {
     fn unknown_command(&self, error: &clap::Error) -> Refused {
         let near = texts(error, ContextKind::SuggestedSubcommand).into_iter().next();
         self.typed.refuse(&[self.place], |spans| {
-            let message = format!("there is no command `{}`", self.flag.escape_debug());
+            let message = format!("there is no command `{}`", self.flag);
             let problem =
                 Diagnostic::error(codes::UNEXPECTED_WORD, spans[0], message).label("unknown");
             match near {
@@ -160,7 +162,7 @@ pub(in crate::cli) fn refuse_value(
     bad: &BadValue,
 ) -> Refused {
     typed.refuse(&[place], |spans| {
-        let message = format!("`--{flag}` cannot be `{}`", value.escape_debug());
+        let message = format!("`--{flag}` cannot be `{value}`");
         let problem = Diagnostic::error(codes::BAD_VALUE, spans[0], message).label(&bad.label);
         match &bad.help {
             Some(help) => problem.help(help),

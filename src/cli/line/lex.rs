@@ -233,7 +233,7 @@ impl Lexer<'_> {
         if let Some(removed) = removed(&name) {
             return self.removed(place, removed);
         }
-        let message = format!("there is no option `{}`", typed_name.escape_debug());
+        let message = format!("there is no option `{typed_name}`");
         let known = self.flags.longs().chain(DEEPSPEED_FLAGS);
         let other = ELSEWHERE.iter().find(|(other, _)| *other == name);
         let meant = other.map(|(_, ours)| *ours).or_else(|| nearest(&name, known));

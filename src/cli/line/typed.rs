@@ -87,7 +87,7 @@ impl Typed {
     /// The text of a place, for messages.
     pub(super) fn shown(&self, place: Place) -> String {
         let bytes = &self.words[place.word].as_bytes()[place.start..place.end];
-        String::from_utf8_lossy(bytes).escape_debug().to_string()
+        String::from_utf8_lossy(bytes).into_owned()
     }
 
     /// Whether a place is in a word that looks like an option.

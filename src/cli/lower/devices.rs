@@ -1,6 +1,9 @@
 //! What a slot is, and which devices this machine has.
 
+use std::collections::BTreeMap;
 use std::path::Path;
+
+use clap::ValueEnum;
 
 use crate::base::{HostName, Slot, env_vars};
 use crate::cli::args::PlaceArgs;
@@ -9,40 +12,105 @@ use crate::cli::values::AcceleratorArg;
 use crate::inventory::{self, VisibleDevices};
 use crate::plan::Accelerator;
 
+/// Devices that may be used here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Visible {
+    /// In the order in which a program would count them.
+    pub(super) slots: Vec<Slot>,
+    /// What they are called, if not by their number.
+    pub(super) names: Vec<String>,
+    /// The variable that says so, `CUDA_VISIBLE_DEVICES=3,1`.
+    pub(super) said_by: Option<String>,
+}
+
 pub(super) fn accelerator(args: &PlaceArgs) -> Result<Accelerator, CliError> {
-    let named = match args.accelerator {
-        Some(named) => named,
-        None => match env_vars::get_text(env_vars::DS_ACCELERATOR).as_deref() {
-            None | Some("auto") => AcceleratorArg::Auto,
-            Some("cpu") => AcceleratorArg::Cpu,
-            Some("cuda") => AcceleratorArg::Cuda,
-            Some(other) => {
-                return Err(CliError::usage(format!("DS_ACCELERATOR=`{other}` is not supported"))
-                    .help("use auto, cpu or cuda"));
-            }
-        },
-    };
-    Ok(match named {
+    Ok(match named_accelerator(args)? {
         AcceleratorArg::Cuda => Accelerator::Cuda,
         AcceleratorArg::Auto if 0 < gpu_count() => Accelerator::Cuda,
         AcceleratorArg::Auto | AcceleratorArg::Cpu => Accelerator::Cpu,
+        AcceleratorArg::Rocm => Accelerator::Rocm,
+        AcceleratorArg::Xpu => Accelerator::Xpu,
+        AcceleratorArg::Npu => Accelerator::Npu,
     })
+}
+
+fn named_accelerator(args: &PlaceArgs) -> Result<AcceleratorArg, CliError> {
+    let variable = env_vars::get_text(env_vars::DS_ACCELERATOR);
+    match (args.accelerator, variable) {
+        (Some(named), _) => Ok(named),
+        (None, None) => Ok(AcceleratorArg::Auto),
+        (None, Some(name)) => AcceleratorArg::from_str(&name, false).map_err(|_| {
+            let message = format!("DS_ACCELERATOR=`{}` is not supported", name.escape_debug());
+            let known = AcceleratorArg::value_variants().iter();
+            let known =
+                known.filter_map(|known| Some(known.to_possible_value()?.get_name().to_owned()));
+            CliError::usage(message).help(format!("use {}", known.collect::<Vec<_>>().join(", ")))
+        }),
+    }
 }
 
 pub(in crate::cli) fn gpu_count() -> u32 {
     inventory::gpu_count(Path::new("/dev"))
 }
 
-pub(super) fn visible_slots() -> Result<Vec<Slot>, CliError> {
-    let variable = env_vars::get_text(env_vars::CUDA_VISIBLE_DEVICES);
-    match inventory::visible_devices(gpu_count(), variable.as_deref()) {
-        VisibleDevices::Slots(slots) => Ok(slots),
-        VisibleDevices::Uuids(uuids) => {
-            inventory::gpus().and_then(|gpus| inventory::slots_of(&uuids, &gpus)).ok_or_else(|| {
-                CliError::usage("CUDA_VISIBLE_DEVICES names GPUs that NVML does not know")
-            })
+/// The devices of this machine that our environment leaves us; `None` where nobody says how many
+/// there are.
+pub(super) fn visible(accelerator: Accelerator) -> Option<Visible> {
+    let environment = env_vars::all();
+    match accelerator {
+        Accelerator::Cpu => None,
+        Accelerator::Cuda => Some(visible_to_cuda(&environment, gpu_count())),
+        Accelerator::Rocm | Accelerator::Xpu | Accelerator::Npu => {
+            visible_to_others(&environment, accelerator)
         }
     }
+}
+
+type Environment = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn mask(environment: &Environment, name: &str) -> Option<String> {
+    let value = environment.get(name.as_bytes())?;
+    Some(String::from_utf8_lossy(value).into_owned())
+}
+
+fn visible_to_cuda(environment: &Environment, count: u32) -> Visible {
+    let name = env_vars::CUDA_VISIBLE_DEVICES;
+    let mask = mask(environment, name);
+    let said_by = mask.as_ref().map(|mask| show(name, mask));
+    match inventory::visible_devices(count, mask.as_deref()) {
+        VisibleDevices::Slots(slots) => Visible { slots, names: Vec::new(), said_by },
+        VisibleDevices::Uuids(names) => named(names, said_by),
+    }
+}
+
+/// Devices that are not counted here: the variable says how many there are, or nobody does.
+fn visible_to_others(environment: &Environment, accelerator: Accelerator) -> Option<Visible> {
+    let set = |name: &&str| mask(environment, name).filter(|mask| !mask.is_empty());
+    let variables = accelerator.visible_devices();
+    if let Some((name, mask)) = variables.iter().find_map(|name| Some((*name, set(name)?))) {
+        let entries: Vec<String> = mask.split(',').map(|entry| entry.trim().to_owned()).collect();
+        let numbers = entries.iter().map(|entry| entry.parse().ok().map(Slot));
+        let said_by = Some(show(name, &mask));
+        return Some(match numbers.collect() {
+            Some(slots) => Visible { slots, names: Vec::new(), said_by },
+            None => named(entries, said_by),
+        });
+    }
+    // Stays as it is: HIP counts anew what this one leaves.
+    let below =
+        set(&env_vars::ROCR_VISIBLE_DEVICES).filter(|_| accelerator == Accelerator::Rocm)?;
+    let slots = (0..below.split(',').count() as u32).map(Slot).collect();
+    let said_by = Some(show(env_vars::ROCR_VISIBLE_DEVICES, &below));
+    Some(Visible { slots, names: Vec::new(), said_by })
+}
+
+fn show(name: &str, value: &str) -> String {
+    format!("{name}={}", value.escape_debug())
+}
+
+/// Devices with names are numbered as they are listed.
+fn named(names: Vec<String>, said_by: Option<String>) -> Visible {
+    Visible { slots: (0..names.len() as u32).map(Slot).collect(), names, said_by }
 }
 
 pub(super) fn check_devices(
@@ -50,13 +118,68 @@ pub(super) fn check_devices(
     nodes: &[(HostName, Vec<Slot>)],
     accelerator: Accelerator,
 ) -> Result<(), CliError> {
-    if accelerator == Accelerator::Cpu || args.oversubscribe {
+    if accelerator != Accelerator::Cuda || args.oversubscribe {
         return Ok(());
     }
     let (wanted, found) = (nodes.iter().map(|(_, slots)| slots.len()).sum::<usize>(), gpu_count());
     if wanted <= found as usize {
         return Ok(());
     }
-    Err(CliError::usage(format!("{wanted} GPUs are wanted, this machine has {found}"))
-        .help("ask for fewer, share them with `--oversubscribe`, or use `--accelerator cpu`"))
+    Err(too_few(wanted, &format!("this machine has {found}")))
+}
+
+pub(super) fn too_few(wanted: usize, there_are: &str) -> CliError {
+    CliError::usage(format!("{wanted} GPUs are wanted, {there_are}"))
+        .help("ask for fewer, share them with `--oversubscribe`, or use `--accelerator cpu`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(set: &[(&str, &str)]) -> Environment {
+        set.iter()
+            .map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()))
+            .collect()
+    }
+
+    /// Slots or names, with commas.
+    #[track_caller]
+    fn check(found: Option<&Visible>, expect: Option<&str>) {
+        let show = |visible: &Visible| match &visible.names[..] {
+            [] => visible.slots.iter().map(Slot::to_string).collect::<Vec<_>>().join(","),
+            names => names.join(","),
+        };
+        assert_eq!(found.map(show).as_deref(), expect);
+    }
+
+    #[test]
+    fn cuda_is_left_what_its_variable_leaves() {
+        let check = |set: &[(&str, &str)], expect| {
+            check(Some(&visible_to_cuda(&environment(set), 4)), Some(expect));
+        };
+        check(&[], "0,1,2,3");
+        check(&[("CUDA_VISIBLE_DEVICES", "3,1")], "3,1");
+        check(&[("CUDA_VISIBLE_DEVICES", "")], "");
+        check(&[("CUDA_VISIBLE_DEVICES", "GPU-aa,GPU-bb")], "GPU-aa,GPU-bb");
+        check(
+            &[("CUDA_VISIBLE_DEVICES", "MIG-1,MIG-2,MIG-3,MIG-4,MIG-5")],
+            "MIG-1,MIG-2,MIG-3,MIG-4,MIG-5",
+        );
+        check(&[("HIP_VISIBLE_DEVICES", "1")], "0,1,2,3");
+    }
+
+    #[test]
+    fn other_accelerators_have_variables_of_their_own() {
+        let check = |accelerator, set: &[(&str, &str)], expect| {
+            check(visible_to_others(&environment(set), accelerator).as_ref(), expect);
+        };
+        check(Accelerator::Rocm, &[], None);
+        check(Accelerator::Rocm, &[("HIP_VISIBLE_DEVICES", "2,0")], Some("2,0"));
+        check(Accelerator::Rocm, &[("CUDA_VISIBLE_DEVICES", "1")], Some("1"));
+        check(Accelerator::Rocm, &[("ROCR_VISIBLE_DEVICES", "6,7")], Some("0,1"));
+        check(Accelerator::Xpu, &[("ZE_AFFINITY_MASK", "0.0,0.1")], Some("0.0,0.1"));
+        check(Accelerator::Xpu, &[("CUDA_VISIBLE_DEVICES", "1")], None);
+        check(Accelerator::Npu, &[("ASCEND_RT_VISIBLE_DEVICES", "4,5")], Some("4,5"));
+    }
 }

@@ -3,14 +3,18 @@
 
 mod devices;
 pub(super) mod environment;
+mod keep;
 mod options;
 mod pool;
 mod program;
 mod reach;
+mod size;
 
 pub(super) use devices::gpu_count;
+pub(super) use keep::PidFile;
 pub(super) use options::{Speaker, options};
 pub(super) use program::program;
+pub(super) use size::check_size;
 
 use super::args::PlaceArgs;
 use super::error::CliError;
@@ -29,6 +33,8 @@ const LOOPBACK: &str = "127.0.0.1";
 pub(super) struct Place {
     pub(super) nodes: Vec<(HostName, Vec<Slot>)>,
     pub(super) accelerator: Accelerator,
+    /// See [`crate::plan::JobSpec::device_names`].
+    pub(super) device_names: Vec<String>,
     pub(super) master_addr: MasterAddr,
     pub(super) master_port: Option<u16>,
     /// Where the slots come from, for the screen.
@@ -55,19 +61,18 @@ pub(super) fn place(
         num_nodes: args.num_nodes.clone(),
         num_gpus: args.num_gpus.clone().filter(|_| is_filtered || !found.counted),
     };
-    let selected = select(&pool, &selector).map_err(|findings| CliError::Screen {
-        status: Status::Usage,
-        text: show_all(&findings, terminal.paint),
-    })?;
-    // DeepSpeed's default is the empty text.
-    let master_addr = args.reach.master_addr.clone().filter(|address| !address.is_empty());
+    let selected = select(&pool, &selector)
+        .map_err(|findings| CliError::Findings { status: Status::Usage, findings })?;
     let nodes = selected.pool.into_nodes();
     reach::check_transport(args, &nodes)?;
-    devices::check_devices(args, &nodes, found.accelerator)?;
+    if found.device_names.is_empty() {
+        devices::check_devices(args, &nodes, found.accelerator)?;
+    }
     Ok(Place {
         nodes,
         accelerator: found.accelerator,
-        master_addr: MasterAddr::Given(master_addr.unwrap_or_else(|| LOOPBACK.to_owned())),
+        device_names: found.device_names,
+        master_addr: MasterAddr::Given(args.reach.master_addr().unwrap_or(LOOPBACK).to_owned()),
         master_port: args.reach.master_port,
         origin: found.origin,
         trust: pool::trust(args),

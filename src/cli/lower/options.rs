@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 
 use super::environment::working_directory;
+use super::keep::rank_files;
 use crate::base::{JobId, Rank, Status};
-use crate::cli::args::WatchArgs;
+use crate::cli::args::{WatchArgs, WorkerArgs};
 use crate::cli::error::CliError;
 use crate::cli::values::StdinArg;
 use crate::launch::{Options, StdinTo};
@@ -23,10 +24,12 @@ pub(in crate::cli) enum Speaker {
 /// Everything that a launch needs beside its plan.
 pub(in crate::cli) fn options(
     args: &WatchArgs,
+    workers_args: &WorkerArgs,
     spec: &JobSpec,
     speaker: Speaker,
     terminal: Terminal,
 ) -> Result<(Options, String), CliError> {
+    let rank_files = rank_files(workers_args.rank_log_dir())?;
     let job = job_id()?;
     let workers = spec.nodes.iter().map(|(_, slots)| slots.len()).sum::<usize>();
     let (run_dir, note) = match RunDir::create(args.run_dir.as_deref(), &job) {
@@ -66,6 +69,7 @@ pub(in crate::cli) fn options(
             solo: solo(args, speaker, workers),
             log_dir,
             keep,
+            rank_files,
             terminal: if args.quiet { terminal.without_status() } else { terminal },
         },
         // Programs of ours meet at the store.

@@ -2,16 +2,17 @@
 
 use std::path::Path;
 
-use super::devices::{accelerator, visible_slots};
-use crate::base::{HostName, Slot};
+use super::devices::{Visible, accelerator, too_few, visible};
+use crate::base::{HostName, Slot, env_vars};
 use crate::cli::args::PlaceArgs;
 use crate::cli::error::CliError;
 use crate::cli::hostfile::{self, Trust};
 use crate::cli::values::AcceleratorArg;
 use crate::inventory;
 use crate::plan::Accelerator;
-use crate::pool::Pool;
+use crate::pool::{Pool, python_int};
 use crate::report::Terminal;
+use crate::report::summary::count;
 
 /// Where a pool is looked for when nobody says (DeepSpeed's default).
 const DEFAULT_HOSTFILE: &str = "/job/hostfile";
@@ -20,6 +21,7 @@ const CPU_WORKERS_DEFAULT: usize = 2;
 
 pub(super) struct FoundPool {
     pub(super) accelerator: Accelerator,
+    pub(super) device_names: Vec<String>,
     pub(super) origin: String,
     pub(super) warnings: String,
     /// `--num_gpus` made the slots and must not choose among them again.
@@ -52,6 +54,7 @@ fn from_hostfile(
     })?;
     let found = FoundPool {
         accelerator: accelerator(args)?,
+        device_names: Vec::new(),
         origin: path.display().to_string(),
         warnings: crate::report::diagnostic::show_findings(&loaded.findings, terminal.paint),
         counted: false,
@@ -63,50 +66,83 @@ pub(super) fn trust(args: &PlaceArgs) -> Trust {
     if args.allow_insecure_files { Trust::Anyone } else { Trust::Owner }
 }
 
-/// No hostfile: this machine's GPUs, or as many CPU slots as were asked for.
+/// No hostfile: this machine's devices, or as many CPU slots as were asked for.
 fn this_machine(args: &PlaceArgs) -> Result<(Pool, FoundPool), CliError> {
     let host = HostName::parse("localhost").expect("a valid name");
     let accelerator = accelerator(args)?;
     let wanted = wanted_slots(args)?;
-    let (slots, origin) = match (accelerator, wanted) {
-        (Accelerator::Cuda, None) => {
-            let slots = visible_slots()?;
-            let count = slots.len();
-            (slots, format!("this machine, {count} GPUs"))
-        }
-        (Accelerator::Cuda, Some(count)) => {
-            let gpus = visible_slots()?;
-            let more = (gpus.len()..count).map(|slot| Slot(slot as u32));
-            (
-                gpus.iter().copied().take(count).chain(more).collect(),
-                "this machine, GPUs".to_owned(),
-            )
-        }
-        (Accelerator::Cpu, count) => {
-            let count = count.unwrap_or_else(|| inventory::usable_cpus().min(CPU_WORKERS_DEFAULT));
-            let why =
-                if args.accelerator == Some(AcceleratorArg::Cpu) { "" } else { ": no GPU found" };
-            ((0..count as u32).map(Slot).collect(), format!("this machine, CPU slots{why}"))
-        }
+    let (visible, origin) = match accelerator {
+        Accelerator::Cpu => cpu_slots(args, wanted),
+        _ => device_slots(args, accelerator, wanted)?,
     };
-    if slots.is_empty() {
-        return Err(CliError::usage("this machine has no GPU that may be used")
+    let found = FoundPool {
+        accelerator,
+        device_names: visible.names,
+        origin,
+        warnings: String::new(),
+        // Beside a filter it stays, to be refused.
+        counted: wanted.is_some() && args.include.is_none() && args.exclude.is_none(),
+    };
+    Ok((Pool::single(host, visible.slots), found))
+}
+
+fn cpu_slots(args: &PlaceArgs, wanted: Option<usize>) -> (Visible, String) {
+    let local_size = || env_vars::get_text(env_vars::LOCAL_SIZE)?.parse().ok().filter(|n| 0 < *n);
+    let count = wanted.or_else(local_size);
+    let count = count.unwrap_or_else(|| inventory::usable_cpus().min(CPU_WORKERS_DEFAULT));
+    let why = if args.accelerator == Some(AcceleratorArg::Cpu) { "" } else { ": no GPU found" };
+    let slots = (0..count as u32).map(Slot).collect();
+    (Visible { slots, ..Visible::default() }, format!("this machine, CPU slots{why}"))
+}
+
+fn device_slots(
+    args: &PlaceArgs,
+    accelerator: Accelerator,
+    wanted: Option<usize>,
+) -> Result<(Visible, String), CliError> {
+    let Some(mut visible) = visible(accelerator).or_else(|| wanted.map(first_slots)) else {
+        let variable = accelerator.visible_devices()[0];
+        return Err(CliError::usage("nobody says how many devices this machine has")
+            .help(format!("give `--num_gpus N`, or set {variable}")));
+    };
+    let there_are = match &visible.said_by {
+        Some(said_by) => format!("{said_by} leaves {}", visible.slots.len()),
+        None => format!("this machine has {}", visible.slots.len()),
+    };
+    if visible.slots.is_empty() {
+        return Err(CliError::usage(format!("no GPU may be used: {there_are}"))
             .help("give `--accelerator cpu` to use the CPU, or see CUDA_VISIBLE_DEVICES"));
     }
-    let found =
-        FoundPool { accelerator, origin, warnings: String::new(), counted: wanted.is_some() };
-    Ok((Pool::single(host, slots), found))
+    match wanted {
+        Some(wanted) if wanted <= visible.slots.len() => visible.slots.truncate(wanted),
+        Some(wanted) if args.oversubscribe => {
+            let next = visible.slots.iter().max().map_or(0, |slot| slot.0 + 1);
+            let missing = wanted - visible.slots.len();
+            visible.slots.extend((next..).take(missing).map(Slot));
+        }
+        Some(wanted) => return Err(too_few(wanted, &there_are)),
+        None => {}
+    }
+    let origin = match &visible.said_by {
+        Some(said_by) => format!("this machine, {said_by}"),
+        None => format!("this machine, {}", count(visible.slots.len(), "GPU")),
+    };
+    Ok((visible, origin))
+}
+
+fn first_slots(count: usize) -> Visible {
+    Visible { slots: (0..count as u32).map(Slot).collect(), ..Visible::default() }
 }
 
 /// `--num_gpus` as a number of local slots. Other texts are left to the selector, which says what
 /// is wrong with them; -1 is DeepSpeed's way of not asking.
 fn wanted_slots(args: &PlaceArgs) -> Result<Option<usize>, CliError> {
-    const SLOTS_MAX: usize = crate::pool::SLOTS_MAX as usize;
-    match args.num_gpus.as_deref().map(|text| text.trim().parse::<usize>()) {
-        Some(Ok(count)) if SLOTS_MAX < count => {
+    const SLOTS_MAX: i64 = crate::pool::SLOTS_MAX as i64;
+    match args.num_gpus.as_deref().and_then(python_int) {
+        Some(count) if SLOTS_MAX < count => {
             Err(CliError::usage(format!("--num_gpus {count} is above the limit of {SLOTS_MAX}")))
         }
-        Some(Ok(count)) if 0 < count => Ok(Some(count)),
+        Some(count @ 1..) => Ok(Some(count as usize)),
         _ => Ok(None),
     }
 }

@@ -122,7 +122,7 @@ pub(crate) fn generate(random: &mut Random) -> Vec<Vec<u8>> {
     let mut case: Vec<Vec<u8>> = Vec::new();
     let with_hosts = random.below(2) == 0;
     if with_hosts {
-        for host in 0..1 + random.below(3) {
+        for host in 0..=random.below(3) {
             let name =
                 if random.below(12) == 0 { "localhost".to_owned() } else { format!("w{host}") };
             case.push(format!("F{name} slots={}", 1 + random.below(4)).into_bytes());

@@ -52,6 +52,8 @@ fn both_refuse(ours: &Refused, theirs: &Refusal) -> Verdict {
     let code = ours.findings.diagnostics[0].code;
     let says = |text: &str| theirs.text.contains(text);
     let is_same = match code {
+        // They look for abbreviations first, and convert values on their way through the line.
+        _ if says("ambiguous option") || says("invalid") => true,
         codes::UNKNOWN_OPTION => {
             says("unrecognized arguments") || says("are required") || says("ambiguous option: --=")
         }
@@ -80,11 +82,20 @@ fn both_refuse(ours: &Refused, theirs: &Refusal) -> Verdict {
 fn only_we_refuse(ours: &Refused) -> Verdict {
     let problem = &ours.findings.diagnostics[0];
     let is_about = |option: &str| problem.message.contains(option);
+    if problem.code == codes::VALUE_MISSING && (is_about("--hostfile") || is_about("--venv_script"))
+    {
+        return Verdict::by([rules::EMPTY_PATHS]);
+    }
+    if problem.code == codes::BAD_VALUE && is_about("--master_addr") {
+        return Verdict::by([rules::MASTER_ADDR]);
+    }
     if problem.code == codes::BAD_VALUE && is_about("--launcher`") {
         return Verdict::by([rules::LAUNCHER_NAMES]);
     }
-    if problem.code == codes::BAD_VALUE && is_about("--bind_core_list") {
-        return Verdict::by([rules::CORE_LISTS]);
+    if problem.code == codes::BAD_VALUE
+        && (is_about("--bind_core_list") || is_about("--launcher_args"))
+    {
+        return Verdict::by([rules::EARLY_VALUES]);
     }
     if problem.code == codes::BAD_VALUE && (is_about("--master_port") || is_about("--ssh_port")) {
         return Verdict::by([rules::PORTS]);
@@ -178,7 +189,7 @@ fn same_words(ours: &RunArgs, theirs: &Value, script: &[u8], found: &mut Differe
 }
 
 /// One `--` behind the script is swallowed by every parse of theirs.
-pub(super) fn without_first_dashes(words: &[Vec<u8>]) -> Vec<Vec<u8>> {
+fn without_first_dashes(words: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut words = words.to_vec();
     if words.get(1).is_some_and(|word| word == b"--") {
         words.remove(1);

@@ -9,7 +9,6 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use remuda::inventory::usable_cpus;
 use serde_json::{Map, Value, json};
 
-use super::parsed::without_first_dashes;
 use super::{Command, Differences};
 use crate::reference::{Reference, Refusal};
 use crate::rules::{self, Rule, Verdict};
@@ -122,14 +121,11 @@ fn only_we_refuse(status: i32, ours: &Output, theirs: &Value) -> Verdict {
 fn names_devices(command: &Command) -> bool {
     let names =
         |(name, value): &(String, Vec<u8>)| name == "CUDA_VISIBLE_DEVICES" && !value.is_empty();
-    command.hostfile.is_empty() && command.env.iter().any(names)
+    command.env.iter().any(names)
 }
 
 fn only_they_refuse(command: &Command, refusal: &Refusal) -> Verdict {
-    // They would name devices of CUDA; without a GPU we do not look at the variable.
-    let hides =
-        command.env.iter().any(|(name, value)| name == "CUDA_VISIBLE_DEVICES" && !value.is_empty());
-    if hides && command.hostfile.is_empty() {
+    if names_devices(command) {
         return Verdict::by([rules::CPU_SLOTS]);
     }
     if command.argv.iter().any(|word| word == "--") && refusal.text.starts_with("launch.py: error")
@@ -164,7 +160,7 @@ fn both_refuse(status: i32, ours: &Output, refusal: &Refusal) -> Verdict {
     } else if says("list index out of range") {
         any_of(&["S007"])
     } else if says("out of memory") {
-        any_of(&["S010"]) || last_line(ours).contains("above the limit")
+        !codes.is_empty() || last_line(ours).contains("above the limit")
     } else if says("'--no_python' flag") {
         any_of(&["C007"])
     } else {
@@ -210,7 +206,7 @@ fn same_worker(command: &Command, ours: &Value, theirs: &Value, found: &mut Diff
     // Unset until the agents have answered: 29500 unless it is taken, an address of node 0.
     let port = env(ours, "MASTER_PORT").unwrap_or_else(|| "29500".to_owned());
     found.compare("MASTER_PORT", &Some(port), &env(theirs, "MASTER_PORT"));
-    same_address(command, env(ours, "MASTER_ADDR"), env(theirs, "MASTER_ADDR"), found);
+    same_address(env(ours, "MASTER_ADDR"), env(theirs, "MASTER_ADDR"), found);
     let (mine, yours) = (env(ours, "LOCAL_RANK"), env(theirs, "LOCAL_RANK"));
     let (mine, yours) = (mine.expect("a rank"), yours.expect("a rank"));
     if mine != yours {
@@ -221,34 +217,30 @@ fn same_worker(command: &Command, ours: &Value, theirs: &Value, found: &mut Diff
         .into_iter()
         .map(|word| if word == yours { format!("--local_rank={mine}").into_bytes() } else { word })
         .collect();
-    same_words(&words(&ours["argv"]), &theirs, found);
+    same_words(command, &words(&ours["argv"]), &theirs, found);
 }
 
-fn same_address(
-    command: &Command,
-    ours: Option<String>,
-    theirs: Option<String>,
-    found: &mut Differences,
-) {
+fn same_address(ours: Option<String>, theirs: Option<String>, found: &mut Differences) {
     let ours = ours.unwrap_or_else(|| HOST_ADDRESS.to_owned());
     let theirs = theirs.expect("they always have one");
     let asked_node_0 = theirs == HOST_ADDRESS && ours == LOOPBACK;
     if ours == theirs || asked_node_0 {
         return;
     }
-    if command.hostfile.is_empty() && theirs == LOOPBACK {
+    if theirs == LOOPBACK {
         found.rule(rules::MASTER_ADDR);
     } else {
         found.compare("MASTER_ADDR", &ours, &theirs);
     }
 }
 
-fn same_words(ours: &[Vec<u8>], theirs: &[Vec<u8>], found: &mut Differences) {
+fn same_words(command: &Command, ours: &[Vec<u8>], theirs: &[Vec<u8>], found: &mut Differences) {
     let ours: Vec<Vec<u8>> = ours
         .iter()
         .map(|word| if word == PYTHON.as_bytes() { b"PYTHON".to_vec() } else { word.clone() })
         .collect();
-    if ours != theirs && without_first_dashes(&ours) == theirs {
+    // What stands behind `--` they read a second time, as options of the launcher of the node.
+    if ours != theirs && command.argv.iter().any(|word| word == "--") {
         found.rule(rules::DOUBLE_DASH);
     } else {
         found.compare("argv", &shown(&ours), &shown(theirs));

@@ -1,0 +1,80 @@
+//! Files that a job was asked to leave: `--enable_each_rank_log`, `--save_pid`.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::base::{Status, clock};
+use crate::cli::error::CliError;
+use crate::os::calendar;
+use crate::report::RankFiles;
+use crate::report::summary::reason;
+
+/// Where DeepSpeed keeps the file of `--save_pid`.
+const PID_DIRECTORY: &str = "/tmp";
+
+/// One file a rank, all with the time of this start in their names, as DeepSpeed names them.
+pub(in crate::cli) fn rank_files(
+    directory: Option<PathBuf>,
+) -> Result<Option<RankFiles>, CliError> {
+    let Some(directory) = directory else { return Ok(None) };
+    let shown = directory.display();
+    if directory.metadata().is_ok_and(|found| !found.is_dir()) {
+        let message = format!("--enable_each_rank_log: `{shown}` is a file");
+        return Err(CliError::new(Status::CantCreate, message).help("name a directory"));
+    }
+    fs::create_dir_all(&directory).map_err(|error| {
+        let message = format!("--enable_each_rank_log: cannot make `{shown}`: {}", reason(&error));
+        CliError::new(Status::CantCreate, message)
+    })?;
+    Ok(Some(RankFiles { directory, stamp: calendar::local_stamp(clock::wall()) }))
+}
+
+/// The file that holds our pid; goes when this goes.
+#[derive(Debug)]
+pub(in crate::cli) struct PidFile(PathBuf);
+
+impl PidFile {
+    /// Writes it.
+    pub(in crate::cli) fn write() -> Result<Self, CliError> {
+        let pid = std::process::id();
+        let path = Path::new(PID_DIRECTORY).join(format!("{pid}.deepspeed"));
+        create(&path).and_then(|mut file| write!(file, "{pid}")).map_err(|error| {
+            let message =
+                format!("--save_pid: cannot make `{}`: {}", path.display(), reason(&error));
+            CliError::new(Status::CantCreate, message)
+        })?;
+        Ok(Self(path))
+    }
+
+    /// Where it is.
+    pub(in crate::cli) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Everybody may write to the directory: a file or a link that is there already is never followed. One
+/// of our own was left by a launcher that was killed, for its pid is now ours.
+fn create(path: &Path) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = || rustix::fs::open(path, flags, Mode::from_raw_mode(0o644)).map(File::from);
+    match open() {
+        Err(rustix::io::Errno::EXIST) => {
+            let found = path.symlink_metadata()?;
+            if found.uid() == rustix::process::geteuid().as_raw() {
+                fs::remove_file(path)?;
+            }
+            Ok(open()?)
+        }
+        other => Ok(other?),
+    }
+}

@@ -1,0 +1,103 @@
+//! Cores and memory nodes, as `/sys/devices/system` tells them.
+
+use std::fs;
+use std::path::Path;
+
+use crate::plan::Topology;
+
+/// Processors of a machine; the kernel knows no larger ones.
+const CPUS_MAX: u32 = 8192;
+
+/// Reads a tree like `/sys/devices/system`. What is not told is left out: every processor without
+/// siblings is a core, and a machine that tells no memory nodes has none to choose from.
+pub fn topology(system: &Path) -> Topology {
+    let online = list(&system.join("cpu/online"));
+    let mut cores: Vec<Vec<u32>> = online.iter().map(|cpu| siblings(system, *cpu)).collect();
+    cores.sort();
+    cores.dedup();
+    let nodes = list(&system.join("node/online"));
+    let processors = |node: u32| list(&system.join(format!("node/node{node}/cpulist")));
+    Topology { cores, memory: nodes.into_iter().map(|node| (node, processors(node))).collect() }
+}
+
+/// The processors that share the core of one; itself at least.
+fn siblings(system: &Path, cpu: u32) -> Vec<u32> {
+    let topology = system.join(format!("cpu/cpu{cpu}/topology"));
+    // The second is the name of older kernels.
+    let found = ["core_cpus_list", "thread_siblings_list"].map(|name| list(&topology.join(name)));
+    found.into_iter().find(|list| list.contains(&cpu)).unwrap_or_else(|| vec![cpu])
+}
+
+fn list(path: &Path) -> Vec<u32> {
+    fs::read_to_string(path).map_or_else(|_| Vec::new(), |text| parse_list(&text))
+}
+
+/// `0-3,8`, as the kernel writes it: ascending, each once.
+fn parse_list(text: &str) -> Vec<u32> {
+    let range = |item: &str| {
+        let (first, last) = item.split_once('-').unwrap_or((item, item));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        (last < CPUS_MAX).then_some(first..=last)
+    };
+    text.trim().split(',').filter_map(range).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    /// A made-up tree.
+    fn tree(name: &str, files: &[(&str, &str)]) -> PathBuf {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/systems").join(name);
+        let _ = fs::remove_dir_all(&root);
+        for (path, text) in files {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().expect("a file has a directory")).expect("made");
+            fs::write(path, text).expect("written");
+        }
+        root
+    }
+
+    #[test]
+    fn siblings_are_one_core_and_memory_nodes_may_have_no_processors() {
+        let root = tree(
+            "flat-hbm",
+            &[
+                ("cpu/online", "0-3\n"),
+                ("cpu/cpu0/topology/core_cpus_list", "0,2\n"),
+                ("cpu/cpu1/topology/core_cpus_list", "1,3\n"),
+                ("cpu/cpu2/topology/thread_siblings_list", "0,2\n"),
+                ("cpu/cpu3/topology/core_cpus_list", "1,3\n"),
+                ("node/online", "0,2\n"),
+                ("node/node0/cpulist", "0-3\n"),
+                ("node/node2/cpulist", "\n"),
+            ],
+        );
+        let expect = Topology {
+            cores: vec![vec![0, 2], vec![1, 3]],
+            memory: vec![(0, vec![0, 1, 2, 3]), (2, vec![])],
+        };
+        assert_eq!(topology(&root), expect);
+    }
+
+    #[test]
+    fn a_machine_that_tells_little_has_a_core_for_each_processor() {
+        let root = tree("bare", &[("cpu/online", "0-1,4\n")]);
+        let cores = vec![vec![0], vec![1], vec![4]];
+        assert_eq!(topology(&root), Topology { cores, memory: Vec::new() });
+        assert_eq!(topology(Path::new("/nowhere")), Topology::default());
+    }
+
+    #[test]
+    fn this_machine_has_a_core() {
+        assert!(!topology(Path::new("/sys/devices/system")).cores.is_empty());
+    }
+
+    #[test]
+    fn lists_are_those_of_the_kernel() {
+        assert_eq!(parse_list("0-3,8,10-11\n"), [0, 1, 2, 3, 8, 10, 11]);
+        assert_eq!(parse_list("\n"), []);
+        assert_eq!(parse_list("0-4294967295"), []);
+    }
+}

@@ -1,0 +1,130 @@
+//! Which processors a process may use, and which memory.
+
+use std::io;
+
+use rustix::process::Pid;
+
+/// Numbers of processors and of memory nodes that fit a mask.
+const MASK_BITS: usize = 8192;
+const WORD_BITS: usize = libc::c_ulong::BITS as usize;
+const MASK_WORDS: usize = MASK_BITS / WORD_BITS;
+
+/// A set of processors or memory nodes, as the kernel wants it.
+#[derive(Clone)]
+struct Mask([libc::c_ulong; MASK_WORDS]);
+
+impl Mask {
+    /// Numbers above the bound are left out; the kernel knows none.
+    fn of(numbers: &[u32]) -> Self {
+        let mut words = [0; MASK_WORDS];
+        for number in numbers {
+            if let Some(word) = words.get_mut(*number as usize / WORD_BITS) {
+                *word |= 1 << (*number as usize % WORD_BITS);
+            }
+        }
+        Self(words)
+    }
+
+    fn numbers(&self) -> Vec<u32> {
+        let is_set = |bit: &usize| self.0[bit / WORD_BITS] >> (bit % WORD_BITS) & 1 == 1;
+        (0..MASK_BITS).filter(is_set).map(|bit| bit as u32).collect()
+    }
+}
+
+/// Processors that a process may use; our own without a pid.
+pub fn processors(pid: Option<Pid>) -> io::Result<Vec<u32>> {
+    let mut mask = Mask::of(&[]);
+    let pid = pid.map_or(0, Pid::as_raw_pid);
+    // SAFETY: the kernel writes at most as many bytes as the mask has.
+    let written = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getaffinity,
+            pid,
+            size_of_val(&mask.0),
+            mask.0.as_mut_ptr(),
+        )
+    };
+    if written < 0 { Err(io::Error::last_os_error()) } else { Ok(mask.numbers()) }
+}
+
+/// What a process is bound to: made before a fork, applied after it.
+#[derive(Clone)]
+pub struct Binding {
+    processors: Mask,
+    memory: Option<Memory>,
+}
+
+/// A policy of the kernel with its nodes.
+#[derive(Clone)]
+pub struct Memory {
+    mode: libc::c_int,
+    nodes: Mask,
+}
+
+impl Memory {
+    /// From these nodes and no others.
+    pub fn only(nodes: &[u32]) -> Self {
+        Self { mode: libc::MPOL_BIND, nodes: Mask::of(nodes) }
+    }
+
+    /// From this node as long as it has some.
+    pub fn rather(node: u32) -> Self {
+        Self { mode: libc::MPOL_PREFERRED, nodes: Mask::of(&[node]) }
+    }
+
+    /// Whether the kernel lets us say this; containers often may not. Leaves no trace.
+    pub fn try_out(&self) -> io::Result<()> {
+        self.apply()?;
+        let usual = Self { mode: libc::MPOL_DEFAULT, nodes: Mask::of(&[]) };
+        usual.apply()
+    }
+
+    fn apply(&self) -> io::Result<()> {
+        let has_nodes = self.mode != libc::MPOL_DEFAULT;
+        let (nodes, bits) =
+            if has_nodes { (self.nodes.0.as_ptr(), MASK_BITS + 1) } else { (std::ptr::null(), 0) };
+        // SAFETY: the kernel reads as many bits as the mask has; it counts one too many on purpose.
+        match unsafe { libc::syscall(libc::SYS_set_mempolicy, self.mode, nodes, bits) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Binding {
+    /// To these processors, and to memory if it matters.
+    pub fn new(processors: &[u32], memory: Option<Memory>) -> Self {
+        Self { processors: Mask::of(processors), memory }
+    }
+
+    /// Binds this process. Async-signal-safe. Memory that is denied after all is left as it is.
+    pub(super) fn apply(&self) -> io::Result<()> {
+        let mask = &self.processors.0;
+        // SAFETY: the kernel reads as many bytes as the mask has.
+        let done = unsafe {
+            libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(mask), mask.as_ptr())
+        };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if let Some(memory) = &self.memory {
+            let _ = memory.apply();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_holds_what_was_put_in() {
+        assert_eq!(Mask::of(&[0, 63, 64, 8191, 8192]).numbers(), [0, 63, 64, 8191]);
+    }
+
+    #[test]
+    fn we_may_use_a_processor() {
+        assert!(!processors(None).expect("the kernel tells").is_empty());
+    }
+}

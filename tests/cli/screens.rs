@@ -1,0 +1,112 @@
+//! Bad command lines and their whole screens: what is printed, and the exit status.
+//!
+//! `UPDATE_EXPECTED=1 cargo test --test cli` rewrites the expectations.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use remuda::base::env_vars;
+
+const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
+
+/// A directory with a hostfile, a script and nothing else.
+fn stage(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli").join(name);
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(dir.join("directory")).expect("a directory");
+    let hosts = "worker-0 slots=8\nworker-1 slots=8\nworker-2 slots=2\nworker-3 slots=8\n";
+    fs::write(dir.join("hosts"), hosts).expect("a hostfile");
+    fs::write(dir.join("train.py"), "raise SystemExit('it was started')\n").expect("a script");
+    dir
+}
+
+/// A line of the golden file: `$ remuda run …`, its screen, its status.
+#[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
+fn screen(dir: &Path, line: &str, words: &[OsString]) -> String {
+    let (face, words) = match words[0].to_str() {
+        Some("remuda") => ("remuda", &words[1..]),
+        _ => ("deepspeed", &words[1..]),
+    };
+    let mut command = Command::new(REMUDA);
+    command.arg0(face).args(words).current_dir(dir).stdin(Stdio::null()).env_clear();
+    command.env("PATH", "/usr/bin:/bin").env("XDG_STATE_HOME", dir.join("state"));
+    let output = command.output().expect("remuda starts");
+    assert!(output.stdout.is_empty(), "for `{line}`: {output:?}");
+    let screen = String::from_utf8(output.stderr).expect("text");
+    let status = output.status.code().expect("it exits");
+    format!("$ {line}\n{screen}[{status}]\n\n")
+}
+
+/// Words are parted by blanks; `␣` is a blank, `''` nothing, `\xff` a byte.
+fn words(line: &str) -> Vec<OsString> {
+    let word = |text: &str| {
+        let mut bytes = text.replace('␣', " ").replace("''", "").into_bytes();
+        if let Some(at) = bytes.windows(4).position(|part| part == b"\\xff") {
+            bytes.splice(at..at + 4, [0xff]);
+        }
+        OsString::from_vec(bytes)
+    };
+    line.split(' ').map(word).collect()
+}
+
+#[track_caller]
+fn check(name: &str) {
+    let path = Path::new("tests/cli/screens").join(name).with_extension("expected");
+    let old =
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let dir = stage(name);
+    let mut found = String::new();
+    for line in old.lines() {
+        if let Some(line) = line.strip_prefix("$ ") {
+            found += &screen(&dir, line, &words(line));
+        } else if line.starts_with("# ") {
+            writeln!(found, "{line}").expect("a String takes everything");
+        }
+    }
+    if env_vars::get("UPDATE_EXPECTED").is_some() {
+        fs::write(&path, &found).expect("the directory is writable");
+    }
+    assert_eq!(found, old, "for {}", path.display());
+    let _ = fs::remove_dir_all(dir);
+}
+
+#[test]
+fn the_grammar_of_lines() {
+    check("grammar");
+}
+
+#[test]
+fn values_that_options_cannot_take() {
+    check("values");
+}
+
+#[test]
+fn hosts_and_slots_that_cannot_be_selected() {
+    check("selection");
+}
+
+#[test]
+fn programs_that_cannot_be_run() {
+    check("programs");
+}
+
+#[test]
+fn the_other_commands() {
+    check("commands");
+}
+
+#[test]
+fn every_screen_has_an_expectation_and_a_test() {
+    let mut names: Vec<String> = fs::read_dir("tests/cli/screens")
+        .expect("a directory")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort_unstable();
+    let expect = ["commands", "grammar", "programs", "selection", "values"];
+    assert_eq!(names, expect.map(|name| format!("{name}.expected")));
+}
