@@ -58,6 +58,11 @@ impl Crew {
         Self { workers: Vec::new(), outbox, window, on_stream_end }
     }
 
+    /// From now on it speaks in another epoch.
+    pub(super) fn speak(&mut self, outbox: Arc<Outbox>) {
+        self.outbox = outbox;
+    }
+
     /// These are about to be started.
     pub(super) fn engage(&mut self, starts: &[WorkerStart]) {
         let oom_kills = oom_kills();

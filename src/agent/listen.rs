@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 
-use crate::base::{JobId, Status, clock, env_vars};
+use crate::base::{Epoch, JobId, Status, clock, env_vars};
 use crate::os::ports::PortClaim;
 use crate::report::print_error_now;
 use crate::report::summary::reason;
@@ -38,7 +38,11 @@ impl Listening {
 }
 
 /// Finds the address and the port, and starts the store; nothing on other nodes than the first.
-pub(super) fn arrange(job: &JobId, prepare: &Prepare) -> Result<Option<Listening>, Problem> {
+pub(super) fn arrange(
+    job: &JobId,
+    epoch: Epoch,
+    prepare: &Prepare,
+) -> Result<Option<Listening>, Problem> {
     let Some(listen) = &prepare.listen else {
         return Ok(None);
     };
@@ -51,7 +55,7 @@ pub(super) fn arrange(job: &JobId, prepare: &Prepare) -> Result<Option<Listening
     };
     let port = claim_port(listen.port)?;
     // While the port is claimed, so that the store does not get it.
-    let store = if listen.store { Some(serve_store(job, prepare, ip)?) } else { None };
+    let store = if listen.store { Some(serve_store(job, epoch, prepare, ip)?) } else { None };
     Ok(Some(Listening { addr, port, store }))
 }
 
@@ -140,8 +144,13 @@ fn source_address_to(host: &str) -> Option<IpAddr> {
     })
 }
 
-fn serve_store(job: &JobId, prepare: &Prepare, ip: IpAddr) -> Result<Server, Problem> {
-    let (key, epoch) = (JobKey::from_random(prepare.key), prepare.epoch);
+fn serve_store(
+    job: &JobId,
+    epoch: Epoch,
+    prepare: &Prepare,
+    ip: IpAddr,
+) -> Result<Server, Problem> {
+    let key = JobKey::from_random(prepare.key);
     let ranks = prepare.world_size;
     let options = ServerOptions {
         job: job.clone(),

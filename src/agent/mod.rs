@@ -17,4 +17,5 @@ mod rank_link;
 mod serve;
 mod shim;
 
-pub use serve::main;
+pub use prepare::OWN_EXECUTABLE;
+pub use serve::{Origin, main};

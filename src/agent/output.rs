@@ -11,7 +11,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Mutex, Notify, Semaphore, mpsc};
 
-use crate::base::Rank;
+use crate::base::{Epoch, Rank};
 use crate::os::tasks::Tasks;
 use crate::os::{fds, watch};
 use crate::transport::LinkWriter;
@@ -24,6 +24,8 @@ pub(super) struct Outbox {
     /// What the agent itself has to say. It never waits for a launcher that does not read: it must
     /// go on watching the lease.
     queue: mpsc::UnboundedSender<Vec<u8>>,
+    /// In which all of it is said.
+    epoch: Epoch,
 }
 
 impl Outbox {
@@ -37,22 +39,32 @@ impl Outbox {
                 let _ = shared.lock().await.write_all(&frame, &[]).await;
             }
         });
-        Self { writer, queue }
+        Self { writer, queue, epoch: Epoch(0) }
+    }
+
+    /// The same way in another epoch.
+    pub(super) fn of(&self, epoch: Epoch) -> Self {
+        Self { writer: Arc::clone(&self.writer), queue: self.queue.clone(), epoch }
+    }
+
+    /// In which all of it is said.
+    pub(super) fn epoch(&self) -> Epoch {
+        self.epoch
     }
 
     /// Says one thing, as soon as the link takes it; in the order of the calls.
     pub(super) fn send(&self, message: &FromAgent) {
-        let _ = self.queue.send(wire::encode(message));
+        let _ = self.queue.send(wire::encode(self.epoch, message));
     }
 
     /// Says one thing and waits until the link has taken it: for what a worker causes.
     pub(super) async fn send_slowly(&self, message: &FromAgent) {
-        let frame = wire::encode(message);
+        let frame = wire::encode(self.epoch, message);
         let _ = self.writer.lock().await.write_all(&frame, &[]).await;
     }
 
     async fn send_output(&self, rank: Rank, stream: Stream, bytes: &[u8]) {
-        let head = wire::encode_output_head(rank, stream, bytes.len());
+        let head = wire::encode_output_head(self.epoch, rank, stream, bytes.len());
         let _ = self.writer.lock().await.write_all(&head, bytes).await;
     }
 }

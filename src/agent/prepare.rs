@@ -2,17 +2,20 @@
 
 use std::ffi::{CString, OsStr};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use super::listen::{self, Listening};
-use crate::base::{JobId, Status, env_vars};
+use crate::base::{Epoch, JobId, Status, env_vars};
 use crate::os::{fds, fork};
 use crate::report::summary::reason;
 use crate::wire::{Prepare, Problem};
 
 /// Descriptors that an agent needs beside those of its workers.
 const OWN_FDS: u64 = 32;
+
+/// As a program: the executable of the agent, wherever it is on a node.
+pub const OWN_EXECUTABLE: &str = "/proc/self/exe";
 
 /// What was found, as far as the job needs it.
 pub(super) struct Prepared {
@@ -23,14 +26,18 @@ pub(super) struct Prepared {
 }
 
 /// Examines everything and gives all reasons at once.
-pub(super) fn examine(job: &JobId, prepare: &Prepare) -> Result<Prepared, Vec<Problem>> {
+pub(super) fn examine(
+    job: &JobId,
+    epoch: Epoch,
+    prepare: &Prepare,
+) -> Result<Prepared, Vec<Problem>> {
     let cwd = Path::new(OsStr::from_bytes(&prepare.cwd));
     let mut problems = Vec::new();
     problems.extend(check_cwd(cwd).err());
     problems.extend(check_fds(prepare.fds).err());
     problems.extend(check_script(cwd, prepare.script.as_deref()).err());
     let path = note(&mut problems, find_program(cwd, &prepare.program));
-    let listening = note(&mut problems, listen::arrange(job, prepare));
+    let listening = note(&mut problems, listen::arrange(job, epoch, prepare));
     match (path, listening) {
         (Some(path), Some(listening)) if problems.is_empty() => Ok(Prepared { path, listening }),
         _ => Err(problems),
@@ -84,6 +91,9 @@ fn find_program(cwd: &Path, program: &[u8]) -> Result<CString, Problem> {
     let shown = OsStr::from_bytes(program).display().to_string();
     let name = CString::new(program)
         .map_err(|_| Problem::new(Status::NotFound, "the program's name holds a NUL byte"))?;
+    if program == OWN_EXECUTABLE.as_bytes() {
+        return Ok(own_executable(name));
+    }
     let path = env_vars::get(env_vars::PATH);
     fork::find_program(&name, cwd, path.as_ref()).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound if shown.contains('/') => {
@@ -97,4 +107,10 @@ fn find_program(cwd: &Path, program: &[u8]) -> Result<CString, Problem> {
             format!("program `{shown}` cannot be executed: {}", reason(&error)),
         ),
     })
+}
+
+/// By its name rather than by the link, so that listings show it; unless the name has gone.
+fn own_executable(link: CString) -> CString {
+    let own = std::fs::read_link(OWN_EXECUTABLE).ok().filter(|own| own.exists());
+    own.and_then(|own| CString::new(own.into_os_string().into_vec()).ok()).unwrap_or(link)
 }

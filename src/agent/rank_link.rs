@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::output::Outbox;
-use crate::base::{JobId, Rank};
+use crate::base::{Epoch, JobId, Rank};
 use crate::runtime::contract::{self, FrameReader, NodeRanks, Note, ToWorker, Welcome};
 use crate::secure::{JobKey, derive_rank_key};
 use crate::transport::{LinkReader, LinkWriter};
@@ -18,13 +18,14 @@ const READ_BYTES: usize = 4096;
 /// Everything about a job that its workers are told.
 pub(super) struct Welcomes {
     job: JobId,
+    epoch: Epoch,
     key: JobKey,
     start: Start,
     nodes: Vec<NodeRanks>,
 }
 
 impl Welcomes {
-    pub(super) fn new(job: JobId, prepare: &Prepare, start: Start) -> Self {
+    pub(super) fn new(job: JobId, epoch: Epoch, prepare: &Prepare, start: Start) -> Self {
         let mut nodes: Vec<NodeRanks> = start
             .hosts
             .iter()
@@ -35,17 +36,17 @@ impl Welcomes {
                 node.ranks.push(rank);
             }
         }
-        Self { job, key: JobKey::from_random(prepare.key), start, nodes }
+        Self { job, epoch, key: JobKey::from_random(prepare.key), start, nodes }
     }
 
     /// The first frame of a worker.
     pub(super) fn frame(&self, rank: Rank) -> Vec<u8> {
         let welcome = Welcome {
             job: self.job.clone(),
-            epoch: self.start.epoch,
+            epoch: self.epoch,
             rank,
             nodes: self.nodes.clone(),
-            key: derive_rank_key(&self.key, self.start.epoch, rank),
+            key: derive_rank_key(&self.key, self.epoch, rank),
             store: self.start.store,
         };
         contract::encode_frame(&ToWorker::Welcome(Box::new(welcome)))

@@ -23,7 +23,7 @@ use crate::os::tasks::Tasks;
 use crate::os::{fds, signals};
 use crate::report;
 use crate::runtime::contract::{self, ToWorker};
-use crate::transport::{self, LinkReader, LinkWriter};
+use crate::transport::{self, LinkReader, LinkWriter, ssh};
 use crate::wire::{
     self, AgentHello, Decoder, Found, FromAgent, Leftover, Prepare, Problem, Start, ToAgent,
     WorkerStart,
@@ -37,8 +37,19 @@ const FIRST_BEAT: Duration = Duration::from_secs(3);
 const SILENCE_WARNING: Duration = Duration::from_secs(10);
 const LINK_READ_BYTES: usize = 64 * 1024;
 
+/// Who started this agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The launcher itself: the link is a link from its first byte.
+    Launcher,
+    /// A login shell, which may have printed something first.
+    Shell,
+    /// The same, and this executable is new here.
+    Pushed,
+}
+
 /// The process `remuda agent`: serves the link on its standard input and output until it ends.
-pub fn main() -> Status {
+pub fn main(origin: Origin) -> Status {
     fds::never_wait_for_stderr();
     report::explain_panics("remuda agent");
     family::set_name(c"remuda-agent");
@@ -50,6 +61,9 @@ pub fn main() -> Status {
     let Ok((shim, (input, output))) = started else {
         return Status::OsLimit;
     };
+    if origin != Origin::Launcher && arrive(origin, &output).is_err() {
+        return Status::Io;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     let Ok(runtime) = runtime else {
         return Status::OsLimit;
@@ -64,6 +78,16 @@ pub fn main() -> Status {
         Ok(Err(_)) => Status::Io,
         Err(_) => Status::Bug,
     }
+}
+
+/// Behind a shell: leaves its directory, and says that the link begins.
+fn arrive(origin: Origin, output: &OwnedFd) -> io::Result<()> {
+    rustix::process::chdir("/")?;
+    ssh::announce(output)?;
+    if origin == Origin::Pushed {
+        ssh::prune_cache(clock::wall());
+    }
+    Ok(())
 }
 
 fn announce(text: &str) {
@@ -212,6 +236,9 @@ impl Agent {
         launcher.heard = clock::now();
         match message {
             ToAgent::Hello(hello) => {
+                let epoch = launcher.decoder.epoch().expect("its frame had one");
+                self.outbox = Arc::new(self.outbox.of(epoch));
+                self.crew.speak(Arc::clone(&self.outbox));
                 self.job = JobId(hello.job);
                 self.outbox.send(&FromAgent::Hello(our_hello()));
             }
@@ -251,9 +278,10 @@ impl Agent {
         let lease = millis(prepare.lease_ms);
         self.terms = Terms { lease: Some(lease), grace: millis(prepare.grace_ms) };
         self.alarms.set(clock::now() + wire::beat(lease), Alarm::Beat);
-        let (job, told) = (self.job.clone(), self.told.clone());
+        let (job, epoch) = (self.job.clone(), self.outbox.epoch());
+        let told = self.told.clone();
         self.tasks.spawn_blocking(move || {
-            let result = prepare::examine(&job, &prepare);
+            let result = prepare::examine(&job, epoch, &prepare);
             let _ = told.send(Inner::Examined(Box::new((prepare, result))));
         });
     }
@@ -292,7 +320,7 @@ impl Agent {
         self.crew.engage(&start.workers);
         let workers: Vec<_> =
             start.workers.iter().map(|worker| resolve(worker, &prepare, &prepared)).collect();
-        let welcomes = Welcomes::new(self.job.clone(), &prepare, start);
+        let welcomes = Welcomes::new(self.job.clone(), self.outbox.epoch(), &prepare, start);
         let welcomes = Box::new(welcomes);
         self.phase = Phase::Started { welcomes, _listening: prepared.listening };
         match self.spawn(&workers) {

@@ -1,10 +1,38 @@
 //! `remuda agent job=… node=…`: what a launcher starts on every node. The words are there for
 //! whoever lists processes; everything else comes over the link.
+//!
+//! Behind ssh a shell starts it: `link` makes it say when the stream has become the link, and
+//! `pushed` that the executable has just arrived. `remuda agent DIGEST IDENTITY` says whether the
+//! executable is the one that is wanted. See `transport::ssh`.
 
-use crate::agent;
+use std::ffi::OsString;
+
+use super::error::CliError;
+use crate::agent::{self, Origin};
 use crate::base::Status;
+use crate::report::print;
+use crate::transport::ssh;
 
-/// Serves the link on standard input and output.
-pub(super) fn main() -> Status {
-    agent::main()
+/// Serves the link on standard input and output, or answers about the executable.
+pub(super) fn main(words: &[OsString]) -> Result<Status, CliError> {
+    let words: Vec<_> = words.iter().map(|word| word.to_str().unwrap_or_default()).collect();
+    match words[..] {
+        [_, _, "link", "pushed"] => Ok(agent::main(Origin::Pushed)),
+        [_, _, "link"] => Ok(agent::main(Origin::Shell)),
+        [digest, identity] if !digest.contains('=') => confirm(digest, identity),
+        _ => Ok(agent::main(Origin::Launcher)),
+    }
+}
+
+fn confirm(digest: &str, identity: &str) -> Result<Status, CliError> {
+    match ssh::confirm(digest, identity) {
+        Ok(true) => {
+            print(&format!("{digest}\n")).map_err(CliError::output)?;
+            Ok(Status::Success)
+        }
+        Ok(false) => Ok(Status::Findings),
+        Err(error) => {
+            Err(CliError::new(Status::Io, format!("our own executable cannot be read: {error}")))
+        }
+    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::ssh_args::SshArgs;
 use super::values::{
     AcceleratorArg, AutotuningArg, CoreList, LauncherArg, LogLevel, StdinArg, Words, parse_cores,
     parse_count, parse_duration, parse_int, parse_launcher, parse_lease, parse_master_addr,
@@ -86,6 +87,9 @@ pub struct ReachArgs {
     /// With --no_ssh: which of the nodes this is, from 0
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_int)]
     pub node_rank: Option<i64>,
+    /// What else is to be said about ssh.
+    #[command(flatten)]
+    pub ssh: SshArgs,
 }
 
 impl ReachArgs {

@@ -8,16 +8,8 @@ use crate::base::Diagnostic;
 
 /// Options of DeepSpeed that are understood and have nothing behind them yet: refused, for who
 /// gives one counts on it.
-const NOT_BUILT: [&str; 8] = [
-    "launcher_args",
-    "ssh_port",
-    "force_multi",
-    "no_ssh",
-    "node_rank",
-    "bind_cores_to_rank",
-    "bind_core_list",
-    "venv_script",
-];
+const NOT_BUILT: [&str; 6] =
+    ["launcher_args", "no_ssh", "node_rank", "bind_cores_to_rank", "bind_core_list", "venv_script"];
 
 /// A whole line of `remuda run`.
 pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), Refused> {

@@ -48,10 +48,6 @@ impl CliError {
         Self::new(Status::Usage, message)
     }
 
-    pub(super) fn config(message: impl Into<String>) -> Self {
-        Self::new(Status::Config, message)
-    }
-
     pub(super) fn help(mut self, text: impl Into<String>) -> Self {
         if let Self::Line { help, .. } = &mut self {
             *help = Some(text.into());

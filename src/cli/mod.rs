@@ -11,6 +11,7 @@ pub mod hostfile;
 pub mod line;
 mod lower;
 pub mod run;
+pub mod ssh_args;
 #[cfg(feature = "train")]
 mod train;
 pub mod values;
@@ -88,7 +89,7 @@ pub fn main() -> ExitCode {
 fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
     let mut rest = words.into_iter();
     let command = rest.next().unwrap_or_default();
-    let rest = rest.collect();
+    let rest: Vec<OsString> = rest.collect();
     match command.to_str() {
         Some("run") => run::main("remuda run", rest),
         #[cfg(feature = "train")]
@@ -96,7 +97,7 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
         #[cfg(feature = "train")]
         Some(train::WORKER_COMMAND) => train::worker_main(rest),
         Some("hostfile") => check_hostfile(rest),
-        Some("agent") => Ok(agent::main()),
+        Some("agent") => agent::main(&rest),
         Some("help" | "--help" | "-h") => {
             print(HELP).map_err(CliError::output)?;
             Ok(Status::Success)

@@ -137,7 +137,8 @@ pub(super) fn start(
         return Ok(Status::Success);
     }
     lower::check_size(&plan)?;
-    let (options, note) = lower::options(watch, workers, &spec, speaker, terminal)?;
+    let (options, note) =
+        lower::options(watch, workers, &spec, place.transport, speaker, terminal)?;
     if watch.talks() {
         say(&(note + &announcement(&plan, &options, &origin)), terminal.paint);
     }

@@ -17,7 +17,9 @@ use super::error::CliError;
 use super::lower::{self, Speaker};
 use super::run;
 use super::values::{AcceleratorArg, parse_positive_int};
+use crate::agent;
 use crate::base::{Status, clock, env_vars};
+use crate::launch::Transport;
 use crate::os::signals;
 use crate::plan::Program;
 use crate::report::{Terminal, print, print_error, say};
@@ -295,9 +297,12 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         face.place.accelerator = Some(AcceleratorArg::Cpu);
     }
     let place = lower::place(&face.place, &typed, terminal)?;
-    let program = std::env::current_exe().map_err(|error| {
-        CliError::new(Status::NotFound, format!("cannot find ourselves: {error}"))
-    })?;
+    let program = match place.transport {
+        Transport::Local => std::env::current_exe().map_err(|error| {
+            CliError::new(Status::NotFound, format!("cannot find ourselves: {error}"))
+        })?,
+        Transport::Ssh(_) => agent::OWN_EXECUTABLE.into(),
+    };
     let program = Program::Exec { program: program.into(), local_rank: false };
     let words = std::iter::once(WORKER_COMMAND.into()).chain(face.train.words()).collect();
     run::start(place, &face.watch, &WorkerArgs::default(), program, words, Speaker::Rank0, terminal)

@@ -1,5 +1,6 @@
 //! The only loop of the launcher: select → step → perform.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
@@ -8,8 +9,8 @@ use tokio::sync::mpsc;
 use super::grave::{self, Grave};
 use super::history::{Ended, History};
 use super::input::Input;
-use super::node::{Heard, Node, NodeEvent};
-use super::options::{LaunchError, Options};
+use super::node::{Heard, Node, NodeEvent, Way};
+use super::options::{LaunchError, Options, Transport};
 use super::pause::{Pause, Who};
 use super::signals::{Signals, Wish};
 use super::{orders, verdict, voice};
@@ -19,7 +20,9 @@ use crate::os::tasks::Tasks;
 use crate::os::{family, fds, signals};
 use crate::plan::{LaunchPlan, NodePlan, WorkerPlan};
 use crate::report::summary::{count, processes, step};
-use crate::report::{Consumed, Reporter, Step, WorkerLabel};
+use crate::report::{Consumed, Reporter, Step, WorkerLabel, neutral};
+use crate::transport::AgentEnd;
+use crate::transport::ssh::{Fault, Ssh};
 use crate::wire::{self, Found, FromAgent, OpenFailure, Problem, ToAgent, WorkerNote};
 
 /// Silence of a node that is worth a line.
@@ -31,11 +34,16 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> {
     signals::hear_of_children();
     family::become_subreaper();
-    check_open_files(plan)?;
+    check_open_files(plan, &options.transport)?;
+    // Before anything that starts a thread: it forks.
+    let way = match &options.transport {
+        Transport::Local => Way::Local,
+        Transport::Ssh(ssh) => Way::Ssh(Arc::new(Ssh::prepare(ssh)?)),
+    };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
-        let mut dispatcher = Dispatcher::start(plan, options)?;
+        let mut dispatcher = Dispatcher::start(plan, options, &way)?;
         while dispatcher.job.verdict().is_none() {
             dispatcher.turn().await;
         }
@@ -43,10 +51,15 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
     })
 }
 
-/// Two for each link and for the files of each rank, and some for ourselves.
-fn check_open_files(plan: &LaunchPlan) -> Result<(), LaunchError> {
+/// Some for each link, two for the files of each rank, and some for ourselves.
+fn check_open_files(plan: &LaunchPlan, transport: &Transport) -> Result<(), LaunchError> {
     const OWN_FDS: u64 = 24;
-    let (links, ranks) = (2 * plan.nodes.len() as u64, 2 * u64::from(plan.world_size));
+    let of_link = match transport {
+        Transport::Local => 2,
+        // Three pipes, the channel, the words of ssh and its end.
+        Transport::Ssh(_) => 6,
+    };
+    let (links, ranks) = (of_link * plan.nodes.len() as u64, 2 * u64::from(plan.world_size));
     let (needed, limit) = (links + ranks + OWN_FDS, fds::raise_limit());
     if needed <= limit { Ok(()) } else { Err(LaunchError::OpenFiles { needed, limit }) }
 }
@@ -63,6 +76,7 @@ struct Dispatcher<'a> {
     tasks: Tasks,
     found: Vec<Option<Found>>,
     problems: Vec<(NodeRank, Problem)>,
+    faults: Vec<(NodeRank, Fault)>,
     history: History,
     reporter: Reporter,
     events: mpsc::UnboundedReceiver<NodeEvent>,
@@ -76,6 +90,8 @@ struct Dispatcher<'a> {
     /// The screen has nothing more on its way.
     rested: mpsc::UnboundedReceiver<()>,
     tell_rested: mpsc::UnboundedSender<()>,
+    /// When to say whom we wait for.
+    waiting_at: Instant,
 }
 
 /// Everything that can wake the launcher.
@@ -93,7 +109,7 @@ enum Happening {
 }
 
 impl<'a> Dispatcher<'a> {
-    fn start(plan: &'a LaunchPlan, options: &'a Options) -> Result<Self, LaunchError> {
+    fn start(plan: &'a LaunchPlan, options: &'a Options, way: &Way) -> Result<Self, LaunchError> {
         let inherited = family::children_of(rustix::process::getpid());
         let signals = Signals::listen()?;
         let (told, events) = mpsc::unbounded_channel();
@@ -110,8 +126,9 @@ impl<'a> Dispatcher<'a> {
         )?;
         let mut tasks = Tasks::default();
         let connect = |node: &NodePlan| {
-            let (told, output) = (told.clone(), reporter.sender());
-            Node::connect(node.node_rank, &options.job, told, output, &mut tasks)
+            let (who, ways_back) =
+                ((node.node_rank, &node.host), (told.clone(), reporter.sender()));
+            Node::connect(way, who, &options.job, ways_back, &mut tasks)
         };
         let nodes = plan.nodes.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
         let node_of_rank = plan.nodes.iter().flat_map(orders::ranks_of);
@@ -125,6 +142,7 @@ impl<'a> Dispatcher<'a> {
             nodes,
             tasks,
             problems: Vec::new(),
+            faults: Vec::new(),
             history: History::new(plan),
             reporter,
             events,
@@ -137,6 +155,7 @@ impl<'a> Dispatcher<'a> {
             pause: Pause::default(),
             rested,
             tell_rested,
+            waiting_at: clock::now() + SILENCE_WARNING,
         })
     }
 
@@ -226,10 +245,24 @@ impl<'a> Dispatcher<'a> {
     fn hear(&mut self, node: NodeRank, what: Heard) -> Option<Event> {
         match what {
             Heard::Said(message) => {
-                self.nodes[node.index()].heard = clock::now();
+                self.nodes[node.index()].heard = Some(clock::now());
                 self.hear_agent(node, message)
             }
-            Heard::Closed(exit) => self.lose(node, NodeLoss::LinkClosed(exit)),
+            Heard::Connected => {
+                self.nodes[node.index()].connected();
+                None
+            }
+            Heard::Unreachable(fault) => {
+                self.faults.push((node, fault));
+                Some(Event::Refused(node))
+            }
+            Heard::Closed(AgentEnd { exit, words }) => {
+                if let Some(words) = words {
+                    let host = &self.plan.nodes[node.index()].host;
+                    self.reporter.say(step("Lost", &format!("{host}: {}", neutral(&words))));
+                }
+                self.lose(node, NodeLoss::LinkClosed(exit))
+            }
             Heard::Garbled(why) => self.lose(node, NodeLoss::Garbled(why)),
         }
     }
@@ -318,14 +351,19 @@ impl<'a> Dispatcher<'a> {
     }
 
     /// A node is gone. On this machine what it left has become ours to end; an agent that is still
-    /// there, but silent or not to be understood, is ended with it.
+    /// there, but silent or not to be understood, is ended with it. One on another machine ends
+    /// itself with its link.
     fn lose(&mut self, node: NodeRank, loss: NodeLoss) -> Option<Event> {
-        let lost = &mut self.nodes[node.index()].lost;
-        if std::mem::replace(lost, true) {
+        let lost = &mut self.nodes[node.index()];
+        if std::mem::replace(&mut lost.lost, true) {
             return None;
         }
+        let agent = lost.agent();
         self.pause.stopped(Who::Node(node));
-        self.grave.open(self.spared());
+        match agent {
+            Some(_) => self.grave.open(self.spared()),
+            None => self.nodes[node.index()].hang_up(),
+        }
         Some(Event::NodeLost { node, loss })
     }
 
@@ -333,7 +371,7 @@ impl<'a> Dispatcher<'a> {
     fn spared(&self) -> impl Fn(Pid) -> bool + Send + 'static {
         let agents = |lost: bool| {
             let agents = self.nodes.iter().filter(move |node| node.lost == lost);
-            agents.map(Node::agent).collect::<Vec<_>>()
+            agents.filter_map(Node::agent).collect::<Vec<_>>()
         };
         let (living, lost) = (agents(false), agents(true));
         let (inherited, job) = (self.inherited.clone(), self.options.job.to_string());
@@ -405,8 +443,8 @@ impl<'a> Dispatcher<'a> {
         signals::stop_self();
         let now = clock::now();
         self.pause.resumed(now - since);
-        for node in &mut self.nodes {
-            node.heard = now;
+        for node in self.nodes.iter_mut().filter(|node| node.heard.is_some()) {
+            node.heard = Some(now);
         }
         self.beat_at = now + wire::beat(self.options.lease);
         self.tell_all(|| ToAgent::Resume);
@@ -430,9 +468,10 @@ impl<'a> Dispatcher<'a> {
             family::bury(self.spared(), |_, _| {});
         }
         self.say_early(now);
+        self.say_waiting(now);
         let linked = self.nodes.iter().enumerate().filter(|(_, node)| !node.lost);
         let (index, silence) = linked
-            .map(|(index, node)| (index, now.saturating_duration_since(node.heard)))
+            .filter_map(|(index, node)| Some((index, now.saturating_duration_since(node.heard?))))
             .max_by_key(|(_, silence)| *silence)?;
         let node = NodeRank(index as u32);
         if self.options.lease < silence {
@@ -443,6 +482,26 @@ impl<'a> Dispatcher<'a> {
             self.reporter.say(voice::silent(host, silence));
         }
         None
+    }
+
+    /// Says whom we wait for before anything can start, not more often than somebody would read.
+    fn say_waiting(&mut self, now: Instant) {
+        if now < self.waiting_at || self.job.is_stopping() {
+            return;
+        }
+        self.waiting_at = now + SILENCE_WARNING;
+        let has_answered = |node: &&NodePlan| {
+            let (node, index) = (node.node_rank, node.node_rank.index());
+            self.found[index].is_some()
+                || self.nodes[index].lost
+                || self.faults.iter().any(|(faulty, _)| *faulty == node)
+                || self.problems.iter().any(|(refusing, _)| *refusing == node)
+        };
+        let missing = self.plan.nodes.iter().filter(|node| !has_answered(node));
+        let hosts: Vec<_> = missing.map(|node| node.host.as_str()).collect();
+        if !hosts.is_empty() {
+            self.reporter.say(voice::waiting(&hosts, now - self.started.0));
+        }
     }
 
     fn say_stopping(&mut self, reason: StopReason) {
@@ -488,6 +547,7 @@ impl<'a> Dispatcher<'a> {
         let verdict = self.job.verdict().expect("the loop ended because there is one").clone();
         self.nodes.iter().for_each(|node| node.tell(ToAgent::Bye));
         let limit = if verdict.unconfirmed.is_empty() { CLOSE_LIMIT } else { Duration::ZERO };
+        self.nodes.iter().filter(|node| node.heard.is_none()).for_each(Node::hang_up);
         drop(std::mem::take(&mut self.nodes));
         let _ = tokio::time::timeout(limit, self.tasks.finish()).await;
         while let (Some(at), true) = (self.grave.look_at(), verdict.unconfirmed.is_empty()) {
@@ -497,12 +557,14 @@ impl<'a> Dispatcher<'a> {
         let mut pages = self.reporter.finish();
         pages.finish();
         self.problems.sort_by_key(|(node, _)| *node);
+        self.faults.sort_by_key(|(node, fault)| (fault.kind, *node));
         let story = verdict::Story {
             plan: self.plan,
             options: self.options,
             verdict: &verdict,
             history: &self.history,
             problems: &self.problems,
+            faults: &self.faults,
             started: self.started.1,
         };
         let status = match (story.status(), pages.output_failure()) {

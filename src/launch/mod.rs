@@ -13,8 +13,9 @@ mod options;
 mod orders;
 mod pause;
 mod signals;
+mod unreachable;
 mod verdict;
 mod voice;
 
 pub use dispatcher::run;
-pub use options::{LaunchError, Options, StdinTo};
+pub use options::{LaunchError, Options, StdinTo, Transport};

@@ -1,17 +1,20 @@
 //! One node as the launcher sees it: a way to tell it things, and a task that reads its link.
 
-use std::ffi::OsString;
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
 use super::offset::ClockOffset;
-use crate::base::{JobId, NodeRank, WorkerExit, clock};
+use super::orders::EPOCH;
+use crate::base::{HostName, JobId, NodeRank, clock};
 use crate::os::tasks::Tasks;
-use crate::report::OutputSender;
-use crate::transport::{AgentProcess, Link, LinkReader, LinkWriter, connect_local};
+use crate::report::{OutputSender, neutral};
+use crate::transport::ssh::{Fault, Ssh};
+use crate::transport::{AgentEnd, Link, LinkReader, LinkWriter, connect_local};
 use crate::wire::{self, Decoder, FromAgent, LauncherHello, ToAgent};
 
 /// A read takes several pieces of output at once.
@@ -26,50 +29,77 @@ pub(super) struct NodeEvent {
 }
 
 pub(super) enum Heard {
+    /// There is a link.
+    Connected,
+    /// There is none.
+    Unreachable(Fault),
     Said(FromAgent),
-    /// The link has ended; how the agent did, if it was ours and could be buried.
-    Closed(Option<WorkerExit>),
+    /// The link has ended.
+    Closed(AgentEnd),
     /// What came is no message.
     Garbled(String),
 }
 
-/// See the module. The link ends with the tasks that serve it, and with it everything of the job on
+/// How nodes are reached.
+pub(super) enum Way {
+    /// As processes of this machine.
+    Local,
+    Ssh(Arc<Ssh>),
+}
+
+/// See the module. The link ends with the task that serves it, and with it everything of the job on
 /// the node.
 pub(super) struct Node {
     to_agent: mpsc::UnboundedSender<ToAgent>,
-    agent: Pid,
+    /// If it is a process of this machine.
+    agent: Option<Pid>,
     clock: ClockOffset,
     hello_sent_us: u64,
-    /// When it last said something.
-    pub(super) heard: Instant,
+    /// When it last said something; `None` until there is a link.
+    pub(super) heard: Option<Instant>,
     /// Whether it is lost: what it still says, and its end, are no news.
     pub(super) lost: bool,
+    task: AbortHandle,
+}
+
+/// What a node is to its task.
+struct Ends {
+    node: NodeRank,
+    told: mpsc::UnboundedReceiver<ToAgent>,
+    events: mpsc::UnboundedSender<NodeEvent>,
+    output: OutputSender,
 }
 
 impl Node {
-    /// Starts its agent and says hello. `tasks` serve the link.
+    /// Sees to it that there will be a link, and says hello. One of `tasks` serves it.
     pub(super) fn connect(
-        node: NodeRank,
+        way: &Way,
+        (node, host): (NodeRank, &HostName),
         job: &JobId,
-        events: mpsc::UnboundedSender<NodeEvent>,
-        output: OutputSender,
+        (events, output): (mpsc::UnboundedSender<NodeEvent>, OutputSender),
         tasks: &mut Tasks,
     ) -> io::Result<Self> {
-        let arguments =
-            ["agent".into(), format!("job={job}").into(), format!("node={node}").into()];
-        let Link { reader, writer, agent } = connect_local(&arguments.map(|word: OsString| word))?;
         let (to_agent, told) = mpsc::unbounded_channel();
-        let pid = agent.pid();
-        tasks.spawn(write(writer, told));
-        tasks.spawn(read(node, reader, agent, events, output));
-        let hello_sent_us = clock::machine_us();
+        let ends = Ends { node, told, events, output };
+        let (agent, task) = match way {
+            Way::Local => {
+                let words = ["agent".into(), format!("job={job}"), format!("node={node}")];
+                let link = connect_local(&words.map(Into::into))?;
+                (link.agent.pid(), tasks.spawn(serve(link, ends)))
+            }
+            Way::Ssh(ssh) => {
+                let (ssh, host, job) = (Arc::clone(ssh), host.clone(), job.clone());
+                (None, tasks.spawn(serve_remote(ssh, host, job, ends)))
+            }
+        };
         let node_handle = Self {
             to_agent,
-            agent: pid,
+            agent,
             clock: ClockOffset::default(),
-            hello_sent_us,
-            heard: clock::now(),
+            hello_sent_us: clock::machine_us(),
+            heard: agent.map(|_| clock::now()),
             lost: false,
+            task,
         };
         node_handle.tell(ToAgent::Hello(LauncherHello {
             version: wire::VERSION,
@@ -80,13 +110,24 @@ impl Node {
         Ok(node_handle)
     }
 
+    /// There is a link now; what was said so far goes over it.
+    pub(super) fn connected(&mut self) {
+        self.hello_sent_us = clock::machine_us();
+        self.heard = Some(clock::now());
+    }
+
+    /// Ends the link, or the attempt to make one. An agent elsewhere ends itself with it.
+    pub(super) fn hang_up(&self) {
+        self.task.abort();
+    }
+
     /// Says something. An agent that is gone is noticed by whoever reads.
     pub(super) fn tell(&self, message: ToAgent) {
         let _ = self.to_agent.send(message);
     }
 
-    /// The agent's process.
-    pub(super) fn agent(&self) -> Pid {
+    /// The agent's process, if it is one of this machine.
+    pub(super) fn agent(&self) -> Option<Pid> {
         self.agent
     }
 
@@ -97,8 +138,11 @@ impl Node {
         self.beat();
     }
 
-    /// Says that we live and asks for the time.
+    /// Says that we live and asks for the time, if there is a link.
     pub(super) fn beat(&self) {
+        if self.heard.is_none() {
+            return;
+        }
         self.tell(ToAgent::Beat { at_us: clock::machine_us() });
     }
 
@@ -117,41 +161,54 @@ impl Node {
 
 async fn write(writer: LinkWriter, mut told: mpsc::UnboundedReceiver<ToAgent>) {
     while let Some(message) = told.recv().await {
-        if writer.write_all(&wire::encode(&message), &[]).await.is_err() {
+        if writer.write_all(&wire::encode(EPOCH, &message), &[]).await.is_err() {
             return;
         }
     }
 }
 
-async fn read(
-    node: NodeRank,
-    reader: LinkReader,
-    mut agent: AgentProcess,
-    events: mpsc::UnboundedSender<NodeEvent>,
-    output: OutputSender,
-) {
-    let end = relay(node, &reader, &events, &output).await;
-    drop(reader);
-    let what = match end {
-        Ok(()) => Heard::Closed(bury(&mut agent).await),
-        Err(error) => Heard::Garbled(error.to_string()),
+async fn serve_remote(ssh: Arc<Ssh>, host: HostName, job: JobId, ends: Ends) {
+    let (output, name) = (ends.output.clone(), host.clone());
+    let hear = move |line: &str| output.say(format!("{name} │ {}\n", neutral(line)));
+    match ssh.connect(&host, &job, ends.node, Box::new(hear)).await {
+        Ok(link) => {
+            let _ = ends.events.send(NodeEvent { node: ends.node, what: Heard::Connected });
+            serve(link, ends).await;
+        }
+        Err(fault) => {
+            let what = Heard::Unreachable(fault);
+            let _ = ends.events.send(NodeEvent { node: ends.node, what });
+        }
+    }
+}
+
+/// Writes and reads until the link ends, and buries what was at its end.
+async fn serve(link: Link, ends: Ends) {
+    let Ends { node, told, events, output } = ends;
+    let Link { reader, writer, agent, early } = link;
+    let read = async {
+        let end = relay(node, &reader, &early, &events, &output).await;
+        drop(reader);
+        let what = match end {
+            Ok(()) => Heard::Closed(agent.bury(AGENT_END_LIMIT).await),
+            Err(error) => Heard::Garbled(error.to_string()),
+        };
+        let _ = events.send(NodeEvent { node, what });
     };
-    let _ = events.send(NodeEvent { node, what });
+    tokio::join!(write(writer, told), read);
 }
 
 /// Passes on what comes until the link ends: output to the screen, the rest to the loop.
 async fn relay(
     node: NodeRank,
     reader: &LinkReader,
+    early: &[u8],
     events: &mpsc::UnboundedSender<NodeEvent>,
     output: &OutputSender,
 ) -> Result<(), wire::FrameError> {
-    let mut decoder = Decoder::default();
+    let mut decoder = Decoder::of(EPOCH);
+    decoder.push(early);
     loop {
-        match reader.read(decoder.room(LINK_READ_BYTES)).await {
-            Ok(0) | Err(_) => return Ok(()),
-            Ok(_) => {}
-        }
         while let Some(message) = decoder.message()? {
             match message {
                 FromAgent::Output { rank, stream, bytes } => {
@@ -163,17 +220,9 @@ async fn relay(
                 }
             }
         }
-    }
-}
-
-async fn bury(agent: &mut AgentProcess) -> Option<WorkerExit> {
-    const PAUSE: Duration = Duration::from_micros(200);
-    let deadline = clock::now() + AGENT_END_LIMIT;
-    loop {
-        let exit = agent.try_wait();
-        if exit.is_some() || deadline < clock::now() {
-            return exit;
+        match reader.read(decoder.room(LINK_READ_BYTES)).await {
+            Ok(0) | Err(_) => return Ok(()),
+            Ok(_) => {}
         }
-        tokio::time::sleep(PAUSE).await;
     }
 }

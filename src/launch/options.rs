@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::base::{JobId, Rank, Status};
 use crate::report::{RunDir, Style};
+use crate::transport::ssh::SshOptions;
 
 /// See the fields.
 #[derive(Clone, Debug)]
@@ -34,6 +35,17 @@ pub struct Options {
     pub tell_port: bool,
     /// Where `run.json` goes.
     pub run_dir: Option<RunDir>,
+    /// How nodes are reached.
+    pub transport: Transport,
+}
+
+/// How nodes are reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Every node is this machine.
+    Local,
+    /// Every node, this machine included, is reached over ssh.
+    Ssh(SshOptions),
 }
 
 /// Who reads our standard input; everybody else reads `/dev/null`.

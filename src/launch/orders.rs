@@ -2,14 +2,15 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
-use super::options::Options;
+use super::options::{Options, Transport};
 use crate::base::{Epoch, NodeRank};
 use crate::plan::{Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, Threads, WorkerPlan};
 use crate::wire::{Found, Listen, PortWish, Prepare, Start, WorkerStart};
 
 /// The first start of a job, and for now the only one.
-const EPOCH: Epoch = Epoch(0);
+pub(super) const EPOCH: Epoch = Epoch(0);
 /// Output of a node that may be on its way and not yet shown.
 const WINDOW_BYTES: u64 = 2 << 20;
 /// Descriptors that a worker costs its node.
@@ -31,7 +32,6 @@ pub(super) fn prepare(plan: &LaunchPlan, options: &Options, node: &NodePlan) -> 
         store: 1 < plan.nodes.len(),
     });
     Prepare {
-        epoch: EPOCH,
         cwd: options.cwd.clone().into_os_string().into_vec(),
         program: options.program.clone().into_vec(),
         script: options.script.clone().map(OsStringExt::into_vec),
@@ -52,10 +52,9 @@ pub(super) fn starts(plan: &LaunchPlan, options: &Options, found: &[Found]) -> V
         master_addr: master.addr.clone(),
         master_port: master.port,
         job: options.job.clone(),
-        error_dir: options.run_dir.as_ref().map(|run_dir| run_dir.path().to_owned()),
+        error_dir: error_dir(options),
     };
     let starts = plan.nodes.iter().zip(found).map(|(node, own)| Start {
-        epoch: EPOCH,
         workers: workers(plan, options, node, own, &bindings),
         node_of_rank: plan.nodes.iter().flat_map(ranks_of).collect(),
         hosts: plan.nodes.iter().map(|node| node.host.to_string()).collect(),
@@ -63,6 +62,14 @@ pub(super) fn starts(plan: &LaunchPlan, options: &Options, found: &[Found]) -> V
         window_bytes: WINDOW_BYTES,
     });
     starts.collect()
+}
+
+/// Where workers write their exceptions: only where we can read them.
+fn error_dir(options: &Options) -> Option<PathBuf> {
+    match options.transport {
+        Transport::Local => options.run_dir.as_ref().map(|run_dir| run_dir.path().to_owned()),
+        Transport::Ssh(_) => None,
+    }
 }
 
 /// Its node, once for every worker.
@@ -77,8 +84,12 @@ fn workers(
     found: &Found,
     bindings: &Bindings,
 ) -> Vec<WorkerStart> {
-    // Every node of a local job is this machine: its CPUs are shared by all workers.
-    let threads = Threads::share(found.cpus as usize, plan.world_size as usize);
+    let sharing = match options.transport {
+        // Every node of a local job is this machine: its CPUs are shared by all workers.
+        Transport::Local => plan.world_size as usize,
+        Transport::Ssh(_) => node.workers.len(),
+    };
+    let threads = Threads::share(found.cpus as usize, sharing);
     let worker = |worker: &WorkerPlan| WorkerStart {
         rank: worker.rank,
         local_rank: worker.local_rank,

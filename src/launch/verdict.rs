@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::history::{History, WorkerHistory};
 use super::options::Options;
+use super::unreachable;
 use super::voice;
 use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Rank, Status, WorkerExit, clock};
@@ -15,6 +16,7 @@ use crate::report::record::{
 };
 use crate::report::summary::{Failure, count, duration, processes, reason, show_failure};
 use crate::report::{Pages, neutral};
+use crate::transport::ssh::Fault;
 use crate::wire::{Problem, Stream};
 
 const RECORD_VERSION: u32 = 1;
@@ -26,21 +28,35 @@ pub(super) struct Story<'a> {
     pub(super) verdict: &'a Verdict,
     pub(super) history: &'a History,
     pub(super) problems: &'a [(NodeRank, Problem)],
+    /// By kind.
+    pub(super) faults: &'a [(NodeRank, Fault)],
     pub(super) started: Duration,
 }
 
 impl Story<'_> {
-    /// The exit status: of the first node's first problem if nothing could start.
+    /// The exit status: if nothing could start, that of who could not be reached, else of the first
+    /// node's first problem.
     pub(super) fn status(&self) -> Status {
-        match self.problems.first() {
-            Some((_, problem)) if self.verdict.cause.is_none() => Status::Worker(problem.status),
-            _ => self.verdict.status,
+        match (self.faults, self.problems) {
+            _ if self.verdict.cause.is_some() || self.was_stopped() => self.verdict.status,
+            ([_, ..], _) => unreachable::status(self.faults.iter().map(|(_, fault)| fault.kind)),
+            ([], [(_, problem), ..]) => Status::Worker(problem.status),
+            ([], []) => self.verdict.status,
         }
+    }
+
+    /// The user had enough before every node had answered.
+    fn was_stopped(&self) -> bool {
+        matches!(self.verdict.status, Status::Interrupted(_) | Status::Timeout)
     }
 
     /// What is printed last; empty when there is nothing to say.
     pub(super) fn last_screen(&self, pages: &Pages) -> String {
         let mut text = String::new();
+        if !self.faults.is_empty() {
+            let faults = self.faults.iter().map(|(node, fault)| (self.host(*node), fault));
+            text += &unreachable::show(&faults.collect::<Vec<_>>(), self.plan.nodes.len());
+        }
         if !self.problems.is_empty() {
             text += &self.show_problems();
         }
@@ -294,8 +310,8 @@ impl Story<'_> {
             end: clock::wall().as_secs_f64(),
             exit: status.code(),
             exit_of: match (&self.verdict.cause, self.problems.is_empty()) {
-                (_, true) => ExitOf::from(self.verdict.status),
-                (_, false) => ExitOf::Remuda,
+                (_, true) if self.faults.is_empty() => ExitOf::from(self.verdict.status),
+                _ => ExitOf::Remuda,
             },
             cause: self.verdict.cause.as_ref().map(|cause| self.cause_record(cause)),
             workers: self.history.workers.iter().map(worker_record).collect(),

@@ -43,6 +43,17 @@ pub(super) fn leftovers(rank: Rank, processes: &[Leftover]) -> String {
     step("Leftover", &text)
 }
 
+/// Nothing can start before these nodes have answered.
+pub(super) fn waiting(hosts: &[&str], since: Duration) -> String {
+    const NAMED_MAX: usize = 4;
+    let named = hosts[..hosts.len().min(NAMED_MAX)].join(", ");
+    let more = match hosts.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    step("Waiting", &format!("for {named}{more}, since {}", duration(since)))
+}
+
 /// Workers that ended well before the others.
 pub(super) fn early(early: &[&WorkerHistory], running: usize) -> Option<String> {
     let first = early.first()?;

@@ -113,6 +113,34 @@ pub fn take_stdio() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((input, output))
 }
 
+/// Closes every descriptor but this one, and puts `/dev/null` on 0, 1 and 2. For a process that was
+/// just forked and will never run what owned the others.
+pub fn keep_only(fd: OwnedFd) -> io::Result<OwnedFd> {
+    const KEPT: RawFd = 3;
+    let null = null()?;
+    // SAFETY: the caller's process has left everything that owned these numbers behind, and will end
+    // without running it; `close_range` and `dup2` take plain numbers.
+    unsafe {
+        for standard in 0..KEPT {
+            libc::dup2(null.as_raw_fd(), standard);
+        }
+        if fd.as_raw_fd() != KEPT && libc::dup2(fd.as_raw_fd(), KEPT) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let (first, all) = ((KEPT + 1) as libc::c_uint, libc::c_uint::MAX);
+        let closed = libc::syscall(libc::SYS_close_range, first, all, 0);
+        if closed < 0 {
+            // Before Linux 5.9: one by one.
+            for number in KEPT + 1..getrlimit(Resource::Nofile).current.unwrap_or(4096) as RawFd {
+                libc::close(number);
+            }
+        }
+        // Both numbers may be gone by now.
+        std::mem::forget((fd, null));
+        Ok(OwnedFd::from_raw_fd(KEPT))
+    }
+}
+
 /// Opens `/dev/null` on whichever of 0, 1, 2 is closed, so that no later descriptor lands there.
 pub fn fill_stdio() -> io::Result<()> {
     loop {

@@ -218,3 +218,23 @@ pub fn in_own_session(command: &mut std::process::Command) -> &mut std::process:
         })
     }
 }
+
+/// Makes a command start in a session of its own and be asked to end (SIGTERM) when the calling
+/// thread ends, however it ends.
+pub fn tied_to_us(command: &mut std::process::Command) -> &mut std::process::Command {
+    let parent = rustix::process::getpid();
+    // SAFETY: `setsid`, `setrlimit`, `prctl` and `getppid` are async-signal-safe.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(command, move || {
+            rustix::process::setsid()?;
+            fds::restore_limit();
+            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
+            if rustix::process::getppid() == Some(parent) {
+                Ok(())
+            } else {
+                // The parent died before the signal was armed.
+                Err(io::Error::from_raw_os_error(libc::ESRCH))
+            }
+        })
+    }
+}

@@ -127,7 +127,7 @@ pub fn send_to_group(leader: Pid, number: i32) {
 }
 
 /// Signals the process that a descriptor holds. One that is gone is fine.
-pub(super) fn send_to_held(process: &OwnedFd, number: i32) {
+pub fn send_to_held(process: &OwnedFd, number: i32) {
     if let Some(signal) = from_number(number) {
         let _ = rustix::process::pidfd_send_signal(process, signal);
     }

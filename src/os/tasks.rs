@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 /// Tasks that end when this is dropped.
 #[derive(Default)]
@@ -11,8 +11,8 @@ pub struct Tasks(JoinSet<()>);
 
 impl Tasks {
     /// Starts one; must be called inside a runtime.
-    pub fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        self.0.spawn(task);
+    pub fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        self.0.spawn(task)
     }
 
     /// Starts one that may block, on a thread of its own.

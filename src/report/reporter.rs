@@ -130,6 +130,11 @@ impl OutputSender {
         let _ = self.0.send(Told::Output { node, rank, stream, bytes });
     }
 
+    /// Shows a line of our own.
+    pub fn say(&self, text: impl Into<String>) {
+        let _ = self.0.send(Told::Say(text.into()));
+    }
+
     /// It will write no more.
     pub fn end(&self, rank: Rank, stream: Stream) {
         let _ = self.0.send(Told::End { rank, stream });

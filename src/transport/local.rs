@@ -5,43 +5,16 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 
-use rustix::process::Pid;
-
-use super::{LinkReader, LinkWriter};
-use crate::base::WorkerExit;
-use crate::os::{family, fds, fork};
-
-/// A byte stream to an agent, and what keeps the agent.
-pub struct Link {
-    /// What the agent says.
-    pub reader: LinkReader,
-    /// What the agent is told.
-    pub writer: LinkWriter,
-    /// The agent's process.
-    pub agent: AgentProcess,
-}
-
-/// An agent that this process started; it ends when its link does.
-pub struct AgentProcess(Child);
-
-impl AgentProcess {
-    /// Its pid.
-    pub fn pid(&self) -> Pid {
-        Pid::from_child(&self.0)
-    }
-
-    /// How it ended, if it has.
-    pub fn try_wait(&mut self) -> Option<WorkerExit> {
-        family::reap_one(self.pid())
-    }
-}
+use super::{AgentProcess, Link, LinkReader, LinkWriter};
+use crate::os::{fds, fork};
 
 /// Starts an agent: `remuda agent job=… node=…`, in its own session, with standard error ours.
 pub fn connect_local(arguments: &[OsString]) -> io::Result<Link> {
     let (ours, theirs) = fds::stream_pair()?;
     let agent = spawn(arguments, theirs)?;
     let reader = LinkReader::new(ours.try_clone()?)?;
-    Ok(Link { reader, writer: LinkWriter::new(ours)?, agent: AgentProcess(agent) })
+    let (writer, agent) = (LinkWriter::new(ours)?, AgentProcess::Local(agent));
+    Ok(Link { reader, writer, agent, early: Vec::new() })
 }
 
 #[expect(clippy::disallowed_methods, reason = "a transport is what starts agents")]

@@ -1,7 +1,10 @@
 //! L4: how a byte stream to a node comes to exist, and nothing else. Never knows what is sent.
 
+mod agent;
 mod link;
 mod local;
+pub mod ssh;
 
+pub use agent::{AgentEnd, AgentProcess, Link};
 pub use link::{LinkReader, LinkWriter};
-pub use local::{AgentProcess, Link, adopt_stdio, connect_local};
+pub use local::{adopt_stdio, connect_local};

@@ -1,12 +1,12 @@
-//! Bytes ↔ messages. A frame is its length as four little-endian bytes, then that many bytes of
-//! postcard. A length is never trusted: what exceeds [`FRAME_BYTES_MAX`] ends the link before
-//! anything is allocated for it.
+//! Bytes ↔ messages. A frame is its length and its epoch, four little-endian bytes each, then as
+//! many bytes of postcard. A length is never trusted: what exceeds [`FRAME_BYTES_MAX`] ends the link
+//! before anything is allocated for it. What was said in an earlier epoch is not heard.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::message::{FromAgent, Stream};
-use crate::base::Rank;
+use crate::base::{Epoch, Rank};
 
 /// Largest frame: the environment of a node with many workers fits.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
@@ -14,7 +14,8 @@ pub const FRAME_BYTES_MAX: usize = 64 << 20;
 /// Largest piece of output in one frame.
 pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
-const HEAD_BYTES: usize = 4;
+const WORD_BYTES: usize = size_of::<u32>();
+const HEAD_BYTES: usize = 2 * WORD_BYTES;
 
 /// Why a link cannot be understood any more.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -22,21 +23,29 @@ pub enum FrameError {
     /// A length that no peer of ours sends.
     #[error("a frame of {0} bytes is longer than the limit of {FRAME_BYTES_MAX}")]
     TooLong(usize),
+    /// An epoch that has not begun.
+    #[error("a frame is of epoch {theirs}, we are in {ours}")]
+    Epoch {
+        /// In the frame.
+        theirs: Epoch,
+        /// Of the link.
+        ours: Epoch,
+    },
     /// Bytes that are no message.
     #[error("a frame holds no known message")]
     Malformed,
 }
 
 /// A message as a frame.
-pub fn encode<M: Serialize>(message: &M) -> Vec<u8> {
+pub fn encode<M: Serialize>(epoch: Epoch, message: &M) -> Vec<u8> {
     let frame = postcard::to_extend(message, vec![0; HEAD_BYTES])
         .expect("growing a vector does not fail and every message is serialisable");
-    with_length(frame, 0)
+    with_head(epoch, frame, 0)
 }
 
 /// The frame of `FromAgent::Output` up to its bytes, of which `bytes` follow on the link. Saves
 /// copying them.
-pub fn encode_output_head(rank: Rank, stream: Stream, bytes: usize) -> Vec<u8> {
+pub fn encode_output_head(epoch: Epoch, rank: Rank, stream: Stream, bytes: usize) -> Vec<u8> {
     let empty = FromAgent::Output { rank, stream, bytes: Vec::new() };
     let mut head = postcard::to_extend(&empty, vec![0; HEAD_BYTES])
         .expect("growing a vector does not fail and every message is serialisable");
@@ -44,13 +53,14 @@ pub fn encode_output_head(rank: Rank, stream: Stream, bytes: usize) -> Vec<u8> {
     let zero = head.pop();
     debug_assert_eq!(zero, Some(0), "a list starts with its length");
     let head = postcard::to_extend(&bytes, head).expect("growing a vector does not fail");
-    with_length(head, bytes)
+    with_head(epoch, head, bytes)
 }
 
-fn with_length(mut frame: Vec<u8>, following: usize) -> Vec<u8> {
+fn with_head(epoch: Epoch, mut frame: Vec<u8>, following: usize) -> Vec<u8> {
     let length = frame.len() - HEAD_BYTES + following;
     assert!(length <= FRAME_BYTES_MAX, "a message of ours exceeds the limit");
-    frame[..HEAD_BYTES].copy_from_slice(&(length as u32).to_le_bytes());
+    frame[..WORD_BYTES].copy_from_slice(&(length as u32).to_le_bytes());
+    frame[WORD_BYTES..HEAD_BYTES].copy_from_slice(&epoch.0.to_le_bytes());
     frame
 }
 
@@ -59,9 +69,20 @@ fn with_length(mut frame: Vec<u8>, following: usize) -> Vec<u8> {
 pub struct Decoder {
     buffer: Vec<u8>,
     start: usize,
+    epoch: Option<Epoch>,
 }
 
 impl Decoder {
+    /// For a link of this epoch; by default it is that of the first frame.
+    pub fn of(epoch: Epoch) -> Self {
+        Self { epoch: Some(epoch), ..Self::default() }
+    }
+
+    /// The epoch of the link; `None` until a frame has come.
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.epoch
+    }
+
     /// Room for at least `wanted` more bytes: append to it what was read.
     pub fn room(&mut self, wanted: usize) -> &mut Vec<u8> {
         if 0 < self.start {
@@ -77,22 +98,39 @@ impl Decoder {
         self.room(bytes.len()).extend_from_slice(bytes);
     }
 
-    /// The next whole message; `None` until more bytes have come.
+    /// The next whole message of our epoch; `None` until more bytes have come. What an earlier epoch
+    /// has left on its way is passed over.
     pub fn message<M: DeserializeOwned>(&mut self) -> Result<Option<M>, FrameError> {
+        while let Some((epoch, length)) = self.head()? {
+            let begin = self.start + HEAD_BYTES;
+            let Some(frame) = self.buffer.get(begin..begin + length) else {
+                return Ok(None);
+            };
+            let ours = *self.epoch.get_or_insert(epoch);
+            if ours < epoch {
+                return Err(FrameError::Epoch { theirs: epoch, ours });
+            }
+            self.start = begin + length;
+            if ours == epoch {
+                let message = postcard::from_bytes(frame).map_err(|_| FrameError::Malformed)?;
+                return Ok(Some(message));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Epoch and length of the next frame.
+    fn head(&self) -> Result<Option<(Epoch, usize)>, FrameError> {
         let pending = &self.buffer[self.start..];
-        let Some((head, rest)) = pending.split_first_chunk::<HEAD_BYTES>() else {
+        let Some((length, rest)) = pending.split_first_chunk::<WORD_BYTES>() else {
             return Ok(None);
         };
-        let length = u32::from_le_bytes(*head) as usize;
+        let length = u32::from_le_bytes(*length) as usize;
         if FRAME_BYTES_MAX < length {
             return Err(FrameError::TooLong(length));
         }
-        let Some(frame) = rest.get(..length) else {
-            return Ok(None);
-        };
-        let message = postcard::from_bytes(frame).map_err(|_| FrameError::Malformed)?;
-        self.start += HEAD_BYTES + length;
-        Ok(Some(message))
+        let epoch = rest.first_chunk::<WORD_BYTES>();
+        Ok(epoch.map(|epoch| (Epoch(u32::from_le_bytes(*epoch)), length)))
     }
 }
 
@@ -105,7 +143,8 @@ mod tests {
     #[test]
     fn a_message_survives_any_cut() {
         let message = ToAgent::Stdin { rank: Rank(3), bytes: b"hello".to_vec() };
-        let frame = [encode(&message), encode(&ToAgent::Kill)].concat();
+        let epoch = Epoch(3);
+        let frame = [encode(epoch, &message), encode(epoch, &ToAgent::Kill)].concat();
         for cut in 0..=frame.len() {
             let mut decoder = Decoder::default();
             let mut found: Vec<ToAgent> = Vec::new();
@@ -123,12 +162,10 @@ mod tests {
     fn output_sent_in_two_parts_is_the_same_message() {
         for bytes in [0, 1, 127, 128, 65_536] {
             let payload = vec![7u8; bytes];
-            let head = encode_output_head(Rank(2), Stream::Stderr, bytes);
-            let whole = encode(&FromAgent::Output {
-                rank: Rank(2),
-                stream: Stream::Stderr,
-                bytes: payload.clone(),
-            });
+            let head = encode_output_head(Epoch(1), Rank(2), Stream::Stderr, bytes);
+            let output =
+                FromAgent::Output { rank: Rank(2), stream: Stream::Stderr, bytes: payload.clone() };
+            let whole = encode(Epoch(1), &output);
             assert_eq!([head, payload].concat(), whole);
         }
     }
@@ -142,9 +179,34 @@ mod tests {
     }
 
     #[test]
+    fn only_what_was_said_in_our_epoch_is_heard() {
+        let mut decoder = Decoder::of(Epoch(2));
+        for (epoch, signal) in [(1, 1), (2, 2), (0, 3), (2, 4)] {
+            decoder.push(&encode(Epoch(epoch), &ToAgent::Signal(signal)));
+        }
+        assert_eq!(decoder.message(), Ok(Some(ToAgent::Signal(2))));
+        assert_eq!(decoder.message(), Ok(Some(ToAgent::Signal(4))));
+        assert_eq!(decoder.message::<ToAgent>(), Ok(None));
+        decoder.push(&encode(Epoch(3), &ToAgent::Kill));
+        let (theirs, ours) = (Epoch(3), Epoch(2));
+        assert_eq!(decoder.message::<ToAgent>(), Err(FrameError::Epoch { theirs, ours }));
+    }
+
+    #[test]
+    fn the_first_frame_says_in_which_epoch_a_link_is() {
+        let mut decoder = Decoder::default();
+        assert_eq!(decoder.epoch(), None);
+        decoder.push(&encode(Epoch(7), &ToAgent::Kill));
+        assert_eq!(decoder.message(), Ok(Some(ToAgent::Kill)));
+        assert_eq!(decoder.epoch(), Some(Epoch(7)));
+        decoder.push(&encode(Epoch(6), &ToAgent::Kill));
+        assert_eq!(decoder.message::<ToAgent>(), Ok(None));
+    }
+
+    #[test]
     fn garbage_is_an_error_and_not_a_panic() {
         let mut decoder = Decoder::default();
-        decoder.push(&[2, 0, 0, 0, 255, 255]);
+        decoder.push(&[2, 0, 0, 0, 0, 0, 0, 0, 255, 255]);
         assert_eq!(decoder.message::<FromAgent>(), Err(FrameError::Malformed));
     }
 
@@ -158,7 +220,9 @@ mod tests {
             sent: vec![15],
             oom_kills: 0,
         };
-        assert_eq!(encode(&exited), [10, 0, 0, 0, 7, 5, 1, 18, 0, 172, 2, 1, 30, 0]);
-        assert_eq!(encode(&ToAgent::Signal(15)), [2, 0, 0, 0, 3, 30]);
+        let body = [7, 5, 1, 18, 0, 172, 2, 1, 30, 0];
+        assert_eq!(encode(Epoch(0), &exited), [&[10, 0, 0, 0, 0, 0, 0, 0], &body[..]].concat());
+        let frame = encode(Epoch(258), &ToAgent::Signal(15));
+        assert_eq!(frame, [2, 0, 0, 0, 2, 1, 0, 0, 3, 30]);
     }
 }

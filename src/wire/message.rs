@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Epoch, LocalRank, NodeRank, Rank, Status, WorkerExit};
+use crate::base::{LocalRank, NodeRank, Rank, Status, WorkerExit};
 
 /// Version of everything in this file.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// First word of the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,8 +77,6 @@ pub enum ToAgent {
 /// What a node must have for the job to start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prepare {
-    /// How often the job was started.
-    pub epoch: Epoch,
     /// Working directory.
     pub cwd: Vec<u8>,
     /// Program that the workers run, as typed.
@@ -124,8 +122,6 @@ pub enum PortWish {
 /// Everything that starts the workers of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
-    /// How often the job was started.
-    pub epoch: Epoch,
     /// The workers of this node.
     pub workers: Vec<WorkerStart>,
     /// Which node every rank of the job lives on.

@@ -11,7 +11,8 @@
 //! | a daemon, a fork chain, a zombie, a holder of the output is left behind | `workers`, `output` |
 //! | shim, agent, launcher killed, alone and in pairs | `ours` |
 //! | any one of them killed at a random moment | `random`, as proofs |
-//! | launcher or agent stands still; the agent hears nonsense; the agent panics | `ours` |
+//! | launcher or agent stands still; the launcher is process 1 of a container | `ours` |
+//! | the agent hears nonsense, or another epoch; it panics; nobody reads its words | `agent` |
 //! | a signal to every process at once | `ours` |
 //! | SIGINT once, twice, three times; SIGTERM; SIGHUP with and without nohup; Ctrl-Z; SIGQUIT | `signals` |
 //! | a time limit; two jobs at once | `signals` |
@@ -29,13 +30,15 @@
 //!   that they started have nobody left who knows them. Only a control group could, see
 //!   ARCHITECTURE.md.
 //! * The screen of an agent that ends with our own bug: no agent does. That the agent says so and
-//!   ends with 70 is tested in `ours`, what the launcher makes of a 70 in `job`.
+//!   ends with 70 is tested in `agent`, what the launcher makes of a 70 in `job`.
 
 #![cfg(all(feature = "cli", feature = "train"))]
 
+#[expect(dead_code, reason = "each test program uses a part of it")]
 #[path = "../support/mod.rs"]
 mod support;
 
+mod agent;
 mod options;
 mod ours;
 mod output;

@@ -25,6 +25,7 @@ const PORT_NOTE: &str = "note: port 29500 is taken";
 pub(crate) struct Launch {
     mark: String,
     dir: PathBuf,
+    remuda: PathBuf,
     wrapper: Vec<OsString>,
     options: Vec<OsString>,
     program: Vec<OsString>,
@@ -47,13 +48,18 @@ pub(crate) fn python(count: usize) -> Launch {
 
 /// On simulated hosts, each with so many CPU slots.
 pub(crate) fn hosts(hosts: &[(&str, usize)]) -> Launch {
+    on_hosts(hosts).options(["--launcher", "local"])
+}
+
+/// On hosts, each with so many CPU slots.
+pub(crate) fn on_hosts(hosts: &[(&str, usize)]) -> Launch {
     let launch = Launch::new().options(["--no_python", "--no_local_rank", "--accelerator", "cpu"]);
     let lines: String = hosts
         .iter()
         .fold(String::new(), |text, (host, slots)| text + &format!("{host} slots={slots}\n"));
     let hostfile = launch.dir.join("hostfile");
     fs::write(&hostfile, lines).expect("a hostfile");
-    launch.options(["--launcher", "local", "-H"]).option(hostfile)
+    launch.option("-H").option(hostfile)
 }
 
 impl Launch {
@@ -65,6 +71,7 @@ impl Launch {
         fs::create_dir_all(&dir).expect("a directory for the test");
         let launch = Self {
             mark,
+            remuda: REMUDA.into(),
             wrapper: Vec::new(),
             options: Vec::new(),
             program: Vec::new(),
@@ -82,6 +89,17 @@ impl Launch {
     /// Where this test keeps its files.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// What its processes carry; see [`MARK`].
+    pub(crate) fn mark(&self) -> &str {
+        &self.mark
+    }
+
+    /// Another executable than the one that was built for the tests.
+    pub(crate) fn remuda(mut self, remuda: impl Into<PathBuf>) -> Self {
+        self.remuda = remuda.into();
+        self
     }
 
     /// Where run directories are made.
@@ -168,7 +186,7 @@ impl Launch {
         let mut words: Vec<OsString> =
             vec!["env".into(), "--default-signal=HUP,INT,QUIT,TERM,TSTP".into()];
         words.append(&mut self.wrapper);
-        words.extend([REMUDA.into(), "run".into()]);
+        words.extend([self.remuda.into(), "run".into()]);
         words.append(&mut self.options);
         words.push("--".into());
         words.append(&mut self.program);

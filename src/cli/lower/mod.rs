@@ -21,6 +21,7 @@ use super::error::CliError;
 use super::hostfile::Trust;
 use super::line::Typed;
 use crate::base::{HostName, Slot, Status};
+use crate::launch::Transport;
 use crate::plan::{Accelerator, MasterAddr};
 use crate::pool::{SelectorArgs, select};
 use crate::report::Terminal;
@@ -43,6 +44,7 @@ pub(super) struct Place {
     pub(super) trust: Trust,
     /// Warnings, ready to be shown.
     pub(super) warnings: String,
+    pub(super) transport: Transport,
 }
 
 /// Finds the hosts and applies the selection.
@@ -64,15 +66,20 @@ pub(super) fn place(
     let selected = select(&pool, &selector)
         .map_err(|findings| CliError::Findings { status: Status::Usage, findings })?;
     let nodes = selected.pool.into_nodes();
-    reach::check_transport(args, &nodes)?;
-    if found.device_names.is_empty() {
+    let transport = reach::transport(&args.reach, nodes.iter().map(|(host, _)| host))?;
+    if transport == Transport::Local && found.device_names.is_empty() {
         devices::check_devices(args, &nodes, found.accelerator)?;
     }
     Ok(Place {
         nodes,
         accelerator: found.accelerator,
         device_names: found.device_names,
-        master_addr: MasterAddr::Given(args.reach.master_addr().unwrap_or(LOOPBACK).to_owned()),
+        master_addr: match (args.reach.master_addr(), &transport) {
+            (Some(address), _) => MasterAddr::Given(address.to_owned()),
+            (None, Transport::Local) => MasterAddr::Given(LOOPBACK.to_owned()),
+            (None, Transport::Ssh(_)) => MasterAddr::AskNode0,
+        },
+        transport,
         master_port: args.reach.master_port,
         origin: found.origin,
         trust: pool::trust(args),

@@ -8,7 +8,7 @@ use crate::base::{JobId, Rank, Status};
 use crate::cli::args::{WatchArgs, WorkerArgs};
 use crate::cli::error::CliError;
 use crate::cli::values::StdinArg;
-use crate::launch::{Options, StdinTo};
+use crate::launch::{Options, StdinTo, Transport};
 use crate::plan::{JobSpec, Program};
 use crate::report::{Keep, RunDir, Style, Terminal};
 
@@ -26,6 +26,7 @@ pub(in crate::cli) fn options(
     args: &WatchArgs,
     workers_args: &WorkerArgs,
     spec: &JobSpec,
+    transport: Transport,
     speaker: Speaker,
     terminal: Terminal,
 ) -> Result<(Options, String), CliError> {
@@ -75,6 +76,7 @@ pub(in crate::cli) fn options(
         // Programs of ours meet at the store.
         tell_port: speaker == Speaker::Everybody && args.talks(),
         run_dir,
+        transport,
     };
     Ok((options, note))
 }

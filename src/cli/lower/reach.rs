@@ -1,20 +1,94 @@
-//! How nodes are reached.
+//! How nodes are reached: flags → [`Transport`].
 
-use crate::base::{HostName, Slot};
-use crate::cli::args::PlaceArgs;
+use std::path::{Path, PathBuf};
+
+use crate::base::{HostName, Status};
+use crate::cli::args::ReachArgs;
 use crate::cli::error::CliError;
+use crate::cli::ssh_args::{KexArg, SshArgs};
 use crate::cli::values::LauncherArg;
+use crate::launch::Transport;
+use crate::transport::ssh::{Kex, SshConfig, SshOptions, is_tellable};
 
-/// Without ssh only this machine can be reached.
-pub(super) fn check_transport(
-    args: &PlaceArgs,
-    nodes: &[(HostName, Vec<Slot>)],
-) -> Result<(), CliError> {
+/// Ssh to every host, our own included, so that all nodes get the same environment; only a job on
+/// this machine alone does without.
+pub(super) fn transport<'a>(
+    args: &ReachArgs,
+    mut hosts: impl Iterator<Item = &'a HostName>,
+) -> Result<Transport, CliError> {
     let is_here = |host: &HostName| matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]");
-    match (args.reach.launcher, nodes) {
-        (Some(LauncherArg::Local), _) => Ok(()),
-        (None, [(host, _)]) if is_here(host) => Ok(()),
-        _ => Err(CliError::config("hosts other than this machine cannot be reached yet")
-            .help("`--launcher local` starts every host of the hostfile on this machine")),
+    let is_alone_here = hosts.next().is_none_or(is_here) && hosts.next().is_none();
+    match args.launcher {
+        Some(LauncherArg::Local) => Ok(Transport::Local),
+        None if is_alone_here && !args.force_multi => Ok(Transport::Local),
+        Some(LauncherArg::Ssh) | None => Ok(Transport::Ssh(options(args.ssh_port, &args.ssh)?)),
+        Some(LauncherArg::NotThere(_)) => unreachable!("refused when the line was read"),
+    }
+}
+
+fn options(port: Option<u16>, args: &SshArgs) -> Result<SshOptions, CliError> {
+    Ok(SshOptions {
+        port,
+        config: match &args.ssh_config {
+            None => SshConfig::Usual,
+            Some(file) if file == Path::new("none") => SshConfig::Nothing,
+            Some(file) => SshConfig::File(readable(file)?),
+        },
+        kex: match args.ssh_kex {
+            KexArg::User => Kex::Users,
+            KexArg::Fast => Kex::Fast,
+        },
+        fanout: args.fanout.map(|fanout| fanout as usize),
+        agent_path: args.agent_path.as_deref().map(agent_path).transpose()?,
+    })
+}
+
+fn readable(file: &Path) -> Result<PathBuf, CliError> {
+    let opened = std::fs::File::open(file);
+    opened.map(|_| file.to_owned()).map_err(|error| {
+        let message = format!("cannot read `{}`: {error}", file.display());
+        CliError::new(Status::NoInput, message).help("`--ssh_config` takes what `ssh -F` takes")
+    })
+}
+
+fn agent_path(path: &Path) -> Result<String, CliError> {
+    let text = path.to_str().filter(|_| path.is_absolute() && is_tellable(path));
+    text.map(str::to_owned).ok_or_else(|| {
+        CliError::usage(format!("--agent_path {}: not an absolute path", path.display()))
+            .help("it is a path on the nodes, such as `/opt/remuda/bin/remuda`")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        reach: ReachArgs,
+    }
+
+    #[track_caller]
+    fn check(flags: &[&str], hosts: &[&str], over_ssh: bool) {
+        let words = std::iter::once("test").chain(flags.iter().copied());
+        let line = Line::try_parse_from(words).expect("flags that there are");
+        let hosts: Vec<_> =
+            hosts.iter().map(|host| HostName::parse(host).expect("a host name")).collect();
+        let found = transport(&line.reach, hosts.iter()).expect("no flag is wrong");
+        assert_eq!(matches!(found, Transport::Ssh(_)), over_ssh, "for {hosts:?}");
+    }
+
+    #[test]
+    fn only_a_job_on_this_machine_alone_does_without_ssh() {
+        check(&[], &["localhost"], false);
+        check(&[], &["127.0.0.1"], false);
+        check(&[], &["n3"], true);
+        check(&[], &["localhost", "n3"], true);
+        check(&["--launcher", "ssh"], &["localhost"], true);
+        check(&["--force_multi"], &["localhost"], true);
+        check(&["--launcher", "local"], &["n3", "n4"], false);
     }
 }

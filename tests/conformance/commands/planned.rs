@@ -46,14 +46,7 @@ pub(super) fn compare(reference: &mut Reference, command: &Command) -> Verdict {
 #[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
 fn run(command: &Command, here: &Path) -> Output {
     let mut process = Process::new(env!("CARGO_BIN_EXE_remuda"));
-    process.args([
-        "run",
-        "--accelerator=cpu",
-        "--launcher=local",
-        "--dry-run",
-        "--json",
-        "--show_env",
-    ]);
+    process.args(["run", "--accelerator=cpu", "--dry-run", "--json", "--show_env"]);
     process.args(&command.argv).current_dir(here).env_clear();
     process.envs(
         environment(command, here)

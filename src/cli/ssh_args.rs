@@ -1,0 +1,32 @@
+//! Flags about ssh.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// Flags about ssh that DeepSpeed does not have.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Ssh", rename_all = "snake_case")]
+pub struct SshArgs {
+    /// Configuration of ssh instead of the user's and the system's, as `ssh -F`; `none`: no other
+    #[arg(long, value_name = "FILE")]
+    pub ssh_config: Option<PathBuf>,
+    /// Key exchange; `fast` puts curve25519 first: several times cheaper, not post-quantum
+    #[arg(long, value_name = "KIND", value_enum, default_value = "user")]
+    pub ssh_kex: KexArg,
+    /// Connections that are made at the same time [default: 64; 8 through a jump host]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub fanout: Option<u32>,
+    /// A remuda that is installed on the nodes; nothing is brought there
+    #[arg(long, value_name = "FILE")]
+    pub agent_path: Option<PathBuf>,
+}
+
+/// See [`SshArgs::ssh_kex`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum KexArg {
+    /// What the ssh configuration says.
+    User,
+    /// Curve25519 first.
+    Fast,
+}

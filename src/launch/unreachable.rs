@@ -1,0 +1,105 @@
+//! The screen of hosts that could not be reached. Pure.
+
+use std::fmt::Write as _;
+
+use crate::base::Status;
+use crate::report::neutral;
+use crate::transport::ssh::{Fault, FaultKind};
+
+/// Hosts of one kind that are shown with what was said; the others are named.
+const EXPLAINED_MAX: usize = 3;
+/// Lines of one host.
+const LINES_MAX: usize = 16;
+
+/// The exit status: unreachable, if any host is; else that of the first kind.
+pub(super) fn status(kinds: impl Iterator<Item = FaultKind>) -> Status {
+    let all: Vec<_> = kinds.map(FaultKind::status).collect();
+    let first = all.first().expect("somebody could not be reached");
+    if all.contains(&Status::Unreachable) { Status::Unreachable } else { *first }
+}
+
+/// All of them, sorted by kind, and what to type to go on without them.
+pub(super) fn show(faults: &[(String, &Fault)], nodes: usize) -> String {
+    let number = faults.len();
+    let mut text = match nodes {
+        1 => "error[R107]: the host cannot be reached; nothing was started\n".to_owned(),
+        _ => format!(
+            "error[R107]: {number} of {nodes} hosts cannot be reached; nothing was started\n"
+        ),
+    };
+    for of_kind in faults.chunk_by(|(_, a), (_, b)| a.kind == b.kind) {
+        show_kind(&mut text, of_kind);
+    }
+    if number < nodes {
+        let hosts: Vec<_> = faults.iter().map(|(host, _)| host.as_str()).collect();
+        let _ = writeln!(text, "help: to go on without them: --exclude '{}'", hosts.join("@"));
+    }
+    text
+}
+
+fn show_kind(text: &mut String, faults: &[(String, &Fault)]) {
+    let kind = faults[0].1.kind;
+    let _ = writeln!(text, "  {}:", kind.title());
+    for (host, fault) in faults.iter().take(EXPLAINED_MAX) {
+        let mut lines = fault.words.lines();
+        let _ =
+            writeln!(text, "    {host}: {}", neutral(lines.next().unwrap_or("no reason given")));
+        for line in lines.by_ref().take(LINES_MAX) {
+            let _ = writeln!(text, "      {}", neutral(line));
+        }
+        if let more @ 1.. = lines.count() {
+            let _ = writeln!(text, "      … {more} more lines");
+        }
+    }
+    let rest: Vec<_> = faults.iter().skip(EXPLAINED_MAX).map(|(host, _)| host.as_str()).collect();
+    if !rest.is_empty() {
+        let _ = writeln!(text, "    the same for {}", rest.join(", "));
+    }
+    if let Some(help) = kind.help() {
+        let _ = writeln!(text, "  help: {help}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(kind: FaultKind, words: &str) -> Fault {
+        Fault { kind, words: words.to_owned() }
+    }
+
+    #[test]
+    fn all_bad_hosts_are_on_one_screen_by_kind() {
+        let refused =
+            fault(FaultKind::Refused, "ssh: connect to host n1 port 22: Connection refused");
+        let denied = fault(FaultKind::Denied, "a@n4: Permission denied (publickey).");
+        let faults = [("n1".to_owned(), &refused), ("n4".to_owned(), &denied)];
+        let expected = "\
+error[R107]: 2 of 8 hosts cannot be reached; nothing was started
+  nobody listens:
+    n1: ssh: connect to host n1 port 22: Connection refused
+  permission denied:
+    n4: a@n4: Permission denied (publickey).
+  help: `ssh HOST true` must work without a question; see `ssh-add -l`
+help: to go on without them: --exclude 'n1@n4'
+";
+        assert_eq!(show(&faults, 8), expected);
+    }
+
+    #[test]
+    fn many_hosts_with_one_reason_are_named_in_one_line() {
+        let refused = fault(FaultKind::Refused, "Connection refused");
+        let faults: Vec<_> = (0..40).map(|host| (format!("n{host}"), &refused)).collect();
+        let text = show(&faults, 40);
+        assert_eq!(text.lines().count(), 1 + 1 + EXPLAINED_MAX + 1, "{text}");
+        assert!(!text.contains("--exclude"), "nobody would be left: {text}");
+    }
+
+    #[test]
+    fn an_unreachable_host_outranks_one_that_does_not_let_us_in() {
+        let kinds = |kinds: &[FaultKind]| status(kinds.iter().copied());
+        assert_eq!(kinds(&[FaultKind::Denied]), Status::Permission);
+        assert_eq!(kinds(&[FaultKind::HostKeyChanged, FaultKind::Denied]), Status::Permission);
+        assert_eq!(kinds(&[FaultKind::Denied, FaultKind::Dropped]), Status::Unreachable);
+    }
+}

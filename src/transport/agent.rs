@@ -1,0 +1,73 @@
+//! A link, and what is known of the agent at its other end.
+
+use std::process::Child;
+use std::time::Duration;
+
+use rustix::process::Pid;
+
+use super::ssh::SshAgent;
+use super::{LinkReader, LinkWriter};
+use crate::base::{WorkerExit, clock};
+use crate::os::family;
+
+/// A byte stream to an agent, and what keeps the agent.
+pub struct Link {
+    /// What the agent says.
+    pub reader: LinkReader,
+    /// What the agent is told.
+    pub writer: LinkWriter,
+    /// The agent's process.
+    pub agent: AgentProcess,
+    /// Bytes of the link that have already been read.
+    pub early: Vec<u8>,
+}
+
+/// An agent that we started; it ends when its link does.
+pub enum AgentProcess {
+    /// Our child.
+    Local(Child),
+    /// A command over a connection of its own.
+    Ssh(Box<SshAgent>),
+}
+
+/// What became of an agent whose link has ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentEnd {
+    /// How it ended, if anybody can know.
+    pub exit: Option<WorkerExit>,
+    /// What the transport says about the end of the link.
+    pub words: Option<String>,
+}
+
+impl AgentProcess {
+    /// Its pid, if it is a process of this machine.
+    pub fn pid(&self) -> Option<Pid> {
+        match self {
+            Self::Local(child) => Some(Pid::from_child(child)),
+            Self::Ssh(_) => None,
+        }
+    }
+
+    /// Waits for its end, at most `limit`, and buries what is left of the way to it.
+    pub async fn bury(self, limit: Duration) -> AgentEnd {
+        match self {
+            Self::Local(child) => AgentEnd { exit: bury_child(&child, limit).await, words: None },
+            Self::Ssh(agent) => {
+                let (exit, words) = agent.bury(limit).await;
+                AgentEnd { exit, words }
+            }
+        }
+    }
+}
+
+async fn bury_child(child: &Child, limit: Duration) -> Option<WorkerExit> {
+    const PAUSE: Duration = Duration::from_micros(200);
+    let deadline = clock::now() + limit;
+    loop {
+        let exit = family::reap_one(Pid::from_child(child));
+        if exit.is_some() || deadline < clock::now() {
+            return exit;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,157 @@
+//! The executable that runs here, as something to compare and to send.
+
+use std::fmt;
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+use super::bootstrap;
+
+/// Opens the file that is executed, even if its name has gone.
+const OWN: &str = "/proc/self/exe";
+/// Bytes that are read, hashed or sent at a time.
+pub(super) const PIECE_BYTES: usize = 256 * 1024;
+
+/// SHA-256 of an executable, shown as hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Digest([u8; 32]);
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// This executable.
+#[derive(Clone, Debug)]
+pub(super) struct Binary {
+    pub(super) digest: Digest,
+    pub(super) bytes: u64,
+    /// See [`identity`].
+    pub(super) identity: String,
+    /// Where it is, if a file at that place on a node can be trusted.
+    pub(super) path: Option<String>,
+}
+
+impl Binary {
+    /// Reads and hashes it: some milliseconds.
+    pub(super) fn read() -> io::Result<Self> {
+        let mut file = File::open(OWN)?;
+        let metadata = file.metadata()?;
+        Ok(Self {
+            digest: digest(&mut file)?,
+            bytes: metadata.len(),
+            identity: identity(&metadata),
+            path: trusted_path(),
+        })
+    }
+
+    /// Its bytes, from the first on.
+    pub(super) fn open(&self) -> io::Result<File> {
+        let file = File::open(OWN)?;
+        if identity(&file.metadata()?) == self.identity {
+            return Ok(file);
+        }
+        Err(io::Error::other("our own executable has changed"))
+    }
+}
+
+fn digest(file: &mut File) -> io::Result<Digest> {
+    let mut hash = Sha256::new();
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(Digest(hash.finalize().into())),
+            length => hash.update(&piece[..length]),
+        }
+    }
+}
+
+/// Two paths with the same identity are the same file, on this machine or on a shared file system:
+/// nobody can set the time of the last change.
+fn identity(metadata: &Metadata) -> String {
+    let (inode, bytes) = (metadata.ino(), metadata.len());
+    format!("{inode}:{bytes}:{}.{:09}", metadata.ctime(), metadata.ctime_nsec())
+}
+
+/// Our own path, unless it lies where anybody may write: who knows what is there on another machine.
+fn trusted_path() -> Option<String> {
+    let path = std::fs::read_link(OWN).ok()?;
+    let text = path.to_str().filter(|text| bootstrap::fits_in_line(text))?;
+    path.ancestors().all(is_ours_alone).then(|| text.to_owned())
+}
+
+fn is_ours_alone(path: &Path) -> bool {
+    const OTHERS_WRITE: u32 = 0o002;
+    path.metadata().is_ok_and(|metadata| metadata.mode() & OTHERS_WRITE == 0)
+}
+
+/// On a node, `remuda agent DIGEST IDENTITY`: our digest, if it is the one asked about. Reads the
+/// whole file only when the identity does not say it already.
+pub fn confirm(digest_text: &str, identity_text: &str) -> io::Result<bool> {
+    let mut file = File::open(OWN)?;
+    Ok(identity(&file.metadata()?) == identity_text
+        || digest(&mut file)?.to_string() == digest_text)
+}
+
+/// Builds that a cache keeps whatever their age.
+const BUILDS_KEPT_MAX: usize = 4;
+/// A build that somebody may still be running: a job takes days.
+const YOUNG: std::time::Duration = std::time::Duration::from_secs(14 * 24 * 3600);
+
+/// On a node, after a new build came: removes old ones beside it. Never fails, for nothing depends
+/// on it.
+pub fn prune_cache(now: std::time::Duration) {
+    let Some(cache) = std::fs::read_link(OWN).ok().and_then(|own| cache_of(&own)) else {
+        return;
+    };
+    let mut builds = builds_in(&cache);
+    builds.sort_by_key(|(changed, _)| std::cmp::Reverse(*changed));
+    for (changed, path) in builds.into_iter().skip(BUILDS_KEPT_MAX) {
+        if changed + (YOUNG.as_secs() as i64) < now.as_secs() as i64 {
+            let _ = std::fs::remove_dir_all(path);
+        }
+    }
+}
+
+/// `CACHE/DIGEST/remuda` → `CACHE`.
+fn cache_of(own: &Path) -> Option<PathBuf> {
+    let build = own.parent()?;
+    is_digest(build.file_name()?.to_str()?).then(|| build.parent().map(Path::to_owned))?
+}
+
+fn is_digest(name: &str) -> bool {
+    name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn builds_in(cache: &Path) -> Vec<(i64, PathBuf)> {
+    let entries = std::fs::read_dir(cache).into_iter().flatten().flatten();
+    let builds = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_digest));
+    builds.filter_map(|entry| Some((entry.metadata().ok()?.mtime(), entry.path()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn we_are_who_we_are() {
+        let own = Binary::read().expect("a test is an executable");
+        let digest = own.digest.to_string();
+        assert!(is_digest(&digest));
+        assert!(confirm(&digest, "-").expect("readable"), "by what we hold");
+        assert!(confirm("?", &own.identity).expect("readable"), "by being the same file");
+        assert!(!confirm("?", "-").expect("readable"));
+    }
+
+    #[test]
+    fn a_cache_is_recognised_by_the_digest_in_its_path() {
+        let digest = "a".repeat(64);
+        let own = format!("/var/tmp/.remuda-x/{digest}/remuda");
+        assert_eq!(cache_of(Path::new(&own)), Some("/var/tmp/.remuda-x".into()));
+        assert_eq!(cache_of(Path::new("/usr/local/bin/remuda")), None);
+    }
+}

@@ -1,0 +1,285 @@
+//! How an agent comes to run behind a login shell that we know nothing of. Pure: the command, the
+//! line that it reads, and what comes back.
+//!
+//! The command is a constant. It holds no quote, backslash, `!` or newline between its single
+//! quotes, so that sh, bash, zsh, fish, csh and tcsh all hand it to `sh` as it is. What differs from
+//! node to node is one line on standard input. The node answers in lines that begin with [`MARK`],
+//! after whatever a start-up file printed; the last one comes from the agent, and then the stream is
+//! the link.
+
+use super::binary::Digest;
+
+/// Begins every line of ours. The command spells it in two parts, since a shell may print it.
+pub(super) const MARK: &[u8] = b"remuda-link:";
+
+/// Text before our first line that a start-up file may print.
+const NOISE_BYTES_MAX: usize = 64 * 1024;
+/// A line of ours is never longer.
+const LINE_BYTES_MAX: usize = 256;
+
+/// What the login shell of every node is given.
+///
+/// Looked for in this order: the agent that was named, the caches on the node's own disks, the cache
+/// in the home, our own path if the same file is there. Otherwise the binary is asked for. A cache
+/// is entered before its owner is looked at, so that nobody can exchange it in between; a file in it
+/// was complete and had the right digest before it got its name, and is never replaced.
+pub(super) const COMMAND: &str = concat!(
+    "exec sh -c 'read -r a d n s j k p || exit 76; set -f; IFS=; m=remuda-; m=${m}link:; ",
+    "e() { unset PWD OLDPWD; exec $1 agent $j $k link $2; }; ",
+    "o() { cd -P $1 2>/dev/null && test -O .; }; ",
+    "case $d in any) e $p;; esac; ",
+    "u=$(uname -m); case $u in $a) ;; *) echo ${m}arch $u; exit 78;; esac; ",
+    "set -- ${XDG_RUNTIME_DIR:+$XDG_RUNTIME_DIR/remuda} /var/tmp/.remuda-$LOGNAME ",
+    "${XDG_CACHE_HOME:-$HOME/.cache}/remuda; ",
+    "for c do o $c/$d && test -O remuda && test -x remuda && e ./remuda; done; ",
+    "test -x $p && case $($p agent $d $s </dev/null 2>/dev/null) in $d) e $p;; esac; ",
+    "t=.$(uname -n)-$$; ",
+    "for c do mkdir -p -m 700 $c $c/$d; ",
+    "o $c/$d || { echo $c: not ours >&2; continue; }; ",
+    "echo exit 0 >$t && chmod 700 $t && ./$t || ",
+    "{ rm -f $t; echo $c: nothing can be executed there >&2; continue; }; ",
+    "head -c $n /dev/zero >$t || { rm -f $t; echo $c: no room >&2; continue; }; ",
+    "echo ${m}send; head -c $n >$t; ",
+    "case $(./$t agent $d - </dev/null) in $d) ;; *) rm -f $t; echo ${m}bad; exit 74;; esac; ",
+    "ln $t remuda 2>/dev/null || test -x remuda || mv $t remuda; rm -f $t; e ./remuda pushed; ",
+    "done; echo ${m}nowhere; exit 73'",
+);
+
+/// What one node is told, as the line that the command reads.
+pub(super) struct Request<'a> {
+    /// What an agent is.
+    pub(super) agent: Wanted<'a>,
+    /// `job=…`, without blanks.
+    pub(super) job: String,
+    /// `node=…`, without blanks.
+    pub(super) node: String,
+}
+
+/// Which file is to be executed.
+pub(super) enum Wanted<'a> {
+    /// This one, whatever it holds.
+    Path(&'a str),
+    /// Our own.
+    Ours {
+        /// What it holds.
+        digest: Digest,
+        /// How long it is.
+        bytes: u64,
+        /// What shows that a file is not merely equal but the same.
+        identity: &'a str,
+        /// Where it is here, unless others could have put something there on a node.
+        path: Option<&'a str>,
+    },
+}
+
+impl Request<'_> {
+    /// The line.
+    pub(super) fn line(&self) -> String {
+        // Not executable anywhere, and no option of `test`.
+        const NO_PATH: &str = "/dev/null";
+        let (job, node) = (&self.job, &self.node);
+        match self.agent {
+            Wanted::Path(path) => format!("- any 0 - {job} {node} {path}\n"),
+            Wanted::Ours { digest, bytes, identity, path } => {
+                let (arch, path) = (std::env::consts::ARCH, path.unwrap_or(NO_PATH));
+                format!("{arch} {digest} {bytes} {identity} {job} {node} {path}\n")
+            }
+        }
+    }
+}
+
+/// Whether a path survives the line: `read` cuts at line ends and trims blanks.
+pub(super) fn fits_in_line(path: &str) -> bool {
+    !path.contains(['\n', '\0']) && path.trim() == path && !path.is_empty()
+}
+
+/// What a node says before the stream is a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// It wants the binary.
+    Send,
+    /// The agent runs; every byte from here on is the link's.
+    Up,
+    /// It is another machine than ours: `uname -m`.
+    OtherArch(String),
+    /// The binary arrived damaged, or cannot run there.
+    Bad,
+    /// There is no directory for the binary.
+    Nowhere,
+}
+
+/// Looks for answers in what a node prints.
+#[derive(Default)]
+pub(super) struct Scanner {
+    buffer: Vec<u8>,
+    /// What came before the first answer.
+    noise: Vec<u8>,
+    found: bool,
+}
+
+/// More came than any start-up file prints.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooMuchNoise;
+
+impl Scanner {
+    /// Room for what is read next.
+    pub(super) fn room(&mut self, bytes: usize) -> &mut Vec<u8> {
+        self.buffer.reserve(bytes);
+        &mut self.buffer
+    }
+
+    /// The next answer, if one is there.
+    pub(super) fn answer(&mut self) -> Result<Option<Answer>, TooMuchNoise> {
+        loop {
+            let Some(at) = find(&self.buffer, MARK) else {
+                return self.keep_noise();
+            };
+            let line_at = at + MARK.len();
+            let Some(length) = self.buffer[line_at..].iter().position(|byte| *byte == b'\n') else {
+                let open = self.buffer.len() - line_at;
+                return if open <= LINE_BYTES_MAX { Ok(None) } else { Err(TooMuchNoise) };
+            };
+            let answer = parse(&self.buffer[line_at..line_at + length]);
+            if !self.found {
+                self.noise.extend_from_slice(&self.buffer[..at]);
+            }
+            self.buffer.drain(..=line_at + length);
+            if answer.is_some() {
+                self.found = true;
+                return Ok(answer);
+            }
+        }
+    }
+
+    fn keep_noise(&mut self) -> Result<Option<Answer>, TooMuchNoise> {
+        // The end may be the beginning of a mark.
+        let noise = self.buffer.len().saturating_sub(MARK.len() - 1);
+        self.noise.extend(self.buffer.drain(..noise));
+        if NOISE_BYTES_MAX < self.noise.len() { Err(TooMuchNoise) } else { Ok(None) }
+    }
+
+    /// What was printed before our first line.
+    pub(super) fn noise(&self) -> String {
+        let bytes = if self.found { self.noise.clone() } else { self.all_so_far() };
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn all_so_far(&self) -> Vec<u8> {
+        [&self.noise[..], &self.buffer].concat()
+    }
+
+    /// Bytes of the link that came with the last answer.
+    pub(super) fn into_rest(self) -> Vec<u8> {
+        self.buffer
+    }
+}
+
+fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
+    memchr::memmem::find(bytes, what)
+}
+
+/// `None` for a line that only looks like ours.
+fn parse(line: &[u8]) -> Option<Answer> {
+    let line = std::str::from_utf8(line).ok()?;
+    match line.split_once(' ') {
+        None => match line {
+            "send" => Some(Answer::Send),
+            "up" => Some(Answer::Up),
+            "bad" => Some(Answer::Bad),
+            "nowhere" => Some(Answer::Nowhere),
+            _ => None,
+        },
+        Some(("arch", arch)) => Some(Answer::OtherArch(arch.to_owned())),
+        Some(_) => None,
+    }
+}
+
+/// The agent's first line.
+pub(super) const UP: &[u8] = b"remuda-link:up\n";
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Feeds pieces; everything that was answered, and what is left.
+    fn scan(pieces: &[&[u8]]) -> (Vec<Answer>, Vec<u8>, String) {
+        let mut scanner = Scanner::default();
+        let mut answers = Vec::new();
+        for piece in pieces {
+            scanner.room(piece.len()).extend_from_slice(piece);
+            while answers.last() != Some(&Answer::Up) {
+                match scanner.answer().expect("little noise") {
+                    Some(answer) => answers.push(answer),
+                    None => break,
+                }
+            }
+        }
+        let noise = scanner.noise();
+        (answers, scanner.into_rest(), noise)
+    }
+
+    #[test]
+    fn no_login_shell_finds_anything_of_its_own_in_the_command() {
+        let inner = COMMAND.strip_prefix("exec sh -c '").and_then(|rest| rest.strip_suffix('\''));
+        let inner = inner.expect("one word in single quotes");
+        assert_eq!(inner.find(['\'', '"', '\\', '!', '\n', '`']), None, "{inner}");
+        assert!(!inner.contains("remuda-link:"), "a shell that prints it would answer for us");
+    }
+
+    #[test]
+    fn the_agent_is_heard_behind_a_banner_without_a_line_end() {
+        let (answers, rest, noise) = scan(&[b"Welcome to n3! ", b"remuda-link:up\n\x05\0\0\0x"]);
+        assert_eq!(answers, [Answer::Up]);
+        assert_eq!(rest, b"\x05\0\0\0x");
+        assert_eq!(noise, "Welcome to n3! ");
+    }
+
+    #[test]
+    fn a_node_asks_for_the_binary_and_then_is_up() {
+        let (answers, rest, _) =
+            scan(&[b"remuda-link:send\n", b"remuda-link:up\nremuda-link:up\n"]);
+        assert_eq!(answers, [Answer::Send, Answer::Up]);
+        assert_eq!(rest, b"remuda-link:up\n", "bytes of the link are nobody's but the link's");
+        let (answers, _, _) = scan(&[b"remuda-link:arch aarch64\n"]);
+        assert_eq!(answers, [Answer::OtherArch("aarch64".to_owned())]);
+    }
+
+    #[test]
+    fn too_much_noise_is_an_error_and_does_not_grow() {
+        let mut scanner = Scanner::default();
+        let line = [b'x'; 1024];
+        let mut fed = 0;
+        loop {
+            scanner.room(line.len()).extend_from_slice(&line);
+            fed += line.len();
+            match scanner.answer() {
+                Ok(None) => assert!(fed <= NOISE_BYTES_MAX + 2 * line.len()),
+                Ok(Some(answer)) => panic!("{answer:?}"),
+                Err(TooMuchNoise) => return,
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_that_the_line_would_change_is_not_sent() {
+        assert!(fits_in_line("/home/a b/remuda"));
+        for bad in ["", " /a", "/a\n/b", "/a\t"] {
+            assert!(!fits_in_line(bad), "{bad:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_do_not_matter(noise in "[a-z:\n-]{0,40}", cut in 0usize..60) {
+            let text = format!("{noise}remuda-link:up\nrest");
+            let cut = cut.min(text.len());
+            let (head, tail) = text.as_bytes().split_at(cut);
+            let (answers, rest, heard) = scan(&[head, tail]);
+            prop_assert_eq!(answers, vec![Answer::Up]);
+            prop_assert_eq!(rest, b"rest".to_vec());
+            prop_assert_eq!(heard, noise);
+        }
+    }
+}

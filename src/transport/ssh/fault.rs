@@ -1,0 +1,208 @@
+//! Why a node has no agent: ssh's own words, sorted. Pure.
+
+use crate::base::Status;
+
+/// Why there is no link to a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What kind of reason.
+    pub kind: FaultKind,
+    /// Whoever said it, in their own words; may have many lines.
+    pub words: String,
+}
+
+/// The kinds, in the order in which they are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FaultKind {
+    /// There is no ssh on this machine, or it could not be started.
+    NoSsh,
+    /// Its name does not resolve.
+    NoSuchName,
+    /// Nobody listens.
+    Refused,
+    /// No answer, or no way there.
+    NoAnswer,
+    /// It has another key than it had.
+    HostKeyChanged,
+    /// Nobody has said that its key is right.
+    HostKeyUnknown,
+    /// It does not let us in.
+    Denied,
+    /// It refuses us for a while because of earlier failures.
+    Penalty,
+    /// It ended the connection before it knew who we are.
+    Dropped,
+    /// Something else that ssh says.
+    Ssh,
+    /// Its login shell did not come to our agent.
+    NoAgent,
+    /// Its processor is another than ours.
+    OtherArch,
+    /// There is no place for the agent.
+    NoRoom,
+    /// The binary did not arrive as it was sent.
+    Damaged,
+}
+
+impl Fault {
+    pub(super) fn new(kind: FaultKind, words: impl Into<String>) -> Self {
+        Self { kind, words: words.into() }
+    }
+
+    /// What ssh said when it ended before there was a connection.
+    pub(super) fn of_ssh(words: &str) -> Self {
+        Self { kind: classify(words), words: tidy(words) }
+    }
+
+    /// Whether trying again may help: sshd drops connections when too many are being made. Who was
+    /// not let in is never tried again.
+    pub(super) fn may_pass(&self) -> bool {
+        self.kind == FaultKind::Dropped
+    }
+}
+
+impl FaultKind {
+    /// The heading over its hosts.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::NoSsh => "ssh cannot be started here",
+            Self::NoSuchName => "the name does not resolve",
+            Self::Refused => "nobody listens",
+            Self::NoAnswer => "no answer",
+            Self::HostKeyChanged => "the host key has changed",
+            Self::HostKeyUnknown => "the host key is not known",
+            Self::Denied => "permission denied",
+            Self::Penalty => "refused for a while after earlier failures",
+            Self::Dropped => "the connection was dropped before authentication, several times",
+            Self::Ssh => "ssh failed",
+            Self::NoAgent => "the agent did not come up",
+            Self::OtherArch => "another processor than ours",
+            Self::NoRoom => "no place for the agent",
+            Self::Damaged => "the agent cannot run there",
+        }
+    }
+
+    /// What to do about it.
+    pub fn help(self) -> Option<&'static str> {
+        Some(match self {
+            Self::NoSsh => "install the OpenSSH client",
+            Self::HostKeyChanged => {
+                "if the host was reinstalled, remove its old key with `ssh-keygen -R HOST`"
+            }
+            Self::HostKeyUnknown => "log in once with `ssh HOST` and compare the fingerprint",
+            Self::Denied => "`ssh HOST true` must work without a question; see `ssh-add -l`",
+            Self::Penalty => "wait some minutes; sshd's PerSourcePenalties are in force",
+            Self::Dropped => "see MaxStartups of its sshd, or give a smaller `--fanout`",
+            Self::OtherArch => "install remuda on that host and give `--agent_path FILE`",
+            Self::NoRoom => "give `--agent_path FILE`, a remuda that is installed there",
+            Self::NoAgent => "see what `ssh HOST true` prints there",
+            Self::NoSuchName | Self::Refused | Self::NoAnswer | Self::Ssh | Self::Damaged => {
+                return None;
+            }
+        })
+    }
+
+    /// The exit status it leads to.
+    pub fn status(self) -> Status {
+        match self {
+            Self::NoSuchName
+            | Self::Refused
+            | Self::NoAnswer
+            | Self::Penalty
+            | Self::Dropped
+            | Self::Ssh => Status::Unreachable,
+            Self::HostKeyChanged | Self::HostKeyUnknown | Self::Denied => Status::Permission,
+            Self::NoSsh => Status::NotFound,
+            Self::NoAgent => Status::Protocol,
+            Self::OtherArch => Status::Config,
+            Self::NoRoom => Status::CantCreate,
+            Self::Damaged => Status::NotExecutable,
+        }
+    }
+}
+
+/// Words of OpenSSH, most telling first: what ends a connection is often said after the reason.
+const SIGNS: &[(&str, FaultKind)] = &[
+    ("REMOTE HOST IDENTIFICATION HAS CHANGED", FaultKind::HostKeyChanged),
+    ("Host key verification failed", FaultKind::HostKeyUnknown),
+    ("Not allowed at this time", FaultKind::Penalty),
+    ("Permission denied", FaultKind::Denied),
+    ("Too many authentication failures", FaultKind::Denied),
+    ("Could not resolve hostname", FaultKind::NoSuchName),
+    ("Connection refused", FaultKind::Refused),
+    ("Connection timed out", FaultKind::NoAnswer),
+    ("Operation timed out", FaultKind::NoAnswer),
+    ("No route to host", FaultKind::NoAnswer),
+    ("Network is unreachable", FaultKind::NoAnswer),
+    ("kex_exchange_identification", FaultKind::Dropped),
+    ("ssh_exchange_identification", FaultKind::Dropped),
+    ("banner exchange", FaultKind::Dropped),
+    ("Connection reset by", FaultKind::Dropped),
+    ("Connection closed by", FaultKind::Dropped),
+];
+
+fn classify(words: &str) -> FaultKind {
+    let sign = SIGNS.iter().find(|(sign, _)| words.contains(sign));
+    sign.map_or(FaultKind::Ssh, |(_, kind)| *kind)
+}
+
+/// Without the frames of `@` that ssh draws around a warning, and without line ends of terminals.
+fn tidy(words: &str) -> String {
+    let frame = |line: &&str| !line.trim().is_empty() && !line.starts_with('@');
+    words.lines().map(str::trim_end).filter(frame).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(words: &str, kind: FaultKind) {
+        assert_eq!(Fault::of_ssh(words).kind, kind, "for `{words}`");
+    }
+
+    #[test]
+    fn the_words_of_openssh_are_understood() {
+        check(
+            "ssh: Could not resolve hostname n3: Name or service not known\r\n",
+            FaultKind::NoSuchName,
+        );
+        check("ssh: connect to host n3 port 22: Connection refused\r\n", FaultKind::Refused);
+        check("ssh: connect to host n3 port 22: Connection timed out\r\n", FaultKind::NoAnswer);
+        check("alice@n3: Permission denied (publickey).\r\n", FaultKind::Denied);
+        check(
+            "kex_exchange_identification: Connection closed by remote host\r\n",
+            FaultKind::Dropped,
+        );
+        check(
+            "kex_exchange_identification: read: Connection reset by peer\r\n\
+             Connection reset by 10.0.0.1 port 22\r\n",
+            FaultKind::Dropped,
+        );
+        check(
+            "No ED25519 host key is known for n3 and you have requested strict checking.\r\n\
+             Host key verification failed.\r\n",
+            FaultKind::HostKeyUnknown,
+        );
+        check(
+            "@@@\r\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n@@@\r\n\
+             Offending ED25519 key in /home/a/.ssh/known_hosts:3\r\nHost key verification failed.\r\n",
+            FaultKind::HostKeyChanged,
+        );
+        check("Bad owner or permissions on /home/a/.ssh/config\r\n", FaultKind::Ssh);
+        check("", FaultKind::Ssh);
+    }
+
+    #[test]
+    fn who_was_not_let_in_is_not_tried_again() {
+        assert!(!Fault::of_ssh("a@n3: Permission denied (publickey).").may_pass());
+        assert!(!Fault::of_ssh("Host key verification failed.").may_pass());
+        assert!(Fault::of_ssh("Connection reset by 10.0.0.1 port 22").may_pass());
+    }
+
+    #[test]
+    fn frames_of_warnings_are_not_repeated() {
+        let fault = Fault::of_ssh("@@@@@\r\n@ WARNING @\r\n@@@@@\r\nIt is also possible\r\n");
+        assert_eq!(fault.words, "It is also possible");
+    }
+}

@@ -1,0 +1,51 @@
+//! What the user may say about ssh.
+
+use std::path::PathBuf;
+
+/// See the fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SshOptions {
+    /// Port of every host, instead of what the configuration says.
+    pub port: Option<u16>,
+    /// Which configuration is read, as `ssh -F` does.
+    pub config: SshConfig,
+    /// Key exchange.
+    pub kex: Kex,
+    /// Connections that are being made at the same time; `None`: as many as is good.
+    pub fanout: Option<usize>,
+    /// File to execute on the nodes instead of bringing our own.
+    pub agent_path: Option<String>,
+}
+
+/// Which configuration of ssh is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SshConfig {
+    /// The user's and the system's.
+    Usual,
+    /// This file alone.
+    File(PathBuf),
+    /// None (`-F none`).
+    Nothing,
+}
+
+/// Key exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kex {
+    /// What the configuration says.
+    Users,
+    /// Curve25519 first: a fraction of the cost, and no protection against a quantum computer that
+    /// reads a recording.
+    Fast,
+}
+
+impl Default for SshOptions {
+    fn default() -> Self {
+        Self {
+            port: None,
+            config: SshConfig::Usual,
+            kex: Kex::Users,
+            fanout: None,
+            agent_path: None,
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! What ssh itself makes of its configuration for one host (`ssh -G`).
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// As far as it matters here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Settings {
+    /// Connections go through another host or program.
+    pub(super) jumps: bool,
+}
+
+/// Asks ssh; an ssh that does not answer will say why when it is to connect.
+pub(super) async fn of(config: &Path, host: &str) -> Settings {
+    let (config, host) = (config.to_owned(), host.to_owned());
+    let asked = tokio::task::spawn_blocking(move || ask(&config, &host));
+    asked.await.ok().flatten().map_or_else(Settings::default, |text| parse(&text))
+}
+
+#[expect(clippy::disallowed_methods, reason = "a transport is what starts ssh")]
+fn ask(config: &Path, host: &str) -> Option<String> {
+    let mut command = Command::new("ssh");
+    command.arg("-G").arg("-F").arg(config).arg("--").arg(host);
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    String::from_utf8(command.output().ok()?.stdout).ok()
+}
+
+fn parse(text: &str) -> Settings {
+    let jumps = text
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .any(|(name, value)| matches!(name, "proxyjump" | "proxycommand") && value != "none");
+    Settings { jumps }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jump_is_noticed() {
+        assert!(!parse("user a\nhostname n3\nport 22\n").jumps);
+        assert!(!parse("proxyjump none\n").jumps);
+        assert!(parse("port 22\nproxyjump bastion\n").jumps);
+        assert!(parse("proxycommand nc %h %p\n").jumps);
+    }
+}

@@ -1,0 +1,36 @@
+//! Tells when a socket appears in the private directory: that is how an ssh master says that it is
+//! up.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::inotify;
+use tokio::io::Interest;
+use tokio::sync::watch;
+
+use crate::os;
+
+/// A number that grows with every change; must be called inside a runtime.
+pub(super) fn watch(dir: &Path) -> io::Result<watch::Receiver<u64>> {
+    let fd = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+    inotify::add_watch(&fd, dir, inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO)?;
+    let fd = os::watch::watch(fd, Interest::READABLE)?;
+    let (changes, seen) = watch::channel(0);
+    tokio::spawn(async move {
+        while fd.async_io(Interest::READABLE, drain).await.is_ok() {
+            changes.send_modify(|count| *count += 1);
+        }
+        // Keeps the descriptor, and with it the watch, to the end.
+        drop(fd);
+    });
+    Ok(seen)
+}
+
+/// Reads what there is: who looks, looks at the directory.
+fn drain(fd: &OwnedFd) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); 4096];
+    rustix::io::read(fd, &mut space)?;
+    Ok(())
+}

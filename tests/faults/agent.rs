@@ -1,0 +1,197 @@
+//! An agent on its own: the test is its launcher, and says what launchers do not.
+
+use std::io::{Read, Write};
+use std::process::{Child, ChildStdin, Stdio};
+
+use remuda::base::{Epoch, LocalRank, NodeRank, Rank};
+use remuda::wire::{
+    self, Decoder, FromAgent, LauncherHello, Listen, PortWish, Prepare, Start, ToAgent, WorkerStart,
+};
+use rustix::process::Pid;
+
+use crate::support::launch::{REMUDA, command};
+use crate::support::process::{MARK, assert_clean, marked};
+use crate::support::{wait_for, wait_for_or};
+
+/// Of a job that was restarted once.
+const EPOCH: Epoch = Epoch(1);
+
+/// An agent whose launcher is the test.
+struct Agent {
+    child: Child,
+    link: ChildStdin,
+    decoder: Decoder,
+    mark: String,
+}
+
+impl Agent {
+    fn start(name: &str, stderr: impl Into<Stdio>) -> Self {
+        let mark = format!("{}-{name}", std::process::id());
+        let mut command = command(REMUDA);
+        command.args(["agent", "job=x", "node=0"]).env(MARK, &mark).stdin(Stdio::piped());
+        let mut child = command.stdout(Stdio::piped()).stderr(stderr).spawn().expect("started");
+        let link = child.stdin.take().expect("a pipe");
+        Self { child, link, decoder: Decoder::default(), mark }
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    fn say(&mut self, epoch: Epoch, message: &ToAgent) {
+        self.link.write_all(&wire::encode(epoch, message)).expect("it listens");
+    }
+
+    /// Reads what it says, all of it in our epoch, until it says what is wanted.
+    fn wait_until_it_says(&mut self, wanted: impl Fn(&FromAgent) -> bool) {
+        let stdout = self.child.stdout.as_mut().expect("a pipe");
+        loop {
+            while let Some(message) = self.decoder.message().expect("frames") {
+                assert_eq!(self.decoder.epoch(), Some(EPOCH));
+                if wanted(&message) {
+                    return;
+                }
+            }
+            let mut buffer = [0; 1024];
+            let length = stdout.read(&mut buffer).expect("it answers");
+            assert!(0 < length, "it ended");
+            self.decoder.push(&buffer[..length]);
+        }
+    }
+
+    /// Until its worker runs.
+    fn start_job(&mut self, lease_ms: u32) {
+        let [hello, prepare, start] = start_of_a_job(lease_ms);
+        self.say(EPOCH, &hello);
+        self.say(EPOCH, &prepare);
+        self.wait_until_it_says(|message| matches!(message, FromAgent::Ready(_)));
+        self.say(EPOCH, &start);
+    }
+
+    /// Waits until the worker has become its program.
+    fn wait_for_worker(&self) {
+        wait_for("the worker", || {
+            let all = marked(&self.mark, self.pid());
+            all.iter().any(|process| process.command.starts_with("sleep 1000")).then_some(())
+        });
+    }
+
+    /// Its exit code, once nothing of it is left.
+    fn end(mut self) -> Option<i32> {
+        let status = wait_for_or(|| "its end".to_owned(), || self.child.try_wait().expect("ours"));
+        assert_clean(&self.mark, self.pid());
+        status.code()
+    }
+
+    fn stderr(&mut self) -> String {
+        let mut text = String::new();
+        let stderr = self.child.stderr.as_mut().expect("a pipe");
+        stderr.read_to_string(&mut text).expect("text");
+        text
+    }
+}
+
+#[test]
+fn an_agent_that_hears_nonsense_ends() {
+    let mut agent = Agent::start("nonsense", Stdio::inherit());
+    agent.link.write_all(&[0xff; 64]).expect("it listens");
+    let mut said = Vec::new();
+    agent.child.stdout.take().expect("a pipe").read_to_end(&mut said).expect("its end");
+    assert_eq!((agent.end(), said), (Some(0), vec![]), "nobody is told anything");
+}
+
+/// Words that no launcher of ours says: the agent's own arithmetic refuses them with a panic.
+#[test]
+fn an_agent_that_panics_says_whose_bug_it_is_and_stops_its_workers() {
+    let mut agent = Agent::start("panic", Stdio::piped());
+    agent.start_job(60_000);
+    agent.wait_for_worker();
+    agent.say(EPOCH, &ToAgent::Consumed(u64::MAX));
+    let stderr = agent.stderr();
+    assert!(stderr.starts_with("remuda agent: this is our bug, please report it: "), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert_eq!(agent.end(), Some(70));
+}
+
+/// Whoever reads our words may be as silent as the launcher.
+#[test]
+fn an_agent_whose_words_nobody_reads_acts_all_the_same() {
+    let (unread, full) = std::io::pipe().expect("a pipe");
+    rustix::io::ioctl_fionbio(&full, true).expect("a pipe");
+    while rustix::io::write(&full, b"full").is_ok() {}
+    rustix::io::ioctl_fionbio(&full, false).expect("a pipe");
+    let mut agent = Agent::start("unread", full);
+    agent.start_job(300);
+    // Now we are silent, and it says so.
+    assert_eq!(agent.end(), Some(0));
+    drop(unread);
+}
+
+#[test]
+fn what_was_said_in_an_earlier_epoch_is_not_heard() {
+    let mut agent = Agent::start("earlier", Stdio::inherit());
+    agent.start_job(60_000);
+    agent.wait_for_worker();
+    agent.say(Epoch(0), &ToAgent::Kill);
+    agent.say(EPOCH, &ToAgent::Signal(libc::SIGTERM));
+    agent.wait_until_it_says(|message| match message {
+        FromAgent::Exited { sent, .. } => {
+            assert_eq!(*sent, [libc::SIGTERM]);
+            true
+        }
+        _ => false,
+    });
+    agent.say(EPOCH, &ToAgent::Bye);
+    assert_eq!(agent.end(), Some(0));
+}
+
+#[test]
+fn a_launcher_of_an_epoch_that_has_not_begun_is_as_good_as_gone() {
+    let mut agent = Agent::start("later", Stdio::inherit());
+    agent.start_job(60_000);
+    agent.wait_for_worker();
+    agent.say(Epoch(2), &ToAgent::Beat { at_us: 0 });
+    assert_eq!(agent.end(), Some(0));
+}
+
+/// What a launcher says until a worker runs.
+fn start_of_a_job(lease_ms: u32) -> [ToAgent; 3] {
+    let hello = LauncherHello {
+        version: wire::VERSION,
+        build: String::new(),
+        job: "x".to_owned(),
+        node: NodeRank(0),
+    };
+    let prepare = Prepare {
+        cwd: b"/".to_vec(),
+        program: b"sleep".to_vec(),
+        script: None,
+        fds: 8,
+        listen: Some(Listen {
+            addr: Some("127.0.0.1".to_owned()),
+            port: PortWish::Rather(0),
+            others: Vec::new(),
+            store: false,
+        }),
+        key: [0; 32],
+        world_size: 1,
+        lease_ms,
+        grace_ms: 10_000,
+    };
+    let worker = WorkerStart {
+        rank: Rank(0),
+        local_rank: LocalRank(0),
+        argv: vec![b"sleep".to_vec(), b"1000".to_vec()],
+        env: Vec::new(),
+        env_default: Vec::new(),
+        stdin: false,
+    };
+    let start = Start {
+        workers: vec![worker],
+        node_of_rank: vec![NodeRank(0)],
+        hosts: vec!["n0".to_owned()],
+        store: None,
+        window_bytes: 1 << 20,
+    };
+    [ToAgent::Hello(hello), ToAgent::Prepare(prepare), ToAgent::Start(start)]
+}

@@ -1,0 +1,177 @@
+//! The agent brings itself: what is sent, what is kept, and what is said when it cannot.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::cluster::{Cluster, can_run};
+use crate::support::launch::{REMUDA, command};
+
+/// A copy of the program where anybody may write: such a path is nothing to rely on, on another
+/// machine, so the nodes are sent what they lack.
+fn untrusted_copy(cluster: &Cluster) -> PathBuf {
+    let dir = cluster.dir().join("anybody");
+    fs::create_dir(&dir).expect("a directory");
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).expect("ours");
+    let copy = dir.join("remuda");
+    // By a process of its own: what we hold open for writing, a fork of another test holds open too,
+    // and such a file cannot be executed.
+    let copied = command("cp").arg(REMUDA).arg(&copy).status().expect("cp starts");
+    assert!(copied.success());
+    copy
+}
+
+/// The builds that a cache holds, each with the inode of its file.
+fn builds(cache: &Path) -> Vec<(String, Option<u64>)> {
+    let entries = fs::read_dir(cache).into_iter().flatten().flatten();
+    let inode = |dir: PathBuf| fs::metadata(dir.join("remuda")).ok().map(|file| file.ino());
+    let mut found: Vec<_> = entries
+        .map(|entry| (entry.file_name().to_string_lossy().into_owned(), inode(entry.path())))
+        .collect();
+    found.sort();
+    found
+}
+
+fn assert_no_leftovers(cluster: &Cluster) {
+    for entry in fs::read_dir(cluster.cache()).expect("a cache").flatten() {
+        let names: Vec<_> = fs::read_dir(entry.path())
+            .expect("a build")
+            .flatten()
+            .map(|file| file.file_name())
+            .collect();
+        assert_eq!(names, ["remuda"], "{}", entry.path().display());
+    }
+}
+
+#[test]
+fn a_node_that_lacks_the_agent_is_sent_it_once() {
+    if !can_run("a_node_that_lacks_the_agent_is_sent_it_once") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    let copy = untrusted_copy(&cluster);
+    // Both nodes see the same directory, as with a shared home, and are sent it at the same time.
+    let outcome = launch.remuda(&copy).sh("tr '\\0' ' ' </proc/$PPID/cmdline; echo").end().code(0);
+    let first = builds(&cluster.cache());
+    assert_eq!(first.len(), 1, "{first:?}");
+    assert_no_leftovers(&cluster);
+    assert!(outcome.stdout_text().contains("./remuda agent job="), "{outcome:?}");
+
+    let mut again = command(&copy);
+    again.args(["run", "--accelerator", "cpu", "--no_python", "-H"]);
+    again.arg(cluster.dir().join("hostfile")).arg("--ssh_config");
+    again.arg(cluster.dir().join("ssh_config")).arg("--run_dir").arg(cluster.dir().join("runs"));
+    let output = again.arg("true").output().expect("remuda starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(builds(&cluster.cache()), first, "the file that was there is the file that ran");
+}
+
+#[test]
+fn our_own_path_is_used_where_the_same_file_is_there() {
+    if !can_run("our_own_path_is_used_where_the_same_file_is_there") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1)]);
+    if is_open_to_others(Path::new(REMUDA)) {
+        return; // A checkout in a directory where anybody writes is no place to rely on.
+    }
+    let outcome = launch.sh("tr '\\0' ' ' </proc/$PPID/cmdline").end().code(0);
+    assert!(outcome.stdout_text().starts_with(REMUDA), "{outcome:?}");
+    assert_eq!(builds(&cluster.cache()), []);
+}
+
+fn is_open_to_others(path: &Path) -> bool {
+    path.ancestors().any(|dir| fs::metadata(dir).is_ok_and(|dir| dir.mode() & 0o002 != 0))
+}
+
+#[test]
+fn a_place_that_takes_nothing_is_passed_over() {
+    if !can_run("a_place_that_takes_nothing_is_passed_over") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1)]);
+    let copy = untrusted_copy(&cluster);
+    // A file where the directory should be; the other places get a name of their own.
+    fs::write(cluster.cache(), "in the way").expect("a file");
+    let var_tmp = unlikely_user(&cluster);
+    launch.remuda(copy).sh("exit 0").end().code(0);
+    assert_eq!(builds(&var_tmp).len(), 1, "the next place was taken");
+    fs::remove_dir_all(var_tmp).expect("ours");
+}
+
+/// Logins get a name of their own, so that the directory in /var/tmp is not the user's.
+fn unlikely_user(cluster: &Cluster) -> PathBuf {
+    let name = format!("test-{}", cluster.dir().file_name().expect("a name").display());
+    let path = Path::new("/var/tmp").join(format!(".remuda-{name}"));
+    cluster.set_variable("LOGNAME", &name);
+    path
+}
+
+#[test]
+fn a_directory_of_somebody_else_is_never_executed_from() {
+    if !can_run("a_directory_of_somebody_else_is_never_executed_from") {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return; // Only root can give a file away.
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1)]);
+    let copy = untrusted_copy(&cluster);
+    let _outcome = launch.remuda(&copy).sh("exit 0").end().code(0);
+    let (digest, _) = builds(&cluster.cache()).remove(0);
+    let theirs = cluster.cache().join(digest);
+    fs::write(theirs.join("remuda"), "#!/bin/sh\necho owned >&2\n").expect("a file");
+    std::os::unix::fs::chown(&theirs, Some(65534), Some(65534)).expect("given away");
+
+    let mut again = command(&copy);
+    again.args(["run", "--accelerator", "cpu", "--no_python", "-H"]);
+    again.arg(cluster.dir().join("hostfile")).arg("--ssh_config");
+    again.arg(cluster.dir().join("ssh_config")).arg("--run_dir").arg(cluster.dir().join("runs"));
+    let var_tmp = unlikely_user(&cluster);
+    let output = again.arg("true").output().expect("remuda starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !stderr.contains("owned"), "{stderr}");
+    assert_eq!(builds(&var_tmp).len(), 1, "the next place was taken");
+    fs::remove_dir_all(var_tmp).expect("ours");
+}
+
+#[test]
+fn a_node_without_any_place_says_why() {
+    if !can_run("a_node_without_any_place_says_why") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1)]);
+    let copy = untrusted_copy(&cluster);
+    fs::write(cluster.cache(), "in the way").expect("a file");
+    fs::write(cluster.dir().join("cache/remuda"), "in the way").expect("a file");
+    cluster.set_variable("LOGNAME", "no/such/directory\0".trim_end_matches('\0'));
+    let var_tmp = Path::new("/var/tmp/.remuda-no");
+    let outcome = launch.remuda(copy).sh("exit 0").end();
+    let _ = fs::remove_dir_all(var_tmp);
+    // Root makes directories anywhere; then the odd name is a place like another.
+    if outcome.status.code() != Some(0) {
+        outcome.code(73).says("no place for the agent").says("--agent_path");
+    }
+}
+
+#[test]
+fn an_installed_agent_is_used_as_it_is() {
+    if !can_run("an_installed_agent_is_used_as_it_is") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1)]);
+    let copy = untrusted_copy(&cluster);
+    let launch = launch.option("--agent_path").option(&copy);
+    let outcome = launch.sh("tr '\\0' ' ' </proc/$PPID/cmdline").end().code(0);
+    assert!(outcome.stdout_text().starts_with(&copy.display().to_string()), "{outcome:?}");
+}
+
+#[test]
+fn an_installed_agent_that_is_not_there_is_told() {
+    if !can_run("an_installed_agent_that_is_not_there_is_told") {
+        return;
+    }
+    let (_cluster, launch) = Cluster::new(&[("n1", 1)]);
+    let outcome = launch.options(["--agent_path", "/nowhere/remuda"]).sh("exit 0").end().code(76);
+    outcome.says("the agent did not come up").says("/nowhere/remuda");
+}

@@ -1,0 +1,252 @@
+//! Hosts that are really reached over ssh: each is an address of the loopback with a port that the
+//! kernel chose, a host key of its own, and OpenSSH's sshd behind it, one process for each
+//! connection. Nothing of the user's own is read or written: names, keys and ports come from a
+//! configuration that is made here, the nodes' home is a directory of the test.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use remuda::base::env_vars::get_text;
+use rustix::process::{Pid, Signal};
+
+use crate::support::launch::{Launch, command, on_hosts};
+use crate::support::process::{MARK, signal_to};
+use crate::support::proof::skip;
+use crate::support::wait_for;
+
+/// Where Debian and Fedora keep it; it must be started by its whole path.
+const SSHD: &str = "/usr/sbin/sshd";
+
+/// Whether this machine has what these tests need; a skip is recorded.
+pub(crate) fn can_run(test: &str) -> bool {
+    has("ssh", test)
+}
+
+/// Whether a component is there; a skip is recorded.
+pub(crate) fn has(component: &str, test: &str) -> bool {
+    let without = get_text("REMUDA_TEST_WITHOUT").unwrap_or_default();
+    let missing = without.split(',').any(|name| name == component);
+    if missing {
+        skip(component, test);
+    }
+    !missing
+}
+
+/// Hosts that live as long as this does.
+pub(crate) struct Cluster {
+    dir: PathBuf,
+    doors: Vec<Door>,
+}
+
+impl Cluster {
+    /// One host for each name, behind a launch that knows how to reach them.
+    pub(crate) fn new(hosts: &[(&str, usize)]) -> (Self, Launch) {
+        let launch = on_hosts(hosts);
+        let dir = launch.dir().to_owned();
+        for private in ["home", "run", "cache"] {
+            fs::DirBuilder::new().mode(0o700).create(dir.join(private)).expect("a directory");
+        }
+        make_key(&dir.join("user_key"));
+        fs::copy(dir.join("user_key.pub"), dir.join("authorized_keys")).expect("copied");
+        if rustix::process::geteuid().is_root() {
+            // sshd wants it to be there, and an installation makes it at boot.
+            let _ = fs::create_dir("/run/sshd");
+        }
+        let mark = launch.mark().to_owned();
+        let open =
+            |(number, (name, _)): (usize, &(&str, usize))| Door::open(&dir, name, number, &mark);
+        let doors = hosts.iter().enumerate().map(open).collect();
+        let cluster = Self { dir, doors };
+        cluster.write_config();
+        let config = cluster.dir.join("ssh_config");
+        (cluster, launch.option("--ssh_config").option(config))
+    }
+
+    /// Where the files of the test are.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The home that logins see.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.dir.join("home")
+    }
+
+    /// Where logins find their runtime directory, the first place of an agent.
+    pub(crate) fn cache(&self) -> PathBuf {
+        self.dir.join("run/remuda")
+    }
+
+    /// Adds lines to the configuration of sshd.
+    pub(crate) fn configure(&self, lines: &str) {
+        for door in &self.doors {
+            let text = fs::read_to_string(&door.config).expect("written before");
+            fs::write(&door.config, format!("{lines}\n{text}")).expect("a file");
+        }
+    }
+
+    /// Gives every login a variable; the first value that sshd reads is the one that holds.
+    pub(crate) fn set_variable(&self, name: &str, value: &str) {
+        for door in &self.doors {
+            let text = fs::read_to_string(&door.config).expect("written before");
+            let text = text.replace("SetEnv ", &format!("SetEnv \"{name}={value}\" "));
+            fs::write(&door.config, text).expect("a file");
+        }
+    }
+
+    /// Lines in front of what ssh is told.
+    pub(crate) fn configure_client(&self, lines: &str) {
+        let path = self.dir.join("ssh_config");
+        let text = fs::read_to_string(&path).expect("written before");
+        fs::write(path, format!("{lines}\n{text}")).expect("a file");
+    }
+
+    /// A host ends the next connections before a word, as one above its MaxStartups does.
+    pub(crate) fn drop_connections(&self, host: usize, count: usize) {
+        self.doors[host].shared.drops.store(count, Ordering::SeqCst);
+    }
+
+    /// How often somebody knocked.
+    pub(crate) fn connections(&self, host: usize) -> usize {
+        self.doors[host].shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// A host gets a new key, as after a new installation.
+    pub(crate) fn change_host_key(&self, host: usize) {
+        let key = &self.doors[host].key;
+        fs::remove_file(key).expect("it had one");
+        make_key(key);
+    }
+
+    /// Nobody knows the keys of the hosts.
+    pub(crate) fn forget_host_keys(&self) {
+        fs::write(self.dir.join("known_hosts"), "").expect("a file");
+    }
+
+    /// What is known of the keys of hosts.
+    pub(crate) fn known_hosts(&self) -> String {
+        fs::read_to_string(self.dir.join("known_hosts")).expect("a file")
+    }
+
+    fn write_config(&self) {
+        let (mut config, mut known) = (String::new(), String::new());
+        for door in &self.doors {
+            let (ip, port) = (door.address.ip(), door.address.port());
+            let _ = writeln!(config, "Host {}\n  HostName {ip}\n  Port {port}", door.name);
+            let public = fs::read_to_string(door.key.with_extension("pub")).expect("made before");
+            let _ = writeln!(known, "[{ip}]:{port} {}", public.trim());
+        }
+        let dir = self.dir.display();
+        let _ = write!(
+            config,
+            "Host *\n  IdentityFile \"{dir}/user_key\"\n  IdentitiesOnly yes\n  IdentityAgent none\n  \
+             UserKnownHostsFile \"{dir}/known_hosts\"\n  GlobalKnownHostsFile /dev/null\n  \
+             KexAlgorithms curve25519-sha256\n"
+        );
+        fs::write(self.dir.join("ssh_config"), config).expect("a file");
+        fs::write(self.dir.join("known_hosts"), known).expect("a file");
+    }
+}
+
+fn make_key(path: &Path) {
+    let _ = fs::remove_file(path.with_extension("pub"));
+    let mut keygen = command("ssh-keygen");
+    keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path).stdin(Stdio::null());
+    assert!(keygen.status().expect("ssh-keygen runs").success());
+}
+
+/// One host.
+struct Door {
+    name: String,
+    address: SocketAddr,
+    key: PathBuf,
+    config: PathBuf,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    closed: AtomicBool,
+    drops: AtomicUsize,
+    connections: AtomicUsize,
+    sshds: Mutex<Vec<Child>>,
+}
+
+impl Door {
+    fn open(dir: &Path, name: &str, number: usize, mark: &str) -> Self {
+        let listener = TcpListener::bind(format!("127.0.0.{}:0", number + 2)).expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let (key, config) =
+            (dir.join(format!("host_key_{name}")), dir.join(format!("sshd_{name}")));
+        make_key(&key);
+        fs::write(&config, sshd_config(dir, &key, mark)).expect("a file");
+        let shared = Arc::new(Shared::default());
+        let (of_thread, config_of_thread) = (Arc::clone(&shared), config.clone());
+        let log = dir.join(format!("sshd_{name}.log"));
+        let thread =
+            std::thread::spawn(move || answer(&listener, &config_of_thread, &log, &of_thread));
+        Self { name: name.to_owned(), address, key, config, shared, thread: Some(thread) }
+    }
+}
+
+fn sshd_config(dir: &Path, key: &Path, mark: &str) -> String {
+    let (dir, key) = (dir.display(), key.display());
+    format!(
+        "HostKey \"{key}\"\nAuthorizedKeysFile \"{dir}/authorized_keys\"\nStrictModes no\n\
+         UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
+         PermitRootLogin yes\nPidFile none\nPrintMotd no\nLogLevel VERBOSE\n\
+         SetEnv {MARK}={mark} \"HOME={dir}/home\" \"XDG_RUNTIME_DIR={dir}/run\" \
+         \"XDG_CACHE_HOME={dir}/cache\"\n"
+    )
+}
+
+/// Gives every connection an sshd of its own.
+fn answer(listener: &TcpListener, config: &Path, log: &Path, shared: &Shared) {
+    while let Ok((stream, _)) = listener.accept() {
+        if shared.closed.load(Ordering::SeqCst) {
+            return;
+        }
+        shared.connections.fetch_add(1, Ordering::SeqCst);
+        let dropped = shared
+            .drops
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |drops| drops.checked_sub(1));
+        if dropped.is_ok() {
+            continue;
+        }
+        let socket: OwnedFd = stream.into();
+        let copy = socket.try_clone().expect("a descriptor");
+        let mut sshd = command(SSHD);
+        sshd.arg("-i").arg("-f").arg(config).arg("-E").arg(log);
+        sshd.stdin(Stdio::from(copy)).stdout(Stdio::from(socket)).stderr(Stdio::null());
+        let child = sshd.spawn().expect("sshd starts");
+        shared.sshds.lock().expect("no panic while holding it").push(child);
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Ordering::SeqCst);
+        // Wakes the thread.
+        drop(TcpStream::connect(self.address));
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let sshds = std::mem::take(&mut *self.shared.sshds.lock().expect("no panic while held"));
+        for mut sshd in sshds {
+            // They end with their connections; a test that failed may have left some.
+            if std::thread::panicking() {
+                signal_to(Pid::from_child(&sshd), Signal::KILL);
+            }
+            wait_for("the end of an sshd", || sshd.try_wait().expect("ours"));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Any one of our processes killed: the truth is told, and nothing is left on any host.
+
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+
+use crate::cluster::{Cluster, can_run};
+use crate::support::launch::Running;
+use crate::support::process::Process;
+use crate::support::{wait_for, wait_for_or};
+
+const SCRIPT: &str = "sleep 1000 & echo ready; wait";
+
+/// A job of two workers on each of two hosts, all of which live.
+fn start(cluster: &mut Option<Cluster>) -> Running {
+    let (hosts, launch) = Cluster::new(&[("n1", 2), ("n2", 2)]);
+    *cluster = Some(hosts);
+    let running = launch.options(["--grace", "2s"]).sh(SCRIPT).start();
+    running.wait_for_lines("ready", 4);
+    running
+}
+
+/// Processes with this name in `/proc/PID/comm`, in order of their pids.
+fn named(running: &Running, name: &str) -> Vec<Process> {
+    let mut found = running.processes();
+    found.retain(|process| process.name == name);
+    found.sort_by_key(|process| process.pid.as_raw_pid());
+    found
+}
+
+fn kill_one(running: &Running, name: &str) {
+    let found = wait_for(name, || named(running, name).into_iter().next());
+    found.signal(Signal::KILL);
+}
+
+/// Where the launch keeps its sockets, as its ssh processes say.
+fn control_dir(running: &Running) -> PathBuf {
+    let ssh = named(running, "ssh").remove(0);
+    let config = ssh.command.split(' ').skip_while(|word| *word != "-F").nth(1);
+    Path::new(config.expect("every ssh has one")).parent().expect("a file in it").to_owned()
+}
+
+fn assert_gone(dir: &Path) {
+    let gone = || (!dir.exists()).then_some(());
+    wait_for_or(|| format!("the end of {}", dir.display()), gone);
+}
+
+#[test]
+fn a_launcher_that_is_killed_leaves_nothing_on_any_host() {
+    if !can_run("a_launcher_that_is_killed_leaves_nothing_on_any_host") {
+        return;
+    }
+    let mut cluster = None;
+    let running = start(&mut cluster);
+    let dir = control_dir(&running);
+    assert!(dir.exists());
+    running.signal(Signal::KILL);
+    running.end().killed_by(Signal::KILL);
+    assert_gone(&dir);
+}
+
+#[test]
+fn a_job_survives_its_janitor() {
+    if !can_run("a_job_survives_its_janitor") {
+        return;
+    }
+    let mut cluster = None;
+    let running = start(&mut cluster);
+    let dir = control_dir(&running);
+    kill_one(&running, "remuda-janitor");
+    running.signal(Signal::TERM);
+    running.end().code(143);
+    assert_gone(&dir);
+}
+
+#[test]
+fn a_connection_that_breaks_is_a_lost_node() {
+    if !can_run("a_connection_that_breaks_is_a_lost_node") {
+        return;
+    }
+    let mut cluster = None;
+    let running = start(&mut cluster);
+    let dir = control_dir(&running);
+    kill_one(&running, "ssh");
+    let outcome = running.end().code(75).says("the link to the agent on n");
+    outcome.says("to go on without it: --exclude 'n");
+    assert_gone(&dir);
+}
+
+#[test]
+fn an_agent_that_is_killed_takes_its_workers_with_it() {
+    if !can_run("an_agent_that_is_killed_takes_its_workers_with_it") {
+        return;
+    }
+    let mut cluster = None;
+    let running = start(&mut cluster);
+    kill_one(&running, "remuda-agent");
+    running.end().code(75).says("the link to the agent on n");
+}
+
+#[test]
+fn a_shim_that_is_killed_is_named() {
+    if !can_run("a_shim_that_is_killed_is_named") {
+        return;
+    }
+    let mut cluster = None;
+    let running = start(&mut cluster);
+    kill_one(&running, "remuda-shim");
+    running.end().says("the shim on n");
+}
+
+#[test]
+fn a_worker_that_is_killed_is_the_cause() {
+    if !can_run("a_worker_that_is_killed_is_the_cause") {
+        return;
+    }
+    let mut cluster = None;
+    let running = start(&mut cluster);
+    kill_one(&running, "sh");
+    running.end().code(137).says("was killed by signal 9 (SIGKILL)");
+}
+
+/// The kernel ends what is still logging in, for it has no socket yet that anybody could find.
+#[test]
+fn a_launcher_that_is_killed_while_hosts_are_logging_in_leaves_nothing() {
+    if !can_run("a_launcher_that_is_killed_while_hosts_are_logging_in_leaves_nothing") {
+        return;
+    }
+    // A host that accepts and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = silent.local_addr().expect("bound").port();
+    let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    cluster.configure_client(&format!("Host n2\n  HostName 127.0.0.1\n  Port {port}\nHost *"));
+    let running = launch.sh("exit 0").start();
+    let (_held, _) = silent.accept().expect("somebody connects");
+    let dir = control_dir(&running);
+    running.signal(Signal::KILL);
+    running.end().killed_by(Signal::KILL);
+    assert_gone(&dir);
+}

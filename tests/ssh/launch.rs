@@ -1,0 +1,182 @@
+//! A job on several hosts, seen by its workers and by whoever started it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+
+use rustix::process::Signal;
+
+use crate::cluster::{Cluster, can_run};
+use crate::support::launch::{Launch, REMUDA, command};
+
+#[test]
+fn every_worker_knows_its_place_and_where_rank_0_is() {
+    if !can_run("every_worker_knows_its_place_and_where_rank_0_is") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 2), ("n2", 1)]);
+    let script = "echo r=$RANK l=$LOCAL_RANK n=$NODE_RANK w=$WORLD_SIZE a=$MASTER_ADDR h=$HOME";
+    let outcome = launch.option("--prefix").option("").sh(script).end().code(0);
+    let mut lines: Vec<_> = outcome.stdout_text().lines().collect();
+    lines.sort_unstable();
+    // All addresses of the loopback are this machine: rank 0 is where packets to n2 come from.
+    let home = cluster.home();
+    let expected = [(0, 0, 0), (1, 1, 0), (2, 0, 1)].map(|(rank, local_rank, node)| {
+        format!("r={rank} l={local_rank} n={node} w=3 a=127.0.0.1 h={}", home.display())
+    });
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn the_status_is_the_cause_s_and_the_cause_is_named() {
+    if !can_run("the_status_is_the_cause_s_and_the_cause_is_named") {
+        return;
+    }
+    let (_cluster, launch) = Cluster::new(&[("n1", 2), ("n2", 2)]);
+    let script = "[ $RANK = 3 ] && { sleep 0.1; echo bad luck >&2; exit 5; }; sleep 1000";
+    let outcome = launch.sh(script).end().code(5);
+    let outcome = outcome.says("rank 3 (n2) exited with code 5").says("bad luck");
+    outcome.says("3 other workers were stopped");
+}
+
+#[test]
+fn a_death_by_signal_is_told_from_another_machine_too() {
+    if !can_run("a_death_by_signal_is_told_from_another_machine_too") {
+        return;
+    }
+    let (_cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    let outcome = launch.sh("[ $RANK = 1 ] && kill -SEGV $$; sleep 1000").end().code(139);
+    outcome.says("rank 1 (n2) was killed by signal 11 (SIGSEGV)");
+}
+
+#[test]
+fn bytes_of_arguments_arrive_as_they_were() {
+    if !can_run("bytes_of_arguments_arrive_as_they_were") {
+        return;
+    }
+    let (_cluster, launch) = Cluster::new(&[("n1", 1)]);
+    let words = ["a b", "$HOME", "x'y", "\"", "", "*", "`id`", "$(id)", "\\", "line\nend", "!!"];
+    let mut words: Vec<OsString> = words.map(OsString::from).into();
+    words.push(OsString::from_vec(b"\xff\xfe\x80".to_vec()));
+    let launch = launch.program(["sh", "-c", "printf '<%s>' \"$@\"", "sh"]).program(words.clone());
+    let outcome = launch.end().code(0);
+    let expected: Vec<u8> = words
+        .into_iter()
+        .flat_map(|word| [b"<".to_vec(), word.into_vec(), b">".to_vec()].concat())
+        .collect();
+    assert_eq!(outcome.stdout, expected);
+}
+
+const CANARY: &str = "canary-5f0c1d";
+
+/// A value that the user gave stands in the launcher's own arguments, where they put it, and
+/// nowhere else; the environment of the launcher goes nowhere at all.
+#[test]
+fn no_secret_is_in_the_arguments_of_any_process() {
+    if !can_run("no_secret_is_in_the_arguments_of_any_process") {
+        return;
+    }
+    let (_cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    let launch = launch.env("API_KEY", CANARY).option("--env").option("API_KEY");
+    let running = launch.sh("echo got=$API_KEY; sleep 1000").start();
+    running.wait_for_lines(&format!("got={CANARY}"), 2);
+    for entry in fs::read_dir("/proc").expect("mounted").flatten() {
+        let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&command).replace('\0', " ");
+        assert!(!text.contains(CANARY), "{}: {text}", entry.path().display());
+    }
+    running.signal(Signal::TERM);
+    running.end().code(143);
+}
+
+#[test]
+fn a_worker_has_the_environment_of_a_login_and_what_was_exported() {
+    if !can_run("a_worker_has_the_environment_of_a_login_and_what_was_exported") {
+        return;
+    }
+    let (_cluster, launch) = Cluster::new(&[("n1", 1)]);
+    let launch = launch.env("OF_THE_LAUNCHER", "1").option("--env").option("EXPORTED=a b");
+    let outcome = launch.program(["env"]).end().code(0);
+    let text = outcome.stdout_text();
+    assert!(text.lines().any(|line| line == "EXPORTED=a b"), "{text}");
+    assert!(!text.contains("OF_THE_LAUNCHER"), "{text}");
+    assert!(!text.lines().any(|line| line.starts_with("OLDPWD=")), "ours, not the login's: {text}");
+}
+
+#[test]
+fn what_is_missing_on_a_node_is_told_before_anything_starts() {
+    if !can_run("what_is_missing_on_a_node_is_told_before_anything_starts") {
+        return;
+    }
+    let (_cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    let outcome = launch.program(["/nowhere/program"]).end().code(127);
+    outcome
+        .says("2 of 2 nodes cannot take part")
+        .says("n2: program `/nowhere/program` does not exist");
+}
+
+#[test]
+fn a_signal_stops_the_workers_of_every_host() {
+    if !can_run("a_signal_stops_the_workers_of_every_host") {
+        return;
+    }
+    let (_cluster, launch) = Cluster::new(&[("n1", 2), ("n2", 2)]);
+    let running = launch.sh("trap 'exit 9' INT; echo ready; while :; do sleep 0.05; done").start();
+    running.wait_for_lines("ready", 4);
+    running.signal(Signal::INT);
+    running.end().code(130).says("the job was stopped by SIGINT");
+}
+
+#[test]
+fn output_of_megabytes_arrives_whole() {
+    if !can_run("output_of_megabytes_arrives_whole") {
+        return;
+    }
+    let (_cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    let launch = launch.option("--prefix").option("");
+    let outcome = launch.sh("seq 200000").end().code(0);
+    let mut numbers: Vec<u32> =
+        outcome.stdout_text().lines().map(|line| line.parse().expect("a whole line")).collect();
+    numbers.sort_unstable();
+    let expected: Vec<u32> = (1..=200_000).flat_map(|number| [number, number]).collect();
+    assert!(numbers == expected, "{} lines", numbers.len());
+}
+
+/// The bundled trainer needs nothing on the nodes either: its workers are the agent's executable.
+#[test]
+fn training_across_hosts_gives_what_one_host_gives() {
+    if !can_run("training_across_hosts_gives_what_one_host_gives") {
+        return;
+    }
+    let (cluster, _launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    let dir = cluster.dir();
+    let train = |place: &[&str]| {
+        let mut train = command(REMUDA);
+        train.args(["train", "--quiet", "--steps", "3", "--run_dir"]).arg(dir.join("runs"));
+        train.args(place).env(crate::support::process::MARK, "train");
+        let output = train.output().expect("remuda starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        losses(&output.stdout)
+    };
+    let (hostfile, config) = (dir.join("hostfile"), dir.join("ssh_config"));
+    let (hostfile, config) = (hostfile.display().to_string(), config.display().to_string());
+    let across = train(&["-H", &hostfile, "--ssh_config", &config]);
+    let here = train(&["--num_gpus", "2", "--accelerator", "cpu"]);
+    assert!(!here.is_empty());
+    assert_eq!(across, here);
+}
+
+fn losses(output: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(output);
+    text.split_whitespace().skip_while(|word| *word != "loss").map(str::to_owned).take(2).collect()
+}
+
+#[test]
+fn one_host_that_is_not_this_machine_is_reached_over_ssh() {
+    if !can_run("one_host_that_is_not_this_machine_is_reached_over_ssh") {
+        return;
+    }
+    let (cluster, launch): (Cluster, Launch) = Cluster::new(&[("n1", 1)]);
+    launch.sh("exit 0").end().code(0);
+    assert_eq!(cluster.connections(0), 1, "one connection for a host");
+}

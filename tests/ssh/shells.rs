@@ -1,0 +1,97 @@
+//! Login shells and what their start-up files do.
+
+use std::fs;
+use std::path::Path;
+
+use crate::cluster::{Cluster, can_run, has};
+
+/// A login shell, without changing anybody's account: sshd hands it the command as it came.
+fn with_shell(shell: &str, test: &str) {
+    if !can_run(test) || !has("shells", test) {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    cluster.configure(&format!("ForceCommand exec {shell} -c \"$SSH_ORIGINAL_COMMAND\""));
+    let outcome = launch.option("--prefix").option("").sh("echo $RANK").end().code(0);
+    let mut ranks: Vec<_> = outcome.stdout_text().lines().collect();
+    ranks.sort_unstable();
+    assert_eq!(ranks, ["0", "1"]);
+}
+
+#[test]
+fn sh() {
+    with_shell("/bin/sh", "sh");
+}
+
+#[test]
+fn bash() {
+    with_shell("bash", "bash");
+}
+
+#[test]
+fn dash() {
+    with_shell("dash", "dash");
+}
+
+#[test]
+fn zsh() {
+    with_shell("zsh", "zsh");
+}
+
+#[test]
+fn tcsh() {
+    with_shell("tcsh", "tcsh");
+}
+
+#[test]
+fn fish() {
+    with_shell("fish", "fish");
+}
+
+#[test]
+fn a_start_up_file_may_talk() {
+    if !can_run("a_start_up_file_may_talk") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1)]);
+    let talk = "printf 'Welcome!\\nremuda-link: hello\\nno line end'; echo warning >&2; seq 5000";
+    cluster.configure(&format!("ForceCommand {talk}; eval \"$SSH_ORIGINAL_COMMAND\""));
+    let outcome = launch.sh("echo of the worker").end().code(0);
+    assert_eq!(outcome.stdout_text(), "of the worker\n");
+    outcome.does_not_say("warning");
+}
+
+#[test]
+fn a_start_up_file_that_never_stops_talking_is_told() {
+    if !can_run("a_start_up_file_that_never_stops_talking_is_told") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1)]);
+    cluster.configure("ForceCommand yes welcome");
+    let outcome = launch.sh("exit 0").end().code(76).says("the agent did not come up");
+    outcome.says("text without end").says("welcome");
+}
+
+#[test]
+fn an_account_that_may_not_log_in_is_told_in_its_own_words() {
+    if !can_run("an_account_that_may_not_log_in_is_told_in_its_own_words") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1)]);
+    cluster.configure("ForceCommand echo This account is currently not available.; exit 1");
+    let outcome = launch.sh("exit 0").end().code(76);
+    outcome.says("This account is currently not available.");
+}
+
+#[test]
+fn a_home_with_a_blank_is_a_home() {
+    if !can_run("a_home_with_a_blank_is_a_home") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1)]);
+    let home = cluster.dir().join("a home");
+    fs::create_dir(&home).expect("a directory");
+    cluster.set_variable("HOME", &home.display().to_string());
+    let outcome = launch.sh("echo \"$HOME\"").end().code(0);
+    assert_eq!(Path::new(outcome.stdout_text().trim_end()), home);
+}
