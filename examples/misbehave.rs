@@ -1,11 +1,15 @@
 //! A worker that does what workers should not. Tests start it; the first word names the bad habit.
 
 use std::io::Write;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::Duration;
 
+use remuda::base::env_vars;
 use remuda::os::fork::{Side, exit_now, fork};
+use remuda::runtime::contract::{Note, encode_frame};
 use remuda::runtime::{Group, ReduceOp};
 
 /// Longer than any test runs.
@@ -25,9 +29,36 @@ fn main() -> ExitCode {
             sleep(FOR_EVER);
         }
         Some("leave-early") => return leave_early(),
+        Some("flood-of-notes") => return flood_of_notes(),
         _ => return ExitCode::from(2),
     }
     ExitCode::SUCCESS
+}
+
+/// Writes steps until somebody gives it a line to read, and says how many.
+fn flood_of_notes() -> ExitCode {
+    let number = env_vars::get_text(env_vars::REMUDA_RANK_FD);
+    let fd = number.and_then(|number| number.parse().ok());
+    let Some(fd) = fd else { return ExitCode::FAILURE };
+    // SAFETY: the agent left this descriptor to us, and nobody else here takes it.
+    let mut agent = UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    let flood = std::thread::spawn(move || {
+        let note =
+            |step| encode_frame(&Note::Step { step, steps: None, loss: None, tokens_per_s: None });
+        for first in (1u64..).step_by(1000) {
+            let notes: Vec<u8> = (first..first + 1000).flat_map(note).collect();
+            if agent.write_all(&notes).is_err() || first == 200_001 {
+                break;
+            }
+            if first == 20_001 {
+                say("flooding");
+            }
+        }
+    });
+    let ended = flood.join();
+    say("flooded");
+    let _ = std::io::stdin().read_line(&mut String::new());
+    if ended.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// All sum once, and rank 0 leaves it at that.

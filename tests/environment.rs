@@ -264,3 +264,104 @@ fn the_pid_file_holds_the_launcher_and_goes_with_it() {
         assert!(!path.exists());
     }
 }
+
+/// Processors that this test may use.
+fn usable() -> Vec<u32> {
+    remuda::os::affinity::processors(None).expect("the kernel tells")
+}
+
+/// What a worker may use, as the kernel tells about the process itself.
+const ALLOWED: &str = "grep Cpus_allowed_list /proc/self/status | tr -s '\\t' ' '";
+
+fn allowed(cpu: u32, threads: u32) -> String {
+    format!("Cpus_allowed_list: {cpu}\n{threads}\n")
+}
+
+#[test]
+fn workers_are_bound_to_the_processors_of_the_list_in_the_order_of_their_ranks() {
+    let [first, .., last] = usable()[..] else { return };
+    let list = format!("{first},{last}");
+    let script = format!("sleep 0.$RANK; {ALLOWED}; echo $OMP_NUM_THREADS");
+    let launch = workers(2).options(["--prefix", "", "--bind_cores_to_rank", "--bind_core_list"]);
+    let outcome = launch.option(list).env("OMP_NUM_THREADS", "7").sh(&script).end().code(0);
+    assert_eq!(outcome.stdout_text(), allowed(first, 1) + &allowed(last, 1));
+}
+
+#[test]
+fn without_a_list_each_worker_gets_cores_and_the_users_threads_win() {
+    let script = format!("{ALLOWED}; echo $OMP_NUM_THREADS");
+    let launch = workers(1).options(["--bind_cores_to_rank", "--env", "OMP_NUM_THREADS=9"]);
+    let outcome = launch.sh(&script).end().code(0);
+    let (allowed, threads) = outcome.stdout_text().split_once('\n').expect("two lines");
+    assert!(allowed.starts_with("Cpus_allowed_list: "), "{allowed}");
+    assert_eq!(threads, "9\n");
+}
+
+#[test]
+fn processors_that_cannot_be_bound_are_told_before_anything_starts() {
+    let bind = |count| workers(count).options(["--bind_cores_to_rank"]);
+    let many = "processors 8190-8191 cannot be used on this node; ";
+    let beyond = bind(1).options(["--bind_core_list", "8190-8191"]).sh("echo started");
+    let beyond = beyond.end().code(78).says(many);
+    assert_eq!(beyond.stdout_text(), "");
+    let cpu = usable()[0].to_string();
+    let few = bind(2).option("--bind_core_list").option(cpu).sh("echo started");
+    few.end().code(78).says("1 core cannot be shared by 2 workers");
+    let kmp = bind(1).env("KMP_AFFINITY", "").sh("echo started").end().code(78);
+    kmp.says("KMP_AFFINITY is set, which binds threads in its own way");
+    let exported = bind(1).options(["--env", "KMP_AFFINITY=x"]).sh("echo started").end().code(78);
+    assert_eq!(
+        exported.stderr,
+        "error: --env sets KMP_AFFINITY, which binds threads in its own way\n\n\
+         help: do not set it, or leave --bind_cores_to_rank out\n"
+    );
+    let list = workers(1).options(["--bind_core_list", "0"]).sh(":").end().code(0);
+    list.says("warning: --bind_core_list does nothing without --bind_cores_to_rank\n");
+}
+
+#[test]
+fn a_venv_script_is_read_on_the_node_before_the_workers_start() {
+    let Place { launch, here, .. } = place(workers(2));
+    let bin = here.join("venv/bin");
+    fs::create_dir_all(&bin).expect("made");
+    let program = write(&bin, "hello", "#!/bin/sh\necho \"hello $A $B\"\n");
+    fs::set_permissions(program, Permissions::from_mode(0o700)).expect("it is ours");
+    let text =
+        "echo noise; echo args=$#\nA='x y'\nB=script\nexport A B\nPATH=$PWD/venv/bin:$PATH\n";
+    write(&here, "activate", text);
+    let launch = launch.options(["--venv_script", "activate", "--env", "B=flag", "--prefix", ""]);
+    let outcome = launch.program(["hello"]).end().code(0);
+    assert_eq!(outcome.stdout_text(), "hello x y flag\n".repeat(2));
+}
+
+#[test]
+fn a_venv_script_that_fails_is_told_with_its_last_words() {
+    let run = |text: Option<&str>| {
+        let Place { launch, here, .. } = place(workers(1));
+        if let Some(text) = text {
+            write(&here, "activate", text);
+        }
+        launch.options(["--venv_script", "activate"]).sh("echo started").end()
+    };
+    run(Some("echo no module >&2; false\n"))
+        .code(78)
+        .says("venv script `activate`: it failed (exit status: 1): no module\n");
+    run(Some("exit 0\n"))
+        .code(78)
+        .says("venv script `activate`: it ended the shell that read it\n");
+    run(None).code(66).says("cannot read venv script `activate`: no such file or directory\n");
+}
+
+#[test]
+fn the_interpreter_is_that_of_the_venv_script() {
+    let Place { launch, here, .. } = place(support::launch::python(1));
+    let bin = here.join("bin");
+    fs::create_dir_all(&bin).expect("made");
+    let python = write(&bin, "python3", "#!/bin/sh\necho \"mine $*\"\n");
+    fs::set_permissions(python, Permissions::from_mode(0o700)).expect("it is ours");
+    write(&here, "activate", "export PATH=$PWD/bin:$PATH\n");
+    write(&here, "train.py", "");
+    let launch = launch.env("PYTHON_EXEC", "").options(["--venv_script", "activate"]);
+    let outcome = launch.program(["train.py", "x"]).end().code(0);
+    assert_eq!(outcome.stdout_text(), "mine -u train.py --local_rank=0 x\n");
+}

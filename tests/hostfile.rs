@@ -112,6 +112,11 @@ fn what_is_no_regular_file_is_refused_without_waiting() {
     .expect("a pipe can be made");
     check_load(&fifo, Status::NoInput, "is not a regular file: it is a pipe");
     check_load(Path::new("/dev/zero"), Status::NoInput, "it is a device");
+    check_load(
+        Path::new("/dev/null"),
+        Status::NoInput,
+        "help: leave -H out to run on this machine",
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 """What every script of DeepSpeed begins with."""
 
 import argparse
+import os
 
 import deepspeed
 import torch
@@ -15,12 +16,13 @@ def main():
 
     deepspeed.init_distributed(dist_backend="gloo")
     rank, world = comm.get_rank(), comm.get_world_size()
-    assert args.local_rank == int(__import__("os").environ["LOCAL_RANK"])
+    assert args.local_rank == int(os.environ["LOCAL_RANK"])
     total = torch.tensor([float(rank + 1)])
     comm.all_reduce(total)
     assert total.item() == world * (world + 1) / 2, total
     comm.barrier()
     print(f"RESULT rank={rank} world={world} loss_sum={total.item():.6f}", flush=True)
+    comm.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -9,8 +9,10 @@
 //! them. Agent and shim are both subreapers: whichever dies, the other buries the workers.
 
 mod alarms;
+mod bind;
 mod crew;
 mod listen;
+mod notes;
 mod output;
 mod prepare;
 mod rank_link;

@@ -1,18 +1,24 @@
 //! Looks, before any worker starts anywhere, whether they could start here.
 
+use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::time::Duration;
 
+use super::bind;
 use super::listen::{self, Listening};
 use crate::base::{Epoch, JobId, Status, env_vars};
-use crate::os::{fds, fork};
+use crate::os::{fds, fork, sourced};
+use crate::plan::CoreShare;
 use crate::report::summary::reason;
 use crate::wire::{Prepare, Problem};
 
 /// Descriptors that an agent needs beside those of its workers.
 const OWN_FDS: u64 = 32;
+/// Time that a venv script may take.
+const VENV_LIMIT: Duration = Duration::from_secs(60);
 
 /// As a program: the executable of the agent, wherever it is on a node.
 pub const OWN_EXECUTABLE: &str = "/proc/self/exe";
@@ -23,7 +29,16 @@ pub(super) struct Prepared {
     pub(super) path: CString,
     /// What listens on node 0.
     pub(super) listening: Option<Listening>,
+    /// What workers start from: our environment, or that of the venv script.
+    pub(super) env: Environment,
+    /// What each worker is bound to, in the order of local ranks; empty: to nothing.
+    pub(super) shares: Vec<CoreShare>,
+    /// What the user should know.
+    pub(super) notes: Vec<String>,
 }
+
+/// Names and values.
+type Environment = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Examines everything and gives all reasons at once.
 pub(super) fn examine(
@@ -36,10 +51,16 @@ pub(super) fn examine(
     problems.extend(check_cwd(cwd).err());
     problems.extend(check_fds(prepare.fds).err());
     problems.extend(check_script(cwd, prepare.script.as_deref()).err());
-    let path = note(&mut problems, find_program(cwd, &prepare.program));
+    let env = note(&mut problems, environment(cwd, prepare)).unwrap_or_else(env_vars::all);
+    let path = note(&mut problems, find_program(cwd, &prepare.program, &env));
+    let shares =
+        prepare.cores.as_ref().map_or(Ok(Default::default()), |wish| bind::share(wish, &env));
+    let shares = note(&mut problems, shares);
     let listening = note(&mut problems, listen::arrange(job, epoch, prepare));
-    match (path, listening) {
-        (Some(path), Some(listening)) if problems.is_empty() => Ok(Prepared { path, listening }),
+    match (path, listening, shares) {
+        (Some(path), Some(listening), Some((shares, notes))) if problems.is_empty() => {
+            Ok(Prepared { path, listening, env, shares, notes })
+        }
         _ => Err(problems),
     }
 }
@@ -87,14 +108,34 @@ fn check_script(cwd: &Path, script: Option<&[u8]>) -> Result<(), Problem> {
     }
 }
 
-fn find_program(cwd: &Path, program: &[u8]) -> Result<CString, Problem> {
+/// Our environment, or what it becomes when the script has been read.
+fn environment(cwd: &Path, prepare: &Prepare) -> Result<Environment, Problem> {
+    let Some(script) = prepare.venv_script.as_deref().map(OsStr::from_bytes) else {
+        return Ok(env_vars::all());
+    };
+    let shown = script.display();
+    let path = cwd.join(script);
+    if let Err(error) = std::fs::metadata(&path) {
+        let message = format!("cannot read venv script `{shown}`: {}", reason(&error));
+        return Err(
+            Problem::new(Status::NoInput, message).help("the same path must exist on every node")
+        );
+    }
+    sourced::environment_after(&path, cwd, VENV_LIMIT).map_err(|error| {
+        Problem::new(Status::Config, format!("venv script `{shown}`: {error}"))
+            .help(format!("try it: `. {shown}`"))
+    })
+}
+
+fn find_program(cwd: &Path, program: &[u8], env: &Environment) -> Result<CString, Problem> {
     let shown = OsStr::from_bytes(program).display().to_string();
     let name = CString::new(program)
         .map_err(|_| Problem::new(Status::NotFound, "the program's name holds a NUL byte"))?;
     if program == OWN_EXECUTABLE.as_bytes() {
         return Ok(own_executable(name));
     }
-    let path = env_vars::get(env_vars::PATH);
+    let path = env.get(env_vars::PATH.as_bytes()).filter(|path| !path.is_empty());
+    let path = path.map(|path| OsStr::from_bytes(path).to_owned());
     fork::find_program(&name, cwd, path.as_ref()).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound if shown.contains('/') => {
             Problem::new(Status::NotFound, format!("program `{shown}` does not exist"))

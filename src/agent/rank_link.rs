@@ -3,17 +3,23 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
+use super::notes::Sieve;
 use super::output::Outbox;
-use crate::base::{Epoch, JobId, Rank};
-use crate::runtime::contract::{self, FrameReader, NodeRanks, Note, ToWorker, Welcome};
+use crate::base::{Epoch, JobId, Rank, clock};
+use crate::runtime::contract::{
+    self, ContractError, FrameReader, NodeRanks, Note, ToWorker, Welcome,
+};
 use crate::secure::{JobKey, derive_rank_key};
 use crate::transport::{LinkReader, LinkWriter};
 use crate::wire::{FromAgent, Prepare, Start, WorkerNote};
 
 const READ_BYTES: usize = 4096;
+/// How long we look away from a worker that has written so much at once.
+const FLOOD_PAUSE: Duration = Duration::from_millis(1);
 
 /// Everything about a job that its workers are told.
 pub(super) struct Welcomes {
@@ -71,30 +77,52 @@ pub(super) async fn hear(socket: OwnedFd, rank: Rank, outbox: Arc<Outbox>) {
     let Ok(reader) = LinkReader::new(socket) else {
         return;
     };
-    let mut frames = FrameReader::from_worker();
+    let (mut frames, mut sieve) = (FrameReader::from_worker(), Sieve::default());
     let mut buffer = Vec::with_capacity(READ_BYTES);
-    while matches!(reader.read(&mut buffer).await, Ok(length) if 0 < length) {
-        frames.push(&buffer);
-        buffer.clear();
-        loop {
-            match frames.next::<Note>() {
-                Ok(Some(note)) => {
-                    outbox.send_slowly(&FromAgent::Note { rank, note: relay(&note) }).await;
-                }
-                Ok(None) => break,
-                Err(_) => return,
+    loop {
+        let read = tokio::select! {
+            read = reader.read(&mut buffer) => read,
+            () = sleep_until(sieve.step_at(clock::now())) => {
+                pass_on(sieve.take_step(clock::now()), rank, &outbox).await;
+                continue;
             }
+        };
+        let understood = matches!(read, Ok(1..)) && {
+            frames.push(&buffer);
+            sift(&mut frames, &mut sieve, rank, &outbox).await.is_ok()
+        };
+        if !understood {
+            return pass_on(sieve.take_step(clock::now()), rank, &outbox).await;
         }
+        if buffer.len() == READ_BYTES {
+            // Whoever floods us waits, not everybody else.
+            tokio::time::sleep(FLOOD_PAUSE).await;
+        }
+        buffer.clear();
     }
 }
 
-/// The contract with workers and the wire are versioned apart.
-fn relay(note: &Note) -> WorkerNote {
-    match *note {
-        Note::Ready => WorkerNote::Ready,
-        Note::Step { step, steps, loss, tokens_per_s } => {
-            WorkerNote::Step { step, steps, loss, tokens_per_s }
-        }
-        Note::PeerLost { rank } => WorkerNote::PeerLost(rank),
+async fn sift(
+    frames: &mut FrameReader,
+    sieve: &mut Sieve,
+    rank: Rank,
+    outbox: &Outbox,
+) -> Result<(), ContractError> {
+    while let Some(note) = frames.next::<Note>()? {
+        pass_on(sieve.push(&note), rank, outbox).await;
+    }
+    Ok(())
+}
+
+async fn pass_on(note: Option<WorkerNote>, rank: Rank, outbox: &Outbox) {
+    if let Some(note) = note {
+        outbox.send_slowly(&FromAgent::Note { rank, note }).await;
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
     }
 }

@@ -294,6 +294,7 @@ impl Agent {
                     master: listening.map(Listening::master),
                     store: listening.and_then(Listening::store),
                     cpus: inventory::usable_cpus() as u32,
+                    notes: prepared.notes.clone(),
                 };
                 self.phase = Phase::Ready(Box::new((prepare, prepared)));
                 FromAgent::Ready(found)
@@ -533,7 +534,13 @@ fn our_hello() -> AgentHello {
 
 /// A worker as the shim needs it: our environment, what must be set, what is set if nothing is.
 fn resolve(worker: &WorkerStart, prepare: &Prepare, prepared: &Prepared) -> ShimWorker {
-    let mut env = env_vars::all();
+    let mut env = prepared.env.clone();
+    let bound = prepared.shares.get(worker.local_rank.index());
+    if let Some(share) = bound {
+        // What the user asked for comes after this, and wins.
+        let threads = share.cpus.len().to_string();
+        env.insert(env_vars::OMP_NUM_THREADS.into(), threads.into());
+    }
     for (name, value) in &worker.env_default {
         env.entry(name.clone()).or_insert_with(|| value.clone());
     }
@@ -545,6 +552,7 @@ fn resolve(worker: &WorkerStart, prepare: &Prepare, prepared: &Prepared) -> Shim
         cwd: prepare.cwd.clone(),
         rank: worker.rank.to_string(),
         stdin: worker.stdin,
+        bound: bound.cloned(),
     }
 }
 

@@ -1,15 +1,15 @@
 //! Options that contradict each other, that need each other, or that have nothing behind them.
 
 use super::args::{PlaceArgs, ProgramArgs, WatchArgs};
-use super::line::{Refused, Typed, codes};
+use super::line::{Place, Refused, Typed, codes};
 use super::run::RunArgs;
 use super::values::LauncherArg;
 use crate::base::Diagnostic;
+use crate::report::{PLACEHOLDERS, unknown_placeholder};
 
 /// Options of DeepSpeed that are understood and have nothing behind them yet: refused, for who
 /// gives one counts on it.
-const NOT_BUILT: [&str; 6] =
-    ["launcher_args", "no_ssh", "node_rank", "bind_cores_to_rank", "bind_core_list", "venv_script"];
+const NOT_BUILT: [&str; 3] = ["launcher_args", "no_ssh", "node_rank"];
 
 /// A whole line of `remuda run`.
 pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), Refused> {
@@ -50,7 +50,23 @@ pub(super) fn watch(args: &WatchArgs, typed: &Typed) -> Result<(), Refused> {
             return Err(needs_other(typed, needs, "dry-run"));
         }
     }
-    Ok(())
+    prefix(args, typed)
+}
+
+/// `--prefix '{rnak} '` would stand before every line as it is.
+fn prefix(args: &WatchArgs, typed: &Typed) -> Result<(), Refused> {
+    let unknown = args.prefix.as_deref().and_then(unknown_placeholder);
+    let (Some((at, name)), Some(place)) = (unknown, typed.place_of("prefix")) else {
+        return Ok(());
+    };
+    let start = place.start + at;
+    Err(typed.refuse(&[Place { start, end: start + name.len(), ..place }], |spans| {
+        let known: Vec<String> = PLACEHOLDERS.iter().map(|name| format!("`{name}`")).collect();
+        let message = format!("`--prefix` has no placeholder `{name}`");
+        Diagnostic::error(codes::BAD_VALUE, spans[0], message)
+            .label("not known")
+            .help(format!("it knows {}", known.join(", ")))
+    }))
 }
 
 fn program(args: &ProgramArgs, typed: &Typed) -> Result<(), Refused> {

@@ -187,6 +187,10 @@ impl LoadError {
                 path,
                 "correct the path, or leave -H out to run on this machine",
             ),
+            // Where DeepSpeed's users say that there is no hostfile.
+            Self::NotAFile { path, .. } if path == Path::new("/dev/null") => {
+                (codes::NOT_A_FILE, path, "leave -H out to run on this machine")
+            }
             Self::NotAFile { path, .. } => {
                 (codes::NOT_A_FILE, path, "write the hosts to a file and give that")
             }

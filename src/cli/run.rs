@@ -9,7 +9,8 @@ use super::args::{PlaceArgs, ProgramArgs, WatchArgs, WorkerArgs};
 use super::check;
 use super::error::CliError;
 use super::line::{Flags, Lexed, NotParsed, Refused, Typed, explain, lex};
-use super::lower::{self, PidFile, Place, Speaker, environment};
+use super::lower::environment::{self, Reach};
+use super::lower::{self, PidFile, Place, Speaker};
 use crate::base::Status;
 use crate::launch::{self, Options};
 use crate::plan::{self, JobSpec, LaunchPlan, Program};
@@ -96,7 +97,15 @@ pub(super) fn main(program: &'static str, words: Vec<OsString>) -> Result<Status
     check::run(&args, &typed)?;
     let terminal = Terminal::look();
     let place = lower::place(&args.place, &typed, terminal)?;
-    let (program, program_args, note) = lower::program(&args.program)?;
+    let (program, program_args, note) =
+        lower::program(&args.program, args.workers.venv_script.as_deref())?;
+    if args.workers.bind_core_list.is_some()
+        && !args.workers.bind_cores_to_rank
+        && args.watch.warns()
+    {
+        let warning = "warning: --bind_core_list does nothing without --bind_cores_to_rank\n";
+        say(warning, terminal.paint);
+    }
     if let Some(note) = note.filter(|_| args.watch.talks()) {
         say(&format!("note: {note}\n"), terminal.paint);
     }
@@ -118,7 +127,8 @@ pub(super) fn start(
         print_error(&place.warnings);
         print_error(&files.warnings);
     }
-    let exports = environment::exports(&watch.env, files, place.nodes.len(), place.accelerator)?;
+    let reach = Reach::of(place.nodes.len(), &place.transport);
+    let exports = environment::exports(&watch.env, files, reach, place.accelerator)?;
     let origin = place.origin.clone();
     let spec = JobSpec {
         nodes: place.nodes,
@@ -152,20 +162,16 @@ pub(super) fn start(
     Ok(status)
 }
 
-/// What is about to happen, and where it is recorded.
+/// What is about to happen.
 fn announcement(plan: &LaunchPlan, options: &Options, origin: &str) -> String {
     let workers = count(plan.world_size as usize, "worker");
     let nodes = count(plan.nodes.len(), "node");
-    let record = options
-        .run_dir
-        .as_ref()
-        .map_or_else(String::new, |run_dir| step("Record", &run_dir.path().display().to_string()));
     let files = options.style.rank_files.as_ref();
     let output = files.map_or_else(String::new, |files| {
         step("Output", &format!("of each rank goes to {}", files.pattern().display()))
     });
     let launch = format!("{workers} on {nodes} ({origin}), job {}", options.job);
-    step("Launch", &launch) + &record + &output
+    step("Launch", &launch) + &output
 }
 
 fn show(plan: &LaunchPlan, watch: &WatchArgs) -> std::io::Result<()> {

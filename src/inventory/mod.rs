@@ -5,6 +5,8 @@
 
 mod cpu;
 mod gpu;
+mod topology;
 
 pub use cpu::{CpuQuota, cpu_quota, usable_cpus};
 pub use gpu::{Gpu, VisibleDevices, gpu_count, gpus, slots_of, visible_devices};
+pub use topology::topology;

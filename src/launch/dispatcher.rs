@@ -1,5 +1,6 @@
 //! The only loop of the launcher: select → step → perform.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,8 @@ use crate::wire::{self, Found, FromAgent, OpenFailure, Problem, ToAgent, WorkerN
 
 /// Silence of a node that is worth a line.
 const SILENCE_WARNING: Duration = Duration::from_secs(10);
+/// What nodes have said and nobody has heard; of more, a link has to wait.
+const EVENTS_MAX: usize = 1024;
 /// Agents that have said their last word end within this time, or are left to their links' end.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
@@ -76,10 +79,14 @@ struct Dispatcher<'a> {
     tasks: Tasks,
     found: Vec<Option<Found>>,
     problems: Vec<(NodeRank, Problem)>,
+    /// What nodes wanted known, each once.
+    noted: BTreeSet<String>,
+    /// Whether workers were started.
+    has_begun: bool,
     faults: Vec<(NodeRank, Fault)>,
     history: History,
     reporter: Reporter,
-    events: mpsc::UnboundedReceiver<NodeEvent>,
+    events: mpsc::Receiver<NodeEvent>,
     consumed: mpsc::UnboundedReceiver<Consumed>,
     signals: Signals,
     stdin: Input,
@@ -112,7 +119,7 @@ impl<'a> Dispatcher<'a> {
     fn start(plan: &'a LaunchPlan, options: &'a Options, way: &Way) -> Result<Self, LaunchError> {
         let inherited = family::children_of(rustix::process::getpid());
         let signals = Signals::listen()?;
-        let (told, events) = mpsc::unbounded_channel();
+        let (told, events) = mpsc::channel(EVENTS_MAX);
         let (shown, consumed) = mpsc::unbounded_channel();
         let (tell_rested, rested) = mpsc::unbounded_channel();
         let reporter = Reporter::start(
@@ -142,6 +149,8 @@ impl<'a> Dispatcher<'a> {
             nodes,
             tasks,
             problems: Vec::new(),
+            noted: BTreeSet::new(),
+            has_begun: false,
             faults: Vec::new(),
             history: History::new(plan),
             reporter,
@@ -197,21 +206,24 @@ impl<'a> Dispatcher<'a> {
         let deadline =
             self.options.timeout.map(|timeout| self.started.0 + timeout + self.pause.total());
         tokio::select! {
+            // The user and the clock first: they have little to say. What nodes say may be much.
             biased;
             wish = self.signals.next() => Happening::Wish(wish),
-            Some(event) = self.events.recv() => Happening::Node(event),
-            consumed = self.consumed.recv() => match consumed {
-                Some(consumed) => Happening::Consumed(consumed),
-                None => self.reporter.pass_on_panic(),
-            },
-            () = sleep_until(self.grave.look_at()) => Happening::Burial,
             never = self.tasks.watch() => match never {},
-            bytes = self.stdin.next() => Happening::Stdin(bytes),
             () = sleep_until(self.wake) => Happening::Timer,
             () = sleep_until(deadline), if !self.job.is_stopping() => Happening::TimedOut,
-            Some(()) = self.rested.recv() => Happening::Stopped(Who::Screen),
             () = sleep_until(self.pause.stop_at()) => Happening::Pause,
             () = sleep_until(Some(self.beat_at)) => Happening::Beat,
+            () = sleep_until(self.grave.look_at()) => Happening::Burial,
+            happening = async { tokio::select! {
+                Some(event) = self.events.recv() => Happening::Node(event),
+                consumed = self.consumed.recv() => match consumed {
+                    Some(consumed) => Happening::Consumed(consumed),
+                    None => self.reporter.pass_on_panic(),
+                },
+                bytes = self.stdin.next() => Happening::Stdin(bytes),
+                Some(()) = self.rested.recv() => Happening::Stopped(Who::Screen),
+            } } => happening,
         }
     }
 
@@ -285,6 +297,7 @@ impl<'a> Dispatcher<'a> {
                 None
             }
             FromAgent::Ready(found) => {
+                self.say_notes(node, &found.notes);
                 self.found[node.index()] = Some(found);
                 Some(Event::Ready(node))
             }
@@ -393,6 +406,7 @@ impl<'a> Dispatcher<'a> {
 
     fn start_workers(&mut self) {
         let found: Vec<Found> = self.found.iter().flatten().cloned().collect();
+        self.begin_record();
         if let (true, Some(line)) = (self.options.tell_port, voice::port(self.plan, &found)) {
             self.reporter.say(line);
         }
@@ -402,6 +416,18 @@ impl<'a> Dispatcher<'a> {
         }
         let ranks = self.history.workers.iter().map(|worker| worker.rank);
         self.stdin = Input::start(ranks.filter(|rank| self.options.stdin.includes(*rank)));
+    }
+
+    /// From now on the job is one to be kept.
+    fn begin_record(&mut self) {
+        self.has_begun = true;
+        let Some(run_dir) = &self.options.run_dir else {
+            return;
+        };
+        run_dir.begin();
+        if self.options.tell_record {
+            self.reporter.say(step("Record", &run_dir.path().display().to_string()));
+        }
     }
 
     fn wish(&mut self, wish: Wish) -> Option<Event> {
@@ -535,6 +561,16 @@ impl<'a> Dispatcher<'a> {
         }
     }
 
+    /// Nodes of a kind say the same: once is enough.
+    fn say_notes(&mut self, node: NodeRank, notes: &[String]) {
+        for note in notes {
+            if self.noted.insert(note.clone()) {
+                let host = &self.plan.nodes[node.index()].host;
+                self.reporter.say(format!("note: {host}: {note}\n"));
+            }
+        }
+    }
+
     fn say_state(&self) {
         let now = clock::now();
         for worker in &self.history.workers {
@@ -549,6 +585,8 @@ impl<'a> Dispatcher<'a> {
         let limit = if verdict.unconfirmed.is_empty() { CLOSE_LIMIT } else { Duration::ZERO };
         self.nodes.iter().filter(|node| node.heard.is_none()).for_each(Node::hang_up);
         drop(std::mem::take(&mut self.nodes));
+        // What they still say is no news, and must not hold them up.
+        self.events.close();
         let _ = tokio::time::timeout(limit, self.tasks.finish()).await;
         while let (Some(at), true) = (self.grave.look_at(), verdict.unconfirmed.is_empty()) {
             sleep_until(Some(at)).await;
@@ -572,7 +610,13 @@ impl<'a> Dispatcher<'a> {
             (status, _) => status,
         };
         let text = story.last_screen(&pages);
-        let recorded = story.write_record(status);
+        let recorded = match &self.options.run_dir {
+            Some(run_dir) if !self.has_begun => {
+                run_dir.discard();
+                String::new()
+            }
+            _ => story.write_record(status),
+        };
         pages.say(&text);
         pages.say(&recorded);
         pages.finish();

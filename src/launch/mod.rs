@@ -18,4 +18,4 @@ mod verdict;
 mod voice;
 
 pub use dispatcher::run;
-pub use options::{LaunchError, Options, StdinTo, Transport};
+pub use options::{Cores, LaunchError, Options, StdinTo, Transport};

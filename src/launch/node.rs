@@ -66,7 +66,7 @@ pub(super) struct Node {
 struct Ends {
     node: NodeRank,
     told: mpsc::UnboundedReceiver<ToAgent>,
-    events: mpsc::UnboundedSender<NodeEvent>,
+    events: mpsc::Sender<NodeEvent>,
     output: OutputSender,
 }
 
@@ -76,7 +76,7 @@ impl Node {
         way: &Way,
         (node, host): (NodeRank, &HostName),
         job: &JobId,
-        (events, output): (mpsc::UnboundedSender<NodeEvent>, OutputSender),
+        (events, output): (mpsc::Sender<NodeEvent>, OutputSender),
         tasks: &mut Tasks,
     ) -> io::Result<Self> {
         let (to_agent, told) = mpsc::unbounded_channel();
@@ -172,12 +172,12 @@ async fn serve_remote(ssh: Arc<Ssh>, host: HostName, job: JobId, ends: Ends) {
     let hear = move |line: &str| output.say(format!("{name} │ {}\n", neutral(line)));
     match ssh.connect(&host, &job, ends.node, Box::new(hear)).await {
         Ok(link) => {
-            let _ = ends.events.send(NodeEvent { node: ends.node, what: Heard::Connected });
+            let _ = ends.events.send(NodeEvent { node: ends.node, what: Heard::Connected }).await;
             serve(link, ends).await;
         }
         Err(fault) => {
             let what = Heard::Unreachable(fault);
-            let _ = ends.events.send(NodeEvent { node: ends.node, what });
+            let _ = ends.events.send(NodeEvent { node: ends.node, what }).await;
         }
     }
 }
@@ -193,7 +193,7 @@ async fn serve(link: Link, ends: Ends) {
             Ok(()) => Heard::Closed(agent.bury(AGENT_END_LIMIT).await),
             Err(error) => Heard::Garbled(error.to_string()),
         };
-        let _ = events.send(NodeEvent { node, what });
+        let _ = events.send(NodeEvent { node, what }).await;
     };
     tokio::join!(write(writer, told), read);
 }
@@ -203,7 +203,7 @@ async fn relay(
     node: NodeRank,
     reader: &LinkReader,
     early: &[u8],
-    events: &mpsc::UnboundedSender<NodeEvent>,
+    events: &mpsc::Sender<NodeEvent>,
     output: &OutputSender,
 ) -> Result<(), wire::FrameError> {
     let mut decoder = Decoder::of(EPOCH);
@@ -216,7 +216,7 @@ async fn relay(
                 }
                 FromAgent::OutputEnd { rank, stream, .. } => output.end(rank, stream),
                 message => {
-                    let _ = events.send(NodeEvent { node, what: Heard::Said(message) });
+                    let _ = events.send(NodeEvent { node, what: Heard::Said(message) }).await;
                 }
             }
         }

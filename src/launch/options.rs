@@ -33,7 +33,13 @@ pub struct Options {
     pub style: Style,
     /// Whether the user hears of a port that is not the usual one.
     pub tell_port: bool,
-    /// Where `run.json` goes.
+    /// Whether workers are bound to processors of their own.
+    pub cores: Option<Cores>,
+    /// Script that nodes read before workers start.
+    pub venv_script: Option<PathBuf>,
+    /// Whether the user hears where the job is recorded.
+    pub tell_record: bool,
+    /// Where `run.json` goes; of a job that never began nothing is left.
     pub run_dir: Option<RunDir>,
     /// How nodes are reached.
     pub transport: Transport,
@@ -46,6 +52,15 @@ pub enum Transport {
     Local,
     /// Every node, this machine included, is reached over ssh.
     Ssh(SshOptions),
+}
+
+/// Which processors are shared out among the workers of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cores {
+    /// One of each core that may be used.
+    All,
+    /// These, in ascending order.
+    List(Vec<u32>),
 }
 
 /// Who reads our standard input; everybody else reads `/dev/null`.

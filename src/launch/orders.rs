@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use super::options::{Options, Transport};
+use super::options::{Cores, Options, Transport};
 use crate::base::{Epoch, NodeRank};
 use crate::plan::{Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, Threads, WorkerPlan};
-use crate::wire::{Found, Listen, PortWish, Prepare, Start, WorkerStart};
+use crate::wire::{CoreWish, Found, Listen, PortWish, Prepare, Start, WorkerStart};
 
 /// The first start of a job, and for now the only one.
 pub(super) const EPOCH: Epoch = Epoch(0);
@@ -41,7 +41,17 @@ pub(super) fn prepare(plan: &LaunchPlan, options: &Options, node: &NodePlan) -> 
         world_size: plan.world_size,
         lease_ms: options.lease.as_millis() as u32,
         grace_ms: options.grace.as_millis() as u32,
+        cores: options.cores.as_ref().map(|cores| core_wish(cores, node)),
+        venv_script: options.venv_script.clone().map(|script| script.into_os_string().into_vec()),
     }
+}
+
+fn core_wish(cores: &Cores, node: &NodePlan) -> CoreWish {
+    let list = match cores {
+        Cores::All => None,
+        Cores::List(list) => Some(list.clone()),
+    };
+    CoreWish { list, workers: node.workers.len() as u32 }
 }
 
 /// What every node is told to start, once all have said what they found.

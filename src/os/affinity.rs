@@ -37,12 +37,7 @@ pub fn processors(pid: Option<Pid>) -> io::Result<Vec<u32>> {
     let pid = pid.map_or(0, Pid::as_raw_pid);
     // SAFETY: the kernel writes at most as many bytes as the mask has.
     let written = unsafe {
-        libc::syscall(
-            libc::SYS_sched_getaffinity,
-            pid,
-            size_of_val(&mask.0),
-            mask.0.as_mut_ptr(),
-        )
+        libc::syscall(libc::SYS_sched_getaffinity, pid, size_of_val(&mask.0), mask.0.as_mut_ptr())
     };
     if written < 0 { Err(io::Error::last_os_error()) } else { Ok(mask.numbers()) }
 }

@@ -65,6 +65,9 @@ pub struct Exec {
     pub stdio: [OwnedFd; 3],
     /// Survive under their own numbers.
     pub kept: Vec<OwnedFd>,
+    /// Processors and memory of its own.
+    #[cfg(feature = "cli")]
+    pub binding: Option<super::affinity::Binding>,
 }
 
 /// Where a child failed to become its program.
@@ -122,6 +125,10 @@ impl Exec {
         fds::restore_limit();
         for (target, fd) in self.stdio.iter().enumerate() {
             duplicate_to(fd.as_raw_fd(), target as RawFd)?;
+        }
+        #[cfg(feature = "cli")]
+        if let Some(binding) = &self.binding {
+            binding.apply()?;
         }
         for fd in &self.kept {
             fds::keep_on_exec(std::os::fd::AsFd::as_fd(fd))?;

@@ -1,6 +1,8 @@
 //! L1: thin wrappers of the kernel. Decides nothing; the only rooms of the launcher with `unsafe`.
 
 #[cfg(feature = "cli")]
+pub mod affinity;
+#[cfg(feature = "cli")]
 pub mod calendar;
 pub mod family;
 pub mod fds;
@@ -9,6 +11,8 @@ pub mod memory;
 #[cfg(feature = "cli")]
 pub mod ports;
 pub mod signals;
+#[cfg(feature = "cli")]
+pub mod sourced;
 #[cfg(feature = "cli")]
 pub mod tasks;
 #[cfg(feature = "cli")]

@@ -1,6 +1,8 @@
 //! Which processors and which memory a worker is bound to (`--bind_cores_to_rank`): DeepSpeed's
 //! assignment, computed from the topology of the node that the worker runs on.
 
+use serde::{Deserialize, Serialize};
+
 /// What a node's processors are, as far as binding goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
@@ -11,7 +13,7 @@ pub struct Topology {
 }
 
 /// What one worker is bound to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoreShare {
     /// Ascending, never empty.
     pub cpus: Vec<u32>,
@@ -20,7 +22,7 @@ pub struct CoreShare {
 }
 
 /// Where a worker's memory comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemoryFrom {
     /// From these nodes only.
     Only(Vec<u32>),
@@ -67,8 +69,10 @@ pub fn share_cores(
     }
     let layout = Layout::of(&topology.memory);
     let shares = cpus.chunks_exact(share).take(workers);
-    let shares = shares
-        .map(|cpus| CoreShare { cpus: cpus.to_vec(), memory: layout.memory(cpus, &topology.memory) });
+    let shares = shares.map(|cpus| CoreShare {
+        cpus: cpus.to_vec(),
+        memory: layout.memory(cpus, &topology.memory),
+    });
     Ok(shares.collect())
 }
 
@@ -204,7 +208,21 @@ mod tests {
         check(&sockets, None, 1, &["-C 0-7"]);
         check(&sockets, None, 2, &["-m 0 -C 0-3", "-m 1 -C 4-7"]);
         check(&sockets, None, 3, &["-m 0 -C 0-1", "-m 0 -C 2-3", "-m 1 -C 4-5"]);
-        check(&sockets, None, 8, &["-m 0 -C 0", "-m 0 -C 1", "-m 0 -C 2", "-m 0 -C 3", "-m 1 -C 4", "-m 1 -C 5", "-m 1 -C 6", "-m 1 -C 7"]);
+        check(
+            &sockets,
+            None,
+            8,
+            &[
+                "-m 0 -C 0",
+                "-m 0 -C 1",
+                "-m 0 -C 2",
+                "-m 0 -C 3",
+                "-m 1 -C 4",
+                "-m 1 -C 5",
+                "-m 1 -C 6",
+                "-m 1 -C 7",
+            ],
+        );
         check(&sockets, Some(&[0, 2, 3, 4, 6]), 2, &["-m 0 -C 0,2", "-C 3-4"]);
         check(&sockets, None, 9, &["8 cores cannot be shared by 9 workers"]);
         check(&sockets, Some(&[1]), 2, &["1 core cannot be shared by 2 workers"]);
@@ -229,7 +247,7 @@ mod tests {
 
     #[test]
     fn where_all_memory_is_one_nothing_is_bound() {
-        check(&machine(4, &[0..4]), None, 2, &["-C 0-1", "-C 2-3"]);
+        check(&machine(4, std::slice::from_ref(&(0..4))), None, 2, &["-C 0-1", "-C 2-3"]);
         check(&machine(4, &[]), None, 2, &["-C 0-1", "-C 2-3"]);
     }
 
@@ -239,9 +257,8 @@ mod tests {
             cores: vec![vec![0, 4], vec![1, 5], vec![2, 6], vec![3, 7]],
             memory: vec![(0, (0..8).collect())],
         };
-        let share = |usable: &[u32], list, workers| {
-            shown(share_cores(&threads, usable, list, workers))
-        };
+        let share =
+            |usable: &[u32], list, workers| shown(share_cores(&threads, usable, list, workers));
         assert_eq!(share(&[0, 1, 2, 3, 4, 5, 6, 7], None, 2), ["-C 0-1", "-C 2-3"]);
         assert_eq!(share(&[1, 4, 5], None, 2), ["-C 1", "-C 4"]);
         let message = "--bind_core_list: processors 2-3 cannot be used on this node; 1,4-5 can";

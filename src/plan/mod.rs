@@ -7,6 +7,7 @@
 mod bind;
 mod build;
 mod check;
+mod cores;
 mod digest;
 mod env;
 mod export;
@@ -15,6 +16,7 @@ mod spec;
 
 pub use bind::Threads;
 pub use build::{PlanError, WORKERS_MAX, plan};
+pub use cores::{CoreShare, CoresError, MemoryFrom, Topology, share_cores};
 pub use digest::digest;
 pub use export::{Export, Origin, propagated};
 pub use launch_plan::{Bindings, EnvValue, LaunchPlan, NodePlan, WorkerPlan, error_file};

@@ -19,7 +19,7 @@ mod terminal;
 
 pub use lines::Dress;
 pub use neutral::{neutral, push_neutral};
-pub use pages::{Pages, Style, WorkerLabel};
+pub use pages::{PLACEHOLDERS, Pages, Style, WorkerLabel, unknown_placeholder};
 pub use rank_log::{Keep, RankFiles};
 pub use reporter::{Consumed, OutputSender, Reporter};
 pub use run_dir::RunDir;

@@ -432,6 +432,20 @@ fn default_name(label: &WorkerLabel) -> String {
     format!("{}:{}", label.host, label.rank)
 }
 
+/// What a template of a prefix may hold.
+pub const PLACEHOLDERS: [&str; 4] = ["{host}", "{rank}", "{local_rank}", "{stream}"];
+
+/// The first `{name}` of a template that stands for nothing, and where it begins.
+pub fn unknown_placeholder(template: &str) -> Option<(usize, &str)> {
+    let names = template.match_indices('{').filter_map(|(at, _)| {
+        let name = &template[at..=at + template[at..].find('}')?];
+        Some((at, name))
+    });
+    let is_name =
+        |name: &str| name[1..name.len() - 1].chars().all(|c| c.is_alphanumeric() || c == '_');
+    names.into_iter().find(|(_, name)| is_name(name) && !PLACEHOLDERS.contains(name))
+}
+
 fn prefix(label: &WorkerLabel, stream: Stream, template: Option<&str>, width: usize) -> String {
     match template {
         None => format!("{:width$} │ ", default_name(label)),
@@ -474,6 +488,21 @@ mod tests {
             painted(prefix(), NodeRank(1), Paint::Colour)
         );
         assert_eq!(painted(String::new(), NodeRank(0), Paint::Colour), "");
+    }
+
+    #[test]
+    fn what_stands_for_nothing_is_found() {
+        #[track_caller]
+        fn check(template: &str, expect: Option<(usize, &str)>) {
+            assert_eq!(unknown_placeholder(template), expect, "{template}");
+        }
+        check("", None);
+        check("[{host} {rank}.{local_rank} {stream}] ", None);
+        check("{host} {foo}", Some((7, "{foo}")));
+        check("ö{}", Some((2, "{}")));
+        check("{ a set }", None);
+        check("{rank", None);
+        check("{{rank}}", None);
     }
 
     #[test]

@@ -25,7 +25,8 @@ pub struct RunDir {
 
 impl RunDir {
     /// Makes it below `parent`, or below the first of `--run_dir`'s defaults that can be written:
-    /// the user's state directory, the login's runtime directory.
+    /// the user's state directory, the login's runtime directory. It counts once [`Self::begin`] is
+    /// called.
     pub fn create(parent: Option<&Path>, job: &JobId) -> io::Result<Self> {
         let candidates = match parent {
             Some(parent) => vec![parent.to_owned()],
@@ -36,14 +37,25 @@ impl RunDir {
             match create_below(&parent, job) {
                 Ok(path) => {
                     let lock = lock(&path).ok().map(Arc::new);
-                    link_latest(&parent, &path);
-                    prune(&parent);
                     return Ok(Self { path, _lock: lock });
                 }
                 Err(error) => verdict = error,
             }
         }
         Err(verdict)
+    }
+
+    /// The job has begun: the directory becomes the latest, and the oldest go.
+    pub fn begin(&self) {
+        if let Some(parent) = self.path.parent() {
+            link_latest(parent, &self.path);
+            prune(parent);
+        }
+    }
+
+    /// The job never began: there is nothing to keep.
+    pub fn discard(&self) {
+        let _ = fs::remove_dir_all(&self.path);
     }
 
     /// Where it is.

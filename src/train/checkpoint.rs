@@ -13,6 +13,7 @@ use safetensors::{Dtype, SafeTensors};
 use sha2::{Digest, Sha256};
 
 use super::adamw::Moments;
+use super::identity::Identity;
 use super::model::{Parameter, ParameterTable};
 
 /// The format of the files; another one is refused.
@@ -117,7 +118,7 @@ pub(super) fn path_of(dir: &Path, step: u64) -> PathBuf {
 pub(super) fn save(
     path: &Path,
     table: &ParameterTable,
-    identity: &str,
+    identity: &Identity,
     step: u64,
     (params, moments): (&[f32], &Moments<f32>),
 ) -> Result<(), CheckpointError> {
@@ -127,7 +128,7 @@ pub(super) fn save(
     });
     let header = Header {
         format: FORMAT.to_owned(),
-        model: identity.to_owned(),
+        model: identity.to_string(),
         step,
         sha256: digest(params, moments),
     };
@@ -176,24 +177,49 @@ pub(super) fn find(path: &Path) -> Result<PathBuf, CheckpointError> {
     checkpoints.max().ok_or_else(|| CheckpointError::Missing { dir: path.to_owned() })
 }
 
+/// A checkpoint that was found whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Saved {
+    /// The file.
+    pub path: PathBuf,
+    /// Steps that it contains.
+    pub step: u64,
+    /// The model.
+    pub model: Identity,
+}
+
+/// Finds a checkpoint (a file, or the newest one in a directory) and reads all of it, whatever model
+/// it is of.
+pub fn inspect(path: &Path) -> Result<Saved, CheckpointError> {
+    let path = find(path)?;
+    let bytes = read(&path)?;
+    match inspect_bytes(&bytes) {
+        Ok((step, model)) => Ok(Saved { path, step, model }),
+        Err(error) => Err(error.of(&path, "")),
+    }
+}
+
+fn inspect_bytes(bytes: &[u8]) -> Result<(u64, Identity), ParseError> {
+    let header = header(bytes)?;
+    let foreign = || ParseError::Malformed(format!("its model is `{}`", header.model));
+    let model: Identity = header.model.parse().map_err(|()| foreign())?;
+    let table = model.parameters(bytes.len() as u64).ok_or_else(foreign)?;
+    parse(bytes, &table, &model)?;
+    Ok((header.step, model))
+}
+
 /// Reads a checkpoint of this model.
 pub(super) fn load(
     path: &Path,
     table: &ParameterTable,
-    identity: &str,
+    identity: &Identity,
 ) -> Result<Checkpoint, CheckpointError> {
-    let bytes =
-        fs::read(path).map_err(|source| CheckpointError::Read { path: path.to_owned(), source })?;
-    parse(&bytes, table, identity).map_err(|error| match error {
-        ParseError::Malformed(reason) => {
-            CheckpointError::Malformed { path: path.to_owned(), reason }
-        }
-        ParseError::Mismatch { found } => CheckpointError::Mismatch {
-            path: path.to_owned(),
-            found,
-            expected: identity.to_owned(),
-        },
-    })
+    let bytes = read(path)?;
+    parse(&bytes, table, identity).map_err(|error| error.of(path, &identity.to_string()))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, CheckpointError> {
+    fs::read(path).map_err(|source| CheckpointError::Read { path: path.to_owned(), source })
 }
 
 /// What is wrong with the bytes of a checkpoint.
@@ -203,20 +229,43 @@ enum ParseError {
     Mismatch { found: String },
 }
 
-fn parse(bytes: &[u8], table: &ParameterTable, identity: &str) -> Result<Checkpoint, ParseError> {
-    let malformed = |error: safetensors::SafeTensorError| ParseError::Malformed(error.to_string());
-    let (_, header) = SafeTensors::read_metadata(bytes).map_err(malformed)?;
+impl ParseError {
+    fn of(self, path: &Path, expected: &str) -> CheckpointError {
+        let (path, expected) = (path.to_owned(), expected.to_owned());
+        match self {
+            Self::Malformed(reason) => CheckpointError::Malformed { path, reason },
+            Self::Mismatch { found } => CheckpointError::Mismatch { path, found, expected },
+        }
+    }
+}
+
+fn malformed(error: &safetensors::SafeTensorError) -> ParseError {
+    ParseError::Malformed(error.to_string())
+}
+
+fn header(bytes: &[u8]) -> Result<Header, ParseError> {
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| malformed(&error))?;
     let entry = header.metadata().as_ref().and_then(|metadata| metadata.get(HEADER));
     let missing = || ParseError::Malformed(format!("its header has no `{HEADER}`"));
     let header: Header = serde_json::from_str(entry.ok_or_else(missing)?)
         .map_err(|error| ParseError::Malformed(format!("its `{HEADER}` is not ours: {error}")))?;
-    if header.format != FORMAT {
-        return Err(ParseError::Malformed(format!("its format is `{}`", header.format)));
+    if header.format == FORMAT {
+        Ok(header)
+    } else {
+        Err(ParseError::Malformed(format!("its format is `{}`", header.format)))
     }
-    if header.model != identity {
+}
+
+fn parse(
+    bytes: &[u8],
+    table: &ParameterTable,
+    identity: &Identity,
+) -> Result<Checkpoint, ParseError> {
+    let header = header(bytes)?;
+    if header.model != identity.to_string() {
         return Err(ParseError::Mismatch { found: header.model });
     }
-    let tensors = SafeTensors::deserialize(bytes).map_err(malformed)?;
+    let tensors = SafeTensors::deserialize(bytes).map_err(|error| malformed(&error))?;
     let params = gather(&tensors, table, "")?;
     let moments = Moments {
         first: gather(&tensors, table, FIRST)?,

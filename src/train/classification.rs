@@ -1,6 +1,7 @@
 //! A classifier that learns an unknown linear map: data without a file, for measurements.
 
 use super::corpus::Place;
+use super::identity::Identity;
 use super::mlp::{Mlp, Samples};
 use super::options::{MlpOptions, TrainOptions};
 use super::rng::Stream;
@@ -63,12 +64,9 @@ impl Task for Classification {
         format!("mlp of {layers} layers of width {width}, {inputs} inputs, {classes} classes")
     }
 
-    fn identity(&self) -> String {
+    fn identity(&self) -> Identity {
         let MlpOptions { inputs, layers, width, classes } = self.sizes;
-        format!(
-            "mlp inputs={inputs} layers={layers} width={width} classes={classes} teacher={}",
-            self.seed
-        )
+        Identity::Mlp { inputs, layers, width, classes, teacher: self.seed }
     }
 
     fn unit(&self) -> Unit {

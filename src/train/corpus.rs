@@ -4,6 +4,8 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
+
 use super::gpt::Sequences;
 use super::mmap::MappedFile;
 use super::rng::Stream;
@@ -98,6 +100,13 @@ impl Corpus {
         &self.vocabulary
     }
 
+    /// Eight digits that tell vocabularies apart.
+    pub fn digest(&self) -> String {
+        let mut digits = format!("{:x}", Sha256::digest(&self.vocabulary));
+        digits.truncate(8);
+        digits
+    }
+
     /// The token of a byte, if it occurs in the text.
     pub fn token(&self, byte: u8) -> Option<u8> {
         let token = self.token_of[usize::from(byte)];
@@ -116,10 +125,21 @@ impl Corpus {
 
     /// Checks that there is at least one sequence of `block` tokens on both sides of the split.
     pub fn check_block(&self, block: usize) -> Result<(), CorpusError> {
-        if block < self.held_out().len() {
+        Self::check_len(self.len, block)
+    }
+
+    /// The same for a text of which only the length is known.
+    pub fn check_len(len: usize, block: usize) -> Result<(), CorpusError> {
+        if block < len / 10 {
             return Ok(());
         }
-        Err(CorpusError::TooShort { len: self.len, block, needed: 10 * (block + 1) })
+        let needed = 10usize.saturating_mul(block.saturating_add(1));
+        Err(CorpusError::TooShort { len, block, needed })
+    }
+
+    /// Bytes of the text that needs no file.
+    pub fn embedded_len() -> usize {
+        EMBEDDED.len()
     }
 
     /// Tokens `begin..begin + out.len()` of the text.
@@ -187,7 +207,6 @@ pub struct Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sha2::{Digest, Sha256};
 
     fn corpus(parts: &[&'static [u8]]) -> Corpus {
         Corpus::new(parts.iter().map(|&bytes| Part::Embedded(bytes)).collect())

@@ -1,9 +1,8 @@
 //! A GPT that learns to go on with a text.
 
-use sha2::{Digest, Sha256};
-
 use super::corpus::{Corpus, CorpusError, Place};
 use super::gpt::{Gpt, GptConfig, Sequences};
+use super::identity::Identity;
 use super::kernels;
 use super::options::{GptOptions, TrainOptions};
 use super::rng::Stream;
@@ -69,14 +68,10 @@ impl Task for Language {
         )
     }
 
-    fn identity(&self) -> String {
-        let GptConfig { vocabulary, block, layers, heads, width } = self.model.config();
-        let bytes = format!("{:x}", Sha256::digest(self.corpus.vocabulary()));
-        format!(
-            "gpt layers={layers} heads={heads} width={width} block={block} \
-             vocabulary={vocabulary}:{}",
-            &bytes[..8]
-        )
+    fn identity(&self) -> Identity {
+        let &GptConfig { vocabulary, block, layers, heads, width } = self.model.config();
+        let bytes = self.corpus.digest();
+        Identity::Gpt { layers, heads, width, block, vocabulary, bytes }
     }
 
     fn unit(&self) -> Unit {

@@ -1,6 +1,7 @@
 //! What the trainer needs to know of what it trains.
 
 use super::corpus::Place;
+use super::identity::Identity;
 use super::model::Model;
 
 /// A model together with its data.
@@ -14,8 +15,8 @@ pub(super) trait Task {
     /// One line for people: sizes of the model and of the data.
     fn title(&self) -> String;
 
-    /// Everything that a checkpoint of this model must agree with, as one line.
-    fn identity(&self) -> String;
+    /// Everything that a checkpoint of this model must agree with.
+    fn identity(&self) -> Identity;
 
     /// What is counted in a micro-batch: tokens or samples.
     fn unit(&self) -> Unit;

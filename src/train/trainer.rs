@@ -10,6 +10,7 @@ use super::adamw::{AdamW, Moments, clip_factor, gradient_norm};
 use super::checkpoint::{self, CheckpointError};
 use super::classification::Classification;
 use super::corpus::{CorpusError, Place};
+use super::identity::Identity;
 use super::language::Language;
 use super::metrics::Metrics;
 use super::model::{Model, ParameterTable};
@@ -343,7 +344,7 @@ fn first_state(
     group: &Group,
     options: &TrainOptions,
     table: &ParameterTable,
-    identity: &str,
+    identity: &Identity,
     desk: &mut Desk<'_>,
 ) -> Result<(Vec<f32>, AdamW<f32>), TrainError> {
     let Some(path) = &options.resume else {

@@ -95,6 +95,19 @@ pub struct Prepare {
     pub lease_ms: u32,
     /// Time between TERM and KILL when the launcher is gone.
     pub grace_ms: u32,
+    /// Whether workers are bound to processors of their own.
+    pub cores: Option<CoreWish>,
+    /// Script whose environment the workers get.
+    pub venv_script: Option<Vec<u8>>,
+}
+
+/// Processors are shared out among the workers of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoreWish {
+    /// These; `None`: one of each core.
+    pub list: Option<Vec<u32>>,
+    /// Workers of the node.
+    pub workers: u32,
 }
 
 /// What is wanted of node 0.
@@ -253,6 +266,8 @@ pub struct Found {
     pub store: Option<SocketAddr>,
     /// CPUs that the workers may use.
     pub cpus: u32,
+    /// What the user should know about this node.
+    pub notes: Vec<String>,
 }
 
 /// Where rank 0 will listen.

@@ -9,7 +9,7 @@ pub use frame::{
     Decoder, FRAME_BYTES_MAX, FrameError, OUTPUT_BYTES_MAX, encode, encode_output_head,
 };
 pub use message::{
-    AgentHello, FailedStart, Found, FromAgent, LauncherHello, Leftover, Listen, Master,
+    AgentHello, CoreWish, FailedStart, Found, FromAgent, LauncherHello, Leftover, Listen, Master,
     OpenFailure, PortWish, Prepare, Problem, Start, Stream, ToAgent, VERSION, WorkerNote,
     WorkerStart,
 };

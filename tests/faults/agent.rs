@@ -177,6 +177,8 @@ fn start_of_a_job(lease_ms: u32) -> [ToAgent; 3] {
         world_size: 1,
         lease_ms,
         grace_ms: 10_000,
+        cores: None,
+        venv_script: None,
     };
     let worker = WorkerStart {
         rank: Rank(0),

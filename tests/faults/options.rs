@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use crate::support::launch::{Launch, Running, hosts, workers};
+use crate::support::launch::{Launch, Running, hosts, python, workers};
 use crate::support::process::Role;
 
 /// Nothing may start: the program would leave a file.
@@ -60,7 +60,17 @@ fn a_master_port_that_is_taken_is_an_error_before_anything_starts() {
         "1 of 2 nodes cannot take part; nothing was started\n  \
         n0: master port {port} is taken\nhelp: leave `--master_port` out to take one that is free\n"
     ));
-    assert_eq!(screen.record()["exit_of"], "remuda");
+    assert!(screen.runs().is_empty(), "a job that never began left a record");
+}
+
+#[test]
+fn a_job_that_is_refused_leaves_no_record_and_one_that_began_does() {
+    let runs = |launch: Launch, code| launch.end().code(code).runs();
+    assert!(runs(workers(2).program(["no-such-program"]), 127).is_empty());
+    let script = python(1).program(["no-such-script.py"]);
+    assert!(runs(script, 66).is_empty());
+    let kept = runs(workers(1).sh("exit 3"), 3);
+    assert_eq!((kept.len(), kept.last().map(String::as_str)), (2, Some("latest")), "{kept:?}");
 }
 
 #[test]

@@ -255,6 +255,26 @@ fn last_words_are_read_although_somebody_holds_the_pipe_and_nobody_the_screen() 
     drop((held, screen));
 }
 
+/// Hundreds of thousands of steps: neither memory nor the lease nor the user is the worse for it.
+#[test]
+fn a_flood_of_notes_drowns_nobody() {
+    let launch = hosts(&[("n0", 2), ("n1", 1)]).options(["--lease", "3s", "--stdin", "all"]);
+    let mut job = launch.stdin(Stdio::piped()).misbehave("flood-of-notes").start();
+    job.wait_for_lines("flooding", 1);
+    job.signal(Signal::QUIT);
+    job.wait_for_error("State  rank 2");
+    job.wait_for_lines("flooded", 3);
+    let roles = [(Role::Launcher, 1, 32), (Role::Agent, 2, 16)];
+    for (role, count, mib_max) in roles {
+        for process in job.wait_for_role(role, count) {
+            let peak = process.memory_kib("VmHWM");
+            assert!(peak < mib_max << 10, "{role:?} took {peak} KiB");
+        }
+    }
+    drop(job.take_stdin());
+    job.end().code(0);
+}
+
 #[test]
 fn a_job_that_was_hushed_keeps_everything_in_files() {
     let launch = workers(2);

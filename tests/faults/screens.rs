@@ -26,6 +26,8 @@ fn redacted(outcome: &Outcome) -> String {
         (r"(after|runs for) [0-9.]+ m?s", "$1 TIME"),
         (r"\d{11}-[a-z2-9]{8}", "RUN"),
         (r"job [a-z2-9]{8}\n", "job JOB\n"),
+        // An end may be known before the last words are read.
+        (r"(  Stopping .*\n)((?:\S+:\d+ +│ .*\n)+)", "$2$1"),
     ];
     let text = outcome.stderr.replace(&*outcome.dir().to_string_lossy(), "DIR");
     rules.iter().fold(text, |text, (pattern, with)| {
@@ -154,10 +156,26 @@ fn a_program_that_does_not_exist() {
     check_end(
         hosts(&[("n0", 1), ("n1", 1)]).program(["no-such"]),
         127,
-        "    Launch  2 workers on 2 nodes (DIR/hostfile), job JOB\n    Record  DIR/runs/RUN\n\
+        "    Launch  2 workers on 2 nodes (DIR/hostfile), job JOB\n\
          error[R100]: 2 of 2 nodes cannot take part; nothing was started\n\
          \x20 n0: program `no-such` is not in PATH\n\
          \x20 n1: program `no-such` is not in PATH\n",
+    );
+}
+
+#[test]
+fn a_placeholder_that_nobody_fills_in() {
+    check_end(
+        workers(2).options(["--quiet", "--prefix", "[{rank} {foo}] "]).sh("echo started"),
+        2,
+        "error[C006]: `--prefix` has no placeholder `{foo}`\n \
+         --> command line:1:83\n  \
+         |\n\
+         1 | remuda run ... --num_gpus 2 --no_python --no_local_rank --quiet --prefix '[{rank} {foo}] ' \
+         -- sh -c 'echo started'\n  \
+         |                                                                                   ^^^^^ not known\n  \
+         |\n\
+         help: it knows `{host}`, `{rank}`, `{local_rank}`, `{stream}`\n",
     );
 }
 

@@ -175,3 +175,67 @@ fn an_installed_agent_that_is_not_there_is_told() {
     let outcome = launch.options(["--agent_path", "/nowhere/remuda"]).sh("exit 0").end().code(76);
     outcome.says("the agent did not come up").says("/nowhere/remuda");
 }
+
+#[test]
+fn another_processor_than_ours_is_told() {
+    if !can_run("another_processor_than_ours_is_told") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1)]);
+    // The one thing of another machine that the command looks at.
+    let bin = cluster.dir().join("bin");
+    fs::create_dir(&bin).expect("a directory");
+    let script = command("sh")
+        .args(["-c", "printf '#!/bin/sh\\necho riscv128\\n' >\"$1\" && chmod 755 \"$1\"", "sh"])
+        .arg(bin.join("uname"))
+        .status();
+    assert!(script.expect("sh starts").success());
+    cluster.set_variable("PATH", &format!("{}:/usr/bin:/bin", bin.display()));
+    let outcome = launch.sh("exit 0").end().code(78).says("another processor than ours:");
+    outcome.says("n1: it is riscv128, we are ").says("--agent_path FILE");
+}
+
+/// The kernel refuses to let a file grow: the same as a full disk, and nobody's disk is full.
+#[test]
+fn a_place_without_room_is_told() {
+    if !can_run("a_place_without_room_is_told") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1)]);
+    let copy = untrusted_copy(&cluster);
+    cluster.configure("ForceCommand ulimit -f 64; eval \"$SSH_ORIGINAL_COMMAND\"");
+    let var_tmp = unlikely_user(&cluster);
+    let outcome = launch.remuda(copy).sh("exit 0").end().code(73);
+    let outcome = outcome.says("no place for the agent:").says("run/remuda: no room");
+    let _outcome = outcome.says("cache/remuda: no room").says("--agent_path FILE");
+    let left = |cache: &Path| {
+        let builds = fs::read_dir(cache).expect("made").flatten();
+        builds.flat_map(|build| fs::read_dir(build.path()).expect("ours")).count()
+    };
+    assert_eq!((left(&cluster.cache()), left(&var_tmp)), (0, 0), "nothing half is left");
+    fs::remove_dir_all(var_tmp).expect("ours");
+}
+
+#[test]
+fn a_place_that_executes_nothing_is_passed_over() {
+    if !can_run("a_place_that_executes_nothing_is_passed_over") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1)]);
+    let run = cluster.dir().join("run");
+    let mount = format!("mount -t tmpfs -o noexec none \"{}\"", run.display());
+    let mut probe = command("unshare");
+    probe.args(["--mount", "sh", "-c"]).arg(&mount).stderr(std::process::Stdio::null());
+    if !probe.status().is_ok_and(|status| status.success()) {
+        crate::support::proof::skip("mount", "a_place_that_executes_nothing_is_passed_over");
+        return;
+    }
+    let copy = untrusted_copy(&cluster);
+    cluster.configure(&format!(
+        "ForceCommand exec unshare --mount sh -c '{mount}; eval \"$SSH_ORIGINAL_COMMAND\"'"
+    ));
+    let var_tmp = unlikely_user(&cluster);
+    launch.remuda(copy).sh("exit 0").end().code(0);
+    assert_eq!(builds(&var_tmp).len(), 1, "the next place was taken");
+    fs::remove_dir_all(var_tmp).expect("ours");
+}

@@ -1,5 +1,7 @@
 //! Any one of our processes killed: the truth is told, and nothing is left on any host.
 
+#![expect(clippy::disallowed_macros, reason = "a case that fails says which it was")]
+
 use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
@@ -7,6 +9,7 @@ use rustix::process::Signal;
 use crate::cluster::{Cluster, can_run};
 use crate::support::launch::Running;
 use crate::support::process::Process;
+use crate::support::proof::{Random, proof_cases};
 use crate::support::{wait_for, wait_for_or};
 
 const SCRIPT: &str = "sleep 1000 & echo ready; wait";
@@ -23,7 +26,8 @@ fn start(cluster: &mut Option<Cluster>) -> Running {
 /// Processes with this name in `/proc/PID/comm`, in order of their pids.
 fn named(running: &Running, name: &str) -> Vec<Process> {
     let mut found = running.processes();
-    found.retain(|process| process.name == name);
+    // An ssh that only tells us its settings is missed by nobody.
+    found.retain(|process| process.name == name && !process.command.contains(" -G "));
     found.sort_by_key(|process| process.pid.as_raw_pid());
     found
 }
@@ -137,4 +141,51 @@ fn a_launcher_that_is_killed_while_hosts_are_logging_in_leaves_nothing() {
     running.signal(Signal::KILL);
     running.end().killed_by(Signal::KILL);
     assert_gone(&dir);
+}
+
+/// By name, as the kernel has it.
+const VICTIMS: [&str; 5] = ["remuda", "ssh", "remuda-agent", "remuda-shim", "remuda-janitor"];
+
+/// Three hosts with two workers each; one process of a random kind is killed at a random moment
+/// after the first of its kind has appeared, also while hosts are still logging in.
+#[test]
+fn prove_chaos() {
+    if !can_run("prove_chaos") {
+        return;
+    }
+    let mut random = Random::from_seed();
+    for case in 0..proof_cases(5) {
+        let victim = VICTIMS[random.below(VICTIMS.len())];
+        let moment_us = random.below(60_000) as u64;
+        eprintln!("case {case}: {victim} {moment_us} µs after the first");
+        let (_cluster, launch) = Cluster::new(&[("n1", 2), ("n2", 2), ("n3", 2)]);
+        let running = launch.options(["--grace", "2s"]).sh("exec sleep 1000").start();
+        wait_for(victim, || named(&running, victim).into_iter().next());
+        // Not synchronisation, but the random moment itself.
+        std::thread::sleep(std::time::Duration::from_micros(moment_us));
+        // Other processes have the launcher's name too, before they get their own.
+        let mut victims = named(&running, victim);
+        victims.retain(|process| victim != "remuda" || process.pid == running.pid());
+        if let Some(process) = victims.get(random.below(victims.len().max(1))) {
+            process.signal(Signal::KILL);
+        }
+        judge(victim, running);
+    }
+}
+
+fn judge(victim: &str, running: Running) {
+    match victim {
+        "remuda" => drop(running.end().killed_by(Signal::KILL)),
+        // Nobody misses it.
+        "remuda-janitor" => {
+            running.signal(Signal::TERM);
+            running.end().code(143);
+        }
+        _ => {
+            let outcome = running.end();
+            let code = outcome.status.code();
+            // Lost while it worked, or never reached.
+            assert!(matches!(code, Some(69 | 75 | 76 | 137)), "{victim}: {outcome:#?}");
+        }
+    }
 }

@@ -180,3 +180,36 @@ fn one_host_that_is_not_this_machine_is_reached_over_ssh() {
     launch.sh("exit 0").end().code(0);
     assert_eq!(cluster.connections(0), 1, "one connection for a host");
 }
+
+/// What the user's configuration says about the way holds, and so do our guards on it.
+#[test]
+fn a_host_behind_another_is_reached_through_it() {
+    if !can_run("a_host_behind_another_is_reached_through_it") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    cluster.configure_client("Host n2\n  ProxyJump n1\nHost *");
+    launch.sh("exit 0").end().code(0);
+    assert_eq!((cluster.connections(0), cluster.connections(1)), (2, 1));
+}
+
+/// Two jobs of one user on the same hosts never touch each other.
+#[test]
+fn a_job_that_ends_leaves_another_on_the_same_hosts_alone() {
+    if !can_run("a_job_that_ends_leaves_another_on_the_same_hosts_alone") {
+        return;
+    }
+    let (cluster, first) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    let first = first.sh("echo ready; while :; do sleep 0.05; done").start();
+    first.wait_for_lines("ready", 2);
+    let mut second = command(REMUDA);
+    second.args(["run", "--accelerator", "cpu", "--no_python", "-H"]);
+    second.arg(cluster.dir().join("hostfile")).arg("--ssh_config");
+    second.arg(cluster.dir().join("ssh_config")).arg("--run_dir").arg(cluster.dir().join("runs"));
+    let output = second.arg("false").output().expect("remuda starts");
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let workers = first.processes().into_iter().filter(|process| process.name == "sh").count();
+    assert_eq!(workers, 2);
+    first.signal(Signal::TERM);
+    first.end().code(143);
+}

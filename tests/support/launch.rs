@@ -401,6 +401,15 @@ impl Outcome {
         fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
+    /// What lies where run directories are made, in order.
+    pub(crate) fn runs(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.dir.join("runs")).into_iter().flatten().flatten();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
     /// `run.json`.
     #[track_caller]
     pub(crate) fn record(&self) -> serde_json::Value {

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
 
 use crate::base::WorkerExit;
+use crate::plan::CoreShare;
 use crate::wire::{Leftover, OpenFailure};
 
 /// Largest packet.
@@ -94,6 +95,8 @@ pub(in crate::agent) struct ShimWorker {
     pub(in crate::agent) rank: String,
     /// Whether it gets a pipe as standard input.
     pub(in crate::agent) stdin: bool,
+    /// Processors and memory of its own.
+    pub(in crate::agent) bound: Option<CoreShare>,
 }
 
 /// A packet's bytes.

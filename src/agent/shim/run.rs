@@ -10,7 +10,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Pid;
 
 use super::message::{self, FromShim, LEFTOVERS_MAX, PACKET_BYTES_MAX, ShimWorker, ToShim};
+use crate::agent::bind::policy;
 use crate::base::{WorkerExit, clock, env_vars};
+use crate::os::affinity::Binding;
 use crate::os::family::{self, Held, KILL_LIMIT, Reaped, Stat};
 use crate::os::fork::{CStrings, Exec, ExecFailure, ExecStage};
 use crate::os::{fds, signals};
@@ -415,6 +417,9 @@ fn fork_worker(
         cwd: CString::new(worker.cwd)?,
         stdio: [input, out_write, err_write],
         kept,
+        binding: worker
+            .bound
+            .map(|share| Binding::new(&share.cpus, share.memory.as_ref().map(policy))),
     };
     let pid = exec.spawn(report.as_fd(), tag, rustix::process::getpid())?;
     Ok((pid, ours))

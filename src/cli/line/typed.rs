@@ -139,11 +139,16 @@ impl Typed {
     }
 }
 
-/// A part of a word that is shown as it is; else all of the word.
+/// A part of a word that is shown as it is, or between quotes; else all of the word.
 fn within(word: &OsStr, shown: &str, place: Place) -> Span {
     let is_plain = word.as_bytes() == shown.as_bytes();
-    if is_plain && place.start < place.end {
+    let quoted = shown.strip_prefix('\'').and_then(|shown| shown.strip_suffix('\''));
+    let is_quoted = quoted.is_some_and(|shown| shown.as_bytes() == word.as_bytes());
+    let is_part = place.start < place.end;
+    if is_plain && is_part {
         Span::new(place.start, place.end)
+    } else if is_quoted && is_part && place.end - place.start < word.len() {
+        Span::new(place.start + 1, place.end + 1)
     } else {
         Span::new(0, shown.len())
     }
@@ -239,6 +244,7 @@ mod tests {
     fn a_line_is_shown_as_it_could_be_typed() {
         check(&[b"-n", b"2", b"x.py"], &[(1, 0, 1)], "remuda run -n 2 x.py | 2");
         check(&[b"--num_gpus=x", b"a b"], &[(0, 11, 12)], "remuda run --num_gpus=x 'a b' | x");
+        check(&[b"a {b} c"], &[(0, 2, 5)], "remuda run 'a {b} c' | {b}");
         check(&[b"it's", b""], &[(0, 0, 4)], "remuda run 'it'\\''s' '' | 'it'\\''s'");
         check(&[b"a\nb\xff"], &[(0, 0, 1)], "remuda run $'a\\nb\\xff' | $'a\\nb\\xff'");
         check(&[b"-q"], &[(1, 0, 0)], "remuda run -q | ");

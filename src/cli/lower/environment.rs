@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::base::{Diagnostic, Findings, Severity, Source, Status, env_vars};
 use crate::cli::error::CliError;
 use crate::cli::hostfile::{Trust, is_foreign, open, other_kind};
+use crate::launch::Transport;
 use crate::plan::{Accelerator, Export, Origin, propagated};
 use crate::pool::{EnvFile, codes, loads_code, read_env, shadowed};
 use crate::report::diagnostic::{Paint, show_all, show_findings};
@@ -27,16 +28,35 @@ pub(in crate::cli) struct FromFiles {
     pub(in crate::cli) warnings: String,
 }
 
+/// How far a job reaches, as far as its environment goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum Reach {
+    /// Its workers inherit ours.
+    Here,
+    /// What they need must be told: there are several nodes, or they are reached from outside.
+    Nodes,
+}
+
+impl Reach {
+    /// Of these nodes.
+    pub(in crate::cli) fn of(nodes: usize, transport: &Transport) -> Self {
+        match transport {
+            Transport::Local if nodes <= 1 => Self::Here,
+            Transport::Local | Transport::Ssh(_) => Self::Nodes,
+        }
+    }
+}
+
 /// Everything that goes to the workers beside our own variables, the strongest last: what of our
 /// environment travels to a job of several nodes, the files, `--env`.
 pub(in crate::cli) fn exports(
     typed: &[OsString],
     files: FromFiles,
-    nodes: usize,
+    reach: Reach,
     accelerator: Accelerator,
 ) -> Result<Vec<Export>, CliError> {
     let mut exports = Vec::new();
-    if 1 < nodes {
+    if reach == Reach::Nodes {
         let cwd = working_directory()?;
         exports.extend(propagated(&env_vars::all(), cwd.as_os_str(), accelerator));
     }

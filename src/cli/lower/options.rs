@@ -4,12 +4,12 @@ use std::ffi::OsString;
 
 use super::environment::working_directory;
 use super::keep::rank_files;
-use crate::base::{JobId, Rank, Status};
+use crate::base::{JobId, Rank, Status, env_vars};
 use crate::cli::args::{WatchArgs, WorkerArgs};
 use crate::cli::error::CliError;
-use crate::cli::values::StdinArg;
-use crate::launch::{Options, StdinTo, Transport};
-use crate::plan::{JobSpec, Program};
+use crate::cli::values::{CoreList, StdinArg};
+use crate::launch::{Cores, Options, StdinTo, Transport};
+use crate::plan::{Export, JobSpec, Program};
 use crate::report::{Keep, RunDir, Style, Terminal};
 
 /// Who of the workers has something to say.
@@ -30,6 +30,7 @@ pub(in crate::cli) fn options(
     speaker: Speaker,
     terminal: Terminal,
 ) -> Result<(Options, String), CliError> {
+    let cores = cores(workers_args, &spec.exports)?;
     let rank_files = rank_files(workers_args.rank_log_dir())?;
     let job = job_id()?;
     let workers = spec.nodes.iter().map(|(_, slots)| slots.len()).sum::<usize>();
@@ -75,10 +76,29 @@ pub(in crate::cli) fn options(
         },
         // Programs of ours meet at the store.
         tell_port: speaker == Speaker::Everybody && args.talks(),
+        cores,
+        venv_script: workers_args.venv_script.clone(),
+        tell_record: args.talks(),
         run_dir,
         transport,
     };
     Ok((options, note))
+}
+
+fn cores(args: &WorkerArgs, exports: &[Export]) -> Result<Option<Cores>, CliError> {
+    if !args.bind_cores_to_rank {
+        return Ok(None);
+    }
+    if let Some(found) = exports.iter().find(|found| found.name == env_vars::KMP_AFFINITY) {
+        let message =
+            format!("{} sets KMP_AFFINITY, which binds threads in its own way", found.origin);
+        return Err(CliError::new(Status::Config, message)
+            .help("do not set it, or leave --bind_cores_to_rank out"));
+    }
+    Ok(Some(match &args.bind_core_list {
+        None => Cores::All,
+        Some(CoreList(ranges)) => Cores::List(ranges.iter().cloned().flatten().collect()),
+    }))
 }
 
 /// The worker whose output needs no prefix.

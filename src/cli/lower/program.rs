@@ -14,6 +14,7 @@ use crate::plan::Program;
 /// The script or program, and a note if it is not run the way it was typed.
 pub(in crate::cli) fn program(
     args: &ProgramArgs,
+    venv_script: Option<&Path>,
 ) -> Result<(Program, Vec<OsString>, Option<String>), CliError> {
     let (script, rest) = args.script_and_args.split_first().expect("clap requires a script");
     let local_rank = !args.no_local_rank;
@@ -28,7 +29,7 @@ pub(in crate::cli) fn program(
             script: script.clone(),
             module: args.module,
             local_rank,
-            interpreter: interpreter(args.python.as_ref())?,
+            interpreter: interpreter(args.python.as_ref(), venv_script)?,
         }
     };
     Ok((program, rest.to_vec(), note))
@@ -42,9 +43,13 @@ fn is_elf(path: &Path) -> bool {
 
 /// `--python`, `PYTHON_EXEC`, the active environment, PATH; absolute, links never resolved, since
 /// that leaves a virtual environment.
-fn interpreter(named: Option<&OsString>) -> Result<OsString, CliError> {
+fn interpreter(named: Option<&OsString>, venv: Option<&Path>) -> Result<OsString, CliError> {
     if let Some(named) = named.cloned().or_else(|| env_vars::get(env_vars::PYTHON_EXEC)) {
         return absolute(Path::new(&named));
+    }
+    if venv.is_some() {
+        // The first in the PATH that the script leaves, on every node.
+        return Ok("python3".into());
     }
     for root in [env_vars::VIRTUAL_ENV, env_vars::CONDA_PREFIX] {
         let python = env_vars::get(root).map(|root| Path::new(&root).join("bin/python"));

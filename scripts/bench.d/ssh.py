@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Starting `true` on many hosts over ssh, beside pdsh and plain ssh.
+
+This machine plays all hosts, each an address of the loopback. The figures are the wall
+time of the whole command and the CPU time of the launching side (sshd and what it starts are not
+children of ours), as ratios to the peers in the same run. All use the same key exchange. The first
+launch, which sends the binary, is reported beside.
+"""
+
+import argparse
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+import harness
+
+SSHD = "/usr/sbin/sshd"
+PLAIN = "ssh & wait"
+PEER = "pdsh"
+OURS = "remuda"
+
+
+class Hosts:
+    """Addresses of the loopback with sshds behind them, and how to reach them."""
+
+    # What one sshd listens on at most.
+    ADDRESSES_MAX = 16
+
+    def __init__(self, directory, count):
+        self.dir = pathlib.Path(directory)
+        self.address = {f"h{at}": f"127.0.{1 + at // 250}.{1 + at % 250}" for at in range(count)}
+        for key in ("host_key", "user_key"):
+            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.dir / key]
+            subprocess.run(command, check=True)
+        with socket.socket() as free:
+            free.bind(("", 0))
+            self.port = free.getsockname()[1]
+        self.write_files()
+        os.makedirs("/run/sshd", exist_ok=True)
+        self.sshds = []
+        addresses = list(self.address.values())
+        for first in range(0, count, self.ADDRESSES_MAX):
+            own = [f"ListenAddress={ip}" for ip in addresses[first : first + self.ADDRESSES_MAX]]
+            options = [word for line in own for word in ("-o", line)]
+            config = ["-f", self.dir / "sshd_config", "-E", self.dir / "sshd.log"]
+            self.sshds.append(subprocess.Popen([SSHD, "-D", *config, *options]))
+        for address in addresses:
+            self.wait_for(address)
+
+    def wait_for(self, address):
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex((address, self.port)) == 0:
+                    return
+            time.sleep(0.02)
+        raise harness.Failed(f"nobody listens on {address}")
+
+    def write_files(self):
+        here = self.dir
+        key = " ".join((here / "host_key.pub").read_text().split()[:2])
+        known = [f"[{ip}]:{self.port} {key}" for ip in self.address.values()]
+        (here / "known_hosts").write_text("\n".join(known) + "\n")
+        shutil.copy(here / "user_key.pub", here / "authorized_keys")
+        hosts = [f"Host {name}\n  HostName {ip}" for name, ip in self.address.items()]
+        hosts.append(
+            f"Host *\n  Port {self.port}\n  IdentityFile {here}/user_key\n  IdentitiesOnly yes\n"
+            f"  IdentityAgent none\n  UserKnownHostsFile {here}/known_hosts\n"
+            "  GlobalKnownHostsFile /dev/null\n  KexAlgorithms curve25519-sha256\n"
+            "  StrictHostKeyChecking yes\n"
+        )
+        (here / "ssh_config").write_text("\n".join(hosts))
+        (here / "hostfile").write_text("".join(f"{name} slots=1\n" for name in self.address))
+        os.makedirs(here / "run", exist_ok=True)
+        (here / "sshd_config").write_text(
+            f"Port {self.port}\n"
+            f"HostKey {here}/host_key\nAuthorizedKeysFile {here}/authorized_keys\nPidFile none\n"
+            "StrictModes no\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\n"
+            "PerSourceMaxStartups none\nMaxStartups 1000:1:2000\n"
+            f"SetEnv HOME={here}/run XDG_RUNTIME_DIR={here}/run\n"
+        )
+
+    def close(self):
+        for sshd in self.sshds:
+            sshd.send_signal(signal.SIGTERM)
+            sshd.wait()
+
+
+def commands(hosts, program, with_peer):
+    config = hosts.dir / "ssh_config"
+    names = " ".join(hosts.address)
+    loop = f"for h in {names}; do ssh -F {config} $h true & done; wait"
+    found = {PLAIN: ["sh", "-c", loop]}
+    if with_peer:
+        targets = ",".join(hosts.address)
+        found[PEER] = ["pdsh", "-R", "ssh", "-S", "-f", "64", "-w", targets, "true"]
+    found[OURS] = [
+        program, "run", "-q", "-H", str(hosts.dir / "hostfile"), "--ssh_config", str(config),
+        "--accelerator", "cpu", "--no_python", "--no_local_rank", "true",
+    ]  # fmt: skip
+    return found
+
+
+def ratio(times, name, peer, figure):
+    if peer not in times:
+        return None
+    pairs = zip(times[name], times[peer])
+    return harness.median([{"ratio": ours[figure] / theirs[figure]} for ours, theirs in pairs], "ratio")
+
+
+def measure(count, program, rounds):
+    with harness.scratch() as directory:
+        hosts = Hosts(directory, count)
+        try:
+            environment = {
+                "REMUDA_RUN_DIR": directory,
+                "PDSH_SSH_ARGS_APPEND": f"-F {hosts.dir}/ssh_config",
+            }
+            launchers = commands(hosts, program, harness.peer("pdsh", "pdsh"))
+            # A copy where anybody may write is not looked for on the nodes: it is sent.
+            open_dir = hosts.dir / "open"
+            open_dir.mkdir()
+            open_dir.chmod(0o777)
+            copy = shutil.copy(program, open_dir / "remuda")
+            pushed = harness.run([str(copy), *launchers[OURS][1:]], environment)
+            once = lambda command: lambda: harness.run(command, environment)
+            return pushed, harness.interleaved(
+                {name: once(command) for name, command in launchers.items()}, rounds
+            )
+        finally:
+            hosts.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hosts", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    pushed, times = measure(options.hosts, harness.remuda(), options.rounds)
+
+    def row(name):
+        cells = [name]
+        for figure, scale in (("wall_s", 1000), ("cpu_s", 1000)):
+            cells.append(harness.spread(times[name], figure, scale))
+            for peer in (PLAIN, PEER):
+                share = ratio(times, name, peer, figure)
+                cells.append("–" if share is None else f"{share:.2f}")
+        return cells
+
+    print(f"{options.hosts} hosts × true, {options.rounds} rounds: median (least–greatest)\n")
+    header = ["", "wall ms", "/ssh", "/pdsh", "head CPU ms", "/ssh", "/pdsh"]
+    harness.table(header, [row(name) for name in times])
+    print(f"\nfirst launch, which sends the binary: {pushed['wall_s'] * 1000:.0f} ms")
+    harness.save("ssh", {"hosts": options.hosts, "times": times, "first": pushed})
+
+
+if __name__ == "__main__":
+    main()

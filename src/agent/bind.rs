@@ -1,0 +1,63 @@
+//! Processors and memory of this node, shared out among its workers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::base::{Status, env_vars};
+use crate::inventory;
+use crate::os::affinity::{self, Memory};
+use crate::plan::{CoreShare, MemoryFrom, share_cores};
+use crate::report::summary::reason;
+use crate::wire::{CoreWish, Problem};
+
+/// Where the kernel tells what a machine is made of.
+const SYSTEM: &str = "/sys/devices/system";
+
+/// Shares in the order of local ranks, and what is to be said about them.
+pub(super) fn share(
+    wish: &CoreWish,
+    env: &BTreeMap<Vec<u8>, Vec<u8>>,
+) -> Result<(Vec<CoreShare>, Vec<String>), Problem> {
+    if env.contains_key(env_vars::KMP_AFFINITY.as_bytes()) {
+        let message = "KMP_AFFINITY is set, which binds threads in its own way";
+        return Err(Problem::new(Status::Config, message)
+            .help("`unset KMP_AFFINITY`, or leave --bind_cores_to_rank out"));
+    }
+    let usable = affinity::processors(None).map_err(|error| {
+        let message = format!("the kernel does not tell usable processors: {}", reason(&error));
+        Problem::new(Status::OsLimit, message)
+    })?;
+    let topology = inventory::topology(Path::new(SYSTEM));
+    let list = wish.list.as_deref();
+    let mut shares =
+        share_cores(&topology, &usable, list, wish.workers as usize).map_err(|error| {
+            Problem::new(Status::Config, error.to_string())
+                .help("give every worker at least one processor that it may use")
+        })?;
+    let notes = drop_denied_memory(&mut shares);
+    Ok((shares, notes))
+}
+
+/// Containers without privileges may not choose memory: processors are bound all the same.
+fn drop_denied_memory(shares: &mut [CoreShare]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for share in shares {
+        let Some(memory) = &share.memory else { continue };
+        if let Err(error) = policy(memory).try_out() {
+            notes = vec![format!(
+                "memory cannot be bound: {}; workers are bound to processors only",
+                reason(&error)
+            )];
+            share.memory = None;
+        }
+    }
+    notes
+}
+
+/// In the kernel's terms.
+pub(super) fn policy(memory: &MemoryFrom) -> Memory {
+    match memory {
+        MemoryFrom::Only(nodes) => Memory::only(nodes),
+        MemoryFrom::Rather(node) => Memory::rather(*node),
+    }
+}

@@ -1,0 +1,91 @@
+//! What of a worker's notes is passed on: of steps the newest, now and then; the rest once. However
+//! many a worker writes, they cost little memory and no time of others. Pure.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use crate::base::Rank;
+use crate::runtime::contract::Note;
+use crate::wire::WorkerNote;
+
+/// Between two steps of a worker that are passed on.
+const STEP_PAUSE: Duration = Duration::from_millis(100);
+/// Peers of which one worker may say that they are lost.
+const PEERS_LOST_MAX: usize = 16;
+
+/// The notes of one worker.
+#[derive(Debug, Default)]
+pub(super) struct Sieve {
+    ready: bool,
+    lost: BTreeSet<Rank>,
+    /// The newest step, until it is passed on.
+    step: Option<WorkerNote>,
+    step_at: Option<Instant>,
+}
+
+impl Sieve {
+    /// Takes a note; returns it if it is to be passed on at once.
+    pub(super) fn push(&mut self, note: &Note) -> Option<WorkerNote> {
+        match *note {
+            Note::Ready if self.ready => None,
+            Note::Ready => {
+                self.ready = true;
+                Some(WorkerNote::Ready)
+            }
+            Note::PeerLost { rank } => (self.lost.len() < PEERS_LOST_MAX && self.lost.insert(rank))
+                .then_some(WorkerNote::PeerLost(rank)),
+            Note::Step { step, steps, loss, tokens_per_s } => {
+                self.step = Some(WorkerNote::Step { step, steps, loss, tokens_per_s });
+                None
+            }
+        }
+    }
+
+    /// When the newest step is to be passed on; `None` when there is none.
+    pub(super) fn step_at(&self, now: Instant) -> Option<Instant> {
+        self.step.as_ref().map(|_| self.step_at.unwrap_or(now))
+    }
+
+    /// Takes the newest step; the next one waits a little.
+    pub(super) fn take_step(&mut self, now: Instant) -> Option<WorkerNote> {
+        self.step_at = Some(now + STEP_PAUSE);
+        self.step.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock;
+
+    fn step(step: u64) -> Note {
+        Note::Step { step, steps: None, loss: None, tokens_per_s: None }
+    }
+
+    #[test]
+    fn of_many_steps_the_newest_is_passed_on_now_and_then() {
+        let (mut sieve, now) = (Sieve::default(), clock::now());
+        assert_eq!(sieve.step_at(now), None);
+        assert_eq!(sieve.push(&step(1)), None);
+        assert_eq!(sieve.step_at(now), Some(now), "the first one at once");
+        for number in 2..1000 {
+            assert_eq!(sieve.push(&step(number)), None);
+        }
+        assert!(matches!(sieve.take_step(now), Some(WorkerNote::Step { step: 999, .. })));
+        assert_eq!(sieve.step_at(now), None);
+        sieve.push(&step(1000));
+        assert_eq!(sieve.step_at(now), Some(now + STEP_PAUSE));
+    }
+
+    #[test]
+    fn everything_else_is_passed_on_once() {
+        let mut sieve = Sieve::default();
+        assert_eq!(sieve.push(&Note::Ready), Some(WorkerNote::Ready));
+        assert_eq!(sieve.push(&Note::Ready), None);
+        let mut lost = |rank| sieve.push(&Note::PeerLost { rank: Rank(rank) });
+        assert_eq!(lost(3), Some(WorkerNote::PeerLost(Rank(3))));
+        assert_eq!(lost(3), None);
+        let passed = (0..1000).filter(|rank| lost(*rank).is_some()).count();
+        assert_eq!(1 + passed, PEERS_LOST_MAX);
+    }
+}

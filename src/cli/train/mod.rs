@@ -1,0 +1,86 @@
+//! `remuda train`: the bundled trainer as a job.
+
+mod args;
+mod check;
+mod worker;
+
+use std::ffi::OsString;
+
+use clap::Parser;
+
+use self::args::TrainArgs;
+use self::check::Files;
+use super::args::{PlaceArgs, WatchArgs, WorkerArgs};
+use super::error::CliError;
+use super::lower::{self, Speaker};
+use super::run;
+use super::values::AcceleratorArg;
+use crate::agent;
+use crate::base::Status;
+use crate::launch::Transport;
+use crate::plan::Program;
+use crate::report::{Terminal, say};
+
+pub(super) use self::worker::worker_main;
+
+/// The word that makes this executable a worker.
+pub(super) const WORKER_COMMAND: &str = "train-worker";
+
+/// Train a small GPT or MLP on every slot with the bundled data-parallel runtime.
+///
+/// The same seed gives the same model, bit for bit, whether W workers accumulate A micro-batches
+/// each or one worker accumulates W × A.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "remuda train", bin_name = "remuda train", version, args_override_self = true)]
+struct TrainFace {
+    #[command(flatten)]
+    train: TrainArgs,
+    #[command(flatten)]
+    place: PlaceArgs,
+    #[command(flatten)]
+    watch: WatchArgs,
+}
+
+/// Parses, and starts this executable as the worker of every slot.
+pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
+    let (mut face, typed) = super::parse::<TrainFace>(words)?;
+    super::check::place(&face.place, &typed)?;
+    super::check::watch(&face.watch, &typed)?;
+    super::check::not_built(&typed)?;
+    let terminal = Terminal::look();
+    if face.place.accelerator != Some(AcceleratorArg::Cpu) {
+        let wanted = face.place.accelerator == Some(AcceleratorArg::Cuda);
+        if wanted || 0 < lower::gpu_count() {
+            say("note: there are no GPU kernels yet; every slot is CPU time\n", terminal.paint);
+        }
+        face.place.accelerator = Some(AcceleratorArg::Cpu);
+    }
+    let place = lower::place(&face.place, &typed, terminal)?;
+    // What cannot work is told once, here, and not by every worker.
+    let files = match place.transport {
+        Transport::Local => Files::Here,
+        Transport::Ssh(_) => Files::Elsewhere,
+    };
+    if let Some(saved) = check::run(&mut face.train, &typed, files)?
+        && face.train.steps <= saved.step
+    {
+        let (path, step) = (saved.path.display(), saved.step);
+        let text = format!(
+            "note: nothing to do: `{path}` is already at step {step}\n\
+             help: to go on: --steps {}\n",
+            2 * step.max(1)
+        );
+        say(&text, terminal.paint);
+        return Ok(Status::Success);
+    }
+    let program = match place.transport {
+        Transport::Local => std::env::current_exe().map_err(|error| {
+            CliError::new(Status::NotFound, format!("cannot find ourselves: {error}"))
+        })?,
+        Transport::Ssh(_) => agent::OWN_EXECUTABLE.into(),
+    };
+    let program = Program::Exec { program: program.into(), local_rank: false };
+    let words = std::iter::once(WORKER_COMMAND.into()).chain(face.train.words()).collect();
+    let workers = WorkerArgs::default();
+    run::start(place, &face.watch, &workers, program, words, Speaker::Rank0, terminal)
+}

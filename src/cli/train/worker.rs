@@ -1,0 +1,74 @@
+//! What every worker of `remuda train` does.
+
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+
+use super::args::TrainArgs;
+use crate::base::{Status, clock};
+use crate::cli::error::CliError;
+use crate::os::signals;
+use crate::report::{print, print_error};
+use crate::runtime::Group;
+use crate::train::{Progress, train};
+
+/// Steps between evaluations are told by notes; whoever keeps the lines sees one of them when there
+/// was none for this long.
+const QUIET_MAX: Duration = Duration::from_secs(10);
+
+/// The hidden form of the command that every worker is started with; alone, it is a group of one.
+#[derive(Parser, Debug)]
+#[command(name = "remuda train-worker", no_binary_name = true)]
+struct WorkerLine {
+    #[command(flatten)]
+    train: TrainArgs,
+}
+
+/// A worker of the job. The first signal asks it to stop after the step that it is in; the loop
+/// agrees with the other workers on which step that is.
+pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliError> {
+    let line =
+        WorkerLine::try_parse_from(words).map_err(|error| CliError::usage(error.to_string()))?;
+    let stop = signals::stop_flag(&[libc::SIGINT, libc::SIGTERM]);
+    let group =
+        Group::from_env().map_err(|error| CliError::new(Status::Config, error.to_string()))?;
+    Ok(work(&line.train, &group, &|| stop.load(Ordering::Relaxed)))
+}
+
+/// Trains as one worker of `group`, and prints what rank 0 has to tell. `stop` is asked between steps.
+fn work(args: &TrainArgs, group: &Group, stop: &dyn Fn() -> bool) -> Status {
+    let options = args.lower();
+    let shown = Cell::new(None);
+    let watch = &mut |progress: &Progress| show(progress, &shown);
+    match train(group, &options, stop, watch) {
+        Ok(_) => Status::Success,
+        Err(error) => {
+            let mut text = format!("remuda train: rank {}: ", group.rank());
+            writeln!(text, "{error}").expect("a string takes everything");
+            print_error(&text);
+            error.status()
+        }
+    }
+}
+
+/// What nobody can be shown is no reason to stop training; the metrics are in their file.
+fn print_progress(text: &str) {
+    let _ = print(text);
+}
+
+/// Prints a line: of steps, the first, the last, those that were evaluated, and one now and then.
+fn show(progress: &Progress, shown: &Cell<Option<Instant>>) {
+    if let Progress::Stepped(report) = progress {
+        let now = clock::now();
+        let is_due = shown.get().is_none_or(|last| QUIET_MAX <= now - last);
+        if report.val_loss.is_none() && report.step < report.steps && !is_due {
+            return;
+        }
+        shown.set(Some(now));
+    }
+    print_progress(&format!("{progress}\n"));
+}

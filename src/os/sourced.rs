@@ -1,0 +1,123 @@
+//! The environment that a shell has after reading a script. The only place that starts a shell, and
+//! only because an activation script is written for one; the script's name travels as an argument.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+
+use super::fork::in_own_session;
+use crate::base::clock;
+
+/// Bytes of an environment, and of what a script says.
+const OUTPUT_BYTES_MAX: u64 = 4 << 20;
+/// Between two looks whether it has ended.
+const PAUSE: Duration = Duration::from_millis(2);
+/// The script sees no arguments, and what it writes does not mix with the environment.
+const SOURCE: &str =
+    r#"remuda_script=$1; shift; . "$remuda_script" >&2 && exec cat /proc/self/environ"#;
+/// What shells keep for themselves.
+const OF_THE_SHELL: [&[u8]; 2] = [b"_", b"SHLVL"];
+
+/// Why there is no such environment.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// No shell, or no memory.
+    #[error("cannot start a shell: {0}")]
+    Os(#[from] io::Error),
+    /// It ran for too long.
+    #[error("it did not end within {} s", .0.as_secs())]
+    TooLong(Duration),
+    /// It failed; what it said last.
+    #[error("it failed ({status}){}", said(.last_line))]
+    Failed {
+        /// How.
+        status: ExitStatus,
+        /// Its last line.
+        last_line: String,
+    },
+    /// It ended the shell.
+    #[error("it ended the shell that read it")]
+    Left,
+}
+
+fn said(line: &str) -> String {
+    if line.is_empty() { String::new() } else { format!(": {line}") }
+}
+
+/// Reads `script` with bash, or sh where there is none, in the directory `cwd`.
+pub fn environment_after(
+    script: &Path,
+    cwd: &Path,
+    limit: Duration,
+) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, SourceError> {
+    let (mut out, mut err) = (memory()?, memory()?);
+    let mut child = match start("bash", script, cwd, &out, &err) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            start("sh", script, cwd, &out, &err)?
+        }
+        started => started?,
+    };
+    let status = wait(&mut child, limit)?.ok_or(SourceError::TooLong(limit))?;
+    if !status.success() {
+        return Err(SourceError::Failed { status, last_line: last_line(&read(&mut err)?) });
+    }
+    let text = read(&mut out)?;
+    if text.is_empty() {
+        return Err(SourceError::Left);
+    }
+    Ok(parse(&text))
+}
+
+#[expect(clippy::disallowed_methods, reason = "os is where processes are started")]
+fn start(shell: &str, script: &Path, cwd: &Path, out: &File, err: &File) -> io::Result<Child> {
+    let mut command = Command::new(shell);
+    command.args(["-c", SOURCE, "remuda"]).arg(script).current_dir(cwd);
+    command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(err.try_clone()?);
+    in_own_session(&mut command).spawn()
+}
+
+/// `None`: it was killed at the end of its time, with everything of its group.
+fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let deadline: Instant = clock::now() + limit;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if deadline < clock::now() {
+            let _ = rustix::process::kill_process_group(Pid::from_child(child), Signal::KILL);
+            child.wait()?;
+            return Ok(None);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn memory() -> io::Result<File> {
+    Ok(rustix::fs::memfd_create("remuda-sourced", rustix::fs::MemfdFlags::CLOEXEC)?.into())
+}
+
+fn read(file: &mut File) -> io::Result<Vec<u8>> {
+    file.rewind()?;
+    let mut bytes = Vec::new();
+    file.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn last_line(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned()
+}
+
+/// `NAME=value`, each ended by a NUL.
+fn parse(text: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let variables = text.split(|byte| *byte == 0).filter_map(|variable| {
+        let at = variable.iter().position(|byte| *byte == b'=')?;
+        Some((variable[..at].to_vec(), variable[at + 1..].to_vec()))
+    });
+    variables.filter(|(name, _)| !OF_THE_SHELL.contains(&name.as_slice())).collect()
+}

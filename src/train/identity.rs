@@ -1,0 +1,166 @@
+//! Which model a checkpoint is of: everything that must be the same for a run to go on.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use super::gpt::{Gpt, GptConfig};
+use super::mlp::Mlp;
+use super::model::{Model, ParameterTable};
+use super::threads::Threads;
+
+/// See the variants; its text is a line of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// A GPT, and the bytes that it knows.
+    Gpt {
+        /// Blocks of attention and network.
+        layers: usize,
+        /// Attention heads of a block.
+        heads: usize,
+        /// Features of a token.
+        width: usize,
+        /// Tokens of a sequence.
+        block: usize,
+        /// Different bytes of the text.
+        vocabulary: usize,
+        /// Eight digits of their digest.
+        bytes: String,
+    },
+    /// A classifier, and what it learns.
+    Mlp {
+        /// Features of a sample.
+        inputs: usize,
+        /// Hidden layers.
+        layers: usize,
+        /// Features of a hidden layer.
+        width: usize,
+        /// Classes.
+        classes: usize,
+        /// The seed of the samples.
+        teacher: u64,
+    },
+}
+
+impl Identity {
+    /// The model's parameters. `None` if a model of this size cannot have been saved in so many
+    /// bytes: then the text is no line of ours.
+    pub(super) fn parameters(&self, bytes: u64) -> Option<ParameterTable> {
+        let fits = |sizes: &[usize]| {
+            let product = sizes.iter().try_fold(1u64, |product, size| {
+                (*size != 0).then(|| product.checked_mul(*size as u64))?
+            });
+            product.is_some_and(|numbers| numbers <= bytes)
+        };
+        match *self {
+            Self::Gpt { layers, heads, width, block, vocabulary, .. } => {
+                let fits = fits(&[layers, width, width]) && fits(&[block, width]);
+                let is_whole = heads != 0 && width.is_multiple_of(heads.max(1));
+                let config = GptConfig { vocabulary, block, layers, heads, width };
+                let is_byte = (1..=256).contains(&vocabulary);
+                (fits && is_whole && is_byte)
+                    .then(|| Gpt::<f32>::new(config, Threads::ONE).parameters().clone())
+            }
+            Self::Mlp { inputs, layers, width, classes, .. } => {
+                let fits = fits(&[layers, width]) && fits(&[inputs, width]) && fits(&[classes]);
+                let mut features = vec![inputs];
+                let hidden = if fits { layers } else { 0 };
+                features.extend(std::iter::repeat_n(width, hidden));
+                features.push(classes);
+                fits.then(|| Mlp::<f32>::new(&features, Threads::ONE).parameters().clone())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gpt { layers, heads, width, block, vocabulary, bytes } => write!(
+                f,
+                "gpt layers={layers} heads={heads} width={width} block={block} \
+                 vocabulary={vocabulary}:{bytes}"
+            ),
+            Self::Mlp { inputs, layers, width, classes, teacher } => write!(
+                f,
+                "mlp inputs={inputs} layers={layers} width={width} classes={classes} \
+                 teacher={teacher}"
+            ),
+        }
+    }
+}
+
+impl FromStr for Identity {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (kind, rest) = text.split_once(' ').ok_or(())?;
+        let facts: Option<BTreeMap<&str, &str>> =
+            rest.split(' ').map(|fact| fact.split_once('=')).collect();
+        let facts = facts.ok_or(())?;
+        let number = |name| facts.get(name).and_then(|text| text.parse().ok()).ok_or(());
+        let found = match kind {
+            "gpt" => {
+                let vocabulary = facts.get("vocabulary").and_then(|text| text.split_once(':'));
+                let (count, bytes) = vocabulary.ok_or(())?;
+                Self::Gpt {
+                    layers: number("layers")?,
+                    heads: number("heads")?,
+                    width: number("width")?,
+                    block: number("block")?,
+                    vocabulary: count.parse().map_err(|_| ())?,
+                    bytes: bytes.to_owned(),
+                }
+            }
+            "mlp" => Self::Mlp {
+                inputs: number("inputs")?,
+                layers: number("layers")?,
+                width: number("width")?,
+                classes: number("classes")?,
+                teacher: facts.get("teacher").and_then(|text| text.parse().ok()).ok_or(())?,
+            },
+            _ => return Err(()),
+        };
+        // Whatever it says beyond that, it means something else.
+        if found.to_string() == text { Ok(found) } else { Err(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GPT: &str = "gpt layers=4 heads=4 width=128 block=64 vocabulary=96:0123abcd";
+    const MLP: &str = "mlp inputs=784 layers=2 width=1024 classes=10 teacher=18446744073709551615";
+
+    #[test]
+    fn a_line_is_read_as_it_was_written() {
+        for line in [GPT, MLP] {
+            let identity: Identity = line.parse().expect("a line of ours");
+            assert_eq!(identity.to_string(), line);
+            assert!(identity.parameters(1 << 30).is_some());
+        }
+        let bad = ["", "gpt", "gpt layers=4", "cnn layers=4", &GPT.replace("128", "x"), &MLP[1..]];
+        for line in bad.into_iter().chain([&*format!("{GPT} more=1"), &*GPT.replace(':', "-")]) {
+            assert_eq!(line.parse::<Identity>(), Err(()), "{line}");
+        }
+    }
+
+    #[test]
+    fn no_size_is_believed_that_the_file_cannot_have() {
+        #[track_caller]
+        fn check(line: &str, from: &str, to: &str) {
+            let identity: Identity = line.replace(from, to).parse().expect("well formed");
+            assert!(identity.parameters(10_000_000).is_none(), "{identity}");
+        }
+        check(GPT, "layers=4", "layers=4000000000");
+        check(GPT, "layers=4", "layers=0");
+        check(GPT, "width=128", "width=1844674407370955161");
+        check(GPT, "heads=4", "heads=3");
+        check(GPT, "heads=4", "heads=0");
+        check(GPT, "vocabulary=96", "vocabulary=257");
+        check(MLP, "layers=2", "layers=18446744073709551615");
+        check(MLP, "inputs=784", "inputs=784000000");
+        check(MLP, "classes=10", "classes=0");
+    }
+}

@@ -1,0 +1,180 @@
+//! `remuda train` as a user types it: what cannot work is told before any worker starts, on one
+//! screen, with nothing left behind; runs go on from what was kept.
+//!
+//! `tests/trainer/refused.expected` holds every line with its screen and exit status;
+//! `UPDATE_EXPECTED=1 cargo test --test trainer` rewrites it.
+
+#![cfg(all(feature = "cli", feature = "train"))]
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use remuda::base::env_vars;
+
+/// A directory of its own for a test, in which the program runs; removed with the value.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let name = format!("trainer-{name}-{}", std::process::id());
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::create_dir_all(&dir).expect("the directory for tests can be written");
+        Self(dir)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        fs::write(self.path(name), content).expect("it can be written");
+    }
+
+    /// `remuda train LINE`, words parted by blanks.
+    #[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
+    fn train(&self, line: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_remuda"));
+        command.arg("train").args(line.split_whitespace()).current_dir(&self.0);
+        command.env(env_vars::REMUDA_RUN_DIR, self.path("runs")).env_remove("CLICOLOR_FORCE");
+        command.stdin(Stdio::null()).output().expect("it starts")
+    }
+
+    /// A small run; returns what it wrote to standard output.
+    #[track_caller]
+    fn succeed(&self, line: &str) -> String {
+        let output = self.train(line);
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{line}: {stderr}");
+        assert!(!stdout.contains('\r') && !stdout.contains('\x1b'), "{stdout:?}");
+        stdout
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+/// A GPT that is trained in no time.
+const SMALL: &str = "--num_gpus 2 --layers 1 --heads 2 --width 8 --block 8 --batch_size 2";
+
+/// Every line, its screen and its exit status.
+fn screens(scratch: &Scratch, lines: &[&str]) -> String {
+    let mut all = String::new();
+    for line in lines {
+        let output = scratch.train(line);
+        let stderr = text(&output.stderr);
+        let status = output.status.code().expect("it ends by itself");
+        assert!(output.stdout.is_empty(), "{line}: {}", text(&output.stdout));
+        let _ = write!(all, "$ remuda train {line}\n{stderr}[{status}]\n\n");
+    }
+    all
+}
+
+#[test]
+fn what_cannot_work_is_told_before_anything_starts() {
+    let scratch = Scratch::new("refused");
+    scratch.write("empty", "");
+    scratch.write("short", "A SHORT TEXT, not enough");
+    scratch.write("text", "the quick brown fox jumps over the lazy dog. ".repeat(40));
+    fs::create_dir(scratch.path("directory")).expect("it can be made");
+    scratch.succeed(&format!("{SMALL} --steps 2 --data text --checkpoint_dir kept"));
+    let kept = "kept/step-00000002.safetensors";
+    let whole = fs::read(scratch.path(kept)).expect("it was kept");
+    let mut flipped = whole.clone();
+    *flipped.last_mut().expect("not empty") ^= 1;
+    scratch.write("flipped.safetensors", flipped);
+    scratch.write("cut.safetensors", &whole[..whole.len() / 2]);
+    scratch.write("foreign.safetensors", b"\x02\0\0\0\0\0\0\0{}");
+    fs::remove_dir_all(scratch.path("runs")).expect("there was a run");
+    let found = screens(
+        &scratch,
+        &[
+            "--data none",
+            "--data text none short",
+            "--data=directory",
+            "--data /dev/zero",
+            "--data empty",
+            "--data text empty",
+            "--data short",
+            "--data text --block 200",
+            "--block 40000",
+            "--width 100 --heads 8",
+            "--heads 7",
+            "--model mlp --data text",
+            "--save_every 3",
+            "--checkpoint_dir text",
+            "--checkpoint_dir text/below",
+            "--metrics directory",
+            "--metrics none/metrics.jsonl",
+            "--plot none/loss.svg",
+            "--resume none",
+            "--resume directory",
+            "--resume text",
+            "--resume flipped.safetensors",
+            "--resume cut.safetensors",
+            "--resume foreign.safetensors",
+            "--resume kept --data text --width 16",
+            "--resume kept --data text --model mlp",
+            "--resume kept",
+            "--resume kept --data short text",
+            "--resume kept --data text --steps 2",
+            "--resume kept --data text --steps 1",
+        ],
+    );
+    assert!(!scratch.path("runs").exists(), "a run that did not begin left a record");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trainer/refused.expected");
+    if env_vars::get("UPDATE_EXPECTED").is_some() {
+        fs::write(&path, &found).expect("the tree can be written");
+    }
+    let expect = fs::read_to_string(&path).expect("there is an expectation");
+    assert!(found == expect, "{found}");
+}
+
+/// The losses of a metrics file, by step.
+fn losses(scratch: &Scratch, file: &str) -> Vec<String> {
+    let metrics = fs::read_to_string(scratch.path(file)).expect("it was written");
+    let loss = |line: &str| {
+        let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        format!("{} {}", line["step"], line["loss"])
+    };
+    metrics.lines().map(loss).collect()
+}
+
+#[test]
+fn a_run_goes_on_without_its_sizes_typed_again() {
+    let scratch = Scratch::new("resume");
+    scratch.write("text", "the quick brown fox jumps over the lazy dog. ".repeat(40));
+    let rates = "--lr 1e-3 --min_lr 1e-3 --warmup 0 --batch_size 2 --num_gpus 2 --data text";
+    scratch.succeed(&format!("{SMALL} {rates} --steps 8 --metrics whole"));
+    let first = format!("{SMALL} {rates} --steps 4 --metrics parts --checkpoint_dir kept");
+    scratch.succeed(&first);
+    let shown = scratch.succeed(&format!("{rates} --steps 8 --metrics parts --resume kept"));
+    assert!(shown.contains("going on after step 4 from"), "{shown}");
+    assert_eq!(losses(&scratch, "parts"), losses(&scratch, "whole"));
+
+    scratch.succeed("--model mlp --layers 1 --width 8 --steps 2 --seed 5 --checkpoint_dir mlp");
+    let shown = scratch.succeed("--resume mlp --steps 3");
+    assert!(shown.starts_with("mlp of 1 layers of width 8,"), "{shown}");
+}
+
+/// Lines come at the first step, where the run is evaluated, and at the end.
+#[test]
+fn a_pipe_gets_whole_lines_and_no_progress() {
+    let scratch = Scratch::new("lines");
+    let shown = scratch.succeed(&format!("{SMALL} --steps 40 --eval_every 20"));
+    let steps: Vec<&str> = shown.lines().filter(|line| line.starts_with("step ")).collect();
+    let begins = ["step  1/40  loss ", "step 20/40  loss ", "step 40/40  loss "];
+    assert_eq!(steps.len(), 3, "{shown}");
+    for (line, begin) in steps.iter().zip(begins) {
+        assert!(line.starts_with(begin), "{line}");
+    }
+    assert!(shown.contains("\nthe model writes:\n") && shown.contains("\ndone after step 40: "));
+}
