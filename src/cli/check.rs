@@ -9,7 +9,7 @@ use crate::report::{PLACEHOLDERS, unknown_placeholder};
 
 /// Options of DeepSpeed that are understood and have nothing behind them yet: refused, for who
 /// gives one counts on it.
-const NOT_BUILT: [&str; 3] = ["launcher_args", "no_ssh", "node_rank"];
+const NOT_BUILT: [&str; 1] = ["launcher_args"];
 
 /// A whole line of `remuda run`.
 pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), Refused> {
@@ -41,6 +41,20 @@ pub(super) fn place(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
         )),
         Some(LauncherArg::Local | LauncherArg::Ssh) | None => Ok(()),
     }
+}
+
+/// A program whose workers find each other through the launcher.
+pub(super) fn connected(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
+    if !args.reach.no_ssh {
+        return Ok(());
+    }
+    let place = typed.name_of("no_ssh").unwrap_or_else(|| typed.end());
+    Err(typed.refuse(&[place], |spans| {
+        let message = "nodes that are started one by one are not connected";
+        Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
+            .label("the workers would not find each other")
+            .help("leave `--no_ssh` out: one command starts all nodes")
+    }))
 }
 
 /// How it is watched.
@@ -78,7 +92,7 @@ fn program(args: &ProgramArgs, typed: &Typed) -> Result<(), Refused> {
 
 /// Options without a feature; DeepSpeed's own defaults ask for nothing.
 pub(super) fn not_built(typed: &Typed) -> Result<(), Refused> {
-    const DEFAULTS: [(&str, &[&str]); 2] = [("launcher_args", &[""]), ("node_rank", &["-1"])];
+    const DEFAULTS: [(&str, &[&str]); 1] = [("launcher_args", &[""])];
     let asks = |flag: &str| {
         let Some(given) = typed.last(flag) else { return false };
         let Some((value, _)) = &given.value else { return true };

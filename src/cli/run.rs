@@ -18,15 +18,33 @@ use crate::report::plan::{Secrets, plan_json, show_plan};
 use crate::report::summary::{count, step};
 use crate::report::{Terminal, print, print_error, say};
 
+const VERSION: &str = concat!("remuda ", env!("CARGO_PKG_VERSION"), "\n");
+
+/// What the program says of itself when it is called by one of DeepSpeed's names.
+const ABOUT_FACE: &str = "\
+Run a program on every slot of every host. This is remuda, which reads the command line of \
+DeepSpeed's launcher, version 0.19.8; COMPAT.md says where they differ.";
+
+/// Behind the list of options.
+const HELP_END: &str = "\
+Options stand before the script; everything behind it is the script's own. Options of DeepSpeed may
+be abbreviated, and `-` is as good as `_`.
+
+Exit status: 0 if every worker of every node returned 0; else that of the worker that failed first,
+128 + N if signal N ended it. Our own: 2 command line, 65 bad input file, 66 missing input, 69 host
+unreachable, 70 a bug of ours, 71 system limit, 73/74 output, 75 node lost, 76 protocol, 77
+permission, 78 configuration, 124 --timeout, 126/127 program not executable / not found, 130/143
+interrupted.";
+
 /// Run a program on every slot of every host, and tell the truth about how it ends.
-///
-/// Exit status: 0 if every worker of every node returned 0; else that of the worker that failed
-/// first, 128 + N if signal N ended it. Our own: 2 command line, 65 bad hostfile, 66 missing input,
-/// 69 host unreachable, 70 a bug of ours, 71 system limit, 73/74 output, 75 node lost, 76 protocol,
-/// 77 permission, 78 configuration, 124 --timeout, 126/127 program not executable / not found,
-/// 130/143 interrupted.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "remuda run", bin_name = "remuda run", version, args_override_self = true)]
+#[command(
+    name = "remuda run",
+    bin_name = "remuda run",
+    version,
+    args_override_self = true,
+    after_help = HELP_END
+)]
 pub struct RunArgs {
     /// Hosts and slots.
     #[command(flatten)]
@@ -55,12 +73,18 @@ pub enum Parsed {
 /// Asks nothing of the world.
 pub fn parse(program: &'static str, words: Vec<OsString>) -> Result<Parsed, Refused> {
     let mut command = RunArgs::command().name(program).bin_name(program);
+    if program != "remuda run" {
+        command = command.about(ABOUT_FACE);
+    }
     let flags = Flags::of(&mut command);
     let mut typed = Typed::new(program, words);
     let script = match lex(&flags, &mut typed)? {
         Lexed::Script(script) => script,
-        Lexed::Help => return Ok(Parsed::Asked(command.render_long_help())),
-        Lexed::Version => return Ok(Parsed::Asked(command.render_version().into())),
+        Lexed::Help => {
+            let mut command = command.mut_arg("help", |arg| arg.help("Print help"));
+            return Ok(Parsed::Asked(command.render_help()));
+        }
+        Lexed::Version => return Ok(Parsed::Asked(VERSION.into())),
     };
     let found = command.try_get_matches_from(canonical(&typed, script));
     match found.and_then(|found| RunArgs::from_arg_matches(&found)) {
@@ -129,7 +153,7 @@ pub(super) fn start(
     }
     let reach = Reach::of(place.nodes.len(), &place.transport);
     let exports = environment::exports(&watch.env, files, reach, place.accelerator)?;
-    let origin = place.origin.clone();
+    let (origin, alone) = (place.origin.clone(), place.alone);
     let spec = JobSpec {
         nodes: place.nodes,
         accelerator: place.accelerator,
@@ -142,6 +166,11 @@ pub(super) fn start(
     };
     let plan =
         plan::plan(&spec).map_err(|error| CliError::new(error.status(), error.to_string()))?;
+    let nodes = plan.nodes.len();
+    let plan = match alone {
+        Some(node) => plan.only(node),
+        None => plan,
+    };
     if watch.dry_run {
         show(&plan, watch).map_err(CliError::output)?;
         return Ok(Status::Success);
@@ -150,7 +179,8 @@ pub(super) fn start(
     let (options, note) =
         lower::options(watch, workers, &spec, place.transport, speaker, terminal)?;
     if watch.talks() {
-        say(&(note + &announcement(&plan, &options, &origin)), terminal.paint);
+        let alone = alone.map_or_else(String::new, |_| lonely(&plan, nodes));
+        say(&(note + &announcement(&plan, &options, &origin) + &alone), terminal.paint);
     }
     let pid_file = workers.save_pid.then(PidFile::write).transpose()?;
     if let Some(file) = pid_file.as_ref().filter(|_| watch.talks()) {
@@ -162,9 +192,21 @@ pub(super) fn start(
     Ok(status)
 }
 
+/// What a node that is started by itself cannot do.
+fn lonely(plan: &LaunchPlan, nodes: usize) -> String {
+    let Some(node) = plan.nodes.first() else { return String::new() };
+    let ranks = match &node.workers[..] {
+        [first, .., last] => format!("ranks {}-{}", first.rank, last.rank),
+        [only] => format!("rank {}", only.rank),
+        [] => "no rank".to_owned(),
+    };
+    let who = format!("node {} of {nodes}, {ranks} of {}", node.node_rank, plan.world_size);
+    step("Alone", &format!("{who}; what happens on other nodes is neither seen nor told"))
+}
+
 /// What is about to happen.
 fn announcement(plan: &LaunchPlan, options: &Options, origin: &str) -> String {
-    let workers = count(plan.world_size as usize, "worker");
+    let workers = count(plan.workers_here(), "worker");
     let nodes = count(plan.nodes.len(), "node");
     let files = options.style.rank_files.as_ref();
     let output = files.map_or_else(String::new, |files| {

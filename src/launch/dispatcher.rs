@@ -41,7 +41,11 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
     // Before anything that starts a thread: it forks.
     let way = match &options.transport {
         Transport::Local => Way::Local,
-        Transport::Ssh(ssh) => Way::Ssh(Arc::new(Ssh::prepare(ssh)?)),
+        Transport::Ssh(ssh) => {
+            // Who wants to hear little is given no hints.
+            let hosts = if options.tell_port { plan.nodes.len() } else { 0 };
+            Way::Ssh(Arc::new(Ssh::prepare(ssh, hosts)?))
+        }
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
@@ -132,19 +136,18 @@ impl<'a> Dispatcher<'a> {
             },
         )?;
         let mut tasks = Tasks::default();
-        let connect = |node: &NodePlan| {
+        let connect = |(place, node): (usize, &NodePlan)| {
             let (who, ways_back) =
-                ((node.node_rank, &node.host), (told.clone(), reporter.sender()));
+                ((NodeRank(place as u32), &node.host), (told.clone(), reporter.sender()));
             Node::connect(way, who, &options.job, ways_back, &mut tasks)
         };
-        let nodes = plan.nodes.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
-        let node_of_rank = plan.nodes.iter().flat_map(orders::ranks_of);
+        let nodes = plan.nodes.iter().enumerate().map(connect).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             plan,
             options,
             started: (clock::now(), clock::wall()),
             inherited,
-            job: Job::new(Policy { grace: options.grace }, node_of_rank.collect()),
+            job: Job::new(Policy { grace: options.grace }, orders::node_of_rank(plan)),
             found: vec![None; nodes.len()],
             nodes,
             tasks,
@@ -414,8 +417,9 @@ impl<'a> Dispatcher<'a> {
         for (node, start) in self.nodes.iter().zip(starts) {
             node.tell(ToAgent::Start(start));
         }
-        let ranks = self.history.workers.iter().map(|worker| worker.rank);
-        self.stdin = Input::start(ranks.filter(|rank| self.options.stdin.includes(*rank)));
+        let ranks = (0..).map(Rank).zip(&self.history.workers);
+        let readers = ranks.filter(|(_, worker)| self.options.stdin.includes(worker.rank));
+        self.stdin = Input::start(readers.map(|(rank, _)| rank));
     }
 
     /// From now on the job is one to be kept.
@@ -625,11 +629,13 @@ impl<'a> Dispatcher<'a> {
 }
 
 fn labels(plan: &LaunchPlan) -> Vec<WorkerLabel> {
+    let mut ranks = (0..).map(Rank);
     let of_node = |node: &NodePlan| {
         let host = node.host.clone();
         let node_rank = node.node_rank;
-        let label = move |worker: &WorkerPlan| WorkerLabel {
-            rank: worker.rank,
+        let label = |worker: &WorkerPlan| WorkerLabel {
+            rank: ranks.next().expect("there is always one more"),
+            shown: worker.rank,
             local_rank: worker.local_rank,
             node: node_rank,
             host: host.clone(),

@@ -51,12 +51,13 @@ pub(super) struct History {
 
 impl History {
     pub(super) fn new(plan: &LaunchPlan) -> Self {
-        let workers = plan.nodes.iter().flat_map(|node| {
-            node.workers.iter().map(|worker| WorkerHistory {
+        let nodes = (0..).map(NodeRank).zip(&plan.nodes);
+        let workers = nodes.flat_map(|(place, node)| {
+            node.workers.iter().map(move |worker| WorkerHistory {
                 rank: worker.rank,
                 local_rank: worker.local_rank,
                 slot: worker.slot,
-                node: node.node_rank,
+                node: place,
                 host: node.host.clone(),
                 started: None,
                 ended: None,

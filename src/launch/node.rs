@@ -170,7 +170,11 @@ async fn write(writer: LinkWriter, mut told: mpsc::UnboundedReceiver<ToAgent>) {
 async fn serve_remote(ssh: Arc<Ssh>, host: HostName, job: JobId, ends: Ends) {
     let (output, name) = (ends.output.clone(), host.clone());
     let hear = move |line: &str| output.say(format!("{name} │ {}\n", neutral(line)));
-    match ssh.connect(&host, &job, ends.node, Box::new(hear)).await {
+    let connected = ssh.connect(&host, &job, ends.node, Box::new(hear)).await;
+    if let Some(hint) = ssh.take_hint() {
+        ends.output.say(format!("note: {hint}\n"));
+    }
+    match connected {
         Ok(link) => {
             let _ = ends.events.send(NodeEvent { node: ends.node, what: Heard::Connected }).await;
             serve(link, ends).await;

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use super::options::{Cores, Options, Transport};
-use crate::base::{Epoch, NodeRank};
+use crate::base::{Epoch, NodeRank, Rank};
 use crate::plan::{Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, Threads, WorkerPlan};
 use crate::wire::{CoreWish, Found, Listen, PortWish, Prepare, Start, WorkerStart};
 
@@ -57,21 +57,40 @@ fn core_wish(cores: &Cores, node: &NodePlan) -> CoreWish {
 /// What every node is told to start, once all have said what they found.
 pub(super) fn starts(plan: &LaunchPlan, options: &Options, found: &[Found]) -> Vec<Start> {
     let node0 = found.first().expect("a plan has a node");
-    let master = node0.master.as_ref().expect("node 0 was asked where rank 0 listens");
+    let (master_addr, master_port) = match &node0.master {
+        Some(master) => (master.addr.clone(), master.port),
+        None => far_master(plan),
+    };
     let bindings = Bindings {
-        master_addr: master.addr.clone(),
-        master_port: master.port,
+        master_addr,
+        master_port,
         job: options.job.clone(),
         error_dir: error_dir(options),
     };
+    let mut ranks = (0..).map(Rank);
     let starts = plan.nodes.iter().zip(found).map(|(node, own)| Start {
-        workers: workers(plan, options, node, own, &bindings),
-        node_of_rank: plan.nodes.iter().flat_map(ranks_of).collect(),
+        workers: workers(plan, options, node, own, &bindings, &mut ranks),
+        node_of_rank: node_of_rank(plan),
         hosts: plan.nodes.iter().map(|node| node.host.to_string()).collect(),
         store: node0.store,
         window_bytes: WINDOW_BYTES,
     });
     starts.collect()
+}
+
+/// Rank 0 is started by somebody else, who was told the same.
+fn far_master(plan: &LaunchPlan) -> (String, u16) {
+    let MasterAddr::Given(addr) = &plan.master_addr else {
+        unreachable!("a plan without node 0 says where it is");
+    };
+    (addr.clone(), plan.master_port.expect("and at which port"))
+}
+
+/// The nodes that are started here, once for every worker. Among launcher, agents and `job`, nodes
+/// and workers are numbered by their place in what is started here.
+pub(super) fn node_of_rank(plan: &LaunchPlan) -> Vec<NodeRank> {
+    let nodes = (0..).map(NodeRank).zip(&plan.nodes);
+    nodes.flat_map(|(place, node)| std::iter::repeat_n(place, node.workers.len())).collect()
 }
 
 /// Where workers write their exceptions: only where we can read them.
@@ -82,33 +101,29 @@ fn error_dir(options: &Options) -> Option<PathBuf> {
     }
 }
 
-/// Its node, once for every worker.
-pub(super) fn ranks_of(node: &NodePlan) -> impl Iterator<Item = NodeRank> + use<> {
-    std::iter::repeat_n(node.node_rank, node.workers.len())
-}
-
 fn workers(
     plan: &LaunchPlan,
     options: &Options,
     node: &NodePlan,
     found: &Found,
     bindings: &Bindings,
+    ranks: &mut impl Iterator<Item = Rank>,
 ) -> Vec<WorkerStart> {
     let sharing = match options.transport {
         // Every node of a local job is this machine: its CPUs are shared by all workers.
-        Transport::Local => plan.world_size as usize,
+        Transport::Local => plan.workers_here(),
         Transport::Ssh(_) => node.workers.len(),
     };
     let threads = Threads::share(found.cpus as usize, sharing);
-    let worker = |worker: &WorkerPlan| WorkerStart {
-        rank: worker.rank,
+    let worker = |(worker, rank): (&WorkerPlan, Rank)| WorkerStart {
+        rank,
         local_rank: worker.local_rank,
         argv: worker.argv.iter().map(|word| word.clone().into_vec()).collect(),
         env: to_bytes(worker.bind(bindings, Threads::Inherited, EPOCH)),
         env_default: to_bytes(worker.defaults(threads)),
         stdin: options.stdin.includes(worker.rank),
     };
-    node.workers.iter().map(worker).collect()
+    node.workers.iter().zip(ranks).map(worker).collect()
 }
 
 fn to_bytes(env: Vec<(OsString, OsString)>) -> Vec<(Vec<u8>, Vec<u8>)> {

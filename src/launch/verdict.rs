@@ -137,12 +137,17 @@ impl Story<'_> {
                 processes(oom_kills as usize),
             ));
         }
-        facts.extend(self.exception_of(rank));
+        facts.extend(self.exception_of(worker.rank));
         let last_lines = pages.last_lines(rank);
         let stream = last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
         Failure {
             code: "R101",
-            title: format!("rank {rank} ({}) {exit}{ran}; {}", worker.host, self.stopped()),
+            title: format!(
+                "rank {} ({}) {exit}{ran}; {}",
+                worker.rank,
+                worker.host,
+                self.stopped()
+            ),
             facts,
             last_lines,
             log: pages.log_path(rank, stream),
@@ -202,7 +207,12 @@ impl Story<'_> {
         };
         Failure {
             code: "R102",
-            title: format!("rank {rank} ({}) could not start; {}", worker.host, self.stopped()),
+            title: format!(
+                "rank {} ({}) could not start; {}",
+                worker.rank,
+                worker.host,
+                self.stopped()
+            ),
             facts: vec![what],
             help,
             ..Failure::default()
@@ -323,7 +333,7 @@ impl Story<'_> {
         let of_worker = |kind, rank: Rank, (code, signal)| {
             let worker = self.worker(rank);
             let (host, pid) = (worker.host.to_string(), worker.pid());
-            CauseRecord { kind, rank: Some(rank.0), host, pid, code, signal }
+            CauseRecord { kind, rank: Some(worker.rank.0), host, pid, code, signal }
         };
         match cause {
             Cause::Worker(end) => of_worker("worker_failed", end.rank, code_and_signal(end.exit)),

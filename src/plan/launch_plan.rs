@@ -18,10 +18,24 @@ pub struct LaunchPlan {
     pub master_port: Option<u16>,
     /// Workers of the job.
     pub world_size: u32,
-    /// In rank order.
+    /// In rank order: all nodes of the job, or the one that is started here.
     pub nodes: Vec<NodePlan>,
     /// Who brought the variables that are not of our making.
     pub origins: BTreeMap<OsString, Origin>,
+}
+
+impl LaunchPlan {
+    /// The part of one node: its workers keep their ranks, the others are started elsewhere.
+    #[must_use]
+    pub fn only(mut self, node: NodeRank) -> Self {
+        self.nodes.retain(|other| other.node_rank == node);
+        self
+    }
+
+    /// Workers that are started here.
+    pub fn workers_here(&self) -> usize {
+        self.nodes.iter().map(|node| node.workers.len()).sum()
+    }
 }
 
 /// What one node will run.

@@ -24,8 +24,10 @@ use crate::wire::Stream;
 /// What a line says about its worker.
 #[derive(Clone, Debug)]
 pub struct WorkerLabel {
-    /// Its rank.
+    /// By which rank its output comes.
     pub rank: Rank,
+    /// Its rank in the job.
+    pub shown: Rank,
     /// Its rank on the node.
     pub local_rank: LocalRank,
     /// Its node.
@@ -330,7 +332,7 @@ impl Page {
             }
         };
         let log = style.log_dir.as_ref().map(|directory| {
-            let name = format!("rank{}.{}", label.rank, stream_name(stream));
+            let name = format!("rank{}.{}", label.shown, stream_name(stream));
             RankLog::new(directory.join(name), style.keep)
         });
         Self { dress, tail: Tail::default(), log }
@@ -354,7 +356,7 @@ fn make_rank_files(
     let Some(files) = files else { return (None, None) };
     let (mut made, mut error) = (BTreeMap::new(), None);
     for label in workers {
-        let mut log = RankLog::new(files.path(label.rank), Keep::All);
+        let mut log = RankLog::new(files.path(label.shown), Keep::All);
         let pushed = log.push(b"");
         note_error(&mut error, &log, &pushed);
         made.insert(label.rank, log);
@@ -429,7 +431,7 @@ pub(super) fn stream_name(stream: Stream) -> &'static str {
 }
 
 fn default_name(label: &WorkerLabel) -> String {
-    format!("{}:{}", label.host, label.rank)
+    format!("{}:{}", label.host, label.shown)
 }
 
 /// What a template of a prefix may hold.
@@ -451,7 +453,7 @@ fn prefix(label: &WorkerLabel, stream: Stream, template: Option<&str>, width: us
         None => format!("{:width$} │ ", default_name(label)),
         Some(template) => template
             .replace("{host}", label.host.as_str())
-            .replace("{rank}", &label.rank.to_string())
+            .replace("{rank}", &label.shown.to_string())
             .replace("{local_rank}", &label.local_rank.to_string())
             .replace("{stream}", stream_name(stream)),
     }
@@ -509,7 +511,7 @@ mod tests {
     fn a_template_is_filled_in() {
         let host = HostName::parse("n3").expect("a name");
         let (rank, local_rank, node) = (Rank(7), LocalRank(1), NodeRank(3));
-        let label = WorkerLabel { rank, local_rank, node, host };
+        let label = WorkerLabel { rank, shown: rank, local_rank, node, host };
         let fill = |template| prefix(&label, Stream::Stderr, Some(template), 0);
         assert_eq!(fill("[{host} {rank}.{local_rank} {stream}] "), "[n3 7.1 stderr] ");
         assert_eq!(prefix(&label, Stream::Stdout, None, 6), "n3:7   │ ");

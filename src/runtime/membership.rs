@@ -93,6 +93,7 @@ impl Membership {
         let segment = Segment::attach(inherited(env_vars::REMUDA_SHM_FD, &shm_fd)?)?;
         let mut reader = FrameReader::from_agent();
         let welcome = read_welcome(&mut stream, &mut reader, clock::now() + WELCOME_MAX)?;
+        check_world(&welcome)?;
         stream.set_nonblocking(true).map_err(Error::os("set up the socket to the agent"))?;
         let notes = stream.try_clone().map_err(Error::os("duplicate the socket to the agent"))?;
         let sources = Sources { agent: Some((stream, reader)), store: None };
@@ -279,6 +280,23 @@ fn join(
 
 fn store_error(address: SocketAddr, action: &'static str) -> impl Fn(ClientError) -> Error {
     move |source| Error::Store { address, action, source }
+}
+
+/// Nodes that were started one by one (`--no_ssh`) have no store in common: a group of a part of
+/// the world would compute something else without a word.
+fn check_world(welcome: &Welcome) -> Result<()> {
+    let here: usize = welcome.nodes.iter().map(|node| node.ranks.len()).sum();
+    let world =
+        env_vars::get_text(env_vars::WORLD_SIZE).and_then(|text| text.parse::<usize>().ok());
+    match world {
+        Some(world) if world != here => {
+            let problem = format!(
+                "{world}, and {here} of them can be reached: nodes that are started one by one are not connected"
+            );
+            Err(bad(env_vars::WORLD_SIZE, problem))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn bad(name: &'static str, problem: impl Into<String>) -> Error {

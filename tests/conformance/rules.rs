@@ -36,6 +36,7 @@ pub(crate) const SCRIPT_WORDS: Rule = Rule("script-words");
 pub(crate) const LAUNCHER_NAMES: Rule = Rule("launcher-names");
 pub(crate) const QUOTING: Rule = Rule("quoting");
 pub(crate) const EMPTY_PATHS: Rule = Rule("empty-paths");
+pub(crate) const NODE_RANK: Rule = Rule("node-rank");
 
 /// All of them.
 pub(crate) const RULES: &[Rule] = &[
@@ -66,6 +67,7 @@ pub(crate) const RULES: &[Rule] = &[
     LAUNCHER_NAMES,
     QUOTING,
     EMPTY_PATHS,
+    NODE_RANK,
 ];
 
 /// What came of asking both sides.

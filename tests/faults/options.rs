@@ -133,6 +133,74 @@ fn arguments_arrive_byte_for_byte() {
     assert_eq!(outcome.stdout, odd.map(|word| [word, b"\0"].concat()).concat());
 }
 
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+/// Every word in hexadecimal digits, from every node.
+#[test]
+fn arguments_arrive_byte_for_byte_on_every_node() {
+    let odd: [&[u8]; 12] = [
+        b"two words",
+        b" \t ",
+        b"'single' \"double\"",
+        b"$HOME ${HOME} `id` $(id) !!",
+        b"line\nbreak\n",
+        b"",
+        b"\\",
+        b"\xff\xfe\x80",
+        b"--num_gpus",
+        b"--",
+        b"a;b&c|d>e<f*?[x]{y}~#%",
+        b"I'm 6' tall, 72\"",
+    ];
+    let words = odd.map(|word| OsString::from_vec(word.to_vec()));
+    let script = "for word; do printf %s \"$word\" | od -An -v -tx1 | tr -d ' \\n'; echo .; done";
+    let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--prefix", "{rank} "]);
+    let outcome = launch.sh(script).program(["sh"]).program(words).end().code(0);
+    for rank in 0..2 {
+        let start = format!("{rank} ");
+        let heard: Vec<&str> =
+            outcome.stdout_text().lines().filter_map(|line| line.strip_prefix(&*start)).collect();
+        let said: Vec<String> = odd.iter().map(|word| hexadecimal(word) + ".").collect();
+        assert_eq!(heard, said, "on node {rank}");
+    }
+}
+
+/// `--no_ssh`: every node is given the same line, and starts its own workers.
+fn alone(node: usize) -> Launch {
+    let launch = hosts(&[("n0", 2), ("n1", 3)]).options(["--no_ssh", "--node_rank"]);
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|held| held.local_addr()).expect("a port");
+    let launch = launch.option(node.to_string()).options(["--master_addr", "127.0.0.1"]);
+    launch.option("--master_port").option(port.port().to_string())
+}
+
+#[test]
+fn nodes_that_are_started_one_by_one_know_their_ranks() {
+    let script = "echo $RANK $LOCAL_RANK $WORLD_SIZE $CROSS_RANK $LOCAL_SIZE $MASTER_ADDR";
+    let said = |node| {
+        let outcome = alone(node).options(["--prefix", "{rank}:"]).sh(script).end().code(0);
+        let mut lines: Vec<_> = outcome.stdout_text().lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    assert_eq!(said(0), ["0:0 0 5 0 2 127.0.0.1", "1:1 1 5 0 2 127.0.0.1"]);
+    let second = ["2:2 0 5 1 3 127.0.0.1", "3:3 1 5 1 3 127.0.0.1", "4:4 2 5 1 3 127.0.0.1"];
+    assert_eq!(said(1), second);
+}
+
+#[test]
+fn a_failure_on_a_node_that_was_started_alone_names_its_rank_in_the_job() {
+    let script = "[ $RANK = 3 ] && exit 9; exec sleep 1000";
+    let outcome = alone(1).sh(script).end().code(9).says("rank 3 (n1) exited with code 9");
+    assert_eq!(outcome.record()["cause"]["rank"], 3);
+    let reader = alone(1).options(["--stdin", "4"]).stdin(Stdio::piped()).options(["--prefix", ""]);
+    let mut job = reader.sh("echo $RANK:$(cat)").start();
+    job.take_stdin().write_all(b"hello").expect("rank 4 reads");
+    let outcome = job.end().code(0);
+    assert!(outcome.stdout_text().contains("4:hello"), "{outcome:#?}");
+}
+
 #[test]
 fn the_environment_arrives_byte_for_byte() {
     let value = OsString::from_vec(b"a b\n\xff'\"$".to_vec());

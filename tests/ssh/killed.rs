@@ -99,7 +99,8 @@ fn an_agent_that_is_killed_takes_its_workers_with_it() {
     let mut cluster = None;
     let running = start(&mut cluster);
     kill_one(&running, "remuda-agent");
-    running.end().code(75).says("the link to the agent on n");
+    let outcome = running.end().code(75).says("the link to the agent on n");
+    outcome.says("the connection stands, but a signal ended the agent");
 }
 
 #[test]
@@ -140,6 +141,23 @@ fn a_launcher_that_is_killed_while_hosts_are_logging_in_leaves_nothing() {
     let dir = control_dir(&running);
     running.signal(Signal::KILL);
     running.end().killed_by(Signal::KILL);
+    assert_gone(&dir);
+}
+
+#[test]
+fn a_launch_that_is_interrupted_while_hosts_are_logging_in_leaves_nothing() {
+    if !can_run("a_launch_that_is_interrupted_while_hosts_are_logging_in_leaves_nothing") {
+        return;
+    }
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = silent.local_addr().expect("bound").port();
+    let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    cluster.configure_client(&format!("Host n2\n  HostName 127.0.0.1\n  Port {port}\nHost *"));
+    let running = launch.sh("exit 0").start();
+    let (_held, _) = silent.accept().expect("somebody connects");
+    let dir = control_dir(&running);
+    running.signal(Signal::INT);
+    running.end().code(130);
     assert_gone(&dir);
 }
 

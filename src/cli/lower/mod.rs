@@ -1,6 +1,7 @@
 //! What was typed → what will be done. The world is consulted here, once: files, environment,
 //! devices. Everything after this is a function of its result.
 
+mod alone;
 mod devices;
 pub(super) mod environment;
 mod keep;
@@ -20,15 +21,12 @@ use super::args::PlaceArgs;
 use super::error::CliError;
 use super::hostfile::Trust;
 use super::line::Typed;
-use crate::base::{HostName, Slot, Status};
+use crate::base::{HostName, NodeRank, Slot, Status};
 use crate::launch::Transport;
 use crate::plan::{Accelerator, MasterAddr};
 use crate::pool::{SelectorArgs, select};
 use crate::report::Terminal;
 use crate::report::diagnostic::show_all;
-
-/// Local jobs need no more.
-const LOOPBACK: &str = "127.0.0.1";
 
 /// Hosts, slots and what they are.
 pub(super) struct Place {
@@ -38,6 +36,8 @@ pub(super) struct Place {
     pub(super) device_names: Vec<String>,
     pub(super) master_addr: MasterAddr,
     pub(super) master_port: Option<u16>,
+    /// The only node that is started here (`--no_ssh`).
+    pub(super) alone: Option<NodeRank>,
     /// Where the slots come from, for the screen.
     pub(super) origin: String,
     /// Whose files are good enough.
@@ -50,7 +50,7 @@ pub(super) struct Place {
 /// Finds the hosts and applies the selection.
 pub(super) fn place(
     args: &PlaceArgs,
-    _typed: &Typed,
+    typed: &Typed,
     terminal: Terminal,
 ) -> Result<Place, CliError> {
     let (pool, found) = pool::find_pool(args, terminal)?;
@@ -66,23 +66,33 @@ pub(super) fn place(
     let selected = select(&pool, &selector)
         .map_err(|findings| CliError::Findings { status: Status::Usage, findings })?;
     let nodes = selected.pool.into_nodes();
-    let transport = reach::transport(&args.reach, nodes.iter().map(|(host, _)| host))?;
+    let alone = alone::node(&args.reach, typed, nodes.len())?;
+    let here = match alone {
+        Some(node) => &nodes[node.index()..=node.index()],
+        None => &nodes,
+    };
+    let transport = match alone {
+        Some(_) => Transport::Local,
+        None => reach::transport(&args.reach, nodes.iter().map(|(host, _)| host))?,
+    };
     if transport == Transport::Local && found.device_names.is_empty() {
-        devices::check_devices(args, &nodes, found.accelerator)?;
+        devices::check_devices(args, here, found.accelerator)?;
     }
+    let (master_addr, master_port) = match alone {
+        Some(_) => alone::master(&args.reach, &nodes),
+        None => (reach::master_addr(&args.reach, &transport), args.reach.master_port),
+    };
+    let doubt = alone.map_or_else(String::new, |node| alone::doubt(node, &nodes));
     Ok(Place {
         nodes,
         accelerator: found.accelerator,
         device_names: found.device_names,
-        master_addr: match (args.reach.master_addr(), &transport) {
-            (Some(address), _) => MasterAddr::Given(address.to_owned()),
-            (None, Transport::Local) => MasterAddr::Given(LOOPBACK.to_owned()),
-            (None, Transport::Ssh(_)) => MasterAddr::AskNode0,
-        },
+        master_addr,
+        master_port,
+        alone,
         transport,
-        master_port: args.reach.master_port,
         origin: found.origin,
         trust: pool::trust(args),
-        warnings: found.warnings + &show_all(&selected.findings, terminal.paint),
+        warnings: found.warnings + &show_all(&selected.findings, terminal.paint) + &doubt,
     })
 }

@@ -8,7 +8,11 @@ use crate::cli::error::CliError;
 use crate::cli::ssh_args::{KexArg, SshArgs};
 use crate::cli::values::LauncherArg;
 use crate::launch::Transport;
+use crate::plan::MasterAddr;
 use crate::transport::ssh::{Kex, SshConfig, SshOptions, is_tellable};
+
+/// Jobs on one machine need no more.
+pub(super) const LOOPBACK: &str = "127.0.0.1";
 
 /// Ssh to every host, our own included, so that all nodes get the same environment; only a job on
 /// this machine alone does without.
@@ -23,6 +27,15 @@ pub(super) fn transport<'a>(
         None if is_alone_here && !args.force_multi => Ok(Transport::Local),
         Some(LauncherArg::Ssh) | None => Ok(Transport::Ssh(options(args.ssh_port, &args.ssh)?)),
         Some(LauncherArg::NotThere(_)) => unreachable!("refused when the line was read"),
+    }
+}
+
+/// Where rank 0 of torch listens.
+pub(super) fn master_addr(args: &ReachArgs, transport: &Transport) -> MasterAddr {
+    match (args.master_addr(), transport) {
+        (Some(address), _) => MasterAddr::Given(address.to_owned()),
+        (None, Transport::Local) => MasterAddr::Given(LOOPBACK.to_owned()),
+        (None, Transport::Ssh(_)) => MasterAddr::AskNode0,
     }
 }
 

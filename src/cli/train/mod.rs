@@ -45,6 +45,7 @@ struct TrainFace {
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let (mut face, typed) = super::parse::<TrainFace>(words)?;
     super::check::place(&face.place, &typed)?;
+    super::check::connected(&face.place, &typed)?;
     super::check::watch(&face.watch, &typed)?;
     super::check::not_built(&typed)?;
     let terminal = Terminal::look();

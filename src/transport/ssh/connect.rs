@@ -20,6 +20,8 @@ use crate::base::{HostName, JobId, NodeRank, WorkerExit};
 use crate::os::fds;
 use crate::transport::{AgentProcess, Link, LinkReader, LinkWriter};
 
+/// More hosts than this are told how to connect faster.
+const HINT_HOSTS: usize = 32;
 /// Connections made at a time.
 const FANOUT: usize = 64;
 /// The same when all of them go through one host: its sshd drops what is above its MaxStartups,
@@ -42,14 +44,17 @@ pub struct Ssh {
     window: OnceCell<Semaphore>,
     binary: OnceCell<Result<Arc<Binary>, String>>,
     sockets: OnceCell<watch::Receiver<u64>>,
+    hosts: usize,
+    hint: Mutex<Option<&'static str>>,
 }
 
 /// Hears lines that a node prints beside the link.
 pub type Hear = Box<dyn Fn(&str) + Send>;
 
 impl Ssh {
-    /// Makes the private directory and forks its janitor: no thread may exist yet.
-    pub fn prepare(options: &SshOptions) -> io::Result<Self> {
+    /// For so many hosts. Makes the private directory and forks its janitor: no thread may exist
+    /// yet.
+    pub fn prepare(options: &SshOptions, hosts: usize) -> io::Result<Self> {
         let dir = ControlDir::create()?;
         let mut includes = vec!["~/.ssh/config".to_owned(), "/etc/ssh/ssh_config".to_owned()];
         match &options.config {
@@ -70,6 +75,8 @@ impl Ssh {
             window: OnceCell::new(),
             binary: OnceCell::new(),
             sockets: OnceCell::new(),
+            hosts,
+            hint: Mutex::new(None),
         })
     }
 
@@ -89,12 +96,18 @@ impl Ssh {
 
     /// How many at a time; where everybody goes through one host, fewer.
     async fn window(&self, host: &HostName) -> Semaphore {
-        let fanout = match self.options.fanout {
-            Some(fanout) => fanout,
-            None if settings::of(&self.config_path(), bare(host)).await.jumps => FANOUT_JUMP,
-            None => FANOUT,
-        };
-        Semaphore::new(fanout)
+        let settings = settings::of(&self.config_path(), bare(host)).await;
+        if HINT_HOSTS < self.hosts && settings.slow_kex {
+            *self.hint.lock().expect("nobody panics while holding the lock") =
+                Some("`--ssh_kex fast` makes many connections several times cheaper");
+        }
+        let usual = if settings.jumps { FANOUT_JUMP } else { FANOUT };
+        Semaphore::new(self.options.fanout.unwrap_or(usual))
+    }
+
+    /// What would have gone faster, once.
+    pub fn take_hint(&self) -> Option<&'static str> {
+        self.hint.lock().expect("nobody panics while holding the lock").take()
     }
 
     fn config_path(&self) -> std::path::PathBuf {
@@ -459,7 +472,8 @@ impl SshAgent {
         const PATIENCE: Duration = Duration::from_millis(100);
         match tokio::time::timeout(PATIENCE, self.master.end()).await {
             Ok(()) => self.master.last_words().await.trim().to_owned(),
-            Err(_) => String::new(),
+            // The protocol of the channels has no word for which.
+            Err(_) => "the connection stands, but a signal ended the agent".to_owned(),
         }
     }
 }

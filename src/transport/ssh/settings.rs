@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 pub(super) struct Settings {
     /// Connections go through another host or program.
     pub(super) jumps: bool,
+    /// The first key exchange is one that costs several times what curve25519 costs.
+    pub(super) slow_kex: bool,
 }
 
 /// Asks ssh; an ssh that does not answer will say why when it is to connect.
@@ -26,16 +28,27 @@ fn ask(config: &Path, host: &str) -> Option<String> {
 }
 
 fn parse(text: &str) -> Settings {
-    let jumps = text
-        .lines()
-        .filter_map(|line| line.split_once(' '))
-        .any(|(name, value)| matches!(name, "proxyjump" | "proxycommand") && value != "none");
-    Settings { jumps }
+    let mut settings = Settings::default();
+    for (name, value) in text.lines().filter_map(|line| line.split_once(' ')) {
+        match name {
+            "proxyjump" | "proxycommand" => settings.jumps |= value != "none",
+            "kexalgorithms" => settings.slow_kex = !value.starts_with("curve25519-"),
+            _ => {}
+        }
+    }
+    settings
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_dear_key_exchange_is_noticed() {
+        let both = "sntrup761x25519-sha512@openssh.com,curve25519-sha256";
+        assert!(parse(&format!("kexalgorithms {both}\n")).slow_kex);
+        assert!(!parse("kexalgorithms curve25519-sha256,ecdh-sha2-nistp256\n").slow_kex);
+    }
 
     #[test]
     fn a_jump_is_noticed() {

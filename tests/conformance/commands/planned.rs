@@ -95,6 +95,7 @@ fn only_we_refuse(status: i32, ours: &Output, theirs: &Value) -> Verdict {
         Some(match code {
             "C009" if theirs["backend"] == "autotuning" => rules::AUTOTUNING,
             "C009" => rules::NOT_YET,
+            "C010" => rules::NODE_RANK,
             "H010" | "H024" => rules::MISSING_HOSTFILE,
             "S009" => rules::NUM_NODES,
             "S010" => rules::NUM_GPUS,
@@ -132,7 +133,9 @@ fn both_refuse(status: i32, ours: &Output, refusal: &Refusal) -> Verdict {
     let codes = codes_of(ours);
     let any_of = |known: &[&str]| known.iter().any(|known| codes.iter().any(|code| code == known));
     // What is not there is refused before anything else is looked at; so is a missing hostfile.
-    if any_of(&["C009", "H010", "H024"]) || last_line(ours).contains("cannot be reached yet") {
+    if any_of(&["C009", "C010", "H010", "H024"])
+        || last_line(ours).contains("cannot be reached yet")
+    {
         return Verdict::Refused;
     }
     let says = |text: &str| refusal.text.contains(text);
@@ -152,7 +155,7 @@ fn both_refuse(status: i32, ours: &Output, refusal: &Refusal) -> Verdict {
         any_of(&["S009"])
     } else if says("list index out of range") {
         any_of(&["S007"])
-    } else if says("out of memory") {
+    } else if says("--node_rank is not set correctly") || says("out of memory") {
         !codes.is_empty() || last_line(ours).contains("above the limit")
     } else if says("'--no_python' flag") {
         any_of(&["C007"])
@@ -176,9 +179,15 @@ fn same_plan(command: &Command, plan: &Value, theirs: &Value) -> Verdict {
     }
     let nodes = theirs["nodes"].as_array().expect("a list");
     let ours = plan["nodes"].as_array().expect("a list");
-    found.compare("nodes", &ours.len(), &nodes.len());
-    for (ours, theirs) in ours.iter().zip(nodes) {
+    // With --no_ssh each node starts its own workers; we plan all of them everywhere.
+    if command.argv.iter().all(|word| !word.as_bytes().starts_with(b"--no_s")) {
+        found.compare("nodes", &ours.len(), &nodes.len());
+    }
+    for theirs in nodes {
         let workers = theirs.as_array().expect("a list");
+        let rank = workers.first().and_then(|first| first["env"]["CROSS_RANK"].as_str());
+        let rank = rank.and_then(|rank| rank.parse::<usize>().ok()).unwrap_or(0);
+        let Some(ours) = ours.get(rank).or_else(|| ours.first()) else { continue };
         let our_workers = ours["workers"].as_array().expect("a list");
         if our_workers.len() != workers.len() && names_devices(command) {
             return Verdict::by([rules::CPU_SLOTS]);

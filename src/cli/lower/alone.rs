@@ -1,0 +1,96 @@
+//! `--no_ssh`: one node of a job whose other nodes are started by somebody else.
+
+use super::reach::LOOPBACK;
+use crate::base::{Diagnostic, HostName, NodeRank, Slot};
+use crate::cli::args::ReachArgs;
+use crate::cli::check;
+use crate::cli::line::{Refused, Typed, codes};
+use crate::plan::{MASTER_PORT, MasterAddr};
+
+/// With `--no_ssh`: the node that is started here, one of so many.
+pub(super) fn node(
+    args: &ReachArgs,
+    typed: &Typed,
+    nodes: usize,
+) -> Result<Option<NodeRank>, Refused> {
+    let node_rank = args.node_rank.filter(|rank| *rank != -1);
+    match (args.no_ssh, node_rank) {
+        (false, None) => Ok(None),
+        (false, Some(_)) => Err(check::needs_other(typed, "node_rank", "no_ssh")),
+        (true, Some(rank)) if (0..nodes as i64).contains(&rank) => Ok(Some(NodeRank(rank as u32))),
+        (true, found) => Err(bad_node_rank(typed, found, nodes)),
+    }
+}
+
+fn bad_node_rank(typed: &Typed, found: Option<i64>, nodes: usize) -> Refused {
+    let last = nodes - 1;
+    let which = match found {
+        Some(_) => typed.place_of("node_rank"),
+        None => typed.name_of("no_ssh"),
+    };
+    let (range, with) = if last == 0 {
+        ("0".to_owned(), "1 node".to_owned())
+    } else {
+        (format!("0 to {last}"), format!("{nodes} nodes"))
+    };
+    typed.refuse(&[which.unwrap_or_else(|| typed.end())], |spans| {
+        let (code, message) = match found {
+            Some(rank) => (codes::BAD_VALUE, format!("`--node_rank` cannot be `{rank}`")),
+            None => (codes::NEEDS_OTHER, "`--no_ssh` needs `--node_rank`".to_owned()),
+        };
+        Diagnostic::error(code, spans[0], message)
+            .label(format!("with {with} it is {range}"))
+            .help("every node is given the same line with a `--node_rank` of its own")
+    })
+}
+
+/// Where rank 0 of torch listens: nodes that are started one by one must agree without asking.
+pub(super) fn master(
+    args: &ReachArgs,
+    nodes: &[(HostName, Vec<Slot>)],
+) -> (MasterAddr, Option<u16>) {
+    let given = args.master_addr();
+    match nodes {
+        [(first, _), _, ..] => (
+            MasterAddr::Given(given.unwrap_or(first.as_str()).to_owned()),
+            Some(args.master_port.unwrap_or(MASTER_PORT)),
+        ),
+        _ => (MasterAddr::Given(given.unwrap_or(LOOPBACK).to_owned()), args.master_port),
+    }
+}
+
+/// What to say when this machine has the name of another node.
+pub(super) fn doubt(node: NodeRank, nodes: &[(HostName, Vec<Slot>)]) -> String {
+    let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let Some(other) = named(own.trim(), nodes).filter(|other| *other != node) else {
+        return String::new();
+    };
+    format!(
+        "warning: this machine is called `{}`, which is node {other}; --node_rank says {node}\n",
+        nodes[other.index()].0
+    )
+}
+
+/// The node of this name, with or without its domain.
+fn named(own: &str, nodes: &[(HostName, Vec<Slot>)]) -> Option<NodeRank> {
+    let own = own.to_ascii_lowercase();
+    let short = own.split('.').next().filter(|short| !short.is_empty())?;
+    let is_it = |host: &HostName| [own.as_str(), short].contains(&host.canonical().as_str());
+    nodes.iter().position(|(host, _)| is_it(host)).map(|node| NodeRank(node as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_found_by_its_name() {
+        let host = |name| (HostName::parse(name).expect("a name"), vec![Slot(0)]);
+        let nodes = [host("N0"), host("n1.cluster"), host("n2")];
+        assert_eq!(named("n0", &nodes), Some(NodeRank(0)));
+        assert_eq!(named("n1.cluster", &nodes), Some(NodeRank(1)));
+        assert_eq!(named("n2.cluster", &nodes), Some(NodeRank(2)));
+        assert_eq!(named("n3", &nodes), None);
+        assert_eq!(named("", &nodes), None);
+    }
+}
