@@ -11,6 +11,7 @@ pub mod hostfile;
 pub mod line;
 mod lower;
 pub mod run;
+mod ssh;
 pub mod ssh_args;
 #[cfg(feature = "train")]
 mod train;
@@ -38,6 +39,7 @@ Usage: remuda COMMAND [OPTIONS]
 Commands:
   run       Run a program on every slot of every host
   train     Train a small GPT or MLP with the bundled data-parallel runtime
+  ssh       Run a command once on every host, and gather what it says
   hostfile  Check hostfiles
 
 `remuda COMMAND --help` says more about one.
@@ -91,6 +93,7 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
     let command = rest.next().unwrap_or_default();
     let rest: Vec<OsString> = rest.collect();
     match command.to_str() {
+        Some("ssh") => ssh::main(rest),
         Some("run") => run::main("remuda run", rest),
         #[cfg(feature = "train")]
         Some("train") => train::main(rest),

@@ -5,4 +5,4 @@ mod cause;
 mod step;
 
 pub use cause::{Cause, End, NodeLoss, StartFailure, StartStep, Verdict};
-pub use step::{Effect, Event, Job, Policy, StopReason};
+pub use step::{Effect, Event, Job, OnFailure, Policy, StopReason};

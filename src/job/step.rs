@@ -16,6 +16,17 @@ const UNDEAD_LIMIT: Duration = Duration::from_secs(10);
 pub struct Policy {
     /// Time between asking workers to stop and killing them.
     pub grace: Duration,
+    /// What a failure means for the others.
+    pub failure: OnFailure,
+}
+
+/// What a failure means for the other workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailure {
+    /// They are stopped.
+    StopAll,
+    /// They run on, and the verdict comes when all have ended.
+    LetRun,
 }
 
 /// What may happen to a job.
@@ -241,7 +252,14 @@ impl Job {
             return Vec::new();
         }
         self.failures.not_started.push((now, rank, failure));
-        self.stop(now, StopReason::Failure, SIGTERM)
+        self.fail(now)
+    }
+
+    fn fail(&mut self, now: Instant) -> Vec<Effect> {
+        match self.policy.failure {
+            OnFailure::StopAll => self.stop(now, StopReason::Failure, SIGTERM),
+            OnFailure::LetRun => Vec::new(),
+        }
     }
 
     fn peer_lost(&mut self, rank: Rank, peer: Rank) -> Vec<Effect> {
@@ -260,7 +278,7 @@ impl Job {
         if !failed {
             return Vec::new();
         }
-        let mut effects = self.stop(now, StopReason::Failure, SIGTERM);
+        let mut effects = self.fail(now);
         if !effects.is_empty() {
             effects.insert(0, Effect::ShowOnly(rank));
         }
@@ -290,7 +308,7 @@ impl Job {
         self.failures.nodes.push((now, node, loss));
         match self.phase {
             Phase::Preparing => self.start_if_all_ready(),
-            _ => self.stop(now, StopReason::Failure, SIGTERM),
+            _ => self.fail(now),
         }
     }
 
@@ -465,7 +483,7 @@ mod tests {
     /// A job of `nodes` nodes with two workers each.
     fn preparing(nodes: u32) -> Job {
         let node_of_rank = (0..nodes).flat_map(|node| [NodeRank(node); 2]).collect();
-        Job::new(Policy { grace: GRACE }, node_of_rank)
+        Job::new(Policy { grace: GRACE, failure: OnFailure::StopAll }, node_of_rank)
     }
 
     fn running(nodes: u32) -> Job {

@@ -16,7 +16,9 @@ use super::pause::{Pause, Who};
 use super::signals::{Signals, Wish};
 use super::{orders, verdict, voice};
 use crate::base::{NodeRank, Rank, Status, clock};
-use crate::job::{Effect, End, Event, Job, NodeLoss, Policy, StartFailure, StartStep, StopReason};
+use crate::job::{
+    Effect, End, Event, Job, NodeLoss, OnFailure, Policy, StartFailure, StartStep, StopReason,
+};
 use crate::os::tasks::Tasks;
 use crate::os::{family, fds, signals};
 use crate::plan::{LaunchPlan, NodePlan, WorkerPlan};
@@ -142,12 +144,13 @@ impl<'a> Dispatcher<'a> {
             Node::connect(way, who, &options.job, ways_back, &mut tasks)
         };
         let nodes = plan.nodes.iter().enumerate().map(connect).collect::<Result<Vec<_>, _>>()?;
+        let failure = if options.lets_run { OnFailure::LetRun } else { OnFailure::StopAll };
         Ok(Self {
             plan,
             options,
             started: (clock::now(), clock::wall()),
             inherited,
-            job: Job::new(Policy { grace: options.grace }, orders::node_of_rank(plan)),
+            job: Job::new(Policy { grace: options.grace, failure }, orders::node_of_rank(plan)),
             found: vec![None; nodes.len()],
             nodes,
             tasks,
@@ -613,7 +616,7 @@ impl<'a> Dispatcher<'a> {
             (Status::Success, Some(_)) => Status::Io,
             (status, _) => status,
         };
-        let text = story.last_screen(&pages);
+        let text = story.last_words(&mut pages);
         let recorded = match &self.options.run_dir {
             Some(run_dir) if !self.has_begun => {
                 run_dir.discard();

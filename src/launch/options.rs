@@ -37,6 +37,8 @@ pub struct Options {
     pub cores: Option<Cores>,
     /// Script that nodes read before workers start.
     pub venv_script: Option<PathBuf>,
+    /// Whether a failure lets the other workers run on.
+    pub lets_run: bool,
     /// Whether the user hears where the job is recorded.
     pub tell_record: bool,
     /// Where `run.json` goes; of a job that never began nothing is left.

@@ -11,6 +11,7 @@ use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Rank, Status, WorkerExit, clock};
 use crate::job::{Cause, NodeLoss, StartFailure, StartStep, Verdict};
 use crate::plan::{self, LaunchPlan};
+use crate::report::gather::{fold, show_gathered};
 use crate::report::record::{
     CauseRecord, ExitOf, LeakedRecord, RunRecord, WorkerRecord, code_and_signal,
 };
@@ -48,6 +49,35 @@ impl Story<'_> {
     /// The user had enough before every node had answered.
     fn was_stopped(&self) -> bool {
         matches!(self.verdict.status, Status::Interrupted(_) | Status::Timeout)
+    }
+
+    /// What is printed last. Where workers are let run they are equals, and are listed.
+    pub(super) fn last_words(&self, pages: &mut Pages) -> String {
+        let host = |rank: Rank| self.history.workers[rank.index()].host.as_str();
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            let ranks = (0..self.plan.world_size).map(Rank);
+            let said: Vec<_> = ranks
+                .filter_map(|rank| Some((host(rank), pages.gathered(rank, stream)?)))
+                .collect();
+            let shown = show_gathered(&said);
+            pages.show(stream, &shown);
+        }
+        if !self.options.lets_run || self.verdict.cause.is_none() {
+            return self.last_screen(pages);
+        }
+        let ends = self.history.workers.iter().map(|worker| {
+            let exit = worker.ended.as_ref().map(|ended| ended.exit);
+            let how = match exit {
+                Some(exit) if exit.is_success() => String::new(),
+                Some(exit) => exit.to_string(),
+                None => "was not started".to_owned(),
+            };
+            (worker.host.as_str(), how)
+        });
+        let failed = fold(ends.filter(|(_, how)| !how.is_empty()));
+        failed.iter().fold(self.show_leaks(), |text, (names, count, how)| {
+            text + &format!("error: {names} ({count}): {how}\n")
+        })
     }
 
     /// What is printed last; empty when there is nothing to say.

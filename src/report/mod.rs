@@ -2,6 +2,7 @@
 //! output and standard error; decides nothing.
 
 pub mod diagnostic;
+pub mod gather;
 mod lines;
 mod neutral;
 mod pages;

@@ -50,10 +50,14 @@ pub struct Style {
     pub keep: Keep,
     /// Where everything that a worker writes goes instead of the screen.
     pub rank_files: Option<RankFiles>,
+    /// Keep what workers write and show it at the end, once where it is the same.
+    pub gather: bool,
     /// What the standard descriptors lead to.
     pub terminal: Terminal,
 }
 
+/// Of each stream that is gathered; the rest is in its file.
+const GATHERED_BYTES_MAX: usize = 16 << 20;
 /// Between two changes of the status line.
 const STATUS_PAUSE: Duration = Duration::from_millis(100);
 
@@ -64,6 +68,8 @@ const STILL_PAUSE: Duration = Duration::from_millis(100);
 pub struct Pages {
     streams: BTreeMap<(Rank, Stream), Page>,
     screens: Screens,
+    /// What was written so far, where it is gathered.
+    gathered: Option<BTreeMap<(Rank, Stream), Vec<u8>>>,
     /// Instead of the screen, if anything.
     rank_files: Option<BTreeMap<Rank, RankLog>>,
     status: Option<LiveStatus>,
@@ -120,6 +126,7 @@ impl Pages {
         let (rank_files, log_error) = make_rank_files(workers, style.rank_files.as_ref());
         Self {
             streams,
+            gathered: style.gather.then(BTreeMap::new),
             rank_files,
             status: tty.map(|tty| LiveStatus::new(Tty::new(tty), style.terminal.paint)),
             screens: Screens::new(stdout, stderr, place),
@@ -136,7 +143,10 @@ impl Pages {
             return;
         };
         page.tail.push(bytes);
-        if self.rank_files.is_none() && self.hushed.is_none_or(|only| only == rank) {
+        if let Some(gathered) = &mut self.gathered {
+            let said = gathered.entry((rank, stream)).or_default();
+            said.extend_from_slice(&bytes[..bytes.len().min(GATHERED_BYTES_MAX - said.len())]);
+        } else if self.rank_files.is_none() && self.hushed.is_none_or(|only| only == rank) {
             page.dress.show(bytes, self.screens.pending(stream));
             if let Some(status) = &mut self.status {
                 status.bar(rank, stream, page.dress.bar());
@@ -170,6 +180,17 @@ impl Pages {
     pub fn say(&mut self, text: &str) {
         let text = paint_ours(text, self.paint);
         self.screens.pending(Stream::Stderr).extend_from_slice(text.as_bytes());
+    }
+
+    /// What a worker wrote, where it is gathered.
+    pub fn gathered(&self, rank: Rank, stream: Stream) -> Option<&[u8]> {
+        let gathered = self.gathered.as_ref()?;
+        Some(gathered.get(&(rank, stream)).map_or(&[], Vec::as_slice))
+    }
+
+    /// Adds what was gathered to a screen.
+    pub fn show(&mut self, stream: Stream, bytes: &[u8]) {
+        self.screens.pending(stream).extend_from_slice(bytes);
     }
 
     /// A worker has done a step.

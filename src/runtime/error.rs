@@ -136,6 +136,8 @@ pub enum Cause {
     Argument(String),
     /// The transport below failed.
     Backend(String),
+    /// The system has no more of something: threads, memory.
+    System(String),
 }
 
 /// What is known of the end of a rank.
@@ -180,7 +182,9 @@ impl fmt::Display for Cause {
                 write!(f, "we called {ours}, but rank {peer} called {theirs}")
             }
             Self::Aborted { by, reason } => write!(f, "rank {by} aborted the group: {reason}"),
-            Self::Argument(problem) | Self::Backend(problem) => f.write_str(problem),
+            Self::Argument(problem) | Self::Backend(problem) | Self::System(problem) => {
+                f.write_str(problem)
+            }
         }
     }
 }
@@ -294,6 +298,22 @@ impl fmt::Display for Fingerprint {
             Operation::Barrier => write!(f, "{op}()")?,
         }
         write!(f, " as round {seq}")
+    }
+}
+
+impl Error {
+    /// Whether the system refused, and nobody is to blame for what was asked.
+    pub fn is_of_system(&self) -> bool {
+        match self {
+            Self::Os { .. } | Self::OutOfMemory { .. } => true,
+            Self::Segment(error) => matches!(error, crate::runtime::shm::SegmentError::Os { .. }),
+            Self::Collective(error) => matches!(error.cause, Cause::System(_)),
+            Self::NoEnvironment { .. }
+            | Self::BadEnvironment { .. }
+            | Self::Contract(_)
+            | Self::Store { .. }
+            | Self::BadArgument(_) => false,
+        }
     }
 }
 

@@ -252,7 +252,14 @@ impl Group {
         watch: impl Fn(Moment) + Send + 'static,
     ) -> Pending {
         let memory = Memory::Shared(SharedMemory(window));
-        self.inner.runner.start(move |engine| engine.all_reduce(memory, op, finish), watch)
+        let operation = move |engine: &mut Engine| engine.all_reduce(memory, op, finish);
+        self.inner.runner.start(operation, watch).unwrap_or_else(|error| {
+            let reason = format!("cannot start the thread that communicates: {error}");
+            self.abort(&reason);
+            let (op, rank) = (Operation::AllReduce, Rank(self.rank() as u32));
+            let cause = Cause::System(reason);
+            Pending::failed(CollectiveError { op, seq: 0, bytes: 0, rank, cause })
+        })
     }
 
     /// Runs an operation once everything that was started is over.

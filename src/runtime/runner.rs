@@ -1,5 +1,6 @@
 //! Who runs the engine: the caller of a blocking operation, or the communication thread, never both.
 
+use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -55,7 +56,8 @@ impl Runner {
         &self,
         operation: impl FnOnce(&mut Engine) -> Outcome + Send + 'static,
         watch: impl Fn(Moment) + Send + 'static,
-    ) -> Pending {
+    ) -> io::Result<Pending> {
+        let comm = self.comm()?;
         let (done, outcome) = mpsc::channel();
         let job: Job = Box::new(move |engine| {
             watch(Moment::Started);
@@ -67,10 +69,19 @@ impl Runner {
             let _ = done.send(ended);
         });
         *self.core.pending.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        let comm = self.comm.get_or_init(|| Comm::start(self.core.clone()));
         let jobs = comm.jobs.as_ref().expect("jobs are closed only by the last drop");
         jobs.send(job).expect("the communication thread runs until jobs are closed");
-        Pending { outcome, ended: None }
+        Ok(Pending { outcome, ended: None })
+    }
+
+    /// The communication thread, started by whoever needs it first.
+    fn comm(&self) -> io::Result<&Comm> {
+        if let Some(comm) = self.comm.get() {
+            return Ok(comm);
+        }
+        let comm = Comm::start(self.core.clone())?;
+        // Who comes second drops a thread that has nothing to do.
+        Ok(self.comm.get_or_init(|| comm))
     }
 
     /// The engine, as soon as the operation under way is over.
@@ -97,7 +108,7 @@ impl Core {
 }
 
 impl Comm {
-    fn start(core: Arc<Core>) -> Self {
+    fn start(core: Arc<Core>) -> io::Result<Self> {
         let (jobs, queue) = mpsc::sync_channel::<Job>(STARTED_MAX);
         let body = move || {
             for job in queue {
@@ -110,11 +121,8 @@ impl Comm {
                 core.finish_one();
             }
         };
-        let thread = std::thread::Builder::new()
-            .name("remuda-comm".to_owned())
-            .spawn(body)
-            .expect("a process that may not start one thread cannot train");
-        Self { jobs: Some(jobs), thread: Some(thread) }
+        let thread = std::thread::Builder::new().name("remuda-comm".to_owned()).spawn(body)?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 }
 
@@ -142,6 +150,14 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
+    /// An operation that could not be started.
+    pub(crate) fn failed(error: CollectiveError) -> Self {
+        let (done, outcome) = mpsc::channel();
+        // The receiver is here.
+        let _ = done.send(Err(error));
+        Self { outcome, ended: None }
+    }
+
     pub(crate) fn wait(mut self) -> Outcome {
         match self.ended.take() {
             Some(ended) => ended,

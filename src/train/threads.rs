@@ -4,6 +4,7 @@
 //! computes a tile, not what is computed. One, two or three threads give the same bits.
 
 use std::num::NonZeroUsize;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 /// How many threads a model may use.
@@ -30,10 +31,21 @@ impl Threads {
 
 fn run_on<T: Send>(count: usize, mut tiles: Vec<T>, work: &(impl Fn(T) + Sync)) {
     let share = tiles.len().div_ceil(count).max(1);
+    let mut parts = Vec::new();
+    while share < tiles.len() {
+        parts.push(Mutex::new(tiles.split_off(tiles.len() - share)));
+    }
+    let work_on = |part: &Mutex<Vec<T>>| {
+        let part = std::mem::take(&mut *part.lock().unwrap_or_else(PoisonError::into_inner));
+        part.into_iter().for_each(work);
+    };
     thread::scope(|scope| {
-        while share < tiles.len() {
-            let part = tiles.split_off(tiles.len() - share);
-            scope.spawn(move || part.into_iter().for_each(work));
+        for part in &parts {
+            let started = thread::Builder::new().spawn_scoped(scope, || work_on(part));
+            // A system that has no thread left makes it slower, not different.
+            if started.is_err() {
+                work_on(part);
+            }
         }
         tiles.into_iter().for_each(work);
     });

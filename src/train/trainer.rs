@@ -20,7 +20,7 @@ use super::progress::{End, Progress, Start, StepReport, Summary};
 use super::task::{Batch, Extent, Task};
 use crate::base::{Status, clock};
 use crate::runtime::{
-    self, CollectiveError, DdpOptions, DistributedDataParallel, Group, Note, ReduceOp,
+    self, Cause, CollectiveError, DdpOptions, DistributedDataParallel, Group, Note, ReduceOp,
 };
 
 /// Why a run failed.
@@ -68,6 +68,8 @@ impl TrainError {
                 CheckpointError::Malformed { .. } => Status::BadInput,
                 CheckpointError::Mismatch { .. } => Status::Config,
             },
+            Self::Collective(CollectiveError { cause: Cause::System(_), .. }) => Status::OsLimit,
+            Self::Runtime(error) if error.is_of_system() => Status::OsLimit,
             Self::Collective(_) | Self::Runtime(_) => Status::Protocol,
             Self::Output { .. } => Status::CantCreate,
             Self::Diverged { .. } => Status::Findings,

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use crate::support::launch::{Launch, Running, hosts, python, workers};
+use crate::support::launch::{Launch, REMUDA, Running, hosts, python, workers};
 use crate::support::process::Role;
 
 /// Nothing may start: the program would leave a file.
@@ -363,4 +363,12 @@ fn workers_are_the_only_children_of_the_shim() {
     assert!(workers.iter().all(|worker| worker.parent == shim.pid.as_raw_pid()), "{workers:?}");
     job.signal(rustix::process::Signal::TERM);
     job.end().code(143);
+}
+
+/// A stack that no address space holds: the system refuses every thread of the workers.
+#[test]
+fn a_worker_that_may_not_start_a_thread_says_so() {
+    let launch = workers(2).options(["--quiet", "--env", "RUST_MIN_STACK=140737488355328"]);
+    let outcome = launch.program([REMUDA, "train-worker", "--steps", "2"]).end().code(71);
+    outcome.says("error: cannot start the thread that watches: ").does_not_say("panicked");
 }

@@ -1,0 +1,76 @@
+//! `remuda ssh`: a command on every host, its output gathered.
+
+use std::ffi::OsString;
+
+use clap::Parser;
+
+use super::args::{PlaceArgs, WatchArgs, WorkerArgs};
+use super::error::CliError;
+use super::lower::environment::{self, Reach};
+use super::lower::{self, Speaker};
+use crate::base::{Slot, Status};
+use crate::launch;
+use crate::plan::{self, JobSpec, Program};
+use crate::report::{Terminal, print_error};
+
+/// Run a command once on every host, and show once what several hosts say alike.
+///
+/// A host that fails does not stop the others. Exit status: 0 if the command returned 0 on every host,
+/// else that of one that failed; who failed and how is listed.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "remuda ssh", bin_name = "remuda ssh", version, args_override_self = true)]
+struct SshFace {
+    #[command(flatten)]
+    place: PlaceArgs,
+    #[command(flatten)]
+    watch: WatchArgs,
+    /// Show output as it comes, each line with its host
+    #[arg(short = 'b', long = "no_gather")]
+    no_gather: bool,
+    /// The command and its arguments
+    #[arg(required = true, num_args = 1.., trailing_var_arg = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Parses and runs.
+pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
+    let (mut face, typed) = super::parse::<SshFace>(words)?;
+    super::check::place(&face.place, &typed)?;
+    super::check::watch(&face.watch, &typed)?;
+    let terminal = Terminal::look();
+    // A host is a host, whatever devices it has.
+    face.place.oversubscribe = true;
+    face.watch.prefix.get_or_insert_with(|| "{host}: ".to_owned());
+    let place = lower::place(&face.place, &typed, terminal)?;
+    let files = environment::read_files(place.trust, terminal.paint)?;
+    if face.watch.warns() {
+        print_error(&place.warnings);
+        print_error(&files.warnings);
+    }
+    let reach = Reach::of(place.nodes.len(), &place.transport);
+    let exports = environment::exports(&face.watch.env, files, reach, place.accelerator)?;
+    let (program, args) = face.command.split_first().expect("clap requires a command");
+    let hosts = place.nodes.iter();
+    let spec = JobSpec {
+        nodes: hosts.map(|(host, _)| (host.clone(), vec![Slot(0)])).collect(),
+        accelerator: place.accelerator,
+        device_names: Vec::new(),
+        program: Program::Exec { program: program.clone(), local_rank: false },
+        args: args.to_vec(),
+        master_addr: place.master_addr,
+        master_port: place.master_port,
+        exports,
+    };
+    let plan =
+        plan::plan(&spec).map_err(|error| CliError::new(error.status(), error.to_string()))?;
+    lower::check_size(&plan)?;
+    let (workers, speaker) = (WorkerArgs::default(), Speaker::Everybody);
+    let (mut options, note) =
+        lower::options(&face.watch, &workers, &spec, place.transport, speaker, terminal)?;
+    print_error(&note);
+    options.lets_run = true;
+    options.style.gather = !face.no_gather;
+    options.tell_port = false;
+    options.tell_record = false;
+    launch::run(&plan, &options).map_err(|error| CliError::new(error.status(), error.to_string()))
+}

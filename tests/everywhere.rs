@@ -1,0 +1,89 @@
+//! `remuda ssh` over simulated hosts: whole screens and exit statuses.
+
+#[path = "support/mod.rs"]
+#[expect(dead_code, reason = "shared with tests that need more of it")]
+mod support;
+
+use std::ffi::OsStr;
+use std::fs::{self, Permissions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use support::launch::{REMUDA, command};
+
+/// Standard output, standard error and the exit status of a command on hosts `n1` … `n4`.
+fn run(name: &str, options: &[&str], words: &[&OsStr]) -> (String, String, Option<i32>) {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("everywhere").join(name);
+    fs::create_dir_all(&directory).expect("a directory for the test");
+    let hostfile = directory.join("hosts");
+    fs::write(&hostfile, "n1 slots=8\nn2 slots=8\nn3 slots=8\nn4 slots=2\n").expect("written");
+    fs::set_permissions(&hostfile, Permissions::from_mode(0o600)).expect("it is ours");
+    let mut ssh = command(REMUDA);
+    ssh.arg("ssh").args(["--launcher", "local", "--run_dir"]).arg(directory.join("runs"));
+    ssh.arg("-H").arg(&hostfile).args(options).arg("--").args(words);
+    ssh.env("HOME", &directory).current_dir(&directory);
+    let output = ssh.output().expect("remuda starts");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (text(output.stdout), text(output.stderr), output.status.code())
+}
+
+#[track_caller]
+fn check(name: &str, options: &[&str], script: &str, expect: (&str, &str, i32)) {
+    let words = ["sh", "-c", script].map(OsStr::new);
+    let (stdout, stderr, code) = run(name, options, &words);
+    assert_eq!((stdout.as_str(), stderr.as_str(), code), (expect.0, expect.1, Some(expect.2)));
+}
+
+const RULE: &str = "---------------";
+
+#[test]
+fn what_hosts_say_alike_is_said_once() {
+    let expect = format!("{RULE}\nn[1-4] (4)\n{RULE}\nhello\n");
+    check("alike", &[], "echo hello", (&expect, "", 0));
+    let expect = format!("{RULE}\nn[1,3-4] (3)\n{RULE}\na\n{RULE}\nn2\n{RULE}\nb\n");
+    check("differ", &[], "[ $RANK = 1 ] && echo b || echo a", (&expect, "", 0));
+    let expect = format!("{RULE}\nn[2-3] (2)\n{RULE}\nx\n");
+    check("chosen", &["-i", "n2@n3:0"], "echo x", (&expect, "", 0));
+    check("silent", &[], ":", ("", "", 0));
+}
+
+#[test]
+fn a_host_that_fails_stops_nobody_and_is_listed() {
+    let out = format!("{RULE}\nn[1,4] (2)\n{RULE}\nend\n");
+    let err = "error: n[2-3] (2): exited with code 3\n";
+    let script = "case $RANK in [12]) exit 3;; esac; sleep 0.3; echo end";
+    check("fails", &[], script, (&out, err, 3));
+    let err = format!("{RULE}\nn[1-4] (4)\n{RULE}\nno\nerror: n[1-4] (4): exited with code 5\n");
+    check("all", &[], "echo no >&2; exit 5", ("", &err, 5));
+}
+
+#[test]
+fn without_gathering_lines_come_with_their_hosts() {
+    for option in ["-b", "--no_gather"] {
+        let words = ["sh", "-c", "echo $RANK"].map(OsStr::new);
+        let (stdout, stderr, code) = run(option, &[option], &words);
+        let mut lines: Vec<_> = stdout.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["n1: 0", "n2: 1", "n3: 2", "n4: 3"]);
+        assert_eq!((stderr.as_str(), code), ("", Some(0)));
+    }
+}
+
+#[test]
+fn arguments_arrive_byte_for_byte() {
+    let words: Vec<&OsStr> = ["printf", "<%s>\\n", "a b", "$HOME", "", "'\"", "-x", "--", "*"]
+        .map(OsStr::new)
+        .into_iter()
+        .chain([OsStr::from_bytes(b"n\nl")])
+        .collect();
+    let (stdout, _, code) = run("bytes", &["-i", "n1"], &words);
+    let expect = "<a b>\n<$HOME>\n<>\n<'\">\n<-x>\n<-->\n<*>\n<n\nl>\n";
+    assert_eq!((stdout, code), (format!("{RULE}\nn1\n{RULE}\n{expect}"), Some(0)));
+}
+
+#[test]
+fn the_time_that_it_may_take_is_kept() {
+    let (_, stderr, code) = run("time", &["--timeout", "200ms"], &["sleep", "60"].map(OsStr::new));
+    assert_eq!(code, Some(124), "{stderr}");
+}
