@@ -7,6 +7,8 @@
 #[path = "support/proof.rs"]
 mod proof;
 
+#[path = "conformance/commands/mod.rs"]
+mod commands;
 #[path = "conformance/hostfiles.rs"]
 mod hostfiles;
 #[path = "conformance/reference.rs"]
@@ -22,27 +24,30 @@ use std::collections::BTreeSet;
 
 use proof::{Random, proof_cases};
 use reference::Reference;
-use rules::RULES;
+use rules::{RULES, Verdict};
 use tally::Tally;
 
+/// Asks both sides about a case.
+type Compare = fn(&mut Reference, &[Vec<u8>]) -> Verdict;
+
+/// Of ten cases five are hostfiles, three are selectors and two are command lines.
 #[test]
 fn prove_agreement_with_deepspeed() {
     let Some(mut reference) = Reference::start("agreement_with_deepspeed") else { return };
     let mut random = Random::from_seed();
-    let (mut files, mut selections) = (Tally::default(), Tally::default());
-    for case in 0..proof_cases(600) {
-        if case % 2 == 0 {
-            files.take(hostfiles::generate(&mut random), |case| {
-                hostfiles::compare(&mut reference, case)
-            });
-        } else {
-            selections.take(selectors::generate(&mut random), |case| {
-                selectors::compare(&mut reference, case)
-            });
-        }
+    let [mut files, mut selections, mut lines] = [const { Tally::new() }; 3];
+    for case in 0..proof_cases(1000) {
+        let (tally, case, compare): (_, _, Compare) = match case % 10 {
+            0..5 => (&mut files, hostfiles::generate(&mut random), hostfiles::compare),
+            5..8 => (&mut selections, selectors::generate(&mut random), selectors::compare),
+            _ => (&mut lines, commands::generate(&mut random), commands::compare),
+        };
+        tally.take(case, |case| compare(&mut reference, case));
     }
-    print_table(&(files.table("hostfiles") + &selections.table("selectors")));
-    let unexplained = [files.unexplained(), selections.unexplained()].concat();
+    let tables =
+        [files.table("hostfiles"), selections.table("selectors"), lines.table("command lines")];
+    print_table(&tables.concat());
+    let unexplained = [files, selections, lines].map(Tally::into_unexplained).concat();
     assert!(
         unexplained.is_empty(),
         "{} unexplained:\n{}",

@@ -9,6 +9,7 @@ processes, which are recorded and not made. Bytes travel as base64.
 
     {"kind": "hostfile", "text": B64}
     {"kind": "select", "pool": [[HOST, SLOTS], …], "include": TEXT, "exclude": TEXT}
+    {"kind": "parse", "argv": [B64, …]}
     {"kind": "command", "argv": [B64, …], "env": {NAME: B64}, "cwd": PATH, "devices": N}
     {"kind": "cores", "list": TEXT}
 """
@@ -27,6 +28,8 @@ import types
 
 # What `hostname -I` says on every host: the first word is the address of the master.
 HOST_ADDRESSES = b"10.0.0.7 172.17.0.1 \n"
+# More workers on a node than this: DeepSpeed would try, and this machine would run out of memory.
+WORKERS_MAX = 100_000
 # Arguments that a remote shell and pdsh hand on as they are.
 PLAIN = re.compile(r"[\w@+=:,./ -]+", re.ASCII)
 
@@ -188,6 +191,17 @@ class Oracle:
     def cores(self, request):
         return {"cores": self.modules.numa.parse_range_list(request["list"])}
 
+    def parse(self, request):
+        argv = [os.fsdecode(base64.b64decode(word)) for word in request["argv"]]
+        sys.argv = ["deepspeed", *argv]
+        args = vars(self.modules.runner.parse_args(argv))
+        for name, value in args.items():
+            if isinstance(value, list):
+                args[name] = [encode(word) for word in value]
+            elif isinstance(value, (str, int)) and not isinstance(value, bool):
+                args[name] = encode(str(value))
+        return {"args": args}
+
     def command(self, request):
         os.chdir(request["cwd"])
         os.environ.clear()
@@ -199,6 +213,8 @@ class Oracle:
         runner.DEEPSPEED_ENVIRONMENT_PATHS = [os.path.expanduser("~"), "."]
         argv = [os.fsdecode(base64.b64decode(word)) for word in request["argv"]]
         sys.argv = ["deepspeed", *argv]
+        if runner.parse_args(argv).num_gpus > WORKERS_MAX:
+            raise MemoryError("out of memory")
         runner.main(argv)
         (command, env), = self.calls
         if command == "autotuning":
@@ -218,7 +234,8 @@ class Oracle:
         args = self.modules.runner.parse_args(argv)
         typed = [args.user_script, *args.user_args]
         exports = command[start - 6]
-        plain = all(PLAIN.fullmatch(word) for word in typed) and "%" not in exports
+        # Blanks are quoted in arguments, and not in the name of the script.
+        plain = all(PLAIN.fullmatch(word) for word in typed) and " " not in args.user_script
         if plain:
             words = shlex.split(" ".join(words))
         else:
@@ -257,7 +274,7 @@ class Oracle:
             ).split()
             workers.append(
                 {
-                    "argv": [encode(word) for word in command],
+                    "argv": [{"base64": encode(word)} for word in command],
                     "env": {name: worker_env[name] for name in names if name in worker_env},
                 }
             )

@@ -59,6 +59,11 @@ impl Reference {
         })
     }
 
+    /// Where both sides find files and leave some.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// What DeepSpeed makes of a question.
     pub(crate) fn ask(&mut self, question: &Value) -> Result<Value, Refusal> {
         let requests = self.requests.as_mut().expect("open until the end");

@@ -18,6 +18,25 @@ pub(crate) const BYTE_ORDER_MARK: Rule = Rule("byte-order-mark");
 // Selectors.
 pub(crate) const NOTHING_LEFT: Rule = Rule("nothing-left");
 pub(crate) const IPV6_SELECTORS: Rule = Rule("ipv6-selectors");
+// Command lines.
+pub(crate) const DOUBLE_DASH: Rule = Rule("double-dash");
+pub(crate) const NOT_YET: Rule = Rule("not-yet");
+pub(crate) const MISSING_HOSTFILE: Rule = Rule("missing-hostfile");
+pub(crate) const NUM_NODES: Rule = Rule("num-nodes");
+pub(crate) const NUM_GPUS: Rule = Rule("num-gpus");
+pub(crate) const AUTOTUNING: Rule = Rule("autotuning");
+pub(crate) const LOCAL_RANK: Rule = Rule("local-rank");
+pub(crate) const MASTER_ADDR: Rule = Rule("master-addr");
+pub(crate) const HELP: Rule = Rule("help-first");
+pub(crate) const OWN_OPTIONS: Rule = Rule("own-options");
+pub(crate) const PORTS: Rule = Rule("ports");
+pub(crate) const CPU_SLOTS: Rule = Rule("cpu-slots");
+pub(crate) const EARLY_VALUES: Rule = Rule("early-values");
+pub(crate) const SCRIPT_WORDS: Rule = Rule("script-words");
+pub(crate) const LAUNCHER_NAMES: Rule = Rule("launcher-names");
+pub(crate) const QUOTING: Rule = Rule("quoting");
+pub(crate) const EMPTY_PATHS: Rule = Rule("empty-paths");
+pub(crate) const NODE_RANK: Rule = Rule("node-rank");
 
 /// All of them.
 pub(crate) const RULES: &[Rule] = &[
@@ -31,6 +50,24 @@ pub(crate) const RULES: &[Rule] = &[
     BYTE_ORDER_MARK,
     NOTHING_LEFT,
     IPV6_SELECTORS,
+    DOUBLE_DASH,
+    NOT_YET,
+    MISSING_HOSTFILE,
+    NUM_NODES,
+    NUM_GPUS,
+    AUTOTUNING,
+    LOCAL_RANK,
+    MASTER_ADDR,
+    HELP,
+    OWN_OPTIONS,
+    PORTS,
+    CPU_SLOTS,
+    EARLY_VALUES,
+    SCRIPT_WORDS,
+    LAUNCHER_NAMES,
+    QUOTING,
+    EMPTY_PATHS,
+    NODE_RANK,
 ];
 
 /// What came of asking both sides.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::rules::{Rule, Verdict};
 
 /// Verdicts of one kind of case.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tally {
     cases: usize,
     same: usize,
@@ -19,6 +19,10 @@ pub(crate) struct Tally {
 const SHOWN_MAX: usize = 10;
 
 impl Tally {
+    pub(crate) const fn new() -> Self {
+        Self { cases: 0, same: 0, refused: 0, explained: BTreeMap::new(), unexplained: Vec::new() }
+    }
+
     /// Asks both sides about a case; one that nothing explains is first made as small as it can be.
     pub(crate) fn take(
         &mut self,
@@ -47,8 +51,8 @@ impl Tally {
         }
     }
 
-    pub(crate) fn unexplained(&self) -> &[String] {
-        &self.unexplained
+    pub(crate) fn into_unexplained(self) -> Vec<String> {
+        self.unexplained
     }
 
     /// Cases, agreements, differences by rule.

@@ -54,11 +54,14 @@ pub(super) fn place(
     terminal: Terminal,
 ) -> Result<Place, CliError> {
     let (pool, found) = pool::find_pool(args, terminal)?;
+    // A number that made the slots contradicts a filter all the same.
+    let is_filtered =
+        [&args.include, &args.exclude].into_iter().flatten().any(|text| !text.is_empty());
     let selector = SelectorArgs {
         include: args.include.clone(),
         exclude: args.exclude.clone(),
         num_nodes: args.num_nodes.clone(),
-        num_gpus: if found.counted { None } else { args.num_gpus.clone() },
+        num_gpus: args.num_gpus.clone().filter(|_| is_filtered || !found.counted),
     };
     let selected = select(&pool, &selector)
         .map_err(|findings| CliError::Findings { status: Status::Usage, findings })?;
