@@ -10,7 +10,7 @@ use crate::os::ports::PortClaim;
 use crate::report::print_error_now;
 use crate::report::summary::reason;
 use crate::runtime::store::{OnRefused, Server, ServerOptions};
-use crate::secure::{JobKey, derive_rank_key};
+use crate::secure::derive_rank_key;
 use crate::wire::{Master, PortWish, Prepare, Problem};
 
 /// What node 0 keeps for the workers.
@@ -150,7 +150,7 @@ fn serve_store(
     prepare: &Prepare,
     ip: IpAddr,
 ) -> Result<Server, Problem> {
-    let key = JobKey::from_random(prepare.key);
+    let key = prepare.key.clone();
     let ranks = prepare.world_size;
     let options = ServerOptions {
         job: job.clone(),

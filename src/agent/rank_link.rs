@@ -42,7 +42,7 @@ impl Welcomes {
                 node.ranks.push(rank);
             }
         }
-        Self { job, epoch, key: JobKey::from_random(prepare.key), start, nodes }
+        Self { job, epoch, key: prepare.key.clone(), start, nodes }
     }
 
     /// The first frame of a worker.

@@ -13,6 +13,7 @@ use super::input::Input;
 use super::node::{Heard, Node, NodeEvent, Way};
 use super::options::{LaunchError, Options, Transport};
 use super::pause::{Pause, Who};
+use super::recording;
 use super::signals::{Signals, Wish};
 use super::{orders, verdict, voice};
 use crate::base::{NodeRank, Rank, Status, clock};
@@ -432,6 +433,9 @@ impl<'a> Dispatcher<'a> {
             return;
         };
         run_dir.begin();
+        // Whoever kills us leaves at least this; a failure to write it is told at the end.
+        let record = recording::begun(self.plan, self.options, self.started.1);
+        let _ = run_dir.write_record(&record.to_json());
         if self.options.tell_record {
             self.reporter.say(step("Record", &run_dir.path().display().to_string()));
         }

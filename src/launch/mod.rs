@@ -12,6 +12,7 @@ mod offset;
 mod options;
 mod orders;
 mod pause;
+mod recording;
 mod signals;
 mod unreachable;
 mod verdict;

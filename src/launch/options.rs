@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::base::{JobId, Rank, Status};
 use crate::report::{RunDir, Style};
+use crate::secure::JobKey;
 use crate::transport::ssh::SshOptions;
 
 /// See the fields.
@@ -14,7 +15,9 @@ pub struct Options {
     /// Name of the job.
     pub job: JobId,
     /// Key of the job, from which ranks' keys are derived.
-    pub key: [u8; 32],
+    pub key: JobKey,
+    /// What was typed, for the record.
+    pub command: Vec<OsString>,
     /// Working directory of the workers.
     pub cwd: PathBuf,
     /// The program, as typed.

@@ -37,7 +37,7 @@ pub(super) fn prepare(plan: &LaunchPlan, options: &Options, node: &NodePlan) -> 
         script: options.script.clone().map(OsStringExt::into_vec),
         fds: FDS_PER_WORKER * node.workers.len() as u64,
         listen,
-        key: options.key,
+        key: options.key.clone(),
         world_size: plan.world_size,
         lease_ms: options.lease.as_millis() as u32,
         grace_ms: options.grace.as_millis() as u32,

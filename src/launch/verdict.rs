@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::history::{History, WorkerHistory};
 use super::options::Options;
+use super::recording;
 use super::unreachable;
 use super::voice;
 use crate::base::exit::signal_name;
@@ -13,14 +14,12 @@ use crate::job::{Cause, NodeLoss, StartFailure, StartStep, Verdict};
 use crate::plan::{self, LaunchPlan};
 use crate::report::gather::{fold, show_gathered};
 use crate::report::record::{
-    CauseRecord, ExitOf, LeakedRecord, RunRecord, WorkerRecord, code_and_signal,
+    CauseRecord, ExitOf, LeakedRecord, RunRecord, RunState, WorkerRecord, code_and_signal,
 };
 use crate::report::summary::{Failure, count, duration, processes, reason, show_failure};
 use crate::report::{Pages, neutral};
 use crate::transport::ssh::Fault;
 use crate::wire::{Problem, Stream};
-
-const RECORD_VERSION: u32 = 1;
 
 /// Everything that is known at the end.
 pub(super) struct Story<'a> {
@@ -53,17 +52,9 @@ impl Story<'_> {
 
     /// What is printed last. Where workers are let run they are equals, and are listed.
     pub(super) fn last_words(&self, pages: &mut Pages) -> String {
-        let host = |rank: Rank| self.history.workers[rank.index()].host.as_str();
-        for stream in [Stream::Stdout, Stream::Stderr] {
-            let ranks = (0..self.plan.world_size).map(Rank);
-            let said: Vec<_> = ranks
-                .filter_map(|rank| Some((host(rank), pages.gathered(rank, stream)?)))
-                .collect();
-            let shown = show_gathered(&said);
-            pages.show(stream, &shown);
-        }
+        let lost = self.show_gathered(pages);
         if !self.options.lets_run || self.verdict.cause.is_none() {
-            return self.last_screen(pages);
+            return lost + &self.last_screen(pages);
         }
         let ends = self.history.workers.iter().map(|worker| {
             let exit = worker.ended.as_ref().map(|ended| ended.exit);
@@ -75,9 +66,34 @@ impl Story<'_> {
             (worker.host.as_str(), how)
         });
         let failed = fold(ends.filter(|(_, how)| !how.is_empty()));
-        failed.iter().fold(self.show_leaks(), |text, (names, count, how)| {
+        failed.iter().fold(lost + &self.show_leaks(), |text, (names, count, how)| {
             text + &format!("error: {names} ({count}): {how}\n")
         })
+    }
+
+    /// Shows what was gathered, and says what could not be kept.
+    fn show_gathered(&self, pages: &mut Pages) -> String {
+        let mut lost = String::new();
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            // Their places here, which are not their ranks where one node is started alone.
+            let places = (0..).map(Rank).zip(&self.history.workers);
+            let said: Vec<_> = places
+                .filter_map(|(at, worker)| {
+                    Some((worker.host.as_str(), pages.gathered(at, stream)?))
+                })
+                .collect();
+            for (host, gathered) in said.iter().filter(|(_, said)| 0 < said.lost_bytes()) {
+                let bytes = gathered.lost_bytes();
+                let _ = writeln!(
+                    lost,
+                    "note: the last {bytes} bytes of {host} are not shown; see them all with --no_gather"
+                );
+            }
+            let texts: Vec<_> = said.iter().map(|(host, said)| (*host, said.text())).collect();
+            let shown = show_gathered(&texts);
+            pages.show(stream, &shown);
+        }
+        lost
     }
 
     /// What is printed last; empty when there is nothing to say.
@@ -338,24 +354,18 @@ impl Story<'_> {
     }
 
     fn record(&self, status: Status) -> RunRecord {
-        let plan = plan::digest(self.plan).iter().fold(String::new(), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        });
         RunRecord {
-            version: RECORD_VERSION,
-            job: self.options.job.to_string(),
-            plan,
-            start: self.started.as_secs_f64(),
-            end: clock::wall().as_secs_f64(),
-            exit: status.code(),
-            exit_of: match (&self.verdict.cause, self.problems.is_empty()) {
+            state: RunState::Ended,
+            end: Some(clock::wall().as_secs_f64()),
+            exit: Some(status.code()),
+            exit_of: Some(match (&self.verdict.cause, self.problems.is_empty()) {
                 (_, true) if self.faults.is_empty() => ExitOf::from(self.verdict.status),
                 _ => ExitOf::Remuda,
-            },
+            }),
             cause: self.verdict.cause.as_ref().map(|cause| self.cause_record(cause)),
             workers: self.history.workers.iter().map(worker_record).collect(),
             leaked: self.leaked(),
+            ..recording::begun(self.plan, self.options, self.started)
         }
     }
 

@@ -2,6 +2,35 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Of each stream that is gathered.
+const GATHERED_BYTES_MAX: usize = 16 << 20;
+
+/// What one worker wrote to one stream, up to a bound.
+#[derive(Default)]
+pub struct Gathered {
+    text: Vec<u8>,
+    lost_bytes: u64,
+}
+
+impl Gathered {
+    /// Keeps what there is room for.
+    pub fn push(&mut self, bytes: &[u8]) {
+        let kept = bytes.len().min(GATHERED_BYTES_MAX - self.text.len());
+        self.text.extend_from_slice(&bytes[..kept]);
+        self.lost_bytes += (bytes.len() - kept) as u64;
+    }
+
+    /// What was kept.
+    pub fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// How much was not.
+    pub fn lost_bytes(&self) -> u64 {
+        self.lost_bytes
+    }
+}
+
 /// Names folded as ClusterShell folds them, `node[1-4,7]`, in the order in which they first come.
 pub fn fold_names<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut groups: Vec<Group<'_>> = Vec::new();
@@ -42,8 +71,10 @@ struct Group<'a> {
 
 impl Group<'_> {
     /// `08` goes on as `09`, `10`; `8` goes on as `9`, `10`.
+    /// A name without a number stays alone.
     fn takes(&self, width: usize, digits: usize) -> bool {
-        self.width == width || width == 0 && self.width == digits
+        let fits = self.width == width || width == 0 && self.width == digits;
+        fits && !self.numbers.is_empty()
     }
 
     fn show(&self) -> String {
@@ -139,5 +170,15 @@ mod tests {
             String::from_utf8_lossy(&show_gathered(&said)),
             "---------------\nn[1,3,5] (3)\n---------------\na\n---------------\nn2\n---------------\nb\n"
         );
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_counted() {
+        let mut gathered = Gathered::default();
+        for _ in 0..17 {
+            gathered.push(&vec![b'x'; 1 << 20]);
+        }
+        assert_eq!(gathered.text().len(), GATHERED_BYTES_MAX);
+        assert_eq!(gathered.lost_bytes(), 1 << 20);
     }
 }

@@ -10,6 +10,7 @@ use anstyle::AnsiColor;
 use rustix::io::Errno;
 
 use super::diagnostic::Paint;
+use super::gather::Gathered;
 use super::lines::{Bars, Dress, LineCutter};
 use super::neutral::{push_neutral, unfinished};
 use super::rank_log::{Keep, RankFiles, RankLog};
@@ -56,8 +57,6 @@ pub struct Style {
     pub terminal: Terminal,
 }
 
-/// Of each stream that is gathered; the rest is in its file.
-const GATHERED_BYTES_MAX: usize = 16 << 20;
 /// Between two changes of the status line.
 const STATUS_PAUSE: Duration = Duration::from_millis(100);
 
@@ -69,7 +68,7 @@ pub struct Pages {
     streams: BTreeMap<(Rank, Stream), Page>,
     screens: Screens,
     /// What was written so far, where it is gathered.
-    gathered: Option<BTreeMap<(Rank, Stream), Vec<u8>>>,
+    gathered: Option<BTreeMap<(Rank, Stream), Gathered>>,
     /// Instead of the screen, if anything.
     rank_files: Option<BTreeMap<Rank, RankLog>>,
     status: Option<LiveStatus>,
@@ -144,8 +143,7 @@ impl Pages {
         };
         page.tail.push(bytes);
         if let Some(gathered) = &mut self.gathered {
-            let said = gathered.entry((rank, stream)).or_default();
-            said.extend_from_slice(&bytes[..bytes.len().min(GATHERED_BYTES_MAX - said.len())]);
+            gathered.entry((rank, stream)).or_default().push(bytes);
         } else if self.rank_files.is_none() && self.hushed.is_none_or(|only| only == rank) {
             page.dress.show(bytes, self.screens.pending(stream));
             if let Some(status) = &mut self.status {
@@ -183,9 +181,8 @@ impl Pages {
     }
 
     /// What a worker wrote, where it is gathered.
-    pub fn gathered(&self, rank: Rank, stream: Stream) -> Option<&[u8]> {
-        let gathered = self.gathered.as_ref()?;
-        Some(gathered.get(&(rank, stream)).map_or(&[], Vec::as_slice))
+    pub fn gathered(&self, rank: Rank, stream: Stream) -> Option<&Gathered> {
+        self.gathered.as_ref()?.get(&(rank, stream))
     }
 
     /// Adds what was gathered to a screen.

@@ -18,7 +18,7 @@ use crate::plan::{EnvValue, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, Worke
 pub const PLAN_VERSION: u32 = 1;
 
 /// What stands in place of a secret.
-const MASK: &str = "***";
+pub(super) const MASK: &str = "***";
 
 /// Whether values of variables whose name sounds like a secret are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,7 +231,7 @@ impl Serialize for OriginsDocument<'_> {
 }
 
 /// A string, or `{"base64": …}` where the bytes are no UTF-8.
-struct Text<'a>(&'a OsStr);
+pub(super) struct Text<'a>(pub(super) &'a OsStr);
 
 impl Serialize for Text<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -1,6 +1,12 @@
 //! `run.json`: how a run ended, for machines. Made for that, versioned, pinned by a test.
 
-use serde::Serialize;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Serialize, Serializer};
+
+use super::plan::{MASK, Text, is_secret};
 
 use crate::base::{Status, WorkerExit};
 
@@ -9,24 +15,47 @@ use crate::base::{Status, WorkerExit};
 pub struct RunRecord {
     /// Version of this shape.
     pub version: u32,
+    /// Which `remuda` wrote it.
+    pub remuda: &'static str,
     /// Name of the job.
     pub job: String,
+    /// Whether it has ended. One that says `running` while nobody holds the lock of its directory
+    /// was never ended: its launcher was killed.
+    pub state: RunState,
+    /// The launcher.
+    pub pid: u32,
+    /// What was typed; values of variables that sound like secrets are masked.
+    #[serde(serialize_with = "serialize_words")]
+    pub command: Vec<OsString>,
+    /// Where it was typed.
+    #[serde(serialize_with = "serialize_path")]
+    pub cwd: PathBuf,
     /// SHA-256 of the plan, in hexadecimal digits.
     pub plan: String,
     /// Seconds since 1970.
     pub start: f64,
     /// Seconds since 1970.
-    pub end: f64,
+    pub end: Option<f64>,
     /// The exit status of `remuda`.
-    pub exit: u8,
+    pub exit: Option<u8>,
     /// Whether `exit` is a worker's own status or ours.
-    pub exit_of: ExitOf,
+    pub exit_of: Option<ExitOf>,
     /// The first failure.
     pub cause: Option<CauseRecord>,
     /// Every worker, by rank.
     pub workers: Vec<WorkerRecord>,
     /// Processes that could not be confirmed dead.
     pub leaked: Vec<LeakedRecord>,
+}
+
+/// Whether a job has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunState {
+    /// Its workers were started.
+    Running,
+    /// Its launcher has told how.
+    Ended,
 }
 
 /// Whose exit status it is.
@@ -106,11 +135,47 @@ impl RunRecord {
     }
 }
 
+/// `NAME=VALUE` with a name that sounds like a secret loses its value, wherever it stands in a word.
+pub fn masked(word: OsString) -> OsString {
+    let bytes = word.as_bytes();
+    let mut ends = memchr::memchr_iter(b'=', bytes);
+    let name_end = ends.find(|end| is_secret(OsStr::from_bytes(&bytes[..*end])));
+    match name_end {
+        Some(end) => [OsStr::from_bytes(&bytes[..=end]), OsStr::new(MASK)].into_iter().collect(),
+        None => word,
+    }
+}
+
+fn serialize_words<S: Serializer>(words: &[OsString], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(words.iter().map(|word| Text(word)))
+}
+
+fn serialize_path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    Text(path.as_os_str()).serialize(serializer)
+}
+
 /// The two faces of an exit.
 pub fn code_and_signal(exit: WorkerExit) -> (Option<u8>, Option<i32>) {
     match exit {
         WorkerExit::Code(code) => (Some(code), None),
         WorkerExit::Signal { signal, .. } => (None, Some(signal)),
         WorkerExit::Lost => (None, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_sound_like_secrets_are_masked() {
+        for (word, expect) in [
+            ("train.py", "train.py"),
+            ("API_KEY=xyz", "API_KEY=***"),
+            ("--env=HF_TOKEN=xyz=", "--env=HF_TOKEN=***"),
+            ("--lr=0.1", "--lr=0.1"),
+        ] {
+            assert_eq!(masked(word.into()), expect);
+        }
     }
 }

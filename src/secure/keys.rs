@@ -12,9 +12,18 @@ pub const KEY_FILE_BYTES_MIN: usize = 16;
 /// Most bytes of a key file.
 pub const KEY_FILE_BYTES_MAX: usize = 64 << 10;
 
-/// The secret of a job. Workers never get it.
-#[derive(Clone, PartialEq, Eq)]
+/// The secret of a job. Workers never get it. No log shows it, and it leaves our memory with its last
+/// owner.
+#[derive(Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct JobKey([u8; 32]);
+
+impl Drop for JobKey {
+    fn drop(&mut self) {
+        self.0.fill(0);
+        // Somebody might look: the compiler must not leave it out.
+        std::hint::black_box(&self.0);
+    }
+}
 
 /// The secret of one rank in one epoch: it opens the store, as that rank, and nothing else.
 #[derive(Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

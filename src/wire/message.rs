@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::base::{LocalRank, NodeRank, Rank, Status, WorkerExit};
+use crate::secure::JobKey;
 
 /// Version of everything in this file.
 pub const VERSION: u32 = 3;
@@ -88,7 +89,7 @@ pub struct Prepare {
     /// Node 0: where rank 0 and the store listen.
     pub listen: Option<Listen>,
     /// Key of the job; ranks get keys derived from it.
-    pub key: [u8; 32],
+    pub key: JobKey,
     /// Workers of the job.
     pub world_size: u32,
     /// Silence after which the agent stops the workers.

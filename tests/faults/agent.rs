@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Stdio};
 
 use remuda::base::{Epoch, LocalRank, NodeRank, Rank};
+use remuda::secure::JobKey;
 use remuda::wire::{
     self, Decoder, FromAgent, LauncherHello, Listen, PortWish, Prepare, Start, ToAgent, WorkerStart,
 };
@@ -173,7 +174,7 @@ fn start_of_a_job(lease_ms: u32) -> [ToAgent; 3] {
             others: Vec::new(),
             store: false,
         }),
-        key: [0; 32],
+        key: JobKey::from_random([0; 32]),
         world_size: 1,
         lease_ms,
         grace_ms: 10_000,

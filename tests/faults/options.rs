@@ -313,6 +313,22 @@ fn the_directory_of_a_job_that_still_runs_is_kept() {
 }
 
 #[test]
+fn a_record_says_what_was_typed_and_where() {
+    let launch = workers(1).options(["--env", "MY_TOKEN=secret"]);
+    let dir = fs::canonicalize(launch.dir()).expect("there");
+    let outcome = launch.cwd(&dir).sh("exit 0").end().code(0);
+    let record = outcome.record();
+    assert_eq!((&record["version"], &record["state"]), (&2.into(), &"ended".into()));
+    assert_eq!(record["remuda"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(record["cwd"], dir.to_str().expect("text"));
+    let words: Vec<_> = record["command"].as_array().expect("words").iter().collect();
+    assert_eq!(words[1], "run");
+    assert!(words.iter().any(|word| **word == "MY_TOKEN=***"), "{words:?}");
+    assert!(!record.to_string().contains("secret"), "{record}");
+    assert_eq!(words[words.len() - 3..], ["sh", "-c", "exit 0"]);
+}
+
+#[test]
 fn a_run_directory_that_cannot_be_made_is_73() {
     let launch = workers(1).options(["--run_dir", "/proc/none"]);
     launch.sh("exit 0").end().code(73).says("cannot make the run directory");

@@ -1,6 +1,7 @@
 //! The deaths of our own processes: launcher, agent, shim, alone and together.
 
 use rustix::process::{Pid, Signal};
+use serde_json::Value;
 
 use crate::support::launch::{Running, command, hosts, workers};
 use crate::support::process::{MARK, Process, Role, assert_clean, marked};
@@ -92,7 +93,10 @@ fn agent_and_shim_killed_together_leave_nothing() {
 fn a_killed_launcher_leaves_nothing() {
     let job = two_hosts();
     job.signal(Signal::KILL);
-    job.end().killed_by(Signal::KILL);
+    let outcome = job.end().killed_by(Signal::KILL);
+    let record = outcome.record();
+    assert_eq!((&record["state"], &record["exit"]), (&"running".into(), &Value::Null));
+    assert_eq!((&record["end"], &record["workers"]), (&Value::Null, &Value::Array(vec![])));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::cli::values::{CoreList, StdinArg};
 use crate::launch::{Cores, Options, StdinTo, Transport};
 use crate::plan::{Export, JobSpec, Program};
 use crate::report::{Keep, RunDir, Style, Terminal};
+use crate::secure::JobKey;
 
 /// Who of the workers has something to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +59,8 @@ pub(in crate::cli) fn options(
     let (program, script) = program_and_script(&spec.program);
     let options = Options {
         job,
-        key: random_bytes()?,
+        key: JobKey::from_random(random_bytes()?),
+        command: std::env::args_os().collect(),
         cwd: working_directory()?,
         program,
         script,

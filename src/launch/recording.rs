@@ -1,0 +1,35 @@
+//! What `run.json` says while the job runs; how it ended comes in at the end.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::options::Options;
+use crate::plan::{self, LaunchPlan};
+use crate::report::record::{RunRecord, RunState, masked};
+
+const RECORD_VERSION: u32 = 2;
+
+/// A job that has begun, at this time.
+pub(super) fn begun(plan: &LaunchPlan, options: &Options, started: Duration) -> RunRecord {
+    let digest = plan::digest(plan).iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    });
+    RunRecord {
+        version: RECORD_VERSION,
+        remuda: env!("CARGO_PKG_VERSION"),
+        job: options.job.to_string(),
+        state: RunState::Running,
+        pid: std::process::id(),
+        command: options.command.iter().cloned().map(masked).collect(),
+        cwd: options.cwd.clone(),
+        plan: digest,
+        start: started.as_secs_f64(),
+        end: None,
+        exit: None,
+        exit_of: None,
+        cause: None,
+        workers: Vec::new(),
+        leaked: Vec::new(),
+    }
+}
