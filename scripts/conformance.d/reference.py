@@ -87,6 +87,8 @@ class Started:
     returncode = 0
 
     def __init__(self, calls, command, env):
+        if not command[0]:
+            raise FileNotFoundError(2, "No such file or directory", "")
         calls.append((list(command), dict(env)))
 
     def poll(self):

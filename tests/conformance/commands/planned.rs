@@ -38,7 +38,7 @@ pub(super) fn compare(reference: &mut Reference, command: &Command) -> Verdict {
         },
         (Some(0), Err(refusal)) => only_they_refuse(command, &refusal),
         (Some(status), Ok(theirs)) => only_we_refuse(status, &ours, &theirs),
-        (Some(status), Err(refusal)) => both_refuse(status, &ours, &refusal),
+        (Some(status), Err(refusal)) => both_refuse(command, status, &ours, &refusal),
         (None, _) => Verdict::Unexplained(format!("we died: {:?}", ours.status)),
     }
 }
@@ -129,7 +129,7 @@ fn only_they_refuse(command: &Command, refusal: &Refusal) -> Verdict {
     Verdict::Unexplained(format!("only they refuse: {}", refusal.text))
 }
 
-fn both_refuse(status: i32, ours: &Output, refusal: &Refusal) -> Verdict {
+fn both_refuse(command: &Command, status: i32, ours: &Output, refusal: &Refusal) -> Verdict {
     let codes = codes_of(ours);
     let any_of = |known: &[&str]| known.iter().any(|known| codes.iter().any(|code| code == known));
     // What is not there is refused before anything else is looked at; so is a missing hostfile.
@@ -139,7 +139,12 @@ fn both_refuse(status: i32, ours: &Output, refusal: &Refusal) -> Verdict {
         return Verdict::Refused;
     }
     let says = |text: &str| refusal.text.contains(text);
-    let is_same = if says("Hostfile ") {
+    if says("invalid literal") && names_devices(command) {
+        return Verdict::by([rules::CPU_SLOTS]);
+    }
+    let is_same = if says("No such file or directory") {
+        last_line(ours).contains("name of the program is empty")
+    } else if says("Hostfile ") {
         codes.iter().any(|code| code.starts_with('H'))
     } else if says("mutually exclusive") {
         any_of(&["S006", "S008"])
