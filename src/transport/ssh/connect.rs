@@ -201,8 +201,12 @@ impl Ssh {
     ) -> Result<Link, Fault> {
         let (request, binary) = self.request(job, node).await?;
         let mut call = Call::start(master, hear).await?;
-        if let Err(error) = call.writer.write_all(request.as_bytes(), &[]).await {
-            return Err(call.fail(FaultKind::NoAgent, &error.to_string()).await);
+        match call.writer.write_all(request.as_bytes(), &[]).await {
+            // Whoever did not wait for the request says why.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                return Err(call.fail(FaultKind::NoAgent, &error.to_string()).await);
+            }
+            _ => {}
         }
         loop {
             match call.answer().await {
