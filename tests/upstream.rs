@@ -1,5 +1,6 @@
-//! DeepSpeed's own launcher tests (`tests/unit/launcher`, 0.19.8) as assertions about ours. A test
-//! here has the name of the case there; what another file asserts already is not said twice.
+//! DeepSpeed's own launcher tests (`tests/unit/launcher`, of 0.19.8 and shortly after) as assertions
+//! about ours. A test here has the name of the case there; what another file asserts already is not
+//! said twice.
 //!
 //! | case of DeepSpeed | what it asserts | where it is asserted |
 //! |---|---|---|
