@@ -135,20 +135,20 @@ fn files_that_cannot_be_trusted_or_read_are_refused() {
         open_to_all,
         77,
         "error[E018]: environment file `.deepspeed_env` is writable by everyone\n\
-         --> .deepspeed_env\n |\nhelp: `chmod o-w` the file, or pass --allow_insecure_files\n",
+         --> .deepspeed_env\nhelp: `chmod o-w` the file, or pass --allow_insecure_files\n",
     );
     check_refused(
         |path| symlink(path, path).expect("a link can be made"),
         66,
         "error[E017]: cannot read environment file `.deepspeed_env`: too many levels of symbolic \
-         links\n--> .deepspeed_env\n |\n\
+         links\n--> .deepspeed_env\n\
          help: make it readable for yourself, or move it away to do without it\n",
     );
     check_refused(
         |path| fs::create_dir(path).expect("a directory can be made"),
         66,
         "error[E016]: environment file `.deepspeed_env` is not a regular file: it is a directory\n\
-         --> .deepspeed_env\n |\nhelp: write the variables to a file\n",
+         --> .deepspeed_env\nhelp: write the variables to a file\n",
     );
     check_refused(
         |path| {
@@ -158,7 +158,7 @@ fn files_that_cannot_be_trusted_or_read_are_refused() {
         },
         65,
         "error[E020]: environment file `.deepspeed_env` is larger than 16 MiB\n\
-         --> .deepspeed_env\n |\nhelp: is this a file of variables?\n",
+         --> .deepspeed_env\nhelp: is this a file of variables?\n",
     );
     let Place { launch, here, .. } = place(workers(1));
     open_to_all(&here.join(".deepspeed_env"));
@@ -171,7 +171,7 @@ fn a_name_that_leads_nowhere_is_told_and_a_default_that_is_not_there_is_not() {
     let Place { launch, .. } = place(workers(1));
     launch.env("DS_ENV_FILE", "~/job.env").sh(":").end().code(0).says(
         "warning[E015]: there is no environment file `~/job.env` at home or here\n\
-         --> DS_ENV_FILE\n |\n\
+         --> DS_ENV_FILE\n\
          help: correct DS_ENV_FILE, or unset it; `~` is not expanded in it\n",
     );
     place(workers(1)).launch.sh(":").end().code(0).does_not_say("[E");

@@ -83,6 +83,14 @@ fn arguments_arrive_byte_for_byte() {
 }
 
 #[test]
+fn a_line_for_a_shell_is_told_how_to_reach_one() {
+    let (stdout, stderr, code) = run("shell", &["--no_gather"], &[OsStr::new("echo $HOME")]);
+    assert_eq!((stdout.as_str(), code), ("", Some(127)), "{stderr}");
+    assert!(stderr.contains("program `echo $HOME` is not in PATH"), "{stderr}");
+    assert!(stderr.contains("help: for a shell: `-- sh -c 'echo $HOME'`"), "{stderr}");
+}
+
+#[test]
 fn the_time_that_it_may_take_is_kept() {
     let (_, stderr, code) = run("time", &["--timeout", "200ms"], &["sleep", "60"].map(OsStr::new));
     assert_eq!(code, Some(124), "{stderr}");

@@ -137,11 +137,14 @@ fn find_program(cwd: &Path, program: &[u8], env: &Environment) -> Result<CString
     let path = env.get(env_vars::PATH.as_bytes()).filter(|path| !path.is_empty());
     let path = path.map(|path| OsStr::from_bytes(path).to_owned());
     fork::find_program(&name, cwd, path.as_ref()).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound if shown.contains('/') => {
-            Problem::new(Status::NotFound, format!("program `{shown}` does not exist"))
-        }
         io::ErrorKind::NotFound => {
-            Problem::new(Status::NotFound, format!("program `{shown}` is not in PATH"))
+            let where_not = if shown.contains('/') { "does not exist" } else { "is not in PATH" };
+            let problem = Problem::new(Status::NotFound, format!("program `{shown}` {where_not}"));
+            // Meant for a shell, of which there is none in between.
+            match shown.contains([' ', '$']) && !shown.contains('\'') {
+                true => problem.help(format!("for a shell: `-- sh -c '{shown}'`")),
+                false => problem,
+            }
         }
         _ => Problem::new(
             Status::NotExecutable,

@@ -11,7 +11,7 @@ use super::ssh_args::SshArgs;
 use super::values::{
     AcceleratorArg, AutotuningArg, CoreList, LauncherArg, LogLevel, StdinArg, Words, parse_cores,
     parse_count, parse_duration, parse_int, parse_launcher, parse_lease, parse_master_addr,
-    parse_master_port, parse_port, parse_stdin, parse_words,
+    parse_master_port, parse_port, parse_stdin, parse_timeout, parse_words,
 };
 
 /// Where a job runs.
@@ -63,7 +63,7 @@ pub struct ReachArgs {
     /// hostfile on this machine
     #[arg(long, value_name = "HOW", value_parser = parse_launcher)]
     pub launcher: Option<LauncherArg>,
-    /// Words for the launcher, in one argument
+    /// Words for the launcher, in one argument; not there yet: refused unless empty
     #[arg(long, value_name = "WORDS", value_parser = parse_words)]
     pub launcher_args: Option<Words>,
     /// Where rank 0 of torch listens
@@ -158,7 +158,7 @@ impl WorkerArgs {
 #[command(next_help_heading = "How", rename_all = "snake_case")]
 pub struct WatchArgs {
     /// Time that the job may take: `90`, `500ms`, `2m`, `1h`
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
     pub timeout: Option<Duration>,
     /// Time between asking workers to stop and killing them
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
@@ -193,7 +193,7 @@ pub struct WatchArgs {
     /// How much we say ourselves
     #[arg(long, value_name = "LEVEL", value_enum, default_value = "info")]
     pub log_level: LogLevel,
-    /// Say only what went wrong: `--log_level error`
+    /// Of what we say ourselves, say only what went wrong; workers are shown as ever
     #[arg(short, long)]
     pub quiet: bool,
 }

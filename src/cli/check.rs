@@ -3,7 +3,7 @@
 use super::args::{PlaceArgs, ProgramArgs, WatchArgs};
 use super::line::{Place, Refused, Typed, codes};
 use super::run::RunArgs;
-use super::values::LauncherArg;
+use super::values::{LauncherArg, StdinArg};
 use crate::base::Diagnostic;
 use crate::report::{PLACEHOLDERS, unknown_placeholder};
 
@@ -43,6 +43,31 @@ pub(super) fn place(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
     }
 }
 
+/// Options of jobs that say nothing about a command on every host: hidden there, and refused.
+pub(super) const NOT_FOR_SSH: [&str; 7] = [
+    "num_gpus",
+    "oversubscribe",
+    "master_addr",
+    "master_port",
+    "node_rank",
+    "no_ssh",
+    "launcher_args",
+];
+
+/// `remuda ssh`.
+pub(super) fn ssh(typed: &Typed) -> Result<(), Refused> {
+    let Some(name) = NOT_FOR_SSH.into_iter().find(|name| typed.last(name).is_some()) else {
+        return Ok(());
+    };
+    let place = typed.name_of(name).unwrap_or_else(|| typed.end());
+    Err(typed.refuse(&[place], |spans| {
+        let message = format!("`--{name}` means nothing to `remuda ssh`");
+        Diagnostic::error(codes::NOT_THERE, spans[0], message)
+            .label("for jobs alone")
+            .help("leave it out: the command runs once on every host")
+    }))
+}
+
 /// A program whose workers find each other through the launcher.
 pub(super) fn connected(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
     if !args.reach.no_ssh {
@@ -65,6 +90,24 @@ pub(super) fn watch(args: &WatchArgs, typed: &Typed) -> Result<(), Refused> {
         }
     }
     prefix(args, typed)
+}
+
+/// The rank that reads standard input is one of so many.
+pub(super) fn stdin(args: &WatchArgs, workers: usize, typed: &Typed) -> Result<(), Refused> {
+    match args.stdin {
+        Some(StdinArg::Rank(rank)) if workers <= rank as usize => {
+            let place = typed.place_of("stdin").unwrap_or_else(|| typed.end());
+            let label = match workers {
+                1 => "the only rank is 0".to_owned(),
+                _ => format!("ranks are 0 to {}", workers - 1),
+            };
+            Err(typed.refuse(&[place], |spans| {
+                let message = format!("`--stdin` cannot be `{rank}`");
+                Diagnostic::error(codes::BAD_VALUE, spans[0], message).label(label)
+            }))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// `--prefix '{rnak} '` would stand before every line as it is.

@@ -86,7 +86,7 @@ fn plural(count: u64) -> &'static str {
 pub enum Trust {
     /// Not those that everybody can write.
     Owner,
-    /// Any (`--allow-insecure-files`).
+    /// Any (`--allow_insecure_files`).
     Anyone,
 }
 
@@ -200,7 +200,7 @@ impl LoadError {
             Self::WritableByAll(path) => (
                 codes::WRITABLE_BY_ALL,
                 path,
-                "`chmod o-w` the file, or pass --allow-insecure-files",
+                "`chmod o-w` the file, or pass --allow_insecure_files",
             ),
             Self::TooLarge(path) => (codes::FILE_TOO_LARGE, path, "is this a hostfile?"),
         };

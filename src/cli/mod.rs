@@ -110,12 +110,20 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
             Ok(Status::Success)
         }
         Some("") => Err(CliError::usage("no command was given").help("`remuda --help` lists them")),
-        _ => Err(CliError::usage(format!("there is no command `{}`", command.display()))
-            .help("`remuda --help` lists the commands; `remuda run SCRIPT` runs a script")),
+        _ => Err(no_command(&command.to_string_lossy())),
     }
 }
 
-/// `remuda hostfile …`.
+fn no_command(word: &str) -> CliError {
+    const COMMANDS: [&str; 4] = ["run", "train", "ssh", "hostfile"];
+    let help = match crate::pool::nearest(word, COMMANDS) {
+        Some(near) => format!("did you mean `remuda {near}`?"),
+        None => "`remuda --help` lists the commands; `remuda run SCRIPT` runs a script".to_owned(),
+    };
+    CliError::usage(format!("there is no command `{}`", word.escape_debug())).help(help)
+}
+
+/// Say what is wrong with hostfiles before a job does; nothing is contacted and nothing is started.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda hostfile", bin_name = "remuda hostfile", version)]
 struct HostfileFace {
@@ -133,7 +141,15 @@ fn check_hostfile(words: Vec<OsString>) -> Result<Status, CliError> {
 
 /// Parses the words behind a command. Help and version are printed and end with 0.
 fn parse<P: Parser>(words: Vec<OsString>) -> Result<(P, Typed), CliError> {
-    let mut command = P::command().mut_args(|arg| {
+    parse_as(P::command(), words)
+}
+
+/// Parses by a definition that is a little different from the type's.
+fn parse_as<P: Parser>(
+    command: clap::Command,
+    words: Vec<OsString>,
+) -> Result<(P, Typed), CliError> {
+    let mut command = command.mut_args(|arg| {
         let takes = arg.get_action().takes_values();
         if takes { arg.allow_negative_numbers(true) } else { arg }
     });

@@ -121,6 +121,7 @@ pub(super) fn main(program: &'static str, words: Vec<OsString>) -> Result<Status
     check::run(&args, &typed)?;
     let terminal = Terminal::look();
     let place = lower::place(&args.place, &typed, terminal)?;
+    check::stdin(&args.watch, place.workers(), &typed)?;
     let (program, program_args, note) =
         lower::program(&args.program, args.workers.venv_script.as_deref())?;
     if args.workers.bind_core_list.is_some()

@@ -2,9 +2,10 @@
 
 use std::ffi::OsString;
 
-use clap::Parser;
+use clap::{Command, CommandFactory, Parser};
 
 use super::args::{PlaceArgs, WatchArgs, WorkerArgs};
+use super::check::NOT_FOR_SSH;
 use super::error::CliError;
 use super::lower::environment::{self, Reach};
 use super::lower::{self, Speaker};
@@ -32,9 +33,19 @@ struct SshFace {
     command: Vec<OsString>,
 }
 
+/// Without the options that are not for it, and with `-f`, as `ds_ssh` calls the hostfile.
+fn definition() -> Command {
+    SshFace::command().mut_args(|arg| match arg.get_id().as_str() {
+        "hostfile" => arg.visible_short_alias('f'),
+        id if NOT_FOR_SSH.contains(&id) => arg.hide(true),
+        _ => arg,
+    })
+}
+
 /// Parses and runs.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (mut face, typed) = super::parse::<SshFace>(words)?;
+    let (mut face, typed) = super::parse_as::<SshFace>(definition(), words)?;
+    super::check::ssh(&typed)?;
     super::check::place(&face.place, &typed)?;
     super::check::watch(&face.watch, &typed)?;
     let terminal = Terminal::look();
@@ -42,6 +53,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     face.place.oversubscribe = true;
     face.watch.prefix.get_or_insert_with(|| "{host}: ".to_owned());
     let place = lower::place(&face.place, &typed, terminal)?;
+    super::check::stdin(&face.watch, place.nodes.len(), &typed)?;
     let files = environment::read_files(place.trust, terminal.paint)?;
     if face.watch.warns() {
         print_error(&place.warnings);

@@ -145,6 +145,15 @@ fn not_a_duration() -> BadValue {
     BadValue::new("expected a time").help("write a number and a unit: `500ms`, `10s`, `2m`, `1h`")
 }
 
+/// A limit of no time would end every job.
+pub(super) fn parse_timeout(text: &str) -> Result<Duration, BadValue> {
+    match parse_duration(text)? {
+        Duration::ZERO => Err(BadValue::new("no job ends in no time")
+            .help("leave it out for no limit, or write one: `90`, `2m`, `1h`")),
+        limit => Ok(limit),
+    }
+}
+
 /// A lease that is shorter than a hiccup of the machine would end healthy jobs.
 pub(super) fn parse_lease(text: &str) -> Result<Duration, BadValue> {
     match parse_duration(text)? {

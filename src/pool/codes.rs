@@ -194,7 +194,7 @@ pub const EXPLANATIONS: &[Explanation] = &[
     ),
     story(
         ENV_COMMENT,
-        "comment is part of the value",
+        "`#` behind a value begins no comment",
         "A `#` begins a comment at the start of a line, and after a value in quotes. In a value without \
          quotes it is an ordinary letter, as in DeepSpeed.",
     ),
@@ -424,7 +424,7 @@ pub const EXPLANATIONS: &[Explanation] = &[
         WRITABLE_BY_ALL,
         "hostfile is writable by everyone",
         "Whoever can write the hostfile decides where your program, its environment and its data go. \
-         `chmod o-w FILE` mends it; --allow-insecure-files accepts it as it is.",
+         `chmod o-w FILE` mends it; --allow_insecure_files accepts it as it is.",
     ),
     story(
         FOREIGN_OWNER,

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use crate::base::{Diagnostic, Findings, Source, Span};
 
 use super::codes;
-use super::hosts::Pool;
+use super::hosts::{Pool, SLOTS_MAX};
 use super::selection::Selection;
 use super::selector::python_int;
 
@@ -53,7 +53,8 @@ fn parse_count(text: &str) -> Result<NonZeroUsize, &'static str> {
 
 fn parse_nodes(pool: &Pool, text: &str) -> Result<NonZeroUsize, Findings> {
     let hosts = pool.nodes().len();
-    let bad = |why: String| bad_count(codes::BAD_NUM_NODES, "--num_nodes", text, &why, hosts);
+    let bad =
+        |why: String| bad_count(codes::BAD_NUM_NODES, "--num_nodes", text, &why, up_to(hosts));
     let count = parse_count(text).map_err(|why| bad(why.to_owned()))?;
     match count.get() <= hosts {
         true => Ok(count),
@@ -65,7 +66,7 @@ fn parse_nodes(pool: &Pool, text: &str) -> Result<NonZeroUsize, Findings> {
 fn parse_gpus(pool: &Pool, taken: usize, text: &str) -> Result<NonZeroUsize, Findings> {
     let nodes = &pool.nodes()[..taken.min(pool.nodes().len())];
     let least = nodes.iter().map(|(_, slots)| slots.len()).min().unwrap_or(0);
-    let bad = |why: String| bad_count(codes::BAD_NUM_GPUS, "--num_gpus", text, &why, least);
+    let bad = |why: String| bad_count(codes::BAD_NUM_GPUS, "--num_gpus", text, &why, up_to(least));
     let count = parse_count(text).map_err(|why| bad(why.to_owned()))?;
     let mut short = nodes.iter().filter(|(_, slots)| slots.len() < count.get());
     let Some((host, slots)) = short.next() else {
@@ -79,15 +80,30 @@ fn parse_gpus(pool: &Pool, taken: usize, text: &str) -> Result<NonZeroUsize, Fin
     }))
 }
 
-fn bad_count(code: &'static str, flag: &str, text: &str, why: &str, most: usize) -> Findings {
+/// `--num_gpus` where it makes the slots and does not choose among them; `None` for the texts that ask
+/// for nothing.
+pub fn count_to_make(text: &str) -> Result<Option<usize>, Findings> {
+    if text.is_empty() || python_int(text) == Some(-1) {
+        return Ok(None);
+    }
+    let most = SLOTS_MAX as usize;
+    let bad =
+        |why: &str, help: String| bad_count(codes::BAD_NUM_GPUS, "--num_gpus", text, why, help);
+    let count = parse_count(text).map_err(|why| bad(why, "write 1 or more".to_owned()))?.get();
+    if most < count {
+        return Err(bad("it is above the limit", format!("write {most} at most")));
+    }
+    Ok(Some(count))
+}
+
+fn up_to(most: usize) -> String {
+    if most <= 1 { "write 1, or leave it out".to_owned() } else { format!("write 1 to {most}") }
+}
+
+fn bad_count(code: &'static str, flag: &str, text: &str, why: &str, help: String) -> Findings {
     let message = format!("{flag} {}: {why}", text.escape_debug());
-    let problem = Diagnostic::error(code, Span::new(0, text.len()), message)
-        .label("out of range")
-        .help(if most <= 1 {
-            "write 1, or leave it out".to_owned()
-        } else {
-            format!("write 1 to {most}")
-        });
+    let problem =
+        Diagnostic::error(code, Span::new(0, text.len()), message).label("out of range").help(help);
     Findings {
         source: Source { name: flag.to_owned(), text: text.to_owned() },
         diagnostics: vec![problem],

@@ -18,6 +18,7 @@ mod settings;
 mod similar;
 mod text;
 
+pub use counts::count_to_make;
 pub use env_file::{EnvFile, Variable, loads_code, read_env, shadowed};
 pub use filter::{Filter, Which};
 pub use hosts::{Host, Hostfile, Pool, SLOTS_MAX, SlotCount};

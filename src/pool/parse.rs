@@ -17,6 +17,10 @@ pub const LINE_BYTES_MAX: usize = 4096;
 /// Reads the bytes of a hostfile called `name`.
 pub fn read(name: &str, bytes: &[u8]) -> (Hostfile, Findings) {
     let (source, mut diagnostics) = decode(name, bytes);
+    // What is wrong with all of the file is said once: its lines were guessed.
+    if diagnostics.iter().any(|diagnostic| diagnostic.span.is_none()) {
+        return (Hostfile::new(Vec::new()), Findings { source, diagnostics });
+    }
     let (hostfile, found) = parse(&source);
     diagnostics.extend(found);
     diagnostics.sort_by_key(|diagnostic| diagnostic.span.map(|span| span.start));

@@ -194,8 +194,10 @@ fn no_value(value: Word<'_>) -> Diagnostic {
 
 fn bad_count(value: Word<'_>, found: &str) -> Diagnostic {
     let message = format!("slots must be a whole number of at least 1, {found}");
+    let digits = value.text.trim_start_matches('-');
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     Diagnostic::error(codes::BAD_COUNT, value.span, message)
-        .label("expected a number")
+        .label(if is_number { "expected 1 or more" } else { "expected a number" })
         .help("write the number of workers: `slots=4`")
 }
 

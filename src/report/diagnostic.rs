@@ -78,16 +78,22 @@ fn show(diagnostic: &Diagnostic, lines: &Lines<'_>, paint: Paint) -> String {
     let title = level(diagnostic.severity)
         .primary_title(printable(&diagnostic.message))
         .id(diagnostic.code);
+    let mut draws = false;
     let group = match diagnostic.span.map(|span| (span, Window::around(diagnostic, span, lines))) {
         None => Group::with_title(title).element(Origin::path(lines.name.clone())),
         Some((span, None)) => Group::with_title(title).element(origin(span, lines)),
         Some((span, Some(window))) => {
+            draws = true;
             Group::with_title(title).element(annotated(diagnostic, span, &window, lines))
         }
     };
-    let mut groups = vec![group];
-    groups.extend(help(diagnostic, lines));
-    let mut text = renderer(paint).render(&groups);
+    let renderer = renderer(paint);
+    let mut text = match help(diagnostic, lines) {
+        None => renderer.render(&[group]),
+        Some(help) if draws => renderer.render(&[group, help]),
+        // Between two parts the renderer draws a piece of a frame, of which nothing is here.
+        Some(help) => renderer.render(&[group]) + "\n" + &renderer.render(&[help]),
+    };
     text.push('\n');
     text
 }

@@ -39,7 +39,10 @@ impl RunDir {
                     let lock = lock(&path).ok().map(Arc::new);
                     return Ok(Self { path, _lock: lock });
                 }
-                Err(error) => verdict = error,
+                Err(error) => {
+                    let text = format!("`{}`: {error}", parent.display());
+                    verdict = io::Error::new(error.kind(), text);
+                }
             }
         }
         Err(verdict)

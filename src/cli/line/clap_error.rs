@@ -10,7 +10,7 @@ use super::flags::{Flags, underscored};
 use super::number::BadValue;
 use super::typed::{Place, Refused, Typed};
 use crate::base::Diagnostic;
-use crate::pool::nearest;
+use crate::pool::{nearest, python_int};
 
 /// Why clap gave no result.
 pub(in crate::cli) enum NotParsed {
@@ -100,7 +100,19 @@ impl<'a> About<'a> {
                 }
             }
         };
-        self.refuse_value(&bad)
+        self.refuse_value(&self.mpirun().unwrap_or(bad))
+    }
+
+    /// `-np 2` of MPI's launchers: `-n` with the value `p`.
+    fn mpirun(&self) -> Option<BadValue> {
+        let words = self.typed.words.get(self.place.word..)?;
+        if words.first()? != "-np" {
+            return None;
+        }
+        let number = words.get(1).and_then(|word| word.to_str());
+        let number = number.filter(|word| python_int(word).is_some()).unwrap_or("N");
+        let bad = BadValue::new("expected a whole number");
+        Some(bad.help(format!("did you mean `-n {number}`?")))
     }
 
     fn refuse_value(&self, bad: &BadValue) -> Refused {

@@ -47,6 +47,13 @@ pub(super) struct Place {
     pub(super) transport: Transport,
 }
 
+impl Place {
+    /// Workers of all nodes.
+    pub(super) fn workers(&self) -> usize {
+        self.nodes.iter().map(|(_, slots)| slots.len()).sum()
+    }
+}
+
 /// Finds the hosts and applies the selection.
 pub(super) fn place(
     args: &PlaceArgs,

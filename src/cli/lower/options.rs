@@ -67,7 +67,7 @@ pub(in crate::cli) fn options(
         grace: args.grace,
         lease: args.lease,
         timeout: args.timeout,
-        stdin: stdin(args.stdin, workers)?,
+        stdin: stdin(args.stdin, workers),
         style: Style {
             prefix: args.prefix.clone().or_else(|| (speaker == Speaker::Rank0).then(String::new)),
             solo: solo(args, speaker, workers),
@@ -124,15 +124,12 @@ fn program_and_script(program: &Program) -> (OsString, Option<OsString>) {
     }
 }
 
-fn stdin(named: Option<StdinArg>, workers: usize) -> Result<StdinTo, CliError> {
+fn stdin(named: Option<StdinArg>, workers: usize) -> StdinTo {
     match named {
-        Some(StdinArg::Rank(rank)) if workers <= rank as usize => {
-            Err(CliError::usage(format!("--stdin {rank}: ranks are 0 to {}", workers - 1)))
-        }
-        Some(StdinArg::Rank(rank)) => Ok(StdinTo::Rank(Rank(rank))),
-        Some(StdinArg::All) => Ok(StdinTo::All),
-        None if workers == 1 => Ok(StdinTo::Rank(Rank(0))),
-        Some(StdinArg::None) | None => Ok(StdinTo::Nobody),
+        Some(StdinArg::Rank(rank)) => StdinTo::Rank(Rank(rank)),
+        Some(StdinArg::All) => StdinTo::All,
+        None if workers == 1 => StdinTo::Rank(Rank(0)),
+        Some(StdinArg::None) | None => StdinTo::Nobody,
     }
 }
 

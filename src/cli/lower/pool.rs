@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use super::devices::{Visible, accelerator, too_few, visible};
-use crate::base::{HostName, Slot, env_vars};
+use crate::base::{HostName, Slot, Status, env_vars};
 use crate::cli::args::PlaceArgs;
 use crate::cli::error::CliError;
 use crate::cli::hostfile::{self, Trust};
 use crate::cli::values::AcceleratorArg;
 use crate::inventory;
 use crate::plan::Accelerator;
-use crate::pool::{Pool, python_int};
+use crate::pool::{Pool, count_to_make};
 use crate::report::Terminal;
 use crate::report::summary::count;
 
@@ -134,15 +134,14 @@ fn first_slots(count: usize) -> Visible {
     Visible { slots: (0..count as u32).map(Slot).collect(), ..Visible::default() }
 }
 
-/// `--num_gpus` as a number of local slots. Other texts are left to the selector, which says what
-/// is wrong with them; -1 is DeepSpeed's way of not asking.
+/// `--num_gpus` as a number of local slots. Beside a filter it is left to the selector, which refuses
+/// the two together.
 fn wanted_slots(args: &PlaceArgs) -> Result<Option<usize>, CliError> {
-    const SLOTS_MAX: i64 = crate::pool::SLOTS_MAX as i64;
-    match args.num_gpus.as_deref().and_then(python_int) {
-        Some(count) if SLOTS_MAX < count => {
-            Err(CliError::usage(format!("--num_gpus {count} is above the limit of {SLOTS_MAX}")))
-        }
-        Some(count @ 1..) => Ok(Some(count as usize)),
-        _ => Ok(None),
+    let filters = [&args.include, &args.exclude];
+    let is_filtered = filters.into_iter().flatten().any(|text| !text.is_empty());
+    match args.num_gpus.as_deref().map_or(Ok(None), count_to_make) {
+        Err(_) if is_filtered => Ok(None),
+        Err(found) => Err(CliError::Findings { status: Status::Usage, findings: vec![found] }),
+        Ok(wanted) => Ok(wanted),
     }
 }

@@ -57,6 +57,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         face.place.accelerator = Some(AcceleratorArg::Cpu);
     }
     let place = lower::place(&face.place, &typed, terminal)?;
+    super::check::stdin(&face.watch, place.workers(), &typed)?;
     // What cannot work is told once, here, and not by every worker.
     let files = match place.transport {
         Transport::Local => Files::Here,

@@ -65,8 +65,8 @@ fn comment_inside(value: Piece<'_>) -> Option<Diagnostic> {
     let at = value.text.find(" #").or_else(|| value.text.find("\t#"))? + 1;
     let comment = value.part(at, value.text.len());
     Some(
-        Diagnostic::warning(codes::ENV_COMMENT, comment.span(), "the comment is part of the value")
-            .label("not a comment")
+        Diagnostic::warning(codes::ENV_COMMENT, comment.span(), "this `#` begins no comment")
+            .label("part of the value, as in DeepSpeed")
             .help("put the value in quotes, or the comment on a line of its own"),
     )
 }
