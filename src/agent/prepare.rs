@@ -141,9 +141,10 @@ fn find_program(cwd: &Path, program: &[u8], env: &Environment) -> Result<CString
             let where_not = if shown.contains('/') { "does not exist" } else { "is not in PATH" };
             let problem = Problem::new(Status::NotFound, format!("program `{shown}` {where_not}"));
             // Meant for a shell, of which there is none in between.
-            match shown.contains([' ', '$']) && !shown.contains('\'') {
-                true => problem.help(format!("for a shell: `-- sh -c '{shown}'`")),
-                false => problem,
+            if shown.contains([' ', '$']) && !shown.contains('\'') {
+                problem.help(format!("for a shell: `-- sh -c '{shown}'`"))
+            } else {
+                problem
             }
         }
         _ => Problem::new(
