@@ -197,7 +197,10 @@ impl Story<'_> {
             facts,
             last_lines,
             log: pages.log_path(rank, stream),
-            help: self.ended_before(worker.ended.as_ref().map(|ended| ended.at)),
+            help: match worker.lost_peer {
+                true => self.ended_before(worker.ended.as_ref().map(|ended| ended.at)),
+                false => Vec::new(),
+            },
         }
     }
 
