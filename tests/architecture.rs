@@ -10,7 +10,7 @@ mod rules;
 mod source;
 
 use rules::{ban_violations, layer_violations, unsafe_violations};
-use source::{read, rust_files};
+use source::{files, read, rust_files};
 
 /// The table of `src/lib.rs`, lowest layer first. A module imports only modules of lower layers.
 const LAYERS: [&[&str]; 7] = [
@@ -179,5 +179,21 @@ fn the_documented_layer_tables_are_this_one() {
         LAYERS.iter().enumerate().map(|(level, layer)| (level, layer.to_vec())).rev().collect();
     for path in ["src/lib.rs", "ARCHITECTURE.md"] {
         assert_eq!(documents::layer_table(&read(path.into()).text), expected, "in {path}");
+    }
+}
+
+#[test]
+fn tables_of_tests_name_tests_that_are_there() {
+    let has = |path: &str, name: &str| {
+        files().iter().any(|found| found == path)
+            && read(path.to_owned()).text.contains(&format!("fn {name}()"))
+    };
+    for table in ["tests/upstream.rs", "tests/cures.rs"] {
+        let rows = documents::rows_of_tests(table, &read(table.into()).text);
+        assert!(!rows.is_empty(), "{table} has no table");
+        assert_clean(rows.iter().filter(|row| row.tests.is_empty()).map(|row| row.line.clone()));
+        let named = rows.iter().flat_map(|row| &row.tests);
+        let missing = named.filter(|(path, name)| !has(path, name));
+        assert_clean(missing.map(|(path, name)| format!("{table}: no `{path}::{name}`")));
     }
 }

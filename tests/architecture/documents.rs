@@ -17,6 +17,28 @@ fn layer_row(line: &str) -> Option<(usize, Vec<&str>)> {
     Some((level, modules.collect()))
 }
 
+/// A row of a table at the top of a test file, and the tests that its last cell names.
+pub(crate) struct RowOfTests {
+    pub(crate) line: String,
+    pub(crate) tests: Vec<(String, String)>,
+}
+
+/// Rows of `//! | … | `path::test`, `test` |`; a name without a path is in the file itself.
+pub(crate) fn rows_of_tests(file: &str, text: &str) -> Vec<RowOfTests> {
+    let rows = text.lines().filter_map(|line| line.strip_prefix("//! |")?.strip_suffix(" |"));
+    let test = |name: &str| match name.split_once("::") {
+        Some((path, name)) => (path.to_owned(), name.to_owned()),
+        None => (file.to_owned(), name.to_owned()),
+    };
+    rows.skip(1)
+        .map(|row| {
+            let last = row.rsplit(" | ").next().unwrap_or_default();
+            let tests = last.split('`').skip(1).step_by(2).map(test).collect();
+            RowOfTests { line: row.to_owned(), tests }
+        })
+        .collect()
+}
+
 /// Markdown files at the top of the repository.
 fn documents() -> Vec<Source> {
     let top = |path: &String| has_extension(path, &["md"]) && !path.contains('/');

@@ -119,6 +119,11 @@ impl Cluster {
         self.doors[host].shared.connections.load(Ordering::SeqCst)
     }
 
+    /// Where a host's sshd listens.
+    pub(crate) fn port(&self, host: usize) -> u16 {
+        self.doors[host].address.port()
+    }
+
     /// A host gets a new key, as after a new installation.
     pub(crate) fn change_host_key(&self, host: usize) {
         let key = &self.doors[host].key;

@@ -193,6 +193,18 @@ fn a_host_behind_another_is_reached_through_it() {
     assert_eq!((cluster.connections(0), cluster.connections(1)), (2, 1));
 }
 
+/// The port of `--ssh_port` outranks that of the configuration.
+#[test]
+fn the_port_of_the_command_line_is_where_sshd_is_sought() {
+    if !can_run("the_port_of_the_command_line_is_where_sshd_is_sought") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1)]);
+    cluster.configure_client("Host n1\n  Port 1\nHost *");
+    launch.option("--ssh_port").option(cluster.port(0).to_string()).sh("exit 0").end().code(0);
+    assert_eq!(cluster.connections(0), 1);
+}
+
 /// Two jobs of one user on the same hosts never touch each other.
 #[test]
 fn a_job_that_ends_leaves_another_on_the_same_hosts_alone() {

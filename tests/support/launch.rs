@@ -63,7 +63,7 @@ pub(crate) fn on_hosts(hosts: &[(&str, usize)]) -> Launch {
 }
 
 impl Launch {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let mark = format!("{}-{number}", std::process::id());
