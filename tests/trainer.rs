@@ -162,7 +162,7 @@ fn a_run_goes_on_without_its_sizes_typed_again() {
 
     scratch.succeed("--model mlp --layers 1 --width 8 --steps 2 --seed 5 --checkpoint_dir mlp");
     let shown = scratch.succeed("--resume mlp --steps 3");
-    assert!(shown.starts_with("mlp of 1 layers of width 8,"), "{shown}");
+    assert!(shown.starts_with("mlp of 1 layer of width 8,"), "{shown}");
 }
 
 /// Lines come at the first step, where the run is evaluated, and at the end.

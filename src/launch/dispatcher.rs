@@ -354,6 +354,7 @@ impl<'a> Dispatcher<'a> {
                 None
             }
             FromAgent::Note { rank, note: WorkerNote::PeerLost(peer) } => {
+                self.history.worker(rank).lost_peer = true;
                 Some(Event::PeerLost { rank, peer })
             }
             FromAgent::Note {
@@ -542,6 +543,7 @@ impl<'a> Dispatcher<'a> {
     }
 
     fn say_stopping(&mut self, reason: StopReason) {
+        self.reporter.end_status();
         let line = voice::stopping(reason, self.job.running(), self.options.grace);
         if let Some(line) = line {
             self.reporter.say(line);

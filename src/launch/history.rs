@@ -16,6 +16,8 @@ pub(super) struct WorkerHistory {
     pub(super) host: HostName,
     pub(super) started: Option<(u32, Instant)>,
     pub(super) ended: Option<Ended>,
+    /// It said that a peer had left it alone in a collective.
+    pub(super) lost_peer: bool,
 }
 
 /// How a worker ended.
@@ -61,6 +63,7 @@ impl History {
                 host: node.host.clone(),
                 started: None,
                 ended: None,
+                lost_peer: false,
             })
         });
         Self { workers: workers.collect(), undead: Vec::new() }

@@ -186,6 +186,9 @@ impl Story<'_> {
         facts.extend(self.exception_of(worker.rank));
         let last_lines = pages.last_lines(rank);
         let stream = last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
+        // Whoever failed for a reason of its own did not wait for those that had left.
+        let ended = worker.ended.as_ref().filter(|_| worker.lost_peer);
+        let help = ended.map_or_else(Vec::new, |ended| self.ended_before(Some(ended.at)));
         Failure {
             code: "R101",
             title: format!(
@@ -197,7 +200,7 @@ impl Story<'_> {
             facts,
             last_lines,
             log: pages.log_path(rank, stream),
-            help: self.ended_before(worker.ended.as_ref().map(|ended| ended.at)),
+            help,
         }
     }
 

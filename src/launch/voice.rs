@@ -134,6 +134,7 @@ mod tests {
                 oom_kills: 0,
                 told: false,
             }),
+            lost_peer: false,
         };
         let after = |history: &mut History, seconds| {
             early(&history.take_early(start + Duration::from_secs(seconds)), 1)

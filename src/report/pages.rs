@@ -103,7 +103,8 @@ struct LiveStatus {
     paint: Paint,
     /// Whether something is not on the screen yet.
     is_stale: bool,
-    changed: Instant,
+    /// When the line that is on the screen was drawn.
+    drawn: Option<Instant>,
     /// Whether the terminal is somebody else's for a while.
     rests: bool,
 }
@@ -148,6 +149,9 @@ impl Pages {
             page.dress.show(bytes, self.screens.pending(stream));
             if let Some(status) = &mut self.status {
                 status.bar(rank, stream, page.dress.bar());
+                if memchr::memchr(b'\n', bytes).is_some() {
+                    status.wrote_line(rank);
+                }
             }
         }
         page.keep(bytes, &mut self.log_error);
@@ -223,7 +227,8 @@ impl Pages {
         }
     }
 
-    fn end_status(&mut self) {
+    /// The job is being stopped: there is no progress to be told of any more.
+    pub fn end_status(&mut self) {
         if self.status.take().is_some() {
             self.screens.set_status("");
         }
@@ -242,7 +247,7 @@ impl Pages {
 
     fn status_due(&self) -> Option<Instant> {
         let live = self.status.as_ref().filter(|live| live.is_stale && !live.rests)?;
-        Some(live.changed + STATUS_PAUSE)
+        Some(live.drawn.map_or_else(clock::now, |drawn| drawn + STATUS_PAUSE))
     }
 
     /// Hands over what waits.
@@ -256,15 +261,18 @@ impl Pages {
     }
 
     fn show_status(&mut self) {
+        // Lines take the status line away and put it back: then it must not be an old one.
+        let is_moved = !self.screens.pending(Stream::Stderr).is_empty();
+        let due = self.status_due();
         let now = clock::now();
-        if self.status_due().is_none_or(|due| now < due) {
+        if due.is_none_or(|due| now < due && !is_moved) {
             return;
         }
         if let Some(live) = &mut self.status {
             let width = live.tty.width();
             let text = width.map_or_else(String::new, |width| live.status.line(width, live.paint));
             live.is_stale = !self.screens.set_status(&text) || width.is_none();
-            live.changed = now;
+            live.drawn = (live.is_stale || !text.is_empty()).then_some(now);
         }
     }
 
@@ -432,11 +440,15 @@ fn show_neutral(bytes: &[u8], out: &mut Vec<u8>) {
 impl LiveStatus {
     fn new(tty: Tty, paint: Paint) -> Self {
         let status = Status::default();
-        Self { status, tty, paint, is_stale: false, changed: clock::now(), rests: false }
+        Self { status, tty, paint, is_stale: false, drawn: None, rests: false }
     }
 
     fn bar(&mut self, rank: Rank, stream: Stream, bar: Option<(&[u8], &[u8])>) {
         self.is_stale |= self.status.bar(rank, stream, bar);
+    }
+
+    fn wrote_line(&mut self, rank: Rank) {
+        self.is_stale |= self.status.wrote_line(rank);
     }
 }
 

@@ -29,6 +29,7 @@ enum Told {
     Say(String),
     Step(Rank, Step),
     Hush(Rank),
+    EndStatus,
     Rest(Box<dyn FnOnce() + Send>),
     Wake,
     Finish,
@@ -108,6 +109,11 @@ impl Reporter {
         let _ = self.told.send(Told::Hush(only));
     }
 
+    /// The job is being stopped: there is no status line any more.
+    pub fn end_status(&self) {
+        let _ = self.told.send(Told::EndStatus);
+    }
+
     /// The thread has told nobody anything any more: it panicked, and said so.
     pub fn pass_on_panic(&self) -> ! {
         std::panic::resume_unwind(Box::new("the reporter has panicked"))
@@ -183,6 +189,7 @@ fn hear(pages: &mut Pages, message: Told, consumed: &impl Fn(Consumed)) -> Contr
         Told::Say(text) => pages.say(&text),
         Told::Step(rank, step) => pages.step(rank, step),
         Told::Hush(only) => pages.hush(only),
+        Told::EndStatus => pages.end_status(),
         Told::Rest(done) => {
             pages.rest();
             done();

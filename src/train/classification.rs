@@ -4,6 +4,7 @@ use super::corpus::Place;
 use super::identity::Identity;
 use super::mlp::{Mlp, Samples};
 use super::options::{MlpOptions, TrainOptions};
+use super::progress::Count;
 use super::rng::Stream;
 use super::task::{Extent, Task, Unit};
 
@@ -61,7 +62,9 @@ impl Task for Classification {
 
     fn title(&self) -> String {
         let MlpOptions { inputs, layers, width, classes } = self.sizes;
-        format!("mlp of {layers} layers of width {width}, {inputs} inputs, {classes} classes")
+        let layers = Count(layers, "layer");
+        let (inputs, classes) = (Count(inputs, "input"), Count(classes, "class"));
+        format!("mlp of {layers} of width {width}, {inputs}, {classes}")
     }
 
     fn identity(&self) -> Identity {

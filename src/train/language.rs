@@ -5,6 +5,7 @@ use super::gpt::{Gpt, GptConfig, Sequences};
 use super::identity::Identity;
 use super::kernels;
 use super::options::{GptOptions, TrainOptions};
+use super::progress::Count;
 use super::rng::Stream;
 use super::task::{Extent, Task, Unit};
 
@@ -61,8 +62,9 @@ impl Task for Language {
 
     fn title(&self) -> String {
         let GptConfig { vocabulary, block, layers, heads, width } = self.model.config();
+        let (layers, heads) = (Count(*layers, "layer"), Count(*heads, "head"));
         format!(
-            "gpt of {layers} layers, {heads} heads, width {width}, block {block}; \
+            "gpt of {layers}, {heads}, width {width}, block {block}; \
              {} bytes of text, {vocabulary} different",
             self.corpus.len()
         )

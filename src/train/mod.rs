@@ -37,7 +37,7 @@ pub use mlp::{Mlp, Samples};
 pub use model::{GradientSink, Model, Parameter, ParameterTable};
 pub use options::{CheckpointOptions, GptOptions, MlpOptions, ModelOptions, TrainOptions};
 pub use plot::{Curve, show_svg};
-pub use progress::{End, Progress, Start, StepReport, Summary};
+pub use progress::{End, Progress, Start, StepReport, Summary, more_steps};
 pub use rng::Stream;
 pub use schedule::Schedule;
 pub use threads::Threads;

@@ -117,9 +117,10 @@ impl fmt::Display for Start {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { title, parameters, workers, accumulate, batch_size, steps } = self;
         let workers = Count(*workers, "worker");
+        let (parameters, steps) = (Count(*parameters, "parameter"), Count(*steps, "step"));
         let batches = Count(*accumulate, "micro-batch");
         writeln!(f, "{title}")?;
-        write!(f, "{parameters} parameters; {steps} steps of {workers} × {batches} × {batch_size}")
+        write!(f, "{parameters}; {steps} of {workers} × {batches} × {batch_size}")
     }
 }
 
@@ -138,11 +139,11 @@ impl fmt::Display for StepReport {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { step, end, loss, val_loss, seconds, items_per_s, unit, checkpoint } = self;
-        let end = match end {
+        let how = match end {
             End::Complete => "done",
             End::Stopped => "stopped",
         };
-        write!(f, "{end} after step {step}")?;
+        write!(f, "{how} after step {step}")?;
         if let Some(loss) = loss {
             write!(f, ": loss {loss:.4}")?;
         }
@@ -150,23 +151,33 @@ impl fmt::Display for Summary {
             write!(f, ", held-out {val_loss:.4}")?;
         }
         write!(f, "; {seconds:.1} s, {items_per_s:.0} {unit}/s")?;
-        match checkpoint {
-            Some(path) => write!(f, "\nto go on: --resume {}", path.display()),
-            None => Ok(()),
+        let Some(path) = checkpoint else { return Ok(()) };
+        write!(f, "\nto go on: --resume {}", path.display())?;
+        match end {
+            // All steps are done: the same line again would do nothing.
+            End::Complete => write!(f, " --steps {}", more_steps(*step)),
+            End::Stopped => Ok(()),
         }
     }
 }
 
-/// A number with its noun.
-struct Count(usize, &'static str);
+/// How many steps to ask for after so many.
+pub fn more_steps(done: u64) -> u64 {
+    done.max(1).saturating_mul(2)
+}
 
-impl fmt::Display for Count {
+/// A number with its noun.
+pub(super) struct Count<N>(pub(super) N, pub(super) &'static str);
+
+impl<N: fmt::Display + PartialEq + From<u8>> fmt::Display for Count<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self(1, noun) => write!(f, "1 {noun}"),
-            Self(count, noun) if noun.ends_with("ch") => write!(f, "{count} {noun}es"),
-            Self(count, noun) => write!(f, "{count} {noun}s"),
-        }
+        let Self(count, noun) = self;
+        let ending = match noun {
+            _ if *count == N::from(1) => "",
+            _ if noun.ends_with("ch") || noun.ends_with('s') => "es",
+            _ => "s",
+        };
+        write!(f, "{count} {noun}{ending}")
     }
 }
 
@@ -221,6 +232,11 @@ mod tests {
             "stopped after step 40: loss 2.5000; 1.3 s, 100 samples/s\n\
              to go on: --resume kept/step-00000040.safetensors",
         );
+        check(
+            &summary(End::Complete, Some("kept/step-00000040.safetensors")),
+            "done after step 40: loss 2.5000, held-out 2.6000; 1.3 s, 100 samples/s\n\
+             to go on: --resume kept/step-00000040.safetensors --steps 80",
+        );
         let start = Start {
             title: "mlp".to_owned(),
             parameters: 7,
@@ -232,6 +248,18 @@ mod tests {
         check(
             &Progress::Started(start),
             "mlp\n7 parameters; 9 steps of 2 workers × 4 micro-batches × 12",
+        );
+        let start = Start {
+            title: "mlp".to_owned(),
+            parameters: 1,
+            workers: 1,
+            accumulate: 1,
+            batch_size: 1,
+            steps: 1,
+        };
+        check(
+            &Progress::Started(start),
+            "mlp\n1 parameter; 1 step of 1 worker × 1 micro-batch × 1",
         );
     }
 }

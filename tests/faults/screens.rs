@@ -1,5 +1,7 @@
 //! Whole screens, byte for byte but for pids, times, places and names of jobs.
 
+use std::process::Stdio;
+
 use regex::Regex;
 use rustix::process::Signal;
 
@@ -101,6 +103,23 @@ fn of_a_job_that_hangs_who_left_is_named() {
          help: rank 0 (localhost) had exited with 0 after TIME; a collective needs every rank until its \
          end\n";
     assert!(screen.ends_with(last), "{screen}");
+}
+
+/// Whoever failed for a reason of its own did not wait for those that had left.
+#[test]
+fn who_left_before_another_failure_is_no_hint() {
+    let script = "[ $RANK = 1 ] && exit 0; echo ready; read go; echo full >&2; exit 3";
+    let launch = workers(2).option("--quiet").options(["--stdin", "0"]);
+    let mut job = launch.stdin(Stdio::piped()).sh(script).start();
+    job.wait_for_lines("ready", 1);
+    wait_for("the launcher to know of rank 1's end", || {
+        job.signal(Signal::QUIT);
+        job.stderr().contains("rank 1 (localhost): exited with code 0").then_some(())
+    });
+    drop(job.take_stdin());
+    let screen = redacted(&job.end().code(3));
+    assert!(screen.contains("error[R101]: rank 0 (localhost) exited with code 3"), "{screen}");
+    assert!(!screen.contains("help:"), "{screen}");
 }
 
 #[test]

@@ -56,6 +56,20 @@ fn steps_are_drawn_below_the_lines_and_gone_at_the_end() {
     }
     assert!(lines.iter().all(|line| !line.contains("Running")), "{lines:#?}");
     assert!(lines.len() < drawn + 1000, "no line is drawn over and over");
+    let (_, stopping) = sent.split_once("Stopping").expect("it says so");
+    assert!(!stopping.contains("Running"), "a job that is being stopped: {stopping}");
+}
+
+/// Steps are passed on now and then, lines at once: an old step below a newer line would be a lie.
+#[test]
+fn no_step_is_drawn_below_a_newer_line() {
+    let tiny = "train-worker --model mlp --width 16 --layers 1 --batch_size 2 --steps 300";
+    let launch = workers(2).program([REMUDA]).program(tiny.split_whitespace());
+    let (job, recording) = on_a_terminal(launch, 80);
+    job.end().code(0);
+    let sent = recording.end();
+    let (_, after) = sent.split_once("step 300/300").expect("the last step is told");
+    assert!(!after.contains("Running"), "{after}");
 }
 
 const TWO_BARS: &str = "printf \"\\r$RANK: 10%%\" >&2; read go; printf \"\\r$RANK: 20%%\" >&2; \
@@ -72,7 +86,10 @@ fn of_bars_the_lowest_rank_is_drawn_and_lines_stay_whole() {
     recording.wait_for("localhost:0 │ 0: 20%");
     go();
     job.end().code(0);
-    let mut lines = last_screen(&recording.end());
+    let sent = recording.end();
+    let (_, after) = sent.split_once("0: done").expect("it ends");
+    assert!(!after.contains("0: 20%"), "an old bar below the finished one: {after}");
+    let mut lines = last_screen(&sent);
     assert_eq!(lines.pop().as_deref(), Some(""), "{lines:#?}");
     lines.sort();
     assert_eq!(lines, ["localhost:0 │ 0: done", "localhost:1 │ 1: done", "localhost:1 │ a line"]);
@@ -155,7 +172,7 @@ fn an_output_in_a_file_leaves_the_terminal_to_the_status_line() {
     job.signal(Signal::TERM);
     let outcome = job.end().code(143);
     let kept = std::fs::read_to_string(path).expect("text");
-    assert!(kept.starts_with("localhost:0 │ mlp of 1 layers"), "{kept}");
+    assert!(kept.starts_with("localhost:0 │ mlp of 1 layer"), "{kept}");
     assert!(!kept.contains('\x1b') && !kept.contains('\r') && !kept.contains("Running"));
     assert!(!play(&recording.end(), |_| ()).concat().contains("Running"));
     drop(outcome);

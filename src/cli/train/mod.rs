@@ -20,6 +20,7 @@ use crate::base::Status;
 use crate::launch::Transport;
 use crate::plan::Program;
 use crate::report::{Terminal, say};
+use crate::train::more_steps;
 
 pub(super) use self::worker::worker_main;
 
@@ -70,7 +71,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         let text = format!(
             "note: nothing to do: `{path}` is already at step {step}\n\
              help: to go on: --steps {}\n",
-            2 * step.max(1)
+            more_steps(step)
         );
         say(&text, terminal.paint);
         return Ok(Status::Success);
