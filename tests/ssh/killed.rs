@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::Signal;
 
 use crate::cluster::{Cluster, can_run};
-use crate::support::launch::Running;
+use crate::support::launch::{Outcome, Running};
 use crate::support::process::Process;
 use crate::support::proof::{Random, proof_cases};
 use crate::support::{wait_for, wait_for_or};
@@ -125,13 +125,9 @@ fn a_worker_that_is_killed_is_the_cause() {
     running.end().code(137).says("was killed by signal 9 (SIGKILL)");
 }
 
-/// The kernel ends what is still logging in, for it has no socket yet that anybody could find.
-#[test]
-fn a_launcher_that_is_killed_while_hosts_are_logging_in_leaves_nothing() {
-    if !can_run("a_launcher_that_is_killed_while_hosts_are_logging_in_leaves_nothing") {
-        return;
-    }
-    // A host that accepts and says nothing.
+/// Ends a launcher of which one host accepts and says nothing; the control directory is gone.
+#[track_caller]
+fn end_while_logging_in(signal: Signal) -> Outcome {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = silent.local_addr().expect("bound").port();
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -139,26 +135,25 @@ fn a_launcher_that_is_killed_while_hosts_are_logging_in_leaves_nothing() {
     let running = launch.sh("exit 0").start();
     let (_held, _) = silent.accept().expect("somebody connects");
     let dir = control_dir(&running);
-    running.signal(Signal::KILL);
-    running.end().killed_by(Signal::KILL);
+    running.signal(signal);
+    let outcome = running.end();
     assert_gone(&dir);
+    outcome
+}
+
+/// The kernel ends what is still logging in, for it has no socket yet that anybody could find.
+#[test]
+fn a_launcher_that_is_killed_while_hosts_are_logging_in_leaves_nothing() {
+    if can_run("a_launcher_that_is_killed_while_hosts_are_logging_in_leaves_nothing") {
+        end_while_logging_in(Signal::KILL).killed_by(Signal::KILL);
+    }
 }
 
 #[test]
 fn a_launch_that_is_interrupted_while_hosts_are_logging_in_leaves_nothing() {
-    if !can_run("a_launch_that_is_interrupted_while_hosts_are_logging_in_leaves_nothing") {
-        return;
+    if can_run("a_launch_that_is_interrupted_while_hosts_are_logging_in_leaves_nothing") {
+        end_while_logging_in(Signal::INT).code(130);
     }
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = silent.local_addr().expect("bound").port();
-    let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
-    cluster.configure_client(&format!("Host n2\n  HostName 127.0.0.1\n  Port {port}\nHost *"));
-    let running = launch.sh("exit 0").start();
-    let (_held, _) = silent.accept().expect("somebody connects");
-    let dir = control_dir(&running);
-    running.signal(Signal::INT);
-    running.end().code(130);
-    assert_gone(&dir);
 }
 
 /// By name, as the kernel has it.
