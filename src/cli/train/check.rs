@@ -8,25 +8,16 @@ use std::path::Path;
 use rustix::fs::Access;
 
 use super::args::{ModelArg, TrainArgs};
+use super::codes::{
+    BAD_SIZES, CANNOT_WRITE, CHECKPOINT_DIFFERS, CHECKPOINT_UNUSABLE, TEXT_TOO_SHORT,
+    TEXT_UNREADABLE,
+};
 use crate::base::{Diagnostic, Status};
 use crate::cli::check::{cannot_combine, needs_other};
 use crate::cli::error::CliError;
 use crate::cli::line::{Place, Typed};
 use crate::report::summary::reason;
 use crate::train::{CheckpointError, Corpus, CorpusError, Identity, ModelOptions, Saved, inspect};
-
-/// A text that cannot be read.
-const TEXT_UNREADABLE: &str = "T001";
-/// A text that is too short for what is to be learned.
-const TEXT_TOO_SHORT: &str = "T002";
-/// Sizes that no model can have together.
-const BAD_SIZES: &str = "T003";
-/// Something that is no checkpoint, or not whole.
-const CHECKPOINT_UNUSABLE: &str = "T004";
-/// A checkpoint of another run than the one that was asked for.
-const CHECKPOINT_DIFFERS: &str = "T005";
-/// A file or directory that cannot be made.
-const CANNOT_WRITE: &str = "T006";
 
 /// Where the workers' files are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
