@@ -96,7 +96,8 @@ impl Ssh {
 
     /// How many at a time; where everybody goes through one host, fewer.
     async fn window(&self, host: &HostName) -> Semaphore {
-        let settings = settings::of(&self.config_path(), bare(host)).await;
+        let settings =
+            settings::of(&self.config_path(), self.options.users.get(host), bare(host)).await;
         if HINT_HOSTS < self.hosts && settings.slow_kex {
             *self.hint.lock().expect("nobody panics while holding the lock") =
                 Some("`--ssh_kex fast` makes many connections several times cheaper");
@@ -139,6 +140,7 @@ impl Ssh {
             config: &self.config_path(),
             socket: self.dir.path().join(format!("{node}.{tries}")),
             port: self.options.port,
+            user: self.options.users.get(host),
             host: bare(host),
         };
         let mut master = Master::start(destination)?;

@@ -16,6 +16,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::task::JoinHandle;
 
 use super::fault::{Fault, FaultKind};
+use crate::base::UserName;
 use crate::os::{family, fds, fork, signals, watch};
 use crate::transport::LinkReader;
 
@@ -41,6 +42,7 @@ pub(super) struct Destination<'a> {
     pub(super) config: &'a Path,
     pub(super) socket: PathBuf,
     pub(super) port: Option<u16>,
+    pub(super) user: Option<&'a UserName>,
     /// Without the brackets of an IPv6 address.
     pub(super) host: &'a str,
 }
@@ -77,6 +79,9 @@ impl Master {
         command.args(["-M", "-N", "-T", "-o", "ControlPersist=no"]);
         if let Some(port) = to.port {
             command.arg("-p").arg(port.to_string());
+        }
+        if let Some(user) = to.user {
+            command.arg("-l").arg(user.as_str());
         }
         command.arg("--").arg(to.host);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::from(theirs));

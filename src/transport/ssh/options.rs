@@ -1,12 +1,17 @@
 //! What the user may say about ssh.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
+
+use crate::base::{HostName, UserName};
 
 /// See the fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SshOptions {
     /// Port of every host, instead of what the configuration says.
     pub port: Option<u16>,
+    /// As whom hosts are reached, instead of what the configuration says.
+    pub users: HashMap<HostName, UserName>,
     /// Which configuration is read, as `ssh -F` does.
     pub config: SshConfig,
     /// Key exchange.
@@ -42,6 +47,7 @@ impl Default for SshOptions {
     fn default() -> Self {
         Self {
             port: None,
+            users: HashMap::new(),
             config: SshConfig::Usual,
             kex: Kex::Users,
             fanout: None,
