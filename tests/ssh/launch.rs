@@ -193,6 +193,36 @@ fn a_host_behind_another_is_reached_through_it() {
     assert_eq!((cluster.connections(0), cluster.connections(1)), (2, 1));
 }
 
+/// The same launch through a second ssh for each host: bytes, status, and the cause.
+#[test]
+fn a_channel_of_openssh_s_own_does_the_same() {
+    if !can_run("a_channel_of_openssh_s_own_does_the_same") {
+        return;
+    }
+    let launch = |(cluster, launch): (Cluster, Launch)| {
+        (cluster, launch.options(["--ssh_mux", "process", "--prefix", ""]))
+    };
+    let (_cluster, megabytes) = launch(Cluster::new(&[("n1", 1)]));
+    let outcome = megabytes.sh("seq 200000").end().code(0);
+    let numbers = outcome.stdout_text().lines().map(|line| line.parse().expect("a whole line"));
+    assert!(numbers.eq(1..=200_000_u32), "{} bytes", outcome.stdout.len());
+    let (_cluster, failing) = launch(Cluster::new(&[("n1", 1), ("n2", 1)]));
+    let outcome = failing.sh("[ $RANK = 1 ] && exit 5; sleep 1000").end().code(5);
+    outcome.says("rank 1 (n2) exited with code 5");
+}
+
+#[test]
+fn a_host_that_does_not_bring_up_an_agent_says_so_through_a_process_too() {
+    if !can_run("a_host_that_does_not_bring_up_an_agent_says_so_through_a_process_too") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1)]);
+    cluster.configure("ForceCommand echo This account is currently not available.; exit 1");
+    let outcome = launch.options(["--ssh_mux", "process"]).sh("exit 0").end().code(76);
+    outcome.says("This account is currently not available.");
+    assert_eq!(cluster.connections(0), 1);
+}
+
 fn own_name() -> String {
     let output = command("id").arg("-un").output().expect("id runs");
     String::from_utf8(output.stdout).expect("text").trim().to_owned()

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use crate::base::{HostName, Status};
 use crate::cli::args::ReachArgs;
 use crate::cli::error::CliError;
-use crate::cli::ssh_args::{KexArg, SshArgs};
+use crate::cli::ssh_args::{KexArg, MuxArg, SshArgs};
 use crate::cli::values::LauncherArg;
 use crate::launch::Transport;
 use crate::plan::MasterAddr;
 use crate::pool::Users;
-use crate::transport::ssh::{Kex, SshConfig, SshOptions, is_tellable};
+use crate::transport::ssh::{Kex, Mux, SshConfig, SshOptions, is_tellable};
 
 /// Jobs on one machine need no more.
 pub(super) const LOOPBACK: &str = "127.0.0.1";
@@ -58,6 +58,10 @@ fn options(port: Option<u16>, args: &SshArgs) -> Result<SshOptions, CliError> {
         kex: match args.ssh_kex {
             KexArg::User => Kex::Users,
             KexArg::Fast => Kex::Fast,
+        },
+        mux: match args.ssh_mux {
+            MuxArg::Native => Mux::Native,
+            MuxArg::Process => Mux::Process,
         },
         fanout: args.fanout.map(|fanout| fanout as usize),
         agent_path: args.agent_path.as_deref().map(agent_path).transpose()?,

@@ -16,6 +16,8 @@ pub struct SshOptions {
     pub config: SshConfig,
     /// Key exchange.
     pub kex: Kex,
+    /// Who asks a connection for its channel.
+    pub mux: Mux,
     /// Connections that are being made at the same time; `None`: as many as is good.
     pub fanout: Option<usize>,
     /// File to execute on the nodes instead of bringing our own.
@@ -43,6 +45,16 @@ pub enum Kex {
     Fast,
 }
 
+/// Who speaks to the master of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mux {
+    /// We do.
+    Native,
+    /// A second process of OpenSSH for each host: for sandboxes that let no descriptor through a
+    /// socket, and for an `ssh` that speaks another version of the protocol than we do.
+    Process,
+}
+
 impl Default for SshOptions {
     fn default() -> Self {
         Self {
@@ -50,6 +62,7 @@ impl Default for SshOptions {
             users: HashMap::new(),
             config: SshConfig::Usual,
             kex: Kex::Users,
+            mux: Mux::Native,
             fanout: None,
             agent_path: None,
         }
