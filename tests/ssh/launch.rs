@@ -204,8 +204,9 @@ fn a_channel_of_openssh_s_own_does_the_same() {
     };
     let (_cluster, megabytes) = launch(Cluster::new(&[("n1", 1)]));
     let outcome = megabytes.sh("seq 200000").end().code(0);
-    let numbers = outcome.stdout_text().lines().map(|line| line.parse().expect("a whole line"));
-    assert!(numbers.eq(1..=200_000_u32), "{} bytes", outcome.stdout.len());
+    let lines = outcome.stdout_text().lines();
+    let numbers = lines.map(|line| line.parse::<u32>().expect("a whole line"));
+    assert!(numbers.eq(1..=200_000), "{} bytes", outcome.stdout.len());
     let (_cluster, failing) = launch(Cluster::new(&[("n1", 1), ("n2", 1)]));
     let outcome = failing.sh("[ $RANK = 1 ] && exit 5; sleep 1000").end().code(5);
     outcome.says("rank 1 (n2) exited with code 5");
