@@ -5,9 +5,12 @@
 
 pub mod codes;
 mod dispatcher;
+mod finish;
 mod grave;
+mod hearing;
 mod history;
 mod input;
+mod losing;
 mod node;
 mod offset;
 mod options;
@@ -15,9 +18,11 @@ mod orders;
 mod pause;
 mod recording;
 mod signals;
+mod starting;
 mod unreachable;
 mod verdict;
 mod voice;
+mod wishes;
 
 pub use dispatcher::run;
 pub use options::{Cores, LaunchError, Options, StdinTo, Transport};
