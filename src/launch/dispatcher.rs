@@ -21,10 +21,10 @@ use crate::job::{
     Effect, End, Event, Job, NodeLoss, OnFailure, Policy, StartFailure, StartStep, StopReason,
 };
 use crate::os::tasks::Tasks;
-use crate::os::{family, fds, signals};
+use crate::os::{family, fds, heap, signals};
 use crate::plan::{LaunchPlan, NodePlan, WorkerPlan};
 use crate::report::summary::{count, processes, step};
-use crate::report::{Consumed, Reporter, Step, WorkerLabel, neutral};
+use crate::report::{Consumed, Reporter, WorkerLabel, neutral};
 use crate::transport::AgentEnd;
 use crate::transport::ssh::{Fault, Ssh};
 use crate::wire::{self, Found, FromAgent, OpenFailure, Problem, ToAgent, WorkerNote};
@@ -38,6 +38,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
 /// Starts the workers of a plan, sees them through, and says how it went. Returns the exit status.
 pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> {
+    heap::share();
     signals::hear_of_children();
     family::become_subreaper();
     check_open_files(plan, &options.transport)?;
@@ -357,14 +358,7 @@ impl<'a> Dispatcher<'a> {
                 self.history.worker(rank).lost_peer = true;
                 Some(Event::PeerLost { rank, peer })
             }
-            FromAgent::Note {
-                rank,
-                note: WorkerNote::Step { step, steps, loss, tokens_per_s },
-            } => {
-                self.reporter.step(rank, Step { step, steps, loss, tokens_per_s });
-                None
-            }
-            FromAgent::Note { note: WorkerNote::Ready, .. }
+            FromAgent::Note { note: WorkerNote::Ready | WorkerNote::Step { .. }, .. }
             | FromAgent::Beat
             | FromAgent::Output { .. }
             | FromAgent::OutputEnd { .. } => None,
