@@ -61,10 +61,8 @@ pub(super) mod tests {
     fn every_group_above_ours_counts_and_other_controllers_do_not() {
         let (membership, root) =
             tree("groups", "4:cpu,cpuacct:/box\n3:memory:/\n0::/pod/box\n", &[]);
-        let (v1, v2) = (
-            |path: &str| Group::V1(root.join(path)),
-            |path: &str| Group::V2(root.join(path)),
-        );
+        let (v1, v2) =
+            (|path: &str| Group::V1(root.join(path)), |path: &str| Group::V2(root.join(path)));
         let of = |controller| groups(&membership, &root, controller);
         assert_eq!(of("cpu"), [v1("cpu/box"), v1("cpu/"), v2("pod/box"), v2("pod"), v2("")]);
         assert_eq!(of("memory"), [v1("memory/"), v2("pod/box"), v2("pod"), v2("")]);

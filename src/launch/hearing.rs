@@ -8,8 +8,8 @@ use super::pause::Who;
 use super::voice;
 use crate::base::{NodeRank, Rank, clock};
 use crate::job::{End, Event, NodeLoss, StartFailure, StartStep};
-use crate::report::summary::step;
 use crate::report::neutral;
+use crate::report::summary::step;
 use crate::transport::AgentEnd;
 use crate::wire::{self, FromAgent, OpenFailure, ToAgent, WorkerNote};
 

@@ -14,9 +14,7 @@ use crate::cli::error::CliError;
 use crate::cli::line::{Place, Typed};
 use crate::inventory::available_memory;
 use crate::report::summary::{count, reason, show_bytes};
-use crate::train::{
-    CheckpointError, Corpus, Identity, ModelOptions, Saved, inspect, worker_bytes,
-};
+use crate::train::{CheckpointError, Corpus, Identity, ModelOptions, Saved, inspect, worker_bytes};
 
 /// A text that cannot be read.
 const TEXT_UNREADABLE: &str = "T001";
@@ -229,12 +227,10 @@ impl Line<'_> {
         let place = self.first_of(&["heads", "width"]);
         let message = format!("a width of {width} cannot be shared by {heads} heads");
         Err(self.refuse(Status::Usage, BAD_SIZES, place, message, |found| {
-            found
-                .label("does not divide")
-                .help(match width.checked_next_multiple_of(heads) {
-                    Some(width) => format!("--width {width}"),
-                    None => format!("--heads 1, or a width that {heads} divides"),
-                })
+            found.label("does not divide").help(match width.checked_next_multiple_of(heads) {
+                Some(width) => format!("--width {width}"),
+                None => format!("--heads 1, or a width that {heads} divides"),
+            })
         }))
     }
 
@@ -308,10 +304,17 @@ impl Line<'_> {
         let (place, help) = if let Some(samples) = largest {
             (self.first_of(&["batch_size"]), format!("`--batch_size {samples}` at most"))
         } else {
-            let sizes = ["width", "layers", "block", "accumulate"];
-            let help = "one sample of each worker is too much already: give smaller sizes \
-                        (`--width`, `--layers`, `--block`) or fewer workers";
-            (self.first_of(&sizes), help.to_owned())
+            let (sizes, names): (&[_], _) = match args.model() {
+                ModelArg::Gpt => {
+                    (&["width", "layers", "block"], "`--width`, `--layers`, `--block`")
+                }
+                ModelArg::Mlp => (&["width", "layers"], "`--width`, `--layers`"),
+            };
+            let help = format!(
+                "one sample of each worker is too much already: give a smaller model ({names}) or \
+                 fewer workers"
+            );
+            (self.first_of(sizes), help)
         };
         let (total, available) = (show_bytes(total), show_bytes(available));
         let message = format!(
