@@ -14,6 +14,8 @@ pub(super) const CHECKPOINT_UNUSABLE: &str = "T004";
 pub(super) const CHECKPOINT_DIFFERS: &str = "T005";
 /// A file or directory that cannot be made.
 pub(super) const CANNOT_WRITE: &str = "T006";
+/// A run that takes more memory than there is.
+pub(super) const TOO_LARGE: &str = "T007";
 
 /// Their stories.
 pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
@@ -51,5 +53,12 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         "a result cannot be written",
         "Where checkpoints, metrics and plots go is looked at before anything starts, so that no hour \
          of training is lost at its end.",
+    ),
+    story(
+        TOO_LARGE,
+        "the model needs more memory than there is",
+        "Weights, gradients, optimizer state and activations of every worker of this machine are counted \
+         beforehand and compared with the memory that is free. Make --width, --layers, --block or \
+         --batch_size smaller, or start fewer workers.",
     ),
 ];
