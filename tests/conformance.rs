@@ -9,6 +9,8 @@ mod proof;
 
 #[path = "conformance/commands/mod.rs"]
 mod commands;
+#[path = "conformance/cores.rs"]
+mod cores;
 #[path = "conformance/hostfiles.rs"]
 mod hostfiles;
 #[path = "conformance/reference.rs"]
@@ -30,24 +32,30 @@ use tally::Tally;
 /// Asks both sides about a case.
 type Compare = fn(&mut Reference, &[Vec<u8>]) -> Verdict;
 
-/// Of ten cases five are hostfiles, three are selectors and two are command lines.
+/// Of ten cases four are hostfiles, three are selectors, two are command lines and one is a machine
+/// whose cores are shared out.
 #[test]
 fn prove_agreement_with_deepspeed() {
     let Some(mut reference) = Reference::start("agreement_with_deepspeed") else { return };
     let mut random = Random::from_seed();
-    let [mut files, mut selections, mut lines] = [const { Tally::new() }; 3];
+    let [mut files, mut selections, mut lines, mut machines] = [const { Tally::new() }; 4];
     for case in 0..proof_cases(1000) {
         let (tally, case, compare): (_, _, Compare) = match case % 10 {
-            0..5 => (&mut files, hostfiles::generate(&mut random), hostfiles::compare),
+            0..4 => (&mut files, hostfiles::generate(&mut random), hostfiles::compare),
+            4 => (&mut machines, cores::generate(&mut random), cores::compare),
             5..8 => (&mut selections, selectors::generate(&mut random), selectors::compare),
             _ => (&mut lines, commands::generate(&mut random), commands::compare),
         };
         tally.take(case, |case| compare(&mut reference, case));
     }
-    let tables =
-        [files.table("hostfiles"), selections.table("selectors"), lines.table("command lines")];
+    let tables = [
+        files.table("hostfiles"),
+        selections.table("selectors"),
+        lines.table("command lines"),
+        machines.table("cores"),
+    ];
     print_table(&tables.concat());
-    let unexplained = [files, selections, lines].map(Tally::into_unexplained).concat();
+    let unexplained = [files, selections, lines, machines].map(Tally::into_unexplained).concat();
     assert!(
         unexplained.is_empty(),
         "{} unexplained:\n{}",

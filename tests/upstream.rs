@@ -17,7 +17,7 @@
 //! | … `test_hostfiles_bad` | five bad files | `test_hostfiles_bad` |
 //! | `test_multinode_runner.py` `test_pdsh_runner` | on purpose otherwise: over our own ssh, the same workers | `test_pdsh_runner` |
 //! | … `test_openmpi_runner`, `test_mpich_runner`, `test_mvapich_runner`, `test_slurm_runner`, `test_impi_binding_without_local_numactl` | not there: refused before anything starts | `test_openmpi_runner` |
-//! | … `test_btl_nic_openmpi_runner`, `test_btl_nic_two_dashes_openmpi_runner` | not there: `--launcher_arg` is read as `--launcher_args`, and refused | `test_btl_nic_openmpi_runner` |
+//! | … `test_btl_nic_openmpi_runner`, `test_btl_nic_two_dashes_openmpi_runner` | not there: `--launcher_arg` is read as `--launcher_args`, whose words are none of pdsh, and refused | `test_btl_nic_openmpi_runner` |
 //! | … `test_slurm_runner_resource_filter`, `test_slurm_runner_rejects_unsupported_filter`, `test_slurm_runner_num_nodes_and_gpus`, `test_runner_main_rejects_unsupported_filter` | not there: Slurm is refused with every filter, `--force_multi` or not | `test_runner_main_rejects_unsupported_filter` |
 //! | … `test_validate_active_resources_default_is_a_no_op` | any slots of any hosts | `test_validate_active_resources_default_is_a_no_op` |
 //! | `test_user_args.py` `test_user_args` | four prompts reach the script, on one node and on two | `test_user_args`, `tests/ssh/launch.rs::bytes_of_arguments_arrive_as_they_were` |
@@ -220,7 +220,15 @@ fn test_openmpi_runner() {
 #[test]
 fn test_btl_nic_openmpi_runner() {
     for args in ["-mca btl_tcp_if_include eth1", "--mca btl_tcp_if_include eth1"] {
-        check_not_there(on_two_hosts(&["--launcher_arg", args]), "`--launcher_args`");
+        // They are MPI's, and MPI is not there.
+        let launch = on_two_hosts(&["--launcher", "openmpi", "--launcher_arg", args]);
+        check_not_there(launch, "`--launcher openmpi` is not there yet");
+        let (option, _) = args.split_once(' ').expect("an option and its value");
+        let refused = on_two_hosts(&["--launcher_arg", args]).sh("echo started").end().code(2);
+        assert_eq!(refused.stdout_text(), "");
+        refused
+            .says(&format!("error[C006]: `--launcher_args` cannot be `{args}`"))
+            .says(&format!("`{option}` has nothing behind it here"));
     }
 }
 

@@ -11,7 +11,7 @@ processes, which are recorded and not made. Bytes travel as base64.
     {"kind": "select", "pool": [[HOST, SLOTS], …], "include": TEXT, "exclude": TEXT}
     {"kind": "parse", "argv": [B64, …]}
     {"kind": "command", "argv": [B64, …], "env": {NAME: B64}, "cwd": PATH, "devices": N}
-    {"kind": "cores", "list": TEXT}
+    {"kind": "bind", "cores": N, "hardware": TEXT, "list": TEXT or null, "workers": N}
 """
 
 import base64
@@ -23,6 +23,7 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import types
 
@@ -157,8 +158,8 @@ class Oracle:
             return b"MVAPICH2-GDR" if command[0] == "mpiname" else b""
 
         modules = self.modules
-        subprocess = Instead(
-            sys.modules["subprocess"],
+        recorded = Instead(
+            subprocess,
             Popen=popen,
             check_call=lambda *_, **__: 0,
             check_output=check_output,
@@ -166,7 +167,7 @@ class Oracle:
         quiet = {"signal": Instead(sys.modules["signal"], signal=lambda *_: None)}
         quiet["time"] = Instead(sys.modules["time"], sleep=lambda _: None)
         for module in (modules.runner, modules.launch, modules.backends):
-            module.subprocess = subprocess
+            module.subprocess = recorded
         for name, module in quiet.items():
             setattr(modules.runner, name, module)
             setattr(modules.launch, name, module)
@@ -190,8 +191,16 @@ class Oracle:
         )
         return {"pool": [[host, slots] for host, slots in found.items()]}
 
-    def cores(self, request):
-        return {"cores": self.modules.numa.parse_range_list(request["list"])}
+    def bind(self, request):
+        """The command before every worker of a node, on a machine that numactl would tell of."""
+        numa = self.modules.numa
+        hardware = request["hardware"].encode()
+        numa.subprocess = Instead(subprocess, check_output=lambda *_, **__: hardware)
+        numa.shutil = Instead(shutil, which=lambda *_, **__: None)
+        numa.psutil.cpu_count = lambda logical=True: request["cores"]
+        ranks = range(request["workers"])
+        commands = [numa.get_numactl_cmd(request["list"], len(ranks), rank)[1] for rank in ranks]
+        return {"numactl": commands}
 
     def parse(self, request):
         argv = [os.fsdecode(base64.b64decode(word)) for word in request["argv"]]

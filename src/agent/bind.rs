@@ -61,3 +61,20 @@ pub(super) fn policy(memory: &MemoryFrom) -> Memory {
         MemoryFrom::Rather(node) => Memory::rather(*node),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No kernel has so many memory nodes: it refuses, as a container does.
+    #[test]
+    fn memory_that_is_denied_is_said_and_processors_are_bound_all_the_same() {
+        let bound = |memory| CoreShare { cpus: vec![0], memory };
+        let mut shares = [bound(Some(MemoryFrom::Only(vec![8000]))), bound(None)];
+        let notes = drop_denied_memory(&mut shares);
+        let [note] = &notes[..] else { panic!("{notes:?}") };
+        assert!(note.starts_with("memory cannot be bound: "), "{note}");
+        assert!(note.ends_with("; workers are bound to processors only"), "{note}");
+        assert_eq!(shares, [bound(None), bound(None)]);
+    }
+}

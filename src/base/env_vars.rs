@@ -42,6 +42,12 @@ pub const ROCR_VISIBLE_DEVICES: &str = "ROCR_VISIBLE_DEVICES";
 pub const ZE_AFFINITY_MASK: &str = "ZE_AFFINITY_MASK";
 /// Devices that an Ascend program may use.
 pub const ASCEND_RT_VISIBLE_DEVICES: &str = "ASCEND_RT_VISIBLE_DEVICES";
+/// The same for Cambricon MLUs.
+pub const MLU_VISIBLE_DEVICES: &str = "MLU_VISIBLE_DEVICES";
+/// The same for Tecorigin SDAA.
+pub const SDAA_VISIBLE_DEVICES: &str = "SDAA_VISIBLE_DEVICES";
+/// The same for Biren SUPA.
+pub const SUPA_VISIBLE_DEVICES: &str = "SUPA_VISIBLE_DEVICES";
 /// Threads of an OpenMP program.
 pub const OMP_NUM_THREADS: &str = "OMP_NUM_THREADS";
 /// Name of the job, for torch.

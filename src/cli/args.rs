@@ -72,7 +72,7 @@ pub struct ReachArgs {
     /// hostfile on this machine
     #[arg(long, value_name = "HOW", value_parser = parse_launcher)]
     pub launcher: Option<LauncherArg>,
-    /// Words for the launcher, in one argument; not there yet: refused unless empty
+    /// Words for pdsh, in one argument: `-f N` and `-l USER` are heeded
     #[arg(long, value_name = "WORDS", value_parser = parse_words)]
     pub launcher_args: Option<Words>,
     /// Where rank 0 of torch listens

@@ -1,15 +1,12 @@
 //! Options that contradict each other, that need each other, or that have nothing behind them.
 
 use super::args::{PlaceArgs, ProgramArgs, WatchArgs};
-use super::line::{Place, Refused, Typed, codes};
+use super::launcher_args;
+use super::line::{Place, Refused, Typed, codes, refuse_value};
 use super::run::RunArgs;
 use super::values::{LauncherArg, StdinArg};
 use crate::base::Diagnostic;
 use crate::report::{PLACEHOLDERS, unknown_placeholder};
-
-/// Options of DeepSpeed that are understood and have nothing behind them yet: refused, for who
-/// gives one counts on it.
-const NOT_BUILT: [&str; 1] = ["launcher_args"];
 
 /// A whole line of `remuda run`.
 pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), Refused> {
@@ -24,7 +21,7 @@ pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), Refused> {
                 .help("tune with DeepSpeed, then run the script with the configuration it found")
         }));
     }
-    not_built(typed)
+    Ok(())
 }
 
 /// Where a job runs.
@@ -39,8 +36,20 @@ pub(super) fn place(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
                     .help("`--launcher pdsh` reaches every host over ssh, without pdsh")
             },
         )),
-        Some(LauncherArg::Local | LauncherArg::Ssh) | None => Ok(()),
+        Some(LauncherArg::Local | LauncherArg::Ssh) | None => launcher_args(args, typed),
     }
+}
+
+/// Words for pdsh that our own fan-out cannot heed.
+fn launcher_args(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
+    const NAME: &str = "launcher_args";
+    let Some(words) = &args.reach.launcher_args else { return Ok(()) };
+    launcher_args::read(words).map(|_| ()).map_err(|bad| {
+        let place = typed.place_of(NAME).unwrap_or_else(|| typed.end());
+        let value = typed.last(NAME).and_then(|given| given.value.as_ref());
+        let text = value.map_or_else(String::new, |(text, _)| text.to_string_lossy().into_owned());
+        refuse_value(typed, place, NAME, &text, &bad)
+    })
 }
 
 /// Options of jobs that say nothing about a command on every host: hidden there, and refused.
@@ -132,29 +141,6 @@ pub(super) fn program(args: &ProgramArgs, typed: &Typed) -> Result<(), Refused> 
         return Err(cannot_combine(typed, "module", "no_python", "a module needs Python"));
     }
     Ok(())
-}
-
-/// Options without a feature; DeepSpeed's own defaults ask for nothing.
-pub(super) fn not_built(typed: &Typed) -> Result<(), Refused> {
-    const DEFAULTS: [(&str, &[&str]); 1] = [("launcher_args", &[""])];
-    let asks = |flag: &str| {
-        let Some(given) = typed.last(flag) else { return false };
-        let Some((value, _)) = &given.value else { return true };
-        let defaults = DEFAULTS.iter().find(|(name, _)| *name == flag);
-        !defaults.is_some_and(|(_, texts)| texts.iter().any(|text| value == text))
-    };
-    match NOT_BUILT.into_iter().find(|flag| asks(flag)) {
-        None => Ok(()),
-        Some(flag) => {
-            let place = typed.name_of(flag).unwrap_or_else(|| typed.end());
-            Err(typed.refuse(&[place], |spans| {
-                let message = format!("`--{flag}` is an option of DeepSpeed that is not there yet");
-                Diagnostic::error(codes::NOT_THERE, spans[0], message)
-                    .label("not there yet")
-                    .help("leave it out")
-            }))
-        }
-    }
 }
 
 /// An option that needs another one.

@@ -10,6 +10,7 @@ mod error;
 pub mod explain;
 pub mod hostfile;
 pub mod launch;
+mod launcher_args;
 pub mod line;
 mod lower;
 pub mod run;

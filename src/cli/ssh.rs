@@ -17,7 +17,7 @@ use crate::report::{Terminal, print_error};
 /// Run a command once on every host, and show once what several hosts say alike.
 ///
 /// A host that fails does not stop the others. Exit status: 0 if the command returned 0 on every host,
-/// else that of one that failed; who failed and how is listed.
+/// else the greatest that a host has returned; who failed and how is listed.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda ssh", bin_name = "remuda ssh", version, args_override_self = true)]
 struct SshFace {

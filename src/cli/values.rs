@@ -32,6 +32,18 @@ pub enum AcceleratorArg {
     Xpu,
     /// Ascend NPUs.
     Npu,
+    /// Apple GPUs.
+    Mps,
+    /// Intel Gaudi.
+    Hpu,
+    /// Cambricon MLUs.
+    Mlu,
+    /// Tecorigin SDAA.
+    Sdaa,
+    /// Biren SUPA.
+    Supa,
+    /// Kunlunxin XPUs.
+    Klxpu,
 }
 
 /// See `--launcher`.

@@ -1,5 +1,6 @@
 //! Which end was the first that was not our doing.
 
+use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use crate::base::{NodeRank, Rank, Status, WorkerExit};
@@ -176,6 +177,24 @@ pub(super) fn find(ends: &[End], failures: &Failures) -> Option<Cause> {
     Some(Cause::Worker(blame(end, ends, &failures.blamed).clone()))
 }
 
+/// Where workers do not need each other nothing is the cause of anything: the greatest status counts,
+/// of equal ones that of the lowest rank or node, whatever the order in which they came.
+pub(super) fn greatest(ends: &[End], failures: &Failures) -> Option<Cause> {
+    let nodes = failures
+        .nodes
+        .iter()
+        .map(|(_, node, loss)| (node.0, Cause::Node { node: *node, loss: loss.clone() }));
+    let not_started = failures
+        .not_started
+        .iter()
+        .map(|(_, rank, failure)| (rank.0, Cause::NotStarted { rank: *rank, failure: *failure }));
+    let failed = ends.iter().filter(|end| !end.exit.is_success());
+    let failed = failed.map(|end| (end.rank.0, Cause::Worker(end.clone())));
+    let all = nodes.chain(not_started).chain(failed);
+    all.max_by_key(|(index, cause)| (cause.status().code(), Reverse(*index)))
+        .map(|(_, cause)| cause)
+}
+
 /// Follows reports of lost peers, at most once per worker.
 fn blame<'a>(first: &'a End, ends: &'a [End], blamed: &[(Rank, Rank)]) -> &'a End {
     let mut end = first;
@@ -219,6 +238,25 @@ mod tests {
             Some(Cause::Worker(end)) => assert_eq!(end.rank, Rank(rank)),
             other => panic!("expected rank {rank}, found {other:?}"),
         }
+    }
+
+    #[test]
+    fn among_equals_the_greatest_status_counts_whoever_came_first() {
+        let start = clock::now();
+        let status = |codes: [(u32, u8); 3]| {
+            let ends: Vec<End> = (0..)
+                .zip(codes)
+                .map(|(at, (rank, code))| end(rank, WorkerExit::Code(code), at * 1000, &[], start))
+                .collect();
+            greatest(&ends, &Failures::default()).map(|cause| match cause {
+                Cause::Worker(end) => (end.rank.0, Cause::Worker(end).status().code()),
+                other => panic!("{other:?}"),
+            })
+        };
+        assert_eq!(status([(0, 1), (1, 7), (2, 3)]), Some((1, 7)));
+        assert_eq!(status([(2, 3), (1, 7), (0, 1)]), Some((1, 7)));
+        assert_eq!(status([(2, 7), (1, 0), (0, 7)]), Some((0, 7)));
+        assert_eq!(status([(0, 0), (1, 0), (2, 0)]), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! When everything is over: how it went.
 
 use super::cause::{self, Verdict};
-use super::event::StopReason;
+use super::event::{OnFailure, StopReason};
 use super::state::{Job, Node, Phase};
 use crate::base::{NodeRank, Rank, Status};
 
@@ -20,7 +20,10 @@ impl Job {
 
     pub(super) fn verdict_of(&self, reason: StopReason) -> Verdict {
         let cause = match reason {
-            StopReason::Failure => cause::find(&self.ends, &self.failures),
+            StopReason::Failure => match self.policy.failure {
+                OnFailure::StopAll => cause::find(&self.ends, &self.failures),
+                OnFailure::LetRun => cause::greatest(&self.ends, &self.failures),
+            },
             StopReason::Timeout | StopReason::Signal(_) => None,
         };
         let status = match (reason, &cause) {

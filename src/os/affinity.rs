@@ -118,6 +118,36 @@ mod tests {
         assert_eq!(Mask::of(&[0, 63, 64, 8191, 8192]).numbers(), [0, 63, 64, 8191]);
     }
 
+    /// Policy and nodes of this thread, as the kernel tells them.
+    fn told() -> io::Result<(libc::c_int, Vec<u32>)> {
+        let (mut mode, mut nodes) = (0, Mask::of(&[]));
+        // SAFETY: the kernel writes one number and as many bits as the mask has.
+        let told = unsafe {
+            let nodes = nodes.0.as_mut_ptr();
+            libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, nodes, MASK_BITS, 0usize, 0usize)
+        };
+        if told == 0 { Ok((mode, nodes.numbers())) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// A policy is that of a thread: this one ends with the test.
+    #[test]
+    fn a_policy_is_what_the_kernel_tells_of_it() {
+        let thread = std::thread::spawn(|| {
+            if let Err(error) = Memory::only(&[0]).apply() {
+                // A sandbox: then trying it out is denied in the same way.
+                let denied = Memory::only(&[0]).try_out().expect_err("it was denied just now");
+                assert_eq!(denied.raw_os_error(), error.raw_os_error());
+                return;
+            }
+            assert_eq!(told().expect("just told"), (libc::MPOL_BIND, vec![0]));
+            Memory::rather(0).apply().expect("there is a node 0");
+            assert_eq!(told().expect("just told"), (libc::MPOL_PREFERRED, vec![0]));
+            Memory::only(&[0]).try_out().expect("it was allowed a moment ago");
+            assert_eq!(told().expect("just told").0, libc::MPOL_DEFAULT);
+        });
+        thread.join().expect("no assertion fails");
+    }
+
     #[test]
     fn we_may_use_a_processor() {
         assert!(!processors(None).expect("the kernel tells").is_empty());

@@ -66,9 +66,13 @@ pub fn propagated(
     accelerator: Accelerator,
 ) -> Vec<Export> {
     let more: &[&str] = match accelerator {
-        Accelerator::Cpu | Accelerator::Xpu => &[],
+        Accelerator::Cpu | Accelerator::Xpu | Accelerator::Mps | Accelerator::Hpu => &[],
         Accelerator::Cuda | Accelerator::Rocm => &["NCCL"],
         Accelerator::Npu => &["ASCEND", "HCCL", "LD_LIBRARY", "PATH"],
+        Accelerator::Mlu => &["NEUWARE_HOME", "CNCL", "LD_LIBRARY", "PATH"],
+        Accelerator::Sdaa => &["NCCL", "LD_LIBRARY", "PATH"],
+        Accelerator::Supa => &["BCCL", "BIREN", "SUPA", "LD_LIBRARY", "PATH"],
+        Accelerator::Klxpu => &["BKCL", "XPU", "XMLIR", "LD_LIBRARY", "PATH"],
     };
     let travels =
         |name: &[u8]| PREFIXES.iter().chain(more).any(|prefix| name.starts_with(prefix.as_bytes()));
@@ -144,6 +148,24 @@ mod tests {
         aisc.push(("AISC_JOB_NAME", "j"));
         cuda.retain(|(name, _)| !NOT_ON_AISC.contains(name));
         check(&aisc, Accelerator::Cuda, &cuda);
+    }
+
+    #[test]
+    fn every_accelerator_has_words_of_its_own() {
+        let names = ["BCCL_X", "BKCL_X", "CNCL_X", "HCCL_X", "LD_LIBRARY_PATH", "NCCL_X", "PATH"];
+        let ours: Vec<_> = names.map(|name| (name, "1")).to_vec();
+        let travel = |accelerator, own: &[&'static str]| {
+            let mut expect: Vec<_> = own.iter().map(|name| (*name, "1")).collect();
+            expect.push(("PYTHONPATH", "/work"));
+            check(&ours, accelerator, &expect);
+        };
+        travel(Accelerator::Mps, &[]);
+        travel(Accelerator::Hpu, &[]);
+        travel(Accelerator::Npu, &["HCCL_X", "LD_LIBRARY_PATH", "PATH"]);
+        travel(Accelerator::Mlu, &["CNCL_X", "LD_LIBRARY_PATH", "PATH"]);
+        travel(Accelerator::Sdaa, &["LD_LIBRARY_PATH", "NCCL_X", "PATH"]);
+        travel(Accelerator::Supa, &["BCCL_X", "LD_LIBRARY_PATH", "PATH"]);
+        travel(Accelerator::Klxpu, &["BKCL_X", "LD_LIBRARY_PATH", "PATH"]);
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub(crate) const EARLY_VALUES: Rule = Rule("early-values");
 pub(crate) const SCRIPT_WORDS: Rule = Rule("script-words");
 pub(crate) const LAUNCHER_NAMES: Rule = Rule("launcher-names");
 pub(crate) const QUOTING: Rule = Rule("quoting");
+pub(crate) const LAUNCHER_WORDS: Rule = Rule("launcher-words");
 pub(crate) const EMPTY_PATHS: Rule = Rule("empty-paths");
 pub(crate) const NODE_RANK: Rule = Rule("node-rank");
 
@@ -66,6 +67,7 @@ pub(crate) const RULES: &[Rule] = &[
     SCRIPT_WORDS,
     LAUNCHER_NAMES,
     QUOTING,
+    LAUNCHER_WORDS,
     EMPTY_PATHS,
     NODE_RANK,
 ];

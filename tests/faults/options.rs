@@ -114,25 +114,6 @@ fn statuses_of_workers_pass_through() {
     }
 }
 
-#[test]
-fn arguments_arrive_byte_for_byte() {
-    let odd: [&[u8]; 9] = [
-        b"two words",
-        b"'single'",
-        b"\"double\"",
-        b"$HOME `id` $(id)",
-        b"line\nbreak",
-        b"",
-        b"\\",
-        b"\xff\xfe",
-        b"--flag=a,b;c&d|e>f*?[x]{y}~!#%",
-    ];
-    let words = odd.map(|word| OsString::from_vec(word.to_vec()));
-    let script = "for word; do printf '%s\\0' \"$word\"; done";
-    let outcome = workers(1).sh(script).program(["sh"]).program(words).end().code(0);
-    assert_eq!(outcome.stdout, odd.map(|word| [word, b"\0"].concat()).concat());
-}
-
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
@@ -140,7 +121,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 /// Every word in hexadecimal digits, from every node.
 #[test]
 fn arguments_arrive_byte_for_byte_on_every_node() {
-    let odd: [&[u8]; 12] = [
+    let odd: [&[u8]; 13] = [
         b"two words",
         b" \t ",
         b"'single' \"double\"",
@@ -152,6 +133,7 @@ fn arguments_arrive_byte_for_byte_on_every_node() {
         b"--num_gpus",
         b"--",
         b"a;b&c|d>e<f*?[x]{y}~#%",
+        b"--flag=a,b;c&d|e>f*?[x]{y}~!#%",
         b"I'm 6' tall, 72\"",
     ];
     let words = odd.map(|word| OsString::from_vec(word.to_vec()));
@@ -165,6 +147,20 @@ fn arguments_arrive_byte_for_byte_on_every_node() {
         let said: Vec<String> = odd.iter().map(|word| hexadecimal(word) + ".").collect();
         assert_eq!(heard, said, "on node {rank}");
     }
+}
+
+/// More than any limit of the kernel for everything that a program is given together.
+#[test]
+fn variables_and_arguments_that_no_program_can_take_are_refused_before_anything_starts() {
+    let launch = workers(2);
+    let dir = fs::canonicalize(launch.dir()).expect("there");
+    let value = "x".repeat(100_000);
+    let lines = (0..70).fold(String::new(), |text, number| text + &format!("V{number}={value}\n"));
+    fs::write(dir.join(".deepspeed_env"), lines).expect("a file");
+    let outcome = launch.env("HOME", &dir).cwd(&dir).sh("exit 0").end().code(71);
+    assert!(outcome.runs().is_empty(), "{outcome:#?}");
+    let outcome = outcome.says("error: arguments and variables of a worker are 7");
+    outcome.says("help: raise it with `ulimit -s`, or let the script read a file\n");
 }
 
 /// `--no_ssh`: every node is given the same line, and starts its own workers.

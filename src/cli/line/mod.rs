@@ -18,7 +18,7 @@ pub use number::BadValue;
 pub use parse::Parsed;
 pub use typed::{Given, Place, Refused, Typed};
 
-pub(super) use clap_error::{NotParsed, explain};
+pub(super) use clap_error::{NotParsed, explain, refuse_value};
 pub(super) use flags::Flags;
 pub(super) use number::{python_int, whole};
 pub(super) use parse::parse;

@@ -31,6 +31,12 @@ pub(super) fn accelerator(args: &DeviceArgs) -> Result<Accelerator, CliError> {
         AcceleratorArg::Rocm => Accelerator::Rocm,
         AcceleratorArg::Xpu => Accelerator::Xpu,
         AcceleratorArg::Npu => Accelerator::Npu,
+        AcceleratorArg::Mps => Accelerator::Mps,
+        AcceleratorArg::Hpu => Accelerator::Hpu,
+        AcceleratorArg::Mlu => Accelerator::Mlu,
+        AcceleratorArg::Sdaa => Accelerator::Sdaa,
+        AcceleratorArg::Supa => Accelerator::Supa,
+        AcceleratorArg::Klxpu => Accelerator::Klxpu,
     })
 }
 
@@ -60,9 +66,15 @@ pub(super) fn visible(accelerator: Accelerator) -> Option<Visible> {
     match accelerator {
         Accelerator::Cpu => None,
         Accelerator::Cuda => Some(visible_to_cuda(&environment, gpu_count())),
-        Accelerator::Rocm | Accelerator::Xpu | Accelerator::Npu => {
-            visible_to_others(&environment, accelerator)
-        }
+        Accelerator::Rocm
+        | Accelerator::Xpu
+        | Accelerator::Npu
+        | Accelerator::Mps
+        | Accelerator::Hpu
+        | Accelerator::Mlu
+        | Accelerator::Sdaa
+        | Accelerator::Supa
+        | Accelerator::Klxpu => visible_to_others(&environment, accelerator),
     }
 }
 
@@ -181,5 +193,12 @@ mod tests {
         check(Accelerator::Xpu, &[("ZE_AFFINITY_MASK", "0.0,0.1")], Some("0.0,0.1"));
         check(Accelerator::Xpu, &[("CUDA_VISIBLE_DEVICES", "1")], None);
         check(Accelerator::Npu, &[("ASCEND_RT_VISIBLE_DEVICES", "4,5")], Some("4,5"));
+        check(Accelerator::Mlu, &[("MLU_VISIBLE_DEVICES", "1,0")], Some("1,0"));
+        check(Accelerator::Sdaa, &[("SDAA_VISIBLE_DEVICES", "2")], Some("2"));
+        check(Accelerator::Supa, &[("SUPA_VISIBLE_DEVICES", "3")], Some("3"));
+        check(Accelerator::Supa, &[("CUDA_VISIBLE_DEVICES", "3")], None);
+        for of_cuda in [Accelerator::Mps, Accelerator::Hpu, Accelerator::Klxpu] {
+            check(of_cuda, &[("CUDA_VISIBLE_DEVICES", "0,1")], Some("0,1"));
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::base::{HostName, Status};
 use crate::cli::args::ReachArgs;
 use crate::cli::error::CliError;
+use crate::cli::launcher_args::{self, PdshArgs};
 use crate::cli::ssh_args::{KexArg, MuxArg, SshArgs};
 use crate::cli::values::LauncherArg;
 use crate::launch::Transport;
@@ -19,9 +20,16 @@ pub(super) const LOOPBACK: &str = "127.0.0.1";
 /// this machine alone does without.
 pub(super) fn transport<'a>(
     args: &ReachArgs,
-    mut hosts: impl Iterator<Item = &'a HostName>,
-    users: Users,
+    mut hosts: impl Iterator<Item = &'a HostName> + Clone,
+    mut users: Users,
 ) -> Result<Transport, CliError> {
+    let words = args.launcher_args.as_ref().map(launcher_args::read);
+    let pdsh = words.map_or_else(PdshArgs::default, |read| read.expect("checked with the line"));
+    if let Some(user) = &pdsh.user {
+        for host in hosts.clone() {
+            users.entry(host.clone()).or_insert_with(|| user.clone());
+        }
+    }
     // Somebody else's login on this machine is another place than ours.
     let is_here = |host: &HostName| {
         matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]") && !users.contains_key(host)
@@ -31,7 +39,9 @@ pub(super) fn transport<'a>(
         Some(LauncherArg::Local) => Ok(Transport::Local),
         None if is_alone_here && !args.force_multi => Ok(Transport::Local),
         Some(LauncherArg::Ssh) | None => {
-            Ok(Transport::Ssh(SshOptions { users, ..options(args.ssh_port, &args.ssh)? }))
+            let mut options = options(args.ssh_port, &args.ssh)?;
+            options.fanout = options.fanout.or(pdsh.fanout.map(|fanout| fanout as usize));
+            Ok(Transport::Ssh(SshOptions { users, ..options }))
         }
         Some(LauncherArg::NotThere(_)) => unreachable!("refused when the line was read"),
     }

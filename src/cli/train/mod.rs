@@ -50,7 +50,6 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     super::check::place(&face.place, &typed)?;
     super::check::connected(&face.place, &typed)?;
     super::check::watch(&face.watch, &typed)?;
-    super::check::not_built(&typed)?;
     let terminal = Terminal::look();
     if face.place.devices.accelerator != Some(AcceleratorArg::Cpu) {
         let wanted = face.place.devices.accelerator == Some(AcceleratorArg::Cuda);

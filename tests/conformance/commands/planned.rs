@@ -95,6 +95,7 @@ fn only_we_refuse(status: i32, ours: &Output, theirs: &Value) -> Verdict {
         Some(match code {
             "C009" if theirs["backend"] == "autotuning" => rules::AUTOTUNING,
             "C009" => rules::NOT_YET,
+            "C006" if last_line(ours).contains("`--launcher_args`") => rules::LAUNCHER_WORDS,
             "C010" => rules::NODE_RANK,
             "H010" | "H024" => rules::MISSING_HOSTFILE,
             "S009" => rules::NUM_NODES,
@@ -106,7 +107,6 @@ fn only_we_refuse(status: i32, ours: &Output, theirs: &Value) -> Verdict {
     let found: Option<Vec<Rule>> = codes.iter().map(|code| rule_of(code)).collect();
     match found {
         Some(found) if !found.is_empty() => Verdict::by(found),
-        _ if last_line(ours).contains("cannot be reached yet") => Verdict::by([rules::NOT_YET]),
         _ => Verdict::Unexplained(format!("only we refuse, {status}: {}", last_line(ours))),
     }
 }
@@ -133,9 +133,8 @@ fn both_refuse(command: &Command, status: i32, ours: &Output, refusal: &Refusal)
     let codes = codes_of(ours);
     let any_of = |known: &[&str]| known.iter().any(|known| codes.iter().any(|code| code == known));
     // What is not there is refused before anything else is looked at; so is a missing hostfile.
-    if any_of(&["C009", "C010", "H010", "H024"])
-        || last_line(ours).contains("cannot be reached yet")
-    {
+    let is_early = any_of(&["C009", "C010", "H010", "H024"]);
+    if is_early || last_line(ours).contains("`--launcher_args`") {
         return Verdict::Refused;
     }
     let says = |text: &str| refusal.text.contains(text);
