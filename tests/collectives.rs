@@ -280,6 +280,162 @@ fn messages() {
     }
 }
 
+/// Every rank gives to its right neighbour and takes from the left one, all at once.
+#[track_caller]
+fn check_ring<T: Sample>(groups: Vec<Group>, sizes: &[usize]) {
+    let world = groups.len();
+    on_ranks(groups, |group| {
+        let (rank, left) = (group.rank(), (group.rank() + world - 1) % world);
+        for count in sizes {
+            // Messages of a ring have different lengths.
+            let mut taken = vec![T::sample(0); count + left];
+            let ours = values::<T>(rank, count + rank);
+            group.send_recv(&ours, (rank + 1) % world, &mut taken, left).unwrap();
+            assert_bits(&taken, &values::<T>(left, count + left), &(world, rank, count));
+            let mut buffer = group.alloc::<T>(count + rank).unwrap();
+            buffer.copy_from_slice(&ours);
+            taken.fill(T::sample(0));
+            group.send_recv(&buffer, (rank + 1) % world, &mut taken, left).unwrap();
+            assert_bits(&taken, &values::<T>(left, count + left), &(world, rank, count));
+        }
+    });
+}
+
+/// Part `r` of every rank goes to rank `r`; also with parts whose lengths all differ.
+#[track_caller]
+fn check_all_to_all<T: Sample>(groups: Vec<Group>, parts: &[usize]) {
+    let world = groups.len();
+    let len = |from: usize, to: usize| (from * 7 + to * 3) % 11;
+    on_ranks(groups, |group| {
+        let rank = group.rank();
+        for part in parts {
+            let mut output = vec![T::sample(0); world * part];
+            group.all_to_all(&values::<T>(rank, world * part), &mut output).unwrap();
+            let mine = |from| values::<T>(from, world * part)[rank * part..][..*part].to_vec();
+            let expect: Vec<T> = (0..world).flat_map(mine).collect();
+            assert_bits(&output, &expect, &(world, rank, part));
+            let sent: Vec<usize> = (0..world).map(|to| part * len(rank, to)).collect();
+            let taken: Vec<usize> = (0..world).map(|from| part * len(from, rank)).collect();
+            let input: Vec<T> = sent.iter().flat_map(|len| values(rank, *len)).collect();
+            let mut output = vec![T::sample(0); taken.iter().sum()];
+            group.all_to_all_v(&input, &sent, &mut output, &taken).unwrap();
+            let expect = taken.iter().enumerate().flat_map(|(from, len)| values::<T>(from, *len));
+            assert_bits(&output, &expect.collect::<Vec<T>>(), &(world, rank, part));
+        }
+    });
+}
+
+/// To every root and back; the other ranks keep what they have.
+#[track_caller]
+fn check_rooted<T: Sample>(groups: Vec<Group>, parts: &[usize]) {
+    let world = groups.len();
+    on_ranks(groups, |group| {
+        let rank = group.rank();
+        for (part, root) in parts.iter().flat_map(|part| (0..world).map(move |root| (*part, root)))
+        {
+            let what = (T::DTYPE, world, rank, part, root);
+            let ours = values::<T>(rank, part);
+            let everybody: Vec<T> = (0..world).flat_map(|from| values(from, part)).collect();
+            let mut all = vec![T::sample(0); if rank == root { world * part } else { 0 }];
+            group.gather(&ours, &mut all, root).unwrap();
+            assert_bits(&all, if rank == root { &everybody } else { &[] }, &what);
+            let mut back = vec![T::sample(0); part];
+            group.scatter(&all, &mut back, root).unwrap();
+            assert_bits(&back, &ours, &what);
+            let sum = if rank == root { reduced(ReduceOp::Sum, world, part) } else { ours.clone() };
+            let mut buffer = group.alloc::<T>(part).unwrap();
+            buffer.copy_from_slice(&ours);
+            let mut plain = ours.clone();
+            group.reduce(&mut plain, ReduceOp::Sum, root).unwrap();
+            assert_bits(&plain, &sum, &what);
+            group.reduce(&mut buffer, ReduceOp::Sum, root).unwrap();
+            assert_bits(&buffer, &sum, &what);
+        }
+    });
+}
+
+#[test]
+fn rings() {
+    for world in 1..=9 {
+        check_ring::<f32>(Group::threads(world).unwrap(), &SIZES);
+    }
+    check_ring::<u8>(Group::threads(3).unwrap(), &[1_200_001]);
+    for nodes in [&[1, 1][..], &[2, 2], &[1, 2], &[1, 1, 1], &[3, 1, 2]] {
+        check_ring::<f64>(Group::threads_on(nodes).unwrap(), &SIZES);
+        check_ring::<i32>(Group::threads_on(nodes).unwrap(), &[LARGE]);
+    }
+}
+
+#[test]
+fn parts_for_everybody() {
+    for world in 1..=9 {
+        check_all_to_all::<i32>(Group::threads(world).unwrap(), &[0, 1, 1023]);
+    }
+    check_all_to_all::<f64>(Group::threads(3).unwrap(), &[70_001]);
+    for nodes in [&[1, 1][..], &[2, 2], &[1, 2, 3]] {
+        check_all_to_all::<u8>(Group::threads_on(nodes).unwrap(), &[0, 1, 1023, 70_001]);
+    }
+}
+
+#[test]
+fn to_a_root_and_back() {
+    for world in 1..=9 {
+        check_rooted::<f32>(Group::threads(world).unwrap(), &[0, 1, 1023]);
+    }
+    check_rooted::<f64>(Group::threads(3).unwrap(), &[70_001]);
+    for nodes in [&[1, 1][..], &[2, 2], &[1, 2, 3]] {
+        check_rooted::<f32>(Group::threads_on(nodes).unwrap(), &[0, 1, 1023, 70_001]);
+    }
+}
+
+/// Everybody gives to everybody whose distance is a square, whatever lies in between.
+#[test]
+fn messages_to_several_at_once() {
+    for groups in [Group::threads(6).unwrap(), Group::threads_on(&[2, 1, 3]).unwrap()] {
+        on_ranks(groups, |group| {
+            let rank = group.rank();
+            let near = |step: &usize| ((rank + step) % 6, (rank + 6 - step) % 6);
+            let ours = values::<f32>(rank, 200_000);
+            let mut rooms = vec![vec![0.0f32; 200_000]; 3];
+            let peers: Vec<_> = [1, 4, 3].iter().map(near).collect();
+            let sends: Vec<_> = peers.iter().map(|(to, _)| (*to, &ours[..])).collect();
+            let recvs =
+                peers.iter().zip(&mut rooms).map(|((_, from), room)| (*from, &mut room[..]));
+            group.exchange(&sends, recvs.collect()).unwrap();
+            for ((_, from), room) in peers.iter().zip(&rooms) {
+                assert_bits(room, &values::<f32>(*from, 200_000), &(rank, from));
+            }
+        });
+    }
+}
+
+#[test]
+fn every_started_operation_gives_what_it_was_given() {
+    for groups in [Group::threads(3).unwrap(), Group::threads_on(&[1, 2]).unwrap()] {
+        on_ranks(groups, |group| {
+            let rank = group.rank() as i32;
+            let next = (group.rank() + 1) % 3;
+            let reduce = group.start_reduce(vec![rank; 3], ReduceOp::Max, 1);
+            let broadcast = group.start_broadcast(vec![rank; 2], 2);
+            let all_gather = group.start_all_gather(vec![rank], vec![0; 3]);
+            let scatter = group.start_reduce_scatter(vec![rank; 3], vec![0], ReduceOp::Sum);
+            let gather = group.start_gather(vec![rank], vec![0; 3], 0);
+            let back = group.start_scatter(vec![5, 6, 7], vec![0], 0);
+            let transpose = group.start_all_to_all(vec![rank; 3], vec![0; 3]);
+            let ring = group.start_send_recv(vec![rank], next, vec![0], (group.rank() + 2) % 3);
+            group.start_barrier().wait().unwrap();
+            assert_eq!(reduce.wait().unwrap(), [if rank == 1 { 2 } else { rank }; 3]);
+            assert_eq!(broadcast.wait().unwrap(), [2, 2]);
+            assert_eq!(all_gather.wait().unwrap().1, [0, 1, 2]);
+            assert_eq!(scatter.wait().unwrap().1, [3]);
+            assert_eq!(gather.wait().unwrap().1, if rank == 0 { [0, 1, 2] } else { [0; 3] });
+            assert_eq!(back.wait().unwrap().1, [5 + rank]);
+            assert_eq!(transpose.wait().unwrap().1, [0, 1, 2]);
+            assert_eq!(ring.wait().unwrap().1, [(rank + 2) % 3]);
+        });
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
@@ -427,7 +583,22 @@ fn arguments_that_cannot_work_are_refused() {
         other => panic!("{other:?}"),
     };
     assert_eq!(problem(group.broadcast(&mut [0u8], 1)), "there is no rank 1 among 1");
-    assert_eq!(problem(group.send(&[0u8], 0)), "a rank sends nothing to itself");
+    let to_itself = "a rank sends nothing to itself, but with `send_recv`";
+    assert_eq!(problem(group.send(&[0u8], 0)), to_itself);
+    let twice = problem(group.exchange(&[(0, &[0u8][..]), (0, &[])], Vec::new()));
+    assert_eq!(twice, "two messages between us and rank 0 in one direction");
+    let counts = problem(group.all_to_all_v(&[0u8; 2], &[1], &mut [0], &[1]));
+    assert_eq!(counts, "1 counts do not share 2 elements between 1 ranks");
+    assert_eq!(problem(group.reduce(&mut [0u8], ReduceOp::Sum, 3)), "there is no rank 3 among 1");
+    assert_eq!(
+        problem(
+            group
+                .start_barrier()
+                .wait()
+                .and_then(|()| { group.start_all_gather(vec![0u8], vec![0; 2]).wait().map(drop) })
+        ),
+        "2 elements are not 1 times 1 elements"
+    );
     let parts = problem(group.all_gather(&[0u8], &mut [0u8; 3]));
     assert_eq!(parts, "3 elements are not 1 times 1 elements");
     group.barrier().unwrap();

@@ -100,14 +100,16 @@ impl Across {
         for (node, _) in &helpers {
             sums[*node] = vec![T::zeroed(); self.pieces_of(*node) * owned.len()];
         }
-        let outgoing: Vec<_> = partials.iter().map(|(owner, sum)| outgoing(*owner, sum)).collect();
-        let mut incoming = Vec::new();
+        let fingerprint = round.fingerprint;
+        let outgoing: Vec<_> =
+            partials.iter().map(|(owner, sum)| outgoing(fingerprint, *owner, sum)).collect();
+        let mut incomings = Vec::new();
         for (node, sum) in sums.iter_mut().enumerate() {
             if let Some((_, helper)) = helpers.iter().find(|(home, _)| *home == node) {
-                incoming.push(Incoming { peer: *helper, bytes: bytemuck::cast_slice_mut(sum) });
+                incomings.push(incoming(fingerprint, *helper, sum));
             }
         }
-        self.net.exchange(round.fingerprint, &outgoing, &mut incoming, node, round.patience)?;
+        self.net.exchange(&outgoing, &mut incomings, node, round.patience)?;
         sums[roster.node()] = self.fold_ours(round, reduce, owned.clone(), workspace);
         Ok(self.combine(&sums, owned.len(), reduce, workspace))
     }
@@ -167,15 +169,20 @@ impl Across {
     ) -> Result<Vec<(usize, Vec<T>)>, Cause> {
         let roster = self.roster.clone();
         let placement = &roster.placement;
-        let outgoing: Vec<_> =
-            placement.helpers(roster.rank).map(|(_, helper)| outgoing(helper, ours)).collect();
+        let fingerprint = round.fingerprint;
+        let outgoing: Vec<_> = placement
+            .helpers(roster.rank)
+            .map(|(_, helper)| outgoing(fingerprint, helper, ours))
+            .collect();
         let mut helped: Vec<(usize, Vec<T>)> = placement
             .helped_by(roster.rank)
             .map(|owner| (owner, vec![T::zeroed(); slice_of(owner).len()]))
             .collect();
-        let mut incoming: Vec<_> =
-            helped.iter_mut().map(|(owner, values)| incoming(*owner, values)).collect();
-        self.net.exchange(round.fingerprint, &outgoing, &mut incoming, node, round.patience)?;
+        let mut incoming: Vec<_> = helped
+            .iter_mut()
+            .map(|(owner, values)| incoming(fingerprint, *owner, values))
+            .collect();
+        self.net.exchange(&outgoing, &mut incoming, node, round.patience)?;
         Ok(helped)
     }
 
@@ -192,19 +199,16 @@ impl Across {
         let (placement, rank) = (&roster.placement, roster.rank);
         let (fingerprint, patience) = (round.fingerprint, round.patience);
         if rank == root {
-            let outgoing: Vec<_> =
-                placement.helpers(root).map(|(_, helper)| outgoing(helper, values)).collect();
-            return self.net.exchange(fingerprint, &outgoing, &mut [], node, patience);
+            let outgoing: Vec<_> = placement
+                .helpers(root)
+                .map(|(_, helper)| outgoing(fingerprint, helper, values))
+                .collect();
+            return self.net.exchange(&outgoing, &mut [], node, patience);
         }
         if placement.node_of(root) != roster.node() && placement.helper(roster.node(), root) == rank
         {
-            return self.net.exchange(
-                fingerprint,
-                &[],
-                &mut [incoming(root, values)],
-                node,
-                patience,
-            );
+            let mut incoming = [incoming(fingerprint, root, values)];
+            return self.net.exchange(&[], &mut incoming, node, patience);
         }
         Ok(())
     }
@@ -223,38 +227,25 @@ impl Across {
         let peers: Vec<usize> =
             roster.placement.helpers(roster.rank).map(|(_, peer)| peer).collect();
         let outgoing: Vec<_> =
-            peers.iter().map(|peer| Outgoing { peer: *peer, bytes: &[] }).collect();
+            peers.iter().map(|peer| Outgoing { fingerprint, peer: *peer, bytes: &[] }).collect();
         let mut nothing: Vec<[u8; 0]> = vec![[]; peers.len()];
         let mut incoming: Vec<_> = peers
             .iter()
             .zip(&mut nothing)
-            .map(|(peer, bytes)| Incoming { peer: *peer, bytes })
+            .map(|(peer, bytes)| Incoming { fingerprint, peer: *peer, bytes })
             .collect();
-        self.net.exchange(fingerprint, &outgoing, &mut incoming, node, patience)
+        self.net.exchange(&outgoing, &mut incoming, node, patience)
     }
 
-    /// A message to a rank of another node.
-    pub(crate) fn send<T: Element>(
+    /// Messages to and from ranks of other nodes, all at once.
+    pub(crate) fn exchange(
         &mut self,
-        fingerprint: Fingerprint,
-        to: usize,
-        values: &[T],
+        outgoing: &[Outgoing<'_>],
+        incoming: &mut [Incoming<'_>],
         node: &LocalNode,
         patience: Patience,
     ) -> Result<(), Cause> {
-        self.net.exchange(fingerprint, &[outgoing(to, values)], &mut [], node, patience)
-    }
-
-    /// A message from a rank of another node.
-    pub(crate) fn recv<T: Element>(
-        &mut self,
-        fingerprint: Fingerprint,
-        from: usize,
-        values: &mut [T],
-        node: &LocalNode,
-        patience: Patience,
-    ) -> Result<(), Cause> {
-        self.net.exchange(fingerprint, &[], &mut [incoming(from, values)], node, patience)
+        self.net.exchange(outgoing, incoming, node, patience)
     }
 
     /// What is behind a closed connection: perhaps the peer only gave up because of another.
@@ -276,10 +267,18 @@ impl Across {
     }
 }
 
-fn outgoing<T: Element>(peer: usize, values: &[T]) -> Outgoing<'_> {
-    Outgoing { peer, bytes: bytemuck::cast_slice(values) }
+pub(crate) fn outgoing<T: Element>(
+    fingerprint: Fingerprint,
+    peer: usize,
+    values: &[T],
+) -> Outgoing<'_> {
+    Outgoing { fingerprint, peer, bytes: bytemuck::cast_slice(values) }
 }
 
-fn incoming<T: Element>(peer: usize, values: &mut [T]) -> Incoming<'_> {
-    Incoming { peer, bytes: bytemuck::cast_slice_mut(values) }
+pub(crate) fn incoming<T: Element>(
+    fingerprint: Fingerprint,
+    peer: usize,
+    values: &mut [T],
+) -> Incoming<'_> {
+    Incoming { fingerprint, peer, bytes: bytemuck::cast_slice_mut(values) }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::runtime::element::Element;
 use crate::runtime::shm::Place;
-use crate::runtime::shm_window::Window;
+use crate::runtime::shm_window::{Buffer, Window};
 
 /// Where the numbers of a call lie.
 #[doc(hidden)]
@@ -77,5 +77,46 @@ impl Finish {
             Self::Keep => {}
             Self::Divide(parts) => T::divide(values, parts),
         }
+    }
+}
+
+/// Memory that an operation can replace the contents of.
+pub trait Region {
+    /// What it consists of.
+    type Element: Element;
+
+    #[doc(hidden)]
+    fn memory(&mut self) -> Memory<'_, Self::Element>;
+}
+
+impl<T: Element> Region for [T] {
+    type Element = T;
+
+    fn memory(&mut self) -> Memory<'_, T> {
+        Memory::Slice(self)
+    }
+}
+
+impl<T: Element, const N: usize> Region for [T; N] {
+    type Element = T;
+
+    fn memory(&mut self) -> Memory<'_, T> {
+        Memory::Slice(self)
+    }
+}
+
+impl<T: Element> Region for Vec<T> {
+    type Element = T;
+
+    fn memory(&mut self) -> Memory<'_, T> {
+        Memory::Slice(self)
+    }
+}
+
+impl<T: Element> Region for Buffer<T> {
+    type Element = T;
+
+    fn memory(&mut self) -> Memory<'_, T> {
+        Memory::Shared(SharedMemory(self.window()))
     }
 }

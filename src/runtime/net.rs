@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{JobId, Rank, clock};
 use crate::runtime::error::{Cause, Departure, Fingerprint};
-use crate::runtime::node::{LocalNode, Patience, mismatch};
+use crate::runtime::node::{LocalNode, Patience, Roster, mismatch};
 use crate::runtime::store::{Client, ClientError, WAITED_KEYS_MAX, gone_key};
 use crate::secure::{
     FIRST_FLIGHT_BYTES_MAX, PeerKey, PeerPublicKey, Preamble, Role, accept_peer, dial_peer,
@@ -62,12 +62,14 @@ struct Greeting {
 
 /// A message to a peer.
 pub(crate) struct Outgoing<'a> {
+    pub(crate) fingerprint: Fingerprint,
     pub(crate) peer: usize,
     pub(crate) bytes: &'a [u8],
 }
 
 /// A message of known length from a peer.
 pub(crate) struct Incoming<'a> {
+    pub(crate) fingerprint: Fingerprint,
     pub(crate) peer: usize,
     pub(crate) bytes: &'a mut [u8],
 }
@@ -125,7 +127,6 @@ impl Net {
     /// another operation is an error.
     pub(crate) fn exchange(
         &mut self,
-        fingerprint: Fingerprint,
         outgoing: &[Outgoing<'_>],
         incoming: &mut [Incoming<'_>],
         node: &LocalNode,
@@ -135,13 +136,11 @@ impl Net {
         for peer in peers {
             self.connect(peer, node, patience)?;
         }
-        let mut sends: Vec<_> =
-            outgoing.iter().map(|message| Sending::new(fingerprint, message)).collect();
-        let mut recvs: Vec<_> =
-            incoming.iter_mut().map(|message| Receiving::new(fingerprint, message)).collect();
+        let mut sends: Vec<_> = outgoing.iter().map(Sending::new).collect();
+        let mut recvs: Vec<_> = incoming.iter_mut().map(Receiving::new).collect();
         let mut idle = Idle::new(patience);
         loop {
-            let moved = self.pump(&mut sends, &mut recvs)?;
+            let moved = self.pump(&mut sends, &mut recvs, &node.roster)?;
             sends.retain(|send| !send.is_done());
             recvs.retain(|recv| !recv.is_done());
             if sends.is_empty() && recvs.is_empty() {
@@ -151,20 +150,24 @@ impl Net {
                 continue;
             }
             let timed_out = self.poll(&sends, &recvs)?;
-            idle.after_poll(timed_out, || {
-                node.check(patience, || recvs.iter().map(|recv| Rank(recv.peer as u32)).collect())
-            })?;
+            idle.after_poll(timed_out, || node.check(patience, || waited_for(&sends, &recvs)))?;
         }
     }
 
     /// Moves bytes as far as sockets take and give them; whether any moved.
-    fn pump(&self, sends: &mut [Sending<'_>], recvs: &mut [Receiving<'_>]) -> Result<bool, Cause> {
+    fn pump(
+        &self,
+        sends: &mut [Sending<'_>],
+        recvs: &mut [Receiving<'_>],
+        roster: &Roster,
+    ) -> Result<bool, Cause> {
         let mut moved = false;
         for send in sends {
-            moved |= send.pump(&self.connections[&send.peer]).map_err(|_| lost(send.peer))?;
+            let pumped = send.pump(&self.connections[&send.peer]);
+            moved |= pumped.map_err(|_| roster.lost(send.peer, Departure::Gone))?;
         }
         for recv in recvs {
-            moved |= recv.pump(&self.connections[&recv.peer])?;
+            moved |= recv.pump(&self.connections[&recv.peer], roster)?;
         }
         Ok(moved)
     }
@@ -198,7 +201,7 @@ impl Net {
         let mut stream = TcpStream::connect_timeout(&info.address, left).map_err(|error| {
             match error.kind() {
                 // Its listener lives as long as the rank.
-                io::ErrorKind::ConnectionRefused => lost(peer),
+                io::ErrorKind::ConnectionRefused => node.roster.lost(peer, Departure::Gone),
                 _ => failed(&error),
             }
         })?;
@@ -206,7 +209,7 @@ impl Net {
         let preamble = Preamble { job: self.job.clone(), role };
         let (dialed, flight) =
             dial_peer(&preamble, &self.key, info.key).map_err(|error| failed(&error))?;
-        stream.write_all(&flight).map_err(|_| lost(peer))?;
+        stream.write_all(&flight).map_err(|_| node.roster.lost(peer, Departure::Gone))?;
         prepare(&stream).map_err(|error| failed(&error))?;
         let message = await_reply(&mut stream, peer, node, patience)?;
         dialed.finish(&message).map_err(|error| failed(&error))?;
@@ -225,9 +228,9 @@ impl Net {
             let greetings = self.greetings.iter();
             fds.extend(greetings.map(|greeting| PollFd::new(&greeting.stream, PollFlags::IN)));
             let timed_out = poll(&mut fds)?;
-            idle.after_poll(timed_out, || node.check(patience, || vec![Rank(peer as u32)]))?;
-            if idle.is_time_to_ask() && self.is_gone(peer) {
-                return Err(lost(peer));
+            idle.after_poll(timed_out, || node.check(patience, || vec![peer]))?;
+            if idle.is_time_to_ask() && self.is_gone(node.roster.name(peer)) {
+                return Err(node.roster.lost(peer, Departure::Gone));
             }
             self.accept();
             self.hear_greetings();
@@ -236,8 +239,7 @@ impl Net {
     }
 
     /// Whether a rank has left the store. Without a connection to it nothing else would tell.
-    fn is_gone(&mut self, peer: usize) -> bool {
-        let rank = Rank(peer as u32);
+    fn is_gone(&mut self, rank: Rank) -> bool {
         matches!(self.store.peek(&gone_key(rank), clock::now() + STORE_PATIENCE), Ok(Some(_)))
     }
 
@@ -278,9 +280,13 @@ impl Net {
     }
 }
 
-/// A cause that the caller refines: it knows whether an alarm tells more.
-fn lost(peer: usize) -> Cause {
-    Cause::PeerLost { rank: Rank(peer as u32), host: String::new(), how: Departure::Gone }
+/// Whose messages are missing; where none is, who does not take ours.
+fn waited_for(sends: &[Sending<'_>], recvs: &[Receiving<'_>]) -> Vec<usize> {
+    if recvs.is_empty() {
+        sends.iter().map(|send| send.peer).collect()
+    } else {
+        recvs.iter().map(|recv| recv.peer).collect()
+    }
 }
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {
@@ -303,6 +309,7 @@ fn await_reply(
     node: &LocalNode,
     patience: Patience,
 ) -> Result<Vec<u8>, Cause> {
+    let gone = || node.roster.lost(peer, Departure::Gone);
     let mut received = Vec::new();
     let mut idle = Idle::new(patience);
     loop {
@@ -322,13 +329,13 @@ fn await_reply(
         };
         let mut bytes = vec![0; wanted];
         match stream.read(&mut bytes) {
-            Ok(0) => return Err(lost(peer)),
+            Ok(0) => return Err(gone()),
             Ok(count) => received.extend_from_slice(&bytes[..count]),
             Err(error) if is_temporary(&error) => {
                 let timed_out = poll(&mut [PollFd::new(&*stream, PollFlags::IN)])?;
-                idle.after_poll(timed_out, || node.check(patience, || vec![Rank(peer as u32)]))?;
+                idle.after_poll(timed_out, || node.check(patience, || vec![peer]))?;
             }
-            Err(_) => return Err(lost(peer)),
+            Err(_) => return Err(gone()),
         }
     }
 }
@@ -429,8 +436,8 @@ struct Sending<'a> {
 }
 
 impl<'a> Sending<'a> {
-    fn new(fingerprint: Fingerprint, message: &Outgoing<'a>) -> Self {
-        let header = show_header(fingerprint, message.bytes.len());
+    fn new(message: &Outgoing<'a>) -> Self {
+        let header = show_header(message.fingerprint, message.bytes.len());
         Self { peer: message.peer, header, bytes: message.bytes, sent: 0 }
     }
 
@@ -463,16 +470,18 @@ struct Receiving<'a> {
 }
 
 impl<'a> Receiving<'a> {
-    fn new(fingerprint: Fingerprint, message: &'a mut Incoming<'_>) -> Self {
+    fn new(message: &'a mut Incoming<'_>) -> Self {
+        let Incoming { fingerprint, peer, bytes } = message;
         let header = [0; HEADER_BYTES];
-        Self { peer: message.peer, fingerprint, header, bytes: message.bytes, received: 0 }
+        Self { peer: *peer, fingerprint: *fingerprint, header, bytes, received: 0 }
     }
 
     fn is_done(&self) -> bool {
         self.received == HEADER_BYTES + self.bytes.len()
     }
 
-    fn pump(&mut self, mut stream: &TcpStream) -> Result<bool, Cause> {
+    fn pump(&mut self, mut stream: &TcpStream, roster: &Roster) -> Result<bool, Cause> {
+        let gone = |peer| roster.lost(peer, Departure::Gone);
         let before = self.received;
         while !self.is_done() {
             let target = match self.received.checked_sub(HEADER_BYTES) {
@@ -480,19 +489,19 @@ impl<'a> Receiving<'a> {
                 Some(at) => &mut self.bytes[at..],
             };
             match stream.read(target) {
-                Ok(0) => return Err(lost(self.peer)),
+                Ok(0) => return Err(gone(self.peer)),
                 Ok(count) => self.received += count,
                 Err(error) if is_temporary(&error) => break,
-                Err(_) => return Err(lost(self.peer)),
+                Err(_) => return Err(gone(self.peer)),
             }
             if self.received == HEADER_BYTES {
-                self.check_header()?;
+                self.check_header(roster)?;
             }
         }
         Ok(before < self.received)
     }
 
-    fn check_header(&self) -> Result<(), Cause> {
+    fn check_header(&self, roster: &Roster) -> Result<(), Cause> {
         let ours = show_header(self.fingerprint, self.bytes.len());
         if self.header == ours {
             return Ok(());
@@ -501,6 +510,6 @@ impl<'a> Receiving<'a> {
         for (word, bytes) in words.iter_mut().zip(self.header.as_chunks::<8>().0) {
             *word = u64::from_le_bytes(*bytes);
         }
-        Err(mismatch(self.fingerprint, self.peer, [words[2], words[3], words[4]]))
+        Err(mismatch(self.fingerprint, roster.name(self.peer), [words[2], words[3], words[4]]))
     }
 }

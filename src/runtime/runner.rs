@@ -170,6 +170,14 @@ impl Pending {
         self.ended.take()
     }
 
+    /// Waits for the end, unless the outcome was taken.
+    pub(crate) fn poll_ended(&mut self) {
+        if self.ended.is_none() {
+            // Nothing comes any more where the outcome was taken.
+            self.ended = self.outcome.recv().ok();
+        }
+    }
+
     /// Whether it has ended, after waiting for at most `limit`.
     pub(crate) fn poll(&mut self, limit: Duration) -> bool {
         if self.ended.is_none() {

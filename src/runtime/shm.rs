@@ -10,6 +10,7 @@
 //!
 //! `unsafe` here turns offsets into references to atomics; data moves in `shm_window`.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -265,6 +266,13 @@ impl Segment {
 
     pub(crate) fn mapping(&self) -> &Mapping {
         &self.mapping
+    }
+
+    /// Where in the segment memory of ours lies, if it does.
+    pub(crate) fn offset_of<T>(&self, memory: &Range<*const T>) -> Option<usize> {
+        let start = (memory.start as usize).checked_sub(self.mapping.base().as_ptr() as usize)?;
+        let bytes = memory.end as usize - memory.start as usize;
+        (start + bytes <= self.mapping.bytes()).then_some(start)
     }
 
     pub(crate) fn local_world(&self) -> usize {
