@@ -14,15 +14,13 @@ use serde::{Deserialize, Serialize};
 use crate::base::{Rank, clock};
 use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::error::{Cause, Fingerprint, Loss};
-use crate::runtime::net::{Incoming, Net, Outgoing};
+use crate::runtime::net::{ABORT_KEY, Incoming, Net, Outgoing};
 use crate::runtime::node::{LocalNode, Patience, Roster};
 use crate::runtime::schedule::blocks;
 use crate::runtime::shm::Alarm;
 use crate::runtime::shm_window::{Window, Workspace, fold_windows};
 use crate::runtime::tree::{Fold, pieces};
 
-/// Where in the store the first rank that gives up says so.
-pub(crate) const ABORT_KEY: &str = "abort";
 /// How long giving up may take because of the store.
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -73,6 +71,10 @@ impl Across {
         let ours = ours.map(|(_, leaves)| Fold::over(leaves.clone(), &window_of)).collect();
         let nodes_of_pieces = pieces.iter().map(|(node, _)| *node).collect();
         Self { net, roster, nodes_of_pieces, combine, ours }
+    }
+
+    pub(crate) fn net(&self) -> &Net {
+        &self.net
     }
 
     fn pieces_of(&self, node: usize) -> usize {
@@ -249,9 +251,11 @@ impl Across {
     }
 
     /// What is behind a closed connection: perhaps the peer only gave up because of another.
-    pub(crate) fn explain(&mut self) -> Option<Alarm> {
+    pub(crate) fn explain(&self) -> Option<Alarm> {
         let deadline = clock::now() + STORE_PATIENCE;
-        let notice = self.net.store().peek(ABORT_KEY, deadline).ok()??;
+        let mut store = self.net.store();
+        let mut notices = self.net.notices().iter();
+        let notice = notices.find_map(|key| store.peek(key, deadline).ok()?)?;
         Some(postcard::from_bytes::<AbortNotice>(&notice).ok()?.into())
     }
 
@@ -262,7 +266,8 @@ impl Across {
         let notice = postcard::to_allocvec(&AbortNotice { by, lost, reason })
             .expect("texts and numbers serialize");
         // The store may be what is gone; peers then learn it from their connections.
-        let _ = self.net.store().set_once(ABORT_KEY, &notice, clock::now() + STORE_PATIENCE);
+        let key = self.net.notices().first().map_or(ABORT_KEY, String::as_str);
+        let _ = self.net.store().set_once(key, &notice, clock::now() + STORE_PATIENCE);
         self.net.close();
     }
 }

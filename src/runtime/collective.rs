@@ -58,6 +58,7 @@ impl Engine {
     ) -> Result<(), CollectiveError> {
         let finish = self.finish(call.reduce, finish);
         self.run::<T>(call, |engine, call, patience| {
+            memory.check_home(&engine.node.segment)?;
             let is_small = call.count * size_of::<T>() <= EAGER_BYTES;
             if is_small && engine.across.is_none() {
                 engine.reduce_eager(call, &mut memory, finish, patience)
@@ -264,6 +265,7 @@ impl Engine {
     ) -> Result<(), CollectiveError> {
         let call = Call { root: Some(root), ..Call::new(Operation::Broadcast, memory.len()) };
         self.run::<T>(call, |engine, call, patience| {
+            memory.check_home(&engine.node.segment)?;
             let staging = engine.staging::<T>();
             for range in rounds(call.count, staging.len()) {
                 engine.broadcast_round(call, root, &mut memory, &range, &staging, patience)?;

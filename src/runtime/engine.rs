@@ -42,6 +42,8 @@ pub(crate) struct Engine {
     pub(super) sent: Vec<u32>,
     pub(super) received: Vec<u32>,
     pub(crate) spin: Spin,
+    /// How often the group was split.
+    pub(super) splits: u64,
     timeout: Duration,
     calls: u64,
     failed: Option<Cause>,
@@ -56,7 +58,7 @@ impl Engine {
     ) -> Self {
         let world = roster.placement.world_size();
         Self {
-            spin: Spin::for_ranks(roster.neighbours().len()),
+            spin: Spin::for_ranks(segment.node_world()),
             fold: Fold::of(world),
             node: LocalNode::new(roster.clone(), segment),
             across,
@@ -65,6 +67,7 @@ impl Engine {
             rounds: 0,
             sent: vec![0; world],
             received: vec![0; world],
+            splits: 0,
             timeout,
             calls: 0,
             failed: None,
@@ -125,8 +128,12 @@ impl Engine {
             Cause::PeerLost { rank, how, .. } => Some(Loss { rank: *rank, how: *how }),
             _ => None,
         };
-        let by = self.roster.own_name();
-        self.tell(&Alarm { by, lost, reason: cause.to_string() });
+        let (by, reason) = match &cause {
+            // Passed on as it was heard.
+            Cause::Aborted { by, reason } => (*by, reason.clone()),
+            cause => (self.roster.own_name(), cause.to_string()),
+        };
+        self.tell(&Alarm { by, lost, reason });
         self.failed = Some(cause.clone());
         cause
     }

@@ -64,6 +64,14 @@ pub enum Error {
         /// The largest free range.
         available: usize,
     },
+    /// A rank could not do its part in making a group of some of the ranks.
+    #[error("rank {rank} cannot take part in the new group: {problem}")]
+    Split {
+        /// Which.
+        rank: Rank,
+        /// Why, in its words.
+        problem: String,
+    },
     /// Arguments that no layout, sampler or optimizer can work with.
     #[error("{0}")]
     BadArgument(String),
@@ -349,7 +357,7 @@ impl Error {
     /// Whether the system refused, and nobody is to blame for what was asked.
     pub fn is_of_system(&self) -> bool {
         match self {
-            Self::Os { .. } | Self::OutOfMemory { .. } => true,
+            Self::Os { .. } | Self::OutOfMemory { .. } | Self::Split { .. } => true,
             Self::Segment(error) => matches!(error, crate::runtime::shm::SegmentError::Os { .. }),
             Self::Collective(error) => matches!(error.cause, Cause::System(_)),
             Self::NoEnvironment { .. }

@@ -8,12 +8,13 @@ use std::time::Duration;
 use crate::runtime::contract::Note;
 use crate::runtime::element::Element;
 use crate::runtime::engine::Engine;
-use crate::runtime::error::{Cause, CollectiveError, Operation, Result};
+use crate::runtime::error::{Cause, CollectiveError, Error, Operation, Result};
 use crate::runtime::membership::{self, Links, Membership};
 use crate::runtime::node::Roster;
 use crate::runtime::runner::Runner;
 use crate::runtime::shm::{Alarm, Segment};
-use crate::runtime::shm_window::{Arena, Buffer};
+use crate::runtime::shm_window::{Arena, Buffer, Seat};
+use crate::runtime::split::{Part, Wish};
 
 /// Deadline of an operation unless the caller sets another: torch's.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
@@ -54,7 +55,13 @@ pub(super) struct Inner {
     arena: Arc<Arena>,
     segment: Arc<Segment>,
     pub(super) runner: Runner,
+    /// Given up once the runner is gone, which looks at the segment.
+    #[expect(dead_code, reason = "it is there to be dropped")]
+    seat: Option<Seat>,
     links: Links,
+    timeout: Duration,
+    /// The group of which this one is a part. It has the links, so it lives as long.
+    whole: Option<Group>,
 }
 
 /// How a group is made.
@@ -153,24 +160,82 @@ impl Group {
             restart_count,
             segment,
             runner: Runner::new(engine),
+            seat: None,
             links,
+            timeout: options.timeout,
+            whole: None,
         };
         Self { inner: Arc::new(inner) }
     }
 
     /// Tells the launcher something to draw; does nothing when there is none.
     pub fn note(&self, note: &Note) {
-        if let Some(agent) = &self.inner.links.agent {
-            agent.note(note);
+        match (&self.inner.whole, &self.inner.links.agent) {
+            (Some(whole), _) => whole.note(note),
+            (None, Some(agent)) => agent.note(note),
+            (None, None) => {}
         }
     }
 
-    /// Position of this worker in the job: `0..world_size`.
+    /// Makes groups of ranks that name the same color; a rank without a color is in none. Ranks are
+    /// numbered in the order of their keys, equal ones in the order of this group.
+    ///
+    /// Every rank of this group calls it. The new group has operations, deadlines and errors of its
+    /// own: both can be used at once, and where the new one fails, this one goes on. Where this one
+    /// fails or is aborted, so do all that were split from it. Buffers of either serve both.
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group, ReduceOp};
+    /// // Two rows of two: columns of neighbours share memory bandwidth, rows do not meet.
+    /// let results = Group::on_threads(4, |group| {
+    ///     let row = group.split(group.rank() / 2, group.rank())?.expect("every rank has a row");
+    ///     let mut sum = [group.rank() as i32];
+    ///     row.all_reduce(&mut sum, ReduceOp::Sum)?;
+    ///     let first = group.split((row.rank() == 0).then_some(0), 0)?;
+    ///     Ok((sum[0], row.rank(), first.map(|group| group.world_size())))
+    /// })?;
+    /// assert_eq!(results, [(1, 0, Some(2)), (1, 1, None), (5, 0, Some(2)), (5, 1, None)]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn split(&self, color: impl Into<Option<usize>>, key: usize) -> Result<Option<Self>> {
+        self.split_with(color, key, &InitOptions { timeout: self.inner.timeout })
+    }
+
+    /// [`Self::split`] with options of the new group.
+    pub fn split_with(
+        &self,
+        color: impl Into<Option<usize>>,
+        key: usize,
+        options: &InitOptions,
+    ) -> Result<Option<Self>> {
+        let wish = Wish { color: color.into(), key };
+        let made = self.inner.runner.run(|engine| engine.split(wish, &self.inner.arena));
+        if let Err(Error::Collective(error)) = &made {
+            self.report(error);
+        }
+        let Some(Part { roster, segment, across, seat }) = made? else { return Ok(None) };
+        let engine = Engine::new(roster.clone(), segment.clone(), across, options.timeout);
+        let inner = Inner {
+            roster,
+            local_rank: self.inner.local_rank,
+            restart_count: self.inner.restart_count,
+            arena: self.inner.arena.clone(),
+            segment,
+            runner: Runner::new(engine),
+            seat: Some(seat),
+            links: Links::default(),
+            timeout: options.timeout,
+            whole: Some(self.clone()),
+        };
+        Ok(Some(Self { inner: Arc::new(inner) }))
+    }
+
+    /// Position of this worker in the group: `0..world_size`.
     pub fn rank(&self) -> usize {
         self.inner.roster.rank
     }
 
-    /// Workers of the job.
+    /// Workers of the group.
     pub fn world_size(&self) -> usize {
         self.inner.roster.placement.world_size()
     }

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use crate::runtime::element::Element;
-use crate::runtime::shm::Place;
+use crate::runtime::error::Cause;
+use crate::runtime::shm::{Place, Segment};
 use crate::runtime::shm_window::{Buffer, Window};
 
 /// Where the numbers of a call lie.
@@ -24,6 +25,16 @@ impl<T: Element> Memory<'_, T> {
         match self {
             Self::Slice(values) => values.len(),
             Self::Shared(SharedMemory(window)) => window.len(),
+        }
+    }
+
+    /// Fails for a buffer of a group that has nothing in common with the one of `segment`.
+    pub(crate) fn check_home(&self, segment: &Segment) -> Result<(), Cause> {
+        match self {
+            Self::Shared(SharedMemory(window)) if !window.is_within(segment) => {
+                Err(Cause::Argument("the buffer belongs to another group".to_owned()))
+            }
+            Self::Shared(_) | Self::Slice(_) => Ok(()),
         }
     }
 

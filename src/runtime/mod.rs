@@ -51,7 +51,7 @@
 //! | `tree`, `schedule` | orders and placements as data |
 //! | `shm`, `shm_window`, `flag`, `node` | the memory of a node, and meetings in it |
 //! | `across`, `net` | other nodes |
-//! | `membership`, `contract`, `watch`, `store` | becoming a rank, and learning that others are gone |
+//! | `membership`, `split`, `contract`, `watch`, `store` | becoming a rank, and learning that others are gone |
 
 mod across;
 mod collective;
@@ -74,6 +74,7 @@ pub mod sampler;
 pub mod schedule;
 mod shm;
 mod shm_window;
+mod split;
 mod started;
 pub mod store;
 pub mod tree;

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -28,6 +29,8 @@ const TICK: Duration = Duration::from_millis(50);
 /// Ticks without a byte after which an alarm is believed: what a rank sent before it ended may still
 /// be on its way.
 const QUIET_TICKS: u32 = 4;
+/// Where in the store the first rank of a job that gives up says so.
+pub(crate) const ABORT_KEY: &str = "abort";
 /// How long one question to the store may take while a peer is waited for.
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
 /// Callers that have not shown a key.
@@ -45,12 +48,37 @@ pub(crate) struct PeerInfo {
 pub(crate) struct Net {
     job: JobId,
     rank: usize,
-    listener: TcpListener,
-    key: PeerKey,
-    store: Client,
+    /// Closed once the group is given up.
+    door: Option<Door>,
+    store: SharedStore,
     peers: Vec<PeerInfo>,
     connections: BTreeMap<usize, TcpStream>,
     greetings: Vec<Greeting>,
+    notices: Vec<String>,
+}
+
+/// A connection to the store that all groups of a rank share.
+pub(crate) type SharedStore = Arc<Mutex<Client>>;
+
+/// Where a rank waits to be called, and what it shows there.
+pub(crate) struct Door {
+    listener: TcpListener,
+    key: PeerKey,
+    address: SocketAddr,
+}
+
+impl Door {
+    fn open(mut address: SocketAddr) -> Result<Self, ClientError> {
+        address.set_port(0);
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        Ok(Self { listener, key: PeerKey::generate()?, address })
+    }
+
+    pub(crate) fn info(&self, host: &str) -> PeerInfo {
+        PeerInfo { address: self.address, key: self.key.public(), host: host.to_owned() }
+    }
 }
 
 /// A caller that has not said all of its first message.
@@ -89,14 +117,8 @@ impl Net {
         mut store: Client,
         deadline: Instant,
     ) -> Result<Self, ClientError> {
-        let mut address = store.local_address()?;
-        address.set_port(0);
-        let listener = TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        let key = PeerKey::generate()?;
-        let address = listener.local_addr()?;
-        let info = PeerInfo { address, key: key.public(), host: host.to_owned() };
-        let value = postcard::to_allocvec(&info).expect("texts and numbers serialize");
+        let door = Door::open(store.local_address()?)?;
+        let value = postcard::to_allocvec(&door.info(host)).expect("texts and numbers serialize");
         store.set(&format!("peer/{rank}"), &value, deadline)?;
         let mut peers = Vec::with_capacity(world);
         for start in (0..world).step_by(WAITED_KEYS_MAX) {
@@ -106,21 +128,57 @@ impl Net {
                 peers.push(postcard::from_bytes(&value).map_err(|_| ClientError::Nonsense)?);
             }
         }
-        let (connections, greetings) = (BTreeMap::new(), Vec::new());
-        Ok(Self { job, rank, listener, key, store, peers, connections, greetings })
+        let store = Arc::new(Mutex::new(store));
+        Ok(Self::new(job, rank, door, store, peers, vec![ABORT_KEY.to_owned()]))
     }
 
-    pub(crate) fn store(&mut self) -> &mut Client {
-        &mut self.store
+    fn new(
+        job: JobId,
+        rank: usize,
+        door: Door,
+        store: SharedStore,
+        peers: Vec<PeerInfo>,
+        notices: Vec<String>,
+    ) -> Self {
+        let (connections, greetings) = (BTreeMap::new(), Vec::new());
+        Self { job, rank, door: Some(door), store, peers, connections, greetings, notices }
+    }
+
+    /// A door for a part of the group.
+    pub(crate) fn open_door(&self) -> Result<Door, ClientError> {
+        let address = self.door.as_ref().map(|door| door.address);
+        Door::open(address.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?)
+    }
+
+    /// For a part of the group, with connections of its own.
+    pub(crate) fn part(
+        &self,
+        rank: usize,
+        door: Door,
+        peers: Vec<PeerInfo>,
+        notice: String,
+    ) -> Self {
+        let notices = std::iter::once(notice).chain(self.notices.iter().cloned()).collect();
+        Self::new(self.job.clone(), rank, door, self.store.clone(), peers, notices)
+    }
+
+    pub(crate) fn store(&self) -> MutexGuard<'_, Client> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn peers(&self) -> &[PeerInfo] {
         &self.peers
     }
 
-    /// Closes every connection, so that whoever waits for us learns it.
+    /// Closes every connection and the door, so that whoever waits for us, or calls, learns it.
     pub(crate) fn close(&mut self) {
         self.connections.clear();
+        self.greetings.clear();
+        self.door = None;
+    }
+
+    fn door(&self) -> Result<&Door, Cause> {
+        self.door.as_ref().ok_or_else(|| Cause::Backend("the group was given up".to_owned()))
     }
 
     /// Sends and receives at once, at most one message each way with every peer; a message of
@@ -208,7 +266,7 @@ impl Net {
         let role = Role::Peer { from: Rank(self.rank as u32), to: Rank(peer as u32) };
         let preamble = Preamble { job: self.job.clone(), role };
         let (dialed, flight) =
-            dial_peer(&preamble, &self.key, info.key).map_err(|error| failed(&error))?;
+            dial_peer(&preamble, &self.door()?.key, info.key).map_err(|error| failed(&error))?;
         stream.write_all(&flight).map_err(|_| node.roster.lost(peer, Departure::Gone))?;
         prepare(&stream).map_err(|error| failed(&error))?;
         let message = await_reply(&mut stream, peer, node, patience)?;
@@ -224,12 +282,12 @@ impl Net {
     ) -> Result<(), Cause> {
         let mut idle = Idle::new(patience);
         while !self.connections.contains_key(&peer) {
-            let mut fds = vec![PollFd::new(&self.listener, PollFlags::IN)];
+            let mut fds = vec![PollFd::new(&self.door()?.listener, PollFlags::IN)];
             let greetings = self.greetings.iter();
             fds.extend(greetings.map(|greeting| PollFd::new(&greeting.stream, PollFlags::IN)));
             let timed_out = poll(&mut fds)?;
             idle.after_poll(timed_out, || node.check(patience, || vec![peer]))?;
-            if idle.is_time_to_ask() && self.is_gone(node.roster.name(peer)) {
+            if idle.is_time_to_ask() && self.is_pointless(node.roster.name(peer)) {
                 return Err(node.roster.lost(peer, Departure::Gone));
             }
             self.accept();
@@ -238,9 +296,20 @@ impl Net {
         Ok(())
     }
 
-    /// Whether a rank has left the store. Without a connection to it nothing else would tell.
-    fn is_gone(&mut self, rank: Rank) -> bool {
-        matches!(self.store.peek(&gone_key(rank), clock::now() + STORE_PATIENCE), Ok(Some(_)))
+    /// Whether a rank has left the store, or the group was given up. Without a connection to it
+    /// nothing else would tell.
+    fn is_pointless(&self, rank: Rank) -> bool {
+        let gone = gone_key(rank);
+        let keys = self.notices.iter().chain([&gone]);
+        let deadline = clock::now() + STORE_PATIENCE;
+        let mut store = self.store();
+        keys.into_iter().any(|key| matches!(store.peek(key, deadline), Ok(Some(_))))
+    }
+
+    /// Where in the store those who give up say so: this group's key, then those of the groups of
+    /// which it is a part.
+    pub(crate) fn notices(&self) -> &[String] {
+        &self.notices
     }
 
     fn accept(&mut self) {
@@ -248,7 +317,10 @@ impl Net {
         self.greetings.retain(|greeting| now < greeting.since + GREETING_MAX);
         while self.greetings.len() < GREETINGS_MAX {
             // Whatever goes wrong concerns a caller that nobody has identified.
-            let Ok((stream, _)) = self.listener.accept() else { return };
+            let Some(Ok((stream, _))) = self.door.as_ref().map(|door| door.listener.accept())
+            else {
+                return;
+            };
             if prepare(&stream).is_ok() {
                 self.greetings.push(Greeting { stream, received: Vec::new(), since: now });
             }
@@ -271,7 +343,8 @@ impl Net {
         let Role::Peer { from, to } = flight.preamble.role else { return };
         let for_us = flight.preamble.job == self.job && to.index() == self.rank;
         let Some(info) = self.peers.get(from.index()).filter(|_| for_us) else { return };
-        let Ok(accepted) = accept_peer(&flight, &self.key, info.key) else { return };
+        let Ok(door) = self.door() else { return };
+        let Ok(accepted) = accept_peer(&flight, &door.key, info.key) else { return };
         let mut stream = greeting.stream;
         // A reply of some 50 bytes always fits an empty socket.
         if stream.write_all(&accepted.reply).is_ok() {

@@ -16,8 +16,18 @@ impl Engine {
         ours: &[T],
         all: &mut [T],
     ) -> Result<(), CollectiveError> {
+        self.gather_all(Operation::AllGather, ours, all)
+    }
+
+    /// An [`Self::all_gather`] under another name.
+    pub(super) fn gather_all<T: Element>(
+        &mut self,
+        op: Operation,
+        ours: &[T],
+        all: &mut [T],
+    ) -> Result<(), CollectiveError> {
         let (world, rank, part) = (self.world(), self.roster.rank, ours.len());
-        let call = Call::new(Operation::AllGather, part);
+        let call = Call::new(op, part);
         self.run::<T>(call, |engine, call, patience| {
             let staging = engine.staging::<T>();
             for range in rounds(part, part_len_max(&staging, world)?) {

@@ -46,7 +46,7 @@ impl Runner {
     }
 
     /// Runs an operation once everything that was started is over.
-    pub(crate) fn run(&self, operation: impl FnOnce(&mut Engine) -> Outcome) -> Outcome {
+    pub(crate) fn run<V>(&self, operation: impl FnOnce(&mut Engine) -> V) -> V {
         self.core.wait_idle();
         operation(&mut self.core.lock())
     }

@@ -11,9 +11,10 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
 use crate::base::clock;
-use crate::runtime::across::{ABORT_KEY, AbortNotice};
+use crate::runtime::across::AbortNotice;
 use crate::runtime::contract::{FrameReader, ToWorker};
 use crate::runtime::error::{Departure, Loss};
+use crate::runtime::net::ABORT_KEY;
 use crate::runtime::node::Roster;
 use crate::runtime::shm::{Alarm, Segment};
 use crate::runtime::store::{Client, ClientError, Reply, Request};

@@ -1,0 +1,132 @@
+//! Numbers, what operations make of them by definition, and ranks that are threads.
+
+use std::fmt::Debug;
+use std::thread;
+
+use remuda::runtime::{Element, Group, ReduceOp};
+
+/// More elements than any round has.
+pub(crate) const LARGE: usize = 300_001;
+pub(crate) const SIZES: [usize; 5] = [0, 1, 7, 1023, 5000];
+pub(crate) const OPS: [ReduceOp; 5] =
+    [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg];
+
+/// Numbers of a type, made from anything.
+pub(crate) trait Sample: Element {
+    fn sample(seed: u64) -> Self;
+    fn plain(op: ReduceOp, left: Self, right: Self) -> Self;
+    fn mean(sum: Self, ranks: usize) -> Self;
+}
+
+macro_rules! sample {
+    ($type:ident, $sample:expr, $add:expr, $mul:expr, $mean:expr) => {
+        impl Sample for $type {
+            fn sample(seed: u64) -> Self {
+                let sample: fn(u64) -> $type = $sample;
+                sample(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 13)
+            }
+
+            fn plain(op: ReduceOp, left: Self, right: Self) -> Self {
+                match op {
+                    ReduceOp::Sum | ReduceOp::Avg => $add(left, right),
+                    ReduceOp::Prod => $mul(left, right),
+                    ReduceOp::Min => {
+                        if right < left {
+                            right
+                        } else {
+                            left
+                        }
+                    }
+                    ReduceOp::Max => {
+                        if left < right {
+                            right
+                        } else {
+                            left
+                        }
+                    }
+                }
+            }
+
+            fn mean(sum: Self, ranks: usize) -> Self {
+                let mean: fn($type, usize) -> $type = $mean;
+                mean(sum, ranks)
+            }
+        }
+    };
+}
+
+macro_rules! sample_float {
+    ($type:ident) => {
+        sample!(
+            $type,
+            |bits| {
+                let scale = (((bits % 20) as i32) - 10) as $type;
+                ((bits % 9973) as $type - 5000.0) * scale.exp2()
+            },
+            |l, r| l + r,
+            |l, r| l * r,
+            |sum, ranks| sum * (1.0 / ranks as $type)
+        );
+    };
+}
+
+macro_rules! sample_integer {
+    ($type:ident) => {
+        sample!(
+            $type,
+            |bits| bits as $type,
+            $type::wrapping_add,
+            $type::wrapping_mul,
+            |sum, ranks| (i128::from(sum) / ranks as i128) as $type
+        );
+    };
+}
+
+sample_float!(f32);
+sample_float!(f64);
+sample_integer!(i32);
+sample_integer!(i64);
+sample_integer!(u8);
+
+pub(crate) fn values<T: Sample>(rank: usize, count: usize) -> Vec<T> {
+    (0..count).map(|at| T::sample((rank * 1_000_003 + at + 1) as u64)).collect()
+}
+
+/// The definition: split after the largest power of two below, left before right.
+fn tree<T: Sample>(op: ReduceOp, ranks: &[T]) -> T {
+    if let [one] = ranks {
+        *one
+    } else {
+        let middle = ranks.len().next_power_of_two() / 2;
+        let (left, right) = ranks.split_at(middle);
+        T::plain(op, tree(op, left), tree(op, right))
+    }
+}
+
+pub(crate) fn reduced<T: Sample>(op: ReduceOp, world: usize, count: usize) -> Vec<T> {
+    let all: Vec<Vec<T>> = (0..world).map(|rank| values(rank, count)).collect();
+    let column = |at: usize| all.iter().map(|values| values[at]).collect::<Vec<T>>();
+    let reduced = (0..count).map(|at| tree(op, &column(at)));
+    match op {
+        ReduceOp::Avg => reduced.map(|sum| T::mean(sum, world)).collect(),
+        _ => reduced.collect(),
+    }
+}
+
+/// Runs `f` on every rank, in threads, and returns what each returned.
+pub(crate) fn on_ranks<V: Send>(groups: Vec<Group>, f: impl Fn(&Group) -> V + Sync) -> Vec<V> {
+    thread::scope(|scope| {
+        let f = &f;
+        let ranks: Vec<_> =
+            groups.into_iter().map(|group| scope.spawn(move || f(&group))).collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
+    })
+}
+
+/// The same bits; floats are compared as bytes, so that NaN equals itself and -0 does not equal 0.
+#[track_caller]
+pub(crate) fn assert_bits<T: Element>(found: &[T], expect: &[T], what: &dyn Debug) {
+    let (found, expect): (&[u8], &[u8]) =
+        (bytemuck::cast_slice(found), bytemuck::cast_slice(expect));
+    assert!(found == expect, "{what:?}");
+}
