@@ -89,18 +89,19 @@ impl Across {
         slice_of: &dyn Fn(usize) -> Range<usize>,
         workspace: &mut Workspace,
         node: &LocalNode,
-    ) -> Result<Vec<T>, Cause> {
+    ) -> Result<Vec<T::Sum>, Cause> {
         let roster = self.roster.clone();
         let placement = &roster.placement;
         let owned = slice_of(roster.rank);
-        let partials: Vec<(usize, Vec<T>)> = placement
+        let partials: Vec<(usize, Vec<T::Sum>)> = placement
             .helped_by(roster.rank)
             .map(|owner| (owner, self.fold_ours(round, reduce, slice_of(owner), workspace)))
             .collect();
         let mut sums = vec![Vec::new(); placement.nodes()];
         let helpers: Vec<_> = placement.helpers(roster.rank).collect();
         for (node, _) in &helpers {
-            sums[*node] = vec![T::zeroed(); self.pieces_of(*node) * owned.len()];
+            sums[*node] =
+                vec![<T::Sum as bytemuck::Zeroable>::zeroed(); self.pieces_of(*node) * owned.len()];
         }
         let fingerprint = round.fingerprint;
         let outgoing: Vec<_> =
@@ -113,7 +114,7 @@ impl Across {
         }
         self.net.exchange(&outgoing, &mut incomings, node, round.patience)?;
         sums[roster.node()] = self.fold_ours(round, reduce, owned.clone(), workspace);
-        Ok(self.combine(&sums, owned.len(), reduce, workspace))
+        Ok(self.combine::<T::Sum>(&sums, owned.len(), reduce, workspace))
     }
 
     /// The pieces of our node for a slice, one after the other.
@@ -123,7 +124,7 @@ impl Across {
         reduce: ReduceOp,
         slice: Range<usize>,
         workspace: &mut Workspace,
-    ) -> Vec<T> {
+    ) -> Vec<T::Sum> {
         let mut sums = Vec::with_capacity(self.ours.len() * slice.len());
         for fold in &self.ours {
             for block in blocks(slice.clone(), Workspace::block::<T>()) {
@@ -134,7 +135,7 @@ impl Across {
         sums
     }
 
-    fn combine<T: Element>(
+    fn combine<T: Element<Sum = T>>(
         &self,
         sums: &[Vec<T>],
         len: usize,

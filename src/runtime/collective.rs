@@ -91,10 +91,11 @@ impl Engine {
         if !self.is_for_us(call) {
             return Ok(());
         }
+        let mut room = Vec::new();
         for block in blocks(0..call.count, Workspace::block::<T>()) {
             let sum = fold_windows(&mut self.workspace, &self.fold, call.reduce, &windows, &block);
             finish.apply(sum);
-            memory.write(block.start, sum);
+            memory.write(block.start, T::narrow(sum, &mut room));
         }
         Ok(())
     }
@@ -142,9 +143,11 @@ impl Engine {
         let slice = slice(round.len, self.world(), self.roster.rank);
         let windows = &round.windows;
         let targets = call.root.map_or(&windows[..], |root| &windows[root..=root]);
+        let mut room = Vec::new();
         for block in blocks(slice, Workspace::block::<T>()) {
             let sum = fold_windows(&mut self.workspace, &self.fold, call.reduce, windows, &block);
             finish.apply(sum);
+            let sum = T::narrow(sum, &mut room);
             for target in targets {
                 target.write(block.start, sum);
             }
@@ -171,7 +174,7 @@ impl Engine {
         if self.roster.node() == home {
             finish.apply(&mut sum);
             let target = &round.windows[placement.local_of(root)];
-            target.write(slice_of(self.roster.rank).start, &sum);
+            target.write(slice_of(self.roster.rank).start, T::narrow(&sum, &mut Vec::new()));
         }
         Ok(())
     }
@@ -188,11 +191,13 @@ impl Engine {
         let Some(across) = &mut self.across else { return Ok(()) };
         let mut sum = across.reduce(round, reduce, &slice_of, &mut self.workspace, &self.node)?;
         finish.apply(&mut sum);
-        let mut slices = across.spread(round, &sum, &slice_of, &self.node)?;
-        slices.push((rank, sum));
-        for (owner, values) in &slices {
+        let mut room = Vec::new();
+        let sum = T::narrow(&sum, &mut room);
+        let slices = across.spread(round, sum, &slice_of, &self.node)?;
+        let others = slices.iter().map(|(owner, values)| (*owner, &values[..]));
+        for (owner, values) in others.chain([(rank, sum)]) {
             for window in &round.windows {
-                window.write(slice_of(*owner).start, values);
+                window.write(slice_of(owner).start, values);
             }
         }
         Ok(())
@@ -235,17 +240,20 @@ impl Engine {
         let part = ours.len();
         let slice_of = |rank: usize| rank * part..(rank + 1) * part;
         if let Some(across) = &mut self.across {
-            let sum = across.reduce(round, reduce, &slice_of, &mut self.workspace, &self.node)?;
-            ours.copy_from_slice(&sum);
-            finish.apply(ours);
+            let workspace = &mut self.workspace;
+            let mut sum = across.reduce(round, reduce, &slice_of, workspace, &self.node)?;
+            finish.apply(&mut sum);
+            ours.copy_from_slice(T::narrow(&sum, &mut Vec::new()));
             return Ok(());
         }
         let slice = slice_of(self.roster.rank);
+        let mut room = Vec::new();
         for block in blocks(slice.clone(), Workspace::block::<T>()) {
             let windows = &round.windows;
             let sum = fold_windows(&mut self.workspace, &self.fold, reduce, windows, &block);
             finish.apply(sum);
-            ours[block.start - slice.start..block.end - slice.start].copy_from_slice(sum);
+            let place = block.start - slice.start..block.end - slice.start;
+            ours[place].copy_from_slice(T::narrow(sum, &mut room));
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::runtime::contract::Note;
 use crate::runtime::element::Element;
 use crate::runtime::engine::Engine;
-use crate::runtime::error::{Cause, CollectiveError, Error, Operation, Result};
+use crate::runtime::error::{Cause, CollectiveError, Departure, Error, Loss, Operation, Result};
 use crate::runtime::membership::{self, Links, Membership};
 use crate::runtime::node::Roster;
 use crate::runtime::runner::Runner;
@@ -259,7 +259,10 @@ impl Group {
     /// [`Cause::Aborted`].
     pub fn abort(&self, reason: &str) {
         let by = self.inner.roster.own_name();
-        let alarm = Alarm { by, lost: None, reason: reason.to_owned() };
+        self.raise(Alarm { by, lost: None, reason: reason.to_owned() });
+    }
+
+    fn raise(&self, alarm: Alarm) {
         // First the flag, so that an operation that holds the engine lets go of it.
         self.inner.segment.raise_alarm(&alarm);
         self.inner.runner.interrupt(|engine| engine.abort(alarm));
@@ -285,10 +288,19 @@ impl Group {
         Err(CollectiveError { op, seq: 0, bytes: 0, rank, cause })
     }
 
-    /// Points the launcher to the worker that is the cause.
+    /// Points the launcher to the worker that is the cause, and the groups of which this one is a
+    /// part: who is gone is gone for them too, and they can tell nodes that this one does not reach.
     pub(crate) fn report(&self, error: &CollectiveError) {
-        if let Cause::PeerLost { rank, .. } = &error.cause {
-            self.note(&Note::PeerLost { rank: *rank });
+        let Cause::PeerLost { rank, how, .. } = &error.cause else { return };
+        self.note(&Note::PeerLost { rank: *rank });
+        if *how == Departure::Gone {
+            let lost = Some(Loss { rank: *rank, how: *how });
+            let alarm = Alarm { by: error.rank, lost, reason: error.cause.to_string() };
+            let mut whole = &self.inner.whole;
+            while let Some(group) = whole {
+                group.raise(alarm.clone());
+                whole = &group.inner.whole;
+            }
         }
     }
 }

@@ -62,6 +62,7 @@ mod engine;
 mod error;
 mod flag;
 mod group;
+mod half;
 mod membership;
 mod memory;
 mod message;
@@ -89,6 +90,7 @@ pub use ddp::{
 pub use element::{Dtype, Element, Float, ReduceOp};
 pub use error::{Cause, CollectiveError, Departure, Error, Fingerprint, Operation, Result};
 pub use group::{Group, InitOptions, TIMEOUT_DEFAULT};
+pub use half::{Bf16, F16};
 pub use memory::Region;
 pub use sampler::DistributedSampler;
 pub use shm::SegmentError;

@@ -125,8 +125,8 @@ pub(crate) struct Workspace {
 
 impl Workspace {
     /// Elements that are folded at a time.
-    pub(crate) const fn block<T>() -> usize {
-        BLOCK_BYTES / size_of::<T>()
+    pub(crate) const fn block<T: Element>() -> usize {
+        BLOCK_BYTES / size_of::<T::Sum>()
     }
 
     /// Folds sources of `len` elements, at most a block, into the first scratch place and returns
@@ -137,14 +137,14 @@ impl Workspace {
         op: ReduceOp,
         len: usize,
         source: &dyn Fn(usize) -> &'s [T],
-    ) -> &mut [T] {
+    ) -> &mut [T::Sum] {
         self.words.resize(fold.scratch.max(1) * BLOCK_WORDS, 0);
         for step in &fold.steps {
             self.combine(*step, op, len, source);
         }
         let result = &mut bytemuck::cast_slice_mut(&mut self.words)[..len];
         if let Operand::Source(index) = fold.result {
-            result.copy_from_slice(source(index));
+            T::widen(source(index), result);
         }
         result
     }
@@ -171,7 +171,7 @@ impl Workspace {
             }
             // A fold keeps the left operand in `into` and the right one in the next place.
             (Operand::Scratch(_), Operand::Scratch(_)) => {
-                T::combine_left(op, into, &bytemuck::cast_slice(after)[..len]);
+                T::Sum::combine_left(op, into, &bytemuck::cast_slice(after)[..len]);
             }
         }
     }
@@ -184,7 +184,7 @@ pub(crate) fn fold_windows<'w, T: Element>(
     op: ReduceOp,
     windows: &[Window<T>],
     block: &Range<usize>,
-) -> &'w mut [T] {
+) -> &'w mut [T::Sum] {
     workspace.fold(fold, op, block.len(), &|index| windows[index].peek(block))
 }
 

@@ -4,6 +4,10 @@
 //! whose sums depend on the order in every bit; sizes from nothing to several rounds.
 
 mod failures;
+mod matrix;
 mod operations;
+#[expect(dead_code, reason = "these tests run everywhere")]
+#[path = "../support/proof.rs"]
+mod proof;
 mod sample;
 mod split;

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::prelude::*;
-use remuda::runtime::{Group, ReduceOp};
+use remuda::runtime::{Bf16, F16, Group, ReduceOp};
 
 use crate::sample::{LARGE, OPS, SIZES, Sample, assert_bits, on_ranks, reduced, values};
 
 #[track_caller]
-fn check_reductions<T: Sample>(groups: Vec<Group>, sizes: &[usize]) {
+pub(crate) fn check_reductions<T: Sample>(groups: Vec<Group>, sizes: &[usize]) {
     let world = groups.len();
     let expected: Vec<Vec<Vec<T>>> = sizes
         .iter()
@@ -31,7 +31,7 @@ fn check_reductions<T: Sample>(groups: Vec<Group>, sizes: &[usize]) {
 }
 
 #[track_caller]
-fn check_scatter<T: Sample>(groups: Vec<Group>, parts: &[usize]) {
+pub(crate) fn check_scatter<T: Sample>(groups: Vec<Group>, parts: &[usize]) {
     let world = groups.len();
     on_ranks(groups, |group| {
         for part in parts {
@@ -50,7 +50,7 @@ fn check_scatter<T: Sample>(groups: Vec<Group>, parts: &[usize]) {
 }
 
 #[track_caller]
-fn check_broadcast<T: Sample>(groups: Vec<Group>, sizes: &[usize]) {
+pub(crate) fn check_broadcast<T: Sample>(groups: Vec<Group>, sizes: &[usize]) {
     let world = groups.len();
     on_ranks(groups, |group| {
         for count in sizes {
@@ -70,7 +70,7 @@ fn check_broadcast<T: Sample>(groups: Vec<Group>, sizes: &[usize]) {
 
 /// Every rank sends to its right neighbour, in turn, so that nobody waits in a circle.
 #[track_caller]
-fn check_messages<T: Sample>(groups: Vec<Group>, sizes: &[usize]) {
+pub(crate) fn check_messages<T: Sample>(groups: Vec<Group>, sizes: &[usize]) {
     let world = groups.len();
     on_ranks(groups, |group| {
         let rank = group.rank();
@@ -98,6 +98,8 @@ fn reductions_on_one_node() {
         check_reductions::<i32>(Group::threads(world).unwrap(), &SIZES);
         check_reductions::<i64>(Group::threads(world).unwrap(), &SIZES);
         check_reductions::<u8>(Group::threads(world).unwrap(), &SIZES);
+        check_reductions::<F16>(Group::threads(world).unwrap(), &SIZES);
+        check_reductions::<Bf16>(Group::threads(world).unwrap(), &SIZES);
     }
 }
 
@@ -114,6 +116,7 @@ fn reductions_over_tcp() {
     for nodes in [&[1, 1][..], &[1, 1, 1], &[2, 2], &[3, 1], &[1, 2, 3], &[4, 4, 1]] {
         check_reductions::<f32>(Group::threads_on(nodes).unwrap(), &SIZES);
         check_reductions::<i64>(Group::threads_on(nodes).unwrap(), &SIZES);
+        check_reductions::<F16>(Group::threads_on(nodes).unwrap(), &SIZES);
     }
     check_reductions::<f32>(Group::threads_on(&[2, 1]).unwrap(), &[LARGE]);
 }
@@ -125,6 +128,7 @@ fn gathering_and_scattering() {
         check_scatter::<u8>(Group::threads(world).unwrap(), &[0, 1, 1023]);
     }
     for nodes in [&[1, 1][..], &[2, 2], &[1, 2, 3]] {
+        check_scatter::<Bf16>(Group::threads_on(nodes).unwrap(), &[0, 1, 1023, 70_001]);
         check_scatter::<f64>(Group::threads_on(nodes).unwrap(), &[0, 1, 1023, 70_001]);
     }
 }
@@ -153,7 +157,7 @@ fn messages() {
 
 /// Every rank gives to its right neighbour and takes from the left one, all at once.
 #[track_caller]
-fn check_ring<T: Sample>(groups: Vec<Group>, sizes: &[usize]) {
+pub(crate) fn check_ring<T: Sample>(groups: Vec<Group>, sizes: &[usize]) {
     let world = groups.len();
     on_ranks(groups, |group| {
         let (rank, left) = (group.rank(), (group.rank() + world - 1) % world);
@@ -174,7 +178,7 @@ fn check_ring<T: Sample>(groups: Vec<Group>, sizes: &[usize]) {
 
 /// Part `r` of every rank goes to rank `r`; also with parts whose lengths all differ.
 #[track_caller]
-fn check_all_to_all<T: Sample>(groups: Vec<Group>, parts: &[usize]) {
+pub(crate) fn check_all_to_all<T: Sample>(groups: Vec<Group>, parts: &[usize]) {
     let world = groups.len();
     let len = |from: usize, to: usize| (from * 7 + to * 3) % 11;
     on_ranks(groups, |group| {
@@ -198,7 +202,7 @@ fn check_all_to_all<T: Sample>(groups: Vec<Group>, parts: &[usize]) {
 
 /// To every root and back; the other ranks keep what they have.
 #[track_caller]
-fn check_rooted<T: Sample>(groups: Vec<Group>, parts: &[usize]) {
+pub(crate) fn check_rooted<T: Sample>(groups: Vec<Group>, parts: &[usize]) {
     let world = groups.len();
     on_ranks(groups, |group| {
         let rank = group.rank();

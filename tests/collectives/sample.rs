@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::thread;
 
-use remuda::runtime::{Element, Group, ReduceOp};
+use remuda::runtime::{Bf16, Element, F16, Group, ReduceOp};
 
 /// More elements than any round has.
 pub(crate) const LARGE: usize = 300_001;
@@ -14,8 +14,8 @@ pub(crate) const OPS: [ReduceOp; 5] =
 /// Numbers of a type, made from anything.
 pub(crate) trait Sample: Element {
     fn sample(seed: u64) -> Self;
-    fn plain(op: ReduceOp, left: Self, right: Self) -> Self;
-    fn mean(sum: Self, ranks: usize) -> Self;
+    /// What the ranks' numbers become, by definition.
+    fn reduce(op: ReduceOp, ranks: &[Self]) -> Self;
 }
 
 macro_rules! sample {
@@ -26,30 +26,15 @@ macro_rules! sample {
                 sample(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 13)
             }
 
-            fn plain(op: ReduceOp, left: Self, right: Self) -> Self {
-                match op {
-                    ReduceOp::Sum | ReduceOp::Avg => $add(left, right),
-                    ReduceOp::Prod => $mul(left, right),
-                    ReduceOp::Min => {
-                        if right < left {
-                            right
-                        } else {
-                            left
-                        }
-                    }
-                    ReduceOp::Max => {
-                        if left < right {
-                            right
-                        } else {
-                            left
-                        }
-                    }
-                }
-            }
-
-            fn mean(sum: Self, ranks: usize) -> Self {
+            fn reduce(op: ReduceOp, ranks: &[Self]) -> Self {
                 let mean: fn($type, usize) -> $type = $mean;
-                mean(sum, ranks)
+                match op {
+                    ReduceOp::Sum => tree(ranks, &$add),
+                    ReduceOp::Avg => mean(tree(ranks, &$add), ranks.len()),
+                    ReduceOp::Prod => tree(ranks, &$mul),
+                    ReduceOp::Min => tree(ranks, &|l, r| if r < l { r } else { l }),
+                    ReduceOp::Max => tree(ranks, &|l, r| if l < r { r } else { l }),
+                }
             }
         }
     };
@@ -82,6 +67,24 @@ macro_rules! sample_integer {
     };
 }
 
+/// Summed as `f32`, and rounded once.
+macro_rules! sample_half {
+    ($type:ident) => {
+        impl Sample for $type {
+            fn sample(seed: u64) -> Self {
+                Self::from_f32(f32::sample(seed))
+            }
+
+            fn reduce(op: ReduceOp, ranks: &[Self]) -> Self {
+                let ranks: Vec<f32> = ranks.iter().map(|value| value.to_f32()).collect();
+                Self::from_f32(f32::reduce(op, &ranks))
+            }
+        }
+    };
+}
+
+sample_half!(F16);
+sample_half!(Bf16);
 sample_float!(f32);
 sample_float!(f64);
 sample_integer!(i32);
@@ -93,24 +96,18 @@ pub(crate) fn values<T: Sample>(rank: usize, count: usize) -> Vec<T> {
 }
 
 /// The definition: split after the largest power of two below, left before right.
-fn tree<T: Sample>(op: ReduceOp, ranks: &[T]) -> T {
+pub(crate) fn tree<T: Copy>(ranks: &[T], combine: &dyn Fn(T, T) -> T) -> T {
     if let [one] = ranks {
-        *one
-    } else {
-        let middle = ranks.len().next_power_of_two() / 2;
-        let (left, right) = ranks.split_at(middle);
-        T::plain(op, tree(op, left), tree(op, right))
+        return *one;
     }
+    let (left, right) = ranks.split_at(ranks.len().next_power_of_two() / 2);
+    combine(tree(left, combine), tree(right, combine))
 }
 
 pub(crate) fn reduced<T: Sample>(op: ReduceOp, world: usize, count: usize) -> Vec<T> {
     let all: Vec<Vec<T>> = (0..world).map(|rank| values(rank, count)).collect();
     let column = |at: usize| all.iter().map(|values| values[at]).collect::<Vec<T>>();
-    let reduced = (0..count).map(|at| tree(op, &column(at)));
-    match op {
-        ReduceOp::Avg => reduced.map(|sum| T::mean(sum, world)).collect(),
-        _ => reduced.collect(),
-    }
+    (0..count).map(|at| T::reduce(op, &column(at))).collect()
 }
 
 /// Runs `f` on every rank, in threads, and returns what each returned.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use remuda::runtime::{Cause, Error, Group, InitOptions, ReduceOp};
 
-use crate::sample::{assert_bits, on_ranks, reduced, values};
+use crate::sample::{assert_bits, on_ranks, reduced, tree, values};
 
 /// One node, several, uneven ones.
 fn placements() -> Vec<Vec<Group>> {
@@ -20,17 +20,8 @@ fn placements() -> Vec<Vec<Group>> {
 /// The sum over some ranks' numbers, in the order of the new group.
 fn sum_of(members: &[usize], count: usize) -> Vec<f32> {
     let columns: Vec<Vec<f32>> = members.iter().map(|rank| values(*rank, count)).collect();
-    let tree = |at: usize| {
-        fn fold(values: &[f32]) -> f32 {
-            if let [one] = values {
-                return *one;
-            }
-            let (left, right) = values.split_at(values.len().next_power_of_two() / 2);
-            fold(left) + fold(right)
-        }
-        fold(&columns.iter().map(|column| column[at]).collect::<Vec<_>>())
-    };
-    (0..count).map(tree).collect()
+    let column = |at: usize| columns.iter().map(|column| column[at]).collect::<Vec<_>>();
+    (0..count).map(|at| tree(&column(at), &|l, r| l + r)).collect()
 }
 
 #[test]
