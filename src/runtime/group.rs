@@ -3,6 +3,7 @@
 use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use crate::runtime::contract::Note;
@@ -131,7 +132,7 @@ impl Group {
             let worker = &worker;
             let spawn = |group: Self| scope.spawn(move || group.run_worker(worker));
             let threads: Vec<_> = groups.into_iter().map(spawn).collect();
-            let joined: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+            let joined: Vec<_> = threads.into_iter().map(ScopedJoinHandle::join).collect();
             joined.into_iter().map(|end| end.unwrap_or_else(|p| resume_unwind(p))).collect()
         })
     }

@@ -138,13 +138,14 @@ impl Engine {
     fn post<'a, T: Element>(&mut self, op: Operation, parcel: &Parcel<'a, T>) -> Posting<'a, T> {
         let Parcel { to, values } = *parcel;
         let fingerprint = message_fingerprint::<T>(op, values.len(), self.sent[to]);
-        let (place, share, chunks) = match self.node.segment.offset_of(&values.as_ptr_range()) {
-            Some(offset) => (Place::Direct(offset), None, Chunks::whole(values.len())),
-            None => {
-                let share = self.share_of(to);
-                let chunks = Chunks::staged(values.len(), share.len());
-                (Place::Staged(share.offset()), Some(share), chunks)
-            }
+        let segment = &self.node.segment;
+        let (place, share, chunks) = if let Some(offset) = segment.offset_of(&values.as_ptr_range())
+        {
+            (Place::Direct(offset), None, Chunks::whole(values.len()))
+        } else {
+            let share = self.share_of(to);
+            let chunks = Chunks::staged(values.len(), share.len());
+            (Place::Staged(share.offset()), Some(share), chunks)
         };
         let base = self.sent[to];
         self.sent[to] = base.wrapping_add(chunks.len() as u32);
@@ -326,7 +327,7 @@ struct Chunks;
 
 impl Chunks {
     fn whole(len: usize) -> Vec<Range<usize>> {
-        vec![0..len]
+        rounds(len, len.max(1)).collect()
     }
 
     fn staged(len: usize, share_len: usize) -> Vec<Range<usize>> {

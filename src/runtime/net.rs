@@ -33,6 +33,8 @@ const QUIET_TICKS: u32 = 4;
 pub(crate) const ABORT_KEY: &str = "abort";
 /// How long one question to the store may take while a peer is waited for.
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
+/// How long one attempt to call a peer may take.
+const ATTEMPT: Duration = Duration::from_secs(5);
 /// Callers that have not shown a key.
 const GREETINGS_MAX: usize = 64;
 const GREETING_MAX: Duration = Duration::from_secs(5);
@@ -255,20 +257,13 @@ impl Net {
     fn dial(&self, peer: usize, node: &LocalNode, patience: Patience) -> Result<TcpStream, Cause> {
         let failed = backend("connect to a peer");
         let info = &self.peers[peer];
-        let left = patience.deadline.saturating_duration_since(clock::now()).max(TICK);
-        let mut stream = TcpStream::connect_timeout(&info.address, left).map_err(|error| {
-            match error.kind() {
-                // Its listener lives as long as the rank.
-                io::ErrorKind::ConnectionRefused => node.roster.lost(peer, Departure::Gone),
-                _ => failed(&error),
-            }
-        })?;
+        let lost = || node.roster.lost(peer, Departure::Gone);
+        let mut stream = connect(peer, info.address, node, patience)?;
         let role = Role::Peer { from: Rank(self.rank as u32), to: Rank(peer as u32) };
         let preamble = Preamble { job: self.job.clone(), role };
         let (dialed, flight) =
             dial_peer(&preamble, &self.door()?.key, info.key).map_err(|error| failed(&error))?;
-        stream.write_all(&flight).map_err(|_| node.roster.lost(peer, Departure::Gone))?;
-        prepare(&stream).map_err(|error| failed(&error))?;
+        stream.write_all(&flight).and_then(|()| prepare(&stream)).map_err(|_| lost())?;
         let message = await_reply(&mut stream, peer, node, patience)?;
         dialed.finish(&message).map_err(|error| failed(&error))?;
         Ok(stream)
@@ -359,6 +354,32 @@ fn waited_for(sends: &[Sending<'_>], recvs: &[Receiving<'_>]) -> Vec<usize> {
         sends.iter().map(|send| send.peer).collect()
     } else {
         recvs.iter().map(|recv| recv.peer).collect()
+    }
+}
+
+/// Calls a peer. Attempts are short, so that who waits for a host that does not answer hears of an
+/// alarm.
+fn connect(
+    peer: usize,
+    address: SocketAddr,
+    node: &LocalNode,
+    patience: Patience,
+) -> Result<TcpStream, Cause> {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, TimedOut};
+    loop {
+        let left = patience.deadline.saturating_duration_since(clock::now());
+        let error = match TcpStream::connect_timeout(&address, left.clamp(TICK, ATTEMPT)) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => error,
+        };
+        match error.kind() {
+            TimedOut => node.check(patience, || vec![peer])?,
+            // Its listener lives as long as the rank; one that dies now resets who waits at it.
+            ConnectionRefused | ConnectionReset | ConnectionAborted => {
+                return Err(node.roster.lost(peer, Departure::Gone));
+            }
+            _ => return Err(backend("connect to a peer")(&error)),
+        }
     }
 }
 

@@ -33,6 +33,7 @@ impl Placement {
     }
 
     /// Where some of the ranks run, renumbered in the order of `members`. Nodes stay in order.
+    #[must_use]
     pub fn part(&self, members: &[usize]) -> Self {
         let nodes: Vec<usize> = (0..self.nodes())
             .filter(|node| members.iter().any(|member| self.node_of[*member] == *node))

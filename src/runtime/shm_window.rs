@@ -259,7 +259,9 @@ impl Arena {
         range: Option<Range<usize>>,
     ) -> Option<Seat> {
         let Some(segment) = segment.cloned() else {
-            range.into_iter().for_each(|range| self.give_back(range));
+            if let Some(range) = range {
+                self.give_back(range);
+            }
             return None;
         };
         let part = PartSegment { segment: segment.clone(), range, is_left: false };

@@ -170,8 +170,8 @@ impl Engine {
     fn notice_of_part(&self, net: &Net, color: usize) -> String {
         let ours = net.notices().first().map_or("", String::as_str);
         let digest = Sha256::digest(format!("{ours}/{}/{color}", self.splits));
-        let hex: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("abort/{hex}")
+        let number = digest.first_chunk().map_or(0, |bytes| u128::from_be_bytes(*bytes));
+        format!("abort/{number:032x}")
     }
 }
 
