@@ -10,8 +10,8 @@
 //! `threads=N` as a fourth word makes ranks of threads.
 
 use std::io::Write;
-use std::time::Instant;
 
+use remuda::base::clock;
 use remuda::runtime::{Error, Group, ReduceOp};
 
 const BLOCKS: usize = 5;
@@ -81,7 +81,7 @@ where
 {
     data.fill(1.0);
     group.barrier()?;
-    let start = Instant::now();
+    let start = clock::now();
     for _ in 0..times {
         group.all_reduce(data, ReduceOp::Sum)?;
     }
