@@ -69,7 +69,7 @@ impl Machine {
     /// What `numactl --hardware` prints.
     fn hardware(&self) -> String {
         let node = |(number, cores): &(u32, Vec<u32>)| {
-            let cores: String = cores.iter().map(|core| format!(" {core}")).collect();
+            let cores = cores.iter().fold(String::new(), |text, core| text + &format!(" {core}"));
             format!("node {number} cpus:{cores}\n")
         };
         let nodes: String = self.memory.iter().map(node).collect();
