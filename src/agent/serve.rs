@@ -96,6 +96,7 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<()> {
         phase: Phase::Greeting,
         terms: Terms { lease: None, grace: Duration::ZERO },
         job: JobId(String::new()),
+        claims: Vec::new(),
         undead: None,
         alarms: Alarms::default(),
         told,
@@ -117,6 +118,8 @@ pub(super) struct Agent {
     pub(super) terms: Terms,
     pub(super) job: JobId,
     pub(super) crew: Crew,
+    /// Claims on GPUs, of this epoch and of those before.
+    pub(super) claims: Vec<OwnedFd>,
     /// Set once nothing is left, but for these.
     pub(super) undead: Option<Vec<Leftover>>,
     pub(super) alarms: Alarms,

@@ -47,6 +47,9 @@ pub struct PlaceArgs {
     /// More workers than there are GPUs
     #[arg(long)]
     pub oversubscribe: bool,
+    /// Use GPUs also while another job has them
+    #[arg(long)]
+    pub share: bool,
     /// Use a hostfile that others can write
     #[arg(long)]
     pub allow_insecure_files: bool,

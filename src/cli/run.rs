@@ -177,8 +177,9 @@ pub(super) fn start(
         return Ok(Status::Success);
     }
     lower::check_size(&plan)?;
-    let (options, note) =
+    let (mut options, note) =
         lower::options(watch, workers, &spec, place.transport, speaker, terminal)?;
+    options.claims = place.claims;
     if watch.talks() {
         let alone = alone.map_or_else(String::new, |_| lonely(&plan, nodes));
         say(&(note + &announcement(&plan, &options, &origin) + &alone), terminal.paint);

@@ -8,5 +8,5 @@ mod gpu;
 mod topology;
 
 pub use cpu::{CpuQuota, cpu_quota, usable_cpus};
-pub use gpu::{Gpu, VisibleDevices, gpu_count, gpus, slots_of, visible_devices};
+pub use gpu::{Gpu, VisibleDevices, gpu_count, gpu_uuids, gpus, slots_of, visible_devices};
 pub use topology::topology;

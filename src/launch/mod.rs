@@ -24,4 +24,4 @@ mod voice;
 mod wishes;
 
 pub use dispatcher::run;
-pub use options::{Cores, LaunchError, Options, StdinTo, Transport};
+pub use options::{Claims, Cores, LaunchError, Options, StdinTo, Transport};

@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use super::options::{Cores, Options, Transport};
+use super::options::{Claims, Cores, Options, Transport};
 use crate::base::{Epoch, NodeRank, Rank};
 use crate::plan::{Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, Threads, WorkerPlan};
-use crate::wire::{CoreWish, Found, Listen, PortWish, Prepare, Start, WorkerStart};
+use crate::wire::{ClaimWish, CoreWish, Found, Listen, PortWish, Prepare, Start, WorkerStart};
 
 /// The first start of a job, and for now the only one.
 pub(super) const EPOCH: Epoch = Epoch(0);
@@ -43,7 +43,17 @@ pub(super) fn prepare(plan: &LaunchPlan, options: &Options, node: &NodePlan) -> 
         grace_ms: options.grace.as_millis() as u32,
         cores: options.cores.as_ref().map(|cores| core_wish(cores, node)),
         venv_script: options.venv_script.clone().map(|script| script.into_os_string().into_vec()),
+        claim: claim_wish(options.claims, node),
     }
+}
+
+fn claim_wish(claims: Claims, node: &NodePlan) -> Option<ClaimWish> {
+    let share = match claims {
+        Claims::None => return None,
+        Claims::Exclusive => false,
+        Claims::Shared => true,
+    };
+    Some(ClaimWish { slots: node.workers.iter().map(|worker| worker.slot).collect(), share })
 }
 
 fn core_wish(cores: &Cores, node: &NodePlan) -> CoreWish {

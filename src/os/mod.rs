@@ -10,6 +10,8 @@ pub mod fork;
 pub mod memory;
 #[cfg(feature = "cli")]
 pub mod ports;
+#[cfg(feature = "cli")]
+pub mod shared_file;
 pub mod signals;
 #[cfg(feature = "cli")]
 pub mod sourced;

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{LocalRank, NodeRank, Rank, Status, WorkerExit};
+use crate::base::{LocalRank, NodeRank, Rank, Slot, Status, WorkerExit};
 use crate::secure::JobKey;
 
 /// Version of everything in this file.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// First word of the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +100,17 @@ pub struct Prepare {
     pub cores: Option<CoreWish>,
     /// Script whose environment the workers get.
     pub venv_script: Option<Vec<u8>>,
+    /// GPUs that no other job may use.
+    pub claim: Option<ClaimWish>,
+}
+
+/// GPUs are kept from other jobs, or shared with them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimWish {
+    /// Those of these slots; a slot without a GPU is nobody's.
+    pub slots: Vec<Slot>,
+    /// Whether another job that has one is no reason to refuse.
+    pub share: bool,
 }
 
 /// Processors are shared out among the workers of a node.

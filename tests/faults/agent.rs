@@ -180,6 +180,7 @@ fn start_of_a_job(lease_ms: u32) -> [ToAgent; 3] {
         grace_ms: 10_000,
         cores: None,
         venv_script: None,
+        claim: None,
     };
     let worker = WorkerStart {
         rank: Rank(0),

@@ -16,6 +16,7 @@
 //! | a signal to every process at once | `ours` |
 //! | SIGINT once, twice, three times; SIGTERM; SIGHUP with and without nohup; Ctrl-Z; SIGQUIT | `signals` |
 //! | a time limit; two jobs at once | `signals` |
+//! | two jobs that want the same GPU | `claims` |
 //! | a screen that stands still, goes on, or is closed | `output` |
 //! | a status line among lines, prompts and failures | `status` |
 //! | a gigabyte without an end of line; escape sequences; torn lines; progress bars | `output` |
@@ -39,6 +40,7 @@
 mod support;
 
 mod agent;
+mod claims;
 mod options;
 mod ours;
 mod output;
