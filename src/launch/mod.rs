@@ -16,6 +16,8 @@ mod options;
 mod orders;
 mod pause;
 mod recording;
+#[cfg(test)]
+mod scale;
 mod signals;
 mod starting;
 mod unreachable;

@@ -45,6 +45,9 @@ pub(super) enum Way {
     /// As processes of this machine.
     Local,
     Ssh(Arc<Ssh>),
+    /// Links that a test has made.
+    #[cfg(test)]
+    Played(std::sync::Mutex<Vec<Option<Link>>>),
 }
 
 /// See the module. The link ends with the task that serves it, and with it everything of the job on
@@ -90,6 +93,11 @@ impl Node {
             Way::Ssh(ssh) => {
                 let (ssh, host, job) = (Arc::clone(ssh), host.clone(), job.clone());
                 (None, tasks.spawn(serve_remote(ssh, host, job, ends)))
+            }
+            #[cfg(test)]
+            Way::Played(links) => {
+                let link = links.lock().expect("no panic while held")[node.index()].take();
+                (None, tasks.spawn(serve_new(link.expect("one for each node"), ends)))
             }
         };
         let node_handle = Self {
@@ -175,15 +183,18 @@ async fn serve_remote(ssh: Arc<Ssh>, host: HostName, job: JobId, ends: Ends) {
         ends.output.say(format!("note: {hint}\n"));
     }
     match connected {
-        Ok(link) => {
-            let _ = ends.events.send(NodeEvent { node: ends.node, what: Heard::Connected }).await;
-            serve(link, ends).await;
-        }
+        Ok(link) => serve_new(link, ends).await,
         Err(fault) => {
             let what = Heard::Unreachable(fault);
             let _ = ends.events.send(NodeEvent { node: ends.node, what }).await;
         }
     }
+}
+
+/// A link that was not there at the start.
+async fn serve_new(link: Link, ends: Ends) {
+    let _ = ends.events.send(NodeEvent { node: ends.node, what: Heard::Connected }).await;
+    serve(link, ends).await;
 }
 
 /// Writes and reads until the link ends, and buries what was at its end.

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::options::{Claims, Cores, Options, Transport};
 use crate::base::{Epoch, NodeRank, Rank};
@@ -78,10 +79,13 @@ pub(super) fn starts(plan: &LaunchPlan, options: &Options, found: &[Found]) -> V
         error_dir: error_dir(options),
     };
     let mut ranks = (0..).map(Rank);
+    // The same for all: what every node is told of all others would else grow with their square.
+    let of_rank: Arc<[_]> = node_of_rank(plan).into();
+    let hosts: Arc<[_]> = plan.nodes.iter().map(|node| node.host.to_string()).collect();
     let starts = plan.nodes.iter().zip(found).map(|(node, own)| Start {
         workers: workers(plan, options, node, own, &bindings, &mut ranks),
-        node_of_rank: node_of_rank(plan),
-        hosts: plan.nodes.iter().map(|node| node.host.to_string()).collect(),
+        node_of_rank: Arc::clone(&of_rank),
+        hosts: Arc::clone(&hosts),
         store: node0.store,
         window_bytes: WINDOW_BYTES,
     });

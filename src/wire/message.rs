@@ -1,6 +1,7 @@
 //! The messages. Types made for the wire: append-only, pinned by golden bytes.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -150,9 +151,11 @@ pub struct Start {
     /// The workers of this node.
     pub workers: Vec<WorkerStart>,
     /// Which node every rank of the job lives on.
-    pub node_of_rank: Vec<NodeRank>,
+    #[serde(with = "shared")]
+    pub node_of_rank: Arc<[NodeRank]>,
     /// Names of the nodes.
-    pub hosts: Vec<String>,
+    #[serde(with = "shared")]
+    pub hosts: Arc<[String]>,
     /// Where the store listens, if there is one.
     pub store: Option<SocketAddr>,
     /// Output that may be on its way and not yet [`ToAgent::Consumed`].
@@ -376,4 +379,24 @@ pub enum Stream {
     Stdout,
     /// Descriptor 2.
     Stderr,
+}
+
+/// A list that is the same in the messages to all nodes, and kept once.
+mod shared {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        list: &Arc<[T]>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        list.as_ref().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Arc<[T]>, D::Error> {
+        Ok(Vec::deserialize(deserializer)?.into())
+    }
 }

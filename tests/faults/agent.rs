@@ -192,8 +192,8 @@ fn start_of_a_job(lease_ms: u32) -> [ToAgent; 3] {
     };
     let start = Start {
         workers: vec![worker],
-        node_of_rank: vec![NodeRank(0)],
-        hosts: vec!["n0".to_owned()],
+        node_of_rank: [NodeRank(0)].into(),
+        hosts: ["n0".to_owned()].into(),
         store: None,
         window_bytes: 1 << 20,
     };

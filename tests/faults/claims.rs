@@ -40,7 +40,8 @@ impl Gpus {
         let mut shell = "mount -t tmpfs none /proc/driver".to_owned();
         for (number, uuid) in self.uuids.iter().enumerate() {
             let dir = format!("/proc/driver/nvidia/gpus/0000:0{number}:00.0");
-            shell += &format!(" && mkdir -p {dir} && echo 'GPU UUID: {uuid}' >{dir}/information");
+            let line = format!("echo 'GPU UUID: {uuid}' >{dir}/information");
+            shell = [&shell, &*format!("mkdir -p {dir}"), &line].join(" && ");
         }
         let shell = shell + " && exec \"$@\"";
         ["unshare", "--mount", "sh", "-c", &shell, "sh"].map(str::to_owned).into()
