@@ -234,6 +234,7 @@ fn options() -> Options {
         venv_script: None,
         claims: Claims::None,
         lets_run: false,
+        announcement: String::new(),
         tell_record: false,
         run_dir: None,
         transport: Transport::Local,

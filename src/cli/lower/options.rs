@@ -83,6 +83,7 @@ pub(in crate::cli) fn options(
         venv_script: workers_args.venv_script.clone(),
         lets_run: false,
         claims: Claims::None,
+        announcement: String::new(),
         tell_record: args.talks(),
         run_dir,
         transport,
