@@ -2,8 +2,6 @@
 //! ends agents that only play their part. An oracle knows what each of them will do, and so how the
 //! job must end.
 
-#![expect(clippy::disallowed_macros, reason = "a case that fails says which it was")]
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -17,7 +15,7 @@ use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, Slot, Status, WorkerEx
 use crate::job::{Cause, NodeLoss, Verdict};
 use crate::os::fds;
 use crate::plan::{self, Accelerator, JobSpec, LaunchPlan, MasterAddr, Program};
-use crate::report::{Keep, StatusPlace, Style, Terminal};
+use crate::report::{Keep, StatusPlace, Style, Terminal, print_error};
 use crate::secure::JobKey;
 use crate::transport::{AgentProcess, Link, LinkReader, LinkWriter};
 use crate::wire::{self, AgentHello, Decoder, Found, FromAgent, Problem, Start, ToAgent};
@@ -350,14 +348,14 @@ fn prove_scale() {
     for case in 0..proof_cases(3) {
         let nodes = SIZES[case % SIZES.len()].min(room);
         let (told, at) = (story(&mut random), random.below(nodes as usize) as u32);
-        eprint!("case {case}: {nodes} nodes, node {at}: {told:?}");
+        print_error(&format!("case {case}: {nodes} nodes, node {at}: {told:?}"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let (started, before_kb) = (clock::now(), resident_kb());
         let ended = runtime.expect("a runtime").block_on(perform(nodes, &told, at));
-        let (us, kb) =
-            ((clock::now() - started).as_micros(), resident_kb() - before_kb.min(resident_kb()));
+        let us = (clock::now() - started).as_micros() / u128::from(nodes);
         // With the agents, which live in this process too; of what was needed before nothing is new.
-        eprintln!("; a node: {} µs, {} kB more", us / u128::from(nodes), kb / u64::from(nodes));
+        let kb = resident_kb().saturating_sub(before_kb) / u64::from(nodes);
+        print_error(&format!("; a node: {us} µs, {kb} kB more\n"));
         judge(&ended, nodes, &told, at);
     }
 }

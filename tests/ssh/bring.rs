@@ -87,7 +87,7 @@ fn old_builds_go_when_a_new_one_comes() {
     }
     fs::create_dir(cluster.cache().join("somebody-elses")).expect("a directory");
     fs::set_permissions(cluster.cache(), fs::Permissions::from_mode(0o700)).expect("ours");
-    launch.remuda(&copy).sh("exit 0").end().code(0);
+    let _outcome = launch.remuda(&copy).sh("exit 0").end().code(0);
     let left = ages.map(|(letter, _)| build(letter).exists());
     // With the new one `d`, `e` and `f` are the four newest.
     assert_eq!(left, [false, false, false, true, true, true]);
