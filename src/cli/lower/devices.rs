@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::ValueEnum;
 
 use crate::base::{HostName, Slot, env_vars};
-use crate::cli::args::PlaceArgs;
+use crate::cli::args::DeviceArgs;
 use crate::cli::error::CliError;
 use crate::cli::values::AcceleratorArg;
 use crate::inventory::{self, VisibleDevices};
@@ -24,7 +24,7 @@ pub(super) struct Visible {
     pub(super) said_by: Option<String>,
 }
 
-pub(super) fn accelerator(args: &PlaceArgs) -> Result<Accelerator, CliError> {
+pub(super) fn accelerator(args: &DeviceArgs) -> Result<Accelerator, CliError> {
     Ok(match named_accelerator(args)? {
         AcceleratorArg::Cuda => Accelerator::Cuda,
         AcceleratorArg::Auto if 0 < gpu_count() => Accelerator::Cuda,
@@ -37,7 +37,7 @@ pub(super) fn accelerator(args: &PlaceArgs) -> Result<Accelerator, CliError> {
 
 /// A node may have GPUs although this machine has none, so only who names another kind of slot needs
 /// no claims.
-pub(super) fn claims(args: &PlaceArgs) -> Result<Claims, CliError> {
+pub(super) fn claims(args: &DeviceArgs) -> Result<Claims, CliError> {
     Ok(match named_accelerator(args)? {
         AcceleratorArg::Auto | AcceleratorArg::Cuda if args.share => Claims::Shared,
         AcceleratorArg::Auto | AcceleratorArg::Cuda => Claims::Exclusive,
@@ -47,7 +47,7 @@ pub(super) fn claims(args: &PlaceArgs) -> Result<Claims, CliError> {
     })
 }
 
-fn named_accelerator(args: &PlaceArgs) -> Result<AcceleratorArg, CliError> {
+fn named_accelerator(args: &DeviceArgs) -> Result<AcceleratorArg, CliError> {
     let variable = env_vars::get_text(env_vars::DS_ACCELERATOR);
     match (args.accelerator, variable) {
         (Some(named), _) => Ok(named),
@@ -127,7 +127,7 @@ fn named(names: Vec<String>, said_by: Option<String>) -> Visible {
 }
 
 pub(super) fn check_devices(
-    args: &PlaceArgs,
+    args: &DeviceArgs,
     nodes: &[(HostName, Vec<Slot>)],
     accelerator: Accelerator,
 ) -> Result<(), CliError> {
