@@ -63,6 +63,12 @@ impl Crew {
         self.outbox = outbox;
     }
 
+    /// Nobody again, in another epoch. What of output is on its way is still on its way.
+    pub(super) fn renew(&mut self, outbox: Arc<Outbox>) {
+        self.workers.clear();
+        self.outbox = outbox;
+    }
+
     /// These are about to be started.
     pub(super) fn engage(&mut self, starts: &[WorkerStart]) {
         let oom_kills = oom_kills();

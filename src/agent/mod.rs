@@ -16,6 +16,7 @@ mod launcher;
 mod listen;
 mod notes;
 mod output;
+mod place;
 mod prepare;
 mod rank_link;
 mod serve;

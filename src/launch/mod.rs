@@ -16,6 +16,7 @@ mod options;
 mod orders;
 mod pause;
 mod recording;
+mod renewing;
 mod signals;
 mod starting;
 mod unreachable;

@@ -9,6 +9,7 @@ pub mod fds;
 pub mod fork;
 pub mod memory;
 #[cfg(feature = "cli")]
+pub mod names;
 pub mod ports;
 pub mod signals;
 #[cfg(feature = "cli")]
