@@ -21,7 +21,7 @@ mod text;
 pub use counts::count_to_make;
 pub use env_file::{EnvFile, Variable, loads_code, read_env, shadowed};
 pub use filter::{Filter, Which};
-pub use hosts::{Host, Hostfile, Pool, SLOTS_MAX, SlotCount};
+pub use hosts::{Host, Hostfile, Pool, SLOTS_MAX, SlotCount, Users};
 pub use parse::{HOSTS_MAX, LINE_BYTES_MAX, parse, read};
 pub use selection::{Selected, Selection, SelectorArgs, select};
 pub use selector::python_int;

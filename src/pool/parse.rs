@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::base::{Diagnostic, Findings, HostName, Severity, Source, Span};
+use crate::base::{Diagnostic, Findings, HostName, Severity, Source, Span, UserName};
 
 use super::codes;
 use super::hosts::{Host, Hostfile};
@@ -68,13 +68,21 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, &str, usize)> {
 struct Reader {
     hosts: Vec<Host>,
     problems: Vec<Diagnostic>,
-    /// Canonical name → its spellings so far, each with its first place.
-    seen: HashMap<String, Vec<(HostName, Span)>>,
+    /// Canonical name → its spellings so far.
+    seen: HashMap<String, Vec<Seen>>,
+}
+
+/// Where a spelling stood first, and as whom that host is reached.
+struct Seen {
+    name: HostName,
+    user: Option<UserName>,
+    span: Span,
 }
 
 impl Reader {
     fn take(&mut self, line: usize, mut parsed: Line) {
-        let repeated = parsed.host.as_ref().and_then(|(name, span)| self.repeated(name, *span));
+        let (host, user) = (parsed.host.as_ref(), &parsed.user);
+        let repeated = host.and_then(|(name, span)| self.repeated(name, user.as_ref(), *span));
         let is_duplicate =
             repeated.as_ref().is_some_and(|problem| problem.severity == Severity::Error);
         // The name stands before everything else that can be wrong with a line.
@@ -85,34 +93,43 @@ impl Reader {
             && is_usable
             && !is_duplicate
         {
-            self.hosts.push(Host { name, slots, line, span });
+            self.hosts.push(Host { name, user: parsed.user, slots, line, span });
         }
     }
 
-    fn repeated(&mut self, name: &HostName, span: Span) -> Option<Diagnostic> {
+    fn repeated(
+        &mut self,
+        name: &HostName,
+        user: Option<&UserName>,
+        span: Span,
+    ) -> Option<Diagnostic> {
         let spellings = self.seen.entry(name.canonical()).or_default();
-        if let Some((_, first)) = spellings.iter().find(|(spelling, _)| spelling == name) {
-            return Some(listed_twice(name, span, *first));
+        if let Some(first) = spellings.iter().find(|seen| seen.name == *name) {
+            return Some(listed_twice(name, user, span, first));
         }
-        let problem =
-            spellings.first().map(|(other, first)| same_machine(name, span, other, *first));
-        spellings.push((name.clone(), span));
+        let problem = spellings.first().map(|first| same_machine(name, span, first));
+        spellings.push(Seen { name: name.clone(), user: user.cloned(), span });
         problem
     }
 }
 
-fn listed_twice(name: &HostName, span: Span, first: Span) -> Diagnostic {
+fn listed_twice(name: &HostName, user: Option<&UserName>, span: Span, first: &Seen) -> Diagnostic {
+    let help = if first.user.as_ref() == user {
+        "merge the two lines"
+    } else {
+        "merge the two lines: a host takes part once, as one user"
+    };
     Diagnostic::error(codes::DUPLICATE_HOST, span, format!("host `{name}` is listed twice"))
         .label("listed again here")
-        .related(first, "first listed here")
-        .help("merge the two lines")
+        .related(first.span, "first listed here")
+        .help(help)
 }
 
-fn same_machine(name: &HostName, span: Span, other: &HostName, first: Span) -> Diagnostic {
-    let message = format!("host `{name}` is the same machine as `{other}`");
+fn same_machine(name: &HostName, span: Span, first: &Seen) -> Diagnostic {
+    let message = format!("host `{name}` is the same machine as `{}`", first.name);
     Diagnostic::warning(codes::SAME_HOST, span, message)
         .label("the same name to a resolver")
-        .related(first, "first listed here")
+        .related(first.span, "first listed here")
         .help("list it once")
 }
 
