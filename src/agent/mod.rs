@@ -23,6 +23,7 @@ mod serve;
 mod shim;
 mod shim_lost;
 mod starting;
+mod window;
 
 pub use prepare::OWN_EXECUTABLE;
 pub use serve::{Origin, main};

@@ -1,7 +1,7 @@
 //! Worker output on its way to the launcher: read in pieces, tagged, never cut into lines here.
 //!
-//! What may be on its way is bounded by a window of bytes that the launcher opens again as it
-//! consumes them; a full window leaves the rest in the worker's pipe. Nothing else waits for it.
+//! What may be on its way is bounded by a window of bytes, which opens again as the launcher consumes
+//! them; a full window leaves the rest in the worker's pipe. Nothing else waits for it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{Mutex, Notify, Semaphore, mpsc};
+use tokio::sync::{Mutex, Notify, mpsc};
 
+use super::window::Window;
 use crate::base::{Epoch, Rank};
 use crate::os::tasks::Tasks;
 use crate::os::{fds, watch};
@@ -83,8 +84,8 @@ pub(super) struct Forward {
     pub(super) rank: Rank,
     pub(super) stream: Stream,
     pub(super) outbox: Arc<Outbox>,
-    /// Bytes that the launcher is ready to take.
-    pub(super) window: Arc<Semaphore>,
+    /// How much may be on its way.
+    pub(super) window: Arc<Window>,
     /// Told when the worker has ended and its stream should have.
     pub(super) let_go: Arc<Notify>,
 }
@@ -100,7 +101,9 @@ impl Forward {
                 () = self.let_go.notified() => return self.read_rest(&pipe, &mut buffer).await,
                 ready = pipe.readable() => ready?,
             };
-            let read = |buffer: &mut Vec<u8>| ready.try_io(|pipe| read(pipe.get_ref(), buffer));
+            let read = |buffer: &mut Vec<u8>, room| {
+                ready.try_io(|pipe| read(pipe.get_ref(), buffer, room))
+            };
             match self.pass_on(&mut buffer, read).await {
                 Ok(Ok(0)) => return Ok(StreamEnd::Closed),
                 Ok(Err(error)) => return Err(error),
@@ -119,7 +122,7 @@ impl Forward {
     ) -> io::Result<StreamEnd> {
         let mut left = fds::pipe_bytes(pipe)?;
         while 0 < left {
-            let read = |buffer: &mut Vec<u8>| read(pipe.get_ref(), buffer);
+            let read = |buffer: &mut Vec<u8>, room| read(pipe.get_ref(), buffer, room);
             match self.pass_on(buffer, read).await {
                 Ok(0) => return Ok(StreamEnd::Closed),
                 Ok(length) => left = left.saturating_sub(length),
@@ -130,23 +133,36 @@ impl Forward {
         Ok(StreamEnd::Held)
     }
 
-    /// Waits until the launcher would take a whole buffer, reads what there is, and sends it.
-    async fn pass_on<T>(&self, buffer: &mut Vec<u8>, read: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        // A closed window is a launcher that is gone: what is read then is thrown away.
-        let credit = self.window.acquire_many(OUTPUT_BYTES_MAX as u32).await.ok();
+    /// Waits until something may be on its way, reads what there is of so much, and sends it.
+    async fn pass_on<T>(
+        &self,
+        buffer: &mut Vec<u8>,
+        read: impl FnOnce(&mut Vec<u8>, usize) -> T,
+    ) -> T {
+        let granted = self.window.reserve(OUTPUT_BYTES_MAX as u64).await;
         buffer.clear();
-        let result = read(buffer);
-        if let (Some(credit), false) = (credit, buffer.is_empty()) {
-            credit.forget();
-            self.window.add_permits(OUTPUT_BYTES_MAX - buffer.len());
+        // A closed window is a launcher that is gone: what is read then is thrown away.
+        let room = granted.map_or(OUTPUT_BYTES_MAX, |granted| granted as usize);
+        let result = read(buffer, room);
+        if granted.is_some() {
+            self.window.give_back((room - buffer.len()) as u64);
+        }
+        if granted.is_some() && !buffer.is_empty() {
             self.outbox.send_output(self.rank, self.stream, buffer).await;
         }
         result
     }
 }
 
-fn read(pipe: &OwnedFd, buffer: &mut Vec<u8>) -> io::Result<usize> {
-    Ok(rustix::io::read(pipe, rustix::buffer::spare_capacity(buffer))?)
+/// Appends at most `room` bytes; the buffer has that much.
+fn read(pipe: &OwnedFd, buffer: &mut Vec<u8>, room: usize) -> io::Result<usize> {
+    if room == OUTPUT_BYTES_MAX {
+        return Ok(rustix::io::read(pipe, rustix::buffer::spare_capacity(buffer))?);
+    }
+    buffer.resize(room, 0);
+    let read = rustix::io::read(pipe, buffer.as_mut_slice());
+    buffer.truncate(*read.as_ref().unwrap_or(&0));
+    Ok(read?)
 }
 
 /// Writes what comes to the standard input of a worker and says what it has taken. A worker that

@@ -208,7 +208,7 @@ impl Agent {
             ToAgent::Kill => self.tell_shim(&ToShim::Kill),
             ToAgent::Stdin { rank, bytes } => self.crew.feed(rank, bytes),
             ToAgent::PeerGone(rank) => self.crew.tell(&ToWorker::PeerGone { rank }),
-            ToAgent::Consumed(bytes) => self.crew.open_window(bytes),
+            ToAgent::Consumed(bytes) => self.crew.acknowledge(bytes),
             ToAgent::Beat { at_us } => {
                 let clock_us = clock::machine_us();
                 self.outbox.send(&FromAgent::Clock { asked_us: at_us, clock_us });

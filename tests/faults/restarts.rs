@@ -1,11 +1,13 @@
 //! Jobs whose workers are started anew after a failure.
 
 use std::fs;
+use std::process::Stdio;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
-use crate::support::launch::{Launch, Outcome, hosts, workers};
-use crate::support::process::Role;
+use crate::support::launch::{Launch, Outcome, REMUDA, command, hosts, workers};
+use crate::support::process::{MARK, Role, assert_clean, marked};
+use crate::support::wait_for;
 
 /// Fails in every epoch before this one; says in which it is.
 fn fails_before(epoch: u32, how: &str) -> String {
@@ -198,4 +200,47 @@ fn workers_that_have_saved_and_ended_are_not_waited_for() {
     job.signal(Signal::TERM);
     let outcome = job.end().code(143);
     assert_eq!(count(&outcome, "saved"), 2, "{outcome:#?}");
+}
+
+/// `remuda train` on two nodes of this machine, keeping a checkpoint every few steps.
+fn train(dir: &std::path::Path, mark: &str, options: &[&str]) -> std::process::Command {
+    fs::create_dir_all(dir).expect("a directory");
+    let hostfile = dir.join("hosts");
+    fs::write(&hostfile, "n1 slots=1\nn2 slots=1\n").expect("a hostfile");
+    let mut train = command(REMUDA);
+    train.arg("train").arg("-H").arg(hostfile).arg("--checkpoint_dir").arg(dir.join("kept"));
+    train.arg("--run_dir").arg(dir.join("runs")).args(["--launcher", "local", "--model", "gpt"]);
+    train.args(["--layers", "1", "--heads", "2", "--width", "32", "--block", "16"]);
+    train.args(["--batch_size", "2", "--steps", "600", "--save_every", "20", "--eval_every", "0"]);
+    train.args(options).env(MARK, mark).stdin(Stdio::null());
+    train.stdout(Stdio::piped()).stderr(Stdio::piped());
+    train
+}
+
+#[test]
+fn a_training_whose_worker_is_killed_ends_with_the_same_bits() {
+    let launch = workers(1);
+    let (dir, mark) = (launch.dir().to_owned(), launch.mark().to_owned());
+    let last = |run: &str| fs::read(dir.join(run).join("kept/step-00000600.safetensors"));
+    let undisturbed = train(&dir.join("undisturbed"), &mark, &[]).output().expect("it starts");
+    assert!(undisturbed.status.success(), "{}", String::from_utf8_lossy(&undisturbed.stderr));
+
+    let place = dir.join("disturbed");
+    let job = train(&place, &mark, &["--max_restarts", "1"]).spawn().expect("it starts");
+    let launcher = Pid::from_child(&job);
+    let is_saved = || place.join("kept/step-00000040.safetensors").exists().then_some(());
+    wait_for("two checkpoints", is_saved);
+    let mut all = marked(&mark, launcher);
+    all.retain(|process| process.role == Role::Worker);
+    all.last().expect("workers run").signal(Signal::KILL);
+    let ended = job.wait_with_output().expect("ours");
+    let stderr = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{stderr}");
+    assert!(stderr.contains("restart 1 of 1"), "{stderr}");
+    let stdout = String::from_utf8_lossy(&ended.stdout);
+    let resumed = stdout.lines().find(|line| line.contains("going on after step"));
+    assert!(resumed.is_some(), "it did not begin anew: {stdout}");
+    assert_eq!(last("disturbed").expect("saved"), last("undisturbed").expect("saved"));
+    assert_clean(&mark, launcher);
+    let _ = fs::remove_dir_all(dir);
 }
