@@ -106,7 +106,7 @@ impl Credit {
         if slot.0 != number {
             *slot = (number, 0);
         }
-        slot.1 += bytes;
+        slot.1 = slot.1.checked_add(bytes).expect("nobody sends that much in a tenth of a second");
     }
 
     fn in_last_second(&mut self, now: Instant) -> u64 {

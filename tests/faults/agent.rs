@@ -111,7 +111,9 @@ fn an_agent_that_panics_says_whose_bug_it_is_and_stops_its_workers() {
     let mut agent = Agent::start("panic", Stdio::piped());
     agent.start_job(60_000);
     agent.wait_for_worker();
-    agent.say(EPOCH, &ToAgent::Consumed(u64::MAX));
+    for _ in 0..2 {
+        agent.say(EPOCH, &ToAgent::Consumed(u64::MAX));
+    }
     let stderr = agent.stderr();
     assert!(stderr.starts_with("remuda agent: this is our bug, please report it: "), "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
