@@ -11,7 +11,8 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Mutex, Notify, mpsc};
 
-use super::window::Window;
+use super::rank_link::Ear;
+use super::window::{Grant, Window};
 use crate::base::{Epoch, Rank};
 use crate::os::tasks::Tasks;
 use crate::os::{fds, watch};
@@ -68,7 +69,32 @@ impl Outbox {
         let head = wire::encode_output_head(self.epoch, rank, stream, bytes.len());
         let _ = self.writer.lock().await.write_all(&head, bytes).await;
     }
+
+    /// The same for bytes that are in a pipe, which are not copied where the link takes pages.
+    async fn move_output(
+        &self,
+        rank: Rank,
+        stream: Stream,
+        pipe: &OwnedFd,
+        bytes: usize,
+    ) -> io::Result<()> {
+        let head = wire::encode_output_head(self.epoch, rank, stream, bytes);
+        let writer = self.writer.lock().await;
+        writer.write_all(&head, &[]).await?;
+        match writer.move_all(pipe, bytes).await {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                // They were promised, and they are there.
+                let mut copy = Vec::with_capacity(bytes);
+                while copy.len() < bytes && 0 < fill(pipe, &mut copy)? {}
+                writer.write_all(&copy, &[]).await
+            }
+            moved => moved,
+        }
+    }
 }
+
+/// Less than this is copied: that takes fewer system calls.
+const MOVED_BYTES_MIN: usize = 16 * 1024;
 
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +112,8 @@ pub(super) struct Forward {
     pub(super) outbox: Arc<Outbox>,
     /// How much may be on its way.
     pub(super) window: Arc<Window>,
+    /// What the worker notes, which goes before what it writes afterwards.
+    pub(super) ear: Option<Arc<Ear>>,
     /// Told when the worker has ended and its stream should have.
     pub(super) let_go: Arc<Notify>,
 }
@@ -94,21 +122,19 @@ impl Forward {
     /// Forwards until the stream ends.
     pub(super) async fn run(&self, pipe: OwnedFd) -> io::Result<StreamEnd> {
         let pipe = watch::watch(pipe, Interest::READABLE)?;
-        let mut buffer = Vec::with_capacity(OUTPUT_BYTES_MAX);
+        let mut buffer = Vec::new();
         loop {
             let mut ready = tokio::select! {
                 biased;
                 () = self.let_go.notified() => return self.read_rest(&pipe, &mut buffer).await,
                 ready = pipe.readable() => ready?,
             };
-            let read = |buffer: &mut Vec<u8>, room| {
-                ready.try_io(|pipe| read(pipe.get_ref(), buffer, room))
-            };
-            match self.pass_on(&mut buffer, read).await {
-                Ok(Ok(0)) => return Ok(StreamEnd::Closed),
-                Ok(Err(error)) => return Err(error),
-                // Somebody woke us for nothing.
-                Ok(Ok(_)) | Err(_) => {}
+            match self.pass_on(pipe.get_ref(), &mut buffer).await {
+                Ok(0) => return Ok(StreamEnd::Closed),
+                Ok(_) => {}
+                // All of it has been read, or somebody woke us for nothing.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+                Err(error) => return Err(error),
             }
         }
     }
@@ -122,8 +148,7 @@ impl Forward {
     ) -> io::Result<StreamEnd> {
         let mut left = fds::pipe_bytes(pipe)?;
         while 0 < left {
-            let read = |buffer: &mut Vec<u8>, room| read(pipe.get_ref(), buffer, room);
-            match self.pass_on(buffer, read).await {
+            match self.pass_on(pipe.get_ref(), buffer).await {
                 Ok(0) => return Ok(StreamEnd::Closed),
                 Ok(length) => left = left.saturating_sub(length),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -133,31 +158,50 @@ impl Forward {
         Ok(StreamEnd::Held)
     }
 
-    /// Waits until something may be on its way, reads what there is of so much, and sends it.
-    async fn pass_on<T>(
-        &self,
-        buffer: &mut Vec<u8>,
-        read: impl FnOnce(&mut Vec<u8>, usize) -> T,
-    ) -> T {
-        let granted = self.window.reserve(OUTPUT_BYTES_MAX as u64).await;
-        buffer.clear();
-        // A closed window is a launcher that is gone: what is read then is thrown away.
-        let room = granted.map_or(OUTPUT_BYTES_MAX, |granted| granted as usize);
-        let result = read(buffer, room);
-        if granted.is_some() {
-            self.window.give_back((room - buffer.len()) as u64);
+    /// Waits until something may be on its way, and sends what there is of so much. Returns its
+    /// length; 0 at the end of the stream.
+    async fn pass_on(&self, pipe: &OwnedFd, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        let grant = self.window.reserve(OUTPUT_BYTES_MAX).await;
+        let room = grant.as_ref().map_or(OUTPUT_BYTES_MAX, Grant::bytes);
+        let waiting = fds::waiting_bytes(pipe)?.min(room);
+        let is_heard = grant.is_some();
+        if is_heard && MOVED_BYTES_MIN <= waiting {
+            self.spend(grant, waiting).await;
+            // A link that is gone is noticed by whoever reads it.
+            let _ = self.outbox.move_output(self.rank, self.stream, pipe, waiting).await;
+            return Ok(waiting);
         }
-        if granted.is_some() && !buffer.is_empty() {
+        buffer.clear();
+        buffer.reserve(OUTPUT_BYTES_MAX);
+        let length = read(pipe, buffer, room)?;
+        // A closed window is a launcher that is gone: what is read then is thrown away.
+        if is_heard && 0 < length {
+            self.spend(grant, length).await;
             self.outbox.send_output(self.rank, self.stream, buffer).await;
         }
-        result
+        Ok(length)
+    }
+
+    /// Takes that much from the window for good. What the worker noted before goes first.
+    async fn spend(&self, grant: Option<Grant<'_>>, bytes: usize) {
+        if let Some(grant) = grant {
+            grant.spend(bytes);
+        }
+        if let Some(ear) = &self.ear {
+            ear.catch_up().await;
+        }
     }
 }
 
-/// Appends at most `room` bytes; the buffer has that much.
+/// Reads as much as the buffer has room for.
+fn fill(pipe: &OwnedFd, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    Ok(rustix::io::read(pipe, rustix::buffer::spare_capacity(buffer))?)
+}
+
+/// Reads at most `room` bytes into an empty buffer that has as much.
 fn read(pipe: &OwnedFd, buffer: &mut Vec<u8>, room: usize) -> io::Result<usize> {
     if room == OUTPUT_BYTES_MAX {
-        return Ok(rustix::io::read(pipe, rustix::buffer::spare_capacity(buffer))?);
+        return fill(pipe, buffer);
     }
     buffer.resize(room, 0);
     let read = rustix::io::read(pipe, buffer.as_mut_slice());

@@ -40,9 +40,8 @@ impl Window {
         self.change(|credit| credit.acknowledge(clock::now(), bytes));
     }
 
-    /// Waits until something may be sent, and says how much, at most `bytes_max`; `None` once the
-    /// window is closed. What is not sent is given back.
-    pub(super) async fn reserve(&self, bytes_max: u64) -> Option<u64> {
+    /// Waits until something may be sent, at most `bytes_max`; `None` once the window is closed.
+    pub(super) async fn reserve(&self, bytes_max: usize) -> Option<Grant<'_>> {
         loop {
             // Before the look: a change in between is not missed.
             let changed = self.changed.notified();
@@ -51,18 +50,11 @@ impl Window {
                 if credit.is_closed {
                     return None;
                 }
-                if let Some(granted) = credit.reserve(clock::now(), bytes_max) {
-                    return Some(granted);
+                if let Some(bytes) = credit.reserve(clock::now(), bytes_max as u64) {
+                    return Some(Grant { window: self, bytes });
                 }
             }
             changed.await;
-        }
-    }
-
-    /// Of what was granted so much was not sent.
-    pub(super) fn give_back(&self, bytes: u64) {
-        if 0 < bytes {
-            self.change(|credit| credit.on_its_way = credit.on_its_way.saturating_sub(bytes));
         }
     }
 
@@ -73,6 +65,34 @@ impl Window {
 
     fn credit(&self) -> std::sync::MutexGuard<'_, Credit> {
         self.credit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Bytes that may be sent. Those that are not are given back when this is dropped.
+pub(super) struct Grant<'a> {
+    window: &'a Window,
+    bytes: u64,
+}
+
+impl Grant<'_> {
+    /// How many.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes as usize
+    }
+
+    /// So many are on their way.
+    pub(super) fn spend(mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes as u64);
+    }
+}
+
+impl Drop for Grant<'_> {
+    fn drop(&mut self) {
+        let bytes = self.bytes;
+        if 0 < bytes {
+            self.window
+                .change(|credit| credit.on_its_way = credit.on_its_way.saturating_sub(bytes));
+        }
     }
 }
 

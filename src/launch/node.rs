@@ -12,10 +12,10 @@ use tokio::task::AbortHandle;
 use super::offset::ClockOffset;
 use crate::base::{Epoch, HostName, JobId, NodeRank, clock};
 use crate::os::tasks::Tasks;
-use crate::report::{OutputSender, neutral};
+use crate::report::{OutputSender, Step, neutral};
 use crate::transport::ssh::{Fault, Ssh};
 use crate::transport::{AgentEnd, Link, LinkReader, LinkWriter, connect_local};
-use crate::wire::{self, Decoder, FromAgent, LauncherHello, ToAgent};
+use crate::wire::{self, Decoder, FromAgent, LauncherHello, ToAgent, WorkerNote};
 
 /// A read takes several pieces of output at once.
 const LINK_READ_BYTES: usize = 256 * 1024;
@@ -246,6 +246,13 @@ async fn relay(reader: &LinkReader, early: &[u8], ends: &Ends) -> Result<(), wir
             match message {
                 FromAgent::Output { rank, stream, bytes } => {
                     ends.output.output(ends.node, rank, stream, bytes);
+                }
+                // On the way of the output: a step does not come after a later line.
+                FromAgent::Note {
+                    rank,
+                    note: WorkerNote::Step { step, steps, loss, tokens_per_s },
+                } => {
+                    ends.output.step(rank, Step { step, steps, loss, tokens_per_s });
                 }
                 FromAgent::OutputEnd { rank, stream, .. } => ends.output.end(rank, stream),
                 message => ends.tell(Heard::Said(message)).await,

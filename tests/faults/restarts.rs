@@ -210,8 +210,8 @@ fn train(dir: &std::path::Path, mark: &str, options: &[&str]) -> std::process::C
     let mut train = command(REMUDA);
     train.arg("train").arg("-H").arg(hostfile).arg("--checkpoint_dir").arg(dir.join("kept"));
     train.arg("--run_dir").arg(dir.join("runs")).args(["--launcher", "local", "--model", "gpt"]);
-    train.args(["--layers", "1", "--heads", "2", "--width", "32", "--block", "16"]);
-    train.args(["--batch_size", "2", "--steps", "600", "--save_every", "20", "--eval_every", "0"]);
+    train.args(["--layers", "1", "--heads", "2", "--width", "16", "--block", "8"]);
+    train.args(["--batch_size", "2", "--steps", "200", "--save_every", "10", "--eval_every", "0"]);
     train.args(options).env(MARK, mark).stdin(Stdio::null());
     train.stdout(Stdio::piped()).stderr(Stdio::piped());
     train
@@ -221,14 +221,14 @@ fn train(dir: &std::path::Path, mark: &str, options: &[&str]) -> std::process::C
 fn a_training_whose_worker_is_killed_ends_with_the_same_bits() {
     let launch = workers(1);
     let (dir, mark) = (launch.dir().to_owned(), launch.mark().to_owned());
-    let last = |run: &str| fs::read(dir.join(run).join("kept/step-00000600.safetensors"));
+    let last = |run: &str| fs::read(dir.join(run).join("kept/step-00000200.safetensors"));
     let undisturbed = train(&dir.join("undisturbed"), &mark, &[]).output().expect("it starts");
     assert!(undisturbed.status.success(), "{}", String::from_utf8_lossy(&undisturbed.stderr));
 
     let place = dir.join("disturbed");
     let job = train(&place, &mark, &["--max_restarts", "1"]).spawn().expect("it starts");
     let launcher = Pid::from_child(&job);
-    let is_saved = || place.join("kept/step-00000040.safetensors").exists().then_some(());
+    let is_saved = || place.join("kept/step-00000020.safetensors").exists().then_some(());
     wait_for("two checkpoints", is_saved);
     let mut all = marked(&mark, launcher);
     all.retain(|process| process.role == Role::Worker);
