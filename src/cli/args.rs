@@ -166,7 +166,7 @@ pub struct WatchArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
     pub grace: Duration,
     /// Start all workers anew after a failure, so often at most
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse_restarts)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 0, value_parser = parse_restarts)]
     pub max_restarts: u32,
     /// Signal that workers get before they are asked to stop, and how long before: `USR1:20`
     /// [default: 10s before]

@@ -25,6 +25,10 @@ pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), Refused> {
                 .help("tune with DeepSpeed, then run the script with the configuration it found")
         }));
     }
+    if args.place.reach.no_ssh && 0 < args.watch.max_restarts {
+        let why = "the other nodes would not start anew";
+        return Err(cannot_combine(typed, "no_ssh", "max_restarts", why));
+    }
     not_built(typed)
 }
 

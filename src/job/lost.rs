@@ -14,14 +14,14 @@ impl Job {
         node: NodeRank,
         loss: NodeLoss,
     ) -> Vec<Effect> {
-        let was = self.nodes[node.index()];
-        if matches!(self.phase, Phase::Resting { .. }) {
-            // It had nothing to lose, and gets a new link with the next epoch.
-            self.nodes[node.index()] = Node::Lost;
-            return Vec::new();
-        }
-        if matches!(was, Node::Lost | Node::Idle) {
-            return Vec::new();
+        match self.nodes[node.index()] {
+            Node::Lost => return Vec::new(),
+            Node::Idle => {
+                // It had nothing left to lose; the next epoch needs a new link.
+                self.nodes[node.index()] = Node::Lost;
+                return Vec::new();
+            }
+            Node::Asked | Node::Ready | Node::Refused | Node::Running => {}
         }
         // A shim's death is told by an agent that lives on and will say `Idle` itself, once there
         // is something that can be left.

@@ -134,6 +134,14 @@ mod tests {
         assert_eq!(job.step(now, lost), [Effect::Wake(now + PAUSE_MIN)], "while it rests");
         let both = vec![NodeRank(0), NodeRank(1)];
         assert_eq!(job.step(now + PAUSE_MIN, Event::Timer), [Effect::Renew(both)]);
+        let mut job = started(now);
+        job.step(now, exit(2, WorkerExit::Code(7), now, &[]));
+        job.step(now, exit(3, WorkerExit::Code(1), now, &[15]));
+        job.step(now, idle(1));
+        job.step(now, Event::NodeLost { node: NodeRank(1), loss: NodeLoss::ShimDied });
+        bury(&mut job, now);
+        let effects = job.step(now + PAUSE_MIN, Event::Timer);
+        assert_eq!(effects, [Effect::Renew(vec![NodeRank(1)])], "it died after its last word");
     }
 
     #[test]
