@@ -8,7 +8,7 @@
 //! | F28 | one direction is lost | `tests/netns/cut.rs::a_node_that_is_not_heard_any_more_is_lost_and_ends_itself`, `tests/netns/cut.rs::a_node_that_hears_nothing_any_more_is_lost_and_ends_itself` |
 //! | F29 | two workers are parted, the head sees both | `tests/collectives.rs::who_does_not_come_is_named` |
 //! | F30 | a connection of which one end knows nothing | `tests/netns/cut.rs::a_node_that_is_not_heard_any_more_is_lost_and_ends_itself` |
-//! | F31 | a flood of output on a slow link | `tests/netns/slow.rs::a_flood_of_output_on_a_slow_link_delays_no_beat`, `src/agent/window.rs::what_is_on_its_way_is_bounded_by_what_came` |
+//! | F31 | a flood of output on a slow link | `tests/netns/slow.rs::a_flood_of_output_on_a_slow_link_delays_no_beat`, `src/agent/window.rs::it_takes_what_it_delivered_in_the_last_second` |
 //! | F33 | ssh lets us in on all hosts but one | `tests/ssh/refused.rs::who_is_not_let_in_is_told_once_and_not_tried_again`, `tests/ssh/refused.rs::every_bad_host_is_told_at_once_and_nothing_starts` |
 //! | F34 | a host key has changed | `tests/ssh/refused.rs::a_changed_host_key_is_refused_whatever_else_the_user_allows` |
 //! | F35 | hosts without a name, an sshd, an answer | `tests/ssh/refused.rs::every_bad_host_is_told_at_once_and_nothing_starts` |

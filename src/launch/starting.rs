@@ -20,6 +20,7 @@ impl Dispatcher<'_> {
         let found: Vec<Found> = self.found.iter().flatten().cloned().collect();
         self.begin_epoch();
         if !self.has_begun {
+            self.reporter.say(self.options.announcement.as_str());
             self.begin_record();
         }
         if let (true, Some(line)) = (self.options.tell_port, voice::port(self.plan, &found)) {
