@@ -6,7 +6,7 @@
 //! | F26 | head and node are parted, both live | `tests/netns/cut.rs::a_pulled_cable_is_noticed_at_both_ends` |
 //! | F27 | the link heals before the lease is over | `tests/netns/cut.rs::a_link_that_heals_in_time_is_only_told_of` |
 //! | F28 | one direction is lost | `tests/netns/cut.rs::a_node_that_is_not_heard_any_more_is_lost_and_ends_itself`, `tests/netns/cut.rs::a_node_that_hears_nothing_any_more_is_lost_and_ends_itself` |
-//! | F29 | two workers are parted, the head sees both | `tests/collectives.rs::who_does_not_come_is_named` |
+//! | F29 | two workers are parted, the head sees both | `tests/collectives/failures.rs::who_does_not_come_is_named` |
 //! | F30 | a connection of which one end knows nothing | `tests/netns/cut.rs::a_node_that_is_not_heard_any_more_is_lost_and_ends_itself` |
 //! | F31 | a flood of output on a slow link | `tests/netns/slow.rs::a_flood_of_output_on_a_slow_link_delays_no_beat`, `src/agent/window.rs::it_takes_what_it_delivered_in_the_last_second` |
 //! | F33 | ssh lets us in on all hosts but one | `tests/ssh/refused.rs::who_is_not_let_in_is_told_once_and_not_tried_again`, `tests/ssh/refused.rs::every_bad_host_is_told_at_once_and_nothing_starts` |

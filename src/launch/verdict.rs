@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use super::codes;
 use super::history::{History, WorkerHistory};
 use super::options::Options;
 use super::recording;
@@ -126,10 +127,11 @@ impl Story<'_> {
         let mut nodes: Vec<NodeRank> = self.problems.iter().map(|(node, _)| *node).collect();
         nodes.dedup();
         let so = self.not_begun();
-        let mut text = match self.plan.nodes.len() {
-            1 if self.epochs.is_empty() => "error[R100]: the job cannot start\n".to_owned(),
-            all => format!("error[R100]: {} of {all} nodes cannot take part; {so}\n", nodes.len()),
+        let what = match self.plan.nodes.len() {
+            1 if self.epochs.is_empty() => "the job cannot start".to_owned(),
+            all => format!("{} of {all} nodes cannot take part; {so}", nodes.len()),
         };
+        let mut text = format!("error[{}]: {what}\n", codes::CANNOT_START);
         for (node, problem) in self.problems {
             let _ = writeln!(text, "  {}: {}", self.host(*node), problem.message);
             if let Some(help) = &problem.help {
@@ -186,7 +188,7 @@ impl Story<'_> {
         }
         match self.verdict.status {
             Status::Timeout => Some(Failure {
-                code: "R105",
+                code: codes::TIMEOUT,
                 title: format!(
                     "the job did not end within {}; {}",
                     duration(self.options.timeout.unwrap_or_default()),
@@ -196,7 +198,7 @@ impl Story<'_> {
                 ..Failure::default()
             }),
             Status::Interrupted(signal) => Some(Failure {
-                code: "R106",
+                code: codes::INTERRUPTED,
                 title: format!(
                     "the job was stopped by {}; {}",
                     signal_name(signal),
@@ -238,7 +240,14 @@ impl Story<'_> {
         // Whoever failed for a reason of its own did not wait for those that had left.
         let ended = worker.ended.as_ref().filter(|_| worker.lost_peer);
         let help = ended.map_or_else(Vec::new, |ended| self.ended_before(Some(ended.at)));
-        Failure { code: "R101", title, facts, last_lines, log: pages.log_path(rank, stream), help }
+        Failure {
+            code: codes::WORKER_FAILED,
+            title,
+            facts,
+            last_lines,
+            log: pages.log_path(rank, stream),
+            help,
+        }
     }
 
     /// Workers that had ended well before the others failed, or were stopped: whoever still needed
@@ -290,12 +299,18 @@ impl Story<'_> {
             libc::EAGAIN => vec!["see `ulimit -u` and the pids limit of the cgroup".to_owned()],
             _ => Vec::new(),
         };
-        Failure { code: "R102", title, facts: vec![what], help, ..Failure::default() }
+        Failure {
+            code: codes::WORKER_NOT_STARTED,
+            title,
+            facts: vec![what],
+            help,
+            ..Failure::default()
+        }
     }
 
     fn node_lost(&self, node: NodeRank, title: String) -> Failure {
         Failure {
-            code: "R103",
+            code: codes::NODE_LOST,
             title,
             facts: vec![format!("lost with it: {}", self.ranks_of(node))],
             help: self.without(node),
