@@ -196,6 +196,7 @@ fn plan_of(nodes: u32) -> LaunchPlan {
         master_addr: MasterAddr::Given("127.0.0.1".to_owned()),
         master_port: Some(29500),
         exports: Vec::new(),
+        restarts_max: 0,
     };
     plan::plan(&spec).expect("a good plan")
 }
@@ -210,7 +211,10 @@ fn options() -> Options {
         script: None,
         grace: Duration::from_secs(60),
         lease: Duration::from_secs(600),
+        beat: Duration::from_secs(3),
         timeout: None,
+        restarts_max: 0,
+        warning: None,
         stdin: StdinTo::Nobody,
         style: Style {
             prefix: None,

@@ -74,6 +74,9 @@ pub enum ToAgent {
     Resume,
     /// Nothing more is wanted: end.
     Bye,
+    /// Nothing of this epoch is left, here or elsewhere. The next one begins: whatever follows on this
+    /// link is of it.
+    Renew,
 }
 
 /// What a node must have for the job to start.
@@ -95,6 +98,8 @@ pub struct Prepare {
     pub world_size: u32,
     /// Silence after which the agent stops the workers.
     pub lease_ms: u32,
+    /// How often the agent says that it lives.
+    pub beat_ms: u32,
     /// Time between TERM and KILL when the launcher is gone.
     pub grace_ms: u32,
     /// Whether workers are bound to processors of their own.

@@ -15,6 +15,7 @@
 //! | the agent hears nonsense, or another epoch; it panics; nobody reads its words | `agent` |
 //! | a signal to every process at once | `ours` |
 //! | SIGINT once, twice, three times; SIGTERM; SIGHUP with and without nohup; Ctrl-Z; SIGQUIT | `signals` |
+//! | a failure that is restarted: worker, shim, agent, crash loop, refusal; a warning before TERM | `restarts` |
 //! | a time limit; two jobs at once | `signals` |
 //! | two jobs that want the same GPU | `claims` |
 //! | a screen that stands still, goes on, or is closed | `output` |
@@ -47,6 +48,7 @@ mod options;
 mod ours;
 mod output;
 mod random;
+mod restarts;
 mod screens;
 mod signals;
 mod status;
