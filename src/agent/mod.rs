@@ -10,18 +10,21 @@
 
 mod alarms;
 mod bind;
+mod claims;
 mod crew;
 mod ending;
 mod launcher;
 mod listen;
 mod notes;
 mod output;
+mod place;
 mod prepare;
 mod rank_link;
 mod serve;
 mod shim;
 mod shim_lost;
 mod starting;
+mod window;
 
 pub use prepare::OWN_EXECUTABLE;
 pub use serve::{Origin, main};

@@ -128,6 +128,7 @@ pub(super) fn start(
         args,
         master_addr: place.master_addr,
         master_port: place.master_port,
+        restarts_max: watch.max_restarts,
         exports,
     };
     let plan =
@@ -144,6 +145,7 @@ pub(super) fn start(
     lower::check_size(&plan)?;
     let (mut options, note) =
         lower::options(watch, workers, &spec, place.transport, speaker, terminal)?;
+    options.claims = place.claims;
     if watch.talks() {
         let alone = alone.filter(|_| 1 < nodes);
         let alone = alone.map_or_else(String::new, |_| lonely(&plan, nodes));

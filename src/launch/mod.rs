@@ -17,6 +17,9 @@ mod options;
 mod orders;
 mod pause;
 mod recording;
+mod renewing;
+#[cfg(test)]
+mod scale;
 mod signals;
 mod starting;
 mod unreachable;
@@ -25,4 +28,4 @@ mod voice;
 mod wishes;
 
 pub use dispatcher::run;
-pub use options::{Cores, LaunchError, Options, StdinTo, Transport};
+pub use options::{Claims, Cores, LaunchError, Options, StdinTo, Transport};

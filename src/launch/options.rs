@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::base::{JobId, Rank, Status};
+use crate::job::Warning;
 use crate::report::{RunDir, Style};
 use crate::secure::JobKey;
 use crate::transport::ssh::SshOptions;
@@ -28,8 +29,14 @@ pub struct Options {
     pub grace: Duration,
     /// Silence after which a link counts as lost.
     pub lease: Duration,
+    /// How often both ends of a link say that they live.
+    pub beat: Duration,
     /// Time that the job may take.
     pub timeout: Option<Duration>,
+    /// How often workers are started anew after a failure.
+    pub restarts_max: u32,
+    /// What workers hear before they are asked to stop.
+    pub warning: Option<Warning>,
     /// Who reads our standard input.
     pub stdin: StdinTo,
     /// How output looks and where it is kept.
@@ -40,6 +47,8 @@ pub struct Options {
     pub cores: Option<Cores>,
     /// Script that nodes read before workers start.
     pub venv_script: Option<PathBuf>,
+    /// Whether GPUs are kept from other jobs.
+    pub claims: Claims,
     /// Whether a failure lets the other workers run on.
     pub lets_run: bool,
     /// Lines that are said when every node is ready, before anything starts; a job that is refused
@@ -69,6 +78,17 @@ pub enum Cores {
     All,
     /// These, in ascending order.
     List(Vec<u32>),
+}
+
+/// Whether GPUs are kept from other jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claims {
+    /// They are: one that another job has is a reason not to start.
+    Exclusive,
+    /// They are, but what another job has is shared with it.
+    Shared,
+    /// Slots are no GPUs, or nothing is computed on them.
+    None,
 }
 
 /// Who reads our standard input; everybody else reads `/dev/null`.

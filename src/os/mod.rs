@@ -11,7 +11,10 @@ pub mod fork;
 pub mod heap;
 pub mod memory;
 #[cfg(feature = "cli")]
+pub mod names;
 pub mod ports;
+#[cfg(feature = "cli")]
+pub mod shared_file;
 pub mod signals;
 #[cfg(feature = "cli")]
 pub mod sourced;

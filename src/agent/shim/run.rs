@@ -45,6 +45,7 @@ pub(super) fn main(control: OwnedFd) -> u8 {
         children,
         failures: None,
         workers: Vec::new(),
+        held: Vec::new(),
         sweeping: BTreeMap::new(),
         unseen: None,
         told: BTreeSet::new(),
@@ -61,6 +62,8 @@ struct Shim {
     /// Where children that could not become their programs say so; open until all have.
     failures: Option<OwnedFd>,
     workers: Vec<Worker>,
+    /// What the agent wants held as long as we live.
+    held: Vec<OwnedFd>,
     /// Workers whose leftovers are being killed.
     sweeping: BTreeMap<usize, Sweep>,
     /// The worker that ended last, if it seemed to leave nothing.
@@ -131,6 +134,10 @@ impl Shim {
                 let shared = (1 < fds.len()).then(|| fds.remove(1));
                 self.spawn(fds.remove(0), shared.as_ref())
             }
+            ToShim::Hold => {
+                self.held.append(&mut fds);
+                Ok(())
+            }
             ToShim::Signal(signal) => {
                 self.signal(signal);
                 Ok(())
@@ -159,6 +166,11 @@ impl Shim {
     /// each in turn takes four times as long.
     fn spawn(&mut self, packed: OwnedFd, shared: Option<&OwnedFd>) -> Result<(), AgentGone> {
         let workers = message::unpack(packed).map_err(|_| AgentGone)?;
+        // Those of an earlier epoch are gone: the kernel said so.
+        self.workers.clear();
+        self.sweeping.clear();
+        self.told.clear();
+        self.unseen = None;
         let (failures, report) = fds::pipe().map_err(|_| AgentGone)?;
         let _ = fds::set_nonblocking(&failures);
         self.failures = Some(failures);

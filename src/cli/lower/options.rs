@@ -8,10 +8,11 @@ use crate::base::{JobId, Rank, Status, env_vars};
 use crate::cli::args::{WatchArgs, WorkerArgs};
 use crate::cli::error::CliError;
 use crate::cli::values::{CoreList, StdinArg};
-use crate::launch::{Cores, Options, StdinTo, Transport};
+use crate::launch::{Claims, Cores, Options, StdinTo, Transport};
 use crate::plan::{Export, JobSpec, Program};
 use crate::report::{Keep, RunDir, Style, Terminal};
 use crate::secure::JobKey;
+use crate::wire;
 
 /// Who of the workers has something to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +67,10 @@ pub(in crate::cli) fn options(
         script,
         grace: args.grace,
         lease: args.lease,
+        beat: args.beat.unwrap_or_else(|| wire::beat(args.lease)),
         timeout: args.timeout,
+        restarts_max: args.max_restarts,
+        warning: args.pre_term_signal,
         stdin: stdin(args.stdin, workers),
         style: Style {
             prefix: args.prefix.clone().or_else(|| (speaker == Speaker::Rank0).then(String::new)),
@@ -82,6 +86,7 @@ pub(in crate::cli) fn options(
         cores,
         venv_script: workers_args.venv_script.clone(),
         lets_run: false,
+        claims: Claims::None,
         announcement: String::new(),
         tell_record: args.talks(),
         run_dir,
