@@ -11,6 +11,7 @@ mod program;
 mod reach;
 mod size;
 
+#[cfg(feature = "train")]
 pub(super) use devices::gpu_count;
 pub(super) use keep::PidFile;
 pub(super) use options::{Speaker, options};
