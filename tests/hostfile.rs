@@ -4,61 +4,41 @@
 
 #![cfg(feature = "cli")]
 
+#[path = "support/golden.rs"]
+mod golden;
+
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
+use golden::Golden;
 use proptest::prelude::*;
 use remuda::base::{Severity, Status};
 use remuda::cli::hostfile::{HostfileArgs, LoadError, Loaded, Outcome, Trust, load, run};
 use remuda::pool::{self, HOSTS_MAX};
 use remuda::report::diagnostic::{Paint, show_findings};
 
-fn read(path: &Path) -> Loaded {
+/// The screen of a hostfile and how its check ends.
+fn screen_of(path: &Path, has_errors: bool) -> String {
     let bytes = fs::read(path).expect("the file is readable");
     let (hostfile, findings) = pool::read(&path.display().to_string(), &bytes);
-    Loaded { hostfile, findings }
-}
-
-fn files(directory: &str, extension: &str) -> BTreeSet<PathBuf> {
-    let entries = fs::read_dir(directory).expect("the directory is there");
-    let paths = entries.map(|entry| entry.expect("an entry").path());
-    paths.filter(|path| path.extension().is_some_and(|found| found == extension)).collect()
-}
-
-/// Compares every file of a directory with its expectation; says whether its screens have errors.
-#[track_caller]
-fn check_directory(directory: &str, has_errors: bool) {
-    let update = remuda::base::env_vars::get("UPDATE_EXPECTED").is_some();
-    let texts = files(directory, "txt");
-    assert!(!texts.is_empty());
-    for text in &texts {
-        let loaded = read(text);
-        assert_eq!(loaded.findings.has_errors(), has_errors, "for {}", text.display());
-        let screen = loaded.screen(Paint::Plain);
-        let found = format!("{screen}exit status {}\n", loaded.status().code());
-        let expectation = text.with_extension("expected");
-        if update {
-            fs::write(&expectation, &found).expect("the directory is writable");
-        }
-        let expected = fs::read_to_string(&expectation)
-            .unwrap_or_else(|error| panic!("no expectation {}: {error}", expectation.display()));
-        assert_eq!(found, expected, "for {}", text.display());
-    }
-    let with_text: BTreeSet<_> = texts.iter().map(|text| text.with_extension("expected")).collect();
-    assert_eq!(files(directory, "expected"), with_text, "an expectation without its file");
+    assert_eq!(findings.has_errors(), has_errors, "for {}", path.display());
+    let loaded = Loaded { hostfile, findings };
+    format!("{}exit status {}\n", loaded.screen(Paint::Plain), loaded.status().code())
 }
 
 #[test]
 fn valid_files_are_read_and_show_what_is_expected() {
-    check_directory("hostfiles/valid", false);
+    let valid = Golden { directory: "hostfiles/valid", extension: "txt" };
+    valid.check(|path| screen_of(path, false));
 }
 
 #[test]
 fn invalid_files_show_what_is_expected() {
-    check_directory("hostfiles/invalid", true);
+    let invalid = Golden { directory: "hostfiles/invalid", extension: "txt" };
+    invalid.check(|path| screen_of(path, true));
 }
 
 /// Codes of files that only a test can make, or that are too large to keep.
@@ -66,17 +46,9 @@ const WITHOUT_FILE: &[&str] = &["H010", "H019", "H024", "H025", "H026", "H027", 
 
 #[test]
 fn every_code_of_a_hostfile_has_a_file_that_shows_it() {
-    let directories = ["hostfiles/valid", "hostfiles/invalid"];
-    let screens: String = directories
-        .iter()
-        .flat_map(|directory| files(directory, "expected"))
-        .map(|path| fs::read_to_string(path).expect("it is readable"))
-        .collect();
-    for explanation in pool::codes::EXPLANATIONS.iter().filter(|found| found.code.starts_with('H'))
-    {
-        let is_shown = screens.contains(&format!("[{}]", explanation.code));
-        assert_eq!(is_shown, !WITHOUT_FILE.contains(&explanation.code), "for {}", explanation.code);
-    }
+    let stories = pool::codes::EXPLANATIONS.into_iter().flatten();
+    let hostfiles = stories.filter(|found| found.code.starts_with('H'));
+    golden::check_codes(&["hostfiles/valid", "hostfiles/invalid"], hostfiles, WITHOUT_FILE);
 }
 
 /// A directory of its own for each test, below the target directory.

@@ -17,6 +17,7 @@ mod selector;
 mod settings;
 mod similar;
 mod text;
+mod world_info;
 
 pub use counts::count_to_make;
 pub use env_file::{EnvFile, Variable, loads_code, read_env, shadowed};
@@ -27,3 +28,4 @@ pub use selection::{Selected, Selection, SelectorArgs, select};
 pub use selector::python_int;
 pub use similar::nearest;
 pub use text::decode;
+pub use world_info::{World, read_world};

@@ -53,7 +53,7 @@ fn from_hostfile(
         text: error.screen(terminal.paint),
     })?;
     let found = FoundPool {
-        accelerator: accelerator(args)?,
+        accelerator: accelerator(&args.devices)?,
         device_names: Vec::new(),
         origin: path.display().to_string(),
         warnings: crate::report::diagnostic::show_findings(&loaded.findings, terminal.paint),
@@ -69,7 +69,7 @@ pub(super) fn trust(args: &PlaceArgs) -> Trust {
 /// No hostfile: this machine's devices, or as many CPU slots as were asked for.
 fn this_machine(args: &PlaceArgs) -> Result<(Pool, FoundPool), CliError> {
     let host = HostName::parse("localhost").expect("a valid name");
-    let accelerator = accelerator(args)?;
+    let accelerator = accelerator(&args.devices)?;
     let wanted = wanted_slots(args)?;
     let (visible, origin) = match accelerator {
         Accelerator::Cpu => cpu_slots(args, wanted),
@@ -90,7 +90,8 @@ fn cpu_slots(args: &PlaceArgs, wanted: Option<usize>) -> (Visible, String) {
     let local_size = || env_vars::get_text(env_vars::LOCAL_SIZE)?.parse().ok().filter(|n| 0 < *n);
     let count = wanted.or_else(local_size);
     let count = count.unwrap_or_else(|| inventory::usable_cpus().min(CPU_WORKERS_DEFAULT));
-    let why = if args.accelerator == Some(AcceleratorArg::Cpu) { "" } else { ": no GPU found" };
+    let why =
+        if args.devices.accelerator == Some(AcceleratorArg::Cpu) { "" } else { ": no GPU found" };
     let slots = (0..count as u32).map(Slot).collect();
     (Visible { slots, ..Visible::default() }, format!("this machine, CPU slots{why}"))
 }
@@ -115,7 +116,7 @@ fn device_slots(
     }
     match wanted {
         Some(wanted) if wanted <= visible.slots.len() => visible.slots.truncate(wanted),
-        Some(wanted) if args.oversubscribe => {
+        Some(wanted) if args.devices.oversubscribe => {
             let next = visible.slots.iter().max().map_or(0, |slot| slot.0 + 1);
             let missing = wanted - visible.slots.len();
             visible.slots.extend((next..).take(missing).map(Slot));
