@@ -211,6 +211,7 @@ pub(super) fn parse_int(text: &str) -> Result<i64, BadValue> {
 }
 
 /// A whole number of at least 1.
+#[cfg(feature = "train")]
 pub(super) fn parse_positive_int(text: &str) -> Result<u64, BadValue> {
     whole(text, 1..=i64::MAX).map(|number| number as u64)
 }

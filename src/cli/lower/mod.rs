@@ -12,6 +12,7 @@ mod reach;
 mod size;
 mod world;
 
+#[cfg(feature = "train")]
 pub(super) use devices::gpu_count;
 pub(super) use keep::PidFile;
 pub(super) use options::{Speaker, options};
