@@ -7,6 +7,6 @@ pub mod env_vars;
 pub mod exit;
 pub mod ids;
 
-pub use diagnostic::{Diagnostic, Findings, Severity, Source, Span, Suggestion};
+pub use diagnostic::{Applicability, Diagnostic, Findings, Severity, Source, Span, Suggestion};
 pub use exit::{Status, WorkerExit};
 pub use ids::{Epoch, HostName, JobId, LocalRank, NodeRank, Rank, Slot};

@@ -57,6 +57,10 @@ pub const WRITABLE_BY_ALL: &str = "H026";
 pub const FOREIGN_OWNER: &str = "H027";
 /// The file is larger than any hostfile.
 pub const FILE_TOO_LARGE: &str = "H028";
+/// A range of host names that is none.
+pub const BAD_RANGE: &str = "H029";
+/// A range that names more hosts than the limit.
+pub const RANGE_TOO_LONG: &str = "H030";
 
 /// A line that sets nothing.
 pub const ENV_NO_EQUALS: &str = "E001";

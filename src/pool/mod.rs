@@ -11,6 +11,7 @@ mod filter;
 mod host_word;
 mod hosts;
 mod line;
+pub mod nodeset;
 mod parse;
 mod selection;
 mod selector;
