@@ -61,6 +61,32 @@ pub const FILE_TOO_LARGE: &str = "H028";
 pub const BAD_RANGE: &str = "H029";
 /// A range that names more hosts than the limit.
 pub const RANGE_TOO_LONG: &str = "H030";
+/// Lines of two dialects in one file.
+pub const MIXED_DIALECTS: &str = "H031";
+/// Lines of one host with other hosts between them.
+pub const SCATTERED_HOST: &str = "H032";
+/// A limit below the slots.
+pub const MAX_BELOW_SLOTS: &str = "H033";
+/// What another launcher understands, and we do not.
+pub const NOT_FOR_US: &str = "H034";
+/// As many counts as hosts.
+pub const COUNTS_DIFFER: &str = "H035";
+/// The file is not in DeepSpeed's dialect.
+pub const DIALECT: &str = "H036";
+/// A short name and a long one.
+pub const SHORT_AND_LONG: &str = "H037";
+/// This machine's own name among others.
+pub const LOOPBACK_AMONG_OTHERS: &str = "H038";
+/// Hosts with different numbers of slots.
+pub const UNEQUAL_SLOTS: &str = "H039";
+/// An underscore in a host name.
+pub const UNDERSCORE: &str = "H040";
+/// Hosts out of the order of their numbers.
+pub const OUT_OF_ORDER: &str = "H041";
+/// An operator without its set.
+pub const BAD_SET: &str = "H042";
+/// The file cannot be written.
+pub const NOT_WRITTEN: &str = "H043";
 
 /// A line that sets nothing.
 pub const ENV_NO_EQUALS: &str = "E001";

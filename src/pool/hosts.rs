@@ -84,6 +84,11 @@ impl Pool {
         Self::from_nodes([(host, slots.into_iter().collect())])
     }
 
+    /// Hosts with all of their slots; of a name that comes twice the first stays.
+    pub fn of(hosts: impl IntoIterator<Item = (HostName, SlotCount)>) -> Self {
+        Self::from_nodes(hosts.into_iter().map(|(host, count)| (host, count.slots().collect())))
+    }
+
     /// Keeps the invariants: hosts without slots vanish, and of what comes twice the first stays.
     pub(super) fn from_nodes(nodes: impl IntoIterator<Item = (HostName, Vec<Slot>)>) -> Self {
         let mut kept = Vec::new();

@@ -61,8 +61,7 @@ pub(super) fn master(
 
 /// What to say when this machine has the name of another node.
 pub(super) fn doubt(node: NodeRank, nodes: &[(HostName, Vec<Slot>)]) -> String {
-    let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let Some(other) = named(own.trim(), nodes).filter(|other| *other != node) else {
+    let Some(other) = named(&own_name(), nodes).filter(|other| *other != node) else {
         return String::new();
     };
     format!(
@@ -71,12 +70,21 @@ pub(super) fn doubt(node: NodeRank, nodes: &[(HostName, Vec<Slot>)]) -> String {
     )
 }
 
+/// What this machine calls itself.
+pub(super) fn own_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_ascii_lowercase()
+}
+
 /// The node of this name, with or without its domain.
 fn named(own: &str, nodes: &[(HostName, Vec<Slot>)]) -> Option<NodeRank> {
-    let own = own.to_ascii_lowercase();
-    let short = own.split('.').next().filter(|short| !short.is_empty())?;
-    let is_it = |host: &HostName| [own.as_str(), short].contains(&host.canonical().as_str());
-    nodes.iter().position(|(host, _)| is_it(host)).map(|node| NodeRank(node as u32))
+    nodes.iter().position(|(host, _)| is_called(host, own)).map(|node| NodeRank(node as u32))
+}
+
+/// Whether a host is the machine of that name, in lower case and with its domain or without.
+pub(super) fn is_called(host: &HostName, own: &str) -> bool {
+    let short = own.split('.').next().unwrap_or_default();
+    !short.is_empty() && [own, short].contains(&host.canonical().as_str())
 }
 
 #[cfg(test)]

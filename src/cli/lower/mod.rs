@@ -1,6 +1,7 @@
 //! What was typed → what will be done. The world is consulted here, once: files, environment,
 //! devices. Everything after this is a function of its result.
 
+mod allocation;
 mod alone;
 mod devices;
 pub(super) mod environment;

@@ -9,10 +9,11 @@ use super::pattern::{Pattern, Piece, Run};
 /// Digits that always fit into a number.
 const DIGITS_MAX: usize = 18;
 
-/// Whether a word has ranges: `n[1-3]` is one, the address `[::1]` is not.
+/// Whether a word has ranges: `n[1-3]` and `[1-3]n` do, the address `[::1]` does not.
 pub fn is_pattern(word: &str) -> bool {
-    let ends_as_address = word.find(']').is_none_or(|end| word[..end].contains(':'));
-    word.contains(['[', ']']) && !(word.starts_with('[') && ends_as_address)
+    let Some(inside) = word.strip_prefix('[') else { return word.contains(['[', ']']) };
+    let is_range = |inside: &str| inside.bytes().all(|c| b"0123456789-,/".contains(&c));
+    inside.split_once(']').is_some_and(|(inside, _)| is_range(inside))
 }
 
 /// Reads a list: names between commas, `n[1-3],login`. `start` is where it stands in its text. What is
