@@ -234,6 +234,22 @@ fn check_screen(args: &SelectorArgs, expect: &str) {
 }
 
 #[test]
+fn a_selector_with_a_user_says_that_hosts_go_without() {
+    let (hostfile, _) = pool::read("hosts", b"ada@worker-0 slots=2\nworker-1 slots=2\n");
+    let findings = select(&hostfile.pool(), &include("ada@worker-0")).expect_err("no such host");
+    let expect = "
+error[S001]: host `ada` is not in the pool
+ --> --include:1:1
+  |
+1 | ada@worker-0
+  | ^^^
+  |
+help: it is a user of the hostfile; a host is selected without its user
+--include: 1 error, 0 warnings";
+    assert_eq!(show_all(&findings, Paint::Plain).trim_end(), expect.trim());
+}
+
+#[test]
 fn screens_point_at_the_place_and_say_what_to_type() {
     check_screen(
         &include("worker-0@wroker-1:0"),

@@ -11,6 +11,8 @@
 mod alarms;
 mod bind;
 mod crew;
+mod ending;
+mod launcher;
 mod listen;
 mod notes;
 mod output;
@@ -18,6 +20,8 @@ mod prepare;
 mod rank_link;
 mod serve;
 mod shim;
+mod shim_lost;
+mod starting;
 
 pub use prepare::OWN_EXECUTABLE;
 pub use serve::{Origin, main};

@@ -6,7 +6,9 @@ pub mod diagnostic;
 pub mod env_vars;
 pub mod exit;
 pub mod ids;
+pub mod user_name;
 
 pub use diagnostic::{Applicability, Diagnostic, Findings, Severity, Source, Span, Suggestion};
 pub use exit::{Status, WorkerExit};
 pub use ids::{Epoch, HostName, JobId, LocalRank, NodeRank, Rank, Slot};
+pub use user_name::UserName;

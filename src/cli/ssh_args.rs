@@ -14,6 +14,10 @@ pub struct SshArgs {
     /// Key exchange; `fast` puts curve25519 first: several times cheaper, not post-quantum
     #[arg(long, value_name = "KIND", value_enum, default_value = "user")]
     pub ssh_kex: KexArg,
+    /// Who speaks to the ssh process of a connection: `native` we ourselves, `process` a second ssh for
+    /// each host, for sandboxes and wrappers in which ours fails
+    #[arg(long, value_name = "WHO", value_enum, default_value = "native")]
+    pub ssh_mux: MuxArg,
     /// Connections that are made at the same time [default: 64; 8 through a jump host]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub fanout: Option<u32>,
@@ -29,4 +33,13 @@ pub enum KexArg {
     User,
     /// Curve25519 first.
     Fast,
+}
+
+/// See [`SshArgs::ssh_mux`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MuxArg {
+    /// We speak its protocol.
+    Native,
+    /// OpenSSH does.
+    Process,
 }

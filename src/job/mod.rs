@@ -2,7 +2,16 @@
 //! effects; it awaits nothing, reads no clock and knows no wire.
 
 mod cause;
-mod step;
+mod ending;
+mod event;
+mod lost;
+mod running;
+mod starting;
+mod state;
+mod stopping;
+#[cfg(test)]
+mod testing;
 
 pub use cause::{Cause, End, NodeLoss, StartFailure, StartStep, Verdict};
-pub use step::{Effect, Event, Job, OnFailure, Policy, StopReason};
+pub use event::{Effect, Event, OnFailure, Policy, StopReason};
+pub use state::Job;

@@ -4,9 +4,12 @@
 //! the job wants becomes words to the nodes.
 
 mod dispatcher;
+mod finish;
 mod grave;
+mod hearing;
 mod history;
 mod input;
+mod losing;
 mod node;
 mod offset;
 mod options;
@@ -14,9 +17,11 @@ mod orders;
 mod pause;
 mod recording;
 mod signals;
+mod starting;
 mod unreachable;
 mod verdict;
 mod voice;
+mod wishes;
 
 pub use dispatcher::run;
 pub use options::{Cores, LaunchError, Options, StdinTo, Transport};

@@ -25,8 +25,8 @@ pub const FILE_MISSING: &str = "H010";
 pub const SAME_HOST: &str = "H011";
 /// A host name with letters beyond ASCII.
 pub const HOST_NOT_ASCII: &str = "H012";
-/// `user@host`.
-pub const USER_AT_HOST: &str = "H013";
+/// A word before `@` that cannot name a user.
+pub const BAD_USER: &str = "H013";
 /// `host:port`.
 pub const HOST_PORT: &str = "H014";
 /// Words of Open MPI, MPICH or Slurm.
@@ -371,11 +371,14 @@ pub const EXPLANATIONS: &[Explanation] = &[
          punycode (`xn--…`), which is what the resolver asks for anyway.",
     ),
     story(
-        USER_AT_HOST,
-        "user name in a hostfile",
-        "A hostfile names machines. The user belongs into ~/.ssh/config:\n\n    Host worker-0\n        \
-         User ada\n\n\
-         `@` separates hosts in --include and --exclude, so `ada@worker-0` could never be selected.",
+        BAD_USER,
+        "not a user name",
+        "`ada@worker-0 slots=4` reaches worker-0 as ada, whatever the configuration of ssh says. A user \
+         name consists of ASCII letters, digits, `.`, `-` and `_`, and begins with a letter, a digit or \
+         `_`: ssh hands it to shells (`%r` in `ProxyCommand`), and the grammar makes sure that it can \
+         never become an option or a command. Any other name belongs into ~/.ssh/config:\n\n    \
+         Host worker-0\n        User DOMAIN\\ada\n\n\
+         Everywhere else the host is called worker-0: `@` separates hosts in --include and --exclude.",
     ),
     story(
         HOST_PORT,

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use crate::base::{Diagnostic, Findings, HostName, Slot, Source, Span};
 
 use super::codes;
-use super::hosts::Pool;
+use super::hosts::{Pool, Users};
 use super::selector::{Spec, parse_selector};
 use super::similar::nearest;
 
@@ -51,6 +51,7 @@ pub(super) fn parse_filter(pool: &Pool, flag: &str, text: &str) -> (Filter, Find
 struct Lookup<'a> {
     pool: HashMap<&'a str, (&'a HostName, &'a [Slot])>,
     names: Vec<&'a str>,
+    users: &'a Users,
     filter: Filter,
     /// Where a host was named as a whole.
     whole_at: HashMap<&'a HostName, Span>,
@@ -70,6 +71,7 @@ impl<'a> Lookup<'a> {
                 .map(|(host, slots)| (host.as_str(), (host, slots.as_slice())))
                 .collect(),
             names: nodes.iter().map(|(host, _)| host.as_str()).collect(),
+            users: pool.users(),
             filter: Filter::default(),
             whole_at: HashMap::new(),
             problems: Vec::new(),
@@ -130,6 +132,11 @@ impl<'a> Lookup<'a> {
             None
         };
         let (first, last) = (self.names.first(), self.names.last());
+        if self.users.values().any(|user| user.as_str() == spec.host) {
+            let help = "it is a user of the hostfile; a host is selected without its user";
+            self.problems.push(problem.help(help));
+            return;
+        }
         self.problems.push(match (meant, separator(spec.host), first, last) {
             (Some(meant), ..) => {
                 problem.help(format!("did you mean `{meant}`?")).suggest(spec.host_span, meant)

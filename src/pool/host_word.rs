@@ -1,9 +1,10 @@
-//! The first word of a line: a host name, or what people write in its place.
+//! The first word of a line: a host name, perhaps behind a user, or what people write in its place.
 
 use std::net::Ipv6Addr;
 
 use crate::base::ids::HostNameError;
-use crate::base::{Diagnostic, HostName, Span};
+use crate::base::user_name::UserNameError;
+use crate::base::{Diagnostic, HostName, Span, UserName};
 
 use super::codes;
 use super::line::{Line, Word};
@@ -21,12 +22,48 @@ pub(super) fn read_host(word: Word<'_>, rest: &[Word<'_>], out: &mut Line) {
     if word.is_spoilt() {
         return;
     }
-    let (name, problem) = match HostName::parse(word.text) {
-        Ok(name) => (Some((name, word.span)), None),
-        Err(error) => explain_host(word, rest, &error),
+    // As in ssh, the last `@` ends the user.
+    let host = match word.text.rfind('@') {
+        Some(at) => {
+            match UserName::parse(&word.text[..at]) {
+                Ok(user) => out.user = Some(user),
+                Err(error) => out.problems.push(bad_user(word, at, error)),
+            }
+            word.part(at + 1, word.text.len())
+        }
+        None => word,
+    };
+    let (name, problem) = match HostName::parse(host.text) {
+        Ok(name) => (Some((name, host.span)), None),
+        Err(error) => explain_host(host, rest, &error),
     };
     out.host = name;
     out.problems.extend(problem);
+}
+
+/// The span of an empty user is its `@`.
+fn bad_user(word: Word<'_>, at: usize, error: UserNameError) -> Diagnostic {
+    let character = |from: usize| {
+        let length = word.text[from..].chars().next().map_or(0, char::len_utf8);
+        word.part(from, from + length).span
+    };
+    let span = match error {
+        UserNameError::Empty => character(at),
+        UserNameError::BadStart(_) => character(0),
+        UserNameError::BadCharacter { at, .. } => character(at),
+        UserNameError::TooLong => word.part(0, at).span,
+    };
+    let problem = Diagnostic::error(codes::BAD_USER, span, error.to_string());
+    match error {
+        UserNameError::Empty => {
+            problem.label("expected a user before it").help("leave it out").suggest(span, "")
+        }
+        UserNameError::BadStart(_)
+        | UserNameError::BadCharacter { .. }
+        | UserNameError::TooLong => problem.help(
+            "a user has letters, digits, `.`, `-` and `_`; others go into ~/.ssh/config (`User`)",
+        ),
+    }
 }
 
 type Guess = (Option<(HostName, Span)>, Option<Diagnostic>);
@@ -48,9 +85,6 @@ fn explain_host(word: Word<'_>, rest: &[Word<'_>], error: &HostNameError) -> Gue
             Some(problem),
         );
     }
-    if let Some(at) = text.rfind('@') {
-        return guess(word.part(at + 1, text.len()), user_at_host(word, at));
-    }
     if let Some((at, number)) = port_or_count(text) {
         return guess(word.part(0, at), host_and_number(word, rest, at, number));
     }
@@ -61,15 +95,6 @@ fn explain_host(word: Word<'_>, rest: &[Word<'_>], error: &HostNameError) -> Gue
         return (None, Some(host_range(word)));
     }
     (None, Some(bad_host(word, error)))
-}
-
-fn user_at_host(word: Word<'_>, at: usize) -> Diagnostic {
-    let user = word.part(0, at + 1);
-    let message = format!("user name in `{}`", word.text.escape_debug());
-    Diagnostic::error(codes::USER_AT_HOST, user.span, message)
-        .label("a hostfile names machines only")
-        .help("put the user into ~/.ssh/config (`User`) and leave it out here")
-        .suggest(user.span, "")
 }
 
 /// `host:22`, `[::1]:22`.

@@ -1,6 +1,8 @@
 //! Hosts and their slots, as values that cannot be wrong.
 
-use crate::base::{HostName, Slot, Span};
+use std::collections::HashMap;
+
+use crate::base::{HostName, Slot, Span, UserName};
 
 /// Slots that a host may have at most; no machine comes near, and a typing error goes beyond.
 pub const SLOTS_MAX: u32 = 1024;
@@ -31,6 +33,8 @@ impl SlotCount {
 pub struct Host {
     /// The name, as it was written.
     pub name: HostName,
+    /// As whom it is reached (`user@host`); `None`: as ssh's configuration says.
+    pub user: Option<UserName>,
     /// How many slots it has.
     pub slots: SlotCount,
     /// Its line, counted from 1.
@@ -63,34 +67,45 @@ impl Hostfile {
 
     /// What there is to select from.
     pub fn pool(&self) -> Pool {
-        Pool(
-            self.hosts
-                .iter()
-                .map(|host| (host.name.clone(), host.slots.slots().collect()))
-                .collect(),
-        )
+        let nodes = self.hosts.iter();
+        let users =
+            self.hosts.iter().filter_map(|host| Some((host.name.clone(), host.user.clone()?)));
+        Pool {
+            nodes: nodes.map(|host| (host.name.clone(), host.slots.slots().collect())).collect(),
+            users: users.collect(),
+        }
     }
 }
+
+/// As whom hosts are reached; about the others ssh's configuration decides.
+pub type Users = HashMap<HostName, UserName>;
 
 /// Hosts with their slots, in rank order: each name once, each host with at least one slot, each
 /// slot once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pool(Vec<(HostName, Vec<Slot>)>);
+pub struct Pool {
+    nodes: Vec<(HostName, Vec<Slot>)>,
+    users: Users,
+}
 
 impl Pool {
     /// One host, with devices in the order in which workers take them; a device named twice counts
     /// once.
     pub fn single(host: HostName, slots: impl IntoIterator<Item = Slot>) -> Self {
-        Self::from_nodes([(host, slots.into_iter().collect())])
+        Self::from_nodes([(host, slots.into_iter().collect())], Users::new())
     }
 
     /// Hosts with all of their slots; of a name that comes twice the first stays.
     pub fn of(hosts: impl IntoIterator<Item = (HostName, SlotCount)>) -> Self {
-        Self::from_nodes(hosts.into_iter().map(|(host, count)| (host, count.slots().collect())))
+        let nodes = hosts.into_iter().map(|(host, count)| (host, count.slots().collect()));
+        Self::from_nodes(nodes, Users::new())
     }
 
     /// Keeps the invariants: hosts without slots vanish, and of what comes twice the first stays.
-    pub(super) fn from_nodes(nodes: impl IntoIterator<Item = (HostName, Vec<Slot>)>) -> Self {
+    pub(super) fn from_nodes(
+        nodes: impl IntoIterator<Item = (HostName, Vec<Slot>)>,
+        users: Users,
+    ) -> Self {
         let mut kept = Vec::new();
         let mut names = std::collections::HashSet::new();
         for (host, slots) in nodes {
@@ -100,21 +115,26 @@ impl Pool {
                 kept.push((host, slots));
             }
         }
-        Self(kept)
+        Self { nodes: kept, users }
     }
 
     /// The hosts with their slots, in rank order.
     pub fn nodes(&self) -> &[(HostName, Vec<Slot>)] {
-        &self.0
+        &self.nodes
     }
 
-    /// The same, to keep: what [`JobSpec`](crate::plan::JobSpec) wants.
-    pub fn into_nodes(self) -> Vec<(HostName, Vec<Slot>)> {
-        self.0
+    /// As whom they are reached; may also name hosts that were not selected.
+    pub fn users(&self) -> &Users {
+        &self.users
+    }
+
+    /// The same, to keep: what [`JobSpec`](crate::plan::JobSpec) wants, and what ssh wants.
+    pub fn into_parts(self) -> (Vec<(HostName, Vec<Slot>)>, Users) {
+        (self.nodes, self.users)
     }
 
     /// Slots of all hosts.
     pub fn slot_count(&self) -> usize {
-        self.0.iter().map(|(_, slots)| slots.len()).sum()
+        self.nodes.iter().map(|(_, slots)| slots.len()).sum()
     }
 }

@@ -1,7 +1,7 @@
-//! One line of a hostfile: `HOST slots=N`, a comment after it, and everything that people write
+//! One line of a hostfile: `[USER@]HOST slots=N`, a comment after it, and everything that people write
 //! instead.
 
-use crate::base::{Diagnostic, HostName, Span};
+use crate::base::{Diagnostic, HostName, Span, UserName};
 
 use super::codes;
 use super::host_word::{host_missing, read_host};
@@ -13,6 +13,8 @@ use super::settings::Settings;
 pub(super) struct Line {
     /// The host and where its name stands.
     pub(super) host: Option<(HostName, Span)>,
+    /// As whom it is reached.
+    pub(super) user: Option<UserName>,
     /// How many slots it has.
     pub(super) slots: Option<SlotCount>,
     /// Everything that is wrong with the line.
@@ -64,7 +66,10 @@ impl<'a> Word<'a> {
 
     /// `key=value` where a host name should be.
     fn is_setting(self) -> bool {
-        self.text.contains('=') && self.text.starts_with(|c: char| c.is_ascii_alphabetic())
+        let key = self.text.split_once('=').map(|(key, _)| key);
+        key.is_some_and(|key| {
+            key.starts_with(|c: char| c.is_ascii_alphabetic()) && !key.contains('@')
+        })
     }
 
     /// Has a control byte, which was said already.

@@ -91,15 +91,12 @@ fn unequal_slots(hosts: &[Host]) -> Option<Diagnostic> {
     let other = hosts.iter().find(|host| host.slots != first.slots)?;
     let least = hosts.iter().map(|host| host.slots.get()).min()?;
     let message = "hosts have different numbers of slots";
-    let problem = Diagnostic::warning(codes::UNEQUAL_SLOTS, other.span, message).help(format!(
-        "where a script takes them for equal, `--num_gpus {least}` makes them so"
-    ));
+    let problem = Diagnostic::warning(codes::UNEQUAL_SLOTS, other.span, message)
+        .help(format!("where a script takes them for equal, `--num_gpus {least}` makes them so"));
     let (here, there) = (other.slots.get(), first.slots.get());
     Some(match first.span == other.span {
         true => problem.label(format!("{there} and {here} slots")),
-        false => problem
-            .label(format!("{here} here"))
-            .related(first.span, format!("{there} here")),
+        false => problem.label(format!("{here} here")).related(first.span, format!("{there} here")),
     })
 }
 

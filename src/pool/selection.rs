@@ -85,9 +85,12 @@ impl Selection {
     /// What is left of a pool. Hosts keep their order; a host left without slots disappears.
     pub fn apply(&self, pool: &Pool) -> Pool {
         let kept = pool.nodes().iter().map(|(host, slots)| (host.clone(), self.slots(host, slots)));
+        let users = pool.users().clone();
         match self {
-            Self::First { nodes: Some(nodes), .. } => Pool::from_nodes(kept.take(nodes.get())),
-            _ => Pool::from_nodes(kept),
+            Self::First { nodes: Some(nodes), .. } => {
+                Pool::from_nodes(kept.take(nodes.get()), users)
+            }
+            _ => Pool::from_nodes(kept, users),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use remuda::base::{Diagnostic, Findings, Severity};
-use remuda::pool::{self, Hostfile};
+use remuda::pool::{self, Host, Hostfile};
 
 use crate::proof::Random;
 use crate::reference::{Reference, Refusal};
@@ -194,7 +194,7 @@ pub(crate) fn compare(reference: &mut Reference, case: &[Vec<u8>]) -> Verdict {
             bytes.starts_with(MARK),
             |host| {
                 // What we could read of the file is what they read.
-                hostfile.hosts().iter().all(|ours| host(ours.name.as_str(), ours.slots.get()))
+                hostfile.hosts().iter().all(|ours| host(&with_user(ours), ours.slots.get()))
             },
             &pool,
         ),
@@ -216,7 +216,12 @@ const MARK: &[u8] = b"\xEF\xBB\xBF";
 
 fn show_ours(hostfile: &Hostfile) -> Vec<(String, String)> {
     let hosts = hostfile.hosts().iter();
-    hosts.map(|host| (host.name.to_string(), host.slots.get().to_string())).collect()
+    hosts.map(|host| (with_user(host), host.slots.get().to_string())).collect()
+}
+
+/// To them the user is a part of the name.
+fn with_user(host: &Host) -> String {
+    host.user.as_ref().map_or(host.name.to_string(), |user| format!("{user}@{}", host.name))
 }
 
 fn same_hosts(hostfile: &Hostfile, bytes: &[u8], pool: &[(String, String)]) -> Verdict {
@@ -302,7 +307,7 @@ fn rule_of(error: &Diagnostic, findings: &Findings, is_marked: bool) -> Option<R
         codes::COUNT_ABOVE_LIMIT | codes::LINE_TOO_LONG | codes::TOO_MANY_HOSTS => rules::LIMITS,
         codes::BAD_HOST
         | codes::HOST_NOT_ASCII
-        | codes::USER_AT_HOST
+        | codes::BAD_USER
         | codes::HOST_PORT
         | codes::OTHER_DIALECT
         | codes::HOST_MISSING => rules::HOST_NAMES,
@@ -317,7 +322,7 @@ fn rule_of(error: &Diagnostic, findings: &Findings, is_marked: bool) -> Option<R
 
 fn has_host_problem(findings: &Findings) -> bool {
     use pool::codes;
-    let is_one = |code| matches!(code, codes::BAD_HOST | codes::USER_AT_HOST | codes::HOST_PORT);
+    let is_one = |code| matches!(code, codes::BAD_HOST | codes::BAD_USER | codes::HOST_PORT);
     findings.diagnostics.iter().any(|found| is_one(found.code))
 }
 

@@ -92,8 +92,7 @@ fn every_code_of_a_hostfile_has_a_file_that_shows_it() {
 }
 
 /// Bad files of which nothing is wrong once the certain changes are made.
-const MENDED: &[&str] = &["certain",
-    "spaces_around_equals"];
+const MENDED: &[&str] = &["certain", "spaces_around_equals"];
 
 #[test]
 fn what_can_be_mended_is_mended_and_checking_again_is_clean() {

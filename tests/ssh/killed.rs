@@ -63,6 +63,56 @@ fn a_launcher_that_is_killed_leaves_nothing_on_any_host() {
     assert_gone(&dir);
 }
 
+/// With a second ssh for each host, which is the one whose command line ends in the constant.
+fn start_with_process_mux(cluster: &mut Option<Cluster>) -> Running {
+    let (hosts, launch) = Cluster::new(&[("n1", 2), ("n2", 2)]);
+    *cluster = Some(hosts);
+    let launch = launch.options(["--grace", "2s", "--ssh_mux", "process"]);
+    let running = launch.sh(SCRIPT).start();
+    running.wait_for_lines("ready", 4);
+    running
+}
+
+#[test]
+fn a_launcher_with_processes_for_its_channels_leaves_none() {
+    if !can_run("a_launcher_with_processes_for_its_channels_leaves_none") {
+        return;
+    }
+    let mut cluster = None;
+    let running = start_with_process_mux(&mut cluster);
+    let dir = control_dir(&running);
+    assert_eq!(named(&running, "ssh").len(), 4);
+    running.signal(Signal::KILL);
+    running.end().killed_by(Signal::KILL);
+    assert_gone(&dir);
+}
+
+#[test]
+fn a_process_of_a_channel_that_is_killed_is_named() {
+    if !can_run("a_process_of_a_channel_that_is_killed_is_named") {
+        return;
+    }
+    let mut cluster = None;
+    let running = start_with_process_mux(&mut cluster);
+    let is_client = |ssh: &Process| ssh.command.contains("exec sh -c");
+    let client = named(&running, "ssh").into_iter().find(is_client).expect("one for each host");
+    client.signal(Signal::KILL);
+    let outcome = running.end().code(75).says("the link to the agent on n");
+    outcome.says("the ssh process of its channel was killed by signal 9 (SIGKILL)");
+}
+
+#[test]
+fn an_agent_behind_a_process_that_is_killed_is_told_from_its_connection() {
+    if !can_run("an_agent_behind_a_process_that_is_killed_is_told_from_its_connection") {
+        return;
+    }
+    let mut cluster = None;
+    let running = start_with_process_mux(&mut cluster);
+    kill_one(&running, "remuda-agent");
+    let outcome = running.end().code(75).says("the link to the agent on n");
+    outcome.says("the connection stands, but a signal ended the agent");
+}
+
 #[test]
 fn a_job_survives_its_janitor() {
     if !can_run("a_job_survives_its_janitor") {

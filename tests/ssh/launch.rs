@@ -193,6 +193,70 @@ fn a_host_behind_another_is_reached_through_it() {
     assert_eq!((cluster.connections(0), cluster.connections(1)), (2, 1));
 }
 
+/// The same launch through a second ssh for each host: bytes, status, and the cause.
+#[test]
+fn a_channel_of_openssh_s_own_does_the_same() {
+    if !can_run("a_channel_of_openssh_s_own_does_the_same") {
+        return;
+    }
+    let launch = |(cluster, launch): (Cluster, Launch)| {
+        (cluster, launch.options(["--ssh_mux", "process", "--prefix", ""]))
+    };
+    let (_cluster, megabytes) = launch(Cluster::new(&[("n1", 1)]));
+    let outcome = megabytes.sh("seq 200000").end().code(0);
+    let lines = outcome.stdout_text().lines();
+    let numbers = lines.map(|line| line.parse::<u32>().expect("a whole line"));
+    assert!(numbers.eq(1..=200_000), "{} bytes", outcome.stdout.len());
+    let (_cluster, failing) = launch(Cluster::new(&[("n1", 1), ("n2", 1)]));
+    let outcome = failing.sh("[ $RANK = 1 ] && exit 5; sleep 1000").end().code(5);
+    outcome.says("rank 1 (n2) exited with code 5");
+}
+
+#[test]
+fn a_host_that_does_not_bring_up_an_agent_says_so_through_a_process_too() {
+    if !can_run("a_host_that_does_not_bring_up_an_agent_says_so_through_a_process_too") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1)]);
+    cluster.configure("ForceCommand echo This account is currently not available.; exit 1");
+    let outcome = launch.options(["--ssh_mux", "process"]).sh("exit 0").end().code(76);
+    outcome.says("This account is currently not available.");
+    assert_eq!(cluster.connections(0), 1);
+}
+
+fn own_name() -> String {
+    let output = command("id").arg("-un").output().expect("id runs");
+    String::from_utf8(output.stdout).expect("text").trim().to_owned()
+}
+
+/// The user of a hostfile outranks the configuration's, and is no part of the host's name.
+#[test]
+fn a_user_of_the_hostfile_is_as_whom_a_host_is_reached() {
+    if !can_run("a_user_of_the_hostfile_is_as_whom_a_host_is_reached") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    cluster.configure_client("Host n1\n  User nobody-has-this-name\nHost *");
+    let lines = format!("{}@n1 slots=1\nn2 slots=1\n", own_name());
+    fs::write(cluster.dir().join("hostfile"), lines).expect("a file");
+    let launch = launch.options(["--include", "n1", "--prefix", "{host} "]);
+    let outcome = launch.sh("echo user=$(id -un)").end().code(0);
+    assert_eq!(outcome.stdout_text(), format!("n1 user={}\n", own_name()));
+}
+
+#[test]
+fn a_user_of_the_hostfile_who_is_not_let_in_is_named() {
+    if !can_run("a_user_of_the_hostfile_who_is_not_let_in_is_named") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    let lines = "n1 slots=1\nnobody-has-this-name@n2 slots=1\n";
+    fs::write(cluster.dir().join("hostfile"), lines).expect("a file");
+    let outcome = launch.sh("exit 0").end().code(77);
+    let outcome = outcome.says("    n2: nobody-has-this-name@127.0.0.3: Permission denied");
+    outcome.says("--exclude 'n2'");
+}
+
 /// The port of `--ssh_port` outranks that of the configuration.
 #[test]
 fn the_port_of_the_command_line_is_where_sshd_is_sought() {

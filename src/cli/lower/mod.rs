@@ -73,7 +73,7 @@ pub(super) fn place(
     };
     let selected = select(&pool, &selector)
         .map_err(|findings| CliError::Findings { status: Status::Usage, findings })?;
-    let nodes = selected.pool.into_nodes();
+    let (nodes, users) = selected.pool.into_parts();
     let alone = alone::node(&args.reach, typed, nodes.len())?;
     let here = match alone {
         Some(node) => &nodes[node.index()..=node.index()],
@@ -81,7 +81,7 @@ pub(super) fn place(
     };
     let transport = match alone {
         Some(_) => Transport::Local,
-        None => reach::transport(&args.reach, nodes.iter().map(|(host, _)| host))?,
+        None => reach::transport(&args.reach, nodes.iter().map(|(host, _)| host), users)?,
     };
     if transport == Transport::Local && found.device_names.is_empty() {
         devices::check_devices(args, here, found.accelerator)?;

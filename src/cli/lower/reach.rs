@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use crate::base::{HostName, Status};
 use crate::cli::args::ReachArgs;
 use crate::cli::error::CliError;
-use crate::cli::ssh_args::{KexArg, SshArgs};
+use crate::cli::ssh_args::{KexArg, MuxArg, SshArgs};
 use crate::cli::values::LauncherArg;
 use crate::launch::Transport;
 use crate::plan::MasterAddr;
-use crate::transport::ssh::{Kex, SshConfig, SshOptions, is_tellable};
+use crate::pool::Users;
+use crate::transport::ssh::{Kex, Mux, SshConfig, SshOptions, is_tellable};
 
 /// Jobs on one machine need no more.
 pub(super) const LOOPBACK: &str = "127.0.0.1";
@@ -19,13 +20,19 @@ pub(super) const LOOPBACK: &str = "127.0.0.1";
 pub(super) fn transport<'a>(
     args: &ReachArgs,
     mut hosts: impl Iterator<Item = &'a HostName>,
+    users: Users,
 ) -> Result<Transport, CliError> {
-    let is_here = |host: &HostName| matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]");
+    // Somebody else's login on this machine is another place than ours.
+    let is_here = |host: &HostName| {
+        matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]") && !users.contains_key(host)
+    };
     let is_alone_here = hosts.next().is_none_or(is_here) && hosts.next().is_none();
     match args.launcher {
         Some(LauncherArg::Local) => Ok(Transport::Local),
         None if is_alone_here && !args.force_multi => Ok(Transport::Local),
-        Some(LauncherArg::Ssh) | None => Ok(Transport::Ssh(options(args.ssh_port, &args.ssh)?)),
+        Some(LauncherArg::Ssh) | None => {
+            Ok(Transport::Ssh(SshOptions { users, ..options(args.ssh_port, &args.ssh)? }))
+        }
         Some(LauncherArg::NotThere(_)) => unreachable!("refused when the line was read"),
     }
 }
@@ -42,6 +49,7 @@ pub(super) fn master_addr(args: &ReachArgs, transport: &Transport) -> MasterAddr
 fn options(port: Option<u16>, args: &SshArgs) -> Result<SshOptions, CliError> {
     Ok(SshOptions {
         port,
+        users: Users::new(),
         config: match &args.ssh_config {
             None => SshConfig::Usual,
             Some(file) if file == Path::new("none") => SshConfig::Nothing,
@@ -50,6 +58,10 @@ fn options(port: Option<u16>, args: &SshArgs) -> Result<SshOptions, CliError> {
         kex: match args.ssh_kex {
             KexArg::User => Kex::Users,
             KexArg::Fast => Kex::Fast,
+        },
+        mux: match args.ssh_mux {
+            MuxArg::Native => Mux::Native,
+            MuxArg::Process => Mux::Process,
         },
         fanout: args.fanout.map(|fanout| fanout as usize),
         agent_path: args.agent_path.as_deref().map(agent_path).transpose()?,
@@ -77,6 +89,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::base::UserName;
 
     #[derive(Parser)]
     struct Line {
@@ -84,13 +97,21 @@ mod tests {
         reach: ReachArgs,
     }
 
+    /// `[USER@]HOST`.
+    fn named(word: &str) -> (HostName, Option<(HostName, UserName)>) {
+        let (user, host) = word.rsplit_once('@').map_or((None, word), |(u, h)| (Some(u), h));
+        let host = HostName::parse(host).expect("a host name");
+        let user = user.map(|user| (host.clone(), UserName::parse(user).expect("a user name")));
+        (host, user)
+    }
+
     #[track_caller]
     fn check(flags: &[&str], hosts: &[&str], over_ssh: bool) {
         let words = std::iter::once("test").chain(flags.iter().copied());
         let line = Line::try_parse_from(words).expect("flags that there are");
-        let hosts: Vec<_> =
-            hosts.iter().map(|host| HostName::parse(host).expect("a host name")).collect();
-        let found = transport(&line.reach, hosts.iter()).expect("no flag is wrong");
+        let (names, users): (Vec<_>, Vec<_>) = hosts.iter().map(|word| named(word)).unzip();
+        let users = users.into_iter().flatten().collect();
+        let found = transport(&line.reach, names.iter(), users).expect("no flag is wrong");
         assert_eq!(matches!(found, Transport::Ssh(_)), over_ssh, "for {hosts:?}");
     }
 
@@ -100,6 +121,8 @@ mod tests {
         check(&[], &["127.0.0.1"], false);
         check(&[], &["n3"], true);
         check(&[], &["localhost", "n3"], true);
+        check(&[], &["ada@localhost"], true);
+        check(&["--launcher", "local"], &["ada@n3"], false);
         check(&["--launcher", "ssh"], &["localhost"], true);
         check(&["--force_multi"], &["localhost"], true);
         check(&["--launcher", "local"], &["n3", "n4"], false);

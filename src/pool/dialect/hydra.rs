@@ -1,11 +1,11 @@
 //! MPICH and Intel MPI: `host[:count] [attribute=value]…`; a host that comes again adds its count.
 
-use crate::base::{Diagnostic, Severity};
+use crate::base::{Diagnostic, Severity, UserName};
 use crate::pool::codes;
 use crate::pool::host_word::read_host;
 use crate::pool::hosts::SlotCount;
 use crate::pool::line::{Line, Word};
-use crate::pool::parse::{Place, Reader, Repeats};
+use crate::pool::reader::{Place, Reader, Repeats};
 use crate::pool::settings::parse_count;
 
 pub(super) fn parse_line(reader: &mut Reader, place: Place, words: &[Word<'_>]) {
@@ -43,7 +43,7 @@ fn attribute(word: Word<'_>, line: &mut Line, reader: &mut Reader) {
     let unused = match key {
         Some("ifname") => "ifname",
         Some("binding") => "binding",
-        Some("user") => "user",
+        Some("user") => return user(word.part("user=".len(), word.text.len()), line),
         _ => {
             let message = format!("unexpected `{}`", word.text.escape_debug());
             line.problems.push(
@@ -56,7 +56,6 @@ fn attribute(word: Word<'_>, line: &mut Line, reader: &mut Reader) {
     };
     *reader.unused.entry(unused).or_default() += 1;
     let help = match unused {
-        "user" => "write `user@host`",
         "ifname" => "the interface follows from the address of the master: see --master_addr",
         _ => "processors are shared out by --bind_cores_to_rank",
     };
@@ -66,4 +65,16 @@ fn attribute(word: Word<'_>, line: &mut Line, reader: &mut Reader) {
             .label("MPICH's alone")
             .help(help),
     );
+}
+
+/// As whom the host is reached: `user=ada`, or `username=ada` in Open MPI's words.
+pub(super) fn user(name: Word<'_>, line: &mut Line) {
+    match UserName::parse(name.text) {
+        Ok(user) => line.user = Some(user),
+        Err(error) => line
+            .problems
+            .push(Diagnostic::error(codes::BAD_USER, name.span, error.to_string()).help(
+            "a user has letters, digits, `.`, `-` and `_`; others go into ~/.ssh/config (`User`)",
+        )),
+    }
 }

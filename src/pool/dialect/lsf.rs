@@ -3,7 +3,7 @@
 use crate::pool::host_word::read_host;
 use crate::pool::hosts::SlotCount;
 use crate::pool::line::{Line, Word, words};
-use crate::pool::parse::{Place, Reader, Repeats};
+use crate::pool::reader::{Place, Reader, Repeats};
 use crate::pool::settings::parse_count;
 
 use super::shape::is_number;

@@ -24,7 +24,8 @@ use crate::base::{Findings, Severity, Source, Span};
 
 use super::codes;
 use super::hosts::{Hostfile, SlotCount};
-use super::parse::{Reader, each_line, in_order, parse_deepspeed};
+use super::parse::{each_line, in_order, parse_deepspeed};
+use super::reader::{Place, Reader};
 use super::text::decode;
 
 pub(super) use self::openmpi::comment_at as slashes_at;
@@ -235,7 +236,7 @@ fn by_line(
     source: &Source,
     reader: &mut Reader,
     dialect: Dialect,
-    mut parse: impl FnMut(&mut Reader, super::parse::Place, &[super::line::Word<'_>]),
+    mut parse: impl FnMut(&mut Reader, Place, &[super::line::Word<'_>]),
 ) {
     each_line(source, LIST_BYTES_MAX, reader, |reader, place, line| {
         let words = super::line::words(line, place.span.start);

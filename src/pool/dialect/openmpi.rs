@@ -8,10 +8,12 @@ use crate::pool::codes;
 use crate::pool::host_word::read_host;
 use crate::pool::hosts::SlotCount;
 use crate::pool::line::{Line, Word, line_without_comment, odd_characters, words};
-use crate::pool::parse::{Place, Reader, Repeats, each_line};
+use crate::pool::parse::each_line;
+use crate::pool::reader::{Place, Reader, Repeats};
 use crate::pool::settings::parse_count;
 use crate::pool::similar::nearest;
 
+use super::hydra::user;
 use super::shape::{foreign, mixed};
 use super::{Dialect, LIST_BYTES_MAX};
 
@@ -100,10 +102,10 @@ impl Settings {
                         Err(problem) => out.problems.push(*problem),
                     }
                 }
-                "username" | "port" => {
-                    let which = if key.text == "port" { "port" } else { "username" };
-                    *unused.entry(which).or_default() += 1;
-                    out.problems.push(in_ssh_config(key, value));
+                "username" => user(value, out),
+                "port" => {
+                    *unused.entry("port").or_default() += 1;
+                    out.problems.push(port(key, value));
                 }
                 _ => {
                     self.slots_meant |= nearest(key.text, ["slots"]).is_some();
@@ -182,13 +184,12 @@ fn unknown_key(key: Word<'_>) -> Diagnostic {
     }
 }
 
-fn in_ssh_config(key: Word<'_>, value: Word<'_>) -> Diagnostic {
+fn port(key: Word<'_>, value: Word<'_>) -> Diagnostic {
     let whole = Span::new(key.span.start, value.span.end);
-    let message = format!("`{}` is not taken from a hostfile", key.text);
-    Diagnostic::error(codes::NOT_FOR_US, whole, message)
+    Diagnostic::error(codes::NOT_FOR_US, whole, "`port` is not taken from a hostfile")
         .severity(Severity::Warning)
         .label("not used")
-        .help("ssh reads users and ports in ~/.ssh/config (`User`, `Port`)")
+        .help("a port belongs in --ssh_port, or in ~/.ssh/config (`Port`)")
 }
 
 /// Relative names and exclusions: filters on an allocation, not hosts.

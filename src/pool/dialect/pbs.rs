@@ -5,7 +5,7 @@ use crate::pool::codes;
 use crate::pool::host_word::read_host;
 use crate::pool::hosts::SlotCount;
 use crate::pool::line::{Line, Word};
-use crate::pool::parse::{Place, Reader, Repeats};
+use crate::pool::reader::{Place, Reader, Repeats};
 
 pub(super) fn parse_line(reader: &mut Reader, place: Place, words: &[Word<'_>]) {
     let Some((&first, rest)) = words.split_first() else { return };

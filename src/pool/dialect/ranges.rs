@@ -7,7 +7,7 @@ use crate::pool::host_word::read_host;
 use crate::pool::hosts::SlotCount;
 use crate::pool::line::{Line, Word};
 use crate::pool::nodeset::{Pattern, is_pattern, read_pattern};
-use crate::pool::parse::{Place, Reader, Repeats};
+use crate::pool::reader::{Place, Reader, Repeats};
 use crate::pool::settings::parse_count;
 
 use super::horovod::missing_count;

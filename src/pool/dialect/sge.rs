@@ -4,7 +4,7 @@ use crate::base::Diagnostic;
 use crate::pool::codes;
 use crate::pool::host_word::read_host;
 use crate::pool::line::{Line, Word};
-use crate::pool::parse::{Place, Reader, Repeats};
+use crate::pool::reader::{Place, Reader, Repeats};
 use crate::pool::settings::parse_count;
 
 pub(super) fn parse_line(reader: &mut Reader, place: Place, words: &[Word<'_>]) {

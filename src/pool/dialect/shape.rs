@@ -63,7 +63,9 @@ impl Shape {
             _ if is_list(first.text) && rest.len() <= 1 => list_shape(first.text),
             [] if is_host(first.text) => Self::Bare,
             [] if is_counted(first.text) => Self::Colon,
-            _ if is_host(first.text) && rest.iter().any(|word| is_setting(word.text)) => Self::Slots,
+            _ if is_host(first.text) && rest.iter().any(|word| is_setting(word.text)) => {
+                Self::Slots
+            }
             [_, queue] | [_, queue, _] if is_pair(words) && queue.text.contains('@') => Self::Queue,
             _ if words.chunks(2).all(is_pair) => Self::Pairs,
             _ => Self::Other,

@@ -6,7 +6,8 @@ use crate::pool::codes;
 use crate::pool::hosts::SlotCount;
 use crate::pool::line::{Line, Word, words};
 use crate::pool::nodeset::{NAMES_MAX, read_list};
-use crate::pool::parse::{Place, Reader, Repeats, each_line};
+use crate::pool::parse::each_line;
+use crate::pool::reader::{Place, Reader, Repeats};
 use crate::pool::settings::parse_count;
 
 use super::LIST_BYTES_MAX;

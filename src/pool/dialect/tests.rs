@@ -79,8 +79,16 @@ fn what_deepspeed_may_mean_stays_deepspeeds() {
         "this is prose\nand more of it\n",
         "unexpected `is` `is prose`; unexpected `more` `more of it`",
     );
-    check(Dialect::DeepSpeed, "a lots=2\nb slots = 1\nc:4\n", "unknown key `lots` `lots`; spaces around `=` are not allowed `slots = 1`; `c:4` is MPICH syntax `:4`");
-    check(Dialect::DeepSpeed, "a\nb 8\n", "`slots=` is missing `a`; `slots=` is missing before the number `8`");
+    check(
+        Dialect::DeepSpeed,
+        "a lots=2\nb slots = 1\nc:4\n",
+        "unknown key `lots` `lots`; spaces around `=` are not allowed `slots = 1`; `c:4` is MPICH syntax `:4`",
+    );
+    check(
+        Dialect::DeepSpeed,
+        "a\nb 8\n",
+        "`slots=` is missing `a`; `slots=` is missing before the number `8`",
+    );
     check(Dialect::DeepSpeed, "", "no host in the file: it is empty ``");
 }
 
@@ -125,6 +133,7 @@ fn mpich_adds_what_comes_again() {
     named("a:0\n", "slots must be a whole number of at least 1, not 0 `0`");
     named("a:abc\n", "slots must be a whole number of at least 1, not `abc` `abc`");
     named("a:2 ifname=ib0\n", "a:2; `ifname=` is not used `ifname=ib0`");
+    named("a:2 user=ada\nb:1 user=-o\n", "a:2; user names may not begin with `-` `-o`");
     named("[::1]:2\n", "[::1]:2");
     named("a:1000\na:1000\n", "a:1000; slots of `a` add up to more than the limit 1024 `a`");
 }

@@ -34,9 +34,12 @@ pub fn write(hosts: &[Host], target: Target) -> Written {
     };
     let text = match dialect {
         Dialect::DeepSpeed | Dialect::OpenMpi => {
-            lines(hosts, |host| format!("{} slots={}", host.name, host.slots.get()))
+            lines(hosts, |host| format!("{}{} slots={}", login(host), host.name, host.slots.get()))
         }
-        Dialect::Hydra => lines(hosts, |host| format!("{}:{}", host.name, host.slots.get())),
+        Dialect::Hydra => lines(hosts, |host| {
+            let user = host.user.as_ref().map_or(String::new(), |user| format!(" user={user}"));
+            format!("{}:{}{user}", host.name, host.slots.get())
+        }),
         Dialect::Pbs => {
             let every_slot =
                 |host: &Host| vec![host.name.to_string(); host.slots.get() as usize].join("\n");
@@ -58,7 +61,18 @@ pub fn write(hosts: &[Host], target: Target) -> Written {
         }
         Dialect::Ranges => ranges(hosts),
     };
-    Written { text, losses: Vec::new() }
+    Written { text, losses: lost_users(hosts, dialect).into_iter().collect() }
+}
+
+/// `ada@`, where the host is reached as somebody.
+fn login(host: &Host) -> String {
+    host.user.as_ref().map_or(String::new(), |user| format!("{user}@"))
+}
+
+fn lost_users(hosts: &[Host], dialect: Dialect) -> Option<String> {
+    let keeps = matches!(dialect, Dialect::DeepSpeed | Dialect::OpenMpi | Dialect::Hydra);
+    let users = hosts.iter().filter(|host| host.user.is_some()).count();
+    (!keeps && 0 < users).then(|| format!("{dialect} names no users: those of {users} hosts"))
 }
 
 fn names(hosts: &[Host]) -> impl Iterator<Item = &str> {

@@ -6,17 +6,16 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::task::JoinHandle;
 
 use super::fault::{Fault, FaultKind};
-use crate::os::{family, fds, fork, signals, watch};
+use super::process::SshProcess;
+use crate::base::UserName;
+use crate::os::fds;
 use crate::transport::LinkReader;
 
 /// What ssh may say; more is dropped.
@@ -29,10 +28,9 @@ const READ_BYTES: usize = 4096;
 
 /// See the module. Dropping it ends the process without waiting.
 pub(super) struct Master {
-    pid: Pid,
+    process: SshProcess,
     socket: PathBuf,
-    /// Readable when the process has ended.
-    ended: AsyncFd<OwnedFd>,
+    host: String,
     words: Words,
 }
 
@@ -41,6 +39,7 @@ pub(super) struct Destination<'a> {
     pub(super) config: &'a Path,
     pub(super) socket: PathBuf,
     pub(super) port: Option<u16>,
+    pub(super) user: Option<&'a UserName>,
     /// Without the brackets of an IPv6 address.
     pub(super) host: &'a str,
 }
@@ -48,39 +47,17 @@ pub(super) struct Destination<'a> {
 impl Master {
     /// Starts it; must be called inside a runtime, from the thread that lives as long as we do.
     pub(super) fn start(to: Destination<'_>) -> Result<Self, Fault> {
-        let started = Self::spawn(&to).map_err(|error| {
-            let words = match error.kind() {
-                io::ErrorKind::NotFound => "there is no `ssh` in PATH".to_owned(),
-                _ => format!("cannot start `ssh`: {error}"),
-            };
-            Fault::new(FaultKind::NoSsh, words)
-        });
-        let (mut child, stderr) = started?;
-        let pid = Pid::from_child(&child);
-        let ended = rustix::process::pidfd_open(pid, PidfdFlags::empty())
-            .map_err(io::Error::from)
-            .and_then(|pidfd| watch::watch(pidfd, Interest::READABLE));
-        match (ended, Words::collect(stderr)) {
-            (Ok(ended), Ok(words)) => Ok(Self { pid, socket: to.socket, ended, words }),
-            (Err(error), _) | (_, Err(error)) => {
-                let _ = child.kill();
-                Err(Fault::new(FaultKind::NoSsh, format!("cannot watch `ssh`: {error}")))
-            }
-        }
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "a transport is what starts ssh")]
-    fn spawn(to: &Destination<'_>) -> io::Result<(Child, OwnedFd)> {
-        let (ours, theirs) = fds::pipe()?;
-        let mut command = Command::new("ssh");
-        command.arg("-F").arg(to.config).arg("-S").arg(&to.socket);
-        command.args(["-M", "-N", "-T", "-o", "ControlPersist=no"]);
-        if let Some(port) = to.port {
-            command.arg("-p").arg(port.to_string());
-        }
-        command.arg("--").arg(to.host);
+        let cannot = |error: io::Error| {
+            Fault::new(FaultKind::NoSsh, format!("cannot hear what `ssh` says: {error}"))
+        };
+        let (ours, theirs) = fds::pipe().map_err(cannot)?;
+        let mut command = command(&to);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::from(theirs));
-        Ok((fork::tied_to_us(&mut command).spawn()?, ours))
+        let process = SshProcess::start(&mut command)?;
+        // It holds our copy of the other end.
+        drop(command);
+        let words = Words::collect(ours).map_err(cannot)?;
+        Ok(Self { process, socket: to.socket, host: to.host.to_owned(), words })
     }
 
     /// Where it listens.
@@ -88,9 +65,14 @@ impl Master {
         &self.socket
     }
 
+    /// The destination, as ssh was given it.
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
     /// Returns when it has ended.
     pub(super) async fn end(&self) {
-        let _ = self.ended.readable().await;
+        self.process.end().await;
     }
 
     /// Everything it said, once it has ended.
@@ -100,19 +82,27 @@ impl Master {
 
     /// Ends it and waits until it has.
     pub(super) async fn dismiss(self) {
-        signals::send_to_held(self.ended.get_ref(), libc::SIGTERM);
+        self.process.signal(libc::SIGTERM);
         if tokio::time::timeout(END_LIMIT, self.end()).await.is_err() {
-            signals::send_to_held(self.ended.get_ref(), libc::SIGKILL);
+            self.process.signal(libc::SIGKILL);
             self.end().await;
         }
     }
 }
 
-impl Drop for Master {
-    fn drop(&mut self) {
-        signals::send_to_held(self.ended.get_ref(), libc::SIGTERM);
-        family::reap_one(self.pid);
+#[expect(clippy::disallowed_methods, reason = "a transport is what starts ssh")]
+fn command(to: &Destination<'_>) -> Command {
+    let mut command = Command::new("ssh");
+    command.arg("-F").arg(to.config).arg("-S").arg(&to.socket);
+    command.args(["-M", "-N", "-T", "-o", "ControlPersist=no"]);
+    if let Some(port) = to.port {
+        command.arg("-p").arg(port.to_string());
     }
+    if let Some(user) = to.user {
+        command.arg("-l").arg(user.as_str());
+    }
+    command.arg("--").arg(to.host);
+    command
 }
 
 /// What a process says, read until it and its children have ended.

@@ -7,21 +7,24 @@
 //!
 //! For each host one connection and one command. The connection is a process of OpenSSH, so what
 //! the user's configuration says about names, keys, agents and jumps holds; channels over it are the
-//! crate `openssh`. The command is a constant; the agent comes from the node's cache, or from here
+//! crate `openssh`, or a second process of OpenSSH. The command is a constant; the agent comes from the node's cache, or from here
 //! through the same channel.
 
 mod binary;
 mod bootstrap;
+mod call;
+mod channel;
 mod config;
 mod connect;
 mod control_dir;
 mod fault;
 mod master;
 mod options;
+mod process;
 mod settings;
 mod sockets;
 
 pub use binary::{confirm, prune_cache};
 pub use connect::{Hear, Ssh, SshAgent, announce, is_tellable};
 pub use fault::{Fault, FaultKind};
-pub use options::{Kex, SshConfig, SshOptions};
+pub use options::{Kex, Mux, SshConfig, SshOptions};

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::base::UserName;
+
 /// As far as it matters here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
@@ -13,16 +15,20 @@ pub(super) struct Settings {
 }
 
 /// Asks ssh; an ssh that does not answer will say why when it is to connect.
-pub(super) async fn of(config: &Path, host: &str) -> Settings {
-    let (config, host) = (config.to_owned(), host.to_owned());
-    let asked = tokio::task::spawn_blocking(move || ask(&config, &host));
+pub(super) async fn of(config: &Path, user: Option<&UserName>, host: &str) -> Settings {
+    let (config, user, host) = (config.to_owned(), user.cloned(), host.to_owned());
+    let asked = tokio::task::spawn_blocking(move || ask(&config, user.as_ref(), &host));
     asked.await.ok().flatten().map_or_else(Settings::default, |text| parse(&text))
 }
 
 #[expect(clippy::disallowed_methods, reason = "a transport is what starts ssh")]
-fn ask(config: &Path, host: &str) -> Option<String> {
+fn ask(config: &Path, user: Option<&UserName>, host: &str) -> Option<String> {
     let mut command = Command::new("ssh");
-    command.arg("-G").arg("-F").arg(config).arg("--").arg(host);
+    command.arg("-G").arg("-F").arg(config);
+    if let Some(user) = user {
+        command.arg("-l").arg(user.as_str());
+    }
+    command.arg("--").arg(host);
     command.stdin(Stdio::null()).stderr(Stdio::null());
     String::from_utf8(command.output().ok()?.stdout).ok()
 }

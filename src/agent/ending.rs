@@ -1,0 +1,63 @@
+//! What the shim tells: workers start, end and leave things behind, until nothing is left.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use super::alarms::Alarm;
+use super::serve::Agent;
+use super::shim::{FromShim, ToShim};
+use super::starting::Phase;
+use crate::base::{WorkerExit, clock};
+use crate::wire::{FromAgent, Leftover};
+
+/// A stream that somebody still holds open after its worker ended is given up after this time.
+const HELD_STREAM_LIMIT: Duration = Duration::from_secs(1);
+
+impl Agent {
+    pub(super) fn hear_shim(&mut self, message: FromShim, fds: Vec<OwnedFd>) {
+        tracing::debug!(?message, "shim");
+        match message {
+            FromShim::Forked { worker, pid, at_us } => {
+                if let Phase::Started { welcomes, .. } = &self.phase {
+                    let index = worker as usize;
+                    self.crew.forked(index, (pid, at_us), fds, welcomes, &mut self.tasks);
+                }
+            }
+            FromShim::Failed { worker, step, errno } => {
+                self.crew.failed(worker as usize, step, errno);
+            }
+            FromShim::Ended { worker, exit, at_us, sent } => {
+                self.ended(worker as usize, exit, at_us, sent);
+            }
+            FromShim::Leftovers { worker, processes } => {
+                self.sweep(worker as usize, processes);
+            }
+            FromShim::Empty { undead } => {
+                self.undead = Some(undead);
+                self.report_if_idle();
+            }
+        }
+    }
+
+    pub(super) fn ended(&mut self, index: usize, exit: WorkerExit, at_us: u64, sent: Vec<i32>) {
+        if self.crew.is_streaming(index) {
+            self.alarms.set(clock::now() + HELD_STREAM_LIMIT, Alarm::Held(index));
+        }
+        self.crew.ended(index, exit, at_us, sent);
+    }
+
+    fn sweep(&mut self, index: usize, processes: Vec<Leftover>) {
+        self.tell_shim(&ToShim::Sweep { worker: index as u32, signal: libc::SIGTERM });
+        self.alarms.set(clock::now() + self.terms.grace, Alarm::Sweep(index));
+        let rank = self.crew.rank(index);
+        self.outbox.send(&FromAgent::Leftovers { rank, processes });
+    }
+
+    /// The last word about the job: nothing of it is left here, and everything it wrote was sent.
+    pub(super) fn report_if_idle(&mut self) {
+        let streaming = self.crew.places().any(|index| self.crew.is_streaming(index));
+        if let (false, Some(undead)) = (streaming, &self.undead) {
+            self.outbox.send(&FromAgent::Idle { undead: undead.clone() });
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The other end of the link: what it says, and what its silence or its end means.
+
+use std::time::{Duration, Instant};
+
+use super::alarms::Alarm;
+use super::serve::Agent;
+use super::shim::ToShim;
+use crate::base::clock;
+use crate::report;
+use crate::transport::LinkReader;
+use crate::wire::{self, Decoder, FromAgent, ToAgent};
+
+/// How often we say that we live until we know the lease.
+pub(super) const FIRST_BEAT: Duration = Duration::from_secs(3);
+/// Silence of the launcher that is worth a line.
+const SILENCE_WARNING: Duration = Duration::from_secs(10);
+const LINK_READ_BYTES: usize = 64 * 1024;
+
+/// The other end of the link.
+pub(super) struct Launcher {
+    pub(super) reader: LinkReader,
+    pub(super) decoder: Decoder,
+    /// When it last said something.
+    pub(super) heard: Instant,
+    /// It has said that it is about to stand still.
+    pub(super) paused: bool,
+}
+
+/// What the launcher has told about times.
+pub(super) struct Terms {
+    /// Silence after which the workers are stopped.
+    pub(super) lease: Option<Duration>,
+    /// Between TERM and KILL.
+    pub(super) grace: Duration,
+}
+
+impl Launcher {
+    pub(super) fn new(reader: LinkReader) -> Self {
+        Self { reader, decoder: Decoder::default(), heard: clock::now(), paused: false }
+    }
+
+    /// The next message; `None` at the end of the link.
+    async fn next(&mut self) -> Option<ToAgent> {
+        loop {
+            match self.decoder.message() {
+                Ok(Some(message)) => return Some(message),
+                Ok(None) => {}
+                // A launcher that we cannot understand is as good as gone.
+                Err(_) => return None,
+            }
+            match self.reader.read(self.decoder.room(LINK_READ_BYTES)).await {
+                Ok(0) | Err(_) => return None,
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+pub(super) async fn next_message(launcher: Option<&mut Launcher>) -> Option<ToAgent> {
+    match launcher {
+        Some(launcher) => launcher.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Agent {
+    pub(super) fn beat(&mut self) {
+        let interval = self.terms.lease.map_or(FIRST_BEAT, wire::beat);
+        self.alarms.set(clock::now() + interval, Alarm::Beat);
+        let Some(launcher) = &self.launcher else {
+            return;
+        };
+        self.outbox.send(&FromAgent::Beat);
+        let silence = clock::now() - launcher.heard;
+        let (Some(lease), false) = (self.terms.lease, launcher.paused) else {
+            return;
+        };
+        if lease < silence {
+            // Act first: whoever reads our words may be as silent as the launcher.
+            self.launcher_gone();
+            announce("the launcher has been silent for the whole lease; stopping the workers");
+        } else if SILENCE_WARNING < silence {
+            announce(&format!("nothing heard from the launcher for {} s", silence.as_secs()));
+        }
+    }
+
+    /// End of the link, or of the lease: TERM, grace, KILL, and then our own end.
+    pub(super) fn launcher_gone(&mut self) {
+        let was_paused = self.launcher.take().is_some_and(|launcher| launcher.paused);
+        self.crew.discard_output();
+        self.tell_shim(&ToShim::Signal(libc::SIGTERM));
+        if was_paused {
+            // Who stands still cannot answer.
+            self.tell_shim(&ToShim::Signal(libc::SIGCONT));
+        }
+        self.alarms.set(clock::now() + self.terms.grace, Alarm::Orphaned);
+    }
+}
+
+fn announce(text: &str) {
+    report::print_error_now(&format!("remuda agent: {text}\n"));
+}

@@ -1,0 +1,148 @@
+//! From the first word of the launcher to workers that run.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use super::alarms::Alarm;
+use super::launcher::Terms;
+use super::listen::Listening;
+use super::prepare::{self, Prepared};
+use super::rank_link::Welcomes;
+use super::serve::{Agent, Inner};
+use super::shim::ShimWorker;
+use super::shim_lost::ShimState;
+use crate::base::{clock, env_vars};
+use crate::inventory;
+use crate::runtime::contract;
+use crate::wire::{self, AgentHello, Found, FromAgent, Prepare, Problem, Start, WorkerStart};
+
+/// How far the job has come here.
+pub(super) enum Phase {
+    Greeting,
+    /// Somebody looks whether the workers could start here.
+    Examining,
+    Ready(Box<(Prepare, Prepared)>),
+    /// What listens on node 0 lives as long as the workers may.
+    Started {
+        welcomes: Box<Welcomes>,
+        _listening: Option<Listening>,
+    },
+}
+
+impl Agent {
+    /// File systems and resolvers may be slow: we look on a thread of its own, and go on beating.
+    pub(super) fn prepare(&mut self, prepare: Prepare) {
+        self.phase = Phase::Examining;
+        let lease = millis(prepare.lease_ms);
+        self.terms = Terms { lease: Some(lease), grace: millis(prepare.grace_ms) };
+        self.alarms.set(clock::now() + wire::beat(lease), Alarm::Beat);
+        let (job, epoch) = (self.job.clone(), self.outbox.epoch());
+        let told = self.told.clone();
+        self.tasks.spawn_blocking(move || {
+            let result = prepare::examine(&job, epoch, &prepare);
+            let _ = told.send(Inner::Examined(Box::new((prepare, result))));
+        });
+    }
+
+    pub(super) fn examined(&mut self, prepare: Prepare, result: Result<Prepared, Vec<Problem>>) {
+        let answer = match result {
+            Ok(prepared) => {
+                let listening = prepared.listening.as_ref();
+                let found = Found {
+                    master: listening.map(Listening::master),
+                    store: listening.and_then(Listening::store),
+                    cpus: inventory::usable_cpus() as u32,
+                    notes: prepared.notes.clone(),
+                };
+                self.phase = Phase::Ready(Box::new((prepare, prepared)));
+                FromAgent::Ready(found)
+            }
+            Err(problems) => {
+                self.phase = Phase::Greeting;
+                FromAgent::Refused(problems)
+            }
+        };
+        self.outbox.send(&answer);
+    }
+
+    pub(super) fn start(&mut self, start: Start) {
+        let phase = std::mem::replace(&mut self.phase, Phase::Greeting);
+        let Phase::Ready(ready) = phase else {
+            self.phase = phase;
+            return;
+        };
+        let (prepare, mut prepared) = *ready;
+        if let Some(listening) = &mut prepared.listening {
+            listening.let_go_of_port();
+        }
+        self.crew.open_window(start.window_bytes);
+        self.crew.engage(&start.workers);
+        let workers: Vec<_> =
+            start.workers.iter().map(|worker| resolve(worker, &prepare, &prepared)).collect();
+        let welcomes = Welcomes::new(self.job.clone(), self.outbox.epoch(), &prepare, start);
+        let welcomes = Box::new(welcomes);
+        self.phase = Phase::Started { welcomes, _listening: prepared.listening };
+        match self.spawn(&workers) {
+            // A shim that has just died is buried by whoever hears it.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            Err(error) => self.all_failed(&error),
+            Ok(()) => {}
+        }
+    }
+
+    /// The shared memory is the workers' alone: our own copy is closed as soon as they have it.
+    fn spawn(&self, workers: &[ShimWorker]) -> io::Result<()> {
+        let ShimState::Lives(shim) = &self.shim else {
+            return Ok(()); // The launcher knows.
+        };
+        let segment = contract::create_segment(workers.len()).map_err(io::Error::other)?;
+        shim.spawn(workers, Some(segment.as_fd()))
+    }
+
+    fn all_failed(&mut self, error: &io::Error) {
+        let errno = error.raw_os_error().unwrap_or(0);
+        for index in self.crew.places() {
+            self.crew.failed(index, wire::OpenFailure::Fork, errno);
+        }
+        self.undead = Some(Vec::new());
+        self.report_if_idle();
+    }
+}
+
+pub(super) fn our_hello() -> AgentHello {
+    AgentHello {
+        version: wire::VERSION,
+        build: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: rustix::process::getpid().as_raw_pid() as u32,
+        clock_us: clock::machine_us(),
+    }
+}
+
+/// A worker as the shim needs it: our environment, what must be set, what is set if nothing is.
+fn resolve(worker: &WorkerStart, prepare: &Prepare, prepared: &Prepared) -> ShimWorker {
+    let mut env = prepared.env.clone();
+    let bound = prepared.shares.get(worker.local_rank.index());
+    if let Some(share) = bound {
+        // What the user asked for comes after this, and wins.
+        let threads = share.cpus.len().to_string();
+        env.insert(env_vars::OMP_NUM_THREADS.into(), threads.into());
+    }
+    for (name, value) in &worker.env_default {
+        env.entry(name.clone()).or_insert_with(|| value.clone());
+    }
+    env.extend(worker.env.iter().cloned());
+    ShimWorker {
+        path: prepared.path.as_bytes().to_vec(),
+        argv: worker.argv.clone(),
+        env: env.into_iter().collect(),
+        cwd: prepare.cwd.clone(),
+        rank: worker.rank.to_string(),
+        stdin: worker.stdin,
+        bound: bound.cloned(),
+    }
+}
+
+fn millis(ms: u32) -> Duration {
+    Duration::from_millis(u64::from(ms))
+}

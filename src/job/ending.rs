@@ -1,0 +1,108 @@
+//! When everything is over: how it went.
+
+use super::cause::{self, Verdict};
+use super::event::StopReason;
+use super::state::{Job, Node, Phase};
+use crate::base::{NodeRank, Rank, Status};
+
+impl Job {
+    pub(super) fn finish_if_over(&mut self) {
+        if self.nodes.iter().any(|node| !matches!(node, Node::Idle | Node::Lost)) {
+            return;
+        }
+        let verdict = match self.phase {
+            Phase::Running => self.verdict_of(StopReason::Failure),
+            Phase::Stopping { reason, .. } => self.verdict_of(reason),
+            Phase::Preparing | Phase::Done(_) => return,
+        };
+        self.phase = Phase::Done(verdict);
+    }
+
+    pub(super) fn verdict_of(&self, reason: StopReason) -> Verdict {
+        let cause = match reason {
+            StopReason::Failure => cause::find(&self.ends, &self.failures),
+            StopReason::Timeout | StopReason::Signal(_) => None,
+        };
+        let status = match (reason, &cause) {
+            (StopReason::Signal(signal), _) => Status::Interrupted(signal),
+            (StopReason::Timeout, _) => Status::Timeout,
+            (StopReason::Failure, Some(cause)) => cause.status(),
+            (StopReason::Failure, None) => Status::Success,
+        };
+        let over =
+            |node: &Node| matches!(node, Node::Idle | Node::Lost | Node::Asked | Node::Ready);
+        let open = (0u32..).zip(&self.nodes).filter(|(_, node)| !over(node));
+        let others = self.ends.iter().filter(|end| !self.is_cause(cause.as_ref(), end.rank));
+        let (failed, others): (Vec<_>, Vec<_>) = others.partition(|end| end.is_own_failure());
+        Verdict {
+            status,
+            also_failed: failed.len(),
+            stopped: others.iter().filter(|end| !end.sent.is_empty()).count(),
+            cause,
+            unconfirmed: open.map(|(index, _)| NodeRank(index)).collect(),
+        }
+    }
+
+    /// Whether a worker is the cause, or was lost with the node that is.
+    pub(super) fn is_cause(&self, cause: Option<&cause::Cause>, rank: Rank) -> bool {
+        match cause {
+            Some(cause::Cause::Worker(end)) => end.rank == rank,
+            Some(cause::Cause::NotStarted { rank: failed, .. }) => *failed == rank,
+            Some(cause::Cause::Node { node, .. }) => self.node_of_rank[rank.index()] == *node,
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{WorkerExit, clock};
+    use crate::job::stopping::SIGTERM;
+    use crate::job::testing::{exit, running};
+    use crate::job::{Event, NodeLoss};
+
+    #[test]
+    fn who_failed_too_and_who_was_stopped_are_counted_apart() {
+        let now = clock::now();
+        let mut job = running(2, now);
+        job.step(now, exit(3, WorkerExit::Code(7), now, &[]));
+        job.step(now, exit(2, WorkerExit::Code(7), now, &[]));
+        job.step(now, exit(1, WorkerExit::Code(1), now, &[SIGTERM]));
+        job.step(now, exit(0, WorkerExit::Code(0), now, &[SIGTERM]));
+        job.step(now, Event::Idle(NodeRank(0)));
+        job.step(now, Event::Idle(NodeRank(1)));
+        let verdict = job.verdict().expect("over");
+        assert_eq!((verdict.also_failed, verdict.stopped), (1, 2));
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(256))]
+        /// Whatever order things happen in: exit 0 only if every worker returned 0, and a job
+        /// whose nodes are all over is over.
+        #[test]
+        fn success_is_never_claimed_wrongly(
+            codes in proptest::collection::vec(0u8..3, 4),
+            order in proptest::sample::subsequence(vec![0u32, 1, 2, 3], 4),
+            signal_at in proptest::option::of(0usize..4),
+            lost in proptest::option::of(0u32..2),
+        ) {
+            let now = clock::now();
+            let mut job = running(2, now);
+            for (index, rank) in order.iter().enumerate() {
+                if signal_at == Some(index) {
+                    job.step(now, Event::Signal(SIGTERM));
+                }
+                job.step(now, exit(*rank, WorkerExit::Code(codes[*rank as usize]), now, &[]));
+            }
+            if let Some(node) = lost {
+                job.step(now, Event::NodeLost { node: NodeRank(node), loss: NodeLoss::Silent });
+            }
+            job.step(now, Event::Idle(NodeRank(0)));
+            job.step(now, Event::Idle(NodeRank(1)));
+            let verdict = job.verdict().expect("every node is over");
+            let clean = codes.iter().all(|code| *code == 0) && signal_at.is_none() && lost.is_none();
+            proptest::prop_assert_eq!(verdict.status == Status::Success, clean);
+        }
+    }
+}

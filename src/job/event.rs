@@ -1,0 +1,98 @@
+//! What may happen to a job, and what is to be done about it.
+
+use std::time::{Duration, Instant};
+
+use super::cause::{End, NodeLoss, StartFailure};
+use crate::base::{NodeRank, Rank};
+
+/// What a job is allowed to take.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// Time between asking workers to stop and killing them.
+    pub grace: Duration,
+    /// What a failure means for the others.
+    pub failure: OnFailure,
+}
+
+/// What a failure means for the other workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailure {
+    /// They are stopped.
+    StopAll,
+    /// They run on, and the verdict comes when all have ended.
+    LetRun,
+}
+
+/// What may happen to a job.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A node could start its workers.
+    Ready(NodeRank),
+    /// A node could not; its reasons are with whoever asked.
+    Refused(NodeRank),
+    /// A worker became its program.
+    Started(Rank),
+    /// A worker did not become its program.
+    NotStarted {
+        /// Which.
+        rank: Rank,
+        /// At which step, and why.
+        failure: StartFailure,
+    },
+    /// A worker says that it lost a peer.
+    PeerLost {
+        /// Who says it.
+        rank: Rank,
+        /// Whom it lost.
+        peer: Rank,
+    },
+    /// A worker ended.
+    Exited(End),
+    /// Nothing of the job is left on a node.
+    Idle(NodeRank),
+    /// A node was lost.
+    NodeLost {
+        /// Which.
+        node: NodeRank,
+        /// How.
+        loss: NodeLoss,
+    },
+    /// The user sent a signal.
+    Signal(i32),
+    /// The time that the user allowed is over.
+    TimedOut,
+    /// The time asked for with [`Effect::Wake`] has come.
+    Timer,
+    /// Everybody, we included, has stood still so long (Ctrl-Z): this time does not count.
+    StoodStill(Duration),
+}
+
+/// What is to be done about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Start the workers of every node.
+    Start,
+    /// Signal every worker's process group.
+    Signal(i32),
+    /// Kill everything on every node.
+    Kill,
+    /// Send [`Event::Timer`] then; replaces an earlier wish.
+    Wake(Instant),
+    /// Tell the user why and how the job is being stopped.
+    Stopping(StopReason),
+    /// From now on show only this worker; the others go on in their files.
+    ShowOnly(Rank),
+    /// Tell the user that workers are being killed now.
+    Killing,
+}
+
+/// Why a job is being stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// A worker or a node failed.
+    Failure,
+    /// `--timeout` ran out.
+    Timeout,
+    /// The user sent a signal.
+    Signal(i32),
+}

@@ -1,0 +1,97 @@
+//! Nodes are lost, and their workers with them.
+
+use std::time::Instant;
+
+use super::cause::{End, NodeLoss};
+use super::event::Effect;
+use super::state::{Job, Node, Phase};
+use crate::base::{NodeRank, Rank, WorkerExit};
+
+impl Job {
+    pub(super) fn node_lost(
+        &mut self,
+        now: Instant,
+        node: NodeRank,
+        loss: NodeLoss,
+    ) -> Vec<Effect> {
+        let was = self.nodes[node.index()];
+        if matches!(was, Node::Lost | Node::Idle) {
+            return Vec::new();
+        }
+        // A shim's death is told by an agent that lives on and will say `Idle` itself, once there
+        // is something that can be left.
+        if loss != NodeLoss::ShimDied || matches!(self.phase, Phase::Preparing) {
+            self.nodes[node.index()] = Node::Lost;
+            self.lose_workers_of(node, now);
+        }
+        self.failures.nodes.push((now, node, loss));
+        match self.phase {
+            Phase::Preparing => self.start_if_all_ready(),
+            _ => self.fail(now),
+        }
+    }
+
+    pub(super) fn lose_workers_of(&mut self, node: NodeRank, at: Instant) {
+        for index in 0..self.node_of_rank.len() {
+            let rank = Rank(index as u32);
+            let known = self.ended[index] || self.never_started(rank);
+            if self.node_of_rank[index] == node && !known {
+                self.ended[index] = true;
+                let (exit, sent) = (WorkerExit::Lost, Vec::new());
+                self.ends.push(End { rank, exit, at, sent });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{Status, clock};
+    use crate::job::cause::{StartFailure, StartStep};
+    use crate::job::stopping::SIGTERM;
+    use crate::job::testing::{exit, preparing, running};
+    use crate::job::{Cause, Event};
+
+    #[test]
+    fn a_lost_node_stops_the_others_and_is_the_cause() {
+        let now = clock::now();
+        let mut job = running(2, now);
+        let loss = NodeLoss::LinkClosed(None);
+        job.step(now, Event::NodeLost { node: NodeRank(1), loss: loss.clone() });
+        job.step(now, exit(0, WorkerExit::Code(1), now, &[]));
+        job.step(now, exit(1, WorkerExit::Code(1), now, &[SIGTERM]));
+        job.step(now, Event::Idle(NodeRank(0)));
+        let verdict = job.verdict().expect("over");
+        assert_eq!(verdict.cause, Some(Cause::Node { node: NodeRank(1), loss }));
+        assert_eq!(verdict.status, Status::LeaseLost);
+    }
+
+    #[test]
+    fn a_shim_that_dies_before_the_start_starts_nothing() {
+        let mut job = preparing(2);
+        let now = clock::now();
+        let loss = NodeLoss::ShimDied;
+        job.step(now, Event::Ready(NodeRank(0)));
+        job.step(now, Event::NodeLost { node: NodeRank(1), loss: loss.clone() });
+        job.step(now, Event::Idle(NodeRank(1)));
+        let verdict = job.verdict().expect("over");
+        assert_eq!(verdict.cause, Some(Cause::Node { node: NodeRank(1), loss }));
+        job = preparing(2);
+        job.step(now, Event::NodeLost { node: NodeRank(1), loss: NodeLoss::ShimDied });
+        assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [], "it was on its way");
+        assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);
+        assert!(job.verdict().is_some());
+    }
+
+    #[test]
+    fn an_end_that_comes_after_the_loss_of_its_node_is_no_surprise() {
+        let now = clock::now();
+        let mut job = running(2, now);
+        job.step(now, Event::NodeLost { node: NodeRank(0), loss: NodeLoss::Silent });
+        job.step(now, exit(0, WorkerExit::Code(0), now, &[]));
+        let failure = StartFailure { step: StartStep::Exec, errno: 2 };
+        job.step(now, Event::NotStarted { rank: Rank(1), failure });
+        assert!(job.verdict().is_none(), "the other node still runs");
+    }
+}

@@ -1,0 +1,103 @@
+//! Workers end, one after the other, and the first failure stops the others.
+
+use std::time::Instant;
+
+use super::cause::End;
+use super::event::{Effect, OnFailure, StopReason};
+use super::state::{Job, Node};
+use super::stopping::SIGTERM;
+use crate::base::{NodeRank, Rank};
+
+impl Job {
+    pub(super) fn exited(&mut self, now: Instant, end: End) -> Vec<Effect> {
+        // The end of a worker of a lost node may have been on its way.
+        if self.ended[end.rank.index()] {
+            return Vec::new();
+        }
+        let (rank, failed) = (end.rank, !end.exit.is_success());
+        self.ended[rank.index()] = true;
+        self.ends.push(end);
+        if !failed {
+            return Vec::new();
+        }
+        let mut effects = self.fail(now);
+        if !effects.is_empty() {
+            effects.insert(0, Effect::ShowOnly(rank));
+        }
+        effects
+    }
+
+    pub(super) fn fail(&mut self, now: Instant) -> Vec<Effect> {
+        match self.policy.failure {
+            OnFailure::StopAll => self.stop(now, StopReason::Failure, SIGTERM),
+            OnFailure::LetRun => Vec::new(),
+        }
+    }
+
+    pub(super) fn peer_lost(&mut self, rank: Rank, peer: Rank) -> Vec<Effect> {
+        self.failures.blamed.push((rank, peer));
+        Vec::new()
+    }
+
+    /// A node has nothing left. Workers whose end it never told are lost: success needs every end.
+    pub(super) fn node_idle(&mut self, now: Instant, node: NodeRank) -> Vec<Effect> {
+        if self.nodes[node.index()] != Node::Lost {
+            self.nodes[node.index()] = Node::Idle;
+            self.lose_workers_of(node, now);
+        }
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{Status, WorkerExit, clock};
+    use crate::job::Event;
+    use crate::job::testing::{GRACE, exit, running};
+
+    #[test]
+    fn success_needs_every_worker_and_every_node() {
+        let now = clock::now();
+        let mut job = running(1, now);
+        assert_eq!(job.step(now, exit(0, WorkerExit::Code(0), now, &[])), []);
+        assert_eq!(job.step(now, exit(1, WorkerExit::Code(0), now, &[])), []);
+        assert!(job.verdict().is_none(), "the node may still have leftovers");
+        job.step(now, Event::Idle(NodeRank(0)));
+        assert_eq!(job.verdict().expect("over").status, Status::Success);
+    }
+
+    #[test]
+    fn the_first_failure_stops_all_and_its_code_is_the_exit_status() {
+        let now = clock::now();
+        let mut job = running(2, now);
+        let effects = job.step(now, exit(3, WorkerExit::Code(7), now, &[]));
+        assert_eq!(
+            effects,
+            [
+                Effect::ShowOnly(Rank(3)),
+                Effect::Stopping(StopReason::Failure),
+                Effect::Signal(SIGTERM),
+                Effect::Wake(now + GRACE)
+            ]
+        );
+        let term = WorkerExit::Signal { signal: SIGTERM, core: false };
+        for rank in 0..3 {
+            job.step(now, exit(rank, term, now, &[SIGTERM]));
+        }
+        job.step(now, Event::Idle(NodeRank(0)));
+        job.step(now, Event::Idle(NodeRank(1)));
+        let verdict = job.verdict().expect("over");
+        assert_eq!(verdict.status, Status::Worker(7));
+        assert_eq!(verdict.stopped, 3);
+    }
+
+    #[test]
+    fn a_worker_whose_end_nobody_told_is_no_success() {
+        let now = clock::now();
+        let mut job = running(1, now);
+        job.step(now, exit(0, WorkerExit::Code(0), now, &[]));
+        job.step(now, Event::Idle(NodeRank(0)));
+        assert_eq!(job.verdict().expect("over").status, Status::LeaseLost);
+    }
+}

@@ -1,0 +1,74 @@
+//! From the question whether nodes can start to workers that run: all or nothing.
+
+use std::time::Instant;
+
+use super::cause::{self, StartFailure, Verdict};
+use super::event::Effect;
+use super::state::{Job, Node, Phase};
+use crate::base::{NodeRank, Rank, Status};
+
+impl Job {
+    pub(super) fn node_answered(&mut self, node: NodeRank, answer: Node) -> Vec<Effect> {
+        // An answer may have been on its way when the node was lost.
+        if self.nodes[node.index()] == Node::Lost {
+            return Vec::new();
+        }
+        assert_eq!(self.nodes[node.index()], Node::Asked, "a node answers once");
+        self.nodes[node.index()] = answer;
+        self.start_if_all_ready()
+    }
+
+    /// All or nothing: one node that cannot, and no worker starts anywhere.
+    pub(super) fn start_if_all_ready(&mut self) -> Vec<Effect> {
+        let preparing = matches!(self.phase, Phase::Preparing);
+        if !preparing || self.nodes.contains(&Node::Asked) {
+            return Vec::new();
+        }
+        if self.nodes.iter().all(|node| *node == Node::Ready) {
+            self.nodes.fill(Node::Running);
+            self.phase = Phase::Running;
+            return vec![Effect::Start];
+        }
+        let status =
+            if self.failures.nodes.is_empty() { Status::Config } else { Status::LeaseLost };
+        let cause = cause::find(&self.ends, &self.failures);
+        let status = cause.as_ref().map_or(status, cause::Cause::status);
+        self.phase = Phase::Done(Verdict {
+            status,
+            cause,
+            also_failed: 0,
+            stopped: 0,
+            unconfirmed: Vec::new(),
+        });
+        Vec::new()
+    }
+
+    pub(super) fn not_started(
+        &mut self,
+        now: Instant,
+        rank: Rank,
+        failure: StartFailure,
+    ) -> Vec<Effect> {
+        if self.ended[rank.index()] {
+            return Vec::new();
+        }
+        self.failures.not_started.push((now, rank, failure));
+        self.fail(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::base::{NodeRank, Status, clock};
+    use crate::job::Event;
+    use crate::job::testing::preparing;
+
+    #[test]
+    fn nothing_starts_unless_every_node_is_ready() {
+        let mut job = preparing(2);
+        let now = clock::now();
+        assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);
+        assert_eq!(job.step(now, Event::Refused(NodeRank(1))), []);
+        assert_eq!(job.verdict().expect("over").status, Status::Config);
+    }
+}

@@ -1,0 +1,118 @@
+//! The state of a job, and [`Job::step`], the only place where it changes. What happens in a step is
+//! told story by story in the files beside this one.
+
+use std::time::Instant;
+
+use super::cause::{End, Failures, Verdict};
+use super::event::{Effect, Event, Policy, StopReason};
+use crate::base::{NodeRank, Rank};
+
+/// One job, from the first answer of a node to the verdict.
+pub struct Job {
+    pub(super) policy: Policy,
+    pub(super) node_of_rank: Vec<NodeRank>,
+    pub(super) nodes: Vec<Node>,
+    pub(super) ends: Vec<End>,
+    pub(super) ended: Vec<bool>,
+    pub(super) failures: Failures,
+    /// Signals of the user so far.
+    pub(super) signals: u32,
+    pub(super) phase: Phase,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Node {
+    Asked,
+    Ready,
+    Refused,
+    Running,
+    Idle,
+    Lost,
+}
+
+pub(super) enum Phase {
+    Preparing,
+    Running,
+    Stopping { reason: StopReason, stage: Stage },
+    Done(Verdict),
+}
+
+/// How hard we have asked; a later stage outranks an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    Interrupted { term_at: Instant, kill_at: Instant },
+    Terminated { kill_at: Instant },
+    Killed { give_up_at: Instant },
+}
+
+impl Job {
+    /// A job whose nodes have been asked whether they can start.
+    pub fn new(policy: Policy, node_of_rank: Vec<NodeRank>) -> Self {
+        let ended = vec![false; node_of_rank.len()];
+        let count = node_of_rank.iter().map(|node| node.index() + 1).max().unwrap_or(0);
+        Self {
+            policy,
+            node_of_rank,
+            nodes: vec![Node::Asked; count],
+            ends: Vec::new(),
+            ended,
+            failures: Failures::default(),
+            signals: 0,
+            phase: Phase::Preparing,
+        }
+    }
+
+    /// How the job ended, once it has.
+    pub fn verdict(&self) -> Option<&Verdict> {
+        match &self.phase {
+            Phase::Done(verdict) => Some(verdict),
+            _ => None,
+        }
+    }
+
+    /// Whether the workers have been asked to stop.
+    pub fn is_stopping(&self) -> bool {
+        matches!(self.phase, Phase::Stopping { .. } | Phase::Done(_))
+    }
+
+    /// Every end heard of so far.
+    pub fn ends(&self) -> &[End] {
+        &self.ends
+    }
+
+    /// Workers that have been started and not yet been lost, as far as is known.
+    pub fn running(&self) -> usize {
+        let lost = |node: &NodeRank| self.failures.nodes.iter().any(|(_, lost, _)| lost == node);
+        let over = |rank: Rank| self.ended[rank.index()] || self.never_started(rank);
+        let ranks = (0..).map(Rank).zip(&self.node_of_rank);
+        ranks.filter(|(rank, node)| !over(*rank) && !lost(node)).count()
+    }
+
+    pub(super) fn never_started(&self, rank: Rank) -> bool {
+        self.failures.not_started.iter().any(|(_, other, _)| *other == rank)
+    }
+
+    /// The only place where the job changes.
+    pub fn step(&mut self, now: Instant, event: Event) -> Vec<Effect> {
+        if self.verdict().is_some() {
+            return Vec::new();
+        }
+        let mut effects = match event {
+            Event::Ready(node) => self.node_answered(node, Node::Ready),
+            Event::Refused(node) => self.node_answered(node, Node::Refused),
+            Event::Started(_) => Vec::new(),
+            Event::NotStarted { rank, failure } => self.not_started(now, rank, failure),
+            Event::PeerLost { rank, peer } => self.peer_lost(rank, peer),
+            Event::Exited(end) => self.exited(now, end),
+            Event::Idle(node) => self.node_idle(now, node),
+            Event::NodeLost { node, loss } => self.node_lost(now, node, loss),
+            Event::Signal(signal) => self.signalled(now, signal),
+            Event::TimedOut => self.timed_out(now),
+            Event::Timer => self.escalate(now),
+            Event::StoodStill(time) => self.put_off(time),
+        };
+        self.finish_if_over();
+        effects.extend(self.next_wake().map(Effect::Wake));
+        effects
+    }
+}

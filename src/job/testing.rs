@@ -1,0 +1,29 @@
+//! Jobs for the tests of this module.
+
+use std::time::{Duration, Instant};
+
+use super::cause::End;
+use super::event::{Effect, Event, OnFailure, Policy};
+use super::state::Job;
+use crate::base::{NodeRank, Rank, WorkerExit};
+
+pub(super) const GRACE: Duration = Duration::from_secs(10);
+
+/// A job of `nodes` nodes with two workers each.
+pub(super) fn preparing(nodes: u32) -> Job {
+    let node_of_rank = (0..nodes).flat_map(|node| [NodeRank(node); 2]).collect();
+    Job::new(Policy { grace: GRACE, failure: OnFailure::StopAll }, node_of_rank)
+}
+
+pub(super) fn running(nodes: u32, now: Instant) -> Job {
+    let mut job = preparing(nodes);
+    for node in 0..nodes {
+        let effects = job.step(now, Event::Ready(NodeRank(node)));
+        assert_eq!(effects.contains(&Effect::Start), node + 1 == nodes);
+    }
+    job
+}
+
+pub(super) fn exit(rank: u32, exit: WorkerExit, at: Instant, sent: &[i32]) -> Event {
+    Event::Exited(End { rank: Rank(rank), exit, at, sent: sent.to_vec() })
+}

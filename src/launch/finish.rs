@@ -1,0 +1,59 @@
+//! The end of a launch: links end, what was written is waited for, and it is said how it went.
+
+use std::time::Duration;
+
+use super::dispatcher::{Dispatcher, sleep_until};
+use super::node::Node;
+use super::verdict;
+use crate::base::Status;
+use crate::wire::ToAgent;
+
+/// Agents that have said their last word end within this time, or are left to their links' end.
+const CLOSE_LIMIT: Duration = Duration::from_secs(3);
+
+impl Dispatcher<'_> {
+    /// Ends the links, waits for what was written, says how it went, leaves a record.
+    pub(super) async fn finish(mut self) -> Status {
+        let verdict = self.job.verdict().expect("the loop ended because there is one").clone();
+        self.nodes.iter().for_each(|node| node.tell(ToAgent::Bye));
+        let limit = if verdict.unconfirmed.is_empty() { CLOSE_LIMIT } else { Duration::ZERO };
+        self.nodes.iter().filter(|node| node.heard.is_none()).for_each(Node::hang_up);
+        drop(std::mem::take(&mut self.nodes));
+        // What they still say is no news, and must not hold them up.
+        self.events.close();
+        let _ = tokio::time::timeout(limit, self.tasks.finish()).await;
+        while let (Some(at), true) = (self.grave.look_at(), verdict.unconfirmed.is_empty()) {
+            sleep_until(Some(at)).await;
+            self.bury();
+        }
+        let mut pages = self.reporter.finish();
+        pages.finish();
+        self.problems.sort_by_key(|(node, _)| *node);
+        self.faults.sort_by_key(|(node, fault)| (fault.kind, *node));
+        let story = verdict::Story {
+            plan: self.plan,
+            options: self.options,
+            verdict: &verdict,
+            history: &self.history,
+            problems: &self.problems,
+            faults: &self.faults,
+            started: self.started.1,
+        };
+        let status = match (story.status(), pages.output_failure()) {
+            (Status::Success, Some(_)) => Status::Io,
+            (status, _) => status,
+        };
+        let text = story.last_words(&mut pages);
+        let recorded = match &self.options.run_dir {
+            Some(run_dir) if !self.has_begun => {
+                run_dir.discard();
+                String::new()
+            }
+            _ => story.write_record(status),
+        };
+        pages.say(&text);
+        pages.say(&recorded);
+        pages.finish();
+        status
+    }
+}

@@ -1,0 +1,146 @@
+//! What nodes say, as events of the job.
+
+use super::dispatcher::Dispatcher;
+use super::history::Ended;
+use super::node::Heard;
+use super::orders;
+use super::pause::Who;
+use super::voice;
+use crate::base::{NodeRank, Rank, clock};
+use crate::job::{End, Event, NodeLoss, StartFailure, StartStep};
+use crate::report::summary::step;
+use crate::report::{Step, neutral};
+use crate::transport::AgentEnd;
+use crate::wire::{self, FromAgent, OpenFailure, ToAgent, WorkerNote};
+
+impl Dispatcher<'_> {
+    /// What a node said, as an event of the job.
+    pub(super) fn hear(&mut self, node: NodeRank, what: Heard) -> Option<Event> {
+        match what {
+            Heard::Said(message) => {
+                self.nodes[node.index()].heard = Some(clock::now());
+                self.hear_agent(node, message)
+            }
+            Heard::Connected => {
+                self.nodes[node.index()].connected();
+                None
+            }
+            Heard::Unreachable(fault) => {
+                self.faults.push((node, fault));
+                Some(Event::Refused(node))
+            }
+            Heard::Closed(AgentEnd { exit, words }) => {
+                if let Some(words) = words {
+                    let host = &self.plan.nodes[node.index()].host;
+                    self.reporter.say(step("Lost", &format!("{host}: {}", neutral(&words))));
+                }
+                self.lose(node, NodeLoss::LinkClosed(exit))
+            }
+            Heard::Garbled(why) => self.lose(node, NodeLoss::Garbled(why)),
+        }
+    }
+
+    fn hear_agent(&mut self, node: NodeRank, message: FromAgent) -> Option<Event> {
+        match message {
+            FromAgent::Hello(hello) if hello.version != wire::VERSION => {
+                let (theirs, ours) = (hello.version, wire::VERSION);
+                let why = format!(
+                    "it is build {} and speaks version {theirs}, we speak {ours}",
+                    hello.build
+                );
+                self.lose(node, NodeLoss::Garbled(why))
+            }
+            FromAgent::Hello(hello) => {
+                self.nodes[node.index()].greeted(hello.clock_us);
+                let prepare =
+                    orders::prepare(self.plan, self.options, &self.plan.nodes[node.index()]);
+                self.nodes[node.index()].tell(ToAgent::Prepare(prepare));
+                None
+            }
+            FromAgent::Ready(found) => {
+                self.say_notes(node, &found.notes);
+                self.found[node.index()] = Some(found);
+                Some(Event::Ready(node))
+            }
+            FromAgent::Refused(problems) => {
+                self.problems.extend(problems.into_iter().map(|problem| (node, problem)));
+                Some(Event::Refused(node))
+            }
+            FromAgent::Started { rank, pid, at_us } => {
+                let at = self.nodes[node.index()].instant(at_us);
+                self.history.worker(rank).started = Some((pid, at));
+                Some(Event::Started(rank))
+            }
+            FromAgent::StartFailed(failed) => {
+                let failure = StartFailure { step: start_step(failed.step), errno: failed.errno };
+                Some(Event::NotStarted { rank: failed.rank, failure })
+            }
+            FromAgent::Exited { rank, exit, at_us, sent, oom_kills } => {
+                let at = self.nodes[node.index()].instant(at_us);
+                let stopped = !sent.is_empty();
+                self.stdin.gone(rank);
+                self.history.worker(rank).ended =
+                    Some(Ended { exit, at, stopped, oom_kills, told: false });
+                if !exit.is_success() && !self.job.is_stopping() {
+                    self.tell_all(|| ToAgent::PeerGone(rank));
+                }
+                Some(Event::Exited(End { rank, exit, at, sent }))
+            }
+            FromAgent::StdinTaken { rank, bytes } => {
+                self.stdin.taken(rank, bytes);
+                None
+            }
+            FromAgent::Leftovers { rank, processes } => {
+                self.say_leftovers(rank, &processes);
+                None
+            }
+            FromAgent::ShimDied => Some(Event::NodeLost { node, loss: NodeLoss::ShimDied }),
+            FromAgent::Idle { undead } => {
+                self.history.undead.extend(undead.into_iter().map(|process| (node, process)));
+                Some(Event::Idle(node))
+            }
+            FromAgent::Paused => {
+                self.pause.stopped(Who::Node(node));
+                None
+            }
+            FromAgent::Clock { asked_us, clock_us } => {
+                self.nodes[node.index()].set_clock(asked_us, clock_us);
+                None
+            }
+            FromAgent::Note { rank, note: WorkerNote::PeerLost(peer) } => {
+                self.history.worker(rank).lost_peer = true;
+                Some(Event::PeerLost { rank, peer })
+            }
+            FromAgent::Note {
+                rank,
+                note: WorkerNote::Step { step, steps, loss, tokens_per_s },
+            } => {
+                self.reporter.step(rank, Step { step, steps, loss, tokens_per_s });
+                None
+            }
+            FromAgent::Note { note: WorkerNote::Ready, .. }
+            | FromAgent::Beat
+            | FromAgent::Output { .. }
+            | FromAgent::OutputEnd { .. } => None,
+        }
+    }
+
+    /// While a job is being stopped, children that die a little later than their parents are no
+    /// news.
+    fn say_leftovers(&self, rank: Rank, processes: &[crate::wire::Leftover]) {
+        if self.job.is_stopping() || processes.is_empty() {
+            return;
+        }
+        self.reporter.say(voice::leftovers(rank, processes));
+    }
+}
+
+/// The wire and the job are versioned apart.
+fn start_step(step: OpenFailure) -> StartStep {
+    match step {
+        OpenFailure::Fork => StartStep::Fork,
+        OpenFailure::Setup => StartStep::Setup,
+        OpenFailure::Chdir => StartStep::Chdir,
+        OpenFailure::Exec => StartStep::Exec,
+    }
+}

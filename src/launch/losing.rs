@@ -1,0 +1,81 @@
+//! Nodes fall silent and are lost; what they left on this machine is buried.
+
+use rustix::process::Pid;
+
+use super::dispatcher::{Dispatcher, SILENCE_WARNING};
+use super::grave;
+use super::node::Node;
+use super::pause::Who;
+use super::voice;
+use crate::base::{NodeRank, clock};
+use crate::job::{Event, NodeLoss};
+use crate::os::family;
+use crate::report::summary::processes;
+use crate::wire;
+
+impl Dispatcher<'_> {
+    pub(super) fn beat(&mut self) -> Option<Event> {
+        let now = clock::now();
+        self.beat_at = now + wire::beat(self.options.lease);
+        self.nodes.iter().for_each(Node::beat);
+        if grave::is_everybodys_parent() {
+            family::bury(self.spared(), |_, _| {});
+        }
+        self.say_early(now);
+        self.say_waiting(now);
+        let linked = self.nodes.iter().enumerate().filter(|(_, node)| !node.lost);
+        let (index, silence) = linked
+            .filter_map(|(index, node)| Some((index, now.saturating_duration_since(node.heard?))))
+            .max_by_key(|(_, silence)| *silence)?;
+        let node = NodeRank(index as u32);
+        if self.options.lease < silence {
+            return self.lose(node, NodeLoss::Silent);
+        }
+        if SILENCE_WARNING < silence {
+            let host = self.plan.nodes[index].host.as_str();
+            self.reporter.say(voice::silent(host, silence));
+        }
+        None
+    }
+
+    /// A node is gone. On this machine what it left has become ours to end; an agent that is still
+    /// there, but silent or not to be understood, is ended with it. One on another machine ends
+    /// itself with its link.
+    pub(super) fn lose(&mut self, node: NodeRank, loss: NodeLoss) -> Option<Event> {
+        let lost = &mut self.nodes[node.index()];
+        if std::mem::replace(&mut lost.lost, true) {
+            return None;
+        }
+        let agent = lost.agent();
+        self.pause.stopped(Who::Node(node));
+        match agent {
+            Some(_) => self.grave.open(self.spared()),
+            None => self.nodes[node.index()].hang_up(),
+        }
+        Some(Event::NodeLost { node, loss })
+    }
+
+    /// Children that are nobody's leftovers.
+    fn spared(&self) -> impl Fn(Pid) -> bool + Send + 'static {
+        let agents = |lost: bool| {
+            let agents = self.nodes.iter().filter(move |node| node.lost == lost);
+            agents.filter_map(Node::agent).collect::<Vec<_>>()
+        };
+        let (living, lost) = (agents(false), agents(true));
+        let (inherited, job) = (self.inherited.clone(), self.options.job.to_string());
+        move |pid| {
+            living.contains(&pid)
+                || inherited.contains(&pid)
+                || grave::is_everybodys_parent() && !grave::is_of_job(pid, &job, &lost)
+        }
+    }
+
+    /// Looks whether everything that lost nodes left is gone.
+    pub(super) fn bury(&mut self) {
+        let left = self.grave.look();
+        if !left.is_empty() {
+            let left = processes(left.len());
+            self.reporter.say(format!("warning: {left} of a lost node would not die\n"));
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! From links to workers that run.
+
+use std::time::Instant;
+
+use super::dispatcher::{Dispatcher, SILENCE_WARNING};
+use super::input::Input;
+use super::{orders, recording, voice};
+use crate::base::{NodeRank, Rank};
+use crate::plan::NodePlan;
+use crate::report::summary::step;
+use crate::wire::{Found, ToAgent};
+
+impl Dispatcher<'_> {
+    pub(super) fn start_workers(&mut self) {
+        let found: Vec<Found> = self.found.iter().flatten().cloned().collect();
+        self.begin_record();
+        if let (true, Some(line)) = (self.options.tell_port, voice::port(self.plan, &found)) {
+            self.reporter.say(line);
+        }
+        let starts = orders::starts(self.plan, self.options, &found);
+        for (node, start) in self.nodes.iter().zip(starts) {
+            node.tell(ToAgent::Start(start));
+        }
+        let ranks = (0..).map(Rank).zip(&self.history.workers);
+        let readers = ranks.filter(|(_, worker)| self.options.stdin.includes(worker.rank));
+        self.stdin = Input::start(readers.map(|(rank, _)| rank));
+    }
+
+    /// From now on the job is one to be kept.
+    fn begin_record(&mut self) {
+        self.has_begun = true;
+        let Some(run_dir) = &self.options.run_dir else {
+            return;
+        };
+        run_dir.begin();
+        // Whoever kills us leaves at least this; a failure to write it is told at the end.
+        let record = recording::begun(self.plan, self.options, self.started.1);
+        let _ = run_dir.write_record(&record.to_json());
+        if self.options.tell_record {
+            self.reporter.say(step("Record", &run_dir.path().display().to_string()));
+        }
+    }
+
+    /// Says whom we wait for before anything can start, not more often than somebody would read.
+    pub(super) fn say_waiting(&mut self, now: Instant) {
+        if now < self.waiting_at || self.job.is_stopping() {
+            return;
+        }
+        self.waiting_at = now + SILENCE_WARNING;
+        let has_answered = |node: &&NodePlan| {
+            let (node, index) = (node.node_rank, node.node_rank.index());
+            self.found[index].is_some()
+                || self.nodes[index].lost
+                || self.faults.iter().any(|(faulty, _)| *faulty == node)
+                || self.problems.iter().any(|(refusing, _)| *refusing == node)
+        };
+        let missing = self.plan.nodes.iter().filter(|node| !has_answered(node));
+        let hosts: Vec<_> = missing.map(|node| node.host.as_str()).collect();
+        if !hosts.is_empty() {
+            self.reporter.say(voice::waiting(&hosts, now - self.started.0));
+        }
+    }
+
+    /// Nodes of a kind say the same: once is enough.
+    pub(super) fn say_notes(&mut self, node: NodeRank, notes: &[String]) {
+        for note in notes {
+            if self.noted.insert(note.clone()) {
+                let host = &self.plan.nodes[node.index()].host;
+                self.reporter.say(format!("note: {host}: {note}\n"));
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What the user wants while a job runs: to stop it, to hear how it is doing, to stop the clock.
+
+use super::dispatcher::Dispatcher;
+use super::pause::Who;
+use super::signals::Wish;
+use super::voice;
+use crate::base::{NodeRank, clock};
+use crate::job::Event;
+use crate::os::signals;
+use crate::report::summary::{count, step};
+use crate::wire::{self, ToAgent};
+
+impl Dispatcher<'_> {
+    pub(super) fn wish(&mut self, wish: Wish) -> Option<Event> {
+        match wish {
+            Wish::Stop(signal) => Some(Event::Signal(signal)),
+            Wish::Tell => {
+                self.say_state();
+                None
+            }
+            Wish::Suspend => {
+                self.suspend();
+                None
+            }
+            Wish::Forward(signal) => {
+                self.tell_all(|| ToAgent::Signal(signal));
+                None
+            }
+        }
+    }
+
+    /// Ctrl-Z: the workers stop, then we do.
+    fn suspend(&mut self) {
+        let nodes = (0..).map(NodeRank).zip(&self.nodes).filter(|(_, node)| !node.lost);
+        let nodes = nodes.map(|(node, _)| Who::Node(node));
+        if !self.pause.ask(clock::now(), nodes.chain([Who::Screen])) {
+            return;
+        }
+        self.tell_all(|| ToAgent::Pause);
+        self.reporter.say(step("Paused", &format!("{}; `fg` goes on", self.count_workers())));
+        let rested = self.tell_rested.clone();
+        self.reporter.rest(move || {
+            let _ = rested.send(());
+        });
+    }
+
+    /// Returns when somebody continues us; then the workers go on too.
+    pub(super) fn pause(&mut self) -> Event {
+        let since = clock::now();
+        signals::stop_self();
+        let now = clock::now();
+        self.pause.resumed(now - since);
+        for node in self.nodes.iter_mut().filter(|node| node.heard.is_some()) {
+            node.heard = Some(now);
+        }
+        self.beat_at = now + wire::beat(self.options.lease);
+        self.tell_all(|| ToAgent::Resume);
+        self.reporter.say(step("Running", &self.count_workers()));
+        self.reporter.wake();
+        Event::StoodStill(now - since)
+    }
+
+    fn say_state(&self) {
+        let now = clock::now();
+        for worker in &self.history.workers {
+            self.reporter.say(voice::state(worker, now));
+        }
+    }
+
+    fn count_workers(&self) -> String {
+        count(self.history.workers.len(), "worker")
+    }
+}

@@ -1,0 +1,191 @@
+//! A host while its agent is coming up: what is said over the one command and beside it.
+
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::Hear;
+use super::binary::{Binary, PIECE_BYTES};
+use super::bootstrap::{Answer, Scanner, TooMuchNoise};
+use super::channel::{Channel, Pipes};
+use super::connect::SshAgent;
+use super::fault::{Fault, FaultKind};
+use super::master::Master;
+use super::options::Mux;
+use crate::transport::{AgentProcess, Link, LinkReader, LinkWriter};
+
+/// A login shell may take its time; an agent that is being sent gets it anew with every piece.
+const AGENT_LIMIT: Duration = Duration::from_secs(120);
+const READ_BYTES: usize = 4096;
+/// Of what a node prints beside the link, so much is kept to explain a failure.
+const WORDS_BYTES_MAX: usize = 16 * 1024;
+
+/// The one command of a host while its agent is coming up.
+pub(super) struct Call {
+    master: Master,
+    channel: Channel,
+    writer: LinkWriter,
+    reader: LinkReader,
+    scanner: Scanner,
+    beside: Beside,
+}
+
+impl Call {
+    /// Runs the constant command over the connection.
+    pub(super) async fn start(
+        mux: Mux,
+        config: &Path,
+        master: Master,
+        hear: Hear,
+    ) -> Result<Self, Fault> {
+        let (channel, pipes) = Channel::open(mux, config, &master).await?;
+        let Pipes { writer, reader, beside } = pipes;
+        let (scanner, beside) = (Scanner::default(), Beside::collect(beside, hear));
+        Ok(Self { master, channel, writer, reader, scanner, beside })
+    }
+
+    /// Says something to the node.
+    pub(super) async fn tell(&self, line: &str) -> io::Result<()> {
+        self.writer.write_all(line.as_bytes(), &[]).await
+    }
+
+    /// The next answer of the node, or why none will come.
+    pub(super) async fn answer(&mut self) -> Result<Answer, String> {
+        loop {
+            match self.scanner.answer() {
+                Ok(Some(answer)) => return Ok(answer),
+                Ok(None) => {}
+                Err(TooMuchNoise) => return Err("its shell prints text without end".to_owned()),
+            }
+            let room = self.scanner.room(READ_BYTES);
+            let read = tokio::select! {
+                read = self.reader.read(room) => read,
+                () = tokio::time::sleep(AGENT_LIMIT) => {
+                    return Err(format!("nothing came of it within {} s", AGENT_LIMIT.as_secs()));
+                }
+            };
+            if !matches!(read, Ok(1..)) {
+                return Err("it ended before there was an agent".to_owned());
+            }
+        }
+    }
+
+    /// Sends the binary, and nothing after it.
+    pub(super) async fn send(&mut self, binary: &Binary) -> Result<(), Fault> {
+        let sent = async {
+            let mut file = binary.open()?;
+            let mut piece = vec![0; PIECE_BYTES];
+            let mut left = binary.bytes;
+            while 0 < left {
+                let length = file.read(&mut piece)?;
+                if length == 0 {
+                    return Err(io::Error::other("our own executable has become shorter"));
+                }
+                let writing = self.writer.write_all(&piece[..length], &[]);
+                match tokio::time::timeout(AGENT_LIMIT, writing).await {
+                    Ok(written) => written?,
+                    Err(_) => return Err(io::ErrorKind::TimedOut.into()),
+                }
+                left = left.saturating_sub(length as u64);
+            }
+            Ok(())
+        };
+        match sent.await {
+            Ok(()) => Ok(()),
+            // Whoever stopped reading says why.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            Err(error) => Err(Fault::new(FaultKind::NoAgent, format!("sending it: {error}"))),
+        }
+    }
+
+    /// What went wrong, with everything that was said about it.
+    pub(super) async fn fail(&mut self, kind: FaultKind, why: &str) -> Fault {
+        let mut words = vec![why.to_owned(), self.beside.so_far().await, self.scanner.noise()];
+        if kind != FaultKind::NoAgent {
+            words.pop();
+        }
+        words.retain(|word| !word.trim().is_empty());
+        let words: Vec<_> = words.iter().map(|word| word.trim()).collect();
+        Fault::new(kind, words.join("\n"))
+    }
+
+    pub(super) fn into_link(self) -> Link {
+        let Self { master, channel, writer, reader, scanner, mut beside } = self;
+        beside.speak_up();
+        let agent = AgentProcess::Ssh(Box::new(SshAgent::new(master, channel, beside)));
+        Link { reader, writer, agent, early: scanner.into_rest() }
+    }
+}
+
+/// What a node prints to standard error: kept while the agent is coming up, then heard line by line.
+pub(super) struct Beside {
+    state: Arc<Mutex<BesideState>>,
+    reader: tokio::task::JoinHandle<()>,
+}
+
+struct BesideState {
+    bytes: Vec<u8>,
+    /// `None` until the agent is up.
+    hear: Option<Hear>,
+    waiting: Option<Hear>,
+}
+
+impl Beside {
+    fn collect(pipe: LinkReader, hear: Hear) -> Self {
+        let state = BesideState { bytes: Vec::new(), hear: None, waiting: Some(hear) };
+        let state = Arc::new(Mutex::new(state));
+        let shared = Arc::clone(&state);
+        let reader = tokio::spawn(async move {
+            let mut buffer = Vec::with_capacity(READ_BYTES);
+            while let Ok(1..) = pipe.read(&mut buffer).await {
+                shared.lock().expect("nobody panics while holding the lock").take(&buffer);
+                buffer.clear();
+            }
+        });
+        Self { state, reader }
+    }
+
+    /// Waits, not long, until everything was heard.
+    pub(super) async fn finish(&mut self, limit: Duration) {
+        let _ = tokio::time::timeout(limit, &mut self.reader).await;
+    }
+
+    /// Everything said so far: a node that gives up has just said why, and ends.
+    async fn so_far(&mut self) -> String {
+        const PATIENCE: Duration = Duration::from_millis(500);
+        self.finish(PATIENCE).await;
+        let state = self.state.lock().expect("nobody panics while holding the lock");
+        String::from_utf8_lossy(&state.bytes).into_owned()
+    }
+
+    /// What start-up files said is forgotten; what comes now is the agent's.
+    fn speak_up(&mut self) {
+        let mut state = self.state.lock().expect("nobody panics while holding the lock");
+        state.bytes.clear();
+        state.hear = state.waiting.take();
+    }
+}
+
+impl BesideState {
+    fn take(&mut self, bytes: &[u8]) {
+        let room = WORDS_BYTES_MAX.saturating_sub(self.bytes.len()).min(bytes.len());
+        self.bytes.extend_from_slice(&bytes[..room]);
+        let Some(hear) = &self.hear else {
+            return;
+        };
+        while let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.bytes.drain(..=end).collect();
+            hear(String::from_utf8_lossy(&line).trim_end());
+        }
+        if WORDS_BYTES_MAX <= self.bytes.len() {
+            self.bytes.clear();
+        }
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
