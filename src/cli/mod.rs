@@ -40,7 +40,7 @@ Commands:
   run       Run a program on every slot of every host
   train     Train a small GPT or MLP with the bundled data-parallel runtime
   ssh       Run a command once on every host, and gather what it says
-  hostfile  Check hostfiles
+  hostfile  Check, mend, show and convert hostfiles
 
 `remuda COMMAND --help` says more about one.
 ";
@@ -123,7 +123,7 @@ fn no_command(word: &str) -> CliError {
     CliError::usage(format!("there is no command `{}`", word.escape_debug())).help(help)
 }
 
-/// Say what is wrong with hostfiles before a job does; nothing is contacted and nothing is started.
+/// Check, mend, show and convert hostfiles of any launcher; nothing is contacted or started.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda hostfile", bin_name = "remuda hostfile", version)]
 struct HostfileFace {

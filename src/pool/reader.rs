@@ -1,5 +1,6 @@
 //! Collects hosts and what is wrong with them, whatever the dialect of the text.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use crate::base::{Diagnostic, HostName, Severity, Source, Span, UserName};
@@ -35,7 +36,7 @@ pub(super) struct Reader {
     hosts: Vec<Host>,
     pub(super) problems: Vec<Diagnostic>,
     /// Canonical name → its spellings so far.
-    seen: HashMap<String, Vec<Seen>>,
+    seen: HashMap<String, Seen>,
     /// Hosts that were meant, good or bad.
     entries: usize,
     is_full: bool,
@@ -52,6 +53,14 @@ struct Seen {
     span: Span,
     /// Its index among the hosts, if it could be used.
     host: Option<usize>,
+    /// Other spellings of it; hardly ever there, and then it takes no memory.
+    others: Vec<Seen>,
+}
+
+impl Seen {
+    fn spellings(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.others)
+    }
 }
 
 impl Reader {
@@ -97,9 +106,10 @@ impl Reader {
     /// A line that names no host that could be used.
     pub(super) fn refuse(&mut self, problem: Diagnostic) {
         self.entries += 1;
-        self.problems.push(problem);
-        if HOSTS_MAX < self.entries {
-            self.is_full = true;
+        self.is_full = HOSTS_MAX < self.entries;
+        match problem.span.filter(|_| self.is_full) {
+            Some(span) => self.problems.push(too_many_hosts(span)),
+            None => self.problems.push(problem),
         }
     }
 
@@ -138,9 +148,8 @@ impl Reader {
     /// Adds the slots of a line to those of its host; `false` when it is a new one.
     fn add(&mut self, parsed: &mut Line) -> bool {
         let (Some((name, span)), Some(slots)) = (&parsed.host, parsed.slots) else { return false };
-        let spellings = self.seen.get(&name.canonical());
         let is_it = |seen: &&Seen| seen.name == *name && seen.user == parsed.user;
-        let seen = spellings.and_then(|all| all.iter().find(is_it));
+        let seen = self.seen.get(&name.canonical()).and_then(|first| first.spellings().find(is_it));
         let Some((index, first)) = seen.and_then(|seen| Some((seen.host?, seen.span))) else {
             return false;
         };
@@ -172,13 +181,22 @@ impl Reader {
         span: Span,
         host: Option<usize>,
     ) -> Option<Diagnostic> {
-        let spellings = self.seen.entry(name.canonical()).or_default();
-        if let Some(first) = spellings.iter().find(|seen| seen.name == *name) {
-            return Some(listed_twice(name, user, span, first));
+        let seen = Seen { name: name.clone(), user: user.cloned(), span, host, others: Vec::new() };
+        match self.seen.entry(name.canonical()) {
+            Entry::Vacant(place) => {
+                place.insert(seen);
+                None
+            }
+            Entry::Occupied(mut place) => {
+                let first = place.get_mut();
+                if let Some(same) = first.spellings().find(|other| other.name == *name) {
+                    return Some(listed_twice(name, user, span, same));
+                }
+                let problem = same_machine(name, span, first);
+                first.others.push(seen);
+                Some(problem)
+            }
         }
-        let problem = spellings.first().map(|first| same_machine(name, span, first));
-        spellings.push(Seen { name: name.clone(), user: user.cloned(), span, host });
-        problem
     }
 }
 

@@ -187,7 +187,7 @@ fn any_text(random: &mut Random) -> Vec<u8> {
 #[test]
 fn prove_any_bytes_in_any_dialect_end_in_a_screen() {
     let mut random = Random::from_seed();
-    for _ in 0..proof_cases(60) {
+    for _ in 0..proof_cases(30) {
         let text = any_text(&mut random);
         for dialect in [None].into_iter().chain(Dialect::ALL.map(Some)) {
             check_any(&text, ReadOptions { dialect, slots: None });

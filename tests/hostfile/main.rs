@@ -9,7 +9,9 @@ mod bytes;
 mod commands;
 mod files;
 mod golden;
+mod launch;
 
+#[expect(dead_code, reason = "every test of this file can run")]
 #[path = "../support/proof.rs"]
 mod proof;
 

@@ -61,7 +61,7 @@ pub(super) fn place(
     typed: &Typed,
     terminal: Terminal,
 ) -> Result<Place, CliError> {
-    let (pool, found) = pool::find_pool(args, terminal)?;
+    let (pool, found) = pool::find_pool(args, typed, terminal)?;
     // A number that made the slots contradicts a filter all the same.
     let is_filtered =
         [&args.include, &args.exclude].into_iter().flatten().any(|text| !text.is_empty());

@@ -9,6 +9,7 @@ use crate::base::{HostName, Slot, Status, env_vars};
 use crate::cli::args::PlaceArgs;
 use crate::cli::error::CliError;
 use crate::cli::hostfile::{self, Trust};
+use crate::cli::line::Typed;
 use crate::cli::values::AcceleratorArg;
 use crate::inventory;
 use crate::plan::Accelerator;
@@ -32,8 +33,11 @@ pub(super) struct FoundPool {
     pub(super) counted: bool,
 }
 
+/// Only under our own name is a scheduler asked: who starts DeepSpeed's launcher in an allocation
+/// knows that it does not look.
 pub(super) fn find_pool(
     args: &PlaceArgs,
+    typed: &Typed,
     terminal: Terminal,
 ) -> Result<(Pool, FoundPool), CliError> {
     if let Some(path) = &args.hostfile {
@@ -48,9 +52,14 @@ pub(super) fn find_pool(
         let note = loaded.said_by().map(|said| format!("{DEFAULT_HOSTFILE}: {said}"));
         return from_reading(&loaded, DEFAULT_HOSTFILE.to_owned(), note, args, terminal);
     }
-    match allocation::find(trust(args)).map_err(|error| unusable(&error, terminal))? {
+    let found = match typed.program.starts_with("remuda") {
+        true => allocation::find(trust(args)).map_err(|error| unusable(&error, terminal))?,
+        false => Found::Nothing,
+    };
+    match found {
         Found::Nodes(found) if !says_no_more_than_this_machine(&found, args)? => {
-            from_reading(&found.reading, found.origin, None, args, terminal)
+            let note = format!("hosts are the {}", found.origin);
+            from_reading(&found.reading, found.origin, Some(note), args, terminal)
         }
         Found::Nodes(_) | Found::Nothing => this_machine(args),
         Found::OneTaskOfMany(note) => {

@@ -44,8 +44,8 @@ pub enum RangeError {
         /// As written.
         last: String,
     },
-    /// `[1-9/0]`.
-    #[error("the step must be at least 1")]
+    /// `[1-9/0]`, `[1/2]`.
+    #[error("a step stands behind a range, and is at least 1")]
     BadStep,
     /// More than 18 digits.
     #[error("the number is too large")]

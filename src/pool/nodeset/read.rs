@@ -156,7 +156,7 @@ impl<'a> Reader<'a> {
             width: if is_padded(first) { first.len() } else { 0 },
         };
         let as_written = || (first.to_owned(), last.to_owned());
-        if step == 0 {
+        if step == 0 || item.contains('/') && !range.contains('-') {
             return Err(self.problem(RangeError::BadStep, at + range.len(), end));
         }
         if run.last < run.first {
@@ -241,7 +241,8 @@ mod tests {
         check("n[3-1]", "the range runs backwards: 1 comes before 3 at `3-1`");
         check("n[01-3]", "`01` and `3` are padded differently at `01-3`");
         check("n[1-03]", "`1` and `03` are padded differently at `1-03`");
-        check("n[1-9/0]", "the step must be at least 1 at `/0`");
+        check("n[1-9/0]", "a step stands behind a range, and is at least 1 at `/0`");
+        check("n[1/2]", "a step stands behind a range, and is at least 1 at `/2`");
         check("n[1-9/]", "a number is missing in the range at ``");
         check("n[9999999999999999999]", "the number is too large at `9999999999999999999`");
         check("n[0-99999999]", "100000000 hosts are more than the limit 65536 at `n[0-99999999]`");
