@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::sync::{Notify, Semaphore, mpsc};
 
 use super::output::{self, Forward, Outbox, StreamEnd};
-use super::rank_link::{self, Welcomes};
+use super::rank_link::{self, Ear, Welcomes};
 use crate::base::{Rank, WorkerExit};
 use crate::os::tasks::Tasks;
 use crate::runtime::contract::{self, ToWorker};
@@ -114,11 +114,10 @@ impl Crew {
         tasks: &mut Tasks,
     ) {
         let mut fds = fds.into_iter();
-        for (stream, pipe) in [Stream::Stdout, Stream::Stderr].into_iter().zip(fds.by_ref()) {
-            self.forward(index, stream, pipe, tasks);
-        }
+        let pipes = [fds.next(), fds.next()];
         let worker = &mut self.workers[index];
         let rank = worker.rank;
+        let mut ear = None;
         if let Some(socket) = fds.next() {
             let (frames, receiver) = mpsc::unbounded_channel();
             let _ = frames.send(welcomes.frame(rank));
@@ -126,20 +125,36 @@ impl Crew {
             if let Ok(copy) = socket.try_clone() {
                 tasks.spawn(rank_link::tell(copy, receiver));
             }
-            tasks.spawn(rank_link::hear(socket, rank, Arc::clone(&self.outbox)));
+            ear = Ear::new(socket, rank, Arc::clone(&self.outbox)).ok().map(Arc::new);
         }
+        if let Some(ear) = ear.clone() {
+            tasks.spawn(async move { ear.listen().await });
+        }
+        for (stream, pipe) in [Stream::Stdout, Stream::Stderr].into_iter().zip(pipes) {
+            if let Some(pipe) = pipe {
+                self.forward(index, stream, pipe, ear.clone(), tasks);
+            }
+        }
+        let worker = &mut self.workers[index];
         if let (Some(pipe), Some(pieces)) = (fds.next(), worker.pieces.take()) {
             tasks.spawn(output::write_stdin(pipe, rank, pieces, Arc::clone(&self.outbox)));
         }
         self.outbox.send(&FromAgent::Started { rank, pid, at_us });
     }
 
-    fn forward(&mut self, index: usize, stream: Stream, pipe: OwnedFd, tasks: &mut Tasks) {
+    fn forward(
+        &mut self,
+        index: usize,
+        stream: Stream,
+        pipe: OwnedFd,
+        ear: Option<Arc<Ear>>,
+        tasks: &mut Tasks,
+    ) {
         let let_go = Arc::new(Notify::new());
         let worker = &mut self.workers[index];
         worker.streams.insert(stream, Arc::clone(&let_go));
         let (outbox, window) = (Arc::clone(&self.outbox), Arc::clone(&self.window));
-        let forward = Forward { rank: worker.rank, stream, outbox, window, let_go };
+        let forward = Forward { rank: worker.rank, stream, outbox, window, ear, let_go };
         let on_end = Arc::clone(&self.on_stream_end);
         tasks.spawn(async move {
             // A read error ends the stream as its end does.

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{Mutex, Notify, Semaphore, mpsc};
+use tokio::sync::{Mutex, Notify, Semaphore, SemaphorePermit, mpsc};
 
+use super::rank_link::Ear;
 use crate::base::{Epoch, Rank};
 use crate::os::tasks::Tasks;
 use crate::os::{fds, watch};
@@ -67,7 +68,32 @@ impl Outbox {
         let head = wire::encode_output_head(self.epoch, rank, stream, bytes.len());
         let _ = self.writer.lock().await.write_all(&head, bytes).await;
     }
+
+    /// The same for bytes that are in a pipe, which are not copied where the link takes pages.
+    async fn move_output(
+        &self,
+        rank: Rank,
+        stream: Stream,
+        pipe: &OwnedFd,
+        bytes: usize,
+    ) -> io::Result<()> {
+        let head = wire::encode_output_head(self.epoch, rank, stream, bytes);
+        let writer = self.writer.lock().await;
+        writer.write_all(&head, &[]).await?;
+        match writer.move_all(pipe, bytes).await {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                // They were promised, and they are there.
+                let mut copy = Vec::with_capacity(bytes);
+                while copy.len() < bytes && 0 < read(pipe, &mut copy)? {}
+                writer.write_all(&copy, &[]).await
+            }
+            moved => moved,
+        }
+    }
 }
+
+/// Less than this is copied: that takes fewer system calls.
+const MOVED_BYTES_MIN: usize = 16 * 1024;
 
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +111,8 @@ pub(super) struct Forward {
     pub(super) outbox: Arc<Outbox>,
     /// Bytes that the launcher is ready to take.
     pub(super) window: Arc<Semaphore>,
+    /// What the worker notes, which goes before what it writes afterwards.
+    pub(super) ear: Option<Arc<Ear>>,
     /// Told when the worker has ended and its stream should have.
     pub(super) let_go: Arc<Notify>,
 }
@@ -93,19 +121,19 @@ impl Forward {
     /// Forwards until the stream ends.
     pub(super) async fn run(&self, pipe: OwnedFd) -> io::Result<StreamEnd> {
         let pipe = watch::watch(pipe, Interest::READABLE)?;
-        let mut buffer = Vec::with_capacity(OUTPUT_BYTES_MAX);
+        let mut buffer = Vec::new();
         loop {
             let mut ready = tokio::select! {
                 biased;
                 () = self.let_go.notified() => return self.read_rest(&pipe, &mut buffer).await,
                 ready = pipe.readable() => ready?,
             };
-            let read = |buffer: &mut Vec<u8>| ready.try_io(|pipe| read(pipe.get_ref(), buffer));
-            match self.pass_on(&mut buffer, read).await {
-                Ok(Ok(0)) => return Ok(StreamEnd::Closed),
-                Ok(Err(error)) => return Err(error),
-                // Somebody woke us for nothing.
-                Ok(Ok(_)) | Err(_) => {}
+            match self.pass_on(pipe.get_ref(), &mut buffer).await {
+                Ok(0) => return Ok(StreamEnd::Closed),
+                Ok(_) => {}
+                // All of it has been read, or somebody woke us for nothing.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+                Err(error) => return Err(error),
             }
         }
     }
@@ -119,8 +147,7 @@ impl Forward {
     ) -> io::Result<StreamEnd> {
         let mut left = fds::pipe_bytes(pipe)?;
         while 0 < left {
-            let read = |buffer: &mut Vec<u8>| read(pipe.get_ref(), buffer);
-            match self.pass_on(buffer, read).await {
+            match self.pass_on(pipe.get_ref(), buffer).await {
                 Ok(0) => return Ok(StreamEnd::Closed),
                 Ok(length) => left = left.saturating_sub(length),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -130,18 +157,38 @@ impl Forward {
         Ok(StreamEnd::Held)
     }
 
-    /// Waits until the launcher would take a whole buffer, reads what there is, and sends it.
-    async fn pass_on<T>(&self, buffer: &mut Vec<u8>, read: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        // A closed window is a launcher that is gone: what is read then is thrown away.
+    /// Waits until the launcher would take a whole piece, and sends what there is. Returns its
+    /// length; 0 at the end of the stream.
+    async fn pass_on(&self, pipe: &OwnedFd, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let credit = self.window.acquire_many(OUTPUT_BYTES_MAX as u32).await.ok();
+        let waiting = fds::waiting_bytes(pipe)?.min(OUTPUT_BYTES_MAX);
+        let is_heard = credit.is_some();
+        if is_heard && MOVED_BYTES_MIN <= waiting {
+            self.spend(credit, waiting).await;
+            // A link that is gone is noticed by whoever reads it.
+            let _ = self.outbox.move_output(self.rank, self.stream, pipe, waiting).await;
+            return Ok(waiting);
+        }
         buffer.clear();
-        let result = read(buffer);
-        if let (Some(credit), false) = (credit, buffer.is_empty()) {
-            credit.forget();
-            self.window.add_permits(OUTPUT_BYTES_MAX - buffer.len());
+        buffer.reserve(OUTPUT_BYTES_MAX);
+        let length = read(pipe, buffer)?;
+        // A closed window is a launcher that is gone: what is read then is thrown away.
+        if is_heard && 0 < length {
+            self.spend(credit, length).await;
             self.outbox.send_output(self.rank, self.stream, buffer).await;
         }
-        result
+        Ok(length)
+    }
+
+    /// Takes that much from the window for good. What the worker noted before goes first.
+    async fn spend(&self, credit: Option<SemaphorePermit<'_>>, bytes: usize) {
+        if let Some(credit) = credit {
+            credit.forget();
+            self.window.add_permits(OUTPUT_BYTES_MAX - bytes);
+        }
+        if let Some(ear) = &self.ear {
+            ear.catch_up().await;
+        }
     }
 }
 

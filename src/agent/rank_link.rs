@@ -1,8 +1,9 @@
 //! The socket between the agent and one worker: the welcome on its way in, notes on their way out.
 //! A program that knows nothing of it leaves it alone.
 
+use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -10,9 +11,7 @@ use tokio::sync::mpsc;
 use super::notes::Sieve;
 use super::output::Outbox;
 use crate::base::{Epoch, JobId, Rank, clock};
-use crate::runtime::contract::{
-    self, ContractError, FrameReader, NodeRanks, Note, ToWorker, Welcome,
-};
+use crate::runtime::contract::{self, FrameReader, NodeRanks, Note, ToWorker, Welcome};
 use crate::secure::{JobKey, derive_rank_key};
 use crate::transport::{LinkReader, LinkWriter};
 use crate::wire::{FromAgent, Prepare, Start, WorkerNote};
@@ -72,51 +71,103 @@ pub(super) async fn tell(socket: OwnedFd, mut frames: mpsc::UnboundedReceiver<Ve
     }
 }
 
-/// Passes a worker's notes on until it ends. One that writes nonsense is not heard any more.
-pub(super) async fn hear(socket: OwnedFd, rank: Rank, outbox: Arc<Outbox>) {
-    let Ok(reader) = LinkReader::new(socket) else {
-        return;
-    };
-    let (mut frames, mut sieve) = (FrameReader::from_worker(), Sieve::default());
-    let mut buffer = Vec::with_capacity(READ_BYTES);
-    loop {
-        let read = tokio::select! {
-            read = reader.read(&mut buffer) => read,
-            () = sleep_until(sieve.step_at(clock::now())) => {
-                pass_on(sieve.take_step(clock::now()), rank, &outbox).await;
-                continue;
-            }
-        };
-        let understood = matches!(read, Ok(1..)) && {
-            frames.push(&buffer);
-            sift(&mut frames, &mut sieve, rank, &outbox).await.is_ok()
-        };
-        if !understood {
-            return pass_on(sieve.take_step(clock::now()), rank, &outbox).await;
-        }
-        if buffer.len() == READ_BYTES {
-            // Whoever floods us waits, not everybody else.
-            tokio::time::sleep(FLOOD_PAUSE).await;
-        }
-        buffer.clear();
-    }
-}
-
-async fn sift(
-    frames: &mut FrameReader,
-    sieve: &mut Sieve,
+/// What one worker notes, read by whoever comes first: the task that waits for it, or one that is
+/// about to pass on a line. So what was noted before a line was written goes before that line.
+pub(super) struct Ear {
     rank: Rank,
-    outbox: &Outbox,
-) -> Result<(), ContractError> {
-    while let Some(note) = frames.next::<Note>()? {
-        pass_on(sieve.push(&note), rank, outbox).await;
-    }
-    Ok(())
+    reader: LinkReader,
+    heard: Mutex<Heard>,
+    outbox: Arc<Outbox>,
 }
 
-async fn pass_on(note: Option<WorkerNote>, rank: Rank, outbox: &Outbox) {
-    if let Some(note) = note {
-        outbox.send_slowly(&FromAgent::Note { rank, note }).await;
+struct Heard {
+    frames: FrameReader,
+    sieve: Sieve,
+    /// Whether it ever said anything: most programs know nothing of notes.
+    has_spoken: bool,
+    /// One that wrote nonsense is not heard any more.
+    is_deaf: bool,
+}
+
+impl Ear {
+    /// Must be called inside a runtime.
+    pub(super) fn new(socket: OwnedFd, rank: Rank, outbox: Arc<Outbox>) -> io::Result<Self> {
+        let (frames, sieve) = (FrameReader::from_worker(), Sieve::default());
+        let heard = Mutex::new(Heard { frames, sieve, has_spoken: false, is_deaf: false });
+        Ok(Self { rank, reader: LinkReader::new(socket)?, heard, outbox })
+    }
+
+    /// Passes notes on until the worker ends.
+    pub(super) async fn listen(&self) {
+        let mut buffer = Vec::with_capacity(READ_BYTES);
+        loop {
+            let step_at = self.heard().sieve.step_at(clock::now());
+            let read = tokio::select! {
+                read = self.reader.read(&mut buffer) => read,
+                () = sleep_until(step_at) => {
+                    self.pass_on(self.take_step()).await;
+                    continue;
+                }
+            };
+            // What was read is taken before anybody else can read on.
+            self.pass_on(self.take(&buffer)).await;
+            if !matches!(read, Ok(1..)) || self.heard().is_deaf {
+                return self.pass_on(self.take_step()).await;
+            }
+            if buffer.len() == READ_BYTES {
+                // Whoever floods us waits, not everybody else.
+                tokio::time::sleep(FLOOD_PAUSE).await;
+            }
+            buffer.clear();
+        }
+    }
+
+    /// Passes on what was noted up to now, the newest step included.
+    pub(super) async fn catch_up(&self) {
+        if !self.heard().has_spoken {
+            return;
+        }
+        let mut buffer = Vec::with_capacity(READ_BYTES);
+        // An end, or nothing, is the other reader's business.
+        let _ = self.reader.read_now(&mut buffer);
+        self.pass_on(self.take(&buffer)).await;
+        self.pass_on(self.take_step()).await;
+    }
+
+    /// Takes bytes that were read; what is to be passed on at once comes back.
+    fn take(&self, bytes: &[u8]) -> Vec<WorkerNote> {
+        let mut heard = self.heard();
+        let Heard { frames, sieve, has_spoken, is_deaf } = &mut *heard;
+        let mut urgent = Vec::new();
+        if *is_deaf || bytes.is_empty() {
+            return urgent;
+        }
+        *has_spoken = true;
+        frames.push(bytes);
+        loop {
+            match frames.next::<Note>() {
+                Ok(Some(note)) => urgent.extend(sieve.push(&note)),
+                Ok(None) => return urgent,
+                Err(_) => {
+                    *is_deaf = true;
+                    return urgent;
+                }
+            }
+        }
+    }
+
+    fn take_step(&self) -> Vec<WorkerNote> {
+        self.heard().sieve.take_step(clock::now()).into_iter().collect()
+    }
+
+    async fn pass_on(&self, notes: Vec<WorkerNote>) {
+        for note in notes {
+            self.outbox.send_slowly(&FromAgent::Note { rank: self.rank, note }).await;
+        }
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().expect("nobody panics while holding the lock")
     }
 }
 

@@ -10,11 +10,13 @@ use std::ffi::OsString;
 use super::error::CliError;
 use crate::agent::{self, Origin};
 use crate::base::Status;
+use crate::os::heap;
 use crate::report::print;
 use crate::transport::ssh;
 
 /// Serves the link on standard input and output, or answers about the executable.
 pub(super) fn main(words: &[OsString]) -> Result<Status, CliError> {
+    heap::share();
     let words: Vec<_> = words.iter().map(|word| word.to_str().unwrap_or_default()).collect();
     match words[..] {
         [_, _, "link", "pushed"] => Ok(agent::main(Origin::Pushed)),

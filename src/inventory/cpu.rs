@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
+
+use super::cgroup::{Group, groups};
 
 /// Processor time of a control group: microseconds that it may run in each period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,36 +39,11 @@ pub fn usable_cpus() -> usize {
 ///
 /// `membership` is `/proc/self/cgroup`, `root` where the hierarchies are mounted.
 pub fn cpu_quota(membership: &Path, root: &Path) -> Option<CpuQuota> {
-    let membership = fs::read_to_string(membership).ok()?;
-    let quotas = membership.lines().filter_map(|line| hierarchy(line, root)).flat_map(quotas_of);
+    let quotas = groups(membership, root, "cpu").into_iter().filter_map(|group| match group {
+        Group::V1(group) => read_v1(&group),
+        Group::V2(group) => read_v2(&group),
+    });
     quotas.min_by_key(|quota| quota.cpus())
-}
-
-/// One line of `/proc/self/cgroup`: where its files are, and how to read them.
-struct Hierarchy {
-    mount: PathBuf,
-    group: PathBuf,
-    read: fn(&Path) -> Option<CpuQuota>,
-}
-
-/// `0::/path` is version 2; `4:cpu,cpuacct:/path` is version 1.
-fn hierarchy(line: &str, root: &Path) -> Option<Hierarchy> {
-    let mut fields = line.splitn(3, ':').skip(1);
-    let (controllers, group) = (fields.next()?, fields.next()?);
-    let group = PathBuf::from(group.trim_start_matches('/'));
-    if controllers.is_empty() {
-        return Some(Hierarchy { mount: root.to_owned(), group, read: read_v2 });
-    }
-    let has_cpu = controllers.split(',').any(|controller| controller == "cpu");
-    has_cpu.then(|| Hierarchy { mount: root.join("cpu"), group, read: read_v1 })
-}
-
-/// Inside a container the path may be that of the host: what does not exist is passed over, and the
-/// mount itself is looked at last.
-fn quotas_of(hierarchy: Hierarchy) -> impl Iterator<Item = CpuQuota> {
-    let Hierarchy { mount, group, read } = hierarchy;
-    let groups: Vec<PathBuf> = group.ancestors().map(|group| mount.join(group)).collect();
-    groups.into_iter().filter_map(move |group| read(&group))
 }
 
 /// `cpu.max`: `max 100000` or `150000 100000`.
@@ -87,21 +64,14 @@ fn read_v1(group: &Path) -> Option<CpuQuota> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cgroup::tests::tree;
     use super::*;
 
     /// A made-up control group tree; returns the quota seen from it.
     #[track_caller]
     fn check(name: &str, membership: &str, files: &[(&str, &str)], expect: Option<usize>) {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/cgroups").join(name);
-        let _ = fs::remove_dir_all(&root);
-        fs::create_dir_all(&root).expect("the target directory is writable");
-        fs::write(root.join("membership"), membership).expect("written");
-        for (path, text) in files {
-            let path = root.join("fs").join(path);
-            fs::create_dir_all(path.parent().expect("a file has a directory")).expect("made");
-            fs::write(path, text).expect("written");
-        }
-        let found = cpu_quota(&root.join("membership"), &root.join("fs"));
+        let (membership, root) = tree(name, membership, files);
+        let found = cpu_quota(&membership, &root);
         assert_eq!(found.map(CpuQuota::cpus), expect, "for {name}");
     }
 

@@ -1,12 +1,15 @@
-//! L3: what this machine has: GPUs, processors, and how much of them is ours.
+//! L3: what this machine has: GPUs, processors, memory, and how much of them is ours.
 //!
 //! Plain functions that look and return data; nothing is decided and nothing is kept. A library or
 //! a file that is not there means "none" or "unknown", never a panic.
 
+mod cgroup;
 mod cpu;
 mod gpu;
+mod memory;
 mod topology;
 
 pub use cpu::{CpuQuota, cpu_quota, usable_cpus};
 pub use gpu::{Gpu, VisibleDevices, gpu_count, gpus, slots_of, visible_devices};
+pub use memory::{available_memory, memory_limit};
 pub use topology::topology;

@@ -19,7 +19,7 @@ use super::{orders, voice};
 use crate::base::{NodeRank, Rank, Status, clock};
 use crate::job::{Effect, Event, Job, OnFailure, Policy, StopReason};
 use crate::os::tasks::Tasks;
-use crate::os::{family, fds, signals};
+use crate::os::{family, fds, heap, signals};
 use crate::plan::{LaunchPlan, NodePlan, WorkerPlan};
 use crate::report::summary::step;
 use crate::report::{Consumed, Reporter, WorkerLabel};
@@ -33,6 +33,7 @@ const EVENTS_MAX: usize = 1024;
 
 /// Starts the workers of a plan, sees them through, and says how it went. Returns the exit status.
 pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> {
+    heap::share();
     signals::hear_of_children();
     family::become_subreaper();
     check_open_files(plan, &options.transport)?;

@@ -8,8 +8,8 @@ use super::pause::Who;
 use super::voice;
 use crate::base::{NodeRank, Rank, clock};
 use crate::job::{End, Event, NodeLoss, StartFailure, StartStep};
+use crate::report::neutral;
 use crate::report::summary::step;
-use crate::report::{Step, neutral};
 use crate::transport::AgentEnd;
 use crate::wire::{self, FromAgent, OpenFailure, ToAgent, WorkerNote};
 
@@ -111,14 +111,7 @@ impl Dispatcher<'_> {
                 self.history.worker(rank).lost_peer = true;
                 Some(Event::PeerLost { rank, peer })
             }
-            FromAgent::Note {
-                rank,
-                note: WorkerNote::Step { step, steps, loss, tokens_per_s },
-            } => {
-                self.reporter.step(rank, Step { step, steps, loss, tokens_per_s });
-                None
-            }
-            FromAgent::Note { note: WorkerNote::Ready, .. }
+            FromAgent::Note { note: WorkerNote::Ready | WorkerNote::Step { .. }, .. }
             | FromAgent::Beat
             | FromAgent::Output { .. }
             | FromAgent::OutputEnd { .. } => None,

@@ -12,10 +12,10 @@ use super::offset::ClockOffset;
 use super::orders::EPOCH;
 use crate::base::{HostName, JobId, NodeRank, clock};
 use crate::os::tasks::Tasks;
-use crate::report::{OutputSender, neutral};
+use crate::report::{OutputSender, Step, neutral};
 use crate::transport::ssh::{Fault, Ssh};
 use crate::transport::{AgentEnd, Link, LinkReader, LinkWriter, connect_local};
-use crate::wire::{self, Decoder, FromAgent, LauncherHello, ToAgent};
+use crate::wire::{self, Decoder, FromAgent, LauncherHello, ToAgent, WorkerNote};
 
 /// A read takes several pieces of output at once.
 const LINK_READ_BYTES: usize = 256 * 1024;
@@ -219,6 +219,11 @@ async fn relay(
                     output.output(node, rank, stream, bytes);
                 }
                 FromAgent::OutputEnd { rank, stream, .. } => output.end(rank, stream),
+                // On the way of the output: a step does not come after a later line.
+                FromAgent::Note {
+                    rank,
+                    note: WorkerNote::Step { step, steps, loss, tokens_per_s },
+                } => output.step(rank, Step { step, steps, loss, tokens_per_s }),
                 message => {
                     let _ = events.send(NodeEvent { node, what: Heard::Said(message) }).await;
                 }

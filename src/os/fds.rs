@@ -33,6 +33,11 @@ pub fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((read, write))
 }
 
+/// How much is in a pipe.
+pub fn waiting_bytes(pipe: impl AsFd) -> io::Result<usize> {
+    Ok(rustix::io::ioctl_fionread(pipe)? as usize)
+}
+
 /// How much a pipe can hold.
 pub fn pipe_bytes(pipe: impl AsFd) -> io::Result<usize> {
     Ok(rustix::pipe::fcntl_getpipe_size(pipe)?)

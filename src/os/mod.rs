@@ -7,6 +7,8 @@ pub mod calendar;
 pub mod family;
 pub mod fds;
 pub mod fork;
+#[cfg(feature = "cli")]
+pub mod heap;
 pub mod memory;
 #[cfg(feature = "cli")]
 pub mod ports;

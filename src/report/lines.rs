@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use memchr::{memchr, memrchr};
+use memchr::{memchr, memchr_iter, memrchr};
 
 use super::neutral::{push_neutral, unfinished};
 
@@ -63,21 +63,40 @@ impl LineCutter {
 
     /// Appends to `out` every line that `bytes` completes.
     pub(super) fn push(&mut self, now: Instant, mut bytes: &[u8], out: &mut Vec<u8>) {
-        while let Some(end) = memchr(b'\n', bytes) {
-            let (line, rest) = bytes.split_at(end);
-            bytes = &rest[1..];
+        if !self.partial.is_empty()
+            && let Some(end) = memchr(b'\n', bytes)
+        {
+            let mut whole = std::mem::take(&mut self.partial);
+            whole.extend_from_slice(&bytes[..end]);
+            self.emit_line(&whole, out);
+            whole.clear();
+            self.partial = whole;
             self.is_bar = false;
-            if self.partial.is_empty() {
-                self.emit_line(line, out);
-            } else {
-                let mut whole = std::mem::take(&mut self.partial);
-                whole.extend_from_slice(line);
-                self.emit_line(&whole, out);
-                whole.clear();
-                self.partial = whole;
-            }
+            bytes = &bytes[end + 1..];
+        }
+        if let Some(last) = memrchr(b'\n', bytes) {
+            let (lines, rest) = bytes.split_at(last + 1);
+            self.emit_lines(lines, out);
+            self.is_bar = false;
+            bytes = rest;
         }
         self.keep(now, bytes, out);
+    }
+
+    /// Whole lines, with their ends. Most hold no return: then none has to be looked at for one.
+    fn emit_lines(&self, lines: &[u8], out: &mut Vec<u8>) {
+        let has_returns = memchr(b'\r', lines).is_some();
+        let mut start = 0;
+        for end in memchr_iter(b'\n', lines) {
+            let line = &lines[start..end];
+            if has_returns || LINE_BYTES_MAX < line.len() || self.dress == Dress::Neutral {
+                self.emit_line(line, out);
+            } else {
+                out.extend_from_slice(&self.prefix);
+                out.extend_from_slice(&lines[start..=end]);
+            }
+            start = end + 1;
+        }
     }
 
     /// Appends what has no end of line and never will.

@@ -149,9 +149,6 @@ impl Pages {
             page.dress.show(bytes, self.screens.pending(stream));
             if let Some(status) = &mut self.status {
                 status.bar(rank, stream, page.dress.bar());
-                if memchr::memchr(b'\n', bytes).is_some() {
-                    status.wrote_line(rank);
-                }
             }
         }
         page.keep(bytes, &mut self.log_error);
@@ -445,10 +442,6 @@ impl LiveStatus {
 
     fn bar(&mut self, rank: Rank, stream: Stream, bar: Option<(&[u8], &[u8])>) {
         self.is_stale |= self.status.bar(rank, stream, bar);
-    }
-
-    fn wrote_line(&mut self, rank: Rank) {
-        self.is_stale |= self.status.wrote_line(rank);
     }
 }
 

@@ -39,13 +39,16 @@ enum Told {
 pub struct Reporter {
     told: mpsc::Sender<Told>,
     thread: JoinHandle<Pages>,
-    /// Steps that have not been heard; `None` where there is no status line.
     steps_waiting: Option<Arc<AtomicUsize>>,
 }
 
 /// A copy of the way to the thread, for the tasks that read links.
 #[derive(Clone)]
-pub struct OutputSender(mpsc::Sender<Told>);
+pub struct OutputSender {
+    told: mpsc::Sender<Told>,
+    /// Steps that have not been heard; `None` where there is no status line.
+    steps_waiting: Option<Arc<AtomicUsize>>,
+}
 
 impl Reporter {
     /// Starts it; `consumed` hears what has been shown or given up.
@@ -74,23 +77,12 @@ impl Reporter {
 
     /// The way for output.
     pub fn sender(&self) -> OutputSender {
-        OutputSender(self.told.clone())
+        OutputSender { told: self.told.clone(), steps_waiting: self.steps_waiting.clone() }
     }
 
     /// Shows a line of our own.
     pub fn say(&self, text: impl Into<String>) {
         let _ = self.told.send(Told::Say(text.into()));
-    }
-
-    /// A worker has done a step.
-    pub fn step(&self, rank: Rank, step: Step) {
-        let Some(waiting) = &self.steps_waiting else {
-            return;
-        };
-        if waiting.load(Ordering::Relaxed) < STEPS_WAITING_MAX {
-            waiting.fetch_add(1, Ordering::Relaxed);
-            let _ = self.told.send(Told::Step(rank, step));
-        }
     }
 
     /// Leaves the terminal to somebody else; `done` hears when everything said so far is on it, or
@@ -133,17 +125,28 @@ impl Reporter {
 impl OutputSender {
     /// A worker wrote.
     pub fn output(&self, node: NodeRank, rank: Rank, stream: Stream, bytes: Vec<u8>) {
-        let _ = self.0.send(Told::Output { node, rank, stream, bytes });
+        let _ = self.told.send(Told::Output { node, rank, stream, bytes });
+    }
+
+    /// A worker has done a step.
+    pub fn step(&self, rank: Rank, step: Step) {
+        let Some(waiting) = &self.steps_waiting else {
+            return;
+        };
+        if waiting.load(Ordering::Relaxed) < STEPS_WAITING_MAX {
+            waiting.fetch_add(1, Ordering::Relaxed);
+            let _ = self.told.send(Told::Step(rank, step));
+        }
     }
 
     /// Shows a line of our own.
     pub fn say(&self, text: impl Into<String>) {
-        let _ = self.0.send(Told::Say(text.into()));
+        let _ = self.told.send(Told::Say(text.into()));
     }
 
     /// It will write no more.
     pub fn end(&self, rank: Rank, stream: Stream) {
-        let _ = self.0.send(Told::End { rank, stream });
+        let _ = self.told.send(Told::End { rank, stream });
     }
 }
 

@@ -68,7 +68,7 @@ impl Screens {
 
     /// Hands over what waits; true unless a screen stands still.
     pub(super) fn flush(&mut self) -> bool {
-        let lost = self.all().map(Screen::flush).sum::<u64>();
+        let lost: u64 = self.all().map(Screen::flush).sum();
         self.lost_lines += lost;
         !self.stand_still()
     }
@@ -135,7 +135,7 @@ impl Screen {
         if !text.is_empty() && !self.sink.is_idle() {
             return false;
         }
-        self.offer(Vec::new(), 0);
+        self.offer(Vec::new());
         true
     }
 
@@ -144,23 +144,23 @@ impl Screen {
         if self.pending.is_empty() {
             return 0;
         }
-        let bytes = std::mem::take(&mut self.pending);
-        let lines = memchr_iter(b'\n', &bytes).count() as u64;
-        self.offer(bytes, lines)
+        let bytes = std::mem::replace(&mut self.pending, self.sink.spare());
+        self.offer(bytes)
     }
 
-    fn offer(&mut self, bytes: Vec<u8>, lines: u64) -> u64 {
+    /// Returns how many lines were lost.
+    fn offer(&mut self, lines: Vec<u8>) -> u64 {
         let before = (self.footer.is_drawn, self.footer.is_line_start);
-        let bytes = self.footer.around(bytes);
+        let mut bytes = self.footer.around(lines);
         if bytes.is_empty() {
             return 0;
         }
-        self.offered = self.sink.offer(bytes, lines);
+        self.offered = self.sink.offer(&mut bytes);
         if self.offered != Offered::Stalled {
             return 0;
         }
         (self.footer.is_drawn, self.footer.is_line_start) = before;
-        lines
+        memchr_iter(b'\n', &bytes).count() as u64
     }
 }
 

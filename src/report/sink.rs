@@ -17,6 +17,9 @@ use crate::os::fds;
 const WAITING_BYTES_MAX: usize = 4 << 20;
 /// A sink that takes nothing for this long loses lines.
 const STALL_LIMIT: Duration = Duration::from_secs(1);
+/// Written buffers that are kept to be filled again, and the largest that is.
+const SPARES_MAX: usize = 4;
+const SPARE_BYTES_MAX: usize = 1 << 20;
 
 /// What became of bytes that were offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,14 +45,15 @@ struct Shared {
 struct State {
     waiting: VecDeque<Vec<u8>>,
     waiting_bytes: usize,
+    /// What the thread is writing, and how much of it is written.
+    writing: Option<(Arc<Vec<u8>>, usize)>,
+    /// Empty buffers with room.
+    spares: Vec<Vec<u8>>,
     /// When the descriptor last took something, or had nothing to take.
     moved: Instant,
-    busy: bool,
     closed: bool,
     /// Why nothing can be written any more.
     failure: Option<Errno>,
-    /// Lines that were taken and are not written.
-    unwritten_lines: u64,
 }
 
 impl Sink {
@@ -58,11 +62,11 @@ impl Sink {
         let state = State {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
+            writing: None,
+            spares: Vec::new(),
             moved: clock::now(),
-            busy: false,
             closed: false,
             failure: None,
-            unwritten_lines: 0,
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let writer = Arc::clone(&shared);
@@ -76,8 +80,8 @@ impl Sink {
         Self { shared }
     }
 
-    /// Hands bytes over, which are so many lines; waits while the sink moves but is full.
-    pub(super) fn offer(&self, bytes: Vec<u8>, lines: u64) -> Offered {
+    /// Hands bytes over; waits while the sink moves but is full. Those that are not taken stay.
+    pub(super) fn offer(&self, bytes: &mut Vec<u8>) -> Offered {
         let mut state = self.shared.lock();
         loop {
             if state.closed {
@@ -93,21 +97,24 @@ impl Sink {
             state = self.shared.wait(state, patience);
         }
         // One that had nothing to do has not stood still.
-        if state.waiting.is_empty() && !state.busy {
+        if state.is_idle() {
             state.moved = clock::now();
         }
         state.waiting_bytes += bytes.len();
-        state.unwritten_lines += lines;
-        state.waiting.push_back(bytes);
+        state.waiting.push_back(std::mem::take(bytes));
         drop(state);
         self.shared.changed.notify_all();
         Offered::Taken
     }
 
+    /// An empty buffer, with room if one has been written.
+    pub(super) fn spare(&self) -> Vec<u8> {
+        self.shared.lock().spares.pop().unwrap_or_default()
+    }
+
     /// Whether everything has been written.
     pub(super) fn is_idle(&self) -> bool {
-        let state = self.shared.lock();
-        state.waiting.is_empty() && !state.busy
+        self.shared.lock().is_idle()
     }
 
     /// Whether something that is offered now would be taken, or never will be.
@@ -133,14 +140,15 @@ impl Sink {
             return 0;
         };
         state.closed = true;
+        let unwritten = state.unwritten_lines();
         state.waiting.clear();
-        state.unwritten_lines
+        unwritten
     }
 
     /// The state of a sink that stands still, if it does.
     fn settled(&self) -> Result<(), MutexGuard<'_, State>> {
         let mut state = self.shared.lock();
-        while !state.closed && (state.busy || !state.waiting.is_empty()) {
+        while !state.closed && !state.is_idle() {
             let patience = (state.moved + STALL_LIMIT).saturating_duration_since(clock::now());
             if patience.is_zero() {
                 return Err(state);
@@ -166,9 +174,11 @@ impl Shared {
             let bytes = self.next();
             let written = self.write_one(fd, &bytes);
             let mut state = self.lock();
-            state.busy = false;
+            state.writing = None;
             state.moved = clock::now();
-            if !written {
+            if written {
+                state.keep_spare(bytes);
+            } else {
                 state.closed = true;
                 state.waiting.clear();
             }
@@ -180,13 +190,14 @@ impl Shared {
         }
     }
 
-    fn next(&self) -> Vec<u8> {
+    fn next(&self) -> Arc<Vec<u8>> {
         let mut state = self.lock();
         loop {
             if let Some(bytes) = state.waiting.pop_front() {
                 state.waiting_bytes -= bytes.len();
-                state.busy = true;
                 state.moved = clock::now();
+                let bytes = Arc::new(bytes);
+                state.writing = Some((Arc::clone(&bytes), 0));
                 return bytes;
             }
             state = self.changed.wait(state).expect("nobody panics while holding the lock");
@@ -201,11 +212,8 @@ impl Shared {
             }
             match rustix::io::write(fd.as_fd(), bytes) {
                 Ok(written) => {
-                    let lines = memchr_iter(b'\n', &bytes[..written]).count() as u64;
                     bytes = &bytes[written..];
-                    let mut state = self.lock();
-                    state.moved = clock::now();
-                    state.unwritten_lines = state.unwritten_lines.saturating_sub(lines);
+                    self.lock().wrote(written);
                 }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => wait_writable(fd),
@@ -216,6 +224,35 @@ impl Shared {
             }
         }
         true
+    }
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.writing.is_none()
+    }
+
+    fn wrote(&mut self, bytes: usize) {
+        self.moved = clock::now();
+        if let Some((_, written)) = &mut self.writing {
+            *written += bytes;
+        }
+    }
+
+    /// Lines that were taken and are not written.
+    fn unwritten_lines(&self) -> u64 {
+        let begun = self.writing.iter().map(|(bytes, written)| &bytes[*written..]);
+        let rest = begun.chain(self.waiting.iter().map(Vec::as_slice));
+        rest.map(|bytes| memchr_iter(b'\n', bytes).count() as u64).sum()
+    }
+
+    /// Buffers go round instead of being made anew: their pages are in memory already.
+    fn keep_spare(&mut self, bytes: Arc<Vec<u8>>) {
+        let Some(mut bytes) = Arc::into_inner(bytes) else { return };
+        if self.spares.len() < SPARES_MAX && bytes.capacity() <= SPARE_BYTES_MAX {
+            bytes.clear();
+            self.spares.push(bytes);
+        }
     }
 }
 
@@ -241,7 +278,7 @@ mod tests {
             all
         });
         for byte in 0..3u8 {
-            assert_eq!(sink.offer(vec![byte; 1000], 0), Offered::Taken);
+            assert_eq!(sink.offer(&mut vec![byte; 1000]), Offered::Taken);
         }
         let all = reader.join().expect("the reader ends");
         assert_eq!(all, [[0u8; 1000], [1; 1000], [2; 1000]].concat());
@@ -252,7 +289,7 @@ mod tests {
         let (read, write) = fds::pipe().expect("a pipe");
         let sink = Sink::start(write);
         sink.shared.lock().moved -= 2 * STALL_LIMIT;
-        assert_eq!(sink.offer(b"last words\n".to_vec(), 1), Offered::Taken);
+        assert_eq!(sink.offer(&mut b"last words\n".to_vec()), Offered::Taken);
         assert_eq!(sink.finish(), 0);
         let mut shown = [0; 16];
         assert_eq!(rustix::io::read(&read, &mut shown).expect("written"), 11);
@@ -263,7 +300,7 @@ mod tests {
         let (read, write) = fds::pipe().expect("a pipe");
         let sink = Sink::start(write);
         for _ in 0..4 {
-            assert_eq!(sink.offer(b"ten bytes\n".repeat(100_000), 100_000), Offered::Taken);
+            assert_eq!(sink.offer(&mut b"ten bytes\n".repeat(100_000)), Offered::Taken);
         }
         let lost = sink.finish();
         let mut shown = vec![0; 1 << 20];
@@ -277,11 +314,11 @@ mod tests {
         let sink = Sink::start(write);
         let mut offered = Offered::Taken;
         for _ in 0..16 {
-            offered = sink.offer(vec![b'x'; 1 << 20], 1);
+            offered = sink.offer(&mut vec![b'x'; 1 << 20]);
         }
         assert_eq!(offered, Offered::Stalled);
         drop(read);
-        while sink.offer(vec![b'x'], 0) != Offered::Closed {
+        while sink.offer(&mut vec![b'x']) != Offered::Closed {
             std::thread::yield_now();
         }
     }

@@ -2,8 +2,8 @@
 //! Pure: the time and the width of the terminal are arguments.
 //!
 //! The lowest rank speaks. Steps that workers tell us of are shown before progress bars that they
-//! draw themselves. Steps come now and then, and lines at once: a step is not shown any more when
-//! its worker has written a line since, which may tell of later ones.
+//! draw themselves. A step that was told before a line was written is heard before that line, so the
+//! newest that we know of stays until its successor comes or the last one is done.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -46,28 +46,19 @@ pub(super) struct Status {
 struct Pace {
     first: (u64, Instant),
     newest: (Step, Instant),
-    /// Not the last step, and no line of the worker is newer.
-    is_current: bool,
 }
 
 impl Status {
     /// A worker has done a step.
     pub(super) fn step(&mut self, rank: Rank, now: Instant, step: Step) {
         let first = (step.step, now);
-        let begin = Pace { first, newest: (step, now), is_current: true };
+        let begin = Pace { first, newest: (step, now) };
         let pace = self.paces.entry(rank).or_insert(begin);
         // Whoever begins again is measured again.
         if step.step < pace.newest.0.step {
             pace.first = first;
         }
         pace.newest = (step, now);
-        pace.is_current = step.steps.is_none_or(|steps| step.step < steps);
-    }
-
-    /// A worker has written a line: what it told before is older. True if that is news.
-    pub(super) fn wrote_line(&mut self, rank: Rank) -> bool {
-        let pace = self.paces.get_mut(&rank);
-        pace.is_some_and(|pace| std::mem::replace(&mut pace.is_current, false))
     }
 
     /// The newest state of a worker's progress bar; `None` when there is none any more. True if
@@ -87,7 +78,7 @@ impl Status {
         // A terminal that has written its last column may already have gone to the next line.
         let columns = width.saturating_sub(1);
         if let Some(pace) = self.paces.values().next() {
-            if !pace.is_current {
+            if pace.is_over() {
                 return String::new();
             }
             return cut(&paint_ours(&step("Running", &pace.text()), paint), columns);
@@ -102,6 +93,12 @@ impl Status {
 }
 
 impl Pace {
+    /// After the last step there is no progress to be told of.
+    fn is_over(&self) -> bool {
+        let newest = &self.newest.0;
+        newest.steps.is_some_and(|steps| steps <= newest.step)
+    }
+
     fn text(&self) -> String {
         let Step { step, steps, loss, tokens_per_s } = self.newest.0;
         let steps_per_s = self.steps_per_s();
@@ -244,16 +241,10 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_never_older_than_a_line_of_its_worker() {
+    fn the_last_step_is_not_shown() {
         let (mut status, now) = (Status::default(), clock::now());
         let line = |status: &Status| status.line(80, Paint::Plain);
         let shown = "   Running  step  7/30  loss 2.5000  46080 tokens/s";
-        status.step(Rank(0), now, told(7, Some(30)));
-        assert!(!status.wrote_line(Rank(1)), "it told nothing");
-        assert_eq!(line(&status), shown);
-        assert!(status.wrote_line(Rank(0)));
-        assert!(!status.wrote_line(Rank(0)), "no news");
-        assert_eq!(line(&status), "");
         status.step(Rank(0), now, told(7, Some(30)));
         assert_eq!(line(&status), shown);
         status.step(Rank(0), now, told(30, Some(30)));

@@ -109,6 +109,21 @@ pub fn duration(time: Duration) -> String {
     }
 }
 
+/// An amount of memory in the unit that suits it: `512 B`, `1.5 GiB`.
+pub fn show_bytes(mut bytes: f64) -> String {
+    const UNITS: [&str; 8] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"];
+    if bytes < 1024.0 {
+        return format!("{bytes:.0} B");
+    }
+    for unit in UNITS {
+        bytes /= 1024.0;
+        if bytes < 1024.0 {
+            return format!("{bytes:.1} {unit}");
+        }
+    }
+    "more than 1024 YiB".to_owned()
+}
+
 /// `1 process`, `3 processes`.
 pub fn processes(number: usize) -> String {
     if number == 1 { "1 process".to_owned() } else { format!("{number} processes") }
@@ -135,6 +150,15 @@ mod tests {
         assert_eq!(duration(Duration::from_millis(12_440)), "12.4 s");
         assert_eq!(duration(Duration::from_secs(842)), "14 min 02 s");
         assert_eq!(duration(Duration::from_secs(7260)), "2 h 01 min");
+    }
+
+    #[test]
+    fn amounts_of_memory_have_their_unit() {
+        assert_eq!(show_bytes(1023.0), "1023 B");
+        assert_eq!(show_bytes(1536.0), "1.5 KiB");
+        assert_eq!(show_bytes((23_u64 << 30) as f64), "23.0 GiB");
+        assert_eq!(show_bytes(1e26), "82.7 YiB");
+        assert_eq!(show_bytes(1e99), "more than 1024 YiB");
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::FileType;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt;
+use tracing_subscriber::prelude::*;
 
 use super::diagnostic::Paint;
 use super::summary::paint_ours;
@@ -150,11 +152,17 @@ pub fn explain_panics(who: &'static str) {
     }));
 }
 
-/// Our own log, for whoever asks with `REMUDA_LOG=debug`. Messages that may carry keys or values of
-/// variables are never logged.
+/// Our own log, for whoever asks with `REMUDA_LOG=debug`, or `REMUDA_LOG=remuda::job=trace,info`.
+/// Messages that may carry keys or values of variables are never logged.
 pub fn start_log() {
-    if let Some(filter) = env_vars::get_text(env_vars::REMUDA_LOG) {
-        let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter));
-        log.with_writer(io::stderr).init();
+    let Some(filter) = env_vars::get_text(env_vars::REMUDA_LOG) else {
+        return;
+    };
+    match filter.parse::<Targets>() {
+        Ok(targets) => {
+            let lines = fmt::layer().with_writer(io::stderr);
+            tracing_subscriber::registry().with(lines).with(targets).init();
+        }
+        Err(error) => print_error_now(&format!("warning: REMUDA_LOG is not understood: {error}\n")),
     }
 }

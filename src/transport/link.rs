@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 
+use rustix::pipe::{SpliceFlags, splice};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -26,6 +27,11 @@ impl LinkReader {
         let read = |fd: &OwnedFd| Ok(rustix::io::read(fd, rustix::buffer::spare_capacity(buffer))?);
         self.0.async_io(Interest::READABLE, read).await
     }
+
+    /// The same without waiting: an error of the kind `WouldBlock` when nothing is there.
+    pub fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        Ok(rustix::io::read(self.0.get_ref(), rustix::buffer::spare_capacity(buffer))?)
+    }
 }
 
 impl LinkWriter {
@@ -43,6 +49,18 @@ impl LinkWriter {
             let of_head = written.min(head.len());
             head = &head[of_head..];
             body = &body[written - of_head..];
+        }
+        Ok(())
+    }
+
+    /// Moves bytes that are in a pipe, without copying them. Where the link does not take pages,
+    /// and nothing has been moved yet, the error is `EINVAL`.
+    pub async fn move_all(&self, pipe: &OwnedFd, mut bytes: usize) -> io::Result<()> {
+        while 0 < bytes {
+            let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+            // The pipe is not empty: whoever would have to wait is the link.
+            let moved = |fd: &OwnedFd| Ok(splice(pipe, None, fd, None, bytes, flags)?);
+            bytes -= self.0.async_io(Interest::WRITABLE, moved).await?;
         }
         Ok(())
     }

@@ -60,16 +60,38 @@ fn steps_are_drawn_below_the_lines_and_gone_at_the_end() {
     assert!(!stopping.contains("Running"), "a job that is being stopped: {stopping}");
 }
 
-/// Steps are passed on now and then, lines at once: an old step below a newer line would be a lie.
+/// The number behind the last `step ` of a text.
+fn last_step(text: &str) -> Option<u64> {
+    let (_, number) = text.rsplit_once("step ")?;
+    number.split_once('/')?.0.trim().parse().ok()
+}
+
+/// Lines come as fast as the worker can write them, steps are passed on now and then: the newest stays
+/// below the lines all the time, and an old step below a newer line would be a lie.
 #[test]
-fn no_step_is_drawn_below_a_newer_line() {
-    let tiny = "train-worker --model mlp --width 16 --layers 1 --batch_size 2 --steps 300";
+fn lines_never_drive_the_newest_step_away() {
+    let tiny = "train-worker --model mlp --width 16 --layers 1 --batch_size 2 --steps 2000 \
+                --eval_every 1";
     let launch = workers(2).program([REMUDA]).program(tiny.split_whitespace());
-    let (job, recording) = on_a_terminal(launch, 80);
+    let (job, recording) = on_a_terminal(launch, 120);
     job.end().code(0);
     let sent = recording.end();
-    let (_, after) = sent.split_once("step 300/300").expect("the last step is told");
+    let (_, running) = sent.split_once("   Running").expect("it is told");
+    let (running, after) = running.split_once("step 2000/2000").expect("the last step is told");
     assert!(!after.contains("Running"), "{after}");
+    let (mut drawn, mut newest) = (0, 0);
+    for piece in running.split("\r\x1b[K").skip(1) {
+        let (lines, status) = piece.rsplit_once('\n').unwrap_or(("", piece));
+        newest = newest.max(last_step(lines).unwrap_or(0));
+        // The last piece ends with the line of the last step.
+        if status.contains('│') {
+            continue;
+        }
+        assert!(status.starts_with("   Running  step "), "driven away: {piece:?}");
+        assert!(newest <= last_step(status).expect("a number"), "an old step: {piece:?}");
+        drawn += 1;
+    }
+    assert!(1 < drawn, "{sent}");
 }
 
 const TWO_BARS: &str = "printf \"\\r$RANK: 10%%\" >&2; read go; printf \"\\r$RANK: 20%%\" >&2; \

@@ -8,12 +8,13 @@ use std::path::Path;
 use rustix::fs::Access;
 
 use super::args::{ModelArg, TrainArgs};
-use crate::base::{Diagnostic, Status};
+use crate::base::{Diagnostic, Findings, Status};
 use crate::cli::check::{cannot_combine, needs_other};
 use crate::cli::error::CliError;
 use crate::cli::line::{Place, Typed};
-use crate::report::summary::reason;
-use crate::train::{CheckpointError, Corpus, CorpusError, Identity, ModelOptions, Saved, inspect};
+use crate::inventory::available_memory;
+use crate::report::summary::{count, reason, show_bytes};
+use crate::train::{CheckpointError, Corpus, Identity, ModelOptions, Saved, inspect, worker_bytes};
 
 /// A text that cannot be read.
 const TEXT_UNREADABLE: &str = "T001";
@@ -27,12 +28,17 @@ const CHECKPOINT_UNUSABLE: &str = "T004";
 const CHECKPOINT_DIFFERS: &str = "T005";
 /// A file or directory that cannot be made.
 const CANNOT_WRITE: &str = "T006";
+/// A run that takes more memory than there is.
+const TOO_LARGE: &str = "T007";
 
-/// Where the workers' files are.
+/// Different bytes of a text that was not read yet, at most.
+const VOCABULARY_MAX: usize = 256;
+
+/// Where the workers are, their files and their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Files {
-    /// On this machine.
-    Here,
+pub(super) enum Workers {
+    /// So many on this machine.
+    Here(usize),
     /// On machines that we cannot look at: what is wrong there is told by the workers.
     Elsewhere,
 }
@@ -42,28 +48,29 @@ pub(super) enum Files {
 pub(super) fn run(
     args: &mut TrainArgs,
     typed: &Typed,
-    files: Files,
+    workers: Workers,
 ) -> Result<Option<Saved>, CliError> {
     if args.save_every.is_some() && args.checkpoint_dir.is_none() {
         return Err(needs_other(typed, "save_every", "checkpoint_dir").into());
     }
     let line = Line(typed);
-    let resume = args.resume.as_deref().filter(|path| files == Files::Here || path.exists());
+    let is_here = workers != Workers::Elsewhere;
+    let resume = args.resume.as_deref().filter(|path| is_here || path.exists());
     let saved = resume.map(|path| line.find_saved(path)).transpose()?;
     if let Some(saved) = &saved {
-        line.take_sizes(args, saved)?;
+        line.take_saved(args, saved, is_here)?;
     }
     if args.model() == ModelArg::Mlp && !args.data.is_empty() {
         return Err(cannot_combine(typed, "model", "data", "its samples are made up").into());
     }
     line.check_heads(args)?;
-    if files == Files::Elsewhere {
-        return Ok(saved);
-    }
+    let Workers::Here(workers) = workers else { return Ok(saved) };
     line.check_data(args)?;
-    if let Some(saved) = &saved {
-        line.check_vocabulary(args, saved)?;
-    }
+    let vocabulary = saved.as_ref().map_or(VOCABULARY_MAX, |saved| match saved.model {
+        Identity::Gpt { vocabulary, .. } => vocabulary,
+        Identity::Mlp { .. } => VOCABULARY_MAX,
+    });
+    line.check_memory(args, vocabulary, workers, available_memory())?;
     line.check_outputs(args)?;
     Ok(saved)
 }
@@ -130,32 +137,37 @@ impl Line<'_> {
         })
     }
 
-    /// A run goes on with the sizes that it began with.
-    fn take_sizes(&self, args: &mut TrainArgs, saved: &Saved) -> Result<(), CliError> {
-        match saved.model {
-            Identity::Gpt { layers, heads, width, block, .. } => {
-                self.agree("model", &mut args.model, ModelArg::Gpt)?;
-                self.agree_size("layers", &mut args.layers, layers)?;
-                self.agree_size("heads", &mut args.heads, heads)?;
-                self.agree_size("width", &mut args.width, width)?;
-                self.agree_size("block", &mut args.block, block)
-            }
-            Identity::Mlp { layers, width, teacher, .. } => {
-                self.agree("model", &mut args.model, ModelArg::Mlp)?;
-                self.agree_size("layers", &mut args.layers, layers)?;
-                self.agree_size("width", &mut args.width, width)?;
-                self.agree("seed", &mut args.seed, teacher)
-            }
-        }
-    }
-
-    fn agree_size(
+    /// A run goes on with the sizes and the text that it began with: takes what was not typed, and
+    /// tells everything that contradicts.
+    fn take_saved(
         &self,
-        flag: &str,
-        typed: &mut Option<NonZeroUsize>,
-        saved: usize,
+        args: &mut TrainArgs,
+        saved: &Saved,
+        has_text: bool,
     ) -> Result<(), CliError> {
-        NonZeroUsize::new(saved).map_or(Ok(()), |saved| self.agree(flag, typed, saved))
+        let size = |saved| NonZeroUsize::new(saved).unwrap_or(NonZeroUsize::MIN);
+        let mut findings = Vec::new();
+        match saved.model {
+            Identity::Gpt { layers, heads, width, block, .. } => findings.extend([
+                self.agree("model", &mut args.model, ModelArg::Gpt),
+                self.agree("layers", &mut args.layers, size(layers)),
+                self.agree("heads", &mut args.heads, size(heads)),
+                self.agree("width", &mut args.width, size(width)),
+                self.agree("block", &mut args.block, size(block)),
+                has_text.then(|| self.agree_text(args, saved)).flatten(),
+            ]),
+            Identity::Mlp { layers, width, teacher, .. } => findings.extend([
+                self.agree("model", &mut args.model, ModelArg::Mlp),
+                self.agree("layers", &mut args.layers, size(layers)),
+                self.agree("width", &mut args.width, size(width)),
+                self.agree("seed", &mut args.seed, teacher),
+            ]),
+        }
+        let findings: Vec<Findings> = findings.into_iter().flatten().collect();
+        if findings.is_empty() {
+            return Ok(());
+        }
+        Err(CliError::Findings { status: Status::Config, findings })
     }
 
     fn agree<T: Copy + PartialEq + ToString>(
@@ -163,29 +175,47 @@ impl Line<'_> {
         flag: &str,
         typed: &mut Option<T>,
         saved: T,
-    ) -> Result<(), CliError> {
-        match *typed {
-            Some(typed) if typed != saved => {
-                let (ours, theirs) = (typed.to_string(), saved.to_string());
-                let message =
-                    format!("`--{flag} {ours}` contradicts the checkpoint, which has {theirs}");
-                let make = |spans: &[_]| {
-                    Diagnostic::error(CHECKPOINT_DIFFERS, spans[0], message)
-                        .label(format!("{ours} here"))
-                        .related(spans[1], format!("{theirs} there"))
-                        .help(format!(
-                            "leave `--{flag}` out: a run goes on with what it began with"
-                        ))
-                };
-                let places = [self.value(flag), self.value("resume")];
-                let findings = vec![self.0.refuse(&places, make).findings];
-                Err(CliError::Findings { status: Status::Config, findings })
-            }
-            _ => {
-                *typed = Some(saved);
-                Ok(())
-            }
+    ) -> Option<Findings> {
+        let ours = *typed.get_or_insert(saved);
+        if ours == saved {
+            return None;
         }
+        let (ours, theirs) = (ours.to_string(), saved.to_string());
+        let message = format!("`--{flag} {ours}` contradicts the checkpoint, which has {theirs}");
+        let make = |spans: &[_]| {
+            Diagnostic::error(CHECKPOINT_DIFFERS, spans[0], message)
+                .label(format!("{ours} here"))
+                .related(spans[1], format!("{theirs} there"))
+                .help(format!("leave `--{flag}` out: a run goes on with what it began with"))
+        };
+        Some(self.0.refuse(&[self.value(flag), self.value("resume")], make).findings)
+    }
+
+    /// A model that knows other bytes than the text has cannot go on with it. A text that cannot be
+    /// read is another matter.
+    fn agree_text(&self, args: &TrainArgs, saved: &Saved) -> Option<Findings> {
+        let Identity::Gpt { vocabulary, bytes, .. } = &saved.model else { return None };
+        let corpus = Corpus::open(&args.data).ok()?;
+        let found = corpus.vocabulary().len();
+        if found == *vocabulary && corpus.digest() == *bytes {
+            return None;
+        }
+        let differs = if found == *vocabulary {
+            format!("has {found} different bytes, but not the same as")
+        } else {
+            format!("has {found} different bytes, not the {vocabulary} of")
+        };
+        let (what, place) = if args.data.is_empty() {
+            ("the text of this project", self.value("resume"))
+        } else {
+            ("the text", self.value("data"))
+        };
+        let message = format!("{what} {differs} that which the checkpoint has learned");
+        let make = |spans: &[_]| {
+            Diagnostic::error(CHECKPOINT_DIFFERS, spans[0], message)
+                .help("give the `--data` that the run began with")
+        };
+        Some(self.0.refuse(&[place], make).findings)
     }
 
     fn check_heads(&self, args: &TrainArgs) -> Result<(), CliError> {
@@ -197,9 +227,10 @@ impl Line<'_> {
         let place = self.first_of(&["heads", "width"]);
         let message = format!("a width of {width} cannot be shared by {heads} heads");
         Err(self.refuse(Status::Usage, BAD_SIZES, place, message, |found| {
-            found
-                .label("does not divide")
-                .help(format!("--width {}", width.next_multiple_of(heads)))
+            found.label("does not divide").help(match width.checked_next_multiple_of(heads) {
+                Some(width) => format!("--width {width}"),
+                None => format!("--heads 1, or a width that {heads} divides"),
+            })
         }))
     }
 
@@ -249,30 +280,48 @@ impl Line<'_> {
         Ok(usize::try_from(found.len()).unwrap_or(usize::MAX))
     }
 
-    /// A model that knows other bytes than the text has cannot go on with it.
-    fn check_vocabulary(&self, args: &TrainArgs, saved: &Saved) -> Result<(), CliError> {
-        let Identity::Gpt { vocabulary, bytes, .. } = &saved.model else { return Ok(()) };
-        let opened = Corpus::open(&args.data);
-        let corpus =
-            opened.map_err(|error| CliError::new(corpus_status(&error), error.to_string()))?;
-        let found = corpus.vocabulary().len();
-        if found == *vocabulary && corpus.digest() == *bytes {
+    /// That the workers of this machine find the memory that they will take. Where nobody can say
+    /// how much there is, they find out themselves.
+    fn check_memory(
+        &self,
+        args: &TrainArgs,
+        vocabulary: usize,
+        workers: usize,
+        available: Option<u64>,
+    ) -> Result<(), CliError> {
+        let Some(available) = available.map(|bytes| bytes as f64) else { return Ok(()) };
+        let mut options = args.lower();
+        let mut needed = |batch_size| {
+            options.batch_size = batch_size;
+            workers as f64 * worker_bytes(&options, vocabulary)
+        };
+        let typed = args.lower().batch_size;
+        let total = needed(typed);
+        if total <= available {
             return Ok(());
         }
-        let differs = if found == *vocabulary {
-            format!("has {found} different bytes, but not the same as")
+        let largest = largest_below(typed.get(), |samples| needed(samples) <= available);
+        let (place, help) = if let Some(samples) = largest {
+            (self.first_of(&["batch_size"]), format!("`--batch_size {samples}` at most"))
         } else {
-            format!("has {found} different bytes, not the {vocabulary} of")
+            let (sizes, names): (&[_], _) = match args.model() {
+                ModelArg::Gpt => {
+                    (&["width", "layers", "block"], "`--width`, `--layers`, `--block`")
+                }
+                ModelArg::Mlp => (&["width", "layers"], "`--width`, `--layers`"),
+            };
+            let help = format!(
+                "one sample of each worker is too much already: give a smaller model ({names}) or \
+                 fewer workers"
+            );
+            (self.first_of(sizes), help)
         };
-        let (what, place) = if args.data.is_empty() {
-            ("the text of this project", self.value("resume"))
-        } else {
-            ("the text", self.value("data"))
-        };
-        let message = format!("{what} {differs} that which the checkpoint has learned");
-        Err(self.refuse(Status::Config, CHECKPOINT_DIFFERS, place, message, |found| {
-            found.help("give the `--data` that the run began with")
-        }))
+        let (total, available) = (show_bytes(total), show_bytes(available));
+        let message = format!(
+            "{} would take about {total} of memory, {available} are available",
+            count(workers, "worker")
+        );
+        Err(self.refuse(Status::OsLimit, TOO_LARGE, place, message, |found| found.help(help)))
     }
 
     fn check_outputs(&self, args: &TrainArgs) -> Result<(), CliError> {
@@ -312,9 +361,32 @@ fn check_writable(path: &Path) -> std::io::Result<()> {
     Ok(rustix::fs::access(path, Access::WRITE_OK)?)
 }
 
-fn corpus_status(error: &CorpusError) -> Status {
-    match error {
-        CorpusError::Read { .. } => Status::NoInput,
-        CorpusError::TooShort { .. } => Status::BadInput,
+/// The greatest number of samples below `typed` that fits, if one does; whatever is below a number
+/// that fits does too.
+fn largest_below(typed: usize, mut fits: impl FnMut(NonZeroUsize) -> bool) -> Option<usize> {
+    let (mut below, mut above) = (0, typed);
+    while below + 1 < above {
+        let middle = below + (above - below) / 2;
+        let samples = NonZeroUsize::new(middle).expect("it is above `below`");
+        *if fits(samples) { &mut below } else { &mut above } = middle;
+    }
+    (0 < below).then_some(below)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_number_that_fits_is_found() {
+        #[track_caller]
+        fn check(typed: usize, limit: usize, expect: Option<usize>) {
+            assert_eq!(largest_below(typed, |samples| samples.get() <= limit), expect);
+        }
+        check(999_999_999, 41, Some(41));
+        check(usize::MAX, usize::MAX - 1, Some(usize::MAX - 1));
+        check(2, 1, Some(1));
+        check(2, 0, None);
+        check(1, 0, None);
     }
 }

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use clap::Parser;
 
 use self::args::TrainArgs;
-use self::check::Files;
+use self::check::Workers;
 use super::args::{PlaceArgs, WatchArgs, WorkerArgs};
 use super::error::CliError;
 use super::lower::{self, Speaker};
@@ -60,11 +60,11 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let place = lower::place(&face.place, &typed, terminal)?;
     super::check::stdin(&face.watch, place.workers(), &typed)?;
     // What cannot work is told once, here, and not by every worker.
-    let files = match place.transport {
-        Transport::Local => Files::Here,
-        Transport::Ssh(_) => Files::Elsewhere,
+    let workers = match place.transport {
+        Transport::Local => Workers::Here(place.workers()),
+        Transport::Ssh(_) => Workers::Elsewhere,
     };
-    if let Some(saved) = check::run(&mut face.train, &typed, files)?
+    if let Some(saved) = check::run(&mut face.train, &typed, workers)?
         && face.train.steps <= saved.step
     {
         let (path, step) = (saved.path.display(), saved.step);

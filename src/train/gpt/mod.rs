@@ -80,10 +80,16 @@ impl<F: Float> Gpt<F> {
         }
     }
 
+    /// Numbers in the work space that the last batch made.
+    #[cfg(test)]
+    pub(super) fn work_len(&self) -> usize {
+        self.tiles.iter().map(Tile::len).sum()
+    }
+
     /// Makes the tiles for `sequences` sequences of `length` tokens, unless they are there.
     fn prepare(&mut self, length: usize, sequences: usize) {
         assert!(0 < length && length <= self.config.block, "{length} tokens in a sequence");
-        let height = tile_sequences(length, sequences);
+        let height = tile_height(length, sequences);
         let counts = (0..sequences).step_by(height).map(|first| height.min(sequences - first));
         let shapes: Vec<_> = counts.map(|sequences| TileShape { sequences, length }).collect();
         if !self.tiles.iter().map(Tile::shape).eq(shapes.iter().copied()) {
@@ -210,7 +216,7 @@ type Operands<F> = fn(&Tile<F>, usize) -> (&[F], &[F]);
 
 /// Sequences in a tile: enough rows to keep a matrix product busy, few enough to stay in a core's
 /// cache, and at least two tiles where there are two sequences.
-fn tile_sequences(length: usize, sequences: usize) -> usize {
+pub(super) fn tile_height(length: usize, sequences: usize) -> usize {
     const ROWS: usize = 192;
     (ROWS / length).clamp(1, sequences.div_ceil(2).max(1))
 }

@@ -147,6 +147,21 @@ impl<F: Float> Tile<F> {
         }
     }
 
+    /// Numbers in all buffers together.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        let norm = |norm: &Norm<F>| norm.normal.len() + norm.scale.len() + norm.y.len();
+        let block = |state: &BlockState<F>| {
+            let vectors =
+                [&state.qkv, &state.chances, &state.mixed, &state.hidden, &state.activated];
+            let norms = norm(&state.attention_norm) + norm(&state.network_norm);
+            norms + vectors.map(Vec::len).iter().sum::<usize>()
+        };
+        let own = [&self.stream, &self.logits, &self.losses].map(Vec::len).iter().sum::<usize>();
+        let blocks = self.blocks.iter().map(block).sum::<usize>();
+        own + blocks + norm(&self.final_norm) + self.backward.len()
+    }
+
     pub(super) fn shape(&self) -> TileShape {
         self.shape
     }
@@ -377,5 +392,12 @@ impl<F: Float> Backward<F> {
             attention_gain: vec![F::ZERO; width],
             network_gain: vec![F::ZERO; width],
         }
+    }
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        let Self { stream, middle, output, normed, qkv, mixed, hidden, chances, .. } = self;
+        let rows = [stream, middle, output, normed, qkv, mixed, hidden, chances];
+        let gains = self.attention_gain.len() + self.network_gain.len();
+        gains + rows.map(Vec::len).iter().sum::<usize>()
     }
 }

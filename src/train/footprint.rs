@@ -1,0 +1,117 @@
+//! How much memory a run will take, before anything is made of it: what can never fit is told with
+//! the command line, and not by the kernel that ends a worker.
+//!
+//! Numbers are `f64`: whatever sizes somebody types, their product is one, and nobody needs its last
+//! digits.
+
+use super::gpt::{GptConfig, tile_height};
+use super::options::{MlpOptions, ModelOptions, TrainOptions};
+
+/// What a worker takes without a model: its program, libraries, buffers of its streams.
+const WORKER_BYTES: f64 = (8 << 20) as f64;
+/// Batches of an evaluation that are kept, and of the last evaluation, which is whole.
+const KEPT_BATCHES: f64 = 16.0;
+
+/// Bytes that one worker of a run takes at its peak, its share of shared memory included. A text has
+/// at most `vocabulary` different bytes.
+pub fn worker_bytes(options: &TrainOptions, vocabulary: usize) -> f64 {
+    let samples = options.batch_size.get();
+    let (parameters, copies, work) = match &options.model {
+        ModelOptions::Gpt(gpt) => {
+            let (block, layers) = (gpt.block, gpt.layers);
+            let config =
+                GptConfig { vocabulary, block, layers, heads: gpt.heads, width: gpt.width };
+            // The weights again, transposed.
+            (gpt_parameters(&config), 1.0, gpt_work(&config, samples))
+        }
+        ModelOptions::Mlp(mlp) => (mlp_parameters(mlp), 0.0, mlp_work(mlp, samples as f64)),
+    };
+    // Weights, gradient, two moments; partial sums of earlier micro-batches.
+    let partial_sums = options.accumulate.get().next_power_of_two().ilog2();
+    // A checkpoint is written, and read, as a whole: weights and moments.
+    let is_kept = options.checkpoint.is_some() || options.resume.is_some();
+    let buffers = 4.0 + copies + f64::from(partial_sums) + if is_kept { 3.0 } else { 0.0 };
+    WORKER_BYTES + size_of::<f32>() as f64 * (parameters * buffers + work)
+}
+
+fn gpt_parameters(config: &GptConfig) -> f64 {
+    let [vocabulary, block, layers, width] =
+        [config.vocabulary, config.block, config.layers, config.width].map(|size| size as f64);
+    let of_layer = 2.0 * width + 12.0 * width * width;
+    (vocabulary + block) * width + layers * of_layer + width
+}
+
+/// Activations and their gradients, cut into tiles: what [`Tile`](super::gpt) holds.
+fn gpt_work(config: &GptConfig, sequences: usize) -> f64 {
+    let [vocabulary, block, layers, heads, width] =
+        [config.vocabulary, config.block, config.layers, config.heads, config.width]
+            .map(|size| size as f64);
+    let of_layer = 16.0 * width + 2.0 + heads * block;
+    let of_token = layers * of_layer + 15.0 * width + vocabulary + 2.0;
+    let of_tile = block * block + 2.0 * width;
+    let tiles = sequences.div_ceil(tile_height(config.block, sequences));
+    sequences as f64 * block * of_token + tiles as f64 * of_tile
+}
+
+fn mlp_parameters(mlp: &MlpOptions) -> f64 {
+    let MlpOptions { inputs, layers, width, classes } = mlp;
+    let [inputs, layers, width, classes] = [inputs, layers, width, classes].map(|n| *n as f64);
+    (inputs + 1.0) * width + (layers - 1.0) * (width + 1.0) * width + (width + 1.0) * classes
+}
+
+/// Outputs of the layers with their gradients, and the inputs, which are made up.
+fn mlp_work(mlp: &MlpOptions, samples: f64) -> f64 {
+    let outputs = mlp.layers as f64 * mlp.width as f64 + mlp.classes as f64;
+    samples * (2.0 * outputs + (1.0 + KEPT_BATCHES) * mlp.inputs as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::gpt::{Gpt, Sequences};
+    use crate::train::mlp::Mlp;
+    use crate::train::model::Model;
+    use crate::train::threads::Threads;
+
+    #[track_caller]
+    fn check_gpt(vocabulary: usize, block: usize, layers: usize, width: usize, sequences: usize) {
+        let config = GptConfig { vocabulary, block, layers, heads: 2, width };
+        let mut model = Gpt::<f32>::new(config, Threads::ONE);
+        let params = model.parameters().init::<f32>(1);
+        assert_eq!(gpt_parameters(&config) as usize, params.len(), "{config:?}");
+        let tokens = vec![0; sequences * block];
+        let batch = Sequences { length: block, inputs: tokens.clone(), targets: tokens };
+        model.loss(&params, &batch);
+        assert_eq!(gpt_work(&config, sequences) as usize, model.work_len(), "{config:?}");
+    }
+
+    #[test]
+    fn the_sum_is_that_of_the_buffers() {
+        check_gpt(5, 4, 1, 8, 1);
+        check_gpt(96, 16, 3, 4, 7);
+        check_gpt(3, 100, 2, 2, 9);
+        for (inputs, layers, width, classes) in [(7, 1, 5, 3), (4, 3, 6, 2)] {
+            let mut features = vec![inputs];
+            features.extend(std::iter::repeat_n(width, layers));
+            features.push(classes);
+            let model = Mlp::<f32>::new(&features, Threads::ONE);
+            let mlp = MlpOptions { inputs, layers, width, classes };
+            assert_eq!(mlp_parameters(&mlp) as usize, model.parameters().len(), "{mlp:?}");
+        }
+    }
+
+    #[test]
+    fn monstrous_sizes_are_numbers_too() {
+        let monster = usize::MAX;
+        let mlp = MlpOptions { inputs: monster, layers: monster, width: monster, classes: 10 };
+        assert!((mlp_parameters(&mlp) + mlp_work(&mlp, monster as f64)).is_finite());
+        let config = GptConfig {
+            vocabulary: 256,
+            block: monster,
+            layers: monster,
+            heads: monster,
+            width: monster,
+        };
+        assert!((gpt_parameters(&config) + gpt_work(&config, monster)).is_finite());
+    }
+}
