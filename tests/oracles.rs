@@ -65,7 +65,8 @@ fn pattern(random: &mut Random) -> String {
     const STEMS: [&str; 5] = ["n", "r", "gpu-", "a1b", "x0-"];
     let mut text = String::new();
     for part in 0..=random.below(2) {
-        if part == 0 || random.below(2) == 0 {
+        // ClusterShell knows no two brackets without a letter between them.
+        if part != 0 || random.below(4) != 0 {
             text += STEMS[random.below(STEMS.len())];
         }
         if random.below(6) == 0 {

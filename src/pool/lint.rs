@@ -94,9 +94,10 @@ fn unequal_slots(hosts: &[Host]) -> Option<Diagnostic> {
     let problem = Diagnostic::warning(codes::UNEQUAL_SLOTS, other.span, message)
         .help(format!("where a script takes them for equal, `--num_gpus {least}` makes them so"));
     let (here, there) = (other.slots.get(), first.slots.get());
-    Some(match first.span == other.span {
-        true => problem.label(format!("{there} and {here} slots")),
-        false => problem.label(format!("{here} here")).related(first.span, format!("{there} here")),
+    Some(if first.span == other.span {
+        problem.label(format!("{there} and {here} slots"))
+    } else {
+        problem.label(format!("{here} here")).related(first.span, format!("{there} here"))
     })
 }
 

@@ -75,6 +75,9 @@ impl Reader {
 
     /// Takes what a line says of a host.
     pub(super) fn take(&mut self, place: Place, mut parsed: Line, repeats: Repeats) {
+        if self.is_full {
+            return;
+        }
         self.fill_in_slots(&mut parsed);
         if repeats == Repeats::Added && self.add(&mut parsed) {
             self.problems.append(&mut parsed.problems);
@@ -105,6 +108,9 @@ impl Reader {
 
     /// A line that names no host that could be used.
     pub(super) fn refuse(&mut self, problem: Diagnostic) {
+        if self.is_full {
+            return;
+        }
         self.entries += 1;
         self.is_full = HOSTS_MAX < self.entries;
         match problem.span.filter(|_| self.is_full) {

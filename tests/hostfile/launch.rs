@@ -59,9 +59,7 @@ fn a_hostfile_may_be_in_any_dialect() {
 fn hosts_may_stand_in_place_of_a_file() {
     let directory = scratch("run_list");
     let check = |list: &str, hosts: &[&str], world| {
-        let (_, said, _) = dry_run(&directory, &["-H", list], &[]);
-        assert!(said.is_empty() || said.starts_with("note: "), "{said}");
-        check(&directory, &["-H", list], &[], hosts, world, &said);
+        check(&directory, &["-H", list], &[], hosts, world, "");
     };
     check("a:2,b:2", &["a", "b"], 4);
     check("a:2", &["a"], 2);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::values::{ReadArgs, ToArg};
-use super::{Outcome, count, load};
+use super::{Outcome, count, lines, load};
 use crate::base::Status;
 use crate::pool::dialect::write;
 use crate::pool::{Reading, comments};
@@ -46,7 +46,7 @@ pub(super) fn run(args: &ConvertArgs, paint: Paint) -> Outcome {
             losses.extend(written.losses);
         }
     }
-    out.stderr = losses.iter().map(|loss| format!("note: {loss}\n")).collect();
+    out.stderr = lines(losses.iter().map(|loss| format!("note: {loss}")));
     out
 }
 

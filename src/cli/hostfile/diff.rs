@@ -25,10 +25,10 @@ pub(super) fn run(args: &DiffArgs, paint: Paint) -> Outcome {
     let mut out = Outcome::new();
     let files = [&args.first, &args.second].map(|file| {
         let reading = load::read(file, args.read.options())?;
-        match reading.findings.has_errors() {
-            true => Err(LoadError::Malformed(reading.findings)),
-            false => Ok(reading),
+        if reading.findings.has_errors() {
+            return Err(LoadError::Malformed(reading.findings));
         }
+        Ok(reading)
     });
     let [Ok(first), Ok(second)] = &files else {
         let errors = files.iter().filter_map(|file| file.as_ref().err());

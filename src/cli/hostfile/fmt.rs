@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::values::ReadArgs;
-use super::{LoadError, Outcome, load, write};
+use super::{LoadError, Outcome, lines, load, write};
 use crate::base::Status;
 use crate::pool::format;
 use crate::report::diagnostic::{Paint, show_findings};
@@ -51,7 +51,7 @@ fn format_file(
     let is_stdin = file.as_os_str() == "-";
     if args.check {
         if formatted != *text {
-            out.stdout += &std::format!("{}\n", file.display());
+            out.stdout += &lines(std::iter::once(file.display()));
             out.worsen(Status::Findings);
         }
     } else if args.write && !is_stdin {

@@ -86,6 +86,15 @@ pub fn run(args: &HostfileArgs, paint: Paint) -> Outcome {
     }
 }
 
+/// One below the other.
+fn lines(texts: impl Iterator<Item = impl std::fmt::Display>) -> String {
+    use std::fmt::Write as _;
+    texts.fold(String::new(), |mut out, text| {
+        writeln!(out, "{text}").expect("a String takes everything");
+        out
+    })
+}
+
 /// `1 host`, `2 hosts`.
 fn count(number: u64, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::values::{ReadArgs, SelectArgs};
-use super::{LoadError, Outcome, count, load};
+use super::{LoadError, Outcome, count, lines, load};
 use crate::base::{Diagnostic, Findings, HostName, Source, Span, Status};
-use crate::pool::nodeset::{Expression, Operand, fold, is_pattern, read_list};
+use crate::pool::nodeset::{Expression, Operand, RangeProblem, fold, is_pattern, read_list};
 use crate::pool::{Pool, SlotCount, codes, select};
 use crate::report::diagnostic::{Paint, show_all, show_findings};
 use crate::report::world::{names_json, show_world, world_json};
@@ -59,7 +59,7 @@ pub(super) fn run(args: &ShowArgs, paint: Paint) -> Outcome {
 fn show(members: &[Member], args: &ShowArgs, out: &mut Outcome, paint: Paint) {
     let names = || members.iter().map(|member| member.name.as_str());
     if args.names && args.select.selector().is_none() {
-        out.stdout = names().map(|name| format!("{name}\n")).collect();
+        out.stdout = lines(names());
         return;
     }
     let Some(mut pool) = pool(members) else {
@@ -83,7 +83,7 @@ fn show(members: &[Member], args: &ShowArgs, out: &mut Outcome, paint: Paint) {
     out.stdout = if args.json {
         world_json(&pool)
     } else if args.names {
-        pool.nodes().iter().map(|(host, _)| format!("{host}\n")).collect()
+        lines(pool.nodes().iter().map(|(host, _)| host))
     } else {
         show_world(&pool)
     };
@@ -133,7 +133,7 @@ fn operand_members(
         return from_file(path, args);
     }
     let patterns = read_list(operand.text, operand.span.start).map_err(|problems| {
-        let diagnostics = problems.iter().map(|problem| problem.diagnostic()).collect();
+        let diagnostics = problems.iter().map(RangeProblem::diagnostic).collect();
         NoSet::Text(Findings { source: source(text), diagnostics })
     })?;
     let names = patterns.iter().flat_map(|(pattern, _)| pattern.names());

@@ -14,7 +14,7 @@ use crate::cli::values::AcceleratorArg;
 use crate::inventory;
 use crate::plan::Accelerator;
 use crate::pool::nodeset::is_pattern;
-use crate::pool::{Dialect, Pool, ReadOptions, Reading, count_to_make, read_any};
+use crate::pool::{Pool, ReadOptions, Reading, count_to_make, read_any};
 use crate::report::Terminal;
 use crate::report::diagnostic::show_findings;
 use crate::report::summary::{count, paint_ours};
@@ -52,11 +52,9 @@ pub(super) fn find_pool(
         let note = loaded.said_by().map(|said| format!("{DEFAULT_HOSTFILE}: {said}"));
         return from_reading(&loaded, DEFAULT_HOSTFILE.to_owned(), note, args, terminal);
     }
-    let found = match typed.program.starts_with("remuda") {
-        true => allocation::find(trust(args)).map_err(|error| unusable(&error, terminal))?,
-        false => Found::Nothing,
-    };
-    match found {
+    let is_ours = typed.program.starts_with("remuda");
+    let found = if is_ours { allocation::find(trust(args)) } else { Ok(Found::Nothing) };
+    match found.map_err(|error| unusable(&error, terminal))? {
         Found::Nodes(found) if !says_no_more_than_this_machine(&found, args)? => {
             let note = format!("hosts are the {}", found.origin);
             from_reading(&found.reading, found.origin, Some(note), args, terminal)
@@ -81,14 +79,12 @@ fn named(path: &Path, args: &PlaceArgs) -> Result<Reading, hostfile::LoadError> 
         return hostfile::load(path, trust(args), ReadOptions::default());
     };
     let mut reading = read_any("--hostfile", text.as_bytes(), ReadOptions::default());
-    if reading.dialect == Dialect::Hydra {
-        // One host is a list of one.
-        reading.evidence = None;
+    // Who types a list knows what it is.
+    reading.evidence = None;
+    if reading.findings.has_errors() {
+        return Err(hostfile::LoadError::Malformed(reading.findings));
     }
-    match reading.findings.has_errors() {
-        true => Err(hostfile::LoadError::Malformed(reading.findings)),
-        false => Ok(reading),
-    }
+    Ok(reading)
 }
 
 /// Hosts rather than a path that was mistyped: they have ranges, or a number behind a colon.

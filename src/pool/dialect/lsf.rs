@@ -1,5 +1,6 @@
 //! LSF: `LSB_MCPU_HOSTS="a 2 b 2"`, `LSB_HOSTS="a a b b"`, and files with `host [slots]` a line.
 
+use crate::base::{Source, Span};
 use crate::pool::host_word::read_host;
 use crate::pool::hosts::SlotCount;
 use crate::pool::line::{Line, Word, words};
@@ -8,23 +9,20 @@ use crate::pool::settings::parse_count;
 
 use super::shape::is_number;
 use super::variables::variable;
+use super::{Dialect, by_line};
 
-pub(super) fn parse_line(reader: &mut Reader, place: Place, found: &[Word<'_>]) {
-    // A variable is a line of its own: its value is taken apart, quotes and all.
-    let Some(first) = found.first() else { return };
-    if super::variables::owner(first.text).is_none() {
-        return hosts(reader, place, found);
-    }
-    let (from, to) = (first.span.start, found[found.len() - 1].span.end);
-    let length = |word: &Word<'_>| word.span.end - from;
-    let mut line = " ".repeat(to - from);
-    for word in found {
-        line.replace_range(length(word) - word.text.len()..length(word), word.text);
-    }
-    // Other variables of LSF say nothing of hosts.
-    if let Some(("LSB_MCPU_HOSTS" | "LSB_HOSTS", value)) = variable(&line, from) {
-        hosts(reader, place, &words(value.text, value.span.start));
-    }
+pub(super) fn parse(source: &Source, reader: &mut Reader) {
+    by_line(source, reader, Dialect::Lsf, |reader, place, found| {
+        let Span { start, end } = place.span;
+        match variable(&source.text[start..end], start) {
+            Some(("LSB_MCPU_HOSTS" | "LSB_HOSTS", value)) => {
+                hosts(reader, place, &words(value.text, value.span.start));
+            }
+            // Other variables of LSF say nothing of hosts.
+            Some(_) => {}
+            None => hosts(reader, place, found),
+        }
+    });
 }
 
 /// A host and its number, or a host for each slot.

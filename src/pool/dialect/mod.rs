@@ -24,6 +24,7 @@ use crate::base::{Findings, Severity, Source, Span};
 
 use super::codes;
 use super::hosts::{Hostfile, SlotCount};
+use super::line::{Word, line_without_comment, odd_characters, words};
 use super::parse::{each_line, in_order, parse_deepspeed};
 use super::reader::{Place, Reader};
 use super::text::decode;
@@ -219,9 +220,9 @@ fn parse_as(source: &Source, dialect: Dialect, default_slots: Option<SlotCount>)
         Dialect::DeepSpeed => parse_deepspeed(source, &mut reader),
         Dialect::OpenMpi => openmpi::parse(source, &mut reader),
         Dialect::Slurm => slurm::parse(source, &mut reader),
+        Dialect::Lsf => lsf::parse(source, &mut reader),
         Dialect::Hydra => by_line(source, &mut reader, dialect, hydra::parse_line),
         Dialect::Pbs => by_line(source, &mut reader, dialect, pbs::parse_line),
-        Dialect::Lsf => by_line(source, &mut reader, dialect, lsf::parse_line),
         Dialect::Sge => by_line(source, &mut reader, dialect, sge::parse_line),
         Dialect::Horovod => by_line(source, &mut reader, dialect, horovod::parse_line),
         Dialect::Ranges => by_line(source, &mut reader, dialect, ranges::parse_line),
@@ -236,16 +237,16 @@ fn by_line(
     source: &Source,
     reader: &mut Reader,
     dialect: Dialect,
-    mut parse: impl FnMut(&mut Reader, Place, &[super::line::Word<'_>]),
+    mut parse: impl FnMut(&mut Reader, Place, &[Word<'_>]),
 ) {
     each_line(source, LIST_BYTES_MAX, reader, |reader, place, line| {
-        let words = super::line::words(line, place.span.start);
-        let Some(&first) = words.first() else { return };
-        let content = super::line::line_without_comment(line, place.span.start, first);
-        super::line::odd_characters(content, place.span.start, &mut reader.problems);
-        match shape::foreign(&words, dialect) {
-            Some(other) => reader.refuse(shape::mixed(&words, dialect, other)),
-            None => parse(reader, place, &words),
+        let found = words(line, place.span.start);
+        let Some(&first) = found.first() else { return };
+        let content = line_without_comment(line, place.span.start, first);
+        odd_characters(content, place.span.start, &mut reader.problems);
+        match shape::foreign(&found, dialect) {
+            Some(other) => reader.refuse(shape::mixed(&found, dialect, other)),
+            None => parse(reader, place, &found),
         }
     });
 }

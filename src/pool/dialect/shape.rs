@@ -42,9 +42,8 @@ impl Shape {
             Self::Colon => &[Dialect::Hydra, Dialect::Horovod, Dialect::Ranges],
             Self::ColonList => &[Dialect::Horovod, Dialect::Ranges],
             Self::Bare => &[Dialect::Pbs],
-            Self::Pairs => &[Dialect::Lsf],
+            Self::Pairs | Self::Variable(Dialect::Lsf) => &[Dialect::Lsf],
             Self::Queue => &[Dialect::Sge],
-            Self::Variable(Dialect::Lsf) => &[Dialect::Lsf],
             Self::Variable(_) => &[Dialect::Slurm],
             Self::Other => &[],
         }

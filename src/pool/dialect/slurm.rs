@@ -74,7 +74,9 @@ fn take_nodes(reader: &mut Reader, place: Place, list: Word<'_>, counts: Option<
     let patterns = match read_list(list.text, list.span.start) {
         Ok(patterns) => patterns,
         Err(problems) => {
-            problems.iter().for_each(|problem| reader.refuse(problem.diagnostic()));
+            for problem in problems {
+                reader.refuse(problem.diagnostic());
+            }
             return;
         }
     };

@@ -52,10 +52,10 @@ impl<'a> Expression<'a> {
             }
             let c = rest.chars().next().expect("something is left");
             let place = Span::new(at, at + c.len_utf8());
-            if let Some(operator) = operator(c) {
-                if terms.is_empty() || pending.replace((operator, place)).is_some() {
-                    return Err(place);
-                }
+            if let Some(operator) = operator(c)
+                && (terms.is_empty() || pending.replace((operator, place)).is_some())
+            {
+                return Err(place);
             }
             at = place.end;
         }

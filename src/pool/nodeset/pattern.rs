@@ -42,7 +42,7 @@ impl fmt::Display for Run {
         if first != last {
             write!(f, "-{last:0width$}")?;
         }
-        if step != 1 { write!(f, "/{step}") } else { Ok(()) }
+        if step == 1 { Ok(()) } else { write!(f, "/{step}") }
     }
 }
 
