@@ -72,11 +72,11 @@ class Failed(Exception):
     """A run that did not return 0."""
 
 
-def run(command, environment=None, stdout=None, watch=None, limit_s=300):
+def run(command, environment=None, stdout=None, watch=None, watch_every_s=0.01, limit_s=300):
     """Runs a command to its end; its seconds of wall and CPU time.
 
     The command has a session of its own, as at a terminal of its own; `watch` is called with its pid
-    every few milliseconds.
+    every few milliseconds, or as often as is said: looking takes time of what is looked at.
     """
     with tempfile.TemporaryFile() as errors:
         start = time.perf_counter()
@@ -88,7 +88,7 @@ def run(command, environment=None, stdout=None, watch=None, limit_s=300):
             stderr=errors,
             start_new_session=True,
         )
-        watcher = Watcher(process.pid, watch) if watch else None
+        watcher = Watcher(process.pid, watch, watch_every_s) if watch else None
         hang = threading.Timer(limit_s, process.kill)
         hang.start()
         _, status, usage = os.wait4(process.pid, 0)
@@ -108,7 +108,7 @@ def run(command, environment=None, stdout=None, watch=None, limit_s=300):
 class Watcher:
     """Calls a function with a pid until it is stopped."""
 
-    def __init__(self, pid, function, period_s=0.01):
+    def __init__(self, pid, function, period_s):
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.loop, args=(pid, function, period_s))
         self.thread.start()

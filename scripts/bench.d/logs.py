@@ -31,9 +31,10 @@ def commands(workers, program, emit, megabytes, output, with_peer):
 
 def once(command, emit, options, output, environment):
     """One run: its times, its memory, and what became of the lines."""
+    # The kernel remembers the peaks; reading them often would take a core from the launcher.
     peak = harness.MemoryPeak(emit, 1)
     with open(output, "wb") as sink:
-        result = harness.run(command, environment, stdout=sink, watch=peak)
+        result = harness.run(command, environment, stdout=sink, watch=peak, watch_every_s=0.2)
     check = [emit, "--check", str(options.workers), str(options.megabytes)]
     with open(output, "rb") as written:
         lines = subprocess.run(check, stdin=written, capture_output=True, check=True)

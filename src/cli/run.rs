@@ -12,7 +12,7 @@ use super::line::{Flags, Lexed, NotParsed, Refused, Typed, explain, lex};
 use super::lower::environment::{self, Reach};
 use super::lower::{self, PidFile, Place, Speaker};
 use crate::base::Status;
-use crate::launch::{self, Options};
+use crate::launch::{self, Options, Transport};
 use crate::plan::{self, JobSpec, LaunchPlan, Program};
 use crate::report::plan::{Secrets, plan_json, show_plan};
 use crate::report::summary::{count, step};
@@ -177,11 +177,13 @@ pub(super) fn start(
         return Ok(Status::Success);
     }
     lower::check_size(&plan)?;
-    let (options, note) =
+    let (mut options, note) =
         lower::options(watch, workers, &spec, place.transport, speaker, terminal)?;
     if watch.talks() {
         let alone = alone.map_or_else(String::new, |_| lonely(&plan, nodes));
-        say(&(note + &announcement(&plan, &options, &origin) + &alone), terminal.paint);
+        say(&note, terminal.paint);
+        let lines = announcement(&plan, &options, &origin) + &alone;
+        announce(&mut options, lines, terminal);
     }
     let pid_file = workers.save_pid.then(PidFile::write).transpose()?;
     if let Some(file) = pid_file.as_ref().filter(|_| watch.talks()) {
@@ -203,6 +205,15 @@ fn lonely(plan: &LaunchPlan, nodes: usize) -> String {
     };
     let who = format!("node {} of {nodes}, {ranks} of {}", node.node_rank, plan.world_size);
     step("Alone", &format!("{who}; what happens on other nodes is neither seen nor told"))
+}
+
+/// Says what is about to happen when it is certain to begin, which on this machine is at once.
+fn announce(options: &mut Options, lines: String, terminal: Terminal) {
+    match options.transport {
+        Transport::Local => options.announcement = lines,
+        // Reaching hosts takes its time; meanwhile one wants to know what for.
+        Transport::Ssh(_) => say(&lines, terminal.paint),
+    }
 }
 
 /// What is about to happen.

@@ -42,6 +42,9 @@ pub struct Options {
     pub venv_script: Option<PathBuf>,
     /// Whether a failure lets the other workers run on.
     pub lets_run: bool,
+    /// Lines that are said when every node is ready, before anything starts; a job that is refused
+    /// says its reasons alone.
+    pub announcement: String,
     /// Whether the user hears where the job is recorded.
     pub tell_record: bool,
     /// Where `run.json` goes; of a job that never began nothing is left.

@@ -13,6 +13,9 @@ use crate::wire::{Found, ToAgent};
 impl Dispatcher<'_> {
     pub(super) fn start_workers(&mut self) {
         let found: Vec<Found> = self.found.iter().flatten().cloned().collect();
+        if !self.has_begun {
+            self.reporter.say(self.options.announcement.as_str());
+        }
         self.begin_record();
         if let (true, Some(line)) = (self.options.tell_port, voice::port(self.plan, &found)) {
             self.reporter.say(line);

@@ -60,8 +60,56 @@ impl LinkWriter {
             let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
             // The pipe is not empty: whoever would have to wait is the link.
             let moved = |fd: &OwnedFd| Ok(splice(pipe, None, fd, None, bytes, flags)?);
-            bytes -= self.0.async_io(Interest::WRITABLE, moved).await?;
+            match self.0.async_io(Interest::WRITABLE, moved).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                moved => bytes -= moved,
+            }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+    use crate::os::fds;
+
+    fn with_runtime(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+        runtime.expect("a runtime").block_on(test);
+    }
+
+    fn pipe_with(bytes: &[u8]) -> OwnedFd {
+        let (read, write) = fds::pipe().expect("a pipe");
+        assert_eq!(rustix::io::write(&write, bytes), Ok(bytes.len()));
+        read
+    }
+
+    #[test]
+    fn what_is_in_a_pipe_is_moved_as_far_as_it_was_asked_for() {
+        with_runtime(async {
+            let (ours, theirs) = fds::stream_pair().expect("a socket pair");
+            let pipe = pipe_with(b"a whole line and a part");
+            let writer = LinkWriter::new(ours).expect("a link");
+            writer.move_all(&pipe, 12).await.expect("moved");
+            let mut came = [0; 64];
+            let length = rustix::io::read(&theirs, &mut came).expect("there is something");
+            assert_eq!(&came[..length], b"a whole line");
+            assert_eq!(fds::waiting_bytes(&pipe).expect("a pipe"), 11);
+        });
+    }
+
+    #[test]
+    fn a_link_that_takes_no_pages_says_so_and_nothing_is_lost() {
+        with_runtime(async {
+            let counter = eventfd(0, EventfdFlags::NONBLOCK).expect("a counter");
+            let writer = LinkWriter::new(counter).expect("it can be waited for");
+            let pipe = pipe_with(b"8 bytes.");
+            let error = writer.move_all(&pipe, 8).await.expect_err("a counter has no pages");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+            assert_eq!(fds::waiting_bytes(&pipe).expect("a pipe"), 8);
+        });
     }
 }

@@ -175,8 +175,7 @@ fn a_program_that_does_not_exist() {
     check_end(
         hosts(&[("n0", 1), ("n1", 1)]).program(["no-such"]),
         127,
-        "    Launch  2 workers on 2 nodes (DIR/hostfile), job JOB\n\
-         error[R100]: 2 of 2 nodes cannot take part; nothing was started\n\
+        "error[R100]: 2 of 2 nodes cannot take part; nothing was started\n\
          \x20 n0: program `no-such` is not in PATH\n\
          \x20 n1: program `no-such` is not in PATH\n",
     );

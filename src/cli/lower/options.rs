@@ -82,6 +82,7 @@ pub(in crate::cli) fn options(
         cores,
         venv_script: workers_args.venv_script.clone(),
         lets_run: false,
+        announcement: String::new(),
         tell_record: args.talks(),
         run_dir,
         transport,
