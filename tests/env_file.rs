@@ -5,21 +5,19 @@
 
 #![cfg(feature = "cli")]
 
+#[path = "support/golden.rs"]
+mod golden;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 
+use golden::Golden;
 use proptest::prelude::*;
 use remuda::base::Findings;
 use remuda::pool::{self, EnvFile, loads_code, read_env, shadowed};
 use remuda::report::diagnostic::{Paint, show_findings};
-
-fn files(directory: &str, extension: &str) -> BTreeSet<PathBuf> {
-    let entries = fs::read_dir(directory).expect("the directory is there");
-    let paths = entries.map(|entry| entry.expect("an entry").path());
-    paths.filter(|path| path.extension().is_some_and(|found| found == extension)).collect()
-}
 
 /// What is said, then what is read.
 fn screen(file: &EnvFile, findings: &Findings) -> String {
@@ -31,36 +29,23 @@ fn screen(file: &EnvFile, findings: &Findings) -> String {
     out
 }
 
-#[track_caller]
-fn check_directory(directory: &str, has_errors: bool) {
-    let update = remuda::base::env_vars::get("UPDATE_EXPECTED").is_some();
-    let texts = files(directory, "env");
-    assert!(!texts.is_empty());
-    for text in &texts {
-        let bytes = fs::read(text).expect("the file is readable");
-        let (file, findings) = read_env(&text.display().to_string(), &bytes);
-        assert_eq!(findings.has_errors(), has_errors, "for {}", text.display());
-        let found = screen(&file, &findings);
-        let expectation = text.with_extension("expected");
-        if update {
-            fs::write(&expectation, &found).expect("the directory is writable");
-        }
-        let expected = fs::read_to_string(&expectation)
-            .unwrap_or_else(|error| panic!("no expectation {}: {error}", expectation.display()));
-        assert_eq!(found, expected, "for {}", text.display());
-    }
-    let with_text: BTreeSet<_> = texts.iter().map(|text| text.with_extension("expected")).collect();
-    assert_eq!(files(directory, "expected"), with_text, "an expectation without its file");
+fn screen_of(path: &Path, has_errors: bool) -> String {
+    let bytes = fs::read(path).expect("the file is readable");
+    let (file, findings) = read_env(&path.display().to_string(), &bytes);
+    assert_eq!(findings.has_errors(), has_errors, "for {}", path.display());
+    screen(&file, &findings)
 }
 
 #[test]
 fn valid_files_are_read_and_show_what_is_expected() {
-    check_directory("env/valid", false);
+    let valid = Golden { directory: "env/valid", extension: "env" };
+    valid.check(|path| screen_of(path, false));
 }
 
 #[test]
 fn invalid_files_show_what_is_expected() {
-    check_directory("env/invalid", true);
+    let invalid = Golden { directory: "env/invalid", extension: "env" };
+    invalid.check(|path| screen_of(path, true));
 }
 
 /// Codes of what needs two files, a file of the disk, or a large one.
@@ -69,16 +54,9 @@ const WITHOUT_FILE: &[&str] =
 
 #[test]
 fn every_code_of_an_environment_file_has_a_file_that_shows_it() {
-    let screens: String = ["env/valid", "env/invalid"]
-        .iter()
-        .flat_map(|directory| files(directory, "expected"))
-        .map(|path| fs::read_to_string(path).expect("it is readable"))
-        .collect();
-    for explanation in pool::codes::EXPLANATIONS.iter().filter(|found| found.code.starts_with('E'))
-    {
-        let is_shown = screens.contains(&format!("[{}]", explanation.code));
-        assert_eq!(is_shown, !WITHOUT_FILE.contains(&explanation.code), "for {}", explanation.code);
-    }
+    let stories = pool::codes::EXPLANATIONS.into_iter().flatten();
+    let files = stories.filter(|found| found.code.starts_with('E'));
+    golden::check_codes(&["env/valid", "env/invalid"], files, WITHOUT_FILE);
 }
 
 fn shown(text: &str) -> String {

@@ -154,6 +154,22 @@ impl Diagnostic {
     }
 }
 
+/// The story of one code, for `remuda explain`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// `H003`.
+    pub code: &'static str,
+    /// One line: what it says.
+    pub title: &'static str,
+    /// What is wrong, why it matters, what to do.
+    pub text: &'static str,
+}
+
+/// An [`Explanation`], in a table.
+pub const fn story(code: &'static str, title: &'static str, text: &'static str) -> Explanation {
+    Explanation { code, title, text }
+}
+
 /// A source with everything that is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Findings {

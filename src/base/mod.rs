@@ -8,7 +8,9 @@ pub mod exit;
 pub mod ids;
 pub mod user_name;
 
-pub use diagnostic::{Applicability, Diagnostic, Findings, Severity, Source, Span, Suggestion};
+pub use diagnostic::{
+    Applicability, Diagnostic, Explanation, Findings, Severity, Source, Span, Suggestion, story,
+};
 pub use exit::{Status, WorkerExit};
 pub use ids::{Epoch, HostName, JobId, LocalRank, NodeRank, Rank, Slot};
 pub use user_name::UserName;

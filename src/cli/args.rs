@@ -42,18 +42,27 @@ pub struct PlaceArgs {
         value_parser = parse_count
     )]
     pub num_gpus: Option<String>,
-    /// What a slot is [default: auto, cuda where there is a GPU]
-    #[arg(long, value_name = "KIND", value_enum)]
-    pub accelerator: Option<AcceleratorArg>,
-    /// More workers than there are GPUs
-    #[arg(long)]
-    pub oversubscribe: bool,
+    /// What its slots are.
+    #[command(flatten)]
+    pub devices: DeviceArgs,
     /// Use a hostfile that others can write
     #[arg(long)]
     pub allow_insecure_files: bool,
     /// How its nodes are reached.
     #[command(flatten)]
     pub reach: ReachArgs,
+}
+
+/// What a slot is.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Where", rename_all = "snake_case")]
+pub struct DeviceArgs {
+    /// What a slot is [default: auto, cuda where there is a GPU]
+    #[arg(long, value_name = "KIND", value_enum)]
+    pub accelerator: Option<AcceleratorArg>,
+    /// More workers than there are GPUs
+    #[arg(long)]
+    pub oversubscribe: bool,
 }
 
 /// How nodes are reached, and how they find each other.
@@ -140,6 +149,9 @@ pub struct WorkerArgs {
     /// Write our process id to /tmp/PID.deepspeed
     #[arg(long)]
     pub save_pid: bool,
+    /// Whose process id names that file: that of the program that started us, else our own.
+    #[arg(skip)]
+    pub pid_of: Option<u32>,
     /// DeepSpeed's search for a fast configuration; not part of remuda
     #[arg(long, value_name = "HOW", value_enum, hide = true)]
     pub autotuning: Option<AutotuningArg>,

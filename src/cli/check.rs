@@ -126,7 +126,8 @@ fn prefix(args: &WatchArgs, typed: &Typed) -> Result<(), Refused> {
     }))
 }
 
-fn program(args: &ProgramArgs, typed: &Typed) -> Result<(), Refused> {
+/// What every worker runs.
+pub(super) fn program(args: &ProgramArgs, typed: &Typed) -> Result<(), Refused> {
     if args.module && args.no_python {
         return Err(cannot_combine(typed, "module", "no_python", "a module needs Python"));
     }

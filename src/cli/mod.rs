@@ -7,7 +7,9 @@ mod agent;
 pub mod args;
 mod check;
 mod error;
+pub mod explain;
 pub mod hostfile;
+pub mod launch;
 pub mod line;
 mod lower;
 pub mod run;
@@ -25,8 +27,8 @@ use clap::Parser;
 use clap::builder::StyledStr;
 
 use self::error::CliError;
-use self::line::{Flags, NotParsed, Typed};
-use crate::base::Status;
+use self::line::{Flags, NotParsed, Typed, codes};
+use crate::base::{Diagnostic, Status};
 use crate::os::fds;
 use crate::report::diagnostic::Paint;
 use crate::report::{self, Terminal, print, print_error};
@@ -38,9 +40,11 @@ Usage: remuda COMMAND [OPTIONS]
 
 Commands:
   run       Run a program on every slot of every host
+  launch    Start the workers of one node, as DeepSpeed's launcher of a node is called
   train     Train a small GPT or MLP with the bundled data-parallel runtime
   ssh       Run a command once on every host, and gather what it says
   hostfile  Check, mend, show and convert hostfiles
+  explain   Tell what a code such as `H003` means
 
 `remuda COMMAND --help` says more about one.
 ";
@@ -89,10 +93,11 @@ pub fn main() -> ExitCode {
 }
 
 fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
-    let mut rest = words.into_iter();
-    let command = rest.next().unwrap_or_default();
-    let rest: Vec<OsString> = rest.collect();
+    let Some((command, rest)) = words.split_first() else { return Err(no_command_given()) };
+    let rest = rest.to_vec();
     match command.to_str() {
+        Some("launch") => launch::main(rest),
+        Some("explain") => explain::main(rest),
         Some("ssh") => ssh::main(rest),
         Some("run") => run::main("remuda run", rest),
         #[cfg(feature = "train")]
@@ -109,18 +114,33 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
             print(concat!("remuda ", env!("CARGO_PKG_VERSION"), "\n")).map_err(CliError::output)?;
             Ok(Status::Success)
         }
-        Some("") => Err(CliError::usage("no command was given").help("`remuda --help` lists them")),
-        _ => Err(no_command(&command.to_string_lossy())),
+        _ => Err(unknown_command(words)),
     }
 }
 
-fn no_command(word: &str) -> CliError {
-    const COMMANDS: [&str; 4] = ["run", "train", "ssh", "hostfile"];
-    let help = match crate::pool::nearest(word, COMMANDS) {
+fn no_command_given() -> CliError {
+    let typed = Typed::new("remuda", Vec::new());
+    let refused = typed.refuse(&[typed.end()], |spans| {
+        Diagnostic::error(codes::NEEDS_OTHER, spans[0], "a command is missing")
+            .label("expected here")
+            .help("`remuda --help` lists them; `remuda run SCRIPT` runs a script")
+    });
+    refused.into()
+}
+
+fn unknown_command(words: Vec<OsString>) -> CliError {
+    const COMMANDS: [&str; 6] = ["run", "launch", "train", "ssh", "hostfile", "explain"];
+    let typed = Typed::new("remuda", words);
+    let word = typed.words[0].to_string_lossy();
+    let help = match crate::pool::nearest(&word, COMMANDS) {
         Some(near) => format!("did you mean `remuda {near}`?"),
         None => "`remuda --help` lists the commands; `remuda run SCRIPT` runs a script".to_owned(),
     };
-    CliError::usage(format!("there is no command `{}`", word.escape_debug())).help(help)
+    let refused = typed.refuse(&[typed.word(0)], |spans| {
+        let message = format!("there is no command `{}`", word.escape_debug());
+        Diagnostic::error(codes::UNKNOWN_COMMAND, spans[0], message).label("unknown").help(help)
+    });
+    refused.into()
 }
 
 /// Check, mend, show and convert hostfiles of any launcher; nothing is contacted or started.

@@ -2,13 +2,12 @@
 
 use std::ffi::OsString;
 
-use clap::builder::StyledStr;
-use clap::{CommandFactory, FromArgMatches, Parser};
+use clap::{CommandFactory, Parser};
 
 use super::args::{PlaceArgs, ProgramArgs, WatchArgs, WorkerArgs};
 use super::check;
 use super::error::CliError;
-use super::line::{Flags, Lexed, NotParsed, Refused, Typed, explain, lex};
+use super::line::{self, Refused, Typed};
 use super::lower::environment::{self, Reach};
 use super::lower::{self, PidFile, Place, Speaker};
 use crate::base::Status;
@@ -17,8 +16,6 @@ use crate::plan::{self, JobSpec, LaunchPlan, Program};
 use crate::report::plan::{Secrets, plan_json, show_plan};
 use crate::report::summary::{count, step};
 use crate::report::{Terminal, print, print_error, say};
-
-const VERSION: &str = concat!("remuda ", env!("CARGO_PKG_VERSION"), "\n");
 
 /// What the program says of itself when it is called by one of DeepSpeed's names.
 const ABOUT_FACE: &str = "\
@@ -61,13 +58,7 @@ pub struct RunArgs {
 }
 
 /// What a command line turned out to be.
-#[derive(Clone, Debug)]
-pub enum Parsed {
-    /// A job.
-    Run(Box<RunArgs>, Typed),
-    /// Somebody asked for this text.
-    Asked(StyledStr),
-}
+pub type Parsed = line::Parsed<RunArgs>;
 
 /// Reads the words behind `program` (`remuda run`, `deepspeed`) as DeepSpeed's launcher would.
 /// Asks nothing of the world.
@@ -76,40 +67,7 @@ pub fn parse(program: &'static str, words: Vec<OsString>) -> Result<Parsed, Refu
     if program != "remuda run" {
         command = command.about(ABOUT_FACE);
     }
-    let flags = Flags::of(&mut command);
-    let mut typed = Typed::new(program, words);
-    let script = match lex(&flags, &mut typed)? {
-        Lexed::Script(script) => script,
-        Lexed::Help => {
-            let mut command = command.mut_arg("help", |arg| arg.help("Print help"));
-            return Ok(Parsed::Asked(command.render_help()));
-        }
-        Lexed::Version => return Ok(Parsed::Asked(VERSION.into())),
-    };
-    let found = command.try_get_matches_from(canonical(&typed, script));
-    match found.and_then(|found| RunArgs::from_arg_matches(&found)) {
-        Ok(args) => Ok(Parsed::Run(Box::new(args), typed)),
-        Err(error) => match explain(&error, &flags, &typed) {
-            NotParsed::Asked(text) => Ok(Parsed::Asked(text)),
-            NotParsed::Refused(refused) => Err(refused),
-        },
-    }
-}
-
-/// The line without abbreviations: what clap is given to fill its structs.
-fn canonical(typed: &Typed, script: usize) -> Vec<OsString> {
-    let mut words = vec![OsString::from(&typed.program)];
-    for given in &typed.options {
-        let mut word = OsString::from(format!("--{}", given.flag));
-        if let Some((value, _)) = &given.value {
-            word.push("=");
-            word.push(value);
-        }
-        words.push(word);
-    }
-    words.push("--".into());
-    words.extend_from_slice(&typed.words[script..]);
-    words
+    line::parse(command, Typed::new(program, words))
 }
 
 /// Parses and runs.
@@ -122,19 +80,26 @@ pub(super) fn main(program: &'static str, words: Vec<OsString>) -> Result<Status
     let terminal = Terminal::look();
     let place = lower::place(&args.place, &typed, terminal)?;
     check::stdin(&args.watch, place.workers(), &typed)?;
-    let (program, program_args, note) =
-        lower::program(&args.program, args.workers.venv_script.as_deref())?;
-    if args.workers.bind_core_list.is_some()
-        && !args.workers.bind_cores_to_rank
-        && args.watch.warns()
-    {
+    start_program(place, &args.watch, &args.workers, &args.program, terminal)
+}
+
+/// Finds out what every worker runs, and starts it.
+pub(super) fn start_program(
+    place: Place,
+    watch: &WatchArgs,
+    workers: &WorkerArgs,
+    program: &ProgramArgs,
+    terminal: Terminal,
+) -> Result<Status, CliError> {
+    let (program, args, note) = lower::program(program, workers.venv_script.as_deref())?;
+    if workers.bind_core_list.is_some() && !workers.bind_cores_to_rank && watch.warns() {
         let warning = "warning: --bind_core_list does nothing without --bind_cores_to_rank\n";
         say(warning, terminal.paint);
     }
-    if let Some(note) = note.filter(|_| args.watch.talks()) {
+    if let Some(note) = note.filter(|_| watch.talks()) {
         say(&format!("note: {note}\n"), terminal.paint);
     }
-    start(place, &args.watch, &args.workers, program, program_args, Speaker::Everybody, terminal)
+    start(place, watch, workers, program, args, Speaker::Everybody, terminal)
 }
 
 /// Plans, and shows or launches the plan.
@@ -180,12 +145,13 @@ pub(super) fn start(
     let (mut options, note) =
         lower::options(watch, workers, &spec, place.transport, speaker, terminal)?;
     if watch.talks() {
+        let alone = alone.filter(|_| 1 < nodes);
         let alone = alone.map_or_else(String::new, |_| lonely(&plan, nodes));
         say(&note, terminal.paint);
         let lines = announcement(&plan, &options, &origin) + &alone;
         announce(&mut options, lines, terminal);
     }
-    let pid_file = workers.save_pid.then(PidFile::write).transpose()?;
+    let pid_file = workers.save_pid.then(|| PidFile::write(workers.pid_of)).transpose()?;
     if let Some(file) = pid_file.as_ref().filter(|_| watch.talks()) {
         let (pid, path) = (std::process::id(), file.path().display());
         say(&step("Pid", &format!("{pid}, in {path} while the job lasts")), terminal.paint);

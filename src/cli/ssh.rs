@@ -50,7 +50,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     super::check::watch(&face.watch, &typed)?;
     let terminal = Terminal::look();
     // A host is a host, whatever devices it has.
-    face.place.oversubscribe = true;
+    face.place.devices.oversubscribe = true;
     face.watch.prefix.get_or_insert_with(|| "{host}: ".to_owned());
     let place = lower::place(&face.place, &typed, terminal)?;
     super::check::stdin(&face.watch, place.nodes.len(), &typed)?;

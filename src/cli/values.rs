@@ -188,6 +188,11 @@ pub(super) fn parse_master_addr(text: &str) -> Result<String, BadValue> {
     }
 }
 
+/// A process id, or DeepSpeed's 0 for none.
+pub(super) fn parse_pid(text: &str) -> Result<u32, BadValue> {
+    whole(text, 0..=i64::from(i32::MAX)).map(|pid| pid as u32)
+}
+
 /// Any whole number.
 pub(super) fn parse_int(text: &str) -> Result<i64, BadValue> {
     whole(text, i64::MIN..=i64::MAX)

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::codes;
 use crate::base::Status;
 use crate::report::neutral;
 use crate::transport::ssh::{Fault, FaultKind};
@@ -21,12 +22,12 @@ pub(super) fn status(kinds: impl Iterator<Item = FaultKind>) -> Status {
 /// All of them, sorted by kind, and what to type to go on without them.
 pub(super) fn show(faults: &[(String, &Fault)], nodes: usize) -> String {
     let number = faults.len();
-    let mut text = match nodes {
-        1 => "error[R107]: the host cannot be reached; nothing was started\n".to_owned(),
-        _ => format!(
-            "error[R107]: {number} of {nodes} hosts cannot be reached; nothing was started\n"
-        ),
+    let what = match nodes {
+        1 => "the host".to_owned(),
+        _ => format!("{number} of {nodes} hosts"),
     };
+    let code = codes::UNREACHABLE;
+    let mut text = format!("error[{code}]: {what} cannot be reached; nothing was started\n");
     for of_kind in faults.chunk_by(|(_, a), (_, b)| a.kind == b.kind) {
         show_kind(&mut text, of_kind);
     }

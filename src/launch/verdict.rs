@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use super::codes;
 use super::history::{History, WorkerHistory};
 use super::options::Options;
 use super::recording;
@@ -116,13 +117,13 @@ impl Story<'_> {
     fn show_problems(&self) -> String {
         let mut nodes: Vec<NodeRank> = self.problems.iter().map(|(node, _)| *node).collect();
         nodes.dedup();
-        let mut text = match self.plan.nodes.len() {
-            1 => "error[R100]: the job cannot start\n".to_owned(),
-            all => format!(
-                "error[R100]: {} of {all} nodes cannot take part; nothing was started\n",
-                nodes.len()
-            ),
+        let what = match self.plan.nodes.len() {
+            1 => "the job cannot start".to_owned(),
+            all => {
+                format!("{} of {all} nodes cannot take part; nothing was started", nodes.len())
+            }
         };
+        let mut text = format!("error[{}]: {what}\n", codes::CANNOT_START);
         for (node, problem) in self.problems {
             let _ = writeln!(text, "  {}: {}", self.host(*node), problem.message);
             if let Some(help) = &problem.help {
@@ -140,7 +141,7 @@ impl Story<'_> {
             }
             (Some(Cause::Node { node, loss }), _) => Some(self.node_lost(*node, loss)),
             (None, Status::Timeout) => Some(Failure {
-                code: "R105",
+                code: codes::TIMEOUT,
                 title: format!(
                     "the job did not end within {}; {}",
                     duration(self.options.timeout.unwrap_or_default()),
@@ -150,7 +151,7 @@ impl Story<'_> {
                 ..Failure::default()
             }),
             (None, Status::Interrupted(signal)) => Some(Failure {
-                code: "R106",
+                code: codes::INTERRUPTED,
                 title: format!(
                     "the job was stopped by {}; {}",
                     signal_name(signal),
@@ -190,7 +191,7 @@ impl Story<'_> {
         let ended = worker.ended.as_ref().filter(|_| worker.lost_peer);
         let help = ended.map_or_else(Vec::new, |ended| self.ended_before(Some(ended.at)));
         Failure {
-            code: "R101",
+            code: codes::WORKER_FAILED,
             title: format!(
                 "rank {} ({}) {exit}{ran}; {}",
                 worker.rank,
@@ -255,7 +256,7 @@ impl Story<'_> {
             _ => Vec::new(),
         };
         Failure {
-            code: "R102",
+            code: codes::WORKER_NOT_STARTED,
             title: format!(
                 "rank {} ({}) could not start; {}",
                 worker.rank,
@@ -284,7 +285,7 @@ impl Story<'_> {
             NodeLoss::Garbled(why) => format!("the agent on {host} cannot be understood: {why}"),
         };
         Failure {
-            code: "R103",
+            code: codes::NODE_LOST,
             title: format!("{what}; {}", self.stopped()),
             facts: vec![format!("lost with it: {ranks}")],
             help: self.without(node),

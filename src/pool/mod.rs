@@ -24,6 +24,7 @@ mod selector;
 mod settings;
 mod similar;
 mod text;
+mod world_info;
 
 pub use counts::count_to_make;
 pub use dialect::{Dialect, ReadOptions, Reading, read_any};
@@ -40,3 +41,4 @@ pub use selection::{Selected, Selection, SelectorArgs, select};
 pub use selector::python_int;
 pub use similar::nearest;
 pub use text::decode;
+pub use world_info::{World, read_world};

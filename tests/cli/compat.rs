@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use clap::CommandFactory;
+use remuda::cli::launch::LaunchArgs;
 use remuda::cli::line::DEEPSPEED_FLAGS;
 use remuda::cli::run::RunArgs;
 
@@ -23,6 +24,17 @@ fn every_option_has_its_row() {
     let ours = command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned));
     let theirs = DEEPSPEED_FLAGS.iter().map(ToString::to_string);
     let silent: Vec<String> = ours.chain(theirs).filter(|flag| !told.contains(flag)).collect();
+    assert!(silent.is_empty(), "COMPAT.md says nothing about {silent:?}");
+}
+
+/// Of one node's launcher, too.
+#[test]
+fn every_option_of_a_launched_node_has_its_row() {
+    let told = told();
+    let mut command = LaunchArgs::command();
+    command.build();
+    let ours = command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned));
+    let silent: Vec<String> = ours.filter(|flag| !told.contains(flag)).collect();
     assert!(silent.is_empty(), "COMPAT.md says nothing about {silent:?}");
 }
 

@@ -2,6 +2,7 @@
 
 #![cfg(all(feature = "cli", feature = "train"))]
 
+mod codes;
 mod compat;
 mod lines;
 mod screens;

@@ -96,6 +96,16 @@ fn programs_that_cannot_be_run() {
 }
 
 #[test]
+fn nodes_that_cannot_be_launched() {
+    check("launch");
+}
+
+#[test]
+fn codes_that_there_are_not() {
+    check("explain");
+}
+
+#[test]
 fn the_other_commands() {
     check("commands");
 }
@@ -107,6 +117,6 @@ fn every_screen_has_an_expectation_and_a_test() {
         .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
         .collect();
     names.sort_unstable();
-    let expect = ["commands", "grammar", "programs", "selection", "values"];
+    let expect = ["commands", "explain", "grammar", "launch", "programs", "selection", "values"];
     assert_eq!(names, expect.map(|name| format!("{name}.expected")));
 }

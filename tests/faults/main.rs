@@ -20,6 +20,7 @@
 //! | a status line among lines, prompts and failures | `status` |
 //! | a gigabyte without an end of line; escape sequences; torn lines; progress bars | `output` |
 //! | too few descriptors; no standard input; input that nobody reads | `options` |
+//! | nodes of a job that are launched one by one | `node` |
 //! | programs and scripts that are missing or cannot be executed | `options`, `screens` |
 //!
 //! Not here, and why:
@@ -39,6 +40,7 @@
 mod support;
 
 mod agent;
+mod node;
 mod options;
 mod ours;
 mod output;

@@ -1,48 +1,27 @@
 //! `hostfiles/`: every file and the whole screen of `remuda hostfile check`.
 
-use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use remuda::base::{Applicability, Severity};
 use remuda::pool::dialect::Dialect;
 use remuda::pool::{self, ReadOptions, mend, read_any};
 
+use crate::support::{Golden, check_codes, files};
 use crate::{hostfile, word};
 
-fn files(directory: &Path, extension: &str) -> BTreeSet<PathBuf> {
-    let entries =
-        fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
-    let paths = entries.map(|entry| entry.expect("an entry").path());
-    paths.filter(|path| path.extension().is_some_and(|found| found == extension)).collect()
-}
-
-/// Compares every file of a directory with its expectation.
+/// The screen of every file of a directory, and the status.
 #[track_caller]
-fn check_directory(directory: &Path, flags: &[&str]) {
-    let update = remuda::base::env_vars::get("UPDATE_EXPECTED").is_some();
-    let texts = files(directory, "txt");
-    assert!(!texts.is_empty(), "nothing in {}", directory.display());
-    for text in &texts {
-        let words = [&["check", word(text)], flags].concat();
-        let outcome = hostfile(&words);
-        let found =
-            format!("{}{}exit status {}\n", outcome.stdout, outcome.stderr, outcome.status.code());
-        let expectation = text.with_extension("expected");
-        if update {
-            fs::write(&expectation, &found).expect("the directory is writable");
-        }
-        let expected = fs::read_to_string(&expectation)
-            .unwrap_or_else(|error| panic!("no expectation {}: {error}", expectation.display()));
-        assert_eq!(found, expected, "for {}", text.display());
-    }
-    let with_text: BTreeSet<_> = texts.iter().map(|text| text.with_extension("expected")).collect();
-    assert_eq!(files(directory, "expected"), with_text, "an expectation without its file");
+fn check_directory(directory: &'static str, flags: &[&str]) {
+    Golden { directory, extension: "txt" }.check(|text| {
+        let outcome = hostfile(&[&["check", word(text)], flags].concat());
+        let status = outcome.status.code();
+        format!("{}{}exit status {status}\n", outcome.stdout, outcome.stderr)
+    });
 }
 
 #[track_caller]
 fn check_errors(directory: &str, has_errors: bool) {
-    for text in files(Path::new(directory), "txt") {
+    for text in files(directory, "txt") {
         let bytes = fs::read(&text).expect("it is readable");
         let reading = read_any("hosts", &bytes, ReadOptions::default());
         assert_eq!(reading.findings.has_errors(), has_errors, "for {}", text.display());
@@ -51,21 +30,33 @@ fn check_errors(directory: &str, has_errors: bool) {
 
 #[test]
 fn valid_files_are_read_and_show_what_is_expected() {
-    check_directory(Path::new("hostfiles/valid"), &[]);
+    check_directory("hostfiles/valid", &[]);
     check_errors("hostfiles/valid", false);
 }
 
 #[test]
 fn invalid_files_show_what_is_expected() {
-    check_directory(Path::new("hostfiles/invalid"), &[]);
+    check_directory("hostfiles/invalid", &[]);
     check_errors("hostfiles/invalid", true);
 }
 
+/// The directory of each dialect.
+const DIALECTS: [(Dialect, &str); 8] = [
+    (Dialect::OpenMpi, "hostfiles/openmpi"),
+    (Dialect::Hydra, "hostfiles/hydra"),
+    (Dialect::Ranges, "hostfiles/ranges"),
+    (Dialect::Pbs, "hostfiles/pbs"),
+    (Dialect::Horovod, "hostfiles/horovod"),
+    (Dialect::Lsf, "hostfiles/lsf"),
+    (Dialect::Sge, "hostfiles/sge"),
+    (Dialect::Slurm, "hostfiles/slurm"),
+];
+
 #[test]
 fn files_of_a_named_dialect_show_what_is_expected() {
-    for dialect in Dialect::ALL.into_iter().filter(|dialect| *dialect != Dialect::DeepSpeed) {
-        let directory = Path::new("hostfiles").join(dialect.name());
-        check_directory(&directory, &["--from", dialect.name()]);
+    assert_eq!(DIALECTS.len() + 1, Dialect::ALL.len(), "DeepSpeed's has two directories");
+    for (dialect, directory) in DIALECTS {
+        check_directory(directory, &["--from", dialect.name()]);
     }
 }
 
@@ -73,22 +64,13 @@ fn files_of_a_named_dialect_show_what_is_expected() {
 const WITHOUT_FILE: &[&str] =
     &["H010", "H019", "H024", "H025", "H026", "H027", "H028", "H042", "H043"];
 
-fn directories() -> impl Iterator<Item = PathBuf> {
-    let entries = fs::read_dir("hostfiles").expect("the directory is there");
-    entries.map(|entry| entry.expect("an entry").path())
-}
-
 #[test]
 fn every_code_of_a_hostfile_has_a_file_that_shows_it() {
-    let screens: String = directories()
-        .flat_map(|directory| files(&directory, "expected"))
-        .map(|path| fs::read_to_string(path).expect("it is readable"))
-        .collect();
-    for explanation in pool::codes::EXPLANATIONS.iter().filter(|found| found.code.starts_with('H'))
-    {
-        let is_shown = screens.contains(&format!("[{}]", explanation.code));
-        assert_eq!(is_shown, !WITHOUT_FILE.contains(&explanation.code), "for {}", explanation.code);
-    }
+    let stories = pool::codes::EXPLANATIONS.into_iter().flatten();
+    let hostfiles = stories.filter(|found| found.code.starts_with('H'));
+    let dialects = DIALECTS.map(|(_, directory)| directory);
+    let directories = [&["hostfiles/valid", "hostfiles/invalid"], &dialects[..]].concat();
+    check_codes(&directories, hostfiles, WITHOUT_FILE);
 }
 
 /// Bad files of which nothing is wrong once the certain changes are made.
@@ -98,7 +80,7 @@ const MENDED: &[&str] = &["certain", "spaces_around_equals"];
 fn what_can_be_mended_is_mended_and_checking_again_is_clean() {
     let options = ReadOptions::default();
     let mut clean = Vec::new();
-    for text in files(Path::new("hostfiles/invalid"), "txt") {
+    for text in files("hostfiles/invalid", "txt") {
         let bytes = fs::read(&text).expect("it is readable");
         let before = read_any("hosts", &bytes, options);
         let hosts = before.hostfile.hosts().len();

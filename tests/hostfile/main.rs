@@ -11,6 +11,9 @@ mod files;
 mod golden;
 mod launch;
 
+#[path = "../support/golden.rs"]
+mod support;
+
 #[expect(dead_code, reason = "every test of this file can run")]
 #[path = "../support/proof.rs"]
 mod proof;

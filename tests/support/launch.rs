@@ -27,6 +27,7 @@ pub(crate) struct Launch {
     dir: PathBuf,
     remuda: PathBuf,
     wrapper: Vec<OsString>,
+    command: &'static str,
     options: Vec<OsString>,
     program: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
@@ -73,6 +74,7 @@ impl Launch {
             mark,
             remuda: REMUDA.into(),
             wrapper: Vec::new(),
+            command: "run",
             options: Vec::new(),
             program: Vec::new(),
             env: Vec::new(),
@@ -99,6 +101,12 @@ impl Launch {
     /// Another executable than the one that was built for the tests.
     pub(crate) fn remuda(mut self, remuda: impl Into<PathBuf>) -> Self {
         self.remuda = remuda.into();
+        self
+    }
+
+    /// Another command than `run`.
+    pub(crate) fn command(mut self, command: &'static str) -> Self {
+        self.command = command;
         self
     }
 
@@ -186,7 +194,7 @@ impl Launch {
         let mut words: Vec<OsString> =
             vec!["env".into(), "--default-signal=HUP,INT,QUIT,TERM,TSTP".into()];
         words.append(&mut self.wrapper);
-        words.extend([self.remuda.into(), "run".into()]);
+        words.extend([self.remuda.into(), self.command.into()]);
         words.append(&mut self.options);
         words.push("--".into());
         words.append(&mut self.program);

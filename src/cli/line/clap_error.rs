@@ -146,7 +146,7 @@ impl<'a> About<'a> {
         self.typed.refuse(&[self.place], |spans| {
             let message = format!("there is no command `{}`", self.flag);
             let problem =
-                Diagnostic::error(codes::UNEXPECTED_WORD, spans[0], message).label("unknown");
+                Diagnostic::error(codes::UNKNOWN_COMMAND, spans[0], message).label("unknown");
             match near {
                 Some(near) => problem.help(format!("did you mean `{near}`?")),
                 None => problem.help(format!("`{} --help` lists them", self.typed.program)),

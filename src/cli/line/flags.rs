@@ -34,6 +34,9 @@ pub const DEEPSPEED_FLAGS: [&str; 27] = [
     "quiet",
 ];
 
+/// Those that only its launcher of one node has.
+const NODE_FLAGS: [&str; 1] = ["world_info"];
+
 /// Its short ones.
 const DEEPSPEED_SHORTS: &[u8] = b"hHieq";
 
@@ -91,7 +94,7 @@ impl Flags {
     pub(super) fn exact(&self, name: &str, whose: Whose) -> Option<usize> {
         let name = match whose {
             Whose::All => underscored(name),
-            Whose::DeepSpeed if DEEPSPEED_FLAGS.contains(&name) => name.to_owned(),
+            Whose::DeepSpeed if theirs().any(|flag| flag == name) => name.to_owned(),
             Whose::DeepSpeed => return None,
         };
         self.0.iter().position(|flag| flag.names.contains(&name))
@@ -103,7 +106,7 @@ impl Flags {
             Whose::All => underscored(start),
             Whose::DeepSpeed => start.to_owned(),
         };
-        let begins = DEEPSPEED_FLAGS.into_iter().filter(|name| name.starts_with(&start));
+        let begins = theirs().filter(|name| name.starts_with(&start));
         begins.filter_map(|name| Some((self.exact(name, Whose::DeepSpeed)?, name))).collect()
     }
 
@@ -119,6 +122,11 @@ impl Flags {
     pub(in crate::cli) fn longs(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|flag| &*flag.long)
     }
+}
+
+/// The options of DeepSpeed's launchers; a command has some of them.
+fn theirs() -> impl Iterator<Item = &'static str> {
+    DEEPSPEED_FLAGS.into_iter().chain(NODE_FLAGS)
 }
 
 /// `-` and `_` are the same in the name of an option.

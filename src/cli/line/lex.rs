@@ -14,7 +14,8 @@ use crate::base::Diagnostic;
 use crate::pool::nearest;
 
 /// Options that DeepSpeed had until 0.19.7.
-const REMOVED: [&str; 3] = ["elastic_training", "min_elastic_nodes", "max_elastic_nodes"];
+const REMOVED: [&str; 4] =
+    ["elastic_training", "min_elastic_nodes", "max_elastic_nodes", "enable_elastic_training"];
 
 /// What other launchers call an option of ours.
 const ELSEWHERE: [(&str, &str); 8] = [
@@ -234,7 +235,8 @@ impl Lexer<'_> {
             return self.removed(place, removed);
         }
         let message = format!("there is no option `{typed_name}`");
-        let known = self.flags.longs().chain(DEEPSPEED_FLAGS);
+        let is_there = |flag: &&str| self.flags.exact(flag, Whose::All).is_some();
+        let known = self.flags.longs().chain(DEEPSPEED_FLAGS.into_iter().filter(is_there));
         let other = ELSEWHERE.iter().find(|(other, _)| *other == name);
         let meant = other.map(|(_, ours)| *ours).or_else(|| nearest(&name, known));
         self.typed.refuse(&[place], |spans| {

@@ -9,16 +9,18 @@ pub mod codes;
 mod flags;
 mod lex;
 mod number;
+mod parse;
 mod shlex;
 mod typed;
 
 pub use flags::DEEPSPEED_FLAGS;
 pub use number::BadValue;
+pub use parse::Parsed;
 pub use typed::{Given, Place, Refused, Typed};
 
 pub(super) use clap_error::{NotParsed, explain};
 pub(super) use flags::Flags;
-pub(super) use lex::{Lexed, lex};
 pub(super) use number::{python_int, whole};
+pub(super) use parse::parse;
 pub(super) use shlex::split;
 pub(super) use typed::{respelt, scan};

@@ -58,7 +58,7 @@ impl Typed {
     }
 
     /// A whole word.
-    pub(super) fn word(&self, index: usize) -> Place {
+    pub(in crate::cli) fn word(&self, index: usize) -> Place {
         let end = self.words.get(index).map_or(0, |word| word.len());
         Place { word: index, start: 0, end }
     }

@@ -17,8 +17,16 @@ pub(super) fn node(
     match (args.no_ssh, node_rank) {
         (false, None) => Ok(None),
         (false, Some(_)) => Err(check::needs_other(typed, "node_rank", "no_ssh")),
-        (true, Some(rank)) if (0..nodes as i64).contains(&rank) => Ok(Some(NodeRank(rank as u32))),
-        (true, found) => Err(bad_node_rank(typed, found, nodes)),
+        (true, Some(rank)) => checked(typed, rank, nodes).map(Some),
+        (true, None) => Err(bad_node_rank(typed, None, nodes)),
+    }
+}
+
+/// One of so many nodes.
+pub(super) fn checked(typed: &Typed, rank: i64, nodes: usize) -> Result<NodeRank, Refused> {
+    match u32::try_from(rank) {
+        Ok(found) if (found as usize) < nodes => Ok(NodeRank(found)),
+        _ => Err(bad_node_rank(typed, Some(rank), nodes)),
     }
 }
 
@@ -46,22 +54,23 @@ fn bad_node_rank(typed: &Typed, found: Option<i64>, nodes: usize) -> Refused {
 
 /// Where rank 0 of torch listens: nodes that are started one by one must agree without asking.
 pub(super) fn master(
-    args: &ReachArgs,
+    address: Option<&str>,
+    port: Option<u16>,
     nodes: &[(HostName, Vec<Slot>)],
 ) -> (MasterAddr, Option<u16>) {
-    let given = args.master_addr();
-    match nodes {
-        [(first, _), _, ..] => (
-            MasterAddr::Given(given.unwrap_or(first.as_str()).to_owned()),
-            Some(args.master_port.unwrap_or(MASTER_PORT)),
-        ),
-        _ => (MasterAddr::Given(given.unwrap_or(LOOPBACK).to_owned()), args.master_port),
-    }
+    let (address, port) = match nodes {
+        [(first, _), _, ..] => {
+            (address.unwrap_or(first.as_str()), Some(port.unwrap_or(MASTER_PORT)))
+        }
+        _ => (address.unwrap_or(LOOPBACK), port),
+    };
+    (MasterAddr::Given(address.to_owned()), port)
 }
 
 /// What to say when this machine has the name of another node.
 pub(super) fn doubt(node: NodeRank, nodes: &[(HostName, Vec<Slot>)]) -> String {
-    let Some(other) = named(&own_name(), nodes).filter(|other| *other != node) else {
+    let own = machine_name();
+    let Some(other) = named(&own, nodes).filter(|other| *other != node) else {
         return String::new();
     };
     format!(
@@ -70,21 +79,18 @@ pub(super) fn doubt(node: NodeRank, nodes: &[(HostName, Vec<Slot>)]) -> String {
     )
 }
 
-/// What this machine calls itself.
-pub(super) fn own_name() -> String {
+/// What this machine is called.
+pub(super) fn machine_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().to_ascii_lowercase()
+    name.trim().to_owned()
 }
 
 /// The node of this name, with or without its domain.
-fn named(own: &str, nodes: &[(HostName, Vec<Slot>)]) -> Option<NodeRank> {
-    nodes.iter().position(|(host, _)| is_called(host, own)).map(|node| NodeRank(node as u32))
-}
-
-/// Whether a host is the machine of that name, in lower case and with its domain or without.
-pub(super) fn is_called(host: &HostName, own: &str) -> bool {
-    let short = own.split('.').next().unwrap_or_default();
-    !short.is_empty() && [own, short].contains(&host.canonical().as_str())
+pub(super) fn named(own: &str, nodes: &[(HostName, Vec<Slot>)]) -> Option<NodeRank> {
+    let own = own.to_ascii_lowercase();
+    let short = own.split('.').next().filter(|short| !short.is_empty())?;
+    let is_it = |host: &HostName| [own.as_str(), short].contains(&host.canonical().as_str());
+    nodes.iter().position(|(host, _)| is_it(host)).map(|node| NodeRank(node as u32))
 }
 
 #[cfg(test)]

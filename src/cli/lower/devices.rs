@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::ValueEnum;
 
 use crate::base::{HostName, Slot, env_vars};
-use crate::cli::args::PlaceArgs;
+use crate::cli::args::DeviceArgs;
 use crate::cli::error::CliError;
 use crate::cli::values::AcceleratorArg;
 use crate::inventory::{self, VisibleDevices};
@@ -23,7 +23,7 @@ pub(super) struct Visible {
     pub(super) said_by: Option<String>,
 }
 
-pub(super) fn accelerator(args: &PlaceArgs) -> Result<Accelerator, CliError> {
+pub(super) fn accelerator(args: &DeviceArgs) -> Result<Accelerator, CliError> {
     Ok(match named_accelerator(args)? {
         AcceleratorArg::Cuda => Accelerator::Cuda,
         AcceleratorArg::Auto if 0 < gpu_count() => Accelerator::Cuda,
@@ -34,7 +34,7 @@ pub(super) fn accelerator(args: &PlaceArgs) -> Result<Accelerator, CliError> {
     })
 }
 
-fn named_accelerator(args: &PlaceArgs) -> Result<AcceleratorArg, CliError> {
+fn named_accelerator(args: &DeviceArgs) -> Result<AcceleratorArg, CliError> {
     let variable = env_vars::get_text(env_vars::DS_ACCELERATOR);
     match (args.accelerator, variable) {
         (Some(named), _) => Ok(named),
@@ -114,7 +114,7 @@ fn named(names: Vec<String>, said_by: Option<String>) -> Visible {
 }
 
 pub(super) fn check_devices(
-    args: &PlaceArgs,
+    args: &DeviceArgs,
     nodes: &[(HostName, Vec<Slot>)],
     accelerator: Accelerator,
 ) -> Result<(), CliError> {

@@ -38,10 +38,11 @@ pub(in crate::cli) fn rank_files(
 pub(in crate::cli) struct PidFile(PathBuf);
 
 impl PidFile {
-    /// Writes it.
-    pub(in crate::cli) fn write() -> Result<Self, CliError> {
+    /// Writes it; it is named after the process that started us, if that said so.
+    pub(in crate::cli) fn write(named_after: Option<u32>) -> Result<Self, CliError> {
         let pid = std::process::id();
-        let path = Path::new(PID_DIRECTORY).join(format!("{pid}.deepspeed"));
+        let name = format!("{}.deepspeed", named_after.unwrap_or(pid));
+        let path = Path::new(PID_DIRECTORY).join(name);
         create(&path).and_then(|mut file| write!(file, "{pid}")).map_err(|error| {
             let message =
                 format!("--save_pid: cannot make `{}`: {}", path.display(), reason(&error));

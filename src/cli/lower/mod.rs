@@ -11,12 +11,14 @@ mod pool;
 mod program;
 mod reach;
 mod size;
+mod world;
 
 pub(super) use devices::gpu_count;
 pub(super) use keep::PidFile;
 pub(super) use options::{Speaker, options};
 pub(super) use program::program;
 pub(super) use size::check_size;
+pub(super) use world::node_of_world;
 
 use super::args::PlaceArgs;
 use super::error::CliError;
@@ -84,10 +86,10 @@ pub(super) fn place(
         None => reach::transport(&args.reach, nodes.iter().map(|(host, _)| host), users)?,
     };
     if transport == Transport::Local && found.device_names.is_empty() {
-        devices::check_devices(args, here, found.accelerator)?;
+        devices::check_devices(&args.devices, here, found.accelerator)?;
     }
     let (master_addr, master_port) = match alone {
-        Some(_) => alone::master(&args.reach, &nodes),
+        Some(_) => alone::master(args.reach.master_addr(), args.reach.master_port, &nodes),
         None => (reach::master_addr(&args.reach, &transport), args.reach.master_port),
     };
     let doubt = alone.map_or_else(String::new, |node| alone::doubt(node, &nodes));

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::allocation::{self, Allocation, Found};
-use super::alone::{is_called, own_name};
+use super::alone::{machine_name, named as node_named};
 use super::devices::{Visible, accelerator, too_few, visible};
 use crate::base::{HostName, Slot, Status, env_vars};
 use crate::cli::args::PlaceArgs;
@@ -97,11 +97,10 @@ fn is_list(text: &str) -> bool {
 /// An allocation of this machine alone: its GPUs, and which of them are ours, are seen better from
 /// here.
 fn says_no_more_than_this_machine(found: &Allocation, args: &PlaceArgs) -> Result<bool, CliError> {
-    let is_here = match found.reading.hostfile.hosts() {
-        [only] => is_called(&only.name, &own_name()),
-        _ => false,
-    };
-    Ok(is_here && accelerator(args)? != Accelerator::Cpu)
+    let pool = found.reading.hostfile.pool();
+    let is_alone = pool.nodes().len() == 1;
+    let is_here = is_alone && node_named(&machine_name(), pool.nodes()).is_some();
+    Ok(is_here && accelerator(&args.devices)? != Accelerator::Cpu)
 }
 
 fn from_reading(
@@ -114,7 +113,7 @@ fn from_reading(
     let note = note.map_or(String::new(), |note| format!("note: {note}\n"));
     let warnings = show_findings(&reading.findings, terminal.paint);
     let found = FoundPool {
-        accelerator: accelerator(args)?,
+        accelerator: accelerator(&args.devices)?,
         device_names: Vec::new(),
         origin,
         warnings: paint_ours(&note, terminal.paint) + &warnings,
@@ -130,7 +129,7 @@ pub(super) fn trust(args: &PlaceArgs) -> Trust {
 /// No hostfile: this machine's devices, or as many CPU slots as were asked for.
 fn this_machine(args: &PlaceArgs) -> Result<(Pool, FoundPool), CliError> {
     let host = HostName::parse("localhost").expect("a valid name");
-    let accelerator = accelerator(args)?;
+    let accelerator = accelerator(&args.devices)?;
     let wanted = wanted_slots(args)?;
     let (visible, origin) = match accelerator {
         Accelerator::Cpu => cpu_slots(args, wanted),
@@ -151,7 +150,8 @@ fn cpu_slots(args: &PlaceArgs, wanted: Option<usize>) -> (Visible, String) {
     let local_size = || env_vars::get_text(env_vars::LOCAL_SIZE)?.parse().ok().filter(|n| 0 < *n);
     let count = wanted.or_else(local_size);
     let count = count.unwrap_or_else(|| inventory::usable_cpus().min(CPU_WORKERS_DEFAULT));
-    let why = if args.accelerator == Some(AcceleratorArg::Cpu) { "" } else { ": no GPU found" };
+    let why =
+        if args.devices.accelerator == Some(AcceleratorArg::Cpu) { "" } else { ": no GPU found" };
     let slots = (0..count as u32).map(Slot).collect();
     (Visible { slots, ..Visible::default() }, format!("this machine, CPU slots{why}"))
 }
@@ -176,7 +176,7 @@ fn device_slots(
     }
     match wanted {
         Some(wanted) if wanted <= visible.slots.len() => visible.slots.truncate(wanted),
-        Some(wanted) if args.oversubscribe => {
+        Some(wanted) if args.devices.oversubscribe => {
             let next = visible.slots.iter().max().map_or(0, |slot| slot.0 + 1);
             let missing = wanted - visible.slots.len();
             visible.slots.extend((next..).take(missing).map(Slot));

@@ -8,6 +8,10 @@ use std::path::Path;
 use rustix::fs::Access;
 
 use super::args::{ModelArg, TrainArgs};
+use super::codes::{
+    BAD_SIZES, CANNOT_WRITE, CHECKPOINT_DIFFERS, CHECKPOINT_UNUSABLE, TEXT_TOO_SHORT,
+    TEXT_UNREADABLE, TOO_LARGE,
+};
 use crate::base::{Diagnostic, Findings, Status};
 use crate::cli::check::{cannot_combine, needs_other};
 use crate::cli::error::CliError;
@@ -15,21 +19,6 @@ use crate::cli::line::{Place, Typed};
 use crate::inventory::available_memory;
 use crate::report::summary::{count, reason, show_bytes};
 use crate::train::{CheckpointError, Corpus, Identity, ModelOptions, Saved, inspect, worker_bytes};
-
-/// A text that cannot be read.
-const TEXT_UNREADABLE: &str = "T001";
-/// A text that is too short for what is to be learned.
-const TEXT_TOO_SHORT: &str = "T002";
-/// Sizes that no model can have together.
-const BAD_SIZES: &str = "T003";
-/// Something that is no checkpoint, or not whole.
-const CHECKPOINT_UNUSABLE: &str = "T004";
-/// A checkpoint of another run than the one that was asked for.
-const CHECKPOINT_DIFFERS: &str = "T005";
-/// A file or directory that cannot be made.
-const CANNOT_WRITE: &str = "T006";
-/// A run that takes more memory than there is.
-const TOO_LARGE: &str = "T007";
 
 /// Different bytes of a text that was not read yet, at most.
 const VOCABULARY_MAX: usize = 256;

@@ -2,6 +2,7 @@
 
 mod args;
 mod check;
+mod codes;
 mod worker;
 
 use std::ffi::OsString;
@@ -22,6 +23,7 @@ use crate::plan::Program;
 use crate::report::{Terminal, say};
 use crate::train::more_steps;
 
+pub(super) use self::codes::EXPLANATIONS;
 pub(super) use self::worker::worker_main;
 
 /// The word that makes this executable a worker.
@@ -50,12 +52,12 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     super::check::watch(&face.watch, &typed)?;
     super::check::not_built(&typed)?;
     let terminal = Terminal::look();
-    if face.place.accelerator != Some(AcceleratorArg::Cpu) {
-        let wanted = face.place.accelerator == Some(AcceleratorArg::Cuda);
+    if face.place.devices.accelerator != Some(AcceleratorArg::Cpu) {
+        let wanted = face.place.devices.accelerator == Some(AcceleratorArg::Cuda);
         if wanted || 0 < lower::gpu_count() {
             say("note: there are no GPU kernels yet; every slot is CPU time\n", terminal.paint);
         }
-        face.place.accelerator = Some(AcceleratorArg::Cpu);
+        face.place.devices.accelerator = Some(AcceleratorArg::Cpu);
     }
     let place = lower::place(&face.place, &typed, terminal)?;
     super::check::stdin(&face.watch, place.workers(), &typed)?;

@@ -1,0 +1,143 @@
+//! `remuda explain CODE`: the story of a code that a screen has shown.
+
+use std::fmt::Write as _;
+
+use clap::Parser;
+
+use super::error::CliError;
+use super::line::{self, Typed, codes};
+use crate::base::{Diagnostic, Explanation, Status};
+use crate::report::print;
+use crate::{launch, pool};
+
+/// Tell what a code such as `H003` means: what is wrong, why it matters, what to type.
+///
+/// Without a code: list them all.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "remuda explain", bin_name = "remuda explain", version)]
+struct ExplainFace {
+    /// What stands in brackets behind `error`; upper and lower case are the same
+    #[arg(value_name = "CODE")]
+    code: Option<String>,
+}
+
+/// Every code of the program with its story, in the order of the letters.
+pub fn explanations() -> Vec<&'static Explanation> {
+    let mut all: Vec<&Explanation> = Vec::new();
+    all.extend(line::codes::EXPLANATIONS);
+    all.extend(pool::codes::EXPLANATIONS.into_iter().flatten());
+    all.extend(launch::codes::EXPLANATIONS);
+    #[cfg(feature = "train")]
+    all.extend(super::train::EXPLANATIONS);
+    all.sort_by_key(|explanation| explanation.code);
+    all
+}
+
+/// Parses and prints.
+pub(super) fn main(words: Vec<std::ffi::OsString>) -> Result<Status, CliError> {
+    let (face, typed) = super::parse::<ExplainFace>(words)?;
+    let text = match &face.code {
+        None => list(),
+        Some(code) => match find(code) {
+            Some(found) => tell(found),
+            None => return Err(unknown(&typed, code)),
+        },
+    };
+    print(&text).map_err(CliError::output)?;
+    Ok(Status::Success)
+}
+
+/// `h003`, `H003` and `[H003]` are the same.
+fn find(code: &str) -> Option<&'static Explanation> {
+    let code = code.trim_matches(['[', ']']);
+    explanations().into_iter().find(|found| found.code.eq_ignore_ascii_case(code))
+}
+
+fn tell(found: &Explanation) -> String {
+    format!("{}: {}\n\n{}\n", found.code, found.title, wrapped(found.text))
+}
+
+fn list() -> String {
+    explanations().into_iter().fold(String::new(), |mut text, found| {
+        let _ = writeln!(text, "{}  {}", found.code, found.title);
+        text
+    })
+}
+
+/// Paragraphs in lines of a readable length; lines that begin with blanks are examples and stay.
+fn wrapped(text: &str) -> String {
+    const WIDTH: usize = 80;
+    let mut out = String::new();
+    for line in text.split('\n') {
+        if line.starts_with(' ') {
+            out += line;
+            out.push('\n');
+            continue;
+        }
+        let mut column = 0;
+        for word in line.split(' ').filter(|word| !word.is_empty()) {
+            let width = word.chars().count();
+            if 0 < column && WIDTH < column + 1 + width {
+                out.push('\n');
+                column = 0;
+            }
+            if 0 < column {
+                out.push(' ');
+                column += 1;
+            }
+            out += word;
+            column += width;
+        }
+        out.push('\n');
+    }
+    out.truncate(out.trim_end().len());
+    out
+}
+
+fn unknown(typed: &Typed, code: &str) -> CliError {
+    let all = explanations();
+    let near = pool::nearest(&code.to_uppercase(), all.iter().map(|found| found.code));
+    let refused = typed.refuse(&[typed.word(0)], |spans| {
+        let message = format!("there is no code `{}`", code.escape_debug());
+        let problem = Diagnostic::error(codes::BAD_VALUE, spans[0], message).label("unknown");
+        match near {
+            Some(near) => problem.help(format!("did you mean `{near}`?")),
+            None => problem.help("`remuda explain` lists them"),
+        }
+    });
+    refused.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_and_their_stories_are_stories() {
+        let all = explanations();
+        let codes: Vec<_> = all.iter().map(|found| found.code).collect();
+        assert!(codes.is_sorted_by(|left, right| left < right), "{codes:?}");
+        for found in all {
+            let is_one_line = !found.title.is_empty() && !found.title.contains('\n');
+            assert!(is_one_line && (found.text.ends_with('.') || found.text.contains("\n    ")));
+        }
+    }
+
+    #[test]
+    fn a_code_is_found_however_it_was_copied() {
+        for code in ["H003", "h003", "[H003]"] {
+            assert_eq!(find(code).map(|found| found.title), Some("host is listed twice"));
+        }
+        assert_eq!(find("H999"), None);
+    }
+
+    #[test]
+    fn paragraphs_are_wrapped_and_examples_are_not() {
+        let word = "word ".repeat(20);
+        let example = format!("    {}", "x".repeat(100));
+        let shown = wrapped(&format!("{word}\n\n{example}\n\nend"));
+        let lines: Vec<_> = shown.lines().collect();
+        assert_eq!(lines[0].len(), 79);
+        assert_eq!(lines[1..], ["word word word word", "", &example, "", "end"]);
+    }
+}

@@ -1,0 +1,114 @@
+//! `remuda launch`: one node of a job, as DeepSpeed's `deepspeed.launcher.launch` is called on it.
+
+use std::ffi::OsString;
+
+use clap::{CommandFactory, Parser};
+
+use super::args::{DeviceArgs, ProgramArgs, WatchArgs, WorkerArgs};
+use super::check;
+use super::error::CliError;
+use super::line::{self, Parsed, Refused, Typed};
+use super::lower;
+use super::run;
+use super::values::{
+    CoreList, parse_cores, parse_int, parse_master_addr, parse_master_port, parse_pid,
+};
+use crate::base::Status;
+use crate::report::Terminal;
+
+/// The words that choose it.
+const PROGRAM: &str = "remuda launch";
+
+/// Start the workers of one node of a job. Every node is given the same line with a `--node_rank` of
+/// its own, and nodes do not hear of each other: `remuda run` starts and watches all of them.
+#[derive(Clone, Debug, Parser)]
+#[command(name = PROGRAM, bin_name = PROGRAM, version, args_override_self = true)]
+pub struct LaunchArgs {
+    /// Where the job runs.
+    #[command(flatten)]
+    pub node: NodeArgs,
+    /// Script and arguments.
+    #[command(flatten)]
+    pub program: ProgramArgs,
+    /// What workers find around them.
+    #[command(flatten)]
+    pub workers: NodeWorkerArgs,
+    /// How the job is watched.
+    #[command(flatten)]
+    pub watch: WatchArgs,
+}
+
+/// Which node of which job.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Where", rename_all = "snake_case")]
+pub struct NodeArgs {
+    /// Hosts and slots of the whole job: base64 of `{"HOST": [SLOT, …], …}`
+    #[arg(long, value_name = "BASE64", required = true)]
+    pub world_info: String,
+    /// Which of the hosts this is, from 0 [default: the one that has the name of this machine]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_int)]
+    pub node_rank: Option<i64>,
+    /// Where rank 0 of torch listens [default: the first host]
+    #[arg(long, value_name = "ADDR", value_parser = parse_master_addr)]
+    pub master_addr: Option<String>,
+    /// Its port [default: 29500]
+    #[arg(long, value_name = "PORT", allow_negative_numbers = true, value_parser = parse_master_port)]
+    pub master_port: Option<u16>,
+    /// What its slots are.
+    #[command(flatten)]
+    pub devices: DeviceArgs,
+    /// Use env files that others can write
+    #[arg(long)]
+    pub allow_insecure_files: bool,
+}
+
+/// What workers of the node find around them.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Workers", rename_all = "snake_case")]
+pub struct NodeWorkerArgs {
+    /// Give every worker processors of its own
+    #[arg(long)]
+    pub bind_cores_to_rank: bool,
+    /// Processors to share out: `0,2-4,6` [default: all]
+    #[arg(long, value_name = "CORES", value_parser = parse_cores)]
+    pub bind_core_list: Option<CoreList>,
+    /// Write what a rank says into DIR/TIME_rankN.log instead of the screen
+    #[arg(long, value_name = "DIR")]
+    pub enable_each_rank_log: Option<OsString>,
+    /// Write our process id to /tmp/PID.deepspeed, where PID is that of who starts us; 0: do not
+    #[arg(long, value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
+    pub save_pid: Option<u32>,
+}
+
+impl From<NodeWorkerArgs> for WorkerArgs {
+    fn from(args: NodeWorkerArgs) -> Self {
+        let pid_of = args.save_pid.filter(|pid| *pid != 0);
+        Self {
+            bind_cores_to_rank: args.bind_cores_to_rank,
+            bind_core_list: args.bind_core_list,
+            enable_each_rank_log: args.enable_each_rank_log,
+            save_pid: pid_of.is_some(),
+            pid_of,
+            ..Self::default()
+        }
+    }
+}
+
+/// Reads the words behind `remuda launch` as DeepSpeed's launcher of one node would.
+pub fn parse(words: Vec<OsString>) -> Result<Parsed<LaunchArgs>, Refused> {
+    line::parse(LaunchArgs::command(), Typed::new(PROGRAM, words))
+}
+
+/// Parses and runs.
+pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
+    let (args, typed) = match parse(words)? {
+        Parsed::Run(args, typed) => (*args, typed),
+        Parsed::Asked(text) => return Err(super::asked(&text)),
+    };
+    check::program(&args.program, &typed)?;
+    check::watch(&args.watch, &typed)?;
+    let place = lower::node_of_world(&args.node, &typed)?;
+    check::stdin(&args.watch, place.workers(), &typed)?;
+    let workers = args.workers.into();
+    run::start_program(place, &args.watch, &workers, &args.program, Terminal::look())
+}

@@ -1,0 +1,63 @@
+//! A line of options, a script and the script's own words → clap's structs.
+
+use std::ffi::OsString;
+
+use clap::builder::StyledStr;
+use clap::{Command, FromArgMatches};
+
+use super::clap_error::{NotParsed, explain};
+use super::flags::Flags;
+use super::lex::{Lexed, lex};
+use super::typed::{Refused, Typed};
+
+const VERSION: &str = concat!("remuda ", env!("CARGO_PKG_VERSION"), "\n");
+
+/// What a command line turned out to be.
+#[derive(Clone, Debug)]
+pub enum Parsed<A> {
+    /// A job.
+    Run(Box<A>, Typed),
+    /// Somebody asked for this text.
+    Asked(StyledStr),
+}
+
+/// Reads the words of `typed` as Python's argparse would, with the options of `command`. Asks nothing
+/// of the world.
+pub(in crate::cli) fn parse<A: FromArgMatches>(
+    mut command: Command,
+    mut typed: Typed,
+) -> Result<Parsed<A>, Refused> {
+    let flags = Flags::of(&mut command);
+    let script = match lex(&flags, &mut typed)? {
+        Lexed::Script(script) => script,
+        Lexed::Help => {
+            let mut command = command.mut_arg("help", |arg| arg.help("Print help"));
+            return Ok(Parsed::Asked(command.render_help()));
+        }
+        Lexed::Version => return Ok(Parsed::Asked(VERSION.into())),
+    };
+    let found = command.try_get_matches_from(canonical(&typed, script));
+    match found.and_then(|found| A::from_arg_matches(&found)) {
+        Ok(args) => Ok(Parsed::Run(Box::new(args), typed)),
+        Err(error) => match explain(&error, &flags, &typed) {
+            NotParsed::Asked(text) => Ok(Parsed::Asked(text)),
+            NotParsed::Refused(refused) => Err(refused),
+        },
+    }
+}
+
+/// The line without abbreviations: what clap is given to fill its structs.
+fn canonical(typed: &Typed, script: usize) -> Vec<OsString> {
+    let mut words = vec![OsString::from(&typed.program)];
+    for given in &typed.options {
+        let mut word = OsString::from(format!("--{}", given.flag));
+        if let Some((value, _)) = &given.value {
+            word.push("=");
+            word.push(value);
+        }
+        words.push(word);
+    }
+    words.push("--".into());
+    words.extend_from_slice(&typed.words[script..]);
+    words
+}

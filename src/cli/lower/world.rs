@@ -1,0 +1,61 @@
+//! `remuda launch`: the node of a world info that this machine is.
+
+use super::devices::{accelerator, check_devices};
+use super::{Place, alone};
+use crate::base::{Diagnostic, HostName, NodeRank, Slot, Status};
+use crate::cli::error::CliError;
+use crate::cli::hostfile::Trust;
+use crate::cli::launch::NodeArgs;
+use crate::cli::line::{Refused, Typed};
+use crate::launch::Transport;
+use crate::pool::{codes, read_world};
+use crate::report::summary::count;
+
+/// Hosts and slots of the job, and which of them are started here.
+pub(in crate::cli) fn node_of_world(args: &NodeArgs, typed: &Typed) -> Result<Place, CliError> {
+    let nodes = read_world(&args.world_info)
+        .map_err(|found| CliError::Findings { status: Status::BadInput, findings: vec![found] })?;
+    let node = match args.node_rank {
+        Some(rank) => alone::checked(typed, rank, nodes.len())?,
+        None => own_node(&nodes, &alone::machine_name(), typed)?,
+    };
+    let accelerator = accelerator(&args.devices)?;
+    check_devices(&args.devices, &nodes[node.index()..=node.index()], accelerator)?;
+    let given = args.master_addr.as_deref().filter(|address| !address.is_empty());
+    let (master_addr, master_port) = alone::master(given, args.master_port, &nodes);
+    Ok(Place {
+        accelerator,
+        device_names: Vec::new(),
+        master_addr,
+        master_port,
+        alone: Some(node),
+        origin: format!("world info, {}", count(nodes.len(), "node")),
+        trust: if args.allow_insecure_files { Trust::Anyone } else { Trust::Owner },
+        warnings: alone::doubt(node, &nodes),
+        transport: Transport::Local,
+        nodes,
+    })
+}
+
+/// The only node, or the one that has the name of this machine.
+fn own_node(
+    nodes: &[(HostName, Vec<Slot>)],
+    own: &str,
+    typed: &Typed,
+) -> Result<NodeRank, Refused> {
+    if let [_] = nodes {
+        return Ok(NodeRank(0));
+    }
+    alone::named(own, nodes).ok_or_else(|| {
+        typed.refuse(&[typed.end()], |spans| {
+            let message = format!("this host (`{}`) is not in the world", own.escape_debug());
+            let (first, last) = (&nodes[0].0, &nodes[nodes.len() - 1].0);
+            Diagnostic::error(codes::WORLD_WITHOUT_US, spans[0], message)
+                .label("expected `--node_rank`")
+                .help(format!(
+                    "`--node_rank 0` is `{first}`, `--node_rank {}` is `{last}`",
+                    nodes.len() - 1
+                ))
+        })
+    })
+}

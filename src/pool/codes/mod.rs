@@ -1,0 +1,38 @@
+//! The stable codes of what can be wrong with an environment file (`E…`), a hostfile (`H…`), a
+//! selection (`S…`) or a world info (`W…`), each with its story for `remuda explain`.
+
+mod env_file;
+mod hostfile;
+mod selection;
+mod world_info;
+
+pub use env_file::*;
+pub use hostfile::*;
+pub use selection::*;
+pub use world_info::*;
+
+use crate::base::Explanation;
+
+/// The stories of every text that this module reads.
+pub const EXPLANATIONS: [&[Explanation]; 4] = [
+    env_file::EXPLANATIONS,
+    hostfile::EXPLANATIONS,
+    selection::EXPLANATIONS,
+    world_info::EXPLANATIONS,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_limit_in_a_story_is_the_limit_in_the_code() {
+        let story = |code| {
+            let found = hostfile::EXPLANATIONS.iter().find(|found| found.code == code).unwrap();
+            found.text.to_owned() + found.title
+        };
+        assert!(story(COUNT_ABOVE_LIMIT).contains(&super::super::SLOTS_MAX.to_string()));
+        assert!(story(TOO_MANY_HOSTS).contains(&super::super::HOSTS_MAX.to_string()));
+        assert!(story(LINE_TOO_LONG).contains(&super::super::LINE_BYTES_MAX.to_string()));
+    }
+}

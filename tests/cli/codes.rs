@@ -1,0 +1,101 @@
+//! Every code that the program can show has a story, and every story a code.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use remuda::cli::explain::explanations;
+
+const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
+
+/// `H003`: a letter and three digits, between quotes as a constant or between brackets on a screen.
+fn codes_in(text: &str) -> impl Iterator<Item = &str> {
+    let is_code = |part: &&[u8]| {
+        let [before, letter, digits @ .., after] = part else { return false };
+        matches!((before, after), (b'"', b'"') | (b'[', b']'))
+            && letter.is_ascii_uppercase()
+            && digits.iter().all(u8::is_ascii_digit)
+    };
+    let found = text.as_bytes().windows(6).filter(is_code);
+    found.map(|part| std::str::from_utf8(&part[1..5]).expect("a code is ASCII"))
+}
+
+fn files(directory: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).expect("a directory of this project").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            files(&path, ending, found);
+        } else if path.to_string_lossy().ends_with(ending) {
+            found.push(path);
+        }
+    }
+}
+
+/// The text of every file, without the unit tests behind it.
+fn texts(directories: &[&str], ending: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    for directory in directories {
+        files(Path::new(directory), ending, &mut paths);
+    }
+    assert!(!paths.is_empty(), "nothing ends in {ending}");
+    let read = |path: PathBuf| fs::read_to_string(&path).ok();
+    let without_tests = |text: String| match text.split_once("#[cfg(test)]") {
+        Some((code, _)) => code.to_owned(),
+        None => text,
+    };
+    paths.into_iter().filter_map(read).map(without_tests).collect()
+}
+
+fn explained() -> BTreeSet<String> {
+    explanations().into_iter().map(|found| found.code.to_owned()).collect()
+}
+
+#[test]
+fn every_code_has_a_story_and_every_story_a_code() {
+    let sources = texts(&["src"], ".rs");
+    let used: BTreeSet<String> =
+        sources.iter().flat_map(|text| codes_in(text)).map(str::to_owned).collect();
+    assert_eq!(used, explained());
+}
+
+#[test]
+fn every_code_on_a_screen_has_a_story() {
+    let screens = texts(&["tests", "hostfiles", "env"], ".expected");
+    let shown: BTreeSet<String> =
+        screens.iter().flat_map(|text| codes_in(text)).map(str::to_owned).collect();
+    let known = explained();
+    let unknown: Vec<&String> = shown.difference(&known).collect();
+    assert!(unknown.is_empty() && 40 < shown.len(), "{unknown:?} of {} codes", shown.len());
+}
+
+#[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
+fn explain(words: &[&str]) -> String {
+    let output = Command::new(REMUDA).arg("explain").args(words).output().expect("remuda starts");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn explain_tells_the_story_of_a_code() {
+    let expect = "\
+H002: `slots=` is missing
+
+Every host says how many workers it takes, one for each GPU as a rule:
+
+    worker-0 slots=8
+
+Other tools assume a number when it is left out (Open MPI the cores, MPICH 1).
+Neither DeepSpeed nor remuda guesses.
+";
+    assert_eq!(explain(&["H002"]), expect);
+    assert_eq!(explain(&["[h002]"]), expect);
+}
+
+#[test]
+fn explain_alone_lists_every_code() {
+    let list = explain(&[]);
+    let listed: BTreeSet<String> = list.lines().map(|line| line[..4].to_owned()).collect();
+    assert_eq!(listed, explained());
+    assert!(list.contains("R101  a rank failed\n"), "{list}");
+}

@@ -1,0 +1,63 @@
+//! Directories of inputs, each file beside the screen that it gives.
+//!
+//! `UPDATE_EXPECTED=1 cargo test --test NAME` rewrites the screens.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use remuda::base::Explanation;
+
+/// A directory of inputs that all end alike.
+pub(crate) struct Golden {
+    pub(crate) directory: &'static str,
+    /// Of the inputs; `expected` is that of the screens.
+    pub(crate) extension: &'static str,
+}
+
+impl Golden {
+    /// Compares the screen of every input with its expectation.
+    #[track_caller]
+    pub(crate) fn check(&self, screen_of: impl Fn(&Path) -> String) {
+        let update = remuda::base::env_vars::get("UPDATE_EXPECTED").is_some();
+        let inputs = files(self.directory, self.extension);
+        assert!(!inputs.is_empty());
+        for input in &inputs {
+            let found = screen_of(input);
+            let expectation = input.with_extension("expected");
+            if update {
+                fs::write(&expectation, &found).expect("the directory is writable");
+            }
+            let expected = fs::read_to_string(&expectation)
+                .unwrap_or_else(|error| panic!("no {}: {error}", expectation.display()));
+            assert_eq!(found, expected, "for {}", input.display());
+        }
+        let with_input: BTreeSet<_> =
+            inputs.iter().map(|input| input.with_extension("expected")).collect();
+        assert_eq!(files(self.directory, "expected"), with_input, "a screen without its input");
+    }
+}
+
+/// Every code of `stories` is on a screen of these directories, but for those that need something
+/// else than a file that can be kept.
+#[track_caller]
+pub(crate) fn check_codes(
+    directories: &[&str],
+    stories: impl IntoIterator<Item = &'static Explanation>,
+    without_file: &[&str],
+) {
+    let expectations = directories.iter().flat_map(|directory| files(directory, "expected"));
+    let screens: String =
+        expectations.map(|path| fs::read_to_string(path).expect("it is readable")).collect();
+    for Explanation { code, .. } in stories {
+        let is_shown = screens.contains(&format!("[{code}]"));
+        assert_eq!(is_shown, !without_file.contains(code), "for {code}");
+    }
+}
+
+/// The files of a directory that end so.
+pub(crate) fn files(directory: &str, extension: &str) -> BTreeSet<PathBuf> {
+    let entries = fs::read_dir(directory).expect("the directory is there");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths.filter(|path| path.extension().is_some_and(|found| found == extension)).collect()
+}
