@@ -50,7 +50,7 @@ fn prove_ranges_mean_what_they_mean_to_others() {
             cases.filter(|(list, _)| keep(list)).collect()
         };
         check_in_order("scontrol", &plain(slurm_takes), scontrol);
-        check_in_order("pdsh", &plain(pdsh_takes), pdsh);
+        check_pdsh(&plain(pdsh_takes));
         check_folds(&plain(|_| true));
     }
 }
@@ -149,6 +149,9 @@ fn check_nodeset(patterns: &[String], ours: &[Option<Vec<String>>]) {
     let answers = nodeset(&patterns.join("\n"));
     assert_eq!(answers.lines().count(), patterns.len(), "nodeset answers each line");
     for ((list, names), theirs) in patterns.iter().zip(ours).zip(answers.lines()) {
+        if has_digit_beside_bracket(list) {
+            continue;
+        }
         match names {
             // A host name is more to us than a word.
             None if theirs != "!" && !is_of_host_names(theirs) => {}
@@ -160,6 +163,14 @@ fn check_nodeset(patterns: &[String], ours: &[Option<Vec<String>>]) {
             }
         }
     }
+}
+
+/// ClusterShell pulls such a digit into the range: to it, `n9[5-12]` is `n[95-912]`.
+fn has_digit_beside_bracket(list: &str) -> bool {
+    list.as_bytes().windows(2).any(|pair| match pair {
+        [digit, b'['] | [b']', digit] => digit.is_ascii_digit(),
+        _ => false,
+    })
 }
 
 fn is_of_host_names(names: &str) -> bool {
@@ -180,6 +191,25 @@ fn check_in_order(tool: &str, cases: &[(&str, &[String])], ask: impl Fn(&str) ->
     }
 }
 
+/// Pdsh cuts its answer off where a buffer of a kilobyte ends: in portions, without the longest lists.
+fn check_pdsh(cases: &[(&str, &[String])]) {
+    const ANSWER_BYTES_MAX: usize = 900;
+    let length =
+        |names: &[String]| names.iter().map(|name| name.len() + 1).sum::<usize>() + MARK.len() + 1;
+    let mut portion = Vec::new();
+    let mut bytes = 0;
+    for case in cases.iter().filter(|(_, names)| length(names) < ANSWER_BYTES_MAX) {
+        if ANSWER_BYTES_MAX < bytes + length(case.1) {
+            check_in_order("pdsh", &portion, pdsh);
+            portion.clear();
+            bytes = 0;
+        }
+        bytes += length(case.1);
+        portion.push(*case);
+    }
+    check_in_order("pdsh", &portion, pdsh);
+}
+
 /// What we write is read by all of them as what it stands for.
 fn check_folds(cases: &[(&str, &[String])]) {
     let folded: Vec<(String, &[String])> = cases
@@ -189,7 +219,7 @@ fn check_folds(cases: &[(&str, &[String])]) {
     let cases: Vec<(&str, &[String])> =
         folded.iter().map(|(list, names)| (list.as_str(), *names)).collect();
     check_in_order("scontrol", &cases, scontrol);
-    check_in_order("pdsh", &cases, pdsh);
+    check_pdsh(&cases);
     let ours: Vec<_> = cases.iter().map(|(_, names)| Some(names.to_vec())).collect();
     let lists = cases.iter().map(|(_, names)| fold(names.iter().map(String::as_str)));
     check_nodeset(&lists.collect::<Vec<_>>(), &ours);
