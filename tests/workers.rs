@@ -14,12 +14,16 @@ use std::time::Duration;
 use remuda::base::{Epoch, JobId, Rank, env_vars};
 use remuda::runtime::contract::{self, FrameReader, NodeRanks, Note, ToWorker, Welcome};
 use remuda::runtime::store::{Server, ServerOptions};
-use remuda::runtime::{Error, Group, InitOptions, ReduceOp};
+use remuda::runtime::{CollectiveError, Error, Group, InitOptions, ReduceOp};
 use remuda::secure::{JobKey, derive_rank_key};
 use rustix::io::FdFlags;
 
-/// What a worker does: `sum` once, or `loop` until an operation fails; `early` and
-/// `loop-after-early`: all sum once, and one rank leaves it at that.
+#[path = "../examples/tensor_parallel.rs"]
+mod tensor_parallel;
+
+/// What a worker does: `sum` once, or `loop` until an operation fails, always the same one or `any`;
+/// `early` and `loop-after-early`: all sum once, and one rank leaves it at that; `product`: what the
+/// example does.
 const ROLE: &str = "REMUDA_TEST_ROLE";
 const TIMEOUT_MS: &str = "REMUDA_TEST_TIMEOUT_MS";
 
@@ -31,6 +35,9 @@ fn worker() {
     };
     let timeout_ms = env_vars::get_text(TIMEOUT_MS).map_or(60_000, |text| text.parse().unwrap());
     let options = InitOptions { timeout: Duration::from_millis(timeout_ms) };
+    if role == "product" {
+        return tensor_parallel::main().unwrap();
+    }
     let result = match Group::init(&options) {
         Ok(group) => work(&group, &role),
         Err(error) => error.to_string(),
@@ -40,6 +47,9 @@ fn worker() {
 
 fn work(group: &Group, role: &str) -> String {
     let mut values = vec![group.rank() as i64 + 1; 100_000];
+    if role == "any" {
+        return work_on_anything(group).expect_err("it ends with an error");
+    }
     if role == "early" && group.rank() < 2 {
         return work_without_the_last(group, &mut values);
     }
@@ -55,6 +65,37 @@ fn work(group: &Group, role: &str) -> String {
             Ok(()) => values.fill(group.rank() as i64),
         }
     }
+}
+
+/// One operation after the other, on the group and on halves of it, large and small.
+fn work_on_anything(group: &Group) -> Result<(), String> {
+    let told = |error: CollectiveError| error.cause.to_string();
+    let half = group.split(group.rank() % 2, group.rank()).map_err(|error| error.to_string())?;
+    let half = half.expect("every rank is in one");
+    say("working");
+    for step in 0usize.. {
+        let group = if step % 3 == 1 { &half } else { group };
+        let (rank, world) = (group.rank(), group.world_size());
+        let (root, next, left) = (step % world, (rank + 1) % world, (rank + world - 1) % world);
+        let part = [1, 700, 40_000][step * 5 % 7 % 3];
+        let (mut ours, mut all) = (vec![1i64; part], vec![1i64; part * world]);
+        let taken = ours.clone();
+        match step * 7 % 11 {
+            0 => group.all_reduce(&mut all, ReduceOp::Sum),
+            1 => group.broadcast(&mut all, root),
+            2 => group.all_gather(&ours, &mut all),
+            3 => group.reduce_scatter(&all, &mut ours, ReduceOp::Max),
+            4 => group.reduce(&mut all, ReduceOp::Sum, root),
+            5 => group.gather(&ours, &mut all, root),
+            6 => group.scatter(&all, &mut ours, root),
+            7 => group.all_to_all(&all.clone(), &mut all),
+            8 => group.send_recv(&taken, next, &mut ours, left),
+            9 => group.start_all_gather(ours, all).wait().map(drop),
+            _ => group.barrier(),
+        }
+        .map_err(told)?;
+    }
+    Ok(())
 }
 
 /// After one sum of all, ranks 0 and 1 exchange a message, and then want the last one again.
@@ -235,7 +276,19 @@ fn a_killed_rank_is_named_by_every_survivor() {
     job.workers.into_iter().for_each(Worker::end);
 }
 
-/// `scripts/prove peer_death 500`: at whatever moment a rank is killed, every survivor names it.
+#[test]
+fn the_example_multiplies_on_one_node_and_on_several() {
+    for nodes in [&[4][..], &[2, 2], &[1, 2, 1], &[3]] {
+        let mut job = start(nodes, "product", 60_000);
+        let rows = if nodes == [3] { "3 × 1" } else { "2 × 2" };
+        let error = job.workers[0].hear(&format!("{rows} tiles, largest error "));
+        assert!(error.parse::<f32>().unwrap() < 1e-4, "{error}");
+        job.workers.into_iter().for_each(Worker::end);
+    }
+}
+
+/// `scripts/prove peer_death 500`: at whatever moment of whatever operation a rank is killed, every
+/// survivor names it.
 #[test]
 fn prove_peer_death() {
     let number = |name: &str, default: u64| {
@@ -255,7 +308,7 @@ fn prove_peer_death() {
         if 1 < world {
             let victim = draw(world) as usize;
             // Not to wait for something: any moment is meant.
-            let moment = Duration::from_micros(draw(5000));
+            let moment = Duration::from_micros(draw(20_000));
             eprint_case(seed + case, &nodes, victim, moment);
             kill_one(&nodes, victim, moment);
         }
@@ -269,7 +322,7 @@ fn eprint_case(seed: u64, nodes: &[u32], victim: usize, moment: Duration) {
 }
 
 fn kill_one(nodes: &[u32], victim: usize, moment: Duration) {
-    let mut job = start(nodes, "loop", 60_000);
+    let mut job = start(nodes, "any", 60_000);
     job.workers.iter_mut().for_each(|worker| drop(worker.hear("working")));
     std::thread::sleep(moment);
     let mut dead = job.workers.remove(victim);

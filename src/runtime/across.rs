@@ -14,15 +14,13 @@ use serde::{Deserialize, Serialize};
 use crate::base::{Rank, clock};
 use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::error::{Cause, Fingerprint, Loss};
-use crate::runtime::net::{Incoming, Net, Outgoing};
+use crate::runtime::net::{ABORT_KEY, Incoming, Net, Outgoing};
 use crate::runtime::node::{LocalNode, Patience, Roster};
 use crate::runtime::schedule::blocks;
 use crate::runtime::shm::Alarm;
 use crate::runtime::shm_window::{Window, Workspace, fold_windows};
 use crate::runtime::tree::{Fold, pieces};
 
-/// Where in the store the first rank that gives up says so.
-pub(crate) const ABORT_KEY: &str = "abort";
 /// How long giving up may take because of the store.
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -75,6 +73,10 @@ impl Across {
         Self { net, roster, nodes_of_pieces, combine, ours }
     }
 
+    pub(crate) fn net(&self) -> &Net {
+        &self.net
+    }
+
     fn pieces_of(&self, node: usize) -> usize {
         self.nodes_of_pieces.iter().filter(|home| **home == node).count()
     }
@@ -87,29 +89,32 @@ impl Across {
         slice_of: &dyn Fn(usize) -> Range<usize>,
         workspace: &mut Workspace,
         node: &LocalNode,
-    ) -> Result<Vec<T>, Cause> {
+    ) -> Result<Vec<T::Sum>, Cause> {
         let roster = self.roster.clone();
         let placement = &roster.placement;
         let owned = slice_of(roster.rank);
-        let partials: Vec<(usize, Vec<T>)> = placement
+        let partials: Vec<(usize, Vec<T::Sum>)> = placement
             .helped_by(roster.rank)
             .map(|owner| (owner, self.fold_ours(round, reduce, slice_of(owner), workspace)))
             .collect();
         let mut sums = vec![Vec::new(); placement.nodes()];
         let helpers: Vec<_> = placement.helpers(roster.rank).collect();
         for (node, _) in &helpers {
-            sums[*node] = vec![T::zeroed(); self.pieces_of(*node) * owned.len()];
+            sums[*node] =
+                vec![<T::Sum as bytemuck::Zeroable>::zeroed(); self.pieces_of(*node) * owned.len()];
         }
-        let outgoing: Vec<_> = partials.iter().map(|(owner, sum)| outgoing(*owner, sum)).collect();
-        let mut incoming = Vec::new();
+        let fingerprint = round.fingerprint;
+        let outgoing: Vec<_> =
+            partials.iter().map(|(owner, sum)| outgoing(fingerprint, *owner, sum)).collect();
+        let mut incomings = Vec::new();
         for (node, sum) in sums.iter_mut().enumerate() {
             if let Some((_, helper)) = helpers.iter().find(|(home, _)| *home == node) {
-                incoming.push(Incoming { peer: *helper, bytes: bytemuck::cast_slice_mut(sum) });
+                incomings.push(incoming(fingerprint, *helper, sum));
             }
         }
-        self.net.exchange(round.fingerprint, &outgoing, &mut incoming, node, round.patience)?;
+        self.net.exchange(&outgoing, &mut incomings, node, round.patience)?;
         sums[roster.node()] = self.fold_ours(round, reduce, owned.clone(), workspace);
-        Ok(self.combine(&sums, owned.len(), reduce, workspace))
+        Ok(self.combine::<T::Sum>(&sums, owned.len(), reduce, workspace))
     }
 
     /// The pieces of our node for a slice, one after the other.
@@ -119,7 +124,7 @@ impl Across {
         reduce: ReduceOp,
         slice: Range<usize>,
         workspace: &mut Workspace,
-    ) -> Vec<T> {
+    ) -> Vec<T::Sum> {
         let mut sums = Vec::with_capacity(self.ours.len() * slice.len());
         for fold in &self.ours {
             for block in blocks(slice.clone(), Workspace::block::<T>()) {
@@ -130,7 +135,7 @@ impl Across {
         sums
     }
 
-    fn combine<T: Element>(
+    fn combine<T: Element<Sum = T>>(
         &self,
         sums: &[Vec<T>],
         len: usize,
@@ -167,15 +172,20 @@ impl Across {
     ) -> Result<Vec<(usize, Vec<T>)>, Cause> {
         let roster = self.roster.clone();
         let placement = &roster.placement;
-        let outgoing: Vec<_> =
-            placement.helpers(roster.rank).map(|(_, helper)| outgoing(helper, ours)).collect();
+        let fingerprint = round.fingerprint;
+        let outgoing: Vec<_> = placement
+            .helpers(roster.rank)
+            .map(|(_, helper)| outgoing(fingerprint, helper, ours))
+            .collect();
         let mut helped: Vec<(usize, Vec<T>)> = placement
             .helped_by(roster.rank)
             .map(|owner| (owner, vec![T::zeroed(); slice_of(owner).len()]))
             .collect();
-        let mut incoming: Vec<_> =
-            helped.iter_mut().map(|(owner, values)| incoming(*owner, values)).collect();
-        self.net.exchange(round.fingerprint, &outgoing, &mut incoming, node, round.patience)?;
+        let mut incoming: Vec<_> = helped
+            .iter_mut()
+            .map(|(owner, values)| incoming(fingerprint, *owner, values))
+            .collect();
+        self.net.exchange(&outgoing, &mut incoming, node, round.patience)?;
         Ok(helped)
     }
 
@@ -192,19 +202,16 @@ impl Across {
         let (placement, rank) = (&roster.placement, roster.rank);
         let (fingerprint, patience) = (round.fingerprint, round.patience);
         if rank == root {
-            let outgoing: Vec<_> =
-                placement.helpers(root).map(|(_, helper)| outgoing(helper, values)).collect();
-            return self.net.exchange(fingerprint, &outgoing, &mut [], node, patience);
+            let outgoing: Vec<_> = placement
+                .helpers(root)
+                .map(|(_, helper)| outgoing(fingerprint, helper, values))
+                .collect();
+            return self.net.exchange(&outgoing, &mut [], node, patience);
         }
         if placement.node_of(root) != roster.node() && placement.helper(roster.node(), root) == rank
         {
-            return self.net.exchange(
-                fingerprint,
-                &[],
-                &mut [incoming(root, values)],
-                node,
-                patience,
-            );
+            let mut incoming = [incoming(fingerprint, root, values)];
+            return self.net.exchange(&[], &mut incoming, node, patience);
         }
         Ok(())
     }
@@ -223,44 +230,33 @@ impl Across {
         let peers: Vec<usize> =
             roster.placement.helpers(roster.rank).map(|(_, peer)| peer).collect();
         let outgoing: Vec<_> =
-            peers.iter().map(|peer| Outgoing { peer: *peer, bytes: &[] }).collect();
+            peers.iter().map(|peer| Outgoing { fingerprint, peer: *peer, bytes: &[] }).collect();
         let mut nothing: Vec<[u8; 0]> = vec![[]; peers.len()];
         let mut incoming: Vec<_> = peers
             .iter()
             .zip(&mut nothing)
-            .map(|(peer, bytes)| Incoming { peer: *peer, bytes })
+            .map(|(peer, bytes)| Incoming { fingerprint, peer: *peer, bytes })
             .collect();
-        self.net.exchange(fingerprint, &outgoing, &mut incoming, node, patience)
+        self.net.exchange(&outgoing, &mut incoming, node, patience)
     }
 
-    /// A message to a rank of another node.
-    pub(crate) fn send<T: Element>(
+    /// Messages to and from ranks of other nodes, all at once.
+    pub(crate) fn exchange(
         &mut self,
-        fingerprint: Fingerprint,
-        to: usize,
-        values: &[T],
+        outgoing: &[Outgoing<'_>],
+        incoming: &mut [Incoming<'_>],
         node: &LocalNode,
         patience: Patience,
     ) -> Result<(), Cause> {
-        self.net.exchange(fingerprint, &[outgoing(to, values)], &mut [], node, patience)
-    }
-
-    /// A message from a rank of another node.
-    pub(crate) fn recv<T: Element>(
-        &mut self,
-        fingerprint: Fingerprint,
-        from: usize,
-        values: &mut [T],
-        node: &LocalNode,
-        patience: Patience,
-    ) -> Result<(), Cause> {
-        self.net.exchange(fingerprint, &[], &mut [incoming(from, values)], node, patience)
+        self.net.exchange(outgoing, incoming, node, patience)
     }
 
     /// What is behind a closed connection: perhaps the peer only gave up because of another.
-    pub(crate) fn explain(&mut self) -> Option<Alarm> {
+    pub(crate) fn explain(&self) -> Option<Alarm> {
         let deadline = clock::now() + STORE_PATIENCE;
-        let notice = self.net.store().peek(ABORT_KEY, deadline).ok()??;
+        let mut store = self.net.store();
+        let mut notices = self.net.notices().iter();
+        let notice = notices.find_map(|key| store.peek(key, deadline).ok()?)?;
         Some(postcard::from_bytes::<AbortNotice>(&notice).ok()?.into())
     }
 
@@ -271,15 +267,24 @@ impl Across {
         let notice = postcard::to_allocvec(&AbortNotice { by, lost, reason })
             .expect("texts and numbers serialize");
         // The store may be what is gone; peers then learn it from their connections.
-        let _ = self.net.store().set_once(ABORT_KEY, &notice, clock::now() + STORE_PATIENCE);
+        let key = self.net.notices().first().map_or(ABORT_KEY, String::as_str);
+        let _ = self.net.store().set_once(key, &notice, clock::now() + STORE_PATIENCE);
         self.net.close();
     }
 }
 
-fn outgoing<T: Element>(peer: usize, values: &[T]) -> Outgoing<'_> {
-    Outgoing { peer, bytes: bytemuck::cast_slice(values) }
+pub(crate) fn outgoing<T: Element>(
+    fingerprint: Fingerprint,
+    peer: usize,
+    values: &[T],
+) -> Outgoing<'_> {
+    Outgoing { fingerprint, peer, bytes: bytemuck::cast_slice(values) }
 }
 
-fn incoming<T: Element>(peer: usize, values: &mut [T]) -> Incoming<'_> {
-    Incoming { peer, bytes: bytemuck::cast_slice_mut(values) }
+pub(crate) fn incoming<T: Element>(
+    fingerprint: Fingerprint,
+    peer: usize,
+    values: &mut [T],
+) -> Incoming<'_> {
+    Incoming { fingerprint, peer, bytes: bytemuck::cast_slice_mut(values) }
 }

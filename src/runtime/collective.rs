@@ -14,6 +14,7 @@ use crate::runtime::engine::{Call, Engine};
 use crate::runtime::error::{Cause, CollectiveError, Operation};
 use crate::runtime::memory::{Finish, Memory, SharedMemory};
 use crate::runtime::node::Patience;
+use crate::runtime::parts::part_len_max;
 use crate::runtime::schedule::{blocks, rounds, slice};
 use crate::runtime::shm::{EAGER_BYTES, Place};
 use crate::runtime::shm_window::{Window, Workspace, fold_windows};
@@ -29,24 +30,50 @@ impl Engine {
     /// Everybody gets the reduction of everybody's numbers.
     pub(crate) fn all_reduce<T: Element>(
         &mut self,
-        mut memory: Memory<'_, T>,
+        memory: Memory<'_, T>,
         reduce: ReduceOp,
         finish: Finish,
     ) -> Result<(), CollectiveError> {
-        let finish = self.finish(reduce, finish);
         let call = Call { reduce, ..Call::new(Operation::AllReduce, memory.len()) };
+        self.reduce_any(call, memory, finish)
+    }
+
+    /// The root gets the reduction of everybody's numbers; nobody else's numbers change.
+    pub(crate) fn reduce<T: Element>(
+        &mut self,
+        memory: Memory<'_, T>,
+        reduce: ReduceOp,
+        root: usize,
+    ) -> Result<(), CollectiveError> {
+        let call = Call::new(Operation::Reduce, memory.len());
+        self.reduce_any(Call { reduce, root: Some(root), ..call }, memory, Finish::Keep)
+    }
+
+    /// For the root of the call, or for everybody.
+    fn reduce_any<T: Element>(
+        &mut self,
+        call: Call,
+        mut memory: Memory<'_, T>,
+        finish: Finish,
+    ) -> Result<(), CollectiveError> {
+        let finish = self.finish(call.reduce, finish);
         self.run::<T>(call, |engine, call, patience| {
+            memory.check_home(&engine.node.segment)?;
             let is_small = call.count * size_of::<T>() <= EAGER_BYTES;
             if is_small && engine.across.is_none() {
-                engine.all_reduce_eager(call, &mut memory, finish, patience)
+                engine.reduce_eager(call, &mut memory, finish, patience)
             } else {
-                engine.all_reduce_rounds(call, &mut memory, finish, patience)
+                engine.reduce_rounds(call, &mut memory, finish, patience)
             }
         })
     }
 
-    /// Everybody folds everything: one meeting, and the slots are used in turn.
-    fn all_reduce_eager<T: Element>(
+    fn is_for_us(&self, call: Call) -> bool {
+        call.root.is_none_or(|root| root == self.roster.rank)
+    }
+
+    /// Whoever wants the result folds everything: one meeting, and the slots are used in turn.
+    fn reduce_eager<T: Element>(
         &mut self,
         call: Call,
         memory: &mut Memory<'_, T>,
@@ -61,15 +88,19 @@ impl Engine {
             Memory::Shared(SharedMemory(window)) => slot.copy_from(window),
         }
         let Round { windows, .. } = self.enter(call, &slot, patience)?;
+        if !self.is_for_us(call) {
+            return Ok(());
+        }
+        let mut room = Vec::new();
         for block in blocks(0..call.count, Workspace::block::<T>()) {
             let sum = fold_windows(&mut self.workspace, &self.fold, call.reduce, &windows, &block);
             finish.apply(sum);
-            memory.write(block.start, sum);
+            memory.write(block.start, T::narrow(sum, &mut room));
         }
         Ok(())
     }
 
-    fn all_reduce_rounds<T: Element>(
+    fn reduce_rounds<T: Element>(
         &mut self,
         call: Call,
         memory: &mut Memory<'_, T>,
@@ -90,13 +121,15 @@ impl Engine {
                 if is_one_node && places.iter().all(is_direct) { left } else { range.len() }
             };
             let round = self.enter_at::<T>(call, place, len, patience)?;
-            if is_one_node {
-                self.reduce_slice(call.reduce, finish, &round);
-            } else {
-                self.all_reduce_across(call.reduce, finish, &round)?;
+            match call.root {
+                _ if is_one_node => self.reduce_slice(call, finish, &round),
+                None => self.all_reduce_across(call.reduce, finish, &round)?,
+                Some(root) => self.reduce_across(call.reduce, root, finish, &round)?,
             }
             self.node.meet(patience)?;
-            memory.stage_out(&range, &staging);
+            if self.is_for_us(call) {
+                memory.stage_out(&range, &staging);
+            }
             done += round.len;
             if done == call.count {
                 return Ok(());
@@ -104,16 +137,46 @@ impl Engine {
         }
     }
 
-    /// Folds our slice over all windows and writes the result to the same place of all of them.
-    fn reduce_slice<T: Element>(&mut self, reduce: ReduceOp, finish: Finish, round: &Round<T>) {
+    /// Folds our slice over all windows and writes the result to the same place of the root's, or of
+    /// all of them.
+    fn reduce_slice<T: Element>(&mut self, call: Call, finish: Finish, round: &Round<T>) {
         let slice = slice(round.len, self.world(), self.roster.rank);
+        let windows = &round.windows;
+        let targets = call.root.map_or(&windows[..], |root| &windows[root..=root]);
+        let mut room = Vec::new();
         for block in blocks(slice, Workspace::block::<T>()) {
-            let sum = fold_windows(&mut self.workspace, &self.fold, reduce, &round.windows, &block);
+            let sum = fold_windows(&mut self.workspace, &self.fold, call.reduce, windows, &block);
             finish.apply(sum);
-            for window in &round.windows {
-                window.write(block.start, sum);
+            let sum = T::narrow(sum, &mut room);
+            for target in targets {
+                target.write(block.start, sum);
             }
         }
+    }
+
+    /// With other nodes, the ranks of the root's node share the work.
+    fn reduce_across<T: Element>(
+        &mut self,
+        reduce: ReduceOp,
+        root: usize,
+        finish: Finish,
+        round: &Round<T>,
+    ) -> Result<(), Cause> {
+        let Some(across) = &mut self.across else { return Ok(()) };
+        let placement = self.roster.placement.clone();
+        let home = placement.node_of(root);
+        let owners = placement.ranks_of(home).len();
+        let slice_of = |rank: usize| {
+            let is_owner = placement.node_of(rank) == home;
+            if is_owner { slice(round.len, owners, placement.local_of(rank)) } else { 0..0 }
+        };
+        let mut sum = across.reduce(round, reduce, &slice_of, &mut self.workspace, &self.node)?;
+        if self.roster.node() == home {
+            finish.apply(&mut sum);
+            let target = &round.windows[placement.local_of(root)];
+            target.write(slice_of(self.roster.rank).start, T::narrow(&sum, &mut Vec::new()));
+        }
+        Ok(())
     }
 
     /// The same with other nodes: our slice's sum goes out, those of the ranks we help come in.
@@ -128,11 +191,13 @@ impl Engine {
         let Some(across) = &mut self.across else { return Ok(()) };
         let mut sum = across.reduce(round, reduce, &slice_of, &mut self.workspace, &self.node)?;
         finish.apply(&mut sum);
-        let mut slices = across.spread(round, &sum, &slice_of, &self.node)?;
-        slices.push((rank, sum));
-        for (owner, values) in &slices {
+        let mut room = Vec::new();
+        let sum = T::narrow(&sum, &mut room);
+        let slices = across.spread(round, sum, &slice_of, &self.node)?;
+        let others = slices.iter().map(|(owner, values)| (*owner, &values[..]));
+        for (owner, values) in others.chain([(rank, sum)]) {
             for window in &round.windows {
-                window.write(slice_of(*owner).start, values);
+                window.write(slice_of(owner).start, values);
             }
         }
         Ok(())
@@ -175,64 +240,26 @@ impl Engine {
         let part = ours.len();
         let slice_of = |rank: usize| rank * part..(rank + 1) * part;
         if let Some(across) = &mut self.across {
-            let sum = across.reduce(round, reduce, &slice_of, &mut self.workspace, &self.node)?;
-            ours.copy_from_slice(&sum);
-            finish.apply(ours);
+            let workspace = &mut self.workspace;
+            let mut sum = across.reduce(round, reduce, &slice_of, workspace, &self.node)?;
+            finish.apply(&mut sum);
+            ours.copy_from_slice(T::narrow(&sum, &mut Vec::new()));
             return Ok(());
         }
         let slice = slice_of(self.roster.rank);
+        let mut room = Vec::new();
         for block in blocks(slice.clone(), Workspace::block::<T>()) {
             let windows = &round.windows;
             let sum = fold_windows(&mut self.workspace, &self.fold, reduce, windows, &block);
             finish.apply(sum);
-            ours[block.start - slice.start..block.end - slice.start].copy_from_slice(sum);
+            let place = block.start - slice.start..block.end - slice.start;
+            ours[place].copy_from_slice(T::narrow(sum, &mut room));
         }
         Ok(())
     }
 
-    /// Everybody gets everybody's numbers, in rank order.
-    pub(crate) fn all_gather<T: Element>(
-        &mut self,
-        ours: &[T],
-        all: &mut [T],
-    ) -> Result<(), CollectiveError> {
-        let (world, rank, part) = (self.world(), self.roster.rank, ours.len());
-        let call = Call::new(Operation::AllGather, part);
-        self.run::<T>(call, |engine, call, patience| {
-            let staging = engine.staging::<T>();
-            for range in rounds(part, part_len_max(&staging, world)?) {
-                staging.write(rank * range.len(), &ours[range.clone()]);
-                let window = staging.part(&(0..world * range.len()));
-                let round = engine.enter(call, &window, patience)?;
-                engine.gather_across(&round, &ours[range.clone()], &window)?;
-                for other in 0..world {
-                    let start = other * part + range.start;
-                    let target = &mut all[start..start + range.len()];
-                    engine.window_of(&round, other).read(other * range.len(), target);
-                }
-                engine.node.meet(patience)?;
-            }
-            Ok(())
-        })
-    }
-
-    /// Puts the parts of the ranks that we help into our window.
-    fn gather_across<T: Element>(
-        &mut self,
-        round: &Round<T>,
-        ours: &[T],
-        window: &Window<T>,
-    ) -> Result<(), Cause> {
-        let slice_of = |rank: usize| rank * ours.len()..(rank + 1) * ours.len();
-        let Some(across) = &mut self.across else { return Ok(()) };
-        for (owner, values) in across.spread(round, ours, &slice_of, &self.node)? {
-            window.write(slice_of(owner).start, &values);
-        }
-        self.node.meet(round.patience)
-    }
-
     /// The window on this node in which a rank's part can be found.
-    fn window_of<'r, T>(&self, round: &'r Round<T>, rank: usize) -> &'r Window<T> {
+    pub(super) fn window_of<'r, T>(&self, round: &'r Round<T>, rank: usize) -> &'r Window<T> {
         let placement = &self.roster.placement;
         let holder = placement.helper(self.roster.node(), rank);
         &round.windows[placement.local_of(holder)]
@@ -244,11 +271,12 @@ impl Engine {
         mut memory: Memory<'_, T>,
         root: usize,
     ) -> Result<(), CollectiveError> {
-        let call = Call { root, ..Call::new(Operation::Broadcast, memory.len()) };
+        let call = Call { root: Some(root), ..Call::new(Operation::Broadcast, memory.len()) };
         self.run::<T>(call, |engine, call, patience| {
+            memory.check_home(&engine.node.segment)?;
             let staging = engine.staging::<T>();
             for range in rounds(call.count, staging.len()) {
-                engine.broadcast_round(call, &mut memory, &range, &staging, patience)?;
+                engine.broadcast_round(call, root, &mut memory, &range, &staging, patience)?;
             }
             Ok(())
         })
@@ -257,13 +285,14 @@ impl Engine {
     fn broadcast_round<T: Element>(
         &mut self,
         call: Call,
+        root: usize,
         memory: &mut Memory<'_, T>,
         range: &Range<usize>,
         staging: &Window<T>,
         patience: Patience,
     ) -> Result<(), Cause> {
         let rank = self.roster.rank;
-        let place = if call.root == rank {
+        let place = if root == rank {
             memory.stage_in(range, staging)
         } else {
             Place::Staged(staging.offset())
@@ -273,14 +302,14 @@ impl Engine {
             let ours = &round.windows[self.node.me()];
             let mut values = vec![T::zeroed(); range.len()];
             ours.read(0, &mut values);
-            across.broadcast(&round, call.root, &mut values, &self.node)?;
-            if self.roster.placement.helper(self.roster.node(), call.root) == rank {
+            across.broadcast(&round, root, &mut values, &self.node)?;
+            if self.roster.placement.helper(self.roster.node(), root) == rank {
                 ours.write(0, &values);
             }
             self.node.meet(patience)?;
         }
-        if call.root != rank {
-            memory.copy_from(range.start, self.window_of(&round, call.root));
+        if root != rank {
+            memory.copy_from(range.start, self.window_of(&round, root));
         }
         self.node.meet(patience)
     }
@@ -294,13 +323,5 @@ impl Engine {
             across.greet(round.fingerprint, &engine.node, patience)?;
             engine.node.meet(patience)
         })
-    }
-}
-
-/// How much of every rank's part fits a staging area at once.
-fn part_len_max<T: Element>(staging: &Window<T>, world: usize) -> Result<usize, Cause> {
-    match staging.len() / world {
-        0 => Err(Cause::Argument(format!("{world} ranks are too many for one staging area"))),
-        len => Ok(len),
     }
 }

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use crate::runtime::half::{Bf16, F16};
+
 mod sealed {
     pub trait Sealed {}
 }
@@ -23,11 +25,15 @@ pub enum Dtype {
     I64 = 4,
     /// Byte.
     U8 = 5,
+    /// 16-bit float of IEEE 754.
+    F16 = 6,
+    /// Upper half of a 32-bit float.
+    Bf16 = 7,
 }
 
 impl Dtype {
     pub(crate) fn from_code(code: u8) -> Option<Self> {
-        [Self::F32, Self::F64, Self::I32, Self::I64, Self::U8]
+        [Self::F32, Self::F64, Self::I32, Self::I64, Self::U8, Self::F16, Self::Bf16]
             .into_iter()
             .find(|dtype| *dtype as u8 == code)
     }
@@ -41,6 +47,8 @@ impl fmt::Display for Dtype {
             Self::I32 => "i32",
             Self::I64 => "i64",
             Self::U8 => "u8",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
         })
     }
 }
@@ -81,28 +89,38 @@ impl fmt::Display for ReduceOp {
     }
 }
 
-/// A number that groups can move and combine: `f32 f64 i32 i64 u8`.
+/// A number that groups can move and combine: `f32 f64 F16 Bf16 i32 i64 u8`.
 pub trait Element:
     sealed::Sealed + bytemuck::Pod + PartialEq + fmt::Debug + Send + Sync + 'static
 {
     /// Its name on the wire.
     const DTYPE: Dtype;
 
+    /// What it is combined in, and rounded from once, at the end: `f32` for 16-bit floats, for all
+    /// others the type itself.
+    type Sum: Element<Sum = Self::Sum>;
+
     /// `out[i] = left[i] ∘ right[i]`.
-    fn combine(op: ReduceOp, out: &mut [Self], left: &[Self], right: &[Self]);
+    fn combine(op: ReduceOp, out: &mut [Self::Sum], left: &[Self], right: &[Self]);
 
     /// `left[i] = left[i] ∘ right[i]`.
-    fn combine_left(op: ReduceOp, left: &mut [Self], right: &[Self]);
+    fn combine_left(op: ReduceOp, left: &mut [Self::Sum], right: &[Self]);
 
     /// `right[i] = left[i] ∘ right[i]`.
-    fn combine_right(op: ReduceOp, left: &[Self], right: &mut [Self]);
+    fn combine_right(op: ReduceOp, left: &[Self], right: &mut [Self::Sum]);
+
+    /// `sums[i] = values[i]`.
+    fn widen(values: &[Self], sums: &mut [Self::Sum]);
+
+    /// The sums, rounded to this type; in `room` where they are of another.
+    fn narrow<'a>(sums: &'a [Self::Sum], room: &'a mut Vec<Self>) -> &'a [Self];
 
     /// Turns a sum of `parts` into a mean.
     fn divide(values: &mut [Self], parts: u64);
 }
 
 /// An element that gradients are made of: `f32` and `f64`.
-pub trait Float: Element + PartialOrd {
+pub trait Float: Element<Sum = Self> + PartialOrd {
     /// Zero.
     const ZERO: Self;
 
@@ -125,21 +143,21 @@ pub trait Float: Element + PartialOrd {
     fn square_root(self) -> Self;
 }
 
-fn zip_into<T: Copy>(out: &mut [T], left: &[T], right: &[T], f: impl Fn(T, T) -> T) {
+fn zip_into<T: Copy, S>(out: &mut [S], left: &[T], right: &[T], f: impl Fn(T, T) -> S) {
     debug_assert!(out.len() == left.len() && out.len() == right.len());
     for ((out, left), right) in out.iter_mut().zip(left).zip(right) {
         *out = f(*left, *right);
     }
 }
 
-fn zip_left<T: Copy>(left: &mut [T], right: &[T], f: impl Fn(T, T) -> T) {
+fn zip_left<T: Copy, S: Copy>(left: &mut [S], right: &[T], f: impl Fn(S, T) -> S) {
     debug_assert_eq!(left.len(), right.len());
     for (left, right) in left.iter_mut().zip(right) {
         *left = f(*left, *right);
     }
 }
 
-fn zip_right<T: Copy>(left: &[T], right: &mut [T], f: impl Fn(T, T) -> T) {
+fn zip_right<T: Copy, S: Copy>(left: &[T], right: &mut [S], f: impl Fn(T, S) -> S) {
     debug_assert_eq!(left.len(), right.len());
     for (left, right) in left.iter().zip(right) {
         *right = f(*left, *right);
@@ -172,6 +190,7 @@ macro_rules! element {
 
         impl Element for $type {
             const DTYPE: Dtype = Dtype::$dtype;
+            type Sum = Self;
 
             fn combine(op: ReduceOp, out: &mut [Self], left: &[Self], right: &[Self]) {
                 dispatch!(op, $add, $mul, zip_into(out, left, right));
@@ -183,6 +202,14 @@ macro_rules! element {
 
             fn combine_right(op: ReduceOp, left: &[Self], right: &mut [Self]) {
                 dispatch!(op, $add, $mul, zip_right(left, right));
+            }
+
+            fn widen(values: &[Self], sums: &mut [Self]) {
+                sums.copy_from_slice(values);
+            }
+
+            fn narrow<'a>(sums: &'a [Self], _room: &'a mut Vec<Self>) -> &'a [Self] {
+                sums
             }
 
             fn divide(values: &mut [Self], parts: u64) {
@@ -240,6 +267,66 @@ macro_rules! integer {
     };
 }
 
+/// A 16-bit float, combined as `f32`.
+macro_rules! half {
+    ($type:ident) => {
+        impl sealed::Sealed for $type {}
+
+        impl Element for $type {
+            const DTYPE: Dtype = Dtype::$type;
+            type Sum = f32;
+
+            fn combine(op: ReduceOp, out: &mut [f32], left: &[Self], right: &[Self]) {
+                dispatch!(op, |l, r| l + r, |l, r| l * r, half_into(out, left, right));
+            }
+
+            fn combine_left(op: ReduceOp, left: &mut [f32], right: &[Self]) {
+                dispatch!(op, |l, r| l + r, |l, r| l * r, half_left(left, right));
+            }
+
+            fn combine_right(op: ReduceOp, left: &[Self], right: &mut [f32]) {
+                dispatch!(op, |l, r| l + r, |l, r| l * r, half_right(left, right));
+            }
+
+            fn widen(values: &[Self], sums: &mut [f32]) {
+                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum = value.to_f32());
+            }
+
+            fn narrow<'a>(sums: &'a [f32], room: &'a mut Vec<Self>) -> &'a [Self] {
+                room.clear();
+                room.extend(sums.iter().map(|sum| Self::from_f32(*sum)));
+                room
+            }
+
+            fn divide(values: &mut [Self], parts: u64) {
+                let factor = 1.0 / parts as f32;
+                for value in values {
+                    *value = Self::from_f32(value.to_f32() * factor);
+                }
+            }
+        }
+    };
+}
+
+fn half_into<T: Copy + Into<f32>>(
+    out: &mut [f32],
+    left: &[T],
+    right: &[T],
+    f: impl Fn(f32, f32) -> f32,
+) {
+    zip_into(out, left, right, |l, r| f(l.into(), r.into()));
+}
+
+fn half_left<T: Copy + Into<f32>>(left: &mut [f32], right: &[T], f: impl Fn(f32, f32) -> f32) {
+    zip_left(left, right, |l, r| f(l, r.into()));
+}
+
+fn half_right<T: Copy + Into<f32>>(left: &[T], right: &mut [f32], f: impl Fn(f32, f32) -> f32) {
+    zip_right(left, right, |l, r| f(l.into(), r));
+}
+
+half!(F16);
+half!(Bf16);
 float!(f32, F32);
 float!(f64, F64);
 integer!(i32, I32);
@@ -252,7 +339,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check<T: Element>(op: ReduceOp, left: &[T], right: &[T], expect: &[T]) {
+    fn check<T: Element<Sum = T>>(op: ReduceOp, left: &[T], right: &[T], expect: &[T]) {
         let mut out = left.to_vec();
         T::combine(op, &mut out, left, right);
         assert_eq!(out, expect, "{op} into a third place");

@@ -18,13 +18,13 @@ use crate::runtime::tree::Fold;
 pub(crate) struct Call {
     pub(crate) op: Operation,
     pub(crate) reduce: ReduceOp,
-    pub(crate) root: usize,
+    pub(crate) root: Option<usize>,
     pub(crate) count: usize,
 }
 
 impl Call {
     pub(crate) fn new(op: Operation, count: usize) -> Self {
-        Self { op, reduce: ReduceOp::Sum, root: 0, count }
+        Self { op, reduce: ReduceOp::Sum, root: None, count }
     }
 }
 
@@ -42,6 +42,8 @@ pub(crate) struct Engine {
     pub(super) sent: Vec<u32>,
     pub(super) received: Vec<u32>,
     pub(crate) spin: Spin,
+    /// How often the group was split.
+    pub(super) splits: u64,
     timeout: Duration,
     calls: u64,
     failed: Option<Cause>,
@@ -56,7 +58,7 @@ impl Engine {
     ) -> Self {
         let world = roster.placement.world_size();
         Self {
-            spin: Spin::for_ranks(roster.neighbours().len()),
+            spin: Spin::for_ranks(segment.node_world()),
             fold: Fold::of(world),
             node: LocalNode::new(roster.clone(), segment),
             across,
@@ -65,6 +67,7 @@ impl Engine {
             rounds: 0,
             sent: vec![0; world],
             received: vec![0; world],
+            splits: 0,
             timeout,
             calls: 0,
             failed: None,
@@ -102,7 +105,7 @@ impl Engine {
             op: call.op,
             seq: self.calls,
             bytes: (call.count * size_of::<T>()) as u64,
-            rank: Rank(self.roster.rank as u32),
+            rank: self.roster.own_name(),
             cause,
         })
     }
@@ -118,26 +121,28 @@ impl Engine {
     /// An operation that failed half way leaves the ranks at different places: nothing can follow.
     fn give_up(&mut self, cause: Cause) -> Cause {
         let cause = match cause {
-            Cause::PeerLost { rank, how: Departure::Gone, .. } => self.explain_loss(rank),
+            Cause::PeerLost { how: Departure::Gone, .. } => self.explain_loss().unwrap_or(cause),
             cause => cause,
         };
         let lost = match &cause {
             Cause::PeerLost { rank, how, .. } => Some(Loss { rank: *rank, how: *how }),
             _ => None,
         };
-        let by = Rank(self.roster.rank as u32);
-        self.tell(&Alarm { by, lost, reason: cause.to_string() });
+        let (by, reason) = match &cause {
+            // Passed on as it was heard.
+            Cause::Aborted { by, reason } => (*by, reason.clone()),
+            cause => (self.roster.own_name(), cause.to_string()),
+        };
+        self.tell(&Alarm { by, lost, reason });
         self.failed = Some(cause.clone());
         cause
     }
 
     /// A peer that closed its connection may have given up because of another one.
-    fn explain_loss(&mut self, rank: Rank) -> Cause {
+    fn explain_loss(&mut self) -> Option<Cause> {
         let told = self.node.segment.alarm();
-        match told.or_else(|| self.across.as_mut()?.explain()) {
-            Some(alarm) => self.roster.cause(alarm),
-            None => self.roster.lost(rank.index(), Departure::Gone),
-        }
+        let alarm = told.or_else(|| self.across.as_mut()?.explain())?;
+        Some(self.roster.cause(alarm))
     }
 
     fn tell(&mut self, alarm: &Alarm) {
@@ -153,7 +158,7 @@ impl Engine {
             op: call.op,
             dtype: T::DTYPE,
             reduce: call.reduce,
-            root: Rank(call.root as u32),
+            root: call.root.map_or(Rank(0), |root| self.roster.name(root)),
             count: call.count as u64,
             seq: self.rounds,
         }

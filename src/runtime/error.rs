@@ -64,6 +64,14 @@ pub enum Error {
         /// The largest free range.
         available: usize,
     },
+    /// A rank could not do its part in making a group of some of the ranks.
+    #[error("rank {rank} cannot take part in the new group: {problem}")]
+    Split {
+        /// Which.
+        rank: Rank,
+        /// Why, in its words.
+        problem: String,
+    },
     /// Arguments that no layout, sampler or optimizer can work with.
     #[error("{0}")]
     BadArgument(String),
@@ -84,7 +92,9 @@ impl Error {
     }
 }
 
-/// A collective operation that did not happen, as one rank saw it.
+/// A collective operation that did not happen, as one rank saw it. Ranks are those of the job, in
+/// groups that [`Group::split`](crate::runtime::Group::split) made too, so that they are those that
+/// the launcher speaks of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectiveError {
     /// Which operation.
@@ -219,14 +229,42 @@ pub enum Operation {
     Send = 6,
     /// From one peer.
     Recv = 7,
+    /// The root gets the reduction of everybody's data.
+    Reduce = 8,
+    /// The root gets everybody's data, in rank order.
+    Gather = 9,
+    /// Rank `r` gets part `r` of the root's data.
+    Scatter = 10,
+    /// Rank `r` gets part `r` of everybody's data, in rank order.
+    AllToAll = 11,
+    /// To one peer and from one at once.
+    SendRecv = 12,
+    /// To several peers and from several at once.
+    Exchange = 13,
+    /// A group becomes several.
+    Split = 14,
 }
 
 impl Operation {
+    const ALL: [Self; 14] = [
+        Self::AllReduce,
+        Self::Broadcast,
+        Self::AllGather,
+        Self::ReduceScatter,
+        Self::Barrier,
+        Self::Send,
+        Self::Recv,
+        Self::Reduce,
+        Self::Gather,
+        Self::Scatter,
+        Self::AllToAll,
+        Self::SendRecv,
+        Self::Exchange,
+        Self::Split,
+    ];
+
     fn from_code(code: u8) -> Option<Self> {
-        use Operation::{AllGather, AllReduce, Barrier, Broadcast, Recv, ReduceScatter, Send};
-        [AllReduce, Broadcast, AllGather, ReduceScatter, Barrier, Send, Recv]
-            .into_iter()
-            .find(|operation| *operation as u8 == code)
+        Self::ALL.into_iter().find(|operation| *operation as u8 == code)
     }
 }
 
@@ -240,6 +278,13 @@ impl fmt::Display for Operation {
             Self::Barrier => "barrier",
             Self::Send => "send",
             Self::Recv => "recv",
+            Self::Reduce => "reduce",
+            Self::Gather => "gather",
+            Self::Scatter => "scatter",
+            Self::AllToAll => "all_to_all",
+            Self::SendRecv => "send_recv",
+            Self::Exchange => "exchange",
+            Self::Split => "split",
         })
     }
 }
@@ -255,7 +300,7 @@ pub struct Fingerprint {
     pub dtype: Dtype,
     /// How elements are combined; `Sum` where nothing is.
     pub reduce: ReduceOp,
-    /// The root of a broadcast; 0 where there is none.
+    /// The root, as a rank of the job; 0 where there is none.
     pub root: Rank,
     /// Elements.
     pub count: u64,
@@ -291,11 +336,18 @@ impl fmt::Display for Fingerprint {
             Operation::AllReduce | Operation::ReduceScatter => {
                 write!(f, "{op}({count} × {dtype}, {reduce})")?;
             }
-            Operation::Broadcast => write!(f, "{op}({count} × {dtype}, from rank {root})")?,
-            Operation::AllGather | Operation::Send | Operation::Recv => {
-                write!(f, "{op}({count} × {dtype})")?;
+            Operation::Reduce => write!(f, "{op}({count} × {dtype}, {reduce}, to rank {root})")?,
+            Operation::Broadcast | Operation::Scatter => {
+                write!(f, "{op}({count} × {dtype}, from rank {root})")?;
             }
-            Operation::Barrier => write!(f, "{op}()")?,
+            Operation::Gather => write!(f, "{op}({count} × {dtype}, to rank {root})")?,
+            Operation::AllGather
+            | Operation::AllToAll
+            | Operation::Send
+            | Operation::Recv
+            | Operation::SendRecv
+            | Operation::Exchange => write!(f, "{op}({count} × {dtype})")?,
+            Operation::Barrier | Operation::Split => write!(f, "{op}()")?,
         }
         write!(f, " as round {seq}")
     }
@@ -305,7 +357,7 @@ impl Error {
     /// Whether the system refused, and nobody is to blame for what was asked.
     pub fn is_of_system(&self) -> bool {
         match self {
-            Self::Os { .. } | Self::OutOfMemory { .. } => true,
+            Self::Os { .. } | Self::OutOfMemory { .. } | Self::Split { .. } => true,
             Self::Segment(error) => matches!(error, crate::runtime::shm::SegmentError::Os { .. }),
             Self::Collective(error) => matches!(error.cause, Cause::System(_)),
             Self::NoEnvironment { .. }

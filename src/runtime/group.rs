@@ -1,22 +1,21 @@
 //! Ranks that communicate, as their user sees them.
 
 use std::fmt;
-use std::ops::Range;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-use crate::base::Rank;
 use crate::runtime::contract::Note;
-use crate::runtime::element::{Element, ReduceOp};
+use crate::runtime::element::Element;
 use crate::runtime::engine::Engine;
-use crate::runtime::error::{Cause, CollectiveError, Operation, Result};
+use crate::runtime::error::{Cause, CollectiveError, Departure, Error, Loss, Operation, Result};
 use crate::runtime::membership::{self, Links, Membership};
-use crate::runtime::memory::{Finish, Memory, SharedMemory};
 use crate::runtime::node::Roster;
-use crate::runtime::runner::{Moment, Pending, Runner};
+use crate::runtime::runner::Runner;
 use crate::runtime::shm::{Alarm, Segment};
-use crate::runtime::shm_window::{Arena, Buffer, Window};
-use crate::runtime::work::Work;
+use crate::runtime::shm_window::{Arena, Buffer, Seat};
+use crate::runtime::split::{Part, Wish};
 
 /// Deadline of an operation unless the caller sets another: torch's.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
@@ -47,17 +46,23 @@ pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
 /// ```
 #[derive(Clone)]
 pub struct Group {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
-struct Inner {
-    roster: Arc<Roster>,
+pub(super) struct Inner {
+    pub(super) roster: Arc<Roster>,
     local_rank: usize,
     restart_count: u32,
     arena: Arc<Arena>,
     segment: Arc<Segment>,
-    runner: Runner,
+    pub(super) runner: Runner,
+    /// Given up once the runner is gone, which looks at the segment.
+    #[expect(dead_code, reason = "it is there to be dropped")]
+    seat: Option<Seat>,
     links: Links,
+    timeout: Duration,
+    /// The group of which this one is a part. It has the links, so it lives as long.
+    whole: Option<Group>,
 }
 
 /// How a group is made.
@@ -116,6 +121,36 @@ impl Group {
         Ok(members.into_iter().map(|member| Self::assemble(member, options)).collect())
     }
 
+    /// Runs `worker` on every rank of a group of threads, and returns what each returned, in rank
+    /// order. Where one fails, the group ends for all, and its error is returned.
+    pub fn on_threads<V: Send>(
+        ranks: usize,
+        worker: impl Fn(&Self) -> Result<V> + Sync,
+    ) -> Result<Vec<V>> {
+        let groups = Self::threads(ranks)?;
+        std::thread::scope(|scope| {
+            let worker = &worker;
+            let spawn = |group: Self| scope.spawn(move || group.run_worker(worker));
+            let threads: Vec<_> = groups.into_iter().map(spawn).collect();
+            let joined: Vec<_> = threads.into_iter().map(ScopedJoinHandle::join).collect();
+            joined.into_iter().map(|end| end.unwrap_or_else(|p| resume_unwind(p))).collect()
+        })
+    }
+
+    fn run_worker<V>(&self, worker: &impl Fn(&Self) -> Result<V>) -> Result<V> {
+        struct OnPanic<'a>(&'a Group);
+        impl Drop for OnPanic<'_> {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    // The others would wait for a rank that never comes.
+                    self.0.abort("a rank panicked");
+                }
+            }
+        }
+        let _guard = OnPanic(self);
+        worker(self).inspect_err(|error| self.abort(&error.to_string()))
+    }
+
     fn assemble(member: Membership, options: &InitOptions) -> Self {
         let Membership { roster, segment, across, local_rank, restart_count, links } = member;
         let engine = Engine::new(roster.clone(), segment.clone(), across, options.timeout);
@@ -126,24 +161,82 @@ impl Group {
             restart_count,
             segment,
             runner: Runner::new(engine),
+            seat: None,
             links,
+            timeout: options.timeout,
+            whole: None,
         };
         Self { inner: Arc::new(inner) }
     }
 
     /// Tells the launcher something to draw; does nothing when there is none.
     pub fn note(&self, note: &Note) {
-        if let Some(agent) = &self.inner.links.agent {
-            agent.note(note);
+        match (&self.inner.whole, &self.inner.links.agent) {
+            (Some(whole), _) => whole.note(note),
+            (None, Some(agent)) => agent.note(note),
+            (None, None) => {}
         }
     }
 
-    /// Position of this worker in the job: `0..world_size`.
+    /// Makes groups of ranks that name the same color; a rank without a color is in none. Ranks are
+    /// numbered in the order of their keys, equal ones in the order of this group.
+    ///
+    /// Every rank of this group calls it. The new group has operations, deadlines and errors of its
+    /// own: both can be used at once, and where the new one fails, this one goes on. Where this one
+    /// fails or is aborted, so do all that were split from it. Buffers of either serve both.
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group, ReduceOp};
+    /// // Two rows of two: columns of neighbours share memory bandwidth, rows do not meet.
+    /// let results = Group::on_threads(4, |group| {
+    ///     let row = group.split(group.rank() / 2, group.rank())?.expect("every rank has a row");
+    ///     let mut sum = [group.rank() as i32];
+    ///     row.all_reduce(&mut sum, ReduceOp::Sum)?;
+    ///     let first = group.split((row.rank() == 0).then_some(0), 0)?;
+    ///     Ok((sum[0], row.rank(), first.map(|group| group.world_size())))
+    /// })?;
+    /// assert_eq!(results, [(1, 0, Some(2)), (1, 1, None), (5, 0, Some(2)), (5, 1, None)]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn split(&self, color: impl Into<Option<usize>>, key: usize) -> Result<Option<Self>> {
+        self.split_with(color, key, &InitOptions { timeout: self.inner.timeout })
+    }
+
+    /// [`Self::split`] with options of the new group.
+    pub fn split_with(
+        &self,
+        color: impl Into<Option<usize>>,
+        key: usize,
+        options: &InitOptions,
+    ) -> Result<Option<Self>> {
+        let wish = Wish { color: color.into(), key };
+        let made = self.inner.runner.run(|engine| engine.split(wish, &self.inner.arena));
+        if let Err(Error::Collective(error)) = &made {
+            self.report(error);
+        }
+        let Some(Part { roster, segment, across, seat }) = made? else { return Ok(None) };
+        let engine = Engine::new(roster.clone(), segment.clone(), across, options.timeout);
+        let inner = Inner {
+            roster,
+            local_rank: self.inner.local_rank,
+            restart_count: self.inner.restart_count,
+            arena: self.inner.arena.clone(),
+            segment,
+            runner: Runner::new(engine),
+            seat: Some(seat),
+            links: Links::default(),
+            timeout: options.timeout,
+            whole: Some(self.clone()),
+        };
+        Ok(Some(Self { inner: Arc::new(inner) }))
+    }
+
+    /// Position of this worker in the group: `0..world_size`.
     pub fn rank(&self) -> usize {
         self.inner.roster.rank
     }
 
-    /// Workers of the job.
+    /// Workers of the group.
     pub fn world_size(&self) -> usize {
         self.inner.roster.placement.world_size()
     }
@@ -163,107 +256,21 @@ impl Group {
         self.inner.arena.alloc(len)
     }
 
-    /// Replaces everybody's numbers by their reduction over all ranks.
-    ///
-    /// `data` is a slice, a vector, an array, or a [`Buffer`], which is not copied. Floats are
-    /// combined in the order of the canonical tree: the bits of the result do not depend on which
-    /// rank runs where.
-    pub fn all_reduce<R: Region + ?Sized>(
-        &self,
-        data: &mut R,
-        op: ReduceOp,
-    ) -> Result<(), CollectiveError> {
-        self.blocking(|engine| engine.all_reduce(data.memory(), op, Finish::Keep))
-    }
-
-    /// Replaces everybody's numbers by those of rank `root`.
-    pub fn broadcast<R: Region + ?Sized>(
-        &self,
-        data: &mut R,
-        root: usize,
-    ) -> Result<(), CollectiveError> {
-        self.check_rank(Operation::Broadcast, root)?;
-        self.blocking(|engine| engine.broadcast(data.memory(), root))
-    }
-
-    /// Fills `all` with everybody's `ours`, in rank order; it is `world_size` times as long.
-    pub fn all_gather<T: Element>(&self, ours: &[T], all: &mut [T]) -> Result<(), CollectiveError> {
-        self.check_parts(Operation::AllGather, all.len(), ours.len())?;
-        self.blocking(|engine| engine.all_gather(ours, all))
-    }
-
-    /// Fills `ours` with part `rank` of the reduction of everybody's `all`, which is `world_size`
-    /// times as long.
-    pub fn reduce_scatter<T: Element>(
-        &self,
-        all: &[T],
-        ours: &mut [T],
-        op: ReduceOp,
-    ) -> Result<(), CollectiveError> {
-        self.check_parts(Operation::ReduceScatter, all.len(), ours.len())?;
-        self.blocking(|engine| engine.reduce_scatter(all, ours, op))
-    }
-
-    /// Returns when every rank has called it.
-    pub fn barrier(&self) -> Result<(), CollectiveError> {
-        self.blocking(Engine::barrier)
-    }
-
-    /// Gives `values` to rank `to`, which calls [`Self::recv`]; returns when it has them. Two ranks
-    /// that both send first wait for each other until their deadlines.
-    pub fn send<T: Element>(&self, values: &[T], to: usize) -> Result<(), CollectiveError> {
-        self.check_peer(Operation::Send, to)?;
-        self.blocking(|engine| engine.send(values, to))
-    }
-
-    /// Takes `values` from rank `from`, which calls [`Self::send`] with as many.
-    pub fn recv<T: Element>(&self, values: &mut [T], from: usize) -> Result<(), CollectiveError> {
-        self.check_peer(Operation::Recv, from)?;
-        self.blocking(|engine| engine.recv(values, from))
-    }
-
-    /// Starts an [`Self::all_reduce`] of a range of a buffer and returns at once. The handle owns
-    /// the buffer until the operation is over. Started operations run in the order of their start.
-    pub fn start_all_reduce<T: Element>(
-        &self,
-        buffer: Buffer<T>,
-        range: Range<usize>,
-        op: ReduceOp,
-    ) -> Work<Buffer<T>> {
-        let window = buffer.window().part(&range);
-        let pending = self.start_window(window, op, Finish::Keep, |_| {});
-        Work::new(pending, buffer, self.clone())
-    }
-
     /// Ends the group for everybody: operations under way fail on every rank with
     /// [`Cause::Aborted`].
     pub fn abort(&self, reason: &str) {
-        let alarm = Alarm { by: Rank(self.rank() as u32), lost: None, reason: reason.to_owned() };
+        let by = self.inner.roster.own_name();
+        self.raise(Alarm { by, lost: None, reason: reason.to_owned() });
+    }
+
+    fn raise(&self, alarm: Alarm) {
         // First the flag, so that an operation that holds the engine lets go of it.
         self.inner.segment.raise_alarm(&alarm);
         self.inner.runner.interrupt(|engine| engine.abort(alarm));
     }
 
-    pub(crate) fn start_window<T: Element>(
-        &self,
-        window: Window<T>,
-        op: ReduceOp,
-        finish: Finish,
-        watch: impl Fn(Moment) + Send + 'static,
-    ) -> Pending {
-        let memory = Memory::Shared(SharedMemory(window));
-        let operation = move |engine: &mut Engine| engine.all_reduce(memory, op, finish);
-        self.inner.runner.start(operation, watch).unwrap_or_else(|error| {
-            let reason = format!("cannot start the thread that communicates: {error}");
-            self.abort(&reason);
-            let (op, rank) = (Operation::AllReduce, Rank(self.rank() as u32));
-            let cause = Cause::System(reason);
-            Pending::failed(CollectiveError { op, seq: 0, bytes: 0, rank, cause })
-        })
-    }
-
     /// Runs an operation once everything that was started is over.
-    fn blocking(
+    pub(super) fn blocking(
         &self,
         operation: impl FnOnce(&mut Engine) -> Result<(), CollectiveError>,
     ) -> Result<(), CollectiveError> {
@@ -277,95 +284,30 @@ impl Group {
     /// Fails when the group is known to be of no use any more, without waiting for anybody.
     pub(crate) fn check_alarm(&self, op: Operation) -> Result<(), CollectiveError> {
         let Some(alarm) = self.inner.segment.alarm() else { return Ok(()) };
-        let rank = Rank(self.rank() as u32);
+        let rank = self.inner.roster.own_name();
         let cause = self.inner.roster.cause(alarm);
         Err(CollectiveError { op, seq: 0, bytes: 0, rank, cause })
     }
 
-    /// Points the launcher to the worker that is the cause.
+    /// Points the launcher to the worker that is the cause, and the groups of which this one is a
+    /// part: who is gone is gone for them too, and they can tell nodes that this one does not reach.
     pub(crate) fn report(&self, error: &CollectiveError) {
-        if let Cause::PeerLost { rank, .. } = &error.cause {
-            self.note(&Note::PeerLost { rank: *rank });
+        let Cause::PeerLost { rank, how, .. } = &error.cause else { return };
+        self.note(&Note::PeerLost { rank: *rank });
+        if *how == Departure::Gone {
+            let lost = Some(Loss { rank: *rank, how: *how });
+            let alarm = Alarm { by: error.rank, lost, reason: error.cause.to_string() };
+            let mut whole = &self.inner.whole;
+            while let Some(group) = whole {
+                group.raise(alarm.clone());
+                whole = &group.inner.whole;
+            }
         }
-    }
-
-    fn check_rank(&self, op: Operation, rank: usize) -> Result<(), CollectiveError> {
-        if rank < self.world_size() {
-            Ok(())
-        } else {
-            let world = self.world_size();
-            Err(self.bad_argument(op, format!("there is no rank {rank} among {world}")))
-        }
-    }
-
-    fn check_peer(&self, op: Operation, rank: usize) -> Result<(), CollectiveError> {
-        self.check_rank(op, rank)?;
-        if rank == self.rank() {
-            Err(self.bad_argument(op, "a rank sends nothing to itself".to_owned()))
-        } else {
-            Ok(())
-        }
-    }
-
-    fn check_parts(&self, op: Operation, all: usize, ours: usize) -> Result<(), CollectiveError> {
-        let world = self.world_size();
-        if ours.checked_mul(world) == Some(all) {
-            Ok(())
-        } else {
-            Err(self
-                .bad_argument(op, format!("{all} elements are not {world} times {ours} elements")))
-        }
-    }
-
-    fn bad_argument(&self, op: Operation, problem: String) -> CollectiveError {
-        let rank = Rank(self.rank() as u32);
-        CollectiveError { op, seq: 0, bytes: 0, rank, cause: Cause::Argument(problem) }
     }
 }
 
 impl fmt::Debug for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Group({} of {})", self.rank(), self.world_size())
-    }
-}
-
-/// Memory that an operation can replace the contents of.
-pub trait Region {
-    /// What it consists of.
-    type Element: Element;
-
-    #[doc(hidden)]
-    fn memory(&mut self) -> Memory<'_, Self::Element>;
-}
-
-impl<T: Element> Region for [T] {
-    type Element = T;
-
-    fn memory(&mut self) -> Memory<'_, T> {
-        Memory::Slice(self)
-    }
-}
-
-impl<T: Element, const N: usize> Region for [T; N] {
-    type Element = T;
-
-    fn memory(&mut self) -> Memory<'_, T> {
-        Memory::Slice(self)
-    }
-}
-
-impl<T: Element> Region for Vec<T> {
-    type Element = T;
-
-    fn memory(&mut self) -> Memory<'_, T> {
-        Memory::Slice(self)
-    }
-}
-
-impl<T: Element> Region for Buffer<T> {
-    type Element = T;
-
-    fn memory(&mut self) -> Memory<'_, T> {
-        Memory::Shared(SharedMemory(self.window()))
     }
 }

@@ -109,7 +109,7 @@ impl Membership {
         mut sources: Sources,
         timeout: Duration,
     ) -> Result<Self> {
-        let mut roster = Roster { rank: welcome.rank.index(), placement: welcome.placement()? };
+        let mut roster = Roster::of_job(welcome.rank.index(), welcome.placement()?);
         if segment.local_world() != roster.neighbours().len() {
             let problem = "the segment is for another number of workers";
             return Err(ContractError::Impossible(problem).into());
@@ -249,7 +249,7 @@ pub(crate) fn threads(ranks: usize) -> Result<Vec<Membership>> {
     let segment = Segment::attach(Segment::create(ranks)?)?;
     let placement = Placement::one_node("localhost", ranks);
     let member = |rank| Membership {
-        roster: Arc::new(Roster { rank, placement: placement.clone() }),
+        roster: Arc::new(Roster::of_job(rank, placement.clone())),
         segment: segment.clone(),
         across: None,
         local_rank: rank,

@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use crate::runtime::element::Element;
-use crate::runtime::shm::Place;
-use crate::runtime::shm_window::Window;
+use crate::runtime::error::Cause;
+use crate::runtime::shm::{Place, Segment};
+use crate::runtime::shm_window::{Buffer, Window};
 
 /// Where the numbers of a call lie.
 #[doc(hidden)]
@@ -24,6 +25,16 @@ impl<T: Element> Memory<'_, T> {
         match self {
             Self::Slice(values) => values.len(),
             Self::Shared(SharedMemory(window)) => window.len(),
+        }
+    }
+
+    /// Fails for a buffer of a group that has nothing in common with the one of `segment`.
+    pub(crate) fn check_home(&self, segment: &Segment) -> Result<(), Cause> {
+        match self {
+            Self::Shared(SharedMemory(window)) if !window.is_within(segment) => {
+                Err(Cause::Argument("the buffer belongs to another group".to_owned()))
+            }
+            Self::Shared(_) | Self::Slice(_) => Ok(()),
         }
     }
 
@@ -77,5 +88,46 @@ impl Finish {
             Self::Keep => {}
             Self::Divide(parts) => T::divide(values, parts),
         }
+    }
+}
+
+/// Memory that an operation can replace the contents of.
+pub trait Region {
+    /// What it consists of.
+    type Element: Element;
+
+    #[doc(hidden)]
+    fn memory(&mut self) -> Memory<'_, Self::Element>;
+}
+
+impl<T: Element> Region for [T] {
+    type Element = T;
+
+    fn memory(&mut self) -> Memory<'_, T> {
+        Memory::Slice(self)
+    }
+}
+
+impl<T: Element, const N: usize> Region for [T; N] {
+    type Element = T;
+
+    fn memory(&mut self) -> Memory<'_, T> {
+        Memory::Slice(self)
+    }
+}
+
+impl<T: Element> Region for Vec<T> {
+    type Element = T;
+
+    fn memory(&mut self) -> Memory<'_, T> {
+        Memory::Slice(self)
+    }
+}
+
+impl<T: Element> Region for Buffer<T> {
+    type Element = T;
+
+    fn memory(&mut self) -> Memory<'_, T> {
+        Memory::Shared(SharedMemory(self.window()))
     }
 }

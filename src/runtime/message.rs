@@ -1,117 +1,348 @@
-//! Messages between two ranks. Both sides meet: a send ends when its message has been taken.
+//! Messages between ranks: to several and from several at once, of any lengths.
+//!
+//! Both sides meet: a message is over when it has been taken. Between ranks of a node it goes through
+//! the sender's staging area, of which every receiver has a share, in chunks that use the halves of
+//! the share in turn; one that lies in the segment is read where it lies. Chunk *k* of every message
+//! is posted before chunk *k* of any is waited for, and nothing is waited for before chunk 0 of all
+//! is posted, so no circle of ranks can wait for each other.
 
 use std::ops::Range;
 
 use crate::base::Rank;
+use crate::runtime::across::{incoming, outgoing};
 use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::engine::{Call, Engine};
 use crate::runtime::error::{Cause, CollectiveError, Fingerprint, Operation};
+use crate::runtime::flag::Flag;
 use crate::runtime::node::{Patience, mismatch};
 use crate::runtime::schedule::rounds;
-use crate::runtime::shm::Place;
+use crate::runtime::shm::{Mailbox, Place};
 use crate::runtime::shm_window::Window;
 
+/// Numbers for a rank.
+pub(crate) struct Parcel<'a, T> {
+    pub(crate) to: usize,
+    pub(crate) values: &'a [T],
+}
+
+/// Room for numbers of a rank.
+pub(crate) struct Slot<'a, T> {
+    pub(crate) from: usize,
+    pub(crate) values: &'a mut [T],
+}
+
+/// A message on its way to a rank of this node.
+struct Posting<'a, T> {
+    to: usize,
+    values: &'a [T],
+    chunks: Vec<Range<usize>>,
+    /// The share of our staging area through which it goes; `None` when it is read where it lies.
+    share: Option<Window<T>>,
+    /// What the counters of the mailbox were before.
+    base: u32,
+}
+
+/// A message on its way from a rank of this node.
+struct Taking<'a, T> {
+    from: usize,
+    values: &'a mut [T],
+    fingerprint: Fingerprint,
+    /// Known with the first chunk.
+    source: Option<(Place, Vec<Range<usize>>)>,
+    base: u32,
+}
+
+/// Chunks of a message that can be on their way at once.
+const HALVES: usize = 2;
+
 impl Engine {
-    /// Gives numbers to a rank that calls [`Self::recv`].
-    pub(crate) fn send<T: Element>(
+    /// Gives and takes messages, at most one each way with every rank; one to ourselves is copied.
+    pub(crate) fn exchange<T: Element>(
         &mut self,
-        values: &[T],
-        to: usize,
+        op: Operation,
+        parcels: &[Parcel<'_, T>],
+        slots: &mut [Slot<'_, T>],
     ) -> Result<(), CollectiveError> {
-        let call = Call { root: to, ..Call::new(Operation::Send, values.len()) };
-        self.run::<T>(call, |engine, call, patience| {
-            let staging = engine.staging::<T>();
-            for range in rounds(call.count, staging.len()) {
-                engine.sent[to] = engine.sent[to].wrapping_add(1);
-                let fingerprint = message_fingerprint::<T>(call.count, engine.sent[to]);
-                engine.send_round(fingerprint, to, &values[range], &staging, patience)?;
-            }
-            Ok(())
+        let lens = parcels.iter().map(|parcel| parcel.values.len());
+        let lens = lens.chain(slots.iter().map(|slot| slot.values.len()));
+        let call = Call::new(op, lens.sum());
+        // Whatever each side calls it, they must agree on what it is.
+        self.run::<T>(call, |engine, _, patience| {
+            engine.deliver(Operation::Send, parcels, slots, patience)
         })
     }
 
-    /// Takes numbers from a rank that calls [`Self::send`].
-    pub(crate) fn recv<T: Element>(
+    /// The messages of an operation.
+    pub(super) fn deliver<T: Element>(
         &mut self,
-        values: &mut [T],
-        from: usize,
-    ) -> Result<(), CollectiveError> {
-        let call = Call { root: from, ..Call::new(Operation::Recv, values.len()) };
-        self.run::<T>(call, |engine, call, patience| {
-            let each = engine.staging::<T>().len();
-            for range in rounds(call.count, each) {
-                engine.received[from] = engine.received[from].wrapping_add(1);
-                let round = engine.received[from];
-                let fingerprint = message_fingerprint::<T>(call.count, round);
-                engine.recv_round(fingerprint, from, values, range, patience)?;
+        op: Operation,
+        parcels: &[Parcel<'_, T>],
+        slots: &mut [Slot<'_, T>],
+        patience: Patience,
+    ) -> Result<(), Cause> {
+        self.deliver_to_ourselves(op, parcels, slots)?;
+        let me = self.roster.rank;
+        let (near, far): (Vec<_>, Vec<_>) = parcels
+            .iter()
+            .filter(|parcel| parcel.to != me)
+            .partition(|parcel| self.is_neighbour(parcel.to));
+        let (near_slots, far_slots): (Vec<_>, Vec<_>) = slots
+            .iter_mut()
+            .filter(|slot| slot.from != me)
+            .partition(|slot| self.is_neighbour(slot.from));
+        let postings: Vec<_> = near.iter().map(|parcel| self.post(op, parcel)).collect();
+        let mut takings: Vec<_> =
+            near_slots.into_iter().map(|slot| self.begin_taking(op, slot)).collect();
+        self.deliver_far(op, &far, far_slots, patience)?;
+        self.deliver_near(&postings, &mut takings, patience)
+    }
+
+    fn deliver_to_ourselves<T: Element>(
+        &self,
+        op: Operation,
+        parcels: &[Parcel<'_, T>],
+        slots: &mut [Slot<'_, T>],
+    ) -> Result<(), Cause> {
+        let me = self.roster.rank;
+        let ours = parcels.iter().find(|parcel| parcel.to == me);
+        let slot = slots.iter_mut().find(|slot| slot.from == me);
+        match (ours, slot) {
+            (None, None) => Ok(()),
+            (Some(ours), Some(slot)) if ours.values.len() == slot.values.len() => {
+                slot.values.copy_from_slice(ours.values);
+                Ok(())
             }
-            Ok(())
-        })
+            (ours, slot) => {
+                let sent = ours.map_or(0, |ours| ours.values.len());
+                let taken = slot.map_or(0, |slot| slot.values.len());
+                let problem =
+                    format!("{op}: we send {sent} elements to ourselves and take {taken}");
+                Err(Cause::Argument(problem))
+            }
+        }
     }
 
     fn is_neighbour(&self, rank: usize) -> bool {
         self.roster.placement.node_of(rank) == self.roster.node()
     }
 
-    fn send_round<T: Element>(
-        &mut self,
-        fingerprint: Fingerprint,
-        to: usize,
-        values: &[T],
-        staging: &Window<T>,
-        patience: Patience,
-    ) -> Result<(), Cause> {
-        if !self.is_neighbour(to) {
-            let Some(across) = &mut self.across else { return Ok(()) };
-            return across.send(fingerprint, to, values, &self.node, patience);
-        }
-        staging.write(0, values);
-        let segment = &self.node.segment;
-        let mailbox = segment.mailbox(self.node.me(), self.roster.placement.local_of(to));
-        mailbox.entry().write(fingerprint.encode(), Place::Staged(staging.offset()));
-        mailbox.posted.raise(self.sent[to]);
-        let check = || self.node.check(patience, || vec![Rank(to as u32)]);
-        mailbox.taken.wait(self.sent[to], patience.spin, check)
+    fn mailbox_to(&self, to: usize) -> &Mailbox {
+        self.node.segment.mailbox(self.node.me(), self.roster.placement.local_of(to))
     }
 
-    fn recv_round<T: Element>(
+    fn mailbox_from(&self, from: usize) -> &Mailbox {
+        self.node.segment.mailbox(self.roster.placement.local_of(from), self.node.me())
+    }
+
+    /// Says what comes, and posts its first chunk.
+    fn post<'a, T: Element>(&mut self, op: Operation, parcel: &Parcel<'a, T>) -> Posting<'a, T> {
+        let Parcel { to, values } = *parcel;
+        let fingerprint = message_fingerprint::<T>(op, values.len(), self.sent[to]);
+        let segment = &self.node.segment;
+        let (place, share, chunks) = if let Some(offset) = segment.offset_of(&values.as_ptr_range())
+        {
+            (Place::Direct(offset), None, Chunks::whole(values.len()))
+        } else {
+            let share = self.share_of(to);
+            let chunks = Chunks::staged(values.len(), share.len());
+            (Place::Staged(share.offset()), Some(share), chunks)
+        };
+        let base = self.sent[to];
+        self.sent[to] = base.wrapping_add(chunks.len() as u32);
+        self.mailbox_to(to).entry().write(fingerprint.encode(), place);
+        let posting = Posting { to, values, chunks, share, base };
+        self.post_chunk(&posting, 0);
+        posting
+    }
+
+    /// Copies a chunk, whose half of the share is free, and says so.
+    fn post_chunk<T: Element>(&self, posting: &Posting<'_, T>, chunk: usize) {
+        if let Some(share) = &posting.share {
+            let half = chunk % HALVES * (share.len() / HALVES);
+            share.write(half, &posting.values[posting.chunks[chunk].clone()]);
+        }
+        let posted = posting.base.wrapping_add(chunk as u32 + 1);
+        self.mailbox_to(posting.to).posted.raise(posted);
+    }
+
+    /// The part of our staging area through which a rank of this node is sent to.
+    fn share_of<T: Element>(&self, to: usize) -> Window<T> {
+        let (local, len) = (self.roster.placement.local_of(to), self.share_len::<T>());
+        self.staging::<T>().part(&(local * len..(local + 1) * len))
+    }
+
+    fn share_len<T: Element>(&self) -> usize {
+        self.staging::<T>().len() / self.roster.neighbours().len()
+    }
+
+    fn begin_taking<'a, T: Element>(
         &mut self,
-        fingerprint: Fingerprint,
-        from: usize,
-        values: &mut [T],
-        range: Range<usize>,
+        op: Operation,
+        slot: &'a mut Slot<'_, T>,
+    ) -> Taking<'a, T> {
+        let base = self.received[slot.from];
+        let fingerprint = message_fingerprint::<T>(op, slot.values.len(), base);
+        Taking { from: slot.from, values: slot.values, fingerprint, source: None, base }
+    }
+
+    fn deliver_near<T: Element>(
+        &mut self,
+        postings: &[Posting<'_, T>],
+        takings: &mut [Taking<'_, T>],
         patience: Patience,
     ) -> Result<(), Cause> {
-        let values = &mut values[range];
-        if !self.is_neighbour(from) {
-            let Some(across) = &mut self.across else { return Ok(()) };
-            return across.recv(fingerprint, from, values, &self.node, patience);
+        for taking in &mut *takings {
+            self.open(taking, patience)?;
         }
-        let segment = &self.node.segment;
-        let mailbox = segment.mailbox(self.roster.placement.local_of(from), self.node.me());
-        let check = || self.node.check(patience, || vec![Rank(from as u32)]);
-        mailbox.posted.wait(self.received[from], patience.spin, check)?;
+        let lens = postings.iter().map(|posting| posting.chunks.len());
+        let lens = lens.chain(takings.iter().map(Taking::chunks));
+        for chunk in 0..lens.max().unwrap_or(0) {
+            for posting in postings.iter().filter(|posting| chunk < posting.chunks.len()) {
+                if 0 < chunk {
+                    // The half of the share is free once the chunk before the last one is taken.
+                    self.await_taken(posting, (chunk + 1).saturating_sub(HALVES), patience)?;
+                    self.post_chunk(posting, chunk);
+                }
+            }
+            for taking in takings.iter_mut().filter(|taking| chunk < taking.chunks()) {
+                self.take_chunk(taking, chunk, patience)?;
+            }
+        }
+        for posting in postings {
+            self.await_taken(posting, posting.chunks.len(), patience)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the first chunk, and learns what comes and how.
+    fn open<T: Element>(
+        &mut self,
+        taking: &mut Taking<'_, T>,
+        patience: Patience,
+    ) -> Result<(), Cause> {
+        let mailbox = self.mailbox_from(taking.from);
+        self.await_flag(&mailbox.posted, taking.base.wrapping_add(1), taking.from, patience)?;
         let (words, place) = mailbox.entry().read();
-        if words != fingerprint.encode() {
-            return Err(mismatch(fingerprint, from, words));
+        if words != taking.fingerprint.encode() {
+            return Err(mismatch(taking.fingerprint, self.roster.name(taking.from), words));
         }
-        let window = Window::new(segment, place.offset(), values.len()).ok_or_else(|| {
+        let chunks = match place {
+            Place::Direct(_) => Chunks::whole(taking.values.len()),
+            Place::Staged(_) => Chunks::staged(taking.values.len(), self.share_len::<T>()),
+        };
+        self.received[taking.from] = taking.base.wrapping_add(chunks.len() as u32);
+        taking.source = Some((place, chunks));
+        Ok(())
+    }
+
+    fn take_chunk<T: Element>(
+        &self,
+        taking: &mut Taking<'_, T>,
+        chunk: usize,
+        patience: Patience,
+    ) -> Result<(), Cause> {
+        let mailbox = self.mailbox_from(taking.from);
+        let number = taking.base.wrapping_add(chunk as u32 + 1);
+        self.await_flag(&mailbox.posted, number, taking.from, patience)?;
+        let Some((place, chunks)) = &taking.source else { return Ok(()) };
+        let target = &mut taking.values[chunks[chunk].clone()];
+        let half = self.share_len::<T>() / HALVES;
+        let offset = match place {
+            Place::Direct(offset) => *offset,
+            Place::Staged(offset) => offset + chunk % HALVES * half * size_of::<T>(),
+        };
+        let window = Window::new(&self.node.segment, offset, target.len()).ok_or_else(|| {
             Cause::Backend("a peer's window lies outside the shared memory".to_owned())
         })?;
-        window.read(0, values);
-        mailbox.taken.raise(self.received[from]);
+        window.read(0, target);
+        mailbox.taken.raise(number);
         Ok(())
+    }
+
+    /// Waits until the first `chunks` chunks of a message are taken.
+    fn await_taken<T>(
+        &self,
+        posting: &Posting<'_, T>,
+        chunks: usize,
+        patience: Patience,
+    ) -> Result<(), Cause> {
+        let number = posting.base.wrapping_add(chunks as u32);
+        self.await_flag(&self.mailbox_to(posting.to).taken, number, posting.to, patience)
+    }
+
+    fn await_flag(
+        &self,
+        flag: &Flag,
+        number: u32,
+        peer: usize,
+        patience: Patience,
+    ) -> Result<(), Cause> {
+        flag.wait(number, patience.spin, || self.node.check(patience, || vec![peer]))
+    }
+
+    /// Messages to and from other nodes.
+    fn deliver_far<T: Element>(
+        &mut self,
+        op: Operation,
+        parcels: &[&Parcel<'_, T>],
+        slots: Vec<&mut Slot<'_, T>>,
+        patience: Patience,
+    ) -> Result<(), Cause> {
+        let (sent, received) = (&mut self.sent, &mut self.received);
+        let Some(across) = &mut self.across else { return Ok(()) };
+        let number = |counters: &mut [u32], peer: usize, len| {
+            let before = counters[peer];
+            counters[peer] = before.wrapping_add(1);
+            message_fingerprint::<T>(op, len, before)
+        };
+        let outgoing: Vec<_> = parcels
+            .iter()
+            .map(|parcel| {
+                let fingerprint = number(sent, parcel.to, parcel.values.len());
+                outgoing(fingerprint, parcel.to, parcel.values)
+            })
+            .collect();
+        let mut incoming: Vec<_> = slots
+            .into_iter()
+            .map(|slot| {
+                let fingerprint = number(received, slot.from, slot.values.len());
+                incoming(fingerprint, slot.from, slot.values)
+            })
+            .collect();
+        if outgoing.is_empty() && incoming.is_empty() {
+            return Ok(());
+        }
+        across.exchange(&outgoing, &mut incoming, &self.node, patience)
     }
 }
 
-/// Both sides say `send`, so that they can be compared.
-fn message_fingerprint<T: Element>(count: usize, round: u32) -> Fingerprint {
+impl<T> Taking<'_, T> {
+    fn chunks(&self) -> usize {
+        self.source.as_ref().map_or(0, |(_, chunks)| chunks.len())
+    }
+}
+
+/// How a message is cut; at least one chunk, because every message meets.
+struct Chunks;
+
+impl Chunks {
+    fn whole(len: usize) -> Vec<Range<usize>> {
+        rounds(len, len.max(1)).collect()
+    }
+
+    fn staged(len: usize, share_len: usize) -> Vec<Range<usize>> {
+        rounds(len, share_len / HALVES).collect()
+    }
+}
+
+/// Both sides say the same, so that they can be compared; `before` is what their counters were.
+fn message_fingerprint<T: Element>(op: Operation, count: usize, before: u32) -> Fingerprint {
     Fingerprint {
-        op: Operation::Send,
+        op,
         dtype: T::DTYPE,
         reduce: ReduceOp::Sum,
         root: Rank(0),
         count: count as u64,
-        seq: u64::from(round),
+        seq: u64::from(before) + 1,
     }
 }

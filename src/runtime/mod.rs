@@ -45,13 +45,13 @@
 //!
 //! | file | what for |
 //! |---|---|
-//! | `group`, `work` | what users hold |
+//! | `group`, `operations`, `started`, `work` | what users hold and call |
 //! | `ddp`, `sampler` | training |
-//! | `runner`, `engine`, `collective`, `message` | operations: who runs them, what they share, what they do |
+//! | `runner`, `engine`, `collective`, `parts`, `message` | operations: who runs them, what they share, what they do |
 //! | `tree`, `schedule` | orders and placements as data |
 //! | `shm`, `shm_window`, `flag`, `node` | the memory of a node, and meetings in it |
 //! | `across`, `net` | other nodes |
-//! | `membership`, `contract`, `watch`, `store` | becoming a rank, and learning that others are gone |
+//! | `membership`, `split`, `contract`, `watch`, `store` | becoming a rank, and learning that others are gone |
 
 mod across;
 mod collective;
@@ -62,16 +62,21 @@ mod engine;
 mod error;
 mod flag;
 mod group;
+mod half;
 mod membership;
 mod memory;
 mod message;
 mod net;
 mod node;
+mod operations;
+mod parts;
 mod runner;
 pub mod sampler;
 pub mod schedule;
 mod shm;
 mod shm_window;
+mod split;
+mod started;
 pub mod store;
 pub mod tree;
 mod watch;
@@ -84,7 +89,9 @@ pub use ddp::{
 };
 pub use element::{Dtype, Element, Float, ReduceOp};
 pub use error::{Cause, CollectiveError, Departure, Error, Fingerprint, Operation, Result};
-pub use group::{Group, InitOptions, Region, TIMEOUT_DEFAULT};
+pub use group::{Group, InitOptions, TIMEOUT_DEFAULT};
+pub use half::{Bf16, F16};
+pub use memory::Region;
 pub use sampler::DistributedSampler;
 pub use shm::SegmentError;
 pub use shm_window::Buffer;

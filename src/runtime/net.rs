@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{JobId, Rank, clock};
 use crate::runtime::error::{Cause, Departure, Fingerprint};
-use crate::runtime::node::{LocalNode, Patience, mismatch};
+use crate::runtime::node::{LocalNode, Patience, Roster, mismatch};
 use crate::runtime::store::{Client, ClientError, WAITED_KEYS_MAX, gone_key};
 use crate::secure::{
     FIRST_FLIGHT_BYTES_MAX, PeerKey, PeerPublicKey, Preamble, Role, accept_peer, dial_peer,
@@ -28,8 +29,12 @@ const TICK: Duration = Duration::from_millis(50);
 /// Ticks without a byte after which an alarm is believed: what a rank sent before it ended may still
 /// be on its way.
 const QUIET_TICKS: u32 = 4;
+/// Where in the store the first rank of a job that gives up says so.
+pub(crate) const ABORT_KEY: &str = "abort";
 /// How long one question to the store may take while a peer is waited for.
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
+/// How long one attempt to call a peer may take.
+const ATTEMPT: Duration = Duration::from_secs(5);
 /// Callers that have not shown a key.
 const GREETINGS_MAX: usize = 64;
 const GREETING_MAX: Duration = Duration::from_secs(5);
@@ -45,12 +50,37 @@ pub(crate) struct PeerInfo {
 pub(crate) struct Net {
     job: JobId,
     rank: usize,
-    listener: TcpListener,
-    key: PeerKey,
-    store: Client,
+    /// Closed once the group is given up.
+    door: Option<Door>,
+    store: SharedStore,
     peers: Vec<PeerInfo>,
     connections: BTreeMap<usize, TcpStream>,
     greetings: Vec<Greeting>,
+    notices: Vec<String>,
+}
+
+/// A connection to the store that all groups of a rank share.
+pub(crate) type SharedStore = Arc<Mutex<Client>>;
+
+/// Where a rank waits to be called, and what it shows there.
+pub(crate) struct Door {
+    listener: TcpListener,
+    key: PeerKey,
+    address: SocketAddr,
+}
+
+impl Door {
+    fn open(mut address: SocketAddr) -> Result<Self, ClientError> {
+        address.set_port(0);
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        Ok(Self { listener, key: PeerKey::generate()?, address })
+    }
+
+    pub(crate) fn info(&self, host: &str) -> PeerInfo {
+        PeerInfo { address: self.address, key: self.key.public(), host: host.to_owned() }
+    }
 }
 
 /// A caller that has not said all of its first message.
@@ -62,12 +92,14 @@ struct Greeting {
 
 /// A message to a peer.
 pub(crate) struct Outgoing<'a> {
+    pub(crate) fingerprint: Fingerprint,
     pub(crate) peer: usize,
     pub(crate) bytes: &'a [u8],
 }
 
 /// A message of known length from a peer.
 pub(crate) struct Incoming<'a> {
+    pub(crate) fingerprint: Fingerprint,
     pub(crate) peer: usize,
     pub(crate) bytes: &'a mut [u8],
 }
@@ -87,14 +119,8 @@ impl Net {
         mut store: Client,
         deadline: Instant,
     ) -> Result<Self, ClientError> {
-        let mut address = store.local_address()?;
-        address.set_port(0);
-        let listener = TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        let key = PeerKey::generate()?;
-        let address = listener.local_addr()?;
-        let info = PeerInfo { address, key: key.public(), host: host.to_owned() };
-        let value = postcard::to_allocvec(&info).expect("texts and numbers serialize");
+        let door = Door::open(store.local_address()?)?;
+        let value = postcard::to_allocvec(&door.info(host)).expect("texts and numbers serialize");
         store.set(&format!("peer/{rank}"), &value, deadline)?;
         let mut peers = Vec::with_capacity(world);
         for start in (0..world).step_by(WAITED_KEYS_MAX) {
@@ -104,28 +130,63 @@ impl Net {
                 peers.push(postcard::from_bytes(&value).map_err(|_| ClientError::Nonsense)?);
             }
         }
-        let (connections, greetings) = (BTreeMap::new(), Vec::new());
-        Ok(Self { job, rank, listener, key, store, peers, connections, greetings })
+        let store = Arc::new(Mutex::new(store));
+        Ok(Self::new(job, rank, door, store, peers, vec![ABORT_KEY.to_owned()]))
     }
 
-    pub(crate) fn store(&mut self) -> &mut Client {
-        &mut self.store
+    fn new(
+        job: JobId,
+        rank: usize,
+        door: Door,
+        store: SharedStore,
+        peers: Vec<PeerInfo>,
+        notices: Vec<String>,
+    ) -> Self {
+        let (connections, greetings) = (BTreeMap::new(), Vec::new());
+        Self { job, rank, door: Some(door), store, peers, connections, greetings, notices }
+    }
+
+    /// A door for a part of the group.
+    pub(crate) fn open_door(&self) -> Result<Door, ClientError> {
+        let address = self.door.as_ref().map(|door| door.address);
+        Door::open(address.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?)
+    }
+
+    /// For a part of the group, with connections of its own.
+    pub(crate) fn part(
+        &self,
+        rank: usize,
+        door: Door,
+        peers: Vec<PeerInfo>,
+        notice: String,
+    ) -> Self {
+        let notices = std::iter::once(notice).chain(self.notices.iter().cloned()).collect();
+        Self::new(self.job.clone(), rank, door, self.store.clone(), peers, notices)
+    }
+
+    pub(crate) fn store(&self) -> MutexGuard<'_, Client> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn peers(&self) -> &[PeerInfo] {
         &self.peers
     }
 
-    /// Closes every connection, so that whoever waits for us learns it.
+    /// Closes every connection and the door, so that whoever waits for us, or calls, learns it.
     pub(crate) fn close(&mut self) {
         self.connections.clear();
+        self.greetings.clear();
+        self.door = None;
+    }
+
+    fn door(&self) -> Result<&Door, Cause> {
+        self.door.as_ref().ok_or_else(|| Cause::Backend("the group was given up".to_owned()))
     }
 
     /// Sends and receives at once, at most one message each way with every peer; a message of
     /// another operation is an error.
     pub(crate) fn exchange(
         &mut self,
-        fingerprint: Fingerprint,
         outgoing: &[Outgoing<'_>],
         incoming: &mut [Incoming<'_>],
         node: &LocalNode,
@@ -135,13 +196,11 @@ impl Net {
         for peer in peers {
             self.connect(peer, node, patience)?;
         }
-        let mut sends: Vec<_> =
-            outgoing.iter().map(|message| Sending::new(fingerprint, message)).collect();
-        let mut recvs: Vec<_> =
-            incoming.iter_mut().map(|message| Receiving::new(fingerprint, message)).collect();
+        let mut sends: Vec<_> = outgoing.iter().map(Sending::new).collect();
+        let mut recvs: Vec<_> = incoming.iter_mut().map(Receiving::new).collect();
         let mut idle = Idle::new(patience);
         loop {
-            let moved = self.pump(&mut sends, &mut recvs)?;
+            let moved = self.pump(&mut sends, &mut recvs, &node.roster)?;
             sends.retain(|send| !send.is_done());
             recvs.retain(|recv| !recv.is_done());
             if sends.is_empty() && recvs.is_empty() {
@@ -151,20 +210,24 @@ impl Net {
                 continue;
             }
             let timed_out = self.poll(&sends, &recvs)?;
-            idle.after_poll(timed_out, || {
-                node.check(patience, || recvs.iter().map(|recv| Rank(recv.peer as u32)).collect())
-            })?;
+            idle.after_poll(timed_out, || node.check(patience, || waited_for(&sends, &recvs)))?;
         }
     }
 
     /// Moves bytes as far as sockets take and give them; whether any moved.
-    fn pump(&self, sends: &mut [Sending<'_>], recvs: &mut [Receiving<'_>]) -> Result<bool, Cause> {
+    fn pump(
+        &self,
+        sends: &mut [Sending<'_>],
+        recvs: &mut [Receiving<'_>],
+        roster: &Roster,
+    ) -> Result<bool, Cause> {
         let mut moved = false;
         for send in sends {
-            moved |= send.pump(&self.connections[&send.peer]).map_err(|_| lost(send.peer))?;
+            let pumped = send.pump(&self.connections[&send.peer]);
+            moved |= pumped.map_err(|_| roster.lost(send.peer, Departure::Gone))?;
         }
         for recv in recvs {
-            moved |= recv.pump(&self.connections[&recv.peer])?;
+            moved |= recv.pump(&self.connections[&recv.peer], roster)?;
         }
         Ok(moved)
     }
@@ -194,20 +257,13 @@ impl Net {
     fn dial(&self, peer: usize, node: &LocalNode, patience: Patience) -> Result<TcpStream, Cause> {
         let failed = backend("connect to a peer");
         let info = &self.peers[peer];
-        let left = patience.deadline.saturating_duration_since(clock::now()).max(TICK);
-        let mut stream = TcpStream::connect_timeout(&info.address, left).map_err(|error| {
-            match error.kind() {
-                // Its listener lives as long as the rank.
-                io::ErrorKind::ConnectionRefused => lost(peer),
-                _ => failed(&error),
-            }
-        })?;
+        let lost = || node.roster.lost(peer, Departure::Gone);
+        let mut stream = connect(peer, info.address, node, patience)?;
         let role = Role::Peer { from: Rank(self.rank as u32), to: Rank(peer as u32) };
         let preamble = Preamble { job: self.job.clone(), role };
         let (dialed, flight) =
-            dial_peer(&preamble, &self.key, info.key).map_err(|error| failed(&error))?;
-        stream.write_all(&flight).map_err(|_| lost(peer))?;
-        prepare(&stream).map_err(|error| failed(&error))?;
+            dial_peer(&preamble, &self.door()?.key, info.key).map_err(|error| failed(&error))?;
+        stream.write_all(&flight).and_then(|()| prepare(&stream)).map_err(|_| lost())?;
         let message = await_reply(&mut stream, peer, node, patience)?;
         dialed.finish(&message).map_err(|error| failed(&error))?;
         Ok(stream)
@@ -221,13 +277,13 @@ impl Net {
     ) -> Result<(), Cause> {
         let mut idle = Idle::new(patience);
         while !self.connections.contains_key(&peer) {
-            let mut fds = vec![PollFd::new(&self.listener, PollFlags::IN)];
+            let mut fds = vec![PollFd::new(&self.door()?.listener, PollFlags::IN)];
             let greetings = self.greetings.iter();
             fds.extend(greetings.map(|greeting| PollFd::new(&greeting.stream, PollFlags::IN)));
             let timed_out = poll(&mut fds)?;
-            idle.after_poll(timed_out, || node.check(patience, || vec![Rank(peer as u32)]))?;
-            if idle.is_time_to_ask() && self.is_gone(peer) {
-                return Err(lost(peer));
+            idle.after_poll(timed_out, || node.check(patience, || vec![peer]))?;
+            if idle.is_time_to_ask() && self.is_pointless(node.roster.name(peer)) {
+                return Err(node.roster.lost(peer, Departure::Gone));
             }
             self.accept();
             self.hear_greetings();
@@ -235,10 +291,20 @@ impl Net {
         Ok(())
     }
 
-    /// Whether a rank has left the store. Without a connection to it nothing else would tell.
-    fn is_gone(&mut self, peer: usize) -> bool {
-        let rank = Rank(peer as u32);
-        matches!(self.store.peek(&gone_key(rank), clock::now() + STORE_PATIENCE), Ok(Some(_)))
+    /// Whether a rank has left the store, or the group was given up. Without a connection to it
+    /// nothing else would tell.
+    fn is_pointless(&self, rank: Rank) -> bool {
+        let gone = gone_key(rank);
+        let keys = self.notices.iter().chain([&gone]);
+        let deadline = clock::now() + STORE_PATIENCE;
+        let mut store = self.store();
+        keys.into_iter().any(|key| matches!(store.peek(key, deadline), Ok(Some(_))))
+    }
+
+    /// Where in the store those who give up say so: this group's key, then those of the groups of
+    /// which it is a part.
+    pub(crate) fn notices(&self) -> &[String] {
+        &self.notices
     }
 
     fn accept(&mut self) {
@@ -246,7 +312,10 @@ impl Net {
         self.greetings.retain(|greeting| now < greeting.since + GREETING_MAX);
         while self.greetings.len() < GREETINGS_MAX {
             // Whatever goes wrong concerns a caller that nobody has identified.
-            let Ok((stream, _)) = self.listener.accept() else { return };
+            let Some(Ok((stream, _))) = self.door.as_ref().map(|door| door.listener.accept())
+            else {
+                return;
+            };
             if prepare(&stream).is_ok() {
                 self.greetings.push(Greeting { stream, received: Vec::new(), since: now });
             }
@@ -269,7 +338,8 @@ impl Net {
         let Role::Peer { from, to } = flight.preamble.role else { return };
         let for_us = flight.preamble.job == self.job && to.index() == self.rank;
         let Some(info) = self.peers.get(from.index()).filter(|_| for_us) else { return };
-        let Ok(accepted) = accept_peer(&flight, &self.key, info.key) else { return };
+        let Ok(door) = self.door() else { return };
+        let Ok(accepted) = accept_peer(&flight, &door.key, info.key) else { return };
         let mut stream = greeting.stream;
         // A reply of some 50 bytes always fits an empty socket.
         if stream.write_all(&accepted.reply).is_ok() {
@@ -278,9 +348,39 @@ impl Net {
     }
 }
 
-/// A cause that the caller refines: it knows whether an alarm tells more.
-fn lost(peer: usize) -> Cause {
-    Cause::PeerLost { rank: Rank(peer as u32), host: String::new(), how: Departure::Gone }
+/// Whose messages are missing; where none is, who does not take ours.
+fn waited_for(sends: &[Sending<'_>], recvs: &[Receiving<'_>]) -> Vec<usize> {
+    if recvs.is_empty() {
+        sends.iter().map(|send| send.peer).collect()
+    } else {
+        recvs.iter().map(|recv| recv.peer).collect()
+    }
+}
+
+/// Calls a peer. Attempts are short, so that who waits for a host that does not answer hears of an
+/// alarm.
+fn connect(
+    peer: usize,
+    address: SocketAddr,
+    node: &LocalNode,
+    patience: Patience,
+) -> Result<TcpStream, Cause> {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, TimedOut};
+    loop {
+        let left = patience.deadline.saturating_duration_since(clock::now());
+        let error = match TcpStream::connect_timeout(&address, left.clamp(TICK, ATTEMPT)) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => error,
+        };
+        match error.kind() {
+            TimedOut => node.check(patience, || vec![peer])?,
+            // Its listener lives as long as the rank; one that dies now resets who waits at it.
+            ConnectionRefused | ConnectionReset | ConnectionAborted => {
+                return Err(node.roster.lost(peer, Departure::Gone));
+            }
+            _ => return Err(backend("connect to a peer")(&error)),
+        }
+    }
 }
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {
@@ -303,6 +403,7 @@ fn await_reply(
     node: &LocalNode,
     patience: Patience,
 ) -> Result<Vec<u8>, Cause> {
+    let gone = || node.roster.lost(peer, Departure::Gone);
     let mut received = Vec::new();
     let mut idle = Idle::new(patience);
     loop {
@@ -322,13 +423,13 @@ fn await_reply(
         };
         let mut bytes = vec![0; wanted];
         match stream.read(&mut bytes) {
-            Ok(0) => return Err(lost(peer)),
+            Ok(0) => return Err(gone()),
             Ok(count) => received.extend_from_slice(&bytes[..count]),
             Err(error) if is_temporary(&error) => {
                 let timed_out = poll(&mut [PollFd::new(&*stream, PollFlags::IN)])?;
-                idle.after_poll(timed_out, || node.check(patience, || vec![Rank(peer as u32)]))?;
+                idle.after_poll(timed_out, || node.check(patience, || vec![peer]))?;
             }
-            Err(_) => return Err(lost(peer)),
+            Err(_) => return Err(gone()),
         }
     }
 }
@@ -429,8 +530,8 @@ struct Sending<'a> {
 }
 
 impl<'a> Sending<'a> {
-    fn new(fingerprint: Fingerprint, message: &Outgoing<'a>) -> Self {
-        let header = show_header(fingerprint, message.bytes.len());
+    fn new(message: &Outgoing<'a>) -> Self {
+        let header = show_header(message.fingerprint, message.bytes.len());
         Self { peer: message.peer, header, bytes: message.bytes, sent: 0 }
     }
 
@@ -463,16 +564,18 @@ struct Receiving<'a> {
 }
 
 impl<'a> Receiving<'a> {
-    fn new(fingerprint: Fingerprint, message: &'a mut Incoming<'_>) -> Self {
+    fn new(message: &'a mut Incoming<'_>) -> Self {
+        let Incoming { fingerprint, peer, bytes } = message;
         let header = [0; HEADER_BYTES];
-        Self { peer: message.peer, fingerprint, header, bytes: message.bytes, received: 0 }
+        Self { peer: *peer, fingerprint: *fingerprint, header, bytes, received: 0 }
     }
 
     fn is_done(&self) -> bool {
         self.received == HEADER_BYTES + self.bytes.len()
     }
 
-    fn pump(&mut self, mut stream: &TcpStream) -> Result<bool, Cause> {
+    fn pump(&mut self, mut stream: &TcpStream, roster: &Roster) -> Result<bool, Cause> {
+        let gone = |peer| roster.lost(peer, Departure::Gone);
         let before = self.received;
         while !self.is_done() {
             let target = match self.received.checked_sub(HEADER_BYTES) {
@@ -480,19 +583,19 @@ impl<'a> Receiving<'a> {
                 Some(at) => &mut self.bytes[at..],
             };
             match stream.read(target) {
-                Ok(0) => return Err(lost(self.peer)),
+                Ok(0) => return Err(gone(self.peer)),
                 Ok(count) => self.received += count,
                 Err(error) if is_temporary(&error) => break,
-                Err(_) => return Err(lost(self.peer)),
+                Err(_) => return Err(gone(self.peer)),
             }
             if self.received == HEADER_BYTES {
-                self.check_header()?;
+                self.check_header(roster)?;
             }
         }
         Ok(before < self.received)
     }
 
-    fn check_header(&self) -> Result<(), Cause> {
+    fn check_header(&self, roster: &Roster) -> Result<(), Cause> {
         let ours = show_header(self.fingerprint, self.bytes.len());
         if self.header == ours {
             return Ok(());
@@ -501,6 +604,6 @@ impl<'a> Receiving<'a> {
         for (word, bytes) in words.iter_mut().zip(self.header.as_chunks::<8>().0) {
             *word = u64::from_le_bytes(*bytes);
         }
-        Err(mismatch(self.fingerprint, self.peer, [words[2], words[3], words[4]]))
+        Err(mismatch(self.fingerprint, roster.name(self.peer), [words[2], words[3], words[4]]))
     }
 }

@@ -18,9 +18,49 @@ use crate::runtime::shm::{Alarm, Place, Segment};
 pub(crate) struct Roster {
     pub(crate) rank: usize,
     pub(crate) placement: Placement,
+    /// For a group that is a part of another.
+    part: Option<Part>,
+}
+
+/// Which ranks of the job a group consists of.
+#[derive(Clone, Debug)]
+struct Part {
+    job: Arc<Roster>,
+    /// The rank of the job that each rank of the group is.
+    members: Vec<usize>,
 }
 
 impl Roster {
+    /// All ranks of a job.
+    pub(crate) fn of_job(rank: usize, placement: Placement) -> Self {
+        Self { rank, placement, part: None }
+    }
+
+    /// Some ranks of `whole`, in this order; we are among them, at position `rank`.
+    pub(crate) fn part_of(whole: &Arc<Self>, rank: usize, members: &[usize]) -> Self {
+        let job = whole.part.as_ref().map_or(whole, |part| &part.job).clone();
+        let placement = whole.placement.part(members);
+        let members = members.iter().map(|member| whole.name(*member).index()).collect();
+        Self { rank, placement, part: Some(Part { job, members }) }
+    }
+
+    /// The rank of the job that a rank of the group is: what people are told.
+    pub(crate) fn name(&self, rank: usize) -> Rank {
+        Rank(self.part.as_ref().map_or(rank, |part| part.members[rank]) as u32)
+    }
+
+    pub(crate) fn own_name(&self) -> Rank {
+        self.name(self.rank)
+    }
+
+    fn names(&self, ranks: &[usize]) -> Vec<Rank> {
+        ranks.iter().map(|rank| self.name(*rank)).collect()
+    }
+
+    fn job(&self) -> &Self {
+        self.part.as_ref().map_or(self, |part| &part.job)
+    }
+
     pub(crate) fn node(&self) -> usize {
         self.placement.node_of(self.rank)
     }
@@ -40,15 +80,19 @@ impl Roster {
     }
 
     pub(crate) fn lost(&self, rank: usize, how: Departure) -> Cause {
-        let host = self.placement.host_of(rank).to_owned();
-        Cause::PeerLost { rank: Rank(rank as u32), host, how }
+        self.job_lost(self.name(rank), how)
+    }
+
+    fn job_lost(&self, rank: Rank, how: Departure) -> Cause {
+        let host = self.job().placement.host_of(rank.index()).to_owned();
+        Cause::PeerLost { rank, host, how }
     }
 
     /// What an alarm means to us.
     pub(crate) fn cause(&self, alarm: Alarm) -> Cause {
         match alarm.lost {
-            Some(Loss { rank, how }) if rank.index() < self.placement.world_size() => {
-                self.lost(rank.index(), how)
+            Some(Loss { rank, how }) if rank.index() < self.job().placement.world_size() => {
+                self.job_lost(rank, how)
             }
             _ => Cause::Aborted { by: alarm.by, reason: alarm.reason },
         }
@@ -92,7 +136,8 @@ impl LocalNode {
         for local in 0..self.places.len() {
             let (words, place) = self.segment.line(local).entry(ours.seq).read();
             if words != ours.encode() {
-                return Err(mismatch(ours, self.roster.neighbours()[local], words));
+                let peer = self.roster.neighbours()[local];
+                return Err(mismatch(ours, self.roster.name(peer), words));
             }
             self.places[local] = place;
         }
@@ -114,7 +159,7 @@ impl LocalNode {
     pub(crate) fn check(
         &self,
         patience: Patience,
-        waiting_for: impl Fn() -> Vec<Rank>,
+        waiting_for: impl Fn() -> Vec<usize>,
     ) -> Result<(), Cause> {
         if let Some(alarm) = self.segment.alarm() {
             return Err(self.roster.cause(alarm));
@@ -125,33 +170,33 @@ impl LocalNode {
         if !left.is_empty()
             && let Some(rank) = waiting_for().into_iter().find(|rank| left.contains(rank))
         {
-            return Err(self.roster.lost(rank.index(), Departure::Exited));
+            return Err(self.roster.lost(rank, Departure::Exited));
         }
         if clock::now() < patience.deadline {
             Ok(())
         } else {
-            Err(Cause::Deadline { waiting_for: waiting_for() })
+            Err(Cause::Deadline { waiting_for: self.roster.names(&waiting_for()) })
         }
     }
 
     /// The ranks of our node that have ended well.
-    fn left(&self) -> Vec<Rank> {
+    fn left(&self) -> Vec<usize> {
         let neighbours = self.roster.neighbours().iter().enumerate();
         let left = neighbours.filter(|(local, _)| self.segment.has_departed(*local));
-        left.map(|(_, rank)| Rank(*rank as u32)).collect()
+        left.map(|(_, rank)| *rank).collect()
     }
 
-    fn missing(&self) -> Vec<Rank> {
+    fn missing(&self) -> Vec<usize> {
         let missing = |local: &usize| !self.segment.line(*local).flag.has_reached(self.meetings);
         let neighbours = self.roster.neighbours();
-        (0..neighbours.len()).filter(missing).map(|local| Rank(neighbours[local] as u32)).collect()
+        (0..neighbours.len()).filter(missing).map(|local| neighbours[local]).collect()
     }
 }
 
 /// The error of a rank that finds other words than its own.
-pub(crate) fn mismatch(ours: Fingerprint, peer: usize, words: [u64; 3]) -> Cause {
+pub(crate) fn mismatch(ours: Fingerprint, peer: Rank, words: [u64; 3]) -> Cause {
     match Fingerprint::decode(words) {
-        Some(theirs) => Cause::Mismatch { ours, peer: Rank(peer as u32), theirs },
+        Some(theirs) => Cause::Mismatch { ours, peer, theirs },
         None => Cause::Backend(format!("rank {peer} wrote a fingerprint that means nothing")),
     }
 }

@@ -46,7 +46,7 @@ impl Runner {
     }
 
     /// Runs an operation once everything that was started is over.
-    pub(crate) fn run(&self, operation: impl FnOnce(&mut Engine) -> Outcome) -> Outcome {
+    pub(crate) fn run<V>(&self, operation: impl FnOnce(&mut Engine) -> V) -> V {
         self.core.wait_idle();
         operation(&mut self.core.lock())
     }
@@ -168,6 +168,14 @@ impl Pending {
     /// Takes the outcome of an operation that has ended.
     pub(crate) fn take(&mut self) -> Option<Outcome> {
         self.ended.take()
+    }
+
+    /// Waits for the end, unless the outcome was taken.
+    pub(crate) fn poll_ended(&mut self) {
+        if self.ended.is_none() {
+            // Nothing comes any more where the outcome was taken.
+            self.ended = self.outcome.recv().ok();
+        }
     }
 
     /// Whether it has ended, after waiting for at most `limit`.

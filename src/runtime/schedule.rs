@@ -32,6 +32,18 @@ impl Placement {
         Self::new(vec![host.to_owned()], vec![0; ranks]).expect("there is at least one rank")
     }
 
+    /// Where some of the ranks run, renumbered in the order of `members`. Nodes stay in order.
+    #[must_use]
+    pub fn part(&self, members: &[usize]) -> Self {
+        let nodes: Vec<usize> = (0..self.nodes())
+            .filter(|node| members.iter().any(|member| self.node_of[*member] == *node))
+            .collect();
+        let place = |member: &usize| nodes.binary_search(&self.node_of[*member]);
+        let node_of = members.iter().map(|member| place(member).expect("nodes of all members"));
+        let hosts = nodes.iter().map(|node| self.hosts[*node].clone()).collect();
+        Self::new(hosts, node_of.collect()).expect("every node that is left has a member")
+    }
+
     /// Ranks of the job.
     pub fn world_size(&self) -> usize {
         self.node_of.len()
@@ -136,6 +148,15 @@ mod tests {
         assert_eq!(Placement::new(hosts(2), vec![0, 0]), None);
         assert_eq!(Placement::new(hosts(1), vec![0, 1]), None);
         assert_eq!(Placement::new(hosts(0), vec![]), None);
+    }
+
+    #[test]
+    fn a_part_keeps_everybody_where_they_are() {
+        let hosts = ["a", "b", "c"].map(str::to_owned).to_vec();
+        let part = Placement::new(hosts, vec![0, 1, 1, 2, 2]).unwrap().part(&[4, 0, 3]);
+        assert_eq!([0, 1, 2].map(|rank| part.host_of(rank)), ["c", "a", "c"]);
+        assert_eq!([0, 1, 2].map(|rank| part.local_of(rank)), [0, 0, 1]);
+        assert_eq!((part.nodes(), part.ranks_of(1)), (2, &[0, 2][..]));
     }
 
     #[test]

@@ -8,8 +8,12 @@
 //! Every rank allocates in its own arena only, so there is no lock that a dead rank could hold. The
 //! file is sparse: a part costs memory when it is first touched, and buffers give theirs back.
 //!
+//! A group that is a part of another has a segment inside the other's: all but the arenas, in memory
+//! of the first of its ranks. Buffers lie in the same mapping, so they serve both groups.
+//!
 //! `unsafe` here turns offsets into references to atomics; data moves in `shm_window`.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -28,7 +32,7 @@ pub(crate) const STAGING_BYTES: usize = 1 << 18;
 pub(crate) const LOCAL_WORLD_MAX: usize = 1024;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"remudash");
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const PAGE: usize = 4096;
 /// The header has a page of its own.
 const LINES: usize = PAGE;
@@ -65,6 +69,8 @@ struct Header {
     version: AtomicU32,
     local_world: AtomicU32,
     arena_bytes: AtomicU64,
+    /// Ranks that will not look at this segment any more; counted in parts of another one.
+    left: AtomicU32,
     alarm: AlarmCell,
 }
 
@@ -193,6 +199,22 @@ impl Plan {
         Ok(Self { local_world, arena_bytes: arena_bytes.next_multiple_of(PAGE) })
     }
 
+    fn write(&self, header: &Header) {
+        header.version.store(VERSION, Relaxed);
+        header.local_world.store(self.local_world as u32, Relaxed);
+        header.arena_bytes.store(self.arena_bytes as u64, Relaxed);
+        header.magic.store(MAGIC, Release);
+    }
+
+    /// `None` unless the header is one of ours.
+    fn read(header: &Header) -> Option<Self> {
+        let known = header.magic.load(Acquire) == MAGIC && header.version.load(Relaxed) == VERSION;
+        let local_world = header.local_world.load(Relaxed) as usize;
+        let arena_bytes = header.arena_bytes.load(Relaxed) as usize;
+        let sane = (1..=LOCAL_WORLD_MAX).contains(&local_world) && arena_bytes <= ARENAS_BYTES_MAX;
+        (known && sane).then_some(Self { local_world, arena_bytes })
+    }
+
     fn mailboxes(&self) -> usize {
         LINES + self.local_world * size_of::<Line>()
     }
@@ -215,11 +237,22 @@ impl Plan {
     }
 }
 
-/// A mapped segment.
+/// A mapped segment, or a part of one.
 #[derive(Debug)]
 pub(crate) struct Segment {
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
+    /// Where it begins in the mapping.
+    start: usize,
     plan: Plan,
+    outer: Option<Outer>,
+}
+
+/// The segment of which this one is a part.
+#[derive(Debug)]
+struct Outer {
+    segment: Arc<Segment>,
+    /// Which line of the outer segment belongs to each of our ranks.
+    locals: Vec<usize>,
 }
 
 impl Segment {
@@ -229,12 +262,46 @@ impl Segment {
         let plan = Plan::for_ranks(local_world)?;
         let fd = memory::create_shared("remuda", plan.bytes() as u64).map_err(os("create"))?;
         let mapping = Mapping::new(fd.try_clone().map_err(os("duplicate"))?).map_err(os("map"))?;
-        let header = header(&mapping);
-        header.version.store(VERSION, Relaxed);
-        header.local_world.store(local_world as u32, Relaxed);
-        header.arena_bytes.store(plan.arena_bytes as u64, Relaxed);
-        header.magic.store(MAGIC, Release);
+        plan.write(header(&mapping, 0));
         Ok(fd)
+    }
+
+    /// Bytes of a part for `local_world` ranks.
+    pub(crate) fn part_bytes(local_world: usize) -> usize {
+        Plan { local_world, arena_bytes: 0 }.bytes()
+    }
+
+    /// Writes the header of a part for `local_world` ranks into zeros.
+    pub(crate) fn create_part(&self, start: usize, local_world: usize) {
+        Plan { local_world, arena_bytes: 0 }.write(header(&self.mapping, start));
+    }
+
+    /// A part of `outer` that begins at `start`, for the ranks that have these lines there. `None`
+    /// when there is no such part.
+    pub(crate) fn part_of(
+        outer: &Arc<Self>,
+        start: usize,
+        locals: Vec<usize>,
+    ) -> Option<Arc<Self>> {
+        let plan = Plan { local_world: locals.len(), arena_bytes: 0 };
+        let mapping = outer.mapping.clone();
+        let end = start.checked_add(plan.bytes())?;
+        if !start.is_multiple_of(PAGE) || mapping.bytes() < end {
+            return None;
+        }
+        let is_written = Plan::read(header(&mapping, start)) == Some(plan);
+        let outer = Some(Outer { segment: outer.clone(), locals });
+        is_written.then(|| Arc::new(Self { mapping, start, plan, outer }))
+    }
+
+    /// Says that one rank will not look at this part any more; whether all have said so.
+    pub(crate) fn leave(&self) {
+        self.header().left.fetch_add(1, SeqCst);
+    }
+
+    /// Whether nobody looks at this part any more.
+    pub(crate) fn is_left_by_all(&self) -> bool {
+        self.header().left.load(SeqCst) as usize == self.plan.local_world
     }
 
     /// Maps a segment that somebody else made.
@@ -247,24 +314,31 @@ impl Segment {
         if mapping.bytes() < PAGE {
             return Err(SegmentError::Foreign);
         }
-        let header = header(&mapping);
-        let plan = Plan {
-            local_world: header.local_world.load(Relaxed) as usize,
-            arena_bytes: header.arena_bytes.load(Relaxed) as usize,
-        };
-        let known = header.magic.load(Acquire) == MAGIC && header.version.load(Relaxed) == VERSION;
-        let sane = (1..=LOCAL_WORLD_MAX).contains(&plan.local_world)
-            && plan.arena_bytes <= ARENAS_BYTES_MAX
-            && plan.bytes() == mapping.bytes();
-        if known && sane {
-            Ok(Arc::new(Self { mapping, plan }))
-        } else {
-            Err(SegmentError::Foreign)
+        let plan = Plan::read(header(&mapping, 0)).ok_or(SegmentError::Foreign)?;
+        if plan.bytes() != mapping.bytes() {
+            return Err(SegmentError::Foreign);
         }
+        Ok(Arc::new(Self { mapping: Arc::new(mapping), start: 0, plan, outer: None }))
+    }
+
+    fn header(&self) -> &Header {
+        header(&self.mapping, self.start)
+    }
+
+    /// Ranks of the job on this node, whether they belong to the group or not.
+    pub(crate) fn node_world(&self) -> usize {
+        self.outer.as_ref().map_or(self.plan.local_world, |outer| outer.segment.node_world())
     }
 
     pub(crate) fn mapping(&self) -> &Mapping {
         &self.mapping
+    }
+
+    /// Where in the segment memory of ours lies, if it does.
+    pub(crate) fn offset_of<T>(&self, memory: &Range<*const T>) -> Option<usize> {
+        let start = (memory.start as usize).checked_sub(self.mapping.base().as_ptr() as usize)?;
+        let bytes = memory.end as usize - memory.start as usize;
+        (start + bytes <= self.mapping.bytes()).then_some(start)
     }
 
     pub(crate) fn local_world(&self) -> usize {
@@ -274,7 +348,7 @@ impl Segment {
     /// The line of a rank of this node.
     pub(crate) fn line(&self, local: usize) -> &Line {
         assert!(local < self.plan.local_world, "there is a line per rank");
-        let offset = LINES + local * size_of::<Line>();
+        let offset = self.start + LINES + local * size_of::<Line>();
         // SAFETY: the layout keeps lines inside the mapping, aligned to their size, and apart from
         // everything else; a line consists of atomics, for which all bits are valid.
         unsafe { self.mapping.base().add(offset).cast().as_ref() }
@@ -284,19 +358,19 @@ impl Segment {
     pub(crate) fn mailbox(&self, from: usize, to: usize) -> &Mailbox {
         assert!(from.max(to) < self.plan.local_world, "there is a mailbox per pair of ranks");
         let index = from * self.plan.local_world + to;
-        let offset = self.plan.mailboxes() + index * size_of::<Mailbox>();
+        let offset = self.start + self.plan.mailboxes() + index * size_of::<Mailbox>();
         // SAFETY: as for lines.
         unsafe { self.mapping.base().add(offset).cast().as_ref() }
     }
 
     /// Where a rank's eager payload of a round lies.
     pub(crate) fn eager_offset(&self, local: usize, round: u64) -> usize {
-        self.plan.eager() + (2 * local + (round & 1) as usize) * EAGER_BYTES
+        self.start + self.plan.eager() + (2 * local + (round & 1) as usize) * EAGER_BYTES
     }
 
     /// Where a rank stages what lies outside the segment.
     pub(crate) fn staging_offset(&self, local: usize) -> usize {
-        self.plan.staging() + local * STAGING_BYTES
+        self.start + self.plan.staging() + local * STAGING_BYTES
     }
 
     /// Where a rank allocates: offset and size.
@@ -306,7 +380,7 @@ impl Segment {
 
     /// Says to everybody on this node that the group is of no use any more, and wakes them.
     pub(crate) fn raise_alarm(&self, alarm: &Alarm) {
-        let cell = &header(&self.mapping).alarm;
+        let cell = &self.header().alarm;
         if cell.state.compare_exchange(QUIET, WRITING, SeqCst, SeqCst).is_ok() {
             cell.write(alarm);
             cell.state.store(RAISED, SeqCst);
@@ -329,13 +403,17 @@ impl Segment {
 
     /// Whether a rank has ended well. What it did before is seen by whoever sees this.
     pub(crate) fn has_departed(&self, local: usize) -> bool {
-        self.line(local).departed.load(Acquire) != 0
+        match &self.outer {
+            Some(Outer { segment, locals }) => segment.has_departed(locals[local]),
+            None => self.line(local).departed.load(Acquire) != 0,
+        }
     }
 
-    /// The alarm, if one was raised.
+    /// The alarm, if one was raised here or in a segment of which this is a part.
     pub(crate) fn alarm(&self) -> Option<Alarm> {
-        let cell = &header(&self.mapping).alarm;
-        (cell.state.load(Acquire) == RAISED).then(|| cell.read())
+        let cell = &self.header().alarm;
+        let own = (cell.state.load(Acquire) == RAISED).then(|| cell.read());
+        own.or_else(|| self.outer.as_ref()?.segment.alarm())
     }
 }
 
@@ -376,10 +454,12 @@ impl AlarmCell {
     }
 }
 
-fn header(mapping: &Mapping) -> &Header {
-    assert!(size_of::<Header>() <= mapping.bytes(), "a segment holds its header");
-    // SAFETY: the mapping is page aligned and holds a header's bytes; it consists of atomics.
-    unsafe { mapping.base().cast().as_ref() }
+fn header(mapping: &Mapping, start: usize) -> &Header {
+    let inside = start.is_multiple_of(PAGE) && start + size_of::<Header>() <= mapping.bytes();
+    assert!(inside, "a segment holds its header");
+    // SAFETY: the place is page aligned and holds a header's bytes; a header consists of atomics, for
+    // which all bits are valid.
+    unsafe { mapping.base().add(start).cast().as_ref() }
 }
 
 #[cfg(test)]

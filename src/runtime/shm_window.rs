@@ -9,6 +9,8 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::runtime::element::{Element, ReduceOp};
@@ -56,6 +58,11 @@ impl<T: Element> Window<T> {
 
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether it lies in the same mapping as a segment.
+    pub(crate) fn is_within(&self, segment: &Segment) -> bool {
+        std::ptr::eq(self.segment.mapping(), segment.mapping())
     }
 
     /// Where it lies in the segment, in bytes.
@@ -118,8 +125,8 @@ pub(crate) struct Workspace {
 
 impl Workspace {
     /// Elements that are folded at a time.
-    pub(crate) const fn block<T>() -> usize {
-        BLOCK_BYTES / size_of::<T>()
+    pub(crate) const fn block<T: Element>() -> usize {
+        BLOCK_BYTES / size_of::<T::Sum>()
     }
 
     /// Folds sources of `len` elements, at most a block, into the first scratch place and returns
@@ -130,14 +137,14 @@ impl Workspace {
         op: ReduceOp,
         len: usize,
         source: &dyn Fn(usize) -> &'s [T],
-    ) -> &mut [T] {
+    ) -> &mut [T::Sum] {
         self.words.resize(fold.scratch.max(1) * BLOCK_WORDS, 0);
         for step in &fold.steps {
             self.combine(*step, op, len, source);
         }
         let result = &mut bytemuck::cast_slice_mut(&mut self.words)[..len];
         if let Operand::Source(index) = fold.result {
-            result.copy_from_slice(source(index));
+            T::widen(source(index), result);
         }
         result
     }
@@ -164,7 +171,7 @@ impl Workspace {
             }
             // A fold keeps the left operand in `into` and the right one in the next place.
             (Operand::Scratch(_), Operand::Scratch(_)) => {
-                T::combine_left(op, into, &bytemuck::cast_slice(after)[..len]);
+                T::Sum::combine_left(op, into, &bytemuck::cast_slice(after)[..len]);
             }
         }
     }
@@ -177,15 +184,49 @@ pub(crate) fn fold_windows<'w, T: Element>(
     op: ReduceOp,
     windows: &[Window<T>],
     block: &Range<usize>,
-) -> &'w mut [T] {
+) -> &'w mut [T::Sum] {
     workspace.fold(fold, op, block.len(), &|index| windows[index].peek(block))
 }
 
-/// The free part of a rank's arena. First fit; neighbours are joined when they become free.
+/// The free part of a rank's arena. First fit; neighbours are joined when they become free. All
+/// groups of a rank share it.
 #[derive(Debug)]
 pub(crate) struct Arena {
     segment: Arc<Segment>,
     free: Mutex<Vec<Range<usize>>>,
+    /// Groups that are parts of the one that the arena was made for.
+    parts: Mutex<Vec<PartSegment>>,
+    /// Whether a part has failed that is gone now.
+    tainted: AtomicBool,
+}
+
+/// The segment of a part, as long as its memory is needed.
+#[derive(Debug)]
+struct PartSegment {
+    segment: Arc<Segment>,
+    /// Where it lies, if that is in our arena.
+    range: Option<Range<usize>>,
+    /// Whether this rank has left it.
+    is_left: bool,
+}
+
+/// A rank's place in a part; given up when dropped.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    arena: Arc<Arena>,
+    segment: Arc<Segment>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.segment.leave();
+        let mut parts = self.arena.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        for part in parts.iter_mut().filter(|part| Arc::ptr_eq(&part.segment, &self.segment)) {
+            part.is_left = true;
+        }
+        drop(parts);
+        self.arena.sweep();
+    }
 }
 
 #[derive(Debug)]
@@ -198,7 +239,70 @@ impl Arena {
     pub(crate) fn new(segment: &Arc<Segment>, local: usize) -> Arc<Self> {
         let (offset, bytes) = segment.arena(local);
         let free = Mutex::new(std::iter::once(offset..offset + bytes).collect());
-        Arc::new(Self { segment: segment.clone(), free })
+        let (parts, tainted) = (Mutex::default(), AtomicBool::new(false));
+        Arc::new(Self { segment: segment.clone(), free, parts, tainted })
+    }
+
+    /// Takes memory for the segment of a part.
+    pub(crate) fn take_part(&self, local_world: usize) -> Result<Range<usize>, Error> {
+        self.sweep();
+        let range = self.take(Segment::part_bytes(local_world))?;
+        self.segment.create_part(range.start, local_world);
+        Ok(range)
+    }
+
+    /// Takes a seat in a part, whose memory is given back when all have left it. Without a segment
+    /// nobody has a seat, and the memory is given back at once.
+    pub(crate) fn sit(
+        self: &Arc<Self>,
+        segment: Option<&Arc<Segment>>,
+        range: Option<Range<usize>>,
+    ) -> Option<Seat> {
+        let Some(segment) = segment.cloned() else {
+            if let Some(range) = range {
+                self.give_back(range);
+            }
+            return None;
+        };
+        let part = PartSegment { segment: segment.clone(), range, is_left: false };
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).push(part);
+        Some(Seat { arena: self.clone(), segment })
+    }
+
+    /// Forgets parts that nobody needs any more.
+    fn sweep(&self) {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.retain(|part| {
+            if part.is_left && part.segment.alarm().is_some() {
+                // A late peer may still look at it: it stays where it is.
+                self.tainted.store(true, Relaxed);
+                return false;
+            }
+            let is_over = part.is_left && (part.range.is_none() || part.segment.is_left_by_all());
+            if let Some(range) = part.range.clone().filter(|_| is_over) {
+                self.give_back(range);
+            }
+            !is_over
+        });
+    }
+
+    /// Whether a peer that is late in a group that failed may still write to memory of ours.
+    fn is_haunted(&self) -> bool {
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        self.tainted.load(Relaxed)
+            || self.segment.alarm().is_some()
+            || parts.iter().any(|part| part.segment.alarm().is_some())
+    }
+
+    /// Makes a range zero and free.
+    fn give_back(&self, range: Range<usize>) {
+        let (offset, bytes) = (range.start, range.len());
+        let mapping = self.segment.mapping();
+        if mapping.discard(offset as u64, bytes as u64).is_err() {
+            // SAFETY: the range was ours alone and nobody refers to it any more.
+            unsafe { mapping.base().as_ptr().add(offset).write_bytes(0, bytes) };
+        }
+        self.put(range);
     }
 
     /// Elements that are zero.
@@ -248,17 +352,10 @@ impl Arena {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // After a failure a late peer may still write here: nobody else may get this memory.
-        if self.arena.segment.alarm().is_some() {
-            return;
+        // After a failure nobody else may get this memory.
+        if !self.arena.is_haunted() {
+            self.arena.give_back(self.range.clone());
         }
-        let (offset, bytes) = (self.range.start, self.range.len());
-        let mapping = self.arena.segment.mapping();
-        if mapping.discard(offset as u64, bytes as u64).is_err() {
-            // SAFETY: the range was ours alone and nobody refers to it any more.
-            unsafe { mapping.base().as_ptr().add(offset).write_bytes(0, bytes) };
-        }
-        self.arena.put(self.range.clone());
     }
 }
 

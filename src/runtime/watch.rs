@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
-use crate::base::{Rank, clock};
-use crate::runtime::across::{ABORT_KEY, AbortNotice};
+use crate::base::clock;
+use crate::runtime::across::AbortNotice;
 use crate::runtime::contract::{FrameReader, ToWorker};
 use crate::runtime::error::{Departure, Loss};
+use crate::runtime::net::ABORT_KEY;
 use crate::runtime::node::Roster;
 use crate::runtime::shm::{Alarm, Segment};
 use crate::runtime::store::{Client, ClientError, Reply, Request};
@@ -159,7 +160,7 @@ impl Watcher {
     }
 
     fn alarm(&self, lost: Option<Loss>, reason: &str) {
-        let by = Rank(self.roster.rank as u32);
+        let by = self.roster.own_name();
         self.segment.raise_alarm(&Alarm { by, lost, reason: reason.to_owned() });
     }
 }

@@ -1,5 +1,6 @@
 //! Handles of operations under way.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::runtime::error::CollectiveError;
@@ -11,21 +12,23 @@ use crate::runtime::runner::Pending;
 #[must_use = "dropping it waits"]
 pub struct Work<B> {
     pending: Pending,
-    kept: Option<B>,
+    /// Also held by the operation while it is under way.
+    kept: Arc<Mutex<Option<B>>>,
     group: Group,
 }
 
 impl<B> Work<B> {
-    pub(crate) fn new(pending: Pending, kept: B, group: Group) -> Self {
-        Self { pending, kept: Some(kept), group }
+    pub(crate) fn new(pending: Pending, kept: Arc<Mutex<Option<B>>>, group: Group) -> Self {
+        Self { pending, kept, group }
     }
 
     /// Waits for the end and gives the memory back.
     pub fn wait(mut self) -> Result<B, CollectiveError> {
         self.pending.poll(Duration::MAX);
-        let kept = self.kept.take().expect("memory is taken once, by the method that consumes");
-        self.pending.take().expect("waiting without limit ends with an outcome")?;
-        Ok(kept)
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let outcome = self.pending.take().expect("waiting without limit ends with an outcome");
+        outcome.inspect_err(|error| self.group.report(error))?;
+        Ok(kept.expect("memory is taken once, by the method that consumes"))
     }
 
     /// Waits for at most `limit`; the handle itself comes back when it is not over by then.
@@ -46,8 +49,6 @@ impl<B> Work<B> {
 
 impl<B> Drop for Work<B> {
     fn drop(&mut self) {
-        if self.kept.is_some() {
-            self.pending.poll(Duration::MAX);
-        }
+        self.pending.poll_ended();
     }
 }

@@ -1,0 +1,177 @@
+//! 16-bit floats. They are moved as they are and combined in `f32`.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+/// A float of IEEE 754 `binary16`: 5 bits of exponent, 10 of fraction.
+#[derive(Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub struct F16(u16);
+
+/// The upper half of an `f32`: 8 bits of exponent, 7 of fraction.
+#[derive(Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub struct Bf16(u16);
+
+/// Sign and the rest of an `f32`.
+const SIGN: u32 = 0x8000_0000;
+const INFINITY: u32 = 0x7f80_0000;
+/// How far an exponent of `binary16` lies below that of an `f32`: 2 to this power.
+const REBIAS: u32 = 112;
+/// Bits that the fraction of an `f32` has more than that of `binary16`.
+const F16_CUT: u32 = 13;
+/// As `f32`: the least normal `F16`, and the power of two above the largest.
+const F16_NORMAL_MIN: u32 = (REBIAS + 1) << 23;
+const F16_BEYOND: u32 = (REBIAS + 31) << 23;
+
+impl F16 {
+    /// From its bits.
+    pub const fn from_bits(bits: u16) -> Self {
+        Self(bits)
+    }
+
+    /// Its bits.
+    pub const fn to_bits(self) -> u16 {
+        self.0
+    }
+
+    /// The nearest value, the even one of two.
+    pub fn from_f32(value: f32) -> Self {
+        let bits = value.to_bits();
+        let (sign, magnitude) = (bits & SIGN, bits & !SIGN);
+        let half = if F16_BEYOND <= magnitude {
+            if INFINITY < magnitude { 0x7e00 } else { 0x7c00 }
+        } else if magnitude < F16_NORMAL_MIN {
+            // A sum of 0.5 and something small has the unit of the subnormals: the addition rounds.
+            let half = 0.5f32;
+            (f32::from_bits(magnitude) + half).to_bits() - half.to_bits()
+        } else {
+            round(magnitude - (REBIAS << 23), F16_CUT)
+        };
+        Self((sign >> 16 | half) as u16)
+    }
+
+    /// The same value.
+    pub fn to_f32(self) -> f32 {
+        let bits = u32::from(self.0);
+        let magnitude = (bits & 0x7fff) << F16_CUT;
+        // Exact, for subnormals too.
+        let finite = f32::from_bits(magnitude) * f32::from_bits((127 + REBIAS) << 23);
+        let is_finite = magnitude < 0x7c00 << F16_CUT;
+        let value = if is_finite { finite.to_bits() } else { INFINITY | magnitude };
+        f32::from_bits((bits & 0x8000) << 16 | value)
+    }
+}
+
+impl Bf16 {
+    /// From its bits.
+    pub const fn from_bits(bits: u16) -> Self {
+        Self(bits)
+    }
+
+    /// Its bits.
+    pub const fn to_bits(self) -> u16 {
+        self.0
+    }
+
+    /// The nearest value, the even one of two.
+    pub fn from_f32(value: f32) -> Self {
+        let bits = value.to_bits();
+        let is_nan = INFINITY < bits & !SIGN;
+        Self(if is_nan { (bits >> 16 | 0x40) as u16 } else { round(bits, 16) as u16 })
+    }
+
+    /// The same value.
+    pub fn to_f32(self) -> f32 {
+        f32::from_bits(u32::from(self.0) << 16)
+    }
+}
+
+/// Cuts bits off, to the nearest, the even one of two.
+fn round(bits: u32, cut: u32) -> u32 {
+    let below_half = (1 << (cut - 1)) - 1;
+    (bits + below_half + (bits >> cut & 1)) >> cut
+}
+
+macro_rules! compare {
+    ($type:ident) => {
+        impl PartialEq for $type {
+            fn eq(&self, other: &Self) -> bool {
+                self.to_f32() == other.to_f32()
+            }
+        }
+
+        impl PartialOrd for $type {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                self.to_f32().partial_cmp(&other.to_f32())
+            }
+        }
+
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.to_f32().fmt(f)
+            }
+        }
+
+        impl From<$type> for f32 {
+            fn from(value: $type) -> Self {
+                value.to_f32()
+            }
+        }
+    };
+}
+
+compare!(F16);
+compare!(Bf16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By the definition: sign, exponent, fraction.
+    fn value_of(bits: u16) -> f64 {
+        let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
+        let value = match exponent {
+            0 => fraction * (-24f64).exp2(),
+            31 if fraction == 0.0 => f64::INFINITY,
+            31 => f64::NAN,
+            _ => (1024.0 + fraction) * f64::from(exponent - 25).exp2(),
+        };
+        if bits & 0x8000 == 0 { value } else { -value }
+    }
+
+    #[test]
+    fn every_half_is_the_float_that_it_says_and_comes_back() {
+        for bits in 0..=u16::MAX {
+            let (half, wide) = (F16::from_bits(bits), value_of(bits));
+            let found = f64::from(half.to_f32());
+            assert!(
+                found.to_bits() == wide.to_bits() || found.is_nan() && wide.is_nan(),
+                "{bits:x}"
+            );
+            let back = F16::from_f32(half.to_f32());
+            assert!(back.to_bits() == bits || wide.is_nan() && back.to_f32().is_nan(), "{bits:x}");
+            let brain = Bf16::from_bits(bits);
+            let back = Bf16::from_f32(brain.to_f32());
+            assert!(back.to_bits() == bits || brain.to_f32().is_nan() && back.to_f32().is_nan());
+        }
+    }
+
+    #[test]
+    fn what_lies_between_goes_to_the_nearer_or_the_even_one() {
+        for bits in 0..0x7c00u16 {
+            let (low, high) = (value_of(bits), value_of(bits + 1));
+            // The one above the largest would be 65536.
+            let high = if high.is_infinite() { 65536.0 } else { high };
+            let middle = f64::midpoint(low, high) as f32;
+            let even = bits + (bits & 1);
+            assert_eq!(F16::from_f32(middle).to_bits(), even, "{bits:x}");
+            assert_eq!(F16::from_f32(middle.next_down()).to_bits(), bits);
+            assert_eq!(F16::from_f32(-middle.next_up()).to_bits(), (bits + 1) | 0x8000);
+        }
+        let tie = f32::from_bits(0x3f80_8000);
+        assert_eq!(Bf16::from_f32(tie).to_bits(), 0x3f80);
+        assert_eq!(Bf16::from_f32(tie.next_up()).to_bits(), 0x3f81);
+        assert_eq!(Bf16::from_f32(f32::MAX).to_bits(), 0x7f80);
+    }
+}

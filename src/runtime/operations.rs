@@ -1,0 +1,395 @@
+//! Operations that return when they are over.
+
+use crate::runtime::element::{Element, ReduceOp};
+use crate::runtime::engine::Engine;
+use crate::runtime::error::{Cause, CollectiveError, Operation};
+use crate::runtime::group::Group;
+use crate::runtime::memory::{Finish, Region};
+use crate::runtime::message::{Parcel, Slot};
+use crate::runtime::parts::Counts;
+
+impl Group {
+    /// Replaces everybody's numbers by their reduction over all ranks.
+    ///
+    /// `data` is a slice, a vector, an array, or a [`Buffer`](crate::runtime::Buffer), which is not
+    /// copied. Floats are combined in the order of the canonical tree: the bits of the result do not
+    /// depend on which rank runs where.
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group, ReduceOp};
+    /// let results = Group::on_threads(3, |group| {
+    ///     let mut values = [group.rank() as f32, 1.0];
+    ///     group.all_reduce(&mut values, ReduceOp::Sum)?;
+    ///     Ok(values)
+    /// })?;
+    /// assert_eq!(results, [[3.0, 3.0]; 3]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn all_reduce<R: Region + ?Sized>(
+        &self,
+        data: &mut R,
+        op: ReduceOp,
+    ) -> Result<(), CollectiveError> {
+        self.blocking(|engine| engine.all_reduce(data.memory(), op, Finish::Keep))
+    }
+
+    /// Replaces the numbers of rank `root` by the reduction over all ranks; the others keep theirs.
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group, ReduceOp};
+    /// let results = Group::on_threads(3, |group| {
+    ///     let mut value = [group.rank() as i64 + 1];
+    ///     group.reduce(&mut value, ReduceOp::Prod, 0)?;
+    ///     Ok(value[0])
+    /// })?;
+    /// assert_eq!(results, [6, 2, 3]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn reduce<R: Region + ?Sized>(
+        &self,
+        data: &mut R,
+        op: ReduceOp,
+        root: usize,
+    ) -> Result<(), CollectiveError> {
+        self.check_rank(Operation::Reduce, root)?;
+        self.blocking(|engine| engine.reduce(data.memory(), op, root))
+    }
+
+    /// Replaces everybody's numbers by those of rank `root`.
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group};
+    /// let results = Group::on_threads(3, |group| {
+    ///     let mut values = [group.rank() as u8; 2];
+    ///     group.broadcast(&mut values, 1)?;
+    ///     Ok(values)
+    /// })?;
+    /// assert_eq!(results, [[1, 1]; 3]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn broadcast<R: Region + ?Sized>(
+        &self,
+        data: &mut R,
+        root: usize,
+    ) -> Result<(), CollectiveError> {
+        self.check_rank(Operation::Broadcast, root)?;
+        self.blocking(|engine| engine.broadcast(data.memory(), root))
+    }
+
+    /// Fills `all` with everybody's `ours`, in rank order; it is `world_size` times as long.
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group};
+    /// let results = Group::on_threads(3, |group| {
+    ///     let mut all = [0; 3];
+    ///     group.all_gather(&[10 * group.rank() as i32], &mut all)?;
+    ///     Ok(all)
+    /// })?;
+    /// assert_eq!(results, [[0, 10, 20]; 3]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn all_gather<T: Element>(&self, ours: &[T], all: &mut [T]) -> Result<(), CollectiveError> {
+        self.check_parts(Operation::AllGather, all.len(), ours.len())?;
+        self.blocking(|engine| engine.all_gather(ours, all))
+    }
+
+    /// Fills `ours` with part `rank` of the reduction of everybody's `all`, which is `world_size`
+    /// times as long.
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group, ReduceOp};
+    /// let results = Group::on_threads(2, |group| {
+    ///     let mut ours = [0.0; 2];
+    ///     group.reduce_scatter(&[1.0f64, 2.0, 3.0, 4.0], &mut ours, ReduceOp::Sum)?;
+    ///     Ok(ours)
+    /// })?;
+    /// assert_eq!(results, [[2.0, 4.0], [6.0, 8.0]]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn reduce_scatter<T: Element>(
+        &self,
+        all: &[T],
+        ours: &mut [T],
+        op: ReduceOp,
+    ) -> Result<(), CollectiveError> {
+        self.check_parts(Operation::ReduceScatter, all.len(), ours.len())?;
+        self.blocking(|engine| engine.reduce_scatter(all, ours, op))
+    }
+
+    /// Fills `all` of rank `root` with everybody's `ours`, in rank order. `all` is `world_size` times
+    /// as long there; the other ranks' is not looked at and may be empty.
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group};
+    /// let results = Group::on_threads(3, |group| {
+    ///     let mut all = vec![0; if group.rank() == 2 { 3 } else { 0 }];
+    ///     group.gather(&[group.rank() as u8], &mut all, 2)?;
+    ///     Ok(all)
+    /// })?;
+    /// assert_eq!(results, [vec![], vec![], vec![0, 1, 2]]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn gather<T: Element>(
+        &self,
+        ours: &[T],
+        all: &mut [T],
+        root: usize,
+    ) -> Result<(), CollectiveError> {
+        self.check_root_parts(Operation::Gather, all.len(), ours.len(), root)?;
+        self.blocking(|engine| engine.gather(ours, all, root))
+    }
+
+    /// Fills everybody's `ours` with part `rank` of the `all` of rank `root`. `all` is `world_size`
+    /// times as long there; the other ranks' is not looked at and may be empty.
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group};
+    /// let results = Group::on_threads(3, |group| {
+    ///     let all: &[i64] = if group.rank() == 0 { &[7, 8, 9] } else { &[] };
+    ///     let mut ours = [0];
+    ///     group.scatter(all, &mut ours, 0)?;
+    ///     Ok(ours[0])
+    /// })?;
+    /// assert_eq!(results, [7, 8, 9]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn scatter<T: Element>(
+        &self,
+        all: &[T],
+        ours: &mut [T],
+        root: usize,
+    ) -> Result<(), CollectiveError> {
+        self.check_root_parts(Operation::Scatter, all.len(), ours.len(), root)?;
+        self.blocking(|engine| engine.scatter(all, ours, root))
+    }
+
+    /// Gives part `r` of `input` to rank `r`, and fills part `r` of `output` with what rank `r` gives
+    /// us. Both are `world_size` equal parts.
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group};
+    /// let results = Group::on_threads(2, |group| {
+    ///     let input = [10 * group.rank() as i32, 10 * group.rank() as i32 + 1];
+    ///     let mut output = [0; 2];
+    ///     group.all_to_all(&input, &mut output)?;
+    ///     Ok(output)
+    /// })?;
+    /// assert_eq!(results, [[0, 10], [1, 11]]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn all_to_all<T: Element>(
+        &self,
+        input: &[T],
+        output: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        let part = input.len() / self.world_size();
+        self.check_parts(Operation::AllToAll, input.len(), part)?;
+        self.check_parts(Operation::AllToAll, output.len(), part)?;
+        self.blocking(|engine| engine.all_to_all(input, output, Counts::Equal(part)))
+    }
+
+    /// [`Self::all_to_all`] with parts of any length: `sent[r]` elements go to rank `r`, `taken[r]`
+    /// come from it. What one rank sends must be what the other takes.
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group};
+    /// let results = Group::on_threads(2, |group| {
+    ///     // Rank 0 gives two numbers to rank 1, and gets none.
+    ///     let (sent, taken) = if group.rank() == 0 { ([0, 2], [0, 0]) } else { ([0, 0], [2, 0]) };
+    ///     let input: &[u8] = if group.rank() == 0 { &[5, 6] } else { &[] };
+    ///     let mut output = vec![0; taken.iter().sum()];
+    ///     group.all_to_all_v(input, &sent, &mut output, &taken)?;
+    ///     Ok(output)
+    /// })?;
+    /// assert_eq!(results, [vec![], vec![5, 6]]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn all_to_all_v<T: Element>(
+        &self,
+        input: &[T],
+        sent: &[usize],
+        output: &mut [T],
+        taken: &[usize],
+    ) -> Result<(), CollectiveError> {
+        self.check_counts(input.len(), sent)?;
+        self.check_counts(output.len(), taken)?;
+        self.blocking(|engine| engine.all_to_all(input, output, Counts::Given { sent, taken }))
+    }
+
+    /// Returns when every rank has called it.
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group};
+    /// Group::on_threads(3, |group| Ok(group.barrier()?))?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn barrier(&self) -> Result<(), CollectiveError> {
+        self.blocking(Engine::barrier)
+    }
+
+    /// Gives `values` to rank `to`, which calls [`Self::recv`]; returns when it has them. Two ranks
+    /// that both send first wait for each other until their deadlines: that is what
+    /// [`Self::send_recv`] is for.
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group};
+    /// let results = Group::on_threads(2, |group| {
+    ///     let mut value = [1.5f32];
+    ///     match group.rank() {
+    ///         0 => group.send(&value, 1)?,
+    ///         _ => {
+    ///             value = [0.0];
+    ///             group.recv(&mut value, 0)?;
+    ///         }
+    ///     }
+    ///     Ok(value)
+    /// })?;
+    /// assert_eq!(results, [[1.5]; 2]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn send<T: Element>(&self, values: &[T], to: usize) -> Result<(), CollectiveError> {
+        self.check_peer(Operation::Send, to)?;
+        let parcel = Parcel { to, values };
+        self.blocking(|engine| engine.exchange(Operation::Send, &[parcel], &mut []))
+    }
+
+    /// Takes `values` from rank `from`, which calls [`Self::send`] with as many.
+    pub fn recv<T: Element>(&self, values: &mut [T], from: usize) -> Result<(), CollectiveError> {
+        self.check_peer(Operation::Recv, from)?;
+        let slot = Slot { from, values };
+        self.blocking(|engine| engine.exchange(Operation::Recv, &[], &mut [slot]))
+    }
+
+    /// Gives `values` to rank `to` and fills `taken` with what rank `from` gives us, at once: nobody
+    /// waits in a circle. The other side may be a [`Self::send`] or a [`Self::recv`].
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group};
+    /// let results = Group::on_threads(4, |group| {
+    ///     let (rank, world) = (group.rank(), group.world_size());
+    ///     let mut left = [0];
+    ///     group.send_recv(&[rank as i32], (rank + 1) % world, &mut left, (rank + world - 1) % world)?;
+    ///     Ok(left[0])
+    /// })?;
+    /// assert_eq!(results, [3, 0, 1, 2]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn send_recv<T: Element>(
+        &self,
+        values: &[T],
+        to: usize,
+        taken: &mut [T],
+        from: usize,
+    ) -> Result<(), CollectiveError> {
+        self.check_rank(Operation::SendRecv, to)?;
+        self.check_rank(Operation::SendRecv, from)?;
+        let (parcel, slot) = (Parcel { to, values }, Slot { from, values: taken });
+        self.blocking(|engine| engine.exchange(Operation::SendRecv, &[parcel], &mut [slot]))
+    }
+
+    /// Any messages at once, at most one each way with every rank: `(to, numbers)` leave,
+    /// `(from, room)` are filled. What torch calls a batch of `isend` and `irecv`.
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group};
+    /// // Everybody tells both neighbours of a line its rank.
+    /// let results = Group::on_threads(3, |group| {
+    ///     let rank = group.rank();
+    ///     let near = [rank.wrapping_sub(1), rank + 1];
+    ///     let near: Vec<usize> = near.into_iter().filter(|peer| *peer < 3).collect();
+    ///     let ours = [rank as u8];
+    ///     let mut theirs = vec![[0u8]; near.len()];
+    ///     let sends: Vec<_> = near.iter().map(|peer| (*peer, &ours[..])).collect();
+    ///     let recvs = near.iter().zip(&mut theirs).map(|(peer, room)| (*peer, &mut room[..]));
+    ///     group.exchange(&sends, recvs.collect())?;
+    ///     Ok(theirs.concat())
+    /// })?;
+    /// assert_eq!(results, [vec![1], vec![0, 2], vec![1]]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn exchange<T: Element>(
+        &self,
+        sends: &[(usize, &[T])],
+        recvs: Vec<(usize, &mut [T])>,
+    ) -> Result<(), CollectiveError> {
+        self.check_once(sends.iter().map(|(to, _)| *to))?;
+        self.check_once(recvs.iter().map(|(from, _)| *from))?;
+        let parcels: Vec<_> = sends.iter().map(|(to, values)| Parcel { to: *to, values }).collect();
+        let slots = recvs.into_iter().map(|(from, values)| Slot { from, values });
+        let mut slots: Vec<_> = slots.collect();
+        self.blocking(|engine| engine.exchange(Operation::Exchange, &parcels, &mut slots))
+    }
+
+    pub(super) fn check_rank(&self, op: Operation, rank: usize) -> Result<(), CollectiveError> {
+        if rank < self.world_size() {
+            Ok(())
+        } else {
+            let world = self.world_size();
+            Err(self.bad_argument(op, format!("there is no rank {rank} among {world}")))
+        }
+    }
+
+    fn check_peer(&self, op: Operation, rank: usize) -> Result<(), CollectiveError> {
+        self.check_rank(op, rank)?;
+        if rank == self.rank() {
+            let problem = "a rank sends nothing to itself, but with `send_recv`".to_owned();
+            Err(self.bad_argument(op, problem))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn check_once(&self, peers: impl Iterator<Item = usize>) -> Result<(), CollectiveError> {
+        let mut seen = vec![false; self.world_size()];
+        for peer in peers {
+            self.check_rank(Operation::Exchange, peer)?;
+            if std::mem::replace(&mut seen[peer], true) {
+                let problem = format!("two messages between us and rank {peer} in one direction");
+                return Err(self.bad_argument(Operation::Exchange, problem));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_parts(
+        &self,
+        op: Operation,
+        all: usize,
+        ours: usize,
+    ) -> Result<(), CollectiveError> {
+        let world = self.world_size();
+        if ours.checked_mul(world) == Some(all) {
+            Ok(())
+        } else {
+            Err(self
+                .bad_argument(op, format!("{all} elements are not {world} times {ours} elements")))
+        }
+    }
+
+    pub(super) fn check_root_parts(
+        &self,
+        op: Operation,
+        all: usize,
+        ours: usize,
+        root: usize,
+    ) -> Result<(), CollectiveError> {
+        self.check_rank(op, root)?;
+        if root == self.rank() { self.check_parts(op, all, ours) } else { Ok(()) }
+    }
+
+    fn check_counts(&self, len: usize, counts: &[usize]) -> Result<(), CollectiveError> {
+        let world = self.world_size();
+        let sum = counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
+        if counts.len() == world && sum == Some(len) {
+            return Ok(());
+        }
+        let parts = counts.len();
+        let problem = format!("{parts} counts do not share {len} elements between {world} ranks");
+        Err(self.bad_argument(Operation::AllToAll, problem))
+    }
+
+    pub(super) fn bad_argument(&self, op: Operation, problem: String) -> CollectiveError {
+        let rank = self.inner.roster.own_name();
+        CollectiveError { op, seq: 0, bytes: 0, rank, cause: Cause::Argument(problem) }
+    }
+}

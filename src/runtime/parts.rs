@@ -1,0 +1,164 @@
+//! Operations that move parts without computing: from every rank to one or to all, and back.
+
+use crate::runtime::across::Round;
+use crate::runtime::element::Element;
+use crate::runtime::engine::{Call, Engine};
+use crate::runtime::error::{Cause, CollectiveError, Operation};
+use crate::runtime::message::{Parcel, Slot};
+use crate::runtime::node::Patience;
+use crate::runtime::schedule::rounds;
+use crate::runtime::shm_window::Window;
+
+impl Engine {
+    /// Everybody gets everybody's numbers, in rank order.
+    pub(crate) fn all_gather<T: Element>(
+        &mut self,
+        ours: &[T],
+        all: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        self.gather_all(Operation::AllGather, ours, all)
+    }
+
+    /// An [`Self::all_gather`] under another name.
+    pub(super) fn gather_all<T: Element>(
+        &mut self,
+        op: Operation,
+        ours: &[T],
+        all: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        let (world, rank, part) = (self.world(), self.roster.rank, ours.len());
+        let call = Call::new(op, part);
+        self.run::<T>(call, |engine, call, patience| {
+            let staging = engine.staging::<T>();
+            for range in rounds(part, part_len_max(&staging, world)?) {
+                staging.write(rank * range.len(), &ours[range.clone()]);
+                let window = staging.part(&(0..world * range.len()));
+                let round = engine.enter(call, &window, patience)?;
+                engine.gather_across(&round, &ours[range.clone()], &window)?;
+                for other in 0..world {
+                    let start = other * part + range.start;
+                    let target = &mut all[start..start + range.len()];
+                    engine.window_of(&round, other).read(other * range.len(), target);
+                }
+                engine.node.meet(patience)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Puts the parts of the ranks that we help into our window.
+    fn gather_across<T: Element>(
+        &mut self,
+        round: &Round<T>,
+        ours: &[T],
+        window: &Window<T>,
+    ) -> Result<(), Cause> {
+        let slice_of = |rank: usize| rank * ours.len()..(rank + 1) * ours.len();
+        let Some(across) = &mut self.across else { return Ok(()) };
+        for (owner, values) in across.spread(round, ours, &slice_of, &self.node)? {
+            window.write(slice_of(owner).start, &values);
+        }
+        self.node.meet(round.patience)
+    }
+
+    /// The root gets everybody's numbers, in rank order; `all` is looked at there only.
+    pub(crate) fn gather<T: Element>(
+        &mut self,
+        ours: &[T],
+        all: &mut [T],
+        root: usize,
+    ) -> Result<(), CollectiveError> {
+        let call = Call { root: Some(root), ..Call::new(Operation::Gather, ours.len()) };
+        self.run::<T>(call, |engine, call, patience| {
+            engine.assemble::<T>(call, patience)?;
+            let parcel = Parcel { to: root, values: ours };
+            let mut slots = Vec::new();
+            if engine.roster.rank == root {
+                slots = slots_of(all, vec![ours.len(); engine.world()]);
+            }
+            engine.deliver(call.op, &[parcel], &mut slots, patience)
+        })
+    }
+
+    /// Rank `r` gets part `r` of the root's numbers; `all` is looked at there only.
+    pub(crate) fn scatter<T: Element>(
+        &mut self,
+        all: &[T],
+        ours: &mut [T],
+        root: usize,
+    ) -> Result<(), CollectiveError> {
+        let call = Call { root: Some(root), ..Call::new(Operation::Scatter, ours.len()) };
+        self.run::<T>(call, |engine, call, patience| {
+            engine.assemble::<T>(call, patience)?;
+            let mut parcels = Vec::new();
+            if engine.roster.rank == root {
+                parcels = parcels_of(all, &vec![ours.len(); engine.world()]);
+            }
+            let slot = Slot { from: root, values: ours };
+            engine.deliver(call.op, &parcels, &mut [slot], patience)
+        })
+    }
+
+    /// Part `r` of everybody's `input` goes to rank `r`; parts are as long as `counts` says.
+    pub(crate) fn all_to_all<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        counts: Counts<'_>,
+    ) -> Result<(), CollectiveError> {
+        let world = self.world();
+        let (count, sent, taken) = match counts {
+            Counts::Equal(part) => (part, vec![part; world], vec![part; world]),
+            // Ranks differ, so there is nothing to compare but the parts themselves.
+            Counts::Given { sent, taken } => (0, sent.to_vec(), taken.to_vec()),
+        };
+        let call = Call::new(Operation::AllToAll, count);
+        self.run::<T>(call, |engine, call, patience| {
+            let nothing = engine.staging::<T>().part(&(0..0));
+            engine.enter(call, &nothing, patience)?;
+            let parcels = parcels_of(input, &sent);
+            engine.deliver(call.op, &parcels, &mut slots_of(output, taken), patience)
+        })
+    }
+
+    /// Everybody comes and says for what, so that who came for something else is told.
+    fn assemble<T: Element>(&mut self, call: Call, patience: Patience) -> Result<(), Cause> {
+        let nothing = self.staging::<T>().part(&(0..0));
+        let round = self.enter(call, &nothing, patience)?;
+        let Some(across) = &mut self.across else { return Ok(()) };
+        across.greet(round.fingerprint, &self.node, patience)
+    }
+}
+
+/// How long the parts of an [`Engine::all_to_all`] are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Counts<'a> {
+    Equal(usize),
+    Given { sent: &'a [usize], taken: &'a [usize] },
+}
+
+fn parcels_of<'a, T>(mut all: &'a [T], counts: &[usize]) -> Vec<Parcel<'a, T>> {
+    let parts = counts.iter().enumerate().map(|(to, count)| {
+        let (values, rest) = all.split_at(*count);
+        all = rest;
+        Parcel { to, values }
+    });
+    parts.collect()
+}
+
+fn slots_of<T>(mut all: &mut [T], counts: Vec<usize>) -> Vec<Slot<'_, T>> {
+    let parts = counts.into_iter().enumerate().map(|(from, count)| {
+        let (values, rest) = std::mem::take(&mut all).split_at_mut(count);
+        all = rest;
+        Slot { from, values }
+    });
+    parts.collect()
+}
+
+/// How much of every rank's part fits a staging area at once.
+pub(super) fn part_len_max<T: Element>(staging: &Window<T>, world: usize) -> Result<usize, Cause> {
+    match staging.len() / world {
+        0 => Err(Cause::Argument(format!("{world} ranks are too many for one staging area"))),
+        len => Ok(len),
+    }
+}

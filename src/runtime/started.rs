@@ -1,0 +1,222 @@
+//! Operations that are started and waited for later.
+//!
+//! A handle that borrowed memory would be unsound where it is forgotten, so started operations own
+//! what they work on, a [`Buffer`], a vector, anything that is a slice, and give it back in the end.
+
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::runtime::element::{Element, ReduceOp};
+use crate::runtime::engine::Engine;
+use crate::runtime::error::{Cause, CollectiveError, Operation};
+use crate::runtime::group::Group;
+use crate::runtime::memory::{Finish, Memory, Region, SharedMemory};
+use crate::runtime::message::{Parcel, Slot};
+use crate::runtime::parts::Counts;
+use crate::runtime::runner::{Moment, Pending};
+use crate::runtime::shm_window::{Buffer, Window};
+use crate::runtime::work::Work;
+
+/// Started operations run one after the other, in the order of their start, which must be the same
+/// on all ranks. A blocking operation waits for all that were started before it.
+impl Group {
+    /// Starts an [`Self::all_reduce`] of a range of a buffer.
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group, ReduceOp};
+    /// let results = Group::on_threads(2, |group| {
+    ///     let (mut first, mut second) = (group.alloc::<f32>(4)?, group.alloc::<f32>(4)?);
+    ///     first.fill(1.0);
+    ///     second.fill(2.0);
+    ///     let first = group.start_all_reduce(first, 0..4, ReduceOp::Sum);
+    ///     let second = group.start_all_reduce(second, 2..4, ReduceOp::Sum);
+    ///     // Compute something else here.
+    ///     let (first, second) = (first.wait()?, second.wait()?);
+    ///     Ok([first[0], second[0], second[3]])
+    /// })?;
+    /// assert_eq!(results, [[2.0, 2.0, 4.0]; 2]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn start_all_reduce<T: Element>(
+        &self,
+        buffer: Buffer<T>,
+        range: Range<usize>,
+        op: ReduceOp,
+    ) -> Work<Buffer<T>> {
+        let window = buffer.window().part(&range);
+        let pending = self.start_window(window, op, Finish::Keep, |_| {});
+        Work::new(pending, Arc::new(Mutex::new(Some(buffer))), self.clone())
+    }
+
+    /// Starts a [`Self::reduce`].
+    pub fn start_reduce<R>(&self, data: R, op: ReduceOp, root: usize) -> Work<R>
+    where
+        R: Region + Send + 'static,
+    {
+        let checked = self.check_rank(Operation::Reduce, root);
+        self.start(Operation::Reduce, checked, data, move |engine, data| {
+            engine.reduce(data.memory(), op, root)
+        })
+    }
+
+    /// Starts a [`Self::broadcast`].
+    pub fn start_broadcast<R: Region + Send + 'static>(&self, data: R, root: usize) -> Work<R> {
+        let checked = self.check_rank(Operation::Broadcast, root);
+        self.start(Operation::Broadcast, checked, data, move |engine, data| {
+            engine.broadcast(data.memory(), root)
+        })
+    }
+
+    /// Starts an [`Self::all_gather`].
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group};
+    /// let results = Group::on_threads(2, |group| {
+    ///     let work = group.start_all_gather(vec![group.rank() as u8], vec![0; 2]);
+    ///     let (_ours, all) = work.wait()?;
+    ///     Ok(all)
+    /// })?;
+    /// assert_eq!(results, [[0, 1]; 2]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn start_all_gather<T, A, B>(&self, ours: A, all: B) -> Work<(A, B)>
+    where
+        T: Element,
+        A: Deref<Target = [T]> + Send + 'static,
+        B: DerefMut<Target = [T]> + Send + 'static,
+    {
+        let checked = self.check_parts(Operation::AllGather, all.len(), ours.len());
+        self.start(Operation::AllGather, checked, (ours, all), |engine, (ours, all)| {
+            engine.all_gather(ours, all)
+        })
+    }
+
+    /// Starts a [`Self::reduce_scatter`].
+    pub fn start_reduce_scatter<T, A, B>(&self, all: A, ours: B, op: ReduceOp) -> Work<(A, B)>
+    where
+        T: Element,
+        A: Deref<Target = [T]> + Send + 'static,
+        B: DerefMut<Target = [T]> + Send + 'static,
+    {
+        let checked = self.check_parts(Operation::ReduceScatter, all.len(), ours.len());
+        self.start(Operation::ReduceScatter, checked, (all, ours), move |engine, (all, ours)| {
+            engine.reduce_scatter(all, ours, op)
+        })
+    }
+
+    /// Starts a [`Self::gather`].
+    pub fn start_gather<T, A, B>(&self, ours: A, all: B, root: usize) -> Work<(A, B)>
+    where
+        T: Element,
+        A: Deref<Target = [T]> + Send + 'static,
+        B: DerefMut<Target = [T]> + Send + 'static,
+    {
+        let checked = self.check_root_parts(Operation::Gather, all.len(), ours.len(), root);
+        self.start(Operation::Gather, checked, (ours, all), move |engine, (ours, all)| {
+            engine.gather(ours, all, root)
+        })
+    }
+
+    /// Starts a [`Self::scatter`].
+    pub fn start_scatter<T, A, B>(&self, all: A, ours: B, root: usize) -> Work<(A, B)>
+    where
+        T: Element,
+        A: Deref<Target = [T]> + Send + 'static,
+        B: DerefMut<Target = [T]> + Send + 'static,
+    {
+        let checked = self.check_root_parts(Operation::Scatter, all.len(), ours.len(), root);
+        self.start(Operation::Scatter, checked, (all, ours), move |engine, (all, ours)| {
+            engine.scatter(all, ours, root)
+        })
+    }
+
+    /// Starts an [`Self::all_to_all`].
+    pub fn start_all_to_all<T, A, B>(&self, input: A, output: B) -> Work<(A, B)>
+    where
+        T: Element,
+        A: Deref<Target = [T]> + Send + 'static,
+        B: DerefMut<Target = [T]> + Send + 'static,
+    {
+        let part = input.len() / self.world_size();
+        let checked = self
+            .check_parts(Operation::AllToAll, input.len(), part)
+            .and_then(|()| self.check_parts(Operation::AllToAll, output.len(), part));
+        self.start(Operation::AllToAll, checked, (input, output), move |engine, (input, output)| {
+            engine.all_to_all(input, output, Counts::Equal(part))
+        })
+    }
+
+    /// Starts a [`Self::send_recv`].
+    pub fn start_send_recv<T, A, B>(
+        &self,
+        values: A,
+        to: usize,
+        taken: B,
+        from: usize,
+    ) -> Work<(A, B)>
+    where
+        T: Element,
+        A: Deref<Target = [T]> + Send + 'static,
+        B: DerefMut<Target = [T]> + Send + 'static,
+    {
+        let op = Operation::SendRecv;
+        let checked = self.check_rank(op, to).and_then(|()| self.check_rank(op, from));
+        self.start(op, checked, (values, taken), move |engine, (values, taken)| {
+            engine.exchange(op, &[Parcel { to, values }], &mut [Slot { from, values: taken }])
+        })
+    }
+
+    /// Starts a [`Self::barrier`].
+    pub fn start_barrier(&self) -> Work<()> {
+        self.start(Operation::Barrier, Ok(()), (), |engine, ()| engine.barrier())
+    }
+
+    /// Starts an operation on memory that it owns.
+    fn start<M: Send + 'static>(
+        &self,
+        op: Operation,
+        checked: Result<(), CollectiveError>,
+        memory: M,
+        operation: impl FnOnce(&mut Engine, &mut M) -> Result<(), CollectiveError> + Send + 'static,
+    ) -> Work<M> {
+        let kept = Arc::new(Mutex::new(Some(memory)));
+        let used = kept.clone();
+        let on_kept = move |engine: &mut Engine| {
+            let mut memory = used.lock().unwrap_or_else(PoisonError::into_inner);
+            let memory = memory.as_mut().expect("it is taken after the operation only");
+            operation(engine, memory)
+        };
+        let pending = match checked {
+            Ok(()) => self.start_on_thread(op, on_kept, |_| {}),
+            Err(error) => Pending::failed(error),
+        };
+        Work::new(pending, kept, self.clone())
+    }
+
+    pub(crate) fn start_window<T: Element>(
+        &self,
+        window: Window<T>,
+        op: ReduceOp,
+        finish: Finish,
+        watch: impl Fn(Moment) + Send + 'static,
+    ) -> Pending {
+        let memory = Memory::Shared(SharedMemory(window));
+        let operation = move |engine: &mut Engine| engine.all_reduce(memory, op, finish);
+        self.start_on_thread(Operation::AllReduce, operation, watch)
+    }
+
+    fn start_on_thread(
+        &self,
+        op: Operation,
+        operation: impl FnOnce(&mut Engine) -> Result<(), CollectiveError> + Send + 'static,
+        watch: impl Fn(Moment) + Send + 'static,
+    ) -> Pending {
+        self.inner.runner.start(operation, watch).unwrap_or_else(|error| {
+            let reason = format!("cannot start the thread that communicates: {error}");
+            self.abort(&reason);
+            let rank = self.inner.roster.own_name();
+            let cause = Cause::System(reason);
+            Pending::failed(CollectiveError { op, seq: 0, bytes: 0, rank, cause })
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! Ranks that call different things, that do not come, that give up.
+
+use std::time::Duration;
+
+use remuda::runtime::{Cause, CollectiveError, Group, InitOptions, Operation, ReduceOp};
+
+use crate::sample::on_ranks;
+
+/// What every rank's error says, without the numbers that differ.
+fn causes(
+    groups: Vec<Group>,
+    f: impl Fn(&Group) -> Result<(), CollectiveError> + Sync,
+) -> Vec<Cause> {
+    on_ranks(groups, |group| f(group).expect_err("it cannot succeed").cause)
+}
+
+#[test]
+fn ranks_that_call_different_things_are_told() {
+    for groups in [Group::threads(2).unwrap(), Group::threads_on(&[1, 1]).unwrap()] {
+        let causes = causes(groups, |group| match group.rank() {
+            0 => group.all_reduce(&mut [0.0f32; 10], ReduceOp::Sum),
+            _ => group.all_reduce(&mut [0.0f32; 11], ReduceOp::Sum),
+        });
+        for (rank, cause) in causes.into_iter().enumerate() {
+            let Cause::Mismatch { ours, peer, theirs } = cause else { panic!("{cause:?}") };
+            assert_eq!((ours.count, theirs.count), (10 + rank as u64, 11 - rank as u64));
+            assert_eq!(peer.index(), 1 - rank);
+        }
+    }
+}
+
+#[test]
+fn different_operations_are_told() {
+    for groups in [Group::threads(3).unwrap(), Group::threads_on(&[1, 2]).unwrap()] {
+        let causes = causes(groups, |group| match group.rank() {
+            0 => group.barrier(),
+            _ => group.broadcast(&mut [0u8; 3], 1),
+        });
+        assert!(causes.iter().any(|cause| matches!(
+            cause,
+            Cause::Mismatch { ours, .. } if ours.op == Operation::Broadcast
+        )));
+        // Whoever did not see it was told by one who did.
+        assert!(
+            causes
+                .iter()
+                .all(|cause| matches!(cause, Cause::Mismatch { .. } | Cause::Aborted { .. }))
+        );
+    }
+}
+
+#[test]
+fn a_message_of_another_length_is_told() {
+    for groups in [Group::threads(2).unwrap(), Group::threads_on(&[1, 1]).unwrap()] {
+        let causes = causes(groups, |group| match group.rank() {
+            0 => group.send(&[0i64; 3], 1).and_then(|()| group.barrier()),
+            _ => group.recv(&mut [0i64; 4], 0),
+        });
+        assert!(matches!(causes[1], Cause::Mismatch { .. }), "{:?}", causes[1]);
+        assert!(!matches!(causes[0], Cause::Deadline { .. }), "{:?}", causes[0]);
+    }
+}
+
+#[test]
+fn who_does_not_come_is_named() {
+    let options = InitOptions { timeout: Duration::from_millis(200) };
+    let groups = Group::threads_with(3, &options).unwrap();
+    let mut causes = on_ranks(groups, |group| match group.rank() {
+        1 => None,
+        _ => group.barrier().err().map(|error| error.cause),
+    });
+    let deadline = |cause: &Cause| match cause {
+        Cause::Deadline { waiting_for } => waiting_for.iter().any(|rank| rank.index() == 1),
+        // The other one was faster and said why.
+        Cause::Aborted { reason, .. } => reason.contains("waiting for rank 1"),
+        _ => false,
+    };
+    for cause in causes.drain(..).flatten() {
+        assert!(deadline(&cause), "{cause:?}");
+    }
+}
+
+#[test]
+fn an_abort_ends_what_is_under_way_everywhere() {
+    for groups in [Group::threads(3).unwrap(), Group::threads_on(&[1, 2]).unwrap()] {
+        let causes = causes(groups, |group| {
+            if group.rank() == 2 {
+                group.abort("enough");
+            }
+            group.barrier()
+        });
+        for cause in causes {
+            let Cause::Aborted { by, reason } = cause else { panic!("{cause:?}") };
+            assert_eq!((by.index(), reason.as_str()), (2, "enough"));
+        }
+    }
+}
+
+#[test]
+fn a_buffer_of_another_group_is_refused() {
+    let (ours, theirs) = (Group::single().unwrap(), Group::single().unwrap());
+    let mut buffer = theirs.alloc::<f32>(3000).unwrap();
+    let error = ours.all_reduce(&mut buffer, ReduceOp::Sum).expect_err("it lies elsewhere");
+    assert_eq!(error.cause, Cause::Argument("the buffer belongs to another group".to_owned()));
+}
+
+#[test]
+fn arguments_that_cannot_work_are_refused() {
+    let group = Group::single().unwrap();
+    let problem = |outcome: Result<(), CollectiveError>| match outcome {
+        Err(CollectiveError { cause: Cause::Argument(problem), .. }) => problem,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(problem(group.broadcast(&mut [0u8], 1)), "there is no rank 1 among 1");
+    let to_itself = "a rank sends nothing to itself, but with `send_recv`";
+    assert_eq!(problem(group.send(&[0u8], 0)), to_itself);
+    let twice = problem(group.exchange(&[(0, &[0u8][..]), (0, &[])], Vec::new()));
+    assert_eq!(twice, "two messages between us and rank 0 in one direction");
+    let counts = problem(group.all_to_all_v(&[0u8; 2], &[1], &mut [0], &[1]));
+    assert_eq!(counts, "1 counts do not share 2 elements between 1 ranks");
+    assert_eq!(problem(group.reduce(&mut [0u8], ReduceOp::Sum, 3)), "there is no rank 3 among 1");
+    assert_eq!(
+        problem(
+            group
+                .start_barrier()
+                .wait()
+                .and_then(|()| { group.start_all_gather(vec![0u8], vec![0; 2]).wait().map(drop) })
+        ),
+        "2 elements are not 1 times 1 elements"
+    );
+    let parts = problem(group.all_gather(&[0u8], &mut [0u8; 3]));
+    assert_eq!(parts, "3 elements are not 1 times 1 elements");
+    group.barrier().unwrap();
+}

@@ -1,0 +1,62 @@
+//! Everything with everything: placements × operations × types × sizes, drawn at random.
+
+use remuda::runtime::{Bf16, F16, Group};
+
+use crate::operations::{
+    check_all_to_all, check_broadcast, check_messages, check_reductions, check_ring, check_rooted,
+    check_scatter,
+};
+use crate::proof::{Random, proof_cases};
+use crate::sample::Sample;
+
+/// Up to nine ranks on up to four nodes.
+fn draw_nodes(random: &mut Random) -> Vec<usize> {
+    let mut nodes = vec![1; 1 + random.below(4)];
+    for _ in 0..random.below(10 - nodes.len()) {
+        let node = random.below(nodes.len());
+        nodes[node] += 1;
+    }
+    nodes
+}
+
+/// Nothing, one, few, what does not fit beside the flags, what does not fit a round.
+fn draw_size(random: &mut Random) -> usize {
+    let edge = [0, 1, 64, 512, 1024, 2048, 4096, 8192, 65_536, 131_072, 262_144][random.below(11)];
+    (edge + random.below(3)).saturating_sub(1)
+}
+
+fn check<T: Sample>(random: &mut Random, nodes: &[usize], size: usize) {
+    let groups = match nodes {
+        [ranks] => Group::threads(*ranks).unwrap(),
+        nodes => Group::threads_on(nodes).unwrap(),
+    };
+    // What these operations move is as many times larger.
+    let part = size / groups.len();
+    match random.below(7) {
+        0 => check_broadcast::<T>(groups, &[part]),
+        1 => check_scatter::<T>(groups, &[part]),
+        2 => check_all_to_all::<T>(groups, &[part / 5]),
+        3 => check_rooted::<T>(groups, &[part]),
+        4 if 1 < groups.len() => check_messages::<T>(groups, &[size]),
+        5 => check_ring::<T>(groups, &[size]),
+        _ => check_reductions::<T>(groups, &[size]),
+    }
+}
+
+/// `scripts/prove collectives 10000`: whatever is drawn gives the bits of the definition.
+#[test]
+fn prove_collectives() {
+    let mut random = Random::from_seed();
+    for _ in 0..proof_cases(30) {
+        let (nodes, size) = (draw_nodes(&mut random), draw_size(&mut random));
+        match random.below(7) {
+            0 => check::<f32>(&mut random, &nodes, size),
+            1 => check::<f64>(&mut random, &nodes, size),
+            2 => check::<F16>(&mut random, &nodes, size),
+            3 => check::<Bf16>(&mut random, &nodes, size),
+            4 => check::<i32>(&mut random, &nodes, size),
+            5 => check::<i64>(&mut random, &nodes, size),
+            _ => check::<u8>(&mut random, &nodes, size),
+        }
+    }
+}
