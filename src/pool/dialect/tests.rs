@@ -239,7 +239,9 @@ proptest! {
 
     #[test]
     fn what_is_written_is_read_as_the_same_hosts(hosts in hosts()) {
-        let text: String = hosts.iter().map(|(name, slots)| format!("{name} slots={slots}\n")).collect();
+        let lines: Vec<String> =
+            hosts.iter().map(|(name, slots)| format!("{name} slots={slots}\n")).collect();
+        let text = lines.concat();
         let options = |dialect| ReadOptions { dialect: Some(dialect), slots: None };
         let first = read_any("hosts", text.as_bytes(), options(Dialect::DeepSpeed));
         let key = |host: &Host| (host.name.to_string(), host.slots.get());
