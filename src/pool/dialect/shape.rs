@@ -92,8 +92,8 @@ fn is_list(text: &str) -> bool {
 }
 
 fn list_shape(text: &str) -> Shape {
-    let is_counted = !is_pattern(text) && text.split(',').any(is_counted);
-    if is_counted { Shape::ColonList } else { Shape::Pattern }
+    let has_range = text.split(',').any(is_pattern);
+    if !has_range && text.split(',').any(is_counted) { Shape::ColonList } else { Shape::Pattern }
 }
 
 fn is_host(text: &str) -> bool {
