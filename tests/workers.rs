@@ -303,15 +303,16 @@ fn prove_peer_death() {
             state ^= state << 17;
             state % below
         };
-        let nodes: Vec<u32> = (0..=draw(3)).map(|_| 1 + draw(3) as u32).collect();
-        let world: u64 = nodes.iter().map(|ranks| u64::from(*ranks)).sum();
-        if 1 < world {
-            let victim = draw(world) as usize;
-            // Not to wait for something: any moment is meant.
-            let moment = Duration::from_micros(draw(20_000));
-            eprint_case(seed + case, &nodes, victim, moment);
-            kill_one(&nodes, victim, moment);
+        let mut nodes: Vec<u32> = (0..=draw(3)).map(|_| 1 + draw(3) as u32).collect();
+        if nodes == [1] {
+            nodes.push(1);
         }
+        let world: u64 = nodes.iter().map(|ranks| u64::from(*ranks)).sum();
+        let victim = draw(world) as usize;
+        // Not to wait for something: any moment is meant.
+        let moment = Duration::from_micros(draw(20_000));
+        eprint_case(seed + case, &nodes, victim, moment);
+        kill_one(&nodes, victim, moment);
     }
 }
 

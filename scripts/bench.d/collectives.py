@@ -71,6 +71,14 @@ def example():
 
 
 def compile_mpi():
+    """Path of Open MPI's rank; `None` where it or its headers are missing."""
+    if not harness.peer("mpirun", "openmpi-bin") or not harness.peer("mpicc", "libopenmpi-dev"):
+        return None
+    asked = subprocess.run(["mpicc", "--showme:incdirs"], capture_output=True, text=True, check=True)
+    if not any(os.path.exists(f"{directory}/mpi.h") for directory in asked.stdout.split()):
+        # Debian's openmpi-bin has the compiler's wrapper without the headers.
+        print("left out: Open MPI's headers are missing (apt-get install libopenmpi-dev)")
+        return None
     harness.OUT.mkdir(parents=True, exist_ok=True)
     program, source = harness.OUT / "all_reduce", harness.ROOT / "scripts/bench.d/all_reduce.c"
     subprocess.run(["mpicc", "-O2", "-Wall", "-Wextra", "-o", program, source], check=True)
@@ -125,7 +133,7 @@ def main():
     options = parser.parse_args()
     arguments = [str(options.bytes_max), str(options.block_s)]
     remuda, python = harness.remuda(), os.environ.get("TORCH_PYTHON")
-    mpi = compile_mpi() if harness.peer("mpicc", "libopenmpi-dev") else None
+    mpi = compile_mpi()
     if not python:
         print("left out: gloo (TORCH_PYTHON names a Python that has torch)", file=sys.stderr)
     saved = {}
