@@ -74,13 +74,13 @@ fn pattern(random: &mut Random) -> String {
             text += STEMS[random.below(STEMS.len())];
         }
         let items: Vec<String> = (0..=random.below(3)).map(|_| item(random)).collect();
-        text += &format!("[{}]", items.join(","));
+        text.extend(["[", &items.join(","), "]"]);
     }
     if random.below(4) == 0 {
         text += "-ib";
     }
     if random.below(5) == 0 {
-        text += &format!(",{}{}", STEMS[random.below(STEMS.len())], number(random));
+        text.extend([",", STEMS[random.below(STEMS.len())], &number(random)]);
     }
     if random.below(4) == 0 {
         mutate(random, &mut text);
