@@ -188,7 +188,7 @@ fn tables_of_tests_name_tests_that_are_there() {
         files().iter().any(|found| found == path)
             && read(path.to_owned()).text.contains(&format!("fn {name}()"))
     };
-    for table in ["tests/upstream.rs", "tests/cures.rs"] {
+    for table in ["tests/upstream.rs", "tests/cures.rs", "tests/matrix.rs"] {
         let rows = documents::rows_of_tests(table, &read(table.into()).text);
         assert!(!rows.is_empty(), "{table} has no table");
         assert_clean(rows.iter().filter(|row| row.tests.is_empty()).map(|row| row.line.clone()));

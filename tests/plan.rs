@@ -37,6 +37,7 @@ fn spec() -> JobSpec {
         program: python(),
         args: ["--lr", "0.1"].map(OsString::from).to_vec(),
         master_addr: MasterAddr::AskNode0,
+        restarts_max: 0,
         master_port: None,
         exports: Vec::new(),
     }

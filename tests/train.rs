@@ -44,6 +44,7 @@ fn options(model: ModelOptions) -> TrainOptions {
         eval_every: None,
         checkpoint: None,
         resume: None,
+        start: None,
         metrics: None,
         plot: None,
         bucket_bytes: None,

@@ -33,6 +33,11 @@ impl Alarms {
         self.0.iter().map(|(at, _)| *at).min().expect("the beat never stops")
     }
 
+    /// The workers of this epoch are gone, and whatever was to be done about them.
+    pub(super) fn forget_workers(&mut self) {
+        self.0.retain(|(_, alarm)| !matches!(alarm, Alarm::Held(_) | Alarm::Sweep(_)));
+    }
+
     /// Takes one whose time has come.
     pub(super) fn due(&mut self, now: Instant) -> Option<Alarm> {
         let index = self.0.iter().position(|(at, _)| *at <= now)?;

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, mpsc};
 
 use super::output::{self, Forward, Outbox, StreamEnd};
 use super::rank_link::{self, Ear, Welcomes};
+use super::window::Window;
 use crate::base::{Rank, WorkerExit};
 use crate::os::tasks::Tasks;
 use crate::runtime::contract::{self, ToWorker};
@@ -31,8 +32,8 @@ pub(super) type OnStreamEnd = Arc<dyn Fn(StreamEnded) + Send + Sync>;
 pub(super) struct Crew {
     workers: Vec<Worker>,
     outbox: Arc<Outbox>,
-    /// Bytes of output that the launcher is ready to take.
-    window: Arc<Semaphore>,
+    /// How much output may be on its way.
+    window: Arc<Window>,
     on_stream_end: OnStreamEnd,
 }
 
@@ -54,12 +55,18 @@ struct Worker {
 impl Crew {
     /// Nobody yet.
     pub(super) fn new(outbox: Arc<Outbox>, on_stream_end: OnStreamEnd) -> Self {
-        let window = Arc::new(Semaphore::new(0));
+        let window = Arc::default();
         Self { workers: Vec::new(), outbox, window, on_stream_end }
     }
 
     /// From now on it speaks in another epoch.
     pub(super) fn speak(&mut self, outbox: Arc<Outbox>) {
+        self.outbox = outbox;
+    }
+
+    /// Nobody again, in another epoch. What of output is on its way is still on its way.
+    pub(super) fn renew(&mut self, outbox: Arc<Outbox>) {
+        self.workers.clear();
         self.outbox = outbox;
     }
 
@@ -93,9 +100,14 @@ impl Crew {
         !self.workers[index].streams.is_empty()
     }
 
-    /// The launcher is ready to take more output.
-    pub(super) fn open_window(&self, bytes: u64) {
-        self.window.add_permits(bytes as usize);
+    /// The launcher takes output, of which no more than this may be on its way.
+    pub(super) fn open_window(&self, bytes_max: u64) {
+        self.window.open(bytes_max);
+    }
+
+    /// It has dealt with some.
+    pub(super) fn acknowledge(&self, bytes: u64) {
+        self.window.acknowledge(bytes);
     }
 
     /// Output has nowhere to go; it is read all the same, so that no worker waits or dies of it.

@@ -8,7 +8,7 @@ use super::shim::ToShim;
 use crate::base::clock;
 use crate::report;
 use crate::transport::LinkReader;
-use crate::wire::{self, Decoder, FromAgent, ToAgent};
+use crate::wire::{Decoder, FromAgent, ToAgent};
 
 /// How often we say that we live until we know the lease.
 pub(super) const FIRST_BEAT: Duration = Duration::from_secs(3);
@@ -30,6 +30,8 @@ pub(super) struct Launcher {
 pub(super) struct Terms {
     /// Silence after which the workers are stopped.
     pub(super) lease: Option<Duration>,
+    /// How often we say that we live.
+    pub(super) beat: Duration,
     /// Between TERM and KILL.
     pub(super) grace: Duration,
 }
@@ -65,8 +67,7 @@ pub(super) async fn next_message(launcher: Option<&mut Launcher>) -> Option<ToAg
 
 impl Agent {
     pub(super) fn beat(&mut self) {
-        let interval = self.terms.lease.map_or(FIRST_BEAT, wire::beat);
-        self.alarms.set(clock::now() + interval, Alarm::Beat);
+        self.alarms.set(clock::now() + self.terms.beat, Alarm::Beat);
         let Some(launcher) = &self.launcher else {
             return;
         };

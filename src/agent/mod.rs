@@ -16,12 +16,14 @@ mod launcher;
 mod listen;
 mod notes;
 mod output;
+mod place;
 mod prepare;
 mod rank_link;
 mod serve;
 mod shim;
 mod shim_lost;
 mod starting;
+mod window;
 
 pub use prepare::OWN_EXECUTABLE;
 pub use serve::{Origin, main};

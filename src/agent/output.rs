@@ -1,7 +1,7 @@
 //! Worker output on its way to the launcher: read in pieces, tagged, never cut into lines here.
 //!
-//! What may be on its way is bounded by a window of bytes that the launcher opens again as it
-//! consumes them; a full window leaves the rest in the worker's pipe. Nothing else waits for it.
+//! What may be on its way is bounded by a window of bytes, which opens again as the launcher consumes
+//! them; a full window leaves the rest in the worker's pipe. Nothing else waits for it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{Mutex, Notify, Semaphore, SemaphorePermit, mpsc};
+use tokio::sync::{Mutex, Notify, mpsc};
 
 use super::rank_link::Ear;
+use super::window::{Grant, Window};
 use crate::base::{Epoch, Rank};
 use crate::os::tasks::Tasks;
 use crate::os::{fds, watch};
@@ -84,7 +85,7 @@ impl Outbox {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 // They were promised, and they are there.
                 let mut copy = Vec::with_capacity(bytes);
-                while copy.len() < bytes && 0 < read(pipe, &mut copy)? {}
+                while copy.len() < bytes && 0 < fill(pipe, &mut copy)? {}
                 writer.write_all(&copy, &[]).await
             }
             moved => moved,
@@ -109,8 +110,8 @@ pub(super) struct Forward {
     pub(super) rank: Rank,
     pub(super) stream: Stream,
     pub(super) outbox: Arc<Outbox>,
-    /// Bytes that the launcher is ready to take.
-    pub(super) window: Arc<Semaphore>,
+    /// How much may be on its way.
+    pub(super) window: Arc<Window>,
     /// What the worker notes, which goes before what it writes afterwards.
     pub(super) ear: Option<Arc<Ear>>,
     /// Told when the worker has ended and its stream should have.
@@ -157,34 +158,34 @@ impl Forward {
         Ok(StreamEnd::Held)
     }
 
-    /// Waits until the launcher would take a whole piece, and sends what there is. Returns its
+    /// Waits until something may be on its way, and sends what there is of so much. Returns its
     /// length; 0 at the end of the stream.
     async fn pass_on(&self, pipe: &OwnedFd, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        let credit = self.window.acquire_many(OUTPUT_BYTES_MAX as u32).await.ok();
-        let waiting = fds::waiting_bytes(pipe)?.min(OUTPUT_BYTES_MAX);
-        let is_heard = credit.is_some();
+        let grant = self.window.reserve(OUTPUT_BYTES_MAX).await;
+        let room = grant.as_ref().map_or(OUTPUT_BYTES_MAX, Grant::bytes);
+        let waiting = fds::waiting_bytes(pipe)?.min(room);
+        let is_heard = grant.is_some();
         if is_heard && MOVED_BYTES_MIN <= waiting {
-            self.spend(credit, waiting).await;
+            self.spend(grant, waiting).await;
             // A link that is gone is noticed by whoever reads it.
             let _ = self.outbox.move_output(self.rank, self.stream, pipe, waiting).await;
             return Ok(waiting);
         }
         buffer.clear();
         buffer.reserve(OUTPUT_BYTES_MAX);
-        let length = read(pipe, buffer)?;
+        let length = read(pipe, buffer, room)?;
         // A closed window is a launcher that is gone: what is read then is thrown away.
         if is_heard && 0 < length {
-            self.spend(credit, length).await;
+            self.spend(grant, length).await;
             self.outbox.send_output(self.rank, self.stream, buffer).await;
         }
         Ok(length)
     }
 
     /// Takes that much from the window for good. What the worker noted before goes first.
-    async fn spend(&self, credit: Option<SemaphorePermit<'_>>, bytes: usize) {
-        if let Some(credit) = credit {
-            credit.forget();
-            self.window.add_permits(OUTPUT_BYTES_MAX - bytes);
+    async fn spend(&self, grant: Option<Grant<'_>>, bytes: usize) {
+        if let Some(grant) = grant {
+            grant.spend(bytes);
         }
         if let Some(ear) = &self.ear {
             ear.catch_up().await;
@@ -192,8 +193,20 @@ impl Forward {
     }
 }
 
-fn read(pipe: &OwnedFd, buffer: &mut Vec<u8>) -> io::Result<usize> {
+/// Reads as much as the buffer has room for.
+fn fill(pipe: &OwnedFd, buffer: &mut Vec<u8>) -> io::Result<usize> {
     Ok(rustix::io::read(pipe, rustix::buffer::spare_capacity(buffer))?)
+}
+
+/// Reads at most `room` bytes into an empty buffer that has as much.
+fn read(pipe: &OwnedFd, buffer: &mut Vec<u8>, room: usize) -> io::Result<usize> {
+    if room == OUTPUT_BYTES_MAX {
+        return fill(pipe, buffer);
+    }
+    buffer.resize(room, 0);
+    let read = rustix::io::read(pipe, buffer.as_mut_slice());
+    buffer.truncate(*read.as_ref().unwrap_or(&0));
+    Ok(read?)
 }
 
 /// Writes what comes to the standard input of a worker and says what it has taken. A worker that

@@ -13,11 +13,12 @@ use super::alarms::{Alarm, Alarms};
 use super::crew::{Crew, StreamEnded};
 use super::launcher::{FIRST_BEAT, Launcher, Terms, next_message};
 use super::output::Outbox;
+use super::place::Place;
 use super::prepare::Prepared;
 use super::shim::{FromShim, Shim, ToShim};
 use super::shim_lost::{ShimState, next_packet};
 use super::starting::{Phase, our_hello};
-use crate::base::{JobId, Status, clock};
+use crate::base::{JobId, NodeRank, Status, clock};
 use crate::os::family;
 use crate::os::tasks::Tasks;
 use crate::os::{fds, signals};
@@ -94,8 +95,10 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<()> {
         tasks,
         shim: ShimState::Lives(shim.watch()?),
         phase: Phase::Greeting,
-        terms: Terms { lease: None, grace: Duration::ZERO },
+        terms: Terms { lease: None, beat: FIRST_BEAT, grace: Duration::ZERO },
         job: JobId(String::new()),
+        node: NodeRank(0),
+        place: None,
         undead: None,
         alarms: Alarms::default(),
         told,
@@ -116,6 +119,9 @@ pub(super) struct Agent {
     pub(super) phase: Phase,
     pub(super) terms: Terms,
     pub(super) job: JobId,
+    pub(super) node: NodeRank,
+    /// Ours from the first preparation on.
+    pub(super) place: Option<Place>,
     pub(super) crew: Crew,
     /// Set once nothing is left, but for these.
     pub(super) undead: Option<Vec<Leftover>>,
@@ -127,7 +133,14 @@ pub(super) struct Agent {
 /// What our own tasks say.
 pub(super) enum Inner {
     StreamEnded(StreamEnded),
-    Examined(Box<(Prepare, Result<Prepared, Vec<Problem>>)>),
+    Examined(Box<Examined>),
+}
+
+/// What came of a look at this node.
+pub(super) struct Examined {
+    pub(super) prepare: Prepare,
+    pub(super) place: Option<Place>,
+    pub(super) result: Result<Prepared, Vec<Problem>>,
 }
 
 enum Turn {
@@ -152,7 +165,7 @@ impl Agent {
                 self.crew.stream_ended(&ended);
                 self.report_if_idle();
             }
-            Turn::Inner(Inner::Examined(found)) => self.examined(found.0, found.1),
+            Turn::Inner(Inner::Examined(found)) => self.examined(*found),
             Turn::Alarm => self.ring(),
         }
         self.launcher.is_some() || self.undead.is_none() && !self.crew.is_empty()
@@ -186,6 +199,7 @@ impl Agent {
                 self.outbox = Arc::new(self.outbox.of(epoch));
                 self.crew.speak(Arc::clone(&self.outbox));
                 self.job = JobId(hello.job);
+                self.node = hello.node;
                 self.outbox.send(&FromAgent::Hello(our_hello()));
             }
             ToAgent::Prepare(prepare) => self.prepare(prepare),
@@ -194,12 +208,13 @@ impl Agent {
             ToAgent::Kill => self.tell_shim(&ToShim::Kill),
             ToAgent::Stdin { rank, bytes } => self.crew.feed(rank, bytes),
             ToAgent::PeerGone(rank) => self.crew.tell(&ToWorker::PeerGone { rank }),
-            ToAgent::Consumed(bytes) => self.crew.open_window(bytes),
+            ToAgent::Consumed(bytes) => self.crew.acknowledge(bytes),
             ToAgent::Beat { at_us } => {
                 let clock_us = clock::machine_us();
                 self.outbox.send(&FromAgent::Clock { asked_us: at_us, clock_us });
             }
             ToAgent::Bye => {}
+            ToAgent::Renew => self.renew(),
             ToAgent::Pause => {
                 launcher.paused = true;
                 self.tell_shim(&ToShim::Signal(libc::SIGSTOP));

@@ -32,10 +32,8 @@ impl Agent {
         let ShimState::Lives(shim) = &self.shim else {
             return;
         };
-        // After its last word nobody needs it any more.
-        if self.undead.is_none() {
-            self.outbox.send(&FromAgent::ShimDied);
-        }
+        // Also after its last word: it cannot start the workers of another epoch.
+        self.outbox.send(&FromAgent::ShimDied);
         self.shim = ShimState::Buried(shim.pid(), Burial::new(family::KILL_LIMIT, |_| false));
         self.bury();
     }

@@ -2,20 +2,22 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::alarms::Alarm;
 use super::launcher::Terms;
 use super::listen::Listening;
+use super::place;
 use super::prepare::{self, Prepared};
 use super::rank_link::Welcomes;
-use super::serve::{Agent, Inner};
+use super::serve::{Agent, Examined, Inner};
 use super::shim::ShimWorker;
 use super::shim_lost::ShimState;
 use crate::base::{clock, env_vars};
 use crate::inventory;
 use crate::runtime::contract;
-use crate::wire::{self, AgentHello, Found, FromAgent, Prepare, Problem, Start, WorkerStart};
+use crate::wire::{self, AgentHello, Found, FromAgent, Prepare, Start, WorkerStart};
 
 /// How far the job has come here.
 pub(super) enum Phase {
@@ -31,21 +33,46 @@ pub(super) enum Phase {
 }
 
 impl Agent {
+    /// The next epoch, as if nothing had been before. A launcher that begins it beside workers of
+    /// this one is not to be understood.
+    pub(super) fn renew(&mut self) {
+        if self.undead.take().is_none() {
+            self.launcher_gone();
+            return;
+        }
+        let Some(launcher) = &mut self.launcher else {
+            return;
+        };
+        let epoch = self.outbox.epoch().next();
+        launcher.decoder.renew(epoch);
+        self.outbox = Arc::new(self.outbox.of(epoch));
+        self.crew.renew(Arc::clone(&self.outbox));
+        self.alarms.forget_workers();
+        self.phase = Phase::Greeting;
+    }
+
     /// File systems and resolvers may be slow: we look on a thread of its own, and go on beating.
     pub(super) fn prepare(&mut self, prepare: Prepare) {
         self.phase = Phase::Examining;
         let lease = millis(prepare.lease_ms);
-        self.terms = Terms { lease: Some(lease), grace: millis(prepare.grace_ms) };
-        self.alarms.set(clock::now() + wire::beat(lease), Alarm::Beat);
-        let (job, epoch) = (self.job.clone(), self.outbox.epoch());
-        let told = self.told.clone();
+        let (beat, grace) = (millis(prepare.beat_ms), millis(prepare.grace_ms));
+        self.terms = Terms { lease: Some(lease), beat, grace };
+        self.alarms.set(clock::now() + beat, Alarm::Beat);
+        let (job, node, epoch) = (self.job.clone(), self.node, self.outbox.epoch());
+        let (told, place) = (self.told.clone(), self.place.take());
         self.tasks.spawn_blocking(move || {
-            let result = prepare::examine(&job, epoch, &prepare);
-            let _ = told.send(Inner::Examined(Box::new((prepare, result))));
+            let place = place.map_or_else(|| place::take(&job, node, &prepare), Ok);
+            let (place, result) = match place {
+                Ok(place) => (Some(place), prepare::examine(&job, epoch, &prepare)),
+                Err(problem) => (None, Err(vec![problem])),
+            };
+            let _ = told.send(Inner::Examined(Box::new(Examined { prepare, place, result })));
         });
     }
 
-    pub(super) fn examined(&mut self, prepare: Prepare, result: Result<Prepared, Vec<Problem>>) {
+    pub(super) fn examined(&mut self, examined: Examined) {
+        let Examined { prepare, place, result } = examined;
+        self.place = place;
         let answer = match result {
             Ok(prepared) => {
                 let listening = prepared.listening.as_ref();

@@ -126,14 +126,25 @@ impl fmt::Display for WorkerExit {
     }
 }
 
+/// Names of signals by their numbers, without `SIG`.
+const SIGNAL_NAMES: [&str; 32] = [
+    "0", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
+    "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
+    "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+];
+
+/// The signal of that name, with or without `SIG`, or of that number.
+pub fn signal_number(name: &str) -> Option<i32> {
+    let bare = name.strip_prefix("SIG").unwrap_or(name);
+    let named = SIGNAL_NAMES.iter().position(|known| *known == bare).map(|index| index as i32);
+    named
+        .or_else(|| name.parse().ok())
+        .filter(|number| (1..SIGNAL_NAMES.len() as i32).contains(number))
+}
+
 /// The usual name of a signal, `SIGKILL` for 9.
 pub fn signal_name(signal: i32) -> String {
-    const NAMES: [&str; 32] = [
-        "0", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV",
-        "USR2", "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU",
-        "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
-    ];
-    match usize::try_from(signal).ok().and_then(|index| NAMES.get(index)) {
+    match usize::try_from(signal).ok().and_then(|index| SIGNAL_NAMES.get(index)) {
         Some(name) => format!("SIG{name}"),
         None => format!("SIG{signal}"),
     }
@@ -154,6 +165,19 @@ mod tests {
             WorkerExit::Signal { signal: 9, core: false }.to_string(),
             "was killed by signal 9 (SIGKILL)"
         );
+    }
+
+    #[test]
+    fn every_signal_is_known_by_its_name() {
+        for signal in 1..32 {
+            let name = signal_name(signal);
+            assert_eq!(signal_number(&name), Some(signal));
+            assert_eq!(signal_number(name.trim_start_matches("SIG")), Some(signal));
+            assert_eq!(signal_number(&signal.to_string()), Some(signal));
+        }
+        for nonsense in ["", "0", "SIG", "FOO", "32", "-1", "usr1"] {
+            assert_eq!(signal_number(nonsense), None);
+        }
     }
 
     #[test]

@@ -50,6 +50,14 @@ number! {
     Epoch
 }
 
+impl Epoch {
+    /// The one after this.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
 /// Name of one job, unique per user and machine: `[a-z0-9]+`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -8,11 +8,13 @@ use std::time::Duration;
 use clap::Args;
 
 use super::ssh_args::SshArgs;
+use super::supervision::{parse_beat, parse_restarts, parse_warning};
 use super::values::{
     AcceleratorArg, AutotuningArg, CoreList, LauncherArg, LogLevel, StdinArg, Words, parse_cores,
     parse_count, parse_duration, parse_int, parse_launcher, parse_lease, parse_master_addr,
     parse_master_port, parse_port, parse_stdin, parse_timeout, parse_words,
 };
+use crate::job::Warning;
 
 /// Where a job runs.
 #[derive(Args, Clone, Debug)]
@@ -176,9 +178,19 @@ pub struct WatchArgs {
     /// Time between asking workers to stop and killing them
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
     pub grace: Duration,
+    /// Start all workers anew after a failure, so often at most
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 0, value_parser = parse_restarts)]
+    pub max_restarts: u32,
+    /// Signal that workers get before they are asked to stop, and how long before: `USR1:20`
+    /// [default: 10s before]
+    #[arg(long, value_name = "SIGNAL[:TIME]", value_parser = parse_warning)]
+    pub pre_term_signal: Option<Warning>,
     /// Silence after which a node counts as lost
     #[arg(long, value_name = "TIME", value_parser = parse_lease, default_value = "30s")]
     pub lease: Duration,
+    /// How often nodes say that they live [default: a tenth of the lease, 3s at most]
+    #[arg(long, value_name = "TIME", value_parser = parse_beat)]
+    pub beat: Option<Duration>,
     /// Set a variable in every worker; without a value, pass ours on (repeatable)
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub env: Vec<OsString>,

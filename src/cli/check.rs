@@ -5,6 +5,7 @@ use super::line::{Place, Refused, Typed, codes};
 use super::run::RunArgs;
 use super::values::{LauncherArg, StdinArg};
 use crate::base::Diagnostic;
+use crate::report::summary::duration;
 use crate::report::{PLACEHOLDERS, unknown_placeholder};
 
 /// Options of DeepSpeed that are understood and have nothing behind them yet: refused, for who
@@ -23,6 +24,10 @@ pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), Refused> {
                 .label("DeepSpeed's alone")
                 .help("tune with DeepSpeed, then run the script with the configuration it found")
         }));
+    }
+    if args.place.reach.no_ssh && 0 < args.watch.max_restarts {
+        let why = "the other nodes would not start anew";
+        return Err(cannot_combine(typed, "no_ssh", "max_restarts", why));
     }
     not_built(typed)
 }
@@ -44,7 +49,7 @@ pub(super) fn place(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
 }
 
 /// Options of jobs that say nothing about a command on every host: hidden there, and refused.
-pub(super) const NOT_FOR_SSH: [&str; 7] = [
+pub(super) const NOT_FOR_SSH: [&str; 9] = [
     "num_gpus",
     "oversubscribe",
     "master_addr",
@@ -52,6 +57,8 @@ pub(super) const NOT_FOR_SSH: [&str; 7] = [
     "node_rank",
     "no_ssh",
     "launcher_args",
+    "max_restarts",
+    "pre_term_signal",
 ];
 
 /// `remuda ssh`.
@@ -89,7 +96,23 @@ pub(super) fn watch(args: &WatchArgs, typed: &Typed) -> Result<(), Refused> {
             return Err(needs_other(typed, needs, "dry-run"));
         }
     }
+    beat(args, typed)?;
     prefix(args, typed)
+}
+
+/// Two beats may be lost, and the third still comes in time.
+fn beat(args: &WatchArgs, typed: &Typed) -> Result<(), Refused> {
+    let lease = args.lease;
+    let Some(beat) = args.beat.filter(|beat| lease <= *beat * 3) else {
+        return Ok(());
+    };
+    let place = typed.place_of("beat").unwrap_or_else(|| typed.end());
+    Err(typed.refuse(&[place], |spans| {
+        let message = format!("a beat of {} is too rare", duration(beat));
+        Diagnostic::error(codes::BAD_VALUE, spans[0], message)
+            .label(format!("less than a third of the lease, which is {}", duration(lease)))
+            .help("leave `--beat` out, or give a longer `--lease`")
+    }))
 }
 
 /// The rank that reads standard input is one of so many.

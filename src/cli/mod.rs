@@ -15,6 +15,7 @@ mod lower;
 pub mod run;
 mod ssh;
 pub mod ssh_args;
+mod supervision;
 #[cfg(feature = "train")]
 mod train;
 pub mod values;

@@ -128,6 +128,7 @@ pub(super) fn start(
         args,
         master_addr: place.master_addr,
         master_port: place.master_port,
+        restarts_max: watch.max_restarts,
         exports,
     };
     let plan =

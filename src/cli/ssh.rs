@@ -71,6 +71,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         args: args.to_vec(),
         master_addr: place.master_addr,
         master_port: place.master_port,
+        restarts_max: 0,
         exports,
     };
     let plan =

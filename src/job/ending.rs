@@ -1,21 +1,29 @@
 //! When everything is over: how it went.
 
+use std::time::Instant;
+
 use super::cause::{self, Verdict};
-use super::event::StopReason;
+use super::event::{Effect, StopReason};
 use super::state::{Job, Node, Phase};
 use crate::base::{NodeRank, Rank, Status};
 
 impl Job {
-    pub(super) fn finish_if_over(&mut self) {
+    /// Once no node has anything left: the verdict, or a rest before the next epoch.
+    pub(super) fn end_epoch_if_over(&mut self, now: Instant) -> Option<Effect> {
         if self.nodes.iter().any(|node| !matches!(node, Node::Idle | Node::Lost)) {
-            return;
+            return None;
         }
-        let verdict = match self.phase {
-            Phase::Running => self.verdict_of(StopReason::Failure),
-            Phase::Stopping { reason, .. } => self.verdict_of(reason),
-            Phase::Preparing | Phase::Done(_) => return,
+        let reason = match self.phase {
+            Phase::Running => StopReason::Failure,
+            Phase::Stopping { reason, .. } => reason,
+            Phase::Preparing | Phase::Resting { .. } | Phase::Done(_) => return None,
         };
+        let verdict = self.verdict_of(reason);
+        if self.may_restart(reason, &verdict) {
+            return Some(self.rest(now, verdict));
+        }
         self.phase = Phase::Done(verdict);
+        None
     }
 
     pub(super) fn verdict_of(&self, reason: StopReason) -> Verdict {
@@ -59,7 +67,7 @@ mod tests {
     use super::*;
     use crate::base::{WorkerExit, clock};
     use crate::job::stopping::SIGTERM;
-    use crate::job::testing::{exit, running};
+    use crate::job::testing::{exit, idle, running};
     use crate::job::{Event, NodeLoss};
 
     #[test]
@@ -70,8 +78,8 @@ mod tests {
         job.step(now, exit(2, WorkerExit::Code(7), now, &[]));
         job.step(now, exit(1, WorkerExit::Code(1), now, &[SIGTERM]));
         job.step(now, exit(0, WorkerExit::Code(0), now, &[SIGTERM]));
-        job.step(now, Event::Idle(NodeRank(0)));
-        job.step(now, Event::Idle(NodeRank(1)));
+        job.step(now, idle(0));
+        job.step(now, idle(1));
         let verdict = job.verdict().expect("over");
         assert_eq!((verdict.also_failed, verdict.stopped), (1, 2));
     }
@@ -98,8 +106,8 @@ mod tests {
             if let Some(node) = lost {
                 job.step(now, Event::NodeLost { node: NodeRank(node), loss: NodeLoss::Silent });
             }
-            job.step(now, Event::Idle(NodeRank(0)));
-            job.step(now, Event::Idle(NodeRank(1)));
+            job.step(now, idle(0));
+            job.step(now, idle(1));
             let verdict = job.verdict().expect("every node is over");
             let clean = codes.iter().all(|code| *code == 0) && signal_at.is_none() && lost.is_none();
             proptest::prop_assert_eq!(verdict.status == Status::Success, clean);

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::cause::{End, NodeLoss, StartFailure};
-use crate::base::{NodeRank, Rank};
+use super::cause::{End, NodeLoss, StartFailure, Verdict};
+use crate::base::{Epoch, NodeRank, Rank};
 
 /// What a job is allowed to take.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +12,19 @@ pub struct Policy {
     pub grace: Duration,
     /// What a failure means for the others.
     pub failure: OnFailure,
+    /// How often workers are started anew after a failure.
+    pub restarts_max: u32,
+    /// What workers hear before they are asked to stop.
+    pub warning: Option<Warning>,
+}
+
+/// A signal that comes before TERM, so that workers can save what they have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// Which.
+    pub signal: i32,
+    /// How long before.
+    pub ahead: Duration,
 }
 
 /// What a failure means for the other workers.
@@ -48,8 +61,13 @@ pub enum Event {
     },
     /// A worker ended.
     Exited(End),
-    /// Nothing of the job is left on a node.
-    Idle(NodeRank),
+    /// Nothing of the job is left on a node, but for what could not be killed.
+    Idle {
+        /// Which.
+        node: NodeRank,
+        /// Whether really nothing is.
+        is_clean: bool,
+    },
     /// A node was lost.
     NodeLost {
         /// Which.
@@ -68,12 +86,14 @@ pub enum Event {
 }
 
 /// What is to be done about it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Start the workers of every node.
     Start,
     /// Signal every worker's process group.
     Signal(i32),
+    /// Send every worker's process group the signal that comes before the others, and say so.
+    Warn(Warning),
     /// Kill everything on every node.
     Kill,
     /// Send [`Event::Timer`] then; replaces an earlier wish.
@@ -84,6 +104,18 @@ pub enum Effect {
     ShowOnly(Rank),
     /// Tell the user that workers are being killed now.
     Killing,
+    /// Every worker is over, and this is why; they are started anew after so long.
+    Rest {
+        /// How the epoch ended.
+        verdict: Verdict,
+        /// Which start comes next.
+        next: Epoch,
+        /// Until when nothing happens.
+        pause: Duration,
+    },
+    /// A new epoch begins: ask every node whether it can start. To these there must be a new link
+    /// first.
+    Renew(Vec<NodeRank>),
 }
 
 /// Why a job is being stopped.

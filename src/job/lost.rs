@@ -14,9 +14,14 @@ impl Job {
         node: NodeRank,
         loss: NodeLoss,
     ) -> Vec<Effect> {
-        let was = self.nodes[node.index()];
-        if matches!(was, Node::Lost | Node::Idle) {
-            return Vec::new();
+        match self.nodes[node.index()] {
+            Node::Lost => return Vec::new(),
+            Node::Idle => {
+                // It had nothing left to lose; the next epoch needs a new link.
+                self.nodes[node.index()] = Node::Lost;
+                return Vec::new();
+            }
+            Node::Asked | Node::Ready | Node::Refused | Node::Running => {}
         }
         // A shim's death is told by an agent that lives on and will say `Idle` itself, once there
         // is something that can be left.
@@ -26,7 +31,7 @@ impl Job {
         }
         self.failures.nodes.push((now, node, loss));
         match self.phase {
-            Phase::Preparing => self.start_if_all_ready(),
+            Phase::Preparing => self.start_if_all_ready(now),
             _ => self.fail(now),
         }
     }
@@ -50,7 +55,7 @@ mod tests {
     use crate::base::{Status, clock};
     use crate::job::cause::{StartFailure, StartStep};
     use crate::job::stopping::SIGTERM;
-    use crate::job::testing::{exit, preparing, running};
+    use crate::job::testing::{exit, idle, preparing, running};
     use crate::job::{Cause, Event};
 
     #[test]
@@ -61,7 +66,7 @@ mod tests {
         job.step(now, Event::NodeLost { node: NodeRank(1), loss: loss.clone() });
         job.step(now, exit(0, WorkerExit::Code(1), now, &[]));
         job.step(now, exit(1, WorkerExit::Code(1), now, &[SIGTERM]));
-        job.step(now, Event::Idle(NodeRank(0)));
+        job.step(now, idle(0));
         let verdict = job.verdict().expect("over");
         assert_eq!(verdict.cause, Some(Cause::Node { node: NodeRank(1), loss }));
         assert_eq!(verdict.status, Status::LeaseLost);
@@ -74,7 +79,7 @@ mod tests {
         let loss = NodeLoss::ShimDied;
         job.step(now, Event::Ready(NodeRank(0)));
         job.step(now, Event::NodeLost { node: NodeRank(1), loss: loss.clone() });
-        job.step(now, Event::Idle(NodeRank(1)));
+        job.step(now, idle(1));
         let verdict = job.verdict().expect("over");
         assert_eq!(verdict.cause, Some(Cause::Node { node: NodeRank(1), loss }));
         job = preparing(2);

@@ -5,6 +5,7 @@ mod cause;
 mod ending;
 mod event;
 mod lost;
+mod restarting;
 mod running;
 mod starting;
 mod state;
@@ -13,5 +14,5 @@ mod stopping;
 mod testing;
 
 pub use cause::{Cause, End, NodeLoss, StartFailure, StartStep, Verdict};
-pub use event::{Effect, Event, OnFailure, Policy, StopReason};
+pub use event::{Effect, Event, OnFailure, Policy, StopReason, Warning};
 pub use state::Job;

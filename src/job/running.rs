@@ -40,7 +40,13 @@ impl Job {
     }
 
     /// A node has nothing left. Workers whose end it never told are lost: success needs every end.
-    pub(super) fn node_idle(&mut self, now: Instant, node: NodeRank) -> Vec<Effect> {
+    pub(super) fn node_idle(
+        &mut self,
+        now: Instant,
+        node: NodeRank,
+        is_clean: bool,
+    ) -> Vec<Effect> {
+        self.is_dirty |= !is_clean;
         if self.nodes[node.index()] != Node::Lost {
             self.nodes[node.index()] = Node::Idle;
             self.lose_workers_of(node, now);
@@ -53,8 +59,7 @@ impl Job {
 mod tests {
     use super::*;
     use crate::base::{Status, WorkerExit, clock};
-    use crate::job::Event;
-    use crate::job::testing::{GRACE, exit, running};
+    use crate::job::testing::{GRACE, exit, idle, running};
 
     #[test]
     fn success_needs_every_worker_and_every_node() {
@@ -63,7 +68,7 @@ mod tests {
         assert_eq!(job.step(now, exit(0, WorkerExit::Code(0), now, &[])), []);
         assert_eq!(job.step(now, exit(1, WorkerExit::Code(0), now, &[])), []);
         assert!(job.verdict().is_none(), "the node may still have leftovers");
-        job.step(now, Event::Idle(NodeRank(0)));
+        job.step(now, idle(0));
         assert_eq!(job.verdict().expect("over").status, Status::Success);
     }
 
@@ -85,8 +90,8 @@ mod tests {
         for rank in 0..3 {
             job.step(now, exit(rank, term, now, &[SIGTERM]));
         }
-        job.step(now, Event::Idle(NodeRank(0)));
-        job.step(now, Event::Idle(NodeRank(1)));
+        job.step(now, idle(0));
+        job.step(now, idle(1));
         let verdict = job.verdict().expect("over");
         assert_eq!(verdict.status, Status::Worker(7));
         assert_eq!(verdict.stopped, 3);
@@ -97,7 +102,7 @@ mod tests {
         let now = clock::now();
         let mut job = running(1, now);
         job.step(now, exit(0, WorkerExit::Code(0), now, &[]));
-        job.step(now, Event::Idle(NodeRank(0)));
+        job.step(now, idle(0));
         assert_eq!(job.verdict().expect("over").status, Status::LeaseLost);
     }
 }

@@ -8,18 +8,23 @@ use super::state::{Job, Node, Phase};
 use crate::base::{NodeRank, Rank, Status};
 
 impl Job {
-    pub(super) fn node_answered(&mut self, node: NodeRank, answer: Node) -> Vec<Effect> {
+    pub(super) fn node_answered(
+        &mut self,
+        now: Instant,
+        node: NodeRank,
+        answer: Node,
+    ) -> Vec<Effect> {
         // An answer may have been on its way when the node was lost.
         if self.nodes[node.index()] == Node::Lost {
             return Vec::new();
         }
         assert_eq!(self.nodes[node.index()], Node::Asked, "a node answers once");
         self.nodes[node.index()] = answer;
-        self.start_if_all_ready()
+        self.start_if_all_ready(now)
     }
 
     /// All or nothing: one node that cannot, and no worker starts anywhere.
-    pub(super) fn start_if_all_ready(&mut self) -> Vec<Effect> {
+    pub(super) fn start_if_all_ready(&mut self, now: Instant) -> Vec<Effect> {
         let preparing = matches!(self.phase, Phase::Preparing);
         if !preparing || self.nodes.contains(&Node::Asked) {
             return Vec::new();
@@ -27,7 +32,13 @@ impl Job {
         if self.nodes.iter().all(|node| *node == Node::Ready) {
             self.nodes.fill(Node::Running);
             self.phase = Phase::Running;
+            self.began = Some(now);
             return vec![Effect::Start];
+        }
+        if let Some(before) = self.before.take() {
+            // What made the restart necessary is the cause; why it failed is with whoever asked.
+            self.phase = Phase::Done(before);
+            return Vec::new();
         }
         let status =
             if self.failures.nodes.is_empty() { Status::Config } else { Status::LeaseLost };

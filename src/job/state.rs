@@ -5,21 +5,31 @@ use std::time::Instant;
 
 use super::cause::{End, Failures, Verdict};
 use super::event::{Effect, Event, Policy, StopReason};
-use crate::base::{NodeRank, Rank};
+use crate::base::{Epoch, NodeRank, Rank};
 
 /// One job, from the first answer of a node to the verdict.
 pub struct Job {
     pub(super) policy: Policy,
+    pub(super) epoch: Epoch,
+    /// When its workers were started.
+    pub(super) began: Option<Instant>,
+    /// Epochs in a row that failed soon after their start.
+    pub(super) short_epochs: u32,
+    /// How the epoch before ended.
+    pub(super) before: Option<Verdict>,
     pub(super) node_of_rank: Vec<NodeRank>,
     pub(super) nodes: Vec<Node>,
     pub(super) ends: Vec<End>,
     pub(super) ended: Vec<bool>,
     pub(super) failures: Failures,
+    /// Whether something could not be killed.
+    pub(super) is_dirty: bool,
     /// Signals of the user so far.
     pub(super) signals: u32,
     pub(super) phase: Phase,
 }
 
+/// A node in one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     Asked,
@@ -33,13 +43,21 @@ pub(super) enum Node {
 pub(super) enum Phase {
     Preparing,
     Running,
-    Stopping { reason: StopReason, stage: Stage },
+    Stopping {
+        reason: StopReason,
+        stage: Stage,
+    },
+    /// Between two epochs.
+    Resting {
+        until: Instant,
+    },
     Done(Verdict),
 }
 
 /// How hard we have asked; a later stage outranks an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
+    Warned { signal: i32, ask_at: Instant },
     Interrupted { term_at: Instant, kill_at: Instant },
     Terminated { kill_at: Instant },
     Killed { give_up_at: Instant },
@@ -52,11 +70,16 @@ impl Job {
         let count = node_of_rank.iter().map(|node| node.index() + 1).max().unwrap_or(0);
         Self {
             policy,
+            epoch: Epoch(0),
+            began: None,
+            short_epochs: 0,
+            before: None,
             node_of_rank,
             nodes: vec![Node::Asked; count],
             ends: Vec::new(),
             ended,
             failures: Failures::default(),
+            is_dirty: false,
             signals: 0,
             phase: Phase::Preparing,
         }
@@ -75,7 +98,12 @@ impl Job {
         matches!(self.phase, Phase::Stopping { .. } | Phase::Done(_))
     }
 
-    /// Every end heard of so far.
+    /// Which start this is.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Every end heard of in this epoch.
     pub fn ends(&self) -> &[End] {
         &self.ends
     }
@@ -98,20 +126,20 @@ impl Job {
             return Vec::new();
         }
         let mut effects = match event {
-            Event::Ready(node) => self.node_answered(node, Node::Ready),
-            Event::Refused(node) => self.node_answered(node, Node::Refused),
+            Event::Ready(node) => self.node_answered(now, node, Node::Ready),
+            Event::Refused(node) => self.node_answered(now, node, Node::Refused),
             Event::Started(_) => Vec::new(),
             Event::NotStarted { rank, failure } => self.not_started(now, rank, failure),
             Event::PeerLost { rank, peer } => self.peer_lost(rank, peer),
             Event::Exited(end) => self.exited(now, end),
-            Event::Idle(node) => self.node_idle(now, node),
+            Event::Idle { node, is_clean } => self.node_idle(now, node, is_clean),
             Event::NodeLost { node, loss } => self.node_lost(now, node, loss),
             Event::Signal(signal) => self.signalled(now, signal),
             Event::TimedOut => self.timed_out(now),
-            Event::Timer => self.escalate(now),
+            Event::Timer => self.wake(now),
             Event::StoodStill(time) => self.put_off(time),
         };
-        self.finish_if_over();
+        effects.extend(self.end_epoch_if_over(now));
         effects.extend(self.next_wake().map(Effect::Wake));
         effects
     }

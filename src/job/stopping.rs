@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::event::{Effect, StopReason};
+use super::event::{Effect, StopReason, Warning};
 use super::state::{Job, Phase, Stage};
 
 pub(super) const SIGINT: i32 = 2;
@@ -16,7 +16,7 @@ impl Job {
     pub(super) fn signalled(&mut self, now: Instant, signal: i32) -> Vec<Effect> {
         self.signals += 1;
         match &self.phase {
-            Phase::Preparing => {
+            Phase::Preparing | Phase::Resting { .. } => {
                 self.phase = Phase::Done(self.verdict_of(StopReason::Signal(signal)));
                 Vec::new()
             }
@@ -24,13 +24,15 @@ impl Job {
             // The job is being stopped already, but not because of the user.
             Phase::Stopping { stage, .. } if self.signals == 1 => match stage {
                 Stage::Killed { .. } => Vec::new(),
-                Stage::Interrupted { .. } | Stage::Terminated { .. } => {
+                Stage::Warned { .. } | Stage::Interrupted { .. } | Stage::Terminated { .. } => {
                     vec![Effect::Stopping(StopReason::Signal(signal)), Effect::Signal(signal)]
                 }
             },
             Phase::Stopping { stage, .. } if self.signals == 2 => match stage {
                 Stage::Killed { .. } => Vec::new(),
-                Stage::Interrupted { .. } | Stage::Terminated { .. } => self.kill(now),
+                Stage::Warned { .. } | Stage::Interrupted { .. } | Stage::Terminated { .. } => {
+                    self.kill(now)
+                }
             },
             Phase::Stopping { reason, .. } => {
                 self.phase = Phase::Done(self.verdict_of(*reason));
@@ -41,7 +43,7 @@ impl Job {
     }
 
     pub(super) fn timed_out(&mut self, now: Instant) -> Vec<Effect> {
-        if matches!(self.phase, Phase::Preparing) {
+        if matches!(self.phase, Phase::Preparing | Phase::Resting { .. }) {
             self.phase = Phase::Done(self.verdict_of(StopReason::Timeout));
         }
         self.stop(now, StopReason::Timeout, SIGTERM)
@@ -53,20 +55,48 @@ impl Job {
             return Vec::new();
         }
         let kill_at = now + self.policy.grace;
-        let stage = if signal == SIGINT {
-            Stage::Interrupted { term_at: now + self.policy.grace / 2, kill_at }
-        } else {
-            Stage::Terminated { kill_at }
+        let ask = Effect::Signal(signal);
+        let (stage, effect) = match self.warning(reason, signal) {
+            Some(warning) => {
+                (Stage::Warned { signal, ask_at: now + warning.ahead }, Effect::Warn(warning))
+            }
+            None if signal == SIGINT => {
+                (Stage::Interrupted { term_at: now + self.policy.grace / 2, kill_at }, ask)
+            }
+            None => (Stage::Terminated { kill_at }, ask),
         };
         self.phase = Phase::Stopping { reason, stage };
-        vec![Effect::Stopping(reason), Effect::Signal(signal)]
+        vec![Effect::Stopping(reason), effect]
     }
 
-    pub(super) fn escalate(&mut self, now: Instant) -> Vec<Effect> {
+    /// What workers hear first. Whoever presses Ctrl-C waits for nothing, and after a failure those
+    /// that are left could not save what needs them all.
+    fn warning(&self, reason: StopReason, signal: i32) -> Option<Warning> {
+        match reason {
+            StopReason::Failure => None,
+            StopReason::Timeout | StopReason::Signal(_) => {
+                self.policy.warning.filter(|_| signal != SIGINT)
+            }
+        }
+    }
+
+    /// The time asked for has come.
+    pub(super) fn wake(&mut self, now: Instant) -> Vec<Effect> {
+        match self.phase {
+            Phase::Resting { until } if until <= now => self.renew(),
+            _ => self.escalate(now),
+        }
+    }
+
+    fn escalate(&mut self, now: Instant) -> Vec<Effect> {
         let Phase::Stopping { reason, stage } = &mut self.phase else {
             return Vec::new();
         };
         match *stage {
+            Stage::Warned { signal, ask_at } if ask_at <= now => {
+                *stage = Stage::Terminated { kill_at: now + self.policy.grace };
+                vec![Effect::Signal(signal)]
+            }
             Stage::Interrupted { term_at, kill_at } if term_at <= now => {
                 *stage = Stage::Terminated { kill_at };
                 vec![Effect::Signal(SIGTERM)]
@@ -82,13 +112,18 @@ impl Job {
     }
 
     pub(super) fn put_off(&mut self, time: Duration) -> Vec<Effect> {
+        if let Phase::Resting { until } = &mut self.phase {
+            *until += time;
+        }
         if let Phase::Stopping { stage, .. } = &mut self.phase {
             match stage {
                 Stage::Interrupted { term_at, kill_at } => {
                     *term_at += time;
                     *kill_at += time;
                 }
-                Stage::Terminated { kill_at: at } | Stage::Killed { give_up_at: at } => *at += time,
+                Stage::Warned { ask_at: at, .. }
+                | Stage::Terminated { kill_at: at }
+                | Stage::Killed { give_up_at: at } => *at += time,
             }
         }
         Vec::new()
@@ -103,7 +138,9 @@ impl Job {
 
     pub(super) fn next_wake(&self) -> Option<Instant> {
         match self.phase {
+            Phase::Resting { until } => Some(until),
             Phase::Stopping { stage, .. } => Some(match stage {
+                Stage::Warned { ask_at, .. } => ask_at,
                 Stage::Interrupted { term_at, .. } => term_at,
                 Stage::Terminated { kill_at } => kill_at,
                 Stage::Killed { give_up_at } => give_up_at,
@@ -118,7 +155,7 @@ mod tests {
     use super::*;
     use crate::base::{NodeRank, Status, WorkerExit, clock};
     use crate::job::Event;
-    use crate::job::testing::{GRACE, exit, preparing, running};
+    use crate::job::testing::{GRACE, exit, idle, preparing, running};
 
     #[test]
     fn a_worker_that_ignores_term_is_killed_after_the_grace() {
@@ -141,6 +178,29 @@ mod tests {
     }
 
     #[test]
+    fn a_warning_comes_before_term_and_not_before_an_interrupt_or_after_a_failure() {
+        let now = clock::now();
+        let warning = Warning { signal: 10, ahead: 2 * GRACE };
+        let warned = || {
+            let mut job = running(1, now);
+            job.policy.warning = Some(warning);
+            job
+        };
+        let mut job = warned();
+        let effects = job.step(now, Event::Signal(SIGTERM));
+        assert_eq!(effects[1..], [Effect::Warn(warning), Effect::Wake(now + 2 * GRACE)]);
+        let effects = job.step(now + 2 * GRACE, Event::Timer);
+        assert_eq!(effects, [Effect::Signal(SIGTERM), Effect::Wake(now + 3 * GRACE)]);
+        assert_eq!(warned().step(now, Event::TimedOut)[1], Effect::Warn(warning));
+        assert_eq!(warned().step(now, Event::Signal(SIGINT))[1], Effect::Signal(SIGINT));
+        let effects = warned().step(now, exit(0, WorkerExit::Code(1), now, &[]));
+        assert_eq!(effects[2], Effect::Signal(SIGTERM));
+        let mut job = warned();
+        job.step(now, Event::Signal(SIGTERM));
+        assert_eq!(job.step(now, Event::Signal(SIGTERM))[..2], [Effect::Killing, Effect::Kill]);
+    }
+
+    #[test]
     fn time_that_everybody_stood_still_is_no_part_of_the_grace() {
         let now = clock::now();
         let mut job = running(1, now);
@@ -159,7 +219,7 @@ mod tests {
         let mut job = running(2, now);
         job.step(now, Event::Signal(SIGINT));
         assert_eq!(job.step(now, Event::Signal(SIGINT))[..2], [Effect::Killing, Effect::Kill]);
-        job.step(now, Event::Idle(NodeRank(0)));
+        job.step(now, idle(0));
         job.step(now, Event::Signal(SIGINT));
         let verdict = job.verdict().expect("over");
         assert_eq!(verdict.status, Status::Interrupted(SIGINT));

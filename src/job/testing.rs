@@ -9,10 +9,14 @@ use crate::base::{NodeRank, Rank, WorkerExit};
 
 pub(super) const GRACE: Duration = Duration::from_secs(10);
 
+pub(super) fn policy() -> Policy {
+    Policy { grace: GRACE, failure: OnFailure::StopAll, restarts_max: 0, warning: None }
+}
+
 /// A job of `nodes` nodes with two workers each.
 pub(super) fn preparing(nodes: u32) -> Job {
     let node_of_rank = (0..nodes).flat_map(|node| [NodeRank(node); 2]).collect();
-    Job::new(Policy { grace: GRACE, failure: OnFailure::StopAll }, node_of_rank)
+    Job::new(policy(), node_of_rank)
 }
 
 pub(super) fn running(nodes: u32, now: Instant) -> Job {
@@ -26,4 +30,8 @@ pub(super) fn running(nodes: u32, now: Instant) -> Job {
 
 pub(super) fn exit(rank: u32, exit: WorkerExit, at: Instant, sent: &[i32]) -> Event {
     Event::Exited(End { rank: Rank(rank), exit, at, sent: sent.to_vec() })
+}
+
+pub(super) fn idle(node: u32) -> Event {
+    Event::Idle { node: NodeRank(node), is_clean: true }
 }

@@ -11,20 +11,21 @@ use tokio::sync::mpsc;
 use super::grave::Grave;
 use super::history::History;
 use super::input::Input;
-use super::node::{Node, NodeEvent, Way};
+use super::node::{Caller, Node, NodeEvent, Way};
 use super::options::{LaunchError, Options, Transport};
 use super::pause::{Pause, Who};
 use super::signals::{Signals, Wish};
 use super::{orders, voice};
-use crate::base::{NodeRank, Rank, Status, clock};
+use crate::base::{Epoch, NodeRank, Rank, Status, clock};
 use crate::job::{Effect, Event, Job, OnFailure, Policy, StopReason};
 use crate::os::tasks::Tasks;
 use crate::os::{family, fds, heap, signals};
 use crate::plan::{LaunchPlan, NodePlan, WorkerPlan};
+use crate::report::record::EpochRecord;
 use crate::report::summary::step;
 use crate::report::{Consumed, Reporter, WorkerLabel};
 use crate::transport::ssh::{Fault, Ssh};
-use crate::wire::{self, Found, Problem, ToAgent};
+use crate::wire::{Found, Problem, ToAgent};
 
 /// Silence of a node that is worth a line.
 pub(super) const SILENCE_WARNING: Duration = Duration::from_secs(10);
@@ -76,11 +77,19 @@ pub(super) struct Dispatcher<'a> {
     pub(super) started: (Instant, Duration),
     /// Children that were here before us: whoever called `exec` left them, and they are not ours.
     pub(super) inherited: Vec<Pid>,
+    /// How nodes are reached, also those that are reached again.
+    pub(super) caller: Caller<'a>,
     pub(super) job: Job,
     pub(super) nodes: Vec<Node>,
     /// Those that serve links.
     pub(super) tasks: Tasks,
     pub(super) found: Vec<Option<Found>>,
+    /// When the nodes were asked whether they can start.
+    pub(super) asked: Instant,
+    /// Every epoch that has begun; the last one has not ended.
+    pub(super) epochs: Vec<EpochRecord>,
+    /// Nodes to be reached anew, once what lost nodes have left here is buried.
+    pub(super) renewal: Option<Vec<NodeRank>>,
     pub(super) problems: Vec<(NodeRank, Problem)>,
     /// What nodes wanted known, each once.
     pub(super) noted: BTreeSet<String>,
@@ -119,7 +128,11 @@ enum Happening {
 }
 
 impl<'a> Dispatcher<'a> {
-    fn start(plan: &'a LaunchPlan, options: &'a Options, way: &Way) -> Result<Self, LaunchError> {
+    fn start(
+        plan: &'a LaunchPlan,
+        options: &'a Options,
+        way: &'a Way,
+    ) -> Result<Self, LaunchError> {
         let inherited = family::children_of(rustix::process::getpid());
         let signals = Signals::listen()?;
         let (told, events) = mpsc::channel(EVENTS_MAX);
@@ -135,19 +148,28 @@ impl<'a> Dispatcher<'a> {
             },
         )?;
         let mut tasks = Tasks::default();
+        let caller = Caller { way, job: &options.job, events: told, output: reporter.sender() };
         let connect = |(place, node): (usize, &NodePlan)| {
-            let (who, ways_back) =
-                ((NodeRank(place as u32), &node.host), (told.clone(), reporter.sender()));
-            Node::connect(way, who, &options.job, ways_back, &mut tasks)
+            let who = (NodeRank(place as u32), &node.host);
+            Node::connect(&caller, who, Epoch(0), &mut tasks)
         };
         let nodes = plan.nodes.iter().enumerate().map(connect).collect::<Result<Vec<_>, _>>()?;
-        let failure = if options.lets_run { OnFailure::LetRun } else { OnFailure::StopAll };
+        let policy = Policy {
+            grace: options.grace,
+            failure: if options.lets_run { OnFailure::LetRun } else { OnFailure::StopAll },
+            restarts_max: options.restarts_max,
+            warning: options.warning,
+        };
         Ok(Self {
             plan,
             options,
             started: (clock::now(), clock::wall()),
             inherited,
-            job: Job::new(Policy { grace: options.grace, failure }, orders::node_of_rank(plan)),
+            caller,
+            job: Job::new(policy, orders::node_of_rank(plan)),
+            asked: clock::now(),
+            epochs: Vec::new(),
+            renewal: None,
             found: vec![None; nodes.len()],
             nodes,
             tasks,
@@ -163,7 +185,7 @@ impl<'a> Dispatcher<'a> {
             stdin: Input::default(),
             grave: Grave::default(),
             wake: None,
-            beat_at: clock::now() + wire::beat(options.lease),
+            beat_at: clock::now() + options.beat,
             pause: Pause::default(),
             rested,
             tell_rested,
@@ -174,7 +196,7 @@ impl<'a> Dispatcher<'a> {
     async fn turn(&mut self) {
         let happening = self.next().await;
         let event = match happening {
-            Happening::Node(NodeEvent { node, what }) => self.hear(node, what),
+            Happening::Node(event) => self.hear(event),
             Happening::Consumed((node, bytes)) => {
                 self.nodes[node.index()].tell(ToAgent::Consumed(bytes));
                 None
@@ -230,7 +252,7 @@ impl<'a> Dispatcher<'a> {
         }
     }
 
-    fn step(&mut self, event: Event) {
+    pub(super) fn step(&mut self, event: Event) {
         tracing::debug!(?event);
         for effect in self.job.step(clock::now(), event) {
             self.perform(effect);
@@ -242,10 +264,16 @@ impl<'a> Dispatcher<'a> {
         match effect {
             Effect::Start => self.start_workers(),
             Effect::Signal(signal) => self.tell_all(|| ToAgent::Signal(signal)),
+            Effect::Warn(warning) => {
+                self.reporter.say(voice::warned(warning));
+                self.tell_all(|| ToAgent::Signal(warning.signal));
+            }
             Effect::Kill => self.tell_all(|| ToAgent::Kill),
             Effect::Wake(at) => self.wake = Some(at),
             Effect::ShowOnly(rank) => self.reporter.hush(rank),
             Effect::Stopping(reason) => self.say_stopping(reason),
+            Effect::Rest { verdict, next, pause } => self.rest(&verdict, next, pause),
+            Effect::Renew(cut_off) => self.renew(cut_off),
             Effect::Killing => self.reporter.say(step("Killing", "what is left")),
         }
     }

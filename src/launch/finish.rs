@@ -37,6 +37,7 @@ impl Dispatcher<'_> {
             history: &self.history,
             problems: &self.problems,
             faults: &self.faults,
+            epochs: &self.epochs,
             started: self.started.1,
         };
         let status = match (story.status(), pages.output_failure()) {

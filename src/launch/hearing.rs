@@ -2,8 +2,7 @@
 
 use super::dispatcher::Dispatcher;
 use super::history::Ended;
-use super::node::Heard;
-use super::orders;
+use super::node::{Heard, NodeEvent};
 use super::pause::Who;
 use super::voice;
 use crate::base::{NodeRank, Rank, clock};
@@ -15,7 +14,12 @@ use crate::wire::{self, FromAgent, OpenFailure, ToAgent, WorkerNote};
 
 impl Dispatcher<'_> {
     /// What a node said, as an event of the job.
-    pub(super) fn hear(&mut self, node: NodeRank, what: Heard) -> Option<Event> {
+    pub(super) fn hear(&mut self, event: NodeEvent) -> Option<Event> {
+        let NodeEvent { node, since, what } = event;
+        if since != self.nodes[node.index()].since {
+            // Of a link in whose place there is a new one.
+            return None;
+        }
         match what {
             Heard::Said(message) => {
                 self.nodes[node.index()].heard = Some(clock::now());
@@ -52,9 +56,7 @@ impl Dispatcher<'_> {
             }
             FromAgent::Hello(hello) => {
                 self.nodes[node.index()].greeted(hello.clock_us);
-                let prepare =
-                    orders::prepare(self.plan, self.options, &self.plan.nodes[node.index()]);
-                self.nodes[node.index()].tell(ToAgent::Prepare(prepare));
+                self.prepare(node);
                 None
             }
             FromAgent::Ready(found) => {
@@ -96,8 +98,9 @@ impl Dispatcher<'_> {
             }
             FromAgent::ShimDied => Some(Event::NodeLost { node, loss: NodeLoss::ShimDied }),
             FromAgent::Idle { undead } => {
+                let is_clean = undead.is_empty();
                 self.history.undead.extend(undead.into_iter().map(|process| (node, process)));
-                Some(Event::Idle(node))
+                Some(Event::Idle { node, is_clean })
             }
             FromAgent::Paused => {
                 self.pause.stopped(Who::Node(node));

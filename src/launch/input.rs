@@ -25,15 +25,20 @@ const UNREAD_BYTES_MAX: u64 = 256 * 1024;
 #[derive(Default)]
 pub(super) struct Input {
     pieces: Option<mpsc::Receiver<Vec<u8>>>,
+    /// Whether anybody has ever wanted it.
+    is_open: bool,
     /// What every reader has been sent and has not taken.
     unread: BTreeMap<Rank, u64>,
 }
 
 impl Input {
-    /// Nothing is read as long as there is nobody who wants it.
-    pub(super) fn start(readers: impl Iterator<Item = Rank>) -> Self {
-        let unread: BTreeMap<Rank, u64> = readers.map(|rank| (rank, 0)).collect();
-        Self { pieces: (!unread.is_empty()).then(pieces), unread }
+    /// Nothing is read as long as there is nobody who wants it. In a later epoch its workers get
+    /// what the earlier ones have left.
+    pub(super) fn start(&mut self, readers: impl Iterator<Item = Rank>) {
+        self.unread = readers.map(|rank| (rank, 0)).collect();
+        if !self.unread.is_empty() && !self.is_open {
+            (self.pieces, self.is_open) = (Some(pieces()), true);
+        }
     }
 
     /// The next piece; the last one is empty. Counts it as sent to every reader.
@@ -129,7 +134,7 @@ mod tests {
         for piece in pieces {
             sender.try_send(piece.to_vec()).expect("room for a few");
         }
-        Input { pieces: Some(receiver), unread: [(Rank(0), 0), (Rank(1), 0)].into() }
+        Input { pieces: Some(receiver), is_open: true, unread: [(Rank(0), 0), (Rank(1), 0)].into() }
     }
 
     /// Whether there is a piece now.

@@ -11,12 +11,11 @@ use crate::base::{NodeRank, clock};
 use crate::job::{Event, NodeLoss};
 use crate::os::family;
 use crate::report::summary::processes;
-use crate::wire;
 
 impl Dispatcher<'_> {
     pub(super) fn beat(&mut self) -> Option<Event> {
         let now = clock::now();
-        self.beat_at = now + wire::beat(self.options.lease);
+        self.beat_at = now + self.options.beat;
         self.nodes.iter().for_each(Node::beat);
         if grave::is_everybodys_parent() {
             family::bury(self.spared(), |_, _| {});
@@ -73,6 +72,11 @@ impl Dispatcher<'_> {
     /// Looks whether everything that lost nodes left is gone.
     pub(super) fn bury(&mut self) {
         let left = self.grave.look();
+        if self.grave.look_at().is_none()
+            && let Some(cut_off) = self.renewal.take()
+        {
+            self.renew(cut_off);
+        }
         if !left.is_empty() {
             let left = processes(left.len());
             self.reporter.say(format!("warning: {left} of a lost node would not die\n"));

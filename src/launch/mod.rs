@@ -17,6 +17,7 @@ mod options;
 mod orders;
 mod pause;
 mod recording;
+mod renewing;
 mod signals;
 mod starting;
 mod unreachable;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
@@ -9,8 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::offset::ClockOffset;
-use super::orders::EPOCH;
-use crate::base::{HostName, JobId, NodeRank, clock};
+use crate::base::{Epoch, HostName, JobId, NodeRank, clock};
 use crate::os::tasks::Tasks;
 use crate::report::{OutputSender, Step, neutral};
 use crate::transport::ssh::{Fault, Ssh};
@@ -25,6 +25,8 @@ const AGENT_END_LIMIT: Duration = Duration::from_millis(500);
 /// What a node says, or what became of it.
 pub(super) struct NodeEvent {
     pub(super) node: NodeRank,
+    /// In which epoch its link was made.
+    pub(super) since: Epoch,
     pub(super) what: Heard,
 }
 
@@ -50,7 +52,11 @@ pub(super) enum Way {
 /// See the module. The link ends with the task that serves it, and with it everything of the job on
 /// the node.
 pub(super) struct Node {
-    to_agent: mpsc::UnboundedSender<ToAgent>,
+    to_agent: mpsc::UnboundedSender<(Epoch, ToAgent)>,
+    /// In which epoch the link was made.
+    pub(super) since: Epoch,
+    /// In which we and the agent are; who reads the link looks here.
+    epoch: Arc<AtomicU32>,
     /// If it is a process of this machine.
     agent: Option<Pid>,
     clock: ClockOffset,
@@ -62,38 +68,60 @@ pub(super) struct Node {
     task: AbortHandle,
 }
 
+/// What a node is to be told.
+type Words = mpsc::UnboundedReceiver<(Epoch, ToAgent)>;
+
+/// What is needed to reach nodes, whenever that is.
+pub(super) struct Caller<'a> {
+    pub(super) way: &'a Way,
+    pub(super) job: &'a JobId,
+    pub(super) events: mpsc::Sender<NodeEvent>,
+    pub(super) output: OutputSender,
+}
+
 /// What a node is to its task.
 struct Ends {
     node: NodeRank,
-    told: mpsc::UnboundedReceiver<ToAgent>,
+    since: Epoch,
+    epoch: Arc<AtomicU32>,
     events: mpsc::Sender<NodeEvent>,
     output: OutputSender,
+}
+
+impl Ends {
+    /// Tells the loop.
+    async fn tell(&self, what: Heard) {
+        let _ = self.events.send(NodeEvent { node: self.node, since: self.since, what }).await;
+    }
 }
 
 impl Node {
     /// Sees to it that there will be a link, and says hello. One of `tasks` serves it.
     pub(super) fn connect(
-        way: &Way,
+        caller: &Caller<'_>,
         (node, host): (NodeRank, &HostName),
-        job: &JobId,
-        (events, output): (mpsc::Sender<NodeEvent>, OutputSender),
+        since: Epoch,
         tasks: &mut Tasks,
     ) -> io::Result<Self> {
         let (to_agent, told) = mpsc::unbounded_channel();
-        let ends = Ends { node, told, events, output };
-        let (agent, task) = match way {
+        let (job, epoch) = (caller.job, Arc::new(AtomicU32::new(since.0)));
+        let (events, output) = (caller.events.clone(), caller.output.clone());
+        let ends = Ends { node, since, epoch: Arc::clone(&epoch), events, output };
+        let (agent, task) = match caller.way {
             Way::Local => {
                 let words = ["agent".into(), format!("job={job}"), format!("node={node}")];
                 let link = connect_local(&words.map(Into::into))?;
-                (link.agent.pid(), tasks.spawn(serve(link, ends)))
+                (link.agent.pid(), tasks.spawn(serve(link, ends, told)))
             }
             Way::Ssh(ssh) => {
                 let (ssh, host, job) = (Arc::clone(ssh), host.clone(), job.clone());
-                (None, tasks.spawn(serve_remote(ssh, host, job, ends)))
+                (None, tasks.spawn(serve_remote(ssh, (host, job), ends, told)))
             }
         };
         let node_handle = Self {
             to_agent,
+            since,
+            epoch,
             agent,
             clock: ClockOffset::default(),
             hello_sent_us: clock::machine_us(),
@@ -123,7 +151,17 @@ impl Node {
 
     /// Says something. An agent that is gone is noticed by whoever reads.
     pub(super) fn tell(&self, message: ToAgent) {
-        let _ = self.to_agent.send(message);
+        let _ = self.to_agent.send((self.epoch(), message));
+    }
+
+    fn epoch(&self) -> Epoch {
+        Epoch(self.epoch.load(Ordering::Relaxed))
+    }
+
+    /// The next epoch begins on the same link: what is said from now on is of it.
+    pub(super) fn renew(&self, epoch: Epoch) {
+        self.tell(ToAgent::Renew);
+        self.epoch.store(epoch.0, Ordering::Relaxed);
     }
 
     /// The agent's process, if it is one of this machine.
@@ -159,15 +197,15 @@ impl Node {
     }
 }
 
-async fn write(writer: LinkWriter, mut told: mpsc::UnboundedReceiver<ToAgent>) {
-    while let Some(message) = told.recv().await {
-        if writer.write_all(&wire::encode(EPOCH, &message), &[]).await.is_err() {
+async fn write(writer: LinkWriter, mut told: Words) {
+    while let Some((epoch, message)) = told.recv().await {
+        if writer.write_all(&wire::encode(epoch, &message), &[]).await.is_err() {
             return;
         }
     }
 }
 
-async fn serve_remote(ssh: Arc<Ssh>, host: HostName, job: JobId, ends: Ends) {
+async fn serve_remote(ssh: Arc<Ssh>, (host, job): (HostName, JobId), ends: Ends, told: Words) {
     let (output, name) = (ends.output.clone(), host.clone());
     let hear = move |line: &str| output.say(format!("{name} │ {}\n", neutral(line)));
     let connected = ssh.connect(&host, &job, ends.node, Box::new(hear)).await;
@@ -176,57 +214,48 @@ async fn serve_remote(ssh: Arc<Ssh>, host: HostName, job: JobId, ends: Ends) {
     }
     match connected {
         Ok(link) => {
-            let _ = ends.events.send(NodeEvent { node: ends.node, what: Heard::Connected }).await;
-            serve(link, ends).await;
+            ends.tell(Heard::Connected).await;
+            serve(link, ends, told).await;
         }
-        Err(fault) => {
-            let what = Heard::Unreachable(fault);
-            let _ = ends.events.send(NodeEvent { node: ends.node, what }).await;
-        }
+        Err(fault) => ends.tell(Heard::Unreachable(fault)).await,
     }
 }
 
 /// Writes and reads until the link ends, and buries what was at its end.
-async fn serve(link: Link, ends: Ends) {
-    let Ends { node, told, events, output } = ends;
+async fn serve(link: Link, ends: Ends, told: Words) {
     let Link { reader, writer, agent, early } = link;
     let read = async {
-        let end = relay(node, &reader, &early, &events, &output).await;
+        let end = relay(&reader, &early, &ends).await;
         drop(reader);
         let what = match end {
             Ok(()) => Heard::Closed(agent.bury(AGENT_END_LIMIT).await),
             Err(error) => Heard::Garbled(error.to_string()),
         };
-        let _ = events.send(NodeEvent { node, what }).await;
+        ends.tell(what).await;
     };
     tokio::join!(write(writer, told), read);
 }
 
 /// Passes on what comes until the link ends: output to the screen, the rest to the loop.
-async fn relay(
-    node: NodeRank,
-    reader: &LinkReader,
-    early: &[u8],
-    events: &mpsc::Sender<NodeEvent>,
-    output: &OutputSender,
-) -> Result<(), wire::FrameError> {
-    let mut decoder = Decoder::of(EPOCH);
+async fn relay(reader: &LinkReader, early: &[u8], ends: &Ends) -> Result<(), wire::FrameError> {
+    let mut decoder = Decoder::of(ends.since);
     decoder.push(early);
     loop {
+        decoder.renew(Epoch(ends.epoch.load(Ordering::Relaxed)));
         while let Some(message) = decoder.message()? {
             match message {
                 FromAgent::Output { rank, stream, bytes } => {
-                    output.output(node, rank, stream, bytes);
+                    ends.output.output(ends.node, rank, stream, bytes);
                 }
-                FromAgent::OutputEnd { rank, stream, .. } => output.end(rank, stream),
                 // On the way of the output: a step does not come after a later line.
                 FromAgent::Note {
                     rank,
                     note: WorkerNote::Step { step, steps, loss, tokens_per_s },
-                } => output.step(rank, Step { step, steps, loss, tokens_per_s }),
-                message => {
-                    let _ = events.send(NodeEvent { node, what: Heard::Said(message) }).await;
+                } => {
+                    ends.output.step(rank, Step { step, steps, loss, tokens_per_s });
                 }
+                FromAgent::OutputEnd { rank, stream, .. } => ends.output.end(rank, stream),
+                message => ends.tell(Heard::Said(message)).await,
             }
         }
         match reader.read(decoder.room(LINK_READ_BYTES)).await {

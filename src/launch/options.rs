@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::base::{JobId, Rank, Status};
+use crate::job::Warning;
 use crate::report::{RunDir, Style};
 use crate::secure::JobKey;
 use crate::transport::ssh::SshOptions;
@@ -28,8 +29,14 @@ pub struct Options {
     pub grace: Duration,
     /// Silence after which a link counts as lost.
     pub lease: Duration,
+    /// How often both ends of a link say that they live.
+    pub beat: Duration,
     /// Time that the job may take.
     pub timeout: Option<Duration>,
+    /// How often workers are started anew after a failure.
+    pub restarts_max: u32,
+    /// What workers hear before they are asked to stop.
+    pub warning: Option<Warning>,
     /// Who reads our standard input.
     pub stdin: StdinTo,
     /// How output looks and where it is kept.

@@ -7,10 +7,9 @@ use std::path::PathBuf;
 use super::options::{Cores, Options, Transport};
 use crate::base::{Epoch, NodeRank, Rank};
 use crate::plan::{Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, Threads, WorkerPlan};
+use crate::report::epoch_dir;
 use crate::wire::{CoreWish, Found, Listen, PortWish, Prepare, Start, WorkerStart};
 
-/// The first start of a job, and for now the only one.
-pub(super) const EPOCH: Epoch = Epoch(0);
 /// Output of a node that may be on its way and not yet shown.
 const WINDOW_BYTES: u64 = 2 << 20;
 /// Descriptors that a worker costs its node.
@@ -40,6 +39,7 @@ pub(super) fn prepare(plan: &LaunchPlan, options: &Options, node: &NodePlan) -> 
         key: options.key.clone(),
         world_size: plan.world_size,
         lease_ms: options.lease.as_millis() as u32,
+        beat_ms: options.beat.as_millis() as u32,
         grace_ms: options.grace.as_millis() as u32,
         cores: options.cores.as_ref().map(|cores| core_wish(cores, node)),
         venv_script: options.venv_script.clone().map(|script| script.into_os_string().into_vec()),
@@ -55,7 +55,12 @@ fn core_wish(cores: &Cores, node: &NodePlan) -> CoreWish {
 }
 
 /// What every node is told to start, once all have said what they found.
-pub(super) fn starts(plan: &LaunchPlan, options: &Options, found: &[Found]) -> Vec<Start> {
+pub(super) fn starts(
+    plan: &LaunchPlan,
+    options: &Options,
+    found: &[Found],
+    epoch: Epoch,
+) -> Vec<Start> {
     let node0 = found.first().expect("a plan has a node");
     let (master_addr, master_port) = match &node0.master {
         Some(master) => (master.addr.clone(), master.port),
@@ -65,11 +70,11 @@ pub(super) fn starts(plan: &LaunchPlan, options: &Options, found: &[Found]) -> V
         master_addr,
         master_port,
         job: options.job.clone(),
-        error_dir: error_dir(options),
+        error_dir: error_dir(options, epoch),
     };
     let mut ranks = (0..).map(Rank);
     let starts = plan.nodes.iter().zip(found).map(|(node, own)| Start {
-        workers: workers(plan, options, node, own, &bindings, &mut ranks),
+        workers: workers(plan, options, (node, own), (&bindings, epoch), &mut ranks),
         node_of_rank: node_of_rank(plan),
         hosts: plan.nodes.iter().map(|node| node.host.to_string()).collect(),
         store: node0.store,
@@ -94,9 +99,11 @@ pub(super) fn node_of_rank(plan: &LaunchPlan) -> Vec<NodeRank> {
 }
 
 /// Where workers write their exceptions: only where we can read them.
-fn error_dir(options: &Options) -> Option<PathBuf> {
+fn error_dir(options: &Options, epoch: Epoch) -> Option<PathBuf> {
     match options.transport {
-        Transport::Local => options.run_dir.as_ref().map(|run_dir| run_dir.path().to_owned()),
+        Transport::Local => {
+            options.run_dir.as_ref().map(|run_dir| epoch_dir(run_dir.path(), epoch))
+        }
         Transport::Ssh(_) => None,
     }
 }
@@ -104,9 +111,8 @@ fn error_dir(options: &Options) -> Option<PathBuf> {
 fn workers(
     plan: &LaunchPlan,
     options: &Options,
-    node: &NodePlan,
-    found: &Found,
-    bindings: &Bindings,
+    (node, found): (&NodePlan, &Found),
+    (bindings, epoch): (&Bindings, Epoch),
     ranks: &mut impl Iterator<Item = Rank>,
 ) -> Vec<WorkerStart> {
     let sharing = match options.transport {
@@ -119,7 +125,7 @@ fn workers(
         rank,
         local_rank: worker.local_rank,
         argv: worker.argv.iter().map(|word| word.clone().into_vec()).collect(),
-        env: to_bytes(worker.bind(bindings, Threads::Inherited, EPOCH)),
+        env: to_bytes(worker.bind(bindings, Threads::Inherited, epoch)),
         env_default: to_bytes(worker.defaults(threads)),
         stdin: options.stdin.includes(worker.rank),
     };

@@ -7,7 +7,7 @@ use super::options::Options;
 use crate::plan::{self, LaunchPlan};
 use crate::report::record::{RunRecord, RunState, masked};
 
-const RECORD_VERSION: u32 = 2;
+const RECORD_VERSION: u32 = 3;
 
 /// A job that has begun, at this time.
 pub(super) fn begun(plan: &LaunchPlan, options: &Options, started: Duration) -> RunRecord {
@@ -29,6 +29,7 @@ pub(super) fn begun(plan: &LaunchPlan, options: &Options, started: Duration) -> 
         exit: None,
         exit_of: None,
         cause: None,
+        epochs: Vec::new(),
         workers: Vec::new(),
         leaked: Vec::new(),
     }

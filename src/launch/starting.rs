@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use super::dispatcher::{Dispatcher, SILENCE_WARNING};
-use super::input::Input;
 use super::{orders, recording, voice};
 use crate::base::{NodeRank, Rank};
 use crate::plan::NodePlan;
@@ -11,22 +10,29 @@ use crate::report::summary::step;
 use crate::wire::{Found, ToAgent};
 
 impl Dispatcher<'_> {
+    /// Asks a node whether it can start.
+    pub(super) fn prepare(&self, node: NodeRank) {
+        let prepare = orders::prepare(self.plan, self.options, &self.plan.nodes[node.index()]);
+        self.nodes[node.index()].tell(ToAgent::Prepare(prepare));
+    }
+
     pub(super) fn start_workers(&mut self) {
         let found: Vec<Found> = self.found.iter().flatten().cloned().collect();
+        self.begin_epoch();
         if !self.has_begun {
             self.reporter.say(self.options.announcement.as_str());
+            self.begin_record();
         }
-        self.begin_record();
         if let (true, Some(line)) = (self.options.tell_port, voice::port(self.plan, &found)) {
             self.reporter.say(line);
         }
-        let starts = orders::starts(self.plan, self.options, &found);
+        let starts = orders::starts(self.plan, self.options, &found, self.job.epoch());
         for (node, start) in self.nodes.iter().zip(starts) {
             node.tell(ToAgent::Start(start));
         }
         let ranks = (0..).map(Rank).zip(&self.history.workers);
         let readers = ranks.filter(|(_, worker)| self.options.stdin.includes(worker.rank));
-        self.stdin = Input::start(readers.map(|(rank, _)| rank));
+        self.stdin.start(readers.map(|(rank, _)| rank));
     }
 
     /// From now on the job is one to be kept.
@@ -60,7 +66,7 @@ impl Dispatcher<'_> {
         let missing = self.plan.nodes.iter().filter(|node| !has_answered(node));
         let hosts: Vec<_> = missing.map(|node| node.host.as_str()).collect();
         if !hosts.is_empty() {
-            self.reporter.say(voice::waiting(&hosts, now - self.started.0));
+            self.reporter.say(voice::waiting(&hosts, now - self.asked));
         }
     }
 

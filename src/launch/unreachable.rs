@@ -20,14 +20,14 @@ pub(super) fn status(kinds: impl Iterator<Item = FaultKind>) -> Status {
 }
 
 /// All of them, sorted by kind, and what to type to go on without them.
-pub(super) fn show(faults: &[(String, &Fault)], nodes: usize) -> String {
+pub(super) fn show(faults: &[(String, &Fault)], nodes: usize, so: &str) -> String {
     let number = faults.len();
     let what = match nodes {
         1 => "the host".to_owned(),
         _ => format!("{number} of {nodes} hosts"),
     };
     let code = codes::UNREACHABLE;
-    let mut text = format!("error[{code}]: {what} cannot be reached; nothing was started\n");
+    let mut text = format!("error[{code}]: {what} cannot be reached; {so}\n");
     for of_kind in faults.chunk_by(|(_, a), (_, b)| a.kind == b.kind) {
         show_kind(&mut text, of_kind);
     }
@@ -84,14 +84,14 @@ error[R107]: 2 of 8 hosts cannot be reached; nothing was started
   help: `ssh HOST true` must work without a question; see `ssh-add -l`
 help: to go on without them: --exclude 'n1@n4'
 ";
-        assert_eq!(show(&faults, 8), expected);
+        assert_eq!(show(&faults, 8, "nothing was started"), expected);
     }
 
     #[test]
     fn many_hosts_with_one_reason_are_named_in_one_line() {
         let refused = fault(FaultKind::Refused, "Connection refused");
         let faults: Vec<_> = (0..40).map(|host| (format!("n{host}"), &refused)).collect();
-        let text = show(&faults, 40);
+        let text = show(&faults, 40, "nothing was started");
         assert_eq!(text.lines().count(), 1 + 1 + EXPLAINED_MAX + 1, "{text}");
         assert!(!text.contains("--exclude"), "nobody would be left: {text}");
     }

@@ -15,7 +15,8 @@ use crate::job::{Cause, NodeLoss, StartFailure, StartStep, Verdict};
 use crate::plan::{self, LaunchPlan};
 use crate::report::gather::{fold, show_gathered};
 use crate::report::record::{
-    CauseRecord, ExitOf, LeakedRecord, RunRecord, RunState, WorkerRecord, code_and_signal,
+    CauseRecord, EpochRecord, ExitOf, LeakedRecord, RunRecord, RunState, WorkerRecord,
+    code_and_signal,
 };
 use crate::report::summary::{Failure, count, duration, processes, reason, show_failure};
 use crate::report::{Pages, neutral};
@@ -31,6 +32,8 @@ pub(super) struct Story<'a> {
     pub(super) problems: &'a [(NodeRank, Problem)],
     /// By kind.
     pub(super) faults: &'a [(NodeRank, Fault)],
+    /// Every epoch that has begun.
+    pub(super) epochs: &'a [EpochRecord],
     pub(super) started: Duration,
 }
 
@@ -102,7 +105,8 @@ impl Story<'_> {
         let mut text = String::new();
         if !self.faults.is_empty() {
             let faults = self.faults.iter().map(|(node, fault)| (self.host(*node), fault));
-            text += &unreachable::show(&faults.collect::<Vec<_>>(), self.plan.nodes.len());
+            let (nodes, so) = (self.plan.nodes.len(), self.not_begun());
+            text += &unreachable::show(&faults.collect::<Vec<_>>(), nodes, so);
         }
         if !self.problems.is_empty() {
             text += &self.show_problems();
@@ -114,14 +118,18 @@ impl Story<'_> {
         text
     }
 
+    /// What comes of nodes that cannot take part.
+    fn not_begun(&self) -> &'static str {
+        if self.epochs.is_empty() { "nothing was started" } else { "there was no restart" }
+    }
+
     fn show_problems(&self) -> String {
         let mut nodes: Vec<NodeRank> = self.problems.iter().map(|(node, _)| *node).collect();
         nodes.dedup();
+        let so = self.not_begun();
         let what = match self.plan.nodes.len() {
-            1 => "the job cannot start".to_owned(),
-            all => {
-                format!("{} of {all} nodes cannot take part; nothing was started", nodes.len())
-            }
+            1 if self.epochs.is_empty() => "the job cannot start".to_owned(),
+            all => format!("{} of {all} nodes cannot take part; {so}", nodes.len()),
         };
         let mut text = format!("error[{}]: {what}\n", codes::CANNOT_START);
         for (node, problem) in self.problems {
@@ -133,14 +141,53 @@ impl Story<'_> {
         text
     }
 
-    fn failure(&self, pages: &Pages) -> Option<Failure> {
-        match (&self.verdict.cause, self.verdict.status) {
-            (Some(Cause::Worker(end)), _) => Some(self.worker_failed(end.rank, pages)),
-            (Some(Cause::NotStarted { rank, failure }), _) => {
-                Some(self.not_started(*rank, *failure))
+    /// What the cause is, in a few words.
+    pub(super) fn what_happened(&self, cause: &Cause) -> String {
+        match cause {
+            Cause::Worker(end) => {
+                let worker = self.worker(end.rank);
+                let exit = worker.ended.as_ref().map_or(WorkerExit::Lost, |ended| ended.exit);
+                let ran = worker
+                    .ran()
+                    .map_or_else(String::new, |ran| format!(" after {}", duration(ran)));
+                format!("rank {} ({}) {exit}{ran}", worker.rank, worker.host)
             }
-            (Some(Cause::Node { node, loss }), _) => Some(self.node_lost(*node, loss)),
-            (None, Status::Timeout) => Some(Failure {
+            Cause::NotStarted { rank, .. } => {
+                let worker = self.worker(*rank);
+                format!("rank {} ({}) could not start", worker.rank, worker.host)
+            }
+            Cause::Node { node, loss } => self.how_lost(&self.host(*node), loss),
+        }
+    }
+
+    fn how_lost(&self, host: &str, loss: &NodeLoss) -> String {
+        match loss {
+            NodeLoss::LinkClosed(Some(WorkerExit::Code(70))) => {
+                format!("the agent on {host} met a bug of ours; its message is above")
+            }
+            NodeLoss::LinkClosed(Some(exit)) => format!("the agent on {host} {exit}"),
+            NodeLoss::LinkClosed(None) => format!("the link to the agent on {host} ended"),
+            NodeLoss::Silent => {
+                format!("{host}: nothing heard for {}", duration(self.options.lease))
+            }
+            NodeLoss::ShimDied => format!("the shim on {host} died; its workers were stopped"),
+            NodeLoss::Garbled(why) => format!("the agent on {host} cannot be understood: {why}"),
+        }
+    }
+
+    fn failure(&self, pages: &Pages) -> Option<Failure> {
+        if let Some(cause) = &self.verdict.cause {
+            let title = format!("{}; {}", self.what_happened(cause), self.stopped());
+            let mut failure = match cause {
+                Cause::Worker(end) => self.worker_failed(end.rank, title, pages),
+                Cause::NotStarted { failure, .. } => self.not_started(*failure, title),
+                Cause::Node { node, .. } => self.node_lost(*node, title),
+            };
+            failure.facts.extend(self.earlier());
+            return Some(failure);
+        }
+        match self.verdict.status {
+            Status::Timeout => Some(Failure {
                 code: codes::TIMEOUT,
                 title: format!(
                     "the job did not end within {}; {}",
@@ -150,7 +197,7 @@ impl Story<'_> {
                 help: self.ended_before(None),
                 ..Failure::default()
             }),
-            (None, Status::Interrupted(signal)) => Some(Failure {
+            Status::Interrupted(signal) => Some(Failure {
                 code: codes::INTERRUPTED,
                 title: format!(
                     "the job was stopped by {}; {}",
@@ -160,17 +207,20 @@ impl Story<'_> {
                 help: self.ended_before(None),
                 ..Failure::default()
             }),
-            (None, _) => None,
+            _ => None,
         }
     }
 
-    fn worker_failed(&self, rank: Rank, pages: &Pages) -> Failure {
+    /// That it was not the first failure.
+    fn earlier(&self) -> Option<String> {
+        let restarts = self.epochs.len().checked_sub(1).filter(|restarts| 0 < *restarts)?;
+        let what = count(restarts, "restart");
+        Some(format!("after {what}; run.json tells the cause of each"))
+    }
+
+    fn worker_failed(&self, rank: Rank, title: String, pages: &Pages) -> Failure {
         let worker = self.worker(rank);
-        let (exit, oom_kills) = worker
-            .ended
-            .as_ref()
-            .map_or((WorkerExit::Lost, 0), |ended| (ended.exit, ended.oom_kills));
-        let ran = worker.ran().map_or_else(String::new, |ran| format!(" after {}", duration(ran)));
+        let oom_kills = worker.ended.as_ref().map_or(0, |ended| ended.oom_kills);
         let mut facts = vec![format!(
             "host {}   local rank {}   slot {}   pid {}",
             worker.host,
@@ -192,12 +242,7 @@ impl Story<'_> {
         let help = ended.map_or_else(Vec::new, |ended| self.ended_before(Some(ended.at)));
         Failure {
             code: codes::WORKER_FAILED,
-            title: format!(
-                "rank {} ({}) {exit}{ran}; {}",
-                worker.rank,
-                worker.host,
-                self.stopped()
-            ),
+            title,
             facts,
             last_lines,
             log: pages.log_path(rank, stream),
@@ -236,8 +281,7 @@ impl Story<'_> {
         Some(format!("exception {}", neutral(text.lines().next()?)))
     }
 
-    fn not_started(&self, rank: Rank, failure: StartFailure) -> Failure {
-        let worker = self.worker(rank);
+    fn not_started(&self, failure: StartFailure, title: String) -> Failure {
         let reason = reason(&std::io::Error::from_raw_os_error(failure.errno));
         let program = self.options.program.display();
         let what = match failure.step {
@@ -257,37 +301,18 @@ impl Story<'_> {
         };
         Failure {
             code: codes::WORKER_NOT_STARTED,
-            title: format!(
-                "rank {} ({}) could not start; {}",
-                worker.rank,
-                worker.host,
-                self.stopped()
-            ),
+            title,
             facts: vec![what],
             help,
             ..Failure::default()
         }
     }
 
-    fn node_lost(&self, node: NodeRank, loss: &NodeLoss) -> Failure {
-        let host = self.host(node);
-        let ranks = self.ranks_of(node);
-        let what = match loss {
-            NodeLoss::LinkClosed(Some(WorkerExit::Code(70))) => {
-                format!("the agent on {host} met a bug of ours; its message is above")
-            }
-            NodeLoss::LinkClosed(Some(exit)) => format!("the agent on {host} {exit}"),
-            NodeLoss::LinkClosed(None) => format!("the link to the agent on {host} ended"),
-            NodeLoss::Silent => {
-                format!("{host}: nothing heard for {}", duration(self.options.lease))
-            }
-            NodeLoss::ShimDied => format!("the shim on {host} died; its workers were stopped"),
-            NodeLoss::Garbled(why) => format!("the agent on {host} cannot be understood: {why}"),
-        };
+    fn node_lost(&self, node: NodeRank, title: String) -> Failure {
         Failure {
             code: codes::NODE_LOST,
-            title: format!("{what}; {}", self.stopped()),
-            facts: vec![format!("lost with it: {ranks}")],
+            title,
+            facts: vec![format!("lost with it: {}", self.ranks_of(node))],
             help: self.without(node),
             ..Failure::default()
         }
@@ -366,11 +391,26 @@ impl Story<'_> {
                 (_, true) if self.faults.is_empty() => ExitOf::from(self.verdict.status),
                 _ => ExitOf::Remuda,
             }),
-            cause: self.verdict.cause.as_ref().map(|cause| self.cause_record(cause)),
+            cause: self.cause(),
+            epochs: self.ended_epochs(),
             workers: self.history.workers.iter().map(worker_record).collect(),
             leaked: self.leaked(),
             ..recording::begun(self.plan, self.options, self.started)
         }
+    }
+
+    /// The cause, for the record.
+    pub(super) fn cause(&self) -> Option<CauseRecord> {
+        self.verdict.cause.as_ref().map(|cause| self.cause_record(cause))
+    }
+
+    /// The last one ends with the job, unless it has ended already and could not be followed.
+    fn ended_epochs(&self) -> Vec<EpochRecord> {
+        let mut epochs = self.epochs.to_vec();
+        if let Some(last) = epochs.last_mut().filter(|last| last.end.is_none()) {
+            (last.end, last.cause) = (Some(clock::wall().as_secs_f64()), self.cause());
+        }
+        epochs
     }
 
     fn cause_record(&self, cause: &Cause) -> CauseRecord {

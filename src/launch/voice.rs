@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::history::WorkerHistory;
-use crate::base::Rank;
 use crate::base::exit::signal_name;
-use crate::job::StopReason;
+use crate::base::{Epoch, Rank};
+use crate::job::{StopReason, Warning};
 use crate::plan::{LaunchPlan, MASTER_PORT};
 use crate::report::neutral;
 use crate::report::summary::{self, count, duration, step};
@@ -24,6 +24,18 @@ pub(super) fn stopping(reason: StopReason, others: usize, grace: Duration) -> Op
         }
     };
     Some(step("Stopping", &text))
+}
+
+/// Workers may save what they have before they are asked to stop.
+pub(super) fn warned(warning: Warning) -> String {
+    let (signal, ahead) = (signal_name(warning.signal), duration(warning.ahead));
+    step("Warned", &format!("they get {signal} now, and {ahead} before they are asked to stop"))
+}
+
+/// Workers failed, and are started anew.
+pub(super) fn restarting(what: &str, next: Epoch, restarts_max: u32, pause: Duration) -> String {
+    let text = format!("{what}; restart {next} of {restarts_max} in {}", duration(pause));
+    step("Restart", &text)
 }
 
 /// The port of rank 0, if it is neither the one that was asked for nor the usual one.

@@ -8,7 +8,7 @@ use crate::base::{NodeRank, clock};
 use crate::job::Event;
 use crate::os::signals;
 use crate::report::summary::{count, step};
-use crate::wire::{self, ToAgent};
+use crate::wire::ToAgent;
 
 impl Dispatcher<'_> {
     pub(super) fn wish(&mut self, wish: Wish) -> Option<Event> {
@@ -53,7 +53,7 @@ impl Dispatcher<'_> {
         for node in self.nodes.iter_mut().filter(|node| node.heard.is_some()) {
             node.heard = Some(now);
         }
-        self.beat_at = now + wire::beat(self.options.lease);
+        self.beat_at = now + self.options.beat;
         self.tell_all(|| ToAgent::Resume);
         self.reporter.say(step("Running", &self.count_workers()));
         self.reporter.wake();

@@ -11,6 +11,7 @@ pub mod fork;
 pub mod heap;
 pub mod memory;
 #[cfg(feature = "cli")]
+pub mod names;
 pub mod ports;
 pub mod signals;
 #[cfg(feature = "cli")]

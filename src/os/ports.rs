@@ -4,7 +4,9 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::OwnedFd;
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+use super::names;
 
 /// Ports of the kernel's choice that are tried before there is none.
 const TRIES_MAX: u32 = 16;
@@ -42,7 +44,7 @@ impl PortClaim {
 
     fn of(socket: OwnedFd) -> io::Result<Self> {
         let port = port_of(&socket)?;
-        let name = match claim_name(port) {
+        let name = match names::claim(&format!("port/{port}")) {
             Ok(name) => Some(name),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error),
             // Without the name there is the socket.
@@ -88,15 +90,6 @@ fn bind(address: SocketAddr) -> io::Result<OwnedFd> {
 fn port_of(socket: &OwnedFd) -> io::Result<u16> {
     let address = SocketAddr::try_from(rustix::net::getsockname(socket)?)?;
     Ok(address.port())
-}
-
-/// The abstract name is known in this network namespace only, as ports are, and is gone with us.
-fn claim_name(port: u16) -> io::Result<OwnedFd> {
-    let kind = SocketType::DGRAM;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
-    let name = SocketAddrUnix::new_abstract_name(format!("remuda/port/{port}").as_bytes())?;
-    rustix::net::bind(&socket, &name)?;
-    Ok(socket)
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub(super) fn of_job(spec: &JobSpec, world_size: u32) -> Env {
     env.insert(env_vars::TORCHELASTIC_ERROR_FILE.into(), EnvValue::ErrorFile);
     // `WorkerPlan::bind` replaces the count in a later epoch.
     set(&mut env, env_vars::TORCHELASTIC_RESTART_COUNT, &0);
-    set(&mut env, env_vars::TORCHELASTIC_MAX_RESTARTS, &0);
+    set(&mut env, env_vars::TORCHELASTIC_MAX_RESTARTS, &spec.restarts_max);
     // Rank 0 serves torch's store itself; with `True` torch would wait for torchrun's.
     set(&mut env, env_vars::TORCHELASTIC_USE_AGENT_STORE, &"False");
     env.insert(env_vars::MASTER_ADDR.into(), master_addr(&spec.master_addr));

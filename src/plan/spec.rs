@@ -27,6 +27,8 @@ pub struct JobSpec {
     pub master_addr: MasterAddr,
     /// Its port; `None`: [`MASTER_PORT`], or one that is free on node 0.
     pub master_port: Option<u16>,
+    /// How often workers are started anew after a failure.
+    pub restarts_max: u32,
     /// Variables that every worker gets beside ours, in order; the last wins.
     pub exports: Vec<Export>,
 }

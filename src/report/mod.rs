@@ -23,7 +23,7 @@ pub mod world;
 pub use lines::Dress;
 pub use neutral::{neutral, push_neutral};
 pub use pages::{PLACEHOLDERS, Pages, Style, WorkerLabel, unknown_placeholder};
-pub use rank_log::{Keep, RankFiles};
+pub use rank_log::{Keep, RankFiles, epoch_dir, make_private_dir};
 pub use reporter::{Consumed, OutputSender, Reporter};
 pub use run_dir::RunDir;
 pub use status::Step;

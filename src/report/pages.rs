@@ -19,7 +19,7 @@ use super::status::{Status, Step};
 use super::summary::{count, paint_ours};
 use super::tail::Tail;
 use super::terminal::{StatusPlace, Terminal, Tty};
-use crate::base::{HostName, LocalRank, NodeRank, Rank, clock};
+use crate::base::{Epoch, HostName, LocalRank, NodeRank, Rank, clock};
 use crate::wire::Stream;
 
 /// What a line says about its worker.
@@ -72,6 +72,8 @@ pub struct Pages {
     /// Instead of the screen, if anything.
     rank_files: Option<BTreeMap<Rank, RankLog>>,
     status: Option<LiveStatus>,
+    /// The status line of a job that is being stopped, for the case that it is restarted.
+    retired: Option<LiveStatus>,
     paint: Paint,
     /// After a failure only this worker is shown; everybody is kept in files.
     hushed: Option<Rank>,
@@ -129,6 +131,7 @@ impl Pages {
             gathered: style.gather.then(BTreeMap::new),
             rank_files,
             status: tty.map(|tty| LiveStatus::new(Tty::new(tty), style.terminal.paint)),
+            retired: None,
             screens: Screens::new(stdout, stderr, place),
             paint: style.terminal.paint,
             hushed: None,
@@ -206,6 +209,24 @@ impl Pages {
         self.end_status();
     }
 
+    /// Workers are started anew: everybody is shown again, and what they say now are other words.
+    pub fn begin_epoch(&mut self, epoch: Epoch) {
+        self.hushed = None;
+        self.status = self
+            .retired
+            .take()
+            .map(|live| LiveStatus::new(live.tty, live.paint))
+            .or(self.status.take());
+        for page in self.streams.values_mut() {
+            // Half a line of a worker that was not shown any more.
+            page.dress.finish(&mut Vec::new());
+            page.tail = Tail::default();
+            if let Some(log) = &mut page.log {
+                log.renew(epoch);
+            }
+        }
+    }
+
     /// Leaves the terminal to somebody else until [`Self::wake`]. Waits for what is on its way there,
     /// as long as it moves.
     pub fn rest(&mut self) {
@@ -226,7 +247,8 @@ impl Pages {
 
     /// The job is being stopped: there is no progress to be told of any more.
     pub fn end_status(&mut self) {
-        if self.status.take().is_some() {
+        if let Some(live) = self.status.take() {
+            self.retired = Some(live);
             self.screens.set_status("");
         }
     }

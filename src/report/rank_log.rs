@@ -3,10 +3,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 
-use crate::base::Rank;
+use crate::base::{Epoch, Rank};
 
 /// Which bytes are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,14 @@ pub enum Keep {
 impl Keep {
     /// 16 MiB a stream: the first MiB and the newest 15.
     pub const CAPPED: Self = Self::HeadAndTail { head: 1 << 20, tail: 15 << 20 };
+}
+
+/// Below the directory of a run: where files of a later epoch are.
+pub fn epoch_dir(directory: &Path, epoch: Epoch) -> PathBuf {
+    match epoch {
+        Epoch(0) => directory.to_owned(),
+        Epoch(restart) => directory.join(format!("restart{restart}")),
+    }
 }
 
 /// Where `--enable_each_rank_log` puts what ranks write.
@@ -63,6 +71,17 @@ impl RankLog {
         Self { path, keep, file: None, length: 0 }
     }
 
+    /// The next epoch has a file of its own.
+    pub(super) fn renew(&mut self, epoch: Epoch) {
+        let name = self.path.file_name().map(ToOwned::to_owned).unwrap_or_default();
+        let of_first = match self.path.parent() {
+            Some(parent) if 1 < epoch.0 => parent.parent(),
+            parent => parent,
+        };
+        self.path = epoch_dir(of_first.unwrap_or(Path::new("")), epoch).join(name);
+        (self.file, self.length) = (None, 0);
+    }
+
     /// Where it is, or will be.
     pub(super) fn path(&self) -> &Path {
         &self.path
@@ -71,7 +90,14 @@ impl RankLog {
     /// Adds bytes. Once the file is full, the newest go over the oldest of the tail.
     pub(super) fn push(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         if self.file.is_none() {
-            self.file = Some(create_private(&self.path)?);
+            self.file = Some(match create_private(&self.path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    // The directory of a later epoch is made by whoever needs it first.
+                    make_private_dir(self.path.parent().unwrap_or(Path::new("")))?;
+                    create_private(&self.path)?
+                }
+                created => created?,
+            });
         }
         let file = self.file.as_ref().expect("made just above");
         while !bytes.is_empty() {
@@ -116,6 +142,14 @@ fn place(keep: Keep, length: u64) -> (u64, u64) {
     }
 }
 
+/// A directory that only this user reads, unless it is there already.
+pub fn make_private_dir(path: &Path) -> io::Result<()> {
+    match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
 /// A new file that only this user reads; never follows a link that somebody put there.
 pub(super) fn create_private(path: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
@@ -156,6 +190,23 @@ mod tests {
             &["ab", "cdefg", "hijklmnopqrstu", "v"],
             "abcd\n[12 bytes left out]\nqrstuv",
         );
+    }
+
+    #[test]
+    fn every_epoch_has_files_of_its_own() {
+        let mut log = log("epochs", Keep::All);
+        let first = log.path().to_owned();
+        log.push(b"0").expect("written");
+        for restart in 1..3 {
+            log.renew(Epoch(restart));
+            log.push(restart.to_string().as_bytes()).expect("written");
+            let directory = first.parent().expect("it has one").join(format!("restart{restart}"));
+            let text = std::fs::read_to_string(directory.join("epochs")).expect("readable");
+            assert_eq!(text, restart.to_string());
+            std::fs::remove_dir_all(directory).expect("removed");
+        }
+        assert_eq!(std::fs::read_to_string(&first).expect("readable"), "0");
+        std::fs::remove_file(first).expect("removed");
     }
 
     #[test]

@@ -40,8 +40,10 @@ pub struct RunRecord {
     pub exit: Option<u8>,
     /// Whether `exit` is a worker's own status or ours.
     pub exit_of: Option<ExitOf>,
-    /// The first failure.
+    /// The first failure of the last epoch.
     pub cause: Option<CauseRecord>,
+    /// Every start of the workers, and how it ended.
+    pub epochs: Vec<EpochRecord>,
     /// Every worker, by rank.
     pub workers: Vec<WorkerRecord>,
     /// Processes that could not be confirmed dead.
@@ -75,6 +77,19 @@ impl From<Status> for ExitOf {
             _ => Self::Remuda,
         }
     }
+}
+
+/// One start of the workers.
+#[derive(Clone, Debug, Serialize)]
+pub struct EpochRecord {
+    /// Which: 0 at first, then one more after every restart.
+    pub epoch: u32,
+    /// Seconds since 1970.
+    pub start: f64,
+    /// The same; unset while it lasts.
+    pub end: Option<f64>,
+    /// Its first failure.
+    pub cause: Option<CauseRecord>,
 }
 
 /// The first failure.

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use super::pages::{Pages, Style, WorkerLabel};
 use super::status::Step;
 use super::terminal::StatusPlace;
-use crate::base::{NodeRank, Rank, clock};
+use crate::base::{Epoch, NodeRank, Rank, clock};
 use crate::wire::Stream;
 
 /// What is collected before it is handed to the screen in one piece.
@@ -30,6 +30,7 @@ enum Told {
     Step(Rank, Step),
     Hush(Rank),
     EndStatus,
+    BeginEpoch(Epoch),
     Rest(Box<dyn FnOnce() + Send>),
     Wake,
     Finish,
@@ -104,6 +105,11 @@ impl Reporter {
     /// The job is being stopped: there is no status line any more.
     pub fn end_status(&self) {
         let _ = self.told.send(Told::EndStatus);
+    }
+
+    /// Workers are started anew.
+    pub fn begin_epoch(&self, epoch: Epoch) {
+        let _ = self.told.send(Told::BeginEpoch(epoch));
     }
 
     /// The thread has told nobody anything any more: it panicked, and said so.
@@ -193,6 +199,7 @@ fn hear(pages: &mut Pages, message: Told, consumed: &impl Fn(Consumed)) -> Contr
         Told::Step(rank, step) => pages.step(rank, step),
         Told::Hush(only) => pages.hush(only),
         Told::EndStatus => pages.end_status(),
+        Told::BeginEpoch(epoch) => pages.begin_epoch(epoch),
         Told::Rest(done) => {
             pages.rest();
             done();

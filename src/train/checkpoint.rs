@@ -177,6 +177,27 @@ pub(super) fn find(path: &Path) -> Result<PathBuf, CheckpointError> {
     checkpoints.max().ok_or_else(|| CheckpointError::Missing { dir: path.to_owned() })
 }
 
+/// Where a directory says which of its checkpoints the last job with restarts has saved. Not in the
+/// checkpoints: equal runs are to give equal files.
+const JOB_FILE: &str = "last-of-job";
+
+/// Notes that this job has saved this checkpoint.
+pub(super) fn note_job(path: &Path, job: &str) -> Result<(), CheckpointError> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(());
+    };
+    let text = format!("{job} {}\n", name.display());
+    let note = dir.join(JOB_FILE);
+    replace(&note, text.as_bytes()).map_err(|source| CheckpointError::Write { path: note, source })
+}
+
+/// The last checkpoint that this job has saved here.
+pub(super) fn of_job(dir: &Path, job: &str) -> Option<PathBuf> {
+    let text = fs::read_to_string(dir.join(JOB_FILE)).ok()?;
+    let (saved_by, name) = text.trim_end().split_once(' ')?;
+    (saved_by == job).then(|| dir.join(name))
+}
+
 /// A checkpoint that was found whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saved {

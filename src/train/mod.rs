@@ -37,7 +37,9 @@ pub use gpt::{Gpt, GptConfig, Sequences};
 pub use identity::Identity;
 pub use mlp::{Mlp, Samples};
 pub use model::{GradientSink, Model, Parameter, ParameterTable};
-pub use options::{CheckpointOptions, GptOptions, MlpOptions, ModelOptions, TrainOptions};
+pub use options::{
+    CheckpointOptions, GptOptions, JobStart, MlpOptions, ModelOptions, TrainOptions,
+};
 pub use plot::{Curve, show_svg};
 pub use progress::{End, Progress, Start, StepReport, Summary, more_steps};
 pub use rng::Stream;

@@ -33,12 +33,24 @@ pub struct TrainOptions {
     pub checkpoint: Option<CheckpointOptions>,
     /// A checkpoint, or a directory whose newest one is meant, to go on from.
     pub resume: Option<PathBuf>,
+    /// Of a job that is restarted after failures: which start this is.
+    pub start: Option<JobStart>,
     /// A file that gets one JSON object a step.
     pub metrics: Option<PathBuf>,
     /// A file that gets the loss curve as SVG.
     pub plot: Option<PathBuf>,
     /// Bytes of gradients that leave together; the library's choice if there is none.
     pub bucket_bytes: Option<usize>,
+}
+
+/// One of several starts of a job. A later one goes on from the last checkpoint that an earlier one
+/// has saved, if there is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobStart {
+    /// Name of the job.
+    pub job: String,
+    /// Whether workers of this job have run before.
+    pub is_restart: bool,
 }
 
 /// What is trained, on what.

@@ -276,6 +276,9 @@ impl<'a, T: Task> Run<'a, T> {
         let state = (&self.params[..], self.optimizer.moments());
         let identity = self.task.identity();
         checkpoint::save(&path, self.task.model().parameters(), &identity, step, state)?;
+        if let Some(start) = &self.options.start {
+            checkpoint::note_job(&path, &start.job)?;
+        }
         self.desk.saved = Some(path.clone());
         self.desk.tell(|| Progress::Saved { path, step });
         Ok(())
@@ -349,26 +352,47 @@ fn first_state(
     identity: &Identity,
     desk: &mut Desk<'_>,
 ) -> Result<(Vec<f32>, AdamW<f32>), TrainError> {
-    let Some(path) = &options.resume else {
+    let drawn = || {
         let optimizer = AdamW::new(table, options.optimizer, options.threads);
-        return Ok((table.init(options.seed), optimizer));
+        (table.init(options.seed), optimizer)
     };
+    let is_restart = options.start.as_ref().is_some_and(|start| start.is_restart);
+    if options.resume.is_none() && !is_restart {
+        return Ok(drawn());
+    }
     let zeros = || vec![0.0; table.len()];
-    let (mut params, mut first, mut second, mut step) = (zeros(), zeros(), zeros(), [0_i64]);
-    if desk.is_open {
-        let path = checkpoint::find(path)?;
+    let (mut params, mut first, mut second, mut step) = (zeros(), zeros(), zeros(), [NO_STEP]);
+    if let (true, Some(path)) = (desk.is_open, first_checkpoint(options)?) {
         let found = checkpoint::load(&path, table, identity)?;
         (params, first, second) = (found.params, found.moments.first, found.moments.second);
         step = [found.step as i64];
         desk.tell(|| Progress::Resumed { path, step: found.step });
     }
     group.broadcast(&mut step, 0)?;
+    if step[0] == NO_STEP {
+        return Ok(drawn());
+    }
     for buffer in [&mut params, &mut first, &mut second] {
         group.broadcast(buffer, 0)?;
     }
     let moments = Moments { first, second };
     let step = step[0] as u64;
     Ok((params, AdamW::resume(table, options.optimizer, options.threads, moments, step)))
+}
+
+/// Said to the other workers instead of a step: there is no checkpoint.
+const NO_STEP: i64 = -1;
+
+/// What this start goes on from: the last checkpoint of its own job, else what the user named.
+fn first_checkpoint(options: &TrainOptions) -> Result<Option<PathBuf>, CheckpointError> {
+    let own = match (&options.start, &options.checkpoint) {
+        (Some(start), Some(kept)) if start.is_restart => checkpoint::of_job(&kept.dir, &start.job),
+        _ => None,
+    };
+    match own {
+        Some(path) => Ok(Some(path)),
+        None => options.resume.as_deref().map(checkpoint::find).transpose(),
+    }
 }
 
 impl<'a> Desk<'a> {

@@ -78,6 +78,11 @@ impl Decoder {
         Self { epoch: Some(epoch), ..Self::default() }
     }
 
+    /// This epoch has begun: what is left of the one before is passed over.
+    pub fn renew(&mut self, epoch: Epoch) {
+        self.epoch = Some(epoch);
+    }
+
     /// The epoch of the link; `None` until a frame has come.
     pub fn epoch(&self) -> Option<Epoch> {
         self.epoch
@@ -201,6 +206,17 @@ mod tests {
         assert_eq!(decoder.epoch(), Some(Epoch(7)));
         decoder.push(&encode(Epoch(6), &ToAgent::Kill));
         assert_eq!(decoder.message::<ToAgent>(), Ok(None));
+    }
+
+    #[test]
+    fn an_epoch_that_is_announced_is_heard_and_the_one_before_is_not() {
+        let mut decoder = Decoder::of(Epoch(0));
+        decoder.push(&encode(Epoch(0), &ToAgent::Renew));
+        assert_eq!(decoder.message(), Ok(Some(ToAgent::Renew)));
+        decoder.renew(Epoch(1));
+        decoder.push(&encode(Epoch(0), &ToAgent::Kill));
+        decoder.push(&encode(Epoch(1), &ToAgent::Signal(15)));
+        assert_eq!(decoder.message(), Ok(Some(ToAgent::Signal(15))));
     }
 
     #[test]

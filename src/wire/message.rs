@@ -8,7 +8,7 @@ use crate::base::{LocalRank, NodeRank, Rank, Status, WorkerExit};
 use crate::secure::JobKey;
 
 /// Version of everything in this file.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// First word of the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +73,9 @@ pub enum ToAgent {
     Resume,
     /// Nothing more is wanted: end.
     Bye,
+    /// Nothing of this epoch is left, here or elsewhere. The next one begins: whatever follows on this
+    /// link is of it.
+    Renew,
 }
 
 /// What a node must have for the job to start.
@@ -94,6 +97,8 @@ pub struct Prepare {
     pub world_size: u32,
     /// Silence after which the agent stops the workers.
     pub lease_ms: u32,
+    /// How often the agent says that it lives.
+    pub beat_ms: u32,
     /// Time between TERM and KILL when the launcher is gone.
     pub grace_ms: u32,
     /// Whether workers are bound to processors of their own.

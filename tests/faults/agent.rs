@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use remuda::base::{Epoch, LocalRank, NodeRank, Rank};
 use remuda::secure::JobKey;
@@ -16,6 +17,9 @@ use crate::support::{wait_for, wait_for_or};
 
 /// Of a job that was restarted once.
 const EPOCH: Epoch = Epoch(1);
+
+/// Jobs of this test program.
+static JOBS: AtomicU32 = AtomicU32::new(0);
 
 /// An agent whose launcher is the test.
 struct Agent {
@@ -107,7 +111,9 @@ fn an_agent_that_panics_says_whose_bug_it_is_and_stops_its_workers() {
     let mut agent = Agent::start("panic", Stdio::piped());
     agent.start_job(60_000);
     agent.wait_for_worker();
-    agent.say(EPOCH, &ToAgent::Consumed(u64::MAX));
+    for _ in 0..2 {
+        agent.say(EPOCH, &ToAgent::Consumed(u64::MAX));
+    }
     let stderr = agent.stderr();
     assert!(stderr.starts_with("remuda agent: this is our bug, please report it: "), "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
@@ -160,7 +166,8 @@ fn start_of_a_job(lease_ms: u32) -> [ToAgent; 3] {
     let hello = LauncherHello {
         version: wire::VERSION,
         build: String::new(),
-        job: "x".to_owned(),
+        // Agents of one node of one job wait for each other.
+        job: format!("x{}n{}", std::process::id(), JOBS.fetch_add(1, Ordering::Relaxed)),
         node: NodeRank(0),
     };
     let prepare = Prepare {
@@ -177,6 +184,7 @@ fn start_of_a_job(lease_ms: u32) -> [ToAgent; 3] {
         key: JobKey::from_random([0; 32]),
         world_size: 1,
         lease_ms,
+        beat_ms: 3_000,
         grace_ms: 10_000,
         cores: None,
         venv_script: None,

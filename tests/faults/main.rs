@@ -15,6 +15,7 @@
 //! | the agent hears nonsense, or another epoch; it panics; nobody reads its words | `agent` |
 //! | a signal to every process at once | `ours` |
 //! | SIGINT once, twice, three times; SIGTERM; SIGHUP with and without nohup; Ctrl-Z; SIGQUIT | `signals` |
+//! | a failure that is restarted: worker, shim, agent, crash loop, refusal; a warning before TERM | `restarts` |
 //! | a time limit; two jobs at once | `signals` |
 //! | a screen that stands still, goes on, or is closed | `output` |
 //! | a status line among lines, prompts and failures | `status` |
@@ -45,6 +46,7 @@ mod options;
 mod ours;
 mod output;
 mod random;
+mod restarts;
 mod screens;
 mod signals;
 mod status;

@@ -23,7 +23,7 @@ use crate::support::proof::skip;
 use crate::support::wait_for;
 
 /// Where Debian and Fedora keep it; it must be started by its whole path.
-const SSHD: &str = "/usr/sbin/sshd";
+pub(crate) const SSHD: &str = "/usr/sbin/sshd";
 
 /// Whether this machine has what these tests need; a skip is recorded.
 pub(crate) fn can_run(test: &str) -> bool {
@@ -161,7 +161,7 @@ impl Cluster {
     }
 }
 
-fn make_key(path: &Path) {
+pub(crate) fn make_key(path: &Path) {
     let _ = fs::remove_file(path.with_extension("pub"));
     let mut keygen = command("ssh-keygen");
     keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path).stdin(Stdio::null());
@@ -203,7 +203,7 @@ impl Door {
     }
 }
 
-fn sshd_config(dir: &Path, key: &Path, mark: &str) -> String {
+pub(crate) fn sshd_config(dir: &Path, key: &Path, mark: &str) -> String {
     let (dir, key) = (dir.display(), key.display());
     format!(
         "HostKey \"{key}\"\nAuthorizedKeysFile \"{dir}/authorized_keys\"\nStrictModes no\n\

@@ -159,6 +159,11 @@ impl Shim {
     /// each in turn takes four times as long.
     fn spawn(&mut self, packed: OwnedFd, shared: Option<&OwnedFd>) -> Result<(), AgentGone> {
         let workers = message::unpack(packed).map_err(|_| AgentGone)?;
+        // Those of an earlier epoch are gone: the kernel said so.
+        self.workers.clear();
+        self.sweeping.clear();
+        self.told.clear();
+        self.unseen = None;
         let (failures, report) = fds::pipe().map_err(|_| AgentGone)?;
         let _ = fds::set_nonblocking(&failures);
         self.failures = Some(failures);

@@ -12,6 +12,7 @@ use crate::launch::{Cores, Options, StdinTo, Transport};
 use crate::plan::{Export, JobSpec, Program};
 use crate::report::{Keep, RunDir, Style, Terminal};
 use crate::secure::JobKey;
+use crate::wire;
 
 /// Who of the workers has something to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +67,10 @@ pub(in crate::cli) fn options(
         script,
         grace: args.grace,
         lease: args.lease,
+        beat: args.beat.unwrap_or_else(|| wire::beat(args.lease)),
         timeout: args.timeout,
+        restarts_max: args.max_restarts,
+        warning: args.pre_term_signal,
         stdin: stdin(args.stdin, workers),
         style: Style {
             prefix: args.prefix.clone().or_else(|| (speaker == Speaker::Rank0).then(String::new)),

@@ -11,8 +11,8 @@ use clap::{Args, ValueEnum};
 use crate::base::env_vars;
 use crate::cli::values::parse_positive_int;
 use crate::train::{
-    AdamWOptions, CheckpointOptions, GptOptions, MlpOptions, ModelOptions, Schedule, Threads,
-    TrainOptions,
+    AdamWOptions, CheckpointOptions, GptOptions, JobStart, MlpOptions, ModelOptions, Schedule,
+    Threads, TrainOptions,
 };
 
 /// What `remuda train` trains, and how; where is decided by the launch options beside these.
@@ -146,6 +146,7 @@ impl TrainArgs {
             eval_every: (0 < self.eval_every).then_some(self.eval_every),
             checkpoint,
             resume: self.resume.clone(),
+            start: job_start(),
             metrics: self.metrics.clone(),
             plot: self.plot.clone(),
             bucket_bytes: None,
@@ -236,6 +237,15 @@ fn parse_fraction(text: &str) -> Result<f64, String> {
 fn parse_checked(text: &str, wanted: &str, fits: fn(f64) -> bool) -> Result<f64, String> {
     let number = text.parse().ok().filter(|&x: &f64| x.is_finite() && fits(x));
     number.ok_or_else(|| format!("expected {wanted}"))
+}
+
+/// Which start of which job this is, where there may be several.
+fn job_start() -> Option<JobStart> {
+    let number = |name| env_vars::get_text(name)?.parse::<u32>().ok();
+    let restarts_max = number(env_vars::TORCHELASTIC_MAX_RESTARTS)?;
+    let restarts = number(env_vars::TORCHELASTIC_RESTART_COUNT)?;
+    let job = env_vars::get_text(env_vars::REMUDA_JOB)?;
+    (0 < restarts_max).then_some(JobStart { job, is_restart: 0 < restarts })
 }
 
 #[cfg(test)]

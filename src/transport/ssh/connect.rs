@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ impl Ssh {
         self.hint.lock().expect("nobody panics while holding the lock").take()
     }
 
-    fn config_path(&self) -> std::path::PathBuf {
+    fn config_path(&self) -> PathBuf {
         self.dir.path().join("config")
     }
 
@@ -133,7 +133,7 @@ impl Ssh {
         let mut appeared = self.sockets().await?;
         let destination = Destination {
             config: &self.config_path(),
-            socket: self.dir.path().join(format!("{node}.{tries}")),
+            socket: self.free_socket(node, tries),
             port: self.options.port,
             user: self.options.users.get(host),
             host: bare(host),
@@ -162,6 +162,12 @@ impl Ssh {
                 Err(Fault::new(FaultKind::NoAnswer, words))
             }
         }
+    }
+
+    /// A name that no connection to this node has had: the socket of a dead one may still be there.
+    fn free_socket(&self, node: NodeRank, tries: u32) -> PathBuf {
+        let mut names = (tries..).map(|number| self.dir.path().join(format!("{node}.{number}")));
+        names.find(|name| !name.exists()).expect("there is always one more number")
     }
 
     async fn sockets(&self) -> Result<watch::Receiver<u64>, Fault> {

@@ -1,0 +1,213 @@
+//! How much output may be on its way. A link takes as much as it delivered in the last second: what
+//! waits in its buffers is then gone within a second, and a beat behind it is not late, however slow
+//! the link is.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use crate::base::clock;
+
+/// So much may always be on its way.
+const BYTES_MIN: u64 = 64 * 1024;
+/// Less is not worth a read.
+const GRANT_MIN: u64 = 4 * 1024;
+/// The last second, in pieces.
+const SLOTS: usize = 10;
+const SLOT: Duration = Duration::from_millis(100);
+
+/// Shared by everybody who forwards output.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    credit: Mutex<Credit>,
+    changed: Notify,
+}
+
+impl Window {
+    /// At most this may be on its way, however fast the link is.
+    pub(super) fn open(&self, bytes_max: u64) {
+        self.change(|credit| credit.bytes_max = bytes_max);
+    }
+
+    /// Output has nowhere to go any more.
+    pub(super) fn close(&self) {
+        self.change(|credit| credit.is_closed = true);
+    }
+
+    /// So much has arrived and been dealt with.
+    pub(super) fn acknowledge(&self, bytes: u64) {
+        self.change(|credit| credit.acknowledge(clock::now(), bytes));
+    }
+
+    /// Waits until something may be sent, at most `bytes_max`; `None` once the window is closed.
+    pub(super) async fn reserve(&self, bytes_max: usize) -> Option<Grant<'_>> {
+        loop {
+            // Before the look: a change in between is not missed.
+            let changed = self.changed.notified();
+            {
+                let mut credit = self.credit();
+                if credit.is_closed {
+                    return None;
+                }
+                if let Some(bytes) = credit.reserve(clock::now(), bytes_max as u64) {
+                    return Some(Grant { window: self, bytes });
+                }
+            }
+            changed.await;
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Credit)) {
+        change(&mut self.credit());
+        self.changed.notify_waiters();
+    }
+
+    fn credit(&self) -> std::sync::MutexGuard<'_, Credit> {
+        self.credit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Bytes that may be sent. Those that are not are given back when this is dropped.
+pub(super) struct Grant<'a> {
+    window: &'a Window,
+    bytes: u64,
+}
+
+impl Grant<'_> {
+    /// How many.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes as usize
+    }
+
+    /// So many are on their way.
+    pub(super) fn spend(mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes as u64);
+    }
+}
+
+impl Drop for Grant<'_> {
+    fn drop(&mut self) {
+        let bytes = self.bytes;
+        if 0 < bytes {
+            self.window
+                .change(|credit| credit.on_its_way = credit.on_its_way.saturating_sub(bytes));
+        }
+    }
+}
+
+/// The count. Pure.
+#[derive(Debug, Default)]
+struct Credit {
+    bytes_max: u64,
+    on_its_way: u64,
+    is_closed: bool,
+    /// When the first slot began.
+    since: Option<Instant>,
+    /// What was acknowledged in a slot, and which slot that was, counted from the first.
+    slots: [(u64, u64); SLOTS],
+}
+
+impl Credit {
+    fn reserve(&mut self, now: Instant, wanted: u64) -> Option<u64> {
+        let bound = self.in_last_second(now).clamp(BYTES_MIN.min(self.bytes_max), self.bytes_max);
+        let granted = bound.saturating_sub(self.on_its_way).min(wanted);
+        if granted < GRANT_MIN.min(wanted) {
+            return None;
+        }
+        self.on_its_way += granted;
+        Some(granted)
+    }
+
+    fn acknowledge(&mut self, now: Instant, bytes: u64) {
+        self.on_its_way = self.on_its_way.saturating_sub(bytes);
+        let number = self.number(now);
+        let slot = &mut self.slots[number as usize % SLOTS];
+        if slot.0 != number {
+            *slot = (number, 0);
+        }
+        slot.1 = slot.1.checked_add(bytes).expect("nobody sends that much in a tenth of a second");
+    }
+
+    fn in_last_second(&mut self, now: Instant) -> u64 {
+        let newest = self.number(now);
+        let recent = self.slots.iter().filter(|(number, _)| newest < number + SLOTS as u64);
+        recent.map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Which slot this is.
+    fn number(&mut self, now: Instant) -> u64 {
+        let since = *self.since.get_or_insert(now);
+        (now.saturating_duration_since(since).as_millis() / SLOT.as_millis()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: u64 = 1024;
+
+    fn open() -> Credit {
+        Credit { bytes_max: 2048 * KIB, ..Credit::default() }
+    }
+
+    #[test]
+    fn a_link_that_has_delivered_nothing_takes_a_little() {
+        let (mut credit, now) = (open(), clock::now());
+        assert_eq!(credit.reserve(now, 40 * KIB), Some(40 * KIB));
+        assert_eq!(credit.reserve(now, 40 * KIB), Some(24 * KIB), "what is left");
+        assert_eq!(credit.reserve(now, 40 * KIB), None);
+        assert_eq!(Credit::default().reserve(now, 40 * KIB), None, "not open yet");
+    }
+
+    #[test]
+    fn it_takes_what_it_delivered_in_the_last_second() {
+        let (mut credit, now) = (open(), clock::now());
+        let at = |ms| now + Duration::from_millis(ms);
+        for _ in 0..4 {
+            assert_eq!(credit.reserve(at(0), 64 * KIB), Some(64 * KIB));
+            credit.acknowledge(at(0), 64 * KIB);
+        }
+        assert_eq!(credit.reserve(at(900), 1024 * KIB), Some(256 * KIB));
+        credit.acknowledge(at(950), 128 * KIB);
+        assert_eq!(credit.reserve(at(1000), 64 * KIB), None, "128 are on their way, 128 came");
+        credit.acknowledge(at(1000), 100 * KIB);
+        assert_eq!(credit.reserve(at(1000), 1024 * KIB), Some(200 * KIB));
+        assert_eq!(credit.reserve(at(5000), 1024 * KIB), None, "it has become slow");
+    }
+
+    #[test]
+    fn it_never_takes_more_than_the_launcher_allows() {
+        let (mut credit, now) = (open(), clock::now());
+        credit.acknowledge(now, 1 << 40);
+        assert_eq!(credit.reserve(now, u64::MAX), Some(2048 * KIB));
+        let mut small = Credit { bytes_max: 10, ..Credit::default() };
+        assert_eq!(small.reserve(now, 4), Some(4));
+        assert_eq!(small.reserve(now, 100), None, "six are not worth a read");
+    }
+
+    proptest::proptest! {
+        /// Whatever happens: no more is on its way than what the link delivered in the second before
+        /// it was allowed to be, or the little that is always allowed.
+        #[test]
+        fn what_is_on_its_way_is_bounded_by_what_came(
+            steps in proptest::collection::vec((0u64..400, 0u64..200_000, 0u64..200_000), 1..60),
+        ) {
+            let (mut credit, start) = (open(), clock::now());
+            let mut now = start;
+            let mut came: Vec<(Instant, u64)> = Vec::new();
+            for (pause, wanted, acknowledged) in steps {
+                now += Duration::from_millis(pause);
+                if let Some(granted) = credit.reserve(now, wanted) {
+                    let recent = came.iter().filter(|(at, _)| now <= *at + Duration::from_secs(1));
+                    let recent: u64 = recent.map(|(_, bytes)| bytes).sum();
+                    proptest::prop_assert!(granted == 0 || credit.on_its_way <= recent.max(BYTES_MIN));
+                }
+                let acknowledged = acknowledged.min(credit.on_its_way);
+                credit.acknowledge(now, acknowledged);
+                came.push((now, acknowledged));
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Values of the options that say how a job is watched over.
+
+use std::time::Duration;
+
+use super::line::{BadValue, whole};
+use super::values::parse_duration;
+use crate::base::exit::{signal_name, signal_number};
+use crate::job::Warning;
+
+/// Without a time, workers have so long to save what they have.
+const AHEAD: Duration = Duration::from_secs(10);
+/// Above this a number is a typing error.
+const RESTARTS_MAX: i64 = 10_000;
+/// A beat that comes faster is no better than one that does.
+const BEAT_MIN: Duration = Duration::from_millis(10);
+
+/// How often workers may be started anew.
+pub(super) fn parse_restarts(text: &str) -> Result<u32, BadValue> {
+    whole(text, 0..=RESTARTS_MAX).map(|restarts| restarts as u32)
+}
+
+/// How often nodes say that they live.
+pub(super) fn parse_beat(text: &str) -> Result<Duration, BadValue> {
+    match parse_duration(text)? {
+        beat if beat < BEAT_MIN => {
+            Err(BadValue::new("a beat takes at least 10ms").help("write 10ms or more"))
+        }
+        beat => Ok(beat),
+    }
+}
+
+/// `USR1`, `SIGUSR1`, `USR1:20s`.
+pub(super) fn parse_warning(text: &str) -> Result<Warning, BadValue> {
+    const ASKS_OR_FORCES: [i32; 4] = [libc::SIGTERM, libc::SIGKILL, libc::SIGSTOP, libc::SIGCONT];
+    let (name, ahead) = match text.split_once(':') {
+        Some((name, time)) => (name, parse_duration(time)?),
+        None => (text, AHEAD),
+    };
+    let Some(signal) = signal_number(name) else {
+        let label = format!("`{}` is not a signal", name.escape_debug());
+        return Err(BadValue::new(label).help("write a name: `USR1`, or `USR1:20s`"));
+    };
+    if ASKS_OR_FORCES.contains(&signal) {
+        let label = format!("{} gives nobody time to save", signal_name(signal));
+        return Err(BadValue::new(label).help("take one that workers handle: `USR1`"));
+    }
+    Ok(Warning { signal, ahead })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_is_a_signal_and_how_long_before() {
+        let warning = |signal, seconds| Warning { signal, ahead: Duration::from_secs(seconds) };
+        assert_eq!(parse_warning("USR1"), Ok(warning(libc::SIGUSR1, 10)));
+        assert_eq!(parse_warning("SIGUSR2:20"), Ok(warning(libc::SIGUSR2, 20)));
+        assert_eq!(parse_warning("10:2m"), Ok(warning(libc::SIGUSR1, 120)));
+        for refused in ["", "USR9", "TERM", "KILL:3", "USR1:", "USR1:soon"] {
+            assert!(parse_warning(refused).is_err(), "{refused}");
+        }
+    }
+}

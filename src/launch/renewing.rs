@@ -1,0 +1,95 @@
+//! From an epoch that failed to the next one.
+
+use std::time::Duration;
+
+use super::dispatcher::{Dispatcher, SILENCE_WARNING};
+use super::history::History;
+use super::node::Node;
+use super::verdict::Story;
+use super::{recording, voice};
+use crate::base::{Epoch, NodeRank, Status, clock};
+use crate::job::{Event, Verdict};
+use crate::report::record::EpochRecord;
+use crate::report::summary::reason;
+use crate::report::{epoch_dir, make_private_dir};
+use crate::wire::{Problem, ToAgent};
+
+impl Dispatcher<'_> {
+    /// Workers are about to be started.
+    pub(super) fn begin_epoch(&mut self) {
+        let start = clock::wall().as_secs_f64();
+        let epoch = self.job.epoch().0;
+        self.epochs.push(EpochRecord { epoch, start, end: None, cause: None });
+    }
+
+    /// An epoch is over: says why, and that there will be another one.
+    pub(super) fn rest(&mut self, verdict: &Verdict, next: Epoch, pause: Duration) {
+        let story = Story {
+            plan: self.plan,
+            options: self.options,
+            verdict,
+            history: &self.history,
+            problems: &self.problems,
+            faults: &self.faults,
+            epochs: &[],
+            started: self.started.1,
+        };
+        let cause = story.cause();
+        let what = verdict.cause.as_ref().map(|cause| story.what_happened(cause));
+        let line =
+            voice::restarting(&what.unwrap_or_default(), next, self.options.restarts_max, pause);
+        self.reporter.say(line);
+        if let Some(epoch) = self.epochs.last_mut() {
+            (epoch.end, epoch.cause) = (Some(clock::wall().as_secs_f64()), cause);
+        }
+        if let Some(run_dir) = &self.options.run_dir {
+            let mut record = recording::begun(self.plan, self.options, self.started.1);
+            record.epochs.clone_from(&self.epochs);
+            let _ = run_dir.write_record(&record.to_json());
+        }
+    }
+
+    /// Asks all nodes whether they can start once more; those that are cut off are reached first.
+    pub(super) fn renew(&mut self, cut_off: Vec<NodeRank>) {
+        if self.grave.look_at().is_some() {
+            self.renewal = Some(cut_off);
+            return;
+        }
+        let epoch = self.job.epoch();
+        self.history = History::new(self.plan);
+        self.found.fill(None);
+        self.asked = clock::now();
+        self.waiting_at = self.asked + SILENCE_WARNING;
+        self.reporter.begin_epoch(epoch);
+        if let Some(run_dir) = &self.options.run_dir {
+            // Where workers write their exceptions; without it they write none.
+            let _ = make_private_dir(&epoch_dir(run_dir.path(), epoch));
+        }
+        for place in (0..self.nodes.len() as u32).map(NodeRank) {
+            if cut_off.contains(&place) {
+                self.reach_again(place, epoch);
+            } else {
+                self.nodes[place.index()].renew(epoch);
+                self.prepare(place);
+            }
+        }
+    }
+
+    /// A new link in the place of one that has ended, or that leads to nothing that could start.
+    fn reach_again(&mut self, place: NodeRank, epoch: Epoch) {
+        let old = &self.nodes[place.index()];
+        old.tell(ToAgent::Bye);
+        if old.agent().is_none() && old.lost {
+            old.hang_up();
+        }
+        let who = (place, &self.plan.nodes[place.index()].host);
+        match Node::connect(&self.caller, who, epoch, &mut self.tasks) {
+            Ok(node) => self.nodes[place.index()] = node,
+            Err(error) => {
+                let message = format!("no agent can be started: {}", reason(&error));
+                self.problems.push((place, Problem::new(Status::OsLimit, message)));
+                self.step(Event::Refused(place));
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Names that one process of this machine holds at a time: the kernel's table of abstract sockets. A
+//! name is known in its network namespace only, and gone with whoever held it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// Holds `remuda/NAME` until it is dropped; `AddrInUse` if somebody else does.
+pub fn claim(name: &str) -> io::Result<OwnedFd> {
+    let kind = SocketType::DGRAM;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+    let name = SocketAddrUnix::new_abstract_name(format!("remuda/{name}").as_bytes())?;
+    rustix::net::bind(&socket, &name)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_one_holder_at_a_time() {
+        let name = format!("test/{}", std::process::id());
+        let held = claim(&name).expect("nobody has it");
+        assert_eq!(claim(&name).expect_err("taken").kind(), io::ErrorKind::AddrInUse);
+        drop(held);
+        claim(&name).expect("free again");
+    }
+}

@@ -1,0 +1,246 @@
+//! Jobs whose workers are started anew after a failure.
+
+use std::fs;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal};
+
+use crate::support::launch::{Launch, Outcome, REMUDA, command, hosts, workers};
+use crate::support::process::{MARK, Role, assert_clean, marked};
+use crate::support::wait_for;
+
+/// Fails in every epoch before this one; says in which it is.
+fn fails_before(epoch: u32, how: &str) -> String {
+    format!(
+        "echo rank $RANK in epoch $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS; \
+         [ $TORCHELASTIC_RESTART_COUNT -lt {epoch} ] && {{ {how}; }}; exit 0"
+    )
+}
+
+/// The second of two hosts fails once everybody has spoken; the others wait to be stopped.
+const RANK_2_FAILS: &str = "touch $D/$TORCHELASTIC_RESTART_COUNT.$RANK; \
+    [ $RANK = 2 ] || sleep 1000; \
+    while [ $(ls $D/$TORCHELASTIC_RESTART_COUNT.* | wc -l) -lt 4 ]; do sleep 0.02; done; exit 5";
+
+fn two_hosts() -> Launch {
+    hosts(&[("n1", 2), ("n2", 2)])
+}
+
+#[track_caller]
+fn count(outcome: &Outcome, text: &str) -> usize {
+    outcome.stdout_text().lines().filter(|line| line.contains(text)).count()
+}
+
+#[test]
+fn after_a_failure_every_worker_of_every_node_is_started_anew() {
+    let launch = two_hosts().options(["--max_restarts", "3"]);
+    let dir = launch.dir().join("spoke");
+    fs::create_dir(&dir).expect("a directory");
+    let launch = launch.env("D", dir);
+    let outcome = launch.sh(&fails_before(2, RANK_2_FAILS)).end().code(0);
+    for (epoch, directory) in ["", "restart1/", "restart2/"].into_iter().enumerate() {
+        for rank in 0..4 {
+            let said = outcome.run_file(&format!("{directory}rank{rank}.stdout"));
+            let expected = format!("rank {rank} in epoch {epoch} of 3\n");
+            assert_eq!(String::from_utf8_lossy(&said), expected);
+        }
+    }
+    let lines: Vec<_> = outcome.stderr.lines().filter(|line| line.contains("Restart")).collect();
+    assert_eq!(lines.len(), 2, "{outcome:#?}");
+    assert!(lines[0].contains("rank 2 (n2) exited with code 5 after"), "{lines:?}");
+    assert!(lines[0].ends_with("; restart 1 of 3 in 1.0 s"), "{lines:?}");
+    assert!(lines[1].ends_with("; restart 2 of 3 in 2.0 s"), "{lines:?}");
+    let record = outcome.record();
+    assert_eq!(record["epochs"].as_array().map(Vec::len), Some(3));
+    assert_eq!(record["epochs"][0]["cause"]["code"], 5);
+    assert_eq!(record["epochs"][0]["cause"]["rank"], 2);
+    assert_eq!(record["epochs"][2]["cause"], serde_json::Value::Null);
+    assert_eq!((&record["exit"], &record["cause"]), (&0.into(), &serde_json::Value::Null));
+}
+
+#[test]
+fn the_last_failure_is_the_cause_and_each_is_recorded() {
+    let launch = two_hosts().options(["--max_restarts", "1"]);
+    let fails = "[ $RANK = 3 ] && { echo words of $TORCHELASTIC_RESTART_COUNT >&2; \
+                 exit $((7 + TORCHELASTIC_RESTART_COUNT)); }; sleep 1000";
+    let outcome = launch.sh(fails).end().code(8);
+    let outcome = outcome.says("rank 3 (n2) exited with code 8").says("after 1 restart");
+    let end = outcome.stderr.rfind("error[R101]").expect("a last screen");
+    assert!(outcome.stderr[end..].contains("    | words of 1"), "{outcome:#?}");
+    assert!(!outcome.stderr[end..].contains("words of 0"), "{outcome:#?}");
+    let record = outcome.record();
+    let code = |epoch: usize| record["epochs"][epoch]["cause"]["code"].as_u64();
+    assert_eq!([code(0), code(1)], [Some(7), Some(8)]);
+    let log = |name: &str| String::from_utf8(outcome.run_file(name)).expect("text");
+    assert_eq!(log("rank3.stderr"), "words of 0\n");
+    assert_eq!(log("restart1/rank3.stderr"), "words of 1\n");
+}
+
+#[test]
+fn nothing_of_an_epoch_is_left_in_the_next_one() {
+    // Every worker leaves a daemon; a second epoch that finds one of the first ends with 9.
+    let script = "echo $$ > $D/$RANK.$TORCHELASTIC_RESTART_COUNT; \
+        if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then \
+          setsid sh -c 'trap \"\" TERM; echo $$ > $D/daemon.$RANK; sleep 1000' & \
+          while [ $(ls $D | wc -l) -lt 4 ]; do sleep 0.02; done; \
+          [ $RANK = 1 ] && exit 5; trap '' TERM; sleep 1000; \
+        fi; \
+        for pid in $(cat $D/*.0 $D/daemon.*); do kill -0 $pid 2>/dev/null && exit 9; done; exit 0";
+    let launch = workers(2).options(["--max_restarts", "1", "--grace", "300ms"]);
+    let dir = launch.dir().join("pids");
+    fs::create_dir(&dir).expect("a directory");
+    launch.env("D", dir).sh(script).end().code(0).says("restart 1 of 1");
+}
+
+#[test]
+fn a_program_that_cannot_be_executed_is_not_tried_again() {
+    let launch = workers(1).options(["--max_restarts", "3"]);
+    let script = launch.dir().join("nonsense");
+    fs::write(&script, "\x7fELF").expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    fs::set_permissions(&script, mode).expect("executable");
+    launch.program([script]).end().code(126).does_not_say("Restart");
+}
+
+#[test]
+fn what_the_user_ends_is_not_restarted() {
+    let job = workers(2).options(["--max_restarts", "3"]).sh("echo up; sleep 1000").start();
+    job.wait_for_lines("up", 2);
+    job.signal(Signal::TERM);
+    job.end().code(143).does_not_say("Restart");
+    let launch = workers(1).options(["--max_restarts", "3", "--timeout", "200ms"]);
+    launch.sh("sleep 1000").end().code(124).does_not_say("Restart");
+}
+
+#[test]
+fn a_signal_between_two_epochs_ends_the_job() {
+    let launch = workers(1).options(["--max_restarts", "50"]).sh("exit 5");
+    let job = launch.start();
+    job.wait_for_error("restart 3 of 50 in 4.0 s");
+    job.signal(Signal::INT);
+    job.end().code(130).says("SIGINT");
+}
+
+#[test]
+fn a_shim_that_died_is_replaced_with_its_agent() {
+    let script = fails_before(1, "sleep 1000");
+    let job = two_hosts().options(["--max_restarts", "1"]).sh(&script).start();
+    job.wait_for_lines("in epoch 0", 4);
+    job.wait_for_role(Role::Shim, 2)[0].signal(Signal::KILL);
+    let outcome = job.end().code(0).says("the shim on n").says("restart 1 of 1");
+    assert_eq!(count(&outcome, "in epoch 1"), 4, "{outcome:#?}");
+}
+
+#[test]
+fn an_agent_that_died_is_replaced() {
+    let script = fails_before(1, "sleep 1000");
+    let job = two_hosts().options(["--max_restarts", "1"]).sh(&script).start();
+    job.wait_for_lines("in epoch 0", 4);
+    job.wait_for_role(Role::Agent, 2)[1].signal(Signal::KILL);
+    let outcome = job.end().code(0).says("the agent on n").says("restart 1 of 1");
+    assert_eq!(count(&outcome, "in epoch 1"), 4, "{outcome:#?}");
+}
+
+#[test]
+fn a_node_that_stands_still_is_replaced_when_its_lease_is_over() {
+    let script = fails_before(1, "sleep 1000");
+    let launch = two_hosts().options(["--max_restarts", "1", "--lease", "1s"]).sh(&script);
+    let job = launch.start();
+    job.wait_for_lines("in epoch 0", 4);
+    job.wait_for_role(Role::Agent, 2)[1].signal(Signal::STOP);
+    let outcome = job.end().code(0).says("nothing heard for").says("restart 1 of 1");
+    assert_eq!(count(&outcome, "in epoch 1"), 4, "{outcome:#?}");
+}
+
+#[test]
+fn a_restart_that_finds_no_program_any_more_ends_with_what_made_it_necessary() {
+    let launch = workers(1).options(["--max_restarts", "3"]);
+    let script = launch.dir().join("once");
+    fs::write(&script, "#!/bin/sh\nrm \"$0\"\nexit 5\n").expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    fs::set_permissions(&script, mode).expect("executable");
+    let outcome = launch.program([script]).end().code(5);
+    outcome.says("there was no restart").says("rank 0 (localhost) exited with code 5");
+}
+
+#[test]
+fn input_goes_on_where_the_workers_before_have_left_it() {
+    let script = "read line; echo read $line; [ $line = one ] && exit 5; exit 0";
+    let launch = workers(1).options(["--max_restarts", "1"]).sh(script);
+    let mut job = launch.stdin(std::process::Stdio::piped()).start();
+    let mut stdin = job.take_stdin();
+    std::io::Write::write_all(&mut stdin, b"one\n").expect("taken");
+    job.wait_for_error("restart 1 of 1");
+    std::io::Write::write_all(&mut stdin, b"two\n").expect("taken");
+    let outcome = job.end().code(0);
+    assert_eq!(outcome.stdout_text(), "read one\nread two\n");
+}
+
+#[test]
+fn workers_hear_a_warning_before_they_are_asked_to_stop() {
+    let script = "trap 'echo saving' USR1; trap 'echo asked; exit 3' TERM; echo up; \
+                  while :; do sleep 0.05; done";
+    let launch = workers(2).options(["--pre_term_signal", "USR1:300ms"]).sh(script);
+    let job = launch.start();
+    job.wait_for_lines("up", 2);
+    job.signal(Signal::TERM);
+    let outcome = job.end().code(143).says("they get SIGUSR1 now");
+    assert_eq!((count(&outcome, "saving"), count(&outcome, "asked")), (2, 2), "{outcome:#?}");
+    let text = outcome.stdout_text();
+    let first_asked = text.find("asked").expect("they were");
+    assert_eq!(text[..first_asked].matches("saving").count(), 2, "{text}");
+}
+
+#[test]
+fn workers_that_have_saved_and_ended_are_not_waited_for() {
+    let script = "trap 'echo saved; exit 0' USR1; echo up; while :; do sleep 0.05; done";
+    let launch = workers(2).options(["--pre_term_signal", "USR1:1h"]).sh(script);
+    let job = launch.start();
+    job.wait_for_lines("up", 2);
+    job.signal(Signal::TERM);
+    let outcome = job.end().code(143);
+    assert_eq!(count(&outcome, "saved"), 2, "{outcome:#?}");
+}
+
+/// `remuda train` on two nodes of this machine, keeping a checkpoint every few steps.
+fn train(dir: &std::path::Path, mark: &str, options: &[&str]) -> std::process::Command {
+    fs::create_dir_all(dir).expect("a directory");
+    let hostfile = dir.join("hosts");
+    fs::write(&hostfile, "n1 slots=1\nn2 slots=1\n").expect("a hostfile");
+    let mut train = command(REMUDA);
+    train.arg("train").arg("-H").arg(hostfile).arg("--checkpoint_dir").arg(dir.join("kept"));
+    train.arg("--run_dir").arg(dir.join("runs")).args(["--launcher", "local", "--model", "gpt"]);
+    train.args(["--layers", "1", "--heads", "2", "--width", "16", "--block", "8"]);
+    train.args(["--batch_size", "2", "--steps", "200", "--save_every", "10", "--eval_every", "0"]);
+    train.args(options).env(MARK, mark).stdin(Stdio::null());
+    train.stdout(Stdio::piped()).stderr(Stdio::piped());
+    train
+}
+
+#[test]
+fn a_training_whose_worker_is_killed_ends_with_the_same_bits() {
+    let launch = workers(1);
+    let (dir, mark) = (launch.dir().to_owned(), launch.mark().to_owned());
+    let last = |run: &str| fs::read(dir.join(run).join("kept/step-00000200.safetensors"));
+    let undisturbed = train(&dir.join("undisturbed"), &mark, &[]).output().expect("it starts");
+    assert!(undisturbed.status.success(), "{}", String::from_utf8_lossy(&undisturbed.stderr));
+
+    let place = dir.join("disturbed");
+    let job = train(&place, &mark, &["--max_restarts", "1"]).spawn().expect("it starts");
+    let launcher = Pid::from_child(&job);
+    let is_saved = || place.join("kept/step-00000020.safetensors").exists().then_some(());
+    wait_for("two checkpoints", is_saved);
+    let mut all = marked(&mark, launcher);
+    all.retain(|process| process.role == Role::Worker);
+    all.last().expect("workers run").signal(Signal::KILL);
+    let ended = job.wait_with_output().expect("ours");
+    let stderr = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{stderr}");
+    assert!(stderr.contains("restart 1 of 1"), "{stderr}");
+    let stdout = String::from_utf8_lossy(&ended.stdout);
+    let resumed = stdout.lines().find(|line| line.contains("going on after step"));
+    assert!(resumed.is_some(), "it did not begin anew: {stdout}");
+    assert_eq!(last("disturbed").expect("saved"), last("undisturbed").expect("saved"));
+    assert_clean(&mark, launcher);
+    let _ = fs::remove_dir_all(dir);
+}

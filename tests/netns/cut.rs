@@ -1,0 +1,105 @@
+//! Links that are cut, for good or for a while.
+
+use crate::hosts::{Hosts, can_run};
+use crate::net::Network;
+use crate::support::launch::{Outcome, Running};
+
+/// A worker on each of three hosts, all of which run until they are stopped.
+fn start(lease: &str, options: &[&str]) -> (Hosts, Running) {
+    let (hosts, launch) = Hosts::new(&[1, 1, 1]);
+    let launch = launch.options(["--grace", "1s", "--lease", lease]).options(options);
+    let script = "echo rank $RANK in epoch $TORCHELASTIC_RESTART_COUNT; \
+                  [ $TORCHELASTIC_RESTART_COUNT = 0 ] && sleep 1000; exit 0";
+    let running = launch.sh(script).start();
+    running.wait_for_lines("in epoch 0", 3);
+    (hosts, running)
+}
+
+/// Cuts a link; the launcher names the node, and the node ends its workers by itself, for the link
+/// stays cut until nothing of the job is left anywhere.
+#[track_caller]
+fn check_lost(cut: impl FnOnce(&Network)) {
+    let (hosts, running) = start("2s", &[]);
+    cut(&hosts.network);
+    let outcome = running.end().code(75).says("n3: nothing heard for 2.0 s");
+    let record = outcome.record();
+    assert_eq!(record["cause"]["kind"], "node_lost");
+    assert_eq!(record["cause"]["host"], "n3");
+}
+
+#[test]
+fn a_pulled_cable_is_noticed_at_both_ends() {
+    if can_run("a_pulled_cable_is_noticed_at_both_ends") {
+        check_lost(|network| network.pull(2));
+    }
+}
+
+#[test]
+fn a_node_that_is_not_heard_any_more_is_lost_and_ends_itself() {
+    if can_run("a_node_that_is_not_heard_any_more_is_lost_and_ends_itself") {
+        check_lost(|network| network.mute(2));
+    }
+}
+
+#[test]
+fn a_node_that_hears_nothing_any_more_is_lost_and_ends_itself() {
+    if can_run("a_node_that_hears_nothing_any_more_is_lost_and_ends_itself") {
+        check_lost(|network| network.deafen(2));
+    }
+}
+
+#[test]
+fn a_link_that_heals_in_time_is_only_told_of() {
+    if !can_run("a_link_that_heals_in_time_is_only_told_of") {
+        return;
+    }
+    let (hosts, launch) = Hosts::new(&[1, 1]);
+    let done = launch.dir().join("done");
+    let launch = launch.option("--env").option(format!("DONE={}", done.display()));
+    let script =
+        "echo up; until [ -e $DONE ]; do echo $((i = i + 1)); sleep 0.1; done; echo end $i";
+    let running = launch.sh(script).start();
+    running.wait_for_lines("up", 2);
+    hosts.network.pull(1);
+    running.wait_for_error("n2: nothing heard for 1");
+    hosts.network.plug(1);
+    std::fs::write(&done, "").expect("written");
+    let outcome = running.end().code(0);
+    let of_n2 = |line: &&str| line.starts_with("n2:");
+    let lines: Vec<_> = outcome.stdout_text().lines().filter(of_n2).collect();
+    let last: usize =
+        lines.last().and_then(|line| line.rsplit(' ').next()?.parse().ok()).expect("i");
+    assert_eq!(lines.len(), last + 2, "a line was lost: {lines:#?}");
+}
+
+#[track_caller]
+fn epoch_1_of(outcome: &Outcome) -> usize {
+    outcome.stdout_text().lines().filter(|line| line.contains("in epoch 1")).count()
+}
+
+#[test]
+fn a_node_whose_cable_is_plugged_in_again_takes_part_in_the_restart() {
+    if !can_run("a_node_whose_cable_is_plugged_in_again_takes_part_in_the_restart") {
+        return;
+    }
+    let (hosts, running) = start("2s", &["--max_restarts", "1"]);
+    hosts.network.pull(2);
+    running.wait_for_error("n3: nothing heard for 2.0 s; restart 1 of 1");
+    hosts.network.plug(2);
+    let outcome = running.end().code(0);
+    assert_eq!(epoch_1_of(&outcome), 3, "{outcome:#?}");
+    assert_eq!(outcome.record()["epochs"][0]["cause"]["host"], "n3");
+}
+
+#[test]
+fn a_restart_without_a_way_to_the_node_ends_with_its_loss() {
+    if !can_run("a_restart_without_a_way_to_the_node_ends_with_its_loss") {
+        return;
+    }
+    let (hosts, running) = start("2s", &["--max_restarts", "1"]);
+    hosts.network.pull(2);
+    let outcome = running.end().code(75).says("n3: nothing heard for 2.0 s; restart 1 of 1");
+    let outcome = outcome.says("1 of 3 hosts cannot be reached; there was no restart");
+    assert_eq!(outcome.record()["cause"]["host"], "n3");
+    assert_eq!(epoch_1_of(&outcome), 0, "{outcome:#?}");
+}

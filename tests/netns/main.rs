@@ -1,0 +1,26 @@
+//! Goal: a cut link is told truthfully at both of its ends, and nothing is left at either. Method: the
+//! real program, OpenSSH's own sshd, every host in a network namespace of its own; links are taken
+//! down, made to lose one direction, and slowed down by the kernel. Nothing waits for time to pass but
+//! the leases themselves.
+//!
+//! | fault | where |
+//! |---|---|
+//! | a node without power, a cable pulled (F25, F26, F30) | `cut` |
+//! | one direction of a link is lost (F28) | `cut` |
+//! | a link that heals before the lease is over (F27) | `cut` |
+//! | a lost node is reached again, or not, when the job is restarted | `cut` |
+//! | workers flood a slow link (F31) | `slow` |
+
+#![cfg(all(feature = "cli", feature = "train"))]
+
+#[expect(dead_code, reason = "each test program uses a part of it")]
+#[path = "../support/mod.rs"]
+mod support;
+
+#[expect(dead_code, reason = "hosts on the loopback have more to them")]
+#[path = "../ssh/cluster.rs"]
+mod cluster;
+mod cut;
+mod hosts;
+mod net;
+mod slow;

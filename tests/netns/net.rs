@@ -1,0 +1,150 @@
+//! A network of the test's own: a namespace for the head, one for each host, a bridge in the middle.
+//! A namespace has no name: it lives as long as a process that was started for it, and that process as
+//! long as a pipe of ours.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Stdio};
+
+use rustix::process::{Pid, Signal};
+
+use crate::support::launch::command;
+use crate::support::process::signal_to;
+use crate::support::wait_for;
+
+/// A namespace, and who holds it.
+pub(crate) struct Namespace {
+    holder: Child,
+    /// The holder ends with it.
+    pipe: Option<ChildStdin>,
+}
+
+impl Namespace {
+    fn new() -> Self {
+        let mut holder = command("unshare");
+        holder.args(["--net", "cat"]).stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut holder = holder.spawn().expect("unshare starts");
+        let pipe = holder.stdin.take();
+        let namespace = Self { holder, pipe };
+        let own = fs::read_link("/proc/self/ns/net").expect("every process has one");
+        wait_for("a namespace", || (namespace.link()? != own).then_some(()));
+        namespace
+    }
+
+    /// What leads into it.
+    pub(crate) fn path(&self) -> String {
+        format!("/proc/{}/ns/net", self.holder.id())
+    }
+
+    fn link(&self) -> Option<PathBuf> {
+        fs::read_link(self.path()).ok()
+    }
+
+    /// What starts a program in it.
+    pub(crate) fn enter(&self) -> [String; 2] {
+        ["nsenter".to_owned(), format!("--net={}", self.path())]
+    }
+
+    /// Runs `ip` or `tc` in it.
+    #[track_caller]
+    pub(crate) fn run(&self, words: &str) {
+        let [nsenter, net] = self.enter();
+        let mut tool = command(nsenter);
+        tool.arg(net).args(words.split(' ')).stdin(Stdio::null());
+        let output = tool.output().expect("nsenter starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "`{words}`: {said}");
+    }
+
+    /// Everybody in it but its holder.
+    fn inhabitants(&self) -> Vec<Pid> {
+        let Some(link) = self.link() else {
+            return Vec::new();
+        };
+        let entries = fs::read_dir("/proc").expect("/proc is mounted").flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let is_here = |pid: &i32| {
+            *pid != self.holder.id() as i32
+                && fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|other| other == link)
+        };
+        pids.filter(is_here).filter_map(Pid::from_raw).collect()
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // An sshd whose connection was cut waits for ever.
+        for pid in self.inhabitants() {
+            signal_to(pid, Signal::KILL);
+        }
+        drop(self.pipe.take());
+        let _ = self.holder.wait();
+    }
+}
+
+/// See the module.
+pub(crate) struct Network {
+    pub(crate) head: Namespace,
+    hosts: Vec<Namespace>,
+}
+
+impl Network {
+    /// With so many hosts.
+    pub(crate) fn new(hosts: usize) -> Self {
+        let head = Namespace::new();
+        head.run("ip link set lo up");
+        head.run("ip link add br0 type bridge");
+        head.run("ip addr add 10.77.0.1/24 dev br0");
+        head.run("ip link set br0 up");
+        let hosts = (0..hosts).map(|host| plug_in(&head, host)).collect();
+        Self { head, hosts }
+    }
+
+    /// The namespace of a host.
+    pub(crate) fn host(&self, host: usize) -> &Namespace {
+        &self.hosts[host]
+    }
+
+    /// Its address.
+    pub(crate) fn address(host: usize) -> String {
+        format!("10.77.0.{}", host + 2)
+    }
+
+    /// Pulls the cable of a host.
+    pub(crate) fn pull(&self, host: usize) {
+        self.head.run(&format!("ip link set v{host} down"));
+    }
+
+    /// Plugs it in again.
+    pub(crate) fn plug(&self, host: usize) {
+        self.head.run(&format!("ip link set v{host} up"));
+    }
+
+    /// Nothing that a host sends arrives.
+    pub(crate) fn mute(&self, host: usize) {
+        self.hosts[host].run("ip route add blackhole 10.77.0.1/32");
+    }
+
+    /// Nothing arrives at a host.
+    pub(crate) fn deafen(&self, host: usize) {
+        self.head.run(&format!("ip route add blackhole {}/32", Self::address(host)));
+    }
+
+    /// What a host sends goes at this rate.
+    pub(crate) fn slow_down(&self, host: usize, rate: &str) {
+        let shape = format!("tc qdisc add dev eth0 root tbf rate {rate} burst 16kb latency 400ms");
+        self.hosts[host].run(&shape);
+    }
+}
+
+fn plug_in(head: &Namespace, host: usize) -> Namespace {
+    let namespace = Namespace::new();
+    let path = namespace.path();
+    head.run(&format!("ip link add v{host} type veth peer name eth0 netns {path}"));
+    head.run(&format!("ip link set v{host} master br0"));
+    head.run(&format!("ip link set v{host} up"));
+    namespace.run("ip link set lo up");
+    namespace.run(&format!("ip addr add {}/24 dev eth0", Network::address(host)));
+    namespace.run("ip link set eth0 up");
+    namespace
+}
