@@ -16,6 +16,10 @@
 //! A Rust worker needs [`runtime`] alone: `default-features = false` builds it with a handful of
 //! crates and none of the launcher.
 
+// Proofs share their random numbers with the tests of the whole program.
+#[cfg(test)]
+extern crate self as remuda;
+
 pub mod base;
 pub mod os;
 pub mod runtime;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Starting `true` on many hosts over ssh, beside pdsh and plain ssh.
+"""Starting `true` on many hosts over ssh, beside pdsh, clush, mpirun and plain ssh.
 
 This machine plays all hosts, each an address of the loopback. The figures are the wall
 time of the whole command and the CPU time of the launching side (sshd and what it starts are not
@@ -22,6 +22,8 @@ SSHD = "/usr/sbin/sshd"
 PLAIN = "ssh & wait"
 PEER = "pdsh"
 OURS = "remuda"
+# Command of each further peer and the package that has it.
+OTHERS = {"clush": "clustershell", "mpirun": "openmpi-bin"}
 
 
 class Hosts:
@@ -90,19 +92,39 @@ class Hosts:
             sshd.wait()
 
 
-def commands(hosts, program, with_peer):
+def mpirun(hosts, config):
+    """Open MPI's own way over ssh, one process on each host."""
+    targets = ",".join(hosts.address)
+    options = ["--mca", "plm_rsh_args", f"-F {config}", "--mca", "plm_rsh_num_concurrent", "64"]
+    return ["timeout", "120", *harness.mpirun(len(hosts.address), *options), "-H", targets, "true"]
+
+
+def commands(hosts, program, with_peer, others):
     config = hosts.dir / "ssh_config"
     names = " ".join(hosts.address)
     loop = f"for h in {names}; do ssh -F {config} $h true & done; wait"
     found = {PLAIN: ["sh", "-c", loop]}
+    targets = ",".join(hosts.address)
     if with_peer:
-        targets = ",".join(hosts.address)
         found[PEER] = ["pdsh", "-R", "ssh", "-S", "-f", "64", "-w", targets, "true"]
+    if "clush" in others:
+        found["clush"] = ["clush", "-S", "-f", "64", "-o", f"-F {config}", "-w", targets, "true"]
+    if "mpirun" in others:
+        found["mpirun"] = mpirun(hosts, config)
     found[OURS] = [
         program, "run", "-q", "-H", str(hosts.dir / "hostfile"), "--ssh_config", str(config),
         "--accelerator", "cpu", "--no_python", "--no_local_rank", "true",
     ]  # fmt: skip
     return found
+
+
+def drop_broken(launchers, name, environment):
+    """A further peer that does not work here is left out, and that is said."""
+    try:
+        harness.run(launchers[name], environment)
+    except harness.Failed as failed:
+        print(f"left out: {name}: {str(failed).splitlines()[-1]}")
+        del launchers[name]
 
 
 def ratio(times, name, peer, figure):
@@ -112,7 +134,7 @@ def ratio(times, name, peer, figure):
     return harness.median([{"ratio": ours[figure] / theirs[figure]} for ours, theirs in pairs], "ratio")
 
 
-def measure(count, program, rounds):
+def measure(count, program, rounds, others):
     with harness.scratch() as directory:
         hosts = Hosts(directory, count)
         try:
@@ -120,7 +142,9 @@ def measure(count, program, rounds):
                 "REMUDA_RUN_DIR": directory,
                 "PDSH_SSH_ARGS_APPEND": f"-F {hosts.dir}/ssh_config",
             }
-            launchers = commands(hosts, program, harness.peer("pdsh", "pdsh"))
+            launchers = commands(hosts, program, harness.peer("pdsh", "pdsh"), others)
+            for name in others:
+                drop_broken(launchers, name, environment)
             # A copy where anybody may write is not looked for on the nodes: it is sent.
             open_dir = hosts.dir / "open"
             open_dir.mkdir()
@@ -139,8 +163,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--peers", default="clush,mpirun", help="further peers, with commas")
     options = parser.parse_args()
-    pushed, times = measure(options.hosts, harness.remuda(), options.rounds)
+    named = [name for name in options.peers.split(",") if name]
+    others = [name for name in named if harness.peer(name, OTHERS[name])]
+    pushed, times = measure(options.hosts, harness.remuda(), options.rounds, others)
 
     def row(name):
         cells = [name]

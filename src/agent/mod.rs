@@ -10,6 +10,7 @@
 
 mod alarms;
 mod bind;
+mod claims;
 mod crew;
 mod ending;
 mod launcher;

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::time::Duration;
 
 use super::bind;
+use super::claims::{self, Claims};
 use super::listen::{self, Listening};
 use crate::base::{Epoch, JobId, Status, env_vars};
 use crate::os::{fds, fork, sourced};
@@ -33,6 +35,8 @@ pub(super) struct Prepared {
     pub(super) env: Environment,
     /// What each worker is bound to, in the order of local ranks; empty: to nothing.
     pub(super) shares: Vec<CoreShare>,
+    /// Claims on GPUs.
+    pub(super) claims: Vec<OwnedFd>,
     /// What the user should know.
     pub(super) notes: Vec<String>,
 }
@@ -57,9 +61,15 @@ pub(super) fn examine(
         prepare.cores.as_ref().map_or(Ok(Default::default()), |wish| bind::share(wish, &env));
     let shares = note(&mut problems, shares);
     let listening = note(&mut problems, listen::arrange(job, epoch, prepare));
-    match (path, listening, shares) {
-        (Some(path), Some(listening), Some((shares, notes))) if problems.is_empty() => {
-            Ok(Prepared { path, listening, env, shares, notes })
+    let claims = prepare.claim.as_ref().map(|wish| claims::claim(job, wish)).transpose();
+    let claims = claims.map_err(|taken| problems.extend(taken)).ok();
+    match (path, listening, shares, claims) {
+        (Some(path), Some(listening), Some((shares, mut notes)), Some(claims))
+            if problems.is_empty() =>
+        {
+            let Claims { held: claims, notes: of_claims } = claims.unwrap_or_default();
+            notes.extend(of_claims);
+            Ok(Prepared { path, listening, env, shares, claims, notes })
         }
         _ => Err(problems),
     }

@@ -36,7 +36,7 @@ impl Welcomes {
             .iter()
             .map(|host| NodeRanks { host: host.clone(), ranks: vec![] })
             .collect();
-        for (rank, node) in (0..).map(Rank).zip(&start.node_of_rank) {
+        for (rank, node) in (0..).map(Rank).zip(start.node_of_rank.iter()) {
             if let Some(node) = nodes.get_mut(node.index()) {
                 node.ranks.push(rank);
             }

@@ -97,6 +97,7 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<()> {
         phase: Phase::Greeting,
         terms: Terms { lease: None, beat: FIRST_BEAT, grace: Duration::ZERO },
         job: JobId(String::new()),
+        claims: Vec::new(),
         node: NodeRank(0),
         place: None,
         undead: None,
@@ -123,6 +124,8 @@ pub(super) struct Agent {
     /// Ours from the first preparation on.
     pub(super) place: Option<Place>,
     pub(super) crew: Crew,
+    /// Claims on GPUs, of this epoch and of those before.
+    pub(super) claims: Vec<OwnedFd>,
     /// Set once nothing is left, but for these.
     pub(super) undead: Option<Vec<Leftover>>,
     pub(super) alarms: Alarms,

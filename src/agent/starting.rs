@@ -1,7 +1,7 @@
 //! From the first word of the launcher to workers that run.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,7 +74,8 @@ impl Agent {
         let Examined { prepare, place, result } = examined;
         self.place = place;
         let answer = match result {
-            Ok(prepared) => {
+            Ok(mut prepared) => {
+                self.hold(std::mem::take(&mut prepared.claims));
                 let listening = prepared.listening.as_ref();
                 let found = Found {
                     master: listening.map(Listening::master),
@@ -91,6 +92,14 @@ impl Agent {
             }
         };
         self.outbox.send(&answer);
+    }
+
+    /// As long as we live, and the shim lives.
+    fn hold(&mut self, claims: Vec<OwnedFd>) {
+        if let ShimState::Lives(shim) = &self.shim {
+            shim.hold(&claims);
+        }
+        self.claims.extend(claims);
     }
 
     pub(super) fn start(&mut self, start: Start) {

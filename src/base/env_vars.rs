@@ -34,6 +34,8 @@ pub const MASTER_ADDR: &str = "MASTER_ADDR";
 pub const MASTER_PORT: &str = "MASTER_PORT";
 /// Devices that a CUDA program may use.
 pub const CUDA_VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
+/// Name of whoever is logged in.
+pub const LOGNAME: &str = "LOGNAME";
 /// Devices that a HIP program may use.
 pub const HIP_VISIBLE_DEVICES: &str = "HIP_VISIBLE_DEVICES";
 /// Devices that AMD's runtime shows to whoever asks; what is below numbers them anew.

@@ -65,6 +65,9 @@ pub struct DeviceArgs {
     /// More workers than there are GPUs
     #[arg(long)]
     pub oversubscribe: bool,
+    /// Use GPUs also while another job has them
+    #[arg(long)]
+    pub share: bool,
 }
 
 /// How nodes are reached, and how they find each other.

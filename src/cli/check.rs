@@ -49,9 +49,10 @@ pub(super) fn place(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
 }
 
 /// Options of jobs that say nothing about a command on every host: hidden there, and refused.
-pub(super) const NOT_FOR_SSH: [&str; 9] = [
+pub(super) const NOT_FOR_SSH: [&str; 10] = [
     "num_gpus",
     "oversubscribe",
+    "share",
     "master_addr",
     "master_port",
     "node_rank",

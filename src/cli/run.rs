@@ -145,6 +145,7 @@ pub(super) fn start(
     lower::check_size(&plan)?;
     let (mut options, note) =
         lower::options(watch, workers, &spec, place.transport, speaker, terminal)?;
+    options.claims = place.claims;
     if watch.talks() {
         let alone = alone.filter(|_| 1 < nodes);
         let alone = alone.map_or_else(String::new, |_| lonely(&plan, nodes));

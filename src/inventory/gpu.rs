@@ -78,6 +78,30 @@ fn describe(nvml: &Nvml, index: u32) -> Result<Gpu, NvmlError> {
     })
 }
 
+/// The UUIDs of all GPUs, in the order of the PCI bus. The driver's own files say them, to everybody
+/// and without a library; a driver that hides them is asked through NVML.
+pub fn gpu_uuids() -> Vec<String> {
+    match uuids_in(Path::new("/proc/driver/nvidia/gpus")) {
+        Some(uuids) => uuids,
+        None => gpus().into_iter().flatten().map(|gpu| gpu.uuid).collect(),
+    }
+}
+
+/// `None` where one of them is not told; no GPU without the driver.
+fn uuids_in(dir: &Path) -> Option<Vec<String>> {
+    let entries = dir.read_dir().into_iter().flatten().flatten();
+    let mut addresses: Vec<_> = entries.map(|entry| entry.path()).collect();
+    addresses.sort();
+    addresses.iter().map(|address| uuid_in(&address.join("information"))).collect()
+}
+
+/// The line `GPU UUID:   GPU-…`, of which an old driver shows question marks to some.
+fn uuid_in(information: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(information).ok()?;
+    let uuid = text.lines().find_map(|line| line.strip_prefix("GPU UUID:"))?.trim();
+    (!uuid.is_empty() && !uuid.contains('?')).then(|| uuid.to_owned())
+}
+
 /// The slots of GPUs that are named by UUID; the start of a UUID is enough, as in CUDA. `None` when
 /// one of them is not there, or is a part of a GPU (MIG).
 pub fn slots_of(uuids: &[String], gpus: &[Gpu]) -> Option<Vec<Slot>> {
@@ -135,6 +159,26 @@ mod tests {
         };
         assert_eq!(slots_of(&uuids, &gpus), Some(vec![Slot(1), Slot(0)]));
         assert_eq!(slots_of(&["MIG-cc".to_owned()], &gpus), None);
+    }
+
+    #[test]
+    fn uuids_are_read_from_the_files_of_the_driver_in_bus_order() {
+        let dir = std::env::temp_dir().join(format!("remuda-gpus-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        assert_eq!(uuids_in(&dir), Some(Vec::new()), "no driver");
+        let describe = |address: &str, uuid: &str| {
+            let (dir, model) = (dir.join(address), "Model: \t\t NVIDIA H200");
+            std::fs::create_dir_all(&dir).expect("a directory");
+            let text =
+                format!("{model}\nIRQ:   \t\t 17\nGPU UUID: \t {uuid}\nDevice Minor: \t 1\n");
+            std::fs::write(dir.join("information"), text).expect("a file");
+        };
+        describe("0000:9b:00.0", "GPU-bb22");
+        describe("0000:1a:00.0", "GPU-aa11");
+        assert_eq!(uuids_in(&dir), Some(vec!["GPU-aa11".to_owned(), "GPU-bb22".to_owned()]));
+        describe("0000:1a:00.0", "GPU-????????-????-????-????-????????????");
+        assert_eq!(uuids_in(&dir), None);
+        std::fs::remove_dir_all(dir).expect("ours");
     }
 
     #[test]

@@ -10,6 +10,6 @@ mod memory;
 mod topology;
 
 pub use cpu::{CpuQuota, cpu_quota, usable_cpus};
-pub use gpu::{Gpu, VisibleDevices, gpu_count, gpus, slots_of, visible_devices};
+pub use gpu::{Gpu, VisibleDevices, gpu_count, gpu_uuids, gpus, slots_of, visible_devices};
 pub use memory::{available_memory, memory_limit};
 pub use topology::topology;

@@ -2,6 +2,7 @@
 //! story in the files beside this one.
 
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -50,10 +51,10 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
-        let mut dispatcher = Dispatcher::start(plan, options, &way)?;
-        while dispatcher.job.verdict().is_none() {
-            dispatcher.turn().await;
-        }
+        let stdout = fds::copy_above(rustix::stdio::stdout(), 3)?;
+        let stderr = fds::copy_above(rustix::stdio::stderr(), 3)?;
+        let mut dispatcher = Dispatcher::start(plan, options, &way, (stdout, stderr))?;
+        dispatcher.until_the_verdict().await;
         Ok(dispatcher.finish().await)
     })
 }
@@ -128,25 +129,21 @@ enum Happening {
 }
 
 impl<'a> Dispatcher<'a> {
-    fn start(
+    pub(super) fn start(
         plan: &'a LaunchPlan,
         options: &'a Options,
         way: &'a Way,
+        (stdout, stderr): (OwnedFd, OwnedFd),
     ) -> Result<Self, LaunchError> {
         let inherited = family::children_of(rustix::process::getpid());
         let signals = Signals::listen()?;
         let (told, events) = mpsc::channel(EVENTS_MAX);
         let (shown, consumed) = mpsc::unbounded_channel();
         let (tell_rested, rested) = mpsc::unbounded_channel();
-        let reporter = Reporter::start(
-            &labels(plan),
-            &options.style,
-            fds::copy_above(rustix::stdio::stdout(), 3)?,
-            fds::copy_above(rustix::stdio::stderr(), 3)?,
-            move |bytes| {
+        let reporter =
+            Reporter::start(&labels(plan), &options.style, stdout, stderr, move |bytes| {
                 let _ = shown.send(bytes);
-            },
-        )?;
+            })?;
         let mut tasks = Tasks::default();
         let caller = Caller { way, job: &options.job, events: told, output: reporter.sender() };
         let connect = |(place, node): (usize, &NodePlan)| {
@@ -191,6 +188,13 @@ impl<'a> Dispatcher<'a> {
             tell_rested,
             waiting_at: clock::now() + SILENCE_WARNING,
         })
+    }
+
+    /// The loop.
+    pub(super) async fn until_the_verdict(&mut self) {
+        while self.job.verdict().is_none() {
+            self.turn().await;
+        }
     }
 
     async fn turn(&mut self) {

@@ -18,6 +18,8 @@ mod orders;
 mod pause;
 mod recording;
 mod renewing;
+#[cfg(test)]
+mod scale;
 mod signals;
 mod starting;
 mod unreachable;
@@ -26,4 +28,4 @@ mod voice;
 mod wishes;
 
 pub use dispatcher::run;
-pub use options::{Cores, LaunchError, Options, StdinTo, Transport};
+pub use options::{Claims, Cores, LaunchError, Options, StdinTo, Transport};

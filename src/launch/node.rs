@@ -47,6 +47,9 @@ pub(super) enum Way {
     /// As processes of this machine.
     Local,
     Ssh(Arc<Ssh>),
+    /// Links that a test has made.
+    #[cfg(test)]
+    Played(std::sync::Mutex<Vec<Option<Link>>>),
 }
 
 /// See the module. The link ends with the task that serves it, and with it everything of the job on
@@ -116,6 +119,11 @@ impl Node {
             Way::Ssh(ssh) => {
                 let (ssh, host, job) = (Arc::clone(ssh), host.clone(), job.clone());
                 (None, tasks.spawn(serve_remote(ssh, (host, job), ends, told)))
+            }
+            #[cfg(test)]
+            Way::Played(links) => {
+                let link = links.lock().expect("no panic while held")[node.index()].take();
+                (None, tasks.spawn(serve_new(link.expect("one for each node"), ends, told)))
             }
         };
         let node_handle = Self {
@@ -213,12 +221,15 @@ async fn serve_remote(ssh: Arc<Ssh>, (host, job): (HostName, JobId), ends: Ends,
         ends.output.say(format!("note: {hint}\n"));
     }
     match connected {
-        Ok(link) => {
-            ends.tell(Heard::Connected).await;
-            serve(link, ends, told).await;
-        }
+        Ok(link) => serve_new(link, ends, told).await,
         Err(fault) => ends.tell(Heard::Unreachable(fault)).await,
     }
+}
+
+/// A link that was not there at the start.
+async fn serve_new(link: Link, ends: Ends, told: Words) {
+    ends.tell(Heard::Connected).await;
+    serve(link, ends, told).await;
 }
 
 /// Writes and reads until the link ends, and buries what was at its end.

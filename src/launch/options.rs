@@ -47,6 +47,8 @@ pub struct Options {
     pub cores: Option<Cores>,
     /// Script that nodes read before workers start.
     pub venv_script: Option<PathBuf>,
+    /// Whether GPUs are kept from other jobs.
+    pub claims: Claims,
     /// Whether a failure lets the other workers run on.
     pub lets_run: bool,
     /// Lines that are said when every node is ready, before anything starts; a job that is refused
@@ -76,6 +78,17 @@ pub enum Cores {
     All,
     /// These, in ascending order.
     List(Vec<u32>),
+}
+
+/// Whether GPUs are kept from other jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claims {
+    /// They are: one that another job has is a reason not to start.
+    Exclusive,
+    /// They are, but what another job has is shared with it.
+    Shared,
+    /// Slots are no GPUs, or nothing is computed on them.
+    None,
 }
 
 /// Who reads our standard input; everybody else reads `/dev/null`.

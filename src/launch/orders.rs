@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use super::options::{Cores, Options, Transport};
+use super::options::{Claims, Cores, Options, Transport};
 use crate::base::{Epoch, NodeRank, Rank};
 use crate::plan::{Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, Threads, WorkerPlan};
 use crate::report::epoch_dir;
-use crate::wire::{CoreWish, Found, Listen, PortWish, Prepare, Start, WorkerStart};
+use crate::wire::{ClaimWish, CoreWish, Found, Listen, PortWish, Prepare, Start, WorkerStart};
 
 /// Output of a node that may be on its way and not yet shown.
 const WINDOW_BYTES: u64 = 2 << 20;
@@ -43,7 +44,17 @@ pub(super) fn prepare(plan: &LaunchPlan, options: &Options, node: &NodePlan) -> 
         grace_ms: options.grace.as_millis() as u32,
         cores: options.cores.as_ref().map(|cores| core_wish(cores, node)),
         venv_script: options.venv_script.clone().map(|script| script.into_os_string().into_vec()),
+        claim: claim_wish(options.claims, node),
     }
+}
+
+fn claim_wish(claims: Claims, node: &NodePlan) -> Option<ClaimWish> {
+    let share = match claims {
+        Claims::None => return None,
+        Claims::Exclusive => false,
+        Claims::Shared => true,
+    };
+    Some(ClaimWish { slots: node.workers.iter().map(|worker| worker.slot).collect(), share })
 }
 
 fn core_wish(cores: &Cores, node: &NodePlan) -> CoreWish {
@@ -73,10 +84,13 @@ pub(super) fn starts(
         error_dir: error_dir(options, epoch),
     };
     let mut ranks = (0..).map(Rank);
+    // The same for all: what every node is told of all others would else grow with their square.
+    let of_rank: Arc<[_]> = node_of_rank(plan).into();
+    let hosts: Arc<[_]> = plan.nodes.iter().map(|node| node.host.to_string()).collect();
     let starts = plan.nodes.iter().zip(found).map(|(node, own)| Start {
         workers: workers(plan, options, (node, own), (&bindings, epoch), &mut ranks),
-        node_of_rank: node_of_rank(plan),
-        hosts: plan.nodes.iter().map(|node| node.host.to_string()).collect(),
+        node_of_rank: Arc::clone(&of_rank),
+        hosts: Arc::clone(&hosts),
         store: node0.store,
         window_bytes: WINDOW_BYTES,
     });

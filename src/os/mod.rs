@@ -13,6 +13,8 @@ pub mod memory;
 #[cfg(feature = "cli")]
 pub mod names;
 pub mod ports;
+#[cfg(feature = "cli")]
+pub mod shared_file;
 pub mod signals;
 #[cfg(feature = "cli")]
 pub mod sourced;

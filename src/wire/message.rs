@@ -1,10 +1,11 @@
 //! The messages. Types made for the wire: append-only, pinned by golden bytes.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{LocalRank, NodeRank, Rank, Status, WorkerExit};
+use crate::base::{LocalRank, NodeRank, Rank, Slot, Status, WorkerExit};
 use crate::secure::JobKey;
 
 /// Version of everything in this file.
@@ -105,6 +106,17 @@ pub struct Prepare {
     pub cores: Option<CoreWish>,
     /// Script whose environment the workers get.
     pub venv_script: Option<Vec<u8>>,
+    /// GPUs that no other job may use.
+    pub claim: Option<ClaimWish>,
+}
+
+/// GPUs are kept from other jobs, or shared with them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimWish {
+    /// Those of these slots; a slot without a GPU is nobody's.
+    pub slots: Vec<Slot>,
+    /// Whether another job that has one is no reason to refuse.
+    pub share: bool,
 }
 
 /// Processors are shared out among the workers of a node.
@@ -144,9 +156,11 @@ pub struct Start {
     /// The workers of this node.
     pub workers: Vec<WorkerStart>,
     /// Which node every rank of the job lives on.
-    pub node_of_rank: Vec<NodeRank>,
+    #[serde(with = "shared")]
+    pub node_of_rank: Arc<[NodeRank]>,
     /// Names of the nodes.
-    pub hosts: Vec<String>,
+    #[serde(with = "shared")]
+    pub hosts: Arc<[String]>,
     /// Where the store listens, if there is one.
     pub store: Option<SocketAddr>,
     /// Output that may be on its way and not yet [`ToAgent::Consumed`].
@@ -370,4 +384,24 @@ pub enum Stream {
     Stdout,
     /// Descriptor 2.
     Stderr,
+}
+
+/// A list that is the same in the messages to all nodes, and kept once.
+mod shared {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        list: &Arc<[T]>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        list.as_ref().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Arc<[T]>, D::Error> {
+        Ok(Vec::deserialize(deserializer)?.into())
+    }
 }

@@ -9,9 +9,9 @@ pub use frame::{
     Decoder, FRAME_BYTES_MAX, FrameError, OUTPUT_BYTES_MAX, encode, encode_output_head,
 };
 pub use message::{
-    AgentHello, CoreWish, FailedStart, Found, FromAgent, LauncherHello, Leftover, Listen, Master,
-    OpenFailure, PortWish, Prepare, Problem, Start, Stream, ToAgent, VERSION, WorkerNote,
-    WorkerStart,
+    AgentHello, ClaimWish, CoreWish, FailedStart, Found, FromAgent, LauncherHello, Leftover,
+    Listen, Master, OpenFailure, PortWish, Prepare, Problem, Start, Stream, ToAgent, VERSION,
+    WorkerNote, WorkerStart,
 };
 
 /// How often both ends say that they live: several beats may be late before the lease ends.

@@ -188,6 +188,7 @@ fn start_of_a_job(lease_ms: u32) -> [ToAgent; 3] {
         grace_ms: 10_000,
         cores: None,
         venv_script: None,
+        claim: None,
     };
     let worker = WorkerStart {
         rank: Rank(0),
@@ -199,8 +200,8 @@ fn start_of_a_job(lease_ms: u32) -> [ToAgent; 3] {
     };
     let start = Start {
         workers: vec![worker],
-        node_of_rank: vec![NodeRank(0)],
-        hosts: vec!["n0".to_owned()],
+        node_of_rank: [NodeRank(0)].into(),
+        hosts: ["n0".to_owned()].into(),
         store: None,
         window_bytes: 1 << 20,
     };

@@ -17,6 +17,7 @@
 //! | SIGINT once, twice, three times; SIGTERM; SIGHUP with and without nohup; Ctrl-Z; SIGQUIT | `signals` |
 //! | a failure that is restarted: worker, shim, agent, crash loop, refusal; a warning before TERM | `restarts` |
 //! | a time limit; two jobs at once | `signals` |
+//! | two jobs that want the same GPU | `claims` |
 //! | a screen that stands still, goes on, or is closed | `output` |
 //! | a status line among lines, prompts and failures | `status` |
 //! | a gigabyte without an end of line; escape sequences; torn lines; progress bars | `output` |
@@ -41,6 +42,7 @@
 mod support;
 
 mod agent;
+mod claims;
 mod node;
 mod options;
 mod ours;

@@ -66,6 +66,35 @@ fn a_node_that_lacks_the_agent_is_sent_it_once() {
     assert_eq!(builds(&cluster.cache()), first, "the file that was there is the file that ran");
 }
 
+/// The four newest stay whatever their age, and so does everything that may still be running or is
+/// none of ours.
+#[test]
+fn old_builds_go_when_a_new_one_comes() {
+    if !can_run("old_builds_go_when_a_new_one_comes") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1)]);
+    let copy = untrusted_copy(&cluster);
+    let build = |letter: &str| cluster.cache().join(letter.repeat(64));
+    // Made from the oldest to the newest.
+    let ages = [("a", 50), ("b", 40), ("c", 30), ("d", 20), ("e", 13), ("f", 12)];
+    for (letter, days) in ages {
+        fs::create_dir_all(build(letter)).expect("a directory");
+        fs::write(build(letter).join("remuda"), "old").expect("a file");
+        let mut touch = command("touch");
+        touch.arg("-d").arg(format!("{days} days ago")).arg(build(letter));
+        assert!(touch.status().expect("touch starts").success());
+    }
+    fs::create_dir(cluster.cache().join("somebody-elses")).expect("a directory");
+    fs::set_permissions(cluster.cache(), fs::Permissions::from_mode(0o700)).expect("ours");
+    let _outcome = launch.remuda(&copy).sh("exit 0").end().code(0);
+    let left = ages.map(|(letter, _)| build(letter).exists());
+    // With the new one `d`, `e` and `f` are the four newest.
+    assert_eq!(left, [false, false, false, true, true, true]);
+    assert!(cluster.cache().join("somebody-elses").exists());
+    assert_eq!(builds(&cluster.cache()).len(), 5);
+}
+
 #[test]
 fn our_own_path_is_used_where_the_same_file_is_there() {
     if !can_run("our_own_path_is_used_where_the_same_file_is_there") {

@@ -8,7 +8,7 @@
 //! | the agent brings itself: pushed, cached, pruned, damaged, nowhere | `bring` |
 //! | login shells, banners, slow and broken start-up files | `shells` |
 //! | who cannot be reached, and what is said | `refused` |
-//! | any of our processes killed | `killed` |
+//! | any of our processes killed, in one way or at random | `killed`, `chaos` |
 
 #![cfg(all(feature = "cli", feature = "train"))]
 
@@ -17,6 +17,7 @@
 mod support;
 
 mod bring;
+mod chaos;
 mod cluster;
 mod killed;
 mod launch;

@@ -62,6 +62,17 @@ fn a_start_up_file_may_talk() {
 }
 
 #[test]
+fn a_start_up_file_may_take_its_time() {
+    if !can_run("a_start_up_file_may_take_its_time") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    cluster.configure("ForceCommand sleep 3; eval \"$SSH_ORIGINAL_COMMAND\"");
+    launch.sh("exit 0").end().code(0);
+    assert_eq!((cluster.connections(0), cluster.connections(1)), (1, 1), "nobody tried again");
+}
+
+#[test]
 fn a_start_up_file_that_never_stops_talking_is_told() {
     if !can_run("a_start_up_file_that_never_stops_talking_is_told") {
         return;

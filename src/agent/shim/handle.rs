@@ -74,6 +74,16 @@ impl ShimHandle {
         fds::send_packet(self.control.get_ref(), &message::encode(&ToShim::Spawn), &fds)
     }
 
+    /// Makes it hold what we hold.
+    pub(in crate::agent) fn hold(&self, held: &[OwnedFd]) {
+        for some in held.chunks(fds::PACKET_FDS_MAX) {
+            let some: Vec<_> = some.iter().map(AsFd::as_fd).collect();
+            // A dead shim is noticed by whoever hears it.
+            let _ =
+                fds::send_packet(self.control.get_ref(), &message::encode(&ToShim::Hold), &some);
+        }
+    }
+
     /// Says something. A dead shim is noticed by [`Self::recv`].
     pub(in crate::agent) fn send(&self, message: &ToShim) {
         let _ = fds::send_packet(self.control.get_ref(), &message::encode(message), &[]);

@@ -21,6 +21,8 @@ pub(super) const LEFTOVERS_MAX: usize = 64;
 pub(in crate::agent) enum ToShim {
     /// Fork the workers described in the first descriptor; a second one is their shared memory.
     Spawn,
+    /// Keep the descriptors to the end: claims, which are free when agent and shim are gone.
+    Hold,
     /// Signal every live worker's process group.
     Signal(i32),
     /// Signal what a worker that has ended left behind.

@@ -45,6 +45,7 @@ pub(super) fn main(control: OwnedFd) -> u8 {
         children,
         failures: None,
         workers: Vec::new(),
+        held: Vec::new(),
         sweeping: BTreeMap::new(),
         unseen: None,
         told: BTreeSet::new(),
@@ -61,6 +62,8 @@ struct Shim {
     /// Where children that could not become their programs say so; open until all have.
     failures: Option<OwnedFd>,
     workers: Vec<Worker>,
+    /// What the agent wants held as long as we live.
+    held: Vec<OwnedFd>,
     /// Workers whose leftovers are being killed.
     sweeping: BTreeMap<usize, Sweep>,
     /// The worker that ended last, if it seemed to leave nothing.
@@ -130,6 +133,10 @@ impl Shim {
             ToShim::Spawn => {
                 let shared = (1 < fds.len()).then(|| fds.remove(1));
                 self.spawn(fds.remove(0), shared.as_ref())
+            }
+            ToShim::Hold => {
+                self.held.append(&mut fds);
+                Ok(())
             }
             ToShim::Signal(signal) => {
                 self.signal(signal);

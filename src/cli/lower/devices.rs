@@ -10,6 +10,7 @@ use crate::cli::args::DeviceArgs;
 use crate::cli::error::CliError;
 use crate::cli::values::AcceleratorArg;
 use crate::inventory::{self, VisibleDevices};
+use crate::launch::Claims;
 use crate::plan::Accelerator;
 
 /// Devices that may be used here.
@@ -31,6 +32,18 @@ pub(super) fn accelerator(args: &DeviceArgs) -> Result<Accelerator, CliError> {
         AcceleratorArg::Rocm => Accelerator::Rocm,
         AcceleratorArg::Xpu => Accelerator::Xpu,
         AcceleratorArg::Npu => Accelerator::Npu,
+    })
+}
+
+/// A node may have GPUs although this machine has none, so only who names another kind of slot needs
+/// no claims.
+pub(super) fn claims(args: &DeviceArgs) -> Result<Claims, CliError> {
+    Ok(match named_accelerator(args)? {
+        AcceleratorArg::Auto | AcceleratorArg::Cuda if args.share => Claims::Shared,
+        AcceleratorArg::Auto | AcceleratorArg::Cuda => Claims::Exclusive,
+        AcceleratorArg::Cpu | AcceleratorArg::Rocm | AcceleratorArg::Xpu | AcceleratorArg::Npu => {
+            Claims::None
+        }
     })
 }
 

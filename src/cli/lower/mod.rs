@@ -25,7 +25,7 @@ use super::error::CliError;
 use super::hostfile::Trust;
 use super::line::Typed;
 use crate::base::{HostName, NodeRank, Slot, Status};
-use crate::launch::Transport;
+use crate::launch::{Claims, Transport};
 use crate::plan::{Accelerator, MasterAddr};
 use crate::pool::{SelectorArgs, select};
 use crate::report::Terminal;
@@ -48,6 +48,8 @@ pub(super) struct Place {
     /// Warnings, ready to be shown.
     pub(super) warnings: String,
     pub(super) transport: Transport,
+    /// Whether its GPUs are kept from other jobs.
+    pub(super) claims: Claims,
 }
 
 impl Place {
@@ -101,6 +103,7 @@ pub(super) fn place(
         master_port,
         alone,
         transport,
+        claims: devices::claims(&args.devices)?,
         origin: found.origin,
         trust: pool::trust(args),
         warnings: found.warnings + &show_all(&selected.findings, terminal.paint) + &doubt,

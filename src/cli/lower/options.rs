@@ -8,7 +8,7 @@ use crate::base::{JobId, Rank, Status, env_vars};
 use crate::cli::args::{WatchArgs, WorkerArgs};
 use crate::cli::error::CliError;
 use crate::cli::values::{CoreList, StdinArg};
-use crate::launch::{Cores, Options, StdinTo, Transport};
+use crate::launch::{Claims, Cores, Options, StdinTo, Transport};
 use crate::plan::{Export, JobSpec, Program};
 use crate::report::{Keep, RunDir, Style, Terminal};
 use crate::secure::JobKey;
@@ -86,6 +86,7 @@ pub(in crate::cli) fn options(
         cores,
         venv_script: workers_args.venv_script.clone(),
         lets_run: false,
+        claims: Claims::None,
         announcement: String::new(),
         tell_record: args.talks(),
         run_dir,

@@ -1,6 +1,6 @@
 //! `remuda launch`: the node of a world info that this machine is.
 
-use super::devices::{accelerator, check_devices};
+use super::devices::{accelerator, check_devices, claims};
 use super::{Place, alone};
 use crate::base::{Diagnostic, HostName, NodeRank, Slot, Status};
 use crate::cli::error::CliError;
@@ -33,6 +33,7 @@ pub(in crate::cli) fn node_of_world(args: &NodeArgs, typed: &Typed) -> Result<Pl
         trust: if args.allow_insecure_files { Trust::Anyone } else { Trust::Owner },
         warnings: alone::doubt(node, &nodes),
         transport: Transport::Local,
+        claims: claims(&args.devices)?,
         nodes,
     })
 }

@@ -189,6 +189,10 @@ mod tests {
              Offending ED25519 key in /home/a/.ssh/known_hosts:3\r\nHost key verification failed.\r\n",
             FaultKind::HostKeyChanged,
         );
+        check(
+            "Not allowed at this time\r\nConnection reset by 10.0.0.1 port 22\r\n",
+            FaultKind::Penalty,
+        );
         check("Bad owner or permissions on /home/a/.ssh/config\r\n", FaultKind::Ssh);
         check("", FaultKind::Ssh);
     }
@@ -197,6 +201,7 @@ mod tests {
     fn who_was_not_let_in_is_not_tried_again() {
         assert!(!Fault::of_ssh("a@n3: Permission denied (publickey).").may_pass());
         assert!(!Fault::of_ssh("Host key verification failed.").may_pass());
+        assert!(!Fault::of_ssh("Not allowed at this time\r\nConnection reset by a").may_pass());
         assert!(Fault::of_ssh("Connection reset by 10.0.0.1 port 22").may_pass());
     }
 

@@ -1,0 +1,267 @@
+//! Claims on GPUs, so that two jobs do not meet on one: a locked file for each, named after its UUID.
+//!
+//! A claim is held by agent and shim together, and is free exactly when both are gone. Agents of one
+//! job do not keep each other out: hosts that are played by one machine share its GPUs. So a claim is
+//! taken exclusively, to write down whose it is, and then held together with whoever is of the same
+//! job, or wants to share.
+//!
+//! A claim is a courtesy between jobs of ours, no protection: who may run programs here may also hold
+//! such a file for ever, and `--share` passes it by.
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::base::{JobId, Slot, Status, UserName, clock, env_vars};
+use crate::inventory;
+use crate::os::shared_file::{self, Lock, SharedFile};
+use crate::report::{neutral, summary};
+use crate::wire::{ClaimWish, Problem};
+
+/// A job that has just ended may take so long to be gone.
+const PATIENCE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(10);
+/// What is read of a file that anybody may have written.
+const RECORD_BYTES_MAX: usize = 512;
+
+/// What was claimed, and what is to be said about it.
+#[derive(Default)]
+pub(super) struct Claims {
+    /// Hold them as long as the workers may live.
+    pub(super) held: Vec<OwnedFd>,
+    pub(super) notes: Vec<String>,
+}
+
+/// Claims the GPUs of some slots, all or none. Slots without a GPU need no claim.
+pub(super) fn claim(job: &JobId, wish: &ClaimWish) -> Result<Claims, Vec<Problem>> {
+    let mut claims = Claims::default();
+    let gpus = inventory::gpu_uuids();
+    let wanted: Vec<_> =
+        wish.slots.iter().filter_map(|slot| Some((*slot, gpus.get(slot.index())?))).collect();
+    let Some(dir) = shared_file::directory().filter(|_| !wanted.is_empty()) else {
+        return Ok(claims);
+    };
+    let own = Holder::this(job);
+    let deadline = clock::now() + PATIENCE;
+    let mut problems = Vec::new();
+    for (slot, uuid) in wanted {
+        match claim_one(&dir, uuid, &own, wish.share, deadline) {
+            Ok(Claim::Held(file)) => claims.held.push(file.into_fd()),
+            Ok(Claim::PassedBy) => {}
+            Ok(Claim::Taken(holder)) => problems.push(taken(slot, uuid, holder)),
+            Err(error) => {
+                let reason = summary::reason(&error);
+                claims.notes.push(format!("GPU {uuid} is used without a claim on it: {reason}"));
+            }
+        }
+    }
+    if problems.is_empty() { Ok(claims) } else { Err(problems) }
+}
+
+fn taken(slot: Slot, uuid: &str, holder: Option<Holder>) -> Problem {
+    let whose = holder.map_or_else(|| "somebody".to_owned(), |holder| holder.to_string());
+    let message = format!("slot {slot} (GPU {uuid}) is used by {whose}");
+    Problem::new(Status::Unreachable, message)
+        .help("wait for its end, leave the slot out, or give --share to use it all the same")
+}
+
+/// What became of one claim.
+enum Claim {
+    Held(SharedFile),
+    /// Somebody keeps it from everybody, and we were told to share.
+    PassedBy,
+    /// Another job has it; whose it is may be unreadable.
+    Taken(Option<Holder>),
+}
+
+fn claim_one(
+    dir: &Path,
+    uuid: &str,
+    own: &Holder,
+    share: bool,
+    deadline: Instant,
+) -> io::Result<Claim> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    if !uuid.chars().all(is_plain) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "its UUID is none"));
+    }
+    let file = SharedFile::open(&dir.join(format!("remuda-{uuid}")))?;
+    loop {
+        if try_claim(&file, own, share)? {
+            return Ok(Claim::Held(file));
+        }
+        if deadline <= clock::now() {
+            return Ok(if share { Claim::PassedBy } else { Claim::Taken(Holder::of(&file)) });
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn try_claim(file: &SharedFile, own: &Holder, share: bool) -> io::Result<bool> {
+    if file.try_lock(Lock::Exclusive)? {
+        // Who cannot write it down holds it all the same.
+        let _ = file.replace(own.record().as_bytes());
+        // The kernel does not exchange locks at once: somebody may have come in between.
+        return file.try_lock(Lock::Shared);
+    }
+    if !file.try_lock(Lock::Shared)? {
+        return Ok(false);
+    }
+    if share || Holder::of(file).is_some_and(|holder| holder.is_same_job(own)) {
+        return Ok(true);
+    }
+    file.unlock()?;
+    Ok(false)
+}
+
+/// Whose claim it is, as its file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Holder {
+    job: String,
+    pid: u32,
+    uid: u32,
+    user: Option<UserName>,
+    /// Seconds of the wall clock.
+    since_s: u64,
+}
+
+impl Holder {
+    fn this(job: &JobId) -> Self {
+        Self {
+            job: job.to_string(),
+            pid: rustix::process::getpid().as_raw_pid() as u32,
+            uid: rustix::process::geteuid().as_raw(),
+            user: env_vars::get_text(env_vars::LOGNAME)
+                .and_then(|name| UserName::parse(&name).ok()),
+            since_s: clock::wall().as_secs(),
+        }
+    }
+
+    fn of(file: &SharedFile) -> Option<Self> {
+        let bytes = file.read(RECORD_BYTES_MAX).ok()?;
+        Self::parse(std::str::from_utf8(&bytes).ok()?)
+    }
+
+    fn is_same_job(&self, other: &Self) -> bool {
+        (&self.job, self.uid) == (&other.job, other.uid)
+    }
+
+    fn record(&self) -> String {
+        let Self { job, pid, uid, user, since_s } = self;
+        let user = user.as_ref().map_or("", UserName::as_str);
+        format!("remuda 1 {job} {pid} {uid} {since_s} {user}\n")
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.strip_prefix("remuda 1 ")?.strip_suffix('\n')?.split(' ');
+        Some(Self {
+            job: words.next().filter(|job| !job.is_empty())?.to_owned(),
+            pid: words.next()?.parse().ok()?,
+            uid: words.next()?.parse().ok()?,
+            since_s: words.next()?.parse().ok()?,
+            user: UserName::parse(words.next()?).ok(),
+        })
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { job, pid, uid, user, since_s } = self;
+        let user = user.as_ref().map_or_else(|| format!("uid {uid}"), ToString::to_string);
+        let job = neutral(job);
+        let age = clock::wall().saturating_sub(Duration::from_secs(*since_s));
+        let age = summary::duration(Duration::from_secs(age.as_secs()));
+        write!(f, "job {job} of {user} (agent's pid {pid}, for {age})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    const UUID: &str = "GPU-00000000-1111-2222-3333-444444444444";
+
+    fn scratch(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("remuda-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir(&dir).expect("a directory");
+        dir
+    }
+
+    fn try_now(dir: &Path, job: &str, share: bool) -> Claim {
+        let own = Holder::this(&JobId(job.to_owned()));
+        claim_one(dir, UUID, &own, share, clock::now()).expect("a directory of ours")
+    }
+
+    fn hold(dir: &Path, job: &str, share: bool) -> SharedFile {
+        match try_now(dir, job, share) {
+            Claim::Held(file) => file,
+            Claim::PassedBy | Claim::Taken(_) => panic!("{job} cannot claim it"),
+        }
+    }
+
+    #[track_caller]
+    fn refused(dir: &Path, job: &str) -> Option<String> {
+        match try_now(dir, job, false) {
+            Claim::Taken(holder) => holder.map(|holder| holder.job),
+            Claim::Held(_) | Claim::PassedBy => panic!("{job} could claim it"),
+        }
+    }
+
+    #[test]
+    fn a_second_job_is_refused_and_told_whose_the_gpu_is() {
+        let dir = scratch("claim-second");
+        let first = hold(&dir, "one", false);
+        assert_eq!(refused(&dir, "two").as_deref(), Some("one"));
+        let again = hold(&dir, "one", false);
+        drop(first);
+        assert_eq!(refused(&dir, "two").as_deref(), Some("one"), "its other agent holds it");
+        drop(again);
+        let second = hold(&dir, "two", false);
+        assert_eq!(refused(&dir, "one").as_deref(), Some("two"));
+        drop(second);
+        std::fs::remove_dir_all(dir).expect("ours");
+    }
+
+    #[test]
+    fn who_shares_is_in_the_way_of_who_does_not() {
+        let dir = scratch("claim-share");
+        let first = hold(&dir, "one", false);
+        let sharer = hold(&dir, "two", true);
+        drop(first);
+        assert!(matches!(try_now(&dir, "three", false), Claim::Taken(_)));
+        drop(sharer);
+        drop(hold(&dir, "three", false));
+        std::fs::remove_dir_all(dir).expect("ours");
+    }
+
+    #[test]
+    fn a_file_that_somebody_keeps_locked_is_passed_by_who_shares() {
+        let dir = scratch("claim-foreign");
+        let foreign = SharedFile::open(&dir.join(format!("remuda-{UUID}"))).expect("made");
+        assert!(foreign.try_lock(Lock::Exclusive).expect("asked"));
+        foreign.replace(b"\x1b]0;owned\x07 remuda 1 one\n").expect("ours");
+        assert_eq!(refused(&dir, "one"), None, "its words say nothing");
+        assert!(matches!(try_now(&dir, "one", true), Claim::PassedBy));
+        std::fs::remove_dir_all(dir).expect("ours");
+    }
+
+    #[test]
+    fn a_record_is_read_back_and_nothing_else_is() {
+        let own = Holder::this(&JobId("abcd2345".to_owned()));
+        assert_eq!(Holder::parse(&own.record()), Some(own));
+        for text in ["", "remuda 1 \n", "remuda 1 a b c d e\n", "remuda 2 a 1 2 3 ada\n", "\n"] {
+            assert_eq!(Holder::parse(text), None, "for {text:?}");
+        }
+    }
+
+    #[test]
+    fn a_uuid_that_is_a_path_opens_nothing() {
+        let own = Holder::this(&JobId("one".to_owned()));
+        assert!(claim_one(Path::new("/tmp"), "../x", &own, false, clock::now()).is_err());
+    }
+}

@@ -1,0 +1,365 @@
+//! Jobs of thousands of nodes: the real dispatcher, real links and real frames, and at their other
+//! ends agents that only play their part. An oracle knows what each of them will do, and so how the
+//! job must end.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use self::proof::{Random, proof_cases};
+use super::dispatcher::Dispatcher;
+use super::node::Way;
+use super::options::{Claims, Options, StdinTo, Transport};
+use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, Slot, Status, WorkerExit, clock};
+use crate::job::{Cause, NodeLoss, Verdict};
+use crate::os::fds;
+use crate::plan::{self, Accelerator, JobSpec, LaunchPlan, MasterAddr, Program};
+use crate::report::{Keep, StatusPlace, Style, Terminal, print_error};
+use crate::secure::JobKey;
+use crate::transport::{AgentProcess, Link, LinkReader, LinkWriter};
+use crate::wire::{self, AgentHello, Decoder, Found, FromAgent, Problem, Start, ToAgent};
+
+#[expect(dead_code, reason = "skips are for tests of the whole program")]
+#[path = "../../tests/support/proof.rs"]
+mod proof;
+
+const SIZES: [u32; 4] = [8, 64, 512, 4096];
+const WORKERS: u32 = 2;
+/// Descriptors of a link, here and at its other end.
+const FDS_PER_NODE: u64 = 4;
+
+/// How a worker ends that nobody stopped, and when, in microseconds after its start.
+type Failure = (WorkerExit, u64);
+
+/// What the node of the story does; all others run until they are stopped, or end well.
+#[derive(Clone, Debug)]
+enum Story {
+    AllEndWell,
+    /// Workers of one node fail, heard in this order.
+    Fail(Vec<(u32, Failure)>),
+    /// The link ends while its workers run.
+    LinkEnds,
+    /// What comes over it is no frame.
+    Garbage,
+    /// It cannot take part.
+    Refuses,
+}
+
+fn story(random: &mut Random) -> Story {
+    match random.below(6) {
+        0 => Story::AllEndWell,
+        1 => Story::LinkEnds,
+        2 => Story::Garbage,
+        3 => Story::Refuses,
+        _ => {
+            let at = |random: &mut Random| 1 + random.below(1000) as u64;
+            let (first, second) = (at(random), 1001 + at(random));
+            let times = if random.below(2) == 0 { [first, second] } else { [second, first] };
+            let failures = (0..WORKERS).zip(times).map(|(worker, at)| (worker, (exit(random), at)));
+            let mut failures: Vec<_> = failures.collect();
+            failures.truncate(1 + random.below(WORKERS as usize));
+            Story::Fail(failures)
+        }
+    }
+}
+
+fn exit(random: &mut Random) -> WorkerExit {
+    match random.below(2) {
+        0 => WorkerExit::Code(1 + random.below(200) as u8),
+        _ => WorkerExit::Signal { signal: [6, 9, 11][random.below(3)], core: false },
+    }
+}
+
+/// What agents have said of their workers: the exit, and whether we had stopped it.
+type Said = Arc<Mutex<BTreeMap<Rank, (WorkerExit, bool)>>>;
+
+struct Actor {
+    reader: LinkReader,
+    writer: LinkWriter,
+    /// `None`: one that does as it is told.
+    story: Option<Story>,
+    /// Its workers end well by themselves.
+    ends_well: bool,
+    said: Said,
+    living: Vec<Rank>,
+}
+
+impl Actor {
+    async fn play(mut self) {
+        let mut decoder = Decoder::default();
+        loop {
+            match decoder.message().expect("the launcher speaks") {
+                Some(ToAgent::Bye) => return,
+                Some(message) => {
+                    if !self.answer(message).await {
+                        return;
+                    }
+                }
+                None => match self.reader.read(decoder.room(4096)).await {
+                    Ok(1..) => {}
+                    _ => return,
+                },
+            }
+        }
+    }
+
+    /// False at the end of the link.
+    async fn answer(&mut self, message: ToAgent) -> bool {
+        let bytes = match message {
+            ToAgent::Hello(_) => frame(&FromAgent::Hello(AgentHello {
+                version: wire::VERSION,
+                build: "played".to_owned(),
+                pid: 1,
+                clock_us: clock::machine_us(),
+            })),
+            ToAgent::Prepare(_) => frame(&self.examine()),
+            ToAgent::Start(start) => match self.start(&start) {
+                Some(bytes) => bytes,
+                None => return false,
+            },
+            ToAgent::Signal(signal) => self.stop(signal),
+            ToAgent::Kill => self.stop(libc::SIGKILL),
+            ToAgent::Beat { at_us } => {
+                frame(&FromAgent::Clock { asked_us: at_us, clock_us: clock::machine_us() })
+            }
+            _ => Vec::new(),
+        };
+        self.writer.write_all(&bytes, &[]).await.is_ok()
+    }
+
+    fn examine(&self) -> FromAgent {
+        match self.story {
+            Some(Story::Refuses) => FromAgent::Refused(vec![Problem::new(Status::Config, "no")]),
+            _ => FromAgent::Ready(Found { master: None, store: None, cpus: 1, notes: Vec::new() }),
+        }
+    }
+
+    fn start(&mut self, start: &Start) -> Option<Vec<u8>> {
+        let at_us = clock::machine_us();
+        let mut bytes = Vec::new();
+        for worker in &start.workers {
+            bytes.extend(frame(&FromAgent::Started { rank: worker.rank, pid: 1, at_us }));
+            self.living.push(worker.rank);
+        }
+        match self.story.clone() {
+            Some(Story::LinkEnds) => return None,
+            Some(Story::Garbage) => bytes.extend([0xff; 64]),
+            Some(Story::Fail(failures)) => {
+                for (worker, (exit, after_us)) in failures {
+                    let rank = start.workers[worker as usize].rank;
+                    bytes.extend(self.end(rank, exit, at_us + after_us, Vec::new()));
+                }
+            }
+            Some(Story::AllEndWell | Story::Refuses) | None => {}
+        }
+        if self.ends_well {
+            for rank in self.living.clone() {
+                bytes.extend(self.end(rank, WorkerExit::Code(0), at_us, Vec::new()));
+            }
+        }
+        Some(bytes)
+    }
+
+    fn stop(&mut self, signal: i32) -> Vec<u8> {
+        let exit = WorkerExit::Signal { signal, core: false };
+        let now_us = clock::machine_us();
+        let ends = self.living.clone().into_iter();
+        ends.flat_map(|rank| self.end(rank, exit, now_us, vec![signal])).collect()
+    }
+
+    /// The last worker's end is followed by the last word of its node.
+    fn end(&mut self, rank: Rank, exit: WorkerExit, at_us: u64, sent: Vec<i32>) -> Vec<u8> {
+        self.living.retain(|living| *living != rank);
+        self.said.lock().expect("no panic while held").insert(rank, (exit, !sent.is_empty()));
+        let mut bytes = frame(&FromAgent::Exited { rank, exit, at_us, sent, oom_kills: 0 });
+        if self.living.is_empty() {
+            bytes.extend(frame(&FromAgent::Idle { undead: Vec::new() }));
+        }
+        bytes
+    }
+}
+
+fn frame(message: &FromAgent) -> Vec<u8> {
+    wire::encode(Epoch(0), message)
+}
+
+fn plan_of(nodes: u32) -> LaunchPlan {
+    let host = |node| HostName::parse(&format!("node-{node:05}")).expect("a host name");
+    let slots: Vec<_> = (0..WORKERS).map(Slot).collect();
+    let spec = JobSpec {
+        nodes: (0..nodes).map(|node| (host(node), slots.clone())).collect(),
+        accelerator: Accelerator::Cpu,
+        device_names: Vec::new(),
+        program: Program::Exec { program: "true".into(), local_rank: false },
+        args: Vec::new(),
+        master_addr: MasterAddr::Given("127.0.0.1".to_owned()),
+        master_port: Some(29500),
+        exports: Vec::new(),
+        restarts_max: 0,
+    };
+    plan::plan(&spec).expect("a good plan")
+}
+
+fn options() -> Options {
+    Options {
+        job: JobId("scale".to_owned()),
+        key: JobKey::from_random([7; 32]),
+        command: Vec::new(),
+        cwd: PathBuf::from("/"),
+        program: "true".into(),
+        script: None,
+        grace: Duration::from_secs(60),
+        lease: Duration::from_secs(600),
+        beat: Duration::from_secs(3),
+        timeout: None,
+        restarts_max: 0,
+        warning: None,
+        stdin: StdinTo::Nobody,
+        style: Style {
+            prefix: None,
+            solo: None,
+            log_dir: None,
+            keep: Keep::CAPPED,
+            rank_files: None,
+            gather: false,
+            terminal: Terminal {
+                stdout: false,
+                stderr: false,
+                paint: crate::report::diagnostic::Paint::Plain,
+                stdout_paint: crate::report::diagnostic::Paint::Plain,
+                status: StatusPlace::Nowhere,
+            },
+        },
+        tell_port: false,
+        cores: None,
+        venv_script: None,
+        claims: Claims::None,
+        lets_run: false,
+        announcement: String::new(),
+        tell_record: false,
+        run_dir: None,
+        transport: Transport::Local,
+    }
+}
+
+/// Links with their actors at the other end, and what these will have said.
+fn stage(nodes: u32, told: &Story, at: u32) -> (Way, Vec<Actor>, Said) {
+    let said = Said::default();
+    let (mut links, mut actors) = (Vec::new(), Vec::new());
+    for node in 0..nodes {
+        let (ours, theirs) = fds::stream_pair().expect("descriptors");
+        let ends = |fd: std::os::fd::OwnedFd| {
+            let copy = fd.try_clone().expect("a descriptor");
+            (LinkReader::new(copy).expect("watched"), LinkWriter::new(fd).expect("watched"))
+        };
+        let (reader, writer) = ends(ours);
+        links.push(Some(Link { reader, writer, agent: AgentProcess::Played, early: Vec::new() }));
+        let (reader, writer) = ends(theirs);
+        let story = (node == at).then(|| told.clone());
+        // Some have done their work before anything goes wrong.
+        let ends_well = match told {
+            Story::AllEndWell => true,
+            _ => node != at && node % 5 == 0,
+        };
+        let (said, living) = (Arc::clone(&said), Vec::new());
+        actors.push(Actor { reader, writer, story, ends_well, said, living });
+    }
+    (Way::Played(Mutex::new(links)), actors, said)
+}
+
+/// What is known of a job that has ended.
+struct Ended {
+    verdict: Verdict,
+    status: Status,
+    exits: BTreeMap<Rank, (WorkerExit, bool)>,
+    said: BTreeMap<Rank, (WorkerExit, bool)>,
+}
+
+async fn perform(nodes: u32, told: &Story, at: u32) -> Ended {
+    let (plan, options) = (plan_of(nodes), options());
+    let (way, actors, said) = stage(nodes, told, at);
+    for actor in actors {
+        tokio::spawn(actor.play());
+    }
+    let nowhere = || fds::null().expect("a descriptor");
+    let mut dispatcher =
+        Dispatcher::start(&plan, &options, &way, (nowhere(), nowhere())).expect("it starts");
+    dispatcher.until_the_verdict().await;
+    let verdict = dispatcher.job.verdict().expect("it has ended").clone();
+    let workers = (0..).map(Rank).zip(&dispatcher.history.workers);
+    let exits = workers.filter_map(|(rank, worker)| {
+        let ended = worker.ended.as_ref()?;
+        Some((rank, (ended.exit, ended.stopped)))
+    });
+    let exits = exits.collect();
+    let status = dispatcher.finish().await;
+    let said = said.lock().expect("no panic while held").clone();
+    Ended { verdict, status, exits, said }
+}
+
+/// A death by signal outranks an exit; of two alike the earlier counts, whichever was heard first.
+fn first_of(failures: &[(u32, Failure)]) -> (u32, WorkerExit) {
+    let key = |(_, (exit, at)): &&(u32, Failure)| (matches!(exit, WorkerExit::Code(_)), *at);
+    let (worker, (exit, _)) = failures.iter().min_by_key(key).expect("somebody fails");
+    (*worker, *exit)
+}
+
+fn judge(ended: &Ended, nodes: u32, told: &Story, at: u32) {
+    assert_eq!(ended.exits, ended.said, "every end is known, and no other");
+    let ranks = |node: u32| (node * WORKERS..(node + 1) * WORKERS).map(Rank);
+    let cause = ended.verdict.cause.as_ref();
+    match told {
+        Story::AllEndWell => {
+            assert_eq!((ended.status, cause), (Status::Success, None));
+            assert!(ended.exits.values().all(|end| *end == (WorkerExit::Code(0), false)));
+            assert_eq!(ended.exits.len() as u32, nodes * WORKERS);
+        }
+        Story::Fail(failures) => {
+            let (worker, exit) = first_of(failures);
+            let Some(Cause::Worker(end)) = cause else { panic!("{cause:?}") };
+            assert_eq!((end.rank, end.exit), (Rank(at * WORKERS + worker), exit));
+            assert_eq!(ended.status.code(), exit.shell_status());
+            assert_eq!(ended.exits.len() as u32, nodes * WORKERS);
+            assert_eq!(ended.verdict.also_failed, failures.len() - 1);
+        }
+        Story::LinkEnds | Story::Garbage => {
+            let Some(Cause::Node { node, loss }) = cause else { panic!("{cause:?}") };
+            assert_eq!(*node, NodeRank(at));
+            assert_eq!(matches!(loss, NodeLoss::Garbled(_)), matches!(told, Story::Garbage));
+            assert!(ranks(at).all(|rank| !ended.exits.contains_key(&rank)));
+            assert_eq!(ended.exits.len() as u32, (nodes - 1) * WORKERS);
+        }
+        Story::Refuses => {
+            let config = Status::Config.code();
+            assert_eq!((ended.status.code(), ended.exits.len()), (config, 0), "nothing started");
+        }
+    }
+}
+
+/// Kilobytes of this process in memory.
+fn resident_kb() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").expect("mounted");
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a field");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+/// Jobs of up to 4,096 nodes with two workers each; every fourth case has as many as that.
+#[test]
+fn prove_scale() {
+    let mut random = Random::from_seed();
+    let room = (fds::raise_limit().saturating_sub(100) / FDS_PER_NODE) as u32;
+    for case in 0..proof_cases(3) {
+        let nodes = SIZES[case % SIZES.len()].min(room);
+        let (told, at) = (story(&mut random), random.below(nodes as usize) as u32);
+        print_error(&format!("case {case}: {nodes} nodes, node {at}: {told:?}"));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let (started, before_kb) = (clock::now(), resident_kb());
+        let ended = runtime.expect("a runtime").block_on(perform(nodes, &told, at));
+        let us = (clock::now() - started).as_micros() / u128::from(nodes);
+        // With the agents, which live in this process too; of what was needed before nothing is new.
+        let kb = resident_kb().saturating_sub(before_kb) / u64::from(nodes);
+        print_error(&format!("; a node: {us} µs, {kb} kB more\n"));
+        judge(&ended, nodes, &told, at);
+    }
+}

@@ -1,0 +1,182 @@
+//! A file that every user of this machine may lock and write, in a directory where everybody makes
+//! files. Opened without trusting whoever made it: no link is followed, nothing is waited for, and
+//! what is not a plain file of one name is refused.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{self, FileType, FlockOperation, Mode, OFlags};
+
+/// Where such files are, in the order of preference. All users of a machine must agree, so the choice
+/// depends on nothing that is one user's.
+const PLACES: [&str; 3] = ["/run/lock", "/dev/shm", "/tmp"];
+
+/// See the module. Its locks are those of `flock`: they belong to the open file, and end with the last
+/// copy of its descriptor.
+#[derive(Debug)]
+pub struct SharedFile {
+    fd: OwnedFd,
+    is_writable: bool,
+}
+
+/// How a file is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lock {
+    /// By nobody else.
+    Exclusive,
+    /// By nobody else exclusively.
+    Shared,
+}
+
+/// The directory for such files: root's, and sticky, so that nobody exchanges a file of somebody else.
+pub fn directory() -> Option<PathBuf> {
+    PLACES.iter().map(PathBuf::from).find(|place| is_common(place))
+}
+
+fn is_common(place: &Path) -> bool {
+    const STICKY_FOR_ALL: u32 = 0o1777;
+    fs::lstat(place).is_ok_and(|found| {
+        FileType::from_raw_mode(found.st_mode) == FileType::Directory
+            && found.st_mode & STICKY_FOR_ALL == STICKY_FOR_ALL
+            && found.st_uid == 0
+    })
+}
+
+impl SharedFile {
+    /// Opens it, and makes it if there is none.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        const TRIES_MAX: usize = 8;
+        let own = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        for _ in 0..TRIES_MAX {
+            // Without CREATE: in a sticky directory the kernel refuses that for somebody else's file.
+            let (opened, is_writable) = match fs::open(path, OFlags::RDWR | own, Mode::empty()) {
+                Err(rustix::io::Errno::ACCESS) => {
+                    (fs::open(path, OFlags::RDONLY | own, Mode::empty()), false)
+                }
+                Err(rustix::io::Errno::NOENT) => (make(path, own), true),
+                opened => (opened, true),
+            };
+            match opened {
+                // Somebody else was faster.
+                Err(rustix::io::Errno::EXIST | rustix::io::Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+                Ok(fd) => {
+                    check(&fd)?;
+                    return Ok(Self { fd, is_writable });
+                }
+            }
+        }
+        Err(io::Error::from(io::ErrorKind::ResourceBusy))
+    }
+
+    /// Locks it, if nobody is in the way; a lock that it had is exchanged for this one, or lost.
+    pub fn try_lock(&self, lock: Lock) -> io::Result<bool> {
+        let operation = match lock {
+            Lock::Exclusive => FlockOperation::NonBlockingLockExclusive,
+            Lock::Shared => FlockOperation::NonBlockingLockShared,
+        };
+        match rustix::io::retry_on_intr(|| fs::flock(&self.fd, operation)) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives its lock back.
+    pub fn unlock(&self) -> io::Result<()> {
+        Ok(fs::flock(&self.fd, FlockOperation::NonBlockingUnlock)?)
+    }
+
+    /// Its first bytes, at most so many.
+    pub fn read(&self, bytes_max: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; bytes_max];
+        let length = rustix::io::retry_on_intr(|| rustix::io::pread(&self.fd, &mut bytes, 0))?;
+        bytes.truncate(length);
+        Ok(bytes)
+    }
+
+    /// Replaces what it holds; of somebody else's file that we may only read, nothing.
+    pub fn replace(&self, bytes: &[u8]) -> io::Result<()> {
+        if self.is_writable {
+            fs::ftruncate(&self.fd, 0)?;
+            rustix::io::pwrite(&self.fd, bytes, 0)?;
+        }
+        Ok(())
+    }
+
+    /// The open file, to be held by whoever shares its locks.
+    pub fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
+}
+
+fn make(path: &Path, own: OFlags) -> rustix::io::Result<OwnedFd> {
+    let everybody = Mode::from_raw_mode(0o666);
+    let fd = fs::open(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | own, everybody)?;
+    // Whatever our umask says.
+    fs::fchmod(&fd, everybody)?;
+    Ok(fd)
+}
+
+/// A second name may be that of a file which others are not to write.
+fn check(fd: &OwnedFd) -> io::Result<()> {
+    let found = fs::fstat(fd)?;
+    let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+    if is_file && found.st_nlink == 1 {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidData, "something else has its name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("remuda-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir(&dir).expect("a directory");
+        dir
+    }
+
+    #[test]
+    fn what_is_not_a_plain_file_of_one_name_is_refused() {
+        let dir = scratch("shared-file");
+        let victim = dir.join("victim");
+        std::fs::write(&victim, "precious").expect("a file");
+        let (link, hard, pipe) = (dir.join("link"), dir.join("hard"), dir.join("pipe"));
+        symlink(&victim, &link).expect("a link");
+        std::fs::hard_link(&victim, &hard).expect("a second name");
+        let mode = Mode::from_raw_mode(0o600);
+        fs::mknodat(fs::CWD, &pipe, FileType::Fifo, mode, 0).expect("a pipe");
+        for path in [&link, &hard, &pipe, &dir] {
+            assert!(SharedFile::open(path).is_err(), "{}", path.display());
+        }
+        symlink(dir.join("nothing"), dir.join("dangling")).expect("a link");
+        assert!(SharedFile::open(&dir.join("dangling")).is_err());
+        assert!(!dir.join("nothing").exists(), "no link is followed to make a file");
+        assert_eq!(std::fs::read_to_string(&victim).expect("there"), "precious");
+        std::fs::remove_dir_all(dir).expect("ours");
+    }
+
+    #[test]
+    fn locks_of_two_openings_exclude_each_other_and_end_with_the_last_copy() {
+        let dir = scratch("shared-lock");
+        let path = dir.join("lock");
+        let first = SharedFile::open(&path).expect("made");
+        let second = SharedFile::open(&path).expect("opened");
+        assert!(first.try_lock(Lock::Exclusive).expect("asked"));
+        assert!(!second.try_lock(Lock::Shared).expect("asked"));
+        first.replace(b"held").expect("written");
+        assert_eq!(second.read(2).expect("read"), b"he");
+        let copy = first.fd.try_clone().expect("a descriptor");
+        drop(first);
+        assert!(!second.try_lock(Lock::Exclusive).expect("asked"), "a copy is left");
+        drop(copy);
+        assert!(second.try_lock(Lock::Exclusive).expect("asked"));
+        std::fs::remove_dir_all(dir).expect("ours");
+    }
+}

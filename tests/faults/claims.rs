@@ -1,0 +1,139 @@
+//! Two jobs that want the same GPU. There is none here: in a mount namespace of its own a launch finds
+//! the files that the driver would show (`/proc/driver/nvidia/gpus`), with UUIDs that no other test
+//! has. Everything else is real: the locks, and the processes that hold them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
+use crate::support::launch::{Launch, command, hosts};
+use crate::support::process::Role;
+use crate::support::proof::skip;
+use crate::support::wait_for;
+
+/// Two GPUs; what jobs leave of their claims is removed at the end.
+struct Gpus {
+    uuids: [String; 2],
+}
+
+impl Gpus {
+    /// `None`, with a note, where nothing may be mounted.
+    fn new(test: &str) -> Option<Self> {
+        let mark = Launch::new().mark().replace('-', "");
+        let uuids =
+            [0, 1].map(|number| format!("GPU-{mark:0>8}-0000-0000-0000-00000000000{number}"));
+        let gpus = Self { uuids };
+        let words = gpus.namespace();
+        let mut probe = command(&words[0]);
+        probe.args(&words[1..]).arg("true").stderr(Stdio::null());
+        if probe.status().is_ok_and(|status| status.success()) {
+            return Some(gpus);
+        }
+        skip("mount", test);
+        None
+    }
+
+    /// What a program is started through.
+    fn namespace(&self) -> Vec<String> {
+        let mut shell = "mount -t tmpfs none /proc/driver".to_owned();
+        for (number, uuid) in self.uuids.iter().enumerate() {
+            let dir = format!("/proc/driver/nvidia/gpus/0000:0{number}:00.0");
+            let line = format!("echo 'GPU UUID: {uuid}' >{dir}/information");
+            shell = [&shell, &*format!("mkdir -p {dir}"), &line].join(" && ");
+        }
+        let shell = shell + " && exec \"$@\"";
+        ["unshare", "--mount", "sh", "-c", &shell, "sh"].map(str::to_owned).into()
+    }
+
+    fn hosts(&self, names: &[(&str, usize)]) -> Launch {
+        let words = self.namespace();
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        let launch = hosts(names).options(["--accelerator", "cuda", "--oversubscribe"]);
+        launch.options(["--grace", "1s"]).through(&words)
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let places = ["/run/lock", "/dev/shm", "/tmp"].map(Path::new);
+        let file = |place: &Path, uuid: &String| place.join(format!("remuda-{uuid}"));
+        places.iter().flat_map(|place| self.uuids.iter().map(|uuid| file(place, uuid))).collect()
+    }
+}
+
+impl Drop for Gpus {
+    fn drop(&mut self) {
+        for file in self.files() {
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
+const WAITS: &str = "echo ready; exec sleep 1000";
+
+#[test]
+fn a_second_job_on_a_gpu_is_refused_before_anything_starts() {
+    let Some(gpus) = Gpus::new("a_second_job_on_a_gpu_is_refused_before_anything_starts") else {
+        return;
+    };
+    let first = gpus.hosts(&[("n0", 2)]).options(["--include", "n0:1"]).sh(WAITS).start();
+    first.wait_for_lines("ready", 1);
+    let agent = first.the(Role::Agent).pid;
+
+    // Its first host has a GPU that nobody uses.
+    let second = gpus.hosts(&[("n0", 1), ("n1", 2)]).sh("touch started");
+    let started = second.dir().join("started");
+    let dir = second.dir().to_owned();
+    let outcome = second.cwd(dir).end().code(69);
+    let outcome = outcome.says("1 of 2 nodes cannot take part; nothing was started");
+    let uuid = &gpus.uuids[1];
+    let outcome = outcome.says(&format!("n1: slot 1 (GPU {uuid}) is used by job "));
+    let outcome = outcome.says(&format!("(agent's pid {agent}, for "));
+    let _outcome = outcome.says("give --share to use it all the same");
+    assert!(!started.exists());
+
+    gpus.hosts(&[("n0", 2)]).options(["--include", "n0:1", "--share"]).sh("exit 0").end().code(0);
+    gpus.hosts(&[("n0", 2)]).options(["--accelerator", "cpu"]).sh("exit 0").end().code(0);
+    first.signal(Signal::KILL);
+    first.end().killed_by(Signal::KILL);
+    gpus.hosts(&[("n0", 2)]).sh("exit 0").end().code(0);
+}
+
+#[test]
+fn hosts_of_one_job_on_one_machine_share_its_gpus() {
+    let Some(gpus) = Gpus::new("hosts_of_one_job_on_one_machine_share_its_gpus") else {
+        return;
+    };
+    gpus.hosts(&[("n0", 2), ("n1", 2)]).sh("exit 0").end().code(0);
+}
+
+/// The shim stands still, and so cannot end with its agent.
+#[test]
+fn a_gpu_is_free_when_agent_and_shim_are_gone_and_not_before() {
+    let Some(gpus) = Gpus::new("a_gpu_is_free_when_agent_and_shim_are_gone_and_not_before") else {
+        return;
+    };
+    let first = gpus.hosts(&[("n0", 1)]).sh(WAITS).start();
+    first.wait_for_lines("ready", 1);
+    let (agent, shim, worker) =
+        (first.the(Role::Agent), first.the(Role::Shim), first.the(Role::Worker));
+    let holders = || {
+        let files = gpus.files();
+        let holds = |pid| {
+            let links = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+            links.filter_map(|link| fs::read_link(link.path()).ok()).any(|to| files.contains(&to))
+        };
+        [agent.pid, shim.pid, worker.pid].map(holds)
+    };
+    assert_eq!(holders(), [true, true, false], "agent and shim, and no worker");
+    // The launcher would end what its agent leaves.
+    first.signal(Signal::STOP);
+    shim.signal(Signal::STOP);
+    agent.signal(Signal::KILL);
+    wait_for("the end of the agent", || (holders() == [false, true, false]).then_some(()));
+    gpus.hosts(&[("n0", 1)]).sh("exit 0").end().code(69);
+    shim.signal(Signal::CONT);
+    first.signal(Signal::CONT);
+    first.end().code(75);
+    gpus.hosts(&[("n0", 1)]).sh("exit 0").end().code(0);
+}

@@ -1,0 +1,115 @@
+//! Any process of a launch over ssh, killed at any moment. The oracle knows the victim: the screen must
+//! name it as the cause, and nothing may be left on any host.
+
+#![expect(clippy::disallowed_macros, reason = "a case that fails says which it was")]
+
+use std::os::unix::process::ExitStatusExt;
+
+use rustix::process::Signal;
+
+use crate::cluster::{Cluster, can_run};
+use crate::support::launch::{Outcome, Running};
+use crate::support::process::Process;
+use crate::support::proof::{Random, proof_cases};
+use crate::support::wait_for;
+
+/// By name, as the kernel has it; the last is what the workers execute.
+const VICTIMS: [&str; 6] =
+    ["remuda", "ssh", "remuda-agent", "remuda-shim", "remuda-janitor", "sleep"];
+
+/// Three hosts with two workers each; one process of a random kind is killed at a random moment
+/// after the first of its kind has appeared, also while hosts are still logging in.
+#[test]
+fn prove_chaos() {
+    if !can_run("prove_chaos") {
+        return;
+    }
+    let mut random = Random::from_seed();
+    for case in 0..proof_cases(6) {
+        let kind = VICTIMS[random.below(VICTIMS.len())];
+        let mux = ["native", "process"][random.below(2)];
+        let moment_us = random.below(60_000) as u64;
+        eprintln!("case {case}: {kind} {moment_us} µs after the first, mux {mux}");
+        let (_cluster, launch) = Cluster::new(&[("n1", 2), ("n2", 2), ("n3", 2)]);
+        let launch = launch.options(["--grace", "2s", "--ssh_mux", mux]);
+        let running = launch.program(["sleep", "1000"]).start();
+        wait_for(kind, || named(&running, kind).into_iter().next());
+        // Not synchronisation, but the random moment itself.
+        std::thread::sleep(std::time::Duration::from_micros(moment_us));
+        let victims = named(&running, kind);
+        let victim = &victims[random.below(victims.len())];
+        victim.signal(Signal::KILL);
+        judge(kind, victim, running);
+    }
+}
+
+/// Processes with this name in `/proc/PID/comm`, in order of their pids.
+fn named(running: &Running, kind: &str) -> Vec<Process> {
+    let mut found = running.processes();
+    found.retain(|process| process.name == kind);
+    // An ssh that only tells us its settings is missed by nobody, and others have the launcher's name
+    // too, before they get their own.
+    found.retain(|process| !process.command.contains(" -G "));
+    found.retain(|process| kind != "remuda" || process.pid == running.pid());
+    found.sort_by_key(|process| process.pid.as_raw_pid());
+    found
+}
+
+fn judge(kind: &str, victim: &Process, running: Running) {
+    match kind {
+        "remuda" => drop(running.end().killed_by(Signal::KILL)),
+        // Nobody misses it. A launcher that does not listen yet ends of the signal itself.
+        "remuda-janitor" => {
+            running.signal(Signal::TERM);
+            let outcome = running.end();
+            let ends = (outcome.status.code(), outcome.status.signal());
+            assert!(matches!(ends, (Some(143), None) | (None, Some(15))), "{outcome:#?}");
+        }
+        "sleep" => {
+            let outcome = running.end().code(137);
+            let cause = outcome.record()["cause"].clone();
+            let found = (&cause["kind"], &cause["pid"], &cause["signal"]);
+            let pid = victim.pid.as_raw_pid();
+            assert_eq!(found, (&"worker_failed".into(), &pid.into(), &9.into()), "{outcome:#?}");
+        }
+        "ssh" => blames(&running.end(), &[69, 75, 76], &host_of_ssh(victim)),
+        "remuda-agent" => blames(&running.end(), &[75, 76], &host_of_agent(victim)),
+        "remuda-shim" => blames(&running.end(), &[137], &host_of_agent(victim)),
+        _ => unreachable!("one of VICTIMS"),
+    }
+}
+
+/// The one error is about this host and no other.
+#[track_caller]
+fn blames(outcome: &Outcome, codes: &[i32], host: &str) {
+    let code = outcome.status.code().expect("no signal");
+    assert!(codes.contains(&code), "{host}: {outcome:#?}");
+    let at = outcome.stderr.find("error[R10").expect("an error");
+    let error = &outcome.stderr[at..];
+    let named: Vec<_> = ["n1", "n2", "n3"].into_iter().filter(|name| names(error, name)).collect();
+    assert_eq!(named, [host], "{outcome:#?}");
+    assert_eq!(error.matches("error[").count(), 1, "{outcome:#?}");
+}
+
+/// Whether a text has a word.
+fn names(text: &str, word: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_alphanumeric()).any(|found| found == word)
+}
+
+/// `node=K` is what an agent and its shim were started with.
+fn host_of_agent(victim: &Process) -> String {
+    let node = victim.command.split("node=").nth(1).expect("every agent has one");
+    host(node.split(' ').next().expect("a number"))
+}
+
+/// Its socket is called after the node.
+fn host_of_ssh(victim: &Process) -> String {
+    let mut words = victim.command.split(' ').skip_while(|word| *word != "-S");
+    let socket = words.nth(1).expect("every ssh has a socket");
+    let file = socket.rsplit('/').next().expect("a name");
+    host(file.split('.').next().expect("a number"))
+}
+
+fn host(node: &str) -> String {
+    format!("n{}", node.parse::<u32>().expect("a number") + 1)
+}
