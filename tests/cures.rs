@@ -20,7 +20,7 @@
 //! | 4460, 3514, 1924 | `--launcher_args` is ignored, a network card is assumed; here both launcher and arguments are refused | `tests/upstream.rs::test_openmpi_runner`, `tests/upstream.rs::test_btl_nic_openmpi_runner` |
 //! | 5136, 6497, 826, 5597, 2612 | `hostname -I` names the wrong card, or is not there | `tests/ssh/launch.rs::every_worker_knows_its_place_and_where_rank_0_is` |
 //! | 4116, 4649, 4370, 5318 | the port of ssh is lost on the way | `tests/ssh/launch.rs::the_port_of_the_command_line_is_where_sshd_is_sought` |
-//! | 5221, and 575 of its examples | a mistyped hostfile: the job runs on this machine alone | `tests/cli/screens.rs::hosts_and_slots_that_cannot_be_selected`, `tests/hostfile.rs::a_missing_file_is_an_error_that_says_how_to_go_on` |
+//! | 5221, and 575 of its examples | a mistyped hostfile: the job runs on this machine alone | `tests/cli/screens.rs::hosts_and_slots_that_cannot_be_selected`, `tests/hostfile/files.rs::a_missing_file_is_an_error_that_says_how_to_go_on` |
 //! | 1923, 3916, 3878, 191 | port 29500 is taken, so that no second job fits on a node | `tests/faults/options.rs::a_port_that_is_not_the_usual_one_is_said_aloud`, `tests/faults/options.rs::a_master_port_that_is_taken_is_an_error_before_anything_starts`, `tests/faults/signals.rs::two_jobs_do_not_touch_each_other` |
 //! | 4971, 6565, 8548 | numactl is missing | `binding_needs_no_other_program` |
 //! | 3160, 3232, 4890, 4239 | "exits with return code = -9", and nobody says why | `tests/faults/workers.rs::a_worker_killed_for_want_of_memory_is_told_as_such`, `tests/faults/screens.rs::a_signal` |

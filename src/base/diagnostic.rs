@@ -42,6 +42,15 @@ pub enum Severity {
     Error,
 }
 
+/// Whether a change may be made without asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applicability {
+    /// It is what was meant.
+    Certain,
+    /// It may be what was meant: a person decides.
+    Guess,
+}
+
 /// A change that mends the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suggestion {
@@ -49,6 +58,8 @@ pub struct Suggestion {
     pub span: Span,
     /// What to write instead.
     pub replacement: String,
+    /// Who decides.
+    pub applicability: Applicability,
 }
 
 /// One thing that is wrong with a text.
@@ -127,8 +138,18 @@ impl Diagnostic {
 
     /// Sets the change that mends the text.
     #[must_use]
-    pub fn suggest(mut self, span: Span, replacement: impl Into<String>) -> Self {
-        self.suggestion = Some(Suggestion { span, replacement: replacement.into() });
+    pub fn suggest(self, span: Span, replacement: impl Into<String>) -> Self {
+        self.change(span, replacement.into(), Applicability::Certain)
+    }
+
+    /// Sets a change that may mend the text, if it is what was meant.
+    #[must_use]
+    pub fn guess(self, span: Span, replacement: impl Into<String>) -> Self {
+        self.change(span, replacement.into(), Applicability::Guess)
+    }
+
+    fn change(mut self, span: Span, replacement: String, applicability: Applicability) -> Self {
+        self.suggestion = Some(Suggestion { span, replacement, applicability });
         self
     }
 }

@@ -100,6 +100,31 @@ pub const XDG_STATE_HOME: &str = "XDG_STATE_HOME";
 pub const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
 /// Set by sshd: address and port of its client, then its own.
 pub const SSH_CONNECTION: &str = "SSH_CONNECTION";
+/// Slurm: set inside a job.
+pub const SLURM_JOB_ID: &str = "SLURM_JOB_ID";
+/// Slurm: nodes of the step that we are a task of.
+pub const SLURM_STEP_NODELIST: &str = "SLURM_STEP_NODELIST";
+/// Slurm: nodes of the job.
+pub const SLURM_JOB_NODELIST: &str = "SLURM_JOB_NODELIST";
+/// Slurm: GPUs asked for on every node.
+pub const SLURM_GPUS_PER_NODE: &str = "SLURM_GPUS_PER_NODE";
+/// Slurm: GPUs of this node.
+pub const SLURM_GPUS_ON_NODE: &str = "SLURM_GPUS_ON_NODE";
+/// Slurm: tasks of each node of the step.
+pub const SLURM_STEP_TASKS_PER_NODE: &str = "SLURM_STEP_TASKS_PER_NODE";
+/// Slurm: tasks of each node of the job.
+pub const SLURM_TASKS_PER_NODE: &str = "SLURM_TASKS_PER_NODE";
+/// Slurm: tasks of the step that we are a task of.
+pub const SLURM_STEP_NUM_TASKS: &str = "SLURM_STEP_NUM_TASKS";
+/// PBS: file with a line for each slot.
+pub const PBS_NODEFILE: &str = "PBS_NODEFILE";
+/// LSF: hosts, each with its slots.
+pub const LSB_MCPU_HOSTS: &str = "LSB_MCPU_HOSTS";
+/// LSF: file with a line for each slot.
+pub const LSB_DJOB_HOSTFILE: &str = "LSB_DJOB_HOSTFILE";
+/// Grid Engine: file with a line for each host and queue.
+pub const PE_HOSTFILE: &str = "PE_HOSTFILE";
+
 /// Filter of our own log, in tracing's syntax.
 pub const REMUDA_LOG: &str = "REMUDA_LOG";
 

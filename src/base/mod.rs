@@ -9,7 +9,7 @@ pub mod ids;
 pub mod user_name;
 
 pub use diagnostic::{
-    Diagnostic, Explanation, Findings, Severity, Source, Span, Suggestion, story,
+    Applicability, Diagnostic, Explanation, Findings, Severity, Source, Span, Suggestion, story,
 };
 pub use exit::{Status, WorkerExit};
 pub use ids::{Epoch, HostName, JobId, LocalRank, NodeRank, Rank, Slot};

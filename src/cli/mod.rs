@@ -45,7 +45,7 @@ Commands:
   launch    Start the workers of one node, as DeepSpeed's launcher of a node is called
   train     Train a small GPT or MLP with the bundled data-parallel runtime
   ssh       Run a command once on every host, and gather what it says
-  hostfile  Check hostfiles
+  hostfile  Check, mend, show and convert hostfiles
   explain   Tell what a code such as `H003` means
 
 `remuda COMMAND --help` says more about one.
@@ -145,7 +145,7 @@ fn unknown_command(words: Vec<OsString>) -> CliError {
     refused.into()
 }
 
-/// Say what is wrong with hostfiles before a job does; nothing is contacted and nothing is started.
+/// Check, mend, show and convert hostfiles of any launcher; nothing is contacted or started.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda hostfile", bin_name = "remuda hostfile", version)]
 struct HostfileFace {

@@ -12,6 +12,7 @@ pub mod heap;
 pub mod memory;
 #[cfg(feature = "cli")]
 pub mod names;
+#[cfg(feature = "cli")]
 pub mod ports;
 #[cfg(feature = "cli")]
 pub mod shared_file;

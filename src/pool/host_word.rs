@@ -117,7 +117,7 @@ fn host_and_number(word: Word<'_>, rest: &[Word<'_>], at: usize, number: &str) -
     Diagnostic::error(codes::HOST_PORT, tail.span, format!("port in `{}`", word.text))
         .label("a hostfile names machines only")
         .help("a port belongs in --ssh_port, or in ~/.ssh/config (`Port`)")
-        .suggest(tail.span, "")
+        .guess(tail.span, "")
 }
 
 fn host_list(word: Word<'_>) -> Diagnostic {

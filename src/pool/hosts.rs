@@ -95,6 +95,12 @@ impl Pool {
         Self::from_nodes([(host, slots.into_iter().collect())], Users::new())
     }
 
+    /// Hosts with all of their slots; of a name that comes twice the first stays.
+    pub fn of(hosts: impl IntoIterator<Item = (HostName, SlotCount)>) -> Self {
+        let nodes = hosts.into_iter().map(|(host, count)| (host, count.slots().collect()));
+        Self::from_nodes(nodes, Users::new())
+    }
+
     /// Keeps the invariants: hosts without slots vanish, and of what comes twice the first stays.
     pub(super) fn from_nodes(
         nodes: impl IntoIterator<Item = (HostName, Vec<Slot>)>,

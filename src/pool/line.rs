@@ -52,7 +52,7 @@ pub(super) struct Word<'a> {
 }
 
 impl<'a> Word<'a> {
-    fn new(text: &'a str, start: usize) -> Self {
+    pub(super) fn new(text: &'a str, start: usize) -> Self {
         Self { text, span: Span::new(start, start + text.len()) }
     }
 
@@ -79,7 +79,7 @@ impl<'a> Word<'a> {
 }
 
 /// The words before a comment. `#` begins one anywhere but inside the host name.
-fn words(line: &str, start: usize) -> Vec<Word<'_>> {
+pub(super) fn words(line: &str, start: usize) -> Vec<Word<'_>> {
     let mut found: Vec<Word<'_>> = Vec::new();
     for text in line.split(char::is_whitespace).filter(|text| !text.is_empty()) {
         let at = text.as_ptr() as usize - line.as_ptr() as usize;
@@ -95,7 +95,7 @@ fn words(line: &str, start: usize) -> Vec<Word<'_>> {
     found
 }
 
-fn line_without_comment<'a>(line: &'a str, start: usize, first: Word<'_>) -> &'a str {
+pub(super) fn line_without_comment<'a>(line: &'a str, start: usize, first: Word<'_>) -> &'a str {
     let after_host = first.span.end - start;
     let end = line[after_host..].find('#').map_or(line.len(), |hash| after_host + hash);
     &line[..end]
@@ -118,7 +118,7 @@ fn hidden_line(line: &str, start: usize, from: usize) -> Option<Diagnostic> {
 }
 
 /// Control bytes and blanks that only look like a space; the first of each is enough.
-fn odd_characters(line: &str, start: usize, problems: &mut Vec<Diagnostic>) {
+pub(super) fn odd_characters(line: &str, start: usize, problems: &mut Vec<Diagnostic>) {
     let span = |at: usize, c: char| Span::new(start + at, start + at + c.len_utf8());
     if let Some((at, c)) = line.char_indices().find(|(_, c)| c.is_control() && *c != '\t') {
         let column = line[..at].chars().count() + 1;

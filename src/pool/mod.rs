@@ -6,12 +6,19 @@
 
 pub mod codes;
 mod counts;
+pub mod dialect;
+mod diff;
 mod env_file;
 mod filter;
+mod format;
 mod host_word;
 mod hosts;
 mod line;
+mod lint;
+mod mend;
+pub mod nodeset;
 mod parse;
+mod reader;
 mod selection;
 mod selector;
 mod settings;
@@ -20,10 +27,16 @@ mod text;
 mod world_info;
 
 pub use counts::count_to_make;
+pub use dialect::{Dialect, ReadOptions, Reading, read_any};
+pub use diff::{Difference, diff};
 pub use env_file::{EnvFile, Variable, loads_code, read_env, shadowed};
 pub use filter::{Filter, Which};
+pub use format::{comments, format};
 pub use hosts::{Host, Hostfile, Pool, SLOTS_MAX, SlotCount, Users};
-pub use parse::{HOSTS_MAX, LINE_BYTES_MAX, parse, read};
+pub use lint::lint;
+pub use mend::{Mended, mend};
+pub use parse::{LINE_BYTES_MAX, parse, read};
+pub use reader::HOSTS_MAX;
 pub use selection::{Selected, Selection, SelectorArgs, select};
 pub use selector::python_int;
 pub use similar::nearest;

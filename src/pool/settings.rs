@@ -161,13 +161,14 @@ impl Settings {
     }
 }
 
-fn missing_slots(host: Word<'_>) -> Diagnostic {
+pub(super) fn missing_slots(host: Word<'_>) -> Diagnostic {
     Diagnostic::error(codes::MISSING_SLOTS, host.span, "`slots=` is missing")
         .label("expected `slots=N` after the host name")
         .help("say how many workers the host takes: `worker-0 slots=4`")
 }
 
-fn parse_count(value: Word<'_>) -> Result<SlotCount, Box<Diagnostic>> {
+/// The number behind `slots=`.
+pub(super) fn parse_count(value: Word<'_>) -> Result<SlotCount, Box<Diagnostic>> {
     let text = value.text;
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let problem = match (digits, text.parse::<u32>()) {
@@ -208,7 +209,7 @@ fn after_count(value: Word<'_>, digits: usize) -> Diagnostic {
     Diagnostic::error(codes::AFTER_COUNT, tail.span, message)
         .label("the number ends before this")
         .help("remove it, or correct the number")
-        .suggest(tail.span, "")
+        .guess(tail.span, "")
 }
 
 fn above_limit(value: Word<'_>) -> Diagnostic {

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::codes;
 use super::hosts::SLOTS_MAX;
-use super::parse::HOSTS_MAX;
+use super::reader::HOSTS_MAX;
 use crate::base::{Diagnostic, Findings, HostName, Slot, Source, Span};
 
 /// Hosts in the order of their ranks, each with its slots.

@@ -206,26 +206,26 @@ fn printable(text: &str) -> String {
 }
 
 /// Where the lines of a source begin.
-struct Lines<'a> {
+pub(super) struct Lines<'a> {
     name: String,
     text: &'a str,
     starts: Vec<usize>,
 }
 
 impl<'a> Lines<'a> {
-    fn new(source: &'a Source) -> Self {
+    pub(super) fn new(source: &'a Source) -> Self {
         let after_ends = source.text.match_indices('\n').map(|(at, _)| at + 1);
         let starts = std::iter::once(0).chain(after_ends).collect();
         Self { name: printable(&source.name), text: &source.text, starts }
     }
 
     /// Line of a byte, from 1.
-    fn number(&self, at: usize) -> usize {
+    pub(super) fn number(&self, at: usize) -> usize {
         self.starts.partition_point(|start| *start <= at)
     }
 
     /// Line and column in characters, both from 1.
-    fn position(&self, at: usize) -> (usize, usize) {
+    pub(super) fn position(&self, at: usize) -> (usize, usize) {
         let line = self.number(at);
         (line, self.text[self.starts[line - 1]..at].chars().count() + 1)
     }

@@ -2,6 +2,7 @@
 //! output and standard error; decides nothing.
 
 pub mod diagnostic;
+pub mod findings;
 pub mod gather;
 mod lines;
 mod neutral;
@@ -17,6 +18,7 @@ mod status;
 pub mod summary;
 mod tail;
 mod terminal;
+pub mod world;
 
 pub use lines::Dress;
 pub use neutral::{neutral, push_neutral};

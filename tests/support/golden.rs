@@ -55,7 +55,8 @@ pub(crate) fn check_codes(
     }
 }
 
-fn files(directory: &str, extension: &str) -> BTreeSet<PathBuf> {
+/// The files of a directory that end so.
+pub(crate) fn files(directory: &str, extension: &str) -> BTreeSet<PathBuf> {
     let entries = fs::read_dir(directory).expect("the directory is there");
     let paths = entries.map(|entry| entry.expect("an entry").path());
     paths.filter(|path| path.extension().is_some_and(|found| found == extension)).collect()

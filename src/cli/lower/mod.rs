@@ -1,6 +1,7 @@
 //! What was typed → what will be done. The world is consulted here, once: files, environment,
 //! devices. Everything after this is a function of its result.
 
+mod allocation;
 mod alone;
 mod devices;
 pub(super) mod environment;
@@ -65,7 +66,7 @@ pub(super) fn place(
     typed: &Typed,
     terminal: Terminal,
 ) -> Result<Place, CliError> {
-    let (pool, found) = pool::find_pool(args, terminal)?;
+    let (pool, found) = pool::find_pool(args, typed, terminal)?;
     // A number that made the slots contradicts a filter all the same.
     let is_filtered =
         [&args.include, &args.exclude].into_iter().flatten().any(|text| !text.is_empty());

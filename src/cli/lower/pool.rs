@@ -1,18 +1,23 @@
-//! Which hosts there are: a hostfile, or this machine.
+//! Which hosts there are: a hostfile, a scheduler's allocation, or this machine.
 
 use std::path::Path;
 
+use super::allocation::{self, Allocation, Found};
+use super::alone::{machine_name, named as node_named};
 use super::devices::{Visible, accelerator, too_few, visible};
 use crate::base::{HostName, Slot, Status, env_vars};
 use crate::cli::args::PlaceArgs;
 use crate::cli::error::CliError;
 use crate::cli::hostfile::{self, Trust};
+use crate::cli::line::Typed;
 use crate::cli::values::AcceleratorArg;
 use crate::inventory;
 use crate::plan::Accelerator;
-use crate::pool::{Pool, count_to_make};
+use crate::pool::nodeset::is_pattern;
+use crate::pool::{Pool, ReadOptions, Reading, count_to_make, read_any};
 use crate::report::Terminal;
-use crate::report::summary::count;
+use crate::report::diagnostic::show_findings;
+use crate::report::summary::{count, paint_ours};
 
 /// Where a pool is looked for when nobody says (DeepSpeed's default).
 const DEFAULT_HOSTFILE: &str = "/job/hostfile";
@@ -28,38 +33,93 @@ pub(super) struct FoundPool {
     pub(super) counted: bool,
 }
 
+/// Only under our own name is a scheduler asked: who starts DeepSpeed's launcher in an allocation
+/// knows that it does not look.
 pub(super) fn find_pool(
     args: &PlaceArgs,
+    typed: &Typed,
     terminal: Terminal,
 ) -> Result<(Pool, FoundPool), CliError> {
+    if let Some(path) = &args.hostfile {
+        let loaded = named(path, args).map_err(|error| unusable(&error, terminal))?;
+        let note = loaded.said_by().map(|said| format!("{}: {said}", path.display()));
+        return from_reading(&loaded, path.display().to_string(), note, args, terminal);
+    }
     let default = Path::new(DEFAULT_HOSTFILE);
-    let path = match &args.hostfile {
-        Some(path) => Some(path.as_path()),
-        None => default.is_file().then_some(default),
-    };
-    match path {
-        Some(path) => from_hostfile(path, args, terminal),
-        None => this_machine(args),
+    if default.is_file() {
+        let loaded = hostfile::load(default, trust(args), ReadOptions::default())
+            .map_err(|error| unusable(&error, terminal))?;
+        let note = loaded.said_by().map(|said| format!("{DEFAULT_HOSTFILE}: {said}"));
+        return from_reading(&loaded, DEFAULT_HOSTFILE.to_owned(), note, args, terminal);
+    }
+    let is_ours = typed.program.starts_with("remuda");
+    let found = if is_ours { allocation::find(trust(args)) } else { Ok(Found::Nothing) };
+    match found.map_err(|error| unusable(&error, terminal))? {
+        Found::Nodes(found) if !says_no_more_than_this_machine(&found, args)? => {
+            let note = format!("hosts are the {}", found.origin);
+            from_reading(&found.reading, found.origin, Some(note), args, terminal)
+        }
+        Found::Nodes(_) | Found::Nothing => this_machine(args),
+        Found::OneTaskOfMany(note) => {
+            let (pool, found) = this_machine(args)?;
+            let warnings = paint_ours(&format!("note: {note}\n"), terminal.paint);
+            Ok((pool, FoundPool { warnings, ..found }))
+        }
     }
 }
 
-fn from_hostfile(
-    path: &Path,
+fn unusable(error: &hostfile::LoadError, terminal: Terminal) -> CliError {
+    CliError::Screen { status: error.status(), text: error.screen(terminal.paint) }
+}
+
+/// What `-H` names: a file, or hosts, `h1:4,h2:4`, when there is no such file.
+fn named(path: &Path, args: &PlaceArgs) -> Result<Reading, hostfile::LoadError> {
+    let text = path.to_str().filter(|text| is_list(text) && path.symlink_metadata().is_err());
+    let Some(text) = text else {
+        return hostfile::load(path, trust(args), ReadOptions::default());
+    };
+    let mut reading = read_any("--hostfile", text.as_bytes(), ReadOptions::default());
+    // Who types a list knows what it is.
+    reading.evidence = None;
+    if reading.findings.has_errors() {
+        return Err(hostfile::LoadError::Malformed(reading.findings));
+    }
+    Ok(reading)
+}
+
+/// Hosts rather than a path that was mistyped: they have ranges, or a number behind a colon.
+fn is_list(text: &str) -> bool {
+    let is_counted =
+        |host: &str| host.rsplit_once(':').is_some_and(|(_, count)| count.parse::<u32>().is_ok());
+    !text.contains('/') && (is_pattern(text) || text.split(',').all(is_counted))
+}
+
+/// An allocation of this machine alone: its GPUs, and which of them are ours, are seen better from
+/// here.
+fn says_no_more_than_this_machine(found: &Allocation, args: &PlaceArgs) -> Result<bool, CliError> {
+    let pool = found.reading.hostfile.pool();
+    let is_alone = pool.nodes().len() == 1;
+    let is_here = is_alone && node_named(&machine_name(), pool.nodes()).is_some();
+    Ok(is_here && accelerator(&args.devices)? != Accelerator::Cpu)
+}
+
+fn from_reading(
+    reading: &Reading,
+    origin: String,
+    note: Option<String>,
     args: &PlaceArgs,
     terminal: Terminal,
 ) -> Result<(Pool, FoundPool), CliError> {
-    let loaded = hostfile::load(path, trust(args)).map_err(|error| CliError::Screen {
-        status: error.status(),
-        text: error.screen(terminal.paint),
-    })?;
+    let note = note.map_or(String::new(), |note| format!("note: {note}\n"));
+    let warnings = show_findings(&reading.findings, terminal.paint);
     let found = FoundPool {
         accelerator: accelerator(&args.devices)?,
         device_names: Vec::new(),
-        origin: path.display().to_string(),
-        warnings: crate::report::diagnostic::show_findings(&loaded.findings, terminal.paint),
+        origin,
+        warnings: paint_ours(&note, terminal.paint) + &warnings,
         counted: false,
     };
-    Ok((loaded.hostfile.pool(), found))
+    Ok((reading.hostfile.pool(), found))
 }
 
 pub(super) fn trust(args: &PlaceArgs) -> Trust {

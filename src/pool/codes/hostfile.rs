@@ -58,6 +58,36 @@ pub const WRITABLE_BY_ALL: &str = "H026";
 pub const FOREIGN_OWNER: &str = "H027";
 /// The file is larger than any hostfile.
 pub const FILE_TOO_LARGE: &str = "H028";
+/// A range of host names that is none.
+pub const BAD_RANGE: &str = "H029";
+/// A range that names more hosts than the limit.
+pub const RANGE_TOO_LONG: &str = "H030";
+/// Lines of two dialects in one file.
+pub const MIXED_DIALECTS: &str = "H031";
+/// Lines of one host with other hosts between them.
+pub const SCATTERED_HOST: &str = "H032";
+/// A limit below the slots.
+pub const MAX_BELOW_SLOTS: &str = "H033";
+/// What another launcher understands, and we do not.
+pub const NOT_FOR_US: &str = "H034";
+/// As many counts as hosts.
+pub const COUNTS_DIFFER: &str = "H035";
+/// The file is not in DeepSpeed's dialect.
+pub const DIALECT: &str = "H036";
+/// A short name and a long one.
+pub const SHORT_AND_LONG: &str = "H037";
+/// This machine's own name among others.
+pub const LOOPBACK_AMONG_OTHERS: &str = "H038";
+/// Hosts with different numbers of slots.
+pub const UNEQUAL_SLOTS: &str = "H039";
+/// An underscore in a host name.
+pub const UNDERSCORE: &str = "H040";
+/// Hosts out of the order of their numbers.
+pub const OUT_OF_ORDER: &str = "H041";
+/// An operator without its set.
+pub const BAD_SET: &str = "H042";
+/// The file cannot be written.
+pub const NOT_WRITTEN: &str = "H043";
 
 /// Their stories.
 pub(super) const EXPLANATIONS: &[Explanation] = &[
@@ -159,10 +189,9 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
     story(
         OTHER_DIALECT,
         "syntax of another tool",
-        "The line reads like a hostfile of Open MPI (`max_slots=`), MPICH (`host:4`) or Slurm \
-         (`n[1-4]`, `n1,n2`). Write one line for each host, with `slots=N`. For Slurm, \
-         `scontrol show hostnames 'n[1-4]'` prints the names. `max_slots=` after the slot count is \
-         ignored with a warning, because files shared with Open MPI have it and DeepSpeed ignores it.",
+        "Most lines of the file are DeepSpeed's, and this one reads like a hostfile of Open MPI \
+         (`max_slots=`), MPICH (`host:4`) or Slurm (`n[1-4]`, `n1,n2`). Write all lines alike: either \
+         a host and `slots=N`, or all of them in the other way, which is understood as well.",
     ),
     story(
         NOT_TEXT,
@@ -239,5 +268,100 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
         FILE_TOO_LARGE,
         "file larger than 64 MiB",
         "A hostfile of 131072 hosts is a few MiB long. The file is probably not a hostfile.",
+    ),
+    story(
+        BAD_RANGE,
+        "not a range of host names",
+        "Brackets hold numbers and ranges: `n[01-03,7]`, `rack[1-2]n[1-16]`, `n[1-9/2]-ib`. A range runs \
+         upwards, and numbers with zeros in front are all of one width: of `n[01-3]` Slurm makes n01, n02 \
+         and n03, ClusterShell refuses it, and so do we. An open bracket is a name to pdsh, and `n` alone \
+         to Slurm.",
+    ),
+    story(
+        RANGE_TOO_LONG,
+        "range of more than 65536 hosts",
+        "A slip of the finger can name billions of hosts. Slurm has the same limit.",
+    ),
+    story(
+        MIXED_DIALECTS,
+        "two dialects in one file",
+        "The file is written in one way and this line in another; each tool would read one of the two and \
+         refuse, skip or misread the other. `--from` says as whose the file is to be read.",
+    ),
+    story(
+        SCATTERED_HOST,
+        "host comes again after others",
+        "A host may have several lines in a node file of PBS, a machine file of MPICH and others; its slots \
+         are added up where it stands first. Ranks follow hosts, so the order of the later lines is lost.",
+    ),
+    story(
+        MAX_BELOW_SLOTS,
+        "`max_slots` below the slots",
+        "The limit is lower than what the host is to take. Open MPI 4 ignores the limit when asked to \
+         oversubscribe; Open MPI 5 may wait for ever. Here the slots count, and the limit is not used.",
+    ),
+    story(
+        NOT_FOR_US,
+        "another launcher's word",
+        "The word means something to the launcher whose hostfile this is, and nothing here: relative hosts \
+         and exclusions of Open MPI (`+n1`, `^host`) count in an allocation; ports are ssh's business; \
+         interfaces and bindings are options of a job.",
+    ),
+    story(
+        COUNTS_DIFFER,
+        "as many counts as nodes",
+        "`SLURM_TASKS_PER_NODE=2(x3),1` is for four nodes: three with 2 tasks and one with 1. It goes with \
+         the node list of the same job or step; variables of a job and of a step do not go together.",
+    ),
+    story(
+        DIALECT,
+        "hostfile of another tool",
+        "The file is read as it is, and says what DeepSpeed's would. What only its own tool understands is \
+         not used. DeepSpeed itself cannot read it: `remuda hostfile convert --to deepspeed FILE` writes it \
+         anew. Nothing that DeepSpeed reads without a complaint is taken for another tool's.",
+    ),
+    story(
+        SHORT_AND_LONG,
+        "a short and a long name",
+        "`node1` and `node1.cluster` are one machine wherever the resolver's search list has `cluster`. Two \
+         nodes would then share every device of one.",
+    ),
+    story(
+        LOOPBACK_AMONG_OTHERS,
+        "`localhost` among other hosts",
+        "To every host, `localhost` and 127.0.0.1 are that host itself. As the first of several hosts it \
+         would send all workers looking for rank 0 at home.",
+    ),
+    story(
+        UNEQUAL_SLOTS,
+        "hosts with different numbers of slots",
+        "That is allowed, and ranks are counted right. But many scripts compute the node of a rank by \
+         division, or take the number of workers here for that everywhere. `--num_gpus` takes as many of \
+         each host; `--allow H039` says that it is meant so.",
+    ),
+    story(
+        UNDERSCORE,
+        "underscore in a host name",
+        "Names of hosts in DNS have letters, digits and hyphens. Many resolvers take an underscore all the \
+         same, others refuse it, and so do certificates.",
+    ),
+    story(
+        OUT_OF_ORDER,
+        "hosts out of the order of their numbers",
+        "Ranks follow the lines of the file, so this order is as good as any, and may be meant. It is said \
+         because a sorted file was often sorted by letters: node10 before node9.",
+    ),
+    story(
+        BAD_SET,
+        "set of hosts",
+        "Sets are files and lists of hosts, joined from left to right: `a,b` is what is in either, `a & b` \
+         what is in both, `a ! b` what is in a alone, and `a ^ b` what is in exactly one, as in \
+         ClusterShell. The order of the left set stays.",
+    ),
+    story(
+        NOT_WRITTEN,
+        "hostfile cannot be written",
+        "A hostfile is written beside itself and then takes its place, so that nobody sees half of it. Its \
+         directory must be writable, and as large a file must fit.",
     ),
 ];

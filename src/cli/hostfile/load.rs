@@ -1,4 +1,4 @@
-//! Hostfiles from disk: `remuda hostfile check`, and the loader that `remuda run -H` uses.
+//! Hostfiles from disk, for every command that takes one.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,77 +9,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 
 use crate::base::{Diagnostic, Findings, Severity, Source, Status};
-use crate::pool::{self, Hostfile, codes};
+use crate::pool::{self, ReadOptions, Reading, codes};
 use crate::report::diagnostic::{Paint, show_findings};
 
 /// Bytes of a hostfile; [`pool::HOSTS_MAX`] hosts with long names and comments fit.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-
-/// `remuda hostfile`.
-#[derive(Clone, Debug, clap::Args)]
-pub struct HostfileArgs {
-    #[command(subcommand)]
-    command: HostfileCommand,
-}
-
-#[derive(Clone, Debug, clap::Subcommand)]
-enum HostfileCommand {
-    /// Says everything that is wrong with hostfiles; nothing is contacted.
-    #[command(
-        after_help = "Exit status: 0 nothing found, 1 errors or warnings, 2 could not be read."
-    )]
-    Check {
-        /// Files to check; `-` is standard input.
-        #[arg(required = true, value_name = "FILE")]
-        files: Vec<PathBuf>,
-    },
-}
-
-/// What a command has to say; `report` prints it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// What was asked for.
-    pub stdout: String,
-    /// Why it could not be had.
-    pub stderr: String,
-    /// How it ends.
-    pub status: Status,
-}
-
-/// Runs `remuda hostfile …`.
-pub fn run(args: &HostfileArgs, paint: Paint) -> Outcome {
-    match &args.command {
-        HostfileCommand::Check { files } => check(files, paint),
-    }
-}
-
-fn check(files: &[PathBuf], paint: Paint) -> Outcome {
-    let mut out = Outcome { stdout: String::new(), stderr: String::new(), status: Status::Success };
-    for file in files {
-        let loaded =
-            if file.as_os_str() == "-" { read_stdin() } else { read_file(file, Trust::Owner) };
-        match loaded {
-            Ok(loaded) => {
-                out.stdout += &loaded.screen(paint);
-                out.status = worse(out.status, loaded.status());
-            }
-            Err(error) => {
-                out.stderr += &error.screen(paint);
-                out.status = worse(out.status, error.check_status());
-            }
-        }
-    }
-    out
-}
-
-/// A tool ends with 0, 1 or 2; the larger number wins.
-fn worse(left: Status, right: Status) -> Status {
-    if left.code() < right.code() { right } else { left }
-}
-
-fn plural(count: u64) -> &'static str {
-    if count == 1 { "" } else { "s" }
-}
 
 /// Whose files are good enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,36 +22,6 @@ pub enum Trust {
     Owner,
     /// Any (`--allow_insecure_files`).
     Anyone,
-}
-
-/// A hostfile that was read, whatever is wrong with its text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loaded {
-    /// The hosts of the good lines.
-    pub hostfile: Hostfile,
-    /// The text and what is wrong with it.
-    pub findings: Findings,
-}
-
-impl Loaded {
-    /// What `hostfile check` shows: what is wrong, or how much there is.
-    pub fn screen(&self, paint: Paint) -> String {
-        let screen = show_findings(&self.findings, paint);
-        if !screen.is_empty() {
-            return screen;
-        }
-        let hosts = self.hostfile.hosts().len() as u64;
-        let slots = self.hostfile.slot_count();
-        let name = self.findings.source.name.escape_debug();
-        format!("{name}: {hosts} host{}, {slots} slot{}\n", plural(hosts), plural(slots))
-    }
-
-    /// How `hostfile check` ends: notes are no findings.
-    pub fn status(&self) -> Status {
-        let is_clean =
-            self.findings.diagnostics.iter().all(|found| found.severity < Severity::Warning);
-        if is_clean { Status::Success } else { Status::Findings }
-    }
 }
 
 /// Why there is no hostfile.
@@ -148,6 +52,14 @@ pub enum LoadError {
     /// More than any hostfile has.
     #[error("hostfile `{}` is larger than 64 MiB", .0.display())]
     TooLarge(PathBuf),
+    /// It was to be changed.
+    #[error("cannot write hostfile `{}`", .path.display())]
+    NotWritten {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// It was read, and has errors.
     #[error("hostfile `{}` has errors", .0.source.name)]
     Malformed(Findings),
@@ -160,14 +72,18 @@ impl LoadError {
             Self::Missing(_) | Self::NotAFile { .. } | Self::Unreadable { .. } => Status::NoInput,
             Self::WritableByAll(_) => Status::Permission,
             Self::TooLarge(_) | Self::Malformed(_) => Status::BadInput,
+            Self::NotWritten { .. } => Status::Io,
         }
     }
 
     /// The exit status of `hostfile check`: 2 where the file could not be looked into.
-    fn check_status(&self) -> Status {
+    pub(super) fn check_status(&self) -> Status {
         match self {
             Self::WritableByAll(_) | Self::TooLarge(_) | Self::Malformed(_) => Status::Findings,
-            Self::Missing(_) | Self::NotAFile { .. } | Self::Unreadable { .. } => Status::Usage,
+            Self::Missing(_)
+            | Self::NotAFile { .. }
+            | Self::Unreadable { .. }
+            | Self::NotWritten { .. } => Status::Usage,
         }
     }
 
@@ -179,7 +95,7 @@ impl LoadError {
         }
     }
 
-    fn as_findings(&self) -> Findings {
+    pub(super) fn as_findings(&self) -> Findings {
         let (code, path, help) = match self {
             Self::Malformed(findings) => return findings.clone(),
             Self::Missing(path) => (
@@ -202,10 +118,15 @@ impl LoadError {
                 path,
                 "`chmod o-w` the file, or pass --allow_insecure_files",
             ),
+            Self::NotWritten { path, .. } => {
+                (codes::NOT_WRITTEN, path, "its directory must be writable: it is written anew")
+            }
             Self::TooLarge(path) => (codes::FILE_TOO_LARGE, path, "is this a hostfile?"),
         };
         let message = match self {
-            Self::Unreadable { source, .. } => format!("{self}: {source}"),
+            Self::Unreadable { source, .. } | Self::NotWritten { source, .. } => {
+                format!("{self}: {source}")
+            }
             _ => self.to_string(),
         };
         let source = Source { name: path.display().to_string(), text: String::new() };
@@ -214,19 +135,24 @@ impl LoadError {
 }
 
 /// The hostfile of a launch: without errors, perhaps with warnings.
-pub fn load(path: &Path, trust: Trust) -> Result<Loaded, LoadError> {
-    let loaded = read_file(path, trust)?;
+pub fn load(path: &Path, trust: Trust, options: ReadOptions) -> Result<Reading, LoadError> {
+    let loaded = read_file(path, trust, options)?;
     if loaded.findings.has_errors() {
         return Err(LoadError::Malformed(loaded.findings));
     }
     Ok(loaded)
 }
 
-fn read_stdin() -> Result<Loaded, LoadError> {
-    read_from(io::stdin().lock(), Path::new("-"))
+/// A file, or standard input for `-`, whatever is wrong with its text.
+pub(super) fn read(path: &Path, options: ReadOptions) -> Result<Reading, LoadError> {
+    if path.as_os_str() == "-" {
+        read_from(io::stdin().lock(), path, options)
+    } else {
+        read_file(path, Trust::Owner, options)
+    }
 }
 
-fn read_file(path: &Path, trust: Trust) -> Result<Loaded, LoadError> {
+fn read_file(path: &Path, trust: Trust, options: ReadOptions) -> Result<Reading, LoadError> {
     let file = open(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => LoadError::Missing(path.to_owned()),
         _ => unreadable(path, error),
@@ -238,7 +164,7 @@ fn read_file(path: &Path, trust: Trust) -> Result<Loaded, LoadError> {
     if trust == Trust::Owner && found.mode() & 0o002 != 0 {
         return Err(LoadError::WritableByAll(path.to_owned()));
     }
-    let mut loaded = read_from(file, path)?;
+    let mut loaded = read_from(file, path, options)?;
     let own = rustix::process::geteuid().as_raw();
     if trust == Trust::Owner && is_foreign(found.uid(), own) {
         loaded.findings.diagnostics.push(foreign_owner(found.uid()));
@@ -247,7 +173,7 @@ fn read_file(path: &Path, trust: Trust) -> Result<Loaded, LoadError> {
 }
 
 /// Does not wait for the writer of a pipe, and does not make a terminal ours.
-pub(super) fn open(path: &Path) -> io::Result<File> {
+pub(in crate::cli) fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
 }
@@ -256,7 +182,7 @@ fn unreadable(path: &Path, source: io::Error) -> LoadError {
     LoadError::Unreadable { path: path.to_owned(), source }
 }
 
-pub(super) fn other_kind(found: &std::fs::Metadata) -> Option<&'static str> {
+pub(in crate::cli) fn other_kind(found: &std::fs::Metadata) -> Option<&'static str> {
     use std::os::unix::fs::FileTypeExt;
     let kind = found.file_type();
     if kind.is_file() {
@@ -273,7 +199,7 @@ pub(super) fn other_kind(found: &std::fs::Metadata) -> Option<&'static str> {
 }
 
 /// Root reads what it is told to; everybody else trusts themselves and root.
-pub(super) fn is_foreign(owner: u32, own: u32) -> bool {
+pub(in crate::cli) fn is_foreign(owner: u32, own: u32) -> bool {
     own != 0 && owner != 0 && owner != own
 }
 
@@ -284,7 +210,7 @@ fn foreign_owner(owner: u32) -> Diagnostic {
         .help("whoever owns it decides where the job runs")
 }
 
-fn read_from(input: impl Read, path: &Path) -> Result<Loaded, LoadError> {
+fn read_from(input: impl Read, path: &Path, options: ReadOptions) -> Result<Reading, LoadError> {
     let mut bytes = Vec::new();
     let read = input.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
     read.map_err(|error| unreadable(path, error))?;
@@ -292,8 +218,7 @@ fn read_from(input: impl Read, path: &Path) -> Result<Loaded, LoadError> {
         return Err(LoadError::TooLarge(path.to_owned()));
     }
     let name = String::from_utf8_lossy(path.as_os_str().as_bytes());
-    let (hostfile, findings) = pool::read(&name, &bytes);
-    Ok(Loaded { hostfile, findings })
+    Ok(pool::read_any(&name, &bytes, options))
 }
 
 #[cfg(test)]

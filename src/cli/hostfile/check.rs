@@ -1,0 +1,204 @@
+//! `remuda hostfile check`.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+
+use super::values::{ReadArgs, SelectArgs};
+use super::{LoadError, Outcome, count, load, write};
+use crate::base::{Diagnostic, Findings, Severity, Status};
+use crate::pool::{self, Pool, ReadOptions, Reading, SelectorArgs, mend, select};
+use crate::report::diagnostic::{Paint, show_findings};
+use crate::report::findings::{CheckedFile, show_github, show_json, show_sarif};
+use crate::report::world::show_world;
+
+/// What is typed behind `remuda hostfile check`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct CheckArgs {
+    /// Files to check; `-` is standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Make the changes that are certain, in the files
+    #[arg(long)]
+    fix: bool,
+    /// How findings are shown
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "human")]
+    format: Format,
+    /// Warnings and notes that are meant as they are, by their codes
+    #[arg(long, value_name = "CODE", value_delimiter = ',')]
+    allow: Vec<String>,
+    #[command(flatten)]
+    read: ReadArgs,
+    #[command(flatten)]
+    select: SelectArgs,
+}
+
+/// See `--format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For people.
+    Human,
+    /// A document of ours.
+    Json,
+    /// SARIF 2.1.0.
+    Sarif,
+    /// Annotations of GitHub Actions.
+    Github,
+}
+
+/// One file, looked into.
+struct Checked {
+    /// `None`: it could not be read.
+    reading: Option<Reading>,
+    /// The text, then the selection.
+    findings: Vec<Findings>,
+    /// What the selection leaves.
+    world: Option<Pool>,
+    /// What was done about it.
+    note: String,
+    status: Status,
+}
+
+pub(super) fn run(args: &CheckArgs, paint: Paint) -> Outcome {
+    let mut out = Outcome::new();
+    let mut all = Vec::new();
+    for file in &args.files {
+        let checked = match check(file, args) {
+            Ok(checked) => checked,
+            Err(error) if args.format == Format::Human => {
+                out.refuse(&error, paint);
+                continue;
+            }
+            Err(error) => unread(&error),
+        };
+        out.worsen(checked.status);
+        if args.format == Format::Human {
+            out.stdout += &screen(&checked, paint);
+            out.stderr += &checked.note;
+        } else {
+            all.push(checked);
+        }
+    }
+    let files: Vec<CheckedFile<'_>> = all.iter().flat_map(documents).collect();
+    out.stdout += &match args.format {
+        Format::Human => String::new(),
+        Format::Json => show_json(&files),
+        Format::Sarif => show_sarif(&files),
+        Format::Github => show_github(&files),
+    };
+    out
+}
+
+fn check(file: &Path, args: &CheckArgs) -> Result<Checked, LoadError> {
+    let options = args.read.options();
+    let mut reading = load::read(file, options)?;
+    let mut note = String::new();
+    if args.fix {
+        (reading, note) = fix(file, reading, options)?;
+    }
+    examine(&mut reading, &args.allow);
+    let mut findings = vec![reading.findings.clone()];
+    let selected = args.select.selector().filter(|_| !reading.findings.has_errors());
+    let world = selected.and_then(|selector| selected_world(&reading, &selector, &mut findings));
+    let status = status(&findings);
+    Ok(Checked { reading: Some(reading), findings, world, note, status })
+}
+
+/// Adds what is right and still not what one would want, and takes out what is allowed.
+fn examine(reading: &mut Reading, allow: &[String]) {
+    let mut diagnostics = std::mem::take(&mut reading.findings.diagnostics);
+    diagnostics.extend(pool::lint(reading));
+    diagnostics.sort_by_key(|found| found.span.map(|span| span.start));
+    let is_allowed = |found: &Diagnostic| {
+        found.severity < Severity::Error
+            && allow.iter().any(|code| code.eq_ignore_ascii_case(found.code))
+    };
+    diagnostics.retain(|found| !is_allowed(found));
+    reading.findings.diagnostics = diagnostics;
+}
+
+/// Notes are no findings.
+fn status(findings: &[Findings]) -> Status {
+    let mut all = findings.iter().flat_map(|one| &one.diagnostics);
+    let is_clean = all.all(|found| found.severity < Severity::Warning);
+    if is_clean { Status::Success } else { Status::Findings }
+}
+
+fn selected_world(
+    reading: &Reading,
+    selector: &SelectorArgs,
+    findings: &mut Vec<Findings>,
+) -> Option<Pool> {
+    match select(&reading.hostfile.pool(), selector) {
+        Ok(selected) => {
+            findings.extend(selected.findings);
+            Some(selected.pool)
+        }
+        Err(found) => {
+            findings.extend(found);
+            None
+        }
+    }
+}
+
+/// Writes the file if there is something of which we are certain, and reads it again.
+fn fix(
+    file: &Path,
+    reading: Reading,
+    options: ReadOptions,
+) -> Result<(Reading, String), LoadError> {
+    let mended = mend(reading, options);
+    if mended.changes == 0 {
+        return Ok((mended.reading, String::new()));
+    }
+    let name = file.display();
+    let done = count(mended.changes as u64, "change");
+    if file.as_os_str() == "-" {
+        return Ok((
+            mended.reading,
+            format!("note: -: {done} would be made; standard input stays\n"),
+        ));
+    }
+    write::replace(file, &mended.reading.findings.source.text)
+        .map_err(|source| LoadError::NotWritten { path: file.to_owned(), source })?;
+    Ok((mended.reading, format!("note: {name}: {done} made\n")))
+}
+
+/// What is wrong, or how much there is.
+fn screen(checked: &Checked, paint: Paint) -> String {
+    let mut screen: String =
+        checked.findings.iter().map(|findings| show_findings(findings, paint)).collect();
+    if let Some(reading) = checked.reading.as_ref().filter(|_| screen.is_empty()) {
+        let name = reading.findings.source.name.escape_debug();
+        let hosts = count(reading.hostfile.hosts().len() as u64, "host");
+        let slots = count(reading.hostfile.slot_count(), "slot");
+        screen = format!("{name}: {hosts}, {slots}\n");
+    }
+    match &checked.world {
+        Some(world) => format!("{screen}\n{}", show_world(world)),
+        None => screen,
+    }
+}
+
+fn unread(error: &LoadError) -> Checked {
+    Checked {
+        reading: None,
+        findings: vec![error.as_findings()],
+        world: None,
+        note: String::new(),
+        status: error.check_status(),
+    }
+}
+
+fn documents(checked: &Checked) -> Vec<CheckedFile<'_>> {
+    let mut files: Vec<CheckedFile<'_>> = checked
+        .findings
+        .iter()
+        .map(|findings| CheckedFile { findings, hosts: Vec::new() })
+        .collect();
+    if let (Some(file), Some(reading)) = (files.first_mut(), &checked.reading) {
+        let hosts = reading.hostfile.hosts().iter();
+        file.hosts = hosts.map(|host| (host.name.as_str(), host.slots.get())).collect();
+    }
+    files
+}

@@ -1,0 +1,65 @@
+//! `remuda hostfile convert`.
+
+use std::path::PathBuf;
+
+use super::values::{ReadArgs, ToArg};
+use super::{Outcome, count, lines, load};
+use crate::base::Status;
+use crate::pool::dialect::write;
+use crate::pool::{Reading, comments};
+use crate::report::diagnostic::{Paint, show_findings};
+use crate::report::world::world_json;
+
+/// What is typed behind `remuda hostfile convert`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct ConvertArgs {
+    /// The hostfile; `-` is standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// What to write
+    #[arg(long, value_name = "DIALECT", value_enum)]
+    to: ToArg,
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+pub(super) fn run(args: &ConvertArgs, paint: Paint) -> Outcome {
+    let mut out = Outcome::new();
+    let reading = match load::read(&args.file, args.read.options()) {
+        Ok(reading) => reading,
+        Err(error) => {
+            out.refuse(&error, paint);
+            return out;
+        }
+    };
+    if reading.findings.has_errors() {
+        out.stderr = show_findings(&reading.findings, paint);
+        out.status = Status::Findings;
+        return out;
+    }
+    let mut losses = losses(&reading);
+    match args.to {
+        ToArg::Json => out.stdout = world_json(&reading.hostfile.pool()),
+        ToArg::Target(target) => {
+            let written = write(reading.hostfile.hosts(), target);
+            out.stdout = written.text;
+            losses.extend(written.losses);
+        }
+    }
+    out.stderr = lines(losses.iter().map(|loss| format!("note: {loss}")));
+    out
+}
+
+/// What the file has and no pool holds.
+fn losses(reading: &Reading) -> Vec<String> {
+    let source = &reading.findings.source;
+    let comments = comments(&source.text, reading.dialect);
+    let found = (comments, "comment");
+    let unused = reading.unused.iter().map(|(what, times)| (*times, *what));
+    let all = std::iter::once(found).chain(unused).filter(|(times, _)| 0 < *times);
+    all.map(|(times, what)| match what {
+        "comment" => format!("{} not taken over", count(times as u64, what)),
+        _ => format!("`{what}` of {} not taken over", count(times as u64, "line")),
+    })
+    .collect()
+}

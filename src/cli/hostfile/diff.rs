@@ -1,0 +1,59 @@
+//! `remuda hostfile diff`.
+
+use std::path::PathBuf;
+
+use super::values::ReadArgs;
+use super::{LoadError, Outcome, load};
+use crate::base::Status;
+use crate::pool::{Difference, Reading, diff};
+use crate::report::diagnostic::Paint;
+
+/// What is typed behind `remuda hostfile diff`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct DiffArgs {
+    /// The first hostfile; `-` is standard input
+    #[arg(value_name = "FIRST")]
+    first: PathBuf,
+    /// The second one
+    #[arg(value_name = "SECOND")]
+    second: PathBuf,
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+pub(super) fn run(args: &DiffArgs, paint: Paint) -> Outcome {
+    let mut out = Outcome::new();
+    let files = [&args.first, &args.second].map(|file| {
+        let reading = load::read(file, args.read.options())?;
+        if reading.findings.has_errors() {
+            return Err(LoadError::Malformed(reading.findings));
+        }
+        Ok(reading)
+    });
+    let [Ok(first), Ok(second)] = &files else {
+        let errors = files.iter().filter_map(|file| file.as_ref().err());
+        errors.for_each(|error| out.stderr += &error.screen(paint));
+        // 1 would say that there is a difference.
+        out.status = Status::Usage;
+        return out;
+    };
+    out.stdout = show(first, second);
+    if !out.stdout.is_empty() {
+        out.status = Status::Findings;
+    }
+    out
+}
+
+/// A line for each difference.
+fn show(first: &Reading, second: &Reading) -> String {
+    let found = diff(first.hostfile.hosts(), second.hostfile.hosts());
+    let line = |found: &Difference<'_>| match found {
+        Difference::Removed(host) => format!("- {} slots={}\n", host.name, host.slots.get()),
+        Difference::Added(host) => format!("+ {} slots={}\n", host.name, host.slots.get()),
+        Difference::Slots(old, new) => {
+            format!("~ {} slots={} -> slots={}\n", new.name, old.slots.get(), new.slots.get())
+        }
+        Difference::Moved(host, from, to) => format!("~ {} node {from} -> node {to}\n", host.name),
+    };
+    found.iter().map(line).collect()
+}

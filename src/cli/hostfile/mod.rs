@@ -1,0 +1,102 @@
+//! `remuda hostfile …`, and the loader that `remuda run -H` uses. One file for each command.
+
+mod check;
+mod convert;
+mod diff;
+mod fmt;
+mod load;
+mod show;
+mod values;
+mod write;
+
+use crate::base::Status;
+use crate::report::diagnostic::Paint;
+
+pub use load::{LoadError, Trust, load};
+pub(super) use load::{is_foreign, open, other_kind};
+
+/// Behind the list of options of every command.
+const STATUS_HELP: &str =
+    "Exit status: 0 nothing found, 1 errors or warnings, 2 could not be read.";
+
+/// `remuda hostfile`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct HostfileArgs {
+    #[command(subcommand)]
+    command: HostfileCommand,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum HostfileCommand {
+    /// Says everything that is wrong with hostfiles; nothing is contacted.
+    #[command(after_help = STATUS_HELP, rename_all = "snake_case")]
+    Check(check::CheckArgs),
+    /// Writes hostfiles in their canonical form; comments and the order of hosts stay.
+    #[command(after_help = STATUS_HELP)]
+    Fmt(fmt::FmtArgs),
+    /// Writes the hosts of a file in the way of another tool.
+    #[command(after_help = STATUS_HELP)]
+    Convert(convert::ConvertArgs),
+    /// Shows hosts, slots and ranks of a file, or of sets of hosts: `hosts & rack[1-3]`.
+    #[command(after_help = STATUS_HELP)]
+    Show(show::ShowArgs),
+    /// Shows what is different between two hostfiles.
+    #[command(after_help = "Exit status: 0 no difference, 1 differences, 2 could not be read.")]
+    Diff(diff::DiffArgs),
+}
+
+/// What a command has to say; `report` prints it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// What was asked for.
+    pub stdout: String,
+    /// Why it could not be had.
+    pub stderr: String,
+    /// How it ends.
+    pub status: Status,
+}
+
+impl Outcome {
+    fn new() -> Self {
+        Self { stdout: String::new(), stderr: String::new(), status: Status::Success }
+    }
+
+    /// A tool ends with 0, 1 or 2; the larger number wins.
+    fn worsen(&mut self, status: Status) {
+        if self.status.code() < status.code() {
+            self.status = status;
+        }
+    }
+
+    /// A file that cannot be used.
+    fn refuse(&mut self, error: &LoadError, paint: Paint) {
+        self.stderr += &error.screen(paint);
+        self.worsen(error.check_status());
+    }
+}
+
+/// Runs `remuda hostfile …`.
+pub fn run(args: &HostfileArgs, paint: Paint) -> Outcome {
+    match &args.command {
+        HostfileCommand::Check(args) => check::run(args, paint),
+        HostfileCommand::Fmt(args) => fmt::run(args, paint),
+        HostfileCommand::Convert(args) => convert::run(args, paint),
+        HostfileCommand::Show(args) => show::run(args, paint),
+        HostfileCommand::Diff(args) => diff::run(args, paint),
+    }
+}
+
+/// One below the other.
+fn lines(texts: impl Iterator<Item = impl std::fmt::Display>) -> String {
+    use std::fmt::Write as _;
+    texts.fold(String::new(), |mut out, text| {
+        writeln!(out, "{text}").expect("a String takes everything");
+        out
+    })
+}
+
+/// `1 host`, `2 hosts`.
+fn count(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}

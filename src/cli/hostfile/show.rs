@@ -1,0 +1,164 @@
+//! `remuda hostfile show`: a file, or sets of hosts joined by ClusterShell's operators.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::values::{ReadArgs, SelectArgs};
+use super::{LoadError, Outcome, count, lines, load};
+use crate::base::{Diagnostic, Findings, HostName, Source, Span, Status};
+use crate::pool::nodeset::{Expression, Operand, RangeProblem, fold, is_pattern, read_list};
+use crate::pool::{Pool, SlotCount, codes, select};
+use crate::report::diagnostic::{Paint, show_all, show_findings};
+use crate::report::world::{names_json, show_world, world_json};
+
+/// What is typed behind `remuda hostfile show`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct ShowArgs {
+    /// A hostfile, or sets joined by `,` (either), `&` (both), `!` (without), `^` (one of the two);
+    /// what is no file is a list of hosts: `hosts & rack[1-3]`
+    #[arg(required = true, value_name = "SET")]
+    set: Vec<String>,
+    /// Show a JSON document
+    #[arg(long, conflicts_with = "names")]
+    json: bool,
+    /// Show the names alone, one a line
+    #[arg(long)]
+    names: bool,
+    #[command(flatten)]
+    read: ReadArgs,
+    #[command(flatten)]
+    select: SelectArgs,
+}
+
+/// A host of a set; a list of names says no slots.
+#[derive(Clone)]
+struct Member {
+    name: HostName,
+    slots: Option<SlotCount>,
+}
+
+/// Why there is no set.
+enum NoSet {
+    Load(LoadError),
+    Text(Findings),
+}
+
+pub(super) fn run(args: &ShowArgs, paint: Paint) -> Outcome {
+    let mut out = Outcome::new();
+    match members(args) {
+        Err(NoSet::Load(error)) => out.refuse(&error, paint),
+        Err(NoSet::Text(findings)) => {
+            out.stderr = show_findings(&findings, paint);
+            out.status = Status::Usage;
+        }
+        Ok(members) => show(&members, args, &mut out, paint),
+    }
+    out
+}
+
+fn show(members: &[Member], args: &ShowArgs, out: &mut Outcome, paint: Paint) {
+    let names = || members.iter().map(|member| member.name.as_str());
+    if args.names && args.select.selector().is_none() {
+        out.stdout = lines(names());
+        return;
+    }
+    let Some(mut pool) = pool(members) else {
+        let text = || format!("{}\n{}\n", fold(names()), count(members.len() as u64, "host"));
+        out.stdout = if args.json { names_json(names()) } else { text() };
+        return;
+    };
+    if let Some(selector) = args.select.selector() {
+        match select(&pool, &selector) {
+            Ok(selected) => {
+                out.stderr = show_all(&selected.findings, paint);
+                pool = selected.pool;
+            }
+            Err(findings) => {
+                out.stderr = show_all(&findings, paint);
+                out.status = Status::Findings;
+                return;
+            }
+        }
+    }
+    out.stdout = if args.json {
+        world_json(&pool)
+    } else if args.names {
+        lines(pool.nodes().iter().map(|(host, _)| host))
+    } else {
+        show_world(&pool)
+    };
+}
+
+/// `None` when the slots of a host are not known, or no host is left.
+fn pool(members: &[Member]) -> Option<Pool> {
+    let hosts: Option<Vec<_>> =
+        members.iter().map(|member| Some((member.name.clone(), member.slots?))).collect();
+    hosts.filter(|hosts| !hosts.is_empty()).map(Pool::of)
+}
+
+fn members(args: &ShowArgs) -> Result<Vec<Member>, NoSet> {
+    // A file may have any name, operators in it included.
+    if let [file] = &args.set[..]
+        && (file == "-" || Path::new(file).exists())
+    {
+        return from_file(Path::new(file), args);
+    }
+    let text = args.set.join(" ");
+    let expression = Expression::read(&text).map_err(|span| no_operand(&text, span))?;
+    let mut known: HashMap<HostName, SlotCount> = HashMap::new();
+    let mut set: Vec<Member> = Vec::new();
+    let is_alone = expression.terms.len() == 1;
+    for (operator, operand) in &expression.terms {
+        let members = operand_members(*operand, is_alone, &text, args)?;
+        known.extend(members.iter().filter_map(|one| Some((one.name.clone(), one.slots?))));
+        set = operator.join(set, members, |member| member.name.clone());
+    }
+    for member in &mut set {
+        let said = known.get(&member.name).copied();
+        member.slots = member.slots.or(said).or(args.read.options().slots);
+    }
+    Ok(set)
+}
+
+/// A file where there is one, else a list of hosts.
+fn operand_members(
+    operand: Operand<'_>,
+    is_alone: bool,
+    text: &str,
+    args: &ShowArgs,
+) -> Result<Vec<Member>, NoSet> {
+    let path = Path::new(operand.text);
+    let is_list = is_pattern(operand.text) || !is_alone && !operand.text.contains('/');
+    if operand.text == "-" || path.exists() || !is_list {
+        return from_file(path, args);
+    }
+    let patterns = read_list(operand.text, operand.span.start).map_err(|problems| {
+        let diagnostics = problems.iter().map(RangeProblem::diagnostic).collect();
+        NoSet::Text(Findings { source: source(text), diagnostics })
+    })?;
+    let names = patterns.iter().flat_map(|(pattern, _)| pattern.names());
+    let member = |name: String| {
+        let name = HostName::parse(&name).expect("the longest of the names is one");
+        Member { name, slots: None }
+    };
+    Ok(names.map(member).collect())
+}
+
+fn from_file(path: &Path, args: &ShowArgs) -> Result<Vec<Member>, NoSet> {
+    let reading = load::read(path, args.read.options()).map_err(NoSet::Load)?;
+    if reading.findings.has_errors() {
+        return Err(NoSet::Load(LoadError::Malformed(reading.findings)));
+    }
+    let hosts = reading.hostfile.hosts().iter();
+    Ok(hosts.map(|host| Member { name: host.name.clone(), slots: Some(host.slots) }).collect())
+}
+
+fn no_operand(text: &str, span: Span) -> NoSet {
+    let problem = Diagnostic::error(codes::BAD_SET, span, "a set is missing beside the operator")
+        .help("sets are joined by `,`, `&`, `!` and `^`: `hosts & rack[1-3]`");
+    NoSet::Text(Findings { source: source(text), diagnostics: vec![problem] })
+}
+
+fn source(text: &str) -> Source {
+    Source { name: "set".to_owned(), text: text.to_owned() }
+}

@@ -1,0 +1,124 @@
+//! Options that several commands have.
+
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+
+use crate::pool::dialect::Target;
+use crate::pool::{Dialect, ReadOptions, SelectorArgs, SlotCount};
+
+/// How files are read.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct ReadArgs {
+    /// Whose hostfile it is [default: found out]
+    #[arg(long, value_name = "DIALECT", value_enum)]
+    from: Option<DialectArg>,
+    /// Slots of hosts of which the file says none
+    #[arg(long, value_name = "N", value_parser = parse_slots)]
+    slots: Option<SlotCount>,
+}
+
+impl ReadArgs {
+    /// For the parser.
+    pub(super) fn options(&self) -> ReadOptions {
+        ReadOptions { dialect: self.from.map(|from| from.0), slots: self.slots }
+    }
+}
+
+/// Which hosts and slots take part, as for a launch.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(rename_all = "snake_case")]
+pub(super) struct SelectArgs {
+    /// Hosts and slots to use: `HOST[:SLOT,…][@HOST…]`
+    #[arg(short, long, value_name = "HOSTS")]
+    include: Option<String>,
+    /// Hosts and slots to leave out: `HOST[:SLOT,…][@HOST…]`
+    #[arg(short, long, value_name = "HOSTS")]
+    exclude: Option<String>,
+    /// Use the first N hosts
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    num_nodes: Option<String>,
+    /// Use the first N slots of each host
+    #[arg(short = 'n', long, value_name = "N", allow_negative_numbers = true)]
+    num_gpus: Option<String>,
+}
+
+impl SelectArgs {
+    /// `None` when nothing was asked for.
+    pub(super) fn selector(&self) -> Option<SelectorArgs> {
+        let all = [&self.include, &self.exclude, &self.num_nodes, &self.num_gpus];
+        all.iter().any(|text| text.is_some()).then(|| SelectorArgs {
+            include: self.include.clone(),
+            exclude: self.exclude.clone(),
+            num_nodes: self.num_nodes.clone(),
+            num_gpus: self.num_gpus.clone(),
+        })
+    }
+}
+
+/// See `--from`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DialectArg(Dialect);
+
+impl ValueEnum for DialectArg {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [DialectArg; Dialect::ALL.len()] = {
+            let mut all = [DialectArg(Dialect::DeepSpeed); Dialect::ALL.len()];
+            let mut at = 0;
+            while at < all.len() {
+                all[at] = DialectArg(Dialect::ALL[at]);
+                at += 1;
+            }
+            all
+        };
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.0.name()).aliases(self.0.aliases().iter().copied()))
+    }
+}
+
+/// See `--to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ToArg {
+    /// A text for another tool.
+    Target(Target),
+    /// Our own document.
+    Json,
+}
+
+impl ValueEnum for ToArg {
+    fn value_variants<'a>() -> &'a [Self] {
+        const OTHERS: usize = 2;
+        const ALL: [ToArg; Dialect::ALL.len() + OTHERS] = {
+            let mut all = [ToArg::Json; Dialect::ALL.len() + OTHERS];
+            let mut at = 0;
+            while at < Dialect::ALL.len() {
+                all[at] = ToArg::Target(Target::Dialect(Dialect::ALL[at]));
+                at += 1;
+            }
+            all[at] = ToArg::Target(Target::Nodeset);
+            all
+        };
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            Self::Target(Target::Dialect(Dialect::Ranges)) => PossibleValue::new("ranges"),
+            Self::Target(Target::Dialect(dialect)) => {
+                PossibleValue::new(dialect.name()).aliases(dialect.aliases().iter().copied())
+            }
+            Self::Target(Target::Nodeset) => {
+                PossibleValue::new("nodeset").aliases(["pdsh", "clustershell"])
+            }
+            Self::Json => PossibleValue::new("json"),
+        })
+    }
+}
+
+fn parse_slots(text: &str) -> Result<SlotCount, String> {
+    let limit = crate::pool::SLOTS_MAX;
+    let count = text.parse().ok().and_then(SlotCount::new);
+    count.ok_or_else(|| format!("expected a whole number from 1 to {limit}"))
+}

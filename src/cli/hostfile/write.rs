@@ -1,0 +1,42 @@
+//! A file that changes all at once, or not at all.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Gid, Uid};
+
+/// Writes a file anew in its place: whoever reads it meanwhile sees the old text or the new one. Its
+/// mode and its owner stay, and a link to it stays a link.
+pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let path = fs::canonicalize(path)?;
+    let draft = draft_of(&path);
+    let written = write_draft(&path, &draft, text).and_then(|()| fs::rename(&draft, &path));
+    if written.is_err() {
+        let _ = fs::remove_file(&draft);
+    }
+    written
+}
+
+fn draft_of(path: &Path) -> PathBuf {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}", std::process::id()));
+    path.with_file_name(name)
+}
+
+fn write_draft(path: &Path, draft: &Path, text: &str) -> io::Result<()> {
+    let old = fs::metadata(path)?;
+    // What an earlier process of our number left behind is nobody's.
+    let _ = fs::remove_file(draft);
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(draft)?;
+    file.write_all(text.as_bytes())?;
+    let new = file.metadata()?;
+    if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
+        let owner = Some(Uid::from_raw(old.uid()));
+        rustix::fs::fchown(&file, owner, Some(Gid::from_raw(old.gid())))?;
+    }
+    file.set_permissions(old.permissions())?;
+    file.sync_all()
+}

@@ -1,0 +1,104 @@
+//! The nodes that a scheduler gave to the job of which we are a part.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::base::env_vars;
+use crate::cli::hostfile::{self, LoadError, Trust};
+use crate::pool::{Dialect, ReadOptions, Reading, read_any};
+
+/// Nodes and where they come from.
+pub(super) struct Allocation {
+    pub(super) reading: Reading,
+    /// `Slurm job 17`.
+    pub(super) origin: String,
+}
+
+/// What the environment says.
+pub(super) enum Found {
+    /// No scheduler.
+    Nothing,
+    /// Nodes.
+    Nodes(Box<Allocation>),
+    /// Somebody starts this program on every node: each for itself, and here is why.
+    OneTaskOfMany(String),
+}
+
+/// What Slurm says of nodes and of workers on them.
+const SLURM: [&str; 6] = [
+    env_vars::SLURM_STEP_NODELIST,
+    env_vars::SLURM_JOB_NODELIST,
+    env_vars::SLURM_GPUS_PER_NODE,
+    env_vars::SLURM_GPUS_ON_NODE,
+    env_vars::SLURM_STEP_TASKS_PER_NODE,
+    env_vars::SLURM_TASKS_PER_NODE,
+];
+
+/// Looks for the variables of one scheduler after the other.
+pub(super) fn find(trust: Trust) -> Result<Found, LoadError> {
+    if env_vars::get(env_vars::SLURM_JOB_NODELIST).is_some() {
+        return slurm();
+    }
+    if let Some(file) = file(env_vars::PBS_NODEFILE) {
+        return from_file(&file, Dialect::Pbs, trust);
+    }
+    // The variable has no line for each slot, and LSF sets it for jobs of any size.
+    if let Some(hosts) = text(env_vars::LSB_MCPU_HOSTS) {
+        let text = format!("{}={hosts}\n", env_vars::LSB_MCPU_HOSTS);
+        return from_text(&text, Dialect::Lsf);
+    }
+    if let Some(file) = file(env_vars::LSB_DJOB_HOSTFILE) {
+        return from_file(&file, Dialect::Lsf, trust);
+    }
+    if let Some(file) = file(env_vars::PE_HOSTFILE) {
+        return from_file(&file, Dialect::Sge, trust);
+    }
+    Ok(Found::Nothing)
+}
+
+fn text(name: &str) -> Option<String> {
+    env_vars::get_text(name).filter(|text| !text.is_empty())
+}
+
+fn file(name: &str) -> Option<PathBuf> {
+    env_vars::get(name).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+fn slurm() -> Result<Found, LoadError> {
+    let tasks = text(env_vars::SLURM_STEP_NUM_TASKS).and_then(|tasks| tasks.parse::<u64>().ok());
+    if let Some(tasks) = tasks.filter(|tasks| 1 < *tasks) {
+        return Ok(Found::OneTaskOfMany(format!(
+            "one of {tasks} tasks of a Slurm step: this machine alone is used; `srun -n 1` or no \
+             srun at all leaves all nodes to remuda"
+        )));
+    }
+    let mut said = String::new();
+    for name in SLURM {
+        if let Some(value) = text(name) {
+            writeln!(said, "{name}={value}").expect("a String takes everything");
+        }
+    }
+    from_text(&said, Dialect::Slurm)
+}
+
+fn from_text(text: &str, dialect: Dialect) -> Result<Found, LoadError> {
+    let options = ReadOptions { dialect: Some(dialect), slots: None };
+    let reading = read_any("environment", text.as_bytes(), options);
+    if reading.findings.has_errors() {
+        return Err(LoadError::Malformed(reading.findings));
+    }
+    Ok(Found::Nodes(Box::new(Allocation { reading, origin: origin(dialect) })))
+}
+
+fn from_file(path: &Path, dialect: Dialect, trust: Trust) -> Result<Found, LoadError> {
+    let options = ReadOptions { dialect: Some(dialect), slots: None };
+    let reading = hostfile::load(path, trust, options)?;
+    Ok(Found::Nodes(Box::new(Allocation { reading, origin: origin(dialect) })))
+}
+
+fn origin(dialect: Dialect) -> String {
+    match text(env_vars::SLURM_JOB_ID).filter(|_| dialect == Dialect::Slurm) {
+        Some(job) => format!("allocation of Slurm job {job}"),
+        None => format!("allocation of {dialect}"),
+    }
+}

@@ -1,0 +1,49 @@
+//! Horovod: `h1:4,h2:4`.
+
+use crate::base::{Diagnostic, Span};
+use crate::pool::codes;
+use crate::pool::host_word::read_host;
+use crate::pool::line::{Line, Word};
+use crate::pool::reader::{Place, Reader, Repeats};
+use crate::pool::settings::parse_count;
+
+use super::hydra::split_count;
+
+pub(super) fn parse_line(reader: &mut Reader, place: Place, words: &[Word<'_>]) {
+    for word in words {
+        let mut at = 0;
+        for part in word.text.split(',') {
+            item(reader, place, word.part(at, at + part.len()));
+            at += part.len() + 1;
+        }
+    }
+}
+
+fn item(reader: &mut Reader, place: Place, word: Word<'_>) {
+    if word.text.is_empty() {
+        reader.refuse(empty_item(word.span));
+        return;
+    }
+    let mut line = Line::default();
+    let (host, count) = split_count(word);
+    read_host(host, &[], &mut line);
+    match count.map(parse_count) {
+        Some(Ok(count)) => line.slots = Some(count),
+        Some(Err(problem)) => line.problems.push(*problem),
+        None => line.problems.push(missing_count(host)),
+    }
+    reader.take(place, line, Repeats::Refused);
+}
+
+fn empty_item(span: Span) -> Diagnostic {
+    Diagnostic::error(codes::HOST_MISSING, span, "a host is missing beside the comma")
+        .help("a list is `h1:4,h2:4`")
+}
+
+/// A host without its number.
+pub(super) fn missing_count(host: Word<'_>) -> Diagnostic {
+    let message = format!("the number of slots of `{}` is missing", host.text.escape_debug());
+    Diagnostic::error(codes::MISSING_SLOTS, host.span, message)
+        .label("expected `:N` after it")
+        .help(format!("say how many workers it takes: `{}:4`", host.text.escape_debug()))
+}

@@ -1,0 +1,80 @@
+//! MPICH and Intel MPI: `host[:count] [attribute=value]…`; a host that comes again adds its count.
+
+use crate::base::{Diagnostic, Severity, UserName};
+use crate::pool::codes;
+use crate::pool::host_word::read_host;
+use crate::pool::hosts::SlotCount;
+use crate::pool::line::{Line, Word};
+use crate::pool::reader::{Place, Reader, Repeats};
+use crate::pool::settings::parse_count;
+
+pub(super) fn parse_line(reader: &mut Reader, place: Place, words: &[Word<'_>]) {
+    let Some((&first, rest)) = words.split_first() else { return };
+    let mut line = Line::default();
+    let (host, count) = split_count(first);
+    read_host(host, rest, &mut line);
+    match count.map(parse_count) {
+        Some(Ok(count)) => line.slots = Some(count),
+        Some(Err(problem)) => line.problems.push(*problem),
+        None => line.slots = reader.default_slots().or(SlotCount::new(1)),
+    }
+    for word in rest {
+        attribute(*word, &mut line, reader);
+    }
+    reader.take(place, line, Repeats::Added);
+}
+
+/// `host:4` in its parts; the colons of an IPv6 address stand in brackets.
+pub(super) fn split_count(word: Word<'_>) -> (Word<'_>, Option<Word<'_>>) {
+    let from = match (word.text.starts_with('['), word.text.rfind(']')) {
+        // An address without its bracket, or without both, is told how to have them.
+        (true, None) => return (word, None),
+        (_, end) => end.unwrap_or(0),
+    };
+    let mut colons = word.text[from..].match_indices(':').map(|(at, _)| from + at);
+    match (colons.next(), colons.next()) {
+        (Some(at), None) => (word.part(0, at), Some(word.part(at + 1, word.text.len()))),
+        _ => (word, None),
+    }
+}
+
+fn attribute(word: Word<'_>, line: &mut Line, reader: &mut Reader) {
+    let key = word.text.split_once('=').map(|(key, _)| key);
+    let unused = match key {
+        Some("ifname") => "ifname",
+        Some("binding") => "binding",
+        Some("user") => return user(word.part("user=".len(), word.text.len()), line),
+        _ => {
+            let message = format!("unexpected `{}`", word.text.escape_debug());
+            line.problems.push(
+                Diagnostic::error(codes::UNEXPECTED_TEXT, word.span, message)
+                    .label("expected `attribute=value`")
+                    .help("MPICH knows `user=`, `ifname=` and `binding=`"),
+            );
+            return;
+        }
+    };
+    *reader.unused.entry(unused).or_default() += 1;
+    let help = match unused {
+        "ifname" => "the interface follows from the address of the master: see --master_addr",
+        _ => "processors are shared out by --bind_cores_to_rank",
+    };
+    line.problems.push(
+        Diagnostic::error(codes::NOT_FOR_US, word.span, format!("`{unused}=` is not used"))
+            .severity(Severity::Warning)
+            .label("MPICH's alone")
+            .help(help),
+    );
+}
+
+/// As whom the host is reached: `user=ada`, or `username=ada` in Open MPI's words.
+pub(super) fn user(name: Word<'_>, line: &mut Line) {
+    match UserName::parse(name.text) {
+        Ok(user) => line.user = Some(user),
+        Err(error) => line
+            .problems
+            .push(Diagnostic::error(codes::BAD_USER, name.span, error.to_string()).help(
+            "a user has letters, digits, `.`, `-` and `_`; others go into ~/.ssh/config (`User`)",
+        )),
+    }
+}

@@ -1,0 +1,42 @@
+//! LSF: `LSB_MCPU_HOSTS="a 2 b 2"`, `LSB_HOSTS="a a b b"`, and files with `host [slots]` a line.
+
+use crate::base::{Source, Span};
+use crate::pool::host_word::read_host;
+use crate::pool::hosts::SlotCount;
+use crate::pool::line::{Line, Word, words};
+use crate::pool::reader::{Place, Reader, Repeats};
+use crate::pool::settings::parse_count;
+
+use super::shape::is_number;
+use super::variables::variable;
+use super::{Dialect, by_line};
+
+pub(super) fn parse(source: &Source, reader: &mut Reader) {
+    by_line(source, reader, Dialect::Lsf, |reader, place, found| {
+        let Span { start, end } = place.span;
+        match variable(&source.text[start..end], start) {
+            Some(("LSB_MCPU_HOSTS" | "LSB_HOSTS", value)) => {
+                hosts(reader, place, &words(value.text, value.span.start));
+            }
+            // Other variables of LSF say nothing of hosts.
+            Some(_) => {}
+            None => hosts(reader, place, found),
+        }
+    });
+}
+
+/// A host and its number, or a host for each slot.
+fn hosts(reader: &mut Reader, place: Place, mut rest: &[Word<'_>]) {
+    while let Some((&host, after)) = rest.split_first() {
+        let mut line = Line::default();
+        read_host(host, &[], &mut line);
+        let count = after.first().copied().filter(|next| is_number(next.text));
+        match count.map(parse_count) {
+            Some(Ok(count)) => line.slots = Some(count),
+            Some(Err(problem)) => line.problems.push(*problem),
+            None => line.slots = SlotCount::new(1),
+        }
+        rest = &after[usize::from(count.is_some())..];
+        reader.take(place, line, Repeats::Added);
+    }
+}

@@ -1,0 +1,255 @@
+//! Everybody's ways of writing down hosts and slots → one typed pool, and back.
+//!
+//! One file for each dialect: what a line of it means, and how hosts are written in it. Which dialect
+//! a text is in is found by its lines ([`detect`]); nothing that DeepSpeed reads without a complaint is
+//! ever taken for another one.
+
+mod detect;
+mod horovod;
+mod hydra;
+mod lsf;
+mod openmpi;
+mod pbs;
+mod ranges;
+mod sge;
+mod shape;
+mod slurm;
+mod variables;
+mod write;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::base::{Findings, Severity, Source, Span};
+
+use super::codes;
+use super::hosts::{Hostfile, SlotCount};
+use super::line::{Word, line_without_comment, odd_characters, words};
+use super::parse::{each_line, in_order, parse_deepspeed};
+use super::reader::{Place, Reader};
+use super::text::decode;
+
+pub(super) use self::openmpi::comment_at as slashes_at;
+pub use self::write::{Target, Written, write};
+
+/// Bytes of a line of other dialects than DeepSpeed's: some have all hosts on one.
+const LIST_BYTES_MAX: usize = 4 << 20;
+
+/// Who writes hosts and slots that way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Dialect {
+    /// `host slots=4`.
+    DeepSpeed,
+    /// `host slots=4 max_slots=8 // comment`; a bare host, once for each slot.
+    OpenMpi,
+    /// `host:4`, of MPICH and Intel MPI.
+    Hydra,
+    /// `SLURM_JOB_NODELIST=n[1-4]`, `SLURM_TASKS_PER_NODE=2(x4)`.
+    Slurm,
+    /// A line for each slot.
+    Pbs,
+    /// `host 4`, `a 2 b 2`, or a host for each slot.
+    Lsf,
+    /// `host 4 queue@host <NULL>`.
+    Sge,
+    /// `a:4,b:4`.
+    Horovod,
+    /// `n[1-4]:8`, `n[1-4] slots=8`, as pdsh and ClusterShell name hosts.
+    Ranges,
+}
+
+impl Dialect {
+    /// All of them; where lines fit several, the earlier one is meant.
+    pub const ALL: [Self; 9] = [
+        Self::DeepSpeed,
+        Self::OpenMpi,
+        Self::Hydra,
+        Self::Ranges,
+        Self::Pbs,
+        Self::Horovod,
+        Self::Lsf,
+        Self::Sge,
+        Self::Slurm,
+    ];
+
+    /// As it is typed: `--from openmpi`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DeepSpeed => "deepspeed",
+            Self::OpenMpi => "openmpi",
+            Self::Hydra => "hydra",
+            Self::Slurm => "slurm",
+            Self::Pbs => "pbs",
+            Self::Lsf => "lsf",
+            Self::Sge => "sge",
+            Self::Horovod => "horovod",
+            Self::Ranges => "ranges",
+        }
+    }
+
+    /// Other names by which people know it.
+    pub fn aliases(self) -> &'static [&'static str] {
+        match self {
+            Self::DeepSpeed => &["ds"],
+            Self::OpenMpi => &["ompi", "prrte"],
+            Self::Hydra => &["mpich", "impi", "intel"],
+            Self::Slurm | Self::Lsf | Self::Horovod => &[],
+            Self::Pbs => &["torque"],
+            Self::Sge => &["uge"],
+            Self::Ranges => &["pdsh", "clustershell", "nodeset"],
+        }
+    }
+}
+
+/// As it is said: `Open MPI`.
+impl fmt::Display for Dialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DeepSpeed => "DeepSpeed",
+            Self::OpenMpi => "Open MPI",
+            Self::Hydra => "MPICH",
+            Self::Slurm => "Slurm",
+            Self::Pbs => "PBS",
+            Self::Lsf => "LSF",
+            Self::Sge => "Grid Engine",
+            Self::Horovod => "Horovod",
+            Self::Ranges => "host range",
+        })
+    }
+}
+
+/// What is known about a text beforehand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// Its dialect; `None`: find out.
+    pub dialect: Option<Dialect>,
+    /// Slots of hosts of which it says nothing.
+    pub slots: Option<SlotCount>,
+}
+
+/// A text that was read, whatever is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// As what it was read.
+    pub dialect: Dialect,
+    /// The words that speak for the dialect; `None` when it was named, or is DeepSpeed's.
+    pub evidence: Option<Span>,
+    /// The hosts of the good lines.
+    pub hostfile: Hostfile,
+    /// The text and what is wrong with it.
+    pub findings: Findings,
+    /// What was understood and has no place in a pool, such as `max_slots`, and how often.
+    pub unused: BTreeMap<&'static str, usize>,
+}
+
+impl Reading {
+    /// `Open MPI hostfile: "max_slots=8" on line 3`; `None` for DeepSpeed's, and when it was named.
+    pub fn said_by(&self) -> Option<String> {
+        let span = self.evidence?;
+        let text = &self.findings.source.text;
+        let line = text[..span.start].bytes().filter(|byte| *byte == b'\n').count() + 1;
+        let words = text[span.start..span.end].trim_end();
+        let shown: String = words.chars().take(EVIDENCE_CHARS_MAX).collect();
+        let more = if shown.len() < words.len() { "..." } else { "" };
+        Some(format!(
+            "read as {} {} hostfile: `{}{more}` on line {line}",
+            article(self.dialect),
+            self.dialect,
+            shown.escape_debug()
+        ))
+    }
+}
+
+/// Letters of the evidence that are shown.
+const EVIDENCE_CHARS_MAX: usize = 40;
+
+pub(super) fn article(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::OpenMpi | Dialect::Hydra | Dialect::Lsf => "an",
+        _ => "a",
+    }
+}
+
+/// Reads the bytes of a hostfile called `name` in any dialect.
+pub fn read_any(name: &str, bytes: &[u8], options: ReadOptions) -> Reading {
+    let (source, diagnostics) = decode(name, bytes);
+    // What is wrong with all of the file is said once: its lines were guessed.
+    if diagnostics.iter().any(|diagnostic| diagnostic.span.is_none()) {
+        return Reading {
+            dialect: options.dialect.unwrap_or(Dialect::DeepSpeed),
+            evidence: None,
+            hostfile: Hostfile::default(),
+            findings: Findings { source, diagnostics },
+            unused: BTreeMap::new(),
+        };
+    }
+    let mut parsed =
+        parse_as(&source, options.dialect.unwrap_or(Dialect::DeepSpeed), options.slots);
+    let mut evidence = None;
+    if options.dialect.is_none()
+        && parsed.is_doubtful()
+        && let Some(detected) = detect::detect(&source)
+    {
+        parsed = parse_as(&source, detected.dialect, options.slots);
+        evidence = Some(detected.evidence);
+    }
+    let findings = in_order(source, diagnostics, parsed.problems);
+    let (dialect, hostfile, unused) = (parsed.dialect, parsed.hostfile, parsed.unused);
+    Reading { dialect, evidence, hostfile, findings, unused }
+}
+
+struct Parsed {
+    dialect: Dialect,
+    hostfile: Hostfile,
+    problems: Vec<crate::base::Diagnostic>,
+    unused: BTreeMap<&'static str, usize>,
+}
+
+impl Parsed {
+    /// Whether it may be another dialect.
+    fn is_doubtful(&self) -> bool {
+        self.problems.iter().any(|problem| {
+            problem.severity == Severity::Error || problem.code == codes::OTHER_DIALECT
+        })
+    }
+}
+
+fn parse_as(source: &Source, dialect: Dialect, default_slots: Option<SlotCount>) -> Parsed {
+    let mut reader = Reader::new(default_slots);
+    match dialect {
+        Dialect::DeepSpeed => parse_deepspeed(source, &mut reader),
+        Dialect::OpenMpi => openmpi::parse(source, &mut reader),
+        Dialect::Slurm => slurm::parse(source, &mut reader),
+        Dialect::Lsf => lsf::parse(source, &mut reader),
+        Dialect::Hydra => by_line(source, &mut reader, dialect, hydra::parse_line),
+        Dialect::Pbs => by_line(source, &mut reader, dialect, pbs::parse_line),
+        Dialect::Sge => by_line(source, &mut reader, dialect, sge::parse_line),
+        Dialect::Horovod => by_line(source, &mut reader, dialect, horovod::parse_line),
+        Dialect::Ranges => by_line(source, &mut reader, dialect, ranges::parse_line),
+    }
+    let unused = std::mem::take(&mut reader.unused);
+    let (hostfile, problems) = reader.finish(source);
+    Parsed { dialect, hostfile, problems, unused }
+}
+
+/// Hands the words of every line to a dialect, but for lines that are plainly another one's.
+fn by_line(
+    source: &Source,
+    reader: &mut Reader,
+    dialect: Dialect,
+    mut parse: impl FnMut(&mut Reader, Place, &[Word<'_>]),
+) {
+    each_line(source, LIST_BYTES_MAX, reader, |reader, place, line| {
+        let found = words(line, place.span.start);
+        let Some(&first) = found.first() else { return };
+        let content = line_without_comment(line, place.span.start, first);
+        odd_characters(content, place.span.start, &mut reader.problems);
+        match shape::foreign(&found, dialect) {
+            Some(other) => reader.refuse(shape::mixed(&found, dialect, other)),
+            None => parse(reader, place, &found),
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests;

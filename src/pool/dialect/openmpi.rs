@@ -1,0 +1,226 @@
+//! Open MPI and PRRTE: `[user@]host [slots=N] [max_slots=N]`, blanks around `=`, `#` and `//` comments;
+//! a host without a number has one slot for every line that names it.
+
+use std::collections::HashMap;
+
+use crate::base::{Diagnostic, HostName, Severity, Source, Span};
+use crate::pool::codes;
+use crate::pool::host_word::read_host;
+use crate::pool::hosts::SlotCount;
+use crate::pool::line::{Line, Word, line_without_comment, odd_characters, words};
+use crate::pool::parse::each_line;
+use crate::pool::reader::{Place, Reader, Repeats};
+use crate::pool::settings::parse_count;
+use crate::pool::similar::nearest;
+
+use super::hydra::user;
+use super::shape::{foreign, mixed};
+use super::{Dialect, LIST_BYTES_MAX};
+
+/// A host of which a line says no slots: how often, and where first.
+#[derive(Default)]
+struct Bare {
+    lines: HashMap<HostName, (usize, Span)>,
+}
+
+pub(super) fn parse(source: &Source, reader: &mut Reader) {
+    let mut bare = Bare::default();
+    each_line(source, LIST_BYTES_MAX, reader, |reader, place, line| {
+        let line = &line[..comment_at(line)];
+        let words = words(line, place.span.start);
+        let Some((&first, rest)) = words.split_first() else { return };
+        let content = line_without_comment(line, place.span.start, first);
+        odd_characters(content, place.span.start, &mut reader.problems);
+        match foreign(&words, Dialect::OpenMpi) {
+            Some(Dialect::Hydra) => reader.refuse(counted_host(first)),
+            Some(other) => reader.refuse(mixed(&words, Dialect::OpenMpi, other)),
+            None => host(first, rest, &mut bare, reader, place),
+        }
+    });
+    // The count of processors of another machine is not known here.
+    let mut once: Vec<Span> =
+        bare.lines.values().filter(|(lines, _)| *lines == 1).map(|(_, span)| *span).collect();
+    once.sort_unstable();
+    if reader.default_slots().is_none() {
+        reader.drop_hosts(&once);
+        reader.problems.extend(once.into_iter().map(no_slots));
+    }
+}
+
+/// Where a `//` comment begins.
+pub(in crate::pool) fn comment_at(line: &str) -> usize {
+    let is_start = |at: usize| line[..at].chars().next_back().is_none_or(char::is_whitespace);
+    line.match_indices("//").map(|(at, _)| at).find(|at| is_start(*at)).unwrap_or(line.len())
+}
+
+fn host(first: Word<'_>, rest: &[Word<'_>], bare: &mut Bare, reader: &mut Reader, place: Place) {
+    if let Some(problem) = not_for_us(first) {
+        reader.refuse(problem);
+        return;
+    }
+    let mut line = Line::default();
+    read_host(first, rest, &mut line);
+    let mut settings = Settings::default();
+    settings.read(rest, &mut line, &mut reader.unused);
+    if line.slots.is_some() || settings.slots_meant {
+        settings.check_limit(&line).into_iter().for_each(|problem| line.problems.push(problem));
+        reader.take(place, line, Repeats::Refused);
+        return;
+    }
+    if line.problems.is_empty()
+        && let Some((name, span)) = line.host.clone()
+    {
+        bare.lines.entry(name).or_insert((0, span)).0 += 1;
+    }
+    line.slots = reader.default_slots().or(SlotCount::new(1));
+    reader.take(place, line, Repeats::Added);
+}
+
+#[derive(Default)]
+struct Settings {
+    slots_at: Option<Span>,
+    slots_meant: bool,
+    max: Option<(SlotCount, Span)>,
+}
+
+impl Settings {
+    fn read(
+        &mut self,
+        words: &[Word<'_>],
+        out: &mut Line,
+        unused: &mut std::collections::BTreeMap<&'static str, usize>,
+    ) {
+        let mut rest = words;
+        while let Some((key, value, taken)) = setting(rest) {
+            rest = &rest[taken..];
+            match key.text {
+                "slots" | "cpu" | "cpus" | "count" => self.slots(key, value, out),
+                "max_slots" | "max-slots" | "cpus_max" | "cpus-max" | "count_max" => {
+                    *unused.entry("max_slots").or_default() += 1;
+                    match parse_count(value) {
+                        Ok(max) => self.max = Some((max, value.span)),
+                        Err(problem) => out.problems.push(*problem),
+                    }
+                }
+                "username" => user(value, out),
+                "port" => {
+                    *unused.entry("port").or_default() += 1;
+                    out.problems.push(port(key, value));
+                }
+                _ => {
+                    self.slots_meant |= nearest(key.text, ["slots"]).is_some();
+                    out.problems.push(unknown_key(key));
+                }
+            }
+        }
+        if let Some(word) = rest.first() {
+            let message = format!("unexpected `{}`", word.text.escape_debug());
+            let problem = Diagnostic::error(codes::UNEXPECTED_TEXT, word.span, message)
+                .label("expected `key=value`")
+                .help("after the host stand `slots=N` and `max_slots=N`");
+            out.problems.push(problem);
+        }
+    }
+
+    fn slots(&mut self, key: Word<'_>, value: Word<'_>, out: &mut Line) {
+        self.slots_meant = true;
+        if let Some(first) = self.slots_at.replace(key.span) {
+            out.problems.push(
+                Diagnostic::error(codes::SLOTS_TWICE, key.span, "`slots` given twice")
+                    .label("given again here")
+                    .related(first, "first given here")
+                    .help("keep one of the two"),
+            );
+            return;
+        }
+        match parse_count(value) {
+            Ok(count) => out.slots = Some(count),
+            Err(problem) => out.problems.push(*problem),
+        }
+    }
+
+    fn check_limit(&self, line: &Line) -> Option<Diagnostic> {
+        let (slots, (max, span)) = (line.slots?, self.max?);
+        (max < slots).then(|| max_below_slots(span, max, slots))
+    }
+}
+
+/// A limit that the slots exceed.
+fn max_below_slots(span: Span, max: SlotCount, slots: SlotCount) -> Diagnostic {
+    let message = format!("`max_slots` is {}, below the {} slots", max.get(), slots.get());
+    Diagnostic::warning(codes::MAX_BELOW_SLOTS, span, message)
+        .label("the slots count")
+        .help("correct one of the two; Open MPI 5 can wait for ever on such a host")
+}
+
+/// `key=value`, with blanks around the sign or without: the words that it takes.
+fn setting<'a>(words: &[Word<'a>]) -> Option<(Word<'a>, Word<'a>, usize)> {
+    let first = *words.first()?;
+    if let Some(at) = first.text.find('=').filter(|at| 0 < *at) {
+        let (key, value) = (first.part(0, at), first.part(at + 1, first.text.len()));
+        return match words.get(1) {
+            Some(next) if value.text.is_empty() && !next.text.contains('=') => {
+                Some((key, *next, 2))
+            }
+            _ => Some((key, value, 1)),
+        };
+    }
+    match words {
+        [key, sign, value, ..] if sign.text == "=" => Some((*key, *value, 3)),
+        [key, value, ..] if value.text.len() > 1 && value.text.starts_with('=') => {
+            Some((*key, value.part(1, value.text.len()), 2))
+        }
+        _ => None,
+    }
+}
+
+fn unknown_key(key: Word<'_>) -> Diagnostic {
+    let message = format!("unknown key `{}`", key.text.escape_debug());
+    let problem =
+        Diagnostic::error(codes::UNKNOWN_KEY, key.span, message).label("expected `slots=N`");
+    match nearest(key.text, ["slots", "max_slots"]) {
+        Some(meant) => problem.help(format!("did you mean `{meant}`?")).suggest(key.span, meant),
+        None => problem.help("Open MPI knows `slots=N` and `max_slots=N`"),
+    }
+}
+
+fn port(key: Word<'_>, value: Word<'_>) -> Diagnostic {
+    let whole = Span::new(key.span.start, value.span.end);
+    Diagnostic::error(codes::NOT_FOR_US, whole, "`port` is not taken from a hostfile")
+        .severity(Severity::Warning)
+        .label("not used")
+        .help("a port belongs in --ssh_port, or in ~/.ssh/config (`Port`)")
+}
+
+/// Relative names and exclusions: filters on an allocation, not hosts.
+fn not_for_us(first: Word<'_>) -> Option<Diagnostic> {
+    let (message, help) = if first.text.starts_with('^') {
+        ("`^` leaves a host out of another list", "remove the line, or use --exclude")
+    } else if first.text.starts_with('+') {
+        ("a relative host counts in another list", "write the name of the host")
+    } else {
+        return None;
+    };
+    let shown = first.text.escape_debug();
+    Some(
+        Diagnostic::error(codes::NOT_FOR_US, first.span, format!("`{shown}`: {message}"))
+            .label("no host of its own")
+            .help(help),
+    )
+}
+
+fn counted_host(first: Word<'_>) -> Diagnostic {
+    let at = first.text.rfind(':').unwrap_or(0);
+    let (tail, number) = (first.part(at, first.text.len()), &first.text[at + 1..]);
+    let message = format!("`{}` is MPICH syntax in an Open MPI hostfile", first.text);
+    Diagnostic::error(codes::MIXED_DIALECTS, tail.span, message)
+        .label("expected ` slots=N`")
+        .help("write the number as a slot count")
+        .suggest(tail.span, format!(" slots={number}"))
+}
+
+fn no_slots(span: Span) -> Diagnostic {
+    Diagnostic::error(codes::MISSING_SLOTS, span, "`slots=` is missing")
+        .label("expected `slots=N` after the host name")
+        .help("Open MPI takes the number of its cores, which is not known here; give `slots=N`")
+}

@@ -1,0 +1,24 @@
+//! PBS and Torque: the node file has a line for each slot.
+
+use crate::base::{Diagnostic, Span};
+use crate::pool::codes;
+use crate::pool::host_word::read_host;
+use crate::pool::hosts::SlotCount;
+use crate::pool::line::{Line, Word};
+use crate::pool::reader::{Place, Reader, Repeats};
+
+pub(super) fn parse_line(reader: &mut Reader, place: Place, words: &[Word<'_>]) {
+    let Some((&first, rest)) = words.split_first() else { return };
+    let mut line = Line { slots: SlotCount::new(1), ..Line::default() };
+    read_host(first, rest, &mut line);
+    if let (Some(word), Some(last)) = (rest.first(), rest.last()) {
+        let span = Span::new(word.span.start, last.span.end);
+        let message = format!("unexpected `{}`", word.text.escape_debug());
+        line.problems.push(
+            Diagnostic::error(codes::UNEXPECTED_TEXT, span, message)
+                .label("expected the end of the line")
+                .help("a node file has one host a line, once for each slot"),
+        );
+    }
+    reader.take(place, line, Repeats::Added);
+}

@@ -1,0 +1,105 @@
+//! Host ranges, as pdsh and ClusterShell write them, with slots: `n[01-16]:8,login:1`, or `slots=8` for
+//! the whole line.
+
+use crate::base::{Diagnostic, HostName, Span};
+use crate::pool::codes;
+use crate::pool::host_word::read_host;
+use crate::pool::hosts::SlotCount;
+use crate::pool::line::{Line, Word};
+use crate::pool::nodeset::{Pattern, is_pattern, read_pattern};
+use crate::pool::reader::{Place, Reader, Repeats};
+use crate::pool::settings::parse_count;
+
+use super::horovod::missing_count;
+use super::hydra::split_count;
+
+pub(super) fn parse_line(reader: &mut Reader, place: Place, words: &[Word<'_>]) {
+    let (lists, settings): (Vec<_>, Vec<_>) =
+        words.iter().partition(|word| !word.text.contains('='));
+    let mut slots = None;
+    for setting in settings {
+        match line_slots(setting) {
+            Ok(count) => slots = Some(count),
+            Err(problem) => {
+                reader.refuse(*problem);
+                return;
+            }
+        }
+    }
+    for list in lists {
+        for item in items(list) {
+            take_item(reader, place, item, slots);
+        }
+    }
+}
+
+/// `slots=8` for all hosts of the line.
+fn line_slots(word: Word<'_>) -> Result<SlotCount, Box<Diagnostic>> {
+    let at = word.text.find('=').unwrap_or(0);
+    if &word.text[..at] == "slots" {
+        return parse_count(word.part(at + 1, word.text.len()));
+    }
+    let message = format!("unknown key `{}`", word.text[..at].escape_debug());
+    let span = word.part(0, at).span;
+    Err(Box::new(
+        Diagnostic::error(codes::UNKNOWN_KEY, span, message)
+            .label("expected `slots=N`")
+            .help("a line is hosts and their slots: `n[1-4] slots=8`"),
+    ))
+}
+
+/// Parts at the commas that stand outside of brackets.
+fn items(list: Word<'_>) -> Vec<Word<'_>> {
+    let mut found = Vec::new();
+    let (mut from, mut is_inside) = (0, false);
+    for (at, byte) in list.text.bytes().enumerate() {
+        match byte {
+            b'[' => is_inside = true,
+            b']' => is_inside = false,
+            b',' if !is_inside => {
+                found.push(list.part(from, at));
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found.push(list.part(from, list.text.len()));
+    found
+}
+
+fn take_item(reader: &mut Reader, place: Place, item: Word<'_>, line_slots: Option<SlotCount>) {
+    let (hosts, count) = split_count(item);
+    let mut line = Line::default();
+    match (count.map(parse_count), line_slots) {
+        (Some(Ok(count)), _) | (None, Some(count)) => line.slots = Some(count),
+        (Some(Err(problem)), _) => line.problems.push(*problem),
+        (None, None) => line.problems.push(missing_count(hosts)),
+    }
+    if !is_pattern(hosts.text) && !hosts.text.is_empty() {
+        read_host(hosts, &[], &mut line);
+        reader.take(place, line, Repeats::Refused);
+        return;
+    }
+    match read_pattern(hosts.text, hosts.span.start) {
+        Ok(pattern) => take_all(reader, place, &pattern, hosts.span, &line),
+        Err(problem) => reader.refuse(problem.diagnostic()),
+    }
+}
+
+/// Every name of a pattern; what is wrong with the line is said of the first.
+fn take_all(reader: &mut Reader, place: Place, pattern: &Pattern, span: Span, line: &Line) {
+    let mut problems = line.problems.clone();
+    for name in pattern.names() {
+        let name = HostName::parse(&name).expect("the longest of the names is one");
+        let line = Line {
+            host: Some((name, span)),
+            slots: line.slots,
+            problems: std::mem::take(&mut problems),
+            ..Line::default()
+        };
+        reader.take(place, line, Repeats::Refused);
+        if reader.is_full() {
+            break;
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Grid Engine: `host slots queue@host processors`; a host may come once for each queue.
+
+use crate::base::Diagnostic;
+use crate::pool::codes;
+use crate::pool::host_word::read_host;
+use crate::pool::line::{Line, Word};
+use crate::pool::reader::{Place, Reader, Repeats};
+use crate::pool::settings::parse_count;
+
+pub(super) fn parse_line(reader: &mut Reader, place: Place, words: &[Word<'_>]) {
+    let Some((&first, rest)) = words.split_first() else { return };
+    let mut line = Line::default();
+    read_host(first, &[], &mut line);
+    match rest.first().map(|count| parse_count(*count)) {
+        Some(Ok(count)) => line.slots = Some(count),
+        Some(Err(problem)) => line.problems.push(*problem),
+        None => line.problems.push(
+            Diagnostic::error(codes::MISSING_SLOTS, first.span, "the number of slots is missing")
+                .label("expected `host slots queue processors`")
+                .help("say how many workers the host takes: `worker-0 4`"),
+        ),
+    }
+    if let Some(word) = rest.get(3) {
+        let message = format!("unexpected `{}`", word.text.escape_debug());
+        line.problems.push(
+            Diagnostic::error(codes::UNEXPECTED_TEXT, word.span, message)
+                .label("expected the end of the line")
+                .help("a line is `host slots queue processors`"),
+        );
+    }
+    *reader.unused.entry("queue").or_default() += usize::from(1 < rest.len());
+    reader.take(place, line, Repeats::Added);
+}

@@ -1,0 +1,160 @@
+//! What a line looks like, before anybody asks what it means.
+
+use crate::base::{Diagnostic, HostName, Span};
+use crate::pool::codes;
+use crate::pool::line::Word;
+use crate::pool::nodeset::is_pattern;
+
+use super::{Dialect, article, variables};
+
+/// Forms of lines that say something about their dialect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// `host slots=4`, and what was meant to be that.
+    Slots,
+    /// `max_slots=`, `//`, `^host`, `+n1`.
+    OpenMpi,
+    /// `n[1-4]`, `a,b`, with or without slots.
+    Pattern,
+    /// `host:4`.
+    Colon,
+    /// `a:4,b:4`.
+    ColonList,
+    /// `host`.
+    Bare,
+    /// `host 4`, and several of them.
+    Pairs,
+    /// `host 4 queue@host <NULL>`.
+    Queue,
+    /// `SLURM_…=`, `LSB_…=`.
+    Variable(Dialect),
+    /// Anything else: no line speaks for a dialect only because it is wrong in another one.
+    Other,
+}
+
+impl Shape {
+    /// Dialects in which lines of that form are at home, the one that they speak for first.
+    pub(super) fn dialects(self) -> &'static [Dialect] {
+        match self {
+            Self::Slots => &[Dialect::DeepSpeed, Dialect::OpenMpi, Dialect::Ranges],
+            Self::OpenMpi => &[Dialect::OpenMpi],
+            Self::Pattern => &[Dialect::Ranges],
+            Self::Colon => &[Dialect::Hydra, Dialect::Horovod, Dialect::Ranges],
+            Self::ColonList => &[Dialect::Horovod, Dialect::Ranges],
+            Self::Bare => &[Dialect::Pbs],
+            Self::Pairs | Self::Variable(Dialect::Lsf) => &[Dialect::Lsf],
+            Self::Queue => &[Dialect::Sge],
+            Self::Variable(_) => &[Dialect::Slurm],
+            Self::Other => &[],
+        }
+    }
+
+    /// The form of a line, and the word that shows it.
+    pub(super) fn of<'a>(words: &[Word<'a>]) -> Option<(Self, Word<'a>)> {
+        let (&first, rest) = words.split_first()?;
+        if let Some(dialect) = variables::owner(first.text) {
+            return Some((Self::Variable(dialect), first));
+        }
+        if let Some(word) = words.iter().copied().find(|word| is_open_mpi(*word, first)) {
+            return Some((Self::OpenMpi, word));
+        }
+        let shape = match rest {
+            _ if is_list(first.text) && rest.len() <= 1 => list_shape(first.text),
+            [] if is_host(first.text) => Self::Bare,
+            [] if is_counted(first.text) => Self::Colon,
+            _ if is_host(first.text) && rest.iter().any(|word| is_setting(word.text)) => {
+                Self::Slots
+            }
+            [_, queue] | [_, queue, _] if is_pair(words) && queue.text.contains('@') => Self::Queue,
+            _ if words.chunks(2).all(is_pair) => Self::Pairs,
+            _ => Self::Other,
+        };
+        Some((shape, first))
+    }
+}
+
+fn is_open_mpi(word: Word<'_>, first: Word<'_>) -> bool {
+    let is_first = word.span == first.span;
+    let relative = |text: &str| text.starts_with("+n") || text.starts_with("+e");
+    match word.text {
+        text if is_first => text.starts_with('^') || relative(text),
+        text => {
+            text.starts_with("//")
+                || text.starts_with("max_slots=")
+                || text.starts_with("max-slots=")
+        }
+    }
+}
+
+/// Several hosts in one word. A range that a comma cuts into two leaves brackets in both.
+fn is_list(text: &str) -> bool {
+    text.contains(',') || is_pattern(text)
+}
+
+fn list_shape(text: &str) -> Shape {
+    let has_range = text.split(',').any(is_pattern);
+    if !has_range && text.split(',').any(is_counted) { Shape::ColonList } else { Shape::Pattern }
+}
+
+fn is_host(text: &str) -> bool {
+    let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
+    HostName::parse(host).is_ok() && !is_number(text)
+}
+
+pub(super) fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// `host:4`, but no IPv6 address without brackets.
+fn is_counted(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, count)| is_host(host) && is_number(count))
+}
+
+/// `slots=4`, `Slots`, `lots=4`; not what MPICH says of a host.
+fn is_setting(text: &str) -> bool {
+    let key = text.split('=').next().unwrap_or_default();
+    let is_mpich = matches!(key, "ifname" | "user" | "binding");
+    key.eq_ignore_ascii_case("slots") || text.contains('=') && !is_mpich
+}
+
+fn is_pair(words: &[Word<'_>]) -> bool {
+    matches!(words, [host, count, ..] if is_host(host.text) && is_number(count.text))
+}
+
+/// The dialect for which a line speaks, if it is not this one.
+pub(super) fn foreign(words: &[Word<'_>], dialect: Dialect) -> Option<Dialect> {
+    let (shape, _) = Shape::of(words)?;
+    let dialects = shape.dialects();
+    // Bare hosts are at home nearly everywhere.
+    let is_at_home = shape == Shape::Bare || dialects.contains(&dialect);
+    dialects.first().copied().filter(|_| !is_at_home)
+}
+
+/// Two dialects in one file.
+pub(super) fn mixed(words: &[Word<'_>], dialect: Dialect, other: Dialect) -> Diagnostic {
+    let (first, last) = (words[0].span, words[words.len() - 1].span);
+    let span = Span::new(first.start, last.end);
+    let message =
+        format!("{} {other} line in {} {dialect} hostfile", article(other), article(dialect));
+    Diagnostic::error(codes::MIXED_DIALECTS, span, message)
+        .label(format!("expected {}", example(dialect)))
+        .help(format!(
+            "write the whole file in one way; `--from {}` takes all of it for {} {other} hostfile",
+            other.name(),
+            article(other)
+        ))
+}
+
+/// How a line of the dialect looks.
+fn example(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::DeepSpeed | Dialect::OpenMpi => "`host slots=4`",
+        Dialect::Hydra => "`host:4`",
+        Dialect::Slurm => "`SLURM_JOB_NODELIST=...`",
+        Dialect::Pbs => "a host and nothing else",
+        Dialect::Lsf => "`host 4`",
+        Dialect::Sge => "`host 4 queue@host <NULL>`",
+        Dialect::Horovod => "`host:4,host:4`",
+        Dialect::Ranges => "`n[1-4] slots=8`",
+    }
+}

@@ -1,0 +1,196 @@
+//! Slurm: what `env | grep SLURM` prints in a job, or a node list with its counts,
+//! `n[1-4] 2(x3),1`.
+
+use crate::base::{Diagnostic, HostName, Source, Span};
+use crate::pool::codes;
+use crate::pool::hosts::SlotCount;
+use crate::pool::line::{Line, Word, words};
+use crate::pool::nodeset::{NAMES_MAX, read_list};
+use crate::pool::parse::each_line;
+use crate::pool::reader::{Place, Reader, Repeats};
+use crate::pool::settings::parse_count;
+
+use super::LIST_BYTES_MAX;
+use super::shape::is_number;
+use super::variables::variable;
+
+/// Variables that name the nodes, the better one first: a step may have fewer than its job.
+const LISTS: [&str; 3] = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];
+/// Variables that say how many workers a node takes: devices, then tasks.
+const COUNTS: [&str; 4] = [
+    "SLURM_GPUS_PER_NODE",
+    "SLURM_GPUS_ON_NODE",
+    "SLURM_STEP_TASKS_PER_NODE",
+    "SLURM_TASKS_PER_NODE",
+];
+
+/// The best variable so far of each kind, by its place in the list.
+#[derive(Default)]
+struct Found<'a> {
+    list: Option<(usize, Place, Word<'a>)>,
+    counts: Option<(usize, Word<'a>)>,
+}
+
+pub(super) fn parse(source: &Source, reader: &mut Reader) {
+    let mut found = Found::default();
+    each_line(source, LIST_BYTES_MAX, reader, |reader, place, line| {
+        // The same letters, but with the lifetime of the source.
+        let line = &source.text[place.span.start..place.span.start + line.len()];
+        if let Some((name, value)) = variable(line, place.span.start) {
+            found.take(name, value, place);
+            return;
+        }
+        match words(line, place.span.start)[..] {
+            [] => {}
+            [list] => take_nodes(reader, place, list, None),
+            [list, counts] => take_nodes(reader, place, list, Some(counts)),
+            [.., last] => reader.refuse(unexpected(last)),
+        }
+    });
+    if let Some((_, place, list)) = found.list {
+        take_nodes(reader, place, list, found.counts.map(|(_, counts)| counts));
+    }
+}
+
+impl<'a> Found<'a> {
+    fn take(&mut self, name: &str, value: Word<'a>, place: Place) {
+        if value.text.is_empty() {
+            return;
+        }
+        if let Some(rank) = LISTS.iter().position(|known| *known == name)
+            && self.list.is_none_or(|(best, ..)| rank < best)
+        {
+            self.list = Some((rank, place, value));
+        }
+        if let Some(rank) = COUNTS.iter().position(|known| *known == name)
+            && self.counts.is_none_or(|(best, _)| rank < best)
+        {
+            self.counts = Some((rank, value));
+        }
+    }
+}
+
+fn take_nodes(reader: &mut Reader, place: Place, list: Word<'_>, counts: Option<Word<'_>>) {
+    let patterns = match read_list(list.text, list.span.start) {
+        Ok(patterns) => patterns,
+        Err(problems) => {
+            for problem in problems {
+                reader.refuse(problem.diagnostic());
+            }
+            return;
+        }
+    };
+    let nodes: u64 = patterns.iter().map(|(pattern, _)| pattern.count()).sum();
+    let counts = match counts.map(|counts| read_counts(counts, nodes)) {
+        Some(Ok(counts)) => counts,
+        Some(Err(problem)) => {
+            reader.refuse(*problem);
+            return;
+        }
+        None => Vec::new(),
+    };
+    let mut counts = counts.into_iter();
+    let mut missing = vec![missing_counts(list)];
+    for (pattern, span) in &patterns {
+        for name in pattern.names() {
+            let slots = counts.next();
+            let mut line = Line { host: host(&name, *span), slots, ..Line::default() };
+            if slots.is_none() && reader.default_slots().is_none() {
+                line.problems.append(&mut missing);
+            }
+            line.slots = slots.or(reader.default_slots());
+            reader.take(place, line, Repeats::Refused);
+        }
+    }
+}
+
+fn host(name: &str, span: Span) -> Option<(HostName, Span)> {
+    HostName::parse(name).ok().map(|name| (name, span))
+}
+
+/// `2(x3),1`: 2, 2, 2, 1. A single number, also behind a type (`a100:8`), is every node's.
+fn read_counts(word: Word<'_>, nodes: u64) -> Result<Vec<SlotCount>, Box<Diagnostic>> {
+    if let Some(every) = of_every_node(word) {
+        let count = parse_count(every)?;
+        return Ok((0..nodes).map(|_| count).collect());
+    }
+    let mut counts = Vec::new();
+    let mut at = 0;
+    for item in word.text.split(',') {
+        let item = word.part(at, at + item.len());
+        at += item.text.len() + 1;
+        let (count, times) = read_item(item)?;
+        let count = parse_count(count)?;
+        let room = NAMES_MAX.saturating_sub(counts.len() as u64);
+        counts.extend((0..times.min(room)).map(|_| count));
+    }
+    if counts.len() as u64 == nodes {
+        Ok(counts)
+    } else {
+        Err(counts_differ(word, counts.len(), nodes))
+    }
+}
+
+fn of_every_node(word: Word<'_>) -> Option<Word<'_>> {
+    let at = word.text.rfind(':').map_or(0, |at| at + 1);
+    let number = word.part(at, word.text.len());
+    is_number(number.text).then_some(number)
+}
+
+/// `2(x3)`.
+fn read_item(item: Word<'_>) -> Result<(Word<'_>, u64), Box<Diagnostic>> {
+    let Some(at) = item.text.find('(') else { return Ok((item, 1)) };
+    let times = item.text[at..].strip_prefix("(x").and_then(|rest| rest.strip_suffix(')'));
+    match times.filter(|times| is_number(times)).and_then(|times| times.parse().ok()) {
+        Some(times) if 0 < times => Ok((item.part(0, at), times)),
+        _ => {
+            let message = format!("`{}` is not a count", item.text.escape_debug());
+            Err(Box::new(
+                Diagnostic::error(codes::BAD_COUNT, item.span, message)
+                    .help("counts are `2(x3),1`: three nodes with 2, one with 1"),
+            ))
+        }
+    }
+}
+
+fn counts_differ(word: Word<'_>, counts: usize, nodes: u64) -> Box<Diagnostic> {
+    let message = format!("counts for {counts} nodes, and {nodes} nodes");
+    Box::new(
+        Diagnostic::error(codes::COUNTS_DIFFER, word.span, message)
+            .label("these are of another list")
+            .help("`SLURM_STEP_*` and `SLURM_JOB_*` variables do not go together"),
+    )
+}
+
+fn missing_counts(list: Word<'_>) -> Diagnostic {
+    Diagnostic::error(codes::MISSING_SLOTS, list.span, "the nodes have no counts")
+        .label("expected counts beside it")
+        .help("give `SLURM_TASKS_PER_NODE=2(x4)` on a line of its own, or --slots")
+}
+
+fn unexpected(word: Word<'_>) -> Diagnostic {
+    let message = format!("unexpected `{}`", word.text.escape_debug());
+    Diagnostic::error(codes::UNEXPECTED_TEXT, word.span, message)
+        .help("a line is a node list and its counts: `n[1-4] 2(x4)`")
+}
+
+/// Values in the form of `SLURM_TASKS_PER_NODE`.
+pub(super) fn show_counts(counts: &[u32]) -> String {
+    let runs = counts.chunk_by(|left, right| left == right).map(|run| match run {
+        [only] => only.to_string(),
+        _ => format!("{}(x{})", run[0], run.len()),
+    });
+    runs.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_written_as_runs() {
+        assert_eq!(show_counts(&[2, 2, 2, 1]), "2(x3),1");
+        assert_eq!(show_counts(&[1, 2, 2]), "1,2(x2)");
+        assert_eq!(show_counts(&[8]), "8");
+    }
+}

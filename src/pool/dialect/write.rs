@@ -1,0 +1,94 @@
+//! Hosts → a text of a dialect.
+
+use std::fmt::Write as _;
+
+use crate::pool::hosts::Host;
+use crate::pool::nodeset::{fold, fold_before_suffix};
+
+use super::{Dialect, slurm};
+
+/// What hosts can be written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A dialect that says hosts and slots.
+    Dialect(Dialect),
+    /// The names alone, folded: `n[01-16],login`.
+    Nodeset,
+}
+
+/// A text, and what the hosts have that it does not say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Ends with a line end.
+    pub text: String,
+    /// One sentence for each loss, lower case, no full stop.
+    pub losses: Vec<String>,
+}
+
+/// Writes hosts in their order.
+pub fn write(hosts: &[Host], target: Target) -> Written {
+    let Target::Dialect(dialect) = target else {
+        let text = fold(names(hosts)) + "\n";
+        let losses = vec!["a list of names says no slots".to_owned()];
+        return Written { text, losses };
+    };
+    let text = match dialect {
+        Dialect::DeepSpeed | Dialect::OpenMpi => {
+            lines(hosts, |host| format!("{}{} slots={}", login(host), host.name, host.slots.get()))
+        }
+        Dialect::Hydra => lines(hosts, |host| {
+            let user = host.user.as_ref().map_or(String::new(), |user| format!(" user={user}"));
+            format!("{}:{}{user}", host.name, host.slots.get())
+        }),
+        Dialect::Pbs => {
+            let every_slot =
+                |host: &Host| vec![host.name.to_string(); host.slots.get() as usize].join("\n");
+            lines(hosts, every_slot)
+        }
+        Dialect::Lsf => lines(hosts, |host| format!("{} {}", host.name, host.slots.get())),
+        Dialect::Sge => lines(hosts, |host| {
+            let (name, slots) = (&host.name, host.slots.get());
+            format!("{name} {slots} all.q@{name} UNDEFINED")
+        }),
+        Dialect::Horovod => {
+            let pairs = hosts.iter().map(|host| format!("{}:{}", host.name, host.slots.get()));
+            pairs.collect::<Vec<_>>().join(",") + "\n"
+        }
+        Dialect::Slurm => {
+            let counts: Vec<u32> = hosts.iter().map(|host| host.slots.get()).collect();
+            let (list, counts) = (fold_before_suffix(names(hosts)), slurm::show_counts(&counts));
+            format!("SLURM_JOB_NODELIST={list}\nSLURM_TASKS_PER_NODE={counts}\n")
+        }
+        Dialect::Ranges => ranges(hosts),
+    };
+    Written { text, losses: lost_users(hosts, dialect).into_iter().collect() }
+}
+
+/// `ada@`, where the host is reached as somebody.
+fn login(host: &Host) -> String {
+    host.user.as_ref().map_or(String::new(), |user| format!("{user}@"))
+}
+
+fn lost_users(hosts: &[Host], dialect: Dialect) -> Option<String> {
+    let keeps = matches!(dialect, Dialect::DeepSpeed | Dialect::OpenMpi | Dialect::Hydra);
+    let users = hosts.iter().filter(|host| host.user.is_some()).count();
+    (!keeps && 0 < users).then(|| format!("{dialect} names no users: those of {users} hosts"))
+}
+
+fn names(hosts: &[Host]) -> impl Iterator<Item = &str> {
+    hosts.iter().map(|host| host.name.as_str())
+}
+
+fn lines(hosts: &[Host], show: impl Fn(&Host) -> String) -> String {
+    hosts.iter().map(|host| show(host) + "\n").collect()
+}
+
+/// A line for neighbours with as many slots.
+fn ranges(hosts: &[Host]) -> String {
+    let mut out = String::new();
+    for group in hosts.chunk_by(|left, right| left.slots == right.slots) {
+        writeln!(out, "{} slots={}", fold(names(group)), group[0].slots.get())
+            .expect("a String takes everything");
+    }
+    out
+}

@@ -1,0 +1,138 @@
+//! What is right in a hostfile and still not what one would want: for `hostfile check` alone.
+//!
+//! A launch does not ask: whatever is said here, the job runs.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+
+use crate::base::{Diagnostic, HostName, Severity};
+
+use super::codes;
+use super::dialect::{Dialect, Reading, article};
+use super::hosts::Host;
+
+/// Everything that is worth saying about hosts that can be used.
+pub fn lint(reading: &Reading) -> Vec<Diagnostic> {
+    let hosts = reading.hostfile.hosts();
+    let mut found: Vec<Diagnostic> = other_dialect(reading).into_iter().collect();
+    // Of a part of the hosts there is nothing to be said.
+    if reading.findings.has_errors() {
+        return found;
+    }
+    found.extend(short_and_long(hosts));
+    found.extend(loopback_among_others(hosts));
+    found.extend(unequal_slots(hosts));
+    found.extend(hosts.iter().filter_map(underscore));
+    found.extend(out_of_order(hosts));
+    found
+}
+
+/// Said even when the dialect was named: the file is not for DeepSpeed.
+fn other_dialect(reading: &Reading) -> Option<Diagnostic> {
+    let dialect = reading.dialect;
+    let first = reading.hostfile.hosts().first()?.span;
+    let span = reading.evidence.unwrap_or(first);
+    let message = format!("this is {} {dialect} hostfile", article(dialect));
+    (dialect != Dialect::DeepSpeed).then(|| {
+        Diagnostic::error(codes::DIALECT, span, message)
+            .severity(Severity::Note)
+            .label("not DeepSpeed's")
+            .help(
+                "remuda takes it as it is; `remuda hostfile convert --to deepspeed` writes it anew",
+            )
+    })
+}
+
+/// `node1` and `node1.cluster` are one machine wherever the search list of the resolver says so.
+fn short_and_long(hosts: &[Host]) -> Vec<Diagnostic> {
+    let is_address = |name: &HostName| name.as_str().parse::<Ipv4Addr>().is_ok();
+    let names = hosts.iter().filter(|host| !is_address(&host.name));
+    let (long, short): (Vec<_>, Vec<_>) =
+        names.partition(|host| host.name.as_str().trim_end_matches('.').contains('.'));
+    if long.is_empty() || short.is_empty() {
+        return Vec::new();
+    }
+    let short: HashMap<String, &Host> =
+        short.into_iter().map(|host| (host.name.canonical(), host)).collect();
+    let pairs = long.into_iter().filter_map(|long| {
+        let canonical = long.name.canonical();
+        let other = short.get(canonical.split('.').next()?)?;
+        let (first, second) = if other.line < long.line { (*other, long) } else { (long, *other) };
+        let message = format!("`{}` and `{}` may be one machine", first.name, second.name);
+        Some(
+            Diagnostic::warning(codes::SHORT_AND_LONG, second.span, message)
+                .label("one is the short form of the other")
+                .related(first.span, "listed here")
+                .help("list each machine once, by one of its names"),
+        )
+    });
+    pairs.collect()
+}
+
+/// To every other host, `localhost` is that host itself.
+fn loopback_among_others(hosts: &[Host]) -> Option<Diagnostic> {
+    let is_loopback = |host: &&Host| match host.name.as_str() {
+        "localhost" | "localhost.localdomain" | "[::1]" => true,
+        name => name.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback()),
+    };
+    let here = hosts.iter().find(is_loopback)?;
+    let other = hosts.iter().find(|host| !is_loopback(host))?;
+    let message = format!("`{}` stands among other hosts", here.name);
+    Some(
+        Diagnostic::warning(codes::LOOPBACK_AMONG_OTHERS, here.span, message)
+            .label("every other host would look for it at home")
+            .related(other.span, "another host")
+            .help("give the name by which the others reach it"),
+    )
+}
+
+fn unequal_slots(hosts: &[Host]) -> Option<Diagnostic> {
+    let first = hosts.first()?;
+    let other = hosts.iter().find(|host| host.slots != first.slots)?;
+    let least = hosts.iter().map(|host| host.slots.get()).min()?;
+    let message = "hosts have different numbers of slots";
+    let problem = Diagnostic::warning(codes::UNEQUAL_SLOTS, other.span, message)
+        .help(format!("where a script takes them for equal, `--num_gpus {least}` makes them so"));
+    let (here, there) = (other.slots.get(), first.slots.get());
+    Some(if first.span == other.span {
+        problem.label(format!("{there} and {here} slots"))
+    } else {
+        problem.label(format!("{here} here")).related(first.span, format!("{there} here"))
+    })
+}
+
+fn underscore(host: &Host) -> Option<Diagnostic> {
+    host.name.as_str().contains('_').then(|| {
+        let message = format!("`{}` has an underscore", host.name);
+        Diagnostic::warning(codes::UNDERSCORE, host.span, message)
+            .label("not allowed in DNS host names")
+            .help("resolvers differ in whether they accept it; a `-` is always fine")
+    })
+}
+
+/// Ranks follow lines. One such place is enough: after it everything may be out of order.
+fn out_of_order(hosts: &[Host]) -> Option<Diagnostic> {
+    let (before, host) =
+        hosts.windows(2).map(|pair| (&pair[0], &pair[1])).find(|(left, right)| {
+            match (numbered(&left.name), numbered(&right.name)) {
+                (Some((left, high)), Some((right, low))) => left == right && low < high,
+                _ => false,
+            }
+        })?;
+    let message = format!("`{}` comes after `{}`", host.name, before.name);
+    Some(
+        Diagnostic::error(codes::OUT_OF_ORDER, host.span, message)
+            .severity(Severity::Note)
+            .label("out of the order of numbers")
+            .related(before.span, "a higher number")
+            .help("ranks follow lines: sort them, unless the order is meant"),
+    )
+}
+
+/// `node`, 12.
+fn numbered(name: &HostName) -> Option<(&str, u64)> {
+    let name = name.as_str();
+    let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let number = name[prefix.len()..].parse().ok()?;
+    (!prefix.is_empty() && !prefix.contains('.')).then_some((prefix, number))
+}

@@ -1,0 +1,94 @@
+//! A text with the changes made that its diagnostics are certain of.
+
+use crate::base::{Applicability, Diagnostic, Suggestion};
+
+use super::codes;
+use super::dialect::{ReadOptions, Reading, read_any};
+
+/// How often a mended text is read again: mending one thing may show another.
+const ROUNDS_MAX: usize = 8;
+
+/// What became of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mended {
+    /// The text as it is now.
+    pub reading: Reading,
+    /// Changes that were made.
+    pub changes: usize,
+}
+
+/// Makes changes until nothing is left of which a diagnostic is certain. A file with bytes that are no
+/// text is left alone: what is shown of it is not what it holds.
+pub fn mend(reading: Reading, options: ReadOptions) -> Mended {
+    let mut mended = Mended { reading, changes: 0 };
+    let findings = &mended.reading.findings;
+    if findings.diagnostics.iter().any(|found| found.code == codes::NOT_TEXT) {
+        return mended;
+    }
+    for _ in 0..ROUNDS_MAX {
+        let source = &mended.reading.findings.source;
+        let (text, changes) = apply(&source.text, &mended.reading.findings.diagnostics);
+        if changes == 0 {
+            break;
+        }
+        mended.changes += changes;
+        mended.reading = read_any(&source.name, text.as_bytes(), options);
+    }
+    mended
+}
+
+/// Makes the changes that are certain and do not overlap; says how many.
+fn apply(text: &str, diagnostics: &[Diagnostic]) -> (String, usize) {
+    let certain = |found: &Suggestion| found.applicability == Applicability::Certain;
+    let changes = diagnostics.iter().filter_map(|found| found.suggestion.as_ref());
+    let mut changes: Vec<&Suggestion> = changes.filter(|found| certain(found)).collect();
+    changes.sort_by_key(|change| change.span);
+    let mut out = String::with_capacity(text.len());
+    let (mut at, mut count) = (0, 0);
+    for change in changes {
+        if change.span.start < at {
+            continue;
+        }
+        out.push_str(&text[at..change.span.start]);
+        out.push_str(&change.replacement);
+        at = change.span.end;
+        count += 1;
+    }
+    out.push_str(&text[at..]);
+    (out, count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Severity;
+
+    #[track_caller]
+    fn check(text: &str, expect: &str) {
+        let options = ReadOptions::default();
+        let mended = mend(read_any("hosts", text.as_bytes(), options), options);
+        assert_eq!(mended.reading.findings.source.text, expect);
+        assert_eq!(mended.changes == 0, text == expect);
+    }
+
+    #[test]
+    fn what_is_certain_is_changed_and_nothing_else() {
+        check("a slots = 4 # fast\nb slots=2\n", "a slots=4 # fast\nb slots=2\n");
+        check("a lots=8\nb 4\nc slots=1\n", "a slots=8\nb slots=4\nc slots=1\n");
+        check("a slots=1\nb:4\n", "a slots=1\nb slots=4\n");
+        check("::1 slots=4\n", "[::1] slots=4\n");
+        check("a\u{a0}slots=4\n", "a slots=4\n");
+        check("a slots=4x\n", "a slots=4x\n");
+        check("a slots=1\na slots=2\n", "a slots=1\na slots=2\n");
+        check("a slots=2 max_slots=4\nb:4\n", "a slots=2 max_slots=4\nb slots=4\n");
+        check("n[3-1] slots=2\n", "n[3-1] slots=2\n");
+    }
+
+    #[test]
+    fn nothing_is_written_of_a_file_that_is_no_text() {
+        let options = ReadOptions::default();
+        let mended = mend(read_any("hosts", b"a slots = 4\n\xff slots=1\n", options), options);
+        assert_eq!(mended.changes, 0);
+        assert!(0 < mended.reading.findings.count(Severity::Error));
+    }
+}

@@ -1,0 +1,162 @@
+//! Sets of hosts in ClusterShell's operators: `hosts & rack[1-3] ! n7`.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+
+use crate::base::Span;
+
+/// How two sets become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operator {
+    /// `,` or a blank: what is in either.
+    Union,
+    /// `!`: what is in the left one alone.
+    Difference,
+    /// `&`: what is in both.
+    Intersection,
+    /// `^`: what is in exactly one.
+    Either,
+}
+
+/// A word between operators: a list, or whatever the caller takes it for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operand<'a> {
+    /// The word.
+    pub text: &'a str,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// Operands and what stands before each; computed from left to right, as ClusterShell does it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expression<'a> {
+    /// The first operand is united with nothing.
+    pub terms: Vec<(Operator, Operand<'a>)>,
+}
+
+impl<'a> Expression<'a> {
+    /// Reads an expression; the place of an operator that has no operand is the error.
+    pub fn read(text: &'a str) -> Result<Self, Span> {
+        let mut terms: Vec<(Operator, Operand<'a>)> = Vec::new();
+        let mut pending = None;
+        let mut at = 0;
+        while at < text.len() {
+            let rest = &text[at..];
+            let length = operand_length(rest);
+            if 0 < length {
+                let operand = Operand { text: &rest[..length], span: Span::new(at, at + length) };
+                let operator = pending.take().map_or(Operator::Union, |(operator, _)| operator);
+                terms.push((operator, operand));
+                at += length;
+                continue;
+            }
+            let c = rest.chars().next().expect("something is left");
+            let place = Span::new(at, at + c.len_utf8());
+            if let Some(operator) = operator(c)
+                && (terms.is_empty() || pending.replace((operator, place)).is_some())
+            {
+                return Err(place);
+            }
+            at = place.end;
+        }
+        match pending {
+            Some((_, place)) => Err(place),
+            None if terms.is_empty() => Err(Span::new(0, text.len())),
+            None => Ok(Self { terms }),
+        }
+    }
+}
+
+fn operator(c: char) -> Option<Operator> {
+    match c {
+        ',' => Some(Operator::Union),
+        '!' => Some(Operator::Difference),
+        '&' => Some(Operator::Intersection),
+        '^' => Some(Operator::Either),
+        _ => None,
+    }
+}
+
+/// Bytes until an operator or a blank that stands outside of brackets.
+fn operand_length(text: &str) -> usize {
+    let mut is_inside = false;
+    let ends = |c: char| {
+        match c {
+            '[' => is_inside = true,
+            ']' => is_inside = false,
+            _ => {}
+        }
+        !is_inside && (c.is_whitespace() || operator(c).is_some())
+    };
+    text.find(ends).unwrap_or(text.len())
+}
+
+impl Operator {
+    /// Joins two sets. What stays keeps the order of the left set, then that of the right one.
+    pub fn join<T, K: Hash + Eq>(
+        self,
+        left: Vec<T>,
+        right: Vec<T>,
+        key: impl Fn(&T) -> K,
+    ) -> Vec<T> {
+        let in_left: HashSet<K> = left.iter().map(&key).collect();
+        let in_right: HashSet<K> = right.iter().map(&key).collect();
+        let from_left = |item: &T| match self {
+            Self::Union => true,
+            Self::Intersection => in_right.contains(&key(item)),
+            Self::Difference | Self::Either => !in_right.contains(&key(item)),
+        };
+        let from_right = |item: &T| match self {
+            Self::Union | Self::Either => !in_left.contains(&key(item)),
+            Self::Intersection | Self::Difference => false,
+        };
+        let mut joined: Vec<T> = left.into_iter().filter(from_left).collect();
+        joined.extend(right.into_iter().filter(from_right));
+        let mut seen = HashSet::new();
+        joined.retain(|item| seen.insert(key(item)));
+        joined
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{fold, read_list};
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expect: &str) {
+        let found = match Expression::read(text) {
+            Err(Span { start, end }) => format!("error at `{}`", &text[start..end]),
+            Ok(expression) => {
+                let names = |operand: Operand<'_>| -> Vec<String> {
+                    let list = read_list(operand.text, 0).expect("a list");
+                    list.iter()
+                        .flat_map(|(pattern, _)| pattern.names().collect::<Vec<_>>())
+                        .collect()
+                };
+                let terms = expression.terms.into_iter();
+                let set = terms.fold(Vec::new(), |set, (operator, operand)| {
+                    operator.join(set, names(operand), Clone::clone)
+                });
+                fold(set.iter().map(String::as_str))
+            }
+        };
+        assert_eq!(found, expect, "for `{text}`");
+    }
+
+    #[test]
+    fn operators_work_from_left_to_right_and_keep_the_order() {
+        check("n[1-3]", "n[1-3]");
+        check("n[1-3],n2,n5", "n[1-3,5]");
+        check("n[1-3] n5", "n[1-3,5]");
+        check("n[1-9] ! n[3-5]", "n[1-2,6-9]");
+        check("n[9,1-3] & n[2-9]", "n[9,2-3]");
+        check("n[1-3]^n[3-4]", "n[1-2,4]");
+        check("n[1-9]!n[3-5]&n[1-3],x", "n[1-2],x");
+        check("n1!n1", "");
+        check("a,,b", "error at `,`");
+        check("& a", "error at `&`");
+        check("a !", "error at `!`");
+        check("", "error at ``");
+    }
+}

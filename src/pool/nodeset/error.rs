@@ -1,0 +1,111 @@
+//! What can be wrong with a list of host names.
+
+use crate::base::ids::HostNameError;
+use crate::base::{Diagnostic, Span};
+use crate::pool::codes;
+
+/// What is wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeProblem {
+    /// What.
+    pub error: RangeError,
+    /// Where.
+    pub span: Span,
+}
+
+/// See the messages.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RangeError {
+    /// Slurm and pdsh take the rest of the word for a name.
+    #[error("`[` is not closed")]
+    Unclosed,
+    /// A bracket too many.
+    #[error("`]` without `[`")]
+    Unopened,
+    /// `[]`, `[1,,2]`.
+    #[error("a number is missing in the range")]
+    EmptyItem,
+    /// `[a-c]`.
+    #[error("`{}` is not a number", .0.escape_debug())]
+    NotANumber(String),
+    /// `[3-1]`.
+    #[error("the range runs backwards: {last} comes before {first}")]
+    Reversed {
+        /// As written.
+        first: String,
+        /// As written.
+        last: String,
+    },
+    /// `[01-3]`: Slurm makes 01, 02, 03 of it, others refuse it.
+    #[error("`{first}` and `{last}` are padded differently")]
+    Padding {
+        /// As written.
+        first: String,
+        /// As written.
+        last: String,
+    },
+    /// `[1-9/0]`, `[1/2]`.
+    #[error("a step stands behind a range, and is at least 1")]
+    BadStep,
+    /// More than 18 digits.
+    #[error("the number is too large")]
+    TooLarge,
+    /// More ranges than any naming scheme has.
+    #[error("more than {max} ranges in one name", max = super::Pattern::RANGES_MAX)]
+    TooManyRanges,
+    /// A slip of the finger can name billions.
+    #[error("{0} hosts are more than the limit {max}", max = super::NAMES_MAX)]
+    TooManyNames(u64),
+    /// Nothing between two commas.
+    #[error("a host name is missing")]
+    EmptyName,
+    /// The names would not be names.
+    #[error(transparent)]
+    BadName(#[from] HostNameError),
+}
+
+impl RangeProblem {
+    /// For the screen.
+    pub fn diagnostic(&self) -> Diagnostic {
+        let code = match self.error {
+            RangeError::TooManyNames(_) => codes::RANGE_TOO_LONG,
+            RangeError::BadName(HostNameError::NotAscii { .. }) => codes::HOST_NOT_ASCII,
+            RangeError::BadName(_) => codes::BAD_HOST,
+            _ => codes::BAD_RANGE,
+        };
+        let problem = Diagnostic::error(code, self.span, self.error.to_string()).help(self.help());
+        let problem = match &self.error {
+            RangeError::Padding { first, last } => {
+                let width = last.len();
+                problem.label(format!("is it `{first:0>width$}-{last}`, or without zeros?"))
+            }
+            RangeError::Unclosed => problem.label("opened here"),
+            _ => problem,
+        };
+        match &self.error {
+            RangeError::Reversed { first, last } => {
+                problem.guess(self.span, format!("{last}-{first}"))
+            }
+            _ => problem,
+        }
+    }
+
+    fn help(&self) -> &'static str {
+        match self.error {
+            RangeError::Unclosed => "close it with `]`",
+            RangeError::Unopened => "remove it, or open the range with `[`",
+            RangeError::EmptyItem | RangeError::NotANumber(_) | RangeError::TooLarge => {
+                "brackets hold numbers and ranges: `n[01-03,7]`"
+            }
+            RangeError::Reversed { .. } => "write the smaller number first",
+            RangeError::Padding { .. } => "write both numbers with as many digits",
+            RangeError::BadStep => "write `[1-9/2]` for every second number",
+            RangeError::TooManyRanges => "write several names, with commas between them",
+            RangeError::TooManyNames(_) => "correct the range, or split the list",
+            RangeError::EmptyName => "remove the comma",
+            RangeError::BadName(_) => {
+                "a host name has letters, digits, `.`, `-` and `_`, and begins with a letter or digit"
+            }
+        }
+    }
+}

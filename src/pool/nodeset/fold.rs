@@ -1,0 +1,216 @@
+//! Names → a list that stands for them.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+/// Folds names so that the list stands for exactly these, in this order: `n[1-3,7],login`.
+pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    fold_split(names.into_iter().map(Split::of))
+}
+
+/// The same for readers that take nothing behind a bracket, as Slurm does: `n1-ib,n2-ib`.
+pub fn fold_before_suffix<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let split = |name| Some(Split::of(name)).filter(|split| split.suffix.is_empty());
+    fold_split(names.into_iter().map(|name| split(name).unwrap_or(Split::whole(name))))
+}
+
+fn fold_split<'a>(names: impl Iterator<Item = Split<'a>>) -> String {
+    let mut out = String::new();
+    let mut numbers: Vec<Number<'a>> = Vec::new();
+    let mut of: Option<Split<'a>> = None;
+    for name in names {
+        if let Some(group) = of.filter(|group| !group.is_kin(&name)) {
+            group.show(&numbers, &mut out);
+            numbers.clear();
+        }
+        numbers.extend(name.number);
+        of = Some(name);
+    }
+    if let Some(group) = of {
+        group.show(&numbers, &mut out);
+    }
+    out
+}
+
+/// Folds a set of names: each once, numbers in order, groups in the order in which they first come.
+pub fn fold_set<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let mut groups: Vec<(Split<'a>, Vec<Number<'a>>)> = Vec::new();
+    let mut places: HashMap<(&str, &str, bool), usize> = HashMap::new();
+    for name in names {
+        let name = Split::of(name);
+        let key = (name.prefix, name.suffix, name.number.is_some());
+        let place = *places.entry(key).or_insert(groups.len());
+        if place == groups.len() {
+            groups.push((name, Vec::new()));
+        }
+        groups[place].1.extend(name.number);
+    }
+    let mut out = String::new();
+    for (group, mut numbers) in groups {
+        numbers.sort_unstable_by_key(|number| (number.digits.len(), number.digits));
+        numbers.sort_by_key(|number| number.value);
+        numbers.dedup_by_key(|number| number.digits);
+        group.show(&numbers, &mut out);
+    }
+    out
+}
+
+/// A name around its last number.
+#[derive(Clone, Copy)]
+struct Split<'a> {
+    prefix: &'a str,
+    number: Option<Number<'a>>,
+    suffix: &'a str,
+}
+
+#[derive(Clone, Copy)]
+struct Number<'a> {
+    digits: &'a str,
+    value: u64,
+}
+
+impl<'a> Split<'a> {
+    fn whole(name: &'a str) -> Self {
+        Self { prefix: name, number: None, suffix: "" }
+    }
+
+    /// An address is not taken apart, nor is a number that no reader could hold.
+    fn of(name: &'a str) -> Self {
+        const DIGITS_MAX: usize = 18;
+        let bytes = name.as_bytes();
+        let Some(last) = bytes.iter().rposition(u8::is_ascii_digit) else {
+            return Self::whole(name);
+        };
+        let before = bytes[..last].iter().rposition(|byte| !byte.is_ascii_digit());
+        let first = before.map_or(0, |at| at + 1);
+        let digits = &name[first..=last];
+        let is_address = || name.starts_with('[') || name.parse::<std::net::IpAddr>().is_ok();
+        if DIGITS_MAX < digits.len() || is_address() {
+            return Self::whole(name);
+        }
+        let value = digits.bytes().fold(0, |sum, byte| sum * 10 + u64::from(byte - b'0'));
+        let number = Some(Number { digits, value });
+        Self { prefix: &name[..first], number, suffix: &name[last + 1..] }
+    }
+
+    fn is_kin(&self, other: &Self) -> bool {
+        let has_number = self.number.is_some() && other.number.is_some();
+        has_number && self.prefix == other.prefix && self.suffix == other.suffix
+    }
+
+    fn show(&self, numbers: &[Number<'a>], out: &mut String) {
+        if !out.is_empty() {
+            out.push(',');
+        }
+        let (prefix, suffix) = (self.prefix, self.suffix);
+        let shown = match numbers {
+            [] => write!(out, "{prefix}"),
+            [only] => write!(out, "{prefix}{}{suffix}", only.digits),
+            _ => write!(out, "{prefix}[{}]{suffix}", show_runs(numbers)),
+        };
+        shown.expect("a String takes everything");
+    }
+}
+
+fn show_runs(numbers: &[Number<'_>]) -> String {
+    let mut out = String::new();
+    for run in numbers.chunk_by(|left, right| left.goes_on_with(*right)) {
+        let (first, last) = (run[0].digits, run[run.len() - 1].digits);
+        let comma = if out.is_empty() { "" } else { "," };
+        let shown = match run {
+            [_] => write!(out, "{comma}{first}"),
+            _ => write!(out, "{comma}{first}-{last}"),
+        };
+        shown.expect("a String takes everything");
+    }
+    out
+}
+
+impl Number<'_> {
+    /// `08` goes on as `09` and `10`, not as `100` and not as `9`; `9` goes on as `10`.
+    fn goes_on_with(self, next: Number<'_>) -> bool {
+        let is_padded =
+            |number: Number<'_>| 1 < number.digits.len() && number.digits.starts_with('0');
+        let same_width = self.digits.len() == next.digits.len();
+        self.value + 1 == next.value && (same_width || !is_padded(self) && !is_padded(next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::read_list;
+    use super::*;
+
+    #[track_caller]
+    fn check(names: &str, in_order: &str, as_set: &str) {
+        assert_eq!(fold(names.split(' ')), in_order, "for {names}");
+        assert_eq!(fold_set(names.split(' ')), as_set, "for {names}");
+    }
+
+    #[test]
+    fn names_are_folded_around_their_last_number() {
+        check("node1 node2 node3 node4", "node[1-4]", "node[1-4]");
+        check("node01 node02 node03 node10", "node[01-03,10]", "node[01-03,10]");
+        check("node1 node3 node4 login", "node[1,3-4],login", "node[1,3-4],login");
+        check("n08 n09 n10 n11", "n[08-11]", "n[08-11]");
+        check("n99 n100", "n[99-100]", "n[99-100]");
+        check("n099 n100", "n[099-100]", "n[099-100]");
+        check("n09 n10 n99 n100", "n[09-10,99-100]", "n[09-10,99-100]");
+        check("a1 a01 a001", "a[1,01,001]", "a[1,01,001]");
+        check("r1n1-ib r1n2-ib r2n1-ib", "r1n[1-2]-ib,r2n1-ib", "r1n[1-2]-ib,r2n1-ib");
+        check("b2 a1 b1", "b2,a1,b1", "b[1-2],a1");
+        check("n3 n1 n2 n1", "n[3,1-2,1]", "n[1-3]");
+        check("10.0.0.1 10.0.0.2", "10.0.0.1,10.0.0.2", "10.0.0.1,10.0.0.2");
+        check("login login", "login,login", "login");
+        check("x9999999999999999999 x1", "x9999999999999999999,x1", "x9999999999999999999,x1");
+        assert_eq!(fold([]), "");
+        assert_eq!(fold_before_suffix(["n1", "n2", "n1-ib", "n2-ib"]), "n[1-2],n1-ib,n2-ib");
+    }
+
+    fn names() -> impl Strategy<Value = Vec<String>> {
+        let name = ("[a-c]{0,1}[0-9]{0,3}[a-c]", "[0-9]{0,3}", "(-ib)?");
+        proptest::collection::vec(
+            name.prop_map(|(prefix, number, suffix)| prefix + &number + &suffix),
+            1..30,
+        )
+    }
+
+    fn expand(list: &str) -> Vec<String> {
+        let patterns = read_list(list, 0).expect("what we fold can be read");
+        patterns.iter().flat_map(|(pattern, _)| pattern.names().collect::<Vec<_>>()).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_is_folded_expands_to_the_same_names_in_the_same_order(names in names()) {
+            let list = fold(names.iter().map(String::as_str));
+            prop_assert_eq!(expand(&list), names.clone());
+            prop_assert_eq!(expand(&fold_before_suffix(names.iter().map(String::as_str))), names);
+        }
+
+        #[test]
+        fn a_folded_set_has_each_name_once(names in names()) {
+            let mut found = expand(&fold_set(names.iter().map(String::as_str)));
+            let mut expect = names;
+            found.sort();
+            expect.sort();
+            expect.dedup();
+            prop_assert_eq!(found, expect);
+        }
+
+        #[test]
+        fn a_printed_list_is_read_as_the_same_patterns(names in names(), step in 1u64..4, last in 1u64..30) {
+            let list = fold(names.iter().map(String::as_str)) + &format!(",s[1-{last}/{step}]x[01-09]");
+            let read = read_list(&list, 0).expect("what we fold can be read");
+            for (pattern, _) in read {
+                let again = read_list(&pattern.to_string(), 0).expect("what we print can be read");
+                prop_assert_eq!(&again[0].0, &pattern);
+                prop_assert_eq!(pattern.names().count() as u64, pattern.count());
+            }
+        }
+    }
+}

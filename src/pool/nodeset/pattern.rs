@@ -1,0 +1,132 @@
+//! A host name with ranges in it, and the names that it stands for.
+
+use std::fmt;
+
+/// Text and ranges in turn: `rack`, `[1-2]`, `n`, `[01-16]`.
+///
+/// Stands for at least one name, and for [`NAMES_MAX`](super::NAMES_MAX) at most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    pub(super) pieces: Vec<Piece>,
+}
+
+/// A part of a pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// Stands for itself.
+    Text(String),
+    /// One of these numbers.
+    Numbers(Vec<Run>),
+}
+
+/// `first-last/step`; a single number is a run of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) first: u64,
+    pub(super) last: u64,
+    pub(super) step: u64,
+    /// Digits of every number, zeros in front; 0: as many as the number has.
+    pub(super) width: usize,
+}
+
+impl Run {
+    pub(super) fn count(self) -> u64 {
+        (self.last - self.first) / self.step + 1
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { first, last, step, width } = *self;
+        write!(f, "{first:0width$}")?;
+        if first != last {
+            write!(f, "-{last:0width$}")?;
+        }
+        if step == 1 { Ok(()) } else { write!(f, "/{step}") }
+    }
+}
+
+impl Piece {
+    fn count(&self) -> u64 {
+        match self {
+            Self::Text(_) => 1,
+            Self::Numbers(runs) => {
+                runs.iter().fold(0, |sum: u64, run| sum.saturating_add(run.count()))
+            }
+        }
+    }
+
+    /// Appends the choice of that index.
+    fn push(&self, mut index: u64, out: &mut String) {
+        use fmt::Write as _;
+        match self {
+            Self::Text(text) => out.push_str(text),
+            Self::Numbers(runs) => {
+                for run in runs {
+                    if index < run.count() {
+                        let (number, width) = (run.first + index * run.step, run.width);
+                        write!(out, "{number:0width$}").expect("a String takes everything");
+                        return;
+                    }
+                    index -= run.count();
+                }
+            }
+        }
+    }
+}
+
+impl Pattern {
+    /// How many names it stands for, which says nothing about whether they are too many.
+    pub(super) fn count_of(pieces: &[Piece]) -> u64 {
+        pieces.iter().fold(1, |product: u64, piece| product.saturating_mul(piece.count()))
+    }
+
+    /// How many names it stands for.
+    pub fn count(&self) -> u64 {
+        Self::count_of(&self.pieces)
+    }
+
+    /// The names, one after the other; the last range turns fastest.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        (0..self.count()).map(|index| self.name(index))
+    }
+
+    /// The name of that index.
+    pub(super) fn name(&self, mut index: u64) -> String {
+        let mut choices = [0; Self::RANGES_MAX];
+        let ranges = self.pieces.iter().filter(|piece| matches!(piece, Piece::Numbers(_)));
+        let last = ranges.clone().count();
+        for (piece, choice) in ranges.rev().zip(choices[..last].iter_mut().rev()) {
+            *choice = index % piece.count();
+            index /= piece.count();
+        }
+        let mut name = String::with_capacity(16);
+        let mut choices = choices.iter();
+        for piece in &self.pieces {
+            let choice = match piece {
+                Piece::Text(_) => 0,
+                Piece::Numbers(_) => *choices.next().expect("one for each range"),
+            };
+            piece.push(choice, &mut name);
+        }
+        name
+    }
+
+    /// Ranges of one pattern; Slurm allows five.
+    pub(super) const RANGES_MAX: usize = 8;
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => f.write_str(text)?,
+                Piece::Numbers(runs) => {
+                    let runs: Vec<String> = runs.iter().map(Run::to_string).collect();
+                    write!(f, "[{}]", runs.join(","))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

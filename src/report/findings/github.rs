@@ -1,0 +1,37 @@
+//! Annotations of a pull request, as workflow commands of GitHub Actions.
+
+use std::fmt::Write as _;
+
+use crate::base::Severity;
+
+use super::{CheckedFile, placed};
+
+/// A line for each diagnostic.
+pub fn show_github(files: &[CheckedFile<'_>]) -> String {
+    let mut out = String::new();
+    for placed in placed(files) {
+        let level = match placed.found.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+            Severity::Note => "notice",
+        };
+        write!(out, "::{level} file={}", property(placed.file)).expect("a String takes everything");
+        if let Some(place) = placed.place {
+            let (line, column, end) = (place.line, place.column, place.end_column);
+            write!(out, ",line={line},col={column},endColumn={end}").expect("as above");
+        }
+        let help =
+            placed.found.help.as_ref().map_or(String::new(), |help| format!("\nhelp: {help}"));
+        let message = data(&format!("{}{help}", placed.found.message));
+        writeln!(out, ",title={}::{message}", placed.found.code).expect("as above");
+    }
+    out
+}
+
+fn data(text: &str) -> String {
+    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
+}
+
+fn property(text: &str) -> String {
+    data(text).replace(':', "%3A").replace(',', "%2C")
+}

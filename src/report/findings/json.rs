@@ -1,0 +1,90 @@
+//! `hostfile check --format json`: made for that, versioned.
+
+use serde::Serialize;
+
+use crate::base::Applicability;
+
+use super::{CheckedFile, Placed, placed, severity_name};
+
+/// Version of the document; a field that changes its meaning raises it.
+pub const FINDINGS_VERSION: u32 = 1;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    version: u32,
+    diagnostics: Vec<DiagnosticDocument<'a>>,
+    hosts: Vec<HostDocument<'a>>,
+}
+
+#[derive(Serialize)]
+struct DiagnosticDocument<'a> {
+    code: &'static str,
+    severity: &'static str,
+    file: &'a str,
+    line: Option<usize>,
+    column: Option<usize>,
+    end_column: Option<usize>,
+    message: &'a str,
+    help: Option<&'a str>,
+    suggestion: Option<SuggestionDocument<'a>>,
+}
+
+/// A change of one line.
+#[derive(Serialize)]
+struct SuggestionDocument<'a> {
+    line: usize,
+    column: usize,
+    end_column: usize,
+    replacement: &'a str,
+    /// Whether `--fix` makes it without asking.
+    certain: bool,
+}
+
+#[derive(Serialize)]
+struct HostDocument<'a> {
+    file: &'a str,
+    name: &'a str,
+    slots: u32,
+}
+
+/// The document; ends with a line end.
+pub fn show_json(files: &[CheckedFile<'_>]) -> String {
+    let placed = placed(files);
+    let hosts = files.iter().flat_map(|file| {
+        let name = &*file.findings.source.name;
+        file.hosts.iter().map(move |(host, slots)| HostDocument {
+            file: name,
+            name: host,
+            slots: *slots,
+        })
+    });
+    let document = Document {
+        version: FINDINGS_VERSION,
+        diagnostics: placed.iter().map(diagnostic).collect(),
+        hosts: hosts.collect(),
+    };
+    serde_json::to_string_pretty(&document).expect("keys are strings") + "\n"
+}
+
+fn diagnostic<'a>(placed: &Placed<'a>) -> DiagnosticDocument<'a> {
+    let (found, place) = (placed.found, placed.place);
+    let suggestion =
+        found.suggestion.as_ref().zip(placed.replaced).map(|(change, place)| SuggestionDocument {
+            line: place.line,
+            column: place.column,
+            end_column: place.end_column,
+            replacement: &change.replacement,
+            certain: change.applicability == Applicability::Certain,
+        });
+    DiagnosticDocument {
+        code: found.code,
+        severity: severity_name(found.severity),
+        file: placed.file,
+        line: place.map(|place| place.line),
+        column: place.map(|place| place.column),
+        end_column: place.map(|place| place.end_column),
+        message: &found.message,
+        help: found.help.as_deref(),
+        suggestion,
+    }
+}

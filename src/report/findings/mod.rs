@@ -1,0 +1,95 @@
+//! What is wrong with files, for machines: JSON, SARIF and the annotations of GitHub.
+
+mod github;
+mod json;
+mod sarif;
+
+use crate::base::{Diagnostic, Findings, Severity, Source, Span};
+
+use super::diagnostic::Lines;
+
+pub use github::show_github;
+pub use json::{FINDINGS_VERSION, show_json};
+pub use sarif::show_sarif;
+
+/// A file that was looked into.
+#[derive(Clone, Debug)]
+pub struct CheckedFile<'a> {
+    /// Its text and what is wrong with it.
+    pub findings: &'a Findings,
+    /// Its hosts with their slots.
+    pub hosts: Vec<(&'a str, u32)>,
+}
+
+/// Where something stands: lines and columns from 1, columns in characters, the last one excluded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    line: usize,
+    column: usize,
+    end_line: usize,
+    end_column: usize,
+}
+
+/// A diagnostic with its places.
+struct Placed<'a> {
+    file: &'a str,
+    found: &'a Diagnostic,
+    place: Option<Place>,
+    /// What its suggestion replaces.
+    replaced: Option<Place>,
+}
+
+/// Every diagnostic of every file.
+fn placed<'a>(files: &[CheckedFile<'a>]) -> Vec<Placed<'a>> {
+    let mut all = Vec::new();
+    for CheckedFile { findings, .. } in files {
+        let mut ruler = Ruler::new(&findings.source);
+        all.extend(findings.diagnostics.iter().map(|found| Placed {
+            file: &findings.source.name,
+            found,
+            place: found.span.map(|span| ruler.place(span)),
+            replaced: found.suggestion.as_ref().map(|change| ruler.place(change.span)),
+        }));
+    }
+    all
+}
+
+/// Bytes → lines and columns. Goes on from the last answer where it can: on a line of a megabyte,
+/// counting from its start for every finding would never end.
+struct Ruler<'a> {
+    text: &'a str,
+    lines: Lines<'a>,
+    last: (usize, usize, usize),
+}
+
+impl<'a> Ruler<'a> {
+    fn new(source: &'a Source) -> Self {
+        Self { text: &source.text, lines: Lines::new(source), last: (0, 1, 1) }
+    }
+
+    fn place(&mut self, span: Span) -> Place {
+        let (line, column) = self.position(span.start);
+        let (end_line, end_column) = self.position(span.end);
+        Place { line, column, end_line, end_column }
+    }
+
+    fn position(&mut self, at: usize) -> (usize, usize) {
+        let line = self.lines.number(at);
+        let (last_at, last_line, last_column) = self.last;
+        let column = if line == last_line && last_at <= at {
+            last_column + self.text[last_at..at].chars().count()
+        } else {
+            self.lines.position(at).1
+        };
+        self.last = (at, line, column);
+        (line, column)
+    }
+}
+
+fn severity_name(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+        Severity::Note => "note",
+    }
+}

@@ -1,0 +1,80 @@
+//! SARIF 2.1.0, for code hosts and editors that read it.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{CheckedFile, Place, Placed, placed, severity_name};
+
+/// The document; ends with a line end.
+pub fn show_sarif(files: &[CheckedFile<'_>]) -> String {
+    let placed = placed(files);
+    let codes: BTreeSet<&str> = placed.iter().map(|placed| placed.found.code).collect();
+    let document = json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": {"driver": {
+                "name": "remuda",
+                "version": env!("CARGO_PKG_VERSION"),
+                "rules": codes.iter().map(|code| json!({"id": code})).collect::<Vec<_>>(),
+            }},
+            "columnKind": "unicodeCodePoints",
+            "results": placed.iter().map(result).collect::<Vec<_>>(),
+        }],
+    });
+    serde_json::to_string_pretty(&document).expect("keys are strings") + "\n"
+}
+
+fn result(placed: &Placed<'_>) -> Value {
+    let found = placed.found;
+    let help = found.help.as_ref().map_or(String::new(), |help| format!("\nhelp: {help}"));
+    let mut result = json!({
+        "ruleId": found.code,
+        "level": severity_name(found.severity),
+        "message": {"text": format!("{}{help}", found.message)},
+        "locations": [location(placed.file, placed.place)],
+    });
+    if let (Some(change), Some(place)) = (&found.suggestion, placed.replaced) {
+        result["fixes"] = json!([{
+            "description": {"text": found.help.as_deref().unwrap_or("mend it")},
+            "artifactChanges": [{
+                "artifactLocation": {"uri": uri(placed.file)},
+                "replacements": [{
+                    "deletedRegion": region(place),
+                    "insertedContent": {"text": change.replacement},
+                }],
+            }],
+        }]);
+    }
+    result
+}
+
+fn location(file: &str, place: Option<Place>) -> Value {
+    let mut location = json!({"artifactLocation": {"uri": uri(file)}});
+    if let Some(place) = place {
+        location["region"] = region(place);
+    }
+    json!({"physicalLocation": location})
+}
+
+fn region(place: Place) -> Value {
+    json!({
+        "startLine": place.line,
+        "startColumn": place.column,
+        "endLine": place.end_line,
+        "endColumn": place.end_column,
+    })
+}
+
+/// A path as a relative or absolute URI reference.
+fn uri(file: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    file.bytes()
+        .map(
+            |byte| {
+                if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+            },
+        )
+        .collect()
+}

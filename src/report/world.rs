@@ -1,0 +1,78 @@
+//! Hosts, their slots and their ranks, before anything is planned: for `hostfile check` and `show`.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::base::Slot;
+use crate::pool::Pool;
+
+/// Version of the JSON document; a field that changes its meaning raises it.
+pub const WORLD_VERSION: u32 = 1;
+
+/// A table with a line for each node, and the size of the world.
+pub fn show_world(pool: &Pool) -> String {
+    let mut rows = vec![["node", "host", "slots", "ranks"].map(str::to_owned)];
+    let mut rank = 0;
+    for (node, (host, slots)) in pool.nodes().iter().enumerate() {
+        let ranks = show_runs((rank..).take(slots.len()));
+        rank += slots.len();
+        let slots = show_runs(slots.iter().map(|slot| slot.index()));
+        rows.push([node.to_string(), host.to_string(), slots, ranks]);
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let (a, b, c) = (width(0), width(1), width(2));
+    let mut out = String::new();
+    for [node, host, slots, ranks] in &rows {
+        writeln!(out, "{node:<a$}  {host:<b$}  {slots:<c$}  {ranks}")
+            .expect("a String takes everything");
+    }
+    writeln!(out, "\nworld size {rank}").expect("a String takes everything");
+    out
+}
+
+/// `0-3,5`.
+fn show_runs(numbers: impl Iterator<Item = usize>) -> String {
+    let numbers: Vec<usize> = numbers.collect();
+    let runs = numbers.chunk_by(|left, right| left + 1 == *right).map(|run| match run {
+        [only] => only.to_string(),
+        _ => format!("{}-{}", run[0], run[run.len() - 1]),
+    });
+    runs.collect::<Vec<_>>().join(",")
+}
+
+#[derive(Serialize)]
+struct WorldDocument<'a> {
+    version: u32,
+    world_size: usize,
+    hosts: Vec<HostDocument<'a>>,
+}
+
+#[derive(Serialize)]
+struct HostDocument<'a> {
+    name: &'a str,
+    node_rank: usize,
+    slots: &'a [Slot],
+    first_rank: usize,
+}
+
+/// The same for programs; ends with a line end.
+pub fn world_json(pool: &Pool) -> String {
+    let mut rank = 0;
+    let mut hosts = Vec::with_capacity(pool.nodes().len());
+    for (node_rank, (host, slots)) in pool.nodes().iter().enumerate() {
+        hosts.push(HostDocument { name: host.as_str(), node_rank, slots, first_rank: rank });
+        rank += slots.len();
+    }
+    let document = WorldDocument { version: WORLD_VERSION, world_size: rank, hosts };
+    serde_json::to_string_pretty(&document).expect("keys are strings") + "\n"
+}
+
+/// Hosts of which no slots are known; ends with a line end.
+pub fn names_json<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let host = |(node_rank, name)| serde_json::json!({"name": name, "node_rank": node_rank});
+    let hosts: Vec<_> = names.enumerate().map(host).collect();
+    let document =
+        serde_json::json!({"version": WORLD_VERSION, "world_size": null, "hosts": hosts});
+    serde_json::to_string_pretty(&document).expect("keys are strings") + "\n"
+}

@@ -1,0 +1,101 @@
+//! Files that cannot be used, and files that only a test can make.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use remuda::base::Status;
+use remuda::cli::hostfile::{LoadError, Trust, load};
+use remuda::pool::{Dialect, ReadOptions};
+use remuda::report::diagnostic::Paint;
+
+use crate::{scratch, write};
+
+#[track_caller]
+fn check_load(path: &Path, status: Status, message: &str) -> LoadError {
+    let error = load(path, Trust::Owner, ReadOptions::default()).expect_err("it cannot be loaded");
+    assert_eq!(error.status(), status);
+    let screen = error.screen(Paint::Plain);
+    assert!(screen.contains(message), "`{message}` is not in:\n{screen}");
+    assert!(screen.contains("help: "), "no help in:\n{screen}");
+    error
+}
+
+#[test]
+fn what_is_no_regular_file_is_refused_without_waiting() {
+    let directory = scratch("kinds");
+    check_load(&directory, Status::NoInput, "is not a regular file: it is a directory");
+    let fifo = directory.join("fifo");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &fifo,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .expect("a pipe can be made");
+    check_load(&fifo, Status::NoInput, "is not a regular file: it is a pipe");
+    check_load(Path::new("/dev/zero"), Status::NoInput, "it is a device");
+    check_load(
+        Path::new("/dev/null"),
+        Status::NoInput,
+        "help: leave -H out to run on this machine",
+    );
+}
+
+#[test]
+fn a_missing_file_is_an_error_that_says_how_to_go_on() {
+    let missing = scratch("missing").join("hosts");
+    let error = check_load(&missing, Status::NoInput, "error[H010]");
+    assert!(error.screen(Paint::Plain).contains("leave -H out to run on this machine"));
+}
+
+#[test]
+fn an_unreadable_file_says_why() {
+    let path = scratch("unreadable").join("hosts");
+    fs::write(&path, "worker-0 slots=4\n").expect("written");
+    fs::set_permissions(&path, Permissions::from_mode(0o000)).expect("it is ours");
+    if rustix::process::geteuid().is_root() {
+        // Root may read everything; a link to itself is what even root cannot open.
+        fs::remove_file(&path).expect("it is ours");
+        std::os::unix::fs::symlink(&path, &path).expect("a link can be made");
+    }
+    check_load(&path, Status::NoInput, "error[H025]: cannot read hostfile");
+}
+
+#[test]
+fn a_file_that_everybody_can_write_needs_consent() {
+    let path = scratch("writable").join("hosts");
+    fs::write(&path, "worker-0 slots=4\n").expect("written");
+    fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("it is ours");
+    check_load(&path, Status::Permission, "is writable by everyone");
+    let loaded = load(&path, Trust::Anyone, ReadOptions::default()).expect("consent was given");
+    assert_eq!(loaded.hostfile.hosts().len(), 1);
+}
+
+#[test]
+fn a_malformed_file_ends_a_launch_with_65() {
+    let path = scratch("malformed").join("hosts");
+    fs::write(&path, "worker-0 slots=0\n").expect("written");
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
+    check_load(&path, Status::BadInput, "error[H004]");
+}
+
+#[test]
+fn a_file_that_is_no_hostfile_is_not_read_to_its_end() {
+    let path = scratch("large").join("hosts");
+    let file = fs::File::create(&path).expect("made");
+    file.set_len(1 << 40).expect("a file with holes");
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
+    check_load(&path, Status::BadInput, "error[H028]");
+    fs::remove_file(&path).expect("it is ours");
+}
+
+#[test]
+fn a_launch_takes_any_dialect() {
+    let path = scratch("dialect").join("hosts");
+    write(&path, "worker-0:4\nworker-1:2\n");
+    let reading = load(&path, Trust::Owner, ReadOptions::default()).expect("a hostfile");
+    assert_eq!(reading.dialect, Dialect::Hydra);
+    assert_eq!(reading.hostfile.slot_count(), 6);
+}

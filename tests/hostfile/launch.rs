@@ -1,0 +1,131 @@
+//! Which hosts `remuda run` takes: any dialect, a list in place of a file, a scheduler's allocation.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::{scratch, write};
+
+const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
+
+/// Plans a job in an environment of its own: what is shown, what is said beside it, the status.
+#[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
+fn dry_run(directory: &Path, flags: &[&str], variables: &[(&str, &str)]) -> (String, String, i32) {
+    let mut command = Command::new(REMUDA);
+    command.args(["run", "--dry-run", "--accelerator", "cpu"]).args(flags);
+    command.args(["--no_python", "/bin/true"]);
+    command.env_clear().env("PATH", "/usr/bin:/bin").env("XDG_STATE_HOME", directory.join("state"));
+    command.envs(variables.iter().copied()).current_dir(directory).stdin(Stdio::null());
+    let output = command.output().expect("remuda starts");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (text(output.stdout), text(output.stderr), output.status.code().expect("it exits"))
+}
+
+#[track_caller]
+fn check(
+    directory: &Path,
+    flags: &[&str],
+    variables: &[(&str, &str)],
+    hosts: &[&str],
+    world: usize,
+    said: &str,
+) {
+    let (shown, stderr, status) = dry_run(directory, flags, variables);
+    assert_eq!(status, 0, "{stderr}");
+    let found: Vec<&str> = shown
+        .lines()
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().nth(1))
+        .collect();
+    assert_eq!(found, hosts, "{shown}");
+    assert!(shown.contains(&format!("world size {world},")), "{shown}");
+    assert_eq!(stderr, said);
+}
+
+#[test]
+fn a_hostfile_may_be_in_any_dialect() {
+    let directory = scratch("run_dialect");
+    write(&directory.join("ompi"), "a slots=2 max_slots=4\nb slots=2\n");
+    let said = "note: ompi: read as an Open MPI hostfile: `max_slots=4` on line 1\n";
+    check(&directory, &["-H", "ompi"], &[], &["a", "b"], 4, said);
+    write(&directory.join("ds"), "a slots=2\nb slots=2\n");
+    check(&directory, &["-H", "ds"], &[], &["a", "b"], 4, "");
+    write(&directory.join("pbs"), "a\na\nb\n");
+    let said = "note: pbs: read as a PBS hostfile: `a` on line 2\n";
+    check(&directory, &["-H", "pbs"], &[], &["a", "b"], 3, said);
+}
+
+#[test]
+fn hosts_may_stand_in_place_of_a_file() {
+    let directory = scratch("run_list");
+    let check = |list: &str, hosts: &[&str], world| {
+        check(&directory, &["-H", list], &[], hosts, world, "");
+    };
+    check("a:2,b:2", &["a", "b"], 4);
+    check("a:2", &["a"], 2);
+    check("n[1-2]:2", &["n1", "n2"], 4);
+    let (_, stderr, status) = dry_run(&directory, &["-H", "hsots"], &[]);
+    assert!(stderr.contains("error[H010]: hostfile `hsots` does not exist"), "{stderr}");
+    assert_eq!(status, 66);
+    let (_, stderr, status) = dry_run(&directory, &["-H", "n[1-2]"], &[]);
+    assert!(stderr.contains("error[H002]: the number of slots of `n[1-2]` is missing"), "{stderr}");
+    assert_eq!(status, 65);
+    // A file of that name is a file.
+    write(&directory.join("a:2,b:2"), "c slots=1\n");
+    check("a:2,b:2", &["c"], 1);
+}
+
+#[test]
+fn an_allocation_is_used_and_said() {
+    let directory = scratch("allocation");
+    let slurm = [
+        ("SLURM_JOB_ID", "17"),
+        ("SLURM_JOB_NODELIST", "n[01-02]"),
+        ("SLURM_TASKS_PER_NODE", "2(x2)"),
+    ];
+    let said = "note: hosts are the allocation of Slurm job 17\n";
+    check(&directory, &[], &slurm, &["n01", "n02"], 4, said);
+    write(&directory.join("ds"), "a slots=2\n");
+    check(&directory, &["-H", "ds"], &slurm, &["a"], 2, "");
+
+    write(&directory.join("nodes"), "n1\nn1\nn2\n");
+    let nodes = directory.join("nodes");
+    let nodes = nodes.to_str().expect("text");
+    let said = "note: hosts are the allocation of PBS\n";
+    check(&directory, &[], &[("PBS_NODEFILE", nodes)], &["n1", "n2"], 3, said);
+    let said = "note: hosts are the allocation of LSF\n";
+    check(&directory, &[], &[("LSB_MCPU_HOSTS", "n1 2 n2 2")], &["n1", "n2"], 4, said);
+    check(&directory, &[], &[("LSB_DJOB_HOSTFILE", nodes)], &["n1", "n2"], 3, said);
+    write(&directory.join("pe"), "n1 2 all.q@n1 UNDEFINED\nn2 2 all.q@n2 UNDEFINED\n");
+    let pe = directory.join("pe");
+    let said = "note: hosts are the allocation of Grid Engine\n";
+    let pe = [("PE_HOSTFILE", pe.to_str().expect("text"))];
+    check(&directory, &[], &pe, &["n1", "n2"], 4, said);
+}
+
+#[test]
+fn one_task_of_many_is_one_machine() {
+    let directory = scratch("step");
+    let step = [
+        ("SLURM_JOB_NODELIST", "n[1-2]"),
+        ("SLURM_TASKS_PER_NODE", "1(x2)"),
+        ("SLURM_STEP_NUM_TASKS", "2"),
+    ];
+    let (shown, said, status) = dry_run(&directory, &[], &step);
+    assert_eq!(status, 0, "{said}");
+    assert!(shown.contains("localhost"), "{shown}");
+    assert!(said.starts_with("note: one of 2 tasks of a Slurm step: this machine alone"), "{said}");
+}
+
+#[test]
+fn an_allocation_that_makes_no_sense_is_shown() {
+    let directory = scratch("bad_allocation");
+    let slurm = [("SLURM_JOB_NODELIST", "n[1-3]"), ("SLURM_TASKS_PER_NODE", "2(x2)")];
+    let (_, stderr, status) = dry_run(&directory, &[], &slurm);
+    assert!(stderr.contains("error[H035]: counts for 2 nodes, and 3 nodes"), "{stderr}");
+    assert!(stderr.contains("environment:2:"), "{stderr}");
+    assert_eq!(status, 65);
+    let (_, stderr, status) = dry_run(&directory, &[], &[("PBS_NODEFILE", "/nowhere/nodes")]);
+    assert!(stderr.contains("error[H010]"), "{stderr}");
+    assert_eq!(status, 66);
+}

@@ -1,0 +1,60 @@
+//! Hostfiles: every file of `hostfiles/` beside the screen that it gives, files that only a test can
+//! make, and the commands of `remuda hostfile`.
+//!
+//! `UPDATE_EXPECTED=1 cargo test --test hostfile` rewrites the expectations.
+
+#![cfg(feature = "cli")]
+
+mod bytes;
+mod commands;
+mod files;
+mod golden;
+mod launch;
+
+#[path = "../support/golden.rs"]
+mod support;
+
+#[expect(dead_code, reason = "every test of this file can run")]
+#[path = "../support/proof.rs"]
+mod proof;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+use remuda::cli::hostfile::{HostfileArgs, Outcome, run};
+use remuda::report::diagnostic::Paint;
+
+/// A directory of its own for each test, below the target directory.
+pub(crate) fn scratch(name: &str) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hostfile").join(name);
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory).expect("the target directory is writable");
+    directory
+}
+
+/// A file of ours alone, whatever the umask.
+pub(crate) fn write(path: &Path, text: impl AsRef<[u8]>) {
+    fs::write(path, text).expect("written");
+    fs::set_permissions(path, Permissions::from_mode(0o600)).expect("it is ours");
+}
+
+#[derive(Parser)]
+struct Command {
+    #[command(flatten)]
+    hostfile: HostfileArgs,
+}
+
+/// Runs `remuda hostfile …`, without a process of its own.
+#[track_caller]
+pub(crate) fn hostfile(words: &[&str]) -> Outcome {
+    let words = std::iter::once("hostfile").chain(words.iter().copied());
+    let args = Command::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
+    run(&args.hostfile, Paint::Plain)
+}
+
+/// A path as a word of a command line.
+pub(crate) fn word(path: &Path) -> &str {
+    path.to_str().expect("text")
+}

@@ -1,0 +1,270 @@
+//! Host ranges against the programs that people know them from: ClusterShell's `nodeset` (strict: what
+//! it refuses, we refuse), `pdsh` and Slurm's `scontrol`, which take more and mean the same by what all
+//! three take.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use proof::{Random, proof_cases, skip};
+use remuda::pool::nodeset::{fold, fold_before_suffix, fold_set, read_list};
+
+#[path = "support/proof.rs"]
+mod proof;
+
+/// Patterns in one question.
+const BATCH: usize = 50;
+/// Stands between two patterns in one question to a tool that keeps the order.
+const MARK: &str = "zz";
+
+/// Reads patterns, one a line; prints their names, or `!` for one that it refuses.
+const NODESET: &str = "
+import sys
+from ClusterShell.NodeSet import NodeSet
+for line in sys.stdin:
+    try:
+        print(' '.join(NodeSet(line.rstrip('\\n'))))
+    except Exception:
+        print('!')
+";
+
+#[test]
+fn prove_ranges_mean_what_they_mean_to_others() {
+    let without = remuda::base::env_vars::get_text("REMUDA_TEST_WITHOUT").unwrap_or_default();
+    if without.split(',').any(|name| name == "oracles") {
+        skip("oracles", "prove_ranges_mean_what_they_mean_to_others");
+        return;
+    }
+    let mut random = Random::from_seed();
+    let mut left = proof_cases(200);
+    while 0 < left {
+        let patterns: Vec<String> = (0..left.min(BATCH)).map(|_| pattern(&mut random)).collect();
+        left -= patterns.len();
+        let ours: Vec<Option<Vec<String>>> = patterns.iter().map(|list| expand(list)).collect();
+        check_nodeset(&patterns, &ours);
+        let plain = |keep: fn(&str) -> bool| -> Vec<(&str, &[String])> {
+            let cases = patterns.iter().zip(&ours);
+            let cases = cases.filter_map(|(list, names)| Some((list.as_str(), names.as_deref()?)));
+            cases.filter(|(list, _)| keep(list)).collect()
+        };
+        check_in_order("scontrol", &plain(slurm_takes), scontrol);
+        check_pdsh(&plain(pdsh_takes));
+        check_folds(&plain(|_| true));
+    }
+}
+
+fn expand(list: &str) -> Option<Vec<String>> {
+    let patterns = read_list(list, 0).ok()?;
+    Some(patterns.iter().flat_map(|(pattern, _)| pattern.names()).collect())
+}
+
+/// Names with one range or two, sometimes with a mistake in them.
+fn pattern(random: &mut Random) -> String {
+    const STEMS: [&str; 5] = ["n", "r", "gpu-", "a1b", "x0-"];
+    let mut text = String::new();
+    for part in 0..=random.below(2) {
+        // ClusterShell knows no two brackets without a letter between them.
+        if part != 0 || random.below(4) != 0 {
+            text += STEMS[random.below(STEMS.len())];
+        }
+        if random.below(6) == 0 {
+            text += &number(random);
+            text += STEMS[random.below(STEMS.len())];
+        }
+        let items: Vec<String> = (0..=random.below(3)).map(|_| item(random)).collect();
+        text.extend(["[", &items.join(","), "]"]);
+    }
+    if random.below(4) == 0 {
+        text += "-ib";
+    }
+    if random.below(5) == 0 {
+        text.extend([",", STEMS[random.below(STEMS.len())], &number(random)]);
+    }
+    if random.below(4) == 0 {
+        mutate(random, &mut text);
+    }
+    text
+}
+
+fn number(random: &mut Random) -> String {
+    let bound = if random.below(4) == 0 { 300 } else { 12 };
+    let number = random.below(bound);
+    match random.below(3) {
+        0 => format!("{number:03}"),
+        1 => format!("{number:02}"),
+        _ => number.to_string(),
+    }
+}
+
+fn item(random: &mut Random) -> String {
+    let bound = if random.below(4) == 0 { 120 } else { 12 };
+    let first = random.below(bound);
+    let last = first + random.below(12);
+    let step = if random.below(8) == 0 { format!("/{}", random.below(4)) } else { String::new() };
+    match random.below(8) {
+        0..3 => number(random),
+        3 => format!("{first:02}-{last:02}{step}"),
+        4 => format!("{first:03}-{last:03}"),
+        5 => format!("{}-{}", number(random), number(random)),
+        _ => format!("{first}-{last}{step}"),
+    }
+}
+
+fn mutate(random: &mut Random, text: &mut String) {
+    const LETTERS: [char; 8] = ['[', ']', ',', '-', '0', '9', 'b', '/'];
+    let at = random.below(text.len());
+    match random.below(3) {
+        0 => drop(text.remove(at)),
+        1 => text.insert(at, LETTERS[random.below(LETTERS.len())]),
+        _ => {
+            text.remove(at);
+            text.insert(at, LETTERS[random.below(LETTERS.len())]);
+        }
+    }
+}
+
+/// Of what we take, Slurm takes what has no step and nothing but a comma behind a last bracket.
+fn slurm_takes(list: &str) -> bool {
+    let is_suffixed = |part: &str| part.contains('[') && !part.ends_with(']');
+    !list.contains('/') && !parts(list).any(is_suffixed)
+}
+
+/// Pdsh knows no steps.
+fn pdsh_takes(list: &str) -> bool {
+    !list.contains('/')
+}
+
+/// Parts at the commas outside of brackets.
+fn parts(list: &str) -> impl Iterator<Item = &str> {
+    let mut is_inside = false;
+    list.split(move |c| {
+        is_inside = if is_inside { c != ']' } else { c == '[' };
+        c == ',' && !is_inside
+    })
+}
+
+fn check_nodeset(patterns: &[String], ours: &[Option<Vec<String>>]) {
+    let answers = nodeset(&patterns.join("\n"));
+    assert_eq!(answers.lines().count(), patterns.len(), "nodeset answers each line");
+    for ((list, names), theirs) in patterns.iter().zip(ours).zip(answers.lines()) {
+        if has_digit_beside_bracket(list) || has_sign(list) {
+            continue;
+        }
+        match names {
+            // A host name is more to us than a word.
+            None if theirs != "!" && !is_of_host_names(theirs) => {}
+            None => assert_eq!(theirs, "!", "nodeset takes `{list}`"),
+            Some(names) => {
+                let theirs: BTreeSet<&str> = theirs.split(' ').collect();
+                let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+                assert_eq!(names, theirs, "for `{list}`");
+            }
+        }
+    }
+}
+
+/// ClusterShell pulls such a digit into the range: to it, `n9[5-12]` is `n[95-912]`.
+fn has_digit_beside_bracket(list: &str) -> bool {
+    list.as_bytes().windows(2).any(|pair| match pair {
+        [digit, b'['] | [b']', digit] => digit.is_ascii_digit(),
+        _ => false,
+    })
+}
+
+/// `[-12]` is a number below zero to ClusterShell, `[1-3,-2]` as well.
+fn has_sign(list: &str) -> bool {
+    ["[-", ",-", "--"].iter().any(|sign| list.contains(sign))
+}
+
+fn is_of_host_names(names: &str) -> bool {
+    names.split(' ').all(|name| remuda::base::HostName::parse(name).is_ok())
+}
+
+/// All patterns in one question, with a mark behind each.
+fn check_in_order(tool: &str, cases: &[(&str, &[String])], ask: impl Fn(&str) -> Vec<String>) {
+    if cases.is_empty() {
+        return;
+    }
+    let question: Vec<String> = cases.iter().map(|(list, _)| format!("{list},{MARK}")).collect();
+    let answer = ask(&question.join(","));
+    let mut answers = answer.split(|name| name == MARK);
+    for (list, names) in cases {
+        let theirs = answers.next().unwrap_or_default();
+        assert_eq!(*names, theirs, "{tool} reads `{list}` otherwise");
+    }
+}
+
+/// Pdsh cuts its answer off where a buffer of a kilobyte ends: in portions, without the longest lists.
+fn check_pdsh(cases: &[(&str, &[String])]) {
+    const ANSWER_BYTES_MAX: usize = 900;
+    let length =
+        |names: &[String]| names.iter().map(|name| name.len() + 1).sum::<usize>() + MARK.len() + 1;
+    let mut portion = Vec::new();
+    let mut bytes = 0;
+    for case in cases.iter().filter(|(_, names)| length(names) < ANSWER_BYTES_MAX) {
+        if ANSWER_BYTES_MAX < bytes + length(case.1) {
+            check_in_order("pdsh", &portion, pdsh);
+            portion.clear();
+            bytes = 0;
+        }
+        bytes += length(case.1);
+        portion.push(*case);
+    }
+    check_in_order("pdsh", &portion, pdsh);
+}
+
+/// What we write is read by all of them as what it stands for.
+fn check_folds(cases: &[(&str, &[String])]) {
+    let folded: Vec<(String, &[String])> = cases
+        .iter()
+        .map(|(_, names)| (fold_before_suffix(names.iter().map(String::as_str)), *names))
+        .collect();
+    let cases: Vec<(&str, &[String])> =
+        folded.iter().map(|(list, names)| (list.as_str(), *names)).collect();
+    check_in_order("scontrol", &cases, scontrol);
+    check_pdsh(&cases);
+    let ours: Vec<_> = cases.iter().map(|(_, names)| Some(names.to_vec())).collect();
+    let lists = cases.iter().map(|(_, names)| fold(names.iter().map(String::as_str)));
+    check_nodeset(&lists.collect::<Vec<_>>(), &ours);
+    let lists = cases.iter().map(|(_, names)| fold_set(names.iter().map(String::as_str)));
+    check_nodeset(&lists.collect::<Vec<_>>(), &ours);
+}
+
+/// Runs a tool with a text as its input; it must end well.
+#[expect(clippy::disallowed_methods, reason = "these tests ask other programs")]
+fn ask(program: &str, args: &[&str], input: &str, variable: Option<(&str, &Path)>) -> String {
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    if let Some((name, value)) = variable {
+        command.env(name, value);
+    }
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{program}: {error}"));
+    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{program} {args:?}: {output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// The Python of the distribution is the one that has ClusterShell.
+fn nodeset(lists: &str) -> String {
+    ask("/usr/bin/python3", &["-c", NODESET], lists, None)
+}
+
+fn pdsh(list: &str) -> Vec<String> {
+    let answer = ask("pdsh", &["-Q", "-w", list], "", None);
+    let names = answer.trim_end().lines().next_back().unwrap_or_default();
+    names.split(',').map(str::to_owned).collect()
+}
+
+/// Slurm's tools want to know a cluster, even for what is only text.
+fn scontrol(list: &str) -> Vec<String> {
+    let config = Path::new(env!("CARGO_TARGET_TMPDIR")).join("slurm.conf");
+    let text = "ClusterName=test\nSlurmctldHost=localhost\n";
+    if fs::read_to_string(&config).ok().as_deref() != Some(text) {
+        fs::write(&config, text).expect("the target directory is writable");
+    }
+    let answer = ask("scontrol", &["show", "hostnames", list], "", Some(("SLURM_CONF", &config)));
+    answer.lines().map(str::to_owned).collect()
+}
