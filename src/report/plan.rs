@@ -3,9 +3,11 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use regex::bytes::Regex;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::base::Slot;
@@ -34,9 +36,10 @@ impl Secrets {
 
 /// Whether the name of a variable says that its value is nobody's business.
 pub fn is_secret(name: &OsStr) -> bool {
-    const MARKS: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASS", "CRED"];
-    let name = name.to_string_lossy().to_ascii_uppercase();
-    MARKS.iter().any(|mark| name.contains(mark))
+    static MARKS: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new("(?i-u)KEY|TOKEN|SECRET|PASS|CRED").expect("the pattern is well formed")
+    });
+    MARKS.is_match(name.as_bytes())
 }
 
 /// A table of the nodes, and what rank 0 runs; the other workers differ in their ranks only.

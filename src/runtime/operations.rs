@@ -227,9 +227,9 @@ impl Group {
         self.blocking(Engine::barrier)
     }
 
-    /// Gives `values` to rank `to`, which calls [`Self::recv`]; returns when it has them. Two ranks
-    /// that both send first wait for each other until their deadlines: that is what
-    /// [`Self::send_recv`] is for.
+    /// Gives `values` to rank `to`, which calls [`Self::recv`]; returns when they may be changed: on
+    /// this node the peer has them then, to another node they are under way. Two ranks that both send
+    /// first may wait for each other until their deadlines: that is what [`Self::send_recv`] is for.
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group};

@@ -311,13 +311,22 @@ fn rule_of(error: &Diagnostic, findings: &Findings, is_marked: bool) -> Option<R
         | codes::HOST_PORT
         | codes::OTHER_DIALECT
         | codes::HOST_MISSING => rules::HOST_NAMES,
-        // `user@w1` is w1 to us, and another host to them.
         codes::DUPLICATE_HOST if is_marked => rules::BYTE_ORDER_MARK,
+        codes::DUPLICATE_HOST if has_other_user(text, line) => rules::HOST_NAMES,
         codes::DUPLICATE_HOST if has_host_problem(findings) => rules::HOST_NAMES,
         codes::NOT_TEXT => rules::UTF_8,
         codes::CONTROL_BYTE => rules::CONTROL_BYTES,
         _ => return None,
     })
+}
+
+/// `user@w1` is w1 to us, and another host than w1 to them.
+fn has_other_user(text: &str, line: &str) -> bool {
+    let host = |line: &str| line.split_whitespace().next().unwrap_or_default().to_owned();
+    let name = |host: &str| host.rsplit('@').next().unwrap_or_default().to_owned();
+    let ours = host(line);
+    let mut others = text.lines().map(host).filter(|other| name(other) == name(&ours));
+    others.any(|other| other != ours)
 }
 
 fn has_host_problem(findings: &Findings) -> bool {

@@ -38,6 +38,7 @@ pub(crate) const QUOTING: Rule = Rule("quoting");
 pub(crate) const LAUNCHER_WORDS: Rule = Rule("launcher-words");
 pub(crate) const EMPTY_PATHS: Rule = Rule("empty-paths");
 pub(crate) const NODE_RANK: Rule = Rule("node-rank");
+pub(crate) const NO_SSH: Rule = Rule("no-ssh");
 
 /// All of them.
 pub(crate) const RULES: &[Rule] = &[
@@ -70,6 +71,7 @@ pub(crate) const RULES: &[Rule] = &[
     LAUNCHER_WORDS,
     EMPTY_PATHS,
     NODE_RANK,
+    NO_SSH,
 ];
 
 /// What came of asking both sides.

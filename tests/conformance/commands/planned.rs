@@ -184,7 +184,7 @@ fn same_plan(command: &Command, plan: &Value, theirs: &Value) -> Verdict {
     let nodes = theirs["nodes"].as_array().expect("a list");
     let ours = plan["nodes"].as_array().expect("a list");
     // With --no_ssh each node starts its own workers; we plan all of them everywhere.
-    if command.argv.iter().all(|word| !word.as_bytes().starts_with(b"--no_s")) {
+    if !is_without_ssh(command) {
         found.compare("nodes", &ours.len(), &nodes.len());
     }
     for theirs in nodes {
@@ -199,20 +199,27 @@ fn same_plan(command: &Command, plan: &Value, theirs: &Value) -> Verdict {
         found.compare("workers", &our_workers.len(), &workers.len());
         for (ours, theirs) in our_workers.iter().zip(workers) {
             same_worker(command, ours, theirs, &mut found);
+            same_address(command, ours, theirs, plan, &mut found);
         }
     }
     found.verdict()
 }
 
+fn is_without_ssh(command: &Command) -> bool {
+    command.argv.iter().any(|word| word.as_bytes().starts_with(b"--no_s"))
+}
+
+fn env(side: &Value, name: &str) -> Option<String> {
+    side["env"][name].as_str().map(str::to_owned)
+}
+
 fn same_worker(command: &Command, ours: &Value, theirs: &Value, found: &mut Differences) {
-    let env = |side: &Value, name: &str| side["env"][name].as_str().map(str::to_owned);
     for name in "RANK WORLD_SIZE LOCAL_SIZE CROSS_RANK CROSS_SIZE CUDA_VISIBLE_DEVICES".split(' ') {
         found.compare(name, &env(ours, name), &env(theirs, name));
     }
     // Unset until the agents have answered: 29500 unless it is taken, an address of node 0.
     let port = env(ours, "MASTER_PORT").unwrap_or_else(|| "29500".to_owned());
     found.compare("MASTER_PORT", &Some(port), &env(theirs, "MASTER_PORT"));
-    same_address(env(ours, "MASTER_ADDR"), env(theirs, "MASTER_ADDR"), found);
     let (mine, yours) = (env(ours, "LOCAL_RANK"), env(theirs, "LOCAL_RANK"));
     let (mine, yours) = (mine.expect("a rank"), yours.expect("a rank"));
     if mine != yours {
@@ -226,15 +233,25 @@ fn same_worker(command: &Command, ours: &Value, theirs: &Value, found: &mut Diff
     same_words(command, &words(&ours["argv"]), &theirs, found);
 }
 
-fn same_address(ours: Option<String>, theirs: Option<String>, found: &mut Differences) {
-    let ours = ours.unwrap_or_else(|| HOST_ADDRESS.to_owned());
-    let theirs = theirs.expect("they always have one");
+/// Where rank 0 listens, in the eyes of one worker.
+fn same_address(
+    command: &Command,
+    ours: &Value,
+    theirs: &Value,
+    plan: &Value,
+    found: &mut Differences,
+) {
+    let ours = env(ours, "MASTER_ADDR").unwrap_or_else(|| HOST_ADDRESS.to_owned());
+    let theirs = env(theirs, "MASTER_ADDR").expect("they always have one");
     let asked_node_0 = theirs == HOST_ADDRESS && ours == LOOPBACK;
     if ours == theirs || asked_node_0 {
         return;
     }
+    let is_first_host = plan["nodes"][0]["host"].as_str() == Some(&ours);
     if theirs == LOOPBACK {
         found.rule(rules::MASTER_ADDR);
+    } else if theirs == HOST_ADDRESS && is_first_host && is_without_ssh(command) {
+        found.rule(rules::NO_SSH);
     } else {
         found.compare("MASTER_ADDR", &ours, &theirs);
     }
