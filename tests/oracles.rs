@@ -47,7 +47,9 @@ fn prove_ranges_mean_what_they_mean_to_others() {
         let plain = |keep: fn(&str) -> bool| -> Vec<(&str, &[String])> {
             let cases = patterns.iter().zip(&ours);
             let cases = cases.filter_map(|(list, names)| Some((list.as_str(), names.as_deref()?)));
-            cases.filter(|(list, _)| keep(list)).collect()
+            // What fills a command line is not asked.
+            let is_short = |names: &[String]| names.len() <= 1000;
+            cases.filter(|(list, names)| is_short(names) && keep(list)).collect()
         };
         check_in_order("scontrol", &plain(slurm_takes), scontrol);
         check_pdsh(&plain(pdsh_takes));
@@ -175,7 +177,7 @@ fn has_digit_beside_bracket(list: &str) -> bool {
 
 /// `[-12]` is a number below zero to ClusterShell, `[1-3,-2]` as well.
 fn has_sign(list: &str) -> bool {
-    ["[-", ",-", "--"].iter().any(|sign| list.contains(sign))
+    list.split(['[', ']', ',']).any(|item| item.starts_with('-') || 1 < item.matches('-').count())
 }
 
 fn is_of_host_names(names: &str) -> bool {

@@ -114,25 +114,32 @@ impl<'a> Split<'a> {
 
 fn show_runs(numbers: &[Number<'_>]) -> String {
     let mut out = String::new();
-    for run in numbers.chunk_by(|left, right| left.goes_on_with(*right)) {
-        let (first, last) = (run[0].digits, run[run.len() - 1].digits);
+    let mut rest = numbers;
+    while let Some((first, after)) = rest.split_first() {
+        let before = std::iter::once(first).chain(after);
+        let follows = |(left, right): &(&Number<'_>, &Number<'_>)| {
+            left.value + 1 == right.value && first.has_width_of(**right)
+        };
+        let length = 1 + before.zip(after).take_while(follows).count();
         let comma = if out.is_empty() { "" } else { "," };
-        let shown = match run {
-            [_] => write!(out, "{comma}{first}"),
+        let (first, last) = (first.digits, rest[length - 1].digits);
+        let shown = match length {
+            1 => write!(out, "{comma}{first}"),
             _ => write!(out, "{comma}{first}-{last}"),
         };
         shown.expect("a String takes everything");
+        rest = &rest[length..];
     }
     out
 }
 
 impl Number<'_> {
-    /// `08` goes on as `09` and `10`, not as `100` and not as `9`; `9` goes on as `10`.
-    fn goes_on_with(self, next: Number<'_>) -> bool {
+    /// Whether a run that begins here may hold the other: `08` goes on to `99`, `8` to any number
+    /// without zeros in front.
+    fn has_width_of(self, other: Number<'_>) -> bool {
         let is_padded =
             |number: Number<'_>| 1 < number.digits.len() && number.digits.starts_with('0');
-        let same_width = self.digits.len() == next.digits.len();
-        self.value + 1 == next.value && (same_width || !is_padded(self) && !is_padded(next))
+        if is_padded(self) { self.digits.len() == other.digits.len() } else { !is_padded(other) }
     }
 }
 
@@ -158,6 +165,9 @@ mod tests {
         check("n99 n100", "n[99-100]", "n[99-100]");
         check("n099 n100", "n[099-100]", "n[099-100]");
         check("n09 n10 n99 n100", "n[09-10,99-100]", "n[09-10,99-100]");
+        check("n98 n99 n100 n101", "n[98-101]", "n[98-101]");
+        let long: Vec<String> = (8..=101).map(|number| format!("n{number:02}")).collect();
+        assert_eq!(fold_set(long.iter().map(String::as_str)), "n[08-99,100-101]");
         check("a1 a01 a001", "a[1,01,001]", "a[1,01,001]");
         check("r1n1-ib r1n2-ib r2n1-ib", "r1n[1-2]-ib,r2n1-ib", "r1n[1-2]-ib,r2n1-ib");
         check("b2 a1 b1", "b2,a1,b1", "b[1-2],a1");
