@@ -51,6 +51,9 @@ fn named(running: &Running, kind: &str) -> Vec<Process> {
     // too, before they get their own.
     found.retain(|process| !process.command.contains(" -G "));
     found.retain(|process| kind != "remuda" || process.pid == running.pid());
+    // A shim has the name of its agent at first, and a worker that of its shim.
+    let pids: Vec<_> = found.iter().map(|process| process.pid.as_raw_pid()).collect();
+    found.retain(|process| !pids.contains(&process.parent));
     found.sort_by_key(|process| process.pid.as_raw_pid());
     found
 }
