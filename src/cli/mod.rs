@@ -108,6 +108,9 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
         Some(train::WORKER_COMMAND) => train::worker_main(rest),
         Some("hostfile") => check_hostfile(rest),
         Some("agent") => agent::main(&rest),
+        Some("help") if !rest.is_empty() => {
+            dispatch(vec![rest[0].clone(), OsString::from("--help")])
+        }
         Some("help" | "--help" | "-h") => {
             print(HELP).map_err(CliError::output)?;
             Ok(Status::Success)

@@ -187,16 +187,7 @@ impl Story<'_> {
             return Some(failure);
         }
         match self.verdict.status {
-            Status::Timeout => Some(Failure {
-                code: codes::TIMEOUT,
-                title: format!(
-                    "the job did not end within {}; {}",
-                    duration(self.options.timeout.unwrap_or_default()),
-                    self.stopped()
-                ),
-                help: self.ended_before(None),
-                ..Failure::default()
-            }),
+            Status::Timeout => Some(self.timed_out(pages)),
             Status::Interrupted(signal) => Some(Failure {
                 code: codes::INTERRUPTED,
                 title: format!(
@@ -208,6 +199,30 @@ impl Story<'_> {
                 ..Failure::default()
             }),
             _ => None,
+        }
+    }
+
+    /// Who did not come to an end, if others did; of a single one what it said last.
+    fn timed_out(&self, pages: &Pages) -> Failure {
+        let limit = duration(self.options.timeout.unwrap_or_default());
+        let is_late =
+            |worker: &&WorkerHistory| worker.ended.as_ref().is_none_or(|ended| ended.stopped);
+        let mut late: Vec<_> = self.history.workers.iter().filter(is_late).collect();
+        if late.len() == self.history.workers.len() {
+            late.clear();
+        }
+        let only = if let [only] = late[..] { Some(only.rank) } else { None };
+        let last_lines = only.and_then(|rank| pages.last_lines(rank));
+        let stream = last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
+        let running =
+            (!late.is_empty()).then(|| format!("still running: {}", voice::rank_and_others(&late)));
+        Failure {
+            code: codes::TIMEOUT,
+            title: format!("the job did not end within {limit}; {}", self.stopped()),
+            facts: running.into_iter().collect(),
+            last_lines,
+            log: only.and_then(|rank| pages.log_path(rank, stream)),
+            help: self.ended_before(None),
         }
     }
 
@@ -262,7 +277,7 @@ impl Story<'_> {
         let Some(first) = early.first().filter(|_| !was_alone) else {
             return Vec::new();
         };
-        let who = voice::early_ranks(&early);
+        let who = voice::rank_and_others(&early);
         let ran = first.ran().map_or_else(String::new, |ran| format!(" after {}", duration(ran)));
         vec![format!("{who} had exited with 0{ran}; a collective needs every rank until its end")]
     }

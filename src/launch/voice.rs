@@ -73,14 +73,14 @@ pub(super) fn early(early: &[&WorkerHistory], running: usize) -> Option<String> 
         one if running == 1 => format!("{one} goes on"),
         several => format!("{several} go on"),
     };
-    let who = early_ranks(early);
+    let who = rank_and_others(early);
     let ran = first.ran().map_or_else(String::new, |ran| format!(" after {}", duration(ran)));
     Some(step("Ended", &format!("{who} exited with 0{ran}; {go_on}")))
 }
 
 /// `rank 0 (n1)`, or `rank 0 (n1) and 3 others`.
-pub(super) fn early_ranks(early: &[&WorkerHistory]) -> String {
-    let Some((first, others)) = early.split_first() else {
+pub(super) fn rank_and_others(workers: &[&WorkerHistory]) -> String {
+    let Some((first, others)) = workers.split_first() else {
         return String::new();
     };
     let first = format!("rank {} ({})", first.rank, first.host);

@@ -28,10 +28,11 @@ const DRAWN_BYTES_MAX: usize = 4096;
 /// Lines between the first and the last place of a finding that is still drawn as one.
 const DRAWN_LINES_MAX: usize = 10_000;
 
-/// Everything that is wrong with a source, and the count. Nothing for a source without findings.
+/// Everything that is wrong with a source, and the count. Nothing for a source without findings;
+/// notes are not counted.
 pub fn show_findings(findings: &Findings, paint: Paint) -> String {
     let mut out = show_problems(findings, paint);
-    if !findings.diagnostics.is_empty() {
+    if findings.diagnostics.iter().any(|found| Severity::Note < found.severity) {
         writeln!(out, "{}", summary(findings)).expect("a String takes everything");
     }
     out

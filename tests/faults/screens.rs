@@ -224,6 +224,20 @@ fn a_time_limit() {
 }
 
 #[test]
+fn a_time_limit_tells_who_did_not_end() {
+    let launch = workers(2).options(["--timeout", "5s", "--grace", "2"]);
+    let job = launch.sh("[ $RANK = 0 ] && exit; echo stuck >&2; exec sleep 1000");
+    let screen = redacted(&job.end().code(124));
+    let error = "error[R105]: the job did not end within 5.0 s; 1 worker was stopped\n\
+                 \x20 still running: rank 1 (localhost)\n\
+                 \x20 last lines of its stderr:\n\
+                 \x20   | stuck\n\
+                 \x20 log: DIR/runs/RUN/rank1.stderr\n\
+                 help: rank 0 (localhost) had exited with 0";
+    assert!(screen.contains(error), "{screen}");
+}
+
+#[test]
 fn an_interrupt() {
     let job = workers(2).sh("echo ready; exec sleep 1000").start();
     job.wait_for_lines("ready", 2);

@@ -45,6 +45,17 @@ fn check_goes_through_all_files_and_ends_with_the_worst_of_them() {
 }
 
 #[test]
+fn an_empty_set_is_said_and_a_name_that_is_no_file() {
+    check(
+        &["show", "hsts & w[0-1]"],
+        "\n0 hosts\n",
+        "warning: no host is in this set\n\
+         note: `hsts` is a host here: there is no such file\n",
+        1,
+    );
+}
+
+#[test]
 fn check_shows_the_world_that_a_selection_leaves() {
     let directory = scratch("selection");
     let hosts = file(&directory, "hosts", "w0 slots=4\nw1 slots=4\n");

@@ -168,11 +168,11 @@ fn fix(
 fn screen(checked: &Checked, paint: Paint) -> String {
     let mut screen: String =
         checked.findings.iter().map(|findings| show_findings(findings, paint)).collect();
-    if let Some(reading) = checked.reading.as_ref().filter(|_| screen.is_empty()) {
+    if let Some(reading) = checked.reading.as_ref().filter(|_| checked.status == Status::Success) {
         let name = reading.findings.source.name.escape_debug();
         let hosts = count(reading.hostfile.hosts().len() as u64, "host");
         let slots = count(reading.hostfile.slot_count(), "slot");
-        screen = format!("{name}: {hosts}, {slots}\n");
+        screen = format!("{screen}{name}: {hosts}, {slots}\n");
     }
     match &checked.world {
         Some(world) => format!("{screen}\n{}", show_world(world)),

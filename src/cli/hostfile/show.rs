@@ -45,15 +45,32 @@ enum NoSet {
 
 pub(super) fn run(args: &ShowArgs, paint: Paint) -> Outcome {
     let mut out = Outcome::new();
-    match members(args) {
-        Err(NoSet::Load(error)) => out.refuse(&error, paint),
+    let found = members(args);
+    match &found {
+        Err(NoSet::Load(error)) => out.refuse(error, paint),
         Err(NoSet::Text(findings)) => {
-            out.stderr = show_findings(&findings, paint);
+            out.stderr = show_findings(findings, paint);
             out.status = Status::Usage;
         }
-        Ok(members) => show(&members, args, &mut out, paint),
+        Ok(members) => show(members, args, &mut out, paint),
+    }
+    if let (Status::Success, Ok([])) = (out.status, found.as_deref()) {
+        out.stderr += &empty_set(args);
+        out.status = Status::Findings;
     }
     out
+}
+
+/// A set without hosts is seldom meant: perhaps the name of a file is mistyped.
+fn empty_set(args: &ShowArgs) -> String {
+    let text = args.set.join(" ");
+    let terms = Expression::read(&text).map_or_else(|_| Vec::new(), |set| set.terms);
+    let words = terms.iter().map(|(_, operand)| operand.text);
+    let is_name = |word: &&str| !is_pattern(word) && *word != "-" && !Path::new(word).exists();
+    let names = words.filter(is_name).map(|name| {
+        format!("note: `{}` is a host here: there is no such file\n", name.escape_debug())
+    });
+    std::iter::once("warning: no host is in this set\n".to_owned()).chain(names).collect()
 }
 
 fn show(members: &[Member], args: &ShowArgs, out: &mut Outcome, paint: Paint) {

@@ -148,7 +148,9 @@ fn both_refuse(command: &Command, status: i32, ours: &Output, refusal: &Refusal)
     } else if says("mutually exclusive") {
         any_of(&["S006", "S008"])
     } else if says("with include/exclude") {
-        any_of(&["S008", "S006"])
+        // What the variable leaves is an `--include` of theirs; ours is counted, and 0 of them is none.
+        let is_filtered = command.env.iter().any(|(name, _)| name == "CUDA_VISIBLE_DEVICES");
+        any_of(&["S008", "S006"]) || is_filtered && any_of(&["S010"])
     } else if says("not found in hostfile")
         || says("No slot")
         || says("invalid literal")
@@ -199,7 +201,7 @@ fn same_plan(command: &Command, plan: &Value, theirs: &Value) -> Verdict {
         found.compare("workers", &our_workers.len(), &workers.len());
         for (ours, theirs) in our_workers.iter().zip(workers) {
             same_worker(command, ours, theirs, &mut found);
-            same_address(command, ours, theirs, plan, &mut found);
+            same_address(command, ours, theirs, &mut found);
         }
     }
     found.verdict()
@@ -234,27 +236,26 @@ fn same_worker(command: &Command, ours: &Value, theirs: &Value, found: &mut Diff
 }
 
 /// Where rank 0 listens, in the eyes of one worker.
-fn same_address(
-    command: &Command,
-    ours: &Value,
-    theirs: &Value,
-    plan: &Value,
-    found: &mut Differences,
-) {
+fn same_address(command: &Command, ours: &Value, theirs: &Value, found: &mut Differences) {
     let ours = env(ours, "MASTER_ADDR").unwrap_or_else(|| HOST_ADDRESS.to_owned());
     let theirs = env(theirs, "MASTER_ADDR").expect("they always have one");
     let asked_node_0 = theirs == HOST_ADDRESS && ours == LOOPBACK;
     if ours == theirs || asked_node_0 {
         return;
     }
-    let is_first_host = plan["nodes"][0]["host"].as_str() == Some(&ours);
     if theirs == LOOPBACK {
         found.rule(rules::MASTER_ADDR);
-    } else if theirs == HOST_ADDRESS && is_first_host && is_without_ssh(command) {
+    } else if theirs == HOST_ADDRESS && is_host(command, &ours) && is_without_ssh(command) {
         found.rule(rules::NO_SSH);
     } else {
         found.compare("MASTER_ADDR", &ours, &theirs);
     }
+}
+
+/// Whether a line of the hostfile begins with this name.
+fn is_host(command: &Command, name: &str) -> bool {
+    let text = String::from_utf8_lossy(&command.hostfile);
+    text.lines().any(|line| line.split_whitespace().next() == Some(name))
 }
 
 fn same_words(command: &Command, ours: &[Vec<u8>], theirs: &[Vec<u8>], found: &mut Differences) {
