@@ -164,9 +164,15 @@ mod tests {
 
     fn log(name: &str, keep: Keep) -> RankLog {
         let directory =
-            std::env::temp_dir().join(format!("remuda-rank-log-{}", std::process::id()));
+            std::env::temp_dir().join(format!("remuda-rank-log-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory for the test");
         RankLog::new(directory.join(name), keep)
+    }
+
+    /// With the directory, which is the test's own.
+    fn remove(file: &Path) {
+        let directory = file.parent().expect("it has one");
+        std::fs::remove_dir_all(directory).expect("removed");
     }
 
     #[track_caller]
@@ -177,7 +183,7 @@ mod tests {
         }
         log.finish().expect("finished");
         assert_eq!(std::fs::read_to_string(log.path()).expect("readable"), expect);
-        std::fs::remove_file(log.path()).expect("removed");
+        remove(log.path());
     }
 
     #[test]
@@ -203,10 +209,9 @@ mod tests {
             let directory = first.parent().expect("it has one").join(format!("restart{restart}"));
             let text = std::fs::read_to_string(directory.join("epochs")).expect("readable");
             assert_eq!(text, restart.to_string());
-            std::fs::remove_dir_all(directory).expect("removed");
         }
         assert_eq!(std::fs::read_to_string(&first).expect("readable"), "0");
-        std::fs::remove_file(first).expect("removed");
+        remove(&first);
     }
 
     #[test]
@@ -214,5 +219,6 @@ mod tests {
         let mut log = log("nothing", Keep::All);
         log.finish().expect("nothing to do");
         assert!(!log.path().exists());
+        remove(log.path());
     }
 }

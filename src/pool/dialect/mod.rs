@@ -1,7 +1,7 @@
 //! Everybody's ways of writing down hosts and slots → one typed pool, and back.
 //!
 //! One file for each dialect: what a line of it means, and how hosts are written in it. Which dialect
-//! a text is in is found by its lines ([`detect`]); nothing that DeepSpeed reads without a complaint is
+//! a text is in is found by its lines (`detect`); nothing that DeepSpeed reads without a complaint is
 //! ever taken for another one.
 
 mod detect;
