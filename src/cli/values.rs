@@ -5,9 +5,11 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 
 use super::line::{self, BadValue, python_int, whole};
 use crate::base::HostName;
+use crate::plan::Accelerator;
 use crate::pool::nearest;
 
 /// Milliseconds of it fit into 32 bits.
@@ -18,32 +20,49 @@ const LEASE_MIN: Duration = Duration::from_millis(500);
 const CORES_MAX: u32 = 1 << 20;
 
 /// See `--accelerator`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcceleratorArg {
     /// GPUs where there are any.
     Auto,
-    /// Processor time.
-    Cpu,
-    /// NVIDIA GPUs.
-    Cuda,
-    /// AMD GPUs.
-    Rocm,
-    /// Intel GPUs.
-    Xpu,
-    /// Ascend NPUs.
-    Npu,
-    /// Apple GPUs.
-    Mps,
-    /// Intel Gaudi.
-    Hpu,
-    /// Cambricon MLUs.
-    Mlu,
-    /// Tecorigin SDAA.
-    Sdaa,
-    /// Biren SUPA.
-    Supa,
-    /// Kunlunxin XPUs.
-    Klxpu,
+    /// Whatever there is.
+    Kind(Accelerator),
+}
+
+impl ValueEnum for AcceleratorArg {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[
+            Self::Auto,
+            Self::Kind(Accelerator::Cpu),
+            Self::Kind(Accelerator::Cuda),
+            Self::Kind(Accelerator::Rocm),
+            Self::Kind(Accelerator::Xpu),
+            Self::Kind(Accelerator::Npu),
+            Self::Kind(Accelerator::Mps),
+            Self::Kind(Accelerator::Hpu),
+            Self::Kind(Accelerator::Mlu),
+            Self::Kind(Accelerator::Sdaa),
+            Self::Kind(Accelerator::Supa),
+            Self::Kind(Accelerator::Klxpu),
+        ]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let (name, help) = match self {
+            Self::Auto => ("auto", "GPUs where there are any"),
+            Self::Kind(Accelerator::Cpu) => ("cpu", "Processor time"),
+            Self::Kind(Accelerator::Cuda) => ("cuda", "NVIDIA GPUs"),
+            Self::Kind(Accelerator::Rocm) => ("rocm", "AMD GPUs"),
+            Self::Kind(Accelerator::Xpu) => ("xpu", "Intel GPUs"),
+            Self::Kind(Accelerator::Npu) => ("npu", "Ascend NPUs"),
+            Self::Kind(Accelerator::Mps) => ("mps", "Apple GPUs"),
+            Self::Kind(Accelerator::Hpu) => ("hpu", "Intel Gaudi"),
+            Self::Kind(Accelerator::Mlu) => ("mlu", "Cambricon MLUs"),
+            Self::Kind(Accelerator::Sdaa) => ("sdaa", "Tecorigin SDAA"),
+            Self::Kind(Accelerator::Supa) => ("supa", "Biren SUPA"),
+            Self::Kind(Accelerator::Klxpu) => ("klxpu", "Kunlunxin XPUs"),
+        };
+        Some(PossibleValue::new(name).help(help))
+    }
 }
 
 /// See `--launcher`.

@@ -36,7 +36,7 @@ pub struct JobSpec {
 /// What kind of device a slot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accelerator {
-    /// Processor time; unlimited, never leased.
+    /// Processor time; unlimited, never claimed.
     Cpu,
     /// An NVIDIA GPU.
     Cuda,

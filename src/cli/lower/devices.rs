@@ -26,18 +26,9 @@ pub(super) struct Visible {
 
 pub(super) fn accelerator(args: &DeviceArgs) -> Result<Accelerator, CliError> {
     Ok(match named_accelerator(args)? {
-        AcceleratorArg::Cuda => Accelerator::Cuda,
+        AcceleratorArg::Kind(kind) => kind,
         AcceleratorArg::Auto if 0 < gpu_count() => Accelerator::Cuda,
-        AcceleratorArg::Auto | AcceleratorArg::Cpu => Accelerator::Cpu,
-        AcceleratorArg::Rocm => Accelerator::Rocm,
-        AcceleratorArg::Xpu => Accelerator::Xpu,
-        AcceleratorArg::Npu => Accelerator::Npu,
-        AcceleratorArg::Mps => Accelerator::Mps,
-        AcceleratorArg::Hpu => Accelerator::Hpu,
-        AcceleratorArg::Mlu => Accelerator::Mlu,
-        AcceleratorArg::Sdaa => Accelerator::Sdaa,
-        AcceleratorArg::Supa => Accelerator::Supa,
-        AcceleratorArg::Klxpu => Accelerator::Klxpu,
+        AcceleratorArg::Auto => Accelerator::Cpu,
     })
 }
 
@@ -45,18 +36,11 @@ pub(super) fn accelerator(args: &DeviceArgs) -> Result<Accelerator, CliError> {
 /// no claims.
 pub(super) fn claims(args: &DeviceArgs) -> Result<Claims, CliError> {
     Ok(match named_accelerator(args)? {
-        AcceleratorArg::Auto | AcceleratorArg::Cuda if args.share => Claims::Shared,
-        AcceleratorArg::Auto | AcceleratorArg::Cuda => Claims::Exclusive,
-        AcceleratorArg::Cpu
-        | AcceleratorArg::Rocm
-        | AcceleratorArg::Xpu
-        | AcceleratorArg::Npu
-        | AcceleratorArg::Mps
-        | AcceleratorArg::Hpu
-        | AcceleratorArg::Mlu
-        | AcceleratorArg::Sdaa
-        | AcceleratorArg::Supa
-        | AcceleratorArg::Klxpu => Claims::None,
+        AcceleratorArg::Auto | AcceleratorArg::Kind(Accelerator::Cuda) if args.share => {
+            Claims::Shared
+        }
+        AcceleratorArg::Auto | AcceleratorArg::Kind(Accelerator::Cuda) => Claims::Exclusive,
+        AcceleratorArg::Kind(_) => Claims::None,
     })
 }
 

@@ -40,17 +40,11 @@ pub(super) fn find_pool(
     typed: &Typed,
     terminal: Terminal,
 ) -> Result<(Pool, FoundPool), CliError> {
-    if let Some(path) = &args.hostfile {
+    let default = Path::new(DEFAULT_HOSTFILE);
+    if let Some(path) = args.hostfile.as_deref().or_else(|| default.is_file().then_some(default)) {
         let loaded = named(path, args).map_err(|error| unusable(&error, terminal))?;
         let note = loaded.said_by().map(|said| format!("{}: {said}", path.display()));
         return from_reading(&loaded, path.display().to_string(), note, args, terminal);
-    }
-    let default = Path::new(DEFAULT_HOSTFILE);
-    if default.is_file() {
-        let loaded = hostfile::load(default, trust(args), ReadOptions::default())
-            .map_err(|error| unusable(&error, terminal))?;
-        let note = loaded.said_by().map(|said| format!("{DEFAULT_HOSTFILE}: {said}"));
-        return from_reading(&loaded, DEFAULT_HOSTFILE.to_owned(), note, args, terminal);
     }
     let is_ours = typed.program.starts_with("remuda");
     let found = if is_ours { allocation::find(trust(args)) } else { Ok(Found::Nothing) };
@@ -150,8 +144,11 @@ fn cpu_slots(args: &PlaceArgs, wanted: Option<usize>) -> (Visible, String) {
     let local_size = || env_vars::get_text(env_vars::LOCAL_SIZE)?.parse().ok().filter(|n| 0 < *n);
     let count = wanted.or_else(local_size);
     let count = count.unwrap_or_else(|| inventory::usable_cpus().min(CPU_WORKERS_DEFAULT));
-    let why =
-        if args.devices.accelerator == Some(AcceleratorArg::Cpu) { "" } else { ": no GPU found" };
+    let why = if args.devices.accelerator == Some(AcceleratorArg::Kind(Accelerator::Cpu)) {
+        ""
+    } else {
+        ": no GPU found"
+    };
     let slots = (0..count as u32).map(Slot).collect();
     (Visible { slots, ..Visible::default() }, format!("this machine, CPU slots{why}"))
 }

@@ -19,7 +19,7 @@ use super::values::AcceleratorArg;
 use crate::agent;
 use crate::base::Status;
 use crate::launch::Transport;
-use crate::plan::Program;
+use crate::plan::{Accelerator, Program};
 use crate::report::{Terminal, say};
 use crate::train::more_steps;
 
@@ -51,12 +51,13 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     super::check::connected(&face.place, &typed)?;
     super::check::watch(&face.watch, &typed)?;
     let terminal = Terminal::look();
-    if face.place.devices.accelerator != Some(AcceleratorArg::Cpu) {
-        let wanted = face.place.devices.accelerator == Some(AcceleratorArg::Cuda);
+    if face.place.devices.accelerator != Some(AcceleratorArg::Kind(Accelerator::Cpu)) {
+        let wanted =
+            face.place.devices.accelerator == Some(AcceleratorArg::Kind(Accelerator::Cuda));
         if wanted || 0 < lower::gpu_count() {
             say("note: there are no GPU kernels yet; every slot is CPU time\n", terminal.paint);
         }
-        face.place.devices.accelerator = Some(AcceleratorArg::Cpu);
+        face.place.devices.accelerator = Some(AcceleratorArg::Kind(Accelerator::Cpu));
     }
     let place = lower::place(&face.place, &typed, terminal)?;
     super::check::stdin(&face.watch, place.workers(), &typed)?;
