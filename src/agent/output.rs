@@ -84,8 +84,13 @@ impl Outbox {
         match writer.move_all(pipe, bytes).await {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 // They were promised, and they are there.
-                let mut copy = Vec::with_capacity(bytes);
-                while copy.len() < bytes && 0 < fill(pipe, &mut copy)? {}
+                let (mut copy, mut left) = (Vec::with_capacity(bytes), bytes);
+                while 0 < left {
+                    match read(pipe, &mut copy, left)? {
+                        0 => break,
+                        length => left -= length,
+                    }
+                }
                 writer.write_all(&copy, &[]).await
             }
             moved => moved,
@@ -193,19 +198,15 @@ impl Forward {
     }
 }
 
-/// Reads as much as the buffer has room for.
-fn fill(pipe: &OwnedFd, buffer: &mut Vec<u8>) -> io::Result<usize> {
-    Ok(rustix::io::read(pipe, rustix::buffer::spare_capacity(buffer))?)
-}
-
-/// Reads at most `room` bytes into an empty buffer that has as much.
+/// Reads at most `room` bytes behind what the buffer holds; no more is promised to the launcher.
 fn read(pipe: &OwnedFd, buffer: &mut Vec<u8>, room: usize) -> io::Result<usize> {
-    if room == OUTPUT_BYTES_MAX {
-        return fill(pipe, buffer);
+    let start = buffer.len();
+    if room == buffer.capacity() - start {
+        return Ok(rustix::io::read(pipe, rustix::buffer::spare_capacity(buffer))?);
     }
-    buffer.resize(room, 0);
-    let read = rustix::io::read(pipe, buffer.as_mut_slice());
-    buffer.truncate(*read.as_ref().unwrap_or(&0));
+    buffer.resize(start + room, 0);
+    let read = rustix::io::read(pipe, &mut buffer[start..]);
+    buffer.truncate(start + read.unwrap_or(0));
     Ok(read?)
 }
 
@@ -225,5 +226,24 @@ pub(super) async fn write_stdin(
             writer = None;
         }
         outbox.send_slowly(&FromAgent::StdinTaken { rank, bytes: piece.len() as u64 }).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_read_than_there_is_room_for() {
+        let (pipe, worker) = rustix::pipe::pipe().expect("a pipe");
+        rustix::io::write(&worker, b"abcdefghij").expect("it has room");
+        let mut buffer = Vec::with_capacity(8);
+        assert_eq!(read(&pipe, &mut buffer, 3).expect("there is something"), 3);
+        assert_eq!(read(&pipe, &mut buffer, 2).expect("there is more"), 2);
+        assert_eq!(read(&pipe, &mut buffer, 3).expect("all that is free"), 3);
+        drop(worker);
+        assert_eq!(read(&pipe, &mut buffer, 20).expect("the rest"), 2);
+        assert_eq!(read(&pipe, &mut buffer, 20).expect("its end"), 0);
+        assert_eq!(buffer, b"abcdefghij");
     }
 }
