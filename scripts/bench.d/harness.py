@@ -44,6 +44,30 @@ def peer(program, package):
     return False
 
 
+def torch_python():
+    """An interpreter that has torch: this one, that of scripts/integrations, or one made for it."""
+    shared = os.environ.get("REMUDA_INTEGRATIONS", ROOT / "target" / "integrations" / "venv")
+    own = ROOT / "target" / "peers" / "torch"
+    for python in (sys.executable, f"{shared}/bin/python", f"{own}/bin/python"):
+        if has_torch(python):
+            return python
+    requirements = (ROOT / "scripts" / "integrations.d" / "requirements.txt").read_text()
+    torch = next(line for line in requirements.splitlines() if line.startswith("torch=="))
+    print(f"installing {torch} into {own.relative_to(ROOT)}", file=sys.stderr)
+    subprocess.run([sys.executable, "-m", "venv", own], check=True)
+    subprocess.run([own / "bin" / "pip", "install", "--quiet", torch])
+    if has_torch(f"{own}/bin/python"):
+        return f"{own}/bin/python"
+    print(f"left out: torch is missing (pip install {torch})")
+    return None
+
+
+def has_torch(python):
+    if not os.access(python, os.X_OK):
+        return False
+    return subprocess.run([python, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode == 0
+
+
 def mpirun(workers, *options):
     """Command line of Open MPI up to the worker."""
     as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []

@@ -7,7 +7,7 @@ everything from drawing the batch to the moved parameters. All sides take turns 
 that whatever else the machine does meets them alike, and a round's ratio is of its medians. On a busy
 machine look at the ratio of the fastest tenth instead: steps that nobody interrupted.
 
-Needs torch for its side; without it our own ratios remain.
+torch is installed when it is missing; where that fails our own ratios remain.
 """
 
 import argparse
@@ -18,7 +18,6 @@ import pathlib
 import socket
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 
@@ -91,14 +90,14 @@ def torch_worker(model, steps):
     print(json.dumps(times))
 
 
-def start_torch(model, workers, steps):
+def start_torch(python, model, workers, steps):
     """Starts torch's ranks by hand, with what torchrun would give them; only rank 0 is read."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     base = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": "127.0.0.1"}
     base |= {"MASTER_PORT": str(port), "WORLD_SIZE": str(workers)}
-    command = [sys.executable, __file__, "--torch_worker", model, "--steps", str(steps)]
+    command = [python, __file__, "--torch_worker", model, "--steps", str(steps)]
     ranks = []
     for rank in range(workers):
         own = {"RANK": str(rank), "LOCAL_RANK": str(rank)} if 1 < workers else {}
@@ -108,8 +107,8 @@ def start_torch(model, workers, steps):
     return ranks
 
 
-def time_torch(model, workers, steps):
-    ranks = start_torch(model, workers, steps)
+def time_torch(python, model, workers, steps):
+    ranks = start_torch(python, model, workers, steps)
     output, _ = ranks[0].communicate()
     if any(rank.wait() for rank in ranks):
         raise harness.Failed(f"torch's {model} with {workers} workers")
@@ -152,16 +151,16 @@ def time_apart(program, model, steps):
 # ---- what is compared ----------------------------------------------------------------------------
 
 
-def measure(program, model, rounds, steps, with_torch):
+def measure(program, python, model, rounds, steps):
     """Milliseconds a step of every case, once a round."""
     cases = {
         "one": lambda: time_ours(program, model, 1, steps),
         "two": lambda: time_ours(program, model, 2, steps),
         "apart": lambda: time_apart(program, model, steps),
     }
-    if with_torch:
-        cases["torch one"] = lambda: time_torch(model, 1, steps)
-        cases["torch two"] = lambda: time_torch(model, 2, steps)
+    if python:
+        cases["torch one"] = lambda: time_torch(python, model, 1, steps)
+        cases["torch two"] = lambda: time_torch(python, model, 2, steps)
     return harness.interleaved(cases, rounds)
 
 
@@ -213,12 +212,10 @@ def main():
         return
 
     program = harness.remuda()
-    with_torch = importlib.util.find_spec("torch") is not None
-    if not with_torch:
-        print("left out: torch is missing (pip install torch)")
+    python = harness.torch_python()
     results, rows = {}, []
     for model, factor in MODELS.items():
-        times = measure(program, model, options.rounds, options.steps * factor, with_torch)
+        times = measure(program, python, model, options.rounds, options.steps * factor)
         found = ratios(times)
         results[model] = {"ms": times, "ratio": found}
         rows.append(row(model, times, found))
