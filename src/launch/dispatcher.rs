@@ -39,6 +39,8 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
     signals::hear_of_children();
     family::become_subreaper();
     check_open_files(plan, &options.transport)?;
+    // Until we listen a signal would end us, and nobody would clear up if the janitor is gone too.
+    let waiting = signals::let_requests_wait();
     // Before anything that starts a thread: it forks.
     let way = match &options.transport {
         Transport::Local => Way::Local,
@@ -54,6 +56,7 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
         let stdout = fds::copy_above(rustix::stdio::stdout(), 3)?;
         let stderr = fds::copy_above(rustix::stdio::stderr(), 3)?;
         let mut dispatcher = Dispatcher::start(plan, options, &way, (stdout, stderr))?;
+        drop(waiting);
         dispatcher.until_the_verdict().await;
         Ok(dispatcher.finish().await)
     })
