@@ -41,7 +41,9 @@ pub(super) fn place(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
                     .help("`--launcher pdsh` reaches every host over ssh, without pdsh")
             },
         )),
-        Some(LauncherArg::Local | LauncherArg::Ssh) | None => launcher_args(args, typed),
+        Some(LauncherArg::Local | LauncherArg::Ssh | LauncherArg::Pdsh) | None => {
+            launcher_args(args, typed)
+        }
     }
 }
 
