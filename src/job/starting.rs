@@ -51,6 +51,7 @@ impl Job {
         let status = cause.as_ref().map_or(status, cause::Cause::status);
         self.phase = Phase::Done(Verdict {
             status,
+            also_lost: self.also_lost(cause.as_ref()),
             cause,
             also_failed: 0,
             stopped: 0,
@@ -106,11 +107,12 @@ mod tests {
         job.step(now, Event::Refused(NodeRank(0)));
         job.step(now, Event::Ready(NodeRank(1)));
         assert_eq!(job.step(now, Event::Ready(NodeRank(2))), [Effect::Start]);
-        assert_eq!(job.running(), 2);
-        for node in [1, 2] {
-            job.step(now, exit(node, WorkerExit::Code(0), now, &[]));
-            job.step(now, idle(node));
+        assert_eq!(job.running(), 4);
+        for rank in 2..6 {
+            job.step(now, exit(rank, WorkerExit::Code(0), now, &[]));
         }
+        job.step(now, idle(1));
+        job.step(now, idle(2));
         let verdict = job.verdict().expect("over");
         assert_eq!((verdict.status, &verdict.cause), (Status::Success, &None));
     }

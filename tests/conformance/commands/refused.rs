@@ -93,6 +93,13 @@ impl Ours<'_> {
         let (program, reach) = (&self.args.program, &self.args.place.reach);
         match reason {
             "C007" => program.module && program.no_python,
+            "S008" => {
+                let place = &self.args.place;
+                let has =
+                    |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+                (has(&place.include) || has(&place.exclude))
+                    && (has(&place.num_nodes) || has(&place.num_gpus))
+            }
             "C010" => reach.no_ssh && reach.node_rank.is_none_or(|rank| rank == -1),
             _ => false,
         }
