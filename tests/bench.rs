@@ -5,73 +5,25 @@
 
 #![cfg(feature = "cli")]
 
-use std::fmt::Write as _;
+#[path = "support/scratch.rs"]
+mod scratch;
+
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
 
-use remuda::base::env_vars;
+use scratch::{Scratch, check_expected, text};
 use serde_json::Value;
-
-/// A directory of its own for a test, in which the program runs; removed with the value.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let name = format!("bench-{name}-{}", std::process::id());
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        fs::create_dir_all(&dir).expect("the directory for tests can be written");
-        Self(dir)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    fn write(&self, name: &str, content: &str) {
-        fs::write(self.path(name), content).expect("it can be written");
-    }
-
-    /// `remuda bench LINE`, words parted by blanks.
-    #[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
-    fn bench(&self, line: &str) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_remuda"));
-        command.arg("bench").args(line.split_whitespace()).current_dir(&self.0);
-        command.env(env_vars::REMUDA_RUN_DIR, self.path("runs")).env_remove("CLICOLOR_FORCE");
-        command.stdin(Stdio::null()).output().expect("it starts")
-    }
-
-    /// A measurement that succeeds; returns what it wrote to standard output.
-    #[track_caller]
-    fn succeed(&self, line: &str) -> String {
-        let output = self.bench(line);
-        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
-        assert!(output.status.success(), "{line}: {stderr}");
-        stdout
-    }
-
-    #[track_caller]
-    fn document(&self, line: &str) -> Value {
-        serde_json::from_str(&self.succeed(line)).expect("standard output is one document")
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("text")
-}
 
 /// Sizes that are measured in no time.
 const SMALL: &str = "-e 64K -f 8 -n 3 -w 1";
 
+#[track_caller]
+fn document_of(scratch: &Scratch, line: &str) -> Value {
+    serde_json::from_str(&scratch.succeed(line)).expect("standard output is one document")
+}
+
 #[test]
 fn every_collective_has_a_table_and_right_results() {
-    let scratch = Scratch::new("tables");
+    let scratch = Scratch::new("bench", "tables");
     for collective in [
         "all-reduce",
         "all-gather",
@@ -94,7 +46,7 @@ fn every_collective_has_a_table_and_right_results() {
 
 #[test]
 fn two_hosts_are_named_and_measured() {
-    let scratch = Scratch::new("hosts");
+    let scratch = Scratch::new("bench", "hosts");
     scratch.write("hosts", "n1 slots=2\nn2 slots=1\n");
     let table = scratch.succeed(&format!("all-reduce -H hosts --launcher local {SMALL}"));
     assert!(table.contains("# n1: 2 ranks\n# n2: 1 rank\n"), "{table}");
@@ -105,12 +57,12 @@ fn two_hosts_are_named_and_measured() {
 
 #[test]
 fn a_document_has_every_row_and_is_compared_with_later_ones() {
-    let scratch = Scratch::new("documents");
+    let scratch = Scratch::new("bench", "documents");
     let line = "reduce_scatter -b 1K -e 4K -d all -o max -n 2 -r 1 --json";
-    let document = scratch.document(line);
+    let document = document_of(&scratch, line);
     let number = |value: &Value, name: &str| value[name].as_f64().expect("a number");
-    assert_eq!((number(&document, "version"), &document["backend"]), (1.0, &Value::from("host")));
-    assert_eq!(number(&document, "world_size"), 2.0);
+    let head = ["version", "backend", "world_size", "nodes"].map(|name| document[name].clone());
+    assert_eq!(head, [Value::from(1), Value::from("host"), Value::from(2), Value::from(1)]);
     let rows = document["rows"].as_array().expect("rows");
     assert_eq!(rows.len(), 7 * 3, "seven types, three sizes");
     for row in rows {
@@ -120,7 +72,7 @@ fn a_document_has_every_row_and_is_compared_with_later_ones() {
         assert!((number(row, "busbw_gbs") - expect / 2.0).abs() <= 1e-9 * expect, "{row}");
     }
 
-    scratch.write("earlier.json", &document.to_string());
+    scratch.write("earlier.json", document.to_string());
     let line = "reduce-scatter -b 1K -e 8K -o max -n 2 --compare earlier.json --plot now.svg";
     let table = scratch.succeed(line);
     assert!(table.contains("#wrong      was    ratio"), "{table}");
@@ -135,9 +87,9 @@ fn a_document_has_every_row_and_is_compared_with_later_ones() {
 
 #[test]
 fn pairs_have_a_document_and_a_heat_map() {
-    let scratch = Scratch::new("pairs");
+    let scratch = Scratch::new("bench", "pairs");
     let line = "send-recv --pairs --num_gpus 3 -e 4K -n 2 --json --plot heat.svg";
-    let document = scratch.document(line);
+    let document = document_of(&scratch, line);
     let pairs = document["pairs"].as_array().expect("pairs");
     let names: Vec<_> = pairs.iter().map(|pair| (&pair["left"], &pair["right"])).collect();
     let [first, second, third] = ["rank 0", "rank 1", "rank 2"].map(Value::from);
@@ -148,15 +100,15 @@ fn pairs_have_a_document_and_a_heat_map() {
 
 #[test]
 fn a_gate_closes_with_1_and_says_why() {
-    let scratch = Scratch::new("gate");
-    let open = scratch.bench("all-reduce -e 1K -n 3 --threshold 0.000001 -q");
+    let scratch = Scratch::new("bench", "gate");
+    let open = scratch.run("all-reduce -e 1K -n 3 --threshold 0.000001 -q");
     assert_eq!(open.status.code(), Some(0), "{}", text(&open.stderr));
-    let closed = scratch.bench("all-reduce -e 1K -n 3 --threshold 1e6 -q");
+    let closed = scratch.run("all-reduce -e 1K -n 3 --threshold 1e6 -q");
     let stderr = text(&closed.stderr);
     assert_eq!(closed.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("error[B004]: bus bandwidth is "), "{stderr}");
     assert!(stderr.contains(" GB/s at best (") && stderr.contains("1000000 are asked"), "{stderr}");
-    let pairs = scratch.bench("send-recv --pairs -e 1K -n 3 --threshold 1e6 -q");
+    let pairs = scratch.run("send-recv --pairs -e 1K -n 3 --threshold 1e6 -q");
     assert_eq!(pairs.status.code(), Some(1));
     let stderr = text(&pairs.stderr);
     assert!(stderr.contains("between rank 0 and rank 1 there are "), "{stderr}");
@@ -183,28 +135,17 @@ const REFUSED: [&str; 15] = [
 
 #[test]
 fn what_cannot_work_is_told_before_anything_starts() {
-    let scratch = Scratch::new("refused");
+    let scratch = Scratch::new("bench", "refused");
     scratch.write("broken.json", "{\"version\": 7}");
-    let mut all = String::new();
-    for line in REFUSED {
-        let output = scratch.bench(line);
-        let status = output.status.code().expect("it ends by itself");
-        assert!(output.stdout.is_empty(), "{line}: {}", text(&output.stdout));
-        let _ = write!(all, "$ remuda bench {line}\n{}[{status}]\n\n", text(&output.stderr));
-    }
+    let all = scratch.screens(&REFUSED, str::to_owned);
     assert!(!scratch.path("runs").exists(), "nothing was started");
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bench/refused.expected");
-    if std::env::var_os("UPDATE_EXPECTED").is_some() {
-        fs::create_dir_all(golden.parent().expect("it is in a directory")).expect("it is made");
-        fs::write(&golden, &all).expect("it can be written");
-    }
-    assert_eq!(all, fs::read_to_string(golden).unwrap_or_default());
+    check_expected("tests/bench/refused.expected", &all);
 }
 
 #[test]
 fn more_memory_than_there_is_is_refused() {
-    let scratch = Scratch::new("memory");
-    let output = scratch.bench("all-gather -b 16T");
+    let scratch = Scratch::new("bench", "memory");
+    let output = scratch.run("all-gather -b 16T");
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(71), "{stderr}");
     let head = "error[B001]: 2 workers would take about 48.0 TiB of memory, ";

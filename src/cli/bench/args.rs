@@ -37,13 +37,7 @@ pub(super) struct BenchArgs {
     #[arg(short = 'f', long = "stepfactor", value_name = "N", value_parser = parse_factor)]
     pub(super) step_factor: Option<u64>,
     /// Or so many bytes more
-    #[arg(
-        short = 'i',
-        long = "stepbytes",
-        value_name = "SIZE",
-        value_parser = parse_step,
-        conflicts_with = "step_factor"
-    )]
+    #[arg(short = 'i', long = "stepbytes", value_name = "SIZE", value_parser = parse_step)]
     pub(super) step_bytes: Option<u64>,
     /// Operations of a size that are timed
     #[arg(short = 'n', long, value_name = "N", default_value = "20", value_parser = parse_iterations)]
@@ -329,7 +323,6 @@ mod tests {
         check_refused("all-reduce -f 1", "it is a number from 2 to");
         check_refused("all-reduce -i 0", "leads nowhere");
         check_refused("all-reduce -n 0", "it is a number from 1 to");
-        check_refused("all-reduce -i 1 -f 2", "cannot be used with");
         check_refused("all-reduce --threshold 0", "expected GB/s");
         check_refused("all-reduce -d int8", "unknown");
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::args::BenchArgs;
 use super::codes::{CANNOT_WRITE, EARLIER_UNREADABLE, TOO_LARGE};
 use crate::base::{Diagnostic, Status};
-use crate::bench::{Collective, Document, Options, read_document};
+use crate::bench::{Collective, Document, Options, SizesError, read_document};
 use crate::cli::check::cannot_combine;
 use crate::cli::error::CliError;
 use crate::cli::files::check_file;
@@ -20,14 +20,11 @@ use crate::runtime::Dtype;
 /// Checks the options against each other and against the place where they will be used.
 pub(super) fn run(args: &BenchArgs, typed: &Typed, place: &Place) -> Result<(), CliError> {
     let value = |flag: &str| typed.place_of(flag).unwrap_or_else(|| typed.end());
-    let options = args.lower().map_err(|error| {
-        let given = ["maxbytes", "minbytes", "stepbytes"].iter().find_map(|f| typed.place_of(f));
-        let refused = typed.refuse(&[given.unwrap_or_else(|| typed.end())], |spans| {
-            Diagnostic::error(codes::BAD_VALUE, spans[0], error.to_string())
-                .help("sizes go from `-b` to `-e`, ascending")
-        });
-        CliError::from(refused)
-    })?;
+    if args.step_bytes.is_some() && args.step_factor.is_some() {
+        let why = "both say which size is next";
+        return Err(cannot_combine(typed, "stepfactor", "stepbytes", why).into());
+    }
+    let options = args.lower().map_err(|error| bad_sizes(error, typed))?;
     if args.pairs && args.collective != Collective::SendRecv {
         let refused = typed.refuse(&[typed.name_of("pairs").unwrap_or(typed.end())], |spans| {
             let message = format!("pairs are not measured with `{}`", args.collective);
@@ -72,6 +69,18 @@ pub(super) fn run(args: &BenchArgs, typed: &Typed, place: &Place) -> Result<(), 
         });
         CliError::refused(Status::CantCreate, refused)
     })
+}
+
+fn bad_sizes(error: SizesError, typed: &Typed) -> CliError {
+    let (flags, help): (&[_], _) = match error {
+        SizesError::Empty => (&["maxbytes", "minbytes"], "sizes go from `-b` to `-e`, ascending"),
+        SizesError::TooMany { .. } => (&["stepbytes"], "give a greater step, or `-f 2`"),
+    };
+    let given = flags.iter().find_map(|flag| typed.place_of(flag));
+    let refused = typed.refuse(&[given.unwrap_or_else(|| typed.end())], |spans| {
+        Diagnostic::error(codes::BAD_VALUE, spans[0], error.to_string()).help(help)
+    });
+    refused.into()
 }
 
 /// Earlier results of a file.
