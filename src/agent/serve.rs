@@ -25,7 +25,7 @@ use crate::os::{fds, signals};
 use crate::report;
 use crate::runtime::contract::ToWorker;
 use crate::transport::{self, LinkReader, LinkWriter, ssh};
-use crate::wire::{FrameError, FromAgent, Leftover, Prepare, Problem, ToAgent};
+use crate::wire::{FrameError, FromAgent, Leftover, Prepare, Problem, Roster, ToAgent};
 
 /// Who started this agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +100,7 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<Status
         claims: Vec::new(),
         node: NodeRank(0),
         place: None,
+        roster: None,
         undead: None,
         failure: None,
         alarms: Alarms::default(),
@@ -124,6 +125,8 @@ pub(super) struct Agent {
     pub(super) node: NodeRank,
     /// Ours from the first preparation on.
     pub(super) place: Option<Place>,
+    /// Who takes part in the epoch, once it is known.
+    pub(super) roster: Option<Roster>,
     pub(super) crew: Crew,
     /// Claims on GPUs, of this epoch and of those before.
     pub(super) claims: Vec<OwnedFd>,
@@ -211,8 +214,12 @@ impl Agent {
                 self.node = hello.node;
                 self.outbox.send(&FromAgent::Hello(our_hello()));
             }
-            ToAgent::Prepare(prepare) => self.prepare(prepare),
-            ToAgent::Start(start) => self.start(start),
+            ToAgent::Prepare(prepare) => self.prepare(*prepare),
+            ToAgent::Roster(bytes) => match Roster::unpack(&bytes) {
+                Ok(roster) => self.roster = Some(roster),
+                Err(why) => self.not_understood(&why.to_string()),
+            },
+            ToAgent::Start(start) => self.start(&start),
             ToAgent::Signal(signal) => self.tell_shim(&ToShim::Signal(signal)),
             ToAgent::Kill => self.tell_shim(&ToShim::Kill),
             ToAgent::Stdin { rank, bytes } => self.crew.feed(rank, bytes),

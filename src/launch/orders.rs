@@ -10,7 +10,10 @@ use super::options::{Claims, Cores, Options, Transport};
 use crate::base::{Epoch, HostName, NodeRank, Rank};
 use crate::plan::{Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, Threads, WorkerPlan};
 use crate::report::epoch_dir;
-use crate::wire::{ClaimWish, CoreWish, Found, Listen, PortWish, Prepare, Start, WorkerStart};
+use crate::wire::{
+    self, ClaimWish, CoreWish, Found, Listen, PortWish, Prepare, Roster, Start, ToAgent,
+    WorkerStart,
+};
 
 /// Output of a node that may be on its way and not yet shown.
 const WINDOW_BYTES: u64 = 2 << 20;
@@ -89,17 +92,20 @@ pub(super) fn starts(
         error_dir: error_dir(options, epoch),
     };
     let mut ranks = (0..).map(Rank);
-    // The same for all: what every node is told of all others would else grow with their square.
-    let of_rank: Arc<[_]> = node_of_rank(plan).into();
-    let hosts: Arc<[_]> = plan.nodes.iter().map(|node| node.host.to_string()).collect();
     let starts = plan.nodes.iter().zip(found).map(|(node, own)| Start {
         workers: workers(plan, options, (node, own), (&bindings, epoch), &mut ranks),
-        node_of_rank: Arc::clone(&of_rank),
-        hosts: Arc::clone(&hosts),
         store: node0.store,
         window_bytes: WINDOW_BYTES,
     });
     starts.collect()
+}
+
+/// What every node is told of all others, as a frame: packed once, for it would else be as much work
+/// as the square of their number.
+pub(super) fn roster(plan: &LaunchPlan, epoch: Epoch) -> Arc<[u8]> {
+    let nodes = plan.nodes.iter().map(|node| (node.host.to_string(), node.workers.len() as u32));
+    let roster = Roster { nodes: nodes.collect() };
+    wire::encode(epoch, &ToAgent::Roster(roster.pack())).into()
 }
 
 /// Rank 0 is started by somebody else, who was told the same.
