@@ -6,7 +6,7 @@
 //! | layer | modules | what for |
 //! |---|---|---|
 //! | L6 | [`cli`] | the only module that knows clap; one file per command |
-//! | L5 | [`launch`] [`agent`] [`train`] [`bench`] | launcher side · node side · the bundled worker programs |
+//! | L5 | [`launch`] [`agent`] [`train`] [`bench`](mod@bench) | launcher side · node side · the bundled worker programs |
 //! | L4 | [`transport`] [`report`] [`runtime`] | streams to nodes · what people and machines see · the data plane |
 //! | L3 | [`job`] [`wire`] [`inventory`] | what happens next · what is said · what a node has |
 //! | L2 | [`plan`] | every worker's rank, environment and argv, as pure data |
