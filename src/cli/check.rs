@@ -88,7 +88,6 @@ pub(super) fn ssh(typed: &Typed) -> Result<(), Refused> {
 }
 
 /// A program whose workers find each other through the launcher.
-#[cfg(feature = "train")]
 pub(super) fn connected(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
     if !args.reach.no_ssh {
         return Ok(());
