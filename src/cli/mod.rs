@@ -6,6 +6,7 @@
 mod agent;
 pub mod args;
 mod check;
+mod doctor;
 mod error;
 pub mod explain;
 pub mod hostfile;
@@ -46,6 +47,7 @@ Commands:
   train     Train a small GPT or MLP with the bundled data-parallel runtime
   ssh       Run a command once on every host, and gather what it says
   hostfile  Check, mend, show and convert hostfiles
+  doctor    Examine every host of a hostfile as it really is
   explain   Tell what a code such as `H003` means
 
 `remuda COMMAND --help` says more about one.
@@ -107,6 +109,7 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
         #[cfg(feature = "train")]
         Some(train::WORKER_COMMAND) => train::worker_main(rest),
         Some("hostfile") => check_hostfile(rest),
+        Some("doctor") => doctor::main(rest),
         Some("agent") => agent::main(&rest),
         Some("help") if !rest.is_empty() => {
             dispatch(vec![rest[0].clone(), OsString::from("--help")])
@@ -134,7 +137,7 @@ fn no_command_given() -> CliError {
 }
 
 fn unknown_command(words: Vec<OsString>) -> CliError {
-    const COMMANDS: [&str; 6] = ["run", "launch", "train", "ssh", "hostfile", "explain"];
+    const COMMANDS: [&str; 7] = ["run", "launch", "train", "ssh", "hostfile", "doctor", "explain"];
     let typed = Typed::new("remuda", words);
     let word = typed.words[0].to_string_lossy();
     let help = match crate::pool::nearest(&word, COMMANDS) {

@@ -116,6 +116,9 @@ impl Dispatcher<'_> {
             }
             FromAgent::Note { note: WorkerNote::Ready | WorkerNote::Step { .. }, .. }
             | FromAgent::Beat
+            // Nobody has asked.
+            | FromAgent::Examined(_)
+            | FromAgent::Dialed(_)
             | FromAgent::Output { .. }
             | FromAgent::OutputEnd { .. } => None,
         }

@@ -17,7 +17,7 @@ use crate::os::fds;
 use crate::plan::{self, Accelerator, JobSpec, LaunchPlan, MasterAddr, Program};
 use crate::report::{Keep, StatusPlace, Style, Terminal, print_error};
 use crate::secure::JobKey;
-use crate::transport::{AgentProcess, Link, LinkReader, LinkWriter};
+use crate::transport::{AgentProcess, Arrival, Link, LinkReader, LinkWriter};
 use crate::wire::{self, AgentHello, Decoder, Found, FromAgent, Problem, Start, ToAgent};
 
 #[expect(dead_code, reason = "skips are for tests of the whole program")]
@@ -254,7 +254,9 @@ fn stage(nodes: u32, told: &Story, at: u32) -> (Way, Vec<Actor>, Said) {
             (LinkReader::new(copy).expect("watched"), LinkWriter::new(fd).expect("watched"))
         };
         let (reader, writer) = ends(ours);
-        links.push(Some(Link { reader, writer, agent: AgentProcess::Played, early: Vec::new() }));
+        let (early, arrival) = (Vec::new(), Arrival::default());
+        let agent = AgentProcess::Played;
+        links.push(Some(Link { reader, writer, agent, early, arrival }));
         let (reader, writer) = ends(theirs);
         let story = (node == at).then(|| told.clone());
         // Some have done their work before anything goes wrong.

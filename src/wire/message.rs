@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::exam::{Dialed, Door, Examination, Examine};
 use crate::base::{LocalRank, NodeRank, Rank, Slot, Status, WorkerExit};
 use crate::secure::JobKey;
 
 /// Version of everything in this file.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// First word of the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +78,10 @@ pub enum ToAgent {
     /// Nothing of this epoch is left, here or elsewhere. The next one begins: whatever follows on this
     /// link is of it.
     Renew,
+    /// Look this node over, and listen for the others. No job follows.
+    Examine(Box<Examine>),
+    /// Knock at these doors; each is answered or not within a bounded time.
+    Dial(Vec<Door>),
 }
 
 /// What a node must have for the job to start.
@@ -275,6 +280,10 @@ pub enum FromAgent {
         /// Of [`ToAgent::Stdin`].
         bytes: u64,
     },
+    /// The answer to [`ToAgent::Examine`].
+    Examined(Box<Examination>),
+    /// The answer to [`ToAgent::Dial`], in its order.
+    Dialed(Vec<Dialed>),
 }
 
 /// What a node found when it prepared.
