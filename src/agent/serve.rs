@@ -27,7 +27,7 @@ use crate::os::{fds, signals};
 use crate::report;
 use crate::runtime::contract::ToWorker;
 use crate::transport::{self, LinkReader, LinkWriter, ssh};
-use crate::wire::{Examine, FromAgent, Leftover, Prepare, Problem, ToAgent};
+use crate::wire::{Examine, FrameError, FromAgent, Leftover, Prepare, Problem, ToAgent};
 
 /// Who started this agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub fn main(origin: Origin) -> Status {
     // A look at a file system that has gone away is not waited for.
     runtime.shutdown_background();
     match served {
-        Ok(Ok(())) => Status::Success,
+        Ok(Ok(status)) => status,
         Ok(Err(_)) => Status::Io,
         Err(_) => Status::Bug,
     }
@@ -82,7 +82,7 @@ fn arrive(origin: Origin, output: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<()> {
+async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<Status> {
     let mut tasks = Tasks::default();
     let (told, inner) = mpsc::unbounded_channel();
     let outbox = Arc::new(Outbox::new(LinkWriter::new(output)?, &mut tasks));
@@ -104,6 +104,7 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<()> {
         node: NodeRank(0),
         place: None,
         undead: None,
+        failure: None,
         alarms: Alarms::default(),
         told,
         inner,
@@ -111,7 +112,7 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<()> {
     agent.alarms.set(clock::now() + FIRST_BEAT, Alarm::Beat);
     while agent.turn().await {}
     agent.dismiss_shim();
-    Ok(())
+    Ok(agent.failure.unwrap_or(Status::Success))
 }
 
 pub(super) struct Agent {
@@ -133,6 +134,8 @@ pub(super) struct Agent {
     pub(super) claims: Vec<OwnedFd>,
     /// Set once nothing is left, but for these.
     pub(super) undead: Option<Vec<Leftover>>,
+    /// What it ends with, if not with success.
+    pub(super) failure: Option<Status>,
     pub(super) alarms: Alarms,
     pub(super) told: mpsc::UnboundedSender<Inner>,
     pub(super) inner: mpsc::UnboundedReceiver<Inner>,
@@ -155,6 +158,7 @@ pub(super) struct Examined {
 enum Turn {
     Told(ToAgent),
     LauncherGone,
+    NotUnderstood(FrameError),
     Shim(FromShim, Vec<OwnedFd>),
     ShimDied,
     Inner(Inner),
@@ -168,6 +172,7 @@ impl Agent {
             Turn::Told(ToAgent::Bye) => return false,
             Turn::Told(message) => self.obey(message),
             Turn::LauncherGone => self.launcher_gone(),
+            Turn::NotUnderstood(why) => self.not_understood(&why.to_string()),
             Turn::Shim(message, fds) => self.hear_shim(message, fds),
             Turn::ShimDied => self.shim_died(),
             Turn::Inner(Inner::StreamEnded(ended)) => {
@@ -185,8 +190,9 @@ impl Agent {
         let wake = tokio::time::sleep_until(self.alarms.next().into());
         tokio::select! {
             message = next_message(self.launcher.as_mut()) => match message {
-                Some(message) => Turn::Told(message),
-                None => Turn::LauncherGone,
+                Ok(Some(message)) => Turn::Told(message),
+                Ok(None) => Turn::LauncherGone,
+                Err(why) => Turn::NotUnderstood(why),
             },
             packet = next_packet(&self.shim) => match packet {
                 Some((message, fds)) => Turn::Shim(message, fds),
@@ -218,7 +224,11 @@ impl Agent {
             ToAgent::Kill => self.tell_shim(&ToShim::Kill),
             ToAgent::Stdin { rank, bytes } => self.crew.feed(rank, bytes),
             ToAgent::PeerGone(rank) => self.crew.tell(&ToWorker::PeerGone { rank }),
-            ToAgent::Consumed(bytes) => self.crew.acknowledge(bytes),
+            ToAgent::Consumed(bytes) => {
+                if !self.crew.acknowledge(bytes) {
+                    self.not_understood("it has dealt with more output than was sent");
+                }
+            }
             ToAgent::Beat { at_us } => {
                 let clock_us = clock::machine_us();
                 self.outbox.send(&FromAgent::Clock { asked_us: at_us, clock_us });

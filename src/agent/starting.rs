@@ -37,7 +37,7 @@ impl Agent {
     /// this one is not to be understood.
     pub(super) fn renew(&mut self) {
         if self.undead.take().is_none() {
-            self.launcher_gone();
+            self.not_understood("it begins an epoch beside workers of the one before");
             return;
         }
         let Some(launcher) = &mut self.launcher else {

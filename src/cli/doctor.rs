@@ -76,12 +76,13 @@ pub(super) fn definition() -> Command {
 /// Parses, visits, judges, shows. What keeps it from looking at all ends with 2.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let terminal = Terminal::look();
-    examine_and_show(words, terminal).or_else(|error| match error.status() {
-        Status::Success => Err(error),
-        _ => {
-            print_error(&error.screen(terminal.paint));
-            Ok(Status::Usage)
+    examine_and_show(words, terminal).or_else(|error| {
+        // Help was asked for.
+        if error.status() == Status::Success {
+            return Err(error);
         }
+        print_error(&error.screen(terminal.paint));
+        Ok(Status::Usage)
     })
 }
 

@@ -39,7 +39,9 @@ mod tests {
                 seen.sort_unstable();
                 seen.dedup();
                 proptest::prop_assert!(seen.len() == partners.len() && !seen.contains(&node));
-                partners.iter().for_each(|partner| asked[*partner] += 1);
+                for partner in partners {
+                    asked[*partner] += 1;
+                }
             }
             proptest::prop_assert!(asked.iter().all(|times| *times == rounds[0].len()));
         }

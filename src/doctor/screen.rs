@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::case::{Case, Clock, Finding, NodeFacts, Patient, Seen};
 use super::codes;
+use super::judge::CLOCK_OFF_US;
 use crate::base::{HostName, NodeRank, Severity, Status};
 use crate::pool::nodeset::fold_set;
 use crate::report::neutral;
@@ -88,16 +89,17 @@ fn summary(case: &Case, findings: &[Finding]) -> String {
 /// Equal rows are one.
 fn table(case: &Case) -> String {
     const TITLES: [&str; 8] = ["host", "reached", "clock", "sshd", "GPUs", "cpus", "memory", "shm"];
-    let mut order: Vec<([String; 5], Vec<&NodeFacts>)> = Vec::new();
+    let mut order: Vec<(([String; 5], bool), Vec<&NodeFacts>)> = Vec::new();
     for node in &case.nodes {
-        let cells = cells(node);
+        // One clock that is off must not speak for others.
+        let cells = (cells(node), patient_of(node).is_some_and(|patient| is_off(patient.clock)));
         match order.iter_mut().find(|(known, _)| *known == cells) {
             Some((_, nodes)) => nodes.push(node),
             None => order.push((cells, vec![node])),
         }
     }
     let mut rows = vec![TITLES.map(str::to_owned)];
-    for (cells, nodes) in order {
+    for ((cells, _), nodes) in order {
         let names = fold_set(nodes.iter().map(|node| node.host.as_str()));
         let names = if nodes.len() == 1 { names } else { format!("{names} ({})", nodes.len()) };
         let patients: Vec<&Patient> = nodes.iter().filter_map(|node| patient_of(node)).collect();
@@ -170,6 +172,10 @@ fn show_reached(patients: &[&Patient]) -> String {
 fn rounded(time: Duration) -> Duration {
     let ms = time.as_millis() as u64;
     Duration::from_millis(if ms < 100 { ms } else { ms / 10 * 10 })
+}
+
+fn is_off(clock: Clock) -> bool {
+    clock.ahead_us.unsigned_abs().saturating_sub(clock.error_us) > CLOCK_OFF_US
 }
 
 /// The clock that is furthest off.

@@ -167,7 +167,8 @@ impl<'a> Round<'a> {
 
     /// Every node knocks at the doors of its partners, and at that of rank 0.
     async fn knock_all(&mut self) {
-        let reports: Vec<Option<&Examination>> = self.found.iter().map(report_of).collect();
+        let reports: Vec<Option<&Examination>> =
+            self.found.iter().map(|found| report_of(found.as_ref()?)).collect();
         let address = |node: usize| reports[node]?.network.door.as_ref().ok().copied();
         let master = reports.first().copied().flatten();
         let master = master.and_then(|report| report.network.master.clone()?.ok());
@@ -247,10 +248,10 @@ fn has_bedside(found: &mut (Seen, Option<Bedside>)) -> bool {
     found.1.is_some()
 }
 
-fn report_of(found: &Option<(Seen, Option<Bedside>)>) -> Option<&Examination> {
-    match found {
-        Some((Seen::Examined(patient), _)) => Some(&patient.report),
-        _ => None,
+fn report_of((seen, _): &(Seen, Option<Bedside>)) -> Option<&Examination> {
+    match seen {
+        Seen::Examined(patient) => Some(&patient.report),
+        Seen::Unreachable(_) | Seen::Lost(_) | Seen::OtherVersion { .. } => None,
     }
 }
 

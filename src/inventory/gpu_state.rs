@@ -68,7 +68,7 @@ fn describe(device: &Device<'_>) -> Result<GpuState, NvmlError> {
     let ecc = device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile);
     // What a GPU does not have, or does not let us see, is no fault of it.
     let users = device.running_compute_processes().unwrap_or_default();
-    let mut users: Vec<GpuUser> = users.into_iter().map(user).collect();
+    let mut users: Vec<GpuUser> = users.iter().map(user).collect();
     users.sort();
     Ok(GpuState {
         name: device.name()?,
@@ -80,7 +80,7 @@ fn describe(device: &Device<'_>) -> Result<GpuState, NvmlError> {
     })
 }
 
-fn user(found: ProcessInfo) -> GpuUser {
+fn user(found: &ProcessInfo) -> GpuUser {
     let name = fs::read_to_string(format!("/proc/{}/comm", found.pid)).ok();
     let memory_bytes = match found.used_gpu_memory {
         UsedGpuMemory::Used(bytes) => Some(bytes),

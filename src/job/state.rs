@@ -103,6 +103,19 @@ impl Job {
         self.epoch
     }
 
+    /// Whether a node may say whether it can start: it has not, or it was lost meanwhile.
+    pub fn may_answer(&self, node: NodeRank) -> bool {
+        matches!(self.nodes[node.index()], Node::Asked | Node::Lost)
+    }
+
+    /// Whether a node has been told to start its workers.
+    pub fn has_started(&self, node: NodeRank) -> bool {
+        match self.nodes[node.index()] {
+            Node::Running | Node::Idle | Node::Lost => true,
+            Node::Asked | Node::Ready | Node::Refused => false,
+        }
+    }
+
     /// Every end heard of in this epoch.
     pub fn ends(&self) -> &[End] {
         &self.ends
@@ -134,6 +147,7 @@ impl Job {
             Event::Exited(end) => self.exited(now, end),
             Event::Idle { node, is_clean } => self.node_idle(now, node, is_clean),
             Event::NodeLost { node, loss } => self.node_lost(now, node, loss),
+            Event::Silent(nodes) => self.fell_silent(now, &nodes),
             Event::Signal(signal) => self.signalled(now, signal),
             Event::TimedOut => self.timed_out(now),
             Event::Timer => self.wake(now),

@@ -146,11 +146,8 @@ impl<'a> Dispatcher<'a> {
             })?;
         let mut tasks = Tasks::default();
         let caller = Caller { way, job: &options.job, events: told, output: reporter.sender() };
-        let connect = |(place, node): (usize, &NodePlan)| {
-            let who = (NodeRank(place as u32), &node.host);
-            Node::connect(&caller, who, Epoch(0), &mut tasks)
-        };
-        let nodes = plan.nodes.iter().enumerate().map(connect).collect::<Result<Vec<_>, _>>()?;
+        let connect = |who| Node::connect(&caller, who, Epoch(0), &mut tasks);
+        let nodes = orders::callees(plan).map(connect).collect::<Result<Vec<_>, _>>()?;
         let policy = Policy {
             grace: options.grace,
             failure: if options.lets_run { OnFailure::LetRun } else { OnFailure::StopAll },
@@ -201,8 +198,12 @@ impl<'a> Dispatcher<'a> {
         let happening = self.next().await;
         let event = match happening {
             Happening::Node(event) => self.hear(event),
-            Happening::Consumed((node, bytes)) => {
-                self.nodes[node.index()].tell(ToAgent::Consumed(bytes));
+            Happening::Consumed(((node, since), bytes)) => {
+                let node = &self.nodes[node.index()];
+                // An agent that has come in the place of another did not send it.
+                if node.since == since {
+                    node.tell(ToAgent::Consumed(bytes));
+                }
                 None
             }
             Happening::Wish(wish) => self.wish(wish),

@@ -1,12 +1,13 @@
 //! A plan as words to agents. Pure: what must be asked of the world comes in as [`Found`].
 
 use std::ffi::OsString;
+use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::options::{Claims, Cores, Options, Transport};
-use crate::base::{Epoch, NodeRank, Rank};
+use crate::base::{Epoch, HostName, NodeRank, Rank};
 use crate::plan::{Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, Threads, WorkerPlan};
 use crate::report::epoch_dir;
 use crate::wire::{ClaimWish, CoreWish, Found, Listen, PortWish, Prepare, Start, WorkerStart};
@@ -21,22 +22,12 @@ const OTHERS_MAX: usize = 8;
 
 /// What a node must look for before anything starts.
 pub(super) fn prepare(plan: &LaunchPlan, options: &Options, node: &NodePlan) -> Prepare {
-    let others = plan.nodes.iter().skip(1).take(OTHERS_MAX);
-    let listen = (node.node_rank == NodeRank(0)).then(|| Listen {
-        addr: match &plan.master_addr {
-            MasterAddr::Given(address) => Some(address.clone()),
-            MasterAddr::AskNode0 => None,
-        },
-        port: plan.master_port.map_or(PortWish::Rather(MASTER_PORT), PortWish::Exactly),
-        others: others.map(|node| node.host.to_string()).collect(),
-        store: 1 < plan.nodes.len(),
-    });
     Prepare {
         cwd: options.cwd.clone().into_os_string().into_vec(),
         program: options.program.clone().into_vec(),
         script: options.script.clone().map(OsStringExt::into_vec),
         fds: FDS_PER_WORKER * node.workers.len() as u64,
-        listen,
+        listen: listen(plan, node),
         key: options.key.clone(),
         world_size: plan.world_size,
         lease_ms: options.lease.as_millis() as u32,
@@ -46,6 +37,20 @@ pub(super) fn prepare(plan: &LaunchPlan, options: &Options, node: &NodePlan) -> 
         venv_script: options.venv_script.clone().map(|script| script.into_os_string().into_vec()),
         claim: claim_wish(options.claims, node),
     }
+}
+
+/// What is wanted of node 0.
+pub(super) fn listen(plan: &LaunchPlan, node: &NodePlan) -> Option<Listen> {
+    let others = plan.nodes.iter().skip(1).take(OTHERS_MAX);
+    (node.node_rank == NodeRank(0)).then(|| Listen {
+        addr: match &plan.master_addr {
+            MasterAddr::Given(address) => Some(address.clone()),
+            MasterAddr::AskNode0 => None,
+        },
+        port: plan.master_port.map_or(PortWish::Rather(MASTER_PORT), PortWish::Exactly),
+        others: others.map(|node| node.host.to_string()).collect(),
+        store: 1 < plan.nodes.len(),
+    })
 }
 
 fn claim_wish(claims: Claims, node: &NodePlan) -> Option<ClaimWish> {
@@ -110,6 +115,18 @@ fn far_master(plan: &LaunchPlan) -> (String, u16) {
 pub(super) fn node_of_rank(plan: &LaunchPlan) -> Vec<NodeRank> {
     let nodes = (0..).map(NodeRank).zip(&plan.nodes);
     nodes.flat_map(|(place, node)| std::iter::repeat_n(place, node.workers.len())).collect()
+}
+
+/// Every node as it is called: its place, its name, and the ranks that it may speak of.
+pub(super) fn callees(
+    plan: &LaunchPlan,
+) -> impl Iterator<Item = (NodeRank, &HostName, Range<u32>)> {
+    let mut next = 0;
+    (0..).map(NodeRank).zip(&plan.nodes).map(move |(place, node)| {
+        let first = next;
+        next += node.workers.len() as u32;
+        (place, &node.host, first..next)
+    })
 }
 
 /// Where workers write their exceptions: only where we can read them.

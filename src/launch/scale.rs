@@ -18,7 +18,9 @@ use crate::plan::{self, Accelerator, JobSpec, LaunchPlan, MasterAddr, Program};
 use crate::report::{Keep, StatusPlace, Style, Terminal, print_error};
 use crate::secure::JobKey;
 use crate::transport::{AgentProcess, Arrival, Link, LinkReader, LinkWriter};
-use crate::wire::{self, AgentHello, Decoder, Found, FromAgent, Problem, Start, ToAgent};
+use crate::wire::{
+    self, AgentHello, Decoder, Found, FromAgent, Listen, Master, Problem, Start, Stream, ToAgent,
+};
 
 #[expect(dead_code, reason = "skips are for tests of the whole program")]
 #[path = "../../tests/support/proof.rs"]
@@ -42,16 +44,30 @@ enum Story {
     LinkEnds,
     /// What comes over it is no frame.
     Garbage,
+    /// It says, in good frames, what no agent says at that time.
+    Lies(Lie),
     /// It cannot take part.
     Refuses,
 }
 
+/// What would be relied upon if it were believed.
+#[derive(Clone, Copy, Debug)]
+enum Lie {
+    /// It answers a second time whether it can start.
+    AnswersTwice,
+    /// A worker of another node ends, or one that nobody has.
+    ForeignEnd,
+    /// The same writes.
+    ForeignOutput,
+}
+
 fn story(random: &mut Random) -> Story {
-    match random.below(6) {
+    match random.below(7) {
         0 => Story::AllEndWell,
         1 => Story::LinkEnds,
         2 => Story::Garbage,
         3 => Story::Refuses,
+        4 => Story::Lies([Lie::AnswersTwice, Lie::ForeignEnd, Lie::ForeignOutput][random.below(3)]),
         _ => {
             let at = |random: &mut Random| 1 + random.below(1000) as u64;
             let (first, second) = (at(random), 1001 + at(random));
@@ -113,7 +129,7 @@ impl Actor {
                 pid: 1,
                 clock_us: clock::machine_us(),
             })),
-            ToAgent::Prepare(_) => frame(&self.examine()),
+            ToAgent::Prepare(prepare) => frame(&self.examine(prepare.listen.as_ref())),
             ToAgent::Start(start) => match self.start(&start) {
                 Some(bytes) => bytes,
                 None => return false,
@@ -128,11 +144,29 @@ impl Actor {
         self.writer.write_all(&bytes, &[]).await.is_ok()
     }
 
-    fn examine(&self) -> FromAgent {
-        match self.story {
-            Some(Story::Refuses) => FromAgent::Refused(vec![Problem::new(Status::Config, "no")]),
-            _ => FromAgent::Ready(Found { master: None, store: None, cpus: 1, notes: Vec::new() }),
+    fn lie(&self, lie: Lie) -> FromAgent {
+        let rank = Rank(self.living.last().expect("they have been started").0 + 1);
+        match lie {
+            Lie::AnswersTwice => self.examine(None),
+            Lie::ForeignEnd => {
+                let exit = WorkerExit::Code(0);
+                FromAgent::Exited { rank, exit, at_us: 0, sent: Vec::new(), oom_kills: 0 }
+            }
+            Lie::ForeignOutput => {
+                let bytes = b"not mine\n".to_vec();
+                FromAgent::Output { rank, stream: Stream::Stdout, bytes }
+            }
         }
+    }
+
+    fn examine(&self, listen: Option<&Listen>) -> FromAgent {
+        if matches!(self.story, Some(Story::Refuses)) {
+            return FromAgent::Refused(vec![Problem::new(Status::Config, "no")]);
+        }
+        let addr = "127.0.0.1".to_owned();
+        let store = listen.map(|_| (std::net::Ipv4Addr::LOCALHOST, 1).into());
+        let master = listen.map(|_| Master { addr, port: 29500 });
+        FromAgent::Ready(Found { master, store, cpus: 1, notes: Vec::new() })
     }
 
     fn start(&mut self, start: &Start) -> Option<Vec<u8>> {
@@ -145,6 +179,7 @@ impl Actor {
         match self.story.clone() {
             Some(Story::LinkEnds) => return None,
             Some(Story::Garbage) => bytes.extend([0xff; 64]),
+            Some(Story::Lies(lie)) => bytes.extend(frame(&self.lie(lie))),
             Some(Story::Fail(failures)) => {
                 for (worker, (exit, after_us)) in failures {
                     let rank = start.workers[worker as usize].rank;
@@ -325,10 +360,10 @@ fn judge(ended: &Ended, nodes: u32, told: &Story, at: u32) {
             assert_eq!(ended.exits.len() as u32, nodes * WORKERS);
             assert_eq!(ended.verdict.also_failed, failures.len() - 1);
         }
-        Story::LinkEnds | Story::Garbage => {
+        Story::LinkEnds | Story::Garbage | Story::Lies(_) => {
             let Some(Cause::Node { node, loss }) = cause else { panic!("{cause:?}") };
             assert_eq!(*node, NodeRank(at));
-            assert_eq!(matches!(loss, NodeLoss::Garbled(_)), matches!(told, Story::Garbage));
+            assert_eq!(matches!(loss, NodeLoss::Garbled(_)), !matches!(told, Story::LinkEnds));
             assert!(ranks(at).all(|rank| !ended.exits.contains_key(&rank)));
             assert_eq!(ended.exits.len() as u32, (nodes - 1) * WORKERS);
         }

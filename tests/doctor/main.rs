@@ -18,7 +18,6 @@ mod support;
 #[expect(dead_code, reason = "a part of it is used")]
 #[path = "../ssh/cluster.rs"]
 mod cluster;
-#[expect(dead_code, reason = "a part of it is used")]
 #[path = "../netns/hosts.rs"]
 mod hosts;
 mod local;

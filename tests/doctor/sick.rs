@@ -97,7 +97,7 @@ fn a_noisy_and_a_slow_login_shell_are_told() {
     let said = doctor(&cluster).word("--quick").run().code(1);
     let said =
         said.says("warning[D005]: n1: its login shell prints text").says("n1: `Welcome to n1`");
-    said.says("warning[D006]: n2: its login shell is slow").says("2 are good");
+    said.says("warning[D006]: n2: its login shell is slow").says("no errors, warnings about 2");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_clock_that_is_off_is_told() {
     configure(&cluster, "n2", &format!("ForceCommand {run}"));
     let said = doctor(&cluster).word("--quick").run().code(1);
     said.says("warning[D007]: n2: its clock is ahead of ours")
-        .says("n2: by 1 min")
+        .says("n2: by ")
         .does_not_say("n1: its clock");
 }
 

@@ -8,6 +8,8 @@ mod reach;
 pub(super) mod testing;
 mod ways;
 
+pub(super) use reach::CLOCK_OFF_US;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 

@@ -11,7 +11,7 @@ use crate::report::summary::duration;
 /// A login shell that takes longer makes every job start late.
 const SHELL_SLOW: Duration = Duration::from_secs(2);
 /// Clocks that are further apart make logs hard to compare, and certificates and builds fail.
-const CLOCK_OFF_US: u64 = 1_000_000;
+pub(in crate::doctor) const CLOCK_OFF_US: u64 = 1_000_000;
 
 pub(super) fn judge(case: &Case) -> Vec<Finding> {
     let nodes = (0..).map(NodeRank).zip(&case.nodes);
