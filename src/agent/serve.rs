@@ -27,7 +27,7 @@ use crate::os::{fds, signals};
 use crate::report;
 use crate::runtime::contract::ToWorker;
 use crate::transport::{self, LinkReader, LinkWriter, ssh};
-use crate::wire::{Examine, FrameError, FromAgent, Leftover, Prepare, Problem, ToAgent};
+use crate::wire::{Examine, FrameError, FromAgent, Leftover, Prepare, Problem, Roster, ToAgent};
 
 /// Who started this agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +103,7 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<Status
         port: None,
         node: NodeRank(0),
         place: None,
+        roster: None,
         undead: None,
         failure: None,
         alarms: Alarms::default(),
@@ -127,6 +128,8 @@ pub(super) struct Agent {
     pub(super) node: NodeRank,
     /// Ours from the first preparation on.
     pub(super) place: Option<Place>,
+    /// Who takes part in the epoch, once it is known.
+    pub(super) roster: Option<Roster>,
     pub(super) crew: Crew,
     /// The port of rank 0, while a doctor looks at it.
     pub(super) port: Option<PortClaim>,
@@ -218,8 +221,12 @@ impl Agent {
                 self.node = hello.node;
                 self.outbox.send(&FromAgent::Hello(our_hello()));
             }
-            ToAgent::Prepare(prepare) => self.prepare(prepare),
-            ToAgent::Start(start) => self.start(start),
+            ToAgent::Prepare(prepare) => self.prepare(*prepare),
+            ToAgent::Roster(bytes) => match Roster::unpack(&bytes) {
+                Ok(roster) => self.roster = Some(roster),
+                Err(why) => self.not_understood(&why.to_string()),
+            },
+            ToAgent::Start(start) => self.start(&start),
             ToAgent::Signal(signal) => self.tell_shim(&ToShim::Signal(signal)),
             ToAgent::Kill => self.tell_shim(&ToShim::Kill),
             ToAgent::Stdin { rank, bytes } => self.crew.feed(rank, bytes),

@@ -5,10 +5,13 @@
 
 mod agent;
 pub mod args;
+mod bench;
+mod bundled;
 mod check;
 mod doctor;
 mod error;
 pub mod explain;
+mod files;
 pub mod hostfile;
 pub mod launch;
 mod launcher_args;
@@ -45,6 +48,7 @@ Commands:
   run       Run a program on every slot of every host
   launch    Start the workers of one node, as DeepSpeed's launcher of a node is called
   train     Train a small GPT or MLP with the bundled data-parallel runtime
+  bench     Measure collectives between all ranks, in the terms of nccl-tests
   ssh       Run a command once on every host, and gather what it says
   hostfile  Check, mend, show and convert hostfiles
   doctor    Examine every host of a hostfile as it really is
@@ -108,6 +112,8 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
         Some("train") => train::main(rest),
         #[cfg(feature = "train")]
         Some(train::WORKER_COMMAND) => train::worker_main(rest),
+        Some("bench") => bench::main(rest),
+        Some(bench::WORKER_COMMAND) => bench::worker_main(rest),
         Some("hostfile") => check_hostfile(rest),
         Some("doctor") => doctor::main(rest),
         Some("agent") => agent::main(&rest),
@@ -137,7 +143,8 @@ fn no_command_given() -> CliError {
 }
 
 fn unknown_command(words: Vec<OsString>) -> CliError {
-    const COMMANDS: [&str; 7] = ["run", "launch", "train", "ssh", "hostfile", "doctor", "explain"];
+    const COMMANDS: [&str; 8] =
+        ["run", "launch", "train", "bench", "ssh", "hostfile", "doctor", "explain"];
     let typed = Typed::new("remuda", words);
     let word = typed.words[0].to_string_lossy();
     let help = match crate::pool::nearest(&word, COMMANDS) {

@@ -86,10 +86,13 @@ fn summary(case: &Case, findings: &[Finding]) -> String {
     }
 }
 
+/// What the nodes of a row have in common: its cells, and whether the clock is off.
+type Alike = ([String; 5], bool);
+
 /// Equal rows are one.
 fn table(case: &Case) -> String {
     const TITLES: [&str; 8] = ["host", "reached", "clock", "sshd", "GPUs", "cpus", "memory", "shm"];
-    let mut order: Vec<(([String; 5], bool), Vec<&NodeFacts>)> = Vec::new();
+    let mut order: Vec<(Alike, Vec<&NodeFacts>)> = Vec::new();
     for node in &case.nodes {
         // One clock that is off must not speak for others.
         let cells = (cells(node), patient_of(node).is_some_and(|patient| is_off(patient.clock)));

@@ -55,10 +55,12 @@ impl Job {
     }
 
     pub(super) fn lose_workers_of(&mut self, node: NodeRank, at: Instant) {
-        for index in 0..self.node_of_rank.len() {
+        // Ranks are counted through the nodes, of which there may be thousands.
+        let first = self.node_of_rank.partition_point(|other| *other < node);
+        let end = self.node_of_rank.partition_point(|other| *other <= node);
+        for index in first..end {
             let rank = Rank(index as u32);
-            let known = self.ended[index] || self.never_started(rank);
-            if self.node_of_rank[index] == node && !known {
+            if !self.ended[index] && !self.never_started(rank) {
                 self.ended[index] = true;
                 let (exit, sent) = (WorkerExit::Lost, Vec::new());
                 self.ends.push(End { rank, exit, at, sent });

@@ -17,6 +17,7 @@ pub struct Job {
     pub(super) short_epochs: u32,
     /// How the epoch before ended.
     pub(super) before: Option<Verdict>,
+    /// In the order of the nodes.
     pub(super) node_of_rank: Vec<NodeRank>,
     pub(super) nodes: Vec<Node>,
     pub(super) ends: Vec<End>,
@@ -66,6 +67,7 @@ pub(super) enum Stage {
 impl Job {
     /// A job whose nodes have been asked whether they can start.
     pub fn new(policy: Policy, node_of_rank: Vec<NodeRank>) -> Self {
+        debug_assert!(node_of_rank.is_sorted(), "ranks are counted through the nodes");
         let ended = vec![false; node_of_rank.len()];
         let count = node_of_rank.iter().map(|node| node.index() + 1).max().unwrap_or(0);
         Self {

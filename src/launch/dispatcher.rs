@@ -39,6 +39,8 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
     signals::hear_of_children();
     family::become_subreaper();
     check_open_files(plan, &options.transport)?;
+    // Until we listen a signal would end us, and nobody would clear up if the janitor is gone too.
+    let waiting = signals::let_requests_wait();
     // Before anything that starts a thread: it forks.
     let way = match &options.transport {
         Transport::Local => Way::Local,
@@ -54,6 +56,7 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
         let stdout = fds::copy_above(rustix::stdio::stdout(), 3)?;
         let stderr = fds::copy_above(rustix::stdio::stderr(), 3)?;
         let mut dispatcher = Dispatcher::start(plan, options, &way, (stdout, stderr))?;
+        drop(waiting);
         dispatcher.until_the_verdict().await;
         Ok(dispatcher.finish().await)
     })
@@ -202,7 +205,7 @@ impl<'a> Dispatcher<'a> {
                 let node = &self.nodes[node.index()];
                 // An agent that has come in the place of another did not send it.
                 if node.since == since {
-                    node.tell(ToAgent::Consumed(bytes));
+                    node.tell(&ToAgent::Consumed(bytes));
                 }
                 None
             }
@@ -268,12 +271,12 @@ impl<'a> Dispatcher<'a> {
         tracing::debug!(?effect);
         match effect {
             Effect::Start => self.start_workers(),
-            Effect::Signal(signal) => self.tell_all(|| ToAgent::Signal(signal)),
+            Effect::Signal(signal) => self.tell_all(&ToAgent::Signal(signal)),
             Effect::Warn(warning) => {
                 self.reporter.say(voice::warned(warning));
-                self.tell_all(|| ToAgent::Signal(warning.signal));
+                self.tell_all(&ToAgent::Signal(warning.signal));
             }
-            Effect::Kill => self.tell_all(|| ToAgent::Kill),
+            Effect::Kill => self.tell_all(&ToAgent::Kill),
             Effect::Wake(at) => self.wake = Some(at),
             Effect::ShowOnly(rank) => self.reporter.hush(rank),
             Effect::Stopping(reason) => self.say_stopping(reason),
@@ -283,16 +286,14 @@ impl<'a> Dispatcher<'a> {
         }
     }
 
-    pub(super) fn tell_all(&self, message: impl Fn() -> ToAgent) {
-        for node in &self.nodes {
-            node.tell(message());
-        }
+    pub(super) fn tell_all(&self, message: &ToAgent) {
+        self.nodes.iter().for_each(|node| node.tell(message));
     }
 
     fn feed(&self, bytes: &[u8]) {
         for rank in self.stdin.readers() {
             let node = self.history.workers[rank.index()].node;
-            self.nodes[node.index()].tell(ToAgent::Stdin { rank, bytes: bytes.to_vec() });
+            self.nodes[node.index()].tell(&ToAgent::Stdin { rank, bytes: bytes.to_vec() });
         }
     }
 

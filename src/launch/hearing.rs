@@ -136,7 +136,7 @@ impl Dispatcher<'_> {
                 self.history.worker(rank).ended =
                     Some(Ended { exit, at, stopped, oom_kills, told: false });
                 if !exit.is_success() && !self.job.is_stopping() {
-                    self.tell_all(|| ToAgent::PeerGone(rank));
+                    self.tell_all(&ToAgent::PeerGone(rank));
                 }
                 Some(Event::Exited(End { rank, exit, at, sent }))
             }

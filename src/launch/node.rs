@@ -58,7 +58,7 @@ pub(super) enum Way {
 /// See the module. The link ends with the task that serves it, and with it everything of the job on
 /// the node.
 pub(super) struct Node {
-    to_agent: mpsc::UnboundedSender<(Epoch, ToAgent)>,
+    to_agent: mpsc::UnboundedSender<Word>,
     /// In which epoch the link was made.
     pub(super) since: Epoch,
     /// In which we and the agent are; who reads the link looks here.
@@ -74,8 +74,14 @@ pub(super) struct Node {
     task: AbortHandle,
 }
 
-/// What a node is to be told.
-type Words = mpsc::UnboundedReceiver<(Epoch, ToAgent)>;
+/// What a node is to be told, as a frame.
+enum Word {
+    Own(Vec<u8>),
+    /// Many nodes are told the same.
+    Shared(Arc<[u8]>),
+}
+
+type Words = mpsc::UnboundedReceiver<Word>;
 
 /// What is needed to reach nodes, whenever that is.
 pub(super) struct Caller<'a> {
@@ -142,7 +148,7 @@ impl Node {
             lost: false,
             task,
         };
-        node_handle.tell(ToAgent::Hello(LauncherHello {
+        node_handle.tell(&ToAgent::Hello(LauncherHello {
             version: wire::VERSION,
             build: env!("CARGO_PKG_VERSION").to_owned(),
             job: job.to_string(),
@@ -163,8 +169,13 @@ impl Node {
     }
 
     /// Says something. An agent that is gone is noticed by whoever reads.
-    pub(super) fn tell(&self, message: ToAgent) {
-        let _ = self.to_agent.send((self.epoch(), message));
+    pub(super) fn tell(&self, message: &ToAgent) {
+        let _ = self.to_agent.send(Word::Own(wire::encode(self.epoch(), message)));
+    }
+
+    /// The same for a frame that was made for several nodes.
+    pub(super) fn tell_encoded(&self, frame: &Arc<[u8]>) {
+        let _ = self.to_agent.send(Word::Shared(Arc::clone(frame)));
     }
 
     fn epoch(&self) -> Epoch {
@@ -173,7 +184,7 @@ impl Node {
 
     /// The next epoch begins on the same link: what is said from now on is of it.
     pub(super) fn renew(&self, epoch: Epoch) {
-        self.tell(ToAgent::Renew);
+        self.tell(&ToAgent::Renew);
         self.epoch.store(epoch.0, Ordering::Relaxed);
     }
 
@@ -194,7 +205,7 @@ impl Node {
         if self.heard.is_none() {
             return;
         }
-        self.tell(ToAgent::Beat { at_us: clock::machine_us() });
+        self.tell(&ToAgent::Beat { at_us: clock::machine_us() });
     }
 
     /// It answered a beat.
@@ -215,8 +226,12 @@ impl Node {
 }
 
 async fn write(writer: LinkWriter, mut told: Words) {
-    while let Some((epoch, message)) = told.recv().await {
-        if writer.write_all(&wire::encode(epoch, &message), &[]).await.is_err() {
+    while let Some(word) = told.recv().await {
+        let written = match word {
+            Word::Own(frame) => writer.write_all(&frame, &[]).await,
+            Word::Shared(frame) => writer.write_all(&frame, &[]).await,
+        };
+        if written.is_err() {
             return;
         }
     }

@@ -78,7 +78,7 @@ impl Dispatcher<'_> {
     /// A new link in the place of one that has ended, or that leads to nothing that could start.
     fn reach_again(&mut self, place: NodeRank, epoch: Epoch) {
         let old = &self.nodes[place.index()];
-        old.tell(ToAgent::Bye);
+        old.tell(&ToAgent::Bye);
         if old.agent().is_none() && old.lost {
             old.hang_up();
         }

@@ -4,6 +4,7 @@ mod exam;
 mod frame;
 mod message;
 mod offset;
+mod roster;
 
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ pub use message::{
     WorkerNote, WorkerStart,
 };
 pub use offset::ClockOffset;
+pub use roster::{Roster, RosterError};
 
 /// How often both ends say that they live: several beats may be late before the lease ends.
 pub fn beat(lease: Duration) -> Duration {

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use remuda::base::{Epoch, LocalRank, NodeRank, Rank};
 use remuda::secure::JobKey;
 use remuda::wire::{
-    self, Decoder, FromAgent, LauncherHello, Listen, PortWish, Prepare, Start, ToAgent, WorkerStart,
+    self, Decoder, FromAgent, LauncherHello, Listen, PortWish, Prepare, Roster, Start, ToAgent,
+    WorkerStart,
 };
 use rustix::process::Pid;
 
@@ -66,10 +67,11 @@ impl Agent {
 
     /// Until its worker runs.
     fn start_job(&mut self, lease_ms: u32) {
-        let [hello, prepare, start] = start_of_a_job(lease_ms);
+        let [hello, prepare, roster, start] = start_of_a_job(lease_ms);
         self.say(EPOCH, &hello);
         self.say(EPOCH, &prepare);
         self.wait_until_it_says(|message| matches!(message, FromAgent::Ready(_)));
+        self.say(EPOCH, &roster);
         self.say(EPOCH, &start);
     }
 
@@ -112,11 +114,11 @@ fn an_agent_that_panics_says_whose_bug_it_is_and_stops_its_workers() {
     let mut agent = Agent::start("panic", Stdio::piped());
     agent.start_job(60_000);
     agent.wait_for_worker();
-    let [_, prepare, _] = start_of_a_job(60_000);
+    let [_, prepare, _, _] = start_of_a_job(60_000);
     let ToAgent::Prepare(prepare) = prepare else { unreachable!("it is the second") };
     // Each of these bytes is three in a text.
     let program = vec![0xff; wire::FRAME_BYTES_MAX / 2];
-    agent.say(EPOCH, &ToAgent::Prepare(Prepare { program, listen: None, ..prepare }));
+    agent.say(EPOCH, &ToAgent::Prepare(Box::new(Prepare { program, listen: None, ..*prepare })));
     let stderr = agent.stderr();
     assert!(stderr.starts_with("remuda agent: this is our bug, please report it: "), "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
@@ -177,7 +179,7 @@ fn a_launcher_of_an_epoch_that_has_not_begun_is_as_good_as_gone() {
 }
 
 /// What a launcher says until a worker runs.
-fn start_of_a_job(lease_ms: u32) -> [ToAgent; 3] {
+fn start_of_a_job(lease_ms: u32) -> [ToAgent; 4] {
     let hello = LauncherHello {
         version: wire::VERSION,
         build: String::new(),
@@ -213,12 +215,12 @@ fn start_of_a_job(lease_ms: u32) -> [ToAgent; 3] {
         env_default: Vec::new(),
         stdin: false,
     };
-    let start = Start {
-        workers: vec![worker],
-        node_of_rank: [NodeRank(0)].into(),
-        hosts: ["n0".to_owned()].into(),
-        store: None,
-        window_bytes: 1 << 20,
-    };
-    [ToAgent::Hello(hello), ToAgent::Prepare(prepare), ToAgent::Start(start)]
+    let start = Start { workers: vec![worker], store: None, window_bytes: 1 << 20 };
+    let roster = Roster { nodes: vec![("n0".to_owned(), 1)] }.pack();
+    [
+        ToAgent::Hello(hello),
+        ToAgent::Prepare(Box::new(prepare)),
+        ToAgent::Roster(roster),
+        ToAgent::Start(start),
+    ]
 }
