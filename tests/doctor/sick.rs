@@ -54,6 +54,38 @@ fn a_host_where_nobody_listens_is_left_out_of_the_good_ones() {
 }
 
 #[test]
+fn two_commands_lead_from_another_schedulers_file_with_sick_hosts_to_a_job() {
+    let test = "two_commands_lead_from_another_schedulers_file_with_sick_hosts_to_a_job";
+    if !can_run(test) || !has("netns", test) {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1), ("n3", 1), ("n5", 1)]);
+    let (file, good) = (cluster.dir().join("slurm"), cluster.dir().join("good"));
+    let text = "SLURM_JOB_NODELIST=n[1-5]\nSLURM_TASKS_PER_NODE=1(x5)\n";
+    fs::write(&file, text).expect("a hostfile");
+    // One cannot be found, one has lost the directory, one does not know us any more.
+    cluster.configure_client("Host n4\n  HostName no.such.host.invalid\nHost *");
+    let (here, empty) = (cluster.dir().join("here"), cluster.dir().join("empty"));
+    fs::create_dir_all(here.join("job")).expect("a directory");
+    fs::create_dir(&empty).expect("a directory");
+    let mount = format!("mount --bind {} {}", empty.display(), here.display());
+    in_own_mounts(&cluster, "n2", &mount);
+    configure(&cluster, "n3", "AuthorizedKeysFile /dev/null");
+    let doctor = doctor(&cluster).cwd(&here.join("job")).word("--quick").word("--no_python");
+    let doctor = doctor.word("-H").word(&file.display().to_string());
+    let said = doctor.word("--good").word(&good.display().to_string()).run().code(1);
+    let said = said.says("error[D001]: n4: cannot be reached: the name does not resolve");
+    let said = said.says("error[D001]: n3: cannot be reached: permission denied");
+    said.says("error[D009]: n2: cannot use the working directory").says("errors on 3, 2 are good");
+    assert_eq!(lines_of(&good), "SLURM_JOB_NODELIST=n[1,5]\nSLURM_TASKS_PER_NODE=1(x2)\n");
+    let launch = launch.option("-H").option(good).cwd(here.join("job"));
+    let outcome = launch.options(["--prefix", ""]).sh("echo $RANK of $WORLD_SIZE").end().code(0);
+    let mut lines: Vec<_> = outcome.stdout_text().lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0 of 2", "1 of 2"]);
+}
+
+#[test]
 fn a_directory_and_a_program_that_are_not_there_are_told() {
     let test = "a_directory_and_a_program_that_are_not_there_are_told";
     let Some((cluster, _launch)) = two(test) else { return };
