@@ -139,7 +139,7 @@ impl Agent {
         self.phase = Phase::Started { welcomes, _listening: prepared.listening };
         match self.spawn(&workers) {
             // A shim that has just died is buried by whoever hears it.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            Err(error) if is_of_the_dead(&error) => {}
             Err(error) => self.all_failed(&error),
             Ok(()) => {}
         }
@@ -162,6 +162,11 @@ impl Agent {
         self.undead = Some(Vec::new());
         self.report_if_idle();
     }
+}
+
+/// What the kernel says of a socket whose other end has died; the second where it left something unread.
+fn is_of_the_dead(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 pub(super) fn our_hello() -> AgentHello {
@@ -199,4 +204,21 @@ fn resolve(worker: &WorkerStart, prepare: &Prepare, prepared: &Prepared) -> Shim
 
 fn millis(ms: u32) -> Duration {
     Duration::from_millis(u64::from(ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::fds;
+
+    #[test]
+    fn a_shim_that_died_before_it_read_everything_is_a_dead_one() {
+        let (ours, theirs) = fds::packet_pair().expect("a pair");
+        fds::send_packet(&ours, b"unread", &[]).expect("it has room");
+        drop(theirs);
+        for _ in 0..2 {
+            let error = fds::send_packet(&ours, b"workers", &[]).expect_err("nobody is there");
+            assert!(is_of_the_dead(&error), "{error:?}");
+        }
+    }
 }

@@ -28,14 +28,22 @@ pub(super) struct ControlDir {
 }
 
 impl ControlDir {
-    /// Makes the directory and forks the janitor: no thread may exist yet.
+    /// Forks the janitor, then makes the directory: no thread may exist yet. In this order nothing is
+    /// ever there that nobody would remove.
     pub(super) fn create() -> io::Result<Self> {
-        let path = make_private_dir()?;
+        let places = places()?;
         let (held, leash) = fds::pipe()?;
         match fork::fork()? {
-            Side::Parent(janitor) => Ok(Self { path, janitor, leash }),
+            Side::Parent(janitor) => match make_one(&places) {
+                Ok(path) => Ok(Self { path, janitor, leash }),
+                Err(error) => {
+                    drop(leash);
+                    family::wait_for(janitor);
+                    Err(error)
+                }
+            },
             Side::Child => {
-                watch(held, &path);
+                watch(held, &places);
                 fork::exit_now(0)
             }
         }
@@ -56,29 +64,27 @@ impl Drop for ControlDir {
     }
 }
 
-fn make_private_dir() -> io::Result<PathBuf> {
+/// Where the directory may be, by a name that nobody else has.
+fn places() -> io::Result<Vec<PathBuf>> {
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    let name = format!("remuda-{:016x}", u64::from_ne_bytes(random));
     let runtime_dir = env_vars::get(env_vars::XDG_RUNTIME_DIR).map(PathBuf::from);
     let parents = runtime_dir.into_iter().filter(|dir| dir.is_dir());
+    let all = parents.chain(["/tmp".into(), "/var/tmp".into()]).map(|parent| parent.join(&name));
+    Ok(all.filter(|path| path.to_str().is_some_and(is_plain)).collect())
+}
+
+fn make_one(places: &[PathBuf]) -> io::Result<PathBuf> {
     let mut verdict = io::Error::from(io::ErrorKind::NotFound);
-    for parent in parents.chain(["/tmp".into(), "/var/tmp".into()]) {
-        match make_below(&parent) {
-            Ok(path) => return Ok(path),
+    for path in places {
+        // Fails where something has this name.
+        match fs::DirBuilder::new().mode(0o700).create(path) {
+            Ok(()) => return Ok(path.clone()),
             Err(error) => verdict = error,
         }
     }
     Err(verdict)
-}
-
-fn make_below(parent: &Path) -> io::Result<PathBuf> {
-    let mut random = [0; 8];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-    let path = parent.join(format!("remuda-{:016x}", u64::from_ne_bytes(random)));
-    if !path.to_str().is_some_and(is_plain) {
-        return Err(io::Error::from(io::ErrorKind::InvalidFilename));
-    }
-    // Fails where something has this name.
-    fs::DirBuilder::new().mode(0o700).create(&path)?;
-    Ok(path)
 }
 
 /// Whether ssh takes the path as it is, in a configuration and as the name of a socket.
@@ -88,7 +94,7 @@ fn is_plain(path: &str) -> bool {
 }
 
 /// The janitor: waits for the end of the launcher, and clears up after it.
-fn watch(leash: OwnedFd, dir: &Path) {
+fn watch(leash: OwnedFd, places: &[PathBuf]) {
     // The terminal's signals and those of a batch system are not for us.
     let _ = rustix::process::setsid();
     signals::block_requests();
@@ -100,7 +106,9 @@ fn watch(leash: OwnedFd, dir: &Path) {
     let mut word = [0];
     let read = rustix::io::retry_on_intr(|| rustix::io::read(&leash, &mut word));
     if matches!(read, Ok(0)) {
-        sweep(dir);
+        for place in places {
+            sweep(place);
+        }
     }
 }
 
