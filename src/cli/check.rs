@@ -22,7 +22,8 @@ pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), Refused> {
                 .help("tune with DeepSpeed, then run the script with the configuration it found")
         }));
     }
-    if args.place.reach.no_ssh && 0 < args.watch.max_restarts {
+    let is_alone = args.place.reach.no_ssh && args.place.reach.key_file.is_none();
+    if is_alone && 0 < args.watch.max_restarts {
         let why = "the other nodes would not start anew";
         return Err(cannot_combine(typed, "no_ssh", "max_restarts", why));
     }
@@ -31,6 +32,17 @@ pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), Refused> {
 
 /// Where a job runs.
 pub(super) fn place(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
+    let reach = &args.reach;
+    if reach.key_file.is_some() && !reach.no_ssh {
+        return Err(needs_other(typed, "key_file", "no_ssh"));
+    }
+    for (name, given) in
+        [("job_id", reach.job_id.is_some()), ("join_timeout", reach.join_timeout.is_some())]
+    {
+        if given && reach.key_file.is_none() {
+            return Err(needs_other(typed, name, "key_file"));
+        }
+    }
     match args.reach.launcher {
         Some(LauncherArg::NotThere(name)) => Err(typed.refuse(
             &[typed.place_of("launcher").unwrap_or_else(|| typed.end())],
@@ -58,7 +70,7 @@ fn launcher_args(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
 }
 
 /// Options of jobs that say nothing about a command on every host: hidden there, and refused.
-pub(super) const NOT_FOR_SSH: [&str; 10] = [
+pub(super) const NOT_FOR_SSH: [&str; 13] = [
     "num_gpus",
     "oversubscribe",
     "share",
@@ -66,6 +78,9 @@ pub(super) const NOT_FOR_SSH: [&str; 10] = [
     "master_port",
     "node_rank",
     "no_ssh",
+    "key_file",
+    "job_id",
+    "join_timeout",
     "launcher_args",
     "max_restarts",
     "pre_term_signal",
@@ -88,7 +103,7 @@ pub(super) fn ssh(typed: &Typed) -> Result<(), Refused> {
 /// A program whose workers find each other through the launcher.
 #[cfg(feature = "train")]
 pub(super) fn connected(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
-    if !args.reach.no_ssh {
+    if !args.reach.no_ssh || args.reach.key_file.is_some() {
         return Ok(());
     }
     let place = typed.name_of("no_ssh").unwrap_or_else(|| typed.end());
@@ -96,7 +111,7 @@ pub(super) fn connected(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> 
         let message = "nodes that are started one by one are not connected";
         Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
             .label("the workers would not find each other")
-            .help("leave `--no_ssh` out: one command starts all nodes")
+            .help("give all of them a `--key_file`, or leave `--no_ssh` out: one command starts all nodes")
     }))
 }
 

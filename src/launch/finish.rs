@@ -12,8 +12,9 @@ use crate::wire::ToAgent;
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
 impl Dispatcher<'_> {
-    /// Ends the links, waits for what was written, says how it went, leaves a record.
-    pub(super) async fn finish(mut self) -> Status {
+    /// Ends the links, waits for what was written, says how it went, leaves a record. Returns the
+    /// exit status and what was said last.
+    pub(super) async fn finish(mut self) -> (Status, String) {
         let verdict = self.job.verdict().expect("the loop ended because there is one").clone();
         self.nodes.iter().for_each(|node| node.tell(ToAgent::Bye));
         let limit = if verdict.unconfirmed.is_empty() { CLOSE_LIMIT } else { Duration::ZERO };
@@ -55,6 +56,6 @@ impl Dispatcher<'_> {
         pages.say(&text);
         pages.say(&recorded);
         pages.finish();
-        status
+        (status, text)
     }
 }

@@ -4,7 +4,9 @@ use super::dispatcher::Dispatcher;
 use super::history::Ended;
 use super::node::{Heard, NodeEvent};
 use super::pause::Who;
+use super::signals::Wish;
 use super::voice;
+use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Rank, clock};
 use crate::job::{End, Event, NodeLoss, StartFailure, StartStep};
 use crate::report::neutral;
@@ -41,7 +43,16 @@ impl Dispatcher<'_> {
                 self.lose(node, NodeLoss::LinkClosed(exit))
             }
             Heard::Garbled(why) => self.lose(node, NodeLoss::Garbled(why)),
+            Heard::Signalled(signal) => self.signalled(node, signal),
         }
+    }
+
+    /// A signal to the process of a node is one to the job, as if it had come here.
+    fn signalled(&mut self, node: NodeRank, signal: i32) -> Option<Event> {
+        let wish = Wish::of(signal)?;
+        let host = &self.plan.nodes[node.index()].host;
+        self.reporter.say(step("Signal", &format!("{host} was sent {}", signal_name(signal))));
+        self.wish(wish)
     }
 
     fn hear_agent(&mut self, node: NodeRank, message: FromAgent) -> Option<Event> {

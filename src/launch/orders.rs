@@ -30,6 +30,10 @@ pub(super) fn prepare(plan: &LaunchPlan, options: &Options, node: &NodePlan) -> 
         port: plan.master_port.map_or(PortWish::Rather(MASTER_PORT), PortWish::Exactly),
         others: others.map(|node| node.host.to_string()).collect(),
         store: 1 < plan.nodes.len(),
+        store_port: match &options.transport {
+            Transport::Dial(dial) => dial.store_port,
+            Transport::Local | Transport::Ssh(_) => 0,
+        },
     });
     Prepare {
         cwd: options.cwd.clone().into_os_string().into_vec(),
@@ -118,7 +122,7 @@ fn error_dir(options: &Options, epoch: Epoch) -> Option<PathBuf> {
         Transport::Local => {
             options.run_dir.as_ref().map(|run_dir| epoch_dir(run_dir.path(), epoch))
         }
-        Transport::Ssh(_) => None,
+        Transport::Ssh(_) | Transport::Dial(_) => None,
     }
 }
 
@@ -132,7 +136,7 @@ fn workers(
     let sharing = match options.transport {
         // Every node of a local job is this machine: its CPUs are shared by all workers.
         Transport::Local => plan.workers_here(),
-        Transport::Ssh(_) => node.workers.len(),
+        Transport::Ssh(_) | Transport::Dial(_) => node.workers.len(),
     };
     let threads = Threads::share(found.cpus as usize, sharing);
     let worker = |(worker, rank): (&WorkerPlan, Rank)| WorkerStart {

@@ -12,6 +12,7 @@ mod digest;
 mod env;
 mod export;
 mod launch_plan;
+mod outline;
 mod spec;
 
 pub use bind::Threads;
@@ -20,4 +21,5 @@ pub use cores::{CoreShare, CoresError, MemoryFrom, Topology, share_cores};
 pub use digest::digest;
 pub use export::{Export, Origin, propagated};
 pub use launch_plan::{Bindings, EnvValue, LaunchPlan, NodePlan, WorkerPlan, error_file};
+pub use outline::{OUTLINE_BYTES_MAX, difference, outline};
 pub use spec::{Accelerator, JobSpec, MASTER_PORT, MasterAddr, Program};

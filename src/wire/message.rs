@@ -9,7 +9,7 @@ use crate::base::{LocalRank, NodeRank, Rank, Slot, Status, WorkerExit};
 use crate::secure::JobKey;
 
 /// Version of everything in this file.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// First word of the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,6 +139,8 @@ pub struct Listen {
     pub others: Vec<String>,
     /// Whether the workers need a store: they do on several nodes.
     pub store: bool,
+    /// Its port; 0: one of the kernel's choice.
+    pub store_port: u16,
 }
 
 /// Which port rank 0 is to have.

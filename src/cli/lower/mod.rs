@@ -4,6 +4,7 @@
 mod allocation;
 mod alone;
 mod devices;
+mod dial;
 pub(super) mod environment;
 mod keep;
 mod options;
@@ -42,6 +43,8 @@ pub(super) struct Place {
     pub(super) master_port: Option<u16>,
     /// The only node that is started here (`--no_ssh`).
     pub(super) alone: Option<NodeRank>,
+    /// Which node this is of a job whose nodes dial in (`--no_ssh` with a key).
+    pub(super) joins: Option<NodeRank>,
     /// Where the slots come from, for the screen.
     pub(super) origin: String,
     /// Whose files are good enough.
@@ -84,11 +87,21 @@ pub(super) fn place(
         Some(node) => &nodes[node.index()..=node.index()],
         None => &nodes,
     };
-    let transport = match alone {
-        Some(_) => Transport::Local,
-        None => reach::transport(&args.reach, nodes.iter().map(|(host, _)| host), users)?,
+    let key_file = args.reach.key_file.as_deref().filter(|_| 1 < nodes.len());
+    let (transport, of_key) = match (alone, key_file) {
+        (Some(_), Some(key_file)) => {
+            let master = alone::rendezvous(&args.reach, &nodes);
+            let (dial, warning) = dial::dial(&args.reach, key_file, master, typed)?;
+            (Transport::Dial(dial), warning)
+        }
+        (Some(_), None) => (Transport::Local, String::new()),
+        (None, _) => {
+            let hosts = nodes.iter().map(|(host, _)| host);
+            (reach::transport(&args.reach, hosts, users)?, String::new())
+        }
     };
-    if transport == Transport::Local && found.device_names.is_empty() {
+    let is_here = !matches!(transport, Transport::Ssh(_));
+    if is_here && found.device_names.is_empty() {
         devices::check_devices(&args.devices, here, found.accelerator)?;
     }
     let (master_addr, master_port) = match alone {
@@ -96,6 +109,10 @@ pub(super) fn place(
         None => (reach::master_addr(&args.reach, &transport), args.reach.master_port),
     };
     let doubt = alone.map_or_else(String::new, |node| alone::doubt(node, &nodes));
+    let (alone, joins) = match transport {
+        Transport::Dial(_) => (None, alone),
+        Transport::Local | Transport::Ssh(_) => (alone, None),
+    };
     Ok(Place {
         nodes,
         accelerator: found.accelerator,
@@ -103,10 +120,11 @@ pub(super) fn place(
         master_addr,
         master_port,
         alone,
+        joins,
         transport,
         claims: devices::claims(&args.devices)?,
         origin: found.origin,
         trust: pool::trust(args),
-        warnings: found.warnings + &show_all(&selected.findings, terminal.paint) + &doubt,
+        warnings: found.warnings + &show_all(&selected.findings, terminal.paint) + &doubt + &of_key,
     })
 }

@@ -64,7 +64,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     // What cannot work is told once, here, and not by every worker.
     let workers = match place.transport {
         Transport::Local => Workers::Here(place.workers()),
-        Transport::Ssh(_) => Workers::Elsewhere,
+        Transport::Ssh(_) | Transport::Dial(_) => Workers::Elsewhere,
     };
     if let Some(saved) = check::run(&mut face.train, &typed, workers)?
         && face.train.steps <= saved.step
@@ -82,7 +82,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         Transport::Local => std::env::current_exe().map_err(|error| {
             CliError::new(Status::NotFound, format!("cannot find ourselves: {error}"))
         })?,
-        Transport::Ssh(_) => agent::OWN_EXECUTABLE.into(),
+        Transport::Ssh(_) | Transport::Dial(_) => agent::OWN_EXECUTABLE.into(),
     };
     let program = Program::Exec { program: program.into(), local_rank: false };
     let words = std::iter::once(WORKER_COMMAND.into()).chain(face.train.words()).collect();
