@@ -107,7 +107,8 @@ pub struct ReachArgs {
     /// which node 0 leads
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
-    /// With --key_file: a name for the job, the same on every node [default: made from the key]
+    /// With --key_file: a name for the job, the same on every node [default: made from the key
+    /// and the port]
     #[arg(long, value_name = "NAME", value_parser = parse_job_id)]
     pub job_id: Option<String>,
     /// With --key_file: how long nodes wait for each other [default: 30m]

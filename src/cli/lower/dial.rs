@@ -40,7 +40,7 @@ pub(in crate::cli) fn dial(
         return Err(refused.into());
     };
     let (key, warning) = read_key(key_file)?;
-    let job = args.job_id.clone().map_or_else(|| derive_job_id(&key), JobId);
+    let job = args.job_id.clone().map_or_else(|| derive_job_id(&key, master_port), JobId);
     let address = address.to_owned();
     let join_limit = args.join_timeout.unwrap_or(JOIN_TIMEOUT);
     Ok((
