@@ -105,9 +105,9 @@ impl Crew {
         self.window.open(bytes_max);
     }
 
-    /// It has dealt with some.
-    pub(super) fn acknowledge(&self, bytes: u64) {
-        self.window.acknowledge(bytes);
+    /// It has dealt with some; false if so much was never sent.
+    pub(super) fn acknowledge(&self, bytes: u64) -> bool {
+        self.window.acknowledge(bytes)
     }
 
     /// Output has nowhere to go; it is read all the same, so that no worker waits or dies of it.

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use super::alarms::Alarm;
 use super::serve::Agent;
 use super::shim::ToShim;
-use crate::base::clock;
+use crate::base::{Status, clock};
 use crate::report;
 use crate::transport::LinkReader;
-use crate::wire::{Decoder, FromAgent, ToAgent};
+use crate::wire::{Decoder, FrameError, FromAgent, ToAgent};
 
 /// How often we say that we live until we know the lease.
 pub(super) const FIRST_BEAT: Duration = Duration::from_secs(3);
@@ -42,23 +42,22 @@ impl Launcher {
     }
 
     /// The next message; `None` at the end of the link.
-    async fn next(&mut self) -> Option<ToAgent> {
+    async fn next(&mut self) -> Result<Option<ToAgent>, FrameError> {
         loop {
-            match self.decoder.message() {
-                Ok(Some(message)) => return Some(message),
-                Ok(None) => {}
-                // A launcher that we cannot understand is as good as gone.
-                Err(_) => return None,
+            if let Some(message) = self.decoder.message()? {
+                return Ok(Some(message));
             }
             match self.reader.read(self.decoder.room(LINK_READ_BYTES)).await {
-                Ok(0) | Err(_) => return None,
+                Ok(0) | Err(_) => return Ok(None),
                 Ok(_) => {}
             }
         }
     }
 }
 
-pub(super) async fn next_message(launcher: Option<&mut Launcher>) -> Option<ToAgent> {
+pub(super) async fn next_message(
+    launcher: Option<&mut Launcher>,
+) -> Result<Option<ToAgent>, FrameError> {
     match launcher {
         Some(launcher) => launcher.next().await,
         None => std::future::pending().await,
@@ -83,6 +82,13 @@ impl Agent {
         } else if SILENCE_WARNING < silence {
             announce(&format!("nothing heard from the launcher for {} s", silence.as_secs()));
         }
+    }
+
+    /// A launcher that says what none of ours says is as good as gone.
+    pub(super) fn not_understood(&mut self, why: &str) {
+        self.failure = Some(Status::Protocol);
+        self.launcher_gone();
+        announce(&format!("the launcher cannot be understood: {why}; stopping the workers"));
     }
 
     /// End of the link, or of the lease: TERM, grace, KILL, and then our own end.

@@ -2,6 +2,7 @@
 //! A program that knows nothing of it leaves it alone.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use crate::base::{Epoch, JobId, Rank, clock};
 use crate::runtime::contract::{self, FrameReader, NodeRanks, Note, ToWorker, Welcome};
 use crate::secure::{JobKey, derive_rank_key};
 use crate::transport::{LinkReader, LinkWriter};
-use crate::wire::{FromAgent, Prepare, Start, WorkerNote};
+use crate::wire::{FromAgent, Prepare, Roster, WorkerNote};
 
 const READ_BYTES: usize = 4096;
 /// How long we look away from a worker that has written so much at once.
@@ -25,23 +26,24 @@ pub(super) struct Welcomes {
     job: JobId,
     epoch: Epoch,
     key: JobKey,
-    start: Start,
+    store: Option<SocketAddr>,
     nodes: Vec<NodeRanks>,
 }
 
 impl Welcomes {
-    pub(super) fn new(job: JobId, epoch: Epoch, prepare: &Prepare, start: Start) -> Self {
-        let mut nodes: Vec<NodeRanks> = start
-            .hosts
-            .iter()
-            .map(|host| NodeRanks { host: host.clone(), ranks: vec![] })
-            .collect();
-        for (rank, node) in (0..).map(Rank).zip(start.node_of_rank.iter()) {
-            if let Some(node) = nodes.get_mut(node.index()) {
-                node.ranks.push(rank);
-            }
-        }
-        Self { job, epoch, key: prepare.key.clone(), start, nodes }
+    pub(super) fn new(
+        job: JobId,
+        epoch: Epoch,
+        prepare: &Prepare,
+        store: Option<SocketAddr>,
+        roster: Roster,
+    ) -> Self {
+        let mut ranks = (0..).map(Rank);
+        let nodes = roster.nodes.into_iter().map(|(host, workers)| NodeRanks {
+            host,
+            ranks: ranks.by_ref().take(workers as usize).collect(),
+        });
+        Self { job, epoch, key: prepare.key.clone(), store, nodes: nodes.collect() }
     }
 
     /// The first frame of a worker.
@@ -52,7 +54,7 @@ impl Welcomes {
             rank,
             nodes: self.nodes.clone(),
             key: derive_rank_key(&self.key, self.epoch, rank),
-            store: self.start.store,
+            store: self.store,
         };
         contract::encode_frame(&ToWorker::Welcome(Box::new(welcome)))
     }

@@ -25,7 +25,7 @@ use crate::os::{fds, signals};
 use crate::report;
 use crate::runtime::contract::ToWorker;
 use crate::transport::{self, LinkReader, LinkWriter, ssh};
-use crate::wire::{FromAgent, Leftover, Prepare, Problem, ToAgent};
+use crate::wire::{FrameError, FromAgent, Leftover, Prepare, Problem, Roster, ToAgent};
 
 /// Who started this agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub fn main(origin: Origin) -> Status {
     // A look at a file system that has gone away is not waited for.
     runtime.shutdown_background();
     match served {
-        Ok(Ok(())) => Status::Success,
+        Ok(Ok(status)) => status,
         Ok(Err(_)) => Status::Io,
         Err(_) => Status::Bug,
     }
@@ -80,7 +80,7 @@ fn arrive(origin: Origin, output: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<()> {
+async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<Status> {
     let mut tasks = Tasks::default();
     let (told, inner) = mpsc::unbounded_channel();
     let outbox = Arc::new(Outbox::new(LinkWriter::new(output)?, &mut tasks));
@@ -100,7 +100,9 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<()> {
         claims: Vec::new(),
         node: NodeRank(0),
         place: None,
+        roster: None,
         undead: None,
+        failure: None,
         alarms: Alarms::default(),
         told,
         inner,
@@ -108,7 +110,7 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<()> {
     agent.alarms.set(clock::now() + FIRST_BEAT, Alarm::Beat);
     while agent.turn().await {}
     agent.dismiss_shim();
-    Ok(())
+    Ok(agent.failure.unwrap_or(Status::Success))
 }
 
 pub(super) struct Agent {
@@ -123,11 +125,15 @@ pub(super) struct Agent {
     pub(super) node: NodeRank,
     /// Ours from the first preparation on.
     pub(super) place: Option<Place>,
+    /// Who takes part in the epoch, once it is known.
+    pub(super) roster: Option<Roster>,
     pub(super) crew: Crew,
     /// Claims on GPUs, of this epoch and of those before.
     pub(super) claims: Vec<OwnedFd>,
     /// Set once nothing is left, but for these.
     pub(super) undead: Option<Vec<Leftover>>,
+    /// What it ends with, if not with success.
+    pub(super) failure: Option<Status>,
     pub(super) alarms: Alarms,
     pub(super) told: mpsc::UnboundedSender<Inner>,
     pub(super) inner: mpsc::UnboundedReceiver<Inner>,
@@ -149,6 +155,7 @@ pub(super) struct Examined {
 enum Turn {
     Told(ToAgent),
     LauncherGone,
+    NotUnderstood(FrameError),
     Shim(FromShim, Vec<OwnedFd>),
     ShimDied,
     Inner(Inner),
@@ -162,6 +169,7 @@ impl Agent {
             Turn::Told(ToAgent::Bye) => return false,
             Turn::Told(message) => self.obey(message),
             Turn::LauncherGone => self.launcher_gone(),
+            Turn::NotUnderstood(why) => self.not_understood(&why.to_string()),
             Turn::Shim(message, fds) => self.hear_shim(message, fds),
             Turn::ShimDied => self.shim_died(),
             Turn::Inner(Inner::StreamEnded(ended)) => {
@@ -178,8 +186,9 @@ impl Agent {
         let wake = tokio::time::sleep_until(self.alarms.next().into());
         tokio::select! {
             message = next_message(self.launcher.as_mut()) => match message {
-                Some(message) => Turn::Told(message),
-                None => Turn::LauncherGone,
+                Ok(Some(message)) => Turn::Told(message),
+                Ok(None) => Turn::LauncherGone,
+                Err(why) => Turn::NotUnderstood(why),
             },
             packet = next_packet(&self.shim) => match packet {
                 Some((message, fds)) => Turn::Shim(message, fds),
@@ -205,13 +214,21 @@ impl Agent {
                 self.node = hello.node;
                 self.outbox.send(&FromAgent::Hello(our_hello()));
             }
-            ToAgent::Prepare(prepare) => self.prepare(prepare),
-            ToAgent::Start(start) => self.start(start),
+            ToAgent::Prepare(prepare) => self.prepare(*prepare),
+            ToAgent::Roster(bytes) => match Roster::unpack(&bytes) {
+                Ok(roster) => self.roster = Some(roster),
+                Err(why) => self.not_understood(&why.to_string()),
+            },
+            ToAgent::Start(start) => self.start(&start),
             ToAgent::Signal(signal) => self.tell_shim(&ToShim::Signal(signal)),
             ToAgent::Kill => self.tell_shim(&ToShim::Kill),
             ToAgent::Stdin { rank, bytes } => self.crew.feed(rank, bytes),
             ToAgent::PeerGone(rank) => self.crew.tell(&ToWorker::PeerGone { rank }),
-            ToAgent::Consumed(bytes) => self.crew.acknowledge(bytes),
+            ToAgent::Consumed(bytes) => {
+                if !self.crew.acknowledge(bytes) {
+                    self.not_understood("it has dealt with more output than was sent");
+                }
+            }
             ToAgent::Beat { at_us } => {
                 let clock_us = clock::machine_us();
                 self.outbox.send(&FromAgent::Clock { asked_us: at_us, clock_us });

@@ -37,7 +37,7 @@ impl Agent {
     /// this one is not to be understood.
     pub(super) fn renew(&mut self) {
         if self.undead.take().is_none() {
-            self.launcher_gone();
+            self.not_understood("it begins an epoch beside workers of the one before");
             return;
         }
         let Some(launcher) = &mut self.launcher else {
@@ -102,10 +102,14 @@ impl Agent {
         self.claims.extend(claims);
     }
 
-    pub(super) fn start(&mut self, start: Start) {
+    pub(super) fn start(&mut self, start: &Start) {
         let phase = std::mem::replace(&mut self.phase, Phase::Greeting);
         let Phase::Ready(ready) = phase else {
             self.phase = phase;
+            return;
+        };
+        let Some(roster) = self.roster.take() else {
+            self.not_understood("it does not say who takes part");
             return;
         };
         let (prepare, mut prepared) = *ready;
@@ -116,7 +120,8 @@ impl Agent {
         self.crew.engage(&start.workers);
         let workers: Vec<_> =
             start.workers.iter().map(|worker| resolve(worker, &prepare, &prepared)).collect();
-        let welcomes = Welcomes::new(self.job.clone(), self.outbox.epoch(), &prepare, start);
+        let (job, epoch) = (self.job.clone(), self.outbox.epoch());
+        let welcomes = Welcomes::new(job, epoch, &prepare, start.store, roster);
         let welcomes = Box::new(welcomes);
         self.phase = Phase::Started { welcomes, _listening: prepared.listening };
         match self.spawn(&workers) {

@@ -35,9 +35,11 @@ impl Window {
         self.change(|credit| credit.is_closed = true);
     }
 
-    /// So much has arrived and been dealt with.
-    pub(super) fn acknowledge(&self, bytes: u64) {
-        self.change(|credit| credit.acknowledge(clock::now(), bytes));
+    /// So much has arrived and been dealt with; false if so much was never sent.
+    pub(super) fn acknowledge(&self, bytes: u64) -> bool {
+        let mut was_sent = false;
+        self.change(|credit| was_sent = credit.acknowledge(clock::now(), bytes));
+        was_sent
     }
 
     /// Waits until something may be sent, at most `bytes_max`; `None` once the window is closed.
@@ -119,14 +121,20 @@ impl Credit {
         Some(granted)
     }
 
-    fn acknowledge(&mut self, now: Instant, bytes: u64) {
-        self.on_its_way = self.on_its_way.saturating_sub(bytes);
+    /// False, and nothing is counted, if so much is not on its way.
+    fn acknowledge(&mut self, now: Instant, bytes: u64) -> bool {
+        let Some(left) = self.on_its_way.checked_sub(bytes) else {
+            return false;
+        };
+        self.on_its_way = left;
         let number = self.number(now);
         let slot = &mut self.slots[number as usize % SLOTS];
         if slot.0 != number {
             *slot = (number, 0);
         }
-        slot.1 = slot.1.checked_add(bytes).expect("nobody sends that much in a tenth of a second");
+        // Each byte of it was on its way before: no more than the window lets go in the time.
+        slot.1 += bytes;
+        true
     }
 
     fn in_last_second(&mut self, now: Instant) -> u64 {
@@ -167,12 +175,12 @@ mod tests {
         let at = |ms| now + Duration::from_millis(ms);
         for _ in 0..4 {
             assert_eq!(credit.reserve(at(0), 64 * KIB), Some(64 * KIB));
-            credit.acknowledge(at(0), 64 * KIB);
+            assert!(credit.acknowledge(at(0), 64 * KIB));
         }
         assert_eq!(credit.reserve(at(900), 1024 * KIB), Some(256 * KIB));
-        credit.acknowledge(at(950), 128 * KIB);
+        assert!(credit.acknowledge(at(950), 128 * KIB));
         assert_eq!(credit.reserve(at(1000), 64 * KIB), None, "128 are on their way, 128 came");
-        credit.acknowledge(at(1000), 100 * KIB);
+        assert!(credit.acknowledge(at(1000), 100 * KIB));
         assert_eq!(credit.reserve(at(1000), 1024 * KIB), Some(200 * KIB));
         assert_eq!(credit.reserve(at(5000), 1024 * KIB), None, "it has become slow");
     }
@@ -180,7 +188,10 @@ mod tests {
     #[test]
     fn it_never_takes_more_than_the_launcher_allows() {
         let (mut credit, now) = (open(), clock::now());
-        credit.acknowledge(now, 1 << 40);
+        for _ in 0..100 {
+            let granted = credit.reserve(now, u64::MAX).expect("a fast link");
+            assert!(granted <= 2048 * KIB && credit.acknowledge(now, granted));
+        }
         assert_eq!(credit.reserve(now, u64::MAX), Some(2048 * KIB));
         let mut small = Credit { bytes_max: 10, ..Credit::default() };
         assert_eq!(small.reserve(now, 4), Some(4));
@@ -205,7 +216,8 @@ mod tests {
                     proptest::prop_assert!(granted == 0 || credit.on_its_way <= recent.max(BYTES_MIN));
                 }
                 let acknowledged = acknowledged.min(credit.on_its_way);
-                credit.acknowledge(now, acknowledged);
+                proptest::prop_assert!(credit.acknowledge(now, acknowledged));
+                proptest::prop_assert!(!credit.acknowledge(now, credit.on_its_way + 1));
                 came.push((now, acknowledged));
             }
         }

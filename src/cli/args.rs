@@ -11,8 +11,8 @@ use super::ssh_args::SshArgs;
 use super::supervision::{parse_beat, parse_restarts, parse_warning};
 use super::values::{
     AcceleratorArg, AutotuningArg, CoreList, LauncherArg, LogLevel, StdinArg, Words, parse_cores,
-    parse_count, parse_duration, parse_int, parse_job_id, parse_launcher, parse_lease, parse_master_addr,
-    parse_master_port, parse_port, parse_stdin, parse_timeout, parse_words,
+    parse_count, parse_duration, parse_int, parse_job_id, parse_launcher, parse_lease,
+    parse_master_addr, parse_master_port, parse_port, parse_stdin, parse_timeout, parse_words,
 };
 use crate::job::Warning;
 

@@ -121,6 +121,11 @@ impl Cause {
                 {
                     Status::Bug
                 }
+                NodeLoss::LinkClosed(Some(exit))
+                    if *exit == WorkerExit::Code(Status::Protocol.code()) =>
+                {
+                    Status::Protocol
+                }
                 NodeLoss::LinkClosed(_) | NodeLoss::Silent => Status::LeaseLost,
                 NodeLoss::Garbled(_) => Status::Protocol,
             },
@@ -135,6 +140,8 @@ pub struct Verdict {
     pub status: Status,
     /// The first failure, if there was one.
     pub cause: Option<Cause>,
+    /// Nodes other than the cause that were lost.
+    pub also_lost: Vec<NodeRank>,
     /// Workers other than the cause that failed without our doing.
     pub also_failed: usize,
     /// Workers other than the cause that ended because we stopped them.
@@ -157,7 +164,7 @@ pub(super) struct Failures {
 /// that reported the loss of a peer points to that peer's end.
 pub(super) fn find(ends: &[End], failures: &Failures) -> Option<Cause> {
     let own = ends.iter().filter(|end| end.is_own_failure()).min_by_key(|end| end.at);
-    let lost = failures.nodes.iter().min_by_key(|(at, ..)| *at);
+    let lost = failures.nodes.iter().min_by_key(|(at, node, _)| (*at, *node));
     let not_started = failures.not_started.iter().min_by_key(|(at, ..)| *at);
     let times = [own.map(|end| end.at), lost.map(|(at, ..)| *at), not_started.map(|(at, ..)| *at)];
     let Some(first) = times.into_iter().flatten().min() else {

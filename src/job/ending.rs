@@ -1,5 +1,6 @@
 //! When everything is over: how it went.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::cause::{self, Verdict};
@@ -47,11 +48,20 @@ impl Job {
         let (failed, others): (Vec<_>, Vec<_>) = others.partition(|end| end.is_own_failure());
         Verdict {
             status,
+            also_lost: self.also_lost(cause.as_ref()),
             also_failed: failed.len(),
             stopped: others.iter().filter(|end| !end.sent.is_empty()).count(),
             cause,
             unconfirmed: open.map(|(index, _)| NodeRank(index)).collect(),
         }
+    }
+
+    /// Nodes that were lost and are not the cause.
+    pub(super) fn also_lost(&self, cause: Option<&cause::Cause>) -> Vec<NodeRank> {
+        let lost = self.failures.nodes.iter().map(|(_, node, _)| *node);
+        let is_other = |node: &NodeRank| !matches!(cause, Some(cause::Cause::Node { node: named, .. }) if named == node);
+        let others: BTreeSet<_> = lost.filter(is_other).collect();
+        others.into_iter().collect()
     }
 
     /// Whether a worker is the cause, or was lost with the node that is.

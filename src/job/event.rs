@@ -75,6 +75,8 @@ pub enum Event {
         /// How.
         loss: NodeLoss,
     },
+    /// Nothing was heard of these for the length of the lease: all are lost at once.
+    Silent(Vec<NodeRank>),
     /// The user sent a signal.
     Signal(i32),
     /// The time that the user allowed is over.

@@ -14,12 +14,26 @@ impl Job {
         node: NodeRank,
         loss: NodeLoss,
     ) -> Vec<Effect> {
+        if self.note_loss(now, node, loss) { self.go_on_without(now) } else { Vec::new() }
+    }
+
+    /// All of them before anybody is stopped: who is not there has nobody to be stopped.
+    pub(super) fn fell_silent(&mut self, now: Instant, nodes: &[NodeRank]) -> Vec<Effect> {
+        let mut is_news = false;
+        for node in nodes {
+            is_news |= self.note_loss(now, *node, NodeLoss::Silent);
+        }
+        if is_news { self.go_on_without(now) } else { Vec::new() }
+    }
+
+    /// False if there was nothing left to lose.
+    fn note_loss(&mut self, now: Instant, node: NodeRank, loss: NodeLoss) -> bool {
         match self.nodes[node.index()] {
-            Node::Lost => return Vec::new(),
+            Node::Lost => return false,
             Node::Idle => {
-                // It had nothing left to lose; the next epoch needs a new link.
+                // The next epoch needs a new link.
                 self.nodes[node.index()] = Node::Lost;
-                return Vec::new();
+                return false;
             }
             Node::Asked | Node::Ready | Node::Refused | Node::Running => {}
         }
@@ -30,6 +44,10 @@ impl Job {
             self.lose_workers_of(node, now);
         }
         self.failures.nodes.push((now, node, loss));
+        true
+    }
+
+    fn go_on_without(&mut self, now: Instant) -> Vec<Effect> {
         match self.phase {
             Phase::Preparing => self.start_if_all_ready(now),
             _ => self.fail(now),
@@ -37,10 +55,12 @@ impl Job {
     }
 
     pub(super) fn lose_workers_of(&mut self, node: NodeRank, at: Instant) {
-        for index in 0..self.node_of_rank.len() {
+        // Ranks are counted through the nodes, of which there may be thousands.
+        let first = self.node_of_rank.partition_point(|other| *other < node);
+        let end = self.node_of_rank.partition_point(|other| *other <= node);
+        for index in first..end {
             let rank = Rank(index as u32);
-            let known = self.ended[index] || self.never_started(rank);
-            if self.node_of_rank[index] == node && !known {
+            if !self.ended[index] && !self.never_started(rank) {
                 self.ended[index] = true;
                 let (exit, sent) = (WorkerExit::Lost, Vec::new());
                 self.ends.push(End { rank, exit, at, sent });
@@ -87,6 +107,26 @@ mod tests {
         assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [], "it was on its way");
         assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);
         assert!(job.verdict().is_some());
+    }
+
+    #[test]
+    fn nodes_that_fall_silent_together_are_lost_together() {
+        let now = clock::now();
+        let mut job = running(3, now);
+        let effects = job.step(now, Event::Silent(vec![NodeRank(2), NodeRank(0)]));
+        assert!(effects.contains(&Effect::Signal(SIGTERM)), "the third still runs");
+        job.step(now, exit(2, WorkerExit::Code(1), now, &[SIGTERM]));
+        job.step(now, exit(3, WorkerExit::Code(1), now, &[SIGTERM]));
+        job.step(now, idle(1));
+        let verdict = job.verdict().expect("over");
+        let cause = Cause::Node { node: NodeRank(0), loss: NodeLoss::Silent };
+        assert_eq!((&verdict.cause, &verdict.also_lost), (&Some(cause), &vec![NodeRank(2)]));
+        let mut job = running(2, now);
+        let effects = job.step(now, Event::Silent(vec![NodeRank(0), NodeRank(1)]));
+        assert!(!effects.contains(&Effect::Kill) && job.verdict().is_some(), "{effects:?}");
+        let mut job = preparing(2);
+        job.step(now, Event::Silent(vec![NodeRank(0), NodeRank(1)]));
+        assert_eq!(job.verdict().expect("over").status, Status::LeaseLost);
     }
 
     #[test]

@@ -46,6 +46,7 @@ impl Job {
         let status = cause.as_ref().map_or(status, cause::Cause::status);
         self.phase = Phase::Done(Verdict {
             status,
+            also_lost: self.also_lost(cause.as_ref()),
             cause,
             also_failed: 0,
             stopped: 0,

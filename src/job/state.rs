@@ -17,6 +17,7 @@ pub struct Job {
     pub(super) short_epochs: u32,
     /// How the epoch before ended.
     pub(super) before: Option<Verdict>,
+    /// In the order of the nodes.
     pub(super) node_of_rank: Vec<NodeRank>,
     pub(super) nodes: Vec<Node>,
     pub(super) ends: Vec<End>,
@@ -66,6 +67,7 @@ pub(super) enum Stage {
 impl Job {
     /// A job whose nodes have been asked whether they can start.
     pub fn new(policy: Policy, node_of_rank: Vec<NodeRank>) -> Self {
+        debug_assert!(node_of_rank.is_sorted(), "ranks are counted through the nodes");
         let ended = vec![false; node_of_rank.len()];
         let count = node_of_rank.iter().map(|node| node.index() + 1).max().unwrap_or(0);
         Self {
@@ -103,6 +105,19 @@ impl Job {
         self.epoch
     }
 
+    /// Whether a node may say whether it can start: it has not, or it was lost meanwhile.
+    pub fn may_answer(&self, node: NodeRank) -> bool {
+        matches!(self.nodes[node.index()], Node::Asked | Node::Lost)
+    }
+
+    /// Whether a node has been told to start its workers.
+    pub fn has_started(&self, node: NodeRank) -> bool {
+        match self.nodes[node.index()] {
+            Node::Running | Node::Idle | Node::Lost => true,
+            Node::Asked | Node::Ready | Node::Refused => false,
+        }
+    }
+
     /// Every end heard of in this epoch.
     pub fn ends(&self) -> &[End] {
         &self.ends
@@ -134,6 +149,7 @@ impl Job {
             Event::Exited(end) => self.exited(now, end),
             Event::Idle { node, is_clean } => self.node_idle(now, node, is_clean),
             Event::NodeLost { node, loss } => self.node_lost(now, node, loss),
+            Event::Silent(nodes) => self.fell_silent(now, &nodes),
             Event::Signal(signal) => self.signalled(now, signal),
             Event::TimedOut => self.timed_out(now),
             Event::Timer => self.wake(now),

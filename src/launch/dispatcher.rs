@@ -41,6 +41,15 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
     signals::hear_of_children();
     family::become_subreaper();
     check_open_files(plan, &options.transport)?;
+    let door = match &options.transport {
+        // Its name may not exist yet: a signal ends this wait.
+        Transport::Dial(dial) => {
+            Some(Door::open(&dial.address, dial.port, clock::now() + dial.join_limit)?)
+        }
+        Transport::Local | Transport::Ssh(_) => None,
+    };
+    // Until we listen a signal would end us, and nobody would clear up if the janitor is gone too.
+    let waiting = signals::let_requests_wait();
     // Before anything that starts a thread: it forks.
     let reached = match &options.transport {
         Transport::Local => Reached::By(Way::Local),
@@ -49,17 +58,16 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
             let hosts = if options.tell_port { plan.nodes.len() } else { 0 };
             Reached::By(Way::Ssh(Arc::new(Ssh::prepare(ssh, hosts)?)))
         }
-        Transport::Dial(dial) => {
-            let deadline = clock::now() + dial.join_limit;
-            Reached::At(Door::open(&dial.address, dial.port, deadline)?, dial)
-        }
+        Transport::Dial(dial) => Reached::At(door.expect("it was opened"), dial),
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
         match reached {
-            Reached::By(way) => Ok(see_through(plan, options, &way, |_| {}).await?.0),
-            Reached::At(door, dial) => gather::see_through(plan, options, (door, dial)).await,
+            Reached::By(way) => Ok(see_through(plan, options, &way, |_| drop(waiting)).await?.0),
+            Reached::At(door, dial) => {
+                gather::see_through(plan, options, (door, dial), || drop(waiting)).await
+            }
         }
     })
 }
@@ -179,11 +187,8 @@ impl<'a> Dispatcher<'a> {
             })?;
         let mut tasks = Tasks::default();
         let caller = Caller { way, job: &options.job, events: told, output: reporter.sender() };
-        let connect = |(place, node): (usize, &NodePlan)| {
-            let who = (NodeRank(place as u32), &node.host);
-            Node::connect(&caller, who, Epoch(0), &mut tasks)
-        };
-        let nodes = plan.nodes.iter().enumerate().map(connect).collect::<Result<Vec<_>, _>>()?;
+        let connect = |who| Node::connect(&caller, who, Epoch(0), &mut tasks);
+        let nodes = orders::callees(plan).map(connect).collect::<Result<Vec<_>, _>>()?;
         let policy = Policy {
             grace: options.grace,
             failure: if options.lets_run { OnFailure::LetRun } else { OnFailure::StopAll },
@@ -234,8 +239,12 @@ impl<'a> Dispatcher<'a> {
         let happening = self.next().await;
         let event = match happening {
             Happening::Node(event) => self.hear(event),
-            Happening::Consumed((node, bytes)) => {
-                self.nodes[node.index()].tell(ToAgent::Consumed(bytes));
+            Happening::Consumed(((node, since), bytes)) => {
+                let node = &self.nodes[node.index()];
+                // An agent that has come in the place of another did not send it.
+                if node.since == since {
+                    node.tell(&ToAgent::Consumed(bytes));
+                }
                 None
             }
             Happening::Wish(wish) => self.wish(wish),
@@ -300,12 +309,12 @@ impl<'a> Dispatcher<'a> {
         tracing::debug!(?effect);
         match effect {
             Effect::Start => self.start_workers(),
-            Effect::Signal(signal) => self.tell_all(|| ToAgent::Signal(signal)),
+            Effect::Signal(signal) => self.tell_all(&ToAgent::Signal(signal)),
             Effect::Warn(warning) => {
                 self.reporter.say(voice::warned(warning));
-                self.tell_all(|| ToAgent::Signal(warning.signal));
+                self.tell_all(&ToAgent::Signal(warning.signal));
             }
-            Effect::Kill => self.tell_all(|| ToAgent::Kill),
+            Effect::Kill => self.tell_all(&ToAgent::Kill),
             Effect::Wake(at) => self.wake = Some(at),
             Effect::ShowOnly(rank) => self.reporter.hush(rank),
             Effect::Stopping(reason) => self.say_stopping(reason),
@@ -315,16 +324,14 @@ impl<'a> Dispatcher<'a> {
         }
     }
 
-    pub(super) fn tell_all(&self, message: impl Fn() -> ToAgent) {
-        for node in &self.nodes {
-            node.tell(message());
-        }
+    pub(super) fn tell_all(&self, message: &ToAgent) {
+        self.nodes.iter().for_each(|node| node.tell(message));
     }
 
     fn feed(&self, bytes: &[u8]) {
         for rank in self.stdin.readers() {
             let node = self.history.workers[rank.index()].node;
-            self.nodes[node.index()].tell(ToAgent::Stdin { rank, bytes: bytes.to_vec() });
+            self.nodes[node.index()].tell(&ToAgent::Stdin { rank, bytes: bytes.to_vec() });
         }
     }
 

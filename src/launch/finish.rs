@@ -16,7 +16,7 @@ impl Dispatcher<'_> {
     /// exit status and what was said last.
     pub(super) async fn finish(mut self) -> (Status, String) {
         let verdict = self.job.verdict().expect("the loop ended because there is one").clone();
-        self.nodes.iter().for_each(|node| node.tell(ToAgent::Bye));
+        self.nodes.iter().for_each(|node| node.tell(&ToAgent::Bye));
         let limit = if verdict.unconfirmed.is_empty() { CLOSE_LIMIT } else { Duration::ZERO };
         self.nodes.iter().filter(|node| node.heard.is_none()).for_each(Node::hang_up);
         drop(std::mem::take(&mut self.nodes));

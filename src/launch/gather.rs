@@ -16,11 +16,12 @@ use crate::transport::dial::{Door, Gate, Over, Rules};
 /// Who has heard how the job ended hangs up at once; whoever has not within this time is cut off.
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
 
-/// From an open door to the last word.
+/// From an open door to the last word; `begun` is called when signals are heard.
 pub(super) async fn see_through(
     plan: &LaunchPlan,
     options: &Options,
     (door, dial): (Door, &DialOptions),
+    begun: impl FnOnce(),
 ) -> Result<Status, LaunchError> {
     let mut tasks = Tasks::default();
     let screen: Arc<OnceLock<OutputSender>> = Arc::default();
@@ -31,7 +32,10 @@ pub(super) async fn see_through(
     };
     let gate = Arc::new(Gate::open(door, rules(plan, dial), say, &mut tasks)?);
     let way = Way::Dial(Arc::clone(&gate), dial.join_limit);
-    let job = dispatch(plan, options, &way, |sender| drop(screen.set(sender)));
+    let job = dispatch(plan, options, &way, |sender| {
+        begun();
+        let _ = screen.set(sender);
+    });
     let (status, text) = tokio::select! {
         ended = job => ended?,
         never = tasks.watch() => match never {},

@@ -2,17 +2,17 @@
 
 use super::dispatcher::Dispatcher;
 use super::history::Ended;
-use super::node::{Heard, NodeEvent};
+use super::node::{self, Heard, NodeEvent};
 use super::pause::Who;
 use super::signals::Wish;
-use super::voice;
+use super::{orders, voice};
 use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Rank, clock};
 use crate::job::{End, Event, NodeLoss, StartFailure, StartStep};
 use crate::report::neutral;
 use crate::report::summary::step;
 use crate::transport::AgentEnd;
-use crate::wire::{self, FromAgent, OpenFailure, ToAgent, WorkerNote};
+use crate::wire::{self, Found, FromAgent, OpenFailure, ToAgent, WorkerNote};
 
 impl Dispatcher<'_> {
     /// What a node said, as an event of the job.
@@ -24,6 +24,9 @@ impl Dispatcher<'_> {
         }
         match what {
             Heard::Said(message) => {
+                if let Some(why) = self.objection(node, &message) {
+                    return self.lose(node, NodeLoss::Garbled(why));
+                }
                 self.nodes[node.index()].heard = Some(clock::now());
                 self.hear_agent(node, message)
             }
@@ -53,6 +56,53 @@ impl Dispatcher<'_> {
         let host = &self.plan.nodes[node.index()].host;
         self.reporter.say(step("Signal", &format!("{host} was sent {}", signal_name(signal))));
         self.wish(wish)
+    }
+
+    /// Why no agent of ours says this now. What passes may be relied upon: a node ends its own part in
+    /// a job with nonsense, and nobody else's.
+    fn objection(&self, node: NodeRank, message: &FromAgent) -> Option<String> {
+        let about = |rank: &Rank| {
+            let worker = self.history.workers.get(rank.index());
+            let is_foreign = worker.is_none_or(|worker| worker.node != node);
+            is_foreign.then(|| node::foreign(*rank))
+        };
+        let so_early =
+            || (!self.job.has_started(node)).then(|| "it ended before it began".to_owned());
+        match message {
+            FromAgent::Ready(_) | FromAgent::Refused(_) if !self.job.may_answer(node) => {
+                Some("it answers what it was not asked".to_owned())
+            }
+            FromAgent::Ready(found) => self.lacks(node, found),
+            FromAgent::Refused(problems) => {
+                problems.is_empty().then(|| "it refuses without a reason".to_owned())
+            }
+            FromAgent::StartFailed(failed) => about(&failed.rank).or_else(so_early),
+            FromAgent::Started { rank, .. } | FromAgent::Exited { rank, .. } => {
+                about(rank).or_else(so_early)
+            }
+            FromAgent::Leftovers { rank, .. }
+            | FromAgent::StdinTaken { rank, .. }
+            | FromAgent::Note { rank, .. } => about(rank),
+            FromAgent::Idle { .. } => so_early(),
+            // Who reads the link looks at those of output.
+            FromAgent::Output { .. }
+            | FromAgent::OutputEnd { .. }
+            | FromAgent::Hello(_)
+            | FromAgent::ShimDied
+            | FromAgent::Beat
+            | FromAgent::Paused
+            | FromAgent::Clock { .. } => None,
+        }
+    }
+
+    /// Node 0 finds what all others are told.
+    fn lacks(&self, node: NodeRank, found: &Found) -> Option<String> {
+        let listen =
+            orders::listen(self.plan, &self.options.transport, &self.plan.nodes[node.index()])?;
+        if found.master.is_none() {
+            return Some("it is node 0 and found no port".to_owned());
+        }
+        (listen.store && found.store.is_none()).then(|| "it is node 0 and has no store".to_owned())
     }
 
     fn hear_agent(&mut self, node: NodeRank, message: FromAgent) -> Option<Event> {
@@ -95,7 +145,7 @@ impl Dispatcher<'_> {
                 self.history.worker(rank).ended =
                     Some(Ended { exit, at, stopped, oom_kills, told: false });
                 if !exit.is_success() && !self.job.is_stopping() {
-                    self.tell_all(|| ToAgent::PeerGone(rank));
+                    self.tell_all(&ToAgent::PeerGone(rank));
                 }
                 Some(Event::Exited(End { rank, exit, at, sent }))
             }

@@ -167,7 +167,8 @@ impl Joining<'_> {
         let text = fault.to_string();
         let mut lines = text.lines();
         let title = lines.next().unwrap_or_default();
-        let mut screen = format!("error[{}]: {}; nothing was started\n", codes::NOT_JOINED, neutral(title));
+        let mut screen =
+            format!("error[{}]: {}; nothing was started\n", codes::NOT_JOINED, neutral(title));
         for line in lines {
             screen += &format!("{}\n", neutral(line));
         }
@@ -176,7 +177,11 @@ impl Joining<'_> {
     }
 
     /// Until the job is over, or node 0 is gone.
-    async fn take_part(&mut self, attached: &mut Attached, agent: &mut Option<AgentProcess>) -> Part {
+    async fn take_part(
+        &mut self,
+        attached: &mut Attached,
+        agent: &mut Option<AgentProcess>,
+    ) -> Part {
         let mut late: Option<Instant> = None;
         let mut burial = grave::is_everybodys_parent().then(|| clock::now() + BURIAL);
         loop {

@@ -22,19 +22,21 @@ impl Dispatcher<'_> {
         }
         self.say_early(now);
         self.say_waiting(now);
-        let linked = self.nodes.iter().enumerate().filter(|(_, node)| !node.lost);
-        let (index, silence) = linked
-            .filter_map(|(index, node)| Some((index, now.saturating_duration_since(node.heard?))))
-            .max_by_key(|(_, silence)| *silence)?;
-        let node = NodeRank(index as u32);
-        if self.options.lease < silence {
-            return self.lose(node, NodeLoss::Silent);
+        let (mut silent, mut quiet) = (Vec::new(), Vec::new());
+        for (place, node) in (0..).map(NodeRank).zip(&self.nodes) {
+            let Some(heard) = node.heard.filter(|_| !node.lost) else { continue };
+            let silence = now.saturating_duration_since(heard);
+            if self.options.lease < silence {
+                silent.push(place);
+            } else if SILENCE_WARNING < silence {
+                quiet.push((self.plan.nodes[place.index()].host.as_str(), silence));
+            }
         }
-        if SILENCE_WARNING < silence {
-            let host = self.plan.nodes[index].host.as_str();
-            self.reporter.say(voice::silent(host, silence));
+        if let Some(line) = voice::silent(&quiet) {
+            self.reporter.say(line);
         }
-        None
+        silent.retain(|node| self.lose(*node, NodeLoss::Silent).is_some());
+        (!silent.is_empty()).then_some(Event::Silent(silent))
     }
 
     /// A node is gone. On this machine what it left has become ours to end; an agent that is still

@@ -1,6 +1,7 @@
 //! One node as the launcher sees it: a way to tell it things, and a task that reads its link.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::offset::ClockOffset;
-use crate::base::{Epoch, HostName, JobId, NodeRank, clock};
+use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, clock};
 use crate::os::tasks::Tasks;
 use crate::report::summary::duration;
 use crate::report::{OutputSender, Step, neutral};
@@ -23,6 +24,9 @@ use crate::wire::{self, Decoder, FromAgent, LauncherHello, ToAgent, WorkerNote};
 const LINK_READ_BYTES: usize = 256 * 1024;
 /// An agent whose link has ended is given this long to be buried.
 const AGENT_END_LIMIT: Duration = Duration::from_millis(500);
+
+/// So far may the clock of a node seem to be ahead of what we know of it.
+const AHEAD_MAX: Duration = Duration::from_secs(1);
 
 /// What a node says, or what became of it.
 pub(super) struct NodeEvent {
@@ -61,7 +65,7 @@ pub(super) enum Way {
 /// See the module. The link ends with the task that serves it, and with it everything of the job on
 /// the node.
 pub(super) struct Node {
-    to_agent: mpsc::UnboundedSender<(Epoch, ToAgent)>,
+    to_agent: mpsc::UnboundedSender<Word>,
     /// In which epoch the link was made.
     pub(super) since: Epoch,
     /// In which we and the agent are; who reads the link looks here.
@@ -77,8 +81,14 @@ pub(super) struct Node {
     task: AbortHandle,
 }
 
-/// What a node is to be told.
-type Words = mpsc::UnboundedReceiver<(Epoch, ToAgent)>;
+/// What a node is to be told, as a frame.
+enum Word {
+    Own(Vec<u8>),
+    /// Many nodes are told the same.
+    Shared(Arc<[u8]>),
+}
+
+type Words = mpsc::UnboundedReceiver<Word>;
 
 /// What is needed to reach nodes, whenever that is.
 pub(super) struct Caller<'a> {
@@ -92,6 +102,8 @@ pub(super) struct Caller<'a> {
 #[derive(Clone)]
 struct Ends {
     node: NodeRank,
+    /// Those of its workers.
+    ranks: Range<u32>,
     since: Epoch,
     epoch: Arc<AtomicU32>,
     events: mpsc::Sender<NodeEvent>,
@@ -109,14 +121,14 @@ impl Node {
     /// Sees to it that there will be a link, and says hello. One of `tasks` serves it.
     pub(super) fn connect(
         caller: &Caller<'_>,
-        (node, host): (NodeRank, &HostName),
+        (node, host, ranks): (NodeRank, &HostName, Range<u32>),
         since: Epoch,
         tasks: &mut Tasks,
     ) -> io::Result<Self> {
         let (to_agent, told) = mpsc::unbounded_channel();
         let (job, epoch) = (caller.job, Arc::new(AtomicU32::new(since.0)));
         let (events, output) = (caller.events.clone(), caller.output.clone());
-        let ends = Ends { node, since, epoch: Arc::clone(&epoch), events, output };
+        let ends = Ends { node, ranks, since, epoch: Arc::clone(&epoch), events, output };
         let (agent, task) = match caller.way {
             Way::Dial(gate, limit) if node != NodeRank(0) => {
                 (None, tasks.spawn(serve_joined((Arc::clone(gate), *limit), ends, told)))
@@ -147,7 +159,7 @@ impl Node {
             lost: false,
             task,
         };
-        node_handle.tell(ToAgent::Hello(LauncherHello {
+        node_handle.tell(&ToAgent::Hello(LauncherHello {
             version: wire::VERSION,
             build: env!("CARGO_PKG_VERSION").to_owned(),
             job: job.to_string(),
@@ -168,8 +180,13 @@ impl Node {
     }
 
     /// Says something. An agent that is gone is noticed by whoever reads.
-    pub(super) fn tell(&self, message: ToAgent) {
-        let _ = self.to_agent.send((self.epoch(), message));
+    pub(super) fn tell(&self, message: &ToAgent) {
+        let _ = self.to_agent.send(Word::Own(wire::encode(self.epoch(), message)));
+    }
+
+    /// The same for a frame that was made for several nodes.
+    pub(super) fn tell_encoded(&self, frame: &Arc<[u8]>) {
+        let _ = self.to_agent.send(Word::Shared(Arc::clone(frame)));
     }
 
     fn epoch(&self) -> Epoch {
@@ -178,7 +195,7 @@ impl Node {
 
     /// The next epoch begins on the same link: what is said from now on is of it.
     pub(super) fn renew(&self, epoch: Epoch) {
-        self.tell(ToAgent::Renew);
+        self.tell(&ToAgent::Renew);
         self.epoch.store(epoch.0, Ordering::Relaxed);
     }
 
@@ -199,7 +216,7 @@ impl Node {
         if self.heard.is_none() {
             return;
         }
-        self.tell(ToAgent::Beat { at_us: clock::machine_us() });
+        self.tell(&ToAgent::Beat { at_us: clock::machine_us() });
     }
 
     /// It answered a beat.
@@ -207,17 +224,25 @@ impl Node {
         self.clock.add(asked_us, clock_us, clock::machine_us());
     }
 
-    /// A time of the agent's clock as an instant of ours.
+    /// A time of the agent's clock as an instant of ours. What we know of its clock is not exact: what
+    /// seems to lie a little ahead keeps its order, what cannot be is now.
     pub(super) fn instant(&self, at_us: u64) -> Instant {
-        let age_us = clock::machine_us().saturating_sub(self.clock.to_ours(at_us));
-        let now = clock::now();
-        now.checked_sub(Duration::from_micros(age_us)).unwrap_or(now)
+        let (now, now_us) = (clock::now(), clock::machine_us());
+        let ours_us = self.clock.to_ours(at_us);
+        let age = Duration::from_micros(now_us.saturating_sub(ours_us));
+        let ahead = Duration::from_micros(ours_us.saturating_sub(now_us));
+        let past = now.checked_sub(age).unwrap_or(now);
+        if ahead < AHEAD_MAX { past + ahead } else { now }
     }
 }
 
 async fn write(writer: LinkWriter, mut told: Words) {
-    while let Some((epoch, message)) = told.recv().await {
-        if writer.write_all(&wire::encode(epoch, &message), &[]).await.is_err() {
+    while let Some(word) = told.recv().await {
+        let written = match word {
+            Word::Own(frame) => writer.write_all(&frame, &[]).await,
+            Word::Shared(frame) => writer.write_all(&frame, &[]).await,
+        };
+        if written.is_err() {
             return;
         }
     }
@@ -270,23 +295,35 @@ async fn serve(link: Link, ends: Ends, told: Words) {
         drop(reader);
         let what = match end {
             Ok(()) => Heard::Closed(agent.bury(AGENT_END_LIMIT).await),
-            Err(error) => Heard::Garbled(error.to_string()),
+            Err(why) => Heard::Garbled(why),
         };
         ends.tell(what).await;
     };
     tokio::join!(write(writer, told), read);
 }
 
+/// Why a node that says something about this worker cannot be understood.
+pub(super) fn foreign(rank: Rank) -> String {
+    format!("it speaks of rank {rank}, which is not its own")
+}
+
 /// Passes on what comes until the link ends: output to the screen, the rest to the loop.
-async fn relay(reader: &LinkReader, early: &[u8], ends: &Ends) -> Result<(), wire::FrameError> {
+async fn relay(reader: &LinkReader, early: &[u8], ends: &Ends) -> Result<(), String> {
     let mut decoder = Decoder::of(ends.since);
     decoder.push(early);
     loop {
         decoder.renew(Epoch(ends.epoch.load(Ordering::Relaxed)));
-        while let Some(message) = decoder.message()? {
+        while let Some(message) = decoder.message().map_err(|error| error.to_string())? {
             match message {
+                FromAgent::Output { rank, .. }
+                | FromAgent::OutputEnd { rank, .. }
+                | FromAgent::Note { rank, note: WorkerNote::Step { .. } }
+                    if !ends.ranks.contains(&rank.0) =>
+                {
+                    return Err(foreign(rank));
+                }
                 FromAgent::Output { rank, stream, bytes } => {
-                    ends.output.output(ends.node, rank, stream, bytes);
+                    ends.output.output((ends.node, ends.since), rank, stream, bytes);
                 }
                 // On the way of the output: a step does not come after a later line.
                 FromAgent::Note {

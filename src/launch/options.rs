@@ -175,9 +175,9 @@ impl LaunchError {
             Self::Bind(BindError::NoSuchName { .. } | BindError::NotOurs(_)) => {
                 Some("`--master_addr` is an address or a name of node 0, the same on every node")
             }
-            Self::Bind(BindError::Taken { .. }) => Some(
-                "give all nodes another `--master_port`; the two ports behind it are ours",
-            ),
+            Self::Bind(BindError::Taken { .. }) => {
+                Some("give all nodes another `--master_port`; the two ports behind it are ours")
+            }
         }
     }
 }

@@ -1,15 +1,19 @@
 //! A plan as words to agents. Pure: what must be asked of the world comes in as [`Found`].
 
 use std::ffi::OsString;
+use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::options::{Claims, Cores, Options, Transport};
-use crate::base::{Epoch, NodeRank, Rank};
+use crate::base::{Epoch, HostName, NodeRank, Rank};
 use crate::plan::{Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, Threads, WorkerPlan};
 use crate::report::epoch_dir;
-use crate::wire::{ClaimWish, CoreWish, Found, Listen, PortWish, Prepare, Start, WorkerStart};
+use crate::wire::{
+    self, ClaimWish, CoreWish, Found, Listen, PortWish, Prepare, Roster, Start, ToAgent,
+    WorkerStart,
+};
 
 /// Output of a node that may be on its way and not yet shown.
 const WINDOW_BYTES: u64 = 2 << 20;
@@ -21,26 +25,12 @@ const OTHERS_MAX: usize = 8;
 
 /// What a node must look for before anything starts.
 pub(super) fn prepare(plan: &LaunchPlan, options: &Options, node: &NodePlan) -> Prepare {
-    let others = plan.nodes.iter().skip(1).take(OTHERS_MAX);
-    let listen = (node.node_rank == NodeRank(0)).then(|| Listen {
-        addr: match &plan.master_addr {
-            MasterAddr::Given(address) => Some(address.clone()),
-            MasterAddr::AskNode0 => None,
-        },
-        port: plan.master_port.map_or(PortWish::Rather(MASTER_PORT), PortWish::Exactly),
-        others: others.map(|node| node.host.to_string()).collect(),
-        store: 1 < plan.nodes.len(),
-        store_port: match &options.transport {
-            Transport::Dial(dial) => dial.store_port,
-            Transport::Local | Transport::Ssh(_) => 0,
-        },
-    });
     Prepare {
         cwd: options.cwd.clone().into_os_string().into_vec(),
         program: options.program.clone().into_vec(),
         script: options.script.clone().map(OsStringExt::into_vec),
         fds: FDS_PER_WORKER * node.workers.len() as u64,
-        listen,
+        listen: listen(plan, &options.transport, node),
         key: options.key.clone(),
         world_size: plan.world_size,
         lease_ms: options.lease.as_millis() as u32,
@@ -50,6 +40,24 @@ pub(super) fn prepare(plan: &LaunchPlan, options: &Options, node: &NodePlan) -> 
         venv_script: options.venv_script.clone().map(|script| script.into_os_string().into_vec()),
         claim: claim_wish(options.claims, node),
     }
+}
+
+/// What is wanted of node 0.
+pub(super) fn listen(plan: &LaunchPlan, transport: &Transport, node: &NodePlan) -> Option<Listen> {
+    let others = plan.nodes.iter().skip(1).take(OTHERS_MAX);
+    (node.node_rank == NodeRank(0)).then(|| Listen {
+        addr: match &plan.master_addr {
+            MasterAddr::Given(address) => Some(address.clone()),
+            MasterAddr::AskNode0 => None,
+        },
+        port: plan.master_port.map_or(PortWish::Rather(MASTER_PORT), PortWish::Exactly),
+        others: others.map(|node| node.host.to_string()).collect(),
+        store: 1 < plan.nodes.len(),
+        store_port: match transport {
+            Transport::Dial(dial) => dial.store_port,
+            Transport::Local | Transport::Ssh(_) => 0,
+        },
+    })
 }
 
 fn claim_wish(claims: Claims, node: &NodePlan) -> Option<ClaimWish> {
@@ -88,17 +96,20 @@ pub(super) fn starts(
         error_dir: error_dir(options, epoch),
     };
     let mut ranks = (0..).map(Rank);
-    // The same for all: what every node is told of all others would else grow with their square.
-    let of_rank: Arc<[_]> = node_of_rank(plan).into();
-    let hosts: Arc<[_]> = plan.nodes.iter().map(|node| node.host.to_string()).collect();
     let starts = plan.nodes.iter().zip(found).map(|(node, own)| Start {
         workers: workers(plan, options, (node, own), (&bindings, epoch), &mut ranks),
-        node_of_rank: Arc::clone(&of_rank),
-        hosts: Arc::clone(&hosts),
         store: node0.store,
         window_bytes: WINDOW_BYTES,
     });
     starts.collect()
+}
+
+/// What every node is told of all others, as a frame: packed once, for it would else be as much work
+/// as the square of their number.
+pub(super) fn roster(plan: &LaunchPlan, epoch: Epoch) -> Arc<[u8]> {
+    let nodes = plan.nodes.iter().map(|node| (node.host.to_string(), node.workers.len() as u32));
+    let roster = Roster { nodes: nodes.collect() };
+    wire::encode(epoch, &ToAgent::Roster(roster.pack())).into()
 }
 
 /// Rank 0 is started by somebody else, who was told the same.
@@ -114,6 +125,18 @@ fn far_master(plan: &LaunchPlan) -> (String, u16) {
 pub(super) fn node_of_rank(plan: &LaunchPlan) -> Vec<NodeRank> {
     let nodes = (0..).map(NodeRank).zip(&plan.nodes);
     nodes.flat_map(|(place, node)| std::iter::repeat_n(place, node.workers.len())).collect()
+}
+
+/// Every node as it is called: its place, its name, and the ranks that it may speak of.
+pub(super) fn callees(
+    plan: &LaunchPlan,
+) -> impl Iterator<Item = (NodeRank, &HostName, Range<u32>)> {
+    let mut next = 0;
+    (0..).map(NodeRank).zip(&plan.nodes).map(move |(place, node)| {
+        let first = next;
+        next += node.workers.len() as u32;
+        (place, &node.host, first..next)
+    })
 }
 
 /// Where workers write their exceptions: only where we can read them.

@@ -6,7 +6,7 @@ use super::dispatcher::{Dispatcher, SILENCE_WARNING};
 use super::history::History;
 use super::node::Node;
 use super::verdict::Story;
-use super::{recording, voice};
+use super::{orders, recording, voice};
 use crate::base::{Epoch, NodeRank, Status, clock};
 use crate::job::{Event, Verdict};
 use crate::report::record::EpochRecord;
@@ -78,11 +78,11 @@ impl Dispatcher<'_> {
     /// A new link in the place of one that has ended, or that leads to nothing that could start.
     fn reach_again(&mut self, place: NodeRank, epoch: Epoch) {
         let old = &self.nodes[place.index()];
-        old.tell(ToAgent::Bye);
+        old.tell(&ToAgent::Bye);
         if old.agent().is_none() && old.lost {
             old.hang_up();
         }
-        let who = (place, &self.plan.nodes[place.index()].host);
+        let who = orders::callees(self.plan).nth(place.index()).expect("it was called before");
         match Node::connect(&self.caller, who, epoch, &mut self.tasks) {
             Ok(node) => self.nodes[place.index()] = node,
             Err(error) => {

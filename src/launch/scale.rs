@@ -3,8 +3,10 @@
 //! job must end.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use self::proof::{Random, proof_cases};
@@ -18,13 +20,15 @@ use crate::plan::{self, Accelerator, JobSpec, LaunchPlan, MasterAddr, Program};
 use crate::report::{Keep, StatusPlace, Style, Terminal, print_error};
 use crate::secure::JobKey;
 use crate::transport::{AgentProcess, Link, LinkReader, LinkWriter};
-use crate::wire::{self, AgentHello, Decoder, Found, FromAgent, Problem, Start, ToAgent};
+use crate::wire::{
+    self, AgentHello, Decoder, Found, FromAgent, Listen, Master, Problem, Start, Stream, ToAgent,
+};
 
 #[expect(dead_code, reason = "skips are for tests of the whole program")]
 #[path = "../../tests/support/proof.rs"]
 mod proof;
 
-const SIZES: [u32; 4] = [8, 64, 512, 4096];
+const SIZES: [u32; 6] = [8, 64, 512, 1024, 2048, 4096];
 const WORKERS: u32 = 2;
 /// Descriptors of a link, here and at its other end.
 const FDS_PER_NODE: u64 = 4;
@@ -42,16 +46,30 @@ enum Story {
     LinkEnds,
     /// What comes over it is no frame.
     Garbage,
+    /// It says, in good frames, what no agent says at that time.
+    Lies(Lie),
     /// It cannot take part.
     Refuses,
 }
 
+/// What would be relied upon if it were believed.
+#[derive(Clone, Copy, Debug)]
+enum Lie {
+    /// It answers a second time whether it can start.
+    AnswersTwice,
+    /// A worker of another node ends, or one that nobody has.
+    ForeignEnd,
+    /// The same writes.
+    ForeignOutput,
+}
+
 fn story(random: &mut Random) -> Story {
-    match random.below(6) {
+    match random.below(7) {
         0 => Story::AllEndWell,
         1 => Story::LinkEnds,
         2 => Story::Garbage,
         3 => Story::Refuses,
+        4 => Story::Lies([Lie::AnswersTwice, Lie::ForeignEnd, Lie::ForeignOutput][random.below(3)]),
         _ => {
             let at = |random: &mut Random| 1 + random.below(1000) as u64;
             let (first, second) = (at(random), 1001 + at(random));
@@ -77,6 +95,10 @@ type Said = Arc<Mutex<BTreeMap<Rank, (WorkerExit, bool)>>>;
 struct Actor {
     reader: LinkReader,
     writer: LinkWriter,
+    part: Part,
+}
+
+struct Part {
     /// `None`: one that does as it is told.
     story: Option<Story>,
     /// Its workers end well by themselves.
@@ -113,7 +135,7 @@ impl Actor {
                 pid: 1,
                 clock_us: clock::machine_us(),
             })),
-            ToAgent::Prepare(_) => frame(&self.examine()),
+            ToAgent::Prepare(prepare) => frame(&self.examine(prepare.listen.as_ref())),
             ToAgent::Start(start) => match self.start(&start) {
                 Some(bytes) => bytes,
                 None => return false,
@@ -128,11 +150,29 @@ impl Actor {
         self.writer.write_all(&bytes, &[]).await.is_ok()
     }
 
-    fn examine(&self) -> FromAgent {
-        match self.story {
-            Some(Story::Refuses) => FromAgent::Refused(vec![Problem::new(Status::Config, "no")]),
-            _ => FromAgent::Ready(Found { master: None, store: None, cpus: 1, notes: Vec::new() }),
+    fn lie(&self, lie: Lie) -> FromAgent {
+        let rank = Rank(self.part.living.last().expect("they have been started").0 + 1);
+        match lie {
+            Lie::AnswersTwice => self.examine(None),
+            Lie::ForeignEnd => {
+                let exit = WorkerExit::Code(0);
+                FromAgent::Exited { rank, exit, at_us: 0, sent: Vec::new(), oom_kills: 0 }
+            }
+            Lie::ForeignOutput => {
+                let bytes = b"not mine\n".to_vec();
+                FromAgent::Output { rank, stream: Stream::Stdout, bytes }
+            }
         }
+    }
+
+    fn examine(&self, listen: Option<&Listen>) -> FromAgent {
+        if matches!(self.part.story, Some(Story::Refuses)) {
+            return FromAgent::Refused(vec![Problem::new(Status::Config, "no")]);
+        }
+        let addr = "127.0.0.1".to_owned();
+        let store = listen.map(|_| (std::net::Ipv4Addr::LOCALHOST, 1).into());
+        let master = listen.map(|_| Master { addr, port: 29500 });
+        FromAgent::Ready(Found { master, store, cpus: 1, notes: Vec::new() })
     }
 
     fn start(&mut self, start: &Start) -> Option<Vec<u8>> {
@@ -140,11 +180,12 @@ impl Actor {
         let mut bytes = Vec::new();
         for worker in &start.workers {
             bytes.extend(frame(&FromAgent::Started { rank: worker.rank, pid: 1, at_us }));
-            self.living.push(worker.rank);
+            self.part.living.push(worker.rank);
         }
-        match self.story.clone() {
+        match self.part.story.clone() {
             Some(Story::LinkEnds) => return None,
             Some(Story::Garbage) => bytes.extend([0xff; 64]),
+            Some(Story::Lies(lie)) => bytes.extend(frame(&self.lie(lie))),
             Some(Story::Fail(failures)) => {
                 for (worker, (exit, after_us)) in failures {
                     let rank = start.workers[worker as usize].rank;
@@ -153,8 +194,8 @@ impl Actor {
             }
             Some(Story::AllEndWell | Story::Refuses) | None => {}
         }
-        if self.ends_well {
-            for rank in self.living.clone() {
+        if self.part.ends_well {
+            for rank in self.part.living.clone() {
                 bytes.extend(self.end(rank, WorkerExit::Code(0), at_us, Vec::new()));
             }
         }
@@ -164,16 +205,16 @@ impl Actor {
     fn stop(&mut self, signal: i32) -> Vec<u8> {
         let exit = WorkerExit::Signal { signal, core: false };
         let now_us = clock::machine_us();
-        let ends = self.living.clone().into_iter();
+        let ends = self.part.living.clone().into_iter();
         ends.flat_map(|rank| self.end(rank, exit, now_us, vec![signal])).collect()
     }
 
     /// The last worker's end is followed by the last word of its node.
     fn end(&mut self, rank: Rank, exit: WorkerExit, at_us: u64, sent: Vec<i32>) -> Vec<u8> {
-        self.living.retain(|living| *living != rank);
-        self.said.lock().expect("no panic while held").insert(rank, (exit, !sent.is_empty()));
+        self.part.living.retain(|living| *living != rank);
+        self.part.said.lock().expect("no panic while held").insert(rank, (exit, !sent.is_empty()));
         let mut bytes = frame(&FromAgent::Exited { rank, exit, at_us, sent, oom_kills: 0 });
-        if self.living.is_empty() {
+        if self.part.living.is_empty() {
             bytes.extend(frame(&FromAgent::Idle { undead: Vec::new() }));
         }
         bytes
@@ -243,29 +284,47 @@ fn options() -> Options {
     }
 }
 
-/// Links with their actors at the other end, and what these will have said.
-fn stage(nodes: u32, told: &Story, at: u32) -> (Way, Vec<Actor>, Said) {
+/// Links, the actors of their other ends, and what these will have said.
+fn stage(nodes: u32, told: &Story, at: u32) -> (Way, Vec<(OwnedFd, Part)>, Said) {
     let said = Said::default();
-    let (mut links, mut actors) = (Vec::new(), Vec::new());
+    let (mut links, mut cast) = (Vec::new(), Vec::new());
     for node in 0..nodes {
         let (ours, theirs) = fds::stream_pair().expect("descriptors");
-        let ends = |fd: std::os::fd::OwnedFd| {
-            let copy = fd.try_clone().expect("a descriptor");
-            (LinkReader::new(copy).expect("watched"), LinkWriter::new(fd).expect("watched"))
-        };
         let (reader, writer) = ends(ours);
         links.push(Some(Link { reader, writer, agent: AgentProcess::Played, early: Vec::new() }));
-        let (reader, writer) = ends(theirs);
         let story = (node == at).then(|| told.clone());
         // Some have done their work before anything goes wrong.
         let ends_well = match told {
             Story::AllEndWell => true,
             _ => node != at && node % 5 == 0,
         };
-        let (said, living) = (Arc::clone(&said), Vec::new());
-        actors.push(Actor { reader, writer, story, ends_well, said, living });
+        cast.push((theirs, Part { story, ends_well, said: Arc::clone(&said), living: Vec::new() }));
     }
-    (Way::Played(Mutex::new(links)), actors, said)
+    (Way::Played(Mutex::new(links)), cast, said)
+}
+
+/// Both halves of a link; must be called inside the runtime that waits for them.
+fn ends(fd: OwnedFd) -> (LinkReader, LinkWriter) {
+    let copy = fd.try_clone().expect("a descriptor");
+    (LinkReader::new(copy).expect("watched"), LinkWriter::new(fd).expect("watched"))
+}
+
+/// Agents play on a thread of their own, so that what the launcher's costs can be told apart.
+fn play(cast: Vec<(OwnedFd, Part)>) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        runtime().block_on(async {
+            let mut playing = tokio::task::JoinSet::new();
+            for (link, part) in cast {
+                let (reader, writer) = ends(link);
+                playing.spawn(Actor { reader, writer, part }.play());
+            }
+            playing.join_all().await;
+        });
+    })
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
 /// What is known of a job that has ended.
@@ -278,10 +337,8 @@ struct Ended {
 
 async fn perform(nodes: u32, told: &Story, at: u32) -> Ended {
     let (plan, options) = (plan_of(nodes), options());
-    let (way, actors, said) = stage(nodes, told, at);
-    for actor in actors {
-        tokio::spawn(actor.play());
-    }
+    let (way, cast, said) = stage(nodes, told, at);
+    let playing = play(cast);
     let nowhere = || fds::null().expect("a descriptor");
     let mut dispatcher =
         Dispatcher::start(&plan, &options, &way, (nowhere(), nowhere())).expect("it starts");
@@ -294,6 +351,8 @@ async fn perform(nodes: u32, told: &Story, at: u32) -> Ended {
     });
     let exits = exits.collect();
     let status = dispatcher.finish().await;
+    drop(way);
+    playing.join().expect("actors play to the end");
     let said = said.lock().expect("no panic while held").clone();
     Ended { verdict, status, exits, said }
 }
@@ -323,10 +382,10 @@ fn judge(ended: &Ended, nodes: u32, told: &Story, at: u32) {
             assert_eq!(ended.exits.len() as u32, nodes * WORKERS);
             assert_eq!(ended.verdict.also_failed, failures.len() - 1);
         }
-        Story::LinkEnds | Story::Garbage => {
+        Story::LinkEnds | Story::Garbage | Story::Lies(_) => {
             let Some(Cause::Node { node, loss }) = cause else { panic!("{cause:?}") };
             assert_eq!(*node, NodeRank(at));
-            assert_eq!(matches!(loss, NodeLoss::Garbled(_)), matches!(told, Story::Garbage));
+            assert_eq!(matches!(loss, NodeLoss::Garbled(_)), !matches!(told, Story::LinkEnds));
             assert!(ranks(at).all(|rank| !ended.exits.contains_key(&rank)));
             assert_eq!(ended.exits.len() as u32, (nodes - 1) * WORKERS);
         }
@@ -344,7 +403,14 @@ fn resident_kb() -> u64 {
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
-/// Jobs of up to 4,096 nodes with two workers each; every fourth case has as many as that.
+/// Microseconds that this thread has had a processor.
+fn busy_us() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let ns = text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok());
+    ns.unwrap_or_default() / 1000
+}
+
+/// Jobs of up to 4,096 nodes with two workers each; every sixth case has as many as that.
 #[test]
 fn prove_scale() {
     let mut random = Random::from_seed();
@@ -353,13 +419,12 @@ fn prove_scale() {
         let nodes = SIZES[case % SIZES.len()].min(room);
         let (told, at) = (story(&mut random), random.below(nodes as usize) as u32);
         print_error(&format!("case {case}: {nodes} nodes, node {at}: {told:?}"));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let (started, before_kb) = (clock::now(), resident_kb());
-        let ended = runtime.expect("a runtime").block_on(perform(nodes, &told, at));
-        let us = (clock::now() - started).as_micros() / u128::from(nodes);
+        let (before_us, before_kb) = (busy_us(), resident_kb());
+        let ended = runtime().block_on(perform(nodes, &told, at));
+        let us = busy_us().saturating_sub(before_us) / u64::from(nodes);
         // With the agents, which live in this process too; of what was needed before nothing is new.
         let kb = resident_kb().saturating_sub(before_kb) / u64::from(nodes);
-        print_error(&format!("; a node: {us} µs, {kb} kB more\n"));
+        print_error(&format!("; a node: {us} µs of the launcher, {kb} kB more\n"));
         judge(&ended, nodes, &told, at);
     }
 }

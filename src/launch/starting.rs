@@ -13,7 +13,7 @@ impl Dispatcher<'_> {
     /// Asks a node whether it can start.
     pub(super) fn prepare(&self, node: NodeRank) {
         let prepare = orders::prepare(self.plan, self.options, &self.plan.nodes[node.index()]);
-        self.nodes[node.index()].tell(ToAgent::Prepare(prepare));
+        self.nodes[node.index()].tell(&ToAgent::Prepare(Box::new(prepare)));
     }
 
     pub(super) fn start_workers(&mut self) {
@@ -27,8 +27,10 @@ impl Dispatcher<'_> {
             self.reporter.say(line);
         }
         let starts = orders::starts(self.plan, self.options, &found, self.job.epoch());
+        let roster = orders::roster(self.plan, self.job.epoch());
         for (node, start) in self.nodes.iter().zip(starts) {
-            node.tell(ToAgent::Start(start));
+            node.tell_encoded(&roster);
+            node.tell(&ToAgent::Start(start));
         }
         let ranks = (0..).map(Rank).zip(&self.history.workers);
         let readers = ranks.filter(|(_, worker)| self.options.stdin.includes(worker.rank));

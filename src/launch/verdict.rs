@@ -183,6 +183,7 @@ impl Story<'_> {
                 Cause::NotStarted { failure, .. } => self.not_started(*failure, title),
                 Cause::Node { node, .. } => self.node_lost(*node, title),
             };
+            failure.facts.extend(self.also_lost());
             failure.facts.extend(self.earlier());
             return Some(failure);
         }
@@ -328,17 +329,28 @@ impl Story<'_> {
             code: codes::NODE_LOST,
             title,
             facts: vec![format!("lost with it: {}", self.ranks_of(node))],
-            help: self.without(node),
+            help: self.without_lost(node),
             ..Failure::default()
         }
     }
 
-    /// What to type to go on with the nodes that are left.
-    fn without(&self, node: NodeRank) -> Vec<String> {
-        match self.plan.nodes.len() {
-            1 => Vec::new(),
-            _ => vec![format!("to go on without it: --exclude '{}'", self.host(node))],
+    /// Other nodes that were lost; how they were is the cause's story.
+    fn also_lost(&self) -> Option<String> {
+        let nodes = self.verdict.also_lost.iter().map(|node| &self.plan.nodes[node.index()]);
+        let hosts: Vec<_> = nodes.map(|node| node.host.as_str()).collect();
+        (!hosts.is_empty()).then(|| format!("lost too: {}", voice::named(&hosts)))
+    }
+
+    /// What to type to go on with the nodes that are left, if any are.
+    fn without_lost(&self, node: NodeRank) -> Vec<String> {
+        let others = self.verdict.also_lost.iter().map(|node| self.host(*node));
+        let mut hosts = vec![self.host(node)];
+        hosts.extend(others);
+        let it = if hosts.len() == 1 { "it" } else { "them" };
+        if hosts.len() == self.plan.nodes.len() {
+            return Vec::new();
         }
+        vec![format!("to go on without {it}: --exclude '{}'", hosts.join("@"))]
     }
 
     fn ranks_of(&self, node: NodeRank) -> String {

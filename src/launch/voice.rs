@@ -57,13 +57,17 @@ pub(super) fn leftovers(rank: Rank, processes: &[Leftover]) -> String {
 
 /// Nothing can start before these nodes have answered.
 pub(super) fn waiting(hosts: &[&str], since: Duration) -> String {
+    step("Waiting", &format!("for {}, since {}", named(hosts), duration(since)))
+}
+
+/// A few of them by name.
+pub(super) fn named(hosts: &[&str]) -> String {
     const NAMED_MAX: usize = 4;
     let named = hosts[..hosts.len().min(NAMED_MAX)].join(", ");
-    let more = match hosts.len().saturating_sub(NAMED_MAX) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    step("Waiting", &format!("for {named}{more}, since {}", duration(since)))
+    match hosts.len().saturating_sub(NAMED_MAX) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
 }
 
 /// Workers that ended well before the others.
@@ -90,9 +94,12 @@ pub(super) fn rank_and_others(workers: &[&WorkerHistory]) -> String {
     }
 }
 
-/// A node has not been heard of for a while.
-pub(super) fn silent(host: &str, silence: Duration) -> String {
-    step("Waiting", &format!("{host}: nothing heard for {}", duration(silence)))
+/// Nodes have not been heard of for a while, each for its own.
+pub(super) fn silent(nodes: &[(&str, Duration)]) -> Option<String> {
+    let longest = nodes.iter().map(|(_, silence)| *silence).max()?;
+    let hosts: Vec<_> = nodes.iter().map(|(host, _)| *host).collect();
+    let text = format!("{}: nothing heard for {}", named(&hosts), duration(longest));
+    Some(step("Waiting", &text))
 }
 
 /// How a worker is doing.

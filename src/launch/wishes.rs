@@ -23,7 +23,7 @@ impl Dispatcher<'_> {
                 None
             }
             Wish::Forward(signal) => {
-                self.tell_all(|| ToAgent::Signal(signal));
+                self.tell_all(&ToAgent::Signal(signal));
                 None
             }
         }
@@ -36,7 +36,7 @@ impl Dispatcher<'_> {
         if !self.pause.ask(clock::now(), nodes.chain([Who::Screen])) {
             return;
         }
-        self.tell_all(|| ToAgent::Pause);
+        self.tell_all(&ToAgent::Pause);
         self.reporter.say(step("Paused", &format!("{}; `fg` goes on", self.count_workers())));
         let rested = self.tell_rested.clone();
         self.reporter.rest(move || {
@@ -54,7 +54,7 @@ impl Dispatcher<'_> {
             node.heard = Some(now);
         }
         self.beat_at = now + self.options.beat;
-        self.tell_all(|| ToAgent::Resume);
+        self.tell_all(&ToAgent::Resume);
         self.reporter.say(step("Running", &self.count_workers()));
         self.reporter.wake();
         Event::StoodStill(now - since)

@@ -31,6 +31,34 @@ pub fn block_requests() {
     ]);
 }
 
+/// Lets requests wait until this is dropped: what was made meanwhile can then be cleared up by whoever
+/// answers them. Threads that are started meanwhile never get any.
+pub struct Waiting {
+    before: libc::sigset_t,
+}
+
+/// See [`Waiting`].
+pub fn let_requests_wait() -> Waiting {
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: without a new set the call only fills `before`, which cannot fail.
+    let before = unsafe {
+        libc::sigemptyset(before.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), before.as_mut_ptr());
+        before.assume_init()
+    };
+    block_requests();
+    Waiting { before }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // SAFETY: the set came from the kernel.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut());
+        }
+    }
+}
+
 /// Lets these signals wait in this thread. A blocked SIGTTIN makes reading the terminal from the
 /// background an error instead of a stop.
 pub fn block(signals: &[i32]) {

@@ -20,11 +20,11 @@ const BATCH_BYTES: usize = 256 * 1024;
 /// Steps of workers on their way to the status line; of more, none is worth waiting for.
 const STEPS_WAITING_MAX: usize = 1024;
 
-/// Output of that many bytes from a node has been dealt with.
-pub type Consumed = (NodeRank, u64);
+/// Output of that many bytes has been dealt with; it came over the node's link of that epoch.
+pub type Consumed = ((NodeRank, Epoch), u64);
 
 enum Told {
-    Output { node: NodeRank, rank: Rank, stream: Stream, bytes: Vec<u8> },
+    Output { from: (NodeRank, Epoch), rank: Rank, stream: Stream, bytes: Vec<u8> },
     End { rank: Rank, stream: Stream },
     Say(String),
     Step(Rank, Step),
@@ -129,9 +129,9 @@ impl Reporter {
 }
 
 impl OutputSender {
-    /// A worker wrote.
-    pub fn output(&self, node: NodeRank, rank: Rank, stream: Stream, bytes: Vec<u8>) {
-        let _ = self.told.send(Told::Output { node, rank, stream, bytes });
+    /// A worker wrote; the link is of a node, and of the epoch in which it was made.
+    pub fn output(&self, from: (NodeRank, Epoch), rank: Rank, stream: Stream, bytes: Vec<u8>) {
+        let _ = self.told.send(Told::Output { from, rank, stream, bytes });
     }
 
     /// A worker has done a step.
@@ -190,9 +190,9 @@ fn wait(told: &mpsc::Receiver<Told>, pages: &Pages) -> Result<Told, RecvTimeoutE
 
 fn hear(pages: &mut Pages, message: Told, consumed: &impl Fn(Consumed)) -> ControlFlow<()> {
     match message {
-        Told::Output { node, rank, stream, bytes } => {
+        Told::Output { from, rank, stream, bytes } => {
             pages.output(rank, stream, &bytes);
-            consumed((node, bytes.len() as u64));
+            consumed((from, bytes.len() as u64));
         }
         Told::End { rank, stream } => pages.end(rank, stream),
         Told::Say(text) => pages.say(&text),

@@ -1,7 +1,6 @@
 //! The messages. Types made for the wire: append-only, pinned by golden bytes.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +42,7 @@ pub enum ToAgent {
     /// Who speaks.
     Hello(LauncherHello),
     /// Look whether the job could start here.
-    Prepare(Prepare),
+    Prepare(Box<Prepare>),
     /// Start the workers.
     Start(Start),
     /// Signal every worker's process group.
@@ -77,6 +76,9 @@ pub enum ToAgent {
     /// Nothing of this epoch is left, here or elsewhere. The next one begins: whatever follows on this
     /// link is of it.
     Renew,
+    /// Who takes part, a packed [`super::Roster`]: the same bytes for all nodes, before
+    /// [`ToAgent::Start`].
+    Roster(#[serde(with = "serde_bytes")] Vec<u8>),
 }
 
 /// What a node must have for the job to start.
@@ -157,12 +159,6 @@ pub enum PortWish {
 pub struct Start {
     /// The workers of this node.
     pub workers: Vec<WorkerStart>,
-    /// Which node every rank of the job lives on.
-    #[serde(with = "shared")]
-    pub node_of_rank: Arc<[NodeRank]>,
-    /// Names of the nodes.
-    #[serde(with = "shared")]
-    pub hosts: Arc<[String]>,
     /// Where the store listens, if there is one.
     pub store: Option<SocketAddr>,
     /// Output that may be on its way and not yet [`ToAgent::Consumed`].
@@ -386,24 +382,4 @@ pub enum Stream {
     Stdout,
     /// Descriptor 2.
     Stderr,
-}
-
-/// A list that is the same in the messages to all nodes, and kept once.
-mod shared {
-    use std::sync::Arc;
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<T: Serialize, S: Serializer>(
-        list: &Arc<[T]>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        list.as_ref().serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Arc<[T]>, D::Error> {
-        Ok(Vec::deserialize(deserializer)?.into())
-    }
 }

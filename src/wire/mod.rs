@@ -2,6 +2,7 @@
 
 mod frame;
 mod message;
+mod roster;
 
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ pub use message::{
     Listen, Master, OpenFailure, PortWish, Prepare, Problem, Start, Stream, ToAgent, VERSION,
     WorkerNote, WorkerStart,
 };
+pub use roster::{Roster, RosterError};
 
 /// How often both ends say that they live: several beats may be late before the lease ends.
 pub fn beat(lease: Duration) -> Duration {

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use remuda::base::{Epoch, LocalRank, NodeRank, Rank};
 use remuda::secure::JobKey;
 use remuda::wire::{
-    self, Decoder, FromAgent, LauncherHello, Listen, PortWish, Prepare, Start, ToAgent, WorkerStart,
+    self, Decoder, FromAgent, LauncherHello, Listen, PortWish, Prepare, Roster, Start, ToAgent,
+    WorkerStart,
 };
 use rustix::process::Pid;
 
@@ -66,10 +67,11 @@ impl Agent {
 
     /// Until its worker runs.
     fn start_job(&mut self, lease_ms: u32) {
-        let [hello, prepare, start] = start_of_a_job(lease_ms);
+        let [hello, prepare, roster, start] = start_of_a_job(lease_ms);
         self.say(EPOCH, &hello);
         self.say(EPOCH, &prepare);
         self.wait_until_it_says(|message| matches!(message, FromAgent::Ready(_)));
+        self.say(EPOCH, &roster);
         self.say(EPOCH, &start);
     }
 
@@ -102,22 +104,37 @@ fn an_agent_that_hears_nonsense_ends() {
     agent.link.write_all(&[0xff; 64]).expect("it listens");
     let mut said = Vec::new();
     agent.child.stdout.take().expect("a pipe").read_to_end(&mut said).expect("its end");
-    assert_eq!((agent.end(), said), (Some(0), vec![]), "nobody is told anything");
+    assert_eq!((agent.end(), said), (Some(76), vec![]), "nobody is told anything");
 }
 
-/// Words that no launcher of ours says: the agent's own arithmetic refuses them with a panic.
+/// Words that no launcher of ours says: the answer would be longer than a frame, which is refused with
+/// a panic.
 #[test]
 fn an_agent_that_panics_says_whose_bug_it_is_and_stops_its_workers() {
     let mut agent = Agent::start("panic", Stdio::piped());
     agent.start_job(60_000);
     agent.wait_for_worker();
-    for _ in 0..2 {
-        agent.say(EPOCH, &ToAgent::Consumed(u64::MAX));
-    }
+    let [_, prepare, _, _] = start_of_a_job(60_000);
+    let ToAgent::Prepare(prepare) = prepare else { unreachable!("it is the second") };
+    // Each of these bytes is three in a text.
+    let program = vec![0xff; wire::FRAME_BYTES_MAX / 2];
+    agent.say(EPOCH, &ToAgent::Prepare(Box::new(Prepare { program, listen: None, ..*prepare })));
     let stderr = agent.stderr();
     assert!(stderr.starts_with("remuda agent: this is our bug, please report it: "), "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
     assert_eq!(agent.end(), Some(70));
+}
+
+#[test]
+fn a_launcher_that_counts_more_output_than_was_sent_is_not_understood() {
+    let mut agent = Agent::start("consumed", Stdio::piped());
+    agent.start_job(60_000);
+    agent.wait_for_worker();
+    agent.say(EPOCH, &ToAgent::Consumed(1));
+    let expected = "remuda agent: the launcher cannot be understood: it has dealt with more output \
+                    than was sent; stopping the workers\n";
+    assert_eq!(agent.stderr(), expected);
+    assert_eq!(agent.end(), Some(76));
 }
 
 /// Whoever reads our words may be as silent as the launcher.
@@ -158,11 +175,11 @@ fn a_launcher_of_an_epoch_that_has_not_begun_is_as_good_as_gone() {
     agent.start_job(60_000);
     agent.wait_for_worker();
     agent.say(Epoch(2), &ToAgent::Beat { at_us: 0 });
-    assert_eq!(agent.end(), Some(0));
+    assert_eq!(agent.end(), Some(76));
 }
 
 /// What a launcher says until a worker runs.
-fn start_of_a_job(lease_ms: u32) -> [ToAgent; 3] {
+fn start_of_a_job(lease_ms: u32) -> [ToAgent; 4] {
     let hello = LauncherHello {
         version: wire::VERSION,
         build: String::new(),
@@ -199,12 +216,12 @@ fn start_of_a_job(lease_ms: u32) -> [ToAgent; 3] {
         env_default: Vec::new(),
         stdin: false,
     };
-    let start = Start {
-        workers: vec![worker],
-        node_of_rank: [NodeRank(0)].into(),
-        hosts: ["n0".to_owned()].into(),
-        store: None,
-        window_bytes: 1 << 20,
-    };
-    [ToAgent::Hello(hello), ToAgent::Prepare(prepare), ToAgent::Start(start)]
+    let start = Start { workers: vec![worker], store: None, window_bytes: 1 << 20 };
+    let roster = Roster { nodes: vec![("n0".to_owned(), 1)] }.pack();
+    [
+        ToAgent::Hello(hello),
+        ToAgent::Prepare(Box::new(prepare)),
+        ToAgent::Roster(roster),
+        ToAgent::Start(start),
+    ]
 }

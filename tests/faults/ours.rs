@@ -169,6 +169,19 @@ fn an_agent_that_stands_still_is_lost_after_the_lease() {
     job.end().code(75).says("n1: nothing heard for 500 ms");
 }
 
+#[test]
+fn agents_that_stand_still_together_are_lost_together() {
+    let launch = hosts(&[("n0", 1), ("n1", 1), ("n2", 1)]).options(["--lease", "500ms"]);
+    let job = launch.sh(POLITE).start();
+    job.wait_for_lines("ready", 3);
+    let agents = job.wait_for_role(Role::Agent, 3);
+    for agent in &agents[..2] {
+        agent.signal(Signal::STOP);
+    }
+    let outcome = job.end().code(75).says(": nothing heard for 500 ms");
+    outcome.says("lost too: n").says("to go on without them: --exclude 'n");
+}
+
 /// A launcher that is process 1 (in a container) inherits orphans that are none of its own: of
 /// somebody who looks into the container, say.
 #[test]

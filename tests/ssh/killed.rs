@@ -124,6 +124,25 @@ fn a_job_survives_its_janitor() {
     assert_gone(&dir);
 }
 
+/// Whoever answers a signal clears up itself, from the moment on that there is something to clear up.
+#[test]
+fn a_launch_without_its_janitor_that_is_ended_at_once_leaves_nothing() {
+    if !can_run("a_launch_without_its_janitor_that_is_ended_at_once_leaves_nothing") {
+        return;
+    }
+    for _ in 0..8 {
+        let (cluster, launch) = Cluster::new(&[("n1", 1)]);
+        let private = cluster.dir().join("p");
+        std::fs::create_dir(&private).expect("a directory");
+        let running = launch.env("XDG_RUNTIME_DIR", &private).program(["sleep", "1000"]).start();
+        kill_one(&running, "remuda-janitor");
+        running.signal(Signal::TERM);
+        let outcome = running.end().code(143);
+        let left = std::fs::read_dir(&private).expect("it is there").count();
+        assert_eq!(left, 0, "{outcome:#?}");
+    }
+}
+
 #[test]
 fn a_connection_that_breaks_is_a_lost_node() {
     if !can_run("a_connection_that_breaks_is_a_lost_node") {

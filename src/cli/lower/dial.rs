@@ -69,11 +69,17 @@ fn read_key(path: &Path) -> Result<(JobKey, String), CliError> {
         Err(CliError::new(Status::Permission, format!("the key file `{shown}` {why}")).help(help))
     };
     if found.mode() & 0o022 != 0 && !found.file_type().is_dir() {
-        return refused("can be written by others".to_owned(), "`chmod go-w` it, or make a new one");
+        return refused(
+            "can be written by others".to_owned(),
+            "`chmod go-w` it, or make a new one",
+        );
     }
     if is_foreign(found.uid(), own) {
         let why = format!("belongs to another user (uid {})", found.uid());
-        return refused(why, "whoever owns it can start workers as you: copy it to a file of yours");
+        return refused(
+            why,
+            "whoever owns it can start workers as you: copy it to a file of yours",
+        );
     }
     let mut text = Vec::new();
     let read = file.take(KEY_FILE_BYTES_MAX as u64 + 1).read_to_end(&mut text);

@@ -178,13 +178,9 @@ impl Dialer {
 
     async fn try_address(&self, address: SocketAddr) -> Result<Member, NotYet> {
         let stream = TcpStream::connect(address).await?;
-        let join = Join {
-            build: self.build.to_owned(),
-            job: self.job.clone(),
-            digest: self.digest,
-        };
-        let who =
-            Introduction { node: self.node, key: &self.key, join, outline: &self.outline };
+        let join =
+            Join { build: self.build.to_owned(), job: self.job.clone(), digest: self.digest };
+        let who = Introduction { node: self.node, key: &self.key, join, outline: &self.outline };
         match introduce(stream, &who).await? {
             Attempt::Joined(mouth, ear) => Ok(Member::new(mouth, ear)),
             Attempt::Refused(refusal) => Err(NotYet::Refused(refusal)),

@@ -45,11 +45,7 @@ impl Member {
     }
 
     /// Connects the agent at the other end of this link. One of `tasks` moves its bytes.
-    pub fn attach(
-        self,
-        (reader, writer): (LinkReader, LinkWriter),
-        tasks: &mut Tasks,
-    ) -> Attached {
+    pub fn attach(self, (reader, writer): (LinkReader, LinkWriter), tasks: &mut Tasks) -> Attached {
         let (words, said) = mpsc::unbounded_channel();
         let (tell, news) = mpsc::unbounded_channel();
         let Self { mouth, ear } = self;

@@ -100,7 +100,9 @@ impl FaultKind {
             Self::OtherArch => "install remuda on that host and give `--agent_path FILE`",
             Self::NoRoom => "give `--agent_path FILE`, a remuda that is installed there",
             Self::NoAgent => "see what `ssh HOST true` prints there",
-            Self::Absent => "every node is given the same line and key, and a `--node_rank` of its own",
+            Self::Absent => {
+                "every node is given the same line and key, and a `--node_rank` of its own"
+            }
             Self::NoSuchName | Self::Refused | Self::NoAnswer | Self::Ssh | Self::Damaged => {
                 return None;
             }
