@@ -98,7 +98,7 @@ enum Happening {
 impl Joining<'_> {
     async fn run(&mut self) -> Result<Status, LaunchError> {
         let dialer = self.dialer();
-        self.say(step("Joining", &self.introduction(&dialer)));
+        self.say(&step("Joining", &self.introduction(&dialer)));
         let called = dialer.called();
         let joined = {
             let tell = |why: &str, since| {
@@ -117,7 +117,7 @@ impl Joining<'_> {
             None => return Ok(Status::Bug),
         };
         let text = format!("node 0 ({called}), which shows what workers write");
-        self.say(step("Joined", &text));
+        self.say(&step("Joined", &text));
         let Link { reader, writer, agent, .. } = connect_local(&self.agent_words())?;
         let mut agent = Some(agent);
         let mut attached = connection.attach((reader, writer), &mut self.tasks);
@@ -157,9 +157,9 @@ impl Joining<'_> {
         ["agent".to_owned(), format!("job={}", dial.job), format!("node={node}")].map(Into::into)
     }
 
-    fn say(&self, text: String) {
+    fn say(&self, text: &str) {
         if self.member.talks {
-            say(&text, self.member.paint);
+            say(text, self.member.paint);
         }
     }
 
@@ -169,9 +169,7 @@ impl Joining<'_> {
         let title = lines.next().unwrap_or_default();
         let mut screen =
             format!("error[{}]: {}; nothing was started\n", codes::NOT_JOINED, neutral(title));
-        for line in lines {
-            screen += &format!("{}\n", neutral(line));
-        }
+        screen += &neutral_lines(lines);
         say(&screen, self.member.paint);
         fault.status()
     }
@@ -226,9 +224,9 @@ impl Joining<'_> {
                 match self.stops.len() {
                     1 => {
                         let text = format!("the job: {name} received; again to kill now");
-                        self.say(step("Stopping", &text));
+                        self.say(&step("Stopping", &text));
                     }
-                    2 => self.say(step("Killing", "what is left")),
+                    2 => self.say(&step("Killing", "what is left")),
                     _ => return false,
                 }
                 attached.signal(signal);
@@ -237,10 +235,10 @@ impl Joining<'_> {
             Wish::Tell => {
                 let workers = self.plan.nodes[self.member.node.index()].workers.len();
                 let text = format!("{} of node {}", count(workers, "worker"), self.member.node);
-                self.say(step("State", &format!("{text}; node 0 tells how each is doing")));
+                self.say(&step("State", &format!("{text}; node 0 tells how each is doing")));
             }
             Wish::Suspend => {
-                self.say("note: Ctrl-Z stops a job at node 0, not here\n".to_owned());
+                self.say("note: Ctrl-Z stops a job at node 0, not here\n");
             }
         }
         true
@@ -304,22 +302,21 @@ impl Joining<'_> {
     fn last_words(&self, part: Part) -> Status {
         match part {
             Part::Over(Over { status, text }) => {
-                let text: String =
-                    text.lines().map(|line| format!("{}\n", neutral(line))).collect();
+                let text = neutral_lines(text.lines());
                 if text.is_empty() {
-                    self.say(step("Ended", "the job, with 0"));
+                    self.say(&step("Ended", "the job, with 0"));
                 } else {
                     say(&text, self.member.paint);
                 }
                 Status::Worker(status)
             }
-            Part::Lost => match self.stops.last() {
-                Some(signal) => Status::Interrupted(*signal),
-                None => {
-                    say(&show_failure(&self.leader_lost()), self.member.paint);
-                    Status::LeaseLost
+            Part::Lost => {
+                if let Some(signal) = self.stops.last() {
+                    return Status::Interrupted(*signal);
                 }
-            },
+                say(&show_failure(&self.leader_lost()), self.member.paint);
+                Status::LeaseLost
+            }
             Part::Left => Status::Interrupted(self.stops.last().copied().unwrap_or(libc::SIGTERM)),
         }
     }
@@ -339,6 +336,11 @@ impl Joining<'_> {
             ..Failure::default()
         }
     }
+}
+
+/// Lines of somebody else, that can do nothing to a terminal.
+fn neutral_lines<'a>(lines: impl Iterator<Item = &'a str>) -> String {
+    lines.fold(String::new(), |text, line| text + &neutral(line) + "\n")
 }
 
 /// The first signal that asks for the end.

@@ -273,7 +273,7 @@ async fn serve_joined((gate, limit): (Arc<Gate>, Duration), ends: Ends, told: Wo
         while let Some(signal) = signals.recv().await {
             signalled.tell(Heard::Signalled(signal)).await;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     tokio::select! {
         () = serve_new(link, ends, told) => {}

@@ -128,7 +128,7 @@ fn a_node_0_that_never_comes_is_told_with_the_last_reason() {
 #[test]
 fn a_second_process_of_a_node_waits_and_the_first_goes_on() {
     let nodes = Nodes::new(&[1, 1]);
-    let first = nodes.node(0).sh("cat").start();
+    let first = nodes.node(0).sh("sleep 600").start();
     let second = nodes.node(1).sh("sleep 600").start();
     second.wait_for_role(Role::Worker, 1);
     let again = nodes.node(1).option("--join_timeout=1s").sh("sleep 600").end();
@@ -144,7 +144,8 @@ fn who_waits_for_the_others_can_be_stopped() {
     let first = nodes.node(0).sh("true").start();
     let second = nodes.node(1).sh("true").start();
     second.wait_for_error("Joined");
-    let third = Nodes::new(&[1, 1]).node(1).sh("true").start();
+    let others = Nodes::new(&[1, 1]);
+    let third = others.node(1).sh("true").start();
     third.wait_for_error("Joining");
     third.signal(Signal::INT);
     third.end().code(130);

@@ -80,6 +80,7 @@ impl Gate {
         tasks: &mut Tasks,
     ) -> io::Result<Self> {
         let (asks, asked) = mpsc::unbounded_channel();
+        let (tell_ended, ended) = mpsc::unbounded_channel();
         let service = Service {
             listener: TcpListener::from_std(door.listener)?,
             seats: rules.hosts.iter().map(|_| Seat::default()).collect(),
@@ -87,7 +88,8 @@ impl Gate {
             handshakes: JoinSet::new(),
             callers: HashMap::new(),
             pumps: Tasks::default(),
-            ended: mpsc::unbounded_channel(),
+            tell_ended,
+            ended,
             asked,
             strangers: Strangers::default(),
             say: Box::new(say),
@@ -129,7 +131,8 @@ struct Service {
     callers: HashMap<Id, (Instant, SocketAddr, AbortHandle)>,
     pumps: Tasks,
     /// Seats whose connection has ended.
-    ended: (mpsc::UnboundedSender<(NodeRank, u64)>, mpsc::UnboundedReceiver<(NodeRank, u64)>),
+    tell_ended: mpsc::UnboundedSender<(NodeRank, u64)>,
+    ended: mpsc::UnboundedReceiver<(NodeRank, u64)>,
     asked: mpsc::UnboundedReceiver<Ask>,
     strangers: Strangers,
     say: Box<dyn Fn(String) + Send + Sync>,
@@ -172,7 +175,7 @@ impl Service {
         tokio::select! {
             biased;
             ask = self.asked.recv() => Happening::Asked(ask),
-            Some((node, times)) = self.ended.1.recv() => Happening::Ended(node, times),
+            Some((node, times)) = self.ended.recv() => Happening::Ended(node, times),
             Some(shook) = self.handshakes.join_next_with_id() => Happening::Shook(shook),
             () = sleep_until(late) => Happening::Late,
             () = sleep_until(self.rest_until) => Happening::Rested,
@@ -218,13 +221,11 @@ impl Service {
     /// One that was too slow, or a bug.
     fn gave_up(&mut self, error: JoinError) {
         let caller = self.callers.remove(&error.id());
-        match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => {
-                let why = "it did not say in time who it is";
-                self.tell_stranger(caller.map(|(_, peer, _)| peer), &why);
-            }
+        if let Ok(panic) = error.try_into_panic() {
+            std::panic::resume_unwind(panic);
         }
+        let why = "it did not say in time who it is";
+        self.tell_stranger(caller.map(|(_, peer, _)| peer), &why);
     }
 
     fn tell_stranger(&mut self, peer: Option<SocketAddr>, why: &dyn std::fmt::Display) {
@@ -283,7 +284,7 @@ impl Service {
         let seat = &mut self.seats[node.index()];
         seat.times += 1;
         seat.taken = Some((words.clone(), peer));
-        let (times, gone) = (seat.times, self.ended.0.clone());
+        let (times, gone) = (seat.times, self.tell_ended.clone());
         let hearing = Hearing { words, signalled, ended: Mutex::new(Some(ended)) };
         self.pumps.spawn(async move {
             if mouth.say(&Word::Joined).await.is_ok() {

@@ -61,13 +61,14 @@ async fn say_all(
                 Some(word) => mouth.say(&word).await?,
                 None => has_words = false,
             },
-            read = reader.read(&mut piece), if has_link => match read {
-                Ok(1..) => mouth.pass(&piece).await?,
-                Ok(0) | Err(_) => {
-                    has_link = false;
+            read = reader.read(&mut piece), if has_link => {
+                has_link = matches!(read, Ok(1..));
+                if has_link {
+                    mouth.pass(&piece).await?;
+                } else {
                     tell(Pumped::LocalEnded);
                 }
-            },
+            }
         }
     }
     Ok(())
@@ -80,6 +81,10 @@ async fn hear_all(ear: &mut Ear, writer: &LinkWriter, tell: &(impl Fn(Pumped) + 
             // A local end that is closed is told by whoever reads it.
             Said::Link(bytes) => drop(writer.write_all(&bytes, &[]).await),
             Said::Word(Word::LinkEnded) => writer.end(),
+            Said::Word(word @ Word::AgentEnded(_)) => {
+                tell(Pumped::Word(word));
+                writer.end();
+            }
             Said::Word(word) => tell(Pumped::Word(word)),
         }
     }
