@@ -6,7 +6,7 @@
 //! | layer | modules | what for |
 //! |---|---|---|
 //! | L6 | [`cli`] | the only module that knows clap; one file per command |
-//! | L5 | [`launch`] [`agent`] [`train`] | launcher side · node side · the bundled worker program |
+//! | L5 | [`launch`] [`agent`] [`train`] [`bench`] | launcher side · node side · the bundled worker programs |
 //! | L4 | [`transport`] [`report`] [`runtime`] | streams to nodes · what people and machines see · the data plane |
 //! | L3 | [`job`] [`wire`] [`inventory`] | what happens next · what is said · what a node has |
 //! | L2 | [`plan`] | every worker's rank, environment and argv, as pure data |
@@ -15,6 +15,8 @@
 //!
 //! A Rust worker needs [`runtime`] alone: `default-features = false` builds it with a handful of
 //! crates and none of the launcher.
+//!
+//! [`bench`]: mod@bench
 
 // Proofs share their random numbers with the tests of the whole program.
 #[cfg(test)]
@@ -27,6 +29,8 @@ pub mod secure;
 
 #[cfg(feature = "cli")]
 pub mod agent;
+#[cfg(feature = "cli")]
+pub mod bench;
 #[cfg(feature = "cli")]
 pub mod cli;
 #[cfg(feature = "cli")]

@@ -13,6 +13,8 @@ mod commands;
 mod cores;
 #[path = "conformance/hostfiles.rs"]
 mod hostfiles;
+#[path = "conformance/machine.rs"]
+mod machine;
 #[path = "conformance/reference.rs"]
 mod reference;
 #[path = "conformance/rules.rs"]

@@ -6,77 +6,15 @@
 
 #![cfg(all(feature = "cli", feature = "train"))]
 
-use std::fmt::Write as _;
+#[path = "support/scratch.rs"]
+mod scratch;
+
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
 
-use remuda::base::env_vars;
-
-/// A directory of its own for a test, in which the program runs; removed with the value.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let name = format!("trainer-{name}-{}", std::process::id());
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        fs::create_dir_all(&dir).expect("the directory for tests can be written");
-        Self(dir)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    fn write(&self, name: &str, content: impl AsRef<[u8]>) {
-        fs::write(self.path(name), content).expect("it can be written");
-    }
-
-    /// `remuda train LINE`, words parted by blanks.
-    #[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
-    fn train(&self, line: &str) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_remuda"));
-        command.arg("train").args(line.split_whitespace()).current_dir(&self.0);
-        command.env(env_vars::REMUDA_RUN_DIR, self.path("runs")).env_remove("CLICOLOR_FORCE");
-        command.stdin(Stdio::null()).output().expect("it starts")
-    }
-
-    /// A small run; returns what it wrote to standard output.
-    #[track_caller]
-    fn succeed(&self, line: &str) -> String {
-        let output = self.train(line);
-        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
-        assert!(output.status.success(), "{line}: {stderr}");
-        assert!(!stdout.contains('\r') && !stdout.contains('\x1b'), "{stdout:?}");
-        stdout
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("text")
-}
+use scratch::{Scratch, check_expected};
 
 /// A GPT that is trained in no time.
 const SMALL: &str = "--num_gpus 2 --layers 1 --heads 2 --width 8 --block 8 --batch_size 2";
-
-/// Every line, its screen and its exit status.
-fn screens(scratch: &Scratch, lines: &[&str]) -> String {
-    let mut all = String::new();
-    for line in lines {
-        let output = scratch.train(line);
-        let stderr = without_this_machine(&text(&output.stderr));
-        let status = output.status.code().expect("it ends by itself");
-        assert!(output.stdout.is_empty(), "{line}: {}", text(&output.stdout));
-        let _ = write!(all, "$ remuda train {line}\n{stderr}[{status}]\n\n");
-    }
-    all
-}
 
 /// The screen without what this machine has: the memory, and the samples that it has room for.
 fn without_this_machine(screen: &str) -> String {
@@ -96,7 +34,7 @@ fn without_this_machine(screen: &str) -> String {
 
 #[test]
 fn what_cannot_work_is_told_before_anything_starts() {
-    let scratch = Scratch::new("refused");
+    let scratch = Scratch::new("train", "refused");
     scratch.write("empty", "");
     scratch.write("short", "A SHORT TEXT, not enough");
     scratch.write("text", "the quick brown fox jumps over the lazy dog. ".repeat(40));
@@ -111,8 +49,7 @@ fn what_cannot_work_is_told_before_anything_starts() {
     scratch.write("cut.safetensors", &whole[..whole.len() / 2]);
     scratch.write("foreign.safetensors", b"\x02\0\0\0\0\0\0\0{}");
     fs::remove_dir_all(scratch.path("runs")).expect("there was a run");
-    let found = screens(
-        &scratch,
+    let found = scratch.screens(
         &[
             "--data none",
             "--data text none short",
@@ -153,14 +90,10 @@ fn what_cannot_work_is_told_before_anything_starts() {
             "--resume kept --data text --steps 2",
             "--resume kept --data text --steps 1",
         ],
+        without_this_machine,
     );
     assert!(!scratch.path("runs").exists(), "a run that did not begin left a record");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trainer/refused.expected");
-    if env_vars::get("UPDATE_EXPECTED").is_some() {
-        fs::write(&path, &found).expect("the tree can be written");
-    }
-    let expect = fs::read_to_string(&path).expect("there is an expectation");
-    assert!(found == expect, "{found}");
+    check_expected("tests/trainer/refused.expected", &found);
 }
 
 /// The losses of a metrics file, by step.
@@ -175,7 +108,7 @@ fn losses(scratch: &Scratch, file: &str) -> Vec<String> {
 
 #[test]
 fn a_run_goes_on_without_its_sizes_typed_again() {
-    let scratch = Scratch::new("resume");
+    let scratch = Scratch::new("train", "resume");
     scratch.write("text", "the quick brown fox jumps over the lazy dog. ".repeat(40));
     let rates = "--lr 1e-3 --min_lr 1e-3 --warmup 0 --batch_size 2 --num_gpus 2 --data text";
     scratch.succeed(&format!("{SMALL} {rates} --steps 8 --metrics whole"));
@@ -193,7 +126,7 @@ fn a_run_goes_on_without_its_sizes_typed_again() {
 /// Lines come at the first step, where the run is evaluated, and at the end.
 #[test]
 fn a_pipe_gets_whole_lines_and_no_progress() {
-    let scratch = Scratch::new("lines");
+    let scratch = Scratch::new("train", "lines");
     let shown = scratch.succeed(&format!("{SMALL} --steps 40 --eval_every 20"));
     let steps: Vec<&str> = shown.lines().filter(|line| line.starts_with("step ")).collect();
     let begins = ["step  1/40  loss ", "step 20/40  loss ", "step 40/40  loss "];

@@ -11,6 +11,7 @@ processes, which are recorded and not made. Bytes travel as base64.
     {"kind": "select", "pool": [[HOST, SLOTS], …], "include": TEXT, "exclude": TEXT}
     {"kind": "parse", "argv": [B64, …]}
     {"kind": "command", "argv": [B64, …], "env": {NAME: B64}, "cwd": PATH, "devices": N}
+    {"kind": "reparse", "words": [B64, …]}
     {"kind": "bind", "cores": N, "hardware": TEXT, "list": TEXT or null, "workers": N}
 """
 
@@ -21,7 +22,6 @@ import io
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -31,8 +31,16 @@ import types
 HOST_ADDRESSES = b"10.0.0.7 172.17.0.1 \n"
 # More workers on a node than this: DeepSpeed would try, and this machine would run out of memory.
 WORKERS_MAX = 100_000
-# Arguments that a remote shell and pdsh hand on as they are.
-PLAIN = re.compile(r"[\w@+=:,./ -]+", re.ASCII)
+# Sockets of the machine when its accelerator is the CPU: as many as DeepSpeed then has slots.
+MEMORY_NODES = 3
+# What a remote shell finds in its environment.
+REMOTE_ENVIRONMENT = {"HOME": "/home/remote", "PATH": "/usr/bin:/bin"}
+# Stands in for Python on a remote node: tells its words and its environment.
+TELLS = """#!/bin/sh
+{ printf '%s\\0' "$@"; printf '\\001\\0'; env -0; } >"$REFERENCE_TELLS"
+"""
+# Seconds after which a remote shell that waits for something is given up.
+SHELL_SECONDS_MAX = 10
 
 
 class Log:
@@ -49,15 +57,21 @@ class Log:
 
 
 class Accelerator:
-    """CUDA devices that only have a number."""
+    """Devices that only have a number: CUDA's, or sockets where `DS_ACCELERATOR` is `cpu`."""
 
     devices = 0
 
+    def is_cpu(self):
+        return os.environ.get("DS_ACCELERATOR") == "cpu"
+
     def device_name(self):
-        return "cuda"
+        return "cpu" if self.is_cpu() else "cuda"
 
     def device_count(self):
-        return self.devices
+        if not self.is_cpu():
+            return self.devices
+        # As the package's own class for the CPU counts.
+        return int(os.environ.get("LOCAL_SIZE", 0)) or MEMORY_NODES
 
     def visible_devices_envs(self):
         return ["CUDA_VISIBLE_DEVICES"]
@@ -67,7 +81,7 @@ class Accelerator:
             env[name] = ",".join(map(str, ids))
 
     def export_envs(self):
-        return ["NCCL"]
+        return [] if self.is_cpu() else ["NCCL"]
 
 
 class Instead:
@@ -145,7 +159,8 @@ class Oracle:
         self.modules = load(root)
         self.hostfile_path = os.path.join(scratch, "hostfile")
         self.calls = []
-        self.runner_object = None
+        # What env files and the environment set on other nodes, before any quotes.
+        self.exported = {}
         self.replace_the_world()
 
     def replace_the_world(self):
@@ -175,6 +190,13 @@ class Oracle:
         modules.backends.shutil = Instead(shutil, which=lambda name, **_: f"/usr/bin/{name}")
         modules.backends.MVAPICH_TMP_HOSTFILE = os.path.join(self.scratch, "mvapich")
         modules.runner.run_autotuning = lambda args, resources: self.calls.append(("autotuning", {}))
+        add_export = modules.backends.MultiNodeRunner.add_export
+
+        def add_and_note(backend, key, value):
+            self.exported[key.strip()] = value.strip()
+            add_export(backend, key, value)
+
+        modules.backends.MultiNodeRunner.add_export = add_and_note
         # Binding is compared through `cores`; here it would ask this machine.
         modules.launch.get_numactl_cmd = lambda cores, processes, rank: (1, [])
 
@@ -237,28 +259,76 @@ class Oracle:
             return self.fan_out(command, env, argv)
         return {"backend": command[0]}
 
+    def reparse(self, request):
+        """What the launcher of a node takes for the script and its words."""
+        sys.argv = ["launch.py", *(os.fsdecode(base64.b64decode(word)) for word in request["words"])]
+        args = self.modules.launch.parse_args()
+        return {"words": [encode(word) for word in (args.training_script, *args.training_script_args)]}
+
     def fan_out(self, command, env, argv):
-        """What every node of pdsh runs, as far as no shell changes it on the way."""
+        """What every node of pdsh runs: through its shell, and as it was typed."""
         hosts = command[command.index("-w") + 1].split(",")
-        start = command.index("deepspeed.launcher.launch") + 1
-        words = command[start:]
+        split = self.modules.backends.split(self.modules.runner.parse_args(argv).launcher_args)
+        remote = command[command.index("-w") + 2 + len(split) :]
+        start = remote.index("deepspeed.launcher.launch") + 1
         args = self.modules.runner.parse_args(argv)
         typed = [args.user_script, *args.user_args]
-        exports = command[start - 6]
-        # Blanks are quoted in arguments, and not in the name of the script.
-        plain = all(PLAIN.fullmatch(word) for word in typed) and " " not in args.user_script
-        if plain:
-            words = shlex.split(" ".join(words))
-        else:
-            words = words[: len(words) - len(typed)] + typed
+        straight = remote[start : len(remote) - len(typed)] + typed
+        exported = dict(self.exported)
         nodes = []
-        for index, _ in enumerate(hosts):
-            here = [word.replace("%n", str(index)) if "--node_rank" in word else word for word in words]
-            nodes.append(self.node(here, env))
-        exported = dict(
-            line.split("=", 1) for line in re.findall(r"export (.*?=.*?); ", exports, re.DOTALL)
+        for index, host in enumerate(hosts):
+            here = [word.replace("%n", str(index)) if "--node_rank" in word else word for word in straight]
+            nodes.append(
+                {
+                    "shell": self.through_shell(remote, start, host, index),
+                    "typed": self.try_node(here, {**REMOTE_ENVIRONMENT, **exported}),
+                }
+            )
+        exported = {key: as_bytes(value) for key, value in exported.items()}
+        return {"backend": "pdsh", "hosts": hosts, "nodes": nodes, "exported": exported}
+
+    def through_shell(self, remote, start, host, index):
+        """Null where the launcher of the node does not begin."""
+        # pdsh forgets an empty word and all behind it, and knows names of its own.
+        if "" in remote[1:]:
+            remote = remote[: remote.index("", 1)]
+        known = {"%n": str(index), "%h": host, "%u": "user", "%%": "%"}
+        remote = [re.sub("%[nhu%]", lambda found: known[found[0]], word) for word in remote]
+        python = os.path.join(self.scratch, "tells")
+        if not os.path.exists(python):
+            with open(os.open(python, os.O_WRONLY | os.O_CREAT, 0o755), "w") as file:
+                file.write(TELLS)
+        told = os.path.join(self.scratch, "told")
+        line = " ".join([*remote[: start - 4], python, *remote[start - 3 :]]) + "\nwait"
+        env = {**REMOTE_ENVIRONMENT, "REFERENCE_TELLS": told}
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(told)
+        subprocess.run(
+            ["sh", "-c", line],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=SHELL_SECONDS_MAX,
         )
-        return {"backend": "pdsh", "hosts": hosts, "nodes": nodes, "plain": plain, "exports": exported}
+        try:
+            with open(told, "rb") as file:
+                words, _, variables = file.read().partition(b"\1\0")
+        except FileNotFoundError:
+            return None
+        found = dict(entry.split(b"=", 1) for entry in variables.split(b"\0") if b"=" in entry)
+        found = {os.fsdecode(name): os.fsdecode(value) for name, value in found.items()}
+        for name in ("REFERENCE_TELLS", "PWD", "OLDPWD", "_", "SHLVL"):
+            found.pop(name, None)
+        words = [os.fsdecode(word) for word in words.split(b"\0")[:-1]]
+        return self.try_node(words[3:], found)
+
+    def try_node(self, words, env):
+        """Null where the launcher of the node refuses its line."""
+        try:
+            return self.node(words, env)
+        except (SystemExit, Exception):
+            return None
 
     def node(self, words, env):
         """What the launcher of one node starts."""
@@ -279,20 +349,17 @@ class Oracle:
         for command, worker_env in self.calls:
             if command[:1] == [sys.executable]:
                 command = ["PYTHON", *command[1:]]
-            names = (
-                "RANK LOCAL_RANK WORLD_SIZE LOCAL_SIZE CROSS_RANK CROSS_SIZE MASTER_ADDR MASTER_PORT "
-                "CUDA_VISIBLE_DEVICES"
-            ).split()
             workers.append(
                 {
-                    "argv": [{"base64": encode(word)} for word in command],
-                    "env": {name: worker_env[name] for name in names if name in worker_env},
+                    "argv": [as_bytes(word) for word in command],
+                    "env": {name: as_bytes(value) for name, value in worker_env.items()},
                 }
             )
         return workers
 
     def answer(self, request):
         self.calls.clear()
+        self.exported.clear()
         self.modules.log.lines.clear()
         said = io.StringIO()
         try:
@@ -308,6 +375,10 @@ class Oracle:
 
 def encode(word):
     return base64.b64encode(os.fsencode(word)).decode("ascii")
+
+
+def as_bytes(word):
+    return {"base64": encode(word)}
 
 
 def main():

@@ -53,7 +53,9 @@ pub(super) fn place(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
                     .help("`--launcher pdsh` reaches every host over ssh, without pdsh")
             },
         )),
-        Some(LauncherArg::Local | LauncherArg::Ssh) | None => launcher_args(args, typed),
+        Some(LauncherArg::Local | LauncherArg::Ssh | LauncherArg::Pdsh) | None => {
+            launcher_args(args, typed)
+        }
     }
 }
 
@@ -101,7 +103,6 @@ pub(super) fn ssh(typed: &Typed) -> Result<(), Refused> {
 }
 
 /// A program whose workers find each other through the launcher.
-#[cfg(feature = "train")]
 pub(super) fn connected(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
     if !args.reach.no_ssh || args.reach.key_file.is_some() {
         return Ok(());

@@ -44,6 +44,11 @@ impl CliError {
         Self::Line { status, message: message.into(), help: None }
     }
 
+    /// A place of the command line, for another reason than what was typed.
+    pub(super) fn refused(status: Status, refused: Refused) -> Self {
+        Self::Findings { status, findings: vec![refused.findings] }
+    }
+
     pub(super) fn usage(message: impl Into<String>) -> Self {
         Self::new(Status::Usage, message)
     }
@@ -81,6 +86,6 @@ impl CliError {
 
 impl From<Refused> for CliError {
     fn from(refused: Refused) -> Self {
-        Self::Findings { status: Status::Usage, findings: vec![refused.findings] }
+        Self::refused(Status::Usage, refused)
     }
 }

@@ -27,6 +27,7 @@ pub fn explanations() -> Vec<&'static Explanation> {
     all.extend(line::codes::EXPLANATIONS);
     all.extend(pool::codes::EXPLANATIONS.into_iter().flatten());
     all.extend(launch::codes::EXPLANATIONS);
+    all.extend(super::bench::EXPLANATIONS);
     #[cfg(feature = "train")]
     all.extend(super::train::EXPLANATIONS);
     all.sort_by_key(|explanation| explanation.code);

@@ -5,9 +5,12 @@
 
 mod agent;
 pub mod args;
+mod bench;
+mod bundled;
 mod check;
 mod error;
 pub mod explain;
+mod files;
 pub mod hostfile;
 pub mod launch;
 mod launcher_args;
@@ -44,6 +47,7 @@ Commands:
   run       Run a program on every slot of every host
   launch    Start the workers of one node, as DeepSpeed's launcher of a node is called
   train     Train a small GPT or MLP with the bundled data-parallel runtime
+  bench     Measure collectives between all ranks, in the terms of nccl-tests
   ssh       Run a command once on every host, and gather what it says
   hostfile  Check, mend, show and convert hostfiles
   explain   Tell what a code such as `H003` means
@@ -106,6 +110,8 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
         Some("train") => train::main(rest),
         #[cfg(feature = "train")]
         Some(train::WORKER_COMMAND) => train::worker_main(rest),
+        Some("bench") => bench::main(rest),
+        Some(bench::WORKER_COMMAND) => bench::worker_main(rest),
         Some("hostfile") => check_hostfile(rest),
         Some("agent") => agent::main(&rest),
         Some("help") if !rest.is_empty() => {
@@ -134,7 +140,7 @@ fn no_command_given() -> CliError {
 }
 
 fn unknown_command(words: Vec<OsString>) -> CliError {
-    const COMMANDS: [&str; 6] = ["run", "launch", "train", "ssh", "hostfile", "explain"];
+    const COMMANDS: [&str; 7] = ["run", "launch", "train", "bench", "ssh", "hostfile", "explain"];
     let typed = Typed::new("remuda", words);
     let word = typed.words[0].to_string_lossy();
     let help = match crate::pool::nearest(&word, COMMANDS) {

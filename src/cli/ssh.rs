@@ -16,8 +16,9 @@ use crate::report::{Terminal, print_error};
 
 /// Run a command once on every host, and show once what several hosts say alike.
 ///
-/// A host that fails does not stop the others. Exit status: 0 if the command returned 0 on every host,
-/// else the greatest that a host has returned; who failed and how is listed.
+/// A host that fails, or cannot be reached, does not stop the others. Exit status: 0 if the command
+/// returned 0 on every host, else the greatest that a host has returned, or 69 for one that cannot be
+/// reached; who failed and how is listed.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda ssh", bin_name = "remuda ssh", version, args_override_self = true)]
 struct SshFace {

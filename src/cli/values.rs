@@ -70,8 +70,10 @@ impl ValueEnum for AcceleratorArg {
 pub enum LauncherArg {
     /// Every host is this machine.
     Local,
-    /// Over ssh; `pdsh` means the same.
+    /// Over ssh, this machine as well.
     Ssh,
+    /// As without the option: DeepSpeed's default, which a job on this machine alone does not need.
+    Pdsh,
     /// One of DeepSpeed's that is not there yet.
     NotThere(&'static str),
 }
@@ -126,7 +128,8 @@ pub(super) fn parse_launcher(text: &str) -> Result<LauncherArg, BadValue> {
     let name = text.to_lowercase();
     match &*name {
         "local" => return Ok(LauncherArg::Local),
-        "ssh" | "pdsh" => return Ok(LauncherArg::Ssh),
+        "ssh" => return Ok(LauncherArg::Ssh),
+        "pdsh" => return Ok(LauncherArg::Pdsh),
         _ => {}
     }
     if let Some(known) = NOT_THERE.iter().find(|known| **known == name) {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::cause::{self, StartFailure, Verdict};
-use super::event::Effect;
+use super::event::{Effect, OnFailure};
 use super::state::{Job, Node, Phase};
 use crate::base::{NodeRank, Rank, Status};
 
@@ -23,14 +23,19 @@ impl Job {
         self.start_if_all_ready(now)
     }
 
-    /// All or nothing: one node that cannot, and no worker starts anywhere.
+    /// All or nothing: one node that cannot, and no worker starts anywhere; only workers that are to be
+    /// let run whatever happens to the others start where they can.
     pub(super) fn start_if_all_ready(&mut self, now: Instant) -> Vec<Effect> {
         let preparing = matches!(self.phase, Phase::Preparing);
         if !preparing || self.nodes.contains(&Node::Asked) {
             return Vec::new();
         }
-        if self.nodes.iter().all(|node| *node == Node::Ready) {
-            self.nodes.fill(Node::Running);
+        let can_start = match self.policy.failure {
+            OnFailure::StopAll => self.nodes.iter().all(|node| *node == Node::Ready),
+            OnFailure::LetRun => self.nodes.contains(&Node::Ready),
+        };
+        if can_start {
+            self.run_who_is_ready();
             self.phase = Phase::Running;
             self.began = Some(now);
             return vec![Effect::Start];
@@ -55,6 +60,16 @@ impl Job {
         Vec::new()
     }
 
+    /// A node that is not ready has no part in the job, and its workers never were.
+    fn run_who_is_ready(&mut self) {
+        for (node, index) in self.node_of_rank.iter().zip(0..) {
+            self.ended[index] |= self.nodes[node.index()] != Node::Ready;
+        }
+        for node in &mut self.nodes {
+            *node = if *node == Node::Ready { Node::Running } else { Node::Lost };
+        }
+    }
+
     pub(super) fn not_started(
         &mut self,
         now: Instant,
@@ -71,9 +86,9 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
-    use crate::base::{NodeRank, Status, clock};
-    use crate::job::Event;
-    use crate::job::testing::preparing;
+    use crate::base::{NodeRank, Status, WorkerExit, clock};
+    use crate::job::testing::{exit, idle, preparing};
+    use crate::job::{Effect, Event, OnFailure};
 
     #[test]
     fn nothing_starts_unless_every_node_is_ready() {
@@ -81,6 +96,33 @@ mod tests {
         let now = clock::now();
         assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);
         assert_eq!(job.step(now, Event::Refused(NodeRank(1))), []);
+        assert_eq!(job.verdict().expect("over").status, Status::Config);
+    }
+
+    #[test]
+    fn workers_that_are_let_run_start_where_they_can() {
+        let now = clock::now();
+        let mut job = preparing(3);
+        job.policy.failure = OnFailure::LetRun;
+        job.step(now, Event::Refused(NodeRank(0)));
+        job.step(now, Event::Ready(NodeRank(1)));
+        assert_eq!(job.step(now, Event::Ready(NodeRank(2))), [Effect::Start]);
+        assert_eq!(job.running(), 4);
+        for rank in 2..6 {
+            job.step(now, exit(rank, WorkerExit::Code(0), now, &[]));
+        }
+        job.step(now, idle(1));
+        job.step(now, idle(2));
+        let verdict = job.verdict().expect("over");
+        assert_eq!((verdict.status, &verdict.cause), (Status::Success, &None));
+    }
+
+    #[test]
+    fn where_no_node_is_ready_nothing_starts() {
+        let now = clock::now();
+        let mut job = preparing(1);
+        job.policy.failure = OnFailure::LetRun;
+        assert_eq!(job.step(now, Event::Refused(NodeRank(0))), []);
         assert_eq!(job.verdict().expect("over").status, Status::Config);
     }
 }

@@ -77,15 +77,16 @@ fn core_wish(cores: &Cores, node: &NodePlan) -> CoreWish {
     CoreWish { list, workers: node.workers.len() as u32 }
 }
 
-/// What every node is told to start, once all have said what they found.
+/// What every node is told to start, once all have said what they found; nothing where a node has no
+/// part in the job.
 pub(super) fn starts(
     plan: &LaunchPlan,
     options: &Options,
-    found: &[Found],
+    found: &[Option<Found>],
     epoch: Epoch,
-) -> Vec<Start> {
-    let node0 = found.first().expect("a plan has a node");
-    let (master_addr, master_port) = match &node0.master {
+) -> Vec<Option<Start>> {
+    let node0 = found.first().and_then(Option::as_ref);
+    let (master_addr, master_port) = match node0.and_then(|found| found.master.as_ref()) {
         Some(master) => (master.addr.clone(), master.port),
         None => far_master(plan),
     };
@@ -96,12 +97,16 @@ pub(super) fn starts(
         error_dir: error_dir(options, epoch),
     };
     let mut ranks = (0..).map(Rank);
-    let starts = plan.nodes.iter().zip(found).map(|(node, own)| Start {
-        workers: workers(plan, options, (node, own), (&bindings, epoch), &mut ranks),
-        store: node0.store,
-        window_bytes: WINDOW_BYTES,
-    });
-    starts.collect()
+    let start = |(node, own): (&NodePlan, &Option<Found>)| {
+        let ranks: Vec<Rank> = ranks.by_ref().take(node.workers.len()).collect();
+        let own = own.as_ref()?;
+        Some(Start {
+            workers: workers(plan, options, (node, own), (&bindings, epoch), ranks),
+            store: node0.and_then(|found| found.store),
+            window_bytes: WINDOW_BYTES,
+        })
+    };
+    plan.nodes.iter().zip(found).map(start).collect()
 }
 
 /// What every node is told of all others, as a frame: packed once, for it would else be as much work
@@ -112,12 +117,15 @@ pub(super) fn roster(plan: &LaunchPlan, epoch: Epoch) -> Arc<[u8]> {
     wire::encode(epoch, &ToAgent::Roster(roster.pack())).into()
 }
 
-/// Rank 0 is started by somebody else, who was told the same.
+/// Rank 0 is started by somebody else, who was told the same; or its node has no part in the job, and
+/// workers that run without it do not look for it.
 fn far_master(plan: &LaunchPlan) -> (String, u16) {
-    let MasterAddr::Given(addr) = &plan.master_addr else {
-        unreachable!("a plan without node 0 says where it is");
+    const NOWHERE: &str = "127.0.0.1";
+    let addr = match &plan.master_addr {
+        MasterAddr::Given(addr) => addr.clone(),
+        MasterAddr::AskNode0 => NOWHERE.to_owned(),
     };
-    (addr.clone(), plan.master_port.expect("and at which port"))
+    (addr, plan.master_port.unwrap_or(MASTER_PORT))
 }
 
 /// The nodes that are started here, once for every worker. Among launcher, agents and `job`, nodes
@@ -154,7 +162,7 @@ fn workers(
     options: &Options,
     (node, found): (&NodePlan, &Found),
     (bindings, epoch): (&Bindings, Epoch),
-    ranks: &mut impl Iterator<Item = Rank>,
+    ranks: Vec<Rank>,
 ) -> Vec<WorkerStart> {
     let sharing = match options.transport {
         // Every node of a local job is this machine: its CPUs are shared by all workers.

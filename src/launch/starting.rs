@@ -7,7 +7,7 @@ use super::{orders, recording, voice};
 use crate::base::{NodeRank, Rank};
 use crate::plan::NodePlan;
 use crate::report::summary::step;
-use crate::wire::{Found, ToAgent};
+use crate::wire::ToAgent;
 
 impl Dispatcher<'_> {
     /// Asks a node whether it can start.
@@ -17,20 +17,22 @@ impl Dispatcher<'_> {
     }
 
     pub(super) fn start_workers(&mut self) {
-        let found: Vec<Found> = self.found.iter().flatten().cloned().collect();
         self.begin_epoch();
         if !self.has_begun {
             self.reporter.say(self.options.announcement.as_str());
             self.begin_record();
         }
-        if let (true, Some(line)) = (self.options.tell_port, voice::port(self.plan, &found)) {
+        let port = voice::port(self.plan, self.found.first().and_then(Option::as_ref));
+        if let (true, Some(line)) = (self.options.tell_port, port) {
             self.reporter.say(line);
         }
-        let starts = orders::starts(self.plan, self.options, &found, self.job.epoch());
+        let starts = orders::starts(self.plan, self.options, &self.found, self.job.epoch());
         let roster = orders::roster(self.plan, self.job.epoch());
         for (node, start) in self.nodes.iter().zip(starts) {
-            node.tell_encoded(&roster);
-            node.tell(&ToAgent::Start(start));
+            if let Some(start) = start {
+                node.tell_encoded(&roster);
+                node.tell(&ToAgent::Start(start));
+            }
         }
         let ranks = (0..).map(Rank).zip(&self.history.workers);
         let readers = ranks.filter(|(_, worker)| self.options.stdin.includes(worker.rank));

@@ -19,7 +19,7 @@ pub(super) fn status(kinds: impl Iterator<Item = FaultKind>) -> Status {
     if all.contains(&Status::Unreachable) { Status::Unreachable } else { *first }
 }
 
-/// All of them, sorted by kind, and what to type to go on without them.
+/// All of them, sorted by kind.
 pub(super) fn show(faults: &[(String, &Fault)], nodes: usize, so: &str) -> String {
     let number = faults.len();
     let what = match nodes {
@@ -31,11 +31,16 @@ pub(super) fn show(faults: &[(String, &Fault)], nodes: usize, so: &str) -> Strin
     for of_kind in faults.chunk_by(|(_, a), (_, b)| a.kind == b.kind) {
         show_kind(&mut text, of_kind);
     }
-    if number < nodes {
-        let hosts: Vec<_> = faults.iter().map(|(host, _)| host.as_str()).collect();
-        let _ = writeln!(text, "help: to go on without them: --exclude '{}'", hosts.join("@"));
-    }
     text
+}
+
+/// What to type to go on without them, if anybody is left.
+pub(super) fn show_help(faults: &[(String, &Fault)], nodes: usize) -> String {
+    if nodes <= faults.len() {
+        return String::new();
+    }
+    let hosts: Vec<_> = faults.iter().map(|(host, _)| host.as_str()).collect();
+    format!("help: to go on without them: --exclude '{}'\n", hosts.join("@"))
 }
 
 fn show_kind(text: &mut String, faults: &[(String, &Fault)]) {
@@ -84,14 +89,15 @@ error[R107]: 2 of 8 hosts cannot be reached; nothing was started
   help: `ssh HOST true` must work without a question; see `ssh-add -l`
 help: to go on without them: --exclude 'n1@n4'
 ";
-        assert_eq!(show(&faults, 8, "nothing was started"), expected);
+        let shown = show(&faults, 8, "nothing was started") + &show_help(&faults, 8);
+        assert_eq!(shown, expected);
     }
 
     #[test]
     fn many_hosts_with_one_reason_are_named_in_one_line() {
         let refused = fault(FaultKind::Refused, "Connection refused");
         let faults: Vec<_> = (0..40).map(|host| (format!("n{host}"), &refused)).collect();
-        let text = show(&faults, 40, "nothing was started");
+        let text = show(&faults, 40, "nothing was started") + &show_help(&faults, 40);
         assert_eq!(text.lines().count(), 1 + 1 + EXPLAINED_MAX + 1, "{text}");
         assert!(!text.contains("--exclude"), "nobody would be left: {text}");
     }

@@ -38,15 +38,38 @@ pub(super) struct Story<'a> {
 }
 
 impl Story<'_> {
-    /// The exit status: if nothing could start, that of who could not be reached, else of the first
-    /// node's first problem.
+    /// The exit status: if nothing could start, why not; of workers that are let run whatever happens
+    /// to the others the greatest, with that of nodes that had no part.
     pub(super) fn status(&self) -> Status {
-        match (self.faults, self.problems) {
-            _ if self.verdict.cause.is_some() || self.was_stopped() => self.verdict.status,
-            ([_, ..], _) => unreachable::status(self.faults.iter().map(|(_, fault)| fault.kind)),
-            ([], [(_, problem), ..]) => Status::Worker(problem.status),
-            ([], []) => self.verdict.status,
+        match self.why_not() {
+            _ if self.was_stopped() => self.verdict.status,
+            Some(why_not) if self.has_let_run() => {
+                if self.verdict.status.code() < why_not.code() {
+                    why_not
+                } else {
+                    self.verdict.status
+                }
+            }
+            Some(why_not) if self.verdict.cause.is_none() => why_not,
+            _ => self.verdict.status,
         }
+    }
+
+    /// What nodes that had no part say: that of who could not be reached, else of the first node's
+    /// first problem.
+    fn why_not(&self) -> Option<Status> {
+        match (self.faults, self.problems) {
+            ([_, ..], _) => {
+                Some(unreachable::status(self.faults.iter().map(|(_, fault)| fault.kind)))
+            }
+            ([], [(_, problem), ..]) => Some(Status::Worker(problem.status)),
+            ([], []) => None,
+        }
+    }
+
+    /// Whether workers ran that have nothing to do with each other.
+    fn has_let_run(&self) -> bool {
+        self.options.lets_run && !self.epochs.is_empty()
     }
 
     /// The user had enough before every node had answered.
@@ -57,10 +80,16 @@ impl Story<'_> {
     /// What is printed last. Where workers are let run they are equals, and are listed.
     pub(super) fn last_words(&self, pages: &mut Pages) -> String {
         let lost = self.show_gathered(pages);
-        if !self.options.lets_run || self.verdict.cause.is_none() {
+        if !self.has_let_run() || self.was_stopped() {
             return lost + &self.last_screen(pages);
         }
-        let ends = self.history.workers.iter().map(|worker| {
+        let absent = |node: NodeRank| {
+            self.faults.iter().any(|(other, _)| *other == node)
+                || self.problems.iter().any(|(other, _)| *other == node)
+        };
+        let lost = lost + &self.show_absent();
+        let here = self.history.workers.iter().filter(|worker| !absent(worker.node));
+        let ends = here.map(|worker| {
             let exit = worker.ended.as_ref().map(|ended| ended.exit);
             let how = match exit {
                 Some(exit) if exit.is_success() => String::new(),
@@ -102,15 +131,7 @@ impl Story<'_> {
 
     /// What is printed last; empty when there is nothing to say.
     pub(super) fn last_screen(&self, pages: &Pages) -> String {
-        let mut text = String::new();
-        if !self.faults.is_empty() {
-            let faults = self.faults.iter().map(|(node, fault)| (self.host(*node), fault));
-            let (nodes, so) = (self.plan.nodes.len(), self.not_begun());
-            text += &unreachable::show(&faults.collect::<Vec<_>>(), nodes, so);
-        }
-        if !self.problems.is_empty() {
-            text += &self.show_problems();
-        }
+        let mut text = self.show_absent();
         if let Some(failure) = self.failure(pages) {
             text += &show_failure(&failure);
         }
@@ -118,9 +139,31 @@ impl Story<'_> {
         text
     }
 
+    /// Nodes that cannot be reached, and those that cannot start.
+    fn show_absent(&self) -> String {
+        let mut text = String::new();
+        if !self.faults.is_empty() {
+            let faults = self.faults.iter().map(|(node, fault)| (self.host(*node), fault));
+            let faults: Vec<_> = faults.collect();
+            let nodes = self.plan.nodes.len();
+            text += &unreachable::show(&faults, nodes, self.not_begun());
+            if !self.has_let_run() {
+                text += &unreachable::show_help(&faults, nodes);
+            }
+        }
+        if !self.problems.is_empty() {
+            text += &self.show_problems();
+        }
+        text
+    }
+
     /// What comes of nodes that cannot take part.
     fn not_begun(&self) -> &'static str {
-        if self.epochs.is_empty() { "nothing was started" } else { "there was no restart" }
+        match self.epochs.is_empty() {
+            true => "nothing was started",
+            false if self.options.lets_run => "the others were not held up",
+            false => "there was no restart",
+        }
     }
 
     fn show_problems(&self) -> String {
@@ -132,9 +175,12 @@ impl Story<'_> {
             all => format!("{} of {all} nodes cannot take part; {so}", nodes.len()),
         };
         let mut text = format!("error[{}]: {what}\n", codes::CANNOT_START);
-        for (node, problem) in self.problems {
+        let mut problems = self.problems.iter().peekable();
+        while let Some((node, problem)) = problems.next() {
             let _ = writeln!(text, "  {}: {}", self.host(*node), problem.message);
-            if let Some(help) = &problem.help {
+            // What helps several nodes is said once.
+            let is_said = problems.peek().is_some_and(|(_, next)| next.help == problem.help);
+            if let Some(help) = problem.help.as_ref().filter(|_| !is_said) {
                 let _ = writeln!(text, "help: {help}");
             }
         }

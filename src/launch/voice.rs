@@ -39,8 +39,8 @@ pub(super) fn restarting(what: &str, next: Epoch, restarts_max: u32, pause: Dura
 }
 
 /// The port of rank 0, if it is neither the one that was asked for nor the usual one.
-pub(super) fn port(plan: &LaunchPlan, found: &[Found]) -> Option<String> {
-    let (master, host) = (found.first()?.master.as_ref()?, &plan.nodes.first()?.host);
+pub(super) fn port(plan: &LaunchPlan, node0: Option<&Found>) -> Option<String> {
+    let (master, host) = (node0?.master.as_ref()?, &plan.nodes.first()?.host);
     let port = master.port;
     (plan.master_port.is_none() && port != MASTER_PORT)
         .then(|| format!("note: port {MASTER_PORT} is taken on {host}; MASTER_PORT is {port}\n"))

@@ -13,6 +13,7 @@ use crate::runtime::error::{Cause, CollectiveError, Departure, Error, Loss, Oper
 use crate::runtime::membership::{self, Links, Membership};
 use crate::runtime::node::Roster;
 use crate::runtime::runner::Runner;
+use crate::runtime::schedule::Placement;
 use crate::runtime::shm::{Alarm, Segment};
 use crate::runtime::shm_window::{Arena, Buffer, Seat};
 use crate::runtime::split::{Part, Wish};
@@ -239,6 +240,11 @@ impl Group {
     /// Workers of the group.
     pub fn world_size(&self) -> usize {
         self.inner.roster.placement.world_size()
+    }
+
+    /// Where every rank of the group runs.
+    pub fn placement(&self) -> &Placement {
+        &self.inner.roster.placement
     }
 
     /// Position of this worker on its node.

@@ -50,3 +50,94 @@ fn every_option_of_deepspeed_is_one_of_ours() {
         assert!(command.get_arguments().any(has), "--{flag}");
     }
 }
+
+/// What DeepSpeed's launcher does, in the order in which it does it: hostfile, filters, decisions,
+/// environment, the launcher of a node. Each is the beginning of a row.
+const RULES: &[&str] = &[
+    "options end at the script",
+    "a repeated option",
+    "`--opt=value`",
+    "unique prefixes",
+    "a value that begins with `-`",
+    "a negative number",
+    "whole numbers",
+    "the first `--`",
+    "exit status 2",
+    "names: `remuda run`",
+    "`HOST slots=N`",
+    "text after the count",
+    "`slots=0`",
+    "duplicate hosts",
+    "`USER@HOST slots=N`",
+    "host names",
+    "names that differ in case",
+    "blanks of other scripts",
+    "a hostfile that cannot be read",
+    "text that is not UTF-8",
+    "a byte-order mark",
+    "digits",
+    "`HOST[:SLOT,…][@HOST…]`",
+    "result in hostfile order",
+    "a host named twice",
+    "an unknown host or slot",
+    "nothing left",
+    "IPv6 addresses",
+    "`--num_nodes` or `--num_gpus` beside a selector",
+    "which pool",
+    "`CUDA_VISIBLE_DEVICES` without a hostfile",
+    "the same beside",
+    "the variable of other accelerators",
+    "slots of a machine without GPUs",
+    "`--num_nodes` above 1 without a hostfile",
+    "whether hosts can be reached",
+    "the master address",
+    "a job on one remote host",
+    "`--num_nodes` and `--num_gpus` trim",
+    "filters that Slurm cannot express",
+    "ranks follow",
+    "`--world_info BASE64`",
+    "`.deepspeed_env`",
+    "when env files count",
+    "syntax of env files",
+    "values of env files",
+    "what travels",
+    "`RANK WORLD_SIZE",
+    "`LOCAL_RANK`",
+    "`CUDA_VISIBLE_DEVICES`: all slots",
+    "`OMP_NUM_THREADS`",
+    "`python -u [-m] SCRIPT",
+    "interpreter",
+    "stdin",
+    "variables with NCCL",
+    "`KMP_AFFINITY`",
+    "exit status",
+    "one worker fails",
+    "grace",
+    "SIGTERM, SIGINT, SIGHUP",
+    "the launcher is killed",
+    "cleaning up",
+    "log of the launcher",
+];
+
+#[test]
+fn every_rule_of_the_launcher_has_its_row() {
+    let document = fs::read_to_string("COMPAT.md").expect("a document");
+    let has_row = |rule: &&&str| {
+        document
+            .lines()
+            .any(|line| line.strip_prefix("| ").is_some_and(|row| row.starts_with(**rule)))
+    };
+    let silent: Vec<_> = RULES.iter().filter(|rule| !has_row(rule)).collect();
+    assert!(silent.is_empty(), "COMPAT.md has no row for {silent:?}");
+}
+
+/// A row that an empty line parts from its table is no row to a reader.
+#[test]
+fn every_row_is_in_a_table() {
+    let document = fs::read_to_string("COMPAT.md").expect("a document");
+    let lines: Vec<&str> = std::iter::once("").chain(document.lines()).collect();
+    for three in lines.windows(3) {
+        let begins = three[1].starts_with('|') && !three[0].starts_with('|');
+        assert!(!begins || three[2].starts_with("|---"), "{}", three[1]);
+    }
+}

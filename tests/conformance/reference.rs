@@ -10,6 +10,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use remuda::base::env_vars::get_text;
 use serde_json::{Value, json};
 
+use crate::machine::Machine;
 use crate::proof;
 
 /// What the package needs from `scripts/test`.
@@ -23,6 +24,7 @@ pub(crate) struct Reference {
     requests: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     directory: PathBuf,
+    machine: Machine,
 }
 
 /// An answer that is no result.
@@ -55,6 +57,7 @@ impl Reference {
             requests: child.stdin.take(),
             answers: BufReader::new(child.stdout.take().expect("it has a pipe")),
             child,
+            machine: Machine::start(&directory, test),
             directory,
         })
     }
@@ -62,6 +65,11 @@ impl Reference {
     /// Where both sides find files and leave some.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Where our side is started.
+    pub(crate) fn machine(&self) -> &Machine {
+        &self.machine
     }
 
     /// What DeepSpeed makes of a question.

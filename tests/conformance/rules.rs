@@ -40,6 +40,18 @@ pub(crate) const EMPTY_PATHS: Rule = Rule("empty-paths");
 pub(crate) const NODE_RANK: Rule = Rule("node-rank");
 pub(crate) const NO_SSH: Rule = Rule("no-ssh");
 
+pub(crate) const ONE_HOST: Rule = Rule("one-host");
+pub(crate) const LOOPBACK: Rule = Rule("loopback");
+pub(crate) const MORE_THAN_GPUS: Rule = Rule("more-than-gpus");
+// Environments.
+pub(crate) const VISIBLE_DEVICES: Rule = Rule("visible-devices");
+pub(crate) const HIDDEN_DEVICES: Rule = Rule("hidden-devices");
+pub(crate) const ENV_MODES: Rule = Rule("env-modes");
+pub(crate) const ENV_SYNTAX: Rule = Rule("env-syntax");
+pub(crate) const ENV_VALUES: Rule = Rule("env-values");
+pub(crate) const ENV_RESERVED: Rule = Rule("env-reserved");
+pub(crate) const TRAVELS: Rule = Rule("travels");
+
 /// All of them.
 pub(crate) const RULES: &[Rule] = &[
     TRAILING_TEXT,
@@ -72,6 +84,16 @@ pub(crate) const RULES: &[Rule] = &[
     EMPTY_PATHS,
     NODE_RANK,
     NO_SSH,
+    ONE_HOST,
+    LOOPBACK,
+    MORE_THAN_GPUS,
+    VISIBLE_DEVICES,
+    HIDDEN_DEVICES,
+    ENV_MODES,
+    ENV_SYNTAX,
+    ENV_VALUES,
+    ENV_RESERVED,
+    TRAVELS,
 ];
 
 /// What came of asking both sides.

@@ -7,6 +7,7 @@
 //! | a launch: environment, exit codes, bytes of arguments, secrets | `launch` |
 //! | the agent brings itself: pushed, cached, pruned, damaged, nowhere | `bring` |
 //! | login shells, banners, slow and broken start-up files | `shells` |
+//! | options of DeepSpeed and `remuda ssh` over connections | `commands` |
 //! | who cannot be reached, and what is said | `refused` |
 //! | any of our processes killed, in one way or at random | `killed`, `chaos` |
 
@@ -19,6 +20,7 @@ mod support;
 mod bring;
 mod chaos;
 mod cluster;
+mod commands;
 mod killed;
 mod launch;
 mod refused;

@@ -174,7 +174,12 @@ pub(in crate::cli) fn refuse_value(
     bad: &BadValue,
 ) -> Refused {
     typed.refuse(&[place], |spans| {
-        let message = format!("`--{flag}` cannot be `{value}`");
+        // `<COLLECTIVE>` stands for a word without an option.
+        let subject = match flag.strip_prefix('<').and_then(|name| name.strip_suffix('>')) {
+            Some(name) => name.to_owned(),
+            None => format!("`--{flag}`"),
+        };
+        let message = format!("{subject} cannot be `{value}`");
         let problem = Diagnostic::error(codes::BAD_VALUE, spans[0], message).label(&bad.label);
         match &bad.help {
             Some(help) => problem.help(help),

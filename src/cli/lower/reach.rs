@@ -20,25 +20,29 @@ pub(super) const LOOPBACK: &str = "127.0.0.1";
 /// this machine alone does without.
 pub(super) fn transport<'a>(
     args: &ReachArgs,
-    mut hosts: impl Iterator<Item = &'a HostName> + Clone,
+    hosts: impl Iterator<Item = &'a HostName> + Clone,
     mut users: Users,
 ) -> Result<Transport, CliError> {
     let words = args.launcher_args.as_ref().map(launcher_args::read);
     let pdsh = words.map_or_else(PdshArgs::default, |read| read.expect("checked with the line"));
-    if let Some(user) = &pdsh.user {
-        for host in hosts.clone() {
-            users.entry(host.clone()).or_insert_with(|| user.clone());
-        }
-    }
-    // Somebody else's login on this machine is another place than ours.
+    // Somebody else's login on this machine is another place than ours; words for pdsh say nothing
+    // about a job that needs none.
     let is_here = |host: &HostName| {
         matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]") && !users.contains_key(host)
     };
-    let is_alone_here = hosts.next().is_none_or(is_here) && hosts.next().is_none();
+    let mut one = hosts.clone();
+    let is_alone_here = one.next().is_none_or(is_here) && one.next().is_none();
+    if let Some(user) = &pdsh.user {
+        for host in hosts {
+            users.entry(host.clone()).or_insert_with(|| user.clone());
+        }
+    }
     match args.launcher {
         Some(LauncherArg::Local) => Ok(Transport::Local),
-        None if is_alone_here && !args.force_multi => Ok(Transport::Local),
-        Some(LauncherArg::Ssh) | None => {
+        Some(LauncherArg::Pdsh) | None if is_alone_here && !args.force_multi => {
+            Ok(Transport::Local)
+        }
+        Some(LauncherArg::Ssh | LauncherArg::Pdsh) | None => {
             let mut options = options(args.ssh_port, &args.ssh)?;
             options.fanout = options.fanout.or(pdsh.fanout.map(|fanout| fanout as usize));
             Ok(Transport::Ssh(SshOptions { users, ..options }))
@@ -134,6 +138,10 @@ mod tests {
         check(&[], &["ada@localhost"], true);
         check(&["--launcher", "local"], &["ada@n3"], false);
         check(&["--launcher", "ssh"], &["localhost"], true);
+        check(&["--launcher", "pdsh"], &["localhost"], false);
+        check(&["--launcher_args=-l ada"], &["localhost"], false);
+        check(&["--launcher", "PDSH"], &["n3"], true);
+        check(&["--launcher", "pdsh", "--force_multi"], &["localhost"], true);
         check(&["--force_multi"], &["localhost"], true);
         check(&["--launcher", "local"], &["n3", "n4"], false);
     }

@@ -5,8 +5,6 @@ use std::fs::{self, File};
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use rustix::fs::Access;
-
 use super::args::{ModelArg, TrainArgs};
 use super::codes::{
     BAD_SIZES, CANNOT_WRITE, CHECKPOINT_DIFFERS, CHECKPOINT_UNUSABLE, TEXT_TOO_SHORT,
@@ -15,6 +13,7 @@ use super::codes::{
 use crate::base::{Diagnostic, Findings, Status};
 use crate::cli::check::{cannot_combine, needs_other};
 use crate::cli::error::CliError;
+use crate::cli::files::{check_file, check_writable};
 use crate::cli::line::{Place, Typed};
 use crate::inventory::available_memory;
 use crate::report::summary::{count, reason, show_bytes};
@@ -324,17 +323,8 @@ impl Line<'_> {
         }
         for (flag, file) in [("metrics", &args.metrics), ("plot", &args.plot)] {
             let Some(file) = file else { continue };
-            let writable = match fs::metadata(file) {
-                Ok(found) if found.is_dir() => Err("it is a directory".to_owned()),
-                Ok(_) => check_writable(file).map_err(|error| reason(&error)),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-                    check_writable(parent.unwrap_or(Path::new("."))).map_err(|error| reason(&error))
-                }
-                Err(error) => Err(reason(&error)),
-            };
             let help = "name a file in a directory that is there and can be written";
-            writable.map_err(|why| self.cannot_write(flag, file, &why, help))?;
+            check_file(file).map_err(|why| self.cannot_write(flag, file, &why, help))?;
         }
         Ok(())
     }
@@ -344,10 +334,6 @@ impl Line<'_> {
         let place = self.value(flag);
         self.refuse(Status::CantCreate, CANNOT_WRITE, place, message, |found| found.help(help))
     }
-}
-
-fn check_writable(path: &Path) -> std::io::Result<()> {
-    Ok(rustix::fs::access(path, Access::WRITE_OK)?)
 }
 
 /// The greatest number of samples below `typed` that fits, if one does; whatever is below a number

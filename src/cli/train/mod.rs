@@ -12,14 +12,12 @@ use clap::Parser;
 use self::args::TrainArgs;
 use self::check::Workers;
 use super::args::{PlaceArgs, WatchArgs, WorkerArgs};
+use super::bundled;
 use super::error::CliError;
 use super::lower::{self, Speaker};
 use super::run;
-use super::values::AcceleratorArg;
-use crate::agent;
 use crate::base::Status;
 use crate::launch::Transport;
-use crate::plan::{Accelerator, Program};
 use crate::report::{Terminal, say};
 use crate::train::more_steps;
 
@@ -51,14 +49,8 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     super::check::connected(&face.place, &typed)?;
     super::check::watch(&face.watch, &typed)?;
     let terminal = Terminal::look();
-    if face.place.devices.accelerator != Some(AcceleratorArg::Kind(Accelerator::Cpu)) {
-        let wanted =
-            face.place.devices.accelerator == Some(AcceleratorArg::Kind(Accelerator::Cuda));
-        if wanted || 0 < lower::gpu_count() {
-            say("note: there are no GPU kernels yet; every slot is CPU time\n", terminal.paint);
-        }
-        face.place.devices.accelerator = Some(AcceleratorArg::Kind(Accelerator::Cpu));
-    }
+    let note = "there are no GPU kernels yet";
+    bundled::take_cpu_slots(&mut face.place, note, terminal);
     let place = lower::place(&face.place, &typed, terminal)?;
     super::check::stdin(&face.watch, place.workers(), &typed)?;
     // What cannot work is told once, here, and not by every worker.
@@ -78,13 +70,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         say(&text, terminal.paint);
         return Ok(Status::Success);
     }
-    let program = match place.transport {
-        Transport::Local => std::env::current_exe().map_err(|error| {
-            CliError::new(Status::NotFound, format!("cannot find ourselves: {error}"))
-        })?,
-        Transport::Ssh(_) | Transport::Dial(_) => agent::OWN_EXECUTABLE.into(),
-    };
-    let program = Program::Exec { program: program.into(), local_rank: false };
+    let program = bundled::own_program(&place.transport)?;
     let words = std::iter::once(WORKER_COMMAND.into()).chain(face.train.words()).collect();
     let workers = WorkerArgs::default();
     run::start(place, &face.watch, &workers, program, words, Speaker::Rank0, terminal)

@@ -10,6 +10,7 @@ use clap::Parser;
 
 use super::args::TrainArgs;
 use crate::base::{Status, clock};
+use crate::cli::bundled::join_group;
 use crate::cli::error::CliError;
 use crate::os::signals;
 use crate::report::{print, print_error};
@@ -34,10 +35,7 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
     let line =
         WorkerLine::try_parse_from(words).map_err(|error| CliError::usage(error.to_string()))?;
     let stop = signals::stop_flag(&[libc::SIGINT, libc::SIGTERM]);
-    let group = Group::from_env().map_err(|error| {
-        let status = if error.is_of_system() { Status::OsLimit } else { Status::Config };
-        CliError::new(status, error.to_string())
-    })?;
+    let group = join_group()?;
     Ok(work(&line.train, &group, &|| stop.load(Ordering::Relaxed)))
 }
 

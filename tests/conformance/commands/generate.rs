@@ -14,7 +14,10 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ("--master_addr", &["10.1.2.3", "node-7", "", "a b"]),
     ("--node_rank", &["0", "1", "-1", "5", "x"]),
     ("--launcher", &["pdsh", "PDSH", "openmpi", "slurm", "mpich", "impi", "mvapich", "foo", ""]),
-    ("--launcher_args", &["", "-x y", "-x", "--mca a b", "'a b' c", "'", "a\\"]),
+    (
+        "--launcher_args",
+        &["", "-f 8", "-l ada -S", "-R ssh", "-x y", "-x", "--mca a b", "'a b' c", "'", "a\\"],
+    ),
     ("--enable_each_rank_log", &["None", "", "logs"]),
     ("--autotuning", &["tune", "run", "x", ""]),
     ("--bind_core_list", &["0", "0-1", "0,2-4", "4-2", "a", "", "1-2-3", "0,0"]),
@@ -117,6 +120,81 @@ const ARGUMENTS: &[&[u8]] = &[
     b"I'm going to tell them \"DeepSpeed is the best\"",
 ];
 
+const DEVICES: &[&str] = &[
+    "0",
+    "1,0",
+    "0,1",
+    "3,1",
+    "2",
+    "1,1",
+    "",
+    "9",
+    "0,9",
+    "-1",
+    "GPU-1",
+    "GPU-1,GPU-2",
+    "MIG-7",
+    " 1, 2",
+    "0,1,2,3",
+    "x",
+];
+/// Variables, most of which go to other nodes.
+const TRAVELLERS: &[&[u8]] = &[
+    b"NCCL_DEBUG=INFO",
+    b"NCCL_IB_HCA=mlx5",
+    b"UCX_NET_DEVICES=eth0",
+    b"UCX_TLS=tcp",
+    b"MLFLOW_URI=http://x?y=1&z",
+    b"MV2_X=",
+    b"PYTHONPATH=/a:/b",
+    b"PYTHONPATH=",
+    b"PYTHONIOENCODING=utf8",
+    b"PYTHON_NOTE= two words ",
+    b"NCCL_NOTE=$HOME",
+    b"NCCL_QUOTED=a\"b",
+    b"UCX_RUN=`echo ran`",
+    b"AISC_JOB_NAME=j",
+    b"CUDA_HOME=/c",
+    b"MYNCCL=1",
+    b"OMP_NUM_THREADS=3",
+    b"LD_LIBRARY_PATH=/l",
+];
+/// Lines of env files; the last of them are errors on both sides, or ours alone.
+const ENV_LINES: &[&str] = &[
+    "A=1",
+    "NCCL_DEBUG=WARN",
+    "B=two words",
+    "C=$HOME",
+    "D=\"q u\"",
+    "E='single'",
+    "",
+    "# a note",
+    "# a=1",
+    "export F=2",
+    "G=",
+    "H = 3",
+    "PYTHONPATH=/x",
+    "I=a=b",
+    "J=`echo ran`",
+    "K=a;b",
+    "L=64(x2)",
+    "M=a\\nb",
+    "N=\u{e9}",
+    "A=2",
+    "P=a b # c",
+    "Q=\"it's\" # why",
+    "RANK=3",
+    "MASTER_PORT=1",
+    "9X=1",
+    "a word",
+    "export",
+    "R=\"open",
+    "S=\"a\" b",
+    "=1",
+];
+/// How many those are.
+const ENV_LINES_BAD: usize = 8;
+
 /// A line that is mostly good, often with a hostfile, sometimes with one strange word.
 pub(crate) fn generate(random: &mut Random) -> Vec<Vec<u8>> {
     let mut case: Vec<Vec<u8>> = Vec::new();
@@ -125,13 +203,11 @@ pub(crate) fn generate(random: &mut Random) -> Vec<Vec<u8>> {
         for host in 0..=random.below(3) {
             let name =
                 if random.below(12) == 0 { "localhost".to_owned() } else { format!("w{host}") };
-            case.push(format!("F{name} slots={}", 1 + random.below(4)).into_bytes());
+            let most = if name == "localhost" { 6 } else { 4 };
+            case.push(format!("F{name} slots={}", 1 + random.below(most)).into_bytes());
         }
     }
-    if random.below(12) == 0 {
-        let value = ["0", "1,0", "0,1", "", "9", "GPU-1"][random.below(6)];
-        case.push(format!("ECUDA_VISIBLE_DEVICES={value}").into_bytes());
-    }
+    some_environment(random, with_hosts, &mut case);
     let mut words: Vec<String> = Vec::new();
     if with_hosts {
         option(random, "--hostfile", "@here@/hosts", &mut words);
@@ -152,6 +228,38 @@ pub(crate) fn generate(random: &mut Random) -> Vec<Vec<u8>> {
         case.push([b"A", argument].concat());
     }
     case
+}
+
+/// Devices that are hidden, variables that travel, env files.
+fn some_environment(random: &mut Random, with_hosts: bool, case: &mut Vec<Vec<u8>>) {
+    if random.below(if with_hosts { 12 } else { 3 }) == 0 {
+        let value = DEVICES[random.below(DEVICES.len())];
+        case.push(format!("ECUDA_VISIBLE_DEVICES={value}").into_bytes());
+    }
+    if random.below(12) == 0 {
+        case.push(b"EDS_ACCELERATOR=cpu".to_vec());
+        if random.below(2) == 0 {
+            case.push(format!("ELOCAL_SIZE={}", random.below(4)).into_bytes());
+        }
+    }
+    if random.below(4) == 0 {
+        let first = random.below(TRAVELLERS.len());
+        for at in 0..=random.below(3) {
+            case.push([b"E", TRAVELLERS[(first + at) % TRAVELLERS.len()]].concat());
+        }
+    }
+    if random.below(4) == 0 {
+        let usual = ENV_LINES.len() - ENV_LINES_BAD;
+        for _ in 0..=random.below(3) {
+            let among = if random.below(4) == 0 { ENV_LINES.len() } else { usual };
+            let place = if random.below(2) == 0 { b'H' } else { b'D' };
+            case.push([&[place], ENV_LINES[random.below(among)].as_bytes()].concat());
+        }
+        if random.below(6) == 0 {
+            let name = ["other.env", "missing.env"][random.below(2)];
+            case.push(format!("EDS_ENV_FILE={name}").into_bytes());
+        }
+    }
 }
 
 fn some_option(random: &mut Random, words: &mut Vec<String>) {

@@ -1,9 +1,13 @@
 //! Command lines. A case is a list of parts, each with a letter before it: `F` a line of the
-//! hostfile, `E` a variable of the environment, `A` a word of the command line.
+//! hostfile, `E` a variable of the environment, `A` a word of the command line, `H` a line of the
+//! environment file at home, `D` one of that in the working directory.
 
+mod devices;
+mod environment;
 mod generate;
 mod parsed;
 mod planned;
+mod refused;
 
 pub(crate) use generate::generate;
 
@@ -13,6 +17,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use remuda::base::Diagnostic;
+use remuda::cli::run::RunArgs;
 
 use crate::reference::Reference;
 use crate::rules::{Rule, Verdict};
@@ -21,26 +26,37 @@ use crate::rules::{Rule, Verdict};
 const HERE: &str = "@here@";
 
 /// A case, taken apart.
+#[derive(Clone)]
 struct Command {
     hostfile: Vec<u8>,
     env: Vec<(String, Vec<u8>)>,
+    at_home: Vec<u8>,
+    in_cwd: Vec<u8>,
     argv: Vec<OsString>,
 }
 
 impl Command {
     /// `None`: made small too eagerly.
     fn new(case: &[Vec<u8>], directory: &Path) -> Option<Self> {
-        let mut command = Self { hostfile: Vec::new(), env: Vec::new(), argv: Vec::new() };
+        let mut command = Self {
+            hostfile: Vec::new(),
+            env: Vec::new(),
+            at_home: Vec::new(),
+            in_cwd: Vec::new(),
+            argv: Vec::new(),
+        };
         for part in case {
             match part.split_first()? {
-                (b'F', line) => {
-                    command.hostfile.extend_from_slice(line);
-                    command.hostfile.push(b'\n');
-                }
+                (b'F', line) => command.hostfile.extend([line, b"\n"].concat()),
+                (b'H', line) => command.at_home.extend([line, b"\n"].concat()),
+                (b'D', line) => command.in_cwd.extend([line, b"\n"].concat()),
                 (b'E', variable) => {
                     let at = variable.iter().position(|byte| *byte == b'=')?;
                     let name = std::str::from_utf8(&variable[..at]).ok()?.to_owned();
-                    if name.is_empty() || variable.contains(&0) {
+                    if name.is_empty() || variable.contains(&0) || command.env(&name).is_some() {
+                        return None;
+                    }
+                    if name == "DS_ACCELERATOR" && &variable[at + 1..] != b"cpu" {
                         return None;
                     }
                     command.env.push((name, variable[at + 1..].to_vec()));
@@ -50,6 +66,45 @@ impl Command {
             }
         }
         Some(command)
+    }
+
+    /// The value of a variable.
+    fn env(&self, name: &str) -> Option<&[u8]> {
+        let found = self.env.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_slice())
+    }
+
+    /// The same without a variable.
+    fn without_env(&self, name: &str) -> Self {
+        let mut other = self.clone();
+        other.env.retain(|(known, _)| known != name);
+        other
+    }
+
+    /// The same with other words.
+    fn with_argv(&self, argv: Vec<OsString>) -> Self {
+        Self { argv, ..self.clone() }
+    }
+
+    /// The same without some of its words.
+    fn without_words(&self, places: std::ops::Range<usize>) -> Self {
+        let mut argv = self.argv.clone();
+        argv.drain(places);
+        self.with_argv(argv)
+    }
+
+    /// Names and numbers of slots, where the line names the hostfile.
+    fn pool(&self, args: &RunArgs) -> Option<Vec<(String, usize)>> {
+        let named = args.place.hostfile.as_ref()?;
+        if self.hostfile.is_empty() || !named.ends_with("hosts") {
+            return None;
+        }
+        let text = String::from_utf8_lossy(&self.hostfile).into_owned();
+        let host = |line: &str| {
+            let (name, count) = line.split_once(" slots=")?;
+            Some((name.to_owned(), count.parse().ok()?))
+        };
+        text.lines().map(host).collect()
     }
 }
 
@@ -65,10 +120,16 @@ fn placed(word: &[u8], directory: &Path) -> Option<OsString> {
 
 /// Both sides read the line; what both understand they plan.
 pub(crate) fn compare(reference: &mut Reference, case: &[Vec<u8>]) -> Verdict {
-    let Some(command) = Command::new(case, reference.directory()) else { return Verdict::Same };
-    match parsed::compare(reference, &command) {
-        Verdict::Same => planned::compare(reference, &command),
-        verdict => verdict,
+    match Command::new(case, reference.directory()) {
+        Some(command) => compare_both(reference, &command),
+        None => Verdict::Same,
+    }
+}
+
+fn compare_both(reference: &mut Reference, command: &Command) -> Verdict {
+    match parsed::compare(reference, command) {
+        parsed::Read::Decided(verdict) => verdict,
+        parsed::Read::ByBoth(read) => planned::compare(reference, command, *read),
     }
 }
 
@@ -84,9 +145,13 @@ impl Differences {
         self.rules.insert(rule);
     }
 
+    fn unexplained(&mut self, why: String) {
+        self.unexplained.push(why);
+    }
+
     fn compare<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, ours: &T, theirs: &T) {
         if ours != theirs {
-            self.unexplained.push(format!("{what}: we {ours:?}, they {theirs:?}"));
+            self.unexplained(format!("{what}: we {ours:?}, they {theirs:?}"));
         }
     }
 
@@ -96,6 +161,18 @@ impl Differences {
             (true, false) => Verdict::Explained(self.rules),
             (true, true) => Verdict::Same,
         }
+    }
+}
+
+/// What is left to say when one difference has been taken away: it, and what explains the rest.
+fn besides(rule: Rule, rest: Verdict) -> Verdict {
+    match rest {
+        Verdict::Unexplained(why) => Verdict::Unexplained(format!("besides {}: {why}", rule.0)),
+        Verdict::Explained(mut rules) => {
+            rules.insert(rule);
+            Verdict::Explained(rules)
+        }
+        Verdict::Same | Verdict::Refused => Verdict::by([rule]),
     }
 }
 

@@ -4,7 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use std::os::unix::ffi::OsStrExt;
 
-use remuda::cli::line::{Refused, codes};
+use remuda::base::Diagnostic;
+use remuda::cli::line::{DEEPSPEED_FLAGS, Refused, Typed, codes};
 use remuda::cli::run::{Parsed, RunArgs, parse};
 use remuda::cli::values::{AutotuningArg, LauncherArg, LogLevel};
 use serde_json::{Value, json};
@@ -13,97 +14,251 @@ use super::{Command, Differences, show};
 use crate::reference::{Reference, Refusal};
 use crate::rules::{self, Verdict};
 
-pub(super) fn compare(reference: &mut Reference, command: &Command) -> Verdict {
+/// What became of a line.
+pub(super) enum Read {
+    /// Nothing is left to compare.
+    Decided(Verdict),
+    /// Both go on.
+    ByBoth(Box<Both>),
+}
+
+/// A line that both understand.
+pub(super) struct Both {
+    pub(super) args: RunArgs,
+    /// Script and arguments, as they read them.
+    pub(super) their_words: Vec<Vec<u8>>,
+    pub(super) found: Differences,
+}
+
+pub(super) fn compare(reference: &mut Reference, command: &Command) -> Read {
     let words: Vec<String> =
         command.argv.iter().map(|word| BASE64.encode(word.as_bytes())).collect();
     let theirs = reference.ask(&json!({ "kind": "parse", "argv": words }));
-    match (parse("remuda run", command.argv.clone()), theirs) {
-        (Ok(Parsed::Run(ours, _)), Ok(theirs)) => same_args(&ours, &theirs["args"]),
-        // argparse looks at the script's own words, too.
-        (Ok(Parsed::Run(..)), Err(theirs)) if theirs.text.contains("ambiguous option") => {
-            Verdict::by([rules::SCRIPT_WORDS])
+    Read::Decided(match (parse("remuda run", command.argv.clone()), theirs) {
+        (Ok(Parsed::Run(ours, _)), Ok(theirs)) => return same_args(*ours, &theirs["args"]),
+        (Ok(Parsed::Run(_, typed)), Err(theirs)) => {
+            only_they_refuse(reference, command, &typed, &theirs)
         }
         (Ok(Parsed::Asked(_)), Err(theirs)) if theirs.status == 0 => Verdict::Refused,
-        (Err(ours), Err(theirs)) if theirs.status == 2 && !has_own_option(command) => {
-            both_refuse(&ours, &theirs)
+        (Ok(Parsed::Asked(_)), Err(theirs)) => help_first(reference, command, &theirs),
+        (Err(ours), Err(theirs)) => both_refuse(reference, command, &ours, &theirs),
+        (Err(ours), Ok(_)) => only_we_refuse(reference, command, &ours),
+        (Ok(Parsed::Asked(_)), Ok(_)) => Verdict::Unexplained("only we give help".to_owned()),
+    })
+}
+
+fn only_they_refuse(
+    reference: &mut Reference,
+    command: &Command,
+    typed: &Typed,
+    theirs: &Refusal,
+) -> Verdict {
+    // argparse of older Pythons looks at the script's own words, too.
+    if let Some(at) = ambiguous_word(command, theirs) {
+        let last_option = typed.options.iter().map(|given| given.name.word).max();
+        if last_option.is_none_or(|option| option < at) {
+            let rest = super::compare_both(reference, &command.without_words(at..at + 1));
+            return super::besides(rules::SCRIPT_WORDS, rest);
         }
-        (Err(ours), Ok(_)) => only_we_refuse(&ours),
-        (Ok(Parsed::Asked(_)), Err(_)) => Verdict::by([rules::HELP]),
-        (_, Err(_)) if has_own_option(command) => Verdict::by([rules::OWN_OPTIONS]),
-        (ours, theirs) => Verdict::Unexplained(format!("we {}, they {theirs:?}", outcome(&ours))),
     }
-}
-
-/// What only we understand.
-fn has_own_option(command: &Command) -> bool {
-    const OWN: [&[u8]; 5] = [b"--num-", b"--dry-run", b"--timeout", b"--env", b"-n"];
-    command.argv.iter().any(|word| OWN.iter().any(|own| word.as_bytes().starts_with(own)))
-}
-
-fn outcome(ours: &Result<Parsed, Refused>) -> String {
-    match ours {
-        Ok(Parsed::Run(_, typed)) => format!("accept {:?}", typed.options),
-        Ok(Parsed::Asked(_)) => "give help".to_owned(),
-        Err(refused) => show(&refused.findings.diagnostics[0]),
+    if let Some(rest) = without_own_options(command, typed)
+        && (theirs.text.contains("unrecognized arguments") || theirs.text.contains("are required"))
+    {
+        return super::besides(rules::OWN_OPTIONS, super::compare_both(reference, &rest));
     }
+    Verdict::Unexplained(format!("only they refuse: {}, typed {:?}", theirs.text, typed.options))
 }
 
-fn both_refuse(ours: &Refused, theirs: &Refusal) -> Verdict {
-    let code = ours.findings.diagnostics[0].code;
-    let says = |text: &str| theirs.text.contains(text);
-    let is_same = match code {
-        // They look for abbreviations first, and convert values on their way through the line.
-        _ if says("ambiguous option") || says("invalid") => true,
-        codes::UNKNOWN_OPTION => {
-            says("unrecognized arguments") || says("are required") || says("ambiguous option: --=")
+/// The line as DeepSpeed has it: options of ours left out, its own spelled as it spells them. `None`
+/// where that changes nothing.
+fn without_own_options(command: &Command, typed: &Typed) -> Option<Command> {
+    let mut argv = command.argv.clone();
+    let mut gone = Vec::new();
+    for given in &typed.options {
+        let name = argv[given.name.word].to_string_lossy();
+        let name = name[given.name.start..given.name.end].to_owned();
+        let is_theirs = DEEPSPEED_FLAGS.contains(&given.flag.as_str());
+        if is_theirs && !name.trim_start_matches("--").contains('-') {
+            continue;
         }
-        codes::AMBIGUOUS => says("ambiguous option"),
-        // They look at all words for abbreviations before they look at any value.
-        codes::VALUE_MISSING => {
-            says("expected one argument") || says("ambiguous option") || says("invalid choice: ''")
+        gone.push(given.name.word);
+        let value = given.value.as_ref();
+        gone.extend(value.map(|(_, place)| place.word).filter(|word| *word != given.name.word));
+        if is_theirs {
+            let mut word = std::ffi::OsString::from(format!("--{}", given.flag));
+            if let Some((value, _)) = value {
+                word.push("=");
+                word.push(value);
+            }
+            argv[given.name.word] = word;
+            gone.retain(|word| *word != given.name.word);
         }
-        codes::VALUE_UNWANTED => says("ignored explicit argument"),
-        // They stumble over a bad value on their way to the script that is not there.
-        codes::NO_SCRIPT => says("the following arguments are required") || says("invalid"),
-        codes::BAD_VALUE => says("invalid int value") || says("invalid choice"),
-        codes::REMOVED => says("unrecognized arguments") || says("are required"),
-        _ => false,
+    }
+    gone.sort_unstable();
+    for word in gone.into_iter().rev() {
+        argv.remove(word);
+    }
+    (argv != command.argv).then(|| command.with_argv(argv))
+}
+
+/// Where the word stands that they call ambiguous.
+fn ambiguous_word(command: &Command, theirs: &Refusal) -> Option<usize> {
+    let (_, rest) = theirs.text.split_once("ambiguous option: ")?;
+    let (word, _) = rest.split_once(" could match")?;
+    let head = |word: &[u8]| word.split(|byte| *byte == b'=').next().map(<[u8]>::to_vec);
+    let is_it = |other: &std::ffi::OsString| head(other.as_bytes()) == head(word.as_bytes());
+    command.argv.iter().position(is_it)
+}
+
+/// Without the word that asks for help the line is as wrong for us.
+fn help_first(reference: &mut Reference, command: &Command, theirs: &Refusal) -> Verdict {
+    const ASKS: [&str; 7] = ["-h", "--help", "--hel", "--he", "-qh", "-hq", "-qqh"];
+    // `-ho` asks for help with a value, to them.
+    if theirs.text.contains("argument -h/--help: ignored explicit argument") {
+        return Verdict::by([rules::HELP]);
+    }
+    let asks = |word: &std::ffi::OsString| ASKS.iter().any(|asks| word == asks);
+    let Some(at) = command.argv.iter().position(asks) else {
+        return Verdict::Unexplained(format!("only we give help, they: {}", theirs.text));
     };
-    if is_same {
+    let rest = super::compare_both(reference, &command.without_words(at..at + 1));
+    super::besides(rules::HELP, rest)
+}
+
+fn both_refuse(
+    reference: &mut Reference,
+    command: &Command,
+    ours: &Refused,
+    theirs: &Refusal,
+) -> Verdict {
+    let problem = &ours.findings.diagnostics[0];
+    if is_same_reason(problem, theirs) {
         return Verdict::Refused;
     }
-    Verdict::Unexplained(format!(
-        "we say {}, they {}",
-        show(&ours.findings.diagnostics[0]),
-        theirs.text
-    ))
+    // Each names the first of several problems in its own order: without theirs, ours is left.
+    if let Some(places) = culprit(command, theirs) {
+        let rest = super::compare_both(reference, &command.without_words(places));
+        return match rest {
+            Verdict::Same => Verdict::Refused,
+            rest => rest,
+        };
+    }
+    if let Some(own) = own_word(command)
+        && (theirs.text.contains("unrecognized arguments") && theirs.text.contains(&own)
+            || theirs.text.contains("are required"))
+    {
+        return Verdict::by([rules::OWN_OPTIONS]);
+    }
+    Verdict::Unexplained(format!("we say {}, they {}", show(problem), theirs.text))
 }
 
-fn only_we_refuse(ours: &Refused) -> Verdict {
+fn is_same_reason(ours: &Diagnostic, theirs: &Refusal) -> bool {
+    let says = |text: &str| theirs.text.contains(text);
+    // `argument -H/--hostfile: …`; ours speaks of `--hostfile`.
+    let about = theirs.text.split_once("argument ").and_then(|(_, rest)| rest.split_once(": "));
+    let about = about.map_or("", |(names, _)| names.rsplit('/').next().unwrap_or_default());
+    let of_same = || {
+        let flag = about.replace("num_accelerators", "num_gpus");
+        !flag.is_empty() && ours.message.contains(&format!("`{flag}`"))
+    };
+    match ours.code {
+        codes::UNKNOWN_OPTION => {
+            let word = ours.message.split('`').nth(1).unwrap_or_default();
+            says("are required") || says("unrecognized arguments") && says(word)
+                // `--=` is an abbreviation of everything to them.
+                || says("ambiguous option: --=")
+        }
+        codes::REMOVED => says("unrecognized arguments") || says("are required"),
+        codes::AMBIGUOUS => {
+            let word = ours.message.split('`').nth(1).unwrap_or_default();
+            says(&format!("ambiguous option: {word}"))
+        }
+        codes::VALUE_MISSING => {
+            (says("expected one argument") || says("invalid choice: ''")) && of_same()
+        }
+        codes::VALUE_UNWANTED => says("ignored explicit argument"),
+        codes::NO_SCRIPT => says("the following arguments are required"),
+        codes::BAD_VALUE => (says("invalid int value") || says("invalid choice")) && of_same(),
+        _ => false,
+    }
+}
+
+/// The words that they refuse, where those can be told from the message.
+fn culprit(command: &Command, theirs: &Refusal) -> Option<std::ops::Range<usize>> {
+    if let Some(at) = ambiguous_word(command, theirs) {
+        return Some(at..at + 1);
+    }
+    let (_, rest) = theirs.text.split_once("argument ")?;
+    let (names, why) = rest.split_once(": ")?;
+    let is_name =
+        |head: &str| names.split('/').any(|name| name.starts_with(head) && 1 < head.len());
+    let text = |at: usize| command.argv.get(at).map(|word| word.to_string_lossy().into_owned());
+    (0..command.argv.len()).find_map(|at| {
+        let word = text(at)?;
+        match word.split_once('=') {
+            Some((head, value)) if is_name(head) => {
+                (why.contains(&format!("'{}'", value.escape_debug())) || why.contains("explicit"))
+                    .then_some(at..at + 1)
+            }
+            None if is_name(&word) && why.contains("expected one argument") => Some(at..at + 1),
+            None if is_name(&word) => {
+                let value = text(at + 1)?;
+                why.contains(&format!("'{}'", value.escape_debug())).then_some(at..at + 2)
+            }
+            _ => None,
+        }
+    })
+}
+
+/// A word that only we understand.
+fn own_word(command: &Command) -> Option<String> {
+    const OWN: [&str; 5] = ["--num-", "--dry-run", "--timeout", "--env", "-n"];
+    let text = command.argv.iter().map(|word| word.to_string_lossy().into_owned());
+    text.into_iter().find(|word| OWN.iter().any(|own| word.starts_with(own)))
+}
+
+/// Whether a row of COMPAT.md is about the value that we refuse. It need not be the one that they
+/// take: of several they look at the last alone.
+fn only_we_refuse(reference: &mut Reference, command: &Command, ours: &Refused) -> Verdict {
     let problem = &ours.findings.diagnostics[0];
-    let is_about = |option: &str| problem.message.contains(option);
-    if problem.code == codes::VALUE_MISSING && (is_about("--hostfile") || is_about("--venv_script"))
-    {
-        return Verdict::by([rules::EMPTY_PATHS]);
+    let mut quoted = problem.message.split('`').skip(1).step_by(2);
+    let (option, value) = (quoted.next().unwrap_or_default(), quoted.next().unwrap_or_default());
+    // `--opt=VALUE`, `--opt VALUE`, `-HVALUE`.
+    let is_typed = |word: &std::ffi::OsString| word.to_string_lossy().ends_with(value);
+    let rule = match (problem.code, option) {
+        (codes::VALUE_MISSING, "--hostfile" | "--venv_script") => Some(rules::EMPTY_PATHS),
+        (codes::BAD_VALUE, "--master_addr") => {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-:[]%".contains(c);
+            (!value.chars().all(is_plain)).then_some(rules::MASTER_ADDR)
+        }
+        (codes::BAD_VALUE, "--launcher") => {
+            const KNOWN: &[&str] = &["pdsh", "openmpi", "mpich", "impi", "mvapich", "slurm"];
+            (!KNOWN.contains(&value.to_lowercase().as_str())).then_some(rules::LAUNCHER_NAMES)
+        }
+        (codes::BAD_VALUE, "--bind_core_list") => {
+            let question = json!({
+                "kind": "bind", "cores": 1024, "hardware": "", "list": value, "workers": 1,
+            });
+            reference.ask(&question).is_err().then_some(rules::EARLY_VALUES)
+        }
+        (codes::BAD_VALUE, "--launcher_args") => {
+            let is_odd = |quote: &char| value.matches(*quote).count() % 2 == 1;
+            let is_open = value.ends_with('\\') || ['\'', '"'].iter().any(is_odd);
+            is_open.then_some(rules::EARLY_VALUES)
+        }
+        (codes::BAD_VALUE, "--master_port" | "--ssh_port") => {
+            let is_port = value.trim().parse().is_ok_and(|port: i64| (1..=65535).contains(&port));
+            (!is_port).then_some(rules::PORTS)
+        }
+        _ => None,
+    };
+    match rule {
+        Some(rule) if command.argv.iter().any(is_typed) => Verdict::by([rule]),
+        _ => Verdict::Unexplained(format!("only we refuse: {}", show(problem))),
     }
-    if problem.code == codes::BAD_VALUE && is_about("--master_addr") {
-        return Verdict::by([rules::MASTER_ADDR]);
-    }
-    if problem.code == codes::BAD_VALUE && is_about("--launcher`") {
-        return Verdict::by([rules::LAUNCHER_NAMES]);
-    }
-    if problem.code == codes::BAD_VALUE
-        && (is_about("--bind_core_list") || is_about("--launcher_args"))
-    {
-        return Verdict::by([rules::EARLY_VALUES]);
-    }
-    if problem.code == codes::BAD_VALUE && (is_about("--master_port") || is_about("--ssh_port")) {
-        return Verdict::by([rules::PORTS]);
-    }
-    Verdict::Unexplained(format!("only we refuse: {}", show(problem)))
 }
 
-fn same_args(ours: &RunArgs, theirs: &Value) -> Verdict {
+fn same_args(ours: RunArgs, theirs: &Value) -> Read {
     let mut found = Differences::default();
     let text = |name: &str| -> Vec<u8> {
         let encoded = theirs[name].as_str().unwrap_or_default();
@@ -130,7 +285,8 @@ fn same_args(ours: &RunArgs, theirs: &Value) -> Verdict {
     let ssh_port = reach.ssh_port.map_or(String::new(), |port| port.to_string());
     found.compare("ssh_port", &ssh_port, &lossy("ssh_port"));
     let launcher = match reach.launcher {
-        None | Some(LauncherArg::Ssh) => "pdsh",
+        None | Some(LauncherArg::Pdsh) => "pdsh",
+        Some(LauncherArg::Ssh) => "ssh",
         Some(LauncherArg::Local) => "local",
         Some(LauncherArg::NotThere(name)) => name,
     };
@@ -170,12 +326,17 @@ fn same_args(ours: &RunArgs, theirs: &Value) -> Verdict {
         LogLevel::Critical => "critical",
     };
     found.compare("log_level", &level.to_owned(), &lossy("log_level"));
-    same_words(ours, theirs, &text("user_script"), &mut found);
-    found.verdict()
+    let their_words = same_words(&ours, theirs, &text("user_script"), &mut found);
+    Read::ByBoth(Box::new(Both { args: ours, their_words, found }))
 }
 
-/// The script and its arguments.
-fn same_words(ours: &RunArgs, theirs: &Value, script: &[u8], found: &mut Differences) {
+/// The script and its arguments, as they read them.
+fn same_words(
+    ours: &RunArgs,
+    theirs: &Value,
+    script: &[u8],
+    found: &mut Differences,
+) -> Vec<Vec<u8>> {
     let args = theirs["user_args"].as_array().expect("a list").iter();
     let args = args.map(|word| BASE64.decode(word.as_str().expect("a text")).expect("base64"));
     let theirs: Vec<Vec<u8>> = std::iter::once(script.to_vec()).chain(args).collect();
@@ -186,6 +347,7 @@ fn same_words(ours: &RunArgs, theirs: &Value, script: &[u8], found: &mut Differe
     } else {
         found.compare("words", &ours, &theirs);
     }
+    theirs
 }
 
 /// One `--` behind the script is swallowed by every parse of theirs.

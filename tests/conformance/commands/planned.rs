@@ -1,71 +1,83 @@
 //! What would be started: DeepSpeed's `main` with its processes recorded, and our `--dry-run`.
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::process::{Command as Process, Output};
+use std::path::{Path, PathBuf};
+use std::process::Output;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use remuda::inventory::usable_cpus;
 use serde_json::{Map, Value, json};
 
-use super::{Command, Differences};
-use crate::reference::{Reference, Refusal};
-use crate::rules::{self, Rule, Verdict};
+use super::environment::{self, Promise, Source};
+use super::parsed::Both;
+use super::refused::{self, Ours, reparsed};
+use super::{Command, Differences, besides, compare_both, devices};
+use crate::machine::Machine;
+use crate::reference::Reference;
+use crate::rules::{self, Verdict};
 
-/// Slots of a machine without a GPU: what we take when nobody says. They are told to have as many.
-const CPU_SLOTS: usize = 2;
 /// What the stand-in of `hostname -I` says first.
 const HOST_ADDRESS: &str = "10.0.0.7";
 const LOOPBACK: &str = "127.0.0.1";
 /// Stands for any interpreter.
 const PYTHON: &str = "/python";
+/// What we take on a machine without a GPU when nobody says.
+const CPU_SLOTS: usize = 2;
 
-pub(super) fn compare(reference: &mut Reference, command: &Command) -> Verdict {
-    let here = reference.directory().to_owned();
-    let hosts = here.join("hosts");
-    if command.hostfile.is_empty() {
-        let _ = std::fs::remove_file(&hosts);
-    } else {
-        std::fs::write(&hosts, &command.hostfile).expect("the directory is writable");
+pub(super) fn compare(reference: &mut Reference, command: &Command, read: Both) -> Verdict {
+    let mut command = command.clone();
+    if matches!(reference.machine(), Machine::Bare) {
+        command = command.without_env(devices::VARIABLE).without_env("DS_ACCELERATOR");
+        command.env.push(("DS_ACCELERATOR".to_owned(), b"cpu".to_vec()));
     }
-    let ours = run(command, &here);
-    let theirs = reference.ask(&question(command, &here));
-    match (ours.status.code(), theirs) {
-        (Some(0), Ok(theirs)) => match serde_json::from_slice::<Value>(&ours.stdout) {
-            Ok(plan) => same_plan(command, &plan, &theirs),
+    let here = reference.directory().to_owned();
+    command.write_files(&here);
+    let gpus = reference.machine().gpus();
+    let output = run(reference.machine(), &command, &here);
+    let theirs = reference.ask(&question(&command, &here, gpus));
+    let is_nothing = theirs.as_ref().is_ok_and(|answer| answer["hosts"] == json!([""]));
+    let ours = Ours {
+        command: &command,
+        args: &read.args,
+        output: &output,
+        gpus,
+        is_nothing_to_them: is_nothing,
+    };
+    match (output.status.code(), theirs) {
+        (Some(0), Ok(theirs)) => match serde_json::from_slice::<Value>(&output.stdout) {
+            Ok(plan) => Case::new(reference, &command, read, here, &theirs).compare(&plan, &theirs),
             Err(error) => Verdict::Unexplained(format!("no plan: {error}")),
         },
-        (Some(0), Err(refusal)) => only_they_refuse(command, &refusal),
-        (Some(status), Ok(theirs)) => only_we_refuse(status, &ours, &theirs),
-        (Some(status), Err(refusal)) => both_refuse(command, status, &ours, &refusal),
-        (None, _) => Verdict::Unexplained(format!("we died: {:?}", ours.status)),
+        (Some(0), Err(refusal)) => refused::only_they(reference, &command, &read, &refusal, gpus),
+        (Some(_), Ok(_)) => refused::only_we(&ours),
+        (Some(_), Err(refusal)) => refused::both(&ours, &refusal),
+        (None, _) => Verdict::Unexplained(format!("we died: {:?}", output.status)),
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
-fn run(command: &Command, here: &Path) -> Output {
-    let mut process = Process::new(env!("CARGO_BIN_EXE_remuda"));
-    process.args(["run", "--accelerator=cpu", "--dry-run", "--json", "--show_env"]);
-    process.args(&command.argv).current_dir(here).env_clear();
-    process.envs(
-        environment(command, here)
-            .map(|(name, value)| (name, std::ffi::OsStr::from_bytes(value).to_owned())),
-    );
-    process.env("PYTHON_EXEC", PYTHON).output().expect("remuda starts")
+fn run(machine: &Machine, command: &Command, here: &Path) -> Output {
+    let mut process = machine.command(env!("CARGO_BIN_EXE_remuda"), here);
+    process.args(["run", "--dry-run", "--json", "--show_env", "--python", PYTHON]);
+    process.args(&command.argv);
+    let home = here.join("home");
+    let variables = environment(command, &home);
+    process.envs(variables.map(|(name, value)| (name, OsStr::from_bytes(value).to_owned())));
+    process.output().expect("remuda starts")
 }
 
 fn environment<'a>(
     command: &'a Command,
-    here: &'a Path,
+    home: &'a Path,
 ) -> impl Iterator<Item = (&'a str, &'a [u8])> {
     let own: [(&str, &[u8]); 2] =
-        [("HOME", here.as_os_str().as_bytes()), ("PATH", b"/usr/bin:/bin")];
+        [("HOME", home.as_os_str().as_bytes()), ("PATH", b"/usr/bin:/bin")];
     own.into_iter().chain(command.env.iter().map(|(name, value)| (name.as_str(), value.as_slice())))
 }
 
-fn question(command: &Command, here: &Path) -> Value {
-    let env: Map<String, Value> = environment(command, here)
+fn question(command: &Command, here: &Path, gpus: usize) -> Value {
+    let home = here.join("home");
+    let env: Map<String, Value> = environment(command, &home)
         .map(|(name, value)| (name.to_owned(), BASE64.encode(value).into()))
         .collect();
     json!({
@@ -73,214 +85,325 @@ fn question(command: &Command, here: &Path) -> Value {
         "argv": command.argv.iter().map(|word| BASE64.encode(word.as_bytes())).collect::<Vec<_>>(),
         "env": env,
         "cwd": here,
-        "devices": usable_cpus().min(CPU_SLOTS),
+        "devices": gpus,
     })
 }
 
-/// `error[S009]: …`: the codes that our screen has.
-fn codes_of(output: &Output) -> Vec<String> {
-    let screen = String::from_utf8_lossy(&output.stderr);
-    let after = screen.split("error[").skip(1);
-    after.filter_map(|rest| rest.split_once(']')).map(|(code, _)| code.to_owned()).collect()
+/// A line that both sides plan.
+struct Case<'a> {
+    reference: &'a mut Reference,
+    command: &'a Command,
+    read: Both,
+    here: PathBuf,
+    /// Script and arguments as DeepSpeed's second parser understands them.
+    reparsed: Option<Vec<Vec<u8>>>,
+    /// What they export to other nodes, before any shell.
+    exported: Value,
+    is_local: bool,
+    /// The devices have been compared, and are not the same.
+    has_other_devices: bool,
 }
 
-fn last_line(output: &Output) -> String {
-    let screen = String::from_utf8_lossy(&output.stderr);
-    screen.lines().find(|line| line.starts_with("error")).unwrap_or_default().to_owned()
-}
+impl<'a> Case<'a> {
+    fn new(
+        reference: &'a mut Reference,
+        command: &'a Command,
+        read: Both,
+        here: PathBuf,
+        theirs: &Value,
+    ) -> Self {
+        let reparsed = reparsed(reference, &read.their_words);
+        let is_local = theirs["backend"] == "local";
+        Self {
+            reference,
+            command,
+            read,
+            here,
+            reparsed,
+            exported: theirs["exported"].clone(),
+            is_local,
+            has_other_devices: false,
+        }
+    }
 
-fn only_we_refuse(status: i32, ours: &Output, theirs: &Value) -> Verdict {
-    let codes = codes_of(ours);
-    let rule_of = |code: &str| -> Option<Rule> {
-        Some(match code {
-            "C009" if theirs["backend"] == "autotuning" => rules::AUTOTUNING,
-            "C009" => rules::NOT_YET,
-            "C006" if last_line(ours).contains("`--launcher_args`") => rules::LAUNCHER_WORDS,
-            "C010" => rules::NODE_RANK,
-            "H010" | "H024" => rules::MISSING_HOSTFILE,
-            "S009" => rules::NUM_NODES,
-            "S010" => rules::NUM_GPUS,
-            "S007" => rules::NOTHING_LEFT,
-            _ => return None,
-        })
-    };
-    let found: Option<Vec<Rule>> = codes.iter().map(|code| rule_of(code)).collect();
-    match found {
-        Some(found) if !found.is_empty() => Verdict::by(found),
-        _ => Verdict::Unexplained(format!("only we refuse, {status}: {}", last_line(ours))),
-    }
-}
-
-/// They take devices from the variable; without a GPU we do not look at it.
-fn names_devices(command: &Command) -> bool {
-    let names =
-        |(name, value): &(String, Vec<u8>)| name == "CUDA_VISIBLE_DEVICES" && !value.is_empty();
-    command.env.iter().any(names)
-}
-
-fn only_they_refuse(command: &Command, refusal: &Refusal) -> Verdict {
-    if names_devices(command) {
-        return Verdict::by([rules::CPU_SLOTS]);
-    }
-    if command.argv.iter().any(|word| word == "--") && refusal.text.starts_with("launch.py: error")
-    {
-        return Verdict::by([rules::DOUBLE_DASH]);
-    }
-    Verdict::Unexplained(format!("only they refuse: {}", refusal.text))
-}
-
-fn both_refuse(command: &Command, status: i32, ours: &Output, refusal: &Refusal) -> Verdict {
-    let codes = codes_of(ours);
-    let any_of = |known: &[&str]| known.iter().any(|known| codes.iter().any(|code| code == known));
-    // What is not there is refused before anything else is looked at; so is a missing hostfile.
-    let is_early = any_of(&["C009", "C010", "H010", "H024"]);
-    if is_early || last_line(ours).contains("`--launcher_args`") {
-        return Verdict::Refused;
-    }
-    let says = |text: &str| refusal.text.contains(text);
-    if says("invalid literal") && names_devices(command) {
-        return Verdict::by([rules::CPU_SLOTS]);
-    }
-    let is_same = if says("No such file or directory") {
-        last_line(ours).contains("name of the program is empty")
-    } else if says("Hostfile ") {
-        codes.iter().any(|code| code.starts_with('H'))
-    } else if says("mutually exclusive") {
-        any_of(&["S006", "S008"])
-    } else if says("with include/exclude") {
-        // What the variable leaves is an `--include` of theirs; ours is counted, and 0 of them is none.
-        let is_filtered = command.env.iter().any(|(name, _)| name == "CUDA_VISIBLE_DEVICES");
-        any_of(&["S008", "S006"]) || is_filtered && any_of(&["S010"])
-    } else if says("not found in hostfile")
-        || says("No slot")
-        || says("invalid literal")
-        || says("too many values")
-    {
-        any_of(&["S001", "S002", "S003", "S004", "S005"])
-    } else if says("no extra nodes available") {
-        any_of(&["S009"])
-    } else if says("list index out of range") {
-        any_of(&["S007"])
-    } else if says("--node_rank is not set correctly") || says("out of memory") {
-        !codes.is_empty() || last_line(ours).contains("above the limit")
-    } else if says("'--no_python' flag") {
-        any_of(&["C007"])
-    } else {
-        false
-    };
-    if is_same {
-        return Verdict::Refused;
-    }
-    Verdict::Unexplained(format!("we say {status}: {}, they {}", last_line(ours), refusal.text))
-}
-
-/// The same workers on the same nodes.
-fn same_plan(command: &Command, plan: &Value, theirs: &Value) -> Verdict {
-    let mut found = Differences::default();
-    if theirs["backend"] != "local" && theirs["backend"] != "pdsh" {
-        return Verdict::Unexplained(format!("they start {}", theirs["backend"]));
-    }
-    if theirs["plain"] == false {
-        found.rule(rules::QUOTING);
-    }
-    let nodes = theirs["nodes"].as_array().expect("a list");
-    let ours = plan["nodes"].as_array().expect("a list");
-    // With --no_ssh each node starts its own workers; we plan all of them everywhere.
-    if !is_without_ssh(command) {
+    /// The same workers on the same nodes.
+    fn compare(mut self, plan: &Value, theirs: &Value) -> Verdict {
+        if theirs["backend"] != "local" && theirs["backend"] != "pdsh" {
+            return Verdict::Unexplained(format!("they start {}", theirs["backend"]));
+        }
+        let nodes = theirs["nodes"].as_array().expect("a list");
+        let ours = plan["nodes"].as_array().expect("a list");
+        let mut found = std::mem::take(&mut self.read.found);
         found.compare("nodes", &ours.len(), &nodes.len());
-    }
-    for theirs in nodes {
-        let workers = theirs.as_array().expect("a list");
-        let rank = workers.first().and_then(|first| first["env"]["CROSS_RANK"].as_str());
-        let rank = rank.and_then(|rank| rank.parse::<usize>().ok()).unwrap_or(0);
-        let Some(ours) = ours.get(rank).or_else(|| ours.first()) else { continue };
-        let our_workers = ours["workers"].as_array().expect("a list");
-        if our_workers.len() != workers.len() && names_devices(command) {
-            return Verdict::by([rules::CPU_SLOTS]);
+        if let Some(verdict) = self.other_devices(ours, nodes, &mut found) {
+            return verdict;
         }
-        found.compare("workers", &our_workers.len(), &workers.len());
-        for (ours, theirs) in our_workers.iter().zip(workers) {
-            same_worker(command, ours, theirs, &mut found);
-            same_address(command, ours, theirs, &mut found);
+        for (ours, theirs) in ours.iter().zip(nodes) {
+            // Theirs starts on the machine where it was typed, whatever the host is called.
+            if self.is_local && !self.read.args.place.reach.no_ssh && ours["host"] != "localhost" {
+                found.rule(rules::ONE_HOST);
+            }
+            if self.is_local {
+                self.same_node(ours, theirs, &mut found);
+            } else {
+                self.same_remote_node(ours, theirs, &mut found);
+            }
+        }
+        found.verdict()
+    }
+
+    /// The slots of this machine, where no hostfile says which they are. A verdict where nothing else
+    /// can be compared.
+    fn other_devices(
+        &mut self,
+        ours: &[Value],
+        theirs: &[Value],
+        found: &mut Differences,
+    ) -> Option<Verdict> {
+        if self.command.pool(&self.read.args).is_some() {
+            return None;
+        }
+        let shown = |workers: &Value| env(&workers[0], devices::VARIABLE).unwrap_or_default();
+        let of_node =
+            |node: &Value| if self.is_local { node.clone() } else { node["typed"].clone() };
+        let (mine, yours) = (shown(&ours.first()?["workers"]), shown(&of_node(theirs.first()?)));
+        if mine == yours {
+            return None;
+        }
+        if devices::is_cpu(self.command) {
+            return Some(self.other_sockets());
+        }
+        let gpus = self.reference.machine().gpus();
+        let mask = devices::mask(self.command, &self.read.args)?;
+        let question = question(&self.command.without_env(devices::VARIABLE), &self.here, gpus);
+        let unmasked = self.reference.ask(&question).ok();
+        let unmasked = unmasked.map(|answer| shown(&of_node(&answer["nodes"][0])));
+        self.has_other_devices = true;
+        let args = &self.read.args;
+        match devices::rule(args, &mask, gpus, &mine, &yours, unmasked.as_deref()) {
+            Some(rule) => found.rule(rule),
+            None => found.unexplained(format!("devices: we {mine}, they {yours}")),
+        }
+        let count = |text: &str| text.split(',').count();
+        (count(&mine) != count(&yours)).then(|| std::mem::take(found).verdict())
+    }
+
+    /// They have a slot for each socket, or what `CUDA_VISIBLE_DEVICES` says; told of as many as we
+    /// take they do as we do.
+    fn other_sockets(&mut self) -> Verdict {
+        let told = self.command.env("LOCAL_SIZE").is_some_and(|size| size != b"0");
+        let mut other = self.command.without_env(devices::VARIABLE);
+        if !told {
+            let count = remuda::inventory::usable_cpus().min(CPU_SLOTS);
+            other = other.without_env("LOCAL_SIZE");
+            other.env.push(("LOCAL_SIZE".to_owned(), count.to_string().into_bytes()));
+        } else if self.command.env(devices::VARIABLE).is_none() {
+            return Verdict::Unexplained("they have other slots".to_owned());
+        }
+        besides(rules::CPU_SLOTS, compare_both(self.reference, &other))
+    }
+
+    /// A node behind pdsh: what its shell makes of the command, and if that is something else, what
+    /// stood there before the shell.
+    fn same_remote_node(&self, ours: &Value, theirs: &Value, found: &mut Differences) {
+        // A script that only the first `--` makes one: their second parser finds none.
+        if self.reparsed.is_none()
+            && theirs["typed"].is_null()
+            && self.command.argv.iter().any(|word| word == "--")
+        {
+            found.rule(rules::DOUBLE_DASH);
+            return;
+        }
+        let mut shelled = Differences::default();
+        if theirs["shell"].is_null() {
+            shelled.unexplained("nothing starts".to_owned());
+        } else {
+            self.same_node(ours, &theirs["shell"], &mut shelled);
+        }
+        if shelled.unexplained.is_empty() {
+            found.rules.extend(shelled.rules);
+            return;
+        }
+        let mut typed = Differences::default();
+        self.same_node(ours, &theirs["typed"], &mut typed);
+        typed.rules.extend(environment::breaks_the_shell(self.command, &self.exported));
+        let changes = |word: &Vec<u8>| {
+            word.is_empty() || word.contains(&b'%') || !environment::is_plain(word)
+        };
+        if self.read.their_words.iter().any(changes) {
+            typed.rule(rules::QUOTING);
+        }
+        if typed.rules.is_empty() {
+            typed.unexplained.extend(shelled.unexplained);
+        }
+        found.rules.extend(typed.rules);
+        found.unexplained.extend(typed.unexplained);
+    }
+
+    fn same_node(&self, ours: &Value, theirs: &Value, found: &mut Differences) {
+        let mine = ours["workers"].as_array().expect("a list");
+        let Some(yours) = theirs.as_array() else {
+            found.unexplained("their node refuses".to_owned());
+            return;
+        };
+        found.compare("workers", &mine.len(), &yours.len());
+        for (local, (ours, theirs)) in mine.iter().zip(yours).enumerate() {
+            self.same_worker(local, ours, theirs, found);
+            self.same_address(ours, theirs, found);
+        }
+        if let ([mine, ..], [yours, ..]) = (&mine[..], &yours[..]) {
+            let is_here = ours["host"] == "localhost" && !self.read.args.place.reach.force_multi;
+            let is_alone = env(mine, "CROSS_SIZE").as_deref() == Some("1");
+            let is_of_one = is_alone && (is_here || self.read.args.place.reach.no_ssh);
+            let promise = if is_of_one {
+                self.command.files_set()
+            } else {
+                self.command.nodes_get(&self.here)
+            };
+            self.same_variables(&promise, mine, yours, found);
         }
     }
-    found.verdict()
+
+    fn same_worker(&self, local: usize, ours: &Value, theirs: &Value, found: &mut Differences) {
+        for name in ["RANK", "WORLD_SIZE", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"] {
+            found.compare(name, &env(ours, name), &env(theirs, name));
+        }
+        if !self.has_other_devices {
+            let name = devices::VARIABLE;
+            found.compare(name, &env(ours, name), &env(theirs, name));
+        }
+        // Unset until the agents have answered: 29500 unless it is taken.
+        let port = env(ours, "MASTER_PORT").unwrap_or_else(|| "29500".to_owned());
+        found.compare("MASTER_PORT", &Some(port), &env(theirs, "MASTER_PORT"));
+        let number = |name: &str| env(theirs, name).and_then(|text| text.parse::<usize>().ok());
+        let (mine, yours) = (env(ours, "LOCAL_RANK"), number("LOCAL_RANK"));
+        found.compare("LOCAL_RANK", &mine, &Some(local.to_string()));
+        if yours != Some(local) {
+            let turned = number("RANK").zip(number("LOCAL_SIZE")).map(|(rank, size)| rank % size);
+            found.compare("their LOCAL_RANK", &turned, &yours);
+            found.rule(rules::LOCAL_RANK);
+        }
+        let yours = format!("--local_rank={}", yours.unwrap_or_default()).into_bytes();
+        let mine = format!("--local_rank={local}").into_bytes();
+        let theirs: Vec<Vec<u8>> = words(&theirs["argv"])
+            .into_iter()
+            .map(|word| if word == yours { mine.clone() } else { word })
+            .collect();
+        self.same_words(&words(&ours["argv"]), &theirs, found);
+    }
+
+    /// The command of a worker. What DeepSpeed's second parser takes for its own is not there.
+    fn same_words(&self, ours: &[Vec<u8>], theirs: &[Vec<u8>], found: &mut Differences) {
+        let ours: Vec<Vec<u8>> = ours
+            .iter()
+            .map(|word| if word == PYTHON.as_bytes() { b"PYTHON".to_vec() } else { word.clone() })
+            .collect();
+        if ours == theirs {
+            return;
+        }
+        let typed = &self.read.args.program.script_and_args;
+        let typed: Vec<Vec<u8>> = typed.iter().map(|word| word.as_bytes().to_vec()).collect();
+        // What stands before the script, and what between it and its arguments.
+        let (head, rest) = match ours.len().checked_sub(typed.len() - 1) {
+            Some(at) => ours[..at].split_at(at - 1 - usize::from(ours[at - 1] != typed[0])),
+            None => (&ours[..], &[][..]),
+        };
+        let expected = self.reparsed.as_ref().filter(|words| **words != typed).map(|words| {
+            [head, &words[..1], rest.get(1..).unwrap_or_default(), &words[1..]].concat()
+        });
+        if expected.as_deref() == Some(theirs) {
+            found.rule(rules::DOUBLE_DASH);
+        } else {
+            found.compare("argv", &shown(&ours), &shown(theirs));
+        }
+    }
+
+    /// Where rank 0 listens, in the eyes of one worker; unset until node 0 has been asked.
+    fn same_address(&self, ours: &Value, theirs: &Value, found: &mut Differences) {
+        let reach = &self.read.args.place.reach;
+        let pool = self.command.pool(&self.read.args);
+        let ours = env(ours, "MASTER_ADDR").unwrap_or_else(|| HOST_ADDRESS.to_owned());
+        let theirs = env(theirs, "MASTER_ADDR").unwrap_or_default();
+        let given = reach.master_addr.clone().filter(|address| !address.is_empty());
+        let is_first = |name: &str| pool.iter().flatten().any(|(host, _)| host == name);
+        match (ours.as_str(), theirs.as_str()) {
+            (ours, theirs) if ours == theirs => {}
+            (ours, LOOPBACK) if pool.is_none() && given.as_deref() == Some(ours) => {
+                found.rule(rules::MASTER_ADDR);
+            }
+            (HOST_ADDRESS, LOOPBACK) if pool.is_none() && reach.force_multi => {
+                found.rule(rules::LOOPBACK);
+            }
+            (LOOPBACK, HOST_ADDRESS)
+                if given.is_none() && (is_first("localhost") || reach.no_ssh) =>
+            {
+                found.rule(rules::LOOPBACK);
+            }
+            (ours, HOST_ADDRESS) if reach.no_ssh && given.is_none() && is_first(ours) => {
+                found.rule(rules::NO_SSH);
+            }
+            (ours, theirs) => found.compare("MASTER_ADDR", &ours, &theirs),
+        }
+    }
+
+    /// Variables of env files, and those that travel.
+    fn same_variables(
+        &self,
+        promise: &Promise,
+        ours: &Value,
+        theirs: &Value,
+        found: &mut Differences,
+    ) {
+        for (name, (value, source)) in promise {
+            let mine = bytes(&ours["env"][name]);
+            found.compare(name, &mine.as_deref(), &Some(&value[..]));
+            let yours = bytes(&theirs["env"][name]);
+            if mine == yours {
+                continue;
+            }
+            let rule = if self.is_local {
+                let is_new = matches!(source, Source::File(_)) || name == "PYTHONPATH";
+                let is_old = yours.as_deref() == self.command.env(name);
+                (is_new && is_old).then_some(rules::ENV_MODES)
+            } else {
+                let raw = bytes(&self.exported[name]);
+                environment::behind_a_shell(value, raw.as_deref(), source)
+            };
+            match rule {
+                Some(rule) => found.rule(rule),
+                None => found.compare(name, &mine, &yours),
+            }
+        }
+        // What they export and we do not know of.
+        for (name, _) in self.exported.as_object().into_iter().flatten() {
+            let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            if is_name && !promise.contains_key(name) {
+                found.unexplained(format!("only they export {name}"));
+            }
+        }
+    }
 }
 
-fn is_without_ssh(command: &Command) -> bool {
-    command.argv.iter().any(|word| word.as_bytes().starts_with(b"--no_s"))
-}
-
+/// A variable of a worker, theirs in base64, ours as text.
 fn env(side: &Value, name: &str) -> Option<String> {
-    side["env"][name].as_str().map(str::to_owned)
+    let bytes = bytes(&side["env"][name])?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn same_worker(command: &Command, ours: &Value, theirs: &Value, found: &mut Differences) {
-    for name in "RANK WORLD_SIZE LOCAL_SIZE CROSS_RANK CROSS_SIZE CUDA_VISIBLE_DEVICES".split(' ') {
-        found.compare(name, &env(ours, name), &env(theirs, name));
-    }
-    // Unset until the agents have answered: 29500 unless it is taken, an address of node 0.
-    let port = env(ours, "MASTER_PORT").unwrap_or_else(|| "29500".to_owned());
-    found.compare("MASTER_PORT", &Some(port), &env(theirs, "MASTER_PORT"));
-    let (mine, yours) = (env(ours, "LOCAL_RANK"), env(theirs, "LOCAL_RANK"));
-    let (mine, yours) = (mine.expect("a rank"), yours.expect("a rank"));
-    if mine != yours {
-        found.rule(rules::LOCAL_RANK);
-    }
-    let yours = format!("--local_rank={yours}").into_bytes();
-    let theirs: Vec<Vec<u8>> = words(&theirs["argv"])
-        .into_iter()
-        .map(|word| if word == yours { format!("--local_rank={mine}").into_bytes() } else { word })
-        .collect();
-    same_words(command, &words(&ours["argv"]), &theirs, found);
-}
-
-/// Where rank 0 listens, in the eyes of one worker.
-fn same_address(command: &Command, ours: &Value, theirs: &Value, found: &mut Differences) {
-    let ours = env(ours, "MASTER_ADDR").unwrap_or_else(|| HOST_ADDRESS.to_owned());
-    let theirs = env(theirs, "MASTER_ADDR").expect("they always have one");
-    let asked_node_0 = theirs == HOST_ADDRESS && ours == LOOPBACK;
-    if ours == theirs || asked_node_0 {
-        return;
-    }
-    if theirs == LOOPBACK {
-        found.rule(rules::MASTER_ADDR);
-    } else if theirs == HOST_ADDRESS && is_host(command, &ours) && is_without_ssh(command) {
-        found.rule(rules::NO_SSH);
-    } else {
-        found.compare("MASTER_ADDR", &ours, &theirs);
+/// Theirs is an object; so is ours where it is no text.
+fn bytes(value: &Value) -> Option<Vec<u8>> {
+    match (value.as_str(), value["base64"].as_str()) {
+        (_, Some(encoded)) => Some(BASE64.decode(encoded).expect("base64")),
+        (Some(text), None) => Some(text.as_bytes().to_vec()),
+        (None, None) => None,
     }
 }
 
-/// Whether a line of the hostfile begins with this name.
-fn is_host(command: &Command, name: &str) -> bool {
-    let text = String::from_utf8_lossy(&command.hostfile);
-    text.lines().any(|line| line.split_whitespace().next() == Some(name))
-}
-
-fn same_words(command: &Command, ours: &[Vec<u8>], theirs: &[Vec<u8>], found: &mut Differences) {
-    let ours: Vec<Vec<u8>> = ours
-        .iter()
-        .map(|word| if word == PYTHON.as_bytes() { b"PYTHON".to_vec() } else { word.clone() })
-        .collect();
-    // What stands behind `--` they read a second time, as options of the launcher of the node.
-    if ours != theirs && command.argv.iter().any(|word| word == "--") {
-        found.rule(rules::DOUBLE_DASH);
-    } else {
-        found.compare("argv", &shown(&ours), &shown(theirs));
-    }
+fn words(argv: &Value) -> Vec<Vec<u8>> {
+    let words = argv.as_array().expect("a list").iter();
+    words.map(|word| bytes(word).unwrap_or_default()).collect()
 }
 
 fn shown(words: &[Vec<u8>]) -> Vec<String> {
     words.iter().map(|word| word.escape_ascii().to_string()).collect()
-}
-
-/// Words of a worker, theirs in base64, ours as text or as an object with base64.
-fn words(argv: &Value) -> Vec<Vec<u8>> {
-    let word = |word: &Value| match (word.as_str(), word["base64"].as_str()) {
-        (_, Some(encoded)) => BASE64.decode(encoded).expect("base64"),
-        (Some(text), None) => text.as_bytes().to_vec(),
-        (None, None) => Vec::new(),
-    };
-    argv.as_array().expect("a list").iter().map(word).collect()
 }

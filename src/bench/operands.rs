@@ -1,0 +1,228 @@
+//! The memory of one measured operation: filled, used, and compared with what must come out.
+
+use super::collective::{Collective, Shape};
+use super::sample::{PERIOD, Pattern, Sample};
+use crate::runtime::{Buffer, Error, Group, ReduceOp};
+
+/// Where the numbers of operations in place lie.
+enum Numbers<T: Sample> {
+    /// In memory that ranks of a node share.
+    Buffer(Buffer<T>),
+    /// In the rank's own.
+    Own(Vec<T>),
+}
+
+/// See the module.
+pub(super) struct Operands<'a, T: Sample> {
+    group: &'a Group,
+    collective: Collective,
+    shape: Shape,
+    pattern: Pattern,
+    root: usize,
+    numbers: Numbers<T>,
+    output: Vec<T>,
+}
+
+/// A vector of zeros, or an error where there is not so much memory.
+pub(super) fn zeros<T: Sample>(len: usize) -> Result<Vec<T>, Error> {
+    let mut zeros = Vec::new();
+    zeros.try_reserve_exact(len).map_err(|_| {
+        let bytes = len.saturating_mul(size_of::<T>());
+        Error::BadArgument(format!("cannot allocate {bytes} bytes: give a smaller --maxbytes"))
+    })?;
+    zeros.resize(len, T::of_whole(0));
+    Ok(zeros)
+}
+
+impl<'a, T: Sample> Operands<'a, T> {
+    pub(super) fn new(
+        group: &'a Group,
+        (collective, shape): (Collective, Shape),
+        (reduce, root): (Option<ReduceOp>, usize),
+        is_registered: bool,
+    ) -> Result<Self, Error> {
+        let is_root = group.rank() == root;
+        let (input, output) = match collective {
+            Collective::Scatter if !is_root => (0, shape.output),
+            Collective::Gather if !is_root => (shape.input, 0),
+            _ => (shape.input, shape.output),
+        };
+        let is_in_place = shape.output == 0;
+        let numbers = if is_registered && is_in_place {
+            Numbers::Buffer(group.alloc(input)?)
+        } else {
+            Numbers::Own(zeros(input)?)
+        };
+        let pattern = Pattern { world: group.world_size(), reduce };
+        let output = zeros(output)?;
+        Ok(Self { group, collective, shape, pattern, root, numbers, output })
+    }
+
+    fn given(&self) -> &[T] {
+        match &self.numbers {
+            Numbers::Buffer(buffer) => buffer,
+            Numbers::Own(own) => own,
+        }
+    }
+
+    /// Writes what this rank gives, and forgets what it took.
+    pub(super) fn fill(&mut self) {
+        let period = self.pattern.period(self.group.rank(), 0);
+        let given: &mut [T] = match &mut self.numbers {
+            Numbers::Buffer(buffer) => buffer,
+            Numbers::Own(own) => own,
+        };
+        for part in given.chunks_mut(PERIOD) {
+            part.copy_from_slice(&period[..part.len()]);
+        }
+        self.output.fill(T::of_whole(0));
+    }
+
+    /// The operation, once.
+    pub(super) fn run(&mut self) -> Result<(), Error> {
+        let Self { group, root, numbers, output, .. } = self;
+        let (rank, world) = (group.rank(), group.world_size());
+        let reduce = self.pattern.reduce.unwrap_or(ReduceOp::Sum);
+        match (self.collective, numbers) {
+            (Collective::AllReduce, Numbers::Buffer(data)) => group.all_reduce(data, reduce)?,
+            (Collective::AllReduce, Numbers::Own(data)) => group.all_reduce(data, reduce)?,
+            (Collective::Reduce, Numbers::Buffer(data)) => group.reduce(data, reduce, *root)?,
+            (Collective::Reduce, Numbers::Own(data)) => group.reduce(data, reduce, *root)?,
+            (Collective::Broadcast, Numbers::Buffer(data)) => group.broadcast(data, *root)?,
+            (Collective::Broadcast, Numbers::Own(data)) => group.broadcast(data, *root)?,
+            (Collective::AllGather, numbers) => group.all_gather(numbers.as_slice(), output)?,
+            (Collective::ReduceScatter, numbers) => {
+                group.reduce_scatter(numbers.as_slice(), output, reduce)?;
+            }
+            (Collective::Gather, numbers) => group.gather(numbers.as_slice(), output, *root)?,
+            (Collective::Scatter, numbers) => group.scatter(numbers.as_slice(), output, *root)?,
+            (Collective::AllToAll, numbers) => group.all_to_all(numbers.as_slice(), output)?,
+            (Collective::SendRecv, numbers) => {
+                let (next, previous) = ((rank + 1) % world, (rank + world - 1) % world);
+                group.send_recv(numbers.as_slice(), next, output, previous)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many numbers of this rank are others than they must be after one run on filled memory.
+    pub(super) fn wrong(&self) -> u64 {
+        let rank = self.group.rank();
+        let is_root = rank == self.root;
+        let pattern = self.pattern;
+        let world = pattern.world;
+        let part = self.shape.count;
+        match self.collective {
+            Collective::AllReduce => differing(self.given(), &pattern.reduced_period(0)),
+            Collective::Reduce if is_root => differing(self.given(), &pattern.reduced_period(0)),
+            // Whoever is not the root keeps what it had.
+            Collective::Reduce => differing(self.given(), &pattern.period(rank, 0)),
+            Collective::Broadcast => differing(self.given(), &pattern.period(self.root, 0)),
+            Collective::ReduceScatter => {
+                differing(&self.output, &pattern.reduced_period(rank * part))
+            }
+            Collective::Gather if !is_root => 0,
+            Collective::AllGather | Collective::Gather => {
+                self.differing_parts(|from| pattern.period(from, 0))
+            }
+            Collective::Scatter => differing(&self.output, &pattern.period(self.root, rank * part)),
+            Collective::AllToAll => self.differing_parts(|from| pattern.period(from, rank * part)),
+            Collective::SendRecv => {
+                differing(&self.output, &pattern.period((rank + world - 1) % world, 0))
+            }
+        }
+    }
+
+    /// The same for what came from every rank.
+    fn differing_parts(&self, period_from: impl Fn(usize) -> Vec<T>) -> u64 {
+        if self.shape.count == 0 {
+            return 0;
+        }
+        let parts = self.output.chunks(self.shape.count).enumerate();
+        parts.map(|(from, part)| differing(part, &period_from(from))).sum()
+    }
+}
+
+impl<T: Sample> Numbers<T> {
+    fn as_slice(&self) -> &[T] {
+        match self {
+            Self::Buffer(buffer) => buffer,
+            Self::Own(own) => own,
+        }
+    }
+}
+
+/// Positions at which numbers are not those of a period that repeats.
+fn differing<T: Sample>(numbers: &[T], period: &[T]) -> u64 {
+    let parts = numbers.chunks(PERIOD);
+    let differ = |part: &[T]| part.iter().zip(period).filter(|(is, must)| is != must).count();
+    parts.map(differ).sum::<usize>() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPS: [ReduceOp; 5] =
+        [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg];
+
+    fn wrong_of<T: Sample>(
+        group: &Group,
+        collective: Collective,
+        reduce: Option<ReduceOp>,
+        is_registered: bool,
+    ) -> Result<u64, Error> {
+        let root = group.world_size() - 1;
+        let shape = collective.shape(5000, size_of::<T>(), group.world_size());
+        let mut operands =
+            Operands::<T>::new(group, (collective, shape), (reduce, root), is_registered)?;
+        operands.fill();
+        operands.run()?;
+        Ok(operands.wrong())
+    }
+
+    fn check_all<T: Sample>(group: &Group) -> Result<(), Error> {
+        for collective in Collective::ALL {
+            let reduces = collective.reduces();
+            let ops = if reduces { OPS.map(Some).to_vec() } else { vec![None] };
+            for (reduce, is_registered) in ops.into_iter().flat_map(|op| [(op, false), (op, true)])
+            {
+                let wrong = wrong_of::<T>(group, collective, reduce, is_registered)?;
+                assert_eq!(wrong, 0, "{collective} {reduce:?} of {}", T::DTYPE);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn results_are_what_they_must_be() -> Result<(), Error> {
+        for world in [1, 2, 3] {
+            Group::on_threads(world, |group| {
+                check_all::<f32>(group)?;
+                check_all::<f64>(group)?;
+                check_all::<crate::runtime::F16>(group)?;
+                check_all::<crate::runtime::Bf16>(group)?;
+                check_all::<i32>(group)?;
+                check_all::<i64>(group)?;
+                check_all::<u8>(group)
+            })?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_wrong_is_counted() -> Result<(), Error> {
+        let wrong = Group::on_threads(2, |group| {
+            let shape = Collective::AllGather.shape(4000, 4, 2);
+            let mut operands =
+                Operands::<f32>::new(group, (Collective::AllGather, shape), (None, 0), true)?;
+            operands.fill();
+            operands.run()?;
+            operands.output[3] += 1.0;
+            operands.output[999] = f32::NAN;
+            Ok(operands.wrong())
+        })?;
+        assert_eq!(wrong, [2, 2]);
+        Ok(())
+    }
+}

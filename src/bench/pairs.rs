@@ -1,0 +1,170 @@
+//! Every pair of nodes by itself, or of ranks where there is one node: who is slow.
+//!
+//! Pairs are measured as a tournament is played: in each round everybody meets one other, so that
+//! n places take n - 1 rounds instead of n² / 2 meetings.
+
+use super::document::PairRow;
+use super::operands::zeros;
+use super::sweep::Options;
+use crate::base::clock;
+use crate::runtime::{Error, Group, ReduceOp};
+
+/// Times of all pairs; the same on all ranks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pairs {
+    /// The places, in order.
+    pub names: Vec<String>,
+    /// Bytes each way.
+    pub bytes: u64,
+    /// Seconds of one exchange, row by row; 0 where a place would meet itself.
+    seconds: Vec<f64>,
+}
+
+impl Pairs {
+    /// GB/s each way between two places; none between a place and itself.
+    pub fn gbs(&self, left: usize, right: usize) -> Option<f64> {
+        let seconds = self.seconds[left * self.names.len() + right];
+        (0.0 < seconds).then(|| self.bytes as f64 / seconds / 1e9)
+    }
+
+    /// All pairs, as the document has them.
+    pub fn rows(&self) -> Vec<PairRow> {
+        let places = self.names.len();
+        let pairs = (0..places).flat_map(|left| (left + 1..places).map(move |right| (left, right)));
+        let row = |(left, right): (usize, usize)| {
+            let busbw_gbs = self.gbs(left, right)?;
+            let time_us = self.seconds[left * places + right] * 1e6;
+            let (left, right) = (self.names[left].clone(), self.names[right].clone());
+            Some(PairRow { left, right, time_us, busbw_gbs })
+        };
+        pairs.filter_map(row).collect()
+    }
+
+    /// The same, the slowest first.
+    pub fn slowest_first(&self) -> Vec<PairRow> {
+        let mut rows = self.rows();
+        rows.sort_by(|left, right| left.busbw_gbs.total_cmp(&right.busbw_gbs));
+        rows
+    }
+}
+
+/// Who meets whom: in every round each place at most once, in all rounds each pair once.
+fn rounds(places: usize) -> Vec<Vec<(usize, usize)>> {
+    // One place stays where it is, the others go round. Whoever meets nobody has a rest.
+    let seats = places.next_multiple_of(2).max(2);
+    let round = |turn: usize| {
+        let at = |seat: usize| if seat == 0 { 0 } else { 1 + (seat - 1 + turn) % (seats - 1) };
+        let pair = |seat: usize| (at(seat), at(seats - 1 - seat));
+        let pairs = (0..seats / 2).map(pair).filter(|(left, right)| left.max(right) < &places);
+        pairs.map(|(left, right)| (left.min(right), left.max(right))).collect()
+    };
+    (0..seats - 1).map(round).collect()
+}
+
+/// Measures all pairs with messages of the greatest size of `options`.
+pub fn measure_pairs(group: &Group, options: &Options) -> Result<Pairs, Error> {
+    let bytes = options.sizes.last();
+    let placement = group.placement();
+    let ranks: Vec<usize> = match placement.nodes() {
+        1 => (0..group.world_size()).collect(),
+        nodes => (0..nodes).map(|node| placement.ranks_of(node)[0]).collect(),
+    };
+    let name = |rank: &usize| match placement.nodes() {
+        1 => format!("rank {rank}"),
+        _ => placement.host_of(*rank).to_owned(),
+    };
+    let names: Vec<String> = ranks.iter().map(name).collect();
+    let mut seconds = vec![0.0; ranks.len() * ranks.len()];
+    let ours = ranks.iter().position(|rank| *rank == group.rank());
+    let numbers: Vec<u8> = zeros(if ours.is_some() { bytes as usize } else { 0 })?;
+    let mut taken = numbers.clone();
+    for round in rounds(ranks.len()) {
+        let pair = round.iter().find(|pair| Some(pair.0) == ours || Some(pair.1) == ours);
+        if let Some((left, right)) = pair {
+            let peer = ranks[if Some(*left) == ours { *right } else { *left }];
+            let own = time_exchange(group, options, peer, (&numbers, &mut taken))?;
+            let place = ours.map_or(0, |ours| ours * ranks.len());
+            seconds[place + if Some(*left) == ours { *right } else { *left }] = own;
+        }
+        group.barrier()?;
+    }
+    group.all_reduce(&mut seconds, ReduceOp::Sum)?;
+    Ok(Pairs { names, bytes, seconds })
+}
+
+fn time_exchange(
+    group: &Group,
+    options: &Options,
+    peer: usize,
+    (given, taken): (&[u8], &mut [u8]),
+) -> Result<f64, Error> {
+    for _ in 0..options.warmup.max(1) {
+        group.send_recv(given, peer, taken, peer)?;
+    }
+    let start = clock::now();
+    for _ in 0..options.iterations {
+        group.send_recv(given, peer, taken, peer)?;
+    }
+    Ok(start.elapsed().as_secs_f64() / f64::from(options.iterations))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::bench::collective::Collective;
+    use crate::bench::sizes::{Sizes, Stride};
+    use crate::bench::timing::Average;
+    use crate::runtime::Dtype;
+
+    #[test]
+    fn everybody_meets_everybody_once_and_nobody_twice_at_a_time() {
+        for places in 0..40 {
+            let mut met = BTreeSet::new();
+            for round in rounds(places) {
+                let mut busy = BTreeSet::new();
+                for (left, right) in round {
+                    assert!(left < right && right < places);
+                    assert!(busy.insert(left) && busy.insert(right), "{places}");
+                    assert!(met.insert((left, right)), "{places}");
+                }
+            }
+            assert_eq!(met.len(), places * places.saturating_sub(1) / 2, "{places}");
+        }
+    }
+
+    fn options() -> Options {
+        Options {
+            collective: Collective::SendRecv,
+            sizes: Sizes::new(4096, 4096, Stride::Factor(2)).expect("there is a size"),
+            dtypes: vec![Dtype::U8],
+            reduce: vec![ReduceOp::Sum],
+            root: 0,
+            iterations: 3,
+            warmup: 1,
+            is_checked: false,
+            average: Average::Max,
+            is_registered: false,
+        }
+    }
+
+    #[test]
+    fn ranks_of_one_node_and_nodes_of_many_are_places() -> Result<(), Error> {
+        let here = Group::on_threads(3, |group| measure_pairs(group, &options()))?;
+        assert_eq!(here[0], here[2]);
+        assert_eq!(here[0].names, ["rank 0", "rank 1", "rank 2"]);
+        assert_eq!(here[0].rows().len(), 3);
+        assert_eq!(here[0].gbs(1, 1), None);
+
+        let groups = Group::threads_on(&[2, 1])?;
+        let nodes: Vec<Pairs> = std::thread::scope(|scope| {
+            let measure = |group: Group| scope.spawn(move || measure_pairs(&group, &options()));
+            let threads: Vec<_> = groups.into_iter().map(measure).collect();
+            let ended = threads.into_iter().map(|thread| thread.join().expect("no panic"));
+            ended.collect::<Result<_, _>>()
+        })?;
+        assert_eq!((nodes[0].names.len(), nodes[0].rows().len()), (2, 1));
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! Numbers whose results are known beforehand, for every type and every rank. Pure.
+
+use crate::runtime::{Bf16, Element, F16, ReduceOp};
+
+/// Numbers repeat after so many positions: a prime, so that shifted parts do not look alike.
+pub(super) const PERIOD: usize = 251;
+/// Up to so many ranks, sums of numbers below 4 fit a byte.
+const RANKS_OF_FOUR_MAX: usize = 64;
+
+/// An element that small numbers and the results of small numbers can be written in.
+pub(super) trait Sample: Element {
+    /// The nearest value; integers wrap.
+    fn of_whole(whole: u64) -> Self;
+
+    /// The mean of `ranks` numbers with this sum, rounded as a group rounds it.
+    fn of_mean(sum: u64, ranks: u64) -> Self;
+}
+
+macro_rules! float {
+    ($type:ident) => {
+        impl Sample for $type {
+            fn of_whole(whole: u64) -> Self {
+                whole as Self
+            }
+
+            fn of_mean(sum: u64, ranks: u64) -> Self {
+                sum as Self * (1.0 / ranks as Self)
+            }
+        }
+    };
+}
+
+macro_rules! half {
+    ($type:ident) => {
+        impl Sample for $type {
+            fn of_whole(whole: u64) -> Self {
+                Self::from_f32(whole as f32)
+            }
+
+            fn of_mean(sum: u64, ranks: u64) -> Self {
+                Self::from_f32(f32::of_mean(sum, ranks))
+            }
+        }
+    };
+}
+
+macro_rules! integer {
+    ($type:ident) => {
+        impl Sample for $type {
+            fn of_whole(whole: u64) -> Self {
+                whole as Self
+            }
+
+            fn of_mean(sum: u64, ranks: u64) -> Self {
+                // Sums wrap before they are divided, towards zero.
+                (i128::from(sum as Self) / i128::from(ranks)) as Self
+            }
+        }
+    };
+}
+
+float!(f32);
+float!(f64);
+half!(F16);
+half!(Bf16);
+integer!(i32);
+integer!(i64);
+integer!(u8);
+
+/// What every rank gives at every position, and what becomes of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pattern {
+    /// Ranks that take part.
+    pub(super) world: usize,
+    /// How numbers are combined; `None` where they are only moved.
+    pub(super) reduce: Option<ReduceOp>,
+}
+
+impl Pattern {
+    /// The number of a rank at a position.
+    pub(super) fn value(self, rank: usize, position: usize) -> u64 {
+        let position = position % PERIOD;
+        let whole = match self.reduce {
+            // A byte, exact in every type.
+            None => (position * 7 + rank * 13) % PERIOD,
+            // One rank doubles, so that products neither grow nor vanish.
+            Some(ReduceOp::Prod) => 1 + usize::from(position % self.world == rank),
+            Some(ReduceOp::Sum | ReduceOp::Avg | ReduceOp::Min | ReduceOp::Max) => {
+                let levels = if self.world <= RANKS_OF_FOUR_MAX { 4 } else { 2 };
+                (position * 5 + rank * 3 + position / 4) % levels
+            }
+        };
+        whole as u64
+    }
+
+    /// The numbers of a rank for one period, beginning at a position.
+    pub(super) fn period<T: Sample>(self, rank: usize, start: usize) -> Vec<T> {
+        (start..start + PERIOD).map(|position| T::of_whole(self.value(rank, position))).collect()
+    }
+
+    /// The reduction over all ranks for one period, beginning at a position.
+    pub(super) fn reduced_period<T: Sample>(self, start: usize) -> Vec<T> {
+        (start..start + PERIOD).map(|position| self.reduced(position)).collect()
+    }
+
+    fn reduced<T: Sample>(self, position: usize) -> T {
+        let values = (0..self.world).map(|rank| self.value(rank, position));
+        match self.reduce.unwrap_or(ReduceOp::Sum) {
+            ReduceOp::Sum => T::of_whole(values.sum()),
+            ReduceOp::Avg => T::of_mean(values.sum(), self.world as u64),
+            ReduceOp::Prod => T::of_whole(values.product()),
+            ReduceOp::Min => T::of_whole(values.min().unwrap_or(0)),
+            ReduceOp::Max => T::of_whole(values.max().unwrap_or(0)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ranks_give_differs_from_rank_to_rank() {
+        for reduce in [None, Some(ReduceOp::Sum), Some(ReduceOp::Prod), Some(ReduceOp::Max)] {
+            let pattern = Pattern { world: 3, reduce };
+            let [first, second, third] = [0, 1, 2].map(|rank| pattern.period::<i32>(rank, 0));
+            assert!(first != second && second != third && first != third, "{reduce:?}");
+        }
+    }
+
+    #[test]
+    fn results_of_many_ranks_are_exact_in_small_types() {
+        for world in [1, 2, 64, 65, 250] {
+            let pattern = Pattern { world, reduce: Some(ReduceOp::Sum) };
+            for position in 0..PERIOD {
+                let sum: u64 = (0..world).map(|rank| pattern.value(rank, position)).sum();
+                assert!(sum < 256, "{world} ranks");
+                assert_eq!(pattern.reduced::<Bf16>(position), Bf16::from_f32(sum as f32));
+            }
+            let product = Pattern { world, reduce: Some(ReduceOp::Prod) };
+            assert!((0..PERIOD).all(|position| product.reduced::<u8>(position) == 2));
+        }
+    }
+}

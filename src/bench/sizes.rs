@@ -1,0 +1,126 @@
+//! Which sizes are measured. Pure.
+
+use std::iter;
+
+/// From one size to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stride {
+    /// So many times as much; 2 or more.
+    Factor(u64),
+    /// So many bytes more; 1 or more.
+    Bytes(u64),
+}
+
+/// Sizes from one to another. Made by [`Sizes::new`], so there is at least one, and not too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    first: u64,
+    last: u64,
+    stride: Stride,
+}
+
+/// Why there are no such sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SizesError {
+    /// Nothing lies between them.
+    #[error("the smallest size is above the greatest")]
+    Empty,
+    /// Nobody reads such a table.
+    #[error("these are {count} sizes, at most {SIZES_MAX} are measured")]
+    TooMany {
+        /// How many.
+        count: u64,
+    },
+}
+
+/// Rows of a table.
+const SIZES_MAX: u64 = 10_000;
+/// Above this a number is a typing error.
+const BYTES_MAX: u64 = 1 << 44;
+
+impl Sizes {
+    /// Sizes from `first` to at most `last` bytes.
+    pub fn new(first: u64, last: u64, stride: Stride) -> Result<Self, SizesError> {
+        if last < first {
+            return Err(SizesError::Empty);
+        }
+        if let Stride::Bytes(bytes) = stride {
+            let count = (last - first) / bytes + 1;
+            if SIZES_MAX < count {
+                return Err(SizesError::TooMany { count });
+            }
+        }
+        Ok(Self { first, last, stride })
+    }
+
+    /// The greatest size, at most.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// All sizes, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u64> + use<> {
+        let Self { first, last, stride } = *self;
+        iter::successors(Some(first), move |size| {
+            let next = match stride {
+                Stride::Factor(factor) => size.max(&1).checked_mul(factor),
+                Stride::Bytes(bytes) => size.checked_add(bytes),
+            };
+            next.filter(|next| *next <= last)
+        })
+    }
+}
+
+/// A number of bytes: `8`, `64K`, `128M`, `1GiB`; units are powers of 1024, as in nccl-tests.
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        "G" | "GB" | "GIB" => 30,
+        "T" | "TB" | "TIB" => 40,
+        _ => return None,
+    };
+    let bytes = number.parse::<u64>().ok()?.checked_mul(1 << shift)?;
+    (bytes <= BYTES_MAX).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(first: u64, last: u64, stride: Stride, expect: &[u64]) {
+        let sizes = Sizes::new(first, last, stride).expect("there are such sizes");
+        assert_eq!(sizes.iter().collect::<Vec<_>>(), expect);
+    }
+
+    #[test]
+    fn sizes_go_from_the_first_to_the_last() {
+        check(8, 64, Stride::Factor(2), &[8, 16, 32, 64]);
+        check(8, 63, Stride::Factor(4), &[8, 32]);
+        check(0, 4, Stride::Factor(2), &[0, 2, 4]);
+        check(5, 20, Stride::Bytes(5), &[5, 10, 15, 20]);
+        check(7, 7, Stride::Bytes(1), &[7]);
+        check(u64::MAX / 2, u64::MAX, Stride::Factor(3), &[u64::MAX / 2]);
+    }
+
+    #[test]
+    fn what_is_no_range_is_refused() {
+        assert_eq!(Sizes::new(9, 8, Stride::Factor(2)), Err(SizesError::Empty));
+        let many = SizesError::TooMany { count: 1 << 20 };
+        assert_eq!(Sizes::new(1, 1 << 20, Stride::Bytes(1)), Err(many));
+    }
+
+    #[test]
+    fn bytes_have_units() {
+        assert_eq!(parse_bytes("8"), Some(8));
+        assert_eq!(parse_bytes("64K"), Some(65536));
+        assert_eq!(parse_bytes("1gib"), Some(1 << 30));
+        for text in ["", "K", "1.5M", "-1", "8X", "99999999999999999999", "17T", "1 M"] {
+            assert_eq!(parse_bytes(text), None, "{text}");
+        }
+    }
+}

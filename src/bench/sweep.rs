@@ -1,0 +1,154 @@
+//! A table: all sizes, types and operations, one after the other.
+
+use super::collective::Collective;
+use super::document::Row;
+use super::operands::Operands;
+use super::sample::Sample;
+use super::sizes::Sizes;
+use super::timing::{Average, time};
+use crate::runtime::{Bf16, Dtype, Error, F16, Group, ReduceOp};
+
+/// What is measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// What every row does.
+    pub collective: Collective,
+    /// Sizes in bytes.
+    pub sizes: Sizes,
+    /// Types of elements.
+    pub dtypes: Vec<Dtype>,
+    /// How numbers are combined, where they are.
+    pub reduce: Vec<ReduceOp>,
+    /// The rank that is another than the others, where one is.
+    pub root: usize,
+    /// Operations of a size that are timed; 1 or more.
+    pub iterations: u32,
+    /// Operations before them.
+    pub warmup: u32,
+    /// Whether results are compared with what they must be.
+    pub is_checked: bool,
+    /// Whose time counts.
+    pub average: Average,
+    /// Whether operations in place work in memory of the group, where they need not copy.
+    pub is_registered: bool,
+}
+
+/// Measures everything, and shows every row to `watch` when it is known; all ranks see the same rows.
+pub fn measure(
+    group: &Group,
+    options: &Options,
+    watch: &mut dyn FnMut(&Row),
+) -> Result<Vec<Row>, Error> {
+    let reduce: Vec<Option<ReduceOp>> = if options.collective.reduces() {
+        options.reduce.iter().copied().map(Some).collect()
+    } else {
+        vec![None]
+    };
+    let mut rows = Vec::new();
+    for dtype in &options.dtypes {
+        for reduce in &reduce {
+            let mut last = None;
+            for bytes in options.sizes.iter() {
+                let row = measure_dtype(group, options, *dtype, *reduce, bytes)?;
+                // Sizes that are cut to whole parts may be the same.
+                if last.replace(row.bytes) != Some(row.bytes) {
+                    watch(&row);
+                    rows.push(row);
+                }
+            }
+        }
+    }
+    Ok(rows)
+}
+
+fn measure_dtype(
+    group: &Group,
+    options: &Options,
+    dtype: Dtype,
+    reduce: Option<ReduceOp>,
+    bytes: u64,
+) -> Result<Row, Error> {
+    match dtype {
+        Dtype::F32 => measure_row::<f32>(group, options, reduce, bytes),
+        Dtype::F64 => measure_row::<f64>(group, options, reduce, bytes),
+        Dtype::F16 => measure_row::<F16>(group, options, reduce, bytes),
+        Dtype::Bf16 => measure_row::<Bf16>(group, options, reduce, bytes),
+        Dtype::I32 => measure_row::<i32>(group, options, reduce, bytes),
+        Dtype::I64 => measure_row::<i64>(group, options, reduce, bytes),
+        Dtype::U8 => measure_row::<u8>(group, options, reduce, bytes),
+    }
+}
+
+fn measure_row<T: Sample>(
+    group: &Group,
+    options: &Options,
+    reduce: Option<ReduceOp>,
+    bytes: u64,
+) -> Result<Row, Error> {
+    let (collective, world) = (options.collective, group.world_size());
+    let shape = collective.shape(bytes, size_of::<T>(), world);
+    let mut operands = Operands::<T>::new(
+        group,
+        (collective, shape),
+        (reduce, options.root),
+        options.is_registered,
+    )?;
+    operands.fill();
+    let times = (options.warmup, options.iterations);
+    let seconds = time(group, times, options.average, || operands.run())?;
+    let wrong = if options.is_checked { Some(count_wrong(group, &mut operands)?) } else { None };
+    let algbw_gbs = if seconds == 0.0 { 0.0 } else { shape.bytes as f64 / seconds / 1e9 };
+    Ok(Row {
+        bytes: shape.bytes as u64,
+        count: shape.count as u64,
+        dtype: T::DTYPE.to_string(),
+        op: reduce.map_or_else(|| "none".to_owned(), |reduce| reduce.to_string()),
+        root: collective.has_root().then_some(options.root),
+        time_us: seconds * 1e6,
+        algbw_gbs,
+        busbw_gbs: algbw_gbs * collective.bus_factor(world),
+        wrong,
+    })
+}
+
+/// Runs the operation once more on known numbers; wrong ones of all ranks.
+fn count_wrong<T: Sample>(group: &Group, operands: &mut Operands<'_, T>) -> Result<u64, Error> {
+    operands.fill();
+    operands.run()?;
+    let mut wrong = [operands.wrong() as i64];
+    group.all_reduce(&mut wrong, ReduceOp::Sum)?;
+    Ok(wrong[0] as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::sizes::Stride;
+
+    #[test]
+    fn a_table_has_a_row_for_each_size_type_and_operation() -> Result<(), Error> {
+        let options = Options {
+            collective: Collective::ReduceScatter,
+            sizes: Sizes::new(1, 256, Stride::Factor(4)).expect("there are sizes"),
+            dtypes: vec![Dtype::F32, Dtype::U8],
+            reduce: vec![ReduceOp::Sum, ReduceOp::Max],
+            root: 0,
+            iterations: 2,
+            warmup: 1,
+            is_checked: true,
+            average: Average::Max,
+            is_registered: true,
+        };
+        let rows = Group::on_threads(2, |group| measure(group, &options, &mut |_| {}))?;
+        assert_eq!(rows[0], rows[1], "all ranks see the same");
+        let of = |dtype: &str, op: &str| {
+            let rows = rows[0].iter().filter(|row| row.dtype == dtype && row.op == op);
+            rows.map(|row| row.bytes).collect::<Vec<_>>()
+        };
+        // 1 and 4 bytes hold no element for each of two ranks.
+        assert_eq!(of("f32", "sum"), [0, 16, 64, 256]);
+        assert_eq!(of("u8", "max"), [0, 4, 16, 64, 256]);
+        assert!(rows[0].iter().all(|row| row.wrong == Some(0) && 0.0 < row.time_us));
+        Ok(())
+    }
+}

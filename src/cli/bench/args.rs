@@ -1,0 +1,329 @@
+//! The options of a measurement: what was typed, what the workers are told, and the words that tell
+//! them the same.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args};
+
+use crate::bench::{Average, Collective, Options, Sizes, SizesError, Stride, parse_bytes};
+use crate::cli::line::{BadValue, whole};
+use crate::pool::nearest;
+use crate::runtime::{Dtype, ReduceOp};
+
+/// Sizes without `-b` and `-e`.
+const FIRST_BYTES: u64 = 8;
+const LAST_BYTES: u64 = 64 << 20;
+/// One message of `--pairs`.
+const PAIR_BYTES: u64 = 8 << 20;
+const TIMES_MAX: i64 = 1_000_000;
+
+/// What is measured, and how; where is decided by the launch options beside these.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag that was typed or not")]
+#[derive(Args, Clone, Debug, PartialEq)]
+#[command(next_help_heading = "Measurement", rename_all = "snake_case")]
+pub(super) struct BenchArgs {
+    /// all-reduce, all-gather, reduce-scatter, broadcast, reduce, gather, scatter, all-to-all or
+    /// send-recv
+    #[arg(value_name = "COLLECTIVE", value_parser = parse_collective)]
+    pub(super) collective: Collective,
+    /// Smallest size: `8`, `64K`, `1M` [default: 8]
+    #[arg(short = 'b', long = "minbytes", value_name = "SIZE", value_parser = parse_size)]
+    pub(super) min_bytes: Option<u64>,
+    /// Greatest size [default: 64M; of --pairs 8M]
+    #[arg(short = 'e', long = "maxbytes", value_name = "SIZE", value_parser = parse_size)]
+    pub(super) max_bytes: Option<u64>,
+    /// From one size to the next: so many times as much [default: 2]
+    #[arg(short = 'f', long = "stepfactor", value_name = "N", value_parser = parse_factor)]
+    pub(super) step_factor: Option<u64>,
+    /// Or so many bytes more
+    #[arg(short = 'i', long = "stepbytes", value_name = "SIZE", value_parser = parse_step)]
+    pub(super) step_bytes: Option<u64>,
+    /// Operations of a size that are timed
+    #[arg(short = 'n', long, value_name = "N", default_value = "20", value_parser = parse_iterations)]
+    pub(super) iters: u32,
+    /// Operations before them
+    #[arg(short = 'w', long, value_name = "N", default_value = "5", value_parser = parse_times)]
+    pub(super) warmup_iters: u32,
+    /// Compare results with what they must be: 0 or 1
+    #[arg(short = 'c', long, value_name = "0|1", default_value = "1", value_parser = parse_switch, action = ArgAction::Set)]
+    pub(super) check: bool,
+    /// Type of elements: float, double, half, bfloat16, int32, int64, uint8, or `all`
+    #[arg(short = 'd', long, value_name = "TYPE", default_value = "float", value_parser = parse_dtypes)]
+    pub(super) datatype: Dtypes,
+    /// How numbers are combined: sum, prod, min, max, avg, or `all`
+    #[arg(short = 'o', long, value_name = "OP", default_value = "sum", value_parser = parse_reduce)]
+    pub(super) op: Reduce,
+    /// The rank that gives or takes, where one does
+    #[arg(short = 'r', long, value_name = "RANK", default_value = "0", value_parser = parse_times)]
+    pub(super) root: u32,
+    /// Whose time counts: 0 rank 0's, 1 the mean, 2 the least, 3 the greatest
+    #[arg(short = 'a', long, value_name = "0-3", default_value = "1", value_parser = parse_average)]
+    pub(super) average: Average,
+    /// Operations in place work in memory of the group: 0 or 1
+    #[arg(short = 'R', long, value_name = "0|1", default_value = "1", value_parser = parse_switch, action = ArgAction::Set)]
+    pub(super) local_register: bool,
+    /// With send-recv: every pair of nodes by itself (of ranks on one node), the slowest by name
+    #[arg(long)]
+    pub(super) pairs: bool,
+    /// Fail unless the best size, or every pair, has this bus bandwidth
+    #[arg(long, value_name = "GB/s", value_parser = parse_threshold)]
+    pub(super) threshold: Option<f64>,
+    /// Show earlier results of --json beside these (repeatable; columns are of the first)
+    #[arg(long, value_name = "FILE")]
+    pub(super) compare: Vec<PathBuf>,
+    /// Draw bus bandwidth over size, or pairs as a heat map, into this SVG file
+    #[arg(long, value_name = "FILE")]
+    pub(super) plot: Option<PathBuf>,
+    /// Results as JSON. The word is that of the launch options.
+    #[arg(skip)]
+    pub(super) json: bool,
+}
+
+/// One type, or all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Dtypes(Vec<Dtype>);
+
+/// One way of combining, or all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reduce(Vec<ReduceOp>);
+
+/// Names of nccl-tests, and ours.
+const DTYPES: [(&str, Dtype); 14] = [
+    ("float", Dtype::F32),
+    ("double", Dtype::F64),
+    ("half", Dtype::F16),
+    ("bfloat16", Dtype::Bf16),
+    ("int32", Dtype::I32),
+    ("int64", Dtype::I64),
+    ("uint8", Dtype::U8),
+    ("f32", Dtype::F32),
+    ("f64", Dtype::F64),
+    ("f16", Dtype::F16),
+    ("bf16", Dtype::Bf16),
+    ("i32", Dtype::I32),
+    ("i64", Dtype::I64),
+    ("u8", Dtype::U8),
+];
+
+const OPS: [(&str, ReduceOp); 5] = [
+    ("sum", ReduceOp::Sum),
+    ("prod", ReduceOp::Prod),
+    ("min", ReduceOp::Min),
+    ("max", ReduceOp::Max),
+    ("avg", ReduceOp::Avg),
+];
+
+impl BenchArgs {
+    /// Sizes in bytes.
+    pub(super) fn sizes(&self) -> Result<Sizes, SizesError> {
+        let stride = match (self.step_bytes, self.step_factor) {
+            (Some(bytes), _) => Stride::Bytes(bytes),
+            (None, factor) => Stride::Factor(factor.unwrap_or(2)),
+        };
+        let last = if self.pairs { PAIR_BYTES } else { LAST_BYTES };
+        let (first, last) = match (self.min_bytes, self.max_bytes) {
+            (Some(first), Some(last)) => (first, last),
+            (Some(first), None) => (first, last.max(first)),
+            (None, Some(last)) => (FIRST_BYTES.min(last), last),
+            (None, None) => (FIRST_BYTES, last),
+        };
+        Sizes::new(first, last, stride)
+    }
+
+    /// What the workers measure; the options have been checked.
+    pub(super) fn lower(&self) -> Result<Options, SizesError> {
+        Ok(Options {
+            collective: self.collective,
+            sizes: self.sizes()?,
+            dtypes: self.datatype.0.clone(),
+            reduce: self.op.0.clone(),
+            root: self.root as usize,
+            iterations: self.iters,
+            warmup: self.warmup_iters,
+            is_checked: self.check,
+            average: self.average,
+            is_registered: self.local_register,
+        })
+    }
+
+    /// The words that say the same: what a worker is started with.
+    pub(super) fn words(&self) -> Vec<OsString> {
+        let mut words: Vec<OsString> = vec![self.collective.name().into()];
+        let mut push = |name: &str, value: Option<OsString>| {
+            if let Some(value) = value {
+                words.extend([format!("--{name}").into(), value]);
+            }
+        };
+        let text = |value: &dyn ToString| Some(value.to_string().into());
+        push("minbytes", self.min_bytes.and_then(|bytes| text(&bytes)));
+        push("maxbytes", self.max_bytes.and_then(|bytes| text(&bytes)));
+        push("stepfactor", self.step_factor.and_then(|factor| text(&factor)));
+        push("stepbytes", self.step_bytes.and_then(|bytes| text(&bytes)));
+        push("iters", text(&self.iters));
+        push("warmup_iters", text(&self.warmup_iters));
+        push("check", text(&u8::from(self.check)));
+        push("datatype", text(&word_of(&self.datatype.0, &DTYPES)));
+        push("op", text(&word_of(&self.op.0, &OPS)));
+        push("root", text(&self.root));
+        push("average", text(&(self.average as u8)));
+        push("local_register", text(&u8::from(self.local_register)));
+        push("threshold", self.threshold.and_then(|threshold| text(&threshold)));
+        for file in &self.compare {
+            push("compare", Some(file.into()));
+        }
+        push("plot", self.plot.clone().map(OsString::from));
+        let switches = [("--pairs", self.pairs), ("--json", self.json)];
+        words.extend(switches.iter().filter(|switch| switch.1).map(|switch| switch.0.into()));
+        words
+    }
+}
+
+/// The word for one value, or for all.
+fn word_of<T: PartialEq>(values: &[T], table: &[(&'static str, T)]) -> &'static str {
+    let one = |value: &T| table.iter().find(|(_, known)| known == value).map(|(name, _)| *name);
+    match values {
+        [value] => one(value).unwrap_or("all"),
+        _ => "all",
+    }
+}
+
+/// A value of a table, or all of them once.
+fn values_of<T: Copy + PartialEq>(text: &str, table: &[(&str, T)]) -> Result<Vec<T>, BadValue> {
+    if text == "all" {
+        let mut values: Vec<T> = Vec::new();
+        for (_, value) in table {
+            if !values.contains(value) {
+                values.push(*value);
+            }
+        }
+        return Ok(values);
+    }
+    let found = table.iter().find(|(name, _)| *name == text).map(|(_, value)| vec![*value]);
+    let names = || table.iter().map(|(name, _)| *name).chain(["all"]);
+    found.ok_or_else(|| unknown(text, &names().collect::<Vec<_>>()))
+}
+
+fn unknown(text: &str, names: &[&str]) -> BadValue {
+    let help = match nearest(text, names.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("there are {}", names.join(", ")),
+    };
+    BadValue::new("unknown").help(help)
+}
+
+/// `all-reduce`, `all_reduce` and `allreduce` are the same.
+fn parse_collective(text: &str) -> Result<Collective, BadValue> {
+    let plain = |text: &str| text.replace(['-', '_'], "").to_ascii_lowercase();
+    let wanted = plain(text);
+    let found = Collective::ALL.into_iter().find(|collective| plain(collective.name()) == wanted);
+    found.ok_or_else(|| unknown(text, &Collective::ALL.map(Collective::name)))
+}
+
+fn parse_size(text: &str) -> Result<u64, BadValue> {
+    parse_bytes(text)
+        .ok_or_else(|| BadValue::new("expected a size").help("write `8`, `64K`, `128M` or `1G`"))
+}
+
+/// A step that leads somewhere.
+fn parse_step(text: &str) -> Result<u64, BadValue> {
+    match parse_size(text)? {
+        0 => Err(BadValue::new("a step of nothing leads nowhere").help("write `1M`, for example")),
+        bytes => Ok(bytes),
+    }
+}
+
+fn parse_factor(text: &str) -> Result<u64, BadValue> {
+    whole(text, 2..=1 << 20).map(|factor| factor as u64)
+}
+
+fn parse_iterations(text: &str) -> Result<u32, BadValue> {
+    whole(text, 1..=TIMES_MAX).map(|times| times as u32)
+}
+
+fn parse_times(text: &str) -> Result<u32, BadValue> {
+    whole(text, 0..=TIMES_MAX).map(|times| times as u32)
+}
+
+fn parse_switch(text: &str) -> Result<bool, BadValue> {
+    whole(text, 0..=1).map(|switch| switch == 1)
+}
+
+fn parse_dtypes(text: &str) -> Result<Dtypes, BadValue> {
+    values_of(text, &DTYPES).map(Dtypes)
+}
+
+fn parse_reduce(text: &str) -> Result<Reduce, BadValue> {
+    values_of(text, &OPS).map(Reduce)
+}
+
+fn parse_average(text: &str) -> Result<Average, BadValue> {
+    const AVERAGES: [Average; 4] = [Average::Rank0, Average::Mean, Average::Min, Average::Max];
+    whole(text, 0..=3).map(|at| AVERAGES[at as usize])
+}
+
+fn parse_threshold(text: &str) -> Result<f64, BadValue> {
+    let threshold = text.parse().ok().filter(|gbs: &f64| gbs.is_finite() && 0.0 < *gbs);
+    threshold.ok_or_else(|| BadValue::new("expected GB/s, a number above 0").help("write `10.5`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::super::worker::WorkerLine;
+    use super::*;
+
+    fn parse(line: &str) -> Result<BenchArgs, String> {
+        let parsed = WorkerLine::try_parse_from(line.split_whitespace());
+        parsed.map(WorkerLine::bench).map_err(|error| error.to_string())
+    }
+
+    #[track_caller]
+    fn check_words(line: &str) {
+        let args = parse(line).expect("the line is fine");
+        let again = WorkerLine::try_parse_from(args.words()).expect("words are a line again");
+        assert_eq!(again.bench(), args);
+    }
+
+    #[test]
+    fn words_say_the_same() {
+        check_words("all-reduce");
+        check_words("allgather -b 1K -e 1G -f 4 -n 100 -w 0 -c 0 -d half -a 3 -R 0 --json");
+        check_words("REDUCE_SCATTER -b 5 -e 50 -i 5 -o all -d all -r 3 --plot p");
+        check_words("send-recv --pairs --threshold 10.5 --compare a --compare b");
+    }
+
+    #[track_caller]
+    fn check_sizes(line: &str, expect: &[u64]) {
+        let args = parse(&format!("all-reduce {line}")).expect("the line is fine");
+        assert_eq!(args.sizes().map(|sizes| sizes.iter().collect::<Vec<_>>()), Ok(expect.to_vec()));
+    }
+
+    #[test]
+    fn what_is_not_given_fits_what_is() {
+        check_sizes("-b 16M -f 2", &[16 << 20, 32 << 20, 64 << 20]);
+        check_sizes("-b 1G", &[1 << 30]);
+        check_sizes("-e 4", &[4]);
+        check_sizes("-b 10 -e 30 -i 10", &[10, 20, 30]);
+        assert!(parse("all-reduce -b 2 -e 1").expect("values are fine").sizes().is_err());
+    }
+
+    #[track_caller]
+    fn check_refused(line: &str, part: &str) {
+        let message = parse(line).expect_err("the line makes no sense");
+        assert!(message.contains(part), "{message}");
+    }
+
+    #[test]
+    fn values_that_make_no_sense() {
+        check_refused("", "COLLECTIVE");
+        check_refused("all-reduse", "unknown");
+        check_refused("all-reduce -b x", "expected a size");
+        check_refused("all-reduce -f 1", "it is a number from 2 to");
+        check_refused("all-reduce -i 0", "leads nowhere");
+        check_refused("all-reduce -n 0", "it is a number from 1 to");
+        check_refused("all-reduce --threshold 0", "expected GB/s");
+        check_refused("all-reduce -d int8", "unknown");
+    }
+}

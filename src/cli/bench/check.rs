@@ -1,0 +1,123 @@
+//! What can be known before anything is measured, with the place of the command line.
+
+use std::fs;
+use std::path::Path;
+
+use super::args::BenchArgs;
+use super::codes::{CANNOT_WRITE, EARLIER_UNREADABLE, TOO_LARGE};
+use crate::base::{Diagnostic, Status};
+use crate::bench::{Collective, Document, Options, SizesError, read_document};
+use crate::cli::check::cannot_combine;
+use crate::cli::error::CliError;
+use crate::cli::files::check_file;
+use crate::cli::line::{Place as Words, Typed, codes};
+use crate::cli::lower::Place;
+use crate::inventory::available_memory;
+use crate::launch::Transport;
+use crate::report::summary::{count, reason, show_bytes};
+use crate::runtime::Dtype;
+
+/// Checks the options against each other and against the place where they will be used.
+pub(super) fn run(args: &BenchArgs, typed: &Typed, place: &Place) -> Result<(), CliError> {
+    let value = |flag: &str| typed.place_of(flag).unwrap_or_else(|| typed.end());
+    if args.step_bytes.is_some() && args.step_factor.is_some() {
+        let why = "both say which size is next";
+        return Err(cannot_combine(typed, "stepfactor", "stepbytes", why).into());
+    }
+    let options = args.lower().map_err(|error| bad_sizes(error, typed))?;
+    if args.pairs && args.collective != Collective::SendRecv {
+        let refused = typed.refuse(&[typed.name_of("pairs").unwrap_or(typed.end())], |spans| {
+            let message = format!("pairs are not measured with `{}`", args.collective);
+            Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
+                .help("type `remuda bench send-recv --pairs`")
+        });
+        return Err(refused.into());
+    }
+    if args.pairs && !args.compare.is_empty() {
+        return Err(cannot_combine(typed, "pairs", "compare", "pairs have no sizes").into());
+    }
+    let workers = place.workers();
+    if workers <= options.root {
+        let refused = typed.refuse(&[value("root")], |spans| {
+            let message = format!("there is no rank {}", options.root);
+            Diagnostic::error(codes::BAD_VALUE, spans[0], message)
+                .label(format!("ranks are 0 to {}", workers - 1))
+        });
+        return Err(refused.into());
+    }
+    // Elsewhere the workers find out themselves.
+    if matches!(place.transport, Transport::Ssh(_)) {
+        return Ok(());
+    }
+    check_memory(&options, workers, available_memory(), value("maxbytes"), typed)?;
+    for file in &args.compare {
+        read_earlier(file).map_err(|(status, why)| {
+            let message = format!("cannot use `{}`: {why}", file.display());
+            let refused = typed.refuse(&[value("compare")], |spans| {
+                Diagnostic::error(EARLIER_UNREADABLE, spans[0], message)
+                    .help("give what `remuda bench --json` wrote to its standard output")
+            });
+            CliError::refused(status, refused)
+        })?;
+    }
+    let Some(file) = &args.plot else { return Ok(()) };
+    check_file(file).map_err(|why| {
+        let message = format!("cannot write `{}`: {why}", file.display());
+        let refused = typed.refuse(&[value("plot")], |spans| {
+            Diagnostic::error(CANNOT_WRITE, spans[0], message)
+                .help("name a file in a directory that is there and can be written")
+        });
+        CliError::refused(Status::CantCreate, refused)
+    })
+}
+
+fn bad_sizes(error: SizesError, typed: &Typed) -> CliError {
+    let (flags, help): (&[_], _) = match error {
+        SizesError::Empty => (&["maxbytes", "minbytes"], "sizes go from `-b` to `-e`, ascending"),
+        SizesError::TooMany { .. } => (&["stepbytes"], "give a greater step, or `-f 2`"),
+    };
+    let given = flags.iter().find_map(|flag| typed.place_of(flag));
+    let refused = typed.refuse(&[given.unwrap_or_else(|| typed.end())], |spans| {
+        Diagnostic::error(codes::BAD_VALUE, spans[0], error.to_string()).help(help)
+    });
+    refused.into()
+}
+
+/// Earlier results of a file.
+pub(super) fn read_earlier(file: &Path) -> Result<Document, (Status, String)> {
+    let text = fs::read_to_string(file).map_err(|error| (Status::NoInput, reason(&error)))?;
+    read_document(&text).map_err(|error| (Status::BadInput, error.to_string()))
+}
+
+/// That all workers of this machine find memory for the greatest size.
+fn check_memory(
+    options: &Options,
+    workers: usize,
+    available: Option<u64>,
+    place: Words,
+    typed: &Typed,
+) -> Result<(), CliError> {
+    let Some(available) = available.map(|bytes| bytes as f64) else { return Ok(()) };
+    let element_bytes = |dtype: &Dtype| match dtype {
+        Dtype::F64 | Dtype::I64 => 8,
+        Dtype::F32 | Dtype::I32 => 4,
+        Dtype::F16 | Dtype::Bf16 => 2,
+        Dtype::U8 => 1,
+    };
+    let needed = |dtype: &Dtype| {
+        let shape = options.collective.shape(options.sizes.last(), element_bytes(dtype), workers);
+        (shape.input + shape.output) as f64 * element_bytes(dtype) as f64
+    };
+    let total = options.dtypes.iter().map(needed).fold(0.0, f64::max) * workers as f64;
+    if total <= available {
+        return Ok(());
+    }
+    let refused = typed.refuse(&[place], |spans| {
+        let (workers, total) = (count(workers, "worker"), show_bytes(total));
+        let available = show_bytes(available);
+        let message =
+            format!("{workers} would take about {total} of memory, {available} are available");
+        Diagnostic::error(TOO_LARGE, spans[0], message).help("give a smaller `--maxbytes`")
+    });
+    Err(CliError::refused(Status::OsLimit, refused))
+}

@@ -1,0 +1,83 @@
+//! `remuda bench`: collectives between all ranks of a job, timed and checked.
+
+mod args;
+mod check;
+mod codes;
+mod worker;
+
+use std::ffi::OsString;
+
+use clap::builder::Resettable;
+use clap::{Command, CommandFactory, Parser};
+
+use self::args::BenchArgs;
+use super::args::{PlaceArgs, WatchArgs, WorkerArgs};
+use super::error::CliError;
+use super::lower::{self, Speaker};
+use super::{bundled, run};
+use crate::base::Status;
+use crate::report::Terminal;
+
+pub(super) use self::codes::EXPLANATIONS;
+pub(super) use self::worker::worker_main;
+
+/// The word that makes this executable a worker.
+pub(super) const WORKER_COMMAND: &str = "bench-worker";
+
+/// Measure a collective between all ranks: time, algorithm and bus bandwidth for each size, in the
+/// columns and with the options of nccl-tests. Results are checked.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "remuda bench",
+    bin_name = "remuda bench",
+    version,
+    args_override_self = true,
+    after_help = HELP_END
+)]
+struct BenchFace {
+    #[command(flatten)]
+    bench: BenchArgs,
+    #[command(flatten)]
+    place: PlaceArgs,
+    #[command(flatten)]
+    watch: WatchArgs,
+}
+
+/// Behind the list of options.
+const HELP_END: &str = "\
+Rank 0 prints, reads `--compare` and writes `--plot`, on its node. Numbers move as workers of the
+bundled runtime move them: through shared memory inside a node, over TCP between nodes; sums are
+folded in the canonical order.
+
+Exit status: 0; 1 if numbers are wrong or `--threshold` is not reached; else as for `remuda run`.";
+
+/// Short options of nccl-tests win, and `--json` means the results.
+fn definition() -> Command {
+    const NCCL_TESTS: [&str; 3] = ["include", "exclude", "num_gpus"];
+    BenchFace::command().mut_args(|arg| match arg.get_id().as_str() {
+        id if NCCL_TESTS.contains(&id) => arg.short(Resettable::Reset),
+        "json" => arg.help("Print the results as JSON; with --dry-run, the plan"),
+        _ => arg,
+    })
+}
+
+/// Parses, and starts this executable as the worker of every slot.
+pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
+    let (mut face, typed) = super::parse_as::<BenchFace>(definition(), words)?;
+    if !face.watch.dry_run {
+        face.bench.json = std::mem::take(&mut face.watch.json);
+    }
+    super::check::place(&face.place, &typed)?;
+    super::check::connected(&face.place, &typed)?;
+    super::check::watch(&face.watch, &typed)?;
+    let terminal = Terminal::look();
+    let note = "GPUs cannot be measured yet";
+    bundled::take_cpu_slots(&mut face.place, note, terminal);
+    let place = lower::place(&face.place, &typed, terminal)?;
+    super::check::stdin(&face.watch, place.workers(), &typed)?;
+    check::run(&face.bench, &typed, &place)?;
+    let program = bundled::own_program(&place.transport)?;
+    let words = std::iter::once(WORKER_COMMAND.into()).chain(face.bench.words()).collect();
+    let workers = WorkerArgs::default();
+    run::start(place, &face.watch, &workers, program, words, Speaker::Rank0, terminal)
+}

@@ -1,0 +1,155 @@
+//! What every worker of `remuda bench` does.
+
+use std::ffi::OsString;
+use std::fs;
+
+use clap::Parser;
+
+use super::args::BenchArgs;
+use super::check::read_earlier;
+use super::codes::{CANNOT_WRITE, EARLIER_UNREADABLE, NOT_GOOD_ENOUGH};
+use crate::base::Status;
+use crate::bench::{
+    Document, Options, Pairs, Row, Series, Shortfall, check_rows, check_wrong, measure,
+    measure_pairs, show_curves, show_foot, show_head, show_heat, show_pairs, show_row,
+};
+use crate::cli::bundled::join_group;
+use crate::cli::error::CliError;
+use crate::report::summary::reason;
+use crate::report::{print, print_error};
+use crate::runtime::{Error, Group, Note};
+
+/// The hidden form of the command that every worker is started with; alone, it is a group of one.
+#[derive(Parser, Debug)]
+#[command(name = "remuda bench-worker", no_binary_name = true)]
+pub(super) struct WorkerLine {
+    #[command(flatten)]
+    bench: BenchArgs,
+    #[arg(long)]
+    json: bool,
+}
+
+impl WorkerLine {
+    /// What the launcher was told.
+    pub(super) fn bench(self) -> BenchArgs {
+        BenchArgs { json: self.json, ..self.bench }
+    }
+}
+
+/// A worker of the job; rank 0 speaks.
+pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliError> {
+    let line =
+        WorkerLine::try_parse_from(words).map_err(|error| CliError::usage(error.to_string()))?;
+    let args = line.bench();
+    let options = args.lower().map_err(|error| CliError::usage(error.to_string()))?;
+    let group = join_group()?;
+    let earlier = if group.rank() == 0 { read_all(&args)? } else { Vec::new() };
+    let document = match measure_all(&group, &args, &options, &earlier) {
+        Ok(document) => document,
+        Err(error) => {
+            print_error(&format!("remuda bench: rank {}: {error}\n", group.rank()));
+            let status = if error.is_of_system() { Status::OsLimit } else { Status::Findings };
+            return Ok(status);
+        }
+    };
+    // All ranks know the results, so none waits for rank 0 to have written them.
+    if group.rank() != 0 {
+        return Ok(Status::Success);
+    }
+    if args.json {
+        print(&document.show()).map_err(CliError::output)?;
+    }
+    match judge(&document, args.threshold) {
+        Ok(()) => Ok(Status::Success),
+        Err(shortfall) => {
+            print_error(&format!("error[{NOT_GOOD_ENOUGH}]: {shortfall}\n"));
+            Ok(Status::Findings)
+        }
+    }
+}
+
+fn read_all(args: &BenchArgs) -> Result<Vec<(String, Document)>, CliError> {
+    let read = |file: &std::path::PathBuf| {
+        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let document = read_earlier(file).map_err(|(status, why)| {
+            let file = file.display();
+            CliError::new(status, format!("[{EARLIER_UNREADABLE}] cannot use `{file}`: {why}"))
+        })?;
+        Ok((name, document))
+    };
+    args.compare.iter().map(read).collect()
+}
+
+/// Measures, and shows as it goes.
+fn measure_all(
+    group: &Group,
+    args: &BenchArgs,
+    options: &Options,
+    earlier: &[(String, Document)],
+) -> Result<Document, Error> {
+    let placement = group.placement();
+    let nodes = placement.nodes();
+    let speaks = group.rank() == 0 && !args.json;
+    // What nobody can be shown is no reason to stop.
+    let say = |text: &str| {
+        if speaks {
+            let _ = print(text);
+        }
+    };
+    let mut document = Document {
+        version: 1,
+        collective: options.collective.name().to_owned(),
+        backend: "host".to_owned(),
+        world_size: group.world_size(),
+        nodes,
+        rows: Vec::new(),
+        pairs: Vec::new(),
+    };
+    group.note(&Note::Ready);
+    if args.pairs {
+        let pairs = measure_pairs(group, options)?;
+        say(&show_pairs(&pairs));
+        document.pairs = pairs.rows();
+        if group.rank() == 0 {
+            draw_pairs(args, &pairs);
+        }
+        return Ok(document);
+    }
+    let ranks_of: Vec<usize> = (0..nodes).map(|node| placement.ranks_of(node).len()).collect();
+    let host = |node: usize| placement.host_of(placement.ranks_of(node)[0]).to_owned();
+    let hosts: Vec<String> = (0..nodes).map(host).collect();
+    let first = earlier.first().map(|(_, document)| document);
+    say(&show_head(options, &hosts, &ranks_of, first.is_some()));
+    document.rows = measure(group, options, &mut |row: &Row| say(&show_row(row, first)))?;
+    say(&show_foot(&document.rows));
+    if group.rank() == 0 {
+        draw_rows(args, &document, earlier);
+    }
+    Ok(document)
+}
+
+fn draw_rows(args: &BenchArgs, document: &Document, earlier: &[(String, Document)]) {
+    let now = format!("{} ranks, {} now", document.world_size, document.backend);
+    let mut series = vec![Series { name: &now, rows: &document.rows }];
+    series.extend(earlier.iter().map(|(name, then)| Series { name, rows: &then.rows }));
+    let title = format!("{}: bus bandwidth by size", document.collective);
+    draw(args, || show_curves(&title, &series));
+}
+
+fn draw_pairs(args: &BenchArgs, pairs: &Pairs) {
+    draw(args, || show_heat("send-recv: GB/s each way between pairs", pairs));
+}
+
+/// Results are on the screen by now: a picture that cannot be kept is said, and that is all.
+fn draw(args: &BenchArgs, picture: impl FnOnce() -> String) {
+    let Some(file) = &args.plot else { return };
+    if let Err(error) = fs::write(file, picture()) {
+        let (file, why) = (file.display(), reason(&error));
+        print_error(&format!("error[{CANNOT_WRITE}]: cannot write `{file}`: {why}\n"));
+    }
+}
+
+fn judge(document: &Document, threshold: Option<f64>) -> Result<(), Shortfall> {
+    check_wrong(&document.rows)?;
+    check_rows(&document.rows, &document.pairs, threshold)
+}

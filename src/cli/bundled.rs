@@ -1,0 +1,43 @@
+//! Commands whose workers are this executable: what `remuda train` and `remuda bench` share.
+
+use super::args::PlaceArgs;
+use super::error::CliError;
+use super::lower;
+use super::values::AcceleratorArg;
+use crate::agent;
+use crate::base::Status;
+use crate::launch::Transport;
+use crate::plan::{Accelerator, Program};
+use crate::report::{Terminal, say};
+use crate::runtime::Group;
+
+/// Makes every slot processor time, and says so where one might expect something else.
+pub(super) fn take_cpu_slots(place: &mut PlaceArgs, note: &str, terminal: Terminal) {
+    let cpu = AcceleratorArg::Kind(Accelerator::Cpu);
+    let given = place.devices.accelerator.replace(cpu);
+    if given == Some(cpu) {
+        return;
+    }
+    if given == Some(AcceleratorArg::Kind(Accelerator::Cuda)) || 0 < lower::gpu_count() {
+        say(&format!("note: {note}; every slot is CPU time\n"), terminal.paint);
+    }
+}
+
+/// This executable, where it will be on a node.
+pub(super) fn own_program(transport: &Transport) -> Result<Program, CliError> {
+    let program = match transport {
+        Transport::Local => std::env::current_exe().map_err(|error| {
+            CliError::new(Status::NotFound, format!("cannot find ourselves: {error}"))
+        })?,
+        Transport::Ssh(_) => agent::OWN_EXECUTABLE.into(),
+    };
+    Ok(Program::Exec { program: program.into(), local_rank: false })
+}
+
+/// The group of a worker.
+pub(super) fn join_group() -> Result<Group, CliError> {
+    Group::from_env().map_err(|error| {
+        let status = if error.is_of_system() { Status::OsLimit } else { Status::Config };
+        CliError::new(status, error.to_string())
+    })
+}

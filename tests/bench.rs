@@ -1,0 +1,154 @@
+//! `remuda bench` as a user types it: tables, documents, pictures, the gate, and what is refused.
+//!
+//! `tests/bench/refused.expected` holds every line that is refused with its screen and exit status;
+//! `UPDATE_EXPECTED=1 cargo test --test bench` rewrites it.
+
+#![cfg(feature = "cli")]
+
+#[path = "support/scratch.rs"]
+mod scratch;
+
+use std::fs;
+
+use scratch::{Scratch, check_expected, text};
+use serde_json::Value;
+
+/// Sizes that are measured in no time.
+const SMALL: &str = "-e 64K -f 8 -n 3 -w 1";
+
+#[track_caller]
+fn document_of(scratch: &Scratch, line: &str) -> Value {
+    serde_json::from_str(&scratch.succeed(line)).expect("standard output is one document")
+}
+
+#[test]
+fn every_collective_has_a_table_and_right_results() {
+    let scratch = Scratch::new("bench", "tables");
+    for collective in [
+        "all-reduce",
+        "all-gather",
+        "reduce-scatter",
+        "broadcast",
+        "reduce",
+        "gather",
+        "scatter",
+        "all-to-all",
+        "send-recv",
+    ] {
+        let table = scratch.succeed(&format!("{collective} --num_gpus 3 {SMALL}"));
+        assert!(table.starts_with(&format!("# remuda bench {collective}: 3 ranks")), "{table}");
+        assert!(table.contains("# Out of bounds values : 0 OK\n"), "{table}");
+        assert!(table.contains("# Avg bus bandwidth    : "), "{table}");
+        let rows = table.lines().filter(|line| line.starts_with(' ')).count();
+        assert!((5..=6).contains(&rows), "{table}");
+    }
+}
+
+#[test]
+fn two_hosts_are_named_and_measured() {
+    let scratch = Scratch::new("bench", "hosts");
+    scratch.write("hosts", "n1 slots=2\nn2 slots=1\n");
+    let table = scratch.succeed(&format!("all-reduce -H hosts --launcher local {SMALL}"));
+    assert!(table.contains("# n1: 2 ranks\n# n2: 1 rank\n"), "{table}");
+    assert!(table.contains(": 0 OK"), "{table}");
+    let pairs = scratch.succeed("send-recv --pairs -H hosts --launcher local -e 64K -n 3");
+    assert!(pairs.contains("# Slowest pair : n1 - n2, "), "{pairs}");
+}
+
+#[test]
+fn a_document_has_every_row_and_is_compared_with_later_ones() {
+    let scratch = Scratch::new("bench", "documents");
+    let line = "reduce_scatter -b 1K -e 4K -d all -o max -n 2 -r 1 --json";
+    let document = document_of(&scratch, line);
+    let number = |value: &Value, name: &str| value[name].as_f64().expect("a number");
+    let head = ["version", "backend", "world_size", "nodes"].map(|name| document[name].clone());
+    assert_eq!(head, [Value::from(1), Value::from("host"), Value::from(2), Value::from(1)]);
+    let rows = document["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 7 * 3, "seven types, three sizes");
+    for row in rows {
+        assert_eq!((&row["op"], &row["wrong"]), (&Value::from("max"), &Value::from(0)), "{row}");
+        let expect = number(row, "bytes") / number(row, "time_us") / 1e3;
+        assert!((number(row, "algbw_gbs") - expect).abs() <= 1e-9 * expect, "{row}");
+        assert!((number(row, "busbw_gbs") - expect / 2.0).abs() <= 1e-9 * expect, "{row}");
+    }
+
+    scratch.write("earlier.json", document.to_string());
+    let line = "reduce-scatter -b 1K -e 8K -o max -n 2 --compare earlier.json --plot now.svg";
+    let table = scratch.succeed(line);
+    assert!(table.contains("#wrong      was    ratio"), "{table}");
+    let cells = |size: &str| {
+        let row = table.lines().find(|line| line.split_whitespace().next() == Some(size));
+        row.expect("a row").split_whitespace().count()
+    };
+    assert_eq!((cells("1024"), cells("8192")), (11, 9), "8 KiB were not measured then");
+    let svg = fs::read_to_string(scratch.path("now.svg")).expect("the picture was written");
+    assert!(svg.contains(">earlier<") && svg.matches("<polyline").count() == 2, "{svg}");
+}
+
+#[test]
+fn pairs_have_a_document_and_a_heat_map() {
+    let scratch = Scratch::new("bench", "pairs");
+    let line = "send-recv --pairs --num_gpus 3 -e 4K -n 2 --json --plot heat.svg";
+    let document = document_of(&scratch, line);
+    let pairs = document["pairs"].as_array().expect("pairs");
+    let names: Vec<_> = pairs.iter().map(|pair| (&pair["left"], &pair["right"])).collect();
+    let [first, second, third] = ["rank 0", "rank 1", "rank 2"].map(Value::from);
+    assert_eq!(names, [(&first, &second), (&first, &third), (&second, &third)]);
+    let svg = fs::read_to_string(scratch.path("heat.svg")).expect("the picture was written");
+    assert_eq!(svg.matches("<title>").count(), 6, "both ways: {svg}");
+}
+
+#[test]
+fn a_gate_closes_with_1_and_says_why() {
+    let scratch = Scratch::new("bench", "gate");
+    let open = scratch.run("all-reduce -e 1K -n 3 --threshold 0.000001 -q");
+    assert_eq!(open.status.code(), Some(0), "{}", text(&open.stderr));
+    let closed = scratch.run("all-reduce -e 1K -n 3 --threshold 1e6 -q");
+    let stderr = text(&closed.stderr);
+    assert_eq!(closed.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("error[B004]: bus bandwidth is "), "{stderr}");
+    assert!(stderr.contains(" GB/s at best (") && stderr.contains("1000000 are asked"), "{stderr}");
+    let pairs = scratch.run("send-recv --pairs -e 1K -n 3 --threshold 1e6 -q");
+    assert_eq!(pairs.status.code(), Some(1));
+    let stderr = text(&pairs.stderr);
+    assert!(stderr.contains("between rank 0 and rank 1 there are "), "{stderr}");
+}
+
+/// Lines that are refused before anything starts.
+const REFUSED: [&str; 15] = [
+    "",
+    "all-reduse",
+    "all-reduce -b 4 -e 2",
+    "all-reduce -b 1.5M",
+    "all-reduce -i 1 -e 1G",
+    "all-reduce -i 1K -f 2",
+    "all-reduce -d fp8",
+    "all-reduce -o summ",
+    "all-reduce --pairs",
+    "send-recv --pairs --compare x.json",
+    "broadcast --num_gpus 2 -r 2",
+    "all-reduce --compare missing.json",
+    "all-reduce --compare broken.json",
+    "all-reduce --plot missing/plot.svg",
+    "all-reduce --threshold fast",
+];
+
+#[test]
+fn what_cannot_work_is_told_before_anything_starts() {
+    let scratch = Scratch::new("bench", "refused");
+    scratch.write("broken.json", "{\"version\": 7}");
+    let all = scratch.screens(&REFUSED, str::to_owned);
+    assert!(!scratch.path("runs").exists(), "nothing was started");
+    check_expected("tests/bench/refused.expected", &all);
+}
+
+#[test]
+fn more_memory_than_there_is_is_refused() {
+    let scratch = Scratch::new("bench", "memory");
+    let output = scratch.run("all-gather -b 16T");
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(71), "{stderr}");
+    let head = "error[B001]: 2 workers would take about 48.0 TiB of memory, ";
+    assert!(stderr.starts_with(head), "{stderr}");
+    assert!(stderr.ends_with("help: give a smaller `--maxbytes`\n"), "{stderr}");
+}

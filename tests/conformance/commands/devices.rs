@@ -1,0 +1,85 @@
+//! Which devices of this machine a job uses when no hostfile says so: a model of what COMPAT.md
+//! promises about `CUDA_VISIBLE_DEVICES`, and the question to DeepSpeed without the variable.
+
+use remuda::cli::run::RunArgs;
+
+use super::Command;
+use crate::rules::{self, Rule};
+
+pub(super) const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
+
+/// What the variable is, where it counts: without a hostfile, on a machine with GPUs.
+pub(super) fn mask(command: &Command, args: &RunArgs) -> Option<String> {
+    if command.pool(args).is_some() || is_cpu(command) {
+        return None;
+    }
+    command.env(VARIABLE).map(|value| String::from_utf8_lossy(value).into_owned())
+}
+
+pub(super) fn is_cpu(command: &Command) -> bool {
+    command.env("DS_ACCELERATOR").is_some_and(|kind| kind == b"cpu")
+}
+
+/// As CUDA reads it: in its order, up to the first entry that names nothing.
+pub(super) fn left(mask: &str, gpus: usize) -> Vec<String> {
+    let entries = || mask.split(',').map(str::trim);
+    let has_name = |entry: &str| entry.starts_with("GPU-") || entry.starts_with("MIG-");
+    if entries().next().is_some_and(has_name) {
+        return entries().take_while(|entry| has_name(entry)).map(str::to_owned).collect();
+    }
+    let is_there = |entry: &&str| entry.parse::<usize>().is_ok_and(|number| number < gpus);
+    entries().take_while(is_there).map(str::to_owned).collect()
+}
+
+/// The options that DeepSpeed obeys instead of the variable.
+pub(super) fn is_beside(args: &RunArgs) -> bool {
+    let place = &args.place;
+    let is_filtered = [&place.include, &place.exclude];
+    let above = |text: &Option<String>, least: i64| number(text.as_deref()) > least;
+    is_filtered.into_iter().flatten().any(|text| !text.is_empty())
+        || above(&place.num_nodes, 1)
+        || above(&place.num_gpus, 0)
+}
+
+/// As Python reads a whole number; -1 where none was given.
+pub(super) fn number(text: Option<&str>) -> i64 {
+    text.and_then(|text| text.trim().replace('_', "").parse().ok()).unwrap_or(-1)
+}
+
+/// The row that explains our devices beside theirs; `unmasked` is what they take without the
+/// variable. All as `CUDA_VISIBLE_DEVICES` of a worker shows them.
+pub(super) fn rule(
+    args: &RunArgs,
+    mask: &str,
+    gpus: usize,
+    ours: &str,
+    theirs: &str,
+    unmasked: Option<&str>,
+) -> Option<Rule> {
+    let left = left(mask, gpus);
+    let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
+    let (ours, theirs) = (list(ours), list(theirs));
+    if !is_beside(args) {
+        // Sorted, each once; an empty value is none to them.
+        let mut sorted = left.clone();
+        sorted.sort();
+        sorted.dedup();
+        return (ours == left && theirs == sorted).then_some(rules::VISIBLE_DEVICES);
+    }
+    let unmasked = list(unmasked?);
+    // What has no number is numbered as it is listed.
+    let is_named = left.iter().any(|name| name.parse::<usize>().is_err());
+    let slot = |(at, name): (usize, &String)| if is_named { at.to_string() } else { name.clone() };
+    let slots: Vec<String> = left.iter().enumerate().map(slot).collect();
+    let count = number(args.place.num_gpus.as_deref());
+    let expected: Vec<String> = if 0 < count {
+        left.into_iter().take(count as usize).collect()
+    } else {
+        let found = left.into_iter().zip(slots).filter(|(_, slot)| unmasked.contains(slot));
+        found.map(|(name, _)| name).collect()
+    };
+    let is_same_set = |a: &[String], b: &[String]| {
+        a.iter().all(|slot| b.contains(slot)) && b.iter().all(|slot| a.contains(slot))
+    };
+    (theirs == unmasked && is_same_set(&ours, &expected)).then_some(rules::HIDDEN_DEVICES)
+}

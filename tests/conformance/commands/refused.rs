@@ -1,0 +1,297 @@
+//! What one side or both refuse to plan. A reason of ours counts when the case has it, not because we
+//! say so.
+
+use std::process::Output;
+
+use remuda::cli::run::RunArgs;
+use remuda::cli::values::LauncherArg;
+use serde_json::json;
+
+use super::devices::{self, number};
+use super::environment::{Line, read};
+use super::parsed::Both;
+use super::{Command, Differences, besides, compare_both};
+use crate::reference::{Reference, Refusal};
+use crate::rules::{self, Rule, Verdict};
+
+/// Slots of a host at most.
+const SLOTS_MAX: i64 = 1024;
+
+/// `error[S009]: …`: the codes that our screen has; an error without a code is its text.
+fn reasons(output: &Output) -> Vec<String> {
+    let screen = String::from_utf8_lossy(&output.stderr);
+    let reason = |line: &str| {
+        let rest = line.strip_prefix("error")?;
+        let code = rest.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+        Some(code.map_or(rest, |(code, _)| code).trim_start_matches(": ").to_owned())
+    };
+    screen.lines().filter_map(reason).collect()
+}
+
+fn first_line(output: &Output) -> String {
+    let screen = String::from_utf8_lossy(&output.stderr);
+    screen.lines().find(|line| line.starts_with("error")).unwrap_or_default().to_owned()
+}
+
+/// What our side refuses.
+pub(super) struct Ours<'a> {
+    pub(super) command: &'a Command,
+    pub(super) args: &'a RunArgs,
+    pub(super) output: &'a Output,
+    pub(super) gpus: usize,
+    /// They plan nodes, and none.
+    pub(super) is_nothing_to_them: bool,
+}
+
+impl Ours<'_> {
+    /// The row of COMPAT.md for a reason, if the case has what the row is about.
+    fn rule(&self, reason: &str) -> Option<Rule> {
+        let place = &self.args.place;
+        let is_missing =
+            |what: fn(&std::path::Path) -> bool| place.hostfile.as_deref().is_some_and(what);
+        match reason {
+            "C009" if self.args.workers.autotuning.is_some() => Some(rules::AUTOTUNING),
+            "C009" => {
+                let is_later = matches!(place.reach.launcher, Some(LauncherArg::NotThere(_)));
+                is_later.then_some(rules::NOT_YET)
+            }
+            "C006" if first_line(self.output).contains("`--launcher_args`") => {
+                (!self.is_heeded()).then_some(rules::LAUNCHER_WORDS)
+            }
+            // What needs nothing of the program they do not look at it for.
+            "C007" if self.args.program.module && self.args.program.no_python => self.rule("C009"),
+            "C010" => {
+                let is_given = place.reach.node_rank.is_some_and(|rank| rank != -1);
+                (is_given && !place.reach.no_ssh).then_some(rules::NODE_RANK)
+            }
+            "H010" => is_missing(|path| !path.exists()).then_some(rules::MISSING_HOSTFILE),
+            "H024" => is_missing(std::path::Path::is_dir).then_some(rules::MISSING_HOSTFILE),
+            "S007" if self.is_nothing_to_them => Some(rules::NOTHING_LEFT),
+            "S001" | "S002" | "S007" => self.hidden(),
+            "S009" => self.is_bad_number_of_nodes().then_some(rules::NUM_NODES),
+            "S010" => self.is_bad_number_of_gpus().then_some(rules::NUM_GPUS),
+            "E001" | "E002" | "E006" | "E007" => self.has_line(rules::ENV_SYNTAX),
+            "E003" => self.has_line(rules::ENV_RESERVED),
+            // Behind pdsh nothing is left of an empty word.
+            reason if reason.contains("name of the program is empty") => {
+                let script = self.args.program.script_and_args.first()?;
+                script.is_empty().then_some(rules::QUOTING)
+            }
+            reason if reason.contains("GPUs are wanted") => self.too_many_gpus(),
+            reason if reason.contains("no GPU may be used") => {
+                let mask = devices::mask(self.command, self.args)?;
+                let is_beside = devices::is_beside(self.args);
+                let rule = if is_beside { rules::HIDDEN_DEVICES } else { rules::VISIBLE_DEVICES };
+                devices::left(&mask, self.gpus).is_empty().then_some(rule)
+            }
+            _ => None,
+        }
+    }
+
+    /// A reason that is theirs as well, had they come so far.
+    fn is_real(&self, reason: &str) -> bool {
+        let (program, reach) = (&self.args.program, &self.args.place.reach);
+        match reason {
+            "C007" => program.module && program.no_python,
+            "S008" => {
+                let place = &self.args.place;
+                let has =
+                    |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+                (has(&place.include) || has(&place.exclude))
+                    && (has(&place.num_nodes) || has(&place.num_gpus))
+            }
+            "C010" => reach.no_ssh && reach.node_rank.is_none_or(|rank| rank == -1),
+            _ => false,
+        }
+    }
+
+    /// Words for pdsh that we follow: `-f N`, `-l USER`, `-S`, `-R ssh`.
+    fn is_heeded(&self) -> bool {
+        let words = self.args.place.reach.launcher_args.as_ref();
+        let words = words.map_or(&[][..], |words| &words.0);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let mut rest = &words[..];
+        while let [first, more @ ..] = rest {
+            rest = match (*first, more) {
+                ("-S", more) | ("-R", ["ssh", more @ ..]) => more,
+                ("-f", [number, more @ ..]) if number.parse::<u16>().is_ok() => more,
+                ("-l", [name, more @ ..]) if !name.starts_with('-') => more,
+                _ => return false,
+            };
+        }
+        true
+    }
+
+    fn is_bad_number_of_nodes(&self) -> bool {
+        let hosts = self.command.pool(self.args).map_or(1, |hosts| hosts.len()) as i64;
+        let wanted = number(self.args.place.num_nodes.as_deref());
+        wanted != -1 && !(1..=hosts).contains(&wanted)
+    }
+
+    fn is_bad_number_of_gpus(&self) -> bool {
+        let text = self.args.place.num_gpus.as_deref();
+        let wanted = if text.is_some_and(|text| 18 < text.len()) { i64::MAX } else { number(text) };
+        let most = match self.command.pool(self.args) {
+            None => SLOTS_MAX,
+            Some(hosts) => {
+                let count = number(self.args.place.num_nodes.as_deref());
+                let count = usize::try_from(count).unwrap_or(hosts.len());
+                hosts.iter().take(count).map(|(_, slots)| *slots as i64).min().unwrap_or(0)
+            }
+        };
+        wanted != -1 && !(1..=most).contains(&wanted)
+    }
+
+    /// More workers here than there are GPUs.
+    fn too_many_gpus(&self) -> Option<Rule> {
+        let Some(hosts) = self.command.pool(self.args) else {
+            let wanted = number(self.args.place.num_gpus.as_deref());
+            let mask = devices::mask(self.command, self.args);
+            let left = mask.map(|mask| devices::left(&mask, self.gpus).len());
+            return match left {
+                _ if self.gpus < usize::try_from(wanted).ok()? => Some(rules::NUM_GPUS),
+                Some(left) if left < usize::try_from(wanted).ok()? => Some(rules::HIDDEN_DEVICES),
+                _ => None,
+            };
+        };
+        let slots: usize = hosts.iter().map(|(_, slots)| *slots).sum();
+        (self.gpus < slots).then_some(rules::MORE_THAN_GPUS)
+    }
+
+    /// The selection asks for a device that the variable hides.
+    fn hidden(&self) -> Option<Rule> {
+        let mask = devices::mask(self.command, self.args)?;
+        let hides = devices::left(&mask, self.gpus).len() < self.gpus;
+        (hides && devices::is_beside(self.args)).then_some(rules::HIDDEN_DEVICES)
+    }
+
+    fn has_line(&self, rule: Rule) -> Option<Rule> {
+        let is_it = |line: &String| matches!(read(line), Line::Wrong(found) if found == rule);
+        self.command.env_lines().iter().any(is_it).then_some(rule)
+    }
+
+    /// The rows for everything that we complain of.
+    fn rules(&self) -> Option<Vec<Rule>> {
+        let reasons = reasons(self.output);
+        let rules: Option<Vec<Rule>> = reasons.iter().map(|reason| self.rule(reason)).collect();
+        rules.filter(|rules| !rules.is_empty())
+    }
+}
+
+pub(super) fn only_we(ours: &Ours<'_>) -> Verdict {
+    match ours.rules() {
+        Some(rules) => Verdict::by(rules),
+        None => Verdict::Unexplained(format!("only we refuse: {}", first_line(ours.output))),
+    }
+}
+
+pub(super) fn only_they(
+    reference: &mut Reference,
+    command: &Command,
+    read: &Both,
+    refusal: &Refusal,
+    gpus: usize,
+) -> Verdict {
+    let mut found = Differences::default();
+    let says = |text: &str| refusal.text.contains(text);
+    if devices::is_cpu(command) && command.env(devices::VARIABLE).is_some() {
+        let rest = compare_both(reference, &command.without_env(devices::VARIABLE));
+        return besides(rules::CPU_SLOTS, rest);
+    }
+    if let Some(mask) = devices::mask(command, &read.args)
+        && !mask.is_empty()
+        && !devices::is_beside(&read.args)
+    {
+        let entries: Vec<Result<usize, _>> =
+            mask.split(',').map(|entry| entry.trim().parse()).collect();
+        let has_name = entries.iter().any(Result::is_err);
+        let is_beyond = entries.iter().flatten().any(|number| gpus <= *number);
+        // To them the variable is an `--include`.
+        let is_counted = read.args.place.num_nodes.is_some() || read.args.place.num_gpus.is_some();
+        if says("invalid literal") && has_name
+            || says("No slot") && is_beyond
+            || says("with include/exclude") && is_counted
+        {
+            return Verdict::by([rules::VISIBLE_DEVICES]);
+        }
+    }
+    if says("not enough values to unpack (expected 2, got 1)") {
+        let lines = command.env_lines();
+        let is_blank =
+            |line: &String| !line.contains('=') && matches!(read_line(line), Line::Nothing);
+        if lines.iter().any(is_blank) {
+            return Verdict::by([rules::ENV_SYNTAX]);
+        }
+    }
+    if reparsed(reference, &read.their_words).is_none()
+        && refusal.text.starts_with("launch.py: error")
+        && command.argv.iter().any(|word| word == "--")
+    {
+        return Verdict::by([rules::DOUBLE_DASH]);
+    }
+    found.unexplained(format!("only they refuse: {}", refusal.text));
+    found.verdict()
+}
+
+fn read_line(line: &str) -> Line {
+    read(line)
+}
+
+/// Script and arguments as the second parser of theirs understands them.
+pub(super) fn reparsed(reference: &mut Reference, words: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD as BASE64;
+    let words: Vec<String> = words.iter().map(|word| BASE64.encode(word)).collect();
+    let answer = reference.ask(&json!({ "kind": "reparse", "words": words })).ok()?;
+    let words = answer["words"].as_array().expect("a list").iter();
+    Some(words.map(|word| BASE64.decode(word.as_str().expect("text")).expect("base64")).collect())
+}
+
+pub(super) fn both(ours: &Ours<'_>, refusal: &Refusal) -> Verdict {
+    let reasons = reasons(ours.output);
+    if reasons.iter().any(|reason| is_same(reason, refusal, ours)) {
+        return Verdict::Refused;
+    }
+    // We refuse for a reason of our own before we come to theirs.
+    match ours.rules() {
+        Some(rules) => Verdict::by(rules),
+        None if reasons.iter().any(|reason| ours.is_real(reason)) => Verdict::Refused,
+        None => Verdict::Unexplained(format!(
+            "we say {}, they {}",
+            first_line(ours.output),
+            refusal.text
+        )),
+    }
+}
+
+/// One of our reasons is theirs.
+fn is_same(reason: &str, refusal: &Refusal, ours: &Ours<'_>) -> bool {
+    let says = |text: &str| refusal.text.contains(text);
+    match reason {
+        "S001" | "S004" => says("not found in hostfile"),
+        "S002" => says("No slot"),
+        "S003" => says("invalid literal"),
+        "S005" => says("too many values to unpack"),
+        "S007" => says("list index out of range"),
+        "S006" => {
+            let has_both = ours.args.place.include.is_some() && ours.args.place.exclude.is_some();
+            has_both && (says("mutually exclusive") || says("with include/exclude"))
+        }
+        reason if reason.starts_with('H') && says("contains a bad entry") => true,
+        "H020" => says("Hostfile is empty"),
+        "S008" => says("with include/exclude"),
+        "S009" => says("no extra nodes available"),
+        "C006" => says("--node_rank is not set correctly") && ours.args.place.reach.no_ssh,
+        "C007" => says("'--no_python' flag") || says("mutually exclusive"),
+        "C010" => {
+            says("--node_rank is not set correctly")
+                && ours.args.place.reach.node_rank.is_none_or(|rank| rank == -1)
+        }
+        "H003" => says("multiple entries"),
+        "E001" => says("not enough values to unpack (expected 2, got 1)"),
+        "S010" => says("out of memory") && ours.is_bad_number_of_gpus(),
+        reason => {
+            reason.contains("name of the program is empty") && says("No such file or directory")
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! A directory of its own for a test, in which a command of the real program runs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use remuda::base::env_vars;
+
+/// Removed with the value.
+pub(crate) struct Scratch {
+    command: &'static str,
+    dir: PathBuf,
+}
+
+impl Scratch {
+    /// For `remuda COMMAND`.
+    pub(crate) fn new(command: &'static str, name: &str) -> Self {
+        let name = format!("{command}-{name}-{}", std::process::id());
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::create_dir_all(&dir).expect("the directory for tests can be written");
+        Self { command, dir }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        fs::write(self.path(name), content).expect("it can be written");
+    }
+
+    /// `remuda COMMAND LINE`, words parted by blanks.
+    #[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
+    pub(crate) fn run(&self, line: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_remuda"));
+        command.arg(self.command).args(line.split_whitespace()).current_dir(&self.dir);
+        command.env(env_vars::REMUDA_RUN_DIR, self.path("runs")).env_remove("CLICOLOR_FORCE");
+        command.stdin(Stdio::null()).output().expect("it starts")
+    }
+
+    /// The same where it succeeds; returns what it wrote to standard output.
+    #[track_caller]
+    pub(crate) fn succeed(&self, line: &str) -> String {
+        let output = self.run(line);
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{line}: {stderr}");
+        assert!(!stdout.contains('\r') && !stdout.contains('\x1b'), "{stdout:?}");
+        stdout
+    }
+
+    /// Every line with its screen, as `shown` makes it, and its exit status. None says anything on
+    /// standard output.
+    pub(crate) fn screens(&self, lines: &[&str], shown: impl Fn(&str) -> String) -> String {
+        let screen = |line: &&str| {
+            let output = self.run(line);
+            let status = output.status.code().expect("it ends by itself");
+            assert!(output.stdout.is_empty(), "{line}: {}", text(&output.stdout));
+            let stderr = shown(&text(&output.stderr));
+            format!("$ remuda {} {line}\n{stderr}[{status}]\n\n", self.command)
+        };
+        lines.iter().map(screen).collect()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+/// Compares with a file, which `UPDATE_EXPECTED=1` rewrites.
+#[track_caller]
+pub(crate) fn check_expected(file: &str, found: &str) {
+    if env_vars::get("UPDATE_EXPECTED").is_some() {
+        fs::write(file, found).expect("it can be written");
+    }
+    assert_eq!(found, fs::read_to_string(file).expect("the expectation is there"));
+}
