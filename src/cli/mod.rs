@@ -16,6 +16,7 @@ pub mod launch;
 mod launcher_args;
 pub mod line;
 mod lower;
+pub mod pod;
 pub mod run;
 mod ssh;
 pub mod ssh_args;
@@ -45,6 +46,7 @@ Usage: remuda COMMAND [OPTIONS]
 
 Commands:
   run       Run a program on every slot of every host
+  pod       Take part in a job as the node that this pod is, without ssh
   launch    Start the workers of one node, as DeepSpeed's launcher of a node is called
   train     Train a small GPT or MLP with the bundled data-parallel runtime
   bench     Measure collectives between all ranks, in the terms of nccl-tests
@@ -103,6 +105,7 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
     let rest = rest.to_vec();
     match command.to_str() {
         Some("launch") => launch::main(rest),
+        Some("pod") => pod::main(rest),
         Some("explain") => explain::main(rest),
         Some("ssh") => ssh::main(rest),
         Some("run") => run::main("remuda run", rest),
@@ -140,7 +143,8 @@ fn no_command_given() -> CliError {
 }
 
 fn unknown_command(words: Vec<OsString>) -> CliError {
-    const COMMANDS: [&str; 7] = ["run", "launch", "train", "bench", "ssh", "hostfile", "explain"];
+    const COMMANDS: [&str; 8] =
+        ["run", "pod", "launch", "train", "bench", "ssh", "hostfile", "explain"];
     let typed = Typed::new("remuda", words);
     let word = typed.words[0].to_string_lossy();
     let help = match crate::pool::nearest(&word, COMMANDS) {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 use tokio::sync::mpsc;
 
+use super::finish::Ended;
 use super::gather;
 use super::grave::Grave;
 use super::history::History;
@@ -64,7 +65,9 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
         match reached {
-            Reached::By(way) => Ok(see_through(plan, options, &way, |_| drop(waiting)).await?.0),
+            Reached::By(way) => {
+                Ok(see_through(plan, options, &way, |_| drop(waiting)).await?.status)
+            }
             Reached::At(door, dial) => {
                 gather::see_through(plan, options, (door, dial), || drop(waiting)).await
             }
@@ -78,14 +81,14 @@ enum Reached<'a> {
     At(Door, &'a DialOptions),
 }
 
-/// From the first link to the last word, which is returned with the exit status. `begun` is given
+/// From the first link to the last word. `begun` is given
 /// the way to the screen.
 pub(super) async fn see_through(
     plan: &LaunchPlan,
     options: &Options,
     way: &Way,
     begun: impl FnOnce(OutputSender),
-) -> Result<(Status, String), LaunchError> {
+) -> Result<Ended, LaunchError> {
     let stdout = fds::copy_above(rustix::stdio::stdout(), 3)?;
     let stderr = fds::copy_above(rustix::stdio::stderr(), 3)?;
     let mut dispatcher = Dispatcher::start(plan, options, way, (stdout, stderr))?;

@@ -5,9 +5,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::dispatcher::see_through as dispatch;
+use super::finish::Ended;
 use super::node::Way;
 use super::options::{DialOptions, LaunchError, Options};
-use crate::base::Status;
+use crate::base::{NodeRank, Status};
 use crate::os::tasks::Tasks;
 use crate::plan::{self, LaunchPlan};
 use crate::report::{OutputSender, print_error};
@@ -36,13 +37,13 @@ pub(super) async fn see_through(
         begun();
         let _ = screen.set(sender);
     });
-    let (status, text) = tokio::select! {
+    let Ended { status, text, cause } = tokio::select! {
         ended = job => ended?,
         never = tasks.watch() => match never {},
     };
-    gate.close(Over { status: status.code(), text });
+    gate.close(Over { status: status.code(), text, cause });
     let _ = tokio::time::timeout(FAREWELL_MAX, tasks.finish()).await;
-    Ok(status)
+    Ok(dial.status_of(NodeRank(0), status, cause))
 }
 
 fn rules(plan: &LaunchPlan, dial: &DialOptions) -> Rules {

@@ -301,14 +301,14 @@ impl Joining<'_> {
 
     fn last_words(&self, part: Part) -> Status {
         match part {
-            Part::Over(Over { status, text }) => {
+            Part::Over(Over { status, text, cause }) => {
                 let text = neutral_lines(text.lines());
                 if text.is_empty() {
                     self.say(&step("Ended", "the job, with 0"));
                 } else {
                     say(&text, self.member.paint);
                 }
-                Status::Worker(status)
+                self.member.dial.status_of(self.member.node, Status::Worker(status), cause)
             }
             Part::Lost => {
                 if let Some(signal) = self.stops.last() {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::base::{JobId, Rank, Status};
+use crate::base::{JobId, NodeRank, Rank, Status};
 use crate::job::Warning;
 use crate::report::{RunDir, Style};
 use crate::secure::JobKey;
@@ -89,6 +89,18 @@ pub struct DialOptions {
     pub store_port: u16,
     /// How long nodes wait for each other.
     pub join_limit: Duration,
+    /// The exit status of a node that is stopped because another one failed; `None`: that one's.
+    pub peer_exit: Option<u8>,
+}
+
+impl DialOptions {
+    /// The exit status of a node, that of the job unless another node was the cause of it.
+    pub(super) fn status_of(&self, own: NodeRank, job: Status, cause: Option<NodeRank>) -> Status {
+        match (cause, self.peer_exit) {
+            (Some(cause), Some(peer_exit)) if cause != own => Status::Worker(peer_exit),
+            _ => job,
+        }
+    }
 }
 
 /// Which processors are shared out among the workers of a node.

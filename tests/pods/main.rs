@@ -17,4 +17,5 @@ mod support;
 mod joining;
 mod lost;
 mod nodes;
+mod pod;
 mod strangers;

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::base::{Diagnostic, JobId, Status};
-use crate::cli::args::ReachArgs;
 use crate::cli::error::CliError;
 use crate::cli::hostfile::{is_foreign, open};
 use crate::cli::line::{Typed, codes};
@@ -17,18 +16,29 @@ use crate::report::summary::reason;
 use crate::secure::{JobKey, KEY_FILE_BYTES_MAX, derive_job_id};
 
 /// How long nodes wait for each other: some are still being pulled, scheduled or booted.
-pub(in crate::cli) const JOIN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// Behind the port of rank 0.
 const GATE: u16 = 1;
 const STORE: u16 = 2;
 
+/// What is said about how the nodes come together.
+pub(super) struct Meeting<'a> {
+    pub(super) key_file: &'a Path,
+    pub(super) job_id: Option<&'a str>,
+    pub(super) join_timeout: Option<Duration>,
+    /// Of node 0.
+    pub(super) address: &'a str,
+    /// Of rank 0.
+    pub(super) master_port: u16,
+    pub(super) peer_exit: Option<u8>,
+}
+
 /// How the nodes come together.
-pub(in crate::cli) fn dial(
-    args: &ReachArgs,
-    key_file: &Path,
-    (address, master_port): (&str, u16),
+pub(super) fn dial(
+    meeting: &Meeting<'_>,
     typed: &Typed,
 ) -> Result<(DialOptions, String), CliError> {
+    let master_port = meeting.master_port;
     let Some(store_port) = master_port.checked_add(STORE) else {
         let place = typed.place_of("master_port").unwrap_or_else(|| typed.end());
         let refused = typed.refuse(&[place], |spans| {
@@ -39,14 +49,18 @@ pub(in crate::cli) fn dial(
         });
         return Err(refused.into());
     };
-    let (key, warning) = read_key(key_file)?;
-    let job = args.job_id.clone().map_or_else(|| derive_job_id(&key, master_port), JobId);
-    let address = address.to_owned();
-    let join_limit = args.join_timeout.unwrap_or(JOIN_TIMEOUT);
-    Ok((
-        DialOptions { job, key, address, port: master_port + GATE, store_port, join_limit },
-        warning,
-    ))
+    let (key, warning) = read_key(meeting.key_file)?;
+    let job = meeting.job_id.map(|name| JobId(name.to_owned()));
+    let options = DialOptions {
+        job: job.unwrap_or_else(|| derive_job_id(&key, master_port)),
+        key,
+        address: meeting.address.to_owned(),
+        port: master_port + GATE,
+        store_port,
+        join_limit: meeting.join_timeout.unwrap_or(JOIN_TIMEOUT),
+        peer_exit: meeting.peer_exit,
+    };
+    Ok((options, warning))
 }
 
 /// The key, and a warning if others know it. A file that others can write is no secret of ours; one

@@ -8,6 +8,7 @@ mod dial;
 pub(super) mod environment;
 mod keep;
 mod options;
+mod pod;
 mod pool;
 mod program;
 mod reach;
@@ -18,6 +19,7 @@ mod world;
 pub(super) use devices::gpu_count;
 pub(super) use keep::PidFile;
 pub(super) use options::{Speaker, options};
+pub(super) use pod::{Pod, pod, surroundings};
 pub(super) use program::program;
 pub(super) use size::check_size;
 pub(super) use world::node_of_world;
@@ -90,8 +92,16 @@ pub(super) fn place(
     let key_file = args.reach.key_file.as_deref().filter(|_| 1 < nodes.len());
     let (transport, of_key) = match (alone, key_file) {
         (Some(_), Some(key_file)) => {
-            let master = alone::rendezvous(&args.reach, &nodes);
-            let (dial, warning) = dial::dial(&args.reach, key_file, master, typed)?;
+            let (address, master_port) = alone::rendezvous(&args.reach, &nodes);
+            let meeting = dial::Meeting {
+                key_file,
+                job_id: args.reach.job_id.as_deref(),
+                join_timeout: args.reach.join_timeout,
+                address,
+                master_port,
+                peer_exit: None,
+            };
+            let (dial, warning) = dial::dial(&meeting, typed)?;
             (Transport::Dial(dial), warning)
         }
         (Some(_), None) => (Transport::Local, String::new()),

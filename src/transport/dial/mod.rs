@@ -7,7 +7,7 @@
 //!
 //! Everything on the connection is encrypted with a key that all nodes were given. Who does not have
 //! it gets no answer, only a close. The bytes of a link pass through as they are; a few words of our
-//! own travel beside them ([`words`]): who joins, with which plan, and how the job ended.
+//! own travel beside them (`words`): who joins, with which plan, and how the job ended.
 
 mod bind;
 mod dialer;

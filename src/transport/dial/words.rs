@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{JobId, WorkerExit};
+use crate::base::{JobId, NodeRank, WorkerExit};
 
 /// Most text of one word; a message has room for more.
 pub(super) const TEXT_BYTES_MAX: usize = 48 << 10;
@@ -59,6 +59,8 @@ pub struct Over {
     pub status: u8,
     /// What was printed last on node 0.
     pub text: String,
+    /// The node that was the cause of a failure.
+    pub cause: Option<NodeRank>,
 }
 
 impl Over {
