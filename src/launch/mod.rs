@@ -14,7 +14,6 @@ mod input;
 mod joining;
 mod losing;
 mod node;
-mod offset;
 mod options;
 mod orders;
 mod pause;

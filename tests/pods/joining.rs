@@ -187,7 +187,7 @@ fn a_key_file_that_is_no_secret_is_refused() {
         short.display()
     );
     check(nodes.node_with_key(0, &short), 65, &text);
-    let long = key("long", &[b'x'; 70_000]);
+    let long = key("long", &vec![b'x'; 70_000]);
     check(nodes.node_with_key(0, &long), 65, "at most 65536 are read\n");
     let open = key("open", &[b'x'; 32]);
     fs::set_permissions(&open, fs::Permissions::from_mode(0o620)).expect("it is ours");

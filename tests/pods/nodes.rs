@@ -58,7 +58,8 @@ impl Nodes {
     pub(crate) fn bare(&self, rank: usize) -> Launch {
         let launch = Launch::new().options(["--accelerator", "cpu", "--no_ssh"]);
         let hosts = HOSTS.iter().zip(&self.slots);
-        let lines: String = hosts.map(|(host, slots)| format!("{host} slots={slots}\n")).collect();
+        let lines = hosts
+            .fold(String::new(), |text, (host, slots)| text + &format!("{host} slots={slots}\n"));
         let hostfile = launch.dir().join("hostfile");
         fs::write(&hostfile, lines).expect("a hostfile");
         let launch = launch.option("-H").option(hostfile);

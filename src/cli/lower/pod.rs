@@ -90,6 +90,8 @@ pub(in crate::cli) fn pod(
         warnings,
         transport,
         claims: claims(&args.devices)?,
+        slots_are: devices::slots_are(&args.devices, args.devices.oversubscribe)?,
+        reading: None,
         nodes,
     })
 }

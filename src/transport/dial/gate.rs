@@ -21,7 +21,7 @@ use crate::base::{JobId, NodeRank, Status, WorkerExit, clock};
 use crate::os::fds;
 use crate::os::tasks::Tasks;
 use crate::secure::JobKey;
-use crate::transport::{AgentProcess, Link, LinkReader, LinkWriter};
+use crate::transport::{AgentProcess, Arrival, Link, LinkReader, LinkWriter};
 
 /// Who is on the way in at a time. The others wait in the kernel's queue and are not closed.
 pub const HANDSHAKES_MAX: usize = 64;
@@ -279,6 +279,7 @@ impl Service {
             writer: LinkWriter::new(ours)?,
             agent: AgentProcess::Dialled(end),
             early: Vec::new(),
+            arrival: Arrival::default(),
         };
         let (words, said) = mpsc::unbounded_channel();
         let seat = &mut self.seats[node.index()];
