@@ -42,7 +42,7 @@ pub(super) struct Prepared {
 }
 
 /// Names and values.
-type Environment = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(super) type Environment = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Examines everything and gives all reasons at once.
 pub(super) fn examine(
@@ -79,7 +79,7 @@ fn note<T>(problems: &mut Vec<Problem>, result: Result<T, Problem>) -> Option<T>
     result.map_err(|problem| problems.push(problem)).ok()
 }
 
-fn check_cwd(cwd: &Path) -> Result<(), Problem> {
+pub(super) fn check_cwd(cwd: &Path) -> Result<(), Problem> {
     match std::fs::metadata(cwd) {
         Ok(metadata) if metadata.is_dir() => Ok(()),
         Ok(_) => {
@@ -102,7 +102,7 @@ fn check_fds(workers: u64) -> Result<(), Problem> {
     Err(Problem::new(Status::OsLimit, message).help("raise it with `ulimit -n` or in limits.conf"))
 }
 
-fn check_script(cwd: &Path, script: Option<&[u8]>) -> Result<(), Problem> {
+pub(super) fn check_script(cwd: &Path, script: Option<&[u8]>) -> Result<(), Problem> {
     let Some(script) = script.map(OsStr::from_bytes) else {
         return Ok(());
     };
@@ -137,7 +137,11 @@ fn environment(cwd: &Path, prepare: &Prepare) -> Result<Environment, Problem> {
     })
 }
 
-fn find_program(cwd: &Path, program: &[u8], env: &Environment) -> Result<CString, Problem> {
+pub(super) fn find_program(
+    cwd: &Path,
+    program: &[u8],
+    env: &Environment,
+) -> Result<CString, Problem> {
     let shown = OsStr::from_bytes(program).display().to_string();
     let name = CString::new(program)
         .map_err(|_| Problem::new(Status::NotFound, "the program's name holds a NUL byte"))?;
