@@ -5,8 +5,8 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use crate::nodes::Nodes;
-use crate::support::LIMIT;
 use crate::support::process::Role;
+use crate::support::{LIMIT, wait_for};
 
 /// What strangers say: HTTP, TLS, ssh, nothing that anybody knows, another version of ours, a length
 /// that nobody needs, a preamble that means nothing.
@@ -21,7 +21,8 @@ const SAYINGS: [&[u8]; 7] = [
 ];
 
 fn call(port: u16) -> TcpStream {
-    let stream = TcpStream::connect(("127.0.0.1", port)).expect("somebody listens");
+    // Node 0 says that it waits a moment before it listens.
+    let stream = wait_for("a listener", || TcpStream::connect(("127.0.0.1", port)).ok());
     stream.set_read_timeout(Some(LIMIT)).expect("a socket");
     stream
 }
