@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use super::error::CliError;
 use super::line::{self, Typed, codes};
@@ -19,6 +19,11 @@ struct ExplainFace {
     /// What stands in brackets behind `error`; upper and lower case are the same
     #[arg(value_name = "CODE")]
     code: Option<String>,
+}
+
+/// Its options.
+pub(super) fn definition() -> clap::Command {
+    ExplainFace::command()
 }
 
 /// Every code of the program with its story, in the order of the letters.

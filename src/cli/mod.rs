@@ -8,6 +8,8 @@ pub mod args;
 mod bench;
 mod bundled;
 mod check;
+mod completion;
+mod definitions;
 mod doctor;
 mod error;
 pub mod explain;
@@ -17,6 +19,7 @@ pub mod launch;
 mod launcher_args;
 pub mod line;
 mod lower;
+mod man;
 pub mod run;
 mod ssh;
 pub mod ssh_args;
@@ -53,6 +56,7 @@ Commands:
   hostfile  Check, mend, show and convert hostfiles
   doctor    Examine every host of a hostfile as it really is
   explain   Tell what a code such as `H003` means
+  completion, man   Print what a shell needs to complete lines, or a page of the manual
 
 `remuda COMMAND --help` says more about one.
 ";
@@ -116,6 +120,8 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
         Some(bench::WORKER_COMMAND) => bench::worker_main(rest),
         Some("hostfile") => check_hostfile(rest),
         Some("doctor") => doctor::main(rest),
+        Some("completion") => completion::main(rest),
+        Some("man") => man::main(rest),
         Some("agent") => agent::main(&rest),
         Some("help") if !rest.is_empty() => {
             dispatch(vec![rest[0].clone(), OsString::from("--help")])
@@ -143,8 +149,18 @@ fn no_command_given() -> CliError {
 }
 
 fn unknown_command(words: Vec<OsString>) -> CliError {
-    const COMMANDS: [&str; 8] =
-        ["run", "launch", "train", "bench", "ssh", "hostfile", "doctor", "explain"];
+    const COMMANDS: [&str; 10] = [
+        "run",
+        "launch",
+        "train",
+        "bench",
+        "ssh",
+        "hostfile",
+        "doctor",
+        "explain",
+        "completion",
+        "man",
+    ];
     let typed = Typed::new("remuda", words);
     let word = typed.words[0].to_string_lossy();
     let help = match crate::pool::nearest(&word, COMMANDS) {
