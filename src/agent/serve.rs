@@ -103,6 +103,7 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<Status
         port: None,
         node: NodeRank(0),
         place: None,
+        shim_has_place: false,
         roster: None,
         undead: None,
         failure: None,
@@ -128,6 +129,7 @@ pub(super) struct Agent {
     pub(super) node: NodeRank,
     /// Ours from the first preparation on.
     pub(super) place: Option<Place>,
+    pub(super) shim_has_place: bool,
     /// Who takes part in the epoch, once it is known.
     pub(super) roster: Option<Roster>,
     pub(super) crew: Crew,

@@ -16,7 +16,7 @@ use super::control_dir::ControlDir;
 use super::fault::{Fault, FaultKind};
 use super::master::{Destination, Master};
 use super::options::{SshConfig, SshOptions};
-use super::{config, settings, sockets};
+use super::{config, known_key, settings, sockets};
 use crate::base::{HostName, JobId, NodeRank, WorkerExit, clock};
 use crate::transport::{Arrival, Link};
 
@@ -158,7 +158,7 @@ impl Ssh {
         });
         match outcome.await {
             Ok(true) => Ok(master),
-            Ok(false) => Err(Fault::of_ssh(&master.last_words().await)),
+            Ok(false) => Err(told_by_ssh(&master.last_words().await)),
             Err(_) => {
                 let limit = LOGIN_LIMIT.as_secs();
                 let words = format!("neither let in nor refused within {limit} s");
@@ -266,6 +266,17 @@ impl Ssh {
 fn bare(host: &HostName) -> &str {
     let text = host.as_str();
     text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text)
+}
+
+/// Its words, and the old key beside the new one where it has changed.
+fn told_by_ssh(words: &str) -> Fault {
+    let mut fault = Fault::of_ssh(words);
+    if fault.kind == FaultKind::HostKeyChanged
+        && let Some(known) = known_key::describe(words)
+    {
+        fault.words = [fault.words, known].join("\n");
+    }
+    fault
 }
 
 /// Between 0.2 s and 2 s, more with every try; different for everybody who was dropped.
