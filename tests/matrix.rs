@@ -22,6 +22,8 @@
 //! | F44 | a stranger at the store | `tests/store.rs::strangers_get_a_closed_connection` |
 //! | F45 | a rank of another job at the store | `tests/store.rs::who_has_another_key_epoch_job_or_rank_stays_outside` |
 //! | F46 | somebody of an earlier epoch comes back | `tests/store.rs::who_has_another_key_epoch_job_or_rank_stays_outside`, `tests/faults/agent.rs::what_was_said_in_an_earlier_epoch_is_not_heard`, `src/wire/frame.rs::an_epoch_that_is_announced_is_heard_and_the_one_before_is_not` |
+//! | F47 | a log volume that is full | `tests/faults/output.rs::a_log_disk_that_is_full_is_told_once_and_ends_nothing`, `src/report/files.rs::what_cannot_be_written_is_told_once` |
+//! | F48 | a log volume that hangs | `tests/faults/output.rs::a_log_disk_that_hangs_holds_up_neither_screen_nor_workers`, `src/report/files.rs::a_file_says_itself_what_is_missing_in_it` |
 //! | F54 | too few descriptors | `tests/faults/options.rs::descriptors_are_checked_before_anything_starts` |
 //! | F55 | no room for a process | `tests/faults/options.rs::a_worker_that_may_not_start_a_thread_says_so`, `src/job/cause.rs::why_a_worker_did_not_start_decides_the_status` |
 //! | F56 | output without end, memory with one | `tests/faults/output.rs::prove_endless_line` |
@@ -38,8 +40,6 @@
 //! * F37 with the penalties of OpenSSH 9.8: the sshd at hand may be older. They close connections before
 //!   authentication, as the sshd of the test does.
 //! * F38, a start-up file that takes its time: nothing limits it below 120 s, and waiting shows nothing.
-//! * F47, F48, a log volume that is full or hangs: writing errors are told and the rest goes on
-//!   (`report`); a file system that hangs holds up the screen, see ARCHITECTURE.md.
 //! * F57 by really setting a clock: that needs a machine of its own. Decisions know only the monotonic
 //!   clock, which the architecture test enforces.
 //! * F58, a machine that was suspended: the monotonic clock does not count that time, so a lease goes on

@@ -10,6 +10,7 @@ use anstyle::AnsiColor;
 use rustix::io::Errno;
 
 use super::diagnostic::Paint;
+use super::files::Files;
 use super::gather::Gathered;
 use super::lines::{Bars, Dress, LineCutter};
 use super::neutral::{push_neutral, unfinished};
@@ -69,16 +70,16 @@ pub struct Pages {
     screens: Screens,
     /// What was written so far, where it is gathered.
     gathered: Option<BTreeMap<(Rank, Stream), Gathered>>,
-    /// Instead of the screen, if anything.
-    rank_files: Option<BTreeMap<Rank, RankLog>>,
+    /// Whether what workers write goes to files instead of the screen.
+    has_rank_files: bool,
+    /// Where it goes; `None` where nothing is kept.
+    files: Option<Files>,
     status: Option<LiveStatus>,
     /// The status line of a job that is being stopped, for the case that it is restarted.
     retired: Option<LiveStatus>,
     paint: Paint,
     /// After a failure only this worker is shown; everybody is kept in files.
     hushed: Option<Rank>,
-    /// Why files are not written any more.
-    log_error: Option<String>,
     /// Whether it was said that standard output cannot be written.
     failure_told: bool,
 }
@@ -86,7 +87,8 @@ pub struct Pages {
 struct Page {
     dress: Clothes,
     tail: Tail,
-    log: Option<RankLog>,
+    /// Whether there is a file for the stream.
+    is_kept: bool,
 }
 
 enum Clothes {
@@ -125,39 +127,43 @@ impl Pages {
         let place = style.terminal.status;
         let tty =
             stderr.as_fd().try_clone_to_owned().ok().filter(|_| place != StatusPlace::Nowhere);
-        let (rank_files, log_error) = make_rank_files(workers, style.rank_files.as_ref());
         Self {
             streams,
             gathered: style.gather.then(BTreeMap::new),
-            rank_files,
+            has_rank_files: style.rank_files.is_some(),
+            files: start_files(workers, style),
             status: tty.map(|tty| LiveStatus::new(Tty::new(tty), style.terminal.paint)),
             retired: None,
             screens: Screens::new(stdout, stderr, place),
             paint: style.terminal.paint,
             hushed: None,
-            log_error,
             failure_told: false,
         }
     }
 
     /// Deals with a piece of output; what is to be shown waits for [`Self::flush`].
-    pub fn output(&mut self, rank: Rank, stream: Stream, bytes: &[u8]) {
+    pub fn output(&mut self, rank: Rank, stream: Stream, bytes: Vec<u8>) {
         let Some(page) = self.streams.get_mut(&(rank, stream)) else {
             return;
         };
-        page.tail.push(bytes);
+        page.tail.push(&bytes);
         if let Some(gathered) = &mut self.gathered {
-            gathered.entry((rank, stream)).or_default().push(bytes);
-        } else if self.rank_files.is_none() && self.hushed.is_none_or(|only| only == rank) {
-            page.dress.show(bytes, self.screens.pending(stream));
+            gathered.entry((rank, stream)).or_default().push(&bytes);
+        } else if !self.has_rank_files && self.hushed.is_none_or(|only| only == rank) {
+            page.dress.show(&bytes, self.screens.pending(stream));
             if let Some(status) = &mut self.status {
                 status.bar(rank, stream, page.dress.bar());
             }
         }
-        page.keep(bytes, &mut self.log_error);
-        if let Some(log) = self.rank_files.as_mut().and_then(|files| files.get_mut(&rank)) {
-            let pushed = log.push(bytes);
-            note_error(&mut self.log_error, log, &pushed);
+        let Some(files) = &self.files else { return };
+        match (page.is_kept, self.has_rank_files) {
+            (true, true) => {
+                files.write((rank, Some(stream)), bytes.clone());
+                files.write((rank, None), bytes);
+            }
+            (true, false) => files.write((rank, Some(stream)), bytes),
+            (false, true) => files.write((rank, None), bytes),
+            (false, false) => {}
         }
     }
 
@@ -172,9 +178,8 @@ impl Pages {
         if let Some(status) = &mut self.status {
             status.bar(rank, stream, None);
         }
-        if let Some(log) = &mut page.log {
-            let finished = log.finish();
-            note_error(&mut self.log_error, log, &finished);
+        if let (true, Some(files)) = (page.is_kept, &self.files) {
+            files.end((rank, Some(stream)));
         }
     }
 
@@ -221,9 +226,9 @@ impl Pages {
             // Half a line of a worker that was not shown any more.
             page.dress.finish(&mut Vec::new());
             page.tail = Tail::default();
-            if let Some(log) = &mut page.log {
-                log.renew(epoch);
-            }
+        }
+        if let Some(files) = &self.files {
+            files.begin_epoch(epoch);
         }
     }
 
@@ -261,7 +266,9 @@ impl Pages {
     /// When [`Self::look_again`] should be called, if nothing else comes before.
     pub fn due(&self) -> Option<Instant> {
         let still = self.screens.stand_still().then(|| clock::now() + STILL_PAUSE);
-        [still, self.status_due()].into_iter().flatten().min()
+        // Who stands still is told of later.
+        let files = self.files.as_ref().filter(|_| still.is_none()).and_then(Files::due);
+        [still, self.status_due(), files].into_iter().flatten().min()
     }
 
     fn status_due(&self) -> Option<Instant> {
@@ -306,6 +313,8 @@ impl Pages {
     pub fn finish(&mut self) {
         self.end_status();
         self.screens.finish();
+        let news = self.files.as_mut().map(Files::finish);
+        self.warn(news.unwrap_or_default());
         self.report_losses();
         self.screens.finish();
     }
@@ -337,8 +346,13 @@ impl Pages {
             let lines = count(lost as usize, "line");
             self.say(&format!("warning: {lines} not shown: the screen stood still\n"));
         }
-        if let Some(error) = self.log_error.take() {
-            self.say(&format!("warning: {error}\n"));
+        let news = self.files.as_mut().map(Files::news);
+        self.warn(news.unwrap_or_default());
+    }
+
+    fn warn(&mut self, news: Vec<String>) {
+        for text in news {
+            self.say(&format!("warning: {text}\n"));
         }
     }
 
@@ -352,8 +366,7 @@ impl Pages {
 
     /// The file that holds a stream, if there is one.
     pub fn log_path(&self, rank: Rank, stream: Stream) -> Option<PathBuf> {
-        let log = self.streams.get(&(rank, stream))?.log.as_ref()?;
-        log.path().exists().then(|| log.path().to_owned())
+        self.files.as_ref()?.path((rank, Some(stream)))
     }
 }
 
@@ -376,45 +389,33 @@ impl Page {
                 Clothes::Lines(LineCutter::new(prefix.into_bytes(), dress, bars))
             }
         };
-        let log = style.log_dir.as_ref().map(|directory| {
-            let name = format!("rank{}.{}", label.shown, stream_name(stream));
-            RankLog::new(directory.join(name), style.keep)
-        });
-        Self { dress, tail: Tail::default(), log }
+        Self { dress, tail: Tail::default(), is_kept: style.log_dir.is_some() }
     }
+}
 
-    fn keep(&mut self, bytes: &[u8], error: &mut Option<String>) {
-        if let Some(log) = &mut self.log {
-            let pushed = log.push(bytes);
-            if note_error(error, log, &pushed) {
-                self.log = None;
+/// A file for each stream below `--log_dir`, and one for each rank with `--enable_each_rank_log`:
+/// these all at once, so that a worker that writes nothing has one too.
+fn start_files(workers: &[WorkerLabel], style: &Style) -> Option<Files> {
+    let mut logs = BTreeMap::new();
+    for label in workers {
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            if let Some(directory) = &style.log_dir {
+                let name = format!("rank{}.{}", label.shown, stream_name(stream));
+                let log = RankLog::new(directory.join(name), style.keep);
+                logs.insert((label.rank, Some(stream)), log);
             }
         }
+        if let Some(files) = &style.rank_files {
+            let log = RankLog::new(files.path(label.shown), Keep::All);
+            logs.insert((label.rank, None), log);
+        }
     }
-}
-
-/// All of them at once, so that a worker that writes nothing has a file too.
-fn make_rank_files(
-    workers: &[WorkerLabel],
-    files: Option<&RankFiles>,
-) -> (Option<BTreeMap<Rank, RankLog>>, Option<String>) {
-    let Some(files) = files else { return (None, None) };
-    let (mut made, mut error) = (BTreeMap::new(), None);
-    for label in workers {
-        let mut log = RankLog::new(files.path(label.shown), Keep::All);
-        let pushed = log.push(b"");
-        note_error(&mut error, &log, &pushed);
-        made.insert(label.rank, log);
+    let of_ranks: Vec<_> = logs.keys().filter(|(_, stream)| stream.is_none()).copied().collect();
+    let files = (!logs.is_empty()).then(|| Files::start(logs))?;
+    for file in of_ranks {
+        files.write(file, Vec::new());
     }
-    (Some(made), error)
-}
-
-/// Remembers the first error; true if there was one.
-fn note_error(error: &mut Option<String>, log: &RankLog, result: &std::io::Result<()>) -> bool {
-    if let Err(why) = result {
-        error.get_or_insert_with(|| format!("cannot write `{}`: {why}", log.path().display()));
-    }
-    result.is_err()
+    Some(files)
 }
 
 impl Clothes {

@@ -61,6 +61,7 @@ pub(super) struct RankLog {
     path: PathBuf,
     keep: Keep,
     file: Option<File>,
+    is_made: bool,
     /// Bytes that have come.
     length: u64,
 }
@@ -68,7 +69,7 @@ pub(super) struct RankLog {
 impl RankLog {
     /// Nothing is made yet.
     pub(super) fn new(path: PathBuf, keep: Keep) -> Self {
-        Self { path, keep, file: None, length: 0 }
+        Self { path, keep, file: None, is_made: false, length: 0 }
     }
 
     /// The next epoch has a file of its own.
@@ -79,7 +80,12 @@ impl RankLog {
             parent => parent,
         };
         self.path = epoch_dir(of_first.unwrap_or(Path::new("")), epoch).join(name);
-        (self.file, self.length) = (None, 0);
+        (self.file, self.is_made, self.length) = (None, false, 0);
+    }
+
+    /// Whether a byte has come, or none in particular.
+    pub(super) fn is_made(&self) -> bool {
+        self.is_made
     }
 
     /// Where it is, or will be.
@@ -98,6 +104,7 @@ impl RankLog {
                 }
                 created => created?,
             });
+            self.is_made = true;
         }
         let file = self.file.as_ref().expect("made just above");
         while !bytes.is_empty() {

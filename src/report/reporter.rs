@@ -191,8 +191,9 @@ fn wait(told: &mpsc::Receiver<Told>, pages: &Pages) -> Result<Told, RecvTimeoutE
 fn hear(pages: &mut Pages, message: Told, consumed: &impl Fn(Consumed)) -> ControlFlow<()> {
     match message {
         Told::Output { from, rank, stream, bytes } => {
-            pages.output(rank, stream, &bytes);
-            consumed((from, bytes.len() as u64));
+            let length = bytes.len() as u64;
+            pages.output(rank, stream, bytes);
+            consumed((from, length));
         }
         Told::End { rank, stream } => pages.end(rank, stream),
         Told::Say(text) => pages.say(&text),

@@ -7,9 +7,9 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 
-use crate::support::launch::{Launch, Outcome, hosts, workers};
+use crate::support::launch::{Launch, Outcome, command, hosts, workers};
 use crate::support::process::Role;
-use crate::support::proof::proof_cases;
+use crate::support::proof::{proof_cases, skip};
 use crate::support::terminal::Recording;
 use crate::support::{terminal, wait_for};
 
@@ -121,6 +121,40 @@ fn a_terminal_that_stands_still_holds_up_no_worker() {
     let outcome = launch.end().code(0).says(" lines not shown: the screen stood still");
     assert_all_kept(&logs, 2, &numbers(LINES));
     drop((outcome, screen));
+}
+
+/// A pipe with a name that nobody reads: whoever opens it waits, as on a file server that is gone.
+#[test]
+fn a_log_disk_that_hangs_holds_up_neither_screen_nor_workers() {
+    const LINES: usize = 2_000_000;
+    let launch = workers(2);
+    let logs = launch.dir().join("logs");
+    fs::create_dir(&logs).expect("a directory");
+    let made = command("mkfifo").arg(logs.join("rank0.stdout")).status().expect("mkfifo");
+    assert!(made.success());
+    let launch = launch.option("--log_dir").option(&logs).option("--prefix").option("");
+    let outcome = launch.sh(&format!("seq {LINES}")).end().code(0);
+    assert_eq!(outcome.stdout_text().lines().count(), 2 * LINES);
+    let outcome = outcome.says("warning: the disk of the workers' files takes nothing");
+    outcome.says(" bytes are not in the workers' files: their disk stood still");
+}
+
+#[test]
+fn a_log_disk_that_is_full_is_told_once_and_ends_nothing() {
+    const NAME: &str = "a_log_disk_that_is_full_is_told_once_and_ends_nothing";
+    let launch = workers(2);
+    let logs = launch.dir().join("logs");
+    fs::create_dir(&logs).expect("a directory");
+    let mount = format!("mount -t tmpfs -o size=64k none {} && exec \"$@\"", logs.display());
+    let apart = ["unshare", "--map-root-user", "--mount", "sh", "-c", &mount, "sh"];
+    let made = command(apart[0]).args(&apart[1..]).arg("true").status();
+    if !made.is_ok_and(|status| status.success()) {
+        return skip("mount namespaces", NAME);
+    }
+    let launch = launch.option("--log_dir").option(&logs).through(&apart);
+    let outcome = launch.sh("seq 200000; echo said >&2").end().code(0).says("said");
+    assert_eq!(outcome.stdout_text().lines().count(), 400_000);
+    assert_eq!(outcome.stderr.matches("No space left on device").count(), 1, "{outcome:#?}");
 }
 
 #[test]

@@ -1,0 +1,417 @@
+//! What workers write, on its way to their files: a thread of its own writes them, so that a disk that
+//! hangs holds up neither a screen nor a worker.
+//!
+//! A slow disk is waited for, as a slow screen is: the queue is bounded, and who fills it waits. A disk
+//! that has taken nothing for a second is not waited for any more: what comes then is left out,
+//! counted and said, and where something is missing the file says so itself. A worker that waited for
+//! its log would be the worse loss.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use super::rank_log::RankLog;
+use crate::base::{Epoch, Rank, clock};
+use crate::wire::Stream;
+
+/// Bytes that may wait; each piece counts as some more than it has.
+const WAITING_BYTES_MAX: usize = 8 << 20;
+const PIECE_BYTES: usize = 64;
+/// A disk that takes nothing for this long is not waited for.
+const STALL_LIMIT: Duration = Duration::from_secs(1);
+/// One that has taken nothing for so long is worth a line, also when nothing is lost yet.
+const STALL_WARNING: Duration = Duration::from_secs(5);
+
+/// Which file: of a stream, or of both together.
+pub(super) type FileKey = (Rank, Option<Stream>);
+
+/// Handle to the thread. Dropping it does not wait, [`Files::finish`] does.
+pub(super) struct Files {
+    shared: Arc<Shared>,
+    /// Whether it was said that the disk stands still, since it last moved.
+    is_told: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    waiting: VecDeque<Task>,
+    waiting_bytes: usize,
+    is_busy: bool,
+    /// When the disk last took something, or had nothing to take.
+    moved: Instant,
+    /// What was left out of each file and is not yet said in it.
+    gaps: BTreeMap<FileKey, u64>,
+    /// Everything that was left out.
+    left_out: u64,
+    /// Files that exist.
+    made: BTreeMap<FileKey, PathBuf>,
+    /// Why the first of those that cannot be written could not, until it is said.
+    error: Option<String>,
+    /// Whether there was one.
+    has_failed: bool,
+}
+
+enum Task {
+    Write(FileKey, Vec<u8>),
+    /// So many bytes are missing here.
+    Gap(FileKey, u64),
+    End(FileKey),
+    BeginEpoch(Epoch),
+}
+
+impl Files {
+    /// Starts the thread that owns the files.
+    pub(super) fn start(logs: BTreeMap<FileKey, RankLog>) -> Self {
+        let state = State {
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            is_busy: false,
+            moved: clock::now(),
+            gaps: BTreeMap::new(),
+            left_out: 0,
+            made: BTreeMap::new(),
+            error: None,
+            has_failed: false,
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let writer = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("files".to_owned());
+        if let Err(why) = thread.spawn(move || writer.serve(logs)) {
+            shared.lock().fail(format!("no thread writes the files of ranks: {why}"));
+        }
+        Self { shared, is_told: false }
+    }
+
+    /// Adds bytes to a file; made by the first, even by none.
+    pub(super) fn write(&self, file: FileKey, bytes: Vec<u8>) {
+        let Some(mut state) = self.shared.wait_for_room() else {
+            let mut state = self.shared.lock();
+            *state.gaps.entry(file).or_default() += bytes.len() as u64;
+            state.left_out += bytes.len() as u64;
+            return;
+        };
+        state.tell_gap(file);
+        self.shared.add(state, Task::Write(file, bytes));
+    }
+
+    /// Nothing more comes for a file.
+    pub(super) fn end(&self, file: FileKey) {
+        let mut state = self.shared.lock();
+        state.tell_gap(file);
+        self.shared.add(state, Task::End(file));
+    }
+
+    /// What comes now is of other workers, which have files of their own.
+    pub(super) fn begin_epoch(&self, epoch: Epoch) {
+        self.shared.add(self.shared.lock(), Task::BeginEpoch(epoch));
+    }
+
+    /// Where a file is, if it has been made.
+    pub(super) fn path(&self, file: FileKey) -> Option<PathBuf> {
+        self.shared.lock().made.get(&file).cloned()
+    }
+
+    /// When [`Self::news`] may have something to say.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let state = self.shared.lock();
+        (!state.is_idle() && !self.is_told).then(|| state.moved + STALL_WARNING)
+    }
+
+    /// What should be said about the files, once each.
+    pub(super) fn news(&mut self) -> Vec<String> {
+        let mut state = self.shared.lock();
+        let mut news: Vec<_> = state.error.take().into_iter().collect();
+        let still = clock::now().saturating_duration_since(state.moved);
+        let limit = if state.gaps.is_empty() { STALL_WARNING } else { STALL_LIMIT };
+        let stands_still = !state.is_idle() && limit <= still;
+        if stands_still && !self.is_told {
+            news.push(
+                "the disk of the workers' files takes nothing; they run on, and what they write may \
+                 be left out of the files"
+                    .to_owned(),
+            );
+        }
+        self.is_told = stands_still;
+        news
+    }
+
+    /// Waits until everything is written, as long as the disk moves; then says what is missing.
+    pub(super) fn finish(&mut self) -> Vec<String> {
+        let mut state = self.shared.lock();
+        while !state.is_idle() {
+            let patience = (state.moved + STALL_LIMIT).saturating_duration_since(clock::now());
+            if patience.is_zero() {
+                break;
+            }
+            state = self.shared.wait(state, patience);
+        }
+        let unwritten: usize = state.waiting.iter().map(Task::bytes).sum();
+        state.left_out += unwritten as u64;
+        state.waiting.clear();
+        state.waiting_bytes = 0;
+        let missing = std::mem::take(&mut state.left_out);
+        drop(state);
+        let mut news = self.news();
+        if 0 < missing {
+            news.push(format!(
+                "{missing} bytes are not in the workers' files: their disk stood still"
+            ));
+        }
+        news
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nobody panics while holding the lock")
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, limit: Duration) -> MutexGuard<'a, State> {
+        let waited = self.changed.wait_timeout(state, limit);
+        waited.expect("nobody panics while holding the lock").0
+    }
+
+    /// `None` if the disk stands still.
+    fn wait_for_room(&self) -> Option<MutexGuard<'_, State>> {
+        let mut state = self.lock();
+        while WAITING_BYTES_MAX <= state.waiting_bytes {
+            let patience = (state.moved + STALL_LIMIT).saturating_duration_since(clock::now());
+            if patience.is_zero() {
+                return None;
+            }
+            state = self.wait(state, patience);
+        }
+        Some(state)
+    }
+
+    fn add(&self, mut state: MutexGuard<'_, State>, task: Task) {
+        // A disk that had nothing to do has not stood still.
+        if state.is_idle() {
+            state.moved = clock::now();
+        }
+        state.waiting_bytes += task.cost();
+        state.waiting.push_back(task);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn serve(&self, mut logs: BTreeMap<FileKey, RankLog>) {
+        loop {
+            let task = self.next();
+            let file = task.file();
+            let result = perform(&mut logs, task);
+            let mut state = self.lock();
+            (state.is_busy, state.moved) = (false, clock::now());
+            if let Some(file) = file {
+                state.note(file, &mut logs, result);
+            } else {
+                state.made.clear();
+            }
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+
+    fn next(&self) -> Task {
+        let mut state = self.lock();
+        loop {
+            if let Some(task) = state.waiting.pop_front() {
+                state.waiting_bytes -= task.cost();
+                (state.is_busy, state.moved) = (true, clock::now());
+                return task;
+            }
+            state = self.changed.wait(state).expect("nobody panics while holding the lock");
+        }
+    }
+}
+
+/// What may wait on the disk.
+fn perform(logs: &mut BTreeMap<FileKey, RankLog>, task: Task) -> std::io::Result<()> {
+    match task {
+        Task::Write(file, bytes) => logs.get_mut(&file).map_or(Ok(()), |log| log.push(&bytes)),
+        Task::Gap(file, bytes) => {
+            let note = format!("\n[{bytes} bytes left out: the disk stood still]\n");
+            logs.get_mut(&file).map_or(Ok(()), |log| log.push(note.as_bytes()))
+        }
+        Task::End(file) => logs.get_mut(&file).map_or(Ok(()), RankLog::finish),
+        Task::BeginEpoch(epoch) => {
+            // What both streams write to goes on.
+            let of_epoch = logs.iter_mut().filter(|((_, stream), _)| stream.is_some());
+            of_epoch.for_each(|(_, log)| log.renew(epoch));
+            Ok(())
+        }
+    }
+}
+
+impl Task {
+    /// What it takes of the room.
+    fn cost(&self) -> usize {
+        self.bytes() + PIECE_BYTES
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Write(_, bytes) => bytes.len(),
+            Self::Gap(..) | Self::End(_) | Self::BeginEpoch(_) => 0,
+        }
+    }
+
+    fn file(&self) -> Option<FileKey> {
+        match self {
+            Self::Write(file, _) | Self::Gap(file, _) | Self::End(file) => Some(*file),
+            Self::BeginEpoch(_) => None,
+        }
+    }
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && !self.is_busy
+    }
+
+    /// In front of what is not left out any more.
+    fn tell_gap(&mut self, file: FileKey) {
+        if let Some(bytes) = self.gaps.remove(&file) {
+            let task = Task::Gap(file, bytes);
+            self.waiting_bytes += task.cost();
+            self.waiting.push_back(task);
+        }
+    }
+
+    /// A file that cannot be written is given up.
+    fn note(
+        &mut self,
+        file: FileKey,
+        logs: &mut BTreeMap<FileKey, RankLog>,
+        result: std::io::Result<()>,
+    ) {
+        let Some(log) = logs.get(&file) else { return };
+        match result {
+            Ok(()) if log.is_made() => {
+                self.made.entry(file).or_insert_with(|| log.path().to_owned());
+            }
+            Ok(()) => {}
+            Err(why) => {
+                self.fail(format!("cannot write `{}`: {why}", log.path().display()));
+                logs.remove(&file);
+            }
+        }
+    }
+
+    /// Only the first is worth a line: the others will have the same reason.
+    fn fail(&mut self, why: String) {
+        if !std::mem::replace(&mut self.has_failed, true) {
+            self.error = Some(why);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::rank_log::Keep;
+
+    const FILE: FileKey = (Rank(0), Some(Stream::Stdout));
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let directory =
+                std::env::temp_dir().join(format!("remuda-files-{}-{name}", std::process::id()));
+            std::fs::create_dir(&directory).expect("a directory for the test");
+            Self(directory)
+        }
+
+        fn files(&self) -> Files {
+            Files::start([(FILE, RankLog::new(self.path(), Keep::All))].into())
+        }
+
+        fn path(&self) -> PathBuf {
+            self.0.join("rank0")
+        }
+
+        fn text(&self) -> String {
+            std::fs::read_to_string(self.path()).expect("it was made")
+        }
+
+        /// Whoever opens it waits until somebody reads.
+        fn hang(&self) {
+            let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+            let kind = rustix::fs::FileType::Fifo;
+            rustix::fs::mknodat(rustix::fs::CWD, self.path(), kind, mode, 0).expect("a FIFO");
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn everything_is_in_the_file_when_it_is_finished() {
+        let scratch = Scratch::new("all");
+        let mut files = scratch.files();
+        assert_eq!(files.path(FILE), None, "nothing was written yet");
+        for piece in ["one ", "two ", "three\n"] {
+            files.write(FILE, piece.into());
+        }
+        files.end(FILE);
+        assert_eq!(files.finish(), [""; 0]);
+        assert_eq!(scratch.text(), "one two three\n");
+        assert_eq!(files.path(FILE), Some(scratch.path()));
+    }
+
+    #[test]
+    fn a_disk_that_hangs_is_not_waited_for_and_what_is_missing_is_counted() {
+        let scratch = Scratch::new("hangs");
+        scratch.hang();
+        let mut files = scratch.files();
+        for _ in 0..=WAITING_BYTES_MAX >> 20 {
+            files.write(FILE, vec![b'x'; 1 << 20]);
+        }
+        files.write(FILE, vec![b'x'; 10]);
+        let news = files.news();
+        assert!(news.len() == 1 && news[0].contains("takes nothing"), "{news:?}");
+        assert_eq!(files.news(), [""; 0], "once");
+        let news = files.finish();
+        // All but what the thread has in its hands.
+        let missing = format!("{} bytes are not in", WAITING_BYTES_MAX + 10);
+        assert!(news.last().expect("something is missing").starts_with(&missing), "{news:?}");
+    }
+
+    #[test]
+    fn a_file_says_itself_what_is_missing_in_it() {
+        let scratch = Scratch::new("gap");
+        let mut files = scratch.files();
+        files.write(FILE, b"before".to_vec());
+        files.shared.lock().gaps.insert(FILE, 7);
+        files.write(FILE, b"after".to_vec());
+        files.shared.lock().gaps.insert(FILE, 8);
+        files.end(FILE);
+        files.finish();
+        let expected = "before\n[7 bytes left out: the disk stood still]\nafter\n[8 bytes left out: \
+                        the disk stood still]\n";
+        assert_eq!(scratch.text(), expected);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_told_once() {
+        let scratch = Scratch::new("full");
+        // Behind a link, which is not followed.
+        std::os::unix::fs::symlink("/dev/full", scratch.path()).expect("a link");
+        let mut files = scratch.files();
+        for _ in 0..3 {
+            files.write(FILE, b"x".to_vec());
+        }
+        let news = files.finish();
+        assert!(news.len() == 1 && news[0].starts_with("cannot write `"), "{news:?}");
+        assert_eq!(files.finish(), [""; 0]);
+    }
+}
