@@ -6,7 +6,7 @@
 //! | layer | modules | what for |
 //! |---|---|---|
 //! | L6 | [`cli`] | the only module that knows clap; one file per command |
-//! | L5 | [`launch`] [`agent`] [`train`] [`bench`] | launcher side · node side · the bundled worker programs |
+//! | L5 | [`launch`] [`agent`] [`doctor`] [`train`] [`bench`] | launcher side · node side · hosts as they are · the bundled worker programs |
 //! | L4 | [`transport`] [`report`] [`runtime`] | streams to nodes · what people and machines see · the data plane |
 //! | L3 | [`job`] [`wire`] [`inventory`] | what happens next · what is said · what a node has |
 //! | L2 | [`plan`] | every worker's rank, environment and argv, as pure data |
@@ -33,6 +33,8 @@ pub mod agent;
 pub mod bench;
 #[cfg(feature = "cli")]
 pub mod cli;
+#[cfg(feature = "cli")]
+pub mod doctor;
 #[cfg(feature = "cli")]
 pub mod inventory;
 #[cfg(feature = "cli")]

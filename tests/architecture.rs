@@ -19,7 +19,7 @@ const LAYERS: [&[&str]; 7] = [
     &["plan"],
     &["job", "wire", "inventory"],
     &["transport", "report", "runtime"],
-    &["launch", "agent", "train", "bench"],
+    &["launch", "agent", "doctor", "train", "bench"],
     &["cli"],
 ];
 
@@ -33,8 +33,16 @@ const NARROW: [(&str, &[&str]); 3] = [
 ];
 
 /// Functions of text and time: no I/O, no clock, no environment.
-const PURE: &[&str] =
-    &["src/pool/", "src/plan/", "src/wire/", "src/job/", "src/secure/", "src/runtime/schedule"];
+const PURE: &[&str] = &[
+    "src/pool/",
+    "src/plan/",
+    "src/wire/",
+    "src/job/",
+    "src/secure/",
+    "src/runtime/schedule",
+    "src/doctor/judge/",
+    "src/doctor/screen.rs",
+];
 
 /// Modules that no async runtime may enter.
 const BLOCKING: &[&str] = &[

@@ -37,8 +37,9 @@
 //!   operation, 600 s, which no test waits for.
 //! * F32, packets lost and late: the kernel's `netem` makes them, which many kernels lack. The lease does
 //!   not look at packets; slow links and links without packets are tested.
-//! * F37 with the penalties of OpenSSH 9.8: the sshd at hand may be older. They close connections before
-//!   authentication, as the sshd of the test does.
+//! * F37 with the penalties of OpenSSH 9.8: the words of its sshd reach only a client that was asked for
+//!   its debug messages, so the screen says that the connection was dropped, after four tries. Where the
+//!   client shows them they are understood, and nothing is tried again (`src/transport/ssh/fault.rs`).
 //! * F38, a start-up file that takes its time: nothing limits it below 120 s, and waiting shows nothing.
 //! * F57 by really setting a clock: that needs a machine of its own. Decisions know only the monotonic
 //!   clock, which the architecture test enforces.

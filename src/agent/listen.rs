@@ -46,20 +46,24 @@ pub(super) fn arrange(
     let Some(listen) = &prepare.listen else {
         return Ok(None);
     };
-    let (addr, ip) = if let Some(addr) = &listen.addr {
-        (addr.clone(), own_address(addr)?)
-    } else {
-        let connection = env_vars::get_text(env_vars::SSH_CONNECTION);
-        let ip = find_address(connection.as_deref(), &listen.others)?;
-        (ip.to_string(), ip)
-    };
+    let (addr, ip) = address(listen.addr.as_deref(), &listen.others)?;
     let port = claim_port(listen.port)?;
     // While the port is claimed, so that the store does not get it.
     let store = if listen.store { Some(serve_store(job, epoch, prepare, ip)?) } else { None };
     Ok(Some(Listening { addr, port, store }))
 }
 
-fn claim_port(wish: PortWish) -> Result<PortClaim, Problem> {
+/// The address at which the others reach this node: as the user names it, and as a number.
+pub(super) fn address(given: Option<&str>, others: &[String]) -> Result<(String, IpAddr), Problem> {
+    if let Some(address) = given {
+        return Ok((address.to_owned(), own_address(address)?));
+    }
+    let connection = env_vars::get_text(env_vars::SSH_CONNECTION);
+    let ip = find_address(connection.as_deref(), others)?;
+    Ok((ip.to_string(), ip))
+}
+
+pub(super) fn claim_port(wish: PortWish) -> Result<PortClaim, Problem> {
     match wish {
         PortWish::Exactly(port) => PortClaim::new(port).map_err(|error| {
             let why = match error.kind() {

@@ -15,7 +15,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// What ending takes beside the lease and the grace.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// The place of the agent of a node, until it is dropped.
+/// The place of the agent of a node, until agent and shim have both let it go.
 pub(super) type Place = OwnedFd;
 
 /// Takes it, as soon as nobody else has it. Blocks.

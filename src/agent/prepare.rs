@@ -42,7 +42,7 @@ pub(super) struct Prepared {
 }
 
 /// Names and values.
-type Environment = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(super) type Environment = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Examines everything and gives all reasons at once.
 pub(super) fn examine(
@@ -80,7 +80,7 @@ fn note<T>(problems: &mut Vec<Problem>, result: Result<T, Problem>) -> Option<T>
     result.map_err(|problem| problems.push(problem)).ok()
 }
 
-fn check_cwd(cwd: &Path) -> Result<(), Problem> {
+pub(super) fn check_cwd(cwd: &Path) -> Result<(), Problem> {
     match std::fs::metadata(cwd) {
         Ok(metadata) if metadata.is_dir() => Ok(()),
         Ok(_) => {
@@ -103,7 +103,7 @@ fn check_fds(workers: u64) -> Result<(), Problem> {
     Err(Problem::new(Status::OsLimit, message).help("raise it with `ulimit -n` or in limits.conf"))
 }
 
-fn check_script(cwd: &Path, script: Option<&[u8]>) -> Result<(), Problem> {
+pub(super) fn check_script(cwd: &Path, script: Option<&[u8]>) -> Result<(), Problem> {
     let Some(script) = script.map(OsStr::from_bytes) else {
         return Ok(());
     };
@@ -158,7 +158,7 @@ fn environment(cwd: &Path, prepare: &Prepare) -> Result<Environment, Problem> {
 }
 
 /// `what` it is to the user: a program, or what reads the script.
-fn find_program(
+pub(super) fn find_program(
     cwd: &Path,
     (what, program): (&str, &[u8]),
     env: &Environment,

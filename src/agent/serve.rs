@@ -18,14 +18,16 @@ use super::prepare::Prepared;
 use super::shim::{FromShim, Shim, ToShim};
 use super::shim_lost::{ShimState, next_packet};
 use super::starting::{Phase, our_hello};
+use super::{doors, exam};
 use crate::base::{JobId, NodeRank, Status, clock};
 use crate::os::family;
+use crate::os::ports::PortClaim;
 use crate::os::tasks::Tasks;
 use crate::os::{fds, signals};
 use crate::report;
 use crate::runtime::contract::ToWorker;
 use crate::transport::{self, LinkReader, LinkWriter, ssh};
-use crate::wire::{FrameError, FromAgent, Leftover, Prepare, Problem, Roster, ToAgent};
+use crate::wire::{Examine, FrameError, FromAgent, Leftover, Prepare, Problem, Roster, ToAgent};
 
 /// Who started this agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,8 +100,10 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<Status
         terms: Terms { lease: None, beat: FIRST_BEAT, grace: Duration::ZERO },
         job: JobId(String::new()),
         claims: Vec::new(),
+        port: None,
         node: NodeRank(0),
         place: None,
+        shim_has_place: false,
         roster: None,
         undead: None,
         failure: None,
@@ -125,9 +129,12 @@ pub(super) struct Agent {
     pub(super) node: NodeRank,
     /// Ours from the first preparation on.
     pub(super) place: Option<Place>,
+    pub(super) shim_has_place: bool,
     /// Who takes part in the epoch, once it is known.
     pub(super) roster: Option<Roster>,
     pub(super) crew: Crew,
+    /// The port of rank 0, while a doctor looks at it.
+    pub(super) port: Option<PortClaim>,
     /// Claims on GPUs, of this epoch and of those before.
     pub(super) claims: Vec<OwnedFd>,
     /// Set once nothing is left, but for these.
@@ -143,6 +150,7 @@ pub(super) struct Agent {
 pub(super) enum Inner {
     StreamEnded(StreamEnded),
     Examined(Box<Examined>),
+    Reported(Box<exam::Examined>),
 }
 
 /// What came of a look at this node.
@@ -177,6 +185,7 @@ impl Agent {
                 self.report_if_idle();
             }
             Turn::Inner(Inner::Examined(found)) => self.examined(*found),
+            Turn::Inner(Inner::Reported(found)) => self.report(*found),
             Turn::Alarm => self.ring(),
         }
         self.launcher.is_some() || self.undead.is_none() && !self.crew.is_empty()
@@ -235,6 +244,13 @@ impl Agent {
             }
             ToAgent::Bye => {}
             ToAgent::Renew => self.renew(),
+            ToAgent::Examine(wish) => self.examine(*wish),
+            ToAgent::Dial(doors) => {
+                let outbox = Arc::clone(&self.outbox);
+                self.tasks.spawn(async move {
+                    outbox.send(&FromAgent::Dialed(doors::knock_at(doors).await));
+                });
+            }
             ToAgent::Pause => {
                 launcher.paused = true;
                 self.tell_shim(&ToShim::Signal(libc::SIGSTOP));
@@ -245,6 +261,23 @@ impl Agent {
                 self.tell_shim(&ToShim::Signal(libc::SIGCONT));
             }
         }
+    }
+
+    /// File systems, drivers and interpreters may be slow: somebody else looks.
+    fn examine(&mut self, wish: Examine) {
+        let told = self.told.clone();
+        self.tasks.spawn_blocking(move || {
+            let _ = told.send(Inner::Reported(Box::new(exam::examine(&wish))));
+        });
+    }
+
+    /// What was found is told once the doors are open that it names.
+    fn report(&mut self, found: exam::Examined) {
+        for (listener, token) in found.doors {
+            self.tasks.spawn(doors::wait_at(listener, token));
+        }
+        self.port = found.port;
+        self.outbox.send(&FromAgent::Examined(Box::new(found.report)));
     }
 
     pub(super) fn tell_shim(&self, message: &ToShim) {

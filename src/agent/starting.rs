@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::alarms::Alarm;
 use super::launcher::Terms;
 use super::listen::Listening;
-use super::place;
+use super::place::{self, Place};
 use super::prepare::{self, Prepared};
 use super::rank_link::Welcomes;
 use super::serve::{Agent, Examined, Inner};
@@ -72,7 +72,7 @@ impl Agent {
 
     pub(super) fn examined(&mut self, examined: Examined) {
         let Examined { prepare, place, result } = examined;
-        self.place = place;
+        self.keep_place(place);
         let answer = match result {
             Ok(mut prepared) => {
                 self.hold(std::mem::take(&mut prepared.claims));
@@ -92,6 +92,19 @@ impl Agent {
             }
         };
         self.outbox.send(&answer);
+    }
+
+    /// The shim keeps it too: who comes in our place waits until our workers are gone, whatever ended
+    /// us.
+    fn keep_place(&mut self, place: Option<Place>) {
+        self.place = place;
+        let (Some(place), false) = (&self.place, self.shim_has_place) else {
+            return;
+        };
+        if let ShimState::Lives(shim) = &self.shim {
+            shim.hold(std::slice::from_ref(place));
+            self.shim_has_place = true;
+        }
     }
 
     /// As long as we live, and the shim lives.

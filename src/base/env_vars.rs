@@ -100,6 +100,8 @@ pub const XDG_STATE_HOME: &str = "XDG_STATE_HOME";
 pub const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
 /// Set by sshd: address and port of its client, then its own.
 pub const SSH_CONNECTION: &str = "SSH_CONNECTION";
+/// Where the loader looks for libraries first.
+pub const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 /// Slurm: set inside a job.
 pub const SLURM_JOB_ID: &str = "SLURM_JOB_ID";
 /// Slurm: nodes of the step that we are a task of.

@@ -209,6 +209,9 @@ pub struct WatchArgs {
     /// Where run directories are made [default: $XDG_STATE_HOME/remuda/runs]
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
+    /// Examine every host before anything starts, as `remuda doctor --quick` does; errors refuse
+    #[arg(long)]
+    pub preflight: bool,
     /// Print what would be started, and start nothing
     #[arg(long = "dry-run")]
     pub dry_run: bool,

@@ -63,7 +63,7 @@ fn launcher_args(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
 }
 
 /// Options of jobs that say nothing about a command on every host: hidden there, and refused.
-pub(super) const NOT_FOR_SSH: [&str; 10] = [
+pub(super) const NOT_FOR_SSH: [&str; 11] = [
     "num_gpus",
     "oversubscribe",
     "share",
@@ -74,6 +74,7 @@ pub(super) const NOT_FOR_SSH: [&str; 10] = [
     "launcher_args",
     "max_restarts",
     "pre_term_signal",
+    "preflight",
 ];
 
 /// `remuda ssh`.
@@ -87,6 +88,23 @@ pub(super) fn ssh(typed: &Typed) -> Result<(), Refused> {
         Diagnostic::error(codes::NOT_THERE, spans[0], message)
             .label("for jobs alone")
             .help("leave it out: the command runs once on every host")
+    }))
+}
+
+/// Options of jobs that say nothing about an examination.
+pub(super) const NOT_FOR_DOCTOR: [&str; 4] = ["no_local_rank", "share", "no_ssh", "node_rank"];
+
+/// `remuda doctor`.
+pub(super) fn doctor(typed: &Typed) -> Result<(), Refused> {
+    let Some(name) = NOT_FOR_DOCTOR.into_iter().find(|name| typed.last(name).is_some()) else {
+        return Ok(());
+    };
+    let place = typed.name_of(name).unwrap_or_else(|| typed.end());
+    Err(typed.refuse(&[place], |spans| {
+        let message = format!("`--{name}` means nothing to `remuda doctor`");
+        Diagnostic::error(codes::NOT_THERE, spans[0], message)
+            .label("for jobs alone")
+            .help("leave it out: no job is started")
     }))
 }
 

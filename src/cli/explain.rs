@@ -8,7 +8,7 @@ use super::error::CliError;
 use super::line::{self, Typed, codes};
 use crate::base::{Diagnostic, Explanation, Status};
 use crate::report::print;
-use crate::{launch, pool};
+use crate::{doctor, launch, pool};
 
 /// Tell what a code such as `H003` means: what is wrong, why it matters, what to type.
 ///
@@ -27,6 +27,7 @@ pub fn explanations() -> Vec<&'static Explanation> {
     all.extend(line::codes::EXPLANATIONS);
     all.extend(pool::codes::EXPLANATIONS.into_iter().flatten());
     all.extend(launch::codes::EXPLANATIONS);
+    all.extend(doctor::codes::EXPLANATIONS);
     all.extend(super::bench::EXPLANATIONS);
     #[cfg(feature = "train")]
     all.extend(super::train::EXPLANATIONS);

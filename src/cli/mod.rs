@@ -8,6 +8,7 @@ pub mod args;
 mod bench;
 mod bundled;
 mod check;
+mod doctor;
 mod error;
 pub mod explain;
 mod files;
@@ -50,6 +51,7 @@ Commands:
   bench     Measure collectives between all ranks, in the terms of nccl-tests
   ssh       Run a command once on every host, and gather what it says
   hostfile  Check, mend, show and convert hostfiles
+  doctor    Examine every host of a hostfile as it really is
   explain   Tell what a code such as `H003` means
 
 `remuda COMMAND --help` says more about one.
@@ -113,6 +115,7 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
         Some("bench") => bench::main(rest),
         Some(bench::WORKER_COMMAND) => bench::worker_main(rest),
         Some("hostfile") => check_hostfile(rest),
+        Some("doctor") => doctor::main(rest),
         Some("agent") => agent::main(&rest),
         Some("help") if !rest.is_empty() => {
             dispatch(vec![rest[0].clone(), OsString::from("--help")])
@@ -140,7 +143,8 @@ fn no_command_given() -> CliError {
 }
 
 fn unknown_command(words: Vec<OsString>) -> CliError {
-    const COMMANDS: [&str; 7] = ["run", "launch", "train", "bench", "ssh", "hostfile", "explain"];
+    const COMMANDS: [&str; 8] =
+        ["run", "launch", "train", "bench", "ssh", "hostfile", "doctor", "explain"];
     let typed = Typed::new("remuda", words);
     let word = typed.words[0].to_string_lossy();
     let help = match crate::pool::nearest(&word, COMMANDS) {

@@ -6,6 +6,7 @@ use clap::{CommandFactory, Parser};
 
 use super::args::{PlaceArgs, ProgramArgs, WatchArgs, WorkerArgs};
 use super::check;
+use super::doctor;
 use super::error::CliError;
 use super::line::{self, Refused, Typed};
 use super::lower::environment::{self, Reach};
@@ -119,6 +120,9 @@ pub(super) fn start(
     }
     let reach = Reach::of(place.nodes.len(), &place.transport);
     let exports = environment::exports(&watch.env, files, reach, place.accelerator)?;
+    if watch.preflight && !watch.dry_run {
+        doctor::preflight(&place, &program, watch.warns(), terminal)?;
+    }
     let (origin, alone) = (place.origin.clone(), place.alone);
     let spec = JobSpec {
         nodes: place.nodes,

@@ -6,10 +6,18 @@
 mod cgroup;
 mod cpu;
 mod gpu;
+mod gpu_state;
+mod kernel_log;
+mod libraries;
 mod memory;
+mod network;
 mod topology;
 
 pub use cpu::{CpuQuota, cpu_quota, usable_cpus};
 pub use gpu::{Gpu, VisibleDevices, gpu_count, gpu_uuids, gpus, slots_of, visible_devices};
+pub use gpu_state::{GpuState, GpuUser, Gpus, gpu_states};
+pub use kernel_log::xids;
+pub use libraries::{FoundLibrary, libraries, library_directories};
 pub use memory::{available_memory, memory_limit};
+pub use network::{IbPort, Nic, ib_ports, nics};
 pub use topology::topology;

@@ -73,6 +73,9 @@ impl Dispatcher<'_> {
             | FromAgent::StdinTaken { rank, .. }
             | FromAgent::Note { rank, .. } => about(rank),
             FromAgent::Idle { .. } => so_early(),
+            FromAgent::Examined(_) | FromAgent::Dialed(_) => {
+                Some("it answers what it was not asked".to_owned())
+            }
             // Who reads the link looks at those of output.
             FromAgent::Output { .. }
             | FromAgent::OutputEnd { .. }
@@ -165,6 +168,9 @@ impl Dispatcher<'_> {
             }
             FromAgent::Note { note: WorkerNote::Ready | WorkerNote::Step { .. }, .. }
             | FromAgent::Beat
+            // A doctor alone asks for these.
+            | FromAgent::Examined(_)
+            | FromAgent::Dialed(_)
             | FromAgent::Output { .. }
             | FromAgent::OutputEnd { .. } => None,
         }

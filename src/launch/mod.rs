@@ -12,7 +12,6 @@ mod history;
 mod input;
 mod losing;
 mod node;
-mod offset;
 mod options;
 mod orders;
 mod pause;

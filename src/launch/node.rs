@@ -10,13 +10,12 @@ use rustix::process::Pid;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use super::offset::ClockOffset;
 use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, clock};
 use crate::os::tasks::Tasks;
 use crate::report::{OutputSender, Step, neutral};
 use crate::transport::ssh::{Fault, Ssh};
 use crate::transport::{AgentEnd, Link, LinkReader, LinkWriter, connect_local};
-use crate::wire::{self, Decoder, FromAgent, LauncherHello, ToAgent, WorkerNote};
+use crate::wire::{self, ClockOffset, Decoder, FromAgent, LauncherHello, ToAgent, WorkerNote};
 
 /// A read takes several pieces of output at once.
 const LINK_READ_BYTES: usize = 256 * 1024;
@@ -259,7 +258,7 @@ async fn serve_new(link: Link, ends: Ends, told: Words) {
 
 /// Writes and reads until the link ends, and buries what was at its end.
 async fn serve(link: Link, ends: Ends, told: Words) {
-    let Link { reader, writer, agent, early } = link;
+    let Link { reader, writer, agent, early, .. } = link;
     let read = async {
         let end = relay(&reader, &early, &ends).await;
         drop(reader);

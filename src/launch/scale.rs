@@ -19,7 +19,7 @@ use crate::os::fds;
 use crate::plan::{self, Accelerator, JobSpec, LaunchPlan, MasterAddr, Program};
 use crate::report::{Keep, StatusPlace, Style, Terminal, print_error};
 use crate::secure::JobKey;
-use crate::transport::{AgentProcess, Link, LinkReader, LinkWriter};
+use crate::transport::{AgentProcess, Arrival, Link, LinkReader, LinkWriter};
 use crate::wire::{
     self, AgentHello, Decoder, Found, FromAgent, Listen, Master, Problem, Start, Stream, ToAgent,
 };
@@ -291,7 +291,9 @@ fn stage(nodes: u32, told: &Story, at: u32) -> (Way, Vec<(OwnedFd, Part)>, Said)
     for node in 0..nodes {
         let (ours, theirs) = fds::stream_pair().expect("descriptors");
         let (reader, writer) = ends(ours);
-        links.push(Some(Link { reader, writer, agent: AgentProcess::Played, early: Vec::new() }));
+        let (early, arrival) = (Vec::new(), Arrival::default());
+        let agent = AgentProcess::Played;
+        links.push(Some(Link { reader, writer, agent, early, arrival }));
         let story = (node == at).then(|| told.clone());
         // Some have done their work before anything goes wrong.
         let ends_well = match told {

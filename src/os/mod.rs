@@ -1,7 +1,11 @@
 //! L1: thin wrappers of the kernel. Decides nothing; the only rooms of the launcher with `unsafe`.
 
 #[cfg(feature = "cli")]
+pub mod account;
+#[cfg(feature = "cli")]
 pub mod affinity;
+#[cfg(feature = "cli")]
+pub mod asked;
 #[cfg(feature = "cli")]
 pub mod calendar;
 pub mod family;
@@ -9,6 +13,8 @@ pub mod fds;
 pub mod fork;
 #[cfg(feature = "cli")]
 pub mod heap;
+#[cfg(feature = "cli")]
+pub mod interfaces;
 pub mod memory;
 #[cfg(feature = "cli")]
 pub mod names;

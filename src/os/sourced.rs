@@ -82,7 +82,7 @@ fn start(shell: &str, script: &Path, cwd: &Path, out: &File, err: &File) -> io::
 }
 
 /// `None`: it was killed at the end of its time, with everything of its group.
-fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+pub(super) fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let deadline: Instant = clock::now() + limit;
     loop {
         if let Some(status) = child.try_wait()? {
@@ -97,18 +97,18 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-fn memory() -> io::Result<File> {
+pub(super) fn memory() -> io::Result<File> {
     Ok(rustix::fs::memfd_create("remuda-sourced", rustix::fs::MemfdFlags::CLOEXEC)?.into())
 }
 
-fn read(file: &mut File) -> io::Result<Vec<u8>> {
+pub(super) fn read(file: &mut File) -> io::Result<Vec<u8>> {
     file.rewind()?;
     let mut bytes = Vec::new();
     file.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-fn last_line(bytes: &[u8]) -> String {
+pub(super) fn last_line(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned()
 }

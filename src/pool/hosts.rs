@@ -101,6 +101,12 @@ impl Pool {
         Self::from_nodes(nodes, Users::new())
     }
 
+    /// The same, reached as these users.
+    #[must_use]
+    pub fn reached_as(self, users: Users) -> Self {
+        Self { users, ..self }
+    }
+
     /// Keeps the invariants: hosts without slots vanish, and of what comes twice the first stays.
     pub(super) fn from_nodes(
         nodes: impl IntoIterator<Item = (HostName, Vec<Slot>)>,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::base::Slot;
+use crate::base::{Slot, UserName};
 use crate::pool::Pool;
 
 /// Version of the JSON document; a field that changes its meaning raises it.
@@ -18,7 +18,9 @@ pub fn show_world(pool: &Pool) -> String {
         let ranks = show_runs((rank..).take(slots.len()));
         rank += slots.len();
         let slots = show_runs(slots.iter().map(|slot| slot.index()));
-        rows.push([node.to_string(), host.to_string(), slots, ranks]);
+        let login = pool.users().get(host).map(|user| format!("{user}@{host}"));
+        let host = login.unwrap_or_else(|| host.to_string());
+        rows.push([node.to_string(), host, slots, ranks]);
     }
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let (a, b, c) = (width(0), width(1), width(2));
@@ -49,8 +51,11 @@ struct WorldDocument<'a> {
 }
 
 #[derive(Serialize)]
-struct HostDocument<'a> {
+pub(super) struct HostDocument<'a> {
     name: &'a str,
+    /// As whom it is reached, where the file says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<&'a str>,
     node_rank: usize,
     slots: &'a [Slot],
     first_rank: usize,
@@ -58,14 +63,21 @@ struct HostDocument<'a> {
 
 /// The same for programs; ends with a line end.
 pub fn world_json(pool: &Pool) -> String {
+    let (world_size, hosts) = (pool.slot_count(), host_documents(pool));
+    let document = WorldDocument { version: WORLD_VERSION, world_size, hosts };
+    serde_json::to_string_pretty(&document).expect("keys are strings") + "\n"
+}
+
+/// Every host with its node rank and the rank of its first worker.
+pub(super) fn host_documents(pool: &Pool) -> Vec<HostDocument<'_>> {
     let mut rank = 0;
     let mut hosts = Vec::with_capacity(pool.nodes().len());
     for (node_rank, (host, slots)) in pool.nodes().iter().enumerate() {
-        hosts.push(HostDocument { name: host.as_str(), node_rank, slots, first_rank: rank });
+        let user = pool.users().get(host).map(UserName::as_str);
+        hosts.push(HostDocument { name: host.as_str(), user, node_rank, slots, first_rank: rank });
         rank += slots.len();
     }
-    let document = WorldDocument { version: WORLD_VERSION, world_size: rank, hosts };
-    serde_json::to_string_pretty(&document).expect("keys are strings") + "\n"
+    hosts
 }
 
 /// Hosts of which no slots are known; ends with a line end.

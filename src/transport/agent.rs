@@ -20,6 +20,21 @@ pub struct Link {
     pub agent: AgentProcess,
     /// Bytes of the link that have already been read.
     pub early: Vec<u8>,
+    /// What was seen on the way.
+    pub arrival: Arrival,
+}
+
+/// What was seen on the way to an agent; nothing where there was no way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Arrival {
+    /// Time until ssh had logged in.
+    pub login: Option<Duration>,
+    /// Time from there until the login shell came to our command.
+    pub shell: Option<Duration>,
+    /// What start-up files printed before that on standard output.
+    pub noise: String,
+    /// What the server calls itself, if ssh was asked to tell: `OpenSSH_9.2p1`.
+    pub server: Option<String>,
 }
 
 /// An agent that we started; it ends when its link does.

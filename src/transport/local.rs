@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 
-use super::{AgentProcess, Link, LinkReader, LinkWriter};
+use super::{AgentProcess, Arrival, Link, LinkReader, LinkWriter};
 use crate::os::{fds, fork};
 
 /// Starts an agent: `remuda agent job=… node=…`, in its own session, with standard error ours.
@@ -14,7 +14,7 @@ pub fn connect_local(arguments: &[OsString]) -> io::Result<Link> {
     let agent = spawn(arguments, theirs)?;
     let reader = LinkReader::new(ours.try_clone()?)?;
     let (writer, agent) = (LinkWriter::new(ours)?, AgentProcess::Local(agent));
-    Ok(Link { reader, writer, agent, early: Vec::new() })
+    Ok(Link { reader, writer, agent, early: Vec::new(), arrival: Arrival::default() })
 }
 
 #[expect(clippy::disallowed_methods, reason = "a transport is what starts agents")]

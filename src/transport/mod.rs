@@ -5,6 +5,6 @@ mod link;
 mod local;
 pub mod ssh;
 
-pub use agent::{AgentEnd, AgentProcess, Link};
+pub use agent::{AgentEnd, AgentProcess, Arrival, Link};
 pub use link::{LinkReader, LinkWriter};
 pub use local::{adopt_stdio, connect_local};

@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::exam::{Dialed, Door, Examination, Examine};
 use crate::base::{LocalRank, NodeRank, Rank, Slot, Status, WorkerExit};
 use crate::secure::JobKey;
 
 /// Version of everything in this file.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// First word of the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +80,10 @@ pub enum ToAgent {
     /// Who takes part, a packed [`super::Roster`]: the same bytes for all nodes, before
     /// [`ToAgent::Start`].
     Roster(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// Look this node over, and listen for the others. No job follows.
+    Examine(Box<Examine>),
+    /// Knock at these doors; each is answered or not within a bounded time.
+    Dial(Vec<Door>),
 }
 
 /// What a node must have for the job to start.
@@ -271,6 +276,10 @@ pub enum FromAgent {
         /// Of [`ToAgent::Stdin`].
         bytes: u64,
     },
+    /// The answer to [`ToAgent::Examine`].
+    Examined(Box<Examination>),
+    /// The answer to [`ToAgent::Dial`], in its order.
+    Dialed(Vec<Dialed>),
 }
 
 /// What a node found when it prepared.

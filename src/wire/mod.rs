@@ -1,11 +1,18 @@
 //! L3: what launcher and agent say to each other: versioned, bounded frames. Pure.
 
+mod exam;
 mod frame;
 mod message;
+mod offset;
 mod roster;
 
 use std::time::Duration;
 
+pub use exam::{
+    Adapter, Compute, Depth, DialFault, Dialed, Door, EXAM_VERSION, Examination, Examine, Gpu,
+    GpuProcess, Gpus, Interface, Library, Limit, Looked, Machine, Network, Occasion, Python, Room,
+    Token, Whose,
+};
 pub use frame::{
     Decoder, FRAME_BYTES_MAX, FrameError, OUTPUT_BYTES_MAX, encode, encode_output_head,
 };
@@ -14,6 +21,7 @@ pub use message::{
     Listen, Master, OpenFailure, PortWish, Prepare, Problem, Start, Stream, ToAgent, VERSION,
     WorkerNote, WorkerStart,
 };
+pub use offset::ClockOffset;
 pub use roster::{Roster, RosterError};
 
 /// How often both ends say that they live: several beats may be late before the lease ends.

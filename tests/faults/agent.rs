@@ -10,7 +10,7 @@ use remuda::wire::{
     self, Decoder, FromAgent, LauncherHello, Listen, PortWish, Prepare, Roster, Start, ToAgent,
     WorkerStart,
 };
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 
 use crate::support::launch::{REMUDA, command};
 use crate::support::process::{MARK, assert_clean, marked};
@@ -28,6 +28,8 @@ struct Agent {
     link: ChildStdin,
     decoder: Decoder,
     mark: String,
+    /// The one that it was told of.
+    job: String,
 }
 
 impl Agent {
@@ -37,7 +39,7 @@ impl Agent {
         command.args(["agent", "job=x", "node=0"]).env(MARK, &mark).stdin(Stdio::piped());
         let mut child = command.stdout(Stdio::piped()).stderr(stderr).spawn().expect("started");
         let link = child.stdin.take().expect("a pipe");
-        Self { child, link, decoder: Decoder::default(), mark }
+        Self { child, link, decoder: Decoder::default(), mark, job: String::new() }
     }
 
     fn pid(&self) -> Pid {
@@ -68,6 +70,9 @@ impl Agent {
     /// Until its worker runs.
     fn start_job(&mut self, lease_ms: u32) {
         let [hello, prepare, roster, start] = start_of_a_job(lease_ms);
+        if let ToAgent::Hello(hello) = &hello {
+            self.job.clone_from(&hello.job);
+        }
         self.say(EPOCH, &hello);
         self.say(EPOCH, &prepare);
         self.wait_until_it_says(|message| matches!(message, FromAgent::Ready(_)));
@@ -135,6 +140,30 @@ fn a_launcher_that_counts_more_output_than_was_sent_is_not_understood() {
                     than was sent; stopping the workers\n";
     assert_eq!(agent.stderr(), expected);
     assert_eq!(agent.end(), Some(76));
+}
+
+/// The shim stands still, so the worker outlives its agent for a while: whoever comes in its place must
+/// not start another beside it.
+#[test]
+fn the_place_of_an_agent_is_free_when_its_shim_is_gone_too() {
+    let mut first = Agent::start("place", Stdio::inherit());
+    first.start_job(60_000);
+    first.wait_for_worker();
+    let all = marked(&first.mark, first.pid());
+    let shim = all.iter().find(|process| process.name == "remuda-shim").expect("its child");
+    let name = format!("@remuda/agent/{}/0", first.job);
+    let is_held = || {
+        let names = std::fs::read_to_string("/proc/net/unix").expect("mounted");
+        names.lines().any(|line| line.ends_with(&name))
+    };
+    assert!(is_held());
+    shim.signal(Signal::STOP);
+    first.child.kill().expect("ours");
+    first.child.wait().expect("ours");
+    assert!(is_held(), "the shim still has a worker");
+    shim.signal(Signal::CONT);
+    wait_for("its place", || (!is_held()).then_some(()));
+    assert_clean(&first.mark, first.pid());
 }
 
 /// Whoever reads our words may be as silent as the launcher.

@@ -137,3 +137,21 @@ fn a_gpu_is_free_when_agent_and_shim_are_gone_and_not_before() {
     first.end().code(75);
     gpus.hosts(&[("n0", 1)]).sh("exit 0").end().code(0);
 }
+
+/// Also in the pause between two epochs, when no worker lives.
+#[test]
+fn a_gpu_is_kept_across_a_restart() {
+    let Some(gpus) = Gpus::new("a_gpu_is_kept_across_a_restart") else {
+        return;
+    };
+    let script = "[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 3; echo again; exec sleep 1000";
+    let first = gpus.hosts(&[("n0", 1)]).options(["--max_restarts", "1"]).sh(script).start();
+    first.wait_for_error("restart 1 of 1");
+    let refused = gpus.hosts(&[("n0", 1)]).sh("exit 0").end().code(69);
+    let _outcome = refused.says("is used by job ");
+    first.wait_for_lines("again", 1);
+    gpus.hosts(&[("n0", 1)]).sh("exit 0").end().code(69);
+    first.signal(Signal::TERM);
+    first.end().code(143);
+    gpus.hosts(&[("n0", 1)]).sh("exit 0").end().code(0);
+}

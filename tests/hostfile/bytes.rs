@@ -205,7 +205,7 @@ fn check_any(bytes: &[u8], options: ReadOptions) {
     assert!(!hosts.is_empty() || reading.findings.has_errors());
     let screen = show_findings(&reading.findings, Paint::Plain);
     assert!(screen.chars().all(|c| c == '\n' || !c.is_control()), "{screen:?}");
-    let files = [CheckedFile { findings: &reading.findings, hosts: Vec::new() }];
+    let files = [CheckedFile { findings: &reading.findings, hosts: Vec::new(), world: None }];
     serde_json::from_str::<serde_json::Value>(&show_json(&files)).expect("JSON");
     serde_json::from_str::<serde_json::Value>(&show_sarif(&files)).expect("JSON");
     let lines = show_github(&files).lines().count();

@@ -8,6 +8,7 @@ use rustix::process::Signal;
 
 use crate::cluster::{Cluster, can_run};
 use crate::support::launch::{Launch, REMUDA, command};
+use crate::support::wait_for;
 
 #[test]
 fn every_worker_knows_its_place_and_where_rank_0_is() {
@@ -288,4 +289,26 @@ fn a_job_that_ends_leaves_another_on_the_same_hosts_alone() {
     assert_eq!(workers, 2);
     first.signal(Signal::TERM);
     first.end().code(143);
+}
+
+/// SIGQUIT tells how every rank of every node is doing, and ends nothing.
+#[test]
+fn the_state_of_every_rank_of_every_node_can_be_asked_for() {
+    if !can_run("the_state_of_every_rank_of_every_node_can_be_asked_for") {
+        return;
+    }
+    let (_cluster, launch) = Cluster::new(&[("n1", 2), ("n2", 2)]);
+    let running = launch.sh("echo ready; [ $RANK = 3 ] || exec sleep 1000").start();
+    running.wait_for_lines("ready", 4);
+    // The end of rank 3 may still be on its way.
+    wait_for("the state of rank 3", || {
+        running.signal(Signal::QUIT);
+        running.stderr().contains("State  rank 3 (n2): exited with code 0").then_some(())
+    });
+    for (rank, host) in [(0, "n1"), (1, "n1"), (2, "n2")] {
+        running.wait_for_error(&format!("State  rank {rank} ({host}): pid "));
+    }
+    running.signal(Signal::TERM);
+    let outcome = running.end().code(143);
+    assert!(outcome.stderr.contains(", runs for "), "{outcome:#?}");
 }

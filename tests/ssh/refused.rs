@@ -50,8 +50,10 @@ fn a_changed_host_key_is_refused_whatever_else_the_user_allows() {
         let known = cluster.known_hosts();
         let outcome = launch.sh("exit 0").end().code(77);
         let outcome = outcome.says("the host key has changed:").says("known_hosts:1");
-        let _outcome =
+        let outcome =
             outcome.says("The fingerprint for the ED25519 key sent by the remote host is");
+        let outcome = outcome.says("the key known before: SHA256:");
+        assert_eq!(outcome.stderr.matches("SHA256:").count(), 2, "{outcome:#?}");
         assert_eq!(cluster.known_hosts(), known, "{policy}: nobody may change what is known");
     }
 }

@@ -194,10 +194,11 @@ fn documents(checked: &Checked) -> Vec<CheckedFile<'_>> {
     let mut files: Vec<CheckedFile<'_>> = checked
         .findings
         .iter()
-        .map(|findings| CheckedFile { findings, hosts: Vec::new() })
+        .map(|findings| CheckedFile { findings, hosts: Vec::new(), world: None })
         .collect();
     if let (Some(file), Some(reading)) = (files.first_mut(), &checked.reading) {
         let hosts = reading.hostfile.hosts().iter();
+        file.world = checked.world.as_ref();
         file.hosts = hosts.map(|host| (host.name.as_str(), host.slots.get())).collect();
     }
     files

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use super::values::{ReadArgs, SelectArgs};
 use super::{LoadError, Outcome, count, lines, load};
-use crate::base::{Diagnostic, Findings, HostName, Source, Span, Status};
+use crate::base::{Diagnostic, Findings, HostName, Source, Span, Status, UserName};
 use crate::pool::nodeset::{Expression, Operand, RangeProblem, fold, is_pattern, read_list};
-use crate::pool::{Pool, SlotCount, codes, select};
+use crate::pool::{Host, Pool, SlotCount, codes, select};
 use crate::report::diagnostic::{Paint, show_all, show_findings};
 use crate::report::world::{names_json, show_world, world_json};
 
@@ -34,6 +34,7 @@ pub(super) struct ShowArgs {
 #[derive(Clone)]
 struct Member {
     name: HostName,
+    user: Option<UserName>,
     slots: Option<SlotCount>,
 }
 
@@ -110,7 +111,10 @@ fn show(members: &[Member], args: &ShowArgs, out: &mut Outcome, paint: Paint) {
 fn pool(members: &[Member]) -> Option<Pool> {
     let hosts: Option<Vec<_>> =
         members.iter().map(|member| Some((member.name.clone(), member.slots?))).collect();
-    hosts.filter(|hosts| !hosts.is_empty()).map(Pool::of)
+    let users = members.iter();
+    let users = users.filter_map(|member| Some((member.name.clone(), member.user.clone()?)));
+    let pool = hosts.filter(|hosts| !hosts.is_empty()).map(Pool::of)?;
+    Some(pool.reached_as(users.collect()))
 }
 
 fn members(args: &ShowArgs) -> Result<Vec<Member>, NoSet> {
@@ -156,7 +160,7 @@ fn operand_members(
     let names = patterns.iter().flat_map(|(pattern, _)| pattern.names());
     let member = |name: String| {
         let name = HostName::parse(&name).expect("the longest of the names is one");
-        Member { name, slots: None }
+        Member { name, user: None, slots: None }
     };
     Ok(names.map(member).collect())
 }
@@ -167,7 +171,12 @@ fn from_file(path: &Path, args: &ShowArgs) -> Result<Vec<Member>, NoSet> {
         return Err(NoSet::Load(LoadError::Malformed(reading.findings)));
     }
     let hosts = reading.hostfile.hosts().iter();
-    Ok(hosts.map(|host| Member { name: host.name.clone(), slots: Some(host.slots) }).collect())
+    let member = |host: &Host| Member {
+        name: host.name.clone(),
+        user: host.user.clone(),
+        slots: Some(host.slots),
+    };
+    Ok(hosts.map(member).collect())
 }
 
 fn no_operand(text: &str, span: Span) -> NoSet {

@@ -19,6 +19,22 @@ pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
+/// Writes a file that may be there, all at once or not at all; a device or a pipe is written to.
+pub(in crate::cli) fn create(path: &Path, text: &str) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() => replace(path, text),
+        Ok(_) => fs::write(path, text),
+        Err(_) => {
+            let draft = draft_of(path);
+            let written = fs::write(&draft, text).and_then(|()| fs::rename(&draft, path));
+            if written.is_err() {
+                let _ = fs::remove_file(&draft);
+            }
+            written
+        }
+    }
+}
+
 fn draft_of(path: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());

@@ -9,6 +9,7 @@ use crate::base::{HostName, Slot, env_vars};
 use crate::cli::args::DeviceArgs;
 use crate::cli::error::CliError;
 use crate::cli::values::AcceleratorArg;
+use crate::doctor::SlotsAre;
 use crate::inventory::{self, VisibleDevices};
 use crate::launch::Claims;
 use crate::plan::Accelerator;
@@ -41,6 +42,22 @@ pub(super) fn claims(args: &DeviceArgs) -> Result<Claims, CliError> {
         }
         AcceleratorArg::Auto | AcceleratorArg::Kind(Accelerator::Cuda) => Claims::Exclusive,
         AcceleratorArg::Kind(_) => Claims::None,
+    })
+}
+
+/// What is compared with the devices of a node; several workers may have one when there are more
+/// workers than devices.
+pub(in crate::cli) fn slots_are(
+    args: &DeviceArgs,
+    oversubscribed: bool,
+) -> Result<SlotsAre, CliError> {
+    Ok(match named_accelerator(args)? {
+        AcceleratorArg::Auto | AcceleratorArg::Kind(Accelerator::Cuda) if oversubscribed => {
+            SlotsAre::SharedGpus
+        }
+        AcceleratorArg::Auto => SlotsAre::GpusIfAny,
+        AcceleratorArg::Kind(Accelerator::Cuda) => SlotsAre::Gpus,
+        AcceleratorArg::Kind(_) => SlotsAre::Other,
     })
 }
 

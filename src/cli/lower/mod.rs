@@ -15,9 +15,10 @@ mod world;
 
 #[cfg(feature = "train")]
 pub(super) use devices::gpu_count;
+pub(super) use devices::slots_are;
 pub(super) use keep::PidFile;
-pub(super) use options::{Speaker, options};
-pub(super) use program::{missing_script, program};
+pub(super) use options::{Speaker, options, program_and_script};
+pub(super) use program::{interpreter, missing_script, program};
 pub(super) use size::check_size;
 pub(super) use world::node_of_world;
 
@@ -26,9 +27,10 @@ use super::error::CliError;
 use super::hostfile::Trust;
 use super::line::Typed;
 use crate::base::{Diagnostic, Findings, HostName, NodeRank, Slot, Status};
+use crate::doctor::SlotsAre;
 use crate::launch::{Claims, Transport};
 use crate::plan::{Accelerator, MasterAddr};
-use crate::pool::{SelectorArgs, select};
+use crate::pool::{Reading, SelectorArgs, select};
 use crate::report::Terminal;
 use crate::report::diagnostic::show_all;
 
@@ -51,6 +53,10 @@ pub(super) struct Place {
     pub(super) transport: Transport,
     /// Whether its GPUs are kept from other jobs.
     pub(super) claims: Claims,
+    /// What its slots stand for, where that can be looked at.
+    pub(super) slots_are: SlotsAre,
+    /// The hostfile, if there is one.
+    pub(super) reading: Option<Reading>,
 }
 
 impl Place {
@@ -119,6 +125,8 @@ pub(super) fn place(
         alone,
         transport,
         claims: devices::claims(&args.devices)?,
+        slots_are: devices::slots_are(&args.devices, args.devices.oversubscribe)?,
+        reading: found.reading,
         origin: found.origin,
         trust: pool::trust(args),
         warnings: found.warnings + &show_all(&selected.findings, terminal.paint) + &doubt,

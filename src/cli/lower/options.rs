@@ -121,7 +121,7 @@ fn solo(args: &WatchArgs, speaker: Speaker, workers: usize) -> Option<Rank> {
     (args.prefix.is_none() && speaks).then_some(Rank(0))
 }
 
-fn program_and_script(program: &Program) -> (OsString, Option<OsString>) {
+pub(in crate::cli) fn program_and_script(program: &Program) -> (OsString, Option<OsString>) {
     match program {
         Program::Python { script, module, interpreter, .. } => {
             (interpreter.clone(), (!module).then(|| script.clone()))

@@ -31,6 +31,8 @@ pub(super) struct FoundPool {
     pub(super) warnings: String,
     /// `--num_gpus` made the slots and must not choose among them again.
     pub(super) counted: bool,
+    /// The hostfile, if there is one.
+    pub(super) reading: Option<Reading>,
 }
 
 /// Only under our own name is a scheduler asked: who starts DeepSpeed's launcher in an allocation
@@ -44,14 +46,14 @@ pub(super) fn find_pool(
     if let Some(path) = args.hostfile.as_deref().or_else(|| default.is_file().then_some(default)) {
         let loaded = named(path, args).map_err(|error| unusable(&error, terminal))?;
         let note = loaded.said_by().map(|said| format!("{}: {said}", path.display()));
-        return from_reading(&loaded, path.display().to_string(), note, args, terminal);
+        return from_reading(loaded, path.display().to_string(), note, args, terminal);
     }
     let is_ours = typed.program.starts_with("remuda");
     let found = if is_ours { allocation::find(trust(args)) } else { Ok(Found::Nothing) };
     match found.map_err(|error| unusable(&error, terminal))? {
         Found::Nodes(found) if !says_no_more_than_this_machine(&found, args)? => {
             let note = format!("hosts are the {}", found.origin);
-            from_reading(&found.reading, found.origin, Some(note), args, terminal)
+            from_reading(found.reading, found.origin, Some(note), args, terminal)
         }
         Found::Nodes(_) | Found::Nothing => this_machine(args, typed),
         Found::OneTaskOfMany(note) => {
@@ -98,7 +100,7 @@ fn says_no_more_than_this_machine(found: &Allocation, args: &PlaceArgs) -> Resul
 }
 
 fn from_reading(
-    reading: &Reading,
+    reading: Reading,
     origin: String,
     note: Option<String>,
     args: &PlaceArgs,
@@ -112,8 +114,9 @@ fn from_reading(
         origin,
         warnings: paint_ours(&note, terminal.paint) + &warnings,
         counted: false,
+        reading: None,
     };
-    Ok((reading.hostfile.pool(), found))
+    Ok((reading.hostfile.pool(), FoundPool { reading: Some(reading), ..found }))
 }
 
 pub(super) fn trust(args: &PlaceArgs) -> Trust {
@@ -136,6 +139,7 @@ fn this_machine(args: &PlaceArgs, typed: &Typed) -> Result<(Pool, FoundPool), Cl
         warnings: String::new(),
         // Beside a filter it stays, to be refused.
         counted: wanted.is_some() && args.include.is_none() && args.exclude.is_none(),
+        reading: None,
     };
     Ok((Pool::single(host, visible.slots), found))
 }

@@ -63,7 +63,10 @@ fn other_interpreter(script: &Path) -> Option<String> {
 
 /// `--python`, `PYTHON_EXEC`, the active environment, PATH; absolute, links never resolved, since
 /// that leaves a virtual environment.
-fn interpreter(named: Option<&OsString>, venv: Option<&Path>) -> Result<OsString, CliError> {
+pub(in crate::cli) fn interpreter(
+    named: Option<&OsString>,
+    venv: Option<&Path>,
+) -> Result<OsString, CliError> {
     if let Some(named) = named.cloned().or_else(|| env_vars::get(env_vars::PYTHON_EXEC)) {
         return absolute(Path::new(&named));
     }

@@ -79,6 +79,7 @@ fn options(port: Option<u16>, args: &SshArgs) -> Result<SshOptions, CliError> {
         },
         fanout: args.fanout.map(|fanout| fanout as usize),
         agent_path: args.agent_path.as_deref().map(agent_path).transpose()?,
+        verbose: false,
     })
 }
 

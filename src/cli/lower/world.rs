@@ -1,6 +1,6 @@
 //! `remuda launch`: the node of a world info that this machine is.
 
-use super::devices::{accelerator, check_devices, claims};
+use super::devices::{accelerator, check_devices, claims, slots_are};
 use super::{Place, alone};
 use crate::base::{Diagnostic, HostName, NodeRank, Slot, Status};
 use crate::cli::error::CliError;
@@ -34,6 +34,8 @@ pub(in crate::cli) fn node_of_world(args: &NodeArgs, typed: &Typed) -> Result<Pl
         warnings: alone::doubt(node, &nodes),
         transport: Transport::Local,
         claims: claims(&args.devices)?,
+        slots_are: slots_are(&args.devices, args.devices.oversubscribe)?,
+        reading: None,
         nodes,
     })
 }

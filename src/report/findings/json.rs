@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::base::Applicability;
 
+use super::super::world::{self, host_documents};
 use super::{CheckedFile, Placed, placed, severity_name};
 
 /// Version of the document; a field that changes its meaning raises it.
@@ -14,6 +15,16 @@ struct Document<'a> {
     version: u32,
     diagnostics: Vec<DiagnosticDocument<'a>>,
     hosts: Vec<HostDocument<'a>>,
+    /// What selections leave of the files.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    worlds: Vec<WorldDocument<'a>>,
+}
+
+#[derive(Serialize)]
+struct WorldDocument<'a> {
+    file: &'a str,
+    world_size: usize,
+    hosts: Vec<world::HostDocument<'a>>,
 }
 
 #[derive(Serialize)]
@@ -62,8 +73,14 @@ pub fn show_json(files: &[CheckedFile<'_>]) -> String {
         version: FINDINGS_VERSION,
         diagnostics: placed.iter().map(diagnostic).collect(),
         hosts: hosts.collect(),
+        worlds: files.iter().filter_map(world).collect(),
     };
     serde_json::to_string_pretty(&document).expect("keys are strings") + "\n"
+}
+
+fn world<'a>(file: &CheckedFile<'a>) -> Option<WorldDocument<'a>> {
+    let (pool, file) = (file.world?, &*file.findings.source.name);
+    Some(WorldDocument { file, world_size: pool.slot_count(), hosts: host_documents(pool) })
 }
 
 fn diagnostic<'a>(placed: &Placed<'a>) -> DiagnosticDocument<'a> {

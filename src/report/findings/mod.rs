@@ -5,6 +5,7 @@ mod json;
 mod sarif;
 
 use crate::base::{Diagnostic, Findings, Severity, Source, Span};
+use crate::pool::Pool;
 
 use super::diagnostic::Lines;
 
@@ -19,6 +20,8 @@ pub struct CheckedFile<'a> {
     pub findings: &'a Findings,
     /// Its hosts with their slots.
     pub hosts: Vec<(&'a str, u32)>,
+    /// What a selection leaves of them, if there was one.
+    pub world: Option<&'a Pool>,
 }
 
 /// Where something stands: lines and columns from 1, columns in characters, the last one excluded.

@@ -13,7 +13,7 @@ use super::connect::SshAgent;
 use super::fault::{Fault, FaultKind};
 use super::master::Master;
 use super::options::Mux;
-use crate::transport::{AgentProcess, Link, LinkReader, LinkWriter};
+use crate::transport::{AgentProcess, Arrival, Link, LinkReader, LinkWriter};
 
 /// A login shell may take its time; an agent that is being sent gets it anew with every piece.
 const AGENT_LIMIT: Duration = Duration::from_secs(120);
@@ -110,11 +110,21 @@ impl Call {
         Fault::new(kind, words.join("\n"))
     }
 
-    pub(super) fn into_link(self) -> Link {
+    /// What the login shell printed before our command.
+    pub(super) fn noise(&self) -> String {
+        self.scanner.noise()
+    }
+
+    /// What the server calls itself, if ssh tells.
+    pub(super) fn server(&self) -> Option<String> {
+        self.master.server()
+    }
+
+    pub(super) fn into_link(self, arrival: Arrival) -> Link {
         let Self { master, channel, writer, reader, scanner, mut beside } = self;
         beside.speak_up();
         let agent = AgentProcess::Ssh(Box::new(SshAgent::new(master, channel, beside)));
-        Link { reader, writer, agent, early: scanner.into_rest() }
+        Link { reader, writer, agent, early: scanner.into_rest(), arrival }
     }
 }
 

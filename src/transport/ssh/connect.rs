@@ -16,9 +16,9 @@ use super::control_dir::ControlDir;
 use super::fault::{Fault, FaultKind};
 use super::master::{Destination, Master};
 use super::options::{SshConfig, SshOptions};
-use super::{config, settings, sockets};
-use crate::base::{HostName, JobId, NodeRank, WorkerExit};
-use crate::transport::Link;
+use super::{config, known_key, settings, sockets};
+use crate::base::{HostName, JobId, NodeRank, WorkerExit, clock};
+use crate::transport::{Arrival, Link};
 
 /// More hosts than this are told how to connect faster.
 const HINT_HOSTS: usize = 32;
@@ -85,8 +85,10 @@ impl Ssh {
     ) -> Result<Link, Fault> {
         let window = self.window.get_or_init(|| self.window(host)).await;
         let _place = window.acquire().await.expect("the window is never closed");
+        let asked = clock::now();
         let master = self.log_in(host, node).await?;
-        self.bring_up(master, job, node, hear).await
+        let arrival = Arrival { login: Some(clock::now() - asked), ..Arrival::default() };
+        self.bring_up((master, arrival), (job, node), hear).await
     }
 
     /// How many at a time; where everybody goes through one host, fewer.
@@ -137,6 +139,7 @@ impl Ssh {
             port: self.options.port,
             user: self.options.users.get(host),
             host: bare(host),
+            verbose: self.options.verbose,
         };
         let mut master = Master::start(destination)?;
         let up = async {
@@ -155,7 +158,7 @@ impl Ssh {
         });
         match outcome.await {
             Ok(true) => Ok(master),
-            Ok(false) => Err(Fault::of_ssh(&master.last_words().await)),
+            Ok(false) => Err(told_by_ssh(&master.last_words().await)),
             Err(_) => {
                 let limit = LOGIN_LIMIT.as_secs();
                 let words = format!("neither let in nor refused within {limit} s");
@@ -197,13 +200,12 @@ impl Ssh {
     /// Runs the constant command and answers it until the agent speaks.
     async fn bring_up(
         &self,
-        master: Master,
-        job: &JobId,
-        node: NodeRank,
+        (master, mut arrival): (Master, Arrival),
+        (job, node): (&JobId, NodeRank),
         hear: Hear,
     ) -> Result<Link, Fault> {
         let (request, binary) = self.request(job, node).await?;
-        let config = self.config_path();
+        let (config, asked) = (self.config_path(), clock::now());
         let mut call = Call::start(self.options.mux, &config, master, hear).await?;
         match call.tell(&request).await {
             // Whoever did not wait for the request says why.
@@ -213,8 +215,13 @@ impl Ssh {
             _ => {}
         }
         loop {
-            match call.answer().await {
-                Ok(Answer::Up) => return Ok(call.into_link()),
+            let answer = call.answer().await;
+            arrival.shell.get_or_insert_with(|| clock::now() - asked);
+            match answer {
+                Ok(Answer::Up) => {
+                    (arrival.noise, arrival.server) = (call.noise(), call.server());
+                    return Ok(call.into_link(arrival));
+                }
                 Ok(Answer::Send) => match &binary {
                     Some(binary) => call.send(binary).await?,
                     None => {
@@ -259,6 +266,17 @@ impl Ssh {
 fn bare(host: &HostName) -> &str {
     let text = host.as_str();
     text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text)
+}
+
+/// Its words, and the old key beside the new one where it has changed.
+fn told_by_ssh(words: &str) -> Fault {
+    let mut fault = Fault::of_ssh(words);
+    if fault.kind == FaultKind::HostKeyChanged
+        && let Some(known) = known_key::describe(words)
+    {
+        fault.words = [fault.words, known].join("\n");
+    }
+    fault
 }
 
 /// Between 0.2 s and 2 s, more with every try; different for everybody who was dropped.

@@ -51,7 +51,8 @@ impl Fault {
 
     /// What ssh said when it ended before there was a connection.
     pub(super) fn of_ssh(words: &str) -> Self {
-        Self { kind: classify(words), words: tidy(words) }
+        let words = without_talk(words);
+        Self { kind: classify(&words), words: tidy(&words) }
     }
 
     /// Whether trying again may help: sshd drops connections when too many are being made. Who was
@@ -146,6 +147,15 @@ fn classify(words: &str) -> FaultKind {
     sign.map_or(FaultKind::Ssh, |(_, kind)| *kind)
 }
 
+/// Lines of ssh that say what it does (`-v`), not what is wrong.
+const TALK: [&str; 5] =
+    ["debug1: ", "OpenSSH_", "Authenticated to ", "Transferred: ", "Bytes per second: "];
+
+fn without_talk(words: &str) -> String {
+    let is_talk = |line: &str| TALK.iter().any(|talk| line.starts_with(talk));
+    words.split_inclusive('\n').filter(|line| !is_talk(line)).collect()
+}
+
 /// Without the frames of `@` that ssh draws around a warning, and without line ends of terminals.
 fn tidy(words: &str) -> String {
     let frame = |line: &&str| !line.trim().is_empty() && !line.starts_with('@');
@@ -195,6 +205,16 @@ mod tests {
         );
         check("Bad owner or permissions on /home/a/.ssh/config\r\n", FaultKind::Ssh);
         check("", FaultKind::Ssh);
+    }
+
+    #[test]
+    fn what_ssh_says_it_does_is_no_reason() {
+        let words = "OpenSSH_9.2p1 Debian-2, OpenSSL 3.0.15\r\n\
+                     debug1: Authentications that can continue: publickey. Permission denied\r\n\
+                     ssh: connect to host n3 port 22: Connection refused\r\n";
+        let fault = Fault::of_ssh(words);
+        assert_eq!(fault.kind, FaultKind::Refused);
+        assert_eq!(fault.words, "ssh: connect to host n3 port 22: Connection refused");
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub(super) struct Destination<'a> {
     pub(super) user: Option<&'a UserName>,
     /// Without the brackets of an IPv6 address.
     pub(super) host: &'a str,
+    /// Whether it tells what it sees.
+    pub(super) verbose: bool,
 }
 
 impl Master {
@@ -80,6 +82,16 @@ impl Master {
         self.words.all().await
     }
 
+    /// What the server calls itself, if ssh tells what it sees. The last one that it told of is the
+    /// host's own; those before it are on the way.
+    pub(super) fn server(&self) -> Option<String> {
+        const SIGN: &str = "remote software version ";
+        let words = self.words.bytes.lock().expect("nobody panics while holding the lock");
+        let words = String::from_utf8_lossy(&words);
+        let line = words.lines().rev().find_map(|line| Some(line.split_once(SIGN)?.1))?;
+        Some(line.trim().to_owned())
+    }
+
     /// Ends it and waits until it has.
     pub(super) async fn dismiss(self) {
         self.process.signal(libc::SIGTERM);
@@ -95,6 +107,9 @@ fn command(to: &Destination<'_>) -> Command {
     let mut command = Command::new("ssh");
     command.arg("-F").arg(to.config).arg("-S").arg(&to.socket);
     command.args(["-M", "-N", "-T", "-o", "ControlPersist=no"]);
+    if to.verbose {
+        command.arg("-v");
+    }
     if let Some(port) = to.port {
         command.arg("-p").arg(port.to_string());
     }

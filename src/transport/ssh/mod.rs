@@ -18,6 +18,7 @@ mod config;
 mod connect;
 mod control_dir;
 mod fault;
+mod known_key;
 mod master;
 mod options;
 mod process;

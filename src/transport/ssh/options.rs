@@ -22,6 +22,8 @@ pub struct SshOptions {
     pub fanout: Option<usize>,
     /// File to execute on the nodes instead of bringing our own.
     pub agent_path: Option<String>,
+    /// Whether ssh tells what it sees (`-v`), so that we hear of the server.
+    pub verbose: bool,
 }
 
 /// Which configuration of ssh is read.
@@ -65,6 +67,7 @@ impl Default for SshOptions {
             mux: Mux::Native,
             fanout: None,
             agent_path: None,
+            verbose: false,
         }
     }
 }

@@ -7,7 +7,7 @@ const SAMPLES_MAX: usize = 8;
 
 /// The clock of one node, in microseconds, known the better the faster an answer came.
 #[derive(Debug, Default)]
-pub(super) struct ClockOffset {
+pub struct ClockOffset {
     samples: VecDeque<Sample>,
 }
 
@@ -20,7 +20,7 @@ struct Sample {
 
 impl ClockOffset {
     /// A question of `asked_us` was answered with `clock_us`, and the answer came at `heard_us`.
-    pub(super) fn add(&mut self, asked_us: u64, clock_us: u64, heard_us: u64) {
+    pub fn add(&mut self, asked_us: u64, clock_us: u64, heard_us: u64) {
         let middle = u64::midpoint(asked_us, heard_us);
         let offset_us = clock_us.wrapping_sub(middle) as i64;
         let round_trip_us = heard_us.saturating_sub(asked_us);
@@ -31,9 +31,16 @@ impl ClockOffset {
     }
 
     /// A time of the node's clock as one of ours.
-    pub(super) fn to_ours(&self, at_us: u64) -> u64 {
+    pub fn to_ours(&self, at_us: u64) -> u64 {
         let best = self.samples.iter().min_by_key(|sample| sample.round_trip_us);
         at_us.wrapping_sub(best.map_or(0, |sample| sample.offset_us) as u64)
+    }
+}
+
+impl ClockOffset {
+    /// By how much [`Self::to_ours`] may be wrong; `None` before the first answer.
+    pub fn error_us(&self) -> Option<u64> {
+        self.samples.iter().map(|sample| sample.round_trip_us.div_ceil(2)).min()
     }
 }
 

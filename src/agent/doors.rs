@@ -1,0 +1,133 @@
+//! Whether nodes reach each other: every agent opens a door, and knocks at those of others. Who
+//! knocks and who opens both show that they know the door's token, which came over their links.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::base::clock;
+use crate::wire::{DialFault, Dialed, Door, Occasion, Token};
+
+/// A door that is not opened within this time stays shut.
+const KNOCK_LIMIT: Duration = Duration::from_secs(4);
+/// Knocks at one door that are answered at the same time, and knocks that one node makes.
+const KNOCKS_MAX: usize = 256;
+/// A listener that fails is asked again after this time.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Opens to everybody who knows the token, until it is dropped.
+pub(super) async fn wait_at(listener: std::net::TcpListener, token: Token) {
+    let listener = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
+    // Whoever knocks will say that nobody opens.
+    let Ok(listener) = listener else { return };
+    let places = Arc::new(Semaphore::new(KNOCKS_MAX));
+    let mut knocks = JoinSet::new();
+    loop {
+        let place = Arc::clone(&places).acquire_owned().await;
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                knocks.spawn(async move {
+                    let _ = tokio::time::timeout(KNOCK_LIMIT, answer(stream, token)).await;
+                    drop(place);
+                });
+            }
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+        while knocks.try_join_next().is_some() {}
+    }
+}
+
+async fn answer(mut stream: TcpStream, token: Token) -> io::Result<()> {
+    let mut knock = [0; 32];
+    stream.read_exact(&mut knock).await?;
+    if knock == token.proof(Occasion::Knock) {
+        stream.write_all(&token.proof(Occasion::Open)).await?;
+    }
+    Ok(())
+}
+
+/// Knocks at all of them; what came of it, in their order.
+pub(super) async fn knock_at(doors: Vec<Door>) -> Vec<Dialed> {
+    let places = Arc::new(Semaphore::new(KNOCKS_MAX));
+    let mut knocks = JoinSet::new();
+    for (number, door) in doors.into_iter().enumerate() {
+        let places = Arc::clone(&places);
+        knocks.spawn(async move {
+            let _place = places.acquire().await;
+            (number, knock(&door).await)
+        });
+    }
+    let mut dialed = knocks.join_all().await;
+    dialed.sort_by_key(|(number, _)| *number);
+    dialed.into_iter().map(|(_, dialed)| dialed).collect()
+}
+
+async fn knock(door: &Door) -> Dialed {
+    let before = clock::now();
+    let opened = tokio::time::timeout(KNOCK_LIMIT, be_let_in(door.addr, door.token)).await;
+    let outcome = match opened {
+        Ok(Ok(())) => Ok((clock::now() - before).as_micros() as u32),
+        Ok(Err(error)) => Err(fault(&error)),
+        Err(_) => Err(DialFault::NoAnswer),
+    };
+    Dialed { whose: door.whose, outcome }
+}
+
+async fn be_let_in(address: SocketAddr, token: Token) -> io::Result<()> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(&token.proof(Occasion::Knock)).await?;
+    let mut answer = [0; 32];
+    let length = stream.read_exact(&mut answer).await;
+    match length {
+        Ok(_) if answer == token.proof(Occasion::Open) => Ok(()),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+fn fault(error: &io::Error) -> DialFault {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => DialFault::Refused,
+        io::ErrorKind::TimedOut => DialFault::NoAnswer,
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => DialFault::NoRoute,
+        io::ErrorKind::InvalidData => DialFault::Stranger,
+        _ => DialFault::Other(crate::report::summary::reason(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::NodeRank;
+    use crate::wire::Whose;
+
+    const OURS: Token = Token([7; 16]);
+
+    fn at(addr: SocketAddr, token: Token) -> Door {
+        Door { whose: Whose::Node(NodeRank(0)), addr, token }
+    }
+
+    #[test]
+    fn a_door_opens_to_who_knows_its_token() {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+        runtime.expect("a runtime").block_on(async {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+            let open = listener.local_addr().expect("bound");
+            let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+            let free = closed.local_addr().expect("bound");
+            drop(closed);
+            tokio::spawn(wait_at(listener, OURS));
+            let doors = vec![at(open, OURS), at(open, Token([8; 16])), at(free, OURS)];
+            let dialed = knock_at(doors).await;
+            assert!(dialed[0].outcome.is_ok(), "{dialed:?}");
+            assert_eq!(dialed[1].outcome, Err(DialFault::Stranger));
+            assert_eq!(dialed[2].outcome, Err(DialFault::Refused));
+        });
+    }
+}

@@ -1,0 +1,220 @@
+//! What a doctor asks of a node: looks, on a thread of its own, and tells. Judges nothing.
+
+use std::ffi::OsStr;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{listen, prepare};
+use crate::base::{Status, clock, env_vars};
+use crate::inventory::{self, GpuState};
+use crate::os::account::{self, Bounds};
+use crate::os::ports::PortClaim;
+use crate::os::{asked, interfaces};
+use crate::report::summary::reason;
+use crate::wire::{
+    Adapter, Compute, Depth, EXAM_VERSION, Examination, Examine, Gpu, GpuProcess, Gpus, Interface,
+    Library, Limit, Machine, Network, PortWish, Problem, Python, Room, Token,
+};
+
+/// Time that a Python may take to say its version; on a cold network file system it takes seconds.
+const PYTHON_LIMIT: Duration = Duration::from_secs(30);
+
+/// Says the version, then every directory of packages.
+const ASK_PYTHON: &str = "import site, sys, sysconfig\n\
+    print('.'.join(map(str, sys.version_info[:3])))\n\
+    for name in ('purelib', 'platlib'): print(sysconfig.get_path(name))\n\
+    print(site.getusersitepackages())";
+
+/// A report, and what has to be kept for it to stay true.
+pub(super) struct Examined {
+    pub(super) report: Examination,
+    /// Where the others are waited for, each with what opens it.
+    pub(super) doors: Vec<(TcpListener, Token)>,
+    pub(super) port: Option<PortClaim>,
+}
+
+/// Looks at everything that was asked for. May take its time.
+pub(super) fn examine(wish: &Examine) -> Examined {
+    let cwd = Path::new(OsStr::from_bytes(&wish.cwd));
+    // Before the limit of files is raised.
+    let compute = compute();
+    let (python, packages) = ask_python(wish, cwd);
+    let (network, doors, port) = open_doors(wish);
+    let environment = env_vars::all();
+    let looked_for = |program: &Vec<u8>| {
+        prepare::find_program(cwd, ("program", program), &environment).map(|_| ())
+    };
+    let report = Examination {
+        version: EXAM_VERSION,
+        machine: machine(),
+        cwd: prepare::check_cwd(cwd),
+        program: wish.program.as_ref().map(looked_for),
+        script: wish.script.as_ref().map(|script| prepare::check_script(cwd, Some(script))),
+        python,
+        compute,
+        gpus: gpus(),
+        libraries: match wish.depth {
+            Depth::Quick => Vec::new(),
+            Depth::Full => libraries(&packages),
+        },
+        network,
+    };
+    Examined { report, doors, port }
+}
+
+fn machine() -> Machine {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let uid = rustix::process::geteuid().as_raw();
+    Machine {
+        host_name: read("/proc/sys/kernel/hostname"),
+        boot_id: read("/proc/sys/kernel/random/boot_id"),
+        kernel: read("/proc/sys/kernel/osrelease"),
+        arch: std::env::consts::ARCH.to_owned(),
+        user: account::user_name(uid),
+        uid,
+        clock_us: clock::machine_us(),
+        wall_us: clock::wall().as_micros() as u64,
+    }
+}
+
+fn compute() -> Compute {
+    let (membership, root) = (Path::new("/proc/self/cgroup"), Path::new("/sys/fs/cgroup"));
+    let limit = |bounds: Bounds| Limit { soft: bounds.soft, hard: bounds.hard };
+    Compute {
+        cpus: inventory::usable_cpus() as u32,
+        memory_bytes: inventory::available_memory(),
+        memory_limit_bytes: inventory::memory_limit(membership, root),
+        shm: shared_memory(Path::new("/dev/shm")),
+        memlock: limit(account::locked_memory()),
+        nofile: limit(account::open_files()),
+    }
+}
+
+fn shared_memory(dir: &Path) -> Result<Room, String> {
+    let found = rustix::fs::statvfs(dir).map_err(|error| reason(&error.into()))?;
+    rustix::fs::access(dir, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
+        .map_err(|error| reason(&error.into()))?;
+    let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+    Ok(Room { total_bytes: bytes(found.f_blocks), free_bytes: bytes(found.f_bavail) })
+}
+
+/// What the Python says, and where its packages lie.
+fn ask_python(wish: &Examine, cwd: &Path) -> (Option<Python>, Vec<PathBuf>) {
+    let python = wish.program.as_ref().filter(|_| wish.is_python && wish.depth == Depth::Full);
+    let Some(python) = python else { return (None, Vec::new()) };
+    let cwd = if cwd.is_dir() { cwd } else { Path::new("/") };
+    let python = OsStr::from_bytes(python);
+    match asked::output_of(python, &["-c", ASK_PYTHON], cwd, PYTHON_LIMIT) {
+        Ok(said) => {
+            let mut lines = said.lines();
+            let version = lines.next().unwrap_or_default().to_owned();
+            let mut packages: Vec<PathBuf> = lines.map(PathBuf::from).collect();
+            packages.dedup();
+            (Some(Python { version: Ok(version) }), packages)
+        }
+        Err(why) => (Some(Python { version: Err(why) }), Vec::new()),
+    }
+}
+
+fn libraries(packages: &[PathBuf]) -> Vec<Library> {
+    let loader_path = env_vars::get(env_vars::LD_LIBRARY_PATH);
+    let roots = [env_vars::CONDA_PREFIX, env_vars::VIRTUAL_ENV].map(env_vars::get);
+    let roots: Vec<PathBuf> = roots.into_iter().flatten().map(PathBuf::from).collect();
+    let directories = inventory::library_directories(packages, loader_path.as_deref(), &roots);
+    let found = inventory::libraries(&directories).into_iter();
+    let library = |found: inventory::FoundLibrary| Library {
+        name: found.name.to_owned(),
+        version: found.version,
+        path: found.path.display().to_string(),
+    };
+    found.map(library).collect()
+}
+
+fn gpus() -> Gpus {
+    let files = inventory::gpu_count(Path::new("/dev"));
+    if files == 0 {
+        return Gpus::default();
+    }
+    let known = Gpus { files, xids: inventory::xids(), ..Gpus::default() };
+    match inventory::gpu_states() {
+        Err(why) => Gpus { silent: Some(why), ..known },
+        Ok(found) => {
+            let known = Gpus { driver: found.driver, cuda: found.cuda, ..known };
+            match found.devices {
+                Ok(devices) => Gpus { devices: devices.into_iter().map(gpu).collect(), ..known },
+                Err(why) => Gpus { silent: Some(why), ..known },
+            }
+        }
+    }
+}
+
+fn gpu(state: GpuState) -> Gpu {
+    let processes = state.users.into_iter().map(|user| GpuProcess {
+        pid: user.pid,
+        name: user.name,
+        memory_bytes: user.memory_bytes,
+    });
+    Gpu {
+        name: state.name,
+        uuid: state.uuid,
+        memory_bytes: state.memory_bytes,
+        mig: state.mig,
+        ecc_errors: state.ecc_errors,
+        processes: processes.collect(),
+    }
+}
+
+/// Where the others are waited for, and the port of rank 0.
+fn open_doors(wish: &Examine) -> (Network, Vec<(TcpListener, Token)>, Option<PortClaim>) {
+    let address = listen::address(wish.addr.as_deref(), &wish.others).map(|(_, ip)| ip);
+    let mut doors = Vec::new();
+    let mut open = |address: SocketAddr| {
+        let listener = TcpListener::bind(address);
+        let listener = listener.map_err(|error| cannot_listen(address, &error))?;
+        let address = listener.local_addr().map_err(|error| cannot_listen(address, &error))?;
+        doors.push((listener, wish.token));
+        Ok(address)
+    };
+    let door = address.clone().and_then(|ip| open(SocketAddr::new(ip, 0)));
+    let mut kept = None;
+    let master = wish.port.map(|port| {
+        let ip = address.clone()?;
+        let (port, claim) = master_port(port)?;
+        kept = Some(claim);
+        open(SocketAddr::new(ip, port))
+    });
+    let own = door.as_ref().ok().map(SocketAddr::ip);
+    (Network { interfaces: nics(own), adapters: adapters(), door, master }, doors, kept)
+}
+
+fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Problem {
+    Problem::new(Status::OsLimit, format!("cannot listen on {address}: {}", reason(error)))
+}
+
+/// Ours as rank 0 would have it. It is bound at once to listen there, so nobody else gets it.
+fn master_port(wish: PortWish) -> Result<(u16, PortClaim), Problem> {
+    let mut claim = listen::claim_port(wish)?;
+    claim.let_go();
+    Ok((claim.port(), claim))
+}
+
+fn nics(own: Option<IpAddr>) -> Vec<Interface> {
+    let addresses = interfaces::addresses().unwrap_or_default();
+    let has_door =
+        |name: &str| addresses.iter().any(|(nic, address)| nic == name && Some(*address) == own);
+    let nics = inventory::nics(Path::new("/sys/class/net")).into_iter();
+    let interface = |nic: inventory::Nic| Interface {
+        has_door: has_door(&nic.name),
+        name: nic.name,
+        speed_mbit: nic.speed_mbit,
+        mtu: nic.mtu,
+    };
+    nics.map(interface).collect()
+}
+
+fn adapters() -> Vec<Adapter> {
+    let ports = inventory::ib_ports(Path::new("/sys/class/infiniband")).into_iter();
+    ports.map(|port| Adapter { name: port.name, state: port.state, rate: port.rate }).collect()
+}

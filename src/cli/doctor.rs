@@ -1,0 +1,311 @@
+//! `remuda doctor`: the hosts of a file as they really are; and the quick part of it before a job.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use clap::{Command, CommandFactory, Parser};
+
+use super::args::{PlaceArgs, ProgramArgs};
+use super::check::NOT_FOR_DOCTOR;
+use super::error::CliError;
+use super::hostfile;
+use super::lower::{self, Place};
+use crate::base::{HostName, Severity, Span, Status};
+use crate::doctor::{
+    self, Case, Finding, MasterPort, Reach, Visit, hosts_without_errors, judge, show_json,
+};
+use crate::launch::Transport;
+use crate::plan::{MasterAddr, Program};
+use crate::pool::dialect::{Target, write};
+use crate::pool::{Dialect, Host, Reading, SlotCount};
+use crate::report::summary::{paint_ours, step};
+use crate::report::{Terminal, print, print_error, say};
+use crate::wire::{Depth, Examine, PortWish, Token};
+
+/// The port that rank 0 gets when nobody asks for another.
+const MASTER_PORT: u16 = 29500;
+
+/// Behind the list of options.
+const HELP_END: &str = "\
+Exit status: 0 nothing is wrong, 1 errors or warnings, 2 nobody could be examined. Findings have codes:
+`remuda explain D022` tells more about one.";
+
+/// Examine every host of a hostfile over the link that a job would use, all at the same time: what
+/// would keep a job from starting, and what would make it slow. Nothing is changed there.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "remuda doctor",
+    bin_name = "remuda doctor",
+    version,
+    args_override_self = true,
+    after_help = HELP_END,
+    rename_all = "snake_case"
+)]
+struct DoctorFace {
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// Write the hosts without errors to FILE, in the dialect of the hostfile
+    #[arg(long, value_name = "FILE", help_heading = "Doctor")]
+    good: Option<PathBuf>,
+    /// Show a JSON document with everything that was found
+    #[arg(long, help_heading = "Doctor")]
+    json: bool,
+    /// Leave out what takes time: versions of Python and of libraries
+    #[arg(long, help_heading = "Doctor")]
+    quick: bool,
+    /// Let every node connect to every other, also when they are more than 64
+    #[arg(long, help_heading = "Doctor")]
+    full: bool,
+    #[command(flatten)]
+    program: ProgramArgs,
+}
+
+/// The options of `run`; a script is looked for when it is named.
+pub(super) fn definition() -> Command {
+    DoctorFace::command().mut_args(|arg| match arg.get_id().as_str() {
+        "script_and_args" => arg
+            .required(false)
+            .help("A script to look for on every node; its arguments are ignored"),
+        id if NOT_FOR_DOCTOR.contains(&id) => arg.hide(true),
+        _ => arg,
+    })
+}
+
+/// Parses, visits, judges, shows. What keeps it from looking at all ends with 2.
+pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
+    let terminal = Terminal::look();
+    examine_and_show(words, terminal).or_else(|error| {
+        // Help was asked for.
+        if error.status() == Status::Success {
+            return Err(error);
+        }
+        print_error(&error.screen(terminal.paint));
+        Ok(Status::Usage)
+    })
+}
+
+fn examine_and_show(words: Vec<OsString>, terminal: Terminal) -> Result<Status, CliError> {
+    let (mut face, typed) = super::parse_as::<DoctorFace>(definition(), words)?;
+    super::check::doctor(&typed)?;
+    super::check::place(&face.place, &typed)?;
+    // Too few devices are a finding.
+    let oversubscribed = std::mem::replace(&mut face.place.devices.oversubscribe, true);
+    let mut place = lower::place(&face.place, &typed, terminal)?;
+    if !oversubscribed {
+        place.slots_are = lower::slots_are(&face.place.devices, false)?;
+    }
+    print_error(&place.warnings);
+    let depth = if face.quick { Depth::Quick } else { Depth::Full };
+    let wanted = wanted(&face.program)?;
+    let case = visit(&place, &wanted, depth, face.full, terminal)?;
+    let findings = judge(&case);
+    if face.json {
+        print(&show_json(&case, &findings)).map_err(CliError::output)?;
+    } else {
+        let screen = doctor::show(&case, &findings);
+        print(&paint_ours(&screen, terminal.stdout_paint)).map_err(CliError::output)?;
+    }
+    if let Some(file) = &face.good {
+        let good: Vec<&HostName> = hosts_without_errors(&case, &findings).collect();
+        write_good(file, &good, &place, terminal)?;
+    }
+    Ok(doctor::status(&findings))
+}
+
+/// What the workers of a job would run.
+struct Wanted {
+    program: Option<OsString>,
+    script: Option<OsString>,
+    is_python: bool,
+}
+
+impl Wanted {
+    fn of(program: &Program) -> Self {
+        let (path, script) = lower::program_and_script(program);
+        let is_python = matches!(program, Program::Python { .. });
+        Self { program: Some(path), script, is_python }
+    }
+}
+
+/// Without a script it is the Python that would be run, if there is one here.
+fn wanted(args: &ProgramArgs) -> Result<Wanted, CliError> {
+    if !args.script_and_args.is_empty() {
+        return Ok(Wanted::of(&lower::program(args, None)?.0));
+    }
+    if args.no_python {
+        return Ok(Wanted { program: None, script: None, is_python: false });
+    }
+    let python = match lower::interpreter(args.python.as_ref(), None) {
+        Err(error) if args.python.is_some() => return Err(error),
+        python => python.ok(),
+    };
+    Ok(Wanted { is_python: python.is_some(), program: python, script: None })
+}
+
+fn visit(
+    place: &Place,
+    wanted: &Wanted,
+    depth: Depth,
+    all_ways: bool,
+    terminal: Terminal,
+) -> Result<Case, CliError> {
+    // Of a node that is started by itself only that node; where rank 0 listens is another's business.
+    let (nodes, addr, port) = match place.alone {
+        Some(node) => (&place.nodes[node.index()..=node.index()], Some("127.0.0.1"), None),
+        None => (&place.nodes[..], given(&place.master_addr), place.master_port),
+    };
+    let port = port.map_or(MasterPort::Rather(MASTER_PORT), MasterPort::Exactly);
+    let bytes = |text: &OsString| text.as_bytes().to_vec();
+    let round = Visit {
+        reach: match &place.transport {
+            Transport::Local => Reach::Local,
+            Transport::Ssh(options) => Reach::Ssh(options.clone()),
+        },
+        nodes: nodes.iter().map(|(host, slots)| (host.clone(), slots.len() as u32)).collect(),
+        wish: Examine {
+            cwd: bytes(&lower::environment::working_directory()?.into_os_string()),
+            program: wanted.program.as_ref().map(bytes),
+            is_python: wanted.is_python,
+            script: wanted.script.as_ref().map(bytes),
+            addr: addr.map(str::to_owned),
+            others: Vec::new(),
+            port: None,
+            token: token()?,
+            depth,
+        },
+        port: match port {
+            MasterPort::Exactly(port) => PortWish::Exactly(port),
+            MasterPort::Rather(port) => PortWish::Rather(port),
+        },
+        all_ways,
+    };
+    let nodes = doctor::visit(&round, &|line| say(line, terminal.paint))
+        .map_err(|error| CliError::new(Status::OsLimit, error.to_string()))?;
+    Ok(Case { nodes, slots_are: place.slots_are, port })
+}
+
+fn given(address: &MasterAddr) -> Option<&str> {
+    match address {
+        MasterAddr::Given(address) => Some(address),
+        MasterAddr::AskNode0 => None,
+    }
+}
+
+fn token() -> Result<Token, CliError> {
+    let mut bytes = [0; 16];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(16) => Ok(Token(bytes)),
+        _ => Err(CliError::new(Status::OsLimit, "the kernel gives no random numbers")),
+    }
+}
+
+/// `--preflight`: the quick part. With an error nothing is started.
+pub(super) fn preflight(
+    place: &Place,
+    program: &Program,
+    warns: bool,
+    terminal: Terminal,
+) -> Result<(), CliError> {
+    let case = visit(place, &Wanted::of(program), Depth::Quick, false, terminal)?;
+    let findings = judge(&case);
+    let least = if warns { Severity::Warning } else { Severity::Error };
+    let told: Vec<Finding> =
+        findings.into_iter().filter(|finding| least <= finding.severity).collect();
+    say(&doctor::show_findings(&case, &told), terminal.paint);
+    let Some(status) = doctor::refusal(&told) else { return Ok(()) };
+    let bad = case.nodes.len() - hosts_without_errors(&case, &told).count();
+    let message =
+        format!("{bad} of {} hosts cannot take part; nothing was started", case.nodes.len());
+    Err(CliError::new(status, message)
+        .help("`remuda doctor --good FILE` with the same options writes those that can"))
+}
+
+/// The hosts that are left, as the hostfile wrote them.
+fn write_good(
+    file: &Path,
+    good: &[&HostName],
+    place: &Place,
+    terminal: Terminal,
+) -> Result<(), CliError> {
+    let all = place.nodes.len();
+    if good.is_empty() {
+        let text = format!("warning: {}: not written: no host is left\n", file.display());
+        say(&text, terminal.paint);
+        return Ok(());
+    }
+    let (text, losses) = match &place.reading {
+        Some(reading) => kept(reading, good),
+        None => (listed(place, good), Vec::new()),
+    };
+    hostfile::create(file, &text).map_err(|error| {
+        CliError::new(Status::CantCreate, format!("cannot write `{}`: {error}", file.display()))
+    })?;
+    let mut said = step("Wrote", &format!("{}: {} of {all} hosts", file.display(), good.len()));
+    for loss in losses {
+        let _ = writeln!(said, "note: {loss}");
+    }
+    say(&said, terminal.paint);
+    Ok(())
+}
+
+/// In our own dialect lines stay as they are, comments too; others are written anew.
+fn kept(reading: &Reading, good: &[&HostName]) -> (String, Vec<String>) {
+    let good: std::collections::HashSet<&HostName> = good.iter().copied().collect();
+    let hosts = reading.hostfile.hosts();
+    if reading.dialect == Dialect::DeepSpeed {
+        let dropped: std::collections::HashSet<usize> =
+            hosts.iter().filter(|host| !good.contains(&host.name)).map(|host| host.line).collect();
+        let lines = (1..).zip(reading.findings.source.text.lines());
+        let left = lines.filter(|(number, _)| !dropped.contains(number));
+        return (left.fold(String::new(), |text, (_, line)| text + line + "\n"), Vec::new());
+    }
+    let left: Vec<Host> = hosts.iter().filter(|host| good.contains(&host.name)).cloned().collect();
+    let written = write(&left, Target::Dialect(reading.dialect));
+    (written.text, written.losses)
+}
+
+/// Hosts that came from no file.
+fn listed(place: &Place, good: &[&HostName]) -> String {
+    let nodes = place.nodes.iter().filter(|(host, _)| good.contains(&host));
+    let host = |(name, slots): &(HostName, Vec<_>)| Host {
+        name: name.clone(),
+        user: None,
+        slots: SlotCount::new(slots.len() as u32).expect("a node has slots, and no host too many"),
+        line: 1,
+        span: Span::new(0, 0),
+    };
+    let hosts: Vec<Host> = nodes.map(host).collect();
+    write(&hosts, Target::Dialect(Dialect::DeepSpeed)).text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::{ReadOptions, read_any};
+
+    #[track_caller]
+    fn check(text: &str, good: &[&str], expect: &str) {
+        let reading = read_any("hosts", text.as_bytes(), ReadOptions::default());
+        assert!(!reading.findings.has_errors(), "{:?}", reading.findings);
+        let good: Vec<HostName> =
+            good.iter().map(|name| HostName::parse(name).expect("a name")).collect();
+        assert_eq!(kept(&reading, &good.iter().collect::<Vec<_>>()).0, expect);
+    }
+
+    #[test]
+    fn the_good_hosts_are_written_as_they_were() {
+        check(
+            "# rack 1\nn1 slots=8\nada@n2 slots=8  # new\n\nn3 slots=4",
+            &["n2", "n3"],
+            "# rack 1\nada@n2 slots=8  # new\n\nn3 slots=4\n",
+        );
+        check("n1:8\nn2:8\nn3:8\n", &["n1", "n3"], "n1:8\nn3:8\n");
+        check(
+            "SLURM_JOB_NODELIST=n[1-9]\nSLURM_TASKS_PER_NODE=4(x9)\n",
+            &["n1", "n2", "n3", "n7"],
+            "SLURM_JOB_NODELIST=n[1-3,7]\nSLURM_TASKS_PER_NODE=4(x4)\n",
+        );
+    }
+}

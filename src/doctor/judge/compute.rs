@@ -1,0 +1,216 @@
+//! Processors, memory and limits.
+
+use super::odd_ones;
+use crate::base::{NodeRank, Severity};
+use crate::doctor::case::{Case, Finding, NodeFacts, Patient};
+use crate::doctor::codes;
+use crate::report::summary::count;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+/// Containers get 64 MiB unless somebody asks for more; NCCL and data loaders need far more.
+const SHM_BYTES_MIN: u64 = 512 * MIB;
+/// What is free of it.
+const SHM_FREE_BYTES_MIN: u64 = 64 * MIB;
+/// Fewer open files are used up by data loaders and sockets of NCCL.
+const FILES_MIN: u64 = 4096;
+/// A worker with less is killed while it loads its libraries.
+const WORKER_BYTES_MIN: u64 = GIB;
+
+pub(super) fn judge(case: &Case) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (rank, node, patient) in case.patients() {
+        found.extend(shared_memory(rank, patient));
+        found.extend(limits(rank, patient));
+        found.extend(shares(rank, node, patient));
+    }
+    found.extend(same_machine(case));
+    found
+}
+
+fn shared_memory(rank: NodeRank, patient: &Patient) -> Option<Finding> {
+    let finding = |severity, message: String| Finding::new(codes::SHM, severity, rank, message);
+    let more =
+        "give the container more: `--shm-size` of docker, an emptyDir with medium Memory in a pod";
+    match &patient.report.compute.shm {
+        Err(why) => Some(
+            finding(Severity::Error, format!("/dev/shm cannot be used: {why}"))
+                .help("NCCL and data loaders need it: mount a tmpfs there"),
+        ),
+        Ok(room) if room.total_bytes < SHM_BYTES_MIN => {
+            let size = room.total_bytes / MIB;
+            Some(finding(Severity::Warning, format!("/dev/shm has only {size} MiB")).help(more))
+        }
+        Ok(room) if room.free_bytes < SHM_FREE_BYTES_MIN => Some(
+            finding(Severity::Warning, "/dev/shm is full".to_owned())
+                .detail(format!("{} MiB left", room.free_bytes / MIB))
+                .help("see `ls -l /dev/shm` there for what dead jobs have left"),
+        ),
+        Ok(_) => None,
+    }
+}
+
+fn limits(rank: NodeRank, patient: &Patient) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let compute = &patient.report.compute;
+    // Only who registers memory with an adapter locks much of it.
+    let has_adapters = !patient.report.network.adapters.is_empty();
+    if let Some(hard) = compute.memlock.hard.filter(|_| has_adapters) {
+        let message = format!("only {} MiB may be locked in memory", hard / MIB);
+        found.push(
+            Finding::new(codes::MEMLOCK, Severity::Warning, rank, message).help(
+                "InfiniBand needs `memlock unlimited`, in limits.conf or the service of sshd",
+            ),
+        );
+    }
+    if let Some(hard) = compute.nofile.hard.filter(|hard| *hard < FILES_MIN) {
+        let message = format!("only {hard} files may be open");
+        found.push(
+            Finding::new(codes::NOFILE, Severity::Warning, rank, message)
+                .help("raise `nofile` in limits.conf, or `--ulimit nofile=` of docker"),
+        );
+    }
+    found
+}
+
+fn shares(rank: NodeRank, node: &NodeFacts, patient: &Patient) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let (compute, slots) = (&patient.report.compute, node.slots);
+    if compute.cpus < slots {
+        let cpus = count(compute.cpus as usize, "processor");
+        let message = format!("{cpus} for {}", count(slots as usize, "worker"));
+        found.push(
+            Finding::new(codes::FEW_CPUS, Severity::Warning, rank, message)
+                .help("see affinity and quota of the container or the allocation"),
+        );
+    }
+    if let Some(bytes) = compute.memory_bytes
+        && bytes / u64::from(slots.max(1)) < WORKER_BYTES_MIN
+    {
+        let message = "less than 1 GiB of memory for each worker".to_owned();
+        found.push(
+            Finding::new(codes::LITTLE_MEMORY, Severity::Warning, rank, message)
+                .detail(format!("{} MiB for {}", bytes / MIB, count(slots as usize, "worker")))
+                .help("see who uses it, and the memory limit of the container"),
+        );
+    }
+    found
+}
+
+/// On purpose where one machine plays several; with GPUs it is a mistake.
+fn same_machine(case: &Case) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut seen: Vec<(&str, &str, NodeRank)> = Vec::new();
+    for (rank, _, patient) in case.patients() {
+        let machine = &patient.report.machine;
+        let (boot, name) = (&*machine.boot_id, &*machine.host_name);
+        let before = seen.iter().find(|(other, of, _)| (*other, *of) == (boot, name));
+        match before {
+            Some((.., first)) if !boot.is_empty() => {
+                let has_gpus = 0 < patient.report.gpus.files;
+                let severity = if has_gpus { Severity::Warning } else { Severity::Note };
+                let message = format!("is the same machine as {}", case.host(*first));
+                found.push(
+                    Finding::new(codes::SAME_MACHINE, severity, rank, message)
+                        .help("write one of the names, with all of its slots"),
+                );
+            }
+            _ => seen.push((boot, name, rank)),
+        }
+    }
+    found
+}
+
+/// Whether an interface is slower than those of the others; used by the ways between nodes.
+pub(super) fn odd_speeds(case: &Case) -> Vec<Finding> {
+    let speed = |(rank, _, patient): (_, _, &Patient)| {
+        let nics = &patient.report.network.interfaces;
+        Some((rank, nics.iter().find(|nic| nic.has_door)?.speed_mbit?))
+    };
+    let speeds: Vec<_> = case.patients().filter_map(speed).collect();
+    let Some((usual, odd)) = odd_ones(&speeds) else { return Vec::new() };
+    let finding = |(rank, speed): (_, u32)| {
+        let message = format!("its network runs at {speed} Mbit/s, most at {usual}");
+        let severity = if speed < usual { Severity::Warning } else { Severity::Note };
+        Finding::new(codes::OTHER_SPEED, severity, rank, message)
+            .help("see `ethtool` there: cable, port and autonegotiation")
+    };
+    odd.into_iter().map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{case, check, gpus, seen};
+    use super::*;
+    use crate::wire::{Adapter, Interface, Limit, Room};
+
+    #[test]
+    fn shared_memory_is_there_and_large() {
+        #[track_caller]
+        fn with(shm: Result<Room, String>, expect: &[&str]) {
+            let mut one = case(2);
+            seen(&mut one, 1).report.compute.shm = shm;
+            check(&one, expect);
+        }
+        let room = |total_bytes, free_bytes| Ok(Room { total_bytes, free_bytes });
+        with(room(GIB, GIB), &[]);
+        with(room(64 * MIB, 64 * MIB), &["warning[D024] n2: /dev/shm has only 64 MiB"]);
+        with(room(8 * GIB, MIB), &["warning[D024] n2: /dev/shm is full"]);
+        let gone = Err("no such file or directory".to_owned());
+        with(gone, &["error[D024] n2: /dev/shm cannot be used: no such file or directory"]);
+    }
+
+    #[test]
+    fn limits_that_are_too_low_are_told() {
+        let limit = |number| Limit { soft: Some(number), hard: Some(number) };
+        let mut one = case(2);
+        seen(&mut one, 0).report.compute.memlock = limit(8 * MIB);
+        check(&one, &[]);
+        seen(&mut one, 0).report.network.adapters = vec![Adapter {
+            name: "mlx5_0/1".to_owned(),
+            state: "ACTIVE".to_owned(),
+            rate: String::new(),
+        }];
+        check(&one, &["warning[D025] n1: only 8 MiB may be locked in memory"]);
+        let mut one = case(2);
+        seen(&mut one, 0).report.compute.nofile = limit(1024);
+        check(&one, &["warning[D026] n1: only 1024 files may be open"]);
+    }
+
+    #[test]
+    fn workers_have_processors_and_memory() {
+        let mut one = case(2);
+        one.nodes[1].slots = 8;
+        seen(&mut one, 1).report.compute.cpus = 4;
+        check(&one, &["warning[D027] n2: 4 processors for 8 workers"]);
+        seen(&mut one, 1).report.compute.cpus = 8;
+        seen(&mut one, 1).report.compute.memory_bytes = Some(4 * GIB);
+        check(&one, &["warning[D028] n2: less than 1 GiB of memory for each worker"]);
+    }
+
+    #[test]
+    fn one_machine_behind_two_names_is_told() {
+        let mut one = case(3);
+        let first = seen(&mut one, 0).report.machine.clone();
+        seen(&mut one, 2).report.machine = first;
+        check(&one, &["note[D035] n3: is the same machine as n1"]);
+        for node in 0..3 {
+            seen(&mut one, node).report.gpus = gpus(1);
+        }
+        check(&one, &["warning[D035] n3: is the same machine as n1"]);
+    }
+
+    #[test]
+    fn a_slow_interface_is_told() {
+        let mut one = case(3);
+        for (node, speed) in [100_000, 1_000, 100_000].into_iter().enumerate() {
+            seen(&mut one, node).report.network.interfaces = vec![Interface {
+                name: "eth0".to_owned(),
+                speed_mbit: Some(speed),
+                mtu: 1500,
+                has_door: true,
+            }];
+        }
+        check(&one, &["warning[D033] n2: its network runs at 1000 Mbit/s, most at 100000"]);
+    }
+}

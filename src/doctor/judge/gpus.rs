@@ -1,0 +1,258 @@
+//! Slots against GPUs, and how the GPUs are.
+
+use super::odd_ones;
+use crate::base::{NodeRank, Severity};
+use crate::doctor::case::{Case, Finding, Patient, SlotsAre};
+use crate::doctor::codes;
+use crate::report::summary::count;
+use crate::wire::{Gpu, GpuProcess, Gpus};
+
+pub(super) fn judge(case: &Case) -> Vec<Finding> {
+    let has_gpus = case.patients().any(|(_, _, patient)| 0 < patient.report.gpus.files);
+    let are_counted = match case.slots_are {
+        SlotsAre::Gpus => true,
+        SlotsAre::GpusIfAny => has_gpus,
+        SlotsAre::SharedGpus | SlotsAre::Other => false,
+    };
+    if case.slots_are == SlotsAre::Other {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (rank, node, patient) in case.patients() {
+        let gpus = &patient.report.gpus;
+        if are_counted {
+            found.extend(slots(rank, node.slots, gpus));
+        }
+        found.extend(health(rank, gpus));
+    }
+    found.extend(kinds(case));
+    found.extend(drivers(case));
+    for name in ["NCCL", "CUDA runtime"] {
+        found.extend(libraries(case, name));
+    }
+    found
+}
+
+fn slots(rank: NodeRank, slots: u32, gpus: &Gpus) -> Option<Finding> {
+    let there = count(gpus.files as usize, "GPU");
+    if gpus.files < slots {
+        let message = format!("{there}, and {} in use by the job", count(slots as usize, "slot"));
+        return Some(
+            Finding::new(codes::TOO_FEW_GPUS, Severity::Error, rank, message)
+                .help("correct `slots=`, or see `nvidia-smi` there for a GPU that has gone"),
+        );
+    }
+    (slots < gpus.files).then(|| {
+        let message = format!("{there}, of which the job uses {slots}");
+        Finding::new(codes::UNUSED_GPUS, Severity::Note, rank, message)
+    })
+}
+
+fn health(rank: NodeRank, gpus: &Gpus) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if let Some(why) = &gpus.silent {
+        found.push(
+            Finding::new(codes::NO_DRIVER, Severity::Error, rank, "its GPUs do not answer")
+                .detail(why.clone())
+                .help("run `nvidia-smi` there; library and kernel module may be of two versions"),
+        );
+    }
+    let numbered = || gpus.devices.iter().enumerate();
+    if let Some(which) = which(numbered().filter(|(_, gpu)| gpu.mig)) {
+        let message = format!("{which} cut into parts (MIG)");
+        found.push(
+            Finding::new(codes::MIG, Severity::Warning, rank, message)
+                .help("NCCL joins whole GPUs only: `nvidia-smi -mig 0`"),
+        );
+    }
+    let is_ill = |gpu: &Gpu| gpu.ecc_errors.is_some_and(|errors| 0 < errors);
+    if let Some(which) = which(numbered().filter(|(_, gpu)| is_ill(gpu))) {
+        let message = format!("memory errors that could not be corrected: {which}");
+        found.push(
+            Finding::new(codes::ECC, Severity::Error, rank, message)
+                .help("drain the node and reset the GPU: `nvidia-smi -q -d ECC,ROW_REMAPPER`"),
+        );
+    }
+    if let Some(newest) = gpus.xids.last() {
+        found.push(
+            Finding::new(codes::XID, Severity::Warning, rank, "its driver has logged errors (Xid)")
+                .detail(newest.clone())
+                .help("NVIDIA's list of Xid errors says which of them need a reset or a repair"),
+        );
+    }
+    found.extend(numbered().filter_map(|(number, gpu)| in_use(rank, number, gpu)));
+    found
+}
+
+/// `GPU 3`, `GPUs 0,3`.
+fn which<'a>(gpus: impl Iterator<Item = (usize, &'a Gpu)>) -> Option<String> {
+    let numbers: Vec<String> = gpus.map(|(number, _)| number.to_string()).collect();
+    match &numbers[..] {
+        [] => None,
+        [only] => Some(format!("GPU {only}")),
+        _ => Some(format!("GPUs {}", numbers.join(","))),
+    }
+}
+
+/// Nothing of ours runs during an examination: whoever is there is somebody else.
+fn in_use(rank: NodeRank, number: usize, gpu: &Gpu) -> Option<Finding> {
+    let show = |process: &GpuProcess| {
+        let name = process.name.as_deref().unwrap_or("a process");
+        let memory = process.memory_bytes.map_or(String::new(), |bytes| {
+            format!(", {:.1} GiB", bytes as f64 / f64::from(1u32 << 30))
+        });
+        format!("{name} (pid {}{memory})", process.pid)
+    };
+    let users: Vec<String> = gpu.processes.iter().map(show).collect();
+    (!users.is_empty()).then(|| {
+        let message = format!("GPU {number} is in use");
+        Finding::new(codes::GPU_IN_USE, Severity::Warning, rank, message)
+            .detail(users.join(", "))
+            .help("wait for it, ask its owner, or leave the slot out with --exclude")
+    })
+}
+
+fn kinds(case: &Case) -> Vec<Finding> {
+    let kind = |(rank, _, patient): (_, _, &Patient)| {
+        let gpus = &patient.report.gpus.devices;
+        let mut kinds: Vec<(String, u64)> =
+            gpus.iter().map(|gpu| (gpu.name.clone(), gpu.memory_bytes >> 30)).collect();
+        kinds.sort();
+        kinds.dedup();
+        (!kinds.is_empty()).then_some((rank, kinds))
+    };
+    let found: Vec<_> = case.patients().filter_map(kind).collect();
+    let show = |kinds: &[(String, u64)]| {
+        let kinds = kinds.iter().map(|(name, gib)| format!("{name} ({gib} GiB)"));
+        kinds.collect::<Vec<_>>().join(" and ")
+    };
+    let Some((usual, odd)) = odd_ones(&found) else { return Vec::new() };
+    let finding = |(rank, kinds): (_, Vec<_>)| {
+        let message = format!("its GPUs are {}, most are {}", show(&kinds), show(&usual));
+        Finding::new(codes::OTHER_GPUS, Severity::Warning, rank, message)
+            .help("the slowest and the smallest sets the pace of all")
+    };
+    odd.into_iter().map(finding).collect()
+}
+
+fn drivers(case: &Case) -> Vec<Finding> {
+    let driver =
+        |(rank, _, patient): (_, _, &Patient)| Some((rank, patient.report.gpus.driver.clone()?));
+    let drivers: Vec<_> = case.patients().filter_map(driver).collect();
+    let Some((usual, odd)) = odd_ones(&drivers) else { return Vec::new() };
+    let finding = |(rank, driver)| {
+        let message = format!("driver {driver}, most have {usual}");
+        Finding::new(codes::OTHER_DRIVER, Severity::Warning, rank, message)
+            .help("bring all nodes to one driver")
+    };
+    odd.into_iter().map(finding).collect()
+}
+
+/// The first that a worker would find.
+fn libraries(case: &Case, name: &'static str) -> Vec<Finding> {
+    let first = |(rank, _, patient): (_, _, &Patient)| {
+        let mut of_name = patient.report.libraries.iter().filter(|library| library.name == name);
+        (rank, of_name.next().map(|library| library.version.clone()))
+    };
+    let found: Vec<_> = case.patients().map(first).collect();
+    let show = |version: &Option<Option<String>>| match version {
+        None => format!("no {name}"),
+        Some(None) => format!("{name} of an unknown version"),
+        Some(Some(version)) => format!("{name} {version}"),
+    };
+    let code = if name == "NCCL" { codes::OTHER_NCCL } else { codes::OTHER_CUDA };
+    let Some((usual, odd)) = odd_ones(&found) else { return Vec::new() };
+    let finding = |(rank, version)| {
+        let message = format!("{}, most have {}", show(&version), show(&usual));
+        Finding::new(code, Severity::Warning, rank, message)
+            .help("give all nodes the same environment; `--json` shows where each library lies")
+    };
+    odd.into_iter().map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{case, check, gpus, seen};
+    use super::*;
+    use crate::wire::Library;
+
+    #[test]
+    fn slots_without_a_gpu_are_an_error_where_there_are_gpus_at_all() {
+        let mut one = case(2);
+        one.nodes[1].slots = 4;
+        check(&one, &[]);
+        seen(&mut one, 0).report.gpus = gpus(2);
+        check(
+            &one,
+            &[
+                "error[D013] n2: 0 GPUs, and 4 slots in use by the job",
+                "note[D014] n1: 2 GPUs, of which the job uses 1",
+            ],
+        );
+        one.slots_are = SlotsAre::SharedGpus;
+        check(&one, &[]);
+        one.slots_are = SlotsAre::Other;
+        check(&one, &[]);
+    }
+
+    #[test]
+    fn ill_gpus_are_told() {
+        #[track_caller]
+        fn one_ill(make_ill: impl Fn(&mut Gpus), expect: &str) {
+            let mut one = case(2);
+            one.nodes.iter_mut().for_each(|node| node.slots = 2);
+            for node in 0..2 {
+                seen(&mut one, node).report.gpus = gpus(2);
+            }
+            make_ill(&mut seen(&mut one, 1).report.gpus);
+            check(&one, &[expect]);
+        }
+        one_ill(
+            |gpus| gpus.silent = Some("library mismatch".to_owned()),
+            "error[D015] n2: its GPUs do not answer",
+        );
+        one_ill(
+            |gpus| gpus.devices[1].name = "NVIDIA L4".to_owned(),
+            "warning[D016] n2: its GPUs are NVIDIA H200 (140 GiB) and NVIDIA L4 (140 GiB), most are \
+             NVIDIA H200 (140 GiB)",
+        );
+        one_ill(
+            |gpus| gpus.driver = Some("535.1".to_owned()),
+            "warning[D017] n2: driver 535.1, most have 550.54",
+        );
+        one_ill(|gpus| gpus.devices[0].mig = true, "warning[D018] n2: GPU 0 cut into parts (MIG)");
+        one_ill(
+            |gpus| gpus.devices.iter_mut().for_each(|gpu| gpu.ecc_errors = Some(2)),
+            "error[D019] n2: memory errors that could not be corrected: GPUs 0,1",
+        );
+        one_ill(
+            |gpus| gpus.xids = vec!["Xid (PCI:1): 79".to_owned()],
+            "warning[D020] n2: its driver has logged errors (Xid)",
+        );
+        let somebody = GpuProcess { pid: 7, name: None, memory_bytes: Some(1 << 30) };
+        one_ill(
+            |gpus| gpus.devices[1].processes = vec![somebody.clone()],
+            "warning[D021] n2: GPU 1 is in use",
+        );
+    }
+
+    #[test]
+    fn the_first_library_of_a_name_counts() {
+        let library = |name: &str, version: &str| Library {
+            name: name.to_owned(),
+            version: Some(version.to_owned()),
+            path: String::new(),
+        };
+        let mut one = case(3);
+        for node in 0..3 {
+            seen(&mut one, node).report.libraries =
+                vec![library("NCCL", "2.21.5"), library("CUDA runtime", "12.4.127")];
+        }
+        seen(&mut one, 0).report.libraries.push(library("NCCL", "2.18.1"));
+        check(&one, &[]);
+        seen(&mut one, 2).report.libraries.remove(0);
+        check(&one, &["warning[D022] n3: no NCCL, most have NCCL 2.21.5"]);
+        seen(&mut one, 2).report.libraries = vec![library("NCCL", "2.21.5")];
+        check(&one, &["warning[D023] n3: no CUDA runtime, most have CUDA runtime 12.4.127"]);
+    }
+}

@@ -1,0 +1,90 @@
+//! Whether a job finds what it needs: directory, program, script, Python.
+
+use super::odd_ones;
+use crate::base::{NodeRank, Severity};
+use crate::doctor::case::{Case, Finding, Patient};
+use crate::doctor::codes;
+use crate::wire::Looked;
+
+pub(super) fn judge(case: &Case) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (rank, _, patient) in case.patients() {
+        let report = &patient.report;
+        found.extend(missing(codes::CWD, rank, Some(&report.cwd)));
+        found.extend(missing(codes::PROGRAM, rank, report.program.as_ref()));
+        found.extend(missing(codes::SCRIPT, rank, report.script.as_ref()));
+        found.extend(broken_python(rank, patient));
+    }
+    found.extend(versions(case));
+    found
+}
+
+fn missing(code: &'static str, rank: NodeRank, looked: Option<&Looked>) -> Option<Finding> {
+    let problem = looked?.as_ref().err()?;
+    let finding = Finding::new(code, Severity::Error, rank, problem.message.clone());
+    Some(match &problem.help {
+        Some(help) => finding.help(help.clone()),
+        None => finding.help("the same path must be there on every node"),
+    })
+}
+
+/// One that is not there is told already.
+fn broken_python(rank: NodeRank, patient: &Patient) -> Option<Finding> {
+    let why = patient.report.python.as_ref()?.version.as_ref().err()?;
+    let is_there = matches!(patient.report.program, Some(Ok(())));
+    is_there.then(|| {
+        Finding::new(codes::PYTHON, Severity::Error, rank, "its Python does not work")
+            .detail(why.clone())
+            .help("run it there by hand: the environment may be for another machine")
+    })
+}
+
+fn versions(case: &Case) -> Vec<Finding> {
+    let version = |(rank, _, patient): (_, _, &Patient)| {
+        let python = patient.report.python.as_ref()?;
+        Some((rank, python.version.clone().ok()?))
+    };
+    let versions: Vec<_> = case.patients().filter_map(version).collect();
+    let Some((usual, odd)) = odd_ones(&versions) else { return Vec::new() };
+    let finding = |(rank, version)| {
+        let message = format!("Python {version}, most have {usual}");
+        Finding::new(codes::PYTHON, Severity::Warning, rank, message)
+            .help("give the same interpreter to all nodes: `--python FILE`")
+    };
+    odd.into_iter().map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{case, check, seen};
+    use crate::base::Status;
+    use crate::wire::{Problem, Python};
+
+    #[test]
+    fn what_is_not_there_is_an_error_in_the_words_of_the_node() {
+        let problem = |message: &str| Err(Problem::new(Status::NoInput, message));
+        let mut one = case(2);
+        seen(&mut one, 1).report.cwd = problem("cannot use the working directory `/x`: gone");
+        check(&one, &["error[D009] n2: cannot use the working directory `/x`: gone"]);
+        let mut one = case(2);
+        seen(&mut one, 0).report.program = Some(problem("program `python3` is not in PATH"));
+        seen(&mut one, 0).report.python = Some(Python { version: Err("cannot start".to_owned()) });
+        check(&one, &["error[D010] n1: program `python3` is not in PATH"]);
+        let mut one = case(2);
+        seen(&mut one, 0).report.script = Some(problem("cannot read script `a.py`: gone"));
+        check(&one, &["error[D011] n1: cannot read script `a.py`: gone"]);
+    }
+
+    #[test]
+    fn pythons_work_and_are_the_same() {
+        let version = |version: &str| Some(Python { version: Ok(version.to_owned()) });
+        let mut one = case(3);
+        for (node, number) in ["3.11.2", "3.9.1", "3.11.2"].iter().enumerate() {
+            seen(&mut one, node).report.python = version(number);
+        }
+        check(&one, &["warning[D012] n2: Python 3.9.1, most have 3.11.2"]);
+        seen(&mut one, 1).report.python = Some(Python { version: Err("it failed".to_owned()) });
+        seen(&mut one, 1).report.program = Some(Ok(()));
+        check(&one, &["error[D012] n2: its Python does not work"]);
+    }
+}

@@ -1,0 +1,111 @@
+//! Nodes with which nothing is wrong, to be made ill.
+
+use std::time::Duration;
+
+use super::judge;
+use crate::base::{HostName, Severity};
+use crate::doctor::case::{Case, Clock, MasterPort, NodeFacts, Patient, Seen, SlotsAre};
+use crate::transport::Arrival;
+use crate::wire::{Compute, EXAM_VERSION, Examination, Gpu, Gpus, Limit, Machine, Network, Room};
+
+/// `n1`, `n2` and so on, with a slot each, on machines without GPUs.
+pub(in crate::doctor) fn case(nodes: usize) -> Case {
+    let nodes = (1..=nodes).map(|number| NodeFacts {
+        host: HostName::parse(&format!("n{number}")).expect("a name"),
+        slots: 1,
+        seen: Seen::Examined(Box::new(patient(number))),
+    });
+    let port = MasterPort::Rather(29500);
+    Case { nodes: nodes.collect(), slots_are: SlotsAre::GpusIfAny, port }
+}
+
+/// The patient that a node is.
+pub(super) fn seen(case: &mut Case, node: usize) -> &mut Patient {
+    match &mut case.nodes[node].seen {
+        Seen::Examined(patient) => patient,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Healthy ones.
+pub(super) fn gpus(count: u32) -> Gpus {
+    let gpu = |number| Gpu {
+        name: "NVIDIA H200".to_owned(),
+        uuid: format!("GPU-{number}"),
+        memory_bytes: 140 << 30,
+        mig: false,
+        ecc_errors: Some(0),
+        processes: Vec::new(),
+    };
+    Gpus {
+        files: count,
+        devices: (0..count).map(gpu).collect(),
+        silent: None,
+        driver: Some("550.54".to_owned()),
+        cuda: Some("12.4".to_owned()),
+        xids: Vec::new(),
+    }
+}
+
+/// Everything that is found, as `error[D001] n2: message`.
+#[track_caller]
+pub(super) fn check(case: &Case, expect: &[&str]) {
+    let found = judge(case).into_iter().map(|finding| {
+        let severity = match finding.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+            Severity::Note => "note",
+        };
+        let host = case.host(finding.node);
+        format!("{severity}[{}] {host}: {}", finding.code, finding.message)
+    });
+    assert_eq!(found.collect::<Vec<_>>(), expect);
+}
+
+fn patient(number: usize) -> Patient {
+    Patient {
+        arrival: Arrival::default(),
+        reached: Duration::from_millis(30),
+        build: env!("CARGO_PKG_VERSION").to_owned(),
+        clock: Clock { ahead_us: 40, error_us: 100 },
+        report: report(number),
+        dialed: None,
+    }
+}
+
+fn report(number: usize) -> Examination {
+    let unlimited = Limit { soft: None, hard: None };
+    Examination {
+        version: EXAM_VERSION,
+        machine: Machine {
+            host_name: format!("n{number}"),
+            boot_id: format!("boot {number}"),
+            kernel: "6.1".to_owned(),
+            arch: "x86_64".to_owned(),
+            user: Some("ada".to_owned()),
+            uid: 1000,
+            clock_us: 0,
+            wall_us: 0,
+        },
+        cwd: Ok(()),
+        program: None,
+        script: None,
+        python: None,
+        compute: Compute {
+            cpus: 64,
+            memory_bytes: Some(256 << 30),
+            memory_limit_bytes: None,
+            shm: Ok(Room { total_bytes: 64 << 30, free_bytes: 60 << 30 }),
+            memlock: unlimited,
+            nofile: unlimited,
+        },
+        gpus: Gpus::default(),
+        libraries: Vec::new(),
+        network: Network {
+            interfaces: Vec::new(),
+            adapters: Vec::new(),
+            door: Ok(([10, 0, 0, number as u8], 40000).into()),
+            master: None,
+        },
+    }
+}

@@ -1,0 +1,302 @@
+//! Ways between nodes: addresses, doors, the master port, interfaces.
+
+use std::collections::BTreeMap;
+
+use super::compute::odd_speeds;
+use crate::base::{NodeRank, Severity};
+use crate::doctor::case::{Case, Finding, MasterPort, Patient};
+use crate::doctor::codes;
+use crate::wire::{DialFault, Whose};
+
+const FIREWALL: &str = "open all ports between the nodes: NCCL and the store use any of them";
+
+pub(super) fn judge(case: &Case) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (rank, _, patient) in case.patients() {
+        found.extend(no_address(rank, patient));
+        found.extend(adapters(rank, patient));
+    }
+    found.extend(master_port(case));
+    let knocks = knocks(case);
+    found.extend(blame(case, &knocks));
+    found.extend(odd_speeds(case));
+    found
+}
+
+fn no_address(rank: NodeRank, patient: &Patient) -> Option<Finding> {
+    let problem = patient.report.network.door.as_ref().err()?;
+    let finding = Finding::new(codes::NO_ADDRESS, Severity::Error, rank, problem.message.clone());
+    Some(match &problem.help {
+        Some(help) => finding.help(help.clone()),
+        None => finding,
+    })
+}
+
+fn adapters(rank: NodeRank, patient: &Patient) -> Option<Finding> {
+    let adapters = &patient.report.network.adapters;
+    let down: Vec<_> = adapters.iter().filter(|one| one.state != "ACTIVE").collect();
+    // A second port without a cable is usual; none at all is not.
+    let is_blind = !down.is_empty() && down.len() == adapters.len();
+    is_blind.then(|| {
+        let states: Vec<_> =
+            down.iter().map(|one| format!("{} is {}", one.name, one.state)).collect();
+        let message = "no port of its InfiniBand adapters is active";
+        Finding::new(codes::ADAPTER_DOWN, Severity::Warning, rank, message)
+            .detail(states.join(", "))
+            .help("see `ibstat` there: cable, subnet manager")
+    })
+}
+
+fn master_port(case: &Case) -> Option<Finding> {
+    let (rank, _, patient) = case.patients().next().filter(|(rank, ..)| *rank == NodeRank(0))?;
+    let master = patient.report.network.master.as_ref()?;
+    match (master, case.port) {
+        // That there is no address is told already.
+        (Err(_), _) if patient.report.network.door.is_err() => None,
+        (Err(problem), _) => {
+            let finding =
+                Finding::new(codes::PORT_TAKEN, Severity::Error, rank, problem.message.clone());
+            Some(finding.help(problem.help.clone().unwrap_or_default()))
+        }
+        (Ok(address), MasterPort::Rather(port)) if address.port() != port => Some(
+            Finding::new(
+                codes::PORT_TAKEN,
+                Severity::Note,
+                rank,
+                format!("port {port} is taken: a job would get another one"),
+            )
+            .help("somebody else's job runs there, or one that did not end: `ss -ltnp`"),
+        ),
+        (Ok(_), _) => None,
+    }
+}
+
+/// Who knocked where, and what came of it.
+type Knocks<'a> = BTreeMap<(NodeRank, Side), Option<&'a DialFault>>;
+
+/// A door that was knocked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Side {
+    Node(NodeRank),
+    Master,
+}
+
+fn knocks(case: &Case) -> Knocks<'_> {
+    let mut knocks = Knocks::new();
+    for (rank, _, patient) in case.patients() {
+        for dialed in patient.dialed.iter().flatten() {
+            let side = match dialed.whose {
+                Whose::Node(node) => Side::Node(node),
+                Whose::Master => Side::Master,
+            };
+            knocks.insert((rank, side), dialed.outcome.as_ref().err());
+        }
+    }
+    knocks
+}
+
+/// Of a door that most could not open its owner is to blame, of somebody to whom most doors stayed
+/// shut he himself; the rest is between two.
+fn blame(case: &Case, knocks: &Knocks<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let ranks = || (0..case.nodes.len() as u32).map(NodeRank);
+    let mut unreached: Vec<NodeRank> = Vec::new();
+    for target in ranks() {
+        let at_door: Vec<_> = at(knocks, Side::Node(target), target).collect();
+        if let Some(fault) = most_failed(&at_door) {
+            unreached.push(target);
+            let message = format!("the other nodes do not reach it: {}", show(fault));
+            let finding = Finding::new(codes::NOT_REACHED, Severity::Error, target, message);
+            found.push(finding.detail(address_of(case, target)).help(FIREWALL));
+        }
+    }
+    let mut isolated: Vec<NodeRank> = Vec::new();
+    for dialer in ranks() {
+        let of_dialer: Vec<_> = knocks
+            .iter()
+            .filter(|((who, side), _)| {
+                *who == dialer
+                    && matches!(side, Side::Node(node) if *node != dialer && !unreached.contains(node))
+            })
+            .map(|(_, fault)| *fault)
+            .collect();
+        if let Some(fault) = most_failed(&of_dialer) {
+            isolated.push(dialer);
+            let message = format!("it does not reach the other nodes: {}", show(fault));
+            let finding = Finding::new(codes::REACHES_NOBODY, Severity::Error, dialer, message);
+            found.push(finding.help(FIREWALL));
+        }
+    }
+    for ((dialer, side), fault) in knocks {
+        let (Some(fault), Side::Node(target)) = (fault, side) else { continue };
+        if unreached.contains(target) || isolated.contains(dialer) {
+            continue;
+        }
+        let message = format!("it does not reach {}: {}", case.host(*target), show(fault));
+        let finding = Finding::new(codes::REACHES_NOBODY, Severity::Error, *dialer, message);
+        found.push(finding.detail(address_of(case, *target)).help(FIREWALL));
+    }
+    found.extend(master_door(case, knocks, &unreached, &isolated));
+    found
+}
+
+/// Those that reach node 0 and still not the port of rank 0.
+fn master_door(
+    case: &Case,
+    knocks: &Knocks<'_>,
+    unreached: &[NodeRank],
+    isolated: &[NodeRank],
+) -> Vec<Finding> {
+    if unreached.contains(&NodeRank(0)) {
+        return Vec::new();
+    }
+    let reaches_node =
+        |dialer: NodeRank| !matches!(knocks.get(&(dialer, Side::Node(NodeRank(0)))), Some(Some(_)));
+    let of_master = knocks.iter().filter(|((_, side), _)| *side == Side::Master);
+    let failed = of_master.filter_map(|((dialer, _), fault)| Some((*dialer, (*fault)?)));
+    let told = failed.filter(|(dialer, _)| !isolated.contains(dialer) && reaches_node(*dialer));
+    let finding = |(dialer, fault): (NodeRank, &DialFault)| {
+        let message = format!("it does not reach the port of rank 0: {}", show(fault));
+        let finding = Finding::new(codes::NO_MASTER, Severity::Error, dialer, message);
+        finding.detail(master_address(case)).help(FIREWALL)
+    };
+    told.map(finding).collect()
+}
+
+fn at<'a>(
+    knocks: &'a Knocks<'_>,
+    door: Side,
+    owner: NodeRank,
+) -> impl Iterator<Item = Option<&'a DialFault>> {
+    let is_at = move |(who, side): &(NodeRank, Side)| *side == door && *who != owner;
+    knocks.iter().filter(move |(knock, _)| is_at(knock)).map(|(_, fault)| *fault)
+}
+
+/// The first fault, if there are two at least and more than half of all.
+fn most_failed<'a>(knocks: &[Option<&'a DialFault>]) -> Option<&'a DialFault> {
+    let mut faults = knocks.iter().filter_map(|fault| *fault);
+    let failed = faults.clone().count();
+    faults.next().filter(|_| 2 <= failed && knocks.len() < 2 * failed)
+}
+
+fn show(fault: &DialFault) -> &str {
+    match fault {
+        DialFault::NoAnswer => "no answer",
+        DialFault::Refused => "nobody listens, or a filter refuses",
+        DialFault::NoRoute => "there is no way there",
+        DialFault::Stranger => "somebody else answers at its address",
+        DialFault::Other(why) => why,
+    }
+}
+
+fn address_of(case: &Case, node: NodeRank) -> String {
+    let mut patients = case.patients();
+    let patient = patients.find(|(rank, ..)| *rank == node).map(|(.., patient)| patient);
+    match patient.map(|patient| &patient.report.network.door) {
+        Some(Ok(address)) => format!("at {}", address.ip()),
+        Some(Err(_)) | None => "at an unknown address".to_owned(),
+    }
+}
+
+fn master_address(case: &Case) -> String {
+    let mut patients = case.patients();
+    let master = patients.next().and_then(|(.., patient)| patient.report.network.master.as_ref());
+    match master {
+        Some(Ok(address)) => format!("at {address}"),
+        Some(Err(_)) | None => "at an unknown address".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{case, check, seen};
+    use super::*;
+    use crate::base::Status;
+    use crate::wire::{Dialed, Problem};
+
+    /// Everybody knocks at everybody; these did not get in.
+    fn with_shut(nodes: usize, shut: impl Fn(usize, usize) -> bool) -> Case {
+        let mut one = case(nodes);
+        for dialer in 0..nodes {
+            let others = (0..nodes).filter(|target| *target != dialer);
+            let dialed = others.map(|target| Dialed {
+                whose: Whose::Node(NodeRank(target as u32)),
+                outcome: if shut(dialer, target) { Err(DialFault::NoAnswer) } else { Ok(90) },
+            });
+            seen(&mut one, dialer).dialed = Some(dialed.collect());
+        }
+        one
+    }
+
+    #[test]
+    fn blame_falls_on_the_one_that_all_have_trouble_with() {
+        check(&with_shut(4, |_, _| false), &[]);
+        check(
+            &with_shut(4, |_, target| target == 2),
+            &["error[D031] n3: the other nodes do not reach it: no answer"],
+        );
+        check(
+            &with_shut(4, |dialer, _| dialer == 2),
+            &["error[D030] n3: it does not reach the other nodes: no answer"],
+        );
+        check(
+            &with_shut(4, |dialer, target| dialer == 2 || target == 2),
+            &[
+                "error[D030] n3: it does not reach the other nodes: no answer",
+                "error[D031] n3: the other nodes do not reach it: no answer",
+            ],
+        );
+        check(
+            &with_shut(4, |dialer, target| (dialer, target) == (1, 3)),
+            &["error[D030] n2: it does not reach n4: no answer"],
+        );
+        check(
+            &with_shut(2, |_, _| true),
+            &[
+                "error[D030] n1: it does not reach n2: no answer",
+                "error[D030] n2: it does not reach n1: no answer",
+            ],
+        );
+    }
+
+    #[test]
+    fn the_port_of_rank_0_is_a_door_of_its_own() {
+        let mut one = with_shut(3, |_, _| false);
+        let shut = Dialed { whose: Whose::Master, outcome: Err(DialFault::Refused) };
+        seen(&mut one, 1).dialed.as_mut().expect("set").push(shut);
+        let why = "nobody listens, or a filter refuses";
+        check(&one, &[&format!("error[D032] n2: it does not reach the port of rank 0: {why}")]);
+    }
+
+    #[test]
+    fn a_port_that_is_taken_matters_to_who_asked_for_it() {
+        let mut one = case(2);
+        let address = |port: u16| Some(Ok(([10, 0, 0, 1], port).into()));
+        seen(&mut one, 0).report.network.master = address(29500);
+        check(&one, &[]);
+        seen(&mut one, 0).report.network.master = address(40001);
+        check(&one, &["note[D029] n1: port 29500 is taken: a job would get another one"]);
+        one.port = MasterPort::Exactly(29500);
+        let problem = Problem::new(Status::Config, "master port 29500 is taken");
+        seen(&mut one, 0).report.network.master = Some(Err(problem));
+        check(&one, &["error[D029] n1: master port 29500 is taken"]);
+    }
+
+    #[test]
+    fn a_node_without_an_address_and_one_without_a_fabric_are_told() {
+        let mut one = case(2);
+        let problem = Problem::new(Status::Config, "no address is known");
+        seen(&mut one, 1).report.network.door = Err(problem);
+        check(&one, &["error[D036] n2: no address is known"]);
+        let mut one = case(2);
+        let adapter = |state: &str| crate::wire::Adapter {
+            name: "mlx5_0/1".to_owned(),
+            state: state.to_owned(),
+            rate: String::new(),
+        };
+        seen(&mut one, 1).report.network.adapters = vec![adapter("DOWN"), adapter("ACTIVE")];
+        check(&one, &[]);
+        seen(&mut one, 1).report.network.adapters.pop();
+        check(&one, &["warning[D034] n2: no port of its InfiniBand adapters is active"]);
+    }
+}

@@ -1,0 +1,469 @@
+//! What was found, for people and for programs. Pure.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::case::{Case, Clock, Finding, NodeFacts, Patient, Seen};
+use super::codes;
+use super::judge::CLOCK_OFF_US;
+use crate::base::{HostName, NodeRank, Severity, Status};
+use crate::pool::nodeset::fold_set;
+use crate::report::neutral;
+use crate::report::summary::{count, duration};
+use crate::wire::{Examination, Gpu, Limit, Looked};
+
+/// Version of the JSON document; a field that changes its meaning raises it.
+pub const DOCTOR_VERSION: u32 = 1;
+
+/// Hosts of one finding whose details are shown.
+const DETAILS_MAX: usize = 3;
+/// Lines of one detail.
+const LINES_MAX: usize = 16;
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// 0 where nothing is wrong; notes are not wrong.
+pub fn status(findings: &[Finding]) -> Status {
+    let is_clean = findings.iter().all(|found| found.severity < Severity::Warning);
+    if is_clean { Status::Success } else { Status::Findings }
+}
+
+/// The exit status of a job that does not start because of them; `None`: there is no error.
+pub fn refusal(findings: &[Finding]) -> Option<Status> {
+    let worst = findings.iter().find(|found| found.severity == Severity::Error)?;
+    Some(match worst.code {
+        codes::UNREACHABLE | codes::LOST => Status::Unreachable,
+        codes::OTHER_BUILD => Status::Protocol,
+        codes::CWD | codes::SCRIPT => Status::NoInput,
+        codes::PROGRAM => Status::NotFound,
+        _ => Status::Config,
+    })
+}
+
+/// The hosts that a job could use: those without an error.
+pub fn hosts_without_errors<'a>(
+    case: &'a Case,
+    findings: &'a [Finding],
+) -> impl Iterator<Item = &'a HostName> {
+    let is_good = |rank: NodeRank| {
+        !findings.iter().any(|found| found.node == rank && found.severity == Severity::Error)
+    };
+    let nodes = (0..).map(NodeRank).zip(&case.nodes);
+    nodes.filter(move |(rank, _)| is_good(*rank)).map(|(_, node)| &node.host)
+}
+
+/// The table, every finding, and how many there are.
+pub fn show(case: &Case, findings: &[Finding]) -> String {
+    let mut out = table(case);
+    if !findings.is_empty() {
+        out.push('\n');
+        out += &show_findings(case, findings);
+    }
+    out.push('\n');
+    out += &summary(case, findings);
+    out
+}
+
+fn summary(case: &Case, findings: &[Finding]) -> String {
+    let nodes = case.nodes.len();
+    let good = hosts_without_errors(case, findings).count();
+    let slots: u32 = case.nodes.iter().map(|node| node.slots).sum();
+    let warnings = findings.iter().filter(|found| found.severity == Severity::Warning);
+    let mut warned: Vec<NodeRank> = warnings.map(|found| found.node).collect();
+    warned.sort_unstable();
+    warned.dedup();
+    let all = format!("{}, {}", count(nodes, "host"), count(slots as usize, "slot"));
+    match (nodes - good, warned.len()) {
+        (0, 0) => format!("{all}: nothing is wrong\n"),
+        (0, warned) => format!("{all}: no errors, warnings about {warned}\n"),
+        (bad, 0) => format!("{all}: errors on {bad}, {good} are good\n"),
+        (bad, warned) => {
+            format!("{all}: errors on {bad}, {good} are good, warnings about {warned}\n")
+        }
+    }
+}
+
+/// What the nodes of a row have in common: its cells, and whether the clock is off.
+type Alike = ([String; 5], bool);
+
+/// Equal rows are one.
+fn table(case: &Case) -> String {
+    const TITLES: [&str; 8] = ["host", "reached", "clock", "sshd", "GPUs", "cpus", "memory", "shm"];
+    let mut order: Vec<(Alike, Vec<&NodeFacts>)> = Vec::new();
+    for node in &case.nodes {
+        // One clock that is off must not speak for others.
+        let cells = (cells(node), patient_of(node).is_some_and(|patient| is_off(patient.clock)));
+        match order.iter_mut().find(|(known, _)| *known == cells) {
+            Some((_, nodes)) => nodes.push(node),
+            None => order.push((cells, vec![node])),
+        }
+    }
+    let mut rows = vec![TITLES.map(str::to_owned)];
+    for ((cells, _), nodes) in order {
+        let names = fold_set(nodes.iter().map(|node| node.host.as_str()));
+        let names = if nodes.len() == 1 { names } else { format!("{names} ({})", nodes.len()) };
+        let patients: Vec<&Patient> = nodes.iter().filter_map(|node| patient_of(node)).collect();
+        let [sshd, gpus, cpus, memory, shm] = cells;
+        let (reached, clock) = (show_reached(&patients), show_clocks(&patients));
+        rows.push([names, reached, clock, sshd, gpus, cpus, memory, shm]);
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..TITLES.len()).map(|column| width(column).unwrap_or(0)).collect();
+    let mut out = String::new();
+    for row in &rows {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let _ = writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+    out
+}
+
+fn patient_of(node: &NodeFacts) -> Option<&Patient> {
+    match &node.seen {
+        Seen::Examined(patient) => Some(patient),
+        Seen::Unreachable(_) | Seen::Lost(_) | Seen::OtherVersion { .. } => None,
+    }
+}
+
+/// What is the same on nodes that are alike: sshd, GPUs, processors, memory, shared memory.
+fn cells(node: &NodeFacts) -> [String; 5] {
+    let Some(patient) = patient_of(node) else { return [""; 5].map(str::to_owned) };
+    let report = &patient.report;
+    let sshd = patient.arrival.server.as_deref().map_or_else(|| "-".to_owned(), neutral_word);
+    let memory = report.compute.memory_bytes.map_or_else(|| "-".to_owned(), gib);
+    let shm = report.compute.shm.as_ref();
+    let shm = shm.map_or_else(|_| "none".to_owned(), |room| gib(room.total_bytes));
+    [sshd, show_gpus(report), report.compute.cpus.to_string(), memory, shm]
+}
+
+fn neutral_word(text: &str) -> String {
+    neutral(text.split_whitespace().next().unwrap_or("-"))
+}
+
+/// Whole gibibytes where there are many: free memory is a little different everywhere.
+fn gib(bytes: u64) -> String {
+    let gib = bytes as f64 / GIB;
+    if gib < 10.0 { format!("{gib:.1} GiB") } else { format!("{gib:.0} GiB") }
+}
+
+fn show_gpus(report: &Examination) -> String {
+    let gpus = &report.gpus;
+    let first = gpus.devices.first();
+    match (gpus.files, first) {
+        (0, _) => "-".to_owned(),
+        (files, None) => format!("{files}"),
+        (_, Some(gpu)) => {
+            let size = gib(gpu.memory_bytes);
+            format!("{} × {} {size}", gpus.devices.len(), neutral(&gpu.name))
+        }
+    }
+}
+
+/// `120 ms`, `40 ms-1.2 s`, or that nobody was.
+fn show_reached(patients: &[&Patient]) -> String {
+    let times = patients.iter().map(|patient| rounded(patient.reached));
+    match (times.clone().min(), times.max()) {
+        (Some(least), Some(most)) if least == most => duration(least),
+        (Some(least), Some(most)) => format!("{}-{}", duration(least), duration(most)),
+        _ => "no".to_owned(),
+    }
+}
+
+/// Of what is measured once, two digits are worth showing.
+fn rounded(time: Duration) -> Duration {
+    let ms = time.as_millis() as u64;
+    Duration::from_millis(if ms < 100 { ms } else { ms / 10 * 10 })
+}
+
+fn is_off(clock: Clock) -> bool {
+    clock.ahead_us.unsigned_abs().saturating_sub(clock.error_us) > CLOCK_OFF_US
+}
+
+/// The clock that is furthest off.
+fn show_clocks(patients: &[&Patient]) -> String {
+    let worst = patients
+        .iter()
+        .map(|patient| patient.clock)
+        .max_by_key(|clock| clock.ahead_us.unsigned_abs().saturating_sub(clock.error_us));
+    let Some(Clock { ahead_us, error_us }) = worst else { return "-".to_owned() };
+    let off_us = ahead_us.unsigned_abs();
+    if off_us <= error_us.max(1_000) {
+        return "same".to_owned();
+    }
+    let sign = if 0 < ahead_us { "+" } else { "-" };
+    format!("{sign}{}", duration(Duration::from_millis(off_us.div_ceil(1_000))))
+}
+
+/// Findings that say the same, once, with the names of all hosts.
+pub fn show_findings(case: &Case, findings: &[Finding]) -> String {
+    let mut out = String::new();
+    for group in groups(findings) {
+        let first = group[0];
+        let names = fold_set(group.iter().map(|found| case.host(found.node).as_str()));
+        let names = match group.len() {
+            1 => names,
+            many => format!("{names} ({many})"),
+        };
+        let severity = severity_name(first.severity);
+        let message = neutral(&first.message);
+        let _ = writeln!(out, "{severity}[{}]: {names}: {message}", first.code);
+        show_details(&mut out, case, &group);
+        if let Some(help) = first.help.as_deref().filter(|help| !help.is_empty()) {
+            let _ = writeln!(out, "  help: {}", neutral(help));
+        }
+    }
+    out
+}
+
+fn show_details(out: &mut String, case: &Case, group: &[&Finding]) {
+    let detailed: Vec<(&HostName, &str)> = group
+        .iter()
+        .filter_map(|found| Some((case.host(found.node), found.detail.as_deref()?)))
+        .filter(|(_, detail)| !detail.trim().is_empty())
+        .collect();
+    for (host, detail) in detailed.iter().take(DETAILS_MAX) {
+        let mut lines = detail.lines();
+        let _ = writeln!(out, "  {host}: {}", neutral(lines.next().unwrap_or_default()));
+        for line in lines.take(LINES_MAX) {
+            let _ = writeln!(out, "    {}", neutral(line));
+        }
+    }
+    if DETAILS_MAX < detailed.len() {
+        let _ = writeln!(out, "  … and {} more", detailed.len() - DETAILS_MAX);
+    }
+}
+
+/// In the order of the first of each.
+fn groups(findings: &[Finding]) -> Vec<Vec<&Finding>> {
+    let mut places: BTreeMap<(&str, Severity, &str, Option<&str>), usize> = BTreeMap::new();
+    let mut groups: Vec<Vec<&Finding>> = Vec::new();
+    for found in findings {
+        let key = (found.code, found.severity, &*found.message, found.help.as_deref());
+        let place = *places.entry(key).or_insert(groups.len());
+        match groups.get_mut(place) {
+            Some(group) => group.push(found),
+            None => groups.push(vec![found]),
+        }
+    }
+    groups
+}
+
+fn severity_name(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+        Severity::Note => "note",
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    version: u32,
+    hosts: Vec<Value>,
+    findings: Vec<FindingDocument<'a>>,
+    good: Vec<&'a str>,
+}
+
+#[derive(Serialize)]
+struct FindingDocument<'a> {
+    code: &'static str,
+    severity: &'static str,
+    message: &'a str,
+    help: Option<&'a str>,
+    hosts: Vec<&'a str>,
+    details: BTreeMap<&'a str, &'a str>,
+}
+
+/// The same for programs, with everything that the nodes told; ends with a line end.
+pub fn show_json(case: &Case, findings: &[Finding]) -> String {
+    let groups = groups(findings);
+    let document = Document {
+        version: DOCTOR_VERSION,
+        hosts: case.nodes.iter().map(host_json).collect(),
+        findings: groups.iter().map(|group| finding_document(case, group)).collect(),
+        good: hosts_without_errors(case, findings).map(HostName::as_str).collect(),
+    };
+    serde_json::to_string_pretty(&document).expect("keys are strings") + "\n"
+}
+
+fn finding_document<'a>(case: &'a Case, group: &[&'a Finding]) -> FindingDocument<'a> {
+    let first = group[0];
+    let host = |found: &&'a Finding| case.host(found.node).as_str();
+    let detail = |found: &&'a Finding| Some((host(found), found.detail.as_deref()?));
+    FindingDocument {
+        code: first.code,
+        severity: severity_name(first.severity),
+        message: &first.message,
+        help: first.help.as_deref(),
+        hosts: group.iter().map(host).collect(),
+        details: group.iter().filter_map(detail).collect(),
+    }
+}
+
+fn host_json(node: &NodeFacts) -> Value {
+    let mut host = json!({"name": node.host.as_str(), "slots": node.slots});
+    let more = match &node.seen {
+        Seen::Unreachable(fault) => json!({"state": "unreachable", "words": fault.words}),
+        Seen::Lost(why) => json!({"state": "lost", "words": why}),
+        Seen::OtherVersion { build } => json!({"state": "other version", "build": build}),
+        Seen::Examined(patient) => patient_json(patient),
+    };
+    if let (Value::Object(host), Value::Object(more)) = (&mut host, more) {
+        host.extend(more);
+    }
+    host
+}
+
+fn patient_json(patient: &Patient) -> Value {
+    let millis = |time: Duration| time.as_millis() as u64;
+    let Patient { arrival, reached, build, clock, report, dialed: _ } = patient;
+    let machine = &report.machine;
+    json!({
+        "state": "examined",
+        "reached_ms": millis(*reached),
+        "login_ms": arrival.login.map(millis),
+        "shell_ms": arrival.shell.map(millis),
+        "sshd": arrival.server,
+        "build": build,
+        "clock": {"ahead_us": clock.ahead_us, "error_us": clock.error_us},
+        "host_name": machine.host_name,
+        "boot_id": machine.boot_id,
+        "kernel": machine.kernel,
+        "arch": machine.arch,
+        "user": machine.user,
+        "uid": machine.uid,
+        "cwd": look_json(&report.cwd),
+        "program": report.program.as_ref().map(look_json),
+        "script": report.script.as_ref().map(look_json),
+        "python": report.python.as_ref().and_then(|python| python.version.as_ref().ok()),
+        "compute": compute_json(report),
+        "gpus": gpus_json(report),
+        "libraries": report.libraries.iter().map(|library| json!({
+            "name": library.name, "version": library.version, "path": library.path,
+        })).collect::<Vec<_>>(),
+        "network": network_json(report),
+    })
+}
+
+fn look_json(looked: &Looked) -> Value {
+    looked.as_ref().err().map_or_else(
+        || json!({"usable": true}),
+        |problem| json!({"usable": false, "why": problem.message}),
+    )
+}
+
+fn compute_json(report: &Examination) -> Value {
+    let compute = &report.compute;
+    let limit = |limit: Limit| json!({"soft": limit.soft, "hard": limit.hard});
+    let shm = compute.shm.as_ref().ok();
+    json!({
+        "cpus": compute.cpus,
+        "memory_bytes": compute.memory_bytes,
+        "memory_limit_bytes": compute.memory_limit_bytes,
+        "shm": shm.map(|room| json!({"total_bytes": room.total_bytes, "free_bytes": room.free_bytes})),
+        "memlock_bytes": limit(compute.memlock),
+        "open_files": limit(compute.nofile),
+    })
+}
+
+fn gpus_json(report: &Examination) -> Value {
+    let gpus = &report.gpus;
+    let device = |gpu: &Gpu| {
+        let processes = gpu.processes.iter().map(|process| {
+            json!({"pid": process.pid, "name": process.name, "memory_bytes": process.memory_bytes})
+        });
+        json!({
+            "name": gpu.name,
+            "uuid": gpu.uuid,
+            "memory_bytes": gpu.memory_bytes,
+            "mig": gpu.mig,
+            "ecc_errors": gpu.ecc_errors,
+            "processes": processes.collect::<Vec<_>>(),
+        })
+    };
+    json!({
+        "count": gpus.files,
+        "driver": gpus.driver,
+        "cuda": gpus.cuda,
+        "silent": gpus.silent,
+        "xids": gpus.xids,
+        "devices": gpus.devices.iter().map(device).collect::<Vec<_>>(),
+    })
+}
+
+fn network_json(report: &Examination) -> Value {
+    let network = &report.network;
+    let interfaces = network.interfaces.iter().map(|nic| {
+        json!({
+            "name": nic.name,
+            "speed_mbit": nic.speed_mbit,
+            "mtu": nic.mtu,
+            "between_nodes": nic.has_door,
+        })
+    });
+    let adapters = network
+        .adapters
+        .iter()
+        .map(|adapter| json!({"name": adapter.name, "state": adapter.state, "rate": adapter.rate}));
+    json!({
+        "address": network.door.as_ref().ok().map(|door| door.ip().to_string()),
+        "interfaces": interfaces.collect::<Vec<_>>(),
+        "infiniband": adapters.collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::judge::{judge, testing};
+    use super::*;
+    use crate::transport::ssh::{Fault, FaultKind};
+
+    fn sick() -> Case {
+        let mut case = testing::case(5);
+        for node in [2, 3] {
+            let words = format!("ssh: connect to host n{} port 22: Connection refused", node + 1);
+            case.nodes[node].seen = Seen::Unreachable(Fault { kind: FaultKind::Refused, words });
+        }
+        case
+    }
+
+    #[test]
+    fn the_screen_folds_what_is_the_same() {
+        let case = sick();
+        let expect = "\
+host          reached  clock  sshd  GPUs  cpus  memory   shm
+n[1-2,5] (3)  30 ms    same   -     -     64    256 GiB  64 GiB
+n[3-4] (2)    no       -
+
+error[D001]: n[3-4] (2): cannot be reached: nobody listens
+  n3: ssh: connect to host n3 port 22: Connection refused
+  n4: ssh: connect to host n4 port 22: Connection refused
+
+5 hosts, 5 slots: errors on 2, 3 are good
+";
+        assert_eq!(show(&case, &judge(&case)), expect);
+    }
+
+    #[test]
+    fn nothing_wrong_is_said_and_ends_with_0() {
+        let case = testing::case(2);
+        let findings = judge(&case);
+        assert_eq!(status(&findings), Status::Success);
+        let screen = show(&case, &findings);
+        assert!(screen.ends_with("\n\n2 hosts, 2 slots: nothing is wrong\n"), "{screen}");
+    }
+
+    #[test]
+    fn the_document_has_a_version_and_names_the_good_hosts() {
+        let case = sick();
+        let text = show_json(&case, &judge(&case));
+        let document: Value = serde_json::from_str(&text).expect("a document");
+        assert_eq!(document["version"], DOCTOR_VERSION);
+        assert_eq!(document["good"], json!(["n1", "n2", "n5"]));
+        assert_eq!(document["findings"][0]["hosts"], json!(["n3", "n4"]));
+        assert_eq!(document["hosts"][2]["state"], "unreachable");
+        assert_eq!(document["hosts"][0]["compute"]["cpus"], 64);
+    }
+}

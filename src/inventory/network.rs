@@ -1,0 +1,131 @@
+//! Interfaces and adapters of InfiniBand, as `/sys/class` tells them.
+
+use std::fs;
+use std::path::Path;
+
+/// An interface that is up.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Nic {
+    /// `eth0`.
+    pub name: String,
+    /// Megabits in a second; many virtual ones do not say.
+    pub speed_mbit: Option<u32>,
+    /// Largest packet.
+    pub mtu: u32,
+}
+
+/// A port of an adapter of InfiniBand.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct IbPort {
+    /// `mlx5_0/1`.
+    pub name: String,
+    /// `ACTIVE`.
+    pub state: String,
+    /// `400 Gb/sec (4X NDR)`.
+    pub rate: String,
+}
+
+/// The interfaces of a directory like `/sys/class/net` that are up, without the loopback.
+pub fn nics(class: &Path) -> Vec<Nic> {
+    const LOOPBACK: &str = "lo";
+    let nic = |name: String| {
+        let dir = class.join(&name);
+        // A tunnel or a bridge without members does not know.
+        let is_up = matches!(text(&dir, "operstate").as_deref(), Some("up" | "unknown"));
+        // The driver of one that is down, or virtual, says -1 or nothing.
+        let speed_mbit = number(&dir, "speed").filter(|speed| 0 < *speed);
+        let mtu = number(&dir, "mtu").unwrap_or(0);
+        is_up.then_some(Nic { name, speed_mbit, mtu })
+    };
+    names(class).into_iter().filter(|name| name != LOOPBACK).filter_map(nic).collect()
+}
+
+/// The ports of a directory like `/sys/class/infiniband`.
+pub fn ib_ports(class: &Path) -> Vec<IbPort> {
+    let mut found = Vec::new();
+    for adapter in names(class) {
+        let dir = class.join(&adapter).join("ports");
+        for port in names(&dir) {
+            let dir = dir.join(&port);
+            let Some(state) = text(&dir, "state") else { continue };
+            let state = state.rsplit(": ").next().unwrap_or_default().to_owned();
+            let rate = text(&dir, "rate").unwrap_or_default();
+            found.push(IbPort { name: format!("{adapter}/{port}"), state, rate });
+        }
+    }
+    found
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = dir.read_dir().into_iter().flatten().flatten();
+    let mut names: Vec<_> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+fn text(dir: &Path, name: &str) -> Option<String> {
+    Some(fs::read_to_string(dir.join(name)).ok()?.trim().to_owned())
+}
+
+fn number(dir: &Path, name: &str) -> Option<u32> {
+    text(dir, name)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    /// A made-up tree.
+    fn tree(name: &str, files: &[(&str, &str)]) -> PathBuf {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/networks").join(name);
+        let _ = fs::remove_dir_all(&root);
+        for (path, text) in files {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().expect("a file has a directory")).expect("made");
+            fs::write(path, text).expect("written");
+        }
+        root
+    }
+
+    #[test]
+    fn interfaces_that_are_up_tell_their_speed_if_they_know_it() {
+        let root = tree(
+            "net",
+            &[
+                ("eth0/operstate", "up\n"),
+                ("eth0/speed", "100000\n"),
+                ("eth0/mtu", "9000\n"),
+                ("eth1/operstate", "down\n"),
+                ("lo/operstate", "unknown\n"),
+                ("tun0/operstate", "unknown\n"),
+                ("tun0/speed", "-1\n"),
+                ("tun0/mtu", "1500\n"),
+            ],
+        );
+        let nic = |name: &str, speed_mbit, mtu| Nic { name: name.to_owned(), speed_mbit, mtu };
+        assert_eq!(nics(&root), [nic("eth0", Some(100_000), 9000), nic("tun0", None, 1500)]);
+        assert!(nics(Path::new("/nowhere/at/all")).is_empty());
+    }
+
+    #[test]
+    fn ports_of_adapters_tell_state_and_rate() {
+        let root = tree(
+            "infiniband",
+            &[
+                ("mlx5_0/ports/1/state", "4: ACTIVE\n"),
+                ("mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)\n"),
+                ("mlx5_1/ports/1/state", "1: DOWN\n"),
+            ],
+        );
+        let port = |name: &str, state: &str, rate: &str| IbPort {
+            name: name.to_owned(),
+            state: state.to_owned(),
+            rate: rate.to_owned(),
+        };
+        let expect =
+            [port("mlx5_0/1", "ACTIVE", "400 Gb/sec (4X NDR)"), port("mlx5_1/1", "DOWN", "")];
+        assert_eq!(ib_ports(&root), expect);
+    }
+}

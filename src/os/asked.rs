@@ -1,0 +1,70 @@
+//! What a short-lived program says: for looks at a node, never for workers.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::fork::in_own_session;
+use super::sourced::{last_line, memory, read, wait};
+
+/// Runs a program to its end and gives what it wrote to standard output, or why there is nothing: it
+/// cannot be started, it fails, or takes longer than `limit`.
+#[expect(clippy::disallowed_methods, reason = "os is where processes are started")]
+pub fn output_of(
+    program: &OsStr,
+    arguments: &[&str],
+    cwd: &Path,
+    limit: Duration,
+) -> Result<String, String> {
+    let asked = || -> io::Result<Result<String, String>> {
+        let (mut out, mut err) = (memory()?, memory()?);
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(cwd).stdin(Stdio::null());
+        command.stdout(out.try_clone()?).stderr(err.try_clone()?);
+        let mut child = in_own_session(&mut command).spawn()?;
+        Ok(match wait(&mut child, limit)? {
+            None => Err(format!("it did not end within {} s", limit.as_secs())),
+            Some(status) if status.success() => {
+                Ok(String::from_utf8_lossy(&read(&mut out)?).into_owned())
+            }
+            Some(status) => match last_line(&read(&mut err)?) {
+                line if line.is_empty() => Err(format!("it failed ({status})")),
+                line => Err(format!("it failed ({status}): {line}")),
+            },
+        })
+    };
+    asked().unwrap_or_else(|error| Err(format!("it cannot be started: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(program: &str, arguments: &[&str], expect: Result<&str, &str>) {
+        let limit = Duration::from_secs(20);
+        let said = output_of(OsStr::new(program), arguments, Path::new("/"), limit);
+        match (&said, expect) {
+            (Ok(said), Ok(expect)) => assert_eq!(said, expect),
+            (Err(said), Err(expect)) => assert!(said.contains(expect), "{said}"),
+            _ => panic!("{said:?}"),
+        }
+    }
+
+    #[test]
+    fn a_program_answers_or_it_is_said_why_not() {
+        check("sh", &["-c", "echo yes"], Ok("yes\n"));
+        check("sh", &["-c", "echo no >&2; exit 3"], Err("(exit status: 3): no"));
+        check("sh", &["-c", "exit 3"], Err("it failed"));
+        check("/nowhere/at/all", &[], Err("cannot be started"));
+    }
+
+    #[test]
+    fn a_program_that_never_ends_is_ended() {
+        let limit = Duration::from_millis(50);
+        let said = output_of(OsStr::new("sleep"), &["1000"], Path::new("/"), limit);
+        assert!(said.is_err_and(|why| why.contains("did not end")));
+    }
+}

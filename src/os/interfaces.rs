@@ -1,0 +1,60 @@
+//! Addresses of this machine's interfaces.
+
+use std::ffi::CStr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Every address of an interface that is up, with the name of the interface.
+pub fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
+    let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: the kernel's library fills the pointer with a list that is ours until `freeifaddrs`.
+    if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut found = Vec::new();
+    let mut next = first;
+    // SAFETY: every element is valid until the list is freed, and the last one has no next.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        if entry.ifa_flags & libc::IFF_UP as u32 != 0
+            && let Some(address) = address_of(entry)
+        {
+            // SAFETY: the name is a C string inside the list.
+            let name = unsafe { CStr::from_ptr(entry.ifa_name) };
+            found.push((name.to_string_lossy().into_owned(), address));
+        }
+        next = entry.ifa_next;
+    }
+    // SAFETY: it came from `getifaddrs`, and nothing of it is kept.
+    unsafe { libc::freeifaddrs(first) };
+    Ok(found)
+}
+
+/// `None` for what is neither IPv4 nor IPv6.
+fn address_of(entry: &libc::ifaddrs) -> Option<IpAddr> {
+    // SAFETY: the address is absent, or has the length of its family inside the list.
+    let family = i32::from(unsafe { entry.ifa_addr.as_ref() }?.sa_family);
+    match family {
+        libc::AF_INET => {
+            // SAFETY: of this family, so it is as long as this type; it may lie anywhere.
+            let address = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
+            Some(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let address = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned() };
+            Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_has_a_loopback() {
+        let found = addresses().expect("the kernel tells everybody");
+        assert!(found.contains(&("lo".to_owned(), Ipv4Addr::LOCALHOST.into())), "{found:?}");
+    }
+}

@@ -1,0 +1,61 @@
+//! The key that a host had: ssh shows the fingerprint of the new one and says in which line of which
+//! file the old one is. Both side by side can be compared with what an administrator says.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use sha2::{Digest, Sha256};
+
+/// What is read of a file of known hosts.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// `the key known before: SHA256:… (FILE:LINE)`, if ssh's words lead to it.
+pub(super) fn describe(words: &str) -> Option<String> {
+    let (file, number) = place(words)?;
+    let lines = BufReader::new(File::open(file).ok()?.take(FILE_BYTES_MAX)).lines();
+    let line = lines.map_while(Result::ok).nth(number.checked_sub(1)?)?;
+    Some(format!("the key known before: {} ({file}:{number})", fingerprint(&line)?))
+}
+
+/// `Offending ED25519 key in FILE:LINE`.
+fn place(words: &str) -> Option<(&str, usize)> {
+    let mut lines = words.lines().map(str::trim).filter(|line| line.starts_with("Offending "));
+    let (_, place) = lines.find_map(|line| line.split_once(" key in "))?;
+    let (file, number) = place.rsplit_once(':')?;
+    Some((file, number.parse().ok()?))
+}
+
+/// Of `[@marker] hosts type key [comment]`, as OpenSSH writes it.
+fn fingerprint(line: &str) -> Option<String> {
+    let mut words = line.split_ascii_whitespace().filter(|word| !word.starts_with('@'));
+    let key = STANDARD.decode(words.nth(2)?).ok()?;
+    Some(format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(key))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_ssh_lead_to_a_line() {
+        let words = "It is also possible.\r\nOffending ED25519 key in /home/a b/known:hosts:12\r\n";
+        assert_eq!(place(words), Some(("/home/a b/known:hosts", 12)));
+        assert_eq!(place("Offending key\nOffending RSA key in /x:none"), None);
+        assert_eq!(describe("Offending RSA key in /nowhere/x:1"), None);
+    }
+
+    /// `ssh-keygen -l` says the same.
+    #[test]
+    fn a_line_has_a_fingerprint() {
+        let key =
+            "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f";
+        let expected = "SHA256:ZkAslGjFiUHdGf/WUL8rQvkib4PTvQatUV0OUQSncCA";
+        let found = fingerprint(&format!("@cert-authority n1 {key} a comment"));
+        assert_eq!(found.as_deref(), Some(expected));
+        assert_eq!(found, fingerprint(&format!("[127.0.0.1]:22 {key}")));
+        assert_eq!(fingerprint("n1 ssh-ed25519"), None);
+        assert_eq!(fingerprint("n1 ssh-ed25519 no!base64"), None);
+    }
+}

@@ -1,0 +1,78 @@
+//! This machine, in the role of one host or of many.
+
+use std::fs;
+
+use crate::support::launch::Launch;
+use crate::{Doctor, lines_of};
+
+fn on_hosts(lines: &str) -> (Doctor, Launch) {
+    let launch = Launch::new();
+    fs::write(launch.dir().join("hostfile"), lines).expect("a hostfile");
+    (Doctor::of(launch.dir()).word("--launcher").word("local").word("--quick"), launch)
+}
+
+#[test]
+fn hosts_with_which_nothing_is_wrong_end_with_0() {
+    let (doctor, _launch) = on_hosts("n1 slots=1\nn2 slots=1\n");
+    let said = doctor.word("--no_python").run().code(0).says("2 hosts, 2 slots: nothing is wrong");
+    said.says("note[D035]: n2: is the same machine as n1").says("n[1-2] (2)");
+}
+
+#[test]
+fn what_is_missing_is_told_once_for_all_hosts() {
+    let (doctor, _launch) = on_hosts("n1 slots=1\nn2 slots=1\n");
+    let said = doctor.word("nowhere.py").run().code(1);
+    let line =
+        "error[D011]: n[1-2] (2): cannot read script `nowhere.py`: no such file or directory";
+    said.says(line).says("2 hosts, 2 slots: errors on 2, 0 are good");
+}
+
+#[test]
+fn more_workers_than_processors_is_a_warning_and_the_host_is_good() {
+    let (doctor, launch) = on_hosts("# the large one\nn1 slots=1000 # really\n");
+    let good = launch.dir().join("good");
+    let said = doctor.word("--no_python").word("--good").word(&good.display().to_string()).run();
+    let said = said.code(1).says("warning[D027]: n1: ").says("for 1000 workers");
+    assert!(said.stderr.contains("1 of 1 hosts"), "{}", said.stderr);
+    assert_eq!(lines_of(&good), "# the large one\nn1 slots=1000 # really\n");
+}
+
+#[test]
+fn a_port_that_is_taken_is_an_error_only_for_who_wants_it() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("bound").port();
+    let (doctor, _launch) = on_hosts("n1 slots=1\nn2 slots=1\n");
+    let doctor = doctor.word("--no_python").word("--master_port").word(&port.to_string());
+    let said = doctor.run().code(1);
+    said.says(&format!("error[D029]: n1: master port {port} is taken"));
+}
+
+#[test]
+fn what_cannot_be_looked_at_ends_with_2() {
+    let (doctor, launch) = on_hosts("");
+    doctor.run().code(2);
+    let nowhere = launch.dir().join("nowhere").display().to_string();
+    let (doctor, _launch) = on_hosts("n1 slots=1\n");
+    let said = doctor.word("-H").word(&nowhere).run().code(2);
+    assert!(said.stderr.contains("does not exist"), "{}", said.stderr);
+    let (doctor, _launch) = on_hosts("n1 slots=1\n");
+    let said = doctor.word("--no_ssh").run().code(2);
+    let expect = "`--no_ssh` means nothing to `remuda doctor`";
+    assert!(said.stderr.contains(expect), "{}", said.stderr);
+}
+
+#[test]
+fn the_document_tells_programs_what_the_screen_tells_people() {
+    let (doctor, _launch) = on_hosts("n1 slots=1\nn2 slots=1\n");
+    let said = doctor.word("--json").word("nowhere.py").run().code(1);
+    let document: serde_json::Value = serde_json::from_str(&said.stdout).expect("a document");
+    assert_eq!(document["version"], 1);
+    assert_eq!(document["good"], serde_json::json!([]));
+    let finding = &document["findings"][0];
+    assert_eq!((&finding["code"], &finding["severity"]), (&"D011".into(), &"error".into()));
+    assert_eq!(finding["hosts"], serde_json::json!(["n1", "n2"]));
+    let host = &document["hosts"][1];
+    assert_eq!((&host["name"], &host["state"]), (&"n2".into(), &"examined".into()));
+    assert!(host["compute"]["cpus"].as_u64().is_some_and(|cpus| 0 < cpus));
+    assert!(host["network"]["address"] == "127.0.0.1", "{host}");
+}

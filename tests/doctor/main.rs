@@ -1,0 +1,116 @@
+//! Goal: what is wrong with a host is found, named, and kept out of the good hostfile; what is right is
+//! not complained about. Method: the real program, OpenSSH's own sshd, nodes that are made ill on
+//! purpose. How facts become findings is tested beside the code, as tables.
+//!
+//! | what | where |
+//! |---|---|
+//! | nodes reached over ssh, each with another trouble | `sick` |
+//! | nodes that do not reach each other, in network namespaces | `ways` |
+//! | this machine, exit statuses, the document, the good hostfile | `local` |
+//! | `--preflight` of a job | `preflight` |
+
+#![cfg(all(feature = "cli", feature = "train"))]
+
+#[expect(dead_code, reason = "each test program uses a part of it")]
+#[path = "../support/mod.rs"]
+mod support;
+
+#[expect(dead_code, reason = "a part of it is used")]
+#[path = "../ssh/cluster.rs"]
+mod cluster;
+#[path = "../netns/hosts.rs"]
+mod hosts;
+mod local;
+#[expect(dead_code, reason = "a part of it is used")]
+#[path = "../netns/net.rs"]
+mod net;
+mod preflight;
+mod sick;
+mod ways;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use support::launch::{REMUDA, command};
+
+/// `remuda doctor`, built word by word.
+struct Doctor {
+    wrapper: Vec<String>,
+    words: Vec<String>,
+    cwd: PathBuf,
+}
+
+/// How it ended, and what it said.
+struct Said {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Doctor {
+    /// Of the hosts of a file, in this directory.
+    fn of(dir: &Path) -> Self {
+        let hostfile = dir.join("hostfile").display().to_string();
+        let words = ["doctor", "--accelerator", "cpu", "-H", &hostfile].map(str::to_owned).to_vec();
+        Self { wrapper: Vec::new(), words, cwd: dir.to_owned() }
+    }
+
+    /// Over ssh, as the configuration of the directory says.
+    fn over_ssh(dir: &Path) -> Self {
+        let config = dir.join("ssh_config").display().to_string();
+        Self::of(dir).word("--ssh_config").word(&config)
+    }
+
+    fn word(mut self, word: &str) -> Self {
+        self.words.push(word.to_owned());
+        self
+    }
+
+    fn cwd(mut self, cwd: &Path) -> Self {
+        cwd.clone_into(&mut self.cwd);
+        self
+    }
+
+    fn through(mut self, words: &[String]) -> Self {
+        self.wrapper.extend_from_slice(words);
+        self
+    }
+
+    fn run(self) -> Said {
+        let mut words = self.wrapper;
+        words.push(REMUDA.to_owned());
+        words.extend(self.words);
+        let mut doctor = command(&words[0]);
+        doctor.args(&words[1..]).current_dir(self.cwd).env_remove("NO_COLOR");
+        let Output { status, stdout, stderr } = doctor.output().expect("remuda starts");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+        Said { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+    }
+}
+
+impl Said {
+    #[track_caller]
+    fn code(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{}{}", self.stdout, self.stderr);
+        self
+    }
+
+    #[track_caller]
+    fn says(self, text: &str) -> Self {
+        assert!(self.stdout.contains(text), "no `{text}` in\n{}{}", self.stdout, self.stderr);
+        self
+    }
+
+    #[track_caller]
+    fn does_not_say(self, text: &str) -> Self {
+        assert!(!self.stdout.contains(text), "`{text}` in\n{}{}", self.stdout, self.stderr);
+        self
+    }
+}
+
+/// The hosts of a file that is there.
+#[track_caller]
+fn lines_of(path: &Path) -> String {
+    fs::read_to_string(path).expect("it was written")
+}

@@ -1,0 +1,37 @@
+//! A job that looks before it starts.
+
+use std::fs;
+
+use crate::support::launch::hosts;
+
+#[test]
+fn a_job_whose_hosts_are_well_starts() {
+    let launch = hosts(&[("n1", 1), ("n2", 1)]).option("--preflight");
+    let outcome = launch.option("--prefix").option("").sh("echo of $RANK").end().code(0);
+    let mut lines: Vec<_> = outcome.stdout_text().lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["of 0", "of 1"]);
+}
+
+#[test]
+fn an_error_refuses_and_nothing_is_started() {
+    let launch = hosts(&[("n1", 1), ("n2", 1)]).option("--preflight");
+    let proof = launch.dir().join("started");
+    let script = format!("touch {}", proof.display());
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("bound").port().to_string();
+    let outcome = launch.option("--master_port").option(&port).sh(&script).end().code(78);
+    let expect = format!("error[D029]: n1: master port {port} is taken");
+    outcome.says(&expect).says("1 of 2 hosts cannot take part; nothing was started");
+    assert!(fs::metadata(proof).is_err(), "a worker was started");
+}
+
+#[test]
+fn a_warning_is_told_and_the_job_starts() {
+    let launch = hosts(&[("n1", 12)]).options(["--preflight", "--prefix", ""]);
+    let outcome = launch.sh("exit 0").end().code(0);
+    let cpus = std::thread::available_parallelism().expect("known").get();
+    if cpus < 12 {
+        outcome.says("warning[D027]: n1: ");
+    }
+}

@@ -1,0 +1,203 @@
+//! Nodes that were made ill on purpose, behind real sshds. Every trouble is found by its code; a node
+//! that has none is not named.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Stdio;
+
+use crate::cluster::{Cluster, can_run, has};
+use crate::support::launch::{Launch, command};
+use crate::{Doctor, lines_of};
+
+/// Two nodes, and a doctor for them.
+fn two(test: &str) -> Option<(Cluster, Launch)> {
+    can_run(test).then(|| Cluster::new(&[("n1", 1), ("n2", 1)]))
+}
+
+/// Lines for the sshd of one node only.
+fn configure(cluster: &Cluster, host: &str, line: &str) {
+    let path = cluster.dir().join(format!("sshd_{host}"));
+    let text = fs::read_to_string(&path).expect("written before");
+    fs::write(&path, format!("{line}\n{text}")).expect("a file");
+}
+
+fn doctor(cluster: &Cluster) -> Doctor {
+    Doctor::over_ssh(cluster.dir())
+}
+
+#[test]
+fn healthy_nodes_are_told_healthy() {
+    let Some((cluster, _launch)) = two("healthy_nodes_are_told_healthy") else { return };
+    let said = doctor(&cluster).run();
+    let said = said.says("n[1-2] (2)").says("OpenSSH_").does_not_say("error[");
+    said.does_not_say("D005").does_not_say("D007").does_not_say("D030").does_not_say("D032");
+}
+
+#[test]
+fn a_host_where_nobody_listens_is_left_out_of_the_good_ones() {
+    let Some((cluster, _launch)) = two("a_host_where_nobody_listens_is_left_out_of_the_good_ones")
+    else {
+        return;
+    };
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = closed.local_addr().expect("bound").port();
+    drop(closed);
+    let hostfile = "n1 slots=1\ngone slots=8 # rack 2\nn2 slots=1\n";
+    fs::write(cluster.dir().join("hostfile"), hostfile).expect("a hostfile");
+    cluster.configure_client(&format!("Host gone\n  HostName 127.0.0.9\n  Port {port}\nHost *"));
+    let good = cluster.dir().join("good");
+    let said = doctor(&cluster).word("--quick").word("--good").word(&good.display().to_string());
+    let said = said.run().code(1).says("error[D001]: gone: cannot be reached: nobody listens");
+    said.says("Connection refused").says("errors on 1, 2 are good").does_not_say("debug1");
+    assert_eq!(lines_of(&good), "n1 slots=1\nn2 slots=1\n");
+}
+
+#[test]
+fn two_commands_lead_from_another_schedulers_file_with_sick_hosts_to_a_job() {
+    let test = "two_commands_lead_from_another_schedulers_file_with_sick_hosts_to_a_job";
+    if !can_run(test) || !has("netns", test) {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1), ("n3", 1), ("n5", 1)]);
+    let (file, good) = (cluster.dir().join("slurm"), cluster.dir().join("good"));
+    let text = "SLURM_JOB_NODELIST=n[1-5]\nSLURM_TASKS_PER_NODE=1(x5)\n";
+    fs::write(&file, text).expect("a hostfile");
+    // One cannot be found, one has lost the directory, one does not know us any more.
+    cluster.configure_client("Host n4\n  HostName no.such.host.invalid\nHost *");
+    let (here, empty) = (cluster.dir().join("here"), cluster.dir().join("empty"));
+    fs::create_dir_all(here.join("job")).expect("a directory");
+    fs::create_dir(&empty).expect("a directory");
+    let mount = format!("mount --bind {} {}", empty.display(), here.display());
+    in_own_mounts(&cluster, "n2", &mount);
+    configure(&cluster, "n3", "AuthorizedKeysFile /dev/null");
+    let doctor = doctor(&cluster).cwd(&here.join("job")).word("--quick").word("--no_python");
+    let doctor = doctor.word("-H").word(&file.display().to_string());
+    let said = doctor.word("--good").word(&good.display().to_string()).run().code(1);
+    let said = said.says("error[D001]: n4: cannot be reached: the name does not resolve");
+    let said = said.says("error[D001]: n3: cannot be reached: permission denied");
+    said.says("error[D009]: n2: cannot use the working directory").says("errors on 3, 2 are good");
+    assert_eq!(lines_of(&good), "SLURM_JOB_NODELIST=n[1,5]\nSLURM_TASKS_PER_NODE=1(x2)\n");
+    let launch = launch.option("-H").option(good).cwd(here.join("job"));
+    let outcome = launch.options(["--prefix", ""]).sh("echo $RANK of $WORLD_SIZE").end().code(0);
+    let mut lines: Vec<_> = outcome.stdout_text().lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0 of 2", "1 of 2"]);
+}
+
+#[test]
+fn a_directory_and_a_program_that_are_not_there_are_told() {
+    let test = "a_directory_and_a_program_that_are_not_there_are_told";
+    let Some((cluster, _launch)) = two(test) else { return };
+    if !has("netns", test) {
+        return;
+    }
+    let (here, hidden) = (cluster.dir().join("here"), cluster.dir().join("empty"));
+    fs::create_dir(&here).expect("a directory");
+    fs::create_dir(&hidden).expect("a directory");
+    fs::write(here.join("train.sh"), "#!/bin/sh\n").expect("a file");
+    make_executable(&here.join("train.sh"));
+    // On the second node the directory is another one.
+    let mount = format!("mount --bind {} {}", hidden.display(), here.display());
+    in_own_mounts(&cluster, "n2", &mount);
+    let said = doctor(&cluster).cwd(&here).word("--no_python").word("./train.sh").run().code(1);
+    said.says("error[D010]: n2: program `./train.sh` does not exist").does_not_say("D010]: n1");
+    let inside = here.join("inside");
+    fs::create_dir(&inside).expect("a directory");
+    let said = doctor(&cluster).cwd(&inside).word("--no_python").run().code(1);
+    said.says("error[D009]: n2: cannot use the working directory").says("errors on 1, 1 are good");
+}
+
+#[test]
+fn little_shared_memory_is_told() {
+    let test = "little_shared_memory_is_told";
+    let Some((cluster, _launch)) = two(test) else { return };
+    if !has("netns", test) {
+        return;
+    }
+    in_own_mounts(&cluster, "n1", "mount -t tmpfs -o size=64m tmpfs /dev/shm");
+    let said = doctor(&cluster).word("--quick").run().code(1);
+    said.says("warning[D024]: n1: /dev/shm has only 64 MiB").says("--shm-size");
+}
+
+#[test]
+fn a_noisy_and_a_slow_login_shell_are_told() {
+    let Some((cluster, _launch)) = two("a_noisy_and_a_slow_login_shell_are_told") else { return };
+    let run = "eval \"$SSH_ORIGINAL_COMMAND\"";
+    configure(&cluster, "n1", &format!("ForceCommand echo Welcome to n1; {run}"));
+    configure(&cluster, "n2", &format!("ForceCommand sleep 2; {run}"));
+    let said = doctor(&cluster).word("--quick").run().code(1);
+    let said =
+        said.says("warning[D005]: n1: its login shell prints text").says("n1: `Welcome to n1`");
+    said.says("warning[D006]: n2: its login shell is slow").says("no errors, warnings about 2");
+}
+
+#[test]
+fn a_clock_that_is_off_is_told() {
+    let test = "a_clock_that_is_off_is_told";
+    let Some((cluster, _launch)) = two(test) else { return };
+    let library = late_clock(cluster.dir());
+    let run = format!("export LD_PRELOAD={library}; eval \"$SSH_ORIGINAL_COMMAND\"");
+    configure(&cluster, "n2", &format!("ForceCommand {run}"));
+    let said = doctor(&cluster).word("--quick").run().code(1);
+    said.says("warning[D007]: n2: its clock is ahead of ours")
+        .says("n2: by ")
+        .does_not_say("n1: its clock");
+}
+
+#[test]
+fn another_python_and_another_library_are_told() {
+    let Some((cluster, _launch)) = two("another_python_and_another_library_are_told") else {
+        return;
+    };
+    let bin = cluster.dir().join("bin");
+    fs::create_dir(&bin).expect("a directory");
+    let python = bin.join("python");
+    // Says what the environment of its node says.
+    fs::write(&python, "#!/bin/sh\necho ${FAKE_VERSION:-3.11.2}\n").expect("a file");
+    make_executable(&python);
+    let lib = cluster.dir().join("lib");
+    fs::create_dir(&lib).expect("a directory");
+    fs::write(lib.join("libnccl.so.2.18.3"), "").expect("a file");
+    let set = format!("export FAKE_VERSION=3.9.1 LD_LIBRARY_PATH={}", lib.display());
+    configure(&cluster, "n2", &format!("ForceCommand {set}; eval \"$SSH_ORIGINAL_COMMAND\""));
+    let doctor = doctor(&cluster).word("--python").word(&python.display().to_string());
+    let said = doctor.word("--accelerator").word("auto").run().code(1);
+    let said = said.says("warning[D012]: n2: Python 3.9.1, most have 3.11.2");
+    said.says("warning[D022]: n2: NCCL 2.18.3, most have ");
+}
+
+/// Every login of a node gets a mount namespace in which a line of `sh` was run.
+fn in_own_mounts(cluster: &Cluster, host: &str, line: &str) {
+    let script = cluster.dir().join(format!("mounts_{host}"));
+    let text = format!("#!/bin/sh\n{line} || exit 9\neval \"$SSH_ORIGINAL_COMMAND\"\n");
+    fs::write(&script, text).expect("a file");
+    make_executable(&script);
+    configure(cluster, host, &format!("ForceCommand exec unshare --mount {}", script.display()));
+}
+
+fn make_executable(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("ours");
+}
+
+/// A library that sets the clock of the day ahead for whoever loads it; other clocks stay.
+fn late_clock(dir: &Path) -> String {
+    const SOURCE: &str = "
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    int status = syscall(SYS_clock_gettime, clock, time);
+    if (status == 0 && clock == CLOCK_REALTIME) time->tv_sec += 90;
+    return status;
+}
+";
+    let (source, library) = (dir.join("late.c"), dir.join("late.so"));
+    fs::write(&source, SOURCE).expect("a file");
+    let mut cc = command("cc");
+    cc.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).stdin(Stdio::null());
+    assert!(cc.status().expect("cc starts").success());
+    library.display().to_string()
+}
