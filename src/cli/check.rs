@@ -1,11 +1,14 @@
 //! Options that contradict each other, that need each other, or that have nothing behind them.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
 use super::args::{PlaceArgs, ProgramArgs, WatchArgs};
 use super::launcher_args;
 use super::line::{Place, Refused, Typed, codes, refuse_value};
 use super::run::RunArgs;
 use super::values::{LauncherArg, StdinArg};
-use crate::base::Diagnostic;
+use crate::base::{Diagnostic, env_vars};
 use crate::report::summary::duration;
 use crate::report::{PLACEHOLDERS, unknown_placeholder};
 
@@ -142,8 +145,26 @@ pub(super) fn watch(args: &WatchArgs, typed: &Typed) -> Result<(), Refused> {
             return Err(needs_other(typed, needs, "dry-run"));
         }
     }
+    env(args, typed)?;
     beat(args, typed)?;
     prefix(args, typed)
+}
+
+/// `--env NAME` hands on a variable of ours, which must be there.
+fn env(args: &WatchArgs, typed: &Typed) -> Result<(), Refused> {
+    let is_set = |name: &OsString| name.to_str().and_then(env_vars::get).is_some();
+    let is_missing = |text: &&OsString| !text.as_bytes().contains(&b'=') && !is_set(text);
+    let Some(name) = args.env.iter().find(is_missing) else { return Ok(()) };
+    let of_name = typed.options.iter().filter(|given| given.flag == "env");
+    let place = of_name.filter_map(|given| given.value.as_ref()).find(|(value, _)| value == name);
+    let place = place.map_or_else(|| typed.end(), |(_, place)| *place);
+    Err(typed.refuse(&[place], |spans| {
+        let name = name.display();
+        let message = format!("`--env {name}`: the variable is not set here");
+        Diagnostic::error(codes::BAD_VALUE, spans[0], message)
+            .label("nothing to hand on")
+            .help(format!("give it a value: `--env {name}=VALUE`"))
+    }))
 }
 
 /// Two beats may be lost, and the third still comes in time.

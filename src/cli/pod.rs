@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use super::args::{DeviceArgs, ProgramArgs, WatchArgs, WorkerArgs};
 use super::check;
@@ -165,10 +165,14 @@ fn or_variable<T>(
     })
 }
 
+/// Everything that it understands.
+pub(super) fn definition() -> clap::Command {
+    PodArgs::command()
+}
+
 /// Reads the words behind `remuda pod`.
 pub fn parse(words: Vec<OsString>) -> Result<Parsed<PodArgs>, Refused> {
-    use clap::CommandFactory;
-    line::parse(PodArgs::command(), Typed::new(PROGRAM, words))
+    line::parse(definition(), Typed::new(PROGRAM, words))
 }
 
 /// Parses and runs.

@@ -143,6 +143,12 @@ pub(super) fn start(
         None => plan,
     };
     if watch.dry_run {
+        let missing = lower::missing_script(&spec.program, &environment::working_directory()?);
+        if let Some(script) = missing.filter(|_| watch.warns()) {
+            let warning =
+                format!("warning: there is no script `{script}` here; the job would not start\n");
+            say(&warning, terminal.paint);
+        }
         show(&plan, watch).map_err(CliError::output)?;
         return Ok(Status::Success);
     }

@@ -91,13 +91,28 @@ impl Engine {
         if !self.is_for_us(call) {
             return Ok(());
         }
-        let mut room = Vec::new();
-        for block in blocks(0..call.count, Workspace::block::<T>()) {
-            let sum = fold_windows(&mut self.workspace, &self.fold, call.reduce, &windows, &block);
-            finish.apply(sum);
-            memory.write(block.start, T::narrow(sum, &mut room));
-        }
+        self.fold_here(call.reduce, finish, &windows, 0..call.count, |at, sums| {
+            memory.write(at, sums);
+        });
         Ok(())
+    }
+
+    /// Folds a slice of the windows of this node, block by block, and gives what comes out to `put`
+    /// with its position.
+    fn fold_here<T: Element>(
+        &mut self,
+        reduce: ReduceOp,
+        finish: Finish,
+        windows: &[Window<T>],
+        slice: Range<usize>,
+        mut put: impl FnMut(usize, &[T]),
+    ) {
+        let mut room = Vec::new();
+        for block in blocks(slice, Workspace::block::<T>()) {
+            let sum = fold_windows(&mut self.workspace, &self.fold, reduce, windows, &block);
+            finish.apply(sum);
+            put(block.start, T::narrow(sum, &mut room));
+        }
     }
 
     fn reduce_rounds<T: Element>(
@@ -143,15 +158,11 @@ impl Engine {
         let slice = slice(round.len, self.world(), self.roster.rank);
         let windows = &round.windows;
         let targets = call.root.map_or(&windows[..], |root| &windows[root..=root]);
-        let mut room = Vec::new();
-        for block in blocks(slice, Workspace::block::<T>()) {
-            let sum = fold_windows(&mut self.workspace, &self.fold, call.reduce, windows, &block);
-            finish.apply(sum);
-            let sum = T::narrow(sum, &mut room);
+        self.fold_here(call.reduce, finish, windows, slice, |at, sums| {
             for target in targets {
-                target.write(block.start, sum);
+                target.write(at, sums);
             }
-        }
+        });
     }
 
     /// With other nodes, the ranks of the root's node share the work.
@@ -274,14 +285,10 @@ impl Engine {
             return Ok(());
         }
         let slice = slice_of(self.roster.rank);
-        let mut room = Vec::new();
-        for block in blocks(slice.clone(), Workspace::block::<T>()) {
-            let windows = &round.windows;
-            let sum = fold_windows(&mut self.workspace, &self.fold, reduce, windows, &block);
-            finish.apply(sum);
-            let place = block.start - slice.start..block.end - slice.start;
-            ours[place].copy_from_slice(T::narrow(sum, &mut room));
-        }
+        let start = slice.start;
+        self.fold_here(reduce, finish, &round.windows, slice, |at, sums| {
+            ours[at - start..][..sums.len()].copy_from_slice(sums);
+        });
         Ok(())
     }
 

@@ -21,7 +21,7 @@ pub(super) use devices::slots_are;
 pub(super) use keep::PidFile;
 pub(super) use options::{Speaker, options, program_and_script};
 pub(super) use pod::{Pod, pod, surroundings};
-pub(super) use program::{interpreter, program};
+pub(super) use program::{interpreter, missing_script, program};
 pub(super) use size::check_size;
 pub(super) use world::node_of_world;
 
@@ -29,7 +29,7 @@ use super::args::PlaceArgs;
 use super::error::CliError;
 use super::hostfile::Trust;
 use super::line::Typed;
-use crate::base::{HostName, NodeRank, Slot, Status};
+use crate::base::{Diagnostic, Findings, HostName, NodeRank, Slot, Status};
 use crate::doctor::SlotsAre;
 use crate::launch::{Claims, Transport};
 use crate::plan::{Accelerator, MasterAddr};
@@ -71,6 +71,18 @@ impl Place {
     }
 }
 
+/// What is wrong with a number, shown where it was typed, `-n 9`; a selector is a text of its own.
+fn in_line(findings: Findings, typed: &Typed) -> Findings {
+    let flag = findings.source.name.strip_prefix("--").filter(|flag| flag.starts_with("num_"));
+    let (Some(place), [problem]) =
+        (flag.and_then(|flag| typed.place_of(flag)), &findings.diagnostics[..])
+    else {
+        return findings;
+    };
+    let problem = problem.clone();
+    typed.refuse(&[place], |spans| Diagnostic { span: Some(spans[0]), ..problem }).findings
+}
+
 /// Finds the hosts and applies the selection.
 pub(super) fn place(
     args: &PlaceArgs,
@@ -87,8 +99,10 @@ pub(super) fn place(
         num_nodes: args.num_nodes.clone(),
         num_gpus: args.num_gpus.clone().filter(|_| is_filtered || !found.counted),
     };
-    let selected = select(&pool, &selector)
-        .map_err(|findings| CliError::Findings { status: Status::Usage, findings })?;
+    let selected = select(&pool, &selector).map_err(|findings| CliError::Findings {
+        status: Status::Usage,
+        findings: findings.into_iter().map(|found| in_line(found, typed)).collect(),
+    })?;
     let (nodes, users) = selected.pool.into_parts();
     let alone = alone::node(&args.reach, typed, nodes.len())?;
     let here = match alone {

@@ -7,7 +7,7 @@ mod worker;
 
 use std::ffi::OsString;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use self::args::TrainArgs;
 use self::check::Workers;
@@ -40,6 +40,11 @@ struct TrainFace {
     place: PlaceArgs,
     #[command(flatten)]
     watch: WatchArgs,
+}
+
+/// Its options.
+pub(super) fn definition() -> clap::Command {
+    TrainFace::command()
 }
 
 /// Parses, and starts this executable as the worker of every slot.
