@@ -75,7 +75,7 @@ fn groff_finds_nothing_wrong_with_a_page() {
     let output = groff.wait_with_output().expect("it ends");
     assert!(output.status.success());
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("master_port"));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("remuda-run"));
 }
 
 #[test]
