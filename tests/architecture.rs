@@ -131,6 +131,8 @@ const BANS: &[Ban] = &[
     product("process::abort", &[], "return an error"),
     product(".unwrap()", &[], "handle it, or say with expect why it cannot be"),
     product("clap", &["src/cli/"], "only cli knows clap"),
+    product("clap_complete", &["src/cli/"], "only cli knows clap"),
+    product("clap_mangen", &["src/cli/"], "only cli knows clap"),
     never_in("tokio", BLOCKING, "no async runtime here"),
     never_in("std::fs", PURE, "this module does no I/O"),
     never_in("File::open", PURE, "this module does no I/O"),

@@ -22,7 +22,7 @@
 //! | 4116, 4649, 4370, 5318 | the port of ssh is lost on the way | `tests/ssh/launch.rs::the_port_of_the_command_line_is_where_sshd_is_sought` |
 //! | 5221, and 575 of its examples | a mistyped hostfile: the job runs on this machine alone | `tests/cli/screens.rs::hosts_and_slots_that_cannot_be_selected`, `tests/hostfile/files.rs::a_missing_file_is_an_error_that_says_how_to_go_on` |
 //! | 1923, 3916, 3878, 191 | port 29500 is taken, so that no second job fits on a node | `tests/faults/options.rs::a_port_that_is_not_the_usual_one_is_said_aloud`, `tests/faults/options.rs::a_master_port_that_is_taken_is_an_error_before_anything_starts`, `tests/faults/signals.rs::two_jobs_do_not_touch_each_other` |
-//! | 4971, 6565, 8548 | numactl is missing | `binding_needs_no_other_program` |
+//! | 4971, 6565, 8548 | numactl is missing, or a container may not choose memory | `binding_needs_no_other_program`, `where_memory_may_not_be_chosen_processors_are_bound_alone` |
 //! | 3160, 3232, 4890, 4239 | "exits with return code = -9", and nobody says why | `tests/faults/workers.rs::a_worker_killed_for_want_of_memory_is_told_as_such`, `tests/faults/screens.rs::a_signal` |
 //! | 3408, 3409 | nodes with different numbers of GPUs | `tests/plan.rs::ranks_and_local_ranks_follow_hosts_and_slots` |
 //! | 8489, 8563 | elastic training is gone, and its flags with it | `tests/cli/lines.rs::options_that_nobody_knows` |
@@ -36,8 +36,9 @@ mod support;
 use std::fs;
 
 use rustix::process::Signal;
-use support::launch::{Launch, hosts, workers};
+use support::launch::{Launch, command, hosts, workers};
 use support::process::Role;
+use support::proof::skip;
 
 /// As where nothing reaches another node: each is started by somebody else.
 #[test]
@@ -86,4 +87,50 @@ fn binding_needs_no_other_program() {
     let launch = with_a_shell_alone(workers(1)).option("--bind_cores_to_rank");
     let outcome = launch.sh("echo bound; command -v numactl || exit 9").end().code(9);
     assert_eq!(outcome.stdout_text(), "bound\n");
+}
+
+/// A machine with two memory nodes, one of them without processors, so that every worker would take
+/// memory from it; then a filter of the kernel that refuses every choice of memory, as containers
+/// have it.
+const DENIES_MEMORY: &str = r#"
+import ctypes, os, struct, sys
+LOAD, EQUAL, RETURN, ALLOW, REFUSE = 0x20, 0x15, 0x06, 0x7fff0000, 0x00050001
+# mbind, set_mempolicy, get_mempolicy, migrate_pages
+CALLS = {"x86_64": (237, 238, 256), "aarch64": (235, 237, 238)}[os.uname().machine]
+def rule(code, yes, no, value):
+    return struct.pack("HBBI", code, yes, no, value)
+rules = [rule(LOAD, 0, 0, 0)]
+rules += [rule(EQUAL, len(CALLS) - at, 0, call) for at, call in enumerate(CALLS)]
+rules += [rule(RETURN, 0, 0, ALLOW), rule(RETURN, 0, 0, REFUSE)]
+text = ctypes.create_string_buffer(b"".join(rules))
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("rules", ctypes.c_void_p)]
+program = Program(len(rules), ctypes.addressof(text))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.byref(program), 0, 0) == 0, os.strerror(ctypes.get_errno())
+os.execvp(sys.argv[1], sys.argv[1:])
+"#;
+const TWO_MEMORY_NODES: &str = "online=$(cat /sys/devices/system/cpu/online) && \
+    mount -t tmpfs none /sys/devices/system/node && cd /sys/devices/system/node && \
+    mkdir node0 node1 && echo 0-1 >online && echo $online >node0/cpulist && echo >node1/cpulist && \
+    cd / && exec \"$@\"";
+
+#[test]
+fn where_memory_may_not_be_chosen_processors_are_bound_alone() {
+    let machine = ["unshare", "--mount", "sh", "-c", TWO_MEMORY_NODES, "sh"];
+    let mut probe = command(machine[0]);
+    let probe = probe.args(&machine[1..]).arg("true").stderr(std::process::Stdio::null());
+    if !probe.status().is_ok_and(|status| status.success()) {
+        skip("mount", "where_memory_may_not_be_chosen_processors_are_bound_alone");
+        return;
+    }
+    let launch = workers(1).through(&machine).through(&["python3", "-c", DENIES_MEMORY]);
+    let launch = launch.option("--bind_cores_to_rank");
+    let outcome = launch.sh("echo threads $OMP_NUM_THREADS").end().code(0);
+    assert!(outcome.stdout_text().starts_with("threads "), "{outcome:?}");
+    outcome.says(
+        "note: localhost: memory cannot be bound: operation not permitted; workers are bound to \
+         processors only",
+    );
 }

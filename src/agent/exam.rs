@@ -43,8 +43,9 @@ pub(super) fn examine(wish: &Examine) -> Examined {
     let (python, packages) = ask_python(wish, cwd);
     let (network, doors, port) = open_doors(wish);
     let environment = env_vars::all();
-    let looked_for =
-        |program: &Vec<u8>| prepare::find_program(cwd, program, &environment).map(|_| ());
+    let looked_for = |program: &Vec<u8>| {
+        prepare::find_program(cwd, ("program", program), &environment).map(|_| ())
+    };
     let report = Examination {
         version: EXAM_VERSION,
         machine: machine(),

@@ -49,7 +49,8 @@ pub(super) fn arrange(
     let (addr, ip) = address(listen.addr.as_deref(), &listen.others)?;
     let port = claim_port(listen.port)?;
     // While the port is claimed, so that the store does not get it.
-    let store = if listen.store { Some(serve_store(job, epoch, prepare, ip)?) } else { None };
+    let at = SocketAddr::new(ip, listen.store_port);
+    let store = if listen.store { Some(serve_store(job, epoch, prepare, at)?) } else { None };
     Ok(Some(Listening { addr, port, store }))
 }
 
@@ -152,7 +153,7 @@ fn serve_store(
     job: &JobId,
     epoch: Epoch,
     prepare: &Prepare,
-    ip: IpAddr,
+    at: SocketAddr,
 ) -> Result<Server, Problem> {
     let key = prepare.key.clone();
     let ranks = prepare.world_size;
@@ -162,8 +163,9 @@ fn serve_store(
         key_of: Box::new(move |rank| (rank.0 < ranks).then(|| derive_rank_key(&key, epoch, rank))),
         on_refused: on_refused(),
     };
-    Server::bind(SocketAddr::new(ip, 0), options).map_err(|error| {
-        let message = format!("the store cannot listen on {ip}: {}", reason(&error));
+    Server::bind(at, options).map_err(|error| {
+        let at = if at.port() == 0 { at.ip().to_string() } else { at.to_string() };
+        let message = format!("the store cannot listen on {at}: {}", reason(&error));
         Problem::new(Status::OsLimit, message)
     })
 }

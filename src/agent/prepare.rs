@@ -56,7 +56,8 @@ pub(super) fn examine(
     problems.extend(check_fds(prepare.fds).err());
     problems.extend(check_script(cwd, prepare.script.as_deref()).err());
     let env = note(&mut problems, environment(cwd, prepare)).unwrap_or_else(env_vars::all);
-    let path = note(&mut problems, find_program(cwd, &prepare.program, &env));
+    let what = if prepare.script.is_some() { "interpreter" } else { "program" };
+    let path = note(&mut problems, find_program(cwd, (what, &prepare.program), &env));
     let shares =
         prepare.cores.as_ref().map_or(Ok(Default::default()), |wish| bind::share(wish, &env));
     let shares = note(&mut problems, shares);
@@ -114,8 +115,27 @@ pub(super) fn check_script(cwd: &Path, script: Option<&[u8]>) -> Result<(), Prob
             Err(problem("it is a directory"))
         }
         Ok(_) => Ok(()),
-        Err(error) => Err(problem(&reason(&error))),
+        Err(error) => {
+            let problem = problem(&reason(&error));
+            Err(if is_module(script) {
+                problem.help(format!("if it is a module: `--module {}`", script.display()))
+            } else {
+                problem
+            })
+        }
     }
+}
+
+/// `pkg.train`: names with dots between them, and not the name of a file.
+fn is_module(script: &OsStr) -> bool {
+    let is_name = |part: &str| {
+        !part.starts_with(|c: char| c.is_ascii_digit())
+            && !part.is_empty()
+            && part.chars().all(|c| c.is_alphanumeric() || c == '_')
+    };
+    let is_file = Path::new(script).extension().is_some_and(|ending| ending == "py");
+    let text = script.to_str().filter(|text| text.contains('.') && !is_file);
+    text.is_some_and(|text| text.split('.').all(is_name))
 }
 
 /// Our environment, or what it becomes when the script has been read.
@@ -137,9 +157,10 @@ fn environment(cwd: &Path, prepare: &Prepare) -> Result<Environment, Problem> {
     })
 }
 
+/// `what` it is to the user: a program, or what reads the script.
 pub(super) fn find_program(
     cwd: &Path,
-    program: &[u8],
+    (what, program): (&str, &[u8]),
     env: &Environment,
 ) -> Result<CString, Problem> {
     let shown = OsStr::from_bytes(program).display().to_string();
@@ -153,7 +174,7 @@ pub(super) fn find_program(
     fork::find_program(&name, cwd, path.as_ref()).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
             let where_not = if shown.contains('/') { "does not exist" } else { "is not in PATH" };
-            let problem = Problem::new(Status::NotFound, format!("program `{shown}` {where_not}"));
+            let problem = Problem::new(Status::NotFound, format!("{what} `{shown}` {where_not}"));
             // Meant for a shell, of which there is none in between.
             if shown.contains([' ', '$']) && !shown.contains('\'') {
                 problem.help(format!("for a shell: `-- sh -c '{shown}'`"))
@@ -163,7 +184,7 @@ pub(super) fn find_program(
         }
         _ => Problem::new(
             Status::NotExecutable,
-            format!("program `{shown}` cannot be executed: {}", reason(&error)),
+            format!("{what} `{shown}` cannot be executed: {}", reason(&error)),
         ),
     })
 }

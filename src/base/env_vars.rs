@@ -127,6 +127,83 @@ pub const LSB_DJOB_HOSTFILE: &str = "LSB_DJOB_HOSTFILE";
 /// Grid Engine: file with a line for each host and queue.
 pub const PE_HOSTFILE: &str = "PE_HOSTFILE";
 
+/// dstack: GPUs of each node.
+pub const DSTACK_GPUS_PER_NODE: &str = "DSTACK_GPUS_PER_NODE";
+/// dstack: address of node 0.
+pub const DSTACK_MASTER_NODE_IP: &str = "DSTACK_MASTER_NODE_IP";
+/// dstack: addresses of all nodes.
+pub const DSTACK_NODES_IPS: &str = "DSTACK_NODES_IPS";
+/// dstack: how many nodes there are.
+pub const DSTACK_NODES_NUM: &str = "DSTACK_NODES_NUM";
+/// dstack: which node this is.
+pub const DSTACK_NODE_RANK: &str = "DSTACK_NODE_RANK";
+/// JobSet: its name, as our manifests pass it on.
+pub const JOBSET_NAME: &str = "JOBSET_NAME";
+/// Indexed Job: which pod this is.
+pub const JOB_COMPLETION_INDEX: &str = "JOB_COMPLETION_INDEX";
+/// Kubernetes: set in every pod.
+pub const KUBERNETES_SERVICE_HOST: &str = "KUBERNETES_SERVICE_HOST";
+/// LeaderWorkerSet: pods of the group.
+pub const LWS_GROUP_SIZE: &str = "LWS_GROUP_SIZE";
+/// LeaderWorkerSet: name of the first pod.
+pub const LWS_LEADER_ADDRESS: &str = "LWS_LEADER_ADDRESS";
+/// LeaderWorkerSet: which pod of the group this is.
+pub const LWS_WORKER_INDEX: &str = "LWS_WORKER_INDEX";
+/// How many nodes there are, as scripts are used to set it.
+pub const NNODES: &str = "NNODES";
+/// Nomad: which allocation of the group this is.
+pub const NOMAD_ALLOC_INDEX: &str = "NOMAD_ALLOC_INDEX";
+/// MPIJob: hosts that its launcher reaches over ssh, for Open MPI 4.
+pub const OMPI_MCA_ORTE_DEFAULT_HOSTFILE: &str = "OMPI_MCA_orte_default_hostfile";
+/// Kubeflow: name of node 0.
+pub const PET_MASTER_ADDR: &str = "PET_MASTER_ADDR";
+/// Kubeflow: the port on which rank 0 listens.
+pub const PET_MASTER_PORT: &str = "PET_MASTER_PORT";
+/// Kubeflow: how many nodes there are, or from how many to how many.
+pub const PET_NNODES: &str = "PET_NNODES";
+/// Kubeflow: which node this is.
+pub const PET_NODE_RANK: &str = "PET_NODE_RANK";
+/// Kubeflow: workers of each node.
+pub const PET_NPROC_PER_NODE: &str = "PET_NPROC_PER_NODE";
+/// The same for Open MPI 5.
+pub const PRTE_MCA_PRTE_DEFAULT_HOSTFILE: &str = "PRTE_MCA_prte_default_hostfile";
+/// JobSet: name of the job in it that we belong to.
+pub const REPLICATED_JOB_NAME: &str = "REPLICATED_JOB_NAME";
+/// SkyPilot: addresses of all nodes.
+pub const SKYPILOT_NODE_IPS: &str = "SKYPILOT_NODE_IPS";
+/// SkyPilot: which node this is.
+pub const SKYPILOT_NODE_RANK: &str = "SKYPILOT_NODE_RANK";
+/// SkyPilot: GPUs of each node.
+pub const SKYPILOT_NUM_GPUS_PER_NODE: &str = "SKYPILOT_NUM_GPUS_PER_NODE";
+/// SkyPilot: how many nodes there are.
+pub const SKYPILOT_NUM_NODES: &str = "SKYPILOT_NUM_NODES";
+/// Slurm: how many nodes the job has.
+pub const SLURM_NNODES: &str = "SLURM_NNODES";
+/// Slurm: which node this is.
+pub const SLURM_NODEID: &str = "SLURM_NODEID";
+/// Volcano: which pod of its task this is.
+pub const VC_TASK_INDEX: &str = "VC_TASK_INDEX";
+/// The same in old releases.
+pub const VK_TASK_INDEX: &str = "VK_TASK_INDEX";
+/// `--nodes` of `remuda pod`.
+pub const REMUDA_NODES: &str = "REMUDA_NODES";
+/// `--node_rank` of `remuda pod`.
+pub const REMUDA_NODE_RANK: &str = "REMUDA_NODE_RANK";
+/// `--num_gpus` of `remuda pod`.
+pub const REMUDA_NUM_GPUS: &str = "REMUDA_NUM_GPUS";
+/// `--master_addr` of `remuda pod`.
+pub const REMUDA_MASTER_ADDR: &str = "REMUDA_MASTER_ADDR";
+/// `--master_port` of `remuda pod`.
+pub const REMUDA_MASTER_PORT: &str = "REMUDA_MASTER_PORT";
+/// `--job_id` of `remuda pod`.
+pub const REMUDA_JOB_ID: &str = "REMUDA_JOB_ID";
+/// `--join_timeout` of `remuda pod`.
+pub const REMUDA_JOIN_TIMEOUT: &str = "REMUDA_JOIN_TIMEOUT";
+/// `--isolated` of `remuda pod`: 1 or 0.
+pub const REMUDA_ISOLATED: &str = "REMUDA_ISOLATED";
+/// `--peer_exit` of `remuda pod`.
+pub const REMUDA_PEER_EXIT: &str = "REMUDA_PEER_EXIT";
+
 /// Filter of our own log, in tracing's syntax.
 pub const REMUDA_LOG: &str = "REMUDA_LOG";
 

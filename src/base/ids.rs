@@ -63,6 +63,14 @@ impl Epoch {
 #[serde(transparent)]
 pub struct JobId(pub String);
 
+impl JobId {
+    /// The name that these bytes stand for.
+    pub fn from_bytes(bytes: [u8; 8]) -> Self {
+        const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+        Self(bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect())
+    }
+}
+
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

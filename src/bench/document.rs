@@ -73,6 +73,25 @@ pub enum DocumentError {
     Version(u32),
 }
 
+#[cfg(test)]
+impl Row {
+    /// A row of `f32` sums that took `time_us`, with the bus bandwidth that this makes.
+    pub(super) fn for_test(bytes: u64, time_us: f64) -> Self {
+        let busbw_gbs = bytes as f64 / time_us / 1e3;
+        Self {
+            bytes,
+            count: bytes / 4,
+            dtype: "f32".to_owned(),
+            op: "sum".to_owned(),
+            root: None,
+            time_us,
+            algbw_gbs: busbw_gbs,
+            busbw_gbs,
+            wrong: Some(0),
+        }
+    }
+}
+
 impl Document {
     /// The document, in one line for each row.
     pub fn show(&self) -> String {
@@ -107,24 +126,16 @@ mod tests {
     use super::*;
 
     fn document() -> Document {
-        let row = |bytes, root| Row {
-            bytes,
-            count: bytes / 4,
-            dtype: "f32".to_owned(),
-            op: "none".to_owned(),
-            root,
-            time_us: 2.5,
-            algbw_gbs: 1.0,
-            busbw_gbs: 0.5,
-            wrong: Some(0),
-        };
         Document {
             version: VERSION,
             collective: "broadcast".to_owned(),
             backend: "host".to_owned(),
             world_size: 2,
             nodes: 1,
-            rows: vec![row(8, Some(1)), row(16, None)],
+            rows: vec![
+                Row { root: Some(1), ..Row::for_test(8, 2.5) },
+                Row { wrong: None, ..Row::for_test(16, 2.5) },
+            ],
             pairs: Vec::new(),
         }
     }

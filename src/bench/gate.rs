@@ -86,27 +86,14 @@ pub fn check_rows(
 mod tests {
     use super::*;
 
-    fn row(bytes: u64, busbw_gbs: f64, wrong: u64) -> Row {
-        Row {
-            bytes,
-            count: bytes / 4,
-            dtype: "f32".to_owned(),
-            op: "sum".to_owned(),
-            root: None,
-            time_us: 1.0,
-            algbw_gbs: busbw_gbs,
-            busbw_gbs,
-            wrong: Some(wrong),
-        }
-    }
-
     fn pair(left: &str, right: &str, busbw_gbs: f64) -> PairRow {
         PairRow { left: left.to_owned(), right: right.to_owned(), time_us: 1.0, busbw_gbs }
     }
 
     #[test]
     fn a_gate_says_what_is_missing() {
-        let rows = [row(8, 0.1, 0), row(1 << 20, 3.0, 0), row(2 << 20, 2.0, 0)];
+        let row = |bytes, busbw_gbs| Row { busbw_gbs, ..Row::for_test(bytes, 1.0) };
+        let rows = [row(8, 0.1), row(1 << 20, 3.0), row(2 << 20, 2.0)];
         assert_eq!(check_rows(&rows, &[], None), Ok(()));
         assert_eq!(check_rows(&rows, &[], Some(3.0)), Ok(()));
         let slow = check_rows(&rows, &[], Some(5.0)).expect_err("it is too slow");
@@ -121,8 +108,9 @@ mod tests {
 
     #[test]
     fn wrong_numbers_are_never_good_enough() {
-        assert_eq!(check_wrong(&[row(8, 1.0, 0)]), Ok(()));
-        let wrong = check_wrong(&[row(8, 1.0, 0), row(1024, 1.0, 2), row(2048, 1.0, 3)]);
+        let row = |bytes, wrong| Row { wrong: Some(wrong), ..Row::for_test(bytes, 1.0) };
+        assert_eq!(check_wrong(&[row(8, 0)]), Ok(()));
+        let wrong = check_wrong(&[row(8, 0), row(1024, 2), row(2048, 3)]);
         let text = wrong.expect_err("some are wrong").to_string();
         assert_eq!(text, "5 numbers are wrong, the first of them at 1K of f32");
     }

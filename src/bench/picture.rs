@@ -161,22 +161,9 @@ fn colour_of(gbs: f64, low: f64, high: f64) -> String {
 mod tests {
     use super::*;
 
-    fn row(bytes: u64, busbw_gbs: f64) -> Row {
-        Row {
-            bytes,
-            count: bytes / 4,
-            dtype: "f32".to_owned(),
-            op: "sum".to_owned(),
-            root: None,
-            time_us: 1.0,
-            algbw_gbs: busbw_gbs,
-            busbw_gbs,
-            wrong: None,
-        }
-    }
-
     #[test]
     fn every_run_has_a_curve_and_a_name() {
+        let row = |bytes, busbw_gbs| Row { busbw_gbs, ..Row::for_test(bytes, 1.0) };
         let (now, then) = ([row(0, 0.0), row(8, 1.0), row(1 << 20, 9.0)], [row(64, 2.0)]);
         let series = [Series { name: "now", rows: &now }, Series { name: "<then>", rows: &then }];
         let svg = show_curves("all-reduce", &series);

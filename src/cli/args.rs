@@ -11,8 +11,8 @@ use super::ssh_args::SshArgs;
 use super::supervision::{parse_beat, parse_restarts, parse_warning};
 use super::values::{
     AcceleratorArg, AutotuningArg, CoreList, LauncherArg, LogLevel, StdinArg, Words, parse_cores,
-    parse_count, parse_duration, parse_int, parse_launcher, parse_lease, parse_master_addr,
-    parse_master_port, parse_port, parse_stdin, parse_timeout, parse_words,
+    parse_count, parse_duration, parse_int, parse_job_id, parse_launcher, parse_lease,
+    parse_master_addr, parse_master_port, parse_port, parse_stdin, parse_timeout, parse_words,
 };
 use crate::job::Warning;
 
@@ -96,12 +96,24 @@ pub struct ReachArgs {
     /// Go through the launcher even when there is one host only
     #[arg(long)]
     pub force_multi: bool,
-    /// Start the workers of this node alone; every node is given the same line and its `--node_rank`
+    /// Start the workers of this node alone; every node is given the same line and its `--node_rank`.
+    /// Without --key_file nodes do not hear of each other
     #[arg(long)]
     pub no_ssh: bool,
     /// With --no_ssh: which of the nodes this is, from 0
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_int)]
     pub node_rank: Option<i64>,
+    /// With --no_ssh: a secret that every node is given, at least 16 bytes; the nodes become one job,
+    /// which node 0 leads
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// With --key_file: a name for the job, the same on every node [default: made from the key
+    /// and the port]
+    #[arg(long, value_name = "NAME", value_parser = parse_job_id)]
+    pub job_id: Option<String>,
+    /// With --key_file: how long nodes wait for each other [default: 30m]
+    #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
+    pub join_timeout: Option<Duration>,
     /// What else is to be said about ssh.
     #[command(flatten)]
     pub ssh: SshArgs,

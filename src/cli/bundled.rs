@@ -29,7 +29,7 @@ pub(super) fn own_program(transport: &Transport) -> Result<Program, CliError> {
         Transport::Local => std::env::current_exe().map_err(|error| {
             CliError::new(Status::NotFound, format!("cannot find ourselves: {error}"))
         })?,
-        Transport::Ssh(_) => agent::OWN_EXECUTABLE.into(),
+        Transport::Ssh(_) | Transport::Dial(_) => agent::OWN_EXECUTABLE.into(),
     };
     Ok(Program::Exec { program: program.into(), local_rank: false })
 }

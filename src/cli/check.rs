@@ -1,11 +1,14 @@
 //! Options that contradict each other, that need each other, or that have nothing behind them.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
 use super::args::{PlaceArgs, ProgramArgs, WatchArgs};
 use super::launcher_args;
 use super::line::{Place, Refused, Typed, codes, refuse_value};
 use super::run::RunArgs;
 use super::values::{LauncherArg, StdinArg};
-use crate::base::Diagnostic;
+use crate::base::{Diagnostic, env_vars};
 use crate::report::summary::duration;
 use crate::report::{PLACEHOLDERS, unknown_placeholder};
 
@@ -22,7 +25,8 @@ pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), Refused> {
                 .help("tune with DeepSpeed, then run the script with the configuration it found")
         }));
     }
-    if args.place.reach.no_ssh && 0 < args.watch.max_restarts {
+    let is_alone = args.place.reach.no_ssh && args.place.reach.key_file.is_none();
+    if is_alone && 0 < args.watch.max_restarts {
         let why = "the other nodes would not start anew";
         return Err(cannot_combine(typed, "no_ssh", "max_restarts", why));
     }
@@ -31,6 +35,17 @@ pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), Refused> {
 
 /// Where a job runs.
 pub(super) fn place(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
+    let reach = &args.reach;
+    if reach.key_file.is_some() && !reach.no_ssh {
+        return Err(needs_other(typed, "key_file", "no_ssh"));
+    }
+    for (name, given) in
+        [("job_id", reach.job_id.is_some()), ("join_timeout", reach.join_timeout.is_some())]
+    {
+        if given && reach.key_file.is_none() {
+            return Err(needs_other(typed, name, "key_file"));
+        }
+    }
     match args.reach.launcher {
         Some(LauncherArg::NotThere(name)) => Err(typed.refuse(
             &[typed.place_of("launcher").unwrap_or_else(|| typed.end())],
@@ -60,7 +75,7 @@ fn launcher_args(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
 }
 
 /// Options of jobs that say nothing about a command on every host: hidden there, and refused.
-pub(super) const NOT_FOR_SSH: [&str; 11] = [
+pub(super) const NOT_FOR_SSH: [&str; 14] = [
     "num_gpus",
     "oversubscribe",
     "share",
@@ -68,6 +83,9 @@ pub(super) const NOT_FOR_SSH: [&str; 11] = [
     "master_port",
     "node_rank",
     "no_ssh",
+    "key_file",
+    "job_id",
+    "join_timeout",
     "launcher_args",
     "max_restarts",
     "pre_term_signal",
@@ -89,7 +107,8 @@ pub(super) fn ssh(typed: &Typed) -> Result<(), Refused> {
 }
 
 /// Options of jobs that say nothing about an examination.
-pub(super) const NOT_FOR_DOCTOR: [&str; 4] = ["no_local_rank", "share", "no_ssh", "node_rank"];
+pub(super) const NOT_FOR_DOCTOR: [&str; 7] =
+    ["no_local_rank", "share", "no_ssh", "node_rank", "key_file", "job_id", "join_timeout"];
 
 /// `remuda doctor`.
 pub(super) fn doctor(typed: &Typed) -> Result<(), Refused> {
@@ -107,7 +126,7 @@ pub(super) fn doctor(typed: &Typed) -> Result<(), Refused> {
 
 /// A program whose workers find each other through the launcher.
 pub(super) fn connected(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
-    if !args.reach.no_ssh {
+    if !args.reach.no_ssh || args.reach.key_file.is_some() {
         return Ok(());
     }
     let place = typed.name_of("no_ssh").unwrap_or_else(|| typed.end());
@@ -115,7 +134,7 @@ pub(super) fn connected(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> 
         let message = "nodes that are started one by one are not connected";
         Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
             .label("the workers would not find each other")
-            .help("leave `--no_ssh` out: one command starts all nodes")
+            .help("give all of them a `--key_file`, or leave `--no_ssh` out: one command starts all nodes")
     }))
 }
 
@@ -126,8 +145,26 @@ pub(super) fn watch(args: &WatchArgs, typed: &Typed) -> Result<(), Refused> {
             return Err(needs_other(typed, needs, "dry-run"));
         }
     }
+    env(args, typed)?;
     beat(args, typed)?;
     prefix(args, typed)
+}
+
+/// `--env NAME` hands on a variable of ours, which must be there.
+fn env(args: &WatchArgs, typed: &Typed) -> Result<(), Refused> {
+    let is_set = |name: &OsString| name.to_str().and_then(env_vars::get).is_some();
+    let is_missing = |text: &&OsString| !text.as_bytes().contains(&b'=') && !is_set(text);
+    let Some(name) = args.env.iter().find(is_missing) else { return Ok(()) };
+    let of_name = typed.options.iter().filter(|given| given.flag == "env");
+    let place = of_name.filter_map(|given| given.value.as_ref()).find(|(value, _)| value == name);
+    let place = place.map_or_else(|| typed.end(), |(_, place)| *place);
+    Err(typed.refuse(&[place], |spans| {
+        let name = name.display();
+        let message = format!("`--env {name}`: the variable is not set here");
+        Diagnostic::error(codes::BAD_VALUE, spans[0], message)
+            .label("nothing to hand on")
+            .help(format!("give it a value: `--env {name}=VALUE`"))
+    }))
 }
 
 /// Two beats may be lost, and the third still comes in time.

@@ -152,7 +152,7 @@ fn visit(
     terminal: Terminal,
 ) -> Result<Case, CliError> {
     // Of a node that is started by itself only that node; where rank 0 listens is another's business.
-    let (nodes, addr, port) = match place.alone {
+    let (nodes, addr, port) = match place.alone.or(place.joins) {
         Some(node) => (&place.nodes[node.index()..=node.index()], Some("127.0.0.1"), None),
         None => (&place.nodes[..], given(&place.master_addr), place.master_port),
     };
@@ -160,7 +160,8 @@ fn visit(
     let bytes = |text: &OsString| text.as_bytes().to_vec();
     let round = Visit {
         reach: match &place.transport {
-            Transport::Local => Reach::Local,
+            // Of nodes that dial in, this one.
+            Transport::Local | Transport::Dial(_) => Reach::Local,
             Transport::Ssh(options) => Reach::Ssh(options.clone()),
         },
         nodes: nodes.iter().map(|(host, slots)| (host.clone(), slots.len() as u32)).collect(),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use super::error::CliError;
 use super::line::{self, Typed, codes};
@@ -18,7 +18,12 @@ use crate::{doctor, launch, pool};
 struct ExplainFace {
     /// What stands in brackets behind `error`; upper and lower case are the same
     #[arg(value_name = "CODE")]
-    code: Option<String>,
+    codes: Vec<String>,
+}
+
+/// Its options.
+pub(super) fn definition() -> clap::Command {
+    ExplainFace::command()
 }
 
 /// Every code of the program with its story, in the order of the letters.
@@ -38,13 +43,9 @@ pub fn explanations() -> Vec<&'static Explanation> {
 /// Parses and prints.
 pub(super) fn main(words: Vec<std::ffi::OsString>) -> Result<Status, CliError> {
     let (face, typed) = super::parse::<ExplainFace>(words)?;
-    let text = match &face.code {
-        None => list(),
-        Some(code) => match find(code) {
-            Some(found) => tell(found),
-            None => return Err(unknown(&typed, code)),
-        },
-    };
+    let tell = |code: &String| find(code).map(tell).ok_or_else(|| unknown(&typed, code));
+    let stories: Vec<String> = face.codes.iter().map(tell).collect::<Result<_, _>>()?;
+    let text = if stories.is_empty() { list() } else { stories.join("\n") };
     print(&text).map_err(CliError::output)?;
     Ok(Status::Success)
 }
@@ -99,7 +100,8 @@ fn wrapped(text: &str) -> String {
 fn unknown(typed: &Typed, code: &str) -> CliError {
     let all = explanations();
     let near = pool::nearest(&code.to_uppercase(), all.iter().map(|found| found.code));
-    let refused = typed.refuse(&[typed.word(0)], |spans| {
+    let at = typed.words.iter().position(|word| word == code).unwrap_or_default();
+    let refused = typed.refuse(&[typed.word(at)], |spans| {
         let message = format!("there is no code `{}`", code.escape_debug());
         let problem = Diagnostic::error(codes::BAD_VALUE, spans[0], message).label("unknown");
         match near {

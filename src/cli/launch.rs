@@ -99,6 +99,11 @@ pub fn parse(words: Vec<OsString>) -> Result<Parsed<LaunchArgs>, Refused> {
     line::parse(LaunchArgs::command(), Typed::new(PROGRAM, words))
 }
 
+/// Its options.
+pub(super) fn definition() -> clap::Command {
+    LaunchArgs::command()
+}
+
 /// Parses and runs.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let (args, typed) = match parse(words)? {

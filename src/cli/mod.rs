@@ -8,6 +8,8 @@ pub mod args;
 mod bench;
 mod bundled;
 mod check;
+mod completion;
+mod definitions;
 mod doctor;
 mod error;
 pub mod explain;
@@ -17,6 +19,8 @@ pub mod launch;
 mod launcher_args;
 pub mod line;
 mod lower;
+mod man;
+pub mod pod;
 pub mod run;
 mod ssh;
 pub mod ssh_args;
@@ -46,6 +50,7 @@ Usage: remuda COMMAND [OPTIONS]
 
 Commands:
   run       Run a program on every slot of every host
+  pod       Take part in a job as the node that this pod is, without ssh
   launch    Start the workers of one node, as DeepSpeed's launcher of a node is called
   train     Train a small GPT or MLP with the bundled data-parallel runtime
   bench     Measure collectives between all ranks, in the terms of nccl-tests
@@ -53,6 +58,7 @@ Commands:
   hostfile  Check, mend, show and convert hostfiles
   doctor    Examine every host of a hostfile as it really is
   explain   Tell what a code such as `H003` means
+  completion, man   Print what a shell needs to complete lines, or a page of the manual
 
 `remuda COMMAND --help` says more about one.
 ";
@@ -105,6 +111,7 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
     let rest = rest.to_vec();
     match command.to_str() {
         Some("launch") => launch::main(rest),
+        Some("pod") => pod::main(rest),
         Some("explain") => explain::main(rest),
         Some("ssh") => ssh::main(rest),
         Some("run") => run::main("remuda run", rest),
@@ -116,6 +123,8 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
         Some(bench::WORKER_COMMAND) => bench::worker_main(rest),
         Some("hostfile") => check_hostfile(rest),
         Some("doctor") => doctor::main(rest),
+        Some("completion") => completion::main(rest),
+        Some("man") => man::main(rest),
         Some("agent") => agent::main(&rest),
         Some("help") if !rest.is_empty() => {
             dispatch(vec![rest[0].clone(), OsString::from("--help")])
@@ -143,8 +152,19 @@ fn no_command_given() -> CliError {
 }
 
 fn unknown_command(words: Vec<OsString>) -> CliError {
-    const COMMANDS: [&str; 8] =
-        ["run", "launch", "train", "bench", "ssh", "hostfile", "doctor", "explain"];
+    const COMMANDS: [&str; 11] = [
+        "run",
+        "pod",
+        "launch",
+        "train",
+        "bench",
+        "ssh",
+        "hostfile",
+        "doctor",
+        "explain",
+        "completion",
+        "man",
+    ];
     let typed = Typed::new("remuda", words);
     let word = typed.words[0].to_string_lossy();
     let help = match crate::pool::nearest(&word, COMMANDS) {

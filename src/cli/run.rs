@@ -11,11 +11,11 @@ use super::error::CliError;
 use super::line::{self, Refused, Typed};
 use super::lower::environment::{self, Reach};
 use super::lower::{self, PidFile, Place, Speaker};
-use crate::base::Status;
-use crate::launch::{self, Options, Transport};
+use crate::base::{NodeRank, Status};
+use crate::launch::{self, LaunchError, Member, Options, Transport};
 use crate::plan::{self, JobSpec, LaunchPlan, Program};
 use crate::report::plan::{Secrets, plan_json, show_plan};
-use crate::report::summary::{count, step};
+use crate::report::summary::{count, duration, step};
 use crate::report::{Terminal, print, print_error, say};
 
 /// What the program says of itself when it is called by one of DeepSpeed's names.
@@ -143,10 +143,29 @@ pub(super) fn start(
         None => plan,
     };
     if watch.dry_run {
+        let missing = lower::missing_script(&spec.program, &environment::working_directory()?);
+        if let Some(script) = missing.filter(|_| watch.warns()) {
+            let warning =
+                format!("warning: there is no script `{script}` here; the job would not start\n");
+            say(&warning, terminal.paint);
+        }
         show(&plan, watch).map_err(CliError::output)?;
         return Ok(Status::Success);
     }
     lower::check_size(&plan)?;
+    if let (Some(node), Transport::Dial(dial)) = (place.joins, &place.transport)
+        && node != NodeRank(0)
+    {
+        let member = Member {
+            dial: dial.clone(),
+            node,
+            grace: watch.grace,
+            lease: watch.lease,
+            talks: watch.talks(),
+            paint: terminal.paint,
+        };
+        return launch::join(&plan, &member).map_err(cannot_launch);
+    }
     let (mut options, note) =
         lower::options(watch, workers, &spec, place.transport, speaker, terminal)?;
     options.claims = place.claims;
@@ -162,9 +181,16 @@ pub(super) fn start(
         let (pid, path) = (std::process::id(), file.path().display());
         say(&step("Pid", &format!("{pid}, in {path} while the job lasts")), terminal.paint);
     }
-    let status = launch::run(&plan, &options)
-        .map_err(|error| CliError::new(error.status(), error.to_string()))?;
-    Ok(status)
+    launch::run(&plan, &options).map_err(cannot_launch)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "made to be handed to `map_err`")]
+fn cannot_launch(error: LaunchError) -> CliError {
+    let told = CliError::new(error.status(), error.to_string());
+    match error.help() {
+        Some(help) => told.help(help),
+        None => told,
+    }
 }
 
 /// What a node that is started by itself cannot do.
@@ -176,15 +202,22 @@ fn lonely(plan: &LaunchPlan, nodes: usize) -> String {
         [] => "no rank".to_owned(),
     };
     let who = format!("node {} of {nodes}, {ranks} of {}", node.node_rank, plan.world_size);
-    step("Alone", &format!("{who}; what happens on other nodes is neither seen nor told"))
+    let so = "what happens on other nodes is neither seen nor told (see --key_file)";
+    step("Alone", &format!("{who}; {so}"))
 }
 
 /// Says what is about to happen when it is certain to begin, which on this machine is at once.
 fn announce(options: &mut Options, lines: String, terminal: Terminal) {
-    match options.transport {
+    match &options.transport {
         Transport::Local => options.announcement = lines,
         // Reaching hosts takes its time; meanwhile one wants to know what for.
         Transport::Ssh(_) => say(&lines, terminal.paint),
+        Transport::Dial(dial) => {
+            let limit = duration(dial.join_limit);
+            let at = format!("{}:{}", dial.address, dial.port);
+            let waiting = format!("for the other nodes to come to {at}, within {limit}");
+            say(&(lines + &step("Waiting", &waiting)), terminal.paint);
+        }
     }
 }
 

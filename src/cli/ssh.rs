@@ -35,7 +35,7 @@ struct SshFace {
 }
 
 /// Without the options that are not for it, and with `-f`, as `ds_ssh` calls the hostfile.
-fn definition() -> Command {
+pub(super) fn definition() -> Command {
     SshFace::command().mut_args(|arg| match arg.get_id().as_str() {
         "hostfile" => arg.visible_short_alias('f'),
         id if NOT_FOR_SSH.contains(&id) => arg.hide(true),

@@ -222,6 +222,18 @@ pub(super) fn parse_master_addr(text: &str) -> Result<String, BadValue> {
     }
 }
 
+/// A name for a job: part of the names of files and processes.
+pub(super) fn parse_job_id(text: &str) -> Result<String, BadValue> {
+    const BYTES_MAX: usize = 63;
+    let is_good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let begins_well = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if begins_well && text.len() <= BYTES_MAX && text.bytes().all(is_good) {
+        return Ok(text.to_owned());
+    }
+    Err(BadValue::new("expected letters, digits, `-`, `_` and `.`, 63 at most")
+        .help("a name such as `llama-7b.3`, the same on every node"))
+}
+
 /// A process id, or DeepSpeed's 0 for none.
 pub(super) fn parse_pid(text: &str) -> Result<u32, BadValue> {
     whole(text, 0..=i64::from(i32::MAX)).map(|pid| pid as u32)

@@ -72,7 +72,7 @@ pub enum Seen {
 pub struct Patient {
     /// The way there.
     pub arrival: Arrival,
-    /// Time until its agent spoke.
+    /// Time that the way there took, until its agent could speak.
     pub reached: Duration,
     /// Build of its agent.
     pub build: String,

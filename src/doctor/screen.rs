@@ -87,7 +87,7 @@ fn summary(case: &Case, findings: &[Finding]) -> String {
 }
 
 /// What the nodes of a row have in common: its cells, and whether the clock is off.
-type Alike = ([String; 5], bool);
+type Alike = ([String; 4], bool);
 
 /// Equal rows are one.
 fn table(case: &Case) -> String {
@@ -106,8 +106,9 @@ fn table(case: &Case) -> String {
         let names = fold_set(nodes.iter().map(|node| node.host.as_str()));
         let names = if nodes.len() == 1 { names } else { format!("{names} ({})", nodes.len()) };
         let patients: Vec<&Patient> = nodes.iter().filter_map(|node| patient_of(node)).collect();
-        let [sshd, gpus, cpus, memory, shm] = cells;
+        let [sshd, gpus, cpus, shm] = cells;
         let (reached, clock) = (show_reached(&patients), show_clocks(&patients));
+        let memory = show_memory(&patients);
         rows.push([names, reached, clock, sshd, gpus, cpus, memory, shm]);
     }
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
@@ -127,22 +128,31 @@ fn patient_of(node: &NodeFacts) -> Option<&Patient> {
     }
 }
 
-/// What is the same on nodes that are alike: sshd, GPUs, processors, memory, shared memory.
-fn cells(node: &NodeFacts) -> [String; 5] {
-    let Some(patient) = patient_of(node) else { return [""; 5].map(str::to_owned) };
+/// What is the same on nodes that are alike: sshd, GPUs, processors, shared memory.
+fn cells(node: &NodeFacts) -> [String; 4] {
+    let Some(patient) = patient_of(node) else { return [""; 4].map(str::to_owned) };
     let report = &patient.report;
     let sshd = patient.arrival.server.as_deref().map_or_else(|| "-".to_owned(), neutral_word);
-    let memory = report.compute.memory_bytes.map_or_else(|| "-".to_owned(), gib);
     let shm = report.compute.shm.as_ref();
     let shm = shm.map_or_else(|_| "none".to_owned(), |room| gib(room.total_bytes));
-    [sshd, show_gpus(report), report.compute.cpus.to_string(), memory, shm]
+    [sshd, show_gpus(report), report.compute.cpus.to_string(), shm]
 }
 
 fn neutral_word(text: &str) -> String {
     neutral(text.split_whitespace().next().unwrap_or("-"))
 }
 
-/// Whole gibibytes where there are many: free memory is a little different everywhere.
+/// What is free is a little different everywhere: from the least to the most.
+fn show_memory(patients: &[&Patient]) -> String {
+    let free = patients.iter().filter_map(|patient| patient.report.compute.memory_bytes);
+    match (free.clone().min().map(gib), free.max().map(gib)) {
+        (Some(least), Some(most)) if least == most => least,
+        (Some(least), Some(most)) => format!("{least}-{most}"),
+        _ => String::new(),
+    }
+}
+
+/// Whole gibibytes where there are many.
 fn gib(bytes: u64) -> String {
     let gib = bytes as f64 / GIB;
     if gib < 10.0 { format!("{gib:.1} GiB") } else { format!("{gib:.0} GiB") }

@@ -34,6 +34,8 @@ const DIAL_LIMIT: Duration = Duration::from_secs(30);
 const BYE_LIMIT: Duration = Duration::from_secs(1);
 /// How often it is said for whom we wait.
 const WAITING: Duration = Duration::from_secs(10);
+/// Of the names of those, so much is shown.
+const NAMES_CHARS_MAX: usize = 60;
 const LINK_READ_BYTES: usize = 64 * 1024;
 
 /// How nodes are reached.
@@ -223,8 +225,13 @@ impl<'a> Round<'a> {
             .filter(|(_, found)| found.is_none())
             .map(|((host, _), _)| host.as_str())
             .collect();
-        let (count, names) = (missing.len(), fold_set(missing));
-        let text = format!("{} for {what} {names} ({count})", duration(waited));
+        let (count, mut names) = (missing.len(), fold_set(missing));
+        if let Some((end, _)) = names.char_indices().nth(NAMES_CHARS_MAX) {
+            names.truncate(end);
+            names.push('…');
+        }
+        let all = self.found.len();
+        let text = format!("{} for {what} {count} of {all} hosts: {names}", duration(waited));
         (self.say)(&step("Waiting", &text));
     }
 
@@ -387,7 +394,9 @@ impl Bedside {
         if theirs.version != wire::VERSION {
             return Err(NoReport::Version(theirs.build));
         }
-        let reached = clock::now() - asked;
+        // The way may have begun later than we: only so many are made at a time.
+        let way = arrival.login.zip(arrival.shell).map(|(login, shell)| login + shell);
+        let reached = way.unwrap_or_else(|| clock::now() - asked);
         let offset = self.compare_clocks().await?;
         self.say(&ToAgent::Examine(Box::new(wish))).await?;
         let report = self.answer(EXAM_LIMIT, |message| match message {

@@ -17,6 +17,10 @@ pub(super) const INTERRUPTED: &str = "R106";
 
 /// Hosts that could not be reached.
 pub(super) const UNREACHABLE: &str = "R107";
+/// Node 0 did not let this node in.
+pub(super) const NOT_JOINED: &str = "R108";
+/// Node 0 went away.
+pub(super) const LEADER_LOST: &str = "R109";
 
 /// Their stories.
 pub const EXPLANATIONS: &[Explanation] = &[
@@ -69,6 +73,23 @@ pub const EXPLANATIONS: &[Explanation] = &[
         "Ssh could not connect, or could not prove who we are; its words stand behind each host. What \
          ssh itself can do by hand, remuda can:\n\n    ssh -o BatchMode=yes worker-3 true\n\n\
          Nothing asks for a password or about an unknown host key while a job starts. To go on without a \
-         host: --exclude worker-3.",
+         host: --exclude worker-3.\n\n\
+         Nodes that are started one by one (`--no_ssh`) come by themselves: those that are listed did \
+         not, within --join_timeout. What they wait for is on their own screens.",
+    ),
+    story(
+        NOT_JOINED,
+        "this node does not take part",
+        "A node that is started by itself (`--no_ssh`, with a key) calls node 0 until it is let in. \
+         Either nobody answered within --join_timeout; or node 0 has another key, and then it answers \
+         nothing at all; or it has another plan, and then both are shown, line by line: every node must \
+         be given the same hosts, slots and program, and differ in --node_rank alone.",
+    ),
+    story(
+        LEADER_LOST,
+        "node 0 is gone",
+        "The connection to node 0 ended before it had said how the job ended: its process was killed, \
+         its machine is down, or the network is cut. The workers of this node were stopped (SIGTERM, \
+         --grace, SIGKILL), and the exit status is 75. Node 0 writes the log of the job; look there.",
     ),
 ];

@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 use tokio::sync::mpsc;
 
+use super::finish::Ended;
+use super::gather;
 use super::grave::Grave;
 use super::history::History;
 use super::input::Input;
 use super::node::{Caller, Node, NodeEvent, Way};
-use super::options::{LaunchError, Options, Transport};
+use super::options::{DialOptions, LaunchError, Options, Transport};
 use super::pause::{Pause, Who};
 use super::signals::{Signals, Wish};
 use super::{orders, voice};
@@ -24,7 +26,8 @@ use crate::os::{family, fds, heap, signals};
 use crate::plan::{LaunchPlan, NodePlan, WorkerPlan};
 use crate::report::record::EpochRecord;
 use crate::report::summary::step;
-use crate::report::{Consumed, Reporter, WorkerLabel};
+use crate::report::{Consumed, OutputSender, Reporter, WorkerLabel};
+use crate::transport::dial::{Door, HANDSHAKES_MAX};
 use crate::transport::ssh::{Fault, Ssh};
 use crate::wire::{Found, Problem, ToAgent};
 
@@ -39,27 +42,59 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
     signals::hear_of_children();
     family::become_subreaper();
     check_open_files(plan, &options.transport)?;
+    let door = match &options.transport {
+        // Its name may not exist yet: a signal ends this wait.
+        Transport::Dial(dial) => {
+            Some(Door::open(&dial.address, dial.port, clock::now() + dial.join_limit)?)
+        }
+        Transport::Local | Transport::Ssh(_) => None,
+    };
     // Until we listen a signal would end us, and nobody would clear up if the janitor is gone too.
     let waiting = signals::let_requests_wait();
     // Before anything that starts a thread: it forks.
-    let way = match &options.transport {
-        Transport::Local => Way::Local,
+    let reached = match &options.transport {
+        Transport::Local => Reached::By(Way::Local),
         Transport::Ssh(ssh) => {
             // Who wants to hear little is given no hints.
             let hosts = if options.tell_port { plan.nodes.len() } else { 0 };
-            Way::Ssh(Arc::new(Ssh::prepare(ssh, hosts)?))
+            Reached::By(Way::Ssh(Arc::new(Ssh::prepare(ssh, hosts)?)))
         }
+        Transport::Dial(dial) => Reached::At(door.expect("it was opened"), dial),
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
-        let stdout = fds::copy_above(rustix::stdio::stdout(), 3)?;
-        let stderr = fds::copy_above(rustix::stdio::stderr(), 3)?;
-        let mut dispatcher = Dispatcher::start(plan, options, &way, (stdout, stderr))?;
-        drop(waiting);
-        dispatcher.until_the_verdict().await;
-        Ok(dispatcher.finish().await)
+        match reached {
+            Reached::By(way) => {
+                Ok(see_through(plan, options, &way, |_| drop(waiting)).await?.status)
+            }
+            Reached::At(door, dial) => {
+                gather::see_through(plan, options, (door, dial), || drop(waiting)).await
+            }
+        }
     })
+}
+
+/// How nodes will be reached.
+enum Reached<'a> {
+    By(Way),
+    At(Door, &'a DialOptions),
+}
+
+/// From the first link to the last word. `begun` is given
+/// the way to the screen.
+pub(super) async fn see_through(
+    plan: &LaunchPlan,
+    options: &Options,
+    way: &Way,
+    begun: impl FnOnce(OutputSender),
+) -> Result<Ended, LaunchError> {
+    let stdout = fds::copy_above(rustix::stdio::stdout(), 3)?;
+    let stderr = fds::copy_above(rustix::stdio::stderr(), 3)?;
+    let mut dispatcher = Dispatcher::start(plan, options, way, (stdout, stderr))?;
+    begun(dispatcher.reporter.sender());
+    dispatcher.until_the_verdict().await;
+    Ok(dispatcher.finish().await)
 }
 
 /// Some for each link, two for the files of each rank, and some for ourselves.
@@ -69,9 +104,15 @@ fn check_open_files(plan: &LaunchPlan, transport: &Transport) -> Result<(), Laun
         Transport::Local => 2,
         // Three pipes, the channel, the words of ssh and its end.
         Transport::Ssh(_) => 6,
+        // The connection, and both ends of the link, each of them twice.
+        Transport::Dial(_) => 5,
+    };
+    let strangers = match transport {
+        Transport::Local | Transport::Ssh(_) => 0,
+        Transport::Dial(_) => HANDSHAKES_MAX as u64,
     };
     let (links, ranks) = (of_link * plan.nodes.len() as u64, 2 * u64::from(plan.world_size));
-    let (needed, limit) = (links + ranks + OWN_FDS, fds::raise_limit());
+    let (needed, limit) = (links + ranks + strangers + OWN_FDS, fds::raise_limit());
     if needed <= limit { Ok(()) } else { Err(LaunchError::OpenFiles { needed, limit }) }
 }
 

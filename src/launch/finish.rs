@@ -5,15 +5,24 @@ use std::time::Duration;
 use super::dispatcher::{Dispatcher, sleep_until};
 use super::node::Node;
 use super::verdict;
-use crate::base::Status;
+use crate::base::{NodeRank, Status};
 use crate::wire::ToAgent;
 
 /// Agents that have said their last word end within this time, or are left to their links' end.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
+/// How a launch ended.
+pub(super) struct Ended {
+    pub(super) status: Status,
+    /// What was said last.
+    pub(super) text: String,
+    /// The node that was the cause of a failure.
+    pub(super) cause: Option<NodeRank>,
+}
+
 impl Dispatcher<'_> {
     /// Ends the links, waits for what was written, says how it went, leaves a record.
-    pub(super) async fn finish(mut self) -> Status {
+    pub(super) async fn finish(mut self) -> Ended {
         let verdict = self.job.verdict().expect("the loop ended because there is one").clone();
         self.nodes.iter().for_each(|node| node.tell(&ToAgent::Bye));
         let limit = if verdict.unconfirmed.is_empty() { CLOSE_LIMIT } else { Duration::ZERO };
@@ -55,6 +64,6 @@ impl Dispatcher<'_> {
         pages.say(&text);
         pages.say(&recorded);
         pages.finish();
-        status
+        Ended { status, text, cause: story.node_of_cause() }
     }
 }

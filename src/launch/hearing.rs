@@ -4,7 +4,9 @@ use super::dispatcher::Dispatcher;
 use super::history::Ended;
 use super::node::{self, Heard, NodeEvent};
 use super::pause::Who;
+use super::signals::Wish;
 use super::{orders, voice};
+use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Rank, clock};
 use crate::job::{End, Event, NodeLoss, StartFailure, StartStep};
 use crate::report::neutral;
@@ -44,7 +46,16 @@ impl Dispatcher<'_> {
                 self.lose(node, NodeLoss::LinkClosed(exit))
             }
             Heard::Garbled(why) => self.lose(node, NodeLoss::Garbled(why)),
+            Heard::Signalled(signal) => self.signalled(node, signal),
         }
+    }
+
+    /// A signal to the process of a node is one to the job, as if it had come here.
+    fn signalled(&mut self, node: NodeRank, signal: i32) -> Option<Event> {
+        let wish = Wish::of(signal)?;
+        let host = &self.plan.nodes[node.index()].host;
+        self.reporter.say(step("Signal", &format!("{host} was sent {}", signal_name(signal))));
+        self.wish(wish)
     }
 
     /// Why no agent of ours says this now. What passes may be relied upon: a node ends its own part in
@@ -89,7 +100,8 @@ impl Dispatcher<'_> {
 
     /// Node 0 finds what all others are told.
     fn lacks(&self, node: NodeRank, found: &Found) -> Option<String> {
-        let listen = orders::listen(self.plan, &self.plan.nodes[node.index()])?;
+        let listen =
+            orders::listen(self.plan, &self.options.transport, &self.plan.nodes[node.index()])?;
         if found.master.is_none() {
             return Some("it is node 0 and found no port".to_owned());
         }

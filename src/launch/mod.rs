@@ -6,10 +6,12 @@
 pub mod codes;
 mod dispatcher;
 mod finish;
+mod gather;
 mod grave;
 mod hearing;
 mod history;
 mod input;
+mod joining;
 mod losing;
 mod node;
 mod options;
@@ -27,4 +29,5 @@ mod voice;
 mod wishes;
 
 pub use dispatcher::run;
-pub use options::{Claims, Cores, LaunchError, Options, StdinTo, Transport};
+pub use joining::{Member, join};
+pub use options::{Claims, Cores, DialOptions, LaunchError, Options, StdinTo, Transport};

@@ -12,8 +12,10 @@ use tokio::task::AbortHandle;
 
 use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, clock};
 use crate::os::tasks::Tasks;
+use crate::report::summary::duration;
 use crate::report::{OutputSender, Step, neutral};
-use crate::transport::ssh::{Fault, Ssh};
+use crate::transport::dial::{Gate, Joined};
+use crate::transport::ssh::{Fault, FaultKind, Ssh};
 use crate::transport::{AgentEnd, Link, LinkReader, LinkWriter, connect_local};
 use crate::wire::{self, ClockOffset, Decoder, FromAgent, LauncherHello, ToAgent, WorkerNote};
 
@@ -43,6 +45,8 @@ pub(super) enum Heard {
     Closed(AgentEnd),
     /// What came is no message.
     Garbled(String),
+    /// The process beside its agent was sent a signal.
+    Signalled(i32),
 }
 
 /// How nodes are reached.
@@ -50,6 +54,8 @@ pub(super) enum Way {
     /// As processes of this machine.
     Local,
     Ssh(Arc<Ssh>),
+    /// The first is this machine; the others come by themselves, within this time.
+    Dial(Arc<Gate>, Duration),
     /// Links that a test has made.
     #[cfg(test)]
     Played(std::sync::Mutex<Vec<Option<Link>>>),
@@ -92,6 +98,7 @@ pub(super) struct Caller<'a> {
 }
 
 /// What a node is to its task.
+#[derive(Clone)]
 struct Ends {
     node: NodeRank,
     /// Those of its workers.
@@ -122,7 +129,10 @@ impl Node {
         let (events, output) = (caller.events.clone(), caller.output.clone());
         let ends = Ends { node, ranks, since, epoch: Arc::clone(&epoch), events, output };
         let (agent, task) = match caller.way {
-            Way::Local => {
+            Way::Dial(gate, limit) if node != NodeRank(0) => {
+                (None, tasks.spawn(serve_joined((Arc::clone(gate), *limit), ends, told)))
+            }
+            Way::Local | Way::Dial(..) => {
                 let words = ["agent".into(), format!("job={job}"), format!("node={node}")];
                 let link = connect_local(&words.map(Into::into))?;
                 (link.agent.pid(), tasks.spawn(serve(link, ends, told)))
@@ -247,6 +257,26 @@ async fn serve_remote(ssh: Arc<Ssh>, (host, job): (HostName, JobId), ends: Ends,
     match connected {
         Ok(link) => serve_new(link, ends, told).await,
         Err(fault) => ends.tell(Heard::Unreachable(fault)).await,
+    }
+}
+
+/// A node that somebody else starts.
+async fn serve_joined((gate, limit): (Arc<Gate>, Duration), ends: Ends, told: Words) {
+    let Ok(Some(joined)) = tokio::time::timeout(limit, gate.wait_for(ends.node)).await else {
+        let words = format!("nobody came as node {} within {}", ends.node, duration(limit));
+        return ends.tell(Heard::Unreachable(Fault::new(FaultKind::Absent, words))).await;
+    };
+    let Joined { link, mut signals, .. } = joined;
+    let signalled = ends.clone();
+    let pass_on = async {
+        while let Some(signal) = signals.recv().await {
+            signalled.tell(Heard::Signalled(signal)).await;
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = serve_new(link, ends, told) => {}
+        () = pass_on => {}
     }
 }
 

@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::base::{JobId, Rank, Status};
+use crate::base::{JobId, NodeRank, Rank, Status};
 use crate::job::Warning;
 use crate::report::{RunDir, Style};
 use crate::secure::JobKey;
+use crate::transport::dial::BindError;
 use crate::transport::ssh::SshOptions;
 
 /// See the fields.
@@ -69,6 +70,37 @@ pub enum Transport {
     Local,
     /// Every node, this machine included, is reached over ssh.
     Ssh(SshOptions),
+    /// This is node 0, and the agents of the others dial in.
+    Dial(DialOptions),
+}
+
+/// How nodes that are started one by one come together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DialOptions {
+    /// Name of the job, which all nodes know.
+    pub job: JobId,
+    /// Its key.
+    pub key: JobKey,
+    /// Name or address of node 0.
+    pub address: String,
+    /// The port at which it lets agents in.
+    pub port: u16,
+    /// The port of its store.
+    pub store_port: u16,
+    /// How long nodes wait for each other.
+    pub join_limit: Duration,
+    /// The exit status of a node that is stopped because another one failed; `None`: that one's.
+    pub peer_exit: Option<u8>,
+}
+
+impl DialOptions {
+    /// The exit status of a node, that of the job unless another node was the cause of it.
+    pub(super) fn status_of(&self, own: NodeRank, job: Status, cause: Option<NodeRank>) -> Status {
+        match (cause, self.peer_exit) {
+            (Some(cause), Some(peer_exit)) if cause != own => Status::Worker(peer_exit),
+            _ => job,
+        }
+    }
 }
 
 /// Which processors are shared out among the workers of a node.
@@ -116,6 +148,9 @@ impl StdinTo {
 /// Why a launch could not even begin.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
+    /// Node 0 cannot listen.
+    #[error(transparent)]
+    Bind(#[from] BindError),
     /// Threads, pipes or memory.
     #[error("cannot start the launcher: {0}")]
     Os(#[from] std::io::Error),
@@ -136,6 +171,25 @@ impl LaunchError {
     pub fn status(&self) -> Status {
         match self {
             Self::Os(_) | Self::OpenFiles { .. } => Status::OsLimit,
+            Self::Bind(error) => match error {
+                BindError::NoSuchName { .. } | BindError::NotOurs(_) | BindError::Taken { .. } => {
+                    Status::Config
+                }
+                BindError::Os { .. } => Status::OsLimit,
+            },
+        }
+    }
+
+    /// What to do about it.
+    pub fn help(&self) -> Option<&'static str> {
+        match self {
+            Self::Os(_) | Self::OpenFiles { .. } | Self::Bind(BindError::Os { .. }) => None,
+            Self::Bind(BindError::NoSuchName { .. } | BindError::NotOurs(_)) => {
+                Some("`--master_addr` is an address or a name of node 0, the same on every node")
+            }
+            Self::Bind(BindError::Taken { .. }) => {
+                Some("give all nodes another `--master_port`; the two ports behind it are ours")
+            }
         }
     }
 }

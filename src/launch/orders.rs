@@ -30,7 +30,7 @@ pub(super) fn prepare(plan: &LaunchPlan, options: &Options, node: &NodePlan) -> 
         program: options.program.clone().into_vec(),
         script: options.script.clone().map(OsStringExt::into_vec),
         fds: FDS_PER_WORKER * node.workers.len() as u64,
-        listen: listen(plan, node),
+        listen: listen(plan, &options.transport, node),
         key: options.key.clone(),
         world_size: plan.world_size,
         lease_ms: options.lease.as_millis() as u32,
@@ -43,7 +43,7 @@ pub(super) fn prepare(plan: &LaunchPlan, options: &Options, node: &NodePlan) -> 
 }
 
 /// What is wanted of node 0.
-pub(super) fn listen(plan: &LaunchPlan, node: &NodePlan) -> Option<Listen> {
+pub(super) fn listen(plan: &LaunchPlan, transport: &Transport, node: &NodePlan) -> Option<Listen> {
     let others = plan.nodes.iter().skip(1).take(OTHERS_MAX);
     (node.node_rank == NodeRank(0)).then(|| Listen {
         addr: match &plan.master_addr {
@@ -53,6 +53,10 @@ pub(super) fn listen(plan: &LaunchPlan, node: &NodePlan) -> Option<Listen> {
         port: plan.master_port.map_or(PortWish::Rather(MASTER_PORT), PortWish::Exactly),
         others: others.map(|node| node.host.to_string()).collect(),
         store: 1 < plan.nodes.len(),
+        store_port: match transport {
+            Transport::Dial(dial) => dial.store_port,
+            Transport::Local | Transport::Ssh(_) => 0,
+        },
     })
 }
 
@@ -149,7 +153,7 @@ fn error_dir(options: &Options, epoch: Epoch) -> Option<PathBuf> {
         Transport::Local => {
             options.run_dir.as_ref().map(|run_dir| epoch_dir(run_dir.path(), epoch))
         }
-        Transport::Ssh(_) => None,
+        Transport::Ssh(_) | Transport::Dial(_) => None,
     }
 }
 
@@ -163,7 +167,7 @@ fn workers(
     let sharing = match options.transport {
         // Every node of a local job is this machine: its CPUs are shared by all workers.
         Transport::Local => plan.workers_here(),
-        Transport::Ssh(_) => node.workers.len(),
+        Transport::Ssh(_) | Transport::Dial(_) => node.workers.len(),
     };
     let threads = Threads::share(found.cpus as usize, sharing);
     let worker = |(worker, rank): (&WorkerPlan, Rank)| WorkerStart {

@@ -352,7 +352,7 @@ async fn perform(nodes: u32, told: &Story, at: u32) -> Ended {
         Some((rank, (ended.exit, ended.stopped)))
     });
     let exits = exits.collect();
-    let status = dispatcher.finish().await;
+    let status = dispatcher.finish().await.status;
     drop(way);
     playing.join().expect("actors play to the end");
     let said = said.lock().expect("no panic while held").clone();

@@ -19,6 +19,18 @@ pub(super) enum Wish {
     Forward(i32),
 }
 
+impl Wish {
+    /// What a signal asks for that was sent to another process of the job; nothing that concerns
+    /// that process alone.
+    pub(super) fn of(signal: i32) -> Option<Self> {
+        match signal {
+            libc::SIGINT | libc::SIGTERM | libc::SIGHUP => Some(Self::Stop(signal)),
+            libc::SIGUSR1 | libc::SIGUSR2 => Some(Self::Forward(signal)),
+            _ => None,
+        }
+    }
+}
+
 /// Every signal that we listen to. Those that were ignored at start (nohup) stay ignored.
 pub(super) struct Signals {
     interrupt: Option<Signal>,

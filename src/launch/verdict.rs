@@ -187,6 +187,15 @@ impl Story<'_> {
         text
     }
 
+    /// Where the cause is.
+    pub(super) fn node_of_cause(&self) -> Option<NodeRank> {
+        Some(match self.verdict.cause.as_ref()? {
+            Cause::Worker(end) => self.worker(end.rank).node,
+            Cause::NotStarted { rank, .. } => self.worker(*rank).node,
+            Cause::Node { node, .. } => *node,
+        })
+    }
+
     /// What the cause is, in a few words.
     pub(super) fn what_happened(&self, cause: &Cause) -> String {
         match cause {

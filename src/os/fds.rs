@@ -98,6 +98,15 @@ pub fn keep_on_exec(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::io::fcntl_setfd(fd, FdFlags::empty())?)
 }
 
+/// Keeps a descriptor that somebody handed to us by its number from what we start.
+pub fn close_on_exec(number: RawFd) -> io::Result<()> {
+    // SAFETY: a number that is no descriptor is an error of the call and nothing else.
+    match unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// A copy of `fd` with a number of at least `min`, closed on exec.
 pub fn copy_above(fd: impl AsFd, min: RawFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, min)?)

@@ -11,7 +11,9 @@ mod cores;
 mod digest;
 mod env;
 mod export;
+mod identity;
 mod launch_plan;
+mod outline;
 mod spec;
 
 pub use bind::Threads;
@@ -19,5 +21,7 @@ pub use build::{PlanError, WORKERS_MAX, plan};
 pub use cores::{CoreShare, CoresError, MemoryFrom, Topology, share_cores};
 pub use digest::digest;
 pub use export::{Export, Origin, propagated};
+pub use identity::{Convention, Identity, IdentityError, Surroundings, identify};
 pub use launch_plan::{Bindings, EnvValue, LaunchPlan, NodePlan, WorkerPlan, error_file};
+pub use outline::{OUTLINE_BYTES_MAX, difference, outline};
 pub use spec::{Accelerator, JobSpec, MASTER_PORT, MasterAddr, Program};

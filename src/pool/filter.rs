@@ -127,7 +127,9 @@ impl<'a> Lookup<'a> {
         );
         self.unknown += 1;
         let meant = if self.unknown <= GUESSES_MAX {
-            nearest(spec.host, self.names.iter().copied())
+            // Who is named already is not meant a second time.
+            let is_named = |name: &str| self.filter.0.keys().any(|host| host.as_str() == name);
+            nearest(spec.host, self.names.iter().copied().filter(|name| !is_named(name)))
         } else {
             None
         };

@@ -3,7 +3,7 @@
 //! For each slice the rank to which it belongs is its owner. On every other node one rank, the
 //! owner's helper, folds the pieces of the canonical tree that lie there and sends them; the owner
 //! combines all pieces in tree order and sends the result back. Both ways together move what a ring
-//! would.
+//! would. What is short goes from the first rank of every node to all others at once instead.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,13 +16,18 @@ use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::error::{Cause, Fingerprint, Loss};
 use crate::runtime::net::{ABORT_KEY, Incoming, Net, Outgoing};
 use crate::runtime::node::{LocalNode, Patience, Roster};
+use crate::runtime::room::{Room, Rooms};
 use crate::runtime::schedule::blocks;
 use crate::runtime::shm::Alarm;
-use crate::runtime::shm_window::{Window, Workspace, fold_windows};
+use crate::runtime::shm_window::{Window, Workspace, fold_windows_into};
 use crate::runtime::tree::{Fold, pieces};
 
 /// How long giving up may take because of the store.
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// See [`Across::is_short`]: what a node takes in at most, and from how many others fewer than this.
+const SHORT_BYTES: usize = 1 << 14;
+const SHORT_NODES_MAX: usize = 16;
 
 /// An alarm as the store carries it.
 #[derive(Serialize, Deserialize)]
@@ -56,6 +61,7 @@ pub(crate) struct Across {
     combine: Fold,
     /// Make the pieces of this node from its windows.
     ours: Vec<Fold>,
+    rooms: Rooms,
 }
 
 impl Across {
@@ -70,7 +76,7 @@ impl Across {
         let ours = pieces.iter().filter(|(home, _)| *home == node);
         let ours = ours.map(|(_, leaves)| Fold::over(leaves.clone(), &window_of)).collect();
         let nodes_of_pieces = pieces.iter().map(|(node, _)| *node).collect();
-        Self { net, roster, nodes_of_pieces, combine, ours }
+        Self { net, roster, nodes_of_pieces, combine, ours, rooms: Rooms::default() }
     }
 
     pub(crate) fn net(&self) -> &Net {
@@ -89,59 +95,108 @@ impl Across {
         slice_of: &dyn Fn(usize) -> Range<usize>,
         workspace: &mut Workspace,
         node: &LocalNode,
-    ) -> Result<Vec<T::Sum>, Cause> {
+    ) -> Result<Room<T::Sum>, Cause> {
         let roster = self.roster.clone();
         let placement = &roster.placement;
-        let owned = slice_of(roster.rank);
-        let partials: Vec<(usize, Vec<T::Sum>)> = placement
-            .helped_by(roster.rank)
-            .map(|owner| (owner, self.fold_ours(round, reduce, slice_of(owner), workspace)))
-            .collect();
-        let mut sums = vec![Vec::new(); placement.nodes()];
-        let helpers: Vec<_> = placement.helpers(roster.rank).collect();
-        for (node, _) in &helpers {
-            sums[*node] =
-                vec![<T::Sum as bytemuck::Zeroable>::zeroed(); self.pieces_of(*node) * owned.len()];
+        let (fingerprint, owned) = (round.fingerprint, slice_of(roster.rank));
+        let mut partials = Vec::new();
+        for owner in placement.helped_by(roster.rank) {
+            let sums = self.fold_ours(round, reduce, &slice_of(owner), workspace);
+            partials.push((owner, sums));
         }
-        let fingerprint = round.fingerprint;
         let outgoing: Vec<_> =
             partials.iter().map(|(owner, sum)| outgoing(fingerprint, *owner, sum)).collect();
-        let mut incomings = Vec::new();
-        for (node, sum) in sums.iter_mut().enumerate() {
-            if let Some((_, helper)) = helpers.iter().find(|(home, _)| *home == node) {
-                incomings.push(incoming(fingerprint, *helper, sum));
-            }
+        let mut sums = self.exchange_sums(round, &outgoing, owned.len(), node)?;
+        sums[roster.node()] = self.fold_ours(round, reduce, &owned, workspace);
+        for (_, sum) in partials {
+            self.rooms.put(sum);
         }
-        self.net.exchange(&outgoing, &mut incomings, node, round.patience)?;
-        sums[roster.node()] = self.fold_ours(round, reduce, owned.clone(), workspace);
-        Ok(self.combine::<T::Sum>(&sums, owned.len(), reduce, workspace))
+        Ok(self.combine::<T::Sum>(sums, owned.len(), reduce, workspace))
+    }
+
+    /// Whether so many bytes are sooner everywhere at once than folded slice by slice: one meeting of
+    /// nodes instead of two, and every node folds everything.
+    pub(crate) fn is_short(&self, bytes: usize) -> bool {
+        let others = self.roster.placement.nodes() - 1;
+        others < SHORT_NODES_MAX && others * bytes <= SHORT_BYTES
+    }
+
+    /// The reduction over all ranks of everything, for the first rank of each node.
+    pub(crate) fn reduce_everywhere<T: Element>(
+        &mut self,
+        round: &Round<T>,
+        reduce: ReduceOp,
+        workspace: &mut Workspace,
+        node: &LocalNode,
+    ) -> Result<Option<Room<T::Sum>>, Cause> {
+        let roster = self.roster.clone();
+        if roster.local_rank() != 0 {
+            return Ok(None);
+        }
+        let ours = self.fold_ours(round, reduce, &(0..round.len), workspace);
+        let peers = roster.placement.helpers(roster.rank);
+        let outgoing: Vec<_> =
+            peers.map(|(_, peer)| outgoing(round.fingerprint, peer, &ours)).collect();
+        let mut sums = self.exchange_sums(round, &outgoing, round.len, node)?;
+        sums[roster.node()] = ours;
+        Ok(Some(self.combine::<T::Sum>(sums, round.len, reduce, workspace)))
+    }
+
+    /// Sends, and takes the pieces of every other node from our helper there: `len` elements each, in
+    /// the order of nodes. The place of ours stays empty.
+    fn exchange_sums<T: Element>(
+        &mut self,
+        round: &Round<T>,
+        outgoing: &[Outgoing<'_>],
+        len: usize,
+        node: &LocalNode,
+    ) -> Result<Vec<Room<T::Sum>>, Cause> {
+        let roster = self.roster.clone();
+        let mut sums = Vec::with_capacity(roster.placement.nodes());
+        for home in 0..roster.placement.nodes() {
+            let len = if home == roster.node() { 0 } else { self.pieces_of(home) * len };
+            sums.push(self.rooms.take(len));
+        }
+        // Helpers come in the order of nodes, ours left out, as the places do.
+        let places = sums.iter_mut().enumerate().filter(|(home, _)| *home != roster.node());
+        let helpers = roster.placement.helpers(roster.rank);
+        let mut incoming: Vec<_> = places
+            .zip(helpers)
+            .map(|((_, sum), (_, helper))| incoming(round.fingerprint, helper, sum))
+            .collect();
+        self.net.exchange(outgoing, &mut incoming, node, round.patience)?;
+        Ok(sums)
     }
 
     /// The pieces of our node for a slice, one after the other.
     fn fold_ours<T: Element>(
-        &self,
+        &mut self,
         round: &Round<T>,
         reduce: ReduceOp,
-        slice: Range<usize>,
+        slice: &Range<usize>,
         workspace: &mut Workspace,
-    ) -> Vec<T::Sum> {
-        let mut sums = Vec::with_capacity(self.ours.len() * slice.len());
+    ) -> Room<T::Sum> {
+        let mut sums = self.rooms.take(self.ours.len() * slice.len());
+        let mut at = 0;
         for fold in &self.ours {
             for block in blocks(slice.clone(), Workspace::block::<T>()) {
-                let sum = fold_windows(workspace, fold, reduce, &round.windows, &block);
-                sums.extend_from_slice(sum);
+                let into = &mut sums[at..at + block.len()];
+                fold_windows_into(workspace, fold, reduce, &round.windows, &block, into);
+                at += block.len();
             }
         }
         sums
     }
 
+    /// The sum of all from the pieces of every node.
     fn combine<T: Element<Sum = T>>(
-        &self,
-        sums: &[Vec<T>],
+        &mut self,
+        sums: Vec<Room<T>>,
         len: usize,
         reduce: ReduceOp,
         workspace: &mut Workspace,
-    ) -> Vec<T> {
+    ) -> Room<T> {
+        let mut result = self.rooms.take(len);
         let mut next = vec![0; sums.len()];
         let pieces: Vec<&[T]> = self
             .nodes_of_pieces
@@ -152,24 +207,26 @@ impl Across {
                 &sums[*node][start..start + len]
             })
             .collect();
-        let mut result = Vec::with_capacity(len);
         for block in blocks(0..len, Workspace::block::<T>()) {
             let source = |piece: usize| &pieces[piece][block.clone()];
             let sum = workspace.fold(&self.combine, reduce, block.len(), &source);
-            result.extend_from_slice(sum);
+            result[block.clone()].copy_from_slice(sum);
+        }
+        for sum in sums {
+            self.rooms.put(sum);
         }
         result
     }
 
     /// Gives our slice to the other nodes, and gets the slices whose owners we help:
-    /// `(owner, numbers)`.
+    /// `(owner, numbers)`, to be put back.
     pub(crate) fn spread<T: Element>(
         &mut self,
         round: &Round<T>,
         ours: &[T],
         slice_of: &dyn Fn(usize) -> Range<usize>,
         node: &LocalNode,
-    ) -> Result<Vec<(usize, Vec<T>)>, Cause> {
+    ) -> Result<Vec<(usize, Room<T>)>, Cause> {
         let roster = self.roster.clone();
         let placement = &roster.placement;
         let fingerprint = round.fingerprint;
@@ -177,9 +234,9 @@ impl Across {
             .helpers(roster.rank)
             .map(|(_, helper)| outgoing(fingerprint, helper, ours))
             .collect();
-        let mut helped: Vec<(usize, Vec<T>)> = placement
+        let mut helped: Vec<(usize, Room<T>)> = placement
             .helped_by(roster.rank)
-            .map(|owner| (owner, vec![T::zeroed(); slice_of(owner).len()]))
+            .map(|owner| (owner, self.rooms.take(slice_of(owner).len())))
             .collect();
         let mut incoming: Vec<_> = helped
             .iter_mut()
@@ -187,6 +244,11 @@ impl Across {
             .collect();
         self.net.exchange(&outgoing, &mut incoming, node, round.patience)?;
         Ok(helped)
+    }
+
+    /// Room for numbers of an operation.
+    pub(crate) fn rooms(&mut self) -> &mut Rooms {
+        &mut self.rooms
     }
 
     /// Brings the root's numbers to its helper on every other node.

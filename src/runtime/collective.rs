@@ -91,13 +91,28 @@ impl Engine {
         if !self.is_for_us(call) {
             return Ok(());
         }
-        let mut room = Vec::new();
-        for block in blocks(0..call.count, Workspace::block::<T>()) {
-            let sum = fold_windows(&mut self.workspace, &self.fold, call.reduce, &windows, &block);
-            finish.apply(sum);
-            memory.write(block.start, T::narrow(sum, &mut room));
-        }
+        self.fold_here(call.reduce, finish, &windows, 0..call.count, |at, sums| {
+            memory.write(at, sums);
+        });
         Ok(())
+    }
+
+    /// Folds a slice of the windows of this node, block by block, and gives what comes out to `put`
+    /// with its position.
+    fn fold_here<T: Element>(
+        &mut self,
+        reduce: ReduceOp,
+        finish: Finish,
+        windows: &[Window<T>],
+        slice: Range<usize>,
+        mut put: impl FnMut(usize, &[T]),
+    ) {
+        let mut room = Vec::new();
+        for block in blocks(slice, Workspace::block::<T>()) {
+            let sum = fold_windows(&mut self.workspace, &self.fold, reduce, windows, &block);
+            finish.apply(sum);
+            put(block.start, T::narrow(sum, &mut room));
+        }
     }
 
     fn reduce_rounds<T: Element>(
@@ -143,15 +158,11 @@ impl Engine {
         let slice = slice(round.len, self.world(), self.roster.rank);
         let windows = &round.windows;
         let targets = call.root.map_or(&windows[..], |root| &windows[root..=root]);
-        let mut room = Vec::new();
-        for block in blocks(slice, Workspace::block::<T>()) {
-            let sum = fold_windows(&mut self.workspace, &self.fold, call.reduce, windows, &block);
-            finish.apply(sum);
-            let sum = T::narrow(sum, &mut room);
+        self.fold_here(call.reduce, finish, windows, slice, |at, sums| {
             for target in targets {
-                target.write(block.start, sum);
+                target.write(at, sums);
             }
-        }
+        });
     }
 
     /// With other nodes, the ranks of the root's node share the work.
@@ -176,6 +187,7 @@ impl Engine {
             let target = &round.windows[placement.local_of(root)];
             target.write(slice_of(self.roster.rank).start, T::narrow(&sum, &mut Vec::new()));
         }
+        across.rooms().put(sum);
         Ok(())
     }
 
@@ -189,17 +201,42 @@ impl Engine {
         let (world, rank) = (self.world(), self.roster.rank);
         let slice_of = |rank: usize| slice(round.len, world, rank);
         let Some(across) = &mut self.across else { return Ok(()) };
+        if across.is_short(round.len * size_of::<T::Sum>()) {
+            return self.all_reduce_short(reduce, finish, round);
+        }
         let mut sum = across.reduce(round, reduce, &slice_of, &mut self.workspace, &self.node)?;
         finish.apply(&mut sum);
-        let mut room = Vec::new();
-        let sum = T::narrow(&sum, &mut room);
-        let slices = across.spread(round, sum, &slice_of, &self.node)?;
+        let mut narrowed = Vec::new();
+        let ours = T::narrow(&sum, &mut narrowed);
+        let slices = across.spread(round, ours, &slice_of, &self.node)?;
         let others = slices.iter().map(|(owner, values)| (*owner, &values[..]));
-        for (owner, values) in others.chain([(rank, sum)]) {
+        for (owner, values) in others.chain([(rank, ours)]) {
             for window in &round.windows {
                 window.write(slice_of(owner).start, values);
             }
         }
+        across.rooms().put(sum);
+        for (_, values) in slices {
+            across.rooms().put(values);
+        }
+        Ok(())
+    }
+
+    /// What is short is folded on every node, by its first rank.
+    fn all_reduce_short<T: Element>(
+        &mut self,
+        reduce: ReduceOp,
+        finish: Finish,
+        round: &Round<T>,
+    ) -> Result<(), Cause> {
+        let Some(across) = &mut self.across else { return Ok(()) };
+        let sum = across.reduce_everywhere(round, reduce, &mut self.workspace, &self.node)?;
+        let Some(mut sum) = sum else { return Ok(()) };
+        finish.apply(&mut sum);
+        let mut narrowed = Vec::new();
+        let values = T::narrow(&sum, &mut narrowed);
+        round.windows.iter().for_each(|window| window.write(0, values));
+        across.rooms().put(sum);
         Ok(())
     }
 
@@ -244,17 +281,14 @@ impl Engine {
             let mut sum = across.reduce(round, reduce, &slice_of, workspace, &self.node)?;
             finish.apply(&mut sum);
             ours.copy_from_slice(T::narrow(&sum, &mut Vec::new()));
+            across.rooms().put(sum);
             return Ok(());
         }
         let slice = slice_of(self.roster.rank);
-        let mut room = Vec::new();
-        for block in blocks(slice.clone(), Workspace::block::<T>()) {
-            let windows = &round.windows;
-            let sum = fold_windows(&mut self.workspace, &self.fold, reduce, windows, &block);
-            finish.apply(sum);
-            let place = block.start - slice.start..block.end - slice.start;
-            ours[place].copy_from_slice(T::narrow(sum, &mut room));
-        }
+        let start = slice.start;
+        self.fold_here(reduce, finish, &round.windows, slice, |at, sums| {
+            ours[at - start..][..sums.len()].copy_from_slice(sums);
+        });
         Ok(())
     }
 
@@ -300,12 +334,15 @@ impl Engine {
         let round = self.enter_at::<T>(call, place, |_| range.len(), patience)?;
         if let Some(across) = &mut self.across {
             let ours = &round.windows[self.node.me()];
-            let mut values = vec![T::zeroed(); range.len()];
-            ours.read(0, &mut values);
+            let mut values = across.rooms().take(range.len());
+            if root == rank {
+                ours.read(0, &mut values);
+            }
             across.broadcast(&round, root, &mut values, &self.node)?;
-            if self.roster.placement.helper(self.roster.node(), root) == rank {
+            if root != rank && self.roster.placement.helper(self.roster.node(), root) == rank {
                 ours.write(0, &values);
             }
+            across.rooms().put(values);
             self.node.meet(patience)?;
         }
         if root != rank {

@@ -9,7 +9,7 @@ use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::error::{Cause, CollectiveError, Departure, Fingerprint, Loss, Operation};
 use crate::runtime::flag::Spin;
 use crate::runtime::node::{LocalNode, Patience, Roster};
-use crate::runtime::shm::{Alarm, Place, STAGING_BYTES, Segment};
+use crate::runtime::shm::{Alarm, Place, STAGING_ACROSS_BYTES, STAGING_BYTES, Segment};
 use crate::runtime::shm_window::{Window, Workspace};
 use crate::runtime::tree::Fold;
 
@@ -197,7 +197,8 @@ impl Engine {
     /// Where this rank stages what lies outside the segment.
     pub(super) fn staging<T: Element>(&self) -> Window<T> {
         let offset = self.node.segment.staging_offset(self.node.me());
-        Window::new(&self.node.segment, offset, STAGING_BYTES / size_of::<T>())
+        let bytes = if self.across.is_some() { STAGING_ACROSS_BYTES } else { STAGING_BYTES };
+        Window::new(&self.node.segment, offset, bytes / size_of::<T>())
             .expect("the layout keeps staging areas aligned and inside")
     }
 }

@@ -50,7 +50,7 @@
 //! | `runner`, `engine`, `collective`, `parts`, `message` | operations: who runs them, what they share, what they do |
 //! | `tree`, `schedule` | orders and placements as data |
 //! | `shm`, `shm_window`, `flag`, `node` | the memory of a node, and meetings in it |
-//! | `across`, `net` | other nodes |
+//! | `across`, `net`, `room` | other nodes |
 //! | `membership`, `split`, `contract`, `watch`, `store` | becoming a rank, and learning that others are gone |
 
 mod across;
@@ -70,6 +70,7 @@ mod net;
 mod node;
 mod operations;
 mod parts;
+mod room;
 mod runner;
 pub mod sampler;
 pub mod schedule;

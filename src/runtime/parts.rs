@@ -57,6 +57,7 @@ impl Engine {
         let Some(across) = &mut self.across else { return Ok(()) };
         for (owner, values) in across.spread(round, ours, &slice_of, &self.node)? {
             window.write(slice_of(owner).start, &values);
+            across.rooms().put(values);
         }
         self.node.meet(round.patience)
     }

@@ -28,11 +28,13 @@ use crate::runtime::flag::Flag;
 pub(crate) const EAGER_BYTES: usize = 4096;
 /// What one round of a staged operation moves per rank: several fit a second-level cache.
 pub(crate) const STAGING_BYTES: usize = 1 << 18;
+/// The same where other nodes take part: a round costs meetings of nodes, which are slower than caches.
+pub(crate) const STAGING_ACROSS_BYTES: usize = 1 << 20;
 /// Ranks of one node.
 pub(crate) const LOCAL_WORLD_MAX: usize = 1024;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"remudash");
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const PAGE: usize = 4096;
 /// The header has a page of its own.
 const LINES: usize = PAGE;
@@ -229,7 +231,7 @@ impl Plan {
     }
 
     fn arenas(&self) -> usize {
-        self.staging() + self.local_world * STAGING_BYTES
+        self.staging() + self.local_world * STAGING_ACROSS_BYTES
     }
 
     fn bytes(&self) -> usize {
@@ -370,7 +372,7 @@ impl Segment {
 
     /// Where a rank stages what lies outside the segment.
     pub(crate) fn staging_offset(&self, local: usize) -> usize {
-        self.start + self.plan.staging() + local * STAGING_BYTES
+        self.start + self.plan.staging() + local * STAGING_ACROSS_BYTES
     }
 
     /// Where a rank allocates: offset and size.

@@ -188,6 +188,23 @@ pub(crate) fn fold_windows<'w, T: Element>(
     workspace.fold(fold, op, block.len(), &|index| windows[index].peek(block))
 }
 
+/// The same into another place. The numbers of a single rank go there at once.
+pub(crate) fn fold_windows_into<T: Element>(
+    workspace: &mut Workspace,
+    fold: &Fold,
+    op: ReduceOp,
+    windows: &[Window<T>],
+    block: &Range<usize>,
+    into: &mut [T::Sum],
+) {
+    match fold.result {
+        Operand::Source(index) => T::widen(windows[index].peek(block), into),
+        Operand::Scratch(_) => {
+            into.copy_from_slice(fold_windows(workspace, fold, op, windows, block));
+        }
+    }
+}
+
 /// The free part of a rank's arena. First fit; neighbours are joined when they become free. All
 /// groups of a rank share it.
 #[derive(Debug)]

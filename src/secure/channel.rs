@@ -1,6 +1,8 @@
 //! An encrypted, ordered stream of messages after a handshake.
 
-use snow::TransportState;
+use std::sync::Arc;
+
+use snow::StatelessTransportState;
 
 /// Most bytes of one message.
 pub const PLAINTEXT_BYTES_MAX: usize = 65_535 - TAG_BYTES;
@@ -21,14 +23,48 @@ pub enum ChannelError {
 
 /// One side of a channel.
 pub struct Channel {
-    noise: TransportState,
+    sealer: Sealer,
+    opener: Opener,
+}
+
+/// The half of a channel that speaks.
+pub struct Sealer {
+    noise: Arc<StatelessTransportState>,
+    /// Messages sealed so far.
+    nonce: u64,
+}
+
+/// The half of a channel that hears.
+pub struct Opener {
+    noise: Arc<StatelessTransportState>,
+    /// Messages opened so far.
+    nonce: u64,
 }
 
 impl Channel {
-    pub(super) fn new(noise: TransportState) -> Self {
-        Self { noise }
+    pub(super) fn new(noise: StatelessTransportState) -> Self {
+        let noise = Arc::new(noise);
+        let sealer = Sealer { noise: Arc::clone(&noise), nonce: 0 };
+        Self { sealer, opener: Opener { noise, nonce: 0 } }
     }
 
+    /// Both halves, for two that do not wait for each other.
+    pub fn split(self) -> (Sealer, Opener) {
+        (self.sealer, self.opener)
+    }
+
+    /// Appends an encrypted message to `wire`.
+    pub fn seal(&mut self, plain: &[u8], wire: &mut Vec<u8>) -> Result<(), ChannelError> {
+        self.sealer.seal(plain, wire)
+    }
+
+    /// Takes the next message off the front of `wire`; `None`: more must come.
+    pub fn open(&mut self, wire: &mut Vec<u8>) -> Result<Option<Vec<u8>>, ChannelError> {
+        self.opener.open(wire)
+    }
+}
+
+impl Sealer {
     /// Appends an encrypted message to `wire`.
     pub fn seal(&mut self, plain: &[u8], wire: &mut Vec<u8>) -> Result<(), ChannelError> {
         if PLAINTEXT_BYTES_MAX < plain.len() {
@@ -38,19 +74,23 @@ impl Channel {
         wire.extend_from_slice(&(sealed as u16).to_le_bytes());
         let start = wire.len();
         wire.resize(start + sealed, 0);
-        self.noise.write_message(plain, &mut wire[start..]).map_err(|_| ChannelError::Forged)?;
+        let written = self.noise.write_message(self.nonce, plain, &mut wire[start..]);
+        written.map_err(|_| ChannelError::Forged)?;
+        self.nonce += 1;
         Ok(())
     }
+}
 
+impl Opener {
     /// Takes the next message off the front of `wire`; `None`: more must come.
     pub fn open(&mut self, wire: &mut Vec<u8>) -> Result<Option<Vec<u8>>, ChannelError> {
         let Some(head) = wire.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
         let end = HEAD_BYTES + usize::from(u16::from_le_bytes(*head));
         let Some(sealed) = wire.get(HEAD_BYTES..end) else { return Ok(None) };
         let mut plain = vec![0; sealed.len()];
-        let bytes =
-            self.noise.read_message(sealed, &mut plain).map_err(|_| ChannelError::Forged)?;
-        plain.truncate(bytes);
+        let opened = self.noise.read_message(self.nonce, sealed, &mut plain);
+        plain.truncate(opened.map_err(|_| ChannelError::Forged)?);
+        self.nonce += 1;
         wire.drain(..end);
         Ok(Some(plain))
     }

@@ -83,7 +83,7 @@ impl Dialed {
     pub fn finish(mut self, message: &[u8]) -> Result<Channel, HandshakeError> {
         let payload = read(&mut self.noise, message)?;
         match postcard::from_bytes(&payload).map_err(|_| HandshakeError::Malformed)? {
-            Answer::Welcome => Ok(Channel::new(self.noise.into_transport_mode()?)),
+            Answer::Welcome => Ok(Channel::new(self.noise.into_stateless_transport_mode()?)),
             Answer::WrongEpoch(theirs) => Err(HandshakeError::Epoch { ours: self.epoch, theirs }),
             Answer::Taken => {
                 Err(HandshakeError::Refused("this rank is connected already".to_owned()))
@@ -106,7 +106,7 @@ impl Accepted {
         let payload = postcard::to_allocvec(answer).expect("an enum of numbers serializes");
         let reply = show_reply(&write(&mut self.noise, &payload)?);
         let channel = match answer {
-            Answer::Welcome => Some(Channel::new(self.noise.into_transport_mode()?)),
+            Answer::Welcome => Some(Channel::new(self.noise.into_stateless_transport_mode()?)),
             Answer::WrongEpoch(_) | Answer::Taken => None,
         };
         Ok((reply, channel))
@@ -222,6 +222,7 @@ fn read(noise: &mut HandshakeState, message: &[u8]) -> Result<Vec<u8>, Handshake
 mod tests {
     use super::*;
     use crate::base::{JobId, Rank};
+    use crate::secure::channel::ChannelError;
     use crate::secure::flight::{Purpose, Role, parse_flight};
     use crate::secure::keys::{JobKey, derive_rank_key};
 
@@ -263,6 +264,25 @@ mod tests {
         assert_eq!(connect(&key(1, 2), &right, &Answer::Welcome), Err(HandshakeError::Key));
         let epochs = HandshakeError::Epoch { ours: Epoch(4), theirs: Epoch(5) };
         assert_eq!(connect(&right, &right, &Answer::WrongEpoch(Epoch(5))), Err(epochs));
+    }
+
+    #[test]
+    fn a_message_that_is_repeated_or_out_of_order_is_forged() {
+        let right = key(1, 1);
+        let (dialed, first) = dial(&preamble("j", 1), &right, Epoch(0)).unwrap();
+        let accepted = accept(&flight(&first), &right).unwrap();
+        let (reply, channel) = accepted.reply(&Answer::Welcome).unwrap();
+        let (message, _) = parse_reply(&reply).unwrap().unwrap();
+        let (mut sealer, _) = dialed.finish(&message).unwrap().split();
+        let (_, mut opener) = channel.unwrap().split();
+        let (mut one, mut two) = (Vec::new(), Vec::new());
+        sealer.seal(b"one", &mut one).unwrap();
+        sealer.seal(b"two", &mut two).unwrap();
+        assert_eq!(opener.open(&mut two.clone()), Err(ChannelError::Forged), "out of order");
+        assert_eq!(opener.open(&mut one.clone()), Ok(Some(b"one".to_vec())));
+        assert_eq!(opener.open(&mut one), Err(ChannelError::Forged), "repeated");
+        two[5] ^= 1;
+        assert_eq!(opener.open(&mut two), Err(ChannelError::Forged), "changed");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-use crate::base::{Epoch, NodeRank, Rank};
+use crate::base::{Epoch, JobId, NodeRank, Rank};
 use crate::secure::handshake::{HandshakeError, PeerKey};
 
 /// Fewest bytes of a key file.
@@ -97,6 +97,13 @@ pub fn derive_agent_key(job: &JobKey, node: NodeRank) -> RankKey {
     RankKey(hmac(job.bytes(), &[b"remuda agent 1", &node.0.to_le_bytes()]))
 }
 
+/// The name of a job that nobody has named: the same wherever its key and its port are known, so that
+/// jobs that share a key and a machine have different ones. It says nothing about the key.
+pub fn derive_job_id(job: &JobKey, port: u16) -> JobId {
+    let bytes = hmac(job.bytes(), &[b"remuda job id 1", &port.to_le_bytes()]);
+    JobId::from_bytes(*bytes.first_chunk().expect("a digest has 32 bytes"))
+}
+
 const HMAC_BLOCK: usize = 64;
 
 /// HMAC-SHA-256 of RFC 2104, for keys of at most a block.
@@ -143,6 +150,9 @@ mod tests {
         assert_ne!(key(0, 1), key(0, 2));
         assert_ne!(key(0, 1), derive_agent_key(&job, NodeRank(1)));
         assert_ne!(JobKey::generate(), JobKey::generate());
+        assert_eq!(derive_job_id(&job, 1), derive_job_id(&job.clone(), 1));
+        assert_ne!(derive_job_id(&job, 1), derive_job_id(&job, 2));
+        assert_ne!(derive_job_id(&job, 1), derive_job_id(&JobKey::from_random([8; 32]), 1));
         assert_eq!(format!("{job:?} {:?}", key(0, 0)), "JobKey(…) RankKey(…)");
     }
 

@@ -15,7 +15,7 @@ mod flight;
 mod handshake;
 mod keys;
 
-pub use channel::{Channel, ChannelError, PLAINTEXT_BYTES_MAX};
+pub use channel::{Channel, ChannelError, Opener, PLAINTEXT_BYTES_MAX, Sealer};
 pub use flight::{
     FIRST_FLIGHT_BYTES_MAX, Flight, FlightError, Preamble, Purpose, Role, VERSION, parse_flight,
 };
@@ -25,5 +25,5 @@ pub use handshake::{
 };
 pub use keys::{
     JobKey, KEY_FILE_BYTES_MAX, KEY_FILE_BYTES_MIN, KeyError, RankKey, derive_agent_key,
-    derive_rank_key,
+    derive_job_id, derive_rank_key,
 };

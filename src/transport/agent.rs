@@ -4,6 +4,7 @@ use std::process::Child;
 use std::time::Duration;
 
 use rustix::process::Pid;
+use tokio::sync::oneshot;
 
 use super::ssh::SshAgent;
 use super::{LinkReader, LinkWriter};
@@ -43,6 +44,8 @@ pub enum AgentProcess {
     Local(Child),
     /// A command over a connection of its own.
     Ssh(Box<SshAgent>),
+    /// The child of a process that dialled in, which tells how it ended.
+    Dialled(oneshot::Receiver<Option<WorkerExit>>),
     /// A task of a test.
     #[cfg(test)]
     Played,
@@ -62,7 +65,7 @@ impl AgentProcess {
     pub fn pid(&self) -> Option<Pid> {
         match self {
             Self::Local(child) => Some(Pid::from_child(child)),
-            Self::Ssh(_) => None,
+            Self::Ssh(_) | Self::Dialled(_) => None,
             #[cfg(test)]
             Self::Played => None,
         }
@@ -75,6 +78,10 @@ impl AgentProcess {
             Self::Ssh(agent) => {
                 let (exit, words) = agent.bury(limit).await;
                 AgentEnd { exit, words }
+            }
+            Self::Dialled(end) => {
+                let told = tokio::time::timeout(limit, end).await;
+                AgentEnd { exit: told.ok().and_then(Result::ok).flatten(), words: None }
             }
             #[cfg(test)]
             Self::Played => AgentEnd::default(),

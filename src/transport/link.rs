@@ -53,6 +53,11 @@ impl LinkWriter {
         Ok(())
     }
 
+    /// Ends a link over a socket in both directions, whoever else holds it.
+    pub fn end(&self) {
+        let _ = rustix::net::shutdown(self.0.get_ref(), rustix::net::Shutdown::Both);
+    }
+
     /// Moves bytes that are in a pipe, without copying them. Where the link does not take pages,
     /// and nothing has been moved yet, the error is `EINVAL`.
     pub async fn move_all(&self, pipe: &OwnedFd, mut bytes: usize) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! L4: how a byte stream to a node comes to exist, and nothing else. Never knows what is sent.
 
 mod agent;
+pub mod dial;
 mod link;
 mod local;
 pub mod ssh;

@@ -146,6 +146,8 @@ pub struct Listen {
     pub others: Vec<String>,
     /// Whether the workers need a store: they do on several nodes.
     pub store: bool,
+    /// Its port; 0: one of the kernel's choice.
+    pub store_port: u16,
 }
 
 /// Which port rank 0 is to have.

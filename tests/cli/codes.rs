@@ -93,6 +93,12 @@ Neither DeepSpeed nor remuda guesses.
 }
 
 #[test]
+fn several_codes_are_told_one_after_the_other() {
+    let both = explain(&["H002", "c005"]);
+    assert_eq!(both, format!("{}\n{}", explain(&["H002"]), explain(&["C005"])));
+}
+
+#[test]
 fn explain_alone_lists_every_code() {
     let list = explain(&[]);
     let listed: BTreeSet<String> = list.lines().map(|line| line[..4].to_owned()).collect();

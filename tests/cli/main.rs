@@ -4,5 +4,7 @@
 
 mod codes;
 mod compat;
+mod completion;
 mod lines;
+mod man;
 mod screens;

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,6 +22,10 @@ fn stage(name: &str) -> PathBuf {
     fs::create_dir_all(dir.join("directory")).expect("a directory");
     let hosts = "worker-0 slots=8\nworker-1 slots=8\nworker-2 slots=2\nworker-3 slots=8\n";
     fs::write(dir.join("hosts"), hosts).expect("a hostfile");
+    fs::write(dir.join("writable"), hosts).expect("a hostfile");
+    fs::set_permissions(dir.join("writable"), fs::Permissions::from_mode(0o666)).expect("ours");
+    symlink("loop", dir.join("loop")).expect("a link");
+    fs::write(dir.join("run.sh"), "#!/bin/sh\nexit 3\n").expect("a script");
     fs::write(dir.join("train.py"), "raise SystemExit('it was started')\n").expect("a script");
     dir
 }

@@ -226,6 +226,7 @@ fn start_of_a_job(lease_ms: u32) -> [ToAgent; 4] {
             port: PortWish::Rather(0),
             others: Vec::new(),
             store: false,
+            store_port: 0,
         }),
         key: JobKey::from_random([0; 32]),
         world_size: 1,

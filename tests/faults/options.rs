@@ -208,7 +208,7 @@ fn the_environment_arrives_byte_for_byte() {
     let value = value.into_vec();
     assert_eq!(outcome.stdout, [&value[..], b"|", &value, b"|"].concat());
     let unknown = workers(1).options(["--env", "NOT_SET_ANYWHERE"]).sh("exit 0").end().code(2);
-    unknown.says("--env NOT_SET_ANYWHERE: the variable is not set here");
+    unknown.says("`--env NOT_SET_ANYWHERE`: the variable is not set here");
 }
 
 /// What every rank reads, as `rank:text`.

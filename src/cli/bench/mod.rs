@@ -52,7 +52,7 @@ folded in the canonical order.
 Exit status: 0; 1 if numbers are wrong or `--threshold` is not reached; else as for `remuda run`.";
 
 /// Short options of nccl-tests win, and `--json` means the results.
-fn definition() -> Command {
+pub(super) fn definition() -> Command {
     const NCCL_TESTS: [&str; 3] = ["include", "exclude", "num_gpus"];
     BenchFace::command().mut_args(|arg| match arg.get_id().as_str() {
         id if NCCL_TESTS.contains(&id) => arg.short(Resettable::Reset),

@@ -110,6 +110,9 @@ impl LoadError {
             Self::NotAFile { path, .. } => {
                 (codes::NOT_A_FILE, path, "write the hosts to a file and give that")
             }
+            Self::Unreadable { path, source } if source.raw_os_error() == Some(libc::ELOOP) => {
+                (codes::UNREADABLE, path, "the link leads back to itself; name the file")
+            }
             Self::Unreadable { path, .. } => {
                 (codes::UNREADABLE, path, "make it readable for yourself: `chmod u+r`")
             }

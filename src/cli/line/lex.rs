@@ -242,6 +242,9 @@ impl Lexer<'_> {
         self.typed.refuse(&[place], |spans| {
             let problem = Diagnostic::error(codes::UNKNOWN_OPTION, spans[0], message);
             match meant {
+                _ if typed_name == "-m" => problem
+                    .label("unknown")
+                    .help("`--module pkg.train` runs a module, as `python -m` does"),
                 Some(meant) if typed_name.starts_with("--") => {
                     problem.label("unknown").help(format!("did you mean `--{meant}`?"))
                 }

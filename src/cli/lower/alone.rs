@@ -67,6 +67,15 @@ pub(super) fn master(
     (MasterAddr::Given(address.to_owned()), port)
 }
 
+/// Address and port of rank 0, where several nodes meet.
+pub(super) fn rendezvous<'a>(
+    args: &'a ReachArgs,
+    nodes: &'a [(HostName, Vec<Slot>)],
+) -> (&'a str, u16) {
+    let address = args.master_addr().unwrap_or_else(|| nodes[0].0.as_str());
+    (address, args.master_port.unwrap_or(MASTER_PORT))
+}
+
 /// What to say when this machine has the name of another node.
 pub(super) fn doubt(node: NodeRank, nodes: &[(HostName, Vec<Slot>)]) -> String {
     let own = machine_name();

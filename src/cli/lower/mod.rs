@@ -4,9 +4,11 @@
 mod allocation;
 mod alone;
 mod devices;
+mod dial;
 pub(super) mod environment;
 mod keep;
 mod options;
+mod pod;
 mod pool;
 mod program;
 mod reach;
@@ -18,7 +20,8 @@ pub(super) use devices::gpu_count;
 pub(super) use devices::slots_are;
 pub(super) use keep::PidFile;
 pub(super) use options::{Speaker, options, program_and_script};
-pub(super) use program::{interpreter, program};
+pub(super) use pod::{Pod, pod, surroundings};
+pub(super) use program::{interpreter, missing_script, program};
 pub(super) use size::check_size;
 pub(super) use world::node_of_world;
 
@@ -26,7 +29,7 @@ use super::args::PlaceArgs;
 use super::error::CliError;
 use super::hostfile::Trust;
 use super::line::Typed;
-use crate::base::{HostName, NodeRank, Slot, Status};
+use crate::base::{Diagnostic, Findings, HostName, NodeRank, Slot, Status};
 use crate::doctor::SlotsAre;
 use crate::launch::{Claims, Transport};
 use crate::plan::{Accelerator, MasterAddr};
@@ -44,6 +47,8 @@ pub(super) struct Place {
     pub(super) master_port: Option<u16>,
     /// The only node that is started here (`--no_ssh`).
     pub(super) alone: Option<NodeRank>,
+    /// Which node this is of a job whose nodes dial in (`--no_ssh` with a key).
+    pub(super) joins: Option<NodeRank>,
     /// Where the slots come from, for the screen.
     pub(super) origin: String,
     /// Whose files are good enough.
@@ -66,6 +71,18 @@ impl Place {
     }
 }
 
+/// What is wrong with a number, shown where it was typed, `-n 9`; a selector is a text of its own.
+fn in_line(findings: Findings, typed: &Typed) -> Findings {
+    let flag = findings.source.name.strip_prefix("--").filter(|flag| flag.starts_with("num_"));
+    let (Some(place), [problem]) =
+        (flag.and_then(|flag| typed.place_of(flag)), &findings.diagnostics[..])
+    else {
+        return findings;
+    };
+    let problem = problem.clone();
+    typed.refuse(&[place], |spans| Diagnostic { span: Some(spans[0]), ..problem }).findings
+}
+
 /// Finds the hosts and applies the selection.
 pub(super) fn place(
     args: &PlaceArgs,
@@ -82,19 +99,39 @@ pub(super) fn place(
         num_nodes: args.num_nodes.clone(),
         num_gpus: args.num_gpus.clone().filter(|_| is_filtered || !found.counted),
     };
-    let selected = select(&pool, &selector)
-        .map_err(|findings| CliError::Findings { status: Status::Usage, findings })?;
+    let selected = select(&pool, &selector).map_err(|findings| CliError::Findings {
+        status: Status::Usage,
+        findings: findings.into_iter().map(|found| in_line(found, typed)).collect(),
+    })?;
     let (nodes, users) = selected.pool.into_parts();
     let alone = alone::node(&args.reach, typed, nodes.len())?;
     let here = match alone {
         Some(node) => &nodes[node.index()..=node.index()],
         None => &nodes,
     };
-    let transport = match alone {
-        Some(_) => Transport::Local,
-        None => reach::transport(&args.reach, nodes.iter().map(|(host, _)| host), users)?,
+    let key_file = args.reach.key_file.as_deref().filter(|_| 1 < nodes.len());
+    let (transport, of_key) = match (alone, key_file) {
+        (Some(_), Some(key_file)) => {
+            let (address, master_port) = alone::rendezvous(&args.reach, &nodes);
+            let meeting = dial::Meeting {
+                key_file,
+                job_id: args.reach.job_id.as_deref(),
+                join_timeout: args.reach.join_timeout,
+                address,
+                master_port,
+                peer_exit: None,
+            };
+            let (dial, warning) = dial::dial(&meeting, typed)?;
+            (Transport::Dial(dial), warning)
+        }
+        (Some(_), None) => (Transport::Local, String::new()),
+        (None, _) => {
+            let hosts = nodes.iter().map(|(host, _)| host);
+            (reach::transport(&args.reach, hosts, users)?, String::new())
+        }
     };
-    if transport == Transport::Local && found.device_names.is_empty() {
+    let is_here = !matches!(transport, Transport::Ssh(_));
+    if is_here && found.device_names.is_empty() {
         devices::check_devices(&args.devices, here, found.accelerator)?;
     }
     let (master_addr, master_port) = match alone {
@@ -102,6 +139,10 @@ pub(super) fn place(
         None => (reach::master_addr(&args.reach, &transport), args.reach.master_port),
     };
     let doubt = alone.map_or_else(String::new, |node| alone::doubt(node, &nodes));
+    let (alone, joins) = match transport {
+        Transport::Dial(_) => (None, alone),
+        Transport::Local | Transport::Ssh(_) => (alone, None),
+    };
     Ok(Place {
         nodes,
         accelerator: found.accelerator,
@@ -109,12 +150,13 @@ pub(super) fn place(
         master_addr,
         master_port,
         alone,
+        joins,
         transport,
         claims: devices::claims(&args.devices)?,
         slots_are: devices::slots_are(&args.devices, args.devices.oversubscribe)?,
         reading: found.reading,
         origin: found.origin,
         trust: pool::trust(args),
-        warnings: found.warnings + &show_all(&selected.findings, terminal.paint) + &doubt,
+        warnings: found.warnings + &show_all(&selected.findings, terminal.paint) + &doubt + &of_key,
     })
 }

@@ -34,7 +34,11 @@ pub(in crate::cli) fn options(
 ) -> Result<(Options, String), CliError> {
     let cores = cores(workers_args, &spec.exports)?;
     let rank_files = rank_files(workers_args.rank_log_dir())?;
-    let job = job_id()?;
+    let (job, key) = match &transport {
+        // All nodes were given the same.
+        Transport::Dial(dial) => (dial.job.clone(), dial.key.clone()),
+        Transport::Local | Transport::Ssh(_) => (job_id()?, JobKey::from_random(random_bytes()?)),
+    };
     let workers = spec.nodes.iter().map(|(_, slots)| slots.len()).sum::<usize>();
     let (run_dir, note) = match RunDir::create(args.run_dir.as_deref(), &job) {
         Ok(run_dir) => (Some(run_dir), String::new()),
@@ -60,7 +64,7 @@ pub(in crate::cli) fn options(
     let (program, script) = program_and_script(&spec.program);
     let options = Options {
         job,
-        key: JobKey::from_random(random_bytes()?),
+        key,
         command: std::env::args_os().collect(),
         cwd: working_directory()?,
         program,
@@ -141,10 +145,8 @@ fn stdin(named: Option<StdinArg>, workers: usize) -> StdinTo {
 
 /// A name for the job that no other job of this user has.
 fn job_id() -> Result<JobId, CliError> {
-    const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     let bytes = random_bytes()?;
-    let letters = bytes[..8].iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)]));
-    Ok(JobId(letters.collect()))
+    Ok(JobId::from_bytes(*bytes.first_chunk().expect("32 bytes")))
 }
 
 fn random_bytes() -> Result<[u8; 32], CliError> {

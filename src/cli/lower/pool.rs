@@ -55,9 +55,9 @@ pub(super) fn find_pool(
             let note = format!("hosts are the {}", found.origin);
             from_reading(found.reading, found.origin, Some(note), args, terminal)
         }
-        Found::Nodes(_) | Found::Nothing => this_machine(args),
+        Found::Nodes(_) | Found::Nothing => this_machine(args, typed),
         Found::OneTaskOfMany(note) => {
-            let (pool, found) = this_machine(args)?;
+            let (pool, found) = this_machine(args, typed)?;
             let warnings = paint_ours(&format!("note: {note}\n"), terminal.paint);
             Ok((pool, FoundPool { warnings, ..found }))
         }
@@ -124,10 +124,10 @@ pub(super) fn trust(args: &PlaceArgs) -> Trust {
 }
 
 /// No hostfile: this machine's devices, or as many CPU slots as were asked for.
-fn this_machine(args: &PlaceArgs) -> Result<(Pool, FoundPool), CliError> {
+fn this_machine(args: &PlaceArgs, typed: &Typed) -> Result<(Pool, FoundPool), CliError> {
     let host = HostName::parse("localhost").expect("a valid name");
     let accelerator = accelerator(&args.devices)?;
-    let wanted = wanted_slots(args)?;
+    let wanted = wanted_slots(args, typed)?;
     let (visible, origin) = match accelerator {
         Accelerator::Cpu => cpu_slots(args, wanted),
         _ => device_slots(args, accelerator, wanted)?,
@@ -198,12 +198,15 @@ fn first_slots(count: usize) -> Visible {
 
 /// `--num_gpus` as a number of local slots. Beside a filter it is left to the selector, which refuses
 /// the two together.
-fn wanted_slots(args: &PlaceArgs) -> Result<Option<usize>, CliError> {
+fn wanted_slots(args: &PlaceArgs, typed: &Typed) -> Result<Option<usize>, CliError> {
     let filters = [&args.include, &args.exclude];
     let is_filtered = filters.into_iter().flatten().any(|text| !text.is_empty());
     match args.num_gpus.as_deref().map_or(Ok(None), count_to_make) {
         Err(_) if is_filtered => Ok(None),
-        Err(found) => Err(CliError::Findings { status: Status::Usage, findings: vec![found] }),
+        Err(found) => {
+            let findings = vec![super::in_line(found, typed)];
+            Err(CliError::Findings { status: Status::Usage, findings })
+        }
         Ok(wanted) => Ok(wanted),
     }
 }

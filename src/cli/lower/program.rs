@@ -19,7 +19,16 @@ pub(in crate::cli) fn program(
     let (script, rest) = args.script_and_args.split_first().expect("clap requires a script");
     let local_rank = !args.no_local_rank;
     let elf = !args.no_python && !args.module && is_elf(Path::new(script));
-    let note = elf.then(|| format!("`{}` is an executable: run without Python", script.display()));
+    let note = match elf {
+        true => Some(format!("`{}` is an executable: run without Python", script.display())),
+        false if args.no_python || args.module => None,
+        false => other_interpreter(Path::new(script)).map(|other| {
+            let script = script.display();
+            format!(
+                "`{script}` is a script of {other}, given to Python: --no_python runs it as it is"
+            )
+        }),
+    };
     let program = if args.no_python || elf {
         // DeepSpeed passes `--local_rank` to any program; `true --local_rank=0` would not mind, but
         // an executable that somebody named as a script does not expect it.
@@ -39,6 +48,17 @@ fn is_elf(path: &Path) -> bool {
     let mut magic = [0; 4];
     File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok()
         && magic == *b"\x7fELF"
+}
+
+/// What the first line of a script names, if that is not Python: `#!/bin/sh`, `#!/usr/bin/env perl`.
+fn other_interpreter(script: &Path) -> Option<String> {
+    const LINE_BYTES_MAX: u64 = 256;
+    let mut head = Vec::new();
+    File::open(script).ok()?.take(LINE_BYTES_MAX).read_to_end(&mut head).ok()?;
+    let line = String::from_utf8_lossy(&head).lines().next()?.strip_prefix("#!")?.to_owned();
+    let program = line.split_whitespace().map(|word| word.rsplit('/').next().unwrap_or(word));
+    let name = program.clone().find(|name| *name != "env" && !name.starts_with('-'))?;
+    (!line.contains("python")).then(|| name.escape_debug().to_string())
 }
 
 /// `--python`, `PYTHON_EXEC`, the active environment, PATH; absolute, links never resolved, since
@@ -76,6 +96,12 @@ fn absolute(python: &Path) -> Result<OsString, CliError> {
     absolute
         .map(PathBuf::into_os_string)
         .map_err(|error| CliError::new(Status::Io, error.to_string()))
+}
+
+/// The script that is missing in a directory, if the program is one of Python's.
+pub(in crate::cli) fn missing_script(program: &Program, cwd: &Path) -> Option<String> {
+    let Program::Python { script, module: false, .. } = program else { return None };
+    (!cwd.join(script).exists()).then(|| Path::new(script).display().to_string())
 }
 
 fn search_path(name: &str) -> Option<OsString> {

@@ -56,7 +56,7 @@ pub(super) fn master_addr(args: &ReachArgs, transport: &Transport) -> MasterAddr
     match (args.master_addr(), transport) {
         (Some(address), _) => MasterAddr::Given(address.to_owned()),
         (None, Transport::Local) => MasterAddr::Given(LOOPBACK.to_owned()),
-        (None, Transport::Ssh(_)) => MasterAddr::AskNode0,
+        (None, Transport::Ssh(_) | Transport::Dial(_)) => MasterAddr::AskNode0,
     }
 }
 

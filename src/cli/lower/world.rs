@@ -29,6 +29,7 @@ pub(in crate::cli) fn node_of_world(args: &NodeArgs, typed: &Typed) -> Result<Pl
         master_addr,
         master_port,
         alone: Some(node),
+        joins: None,
         origin: format!("world info, {}", count(nodes.len(), "node")),
         trust: if args.allow_insecure_files { Trust::Anyone } else { Trust::Owner },
         warnings: alone::doubt(node, &nodes),

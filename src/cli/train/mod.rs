@@ -7,7 +7,7 @@ mod worker;
 
 use std::ffi::OsString;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use self::args::TrainArgs;
 use self::check::Workers;
@@ -42,6 +42,11 @@ struct TrainFace {
     watch: WatchArgs,
 }
 
+/// Its options.
+pub(super) fn definition() -> clap::Command {
+    TrainFace::command()
+}
+
 /// Parses, and starts this executable as the worker of every slot.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let (mut face, typed) = super::parse::<TrainFace>(words)?;
@@ -56,7 +61,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     // What cannot work is told once, here, and not by every worker.
     let workers = match place.transport {
         Transport::Local => Workers::Here(place.workers()),
-        Transport::Ssh(_) => Workers::Elsewhere,
+        Transport::Ssh(_) | Transport::Dial(_) => Workers::Elsewhere,
     };
     if let Some(saved) = check::run(&mut face.train, &typed, workers)?
         && face.train.steps <= saved.step

@@ -42,10 +42,13 @@ pub enum FaultKind {
     NoRoom,
     /// The binary did not arrive as it was sent.
     Damaged,
+    /// It was to come by itself, and did not.
+    Absent,
 }
 
 impl Fault {
-    pub(super) fn new(kind: FaultKind, words: impl Into<String>) -> Self {
+    /// One of a kind.
+    pub fn new(kind: FaultKind, words: impl Into<String>) -> Self {
         Self { kind, words: words.into() }
     }
 
@@ -80,6 +83,7 @@ impl FaultKind {
             Self::OtherArch => "another processor than ours",
             Self::NoRoom => "no place for the agent",
             Self::Damaged => "the agent cannot run there",
+            Self::Absent => "did not come",
         }
     }
 
@@ -97,6 +101,9 @@ impl FaultKind {
             Self::OtherArch => "install remuda on that host and give `--agent_path FILE`",
             Self::NoRoom => "give `--agent_path FILE`, a remuda that is installed there",
             Self::NoAgent => "see what `ssh HOST true` prints there",
+            Self::Absent => {
+                "every node is given the same line and key, and a `--node_rank` of its own"
+            }
             Self::NoSuchName | Self::Refused | Self::NoAnswer | Self::Ssh | Self::Damaged => {
                 return None;
             }
@@ -111,6 +118,7 @@ impl FaultKind {
             | Self::NoAnswer
             | Self::Penalty
             | Self::Dropped
+            | Self::Absent
             | Self::Ssh => Status::Unreachable,
             Self::HostKeyChanged | Self::HostKeyUnknown | Self::Denied => Status::Permission,
             Self::NoSsh => Status::NotFound,

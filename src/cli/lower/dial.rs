@@ -1,0 +1,135 @@
+//! `--no_ssh` with a key: nodes that are started one by one and become one job.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::base::{Diagnostic, JobId, Status};
+use crate::cli::error::CliError;
+use crate::cli::hostfile::{is_foreign, open};
+use crate::cli::line::{Typed, codes};
+use crate::launch::DialOptions;
+use crate::os::fds;
+use crate::report::summary::reason;
+use crate::secure::{JobKey, KEY_FILE_BYTES_MAX, derive_job_id};
+
+/// How long nodes wait for each other: some are still being pulled, scheduled or booted.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// Behind the port of rank 0.
+const GATE: u16 = 1;
+const STORE: u16 = 2;
+
+/// What is said about how the nodes come together.
+pub(super) struct Meeting<'a> {
+    pub(super) key_file: &'a Path,
+    pub(super) job_id: Option<&'a str>,
+    pub(super) join_timeout: Option<Duration>,
+    /// Of node 0.
+    pub(super) address: &'a str,
+    /// Of rank 0.
+    pub(super) master_port: u16,
+    pub(super) peer_exit: Option<u8>,
+}
+
+/// How the nodes come together.
+pub(super) fn dial(
+    meeting: &Meeting<'_>,
+    typed: &Typed,
+) -> Result<(DialOptions, String), CliError> {
+    let master_port = meeting.master_port;
+    let Some(store_port) = master_port.checked_add(STORE) else {
+        let place = typed.place_of("master_port").unwrap_or_else(|| typed.end());
+        let refused = typed.refuse(&[place], |spans| {
+            let message = format!("there are no two ports behind {master_port}");
+            Diagnostic::error(codes::BAD_VALUE, spans[0], message)
+                .label(format!("with a key at most {}", u16::MAX - STORE))
+                .help("the next port lets agents in, the one after it is the store's")
+        });
+        return Err(refused.into());
+    };
+    let (key, warning) = read_key(meeting.key_file)?;
+    let job = meeting.job_id.map(|name| JobId(name.to_owned()));
+    let options = DialOptions {
+        job: job.unwrap_or_else(|| derive_job_id(&key, master_port)),
+        key,
+        address: meeting.address.to_owned(),
+        port: master_port + GATE,
+        store_port,
+        join_limit: meeting.join_timeout.unwrap_or(JOIN_TIMEOUT),
+        peer_exit: meeting.peer_exit,
+    };
+    Ok((options, warning))
+}
+
+/// The key, and a warning if others know it. A file that others can write is no secret of ours; one
+/// that they can read is none either, but Secrets are mounted like that, for a pod alone.
+fn read_key(path: &Path) -> Result<(JobKey, String), CliError> {
+    let shown = path.display();
+    let unreadable = |error: &std::io::Error| {
+        let message = format!("cannot read the key file `{shown}`: {}", reason(error));
+        CliError::new(Status::NoInput, message).help(MAKE_ONE)
+    };
+    let file = match descriptor(path) {
+        // It was meant for us, and not for workers. Whoever writes into it may not have begun.
+        Some(number) => fds::close_on_exec(number).and_then(|()| File::open(path)),
+        None => open(path),
+    };
+    let file = file.map_err(|error| unreadable(&error))?;
+    let found = file.metadata().map_err(|error| unreadable(&error))?;
+    let own = rustix::process::geteuid().as_raw();
+    let refused = |why: String, help: &str| {
+        Err(CliError::new(Status::Permission, format!("the key file `{shown}` {why}")).help(help))
+    };
+    if found.mode() & 0o022 != 0 && !found.file_type().is_dir() {
+        return refused(
+            "can be written by others".to_owned(),
+            "`chmod go-w` it, or make a new one",
+        );
+    }
+    if is_foreign(found.uid(), own) {
+        let why = format!("belongs to another user (uid {})", found.uid());
+        return refused(
+            why,
+            "whoever owns it can start workers as you: copy it to a file of yours",
+        );
+    }
+    let mut text = Vec::new();
+    let read = file.take(KEY_FILE_BYTES_MAX as u64 + 1).read_to_end(&mut text);
+    read.map_err(|error| unreadable(&error))?;
+    let key = JobKey::from_text(&text).map_err(|error| {
+        CliError::new(Status::BadInput, format!("the key file `{shown}`: {error}")).help(MAKE_ONE)
+    })?;
+    let is_known = found.uid() == own && own != 0 && found.mode() & 0o044 != 0;
+    let warning = if is_known {
+        format!("warning: others can read the key file `{shown}`; `chmod 600` it\n")
+    } else {
+        String::new()
+    };
+    Ok((key, warning))
+}
+
+const MAKE_ONE: &str = "make one and give every node the same: \
+                        `(umask 077; head -c 32 /dev/urandom > key)`";
+
+/// `/dev/fd/3`: a descriptor that was handed to us.
+fn descriptor(path: &Path) -> Option<i32> {
+    let text = path.to_str()?;
+    let number =
+        ["/dev/fd/", "/proc/self/fd/"].into_iter().find_map(|head| text.strip_prefix(head))?;
+    number.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_is_known_by_its_path() {
+        assert_eq!(descriptor(Path::new("/dev/fd/3")), Some(3));
+        assert_eq!(descriptor(Path::new("/proc/self/fd/12")), Some(12));
+        assert_eq!(descriptor(Path::new("/etc/key")), None);
+        assert_eq!(descriptor(Path::new("/dev/fd/key")), None);
+    }
+}

@@ -1,0 +1,169 @@
+//! `remuda pod`: what the pod is → hosts, slots, and how the pods come together.
+
+use std::fmt;
+use std::path::Path;
+
+use super::devices::{self, accelerator, claims, visible};
+use super::dial::{self, Meeting};
+use super::{Place, alone};
+use crate::base::{HostName, NodeRank, Slot, Status, env_vars};
+use crate::cli::error::CliError;
+use crate::cli::hostfile::Trust;
+use crate::cli::line::Typed;
+use crate::cli::pod::PodPlaceArgs;
+use crate::launch::Transport;
+use crate::plan::{Accelerator, Identity, MASTER_PORT, Surroundings};
+use crate::report::summary::count;
+
+/// A place among pods.
+pub(in crate::cli) struct Pod {
+    pub(in crate::cli) rank: u32,
+    pub(in crate::cli) nodes: u32,
+    /// Workers of each, if anybody says.
+    pub(in crate::cli) slots: Option<u32>,
+    /// What the platform says.
+    pub(in crate::cli) found: Option<Identity>,
+}
+
+impl fmt::Display for Pod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rank, nodes, found, .. } = self;
+        match found {
+            Some(found) if found.rank == *rank => write!(f, "{found} of {nodes}"),
+            _ => write!(f, "node {rank} (--node_rank) of {nodes}"),
+        }
+    }
+}
+
+/// What this process can know about itself.
+pub(in crate::cli) fn surroundings() -> Surroundings {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
+    let env = env_vars::all().into_iter();
+    let env = env.filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect();
+    let hostname = alone::machine_name();
+    let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+    let full_name = full_name(&hosts, &hostname);
+    Surroundings { env, hostname, full_name }
+}
+
+/// `10.0.0.4  train-1.train.ns.svc.cluster.local  train-1`.
+fn full_name(hosts: &str, own: &str) -> Option<String> {
+    let names = hosts.lines().filter_map(|line| line.split('#').next());
+    let mut names = names.flat_map(|line| line.split_ascii_whitespace().skip(1));
+    names
+        .find(|name| name.split_once('.').is_some_and(|(first, _)| first == own))
+        .map(str::to_owned)
+}
+
+/// Hosts and slots of the job, and how they come together.
+pub(in crate::cli) fn pod(
+    args: &PodPlaceArgs,
+    pod: &Pod,
+    typed: &Typed,
+) -> Result<Place, CliError> {
+    let accelerator = accelerator(&args.devices)?;
+    let slots: Vec<Slot> = (0..slots(pod, accelerator)?).map(Slot).collect();
+    let found = pod.found.as_ref();
+    let base = found.and_then(|found| found.base.as_deref()).unwrap_or("pod");
+    let nodes = (0..pod.nodes).map(|rank| Ok((name(base, rank)?, slots.clone())));
+    let nodes = nodes.collect::<Result<Vec<_>, CliError>>()?;
+    let own = pod.rank as usize;
+    devices::check_devices(&args.devices, &nodes[own..=own], accelerator)?;
+    let given = args.master_addr.as_deref().filter(|address| !address.is_empty());
+    let address = given.or(found.and_then(|found| found.master_addr.as_deref()));
+    let port = args.master_port.or(found.and_then(|found| found.master_port));
+    let (transport, warnings) = transport(args, pod, (address, port), typed)?;
+    let (master_addr, master_port) = alone::master(address, port, &nodes);
+    let (alone, joins) = match transport {
+        Transport::Dial(_) => (None, Some(NodeRank(pod.rank))),
+        Transport::Local | Transport::Ssh(_) => (Some(NodeRank(pod.rank)), None),
+    };
+    Ok(Place {
+        accelerator,
+        device_names: Vec::new(),
+        master_addr,
+        master_port,
+        alone,
+        joins,
+        origin: count(nodes.len(), "pod"),
+        trust: if args.allow_insecure_files { Trust::Anyone } else { Trust::Owner },
+        warnings,
+        transport,
+        claims: claims(&args.devices)?,
+        slots_are: devices::slots_are(&args.devices, args.devices.oversubscribe)?,
+        reading: None,
+        nodes,
+    })
+}
+
+fn name(base: &str, rank: u32) -> Result<HostName, CliError> {
+    let name = format!("{base}-{rank}");
+    HostName::parse(&name).map_err(|error| {
+        CliError::new(Status::Config, format!("`{name}` is no name for a pod: {error}"))
+    })
+}
+
+/// Workers of each pod. All pods must come to the same number, or their plans differ.
+fn slots(pod: &Pod, accelerator: Accelerator) -> Result<u32, CliError> {
+    if let Some(slots) = pod.slots {
+        return Ok(slots);
+    }
+    if accelerator == Accelerator::Cpu {
+        return Ok(1);
+    }
+    match visible(accelerator).map(|visible| visible.slots.len() as u32) {
+        Some(slots @ 1..) => Ok(slots),
+        _ => Err(CliError::new(Status::Config, "nobody says how many workers a pod has")
+            .help("give `--num_gpus N`, or set REMUDA_NUM_GPUS")),
+    }
+}
+
+fn transport(
+    args: &PodPlaceArgs,
+    pod: &Pod,
+    (address, port): (Option<&str>, Option<u16>),
+    typed: &Typed,
+) -> Result<(Transport, String), CliError> {
+    if pod.nodes == 1 || args.isolated {
+        return Ok((Transport::Local, String::new()));
+    }
+    let Some(key_file) = args.key_file.as_deref() else { return Err(no_key()) };
+    let Some(address) = address else {
+        return Err(CliError::new(Status::Config, "nobody says where pod 0 is").help(
+            "give `--master_addr NAME-0.SERVICE`, or set REMUDA_MASTER_ADDR; a headless Service gives \
+             pods names",
+        ));
+    };
+    let key_file: &Path = key_file;
+    let meeting = Meeting {
+        key_file,
+        job_id: args.job_id.as_deref(),
+        join_timeout: args.join_timeout,
+        address,
+        master_port: port.unwrap_or(MASTER_PORT),
+        peer_exit: args.peer_exit,
+    };
+    let (dial, warning) = dial::dial(&meeting, typed)?;
+    Ok((Transport::Dial(dial), warning))
+}
+
+fn no_key() -> CliError {
+    let message = "the pods have no key, and would not hear of each other";
+    CliError::new(Status::Config, message).help(
+        "mount a Secret in every pod and give `--key_file FILE` (or REMUDA_KEY_FILE); with \
+         `--isolated` each starts its workers alone",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_full_name_of_a_pod_stands_in_its_hosts_file() {
+        let hosts = "127.0.0.1 localhost\n10.0.0.4\ttrain-1.train.ns.svc train-1 # ours\n";
+        assert_eq!(full_name(hosts, "train-1").as_deref(), Some("train-1.train.ns.svc"));
+        assert_eq!(full_name(hosts, "train"), None);
+        assert_eq!(full_name("10.0.0.4 train-1\n", "train-1"), None);
+    }
+}

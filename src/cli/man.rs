@@ -1,0 +1,63 @@
+//! `remuda man`: the manual, made from what the command line is made from.
+
+use std::ffi::OsString;
+
+use clap::{Command, CommandFactory, Parser};
+
+use super::error::CliError;
+use super::line::{Typed, codes};
+use super::{definitions, parse};
+use crate::base::{Diagnostic, Status};
+use crate::pool::nearest;
+use crate::report::print;
+
+/// Behind the list of options.
+const HELP_END: &str = "\
+To read:     remuda man run | man -l -
+To install:  remuda man run > /usr/local/share/man/man1/remuda-run.1";
+
+/// Print a page of the manual in roff: of the program, or of one of its commands.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "remuda man", bin_name = "remuda man", version, after_help = HELP_END)]
+struct ManFace {
+    /// A command, `hostfile check` too [default: the program itself]
+    #[arg(value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+pub(super) fn definition() -> Command {
+    ManFace::command()
+}
+
+/// Parses and prints.
+pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
+    let (face, typed) = parse::<ManFace>(words)?;
+    let mut page = definitions::whole();
+    page.build();
+    let mut name = "remuda".to_owned();
+    for (number, word) in face.command.iter().enumerate() {
+        let Some(found) = page.find_subcommand(word) else {
+            return Err(unknown(&typed, number, word, &page));
+        };
+        page = found.clone();
+        name = format!("{name}-{word}");
+    }
+    let page = page.bin_name(name.replace('-', " ")).display_name(name);
+    let mut roff = Vec::new();
+    clap_mangen::Man::new(page).render(&mut roff).map_err(CliError::output)?;
+    print(&String::from_utf8_lossy(&roff)).map_err(CliError::output)?;
+    Ok(Status::Success)
+}
+
+fn unknown(typed: &Typed, number: usize, word: &str, within: &Command) -> CliError {
+    let near = nearest(word, within.get_subcommands().map(Command::get_name));
+    let refused = typed.refuse(&[typed.word(number)], |spans| {
+        let message = format!("there is no command `{}`", word.escape_debug());
+        let problem = Diagnostic::error(codes::UNKNOWN_COMMAND, spans[0], message).label("unknown");
+        match near {
+            Some(near) => problem.help(format!("did you mean `{near}`?")),
+            None => problem.help("`remuda --help` lists the commands"),
+        }
+    });
+    refused.into()
+}

@@ -1,0 +1,236 @@
+//! `remuda pod`: the same command in every pod; each finds out which node it is.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{CommandFactory, Parser};
+
+use super::args::{DeviceArgs, ProgramArgs, WatchArgs, WorkerArgs};
+use super::check;
+use super::error::CliError;
+use super::line::{self, BadValue, Parsed, Refused, Typed, whole};
+use super::lower::{self, Pod};
+use super::run;
+use super::values::{parse_job_id, parse_master_addr, parse_port, parse_timeout};
+use crate::base::{Status, env_vars};
+use crate::plan::{Identity, IdentityError, identify};
+use crate::report::summary::step;
+use crate::report::{Terminal, say};
+
+/// The words that choose it.
+const PROGRAM: &str = "remuda pod";
+
+/// Behind the list of options.
+const HELP_END: &str = "\
+Every option under `Where` can be given as a variable too: `--key_file` is REMUDA_KEY_FILE, `--nodes`
+REMUDA_NODES, and so on. Which node this is, is found in the environment of Indexed Jobs, JobSet,
+LeaderWorkerSet, StatefulSets, Kubeflow (PET_*, PyTorchJob), Volcano, SkyPilot, dstack, Nomad and Slurm,
+or in NODE_RANK; a line says where it was found.
+
+Exit status: that of the job, the same in every pod, as `remuda run --help` lists them; with --peer_exit
+only the pod that was the cause of a failure has it.";
+
+/// Take part in a job as the node that this pod is, without ssh. Pods that are given the same key
+/// become one job, which pod 0 leads.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = PROGRAM,
+    bin_name = PROGRAM,
+    version,
+    args_override_self = true,
+    after_help = HELP_END
+)]
+pub struct PodArgs {
+    /// Where the job runs.
+    #[command(flatten)]
+    pub pod: PodPlaceArgs,
+    /// Script and arguments.
+    #[command(flatten)]
+    pub program: ProgramArgs,
+    /// What workers find around them.
+    #[command(flatten)]
+    pub workers: WorkerArgs,
+    /// How the job is watched.
+    #[command(flatten)]
+    pub watch: WatchArgs,
+}
+
+/// Which job, and which part of it.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Where", rename_all = "snake_case")]
+pub struct PodPlaceArgs {
+    /// Pods of the job [default: what the platform says]
+    #[arg(long, value_name = "N", value_parser = parse_nodes)]
+    pub nodes: Option<u32>,
+    /// Which of them this is, from 0 [default: what the platform says]
+    #[arg(long, value_name = "N", value_parser = parse_rank)]
+    pub node_rank: Option<u32>,
+    /// Workers of each pod [default: what the platform says, else its GPUs, else 1]
+    #[arg(short = 'n', long, value_name = "N", value_parser = parse_nodes)]
+    pub num_gpus: Option<u32>,
+    /// What a slot is.
+    #[command(flatten)]
+    pub devices: DeviceArgs,
+    /// Name or address of pod 0 [default: what the platform says]
+    #[arg(long, value_name = "ADDR", value_parser = parse_master_addr)]
+    pub master_addr: Option<String>,
+    /// Port of rank 0 there; the two behind it are ours [default: 29500]
+    #[arg(long, value_name = "PORT", value_parser = parse_port)]
+    pub master_port: Option<u16>,
+    /// A secret that every pod is given, at least 16 bytes
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// A name for the job, the same in every pod [default: made from the key and the port]
+    #[arg(long, value_name = "NAME", value_parser = parse_job_id)]
+    pub job_id: Option<String>,
+    /// How long pods wait for each other [default: 30m]
+    #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
+    pub join_timeout: Option<Duration>,
+    /// Without a key: pods start their workers and do not hear of each other
+    #[arg(long)]
+    pub isolated: bool,
+    /// Exit status of pods that are stopped because another one failed [default: that one's]
+    #[arg(long, value_name = "STATUS", value_parser = parse_status)]
+    pub peer_exit: Option<u8>,
+    /// Use env files that others can write
+    #[arg(long)]
+    pub allow_insecure_files: bool,
+}
+
+fn parse_nodes(text: &str) -> Result<u32, BadValue> {
+    whole(text, 1..=1 << 17).map(|nodes| nodes as u32)
+}
+
+fn parse_rank(text: &str) -> Result<u32, BadValue> {
+    whole(text, 0..=(1 << 17) - 1).map(|rank| rank as u32)
+}
+
+fn parse_status(text: &str) -> Result<u8, BadValue> {
+    whole(text, 1..=255).map(|status| status as u8)
+}
+
+impl PodPlaceArgs {
+    /// What was not typed, from its variables.
+    fn completed(self) -> Result<Self, CliError> {
+        let text = |text: &str| Ok(text.to_owned());
+        Ok(Self {
+            nodes: or_variable(self.nodes, env_vars::REMUDA_NODES, parse_nodes)?,
+            node_rank: or_variable(self.node_rank, env_vars::REMUDA_NODE_RANK, parse_rank)?,
+            num_gpus: or_variable(self.num_gpus, env_vars::REMUDA_NUM_GPUS, parse_nodes)?,
+            master_addr: or_variable(
+                self.master_addr,
+                env_vars::REMUDA_MASTER_ADDR,
+                parse_master_addr,
+            )?,
+            master_port: or_variable(self.master_port, env_vars::REMUDA_MASTER_PORT, parse_port)?,
+            key_file: match self.key_file {
+                Some(file) => Some(file),
+                None => or_variable(None, env_vars::REMUDA_KEY_FILE, text)?.map(PathBuf::from),
+            },
+            job_id: or_variable(self.job_id, env_vars::REMUDA_JOB_ID, parse_job_id)?,
+            join_timeout: or_variable(
+                self.join_timeout,
+                env_vars::REMUDA_JOIN_TIMEOUT,
+                parse_timeout,
+            )?,
+            isolated: self.isolated
+                || or_variable(None, env_vars::REMUDA_ISOLATED, parse_yes)?.unwrap_or(false),
+            peer_exit: or_variable(self.peer_exit, env_vars::REMUDA_PEER_EXIT, parse_status)?,
+            ..self
+        })
+    }
+}
+
+fn parse_yes(text: &str) -> Result<bool, BadValue> {
+    match text {
+        "1" | "true" | "yes" => Ok(true),
+        "0" | "false" | "no" => Ok(false),
+        _ => Err(BadValue::new("expected 1 or 0")),
+    }
+}
+
+/// What was typed wins.
+fn or_variable<T>(
+    typed: Option<T>,
+    name: &str,
+    parse: impl Fn(&str) -> Result<T, BadValue>,
+) -> Result<Option<T>, CliError> {
+    let Some(text) = env_vars::get_text(name).filter(|_| typed.is_none()) else {
+        return Ok(typed);
+    };
+    parse(&text).map(Some).map_err(|bad| {
+        let message = format!("{name}=`{}`: {}", text.escape_debug(), bad.label);
+        CliError::new(Status::Config, message).help(format!("correct {name}, or unset it"))
+    })
+}
+
+/// Everything that it understands.
+pub(super) fn definition() -> clap::Command {
+    PodArgs::command()
+}
+
+/// Reads the words behind `remuda pod`.
+pub fn parse(words: Vec<OsString>) -> Result<Parsed<PodArgs>, Refused> {
+    line::parse(definition(), Typed::new(PROGRAM, words))
+}
+
+/// Parses and runs.
+pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
+    let (args, typed) = match parse(words)? {
+        Parsed::Run(args, typed) => (*args, typed),
+        Parsed::Asked(text) => return Err(super::asked(&text)),
+    };
+    check::program(&args.program, &typed)?;
+    check::watch(&args.watch, &typed)?;
+    let terminal = Terminal::look();
+    let place = args.pod.completed()?;
+    let who = who(&place)?;
+    if args.watch.talks() {
+        say(&step("Pod", &who.to_string()), terminal.paint);
+    }
+    let place = lower::pod(&place, &who, &typed)?;
+    check::stdin(&args.watch, place.workers(), &typed)?;
+    run::start_program(place, &args.watch, &args.workers, &args.program, terminal)
+}
+
+/// What was typed goes before what the platform says; whoever says everything needs no platform.
+fn who(args: &PodPlaceArgs) -> Result<Pod, CliError> {
+    let found = match identify(&lower::surroundings()) {
+        Ok(found) => Some(found),
+        Err(IdentityError::Unknown) if args.node_rank.is_some() => None,
+        Err(error) => return Err(unknown(&error)),
+    };
+    let rank = args.node_rank.or(found.as_ref().map(|found| found.rank));
+    let of_platform = |get: fn(&Identity) -> Option<u32>| found.as_ref().and_then(get);
+    let Some(nodes) = args.nodes.or(of_platform(|found| found.nodes)) else {
+        let message = "nobody says how many pods the job has";
+        return Err(CliError::new(Status::Config, message)
+            .help("give `--nodes N`, or set REMUDA_NODES; an Indexed Job's is `completions`"));
+    };
+    let rank = rank.expect("one of the two is there");
+    if nodes <= rank {
+        let message = format!("there is no node {rank} among {nodes} pods");
+        return Err(CliError::new(Status::Config, message)
+            .help("`--nodes` is the number of pods, the same in each of them"));
+    }
+    let slots = args.num_gpus.or(of_platform(|found| found.slots));
+    Ok(Pod { rank, nodes, slots, found })
+}
+
+fn unknown(error: &IdentityError) -> CliError {
+    let told = CliError::new(Status::Config, error.to_string());
+    match error {
+        IdentityError::Unknown => told.help(
+            "give `--nodes N --node_rank N --master_addr ADDR`, or set NODE_RANK; \
+             `remuda pod --help` lists the platforms that are known",
+        ),
+        IdentityError::MpiLauncher(file) => {
+            told.help(format!("its hosts have sshd: `remuda run -H {file} SCRIPT`"))
+        }
+        IdentityError::Malformed { name, .. } => told.help(format!("correct {name}, or unset it")),
+        IdentityError::Conflict { .. } => {
+            told.help("unset one of the two, or give `--node_rank` and `--nodes` in its place")
+        }
+    }
+}

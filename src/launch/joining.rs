@@ -1,0 +1,356 @@
+//! A node that is not node 0 of a job whose nodes are started one by one: dials in, starts its agent,
+//! and stays in the foreground until node 0 has said how the job ended.
+
+use std::ffi::OsString;
+use std::process;
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+
+use super::codes;
+use super::dispatcher::sleep_until;
+use super::grave::{self, Grave};
+use super::options::{DialOptions, LaunchError};
+use super::signals::{Signals, Wish};
+use crate::base::exit::signal_name;
+use crate::base::{NodeRank, Status, WorkerExit, clock};
+use crate::os::tasks::Tasks;
+use crate::os::{family, heap, signals};
+use crate::plan::{self, LaunchPlan};
+use crate::report::diagnostic::Paint;
+use crate::report::summary::{Failure, count, duration, show_failure, step};
+use crate::report::{neutral, say};
+use crate::transport::dial::{Attached, DialFault, Dialer, News, Over};
+use crate::transport::{AgentProcess, Link, connect_local};
+
+/// An agent whose link has ended is given this long to be buried.
+const AGENT_END_LIMIT: Duration = Duration::from_millis(500);
+/// What ending takes beside the grace.
+const ENDING: Duration = Duration::from_secs(5);
+/// How often process 1 buries what others left.
+const BURIAL: Duration = Duration::from_secs(3);
+
+/// What a node that dials in needs beside its plan.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// How nodes come together.
+    pub dial: DialOptions,
+    /// Which node this is.
+    pub node: NodeRank,
+    /// Time between asking workers to stop and killing them.
+    pub grace: Duration,
+    /// Silence after which a link counts as lost.
+    pub lease: Duration,
+    /// Whether what happens is said.
+    pub talks: bool,
+    /// How lines of ours look.
+    pub paint: Paint,
+}
+
+/// Takes part in the job of node 0. Returns the exit status of the job.
+pub fn join(plan: &LaunchPlan, member: &Member) -> Result<Status, LaunchError> {
+    heap::share();
+    signals::hear_of_children();
+    family::become_subreaper();
+    let inherited = family::children_of(rustix::process::getpid());
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    runtime.block_on(async {
+        let mut joining = Joining {
+            plan,
+            member,
+            inherited,
+            signals: Signals::listen()?,
+            stops: Vec::new(),
+            tasks: Tasks::default(),
+        };
+        joining.run().await
+    })
+}
+
+struct Joining<'a> {
+    plan: &'a LaunchPlan,
+    member: &'a Member,
+    /// Children that were here before us.
+    inherited: Vec<Pid>,
+    signals: Signals,
+    /// Signals that ask for the end, so far.
+    stops: Vec<i32>,
+    tasks: Tasks,
+}
+
+/// How our part in the job ended.
+enum Part {
+    Over(Over),
+    /// Node 0 is gone.
+    Lost,
+    /// The user did not want to wait any longer.
+    Left,
+}
+
+enum Happening {
+    News(Option<News>),
+    Wish(Wish),
+    Late,
+    Burial,
+}
+
+impl Joining<'_> {
+    async fn run(&mut self) -> Result<Status, LaunchError> {
+        let dialer = self.dialer();
+        self.say(&step("Joining", &self.introduction(&dialer)));
+        let called = dialer.called();
+        let joined = {
+            let tell = |why: &str, since| {
+                let text = format!("for node 0 ({called}), since {}: {why}", duration(since));
+                say(&step("Waiting", &text), self.member.paint);
+            };
+            let join = dialer.join(self.member.dial.join_limit, tell);
+            tokio::select! {
+                joined = join => Some(joined),
+                signal = stop_signal(&mut self.signals) => return Ok(Status::Interrupted(signal)),
+            }
+        };
+        let connection = match joined {
+            Some(Ok(connection)) => connection,
+            Some(Err(fault)) => return Ok(self.not_joined(&fault)),
+            None => return Ok(Status::Bug),
+        };
+        let text = format!("node 0 ({called}), which shows what workers write");
+        self.say(&step("Joined", &text));
+        let Link { reader, writer, agent, .. } = connect_local(&self.agent_words())?;
+        let mut agent = Some(agent);
+        let mut attached = connection.attach((reader, writer), &mut self.tasks);
+        let part = self.take_part(&mut attached, &mut agent).await;
+        // With the connection the agent's link ends, and with it the agent.
+        drop(attached);
+        if let Some(agent) = agent {
+            self.see_off(agent, matches!(part, Part::Left)).await;
+        }
+        Ok(self.last_words(part))
+    }
+
+    fn dialer(&self) -> Dialer {
+        let dial = &self.member.dial;
+        Dialer {
+            address: dial.address.clone(),
+            port: dial.port,
+            node: self.member.node,
+            key: dial.key.clone(),
+            job: dial.job.clone(),
+            build: env!("CARGO_PKG_VERSION"),
+            digest: plan::digest(self.plan),
+            outline: plan::outline(self.plan),
+        }
+    }
+
+    fn introduction(&self, dialer: &Dialer) -> String {
+        let Member { dial, node, .. } = self.member;
+        let host = &self.plan.nodes[node.index()].host;
+        let nodes = self.plan.nodes.len();
+        let (called, limit) = (dialer.called(), duration(dial.join_limit));
+        format!("job {} at {called} as node {node} of {nodes} ({host}), within {limit}", dial.job)
+    }
+
+    fn agent_words(&self) -> [OsString; 3] {
+        let Member { dial, node, .. } = self.member;
+        ["agent".to_owned(), format!("job={}", dial.job), format!("node={node}")].map(Into::into)
+    }
+
+    fn say(&self, text: &str) {
+        if self.member.talks {
+            say(text, self.member.paint);
+        }
+    }
+
+    fn not_joined(&self, fault: &DialFault) -> Status {
+        let text = fault.to_string();
+        let mut lines = text.lines();
+        let title = lines.next().unwrap_or_default();
+        let mut screen =
+            format!("error[{}]: {}; nothing was started\n", codes::NOT_JOINED, neutral(title));
+        screen += &neutral_lines(lines);
+        say(&screen, self.member.paint);
+        fault.status()
+    }
+
+    /// Until the job is over, or node 0 is gone.
+    async fn take_part(
+        &mut self,
+        attached: &mut Attached,
+        agent: &mut Option<AgentProcess>,
+    ) -> Part {
+        let mut late: Option<Instant> = None;
+        let mut burial = grave::is_everybodys_parent().then(|| clock::now() + BURIAL);
+        loop {
+            let happening = tokio::select! {
+                biased;
+                wish = self.signals.next() => Happening::Wish(wish),
+                news = attached.next() => Happening::News(news),
+                () = sleep_until(late) => Happening::Late,
+                () = sleep_until(burial) => Happening::Burial,
+                never = self.tasks.watch() => match never {},
+            };
+            match happening {
+                Happening::News(Some(News::Over(over))) => return Part::Over(over),
+                Happening::News(None) | Happening::Late => return Part::Lost,
+                Happening::News(Some(News::AgentEnded)) => {
+                    // Others may still be stopping; then node 0 says how it went.
+                    late = Some(clock::now() + self.member.lease + self.member.grace + ENDING);
+                    if let Some(agent) = agent.take() {
+                        attached.agent_ended(self.bury(agent).await);
+                    }
+                }
+                Happening::Wish(wish) => {
+                    if !self.pass_on(wish, attached) {
+                        return Part::Left;
+                    }
+                }
+                Happening::Burial => {
+                    burial = Some(clock::now() + BURIAL);
+                    let living = agent.as_ref().and_then(AgentProcess::pid);
+                    family::bury(self.spared(living), |_, _| {});
+                }
+            }
+        }
+    }
+
+    /// What the user wants of this process is wanted of the job. False: enough of waiting.
+    fn pass_on(&mut self, wish: Wish, attached: &Attached) -> bool {
+        match wish {
+            Wish::Stop(signal) => {
+                self.stops.push(signal);
+                let name = signal_name(signal);
+                match self.stops.len() {
+                    1 => {
+                        let text = format!("the job: {name} received; again to kill now");
+                        self.say(&step("Stopping", &text));
+                    }
+                    2 => self.say(&step("Killing", "what is left")),
+                    _ => return false,
+                }
+                attached.signal(signal);
+            }
+            Wish::Forward(signal) => attached.signal(signal),
+            Wish::Tell => {
+                let workers = self.plan.nodes[self.member.node.index()].workers.len();
+                let text = format!("{} of node {}", count(workers, "worker"), self.member.node);
+                self.say(&step("State", &format!("{text}; node 0 tells how each is doing")));
+            }
+            Wish::Suspend => {
+                self.say("note: Ctrl-Z stops a job at node 0, not here\n");
+            }
+        }
+        true
+    }
+
+    async fn bury(&mut self, agent: AgentProcess) -> Option<WorkerExit> {
+        let end = agent.bury(AGENT_END_LIMIT).await;
+        // One that was killed leaves its shim to us, which ends its workers, and whatever else.
+        if end.exit != Some(WorkerExit::Code(0)) {
+            self.bury_leftovers(None).await;
+        }
+        end.exit
+    }
+
+    async fn bury_leftovers(&mut self, living: Option<Pid>) {
+        let mut grave = Grave::default();
+        grave.open(self.spared(living));
+        while let Some(at) = grave.look_at() {
+            sleep_until(Some(at)).await;
+            grave.look();
+        }
+    }
+
+    /// The agent stops its workers by itself, now that its link has ended; a third signal does not
+    /// wait for it.
+    async fn see_off(&mut self, agent: AgentProcess, has_left: bool) {
+        if has_left {
+            return;
+        }
+        let limit = self.member.grace + ENDING;
+        let enough = async {
+            loop {
+                if let Wish::Stop(signal) = self.signals.next().await {
+                    self.stops.push(signal);
+                    if 2 < self.stops.len() {
+                        return;
+                    }
+                }
+            }
+        };
+        let exit = tokio::select! {
+            end = agent.bury(limit) => end.exit,
+            () = enough => return,
+        };
+        if exit != Some(WorkerExit::Code(0)) {
+            self.bury_leftovers(None).await;
+        }
+    }
+
+    /// Children that are nobody's leftovers.
+    fn spared(&self, living: Option<Pid>) -> impl Fn(Pid) -> bool + Send + 'static {
+        let (inherited, job) = (self.inherited.clone(), self.member.dial.job.to_string());
+        let agents: Vec<Pid> = living.into_iter().collect();
+        move |pid| {
+            agents.contains(&pid)
+                || inherited.contains(&pid)
+                || grave::is_everybodys_parent() && !grave::is_of_job(pid, &job, &agents)
+        }
+    }
+
+    fn last_words(&self, part: Part) -> Status {
+        match part {
+            Part::Over(Over { status, text, cause }) => {
+                let text = neutral_lines(text.lines());
+                if text.is_empty() {
+                    self.say(&step("Ended", "the job, with 0"));
+                } else {
+                    say(&text, self.member.paint);
+                }
+                self.member.dial.status_of(self.member.node, Status::Worker(status), cause)
+            }
+            Part::Lost => {
+                if let Some(signal) = self.stops.last() {
+                    return Status::Interrupted(*signal);
+                }
+                say(&show_failure(&self.leader_lost()), self.member.paint);
+                Status::LeaseLost
+            }
+            Part::Left => Status::Interrupted(self.stops.last().copied().unwrap_or(libc::SIGTERM)),
+        }
+    }
+
+    fn leader_lost(&self) -> Failure {
+        let dial = &self.member.dial;
+        let host = &self.plan.nodes[0].host;
+        let pid = process::id();
+        Failure {
+            code: codes::LEADER_LOST,
+            title: format!("node 0 ({host}) is gone; the workers of this node were stopped"),
+            facts: vec![format!(
+                "its connection ended without a word   {}:{}   pid {pid} here",
+                dial.address, dial.port
+            )],
+            help: vec!["what happened there is told on its own screen".to_owned()],
+            ..Failure::default()
+        }
+    }
+}
+
+/// Lines of somebody else, that can do nothing to a terminal.
+fn neutral_lines<'a>(lines: impl Iterator<Item = &'a str>) -> String {
+    lines.fold(String::new(), |text, line| text + &neutral(line) + "\n")
+}
+
+/// The first signal that asks for the end.
+async fn stop_signal(signals: &mut Signals) -> i32 {
+    loop {
+        match signals.next().await {
+            Wish::Stop(signal) => return signal,
+            // Nothing runs yet.
+            Wish::Suspend => signals::stop_self(),
+            Wish::Tell | Wish::Forward(_) => {}
+        }
+    }
+}

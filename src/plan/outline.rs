@@ -1,0 +1,156 @@
+//! What people compare when two nodes that must agree have different plans. Pure.
+
+use std::fmt::Write as _;
+
+use super::launch_plan::{LaunchPlan, NodePlan};
+
+/// Lines of an outline that are told to another node.
+const LINES_MAX: usize = 1024;
+/// Bytes of a line.
+const LINE_BYTES_MAX: usize = 256;
+/// Bytes of an outline: it travels in one message.
+pub const OUTLINE_BYTES_MAX: usize = 32 << 10;
+/// Differences that are shown.
+const SHOWN_MAX: usize = 8;
+
+/// A plan in lines: what every worker runs, then each node with its slots and ranks. The lines show
+/// what [`super::digest`] covers, as far as there is room.
+pub fn outline(plan: &LaunchPlan) -> Vec<String> {
+    let program = plan.nodes.iter().find_map(|node| node.workers.first());
+    let program = program.map(|worker| {
+        let words = worker.argv.iter().map(|word| word.display().to_string());
+        format!("program: {}", words.collect::<Vec<_>>().join(" "))
+    });
+    let head = program.into_iter().chain([format!("world size: {}", plan.world_size)]);
+    let lines = head.chain(plan.nodes.iter().map(show_node)).take(LINES_MAX);
+    let mut room = OUTLINE_BYTES_MAX;
+    let fits = |line: &String| {
+        room = room.saturating_sub(line.len() + 4);
+        0 < room
+    };
+    lines.map(clipped).take_while(fits).collect()
+}
+
+fn show_node(node: &NodePlan) -> String {
+    let slots: Vec<_> = node.slots.iter().map(ToString::to_string).collect();
+    let ranks = match &node.workers[..] {
+        [first, .., last] => format!("ranks {}-{}", first.rank, last.rank),
+        [only] => format!("rank {}", only.rank),
+        [] => "no rank".to_owned(),
+    };
+    format!("node {}: {}, slots {}, {ranks}", node.node_rank, node.host, slots.join(","))
+}
+
+fn clipped(line: String) -> String {
+    if line.len() <= LINE_BYTES_MAX {
+        return line;
+    }
+    let mut end = LINE_BYTES_MAX;
+    while !line.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &line[..end])
+}
+
+/// The lines in which two outlines differ, those of one side and those of the other below each
+/// other; `ours` and `theirs` say whose they are.
+pub fn difference(
+    (ours, our_lines): (&str, &[String]),
+    (theirs, their_lines): (&str, &[String]),
+) -> String {
+    let mut text = String::new();
+    let mut left_out = 0;
+    let lines = our_lines.len().max(their_lines.len());
+    for at in 0..lines {
+        let (our, their) = (our_lines.get(at), their_lines.get(at));
+        if our == their {
+            continue;
+        }
+        if SHOWN_MAX <= text.lines().count() / 2 {
+            left_out += 1;
+            continue;
+        }
+        for (who, line) in [(ours, our), (theirs, their)] {
+            let line = line.map_or("nothing", String::as_str);
+            let _ = writeln!(text, "  {who} has  {line}");
+        }
+    }
+    if 0 < left_out {
+        let _ = writeln!(text, "  … and {left_out} more differences");
+    }
+    if text.is_empty() {
+        // What is too long to be told, such as arguments.
+        text.push_str("  they differ in what is too long to be shown, such as arguments\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{HostName, Slot};
+    use crate::plan::{Accelerator, JobSpec, MasterAddr, Program, digest, plan};
+
+    fn planned(hosts: &[(&str, u32)], args: &[&str]) -> LaunchPlan {
+        let host = |(name, slots): &(&str, u32)| {
+            (HostName::parse(name).expect("a name"), (0..*slots).map(Slot).collect())
+        };
+        let spec = JobSpec {
+            nodes: hosts.iter().map(host).collect(),
+            accelerator: Accelerator::Cpu,
+            device_names: Vec::new(),
+            program: Program::Exec { program: "train".into(), local_rank: false },
+            args: args.iter().map(Into::into).collect(),
+            master_addr: MasterAddr::AskNode0,
+            master_port: None,
+            restarts_max: 0,
+            exports: Vec::new(),
+        };
+        plan(&spec).expect("a plan")
+    }
+
+    #[track_caller]
+    fn check(ours: &LaunchPlan, theirs: &LaunchPlan, expect: &str) {
+        assert_eq!(digest(ours) == digest(theirs), expect.is_empty());
+        if !expect.is_empty() {
+            let (ours, theirs) = (outline(ours), outline(theirs));
+            assert_eq!(difference(("node 0", &ours), ("node 1", &theirs)), expect);
+        }
+    }
+
+    #[test]
+    fn what_two_plans_differ_in_stands_below_each_other() {
+        let ours = planned(&[("n0", 2), ("n1", 1)], &["--lr", "1"]);
+        check(&ours, &planned(&[("n0", 2), ("n1", 1)], &["--lr", "1"]), "");
+        check(
+            &ours,
+            &planned(&[("n0", 2), ("n1", 2)], &["--lr", "1"]),
+            "  node 0 has  world size: 3\n  node 1 has  world size: 4\n  \
+             node 0 has  node 1: n1, slots 0, rank 2\n  node 1 has  node 1: n1, slots 0,1, ranks 2-3\n",
+        );
+        check(
+            &ours,
+            &planned(&[("n0", 2), ("n1", 1)], &["--lr", "2"]),
+            "  node 0 has  program: train --lr 1\n  node 1 has  program: train --lr 2\n",
+        );
+        check(
+            &planned(&[("n0", 1)], &[]),
+            &planned(&[("n0", 1), ("n1", 1)], &[]),
+            "  node 0 has  world size: 1\n  node 1 has  world size: 2\n  \
+             node 0 has  nothing\n  node 1 has  node 1: n1, slots 0, rank 1\n",
+        );
+    }
+
+    #[test]
+    fn an_outline_of_a_large_job_fits_into_a_message() {
+        let names: Vec<String> = (0..4000).map(|n| format!("worker-{n}.some.domain")).collect();
+        let hosts: Vec<_> = names.iter().map(|name| (name.as_str(), 8)).collect();
+        let long = "x".repeat(10_000);
+        let lines = outline(&planned(&hosts, &[&long]));
+        let bytes: usize = lines.iter().map(|line| line.len() + 4).sum();
+        assert!(bytes <= OUTLINE_BYTES_MAX, "{bytes}");
+        assert!(lines[0].ends_with('…') && lines.len() < 4000);
+        let nothing = difference(("a", &lines), ("b", &lines));
+        assert!(nothing.contains("too long to be shown"), "{nothing}");
+    }
+}

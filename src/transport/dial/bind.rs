@@ -1,0 +1,124 @@
+//! Node 0 takes its place: one address, one port.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use crate::base::clock;
+
+/// Connections that the kernel keeps for us until there is time for them.
+const BACKLOG_MAX: i32 = 4096;
+/// Between two looks for a name.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Why node 0 cannot listen.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The name stands for nothing.
+    #[error("the name `{name}` does not resolve: {why}")]
+    NoSuchName {
+        /// The name.
+        name: String,
+        /// In the resolver's words.
+        why: String,
+    },
+    /// It stands for another machine.
+    #[error("`{0}` is not an address of this node")]
+    NotOurs(String),
+    /// Somebody has the port.
+    #[error("port {port} of `{name}` is taken")]
+    Taken {
+        /// The name.
+        name: String,
+        /// The port.
+        port: u16,
+    },
+    /// The kernel refused.
+    #[error("cannot listen on `{name}`, port {port}: {error}")]
+    Os {
+        /// The name.
+        name: String,
+        /// The port.
+        port: u16,
+        /// Its reason.
+        error: io::Error,
+    },
+}
+
+/// A socket that listens at one address and nowhere else.
+#[derive(Debug)]
+pub struct Door {
+    pub(super) listener: TcpListener,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl Door {
+    /// Waits until the name stands for an address of this machine, at most until `deadline`, and
+    /// listens there. Names of pods begin to exist some time after the pods.
+    pub fn open(name: &str, port: u16, deadline: Instant) -> Result<Self, BindError> {
+        let bare = name.trim_start_matches('[').trim_end_matches(']');
+        loop {
+            let why = match (bare, port).to_socket_addrs() {
+                Ok(addresses) => return bind(name, port, addresses.collect()),
+                Err(error) => error,
+            };
+            if deadline <= clock::now() {
+                let why = why.to_string();
+                // The resolver's own number is no news.
+                let why = why.rsplit(": ").next().unwrap_or_default().to_lowercase();
+                return Err(BindError::NoSuchName { name: name.to_owned(), why });
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+fn bind(name: &str, port: u16, addresses: Vec<SocketAddr>) -> Result<Door, BindError> {
+    for address in addresses {
+        match listen(address) {
+            Ok(door) => return Ok(door),
+            Err(error) => match error.kind() {
+                io::ErrorKind::AddrNotAvailable => {}
+                io::ErrorKind::AddrInUse => {
+                    return Err(BindError::Taken { name: name.to_owned(), port });
+                }
+                _ => return Err(BindError::Os { name: name.to_owned(), port, error }),
+            },
+        }
+    }
+    Err(BindError::NotOurs(name.to_owned()))
+}
+
+fn listen(address: SocketAddr) -> io::Result<Door> {
+    let listener = TcpListener::bind(address)?;
+    rustix::net::listen(&listener, BACKLOG_MAX)?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    Ok(Door { listener, address })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(name: &str, port: u16, expect: &str) {
+        let found = match Door::open(name, port, clock::now()) {
+            Ok(door) => door.address.ip().to_string(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(found, expect);
+    }
+
+    #[test]
+    fn node_0_listens_at_its_own_address_and_nowhere_else() {
+        check("127.0.0.3", 0, "127.0.0.3");
+        check("[::1]", 0, "::1");
+        check("192.0.2.1", 0, "`192.0.2.1` is not an address of this node");
+        let taken = Door::open("127.0.0.3", 0, clock::now()).expect("a free port");
+        let port = taken.address.port();
+        check("127.0.0.3", port, &format!("port {port} of `127.0.0.3` is taken"));
+        check("127.0.0.4", port, "127.0.0.4");
+    }
+}

@@ -1,0 +1,190 @@
+//! The other nodes: they call node 0 until it answers.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+
+use super::handshake::{Attempt, Introduction, introduce};
+use super::member::Member;
+use super::words::{Join, Refusal};
+use crate::base::{JobId, NodeRank, Status, clock};
+use crate::secure::JobKey;
+
+/// Between the first two calls; then twice as long each time.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// Between two calls, at most. Short, since all nodes wait for the last one.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// What one call may take.
+const CALL_MAX: Duration = Duration::from_secs(10);
+/// Calls in a row that are closed without an answer: after so many the key is not the same. Something
+/// in between, such as the proxy of a service mesh, may close a few.
+const CLOSED_MAX: u32 = 10;
+/// How often somebody wants to read that we still wait.
+const TELL_PAUSE: Duration = Duration::from_secs(10);
+
+/// Whom to call, and who we are.
+#[derive(Clone, Debug)]
+pub struct Dialer {
+    /// Name or address of node 0.
+    pub address: String,
+    /// Where it lets agents in.
+    pub port: u16,
+    /// Who we are.
+    pub node: NodeRank,
+    /// Key of the job.
+    pub key: JobKey,
+    /// The job.
+    pub job: JobId,
+    /// Our build.
+    pub build: &'static str,
+    /// Our plan.
+    pub digest: [u8; 32],
+    /// The same in lines.
+    pub outline: Vec<String>,
+}
+
+/// Why we are not a part of the job.
+#[derive(Debug, thiserror::Error)]
+pub enum DialFault {
+    /// It did not come to an answer in time; the last reason.
+    #[error("node 0 ({0}) did not answer: {1}")]
+    NoAnswer(String, String),
+    /// It hangs up on us.
+    #[error("node 0 ({0}) closes every connection without an answer: it has another key")]
+    OtherKey(String),
+    /// It told us why not.
+    #[error("{}", .0.text.trim_end())]
+    Refused(Refusal),
+}
+
+impl DialFault {
+    /// The exit status that tells it.
+    pub fn status(&self) -> Status {
+        match self {
+            Self::NoAnswer(..) => Status::Unreachable,
+            Self::OtherKey(_) => Status::Permission,
+            Self::Refused(refusal) => Status::Worker(refusal.status),
+        }
+    }
+}
+
+/// Why one call came to nothing.
+enum NotYet {
+    /// In a few words.
+    Because(String),
+    Closed,
+    Refused(Refusal),
+}
+
+impl From<io::Error> for NotYet {
+    fn from(error: io::Error) -> Self {
+        Self::Because(match error.kind() {
+            io::ErrorKind::ConnectionRefused => "nobody listens there".to_owned(),
+            io::ErrorKind::TimedOut => "no answer".to_owned(),
+            // The resolver's own number is no news.
+            _ => {
+                let text = error.to_string();
+                let text = text.split(" (os error").next().unwrap_or_default();
+                text.rsplit("information: ").next().unwrap_or_default().to_lowercase()
+            }
+        })
+    }
+}
+
+impl fmt::Display for NotYet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Because(why) => f.write_str(why),
+            Self::Closed => f.write_str("it closed the connection without an answer"),
+            Self::Refused(refusal) => f.write_str(refusal.text.trim_end()),
+        }
+    }
+}
+
+impl Dialer {
+    /// Whom it calls.
+    pub fn called(&self) -> String {
+        format!("{}:{}", self.address, self.port)
+    }
+
+    /// Calls until it is let in, or told that it never will be, or `limit` is over. `tell` hears now
+    /// and then why it still waits, and since when.
+    pub async fn join(
+        &self,
+        limit: Duration,
+        mut tell: impl FnMut(&str, Duration),
+    ) -> Result<Member, DialFault> {
+        let since = clock::now();
+        let (mut pause, mut closed) = (PAUSE_MIN, 0);
+        let mut told = since;
+        loop {
+            let why = match self.call().await {
+                Ok(member) => return Ok(member),
+                Err(NotYet::Refused(refusal)) if !refusal.may_pass => {
+                    return Err(DialFault::Refused(refusal));
+                }
+                Err(why) => why,
+            };
+            closed = if matches!(why, NotYet::Closed) { closed + 1 } else { 0 };
+            if CLOSED_MAX <= closed {
+                return Err(DialFault::OtherKey(self.called()));
+            }
+            let now = clock::now();
+            if since + limit <= now + pause {
+                return Err(match why {
+                    NotYet::Refused(refusal) => DialFault::Refused(refusal),
+                    why => DialFault::NoAnswer(self.called(), why.to_string()),
+                });
+            }
+            if told + TELL_PAUSE <= now {
+                told = now;
+                tell(&why.to_string(), now - since);
+            }
+            tokio::time::sleep(self.jittered(pause)).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// A little different for every node, so that a thousand do not call at once.
+    fn jittered(&self, pause: Duration) -> Duration {
+        let share = self.node.0.wrapping_mul(2_654_435_769) >> 24;
+        pause * (192 + share / 4) / 256
+    }
+
+    async fn call(&self) -> Result<Member, NotYet> {
+        match tokio::time::timeout(CALL_MAX, self.try_addresses()).await {
+            Ok(called) => called,
+            Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+        }
+    }
+
+    /// A name is looked up anew each time: it may not exist yet, or stand for another address by now.
+    async fn try_addresses(&self) -> Result<Member, NotYet> {
+        let bare = self.address.trim_start_matches('[').trim_end_matches(']');
+        let addresses: Vec<SocketAddr> =
+            tokio::net::lookup_host((bare, self.port)).await?.collect();
+        let mut why = NotYet::Because("the name stands for no address".to_owned());
+        for address in addresses {
+            match self.try_address(address).await {
+                Err(NotYet::Because(because)) => why = NotYet::Because(because),
+                answered => return answered,
+            }
+        }
+        Err(why)
+    }
+
+    async fn try_address(&self, address: SocketAddr) -> Result<Member, NotYet> {
+        let stream = TcpStream::connect(address).await?;
+        let join =
+            Join { build: self.build.to_owned(), job: self.job.clone(), digest: self.digest };
+        let who = Introduction { node: self.node, key: &self.key, join, outline: &self.outline };
+        match introduce(stream, &who).await? {
+            Attempt::Joined(mouth, ear) => Ok(Member::new(mouth, ear)),
+            Attempt::Refused(refusal) => Err(NotYet::Refused(refusal)),
+            Attempt::Closed => Err(NotYet::Closed),
+        }
+    }
+}

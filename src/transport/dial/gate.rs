@@ -1,0 +1,364 @@
+//! Node 0: lets the agents of the other nodes in, and nobody else. One task that owns the listener,
+//! the seats of the nodes and the connections; everybody else asks it.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
+
+use super::bind::Door;
+use super::handshake::{Joiner, Turned, receive};
+use super::line::{Ear, Mouth};
+use super::pump::{Local, Pumped, pump};
+use super::strangers::Strangers;
+use super::words::{Over, Refusal, Word};
+use crate::base::{JobId, NodeRank, Status, WorkerExit, clock};
+use crate::os::fds;
+use crate::os::tasks::Tasks;
+use crate::secure::JobKey;
+use crate::transport::{AgentProcess, Arrival, Link, LinkReader, LinkWriter};
+
+/// Who is on the way in at a time. The others wait in the kernel's queue and are not closed.
+pub const HANDSHAKES_MAX: usize = 64;
+/// How long one may take.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+/// How long one may take while others wait for its place.
+const HANDSHAKE_CROWDED: Duration = Duration::from_millis(500);
+/// After a failure to accept, for lack of descriptors say.
+const REST: Duration = Duration::from_millis(50);
+
+/// Who is let in.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// The job.
+    pub job: JobId,
+    /// Its key.
+    pub key: JobKey,
+    /// Our build.
+    pub build: &'static str,
+    /// The plan that all must have.
+    pub digest: [u8; 32],
+    /// The same in lines.
+    pub outline: Vec<String>,
+    /// Names of all nodes, for messages.
+    pub hosts: Vec<String>,
+}
+
+/// A node that has come.
+pub struct Joined {
+    /// The way to its agent.
+    pub link: Link,
+    /// Signals that its own process was sent, which are meant for the job.
+    pub signals: mpsc::UnboundedReceiver<i32>,
+    /// Where it came from.
+    pub peer: SocketAddr,
+}
+
+/// What the gate is asked.
+enum Ask {
+    Await(NodeRank, oneshot::Sender<Joined>),
+    Over(Over),
+}
+
+/// The way to the task.
+pub struct Gate {
+    asks: mpsc::UnboundedSender<Ask>,
+}
+
+impl Gate {
+    /// Begins to let nodes in; `say` says lines. Must be called inside a runtime, whose `tasks` end
+    /// some time after [`Gate::close`].
+    pub fn open(
+        door: Door,
+        rules: Rules,
+        say: impl Fn(String) + Send + Sync + 'static,
+        tasks: &mut Tasks,
+    ) -> io::Result<Self> {
+        let (asks, asked) = mpsc::unbounded_channel();
+        let (tell_ended, ended) = mpsc::unbounded_channel();
+        let service = Service {
+            listener: TcpListener::from_std(door.listener)?,
+            seats: rules.hosts.iter().map(|_| Seat::default()).collect(),
+            rules,
+            handshakes: JoinSet::new(),
+            callers: HashMap::new(),
+            pumps: Tasks::default(),
+            tell_ended,
+            ended,
+            asked,
+            strangers: Strangers::default(),
+            say: Box::new(say),
+            rest_until: None,
+        };
+        tasks.spawn(service.run());
+        Ok(Self { asks })
+    }
+
+    /// The node, once it has come.
+    pub async fn wait_for(&self, node: NodeRank) -> Option<Joined> {
+        let (tell, told) = oneshot::channel();
+        let _ = self.asks.send(Ask::Await(node, tell));
+        told.await.ok()
+    }
+
+    /// Tells every node that has come how the job ended, and ends once they have heard it.
+    pub fn close(&self, over: Over) {
+        let _ = self.asks.send(Ask::Over(over));
+    }
+}
+
+/// The place of a node.
+#[derive(Default)]
+struct Seat {
+    /// Who waits for it.
+    awaited: Option<oneshot::Sender<Joined>>,
+    /// The way to the node that has it, and where that came from.
+    taken: Option<(mpsc::UnboundedSender<Word>, SocketAddr)>,
+    /// How often it was taken: what an earlier connection leaves behind is no news.
+    times: u64,
+}
+
+struct Service {
+    listener: TcpListener,
+    rules: Rules,
+    seats: Vec<Seat>,
+    handshakes: JoinSet<Result<Joiner, Turned>>,
+    callers: HashMap<Id, (Instant, SocketAddr, AbortHandle)>,
+    pumps: Tasks,
+    /// Seats whose connection has ended.
+    tell_ended: mpsc::UnboundedSender<(NodeRank, u64)>,
+    ended: mpsc::UnboundedReceiver<(NodeRank, u64)>,
+    asked: mpsc::UnboundedReceiver<Ask>,
+    strangers: Strangers,
+    say: Box<dyn Fn(String) + Send + Sync>,
+    rest_until: Option<Instant>,
+}
+
+/// What can happen.
+enum Happening {
+    Called(io::Result<(TcpStream, SocketAddr)>),
+    Shook(Result<(Id, Result<Joiner, Turned>), JoinError>),
+    Asked(Option<Ask>),
+    Ended(NodeRank, u64),
+    Late,
+    Rested,
+}
+
+impl Service {
+    async fn run(mut self) {
+        loop {
+            match self.next().await {
+                Happening::Called(Ok((stream, peer))) => self.called(stream, peer),
+                Happening::Called(Err(_)) => self.rest_until = Some(clock::now() + REST),
+                Happening::Shook(Ok((id, result))) => self.shook(id, result),
+                Happening::Shook(Err(error)) => self.gave_up(error),
+                Happening::Asked(Some(Ask::Await(node, tell))) => {
+                    self.seats[node.index()].awaited = Some(tell);
+                }
+                Happening::Asked(Some(Ask::Over(over))) => return self.finish(over).await,
+                Happening::Asked(None) => return,
+                Happening::Ended(node, times) => self.ended(node, times),
+                Happening::Late => self.drop_late(),
+                Happening::Rested => self.rest_until = None,
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Happening {
+        let has_room = self.handshakes.len() < HANDSHAKES_MAX;
+        let late = self.oldest().map(|since| since + self.patience());
+        tokio::select! {
+            biased;
+            ask = self.asked.recv() => Happening::Asked(ask),
+            Some((node, times)) = self.ended.recv() => Happening::Ended(node, times),
+            Some(shook) = self.handshakes.join_next_with_id() => Happening::Shook(shook),
+            () = sleep_until(late) => Happening::Late,
+            () = sleep_until(self.rest_until) => Happening::Rested,
+            never = self.pumps.watch() => match never {},
+            called = self.listener.accept(), if has_room && self.rest_until.is_none() => {
+                Happening::Called(called)
+            }
+        }
+    }
+
+    fn oldest(&self) -> Option<Instant> {
+        self.callers.values().map(|(since, ..)| *since).min()
+    }
+
+    /// In a crowd whoever is slow has to leave.
+    fn patience(&self) -> Duration {
+        if self.handshakes.len() < HANDSHAKES_MAX { HANDSHAKE_MAX } else { HANDSHAKE_CROWDED }
+    }
+
+    fn called(&mut self, stream: TcpStream, peer: SocketAddr) {
+        let rules = self.rules.clone();
+        let task = async move { receive(stream, peer, &rules).await };
+        let handle = self.handshakes.spawn(task);
+        self.callers.insert(handle.id(), (clock::now(), peer, handle));
+    }
+
+    fn drop_late(&mut self) {
+        let (now, patience) = (clock::now(), self.patience());
+        let late = self.callers.values().filter(|(since, ..)| *since + patience <= now);
+        late.for_each(|(.., handle)| handle.abort());
+    }
+
+    fn shook(&mut self, id: Id, result: Result<Joiner, Turned>) {
+        let caller = self.callers.remove(&id);
+        match result {
+            Ok(joiner) => self.seat(joiner),
+            // Who has the key is no stranger: its own fault is said in full.
+            Err(Turned::Told(why)) => (self.say)(format!("warning: {why}")),
+            Err(why) => self.tell_stranger(caller.map(|(_, peer, _)| peer), &why),
+        }
+    }
+
+    /// One that was too slow, or a bug.
+    fn gave_up(&mut self, error: JoinError) {
+        let caller = self.callers.remove(&error.id());
+        if let Ok(panic) = error.try_into_panic() {
+            std::panic::resume_unwind(panic);
+        }
+        let why = "it did not say in time who it is";
+        self.tell_stranger(caller.map(|(_, peer, _)| peer), &why);
+    }
+
+    fn tell_stranger(&mut self, peer: Option<SocketAddr>, why: &dyn std::fmt::Display) {
+        let Some(peer) = peer else { return };
+        if let Some(line) = self.strangers.refused(clock::now(), peer.ip().to_canonical(), why) {
+            (self.say)(line);
+        }
+    }
+
+    /// A node with our key and our plan: it gets its seat, if that is free and wanted.
+    fn seat(&mut self, joiner: Joiner) {
+        let node = joiner.node;
+        let seat = &mut self.seats[node.index()];
+        let host = &self.rules.hosts[node.index()];
+        if let Some((_, peer)) = &seat.taken {
+            let peer = peer.ip().to_canonical();
+            let text = format!("node {node} ({host}) has come already, from {peer}\n");
+            return self.refuse(joiner, Refusal { may_pass: true, ..refusal(text) });
+        }
+        let Some(awaited) = seat.awaited.take().filter(|awaited| !awaited.is_closed()) else {
+            let text = format!("nobody waits for node {node} ({host}) any more\n");
+            return self.refuse(joiner, Refusal { may_pass: true, ..refusal(text) });
+        };
+        if let Err(error) = self.connect(joiner, awaited) {
+            (self.say)(format!("warning: node {node} came and could not be connected: {error}\n"));
+        }
+    }
+
+    fn refuse(&mut self, joiner: Joiner, refusal: Refusal) {
+        let Joiner { mut mouth, .. } = joiner;
+        self.pumps.spawn(async move {
+            let said = async {
+                let _ = mouth.say(&Word::Refused(refusal)).await;
+                mouth.end().await;
+            };
+            let _ = tokio::time::timeout(HANDSHAKE_MAX, said).await;
+        });
+    }
+
+    fn connect(&mut self, joiner: Joiner, awaited: oneshot::Sender<Joined>) -> io::Result<()> {
+        let Joiner { node, peer, mut mouth, ear } = joiner;
+        let (ours, theirs) = fds::stream_pair()?;
+        let local = Local {
+            reader: LinkReader::new(theirs.try_clone()?)?,
+            writer: LinkWriter::new(theirs)?,
+        };
+        let (ended, end) = oneshot::channel();
+        let (signalled, signals) = mpsc::unbounded_channel();
+        let link = Link {
+            reader: LinkReader::new(ours.try_clone()?)?,
+            writer: LinkWriter::new(ours)?,
+            agent: AgentProcess::Dialled(end),
+            early: Vec::new(),
+            arrival: Arrival::default(),
+        };
+        let (words, said) = mpsc::unbounded_channel();
+        let seat = &mut self.seats[node.index()];
+        seat.times += 1;
+        seat.taken = Some((words.clone(), peer));
+        let (times, gone) = (seat.times, self.tell_ended.clone());
+        let hearing = Hearing { words, signalled, ended: Mutex::new(Some(ended)) };
+        self.pumps.spawn(async move {
+            if mouth.say(&Word::Joined).await.is_ok() {
+                serve(local, (mouth, ear), said, hearing).await;
+            }
+            let _ = gone.send((node, times));
+        });
+        let _ = awaited.send(Joined { link, signals, peer });
+        Ok(())
+    }
+
+    fn ended(&mut self, node: NodeRank, times: u64) {
+        let seat = &mut self.seats[node.index()];
+        if seat.times == times {
+            seat.taken = None;
+        }
+    }
+
+    /// Says the last word to everybody, and waits until they have hung up.
+    async fn finish(mut self, over: Over) {
+        let over = Word::Over(over.clipped());
+        for (words, _) in self.seats.iter_mut().filter_map(|seat| seat.taken.take()) {
+            let _ = words.send(over.clone());
+        }
+        drop(self.listener);
+        self.handshakes.abort_all();
+        self.pumps.finish().await;
+    }
+}
+
+fn refusal(text: String) -> Refusal {
+    Refusal { status: Status::Config.code(), text, may_pass: false }
+}
+
+/// What is done with what a node says beside its link.
+struct Hearing {
+    words: mpsc::UnboundedSender<Word>,
+    signalled: mpsc::UnboundedSender<i32>,
+    /// Taken by the first word about it.
+    ended: Mutex<Option<oneshot::Sender<Option<WorkerExit>>>>,
+}
+
+async fn serve(
+    local: Local,
+    connection: (Mouth, Ear),
+    said: mpsc::UnboundedReceiver<Word>,
+    hearing: Hearing,
+) {
+    let Hearing { words, signalled, ended } = hearing;
+    // A word that was on its way when we hung up has no way any more.
+    let words = words.downgrade();
+    let tell = |pumped| match pumped {
+        Pumped::LocalEnded => {
+            if let Some(words) = words.upgrade() {
+                let _ = words.send(Word::LinkEnded);
+            }
+        }
+        Pumped::Word(Word::Signal(signal)) => drop(signalled.send(signal)),
+        Pumped::Word(Word::AgentEnded(exit)) => {
+            let ended = ended.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(ended) = ended {
+                let _ = ended.send(exit);
+            }
+        }
+        // Nothing else is said to node 0 after the join.
+        Pumped::Word(_) => {}
+    };
+    pump(local, connection, said, tell).await;
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}

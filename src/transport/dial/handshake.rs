@@ -1,0 +1,184 @@
+//! The way in: who calls shows a key, then its plan. Both sides, over TCP.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::gate::Rules;
+use super::line::{self, Ear, Mouth, Said};
+use super::words::{Join, Refusal, Word};
+use crate::base::{Epoch, NodeRank, Status};
+use crate::plan;
+use crate::secure::{
+    Answer, FIRST_FLIGHT_BYTES_MAX, Flight, FlightError, HandshakeError, JobKey, Preamble, Role,
+    accept, derive_agent_key, dial, parse_flight, parse_reply,
+};
+
+/// A node that has shown its key and has our plan.
+pub(super) struct Joiner {
+    pub(super) node: NodeRank,
+    pub(super) peer: SocketAddr,
+    pub(super) mouth: Mouth,
+    pub(super) ear: Ear,
+}
+
+/// Why somebody was not let in.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Turned {
+    #[error(transparent)]
+    Flight(#[from] FlightError),
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    #[error("it hung up before it had said who it is")]
+    Short,
+    #[error("there is no node {0} to come from outside")]
+    NoSuchNode(NodeRank),
+    #[error("only agents come here")]
+    NoAgent,
+    #[error("it said something else than that it wants to join")]
+    NoJoin,
+    /// It has the key, and was told.
+    #[error("{0}")]
+    Told(String),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Node 0's side. Who does not have the key is not answered; who has it is told why not.
+pub(super) async fn receive(
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    rules: &Rules,
+) -> Result<Joiner, Turned> {
+    line::tune(&stream)?;
+    let (flight, left) = first_flight(&mut stream).await?;
+    let Role::Agent(node) = flight.preamble.role else { return Err(Turned::NoAgent) };
+    if node == NodeRank(0) || rules.hosts.len() <= node.index() {
+        return Err(Turned::NoSuchNode(node));
+    }
+    let accepted = accept(&flight, &derive_agent_key(&rules.key, node))?;
+    let (reply, channel) = accepted.reply(&Answer::Welcome)?;
+    let channel = channel.expect("a welcome comes with a channel");
+    stream.write_all(&reply).await?;
+    let (mut mouth, mut ear) = line::halves(stream, channel, left);
+    let Some(Said::Word(Word::Join(join))) = ear.next().await? else { return Err(Turned::NoJoin) };
+    if let Some(refusal) = examine(&join, node, rules, (&mut mouth, &mut ear)).await? {
+        let why = refusal.text.clone();
+        mouth.say(&Word::Refused(refusal)).await?;
+        mouth.end().await;
+        return Err(Turned::Told(why));
+    }
+    Ok(Joiner { node, peer, mouth, ear })
+}
+
+async fn first_flight(stream: &mut TcpStream) -> Result<(Flight, Vec<u8>), Turned> {
+    let mut received = Vec::with_capacity(FIRST_FLIGHT_BYTES_MAX);
+    loop {
+        if let Some(flight) = parse_flight(&received)? {
+            received.drain(..flight.bytes);
+            return Ok((flight, received));
+        }
+        let room = (FIRST_FLIGHT_BYTES_MAX - received.len()) as u64;
+        if (&mut *stream).take(room).read_buf(&mut received).await? == 0 {
+            return Err(Turned::Short);
+        }
+    }
+}
+
+/// Whether a node that has the key has also our job and our plan.
+async fn examine(
+    join: &Join,
+    node: NodeRank,
+    rules: &Rules,
+    (mouth, ear): (&mut Mouth, &mut Ear),
+) -> Result<Option<Refusal>, Turned> {
+    let never =
+        |status: Status, text| Some(Refusal { status: status.code(), text, may_pass: false });
+    let host = &rules.hosts[node.index()];
+    if join.build != rules.build {
+        let text = format!(
+            "node {node} ({host}) is build {} of remuda, node 0 is build {}\n",
+            join.build, rules.build
+        );
+        return Ok(never(Status::Protocol, text));
+    }
+    if join.job != rules.job {
+        let text = format!(
+            "node {node} ({host}) belongs to job `{}`, node 0 to job `{}`\n",
+            join.job, rules.job
+        );
+        return Ok(never(Status::Config, text));
+    }
+    if join.digest == rules.digest {
+        return Ok(None);
+    }
+    mouth.say(&Word::ShowPlan).await?;
+    let Some(Said::Word(Word::Outline(theirs))) = ear.next().await? else {
+        return Err(Turned::NoJoin);
+    };
+    let who = format!("node {node}");
+    let difference = plan::difference(("node 0", &rules.outline), (&who, &theirs));
+    let text = format!("node {node} ({host}) has another plan than node 0\n{difference}");
+    Ok(never(Status::Config, text))
+}
+
+/// What a node says of itself.
+pub(super) struct Introduction<'a> {
+    pub(super) node: NodeRank,
+    pub(super) key: &'a JobKey,
+    pub(super) join: Join,
+    pub(super) outline: &'a [String],
+}
+
+/// How an attempt to join ended.
+pub(super) enum Attempt {
+    Joined(Mouth, Ear),
+    Refused(Refusal),
+    /// It hung up without an answer.
+    Closed,
+}
+
+/// The other nodes' side.
+pub(super) async fn introduce(
+    mut stream: TcpStream,
+    who: &Introduction<'_>,
+) -> io::Result<Attempt> {
+    line::tune(&stream)?;
+    let preamble = Preamble { job: who.join.job.clone(), role: Role::Agent(who.node) };
+    let key = derive_agent_key(who.key, who.node);
+    // Frames say their epoch; the connection serves all of them.
+    let (dialed, flight) = dial(&preamble, &key, Epoch(0)).map_err(io::Error::other)?;
+    stream.write_all(&flight).await?;
+    let mut received = Vec::new();
+    let (message, bytes) = loop {
+        if let Some(reply) = parse_reply(&received).map_err(io::Error::other)? {
+            break reply;
+        }
+        match stream.read_buf(&mut received).await {
+            Ok(0) => return Ok(Attempt::Closed),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                return Ok(Attempt::Closed);
+            }
+            read => read?,
+        };
+    };
+    received.drain(..bytes);
+    let channel = dialed.finish(&message).map_err(io::Error::other)?;
+    let (mut mouth, mut ear) = line::halves(stream, channel, received);
+    mouth.say(&Word::Join(who.join.clone())).await?;
+    loop {
+        match ear.next().await? {
+            Some(Said::Word(Word::Joined)) => return Ok(Attempt::Joined(mouth, ear)),
+            Some(Said::Word(Word::Refused(refusal))) => return Ok(Attempt::Refused(refusal)),
+            Some(Said::Word(Word::ShowPlan)) => {
+                mouth.say(&Word::Outline(who.outline.to_vec())).await?;
+            }
+            Some(Said::Word(_) | Said::Link(_)) => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "it does not make sense"));
+            }
+            None => return Ok(Attempt::Closed),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! A node that was let in: its agent's link runs over the connection from now on.
+
+use std::net::SocketAddr;
+
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use super::line::{Ear, Mouth};
+use super::pump::{Local, Pumped, pump};
+use super::words::{Over, Word};
+use crate::base::WorkerExit;
+use crate::os::tasks::Tasks;
+use crate::transport::{LinkReader, LinkWriter};
+
+/// What a member hears. After the last of it node 0 is gone.
+#[derive(Debug, PartialEq, Eq)]
+pub enum News {
+    /// The agent has ended its side of the link.
+    AgentEnded,
+    /// The job is over.
+    Over(Over),
+}
+
+/// A connection to node 0 that has no agent yet.
+pub struct Member {
+    mouth: Mouth,
+    ear: Ear,
+}
+
+/// A connection to node 0 over which an agent's link runs. It ends when this is dropped.
+pub struct Attached {
+    words: mpsc::UnboundedSender<Word>,
+    news: mpsc::UnboundedReceiver<News>,
+    task: AbortHandle,
+}
+
+impl Member {
+    pub(super) fn new(mouth: Mouth, ear: Ear) -> Self {
+        Self { mouth, ear }
+    }
+
+    /// Where node 0 is.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.ear.peer().ok()
+    }
+
+    /// Connects the agent at the other end of this link. One of `tasks` moves its bytes.
+    pub fn attach(self, (reader, writer): (LinkReader, LinkWriter), tasks: &mut Tasks) -> Attached {
+        let (words, said) = mpsc::unbounded_channel();
+        let (tell, news) = mpsc::unbounded_channel();
+        let Self { mouth, ear } = self;
+        let hear = move |pumped| {
+            let _ = match pumped {
+                Pumped::LocalEnded => tell.send(News::AgentEnded),
+                Pumped::Word(Word::Over(over)) => tell.send(News::Over(over)),
+                // Node 0 says nothing else after the join.
+                Pumped::Word(_) => Ok(()),
+            };
+        };
+        let local = Local { reader, writer };
+        let task = tasks.spawn(pump(local, (mouth, ear), said, hear));
+        Attached { words, news, task }
+    }
+}
+
+impl Attached {
+    /// What happens next; `None` when node 0 is gone.
+    pub async fn next(&mut self) -> Option<News> {
+        self.news.recv().await
+    }
+
+    /// Our process was sent a signal that is meant for the job.
+    pub fn signal(&self, signal: i32) {
+        let _ = self.words.send(Word::Signal(signal));
+    }
+
+    /// How our agent ended.
+    pub fn agent_ended(&self, exit: Option<WorkerExit>) {
+        let _ = self.words.send(Word::AgentEnded(exit));
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

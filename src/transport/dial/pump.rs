@@ -1,0 +1,91 @@
+//! Moves the bytes of a link between a descriptor of this machine and an encrypted connection, and
+//! words beside them.
+
+use std::io;
+
+use tokio::sync::mpsc;
+
+use super::line::{Ear, Mouth, PIECE_BYTES_MAX, Said};
+use super::words::Word;
+use crate::transport::{LinkReader, LinkWriter};
+
+/// This machine's end of a link.
+pub(super) struct Local {
+    pub(super) reader: LinkReader,
+    pub(super) writer: LinkWriter,
+}
+
+/// What a pump has to tell.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Pumped {
+    Word(Word),
+    /// The local end of the link was closed.
+    LocalEnded,
+}
+
+/// Returns when the other side has hung up, and hangs up too: whoever holds the other end of the
+/// local descriptor then reads its end. Words are said until their senders are gone.
+pub(super) async fn pump(
+    local: Local,
+    (mut mouth, mut ear): (Mouth, Ear),
+    words: mpsc::UnboundedReceiver<Word>,
+    tell: impl Fn(Pumped) + Send + Sync,
+) {
+    let Local { reader, writer } = local;
+    let outwards = async {
+        let _ = say_all(&mut mouth, &reader, words, &tell).await;
+        mouth.end().await;
+        // The other side hangs up when it has heard everything.
+        std::future::pending::<()>().await;
+    };
+    let inwards = hear_all(&mut ear, &writer, &tell);
+    tokio::select! {
+        () = outwards => {}
+        () = inwards => {}
+    }
+}
+
+async fn say_all(
+    mouth: &mut Mouth,
+    reader: &LinkReader,
+    mut words: mpsc::UnboundedReceiver<Word>,
+    tell: &(impl Fn(Pumped) + Sync),
+) -> io::Result<()> {
+    let (mut has_words, mut has_link) = (true, true);
+    let mut piece = Vec::with_capacity(PIECE_BYTES_MAX);
+    while has_words || has_link {
+        piece.clear();
+        tokio::select! {
+            biased;
+            word = words.recv(), if has_words => match word {
+                Some(word) => mouth.say(&word).await?,
+                None => has_words = false,
+            },
+            read = reader.read(&mut piece), if has_link => {
+                has_link = matches!(read, Ok(1..));
+                if has_link {
+                    mouth.pass(&piece).await?;
+                } else {
+                    tell(Pumped::LocalEnded);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn hear_all(ear: &mut Ear, writer: &LinkWriter, tell: &(impl Fn(Pumped) + Sync)) {
+    // A message that was changed on the way is as good as the end.
+    while let Ok(Some(said)) = ear.next().await {
+        match said {
+            // A local end that is closed is told by whoever reads it.
+            Said::Link(bytes) => drop(writer.write_all(&bytes, &[]).await),
+            Said::Word(Word::LinkEnded) => writer.end(),
+            Said::Word(word @ Word::AgentEnded(_)) => {
+                tell(Pumped::Word(word));
+                writer.end();
+            }
+            Said::Word(word) => tell(Pumped::Word(word)),
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Pages of the manual say everything that `--help` says.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
+
+#[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
+fn remuda(words: &[&str]) -> String {
+    let output = Command::new(REMUDA).args(words).output().expect("remuda starts");
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Long options that begin a line, or follow a short one: those that the text defines.
+fn longs(help: &str) -> BTreeSet<String> {
+    let lines = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
+    let words = lines.flat_map(|line| line.split([' ', ',', '=', '[']));
+    words.filter(|word| word.starts_with("--") && 2 < word.len()).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_option_of_every_command_is_in_its_page() {
+    let commands: [&[&str]; 14] = [
+        &["run"],
+        &["launch"],
+        &["train"],
+        &["bench"],
+        &["ssh"],
+        &["hostfile", "check"],
+        &["hostfile", "fmt"],
+        &["hostfile", "convert"],
+        &["hostfile", "show"],
+        &["hostfile", "diff"],
+        &["doctor"],
+        &["explain"],
+        &["completion"],
+        &["man"],
+    ];
+    for command in commands {
+        let help = remuda(&[command, &["--help"]].concat());
+        // Hyphens are escaped, so that nobody breaks a line there.
+        let page = remuda(&[&["man"], command].concat()).replace("\\-", "-");
+        let options = longs(&help);
+        assert!(!options.is_empty(), "{command:?}: {help}");
+        for option in options {
+            assert!(page.contains(&option), "no `{option}` in the page of {command:?}");
+        }
+        let title = format!(".TH remuda-{} 1", command.join("-"));
+        assert!(page.contains(&title), "no `{title}` in {page}");
+    }
+}
+
+#[test]
+fn the_first_page_names_every_command() {
+    let page = remuda(&["man"]);
+    for command in ["run", "train", "hostfile", "doctor", "explain", "completion"] {
+        assert!(page.contains(&format!("remuda\\-{command}")), "no `{command}` in {page}");
+    }
+}
+
+#[test]
+fn groff_finds_nothing_wrong_with_a_page() {
+    #[expect(clippy::disallowed_methods, reason = "the reader of manuals, where there is one")]
+    let started = Command::new("groff")
+        .args(["-man", "-Tutf8", "-Kutf8", "-ww"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut groff) = started else { return };
+    let page = remuda(&["man", "run"]);
+    groff.stdin.take().expect("a pipe").write_all(page.as_bytes()).expect("it reads");
+    let output = groff.wait_with_output().expect("it ends");
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("remuda-run"));
+}
+
+#[test]
+fn a_command_that_is_not_there_has_no_page() {
+    #[expect(clippy::disallowed_methods, reason = "as above")]
+    let refused = Command::new(REMUDA).args(["man", "hostfile", "chek"]).output().expect("starts");
+    assert_eq!(refused.status.code(), Some(2));
+    let said = String::from_utf8(refused.stderr).expect("text");
+    assert!(said.contains("there is no command `chek`") && said.contains("`check`"), "{said}");
+}

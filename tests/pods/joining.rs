@@ -1,0 +1,233 @@
+//! Nodes come together, or are told why not.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use rustix::process::Signal;
+
+use crate::nodes::Nodes;
+use crate::support::launch::{Launch, Outcome};
+use crate::support::process::Role;
+
+fn lines(outcome: &Outcome) -> Vec<&str> {
+    let mut lines: Vec<_> = outcome.stdout_text().lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn nodes_that_are_started_one_by_one_are_one_job() {
+    let nodes = Nodes::new(&[1, 2, 1]);
+    let say = "echo $RANK/$WORLD_SIZE on $NODE_RANK at $MASTER_ADDR:$MASTER_PORT";
+    // Whatever the order in which they come.
+    let others = [2, 1].map(|rank| nodes.node(rank).sh(say).start());
+    others[0].wait_for_error("Joining");
+    let first = nodes.node(0).sh(say).start();
+    let first = first.end().code(0).says("Waiting  for the other nodes to come to 127.0.0.1:");
+    let port = nodes.port;
+    let expect = [
+        format!("127.0.0.1:0 │ 0/4 on 0 at 127.0.0.1:{port}"),
+        format!("127.0.0.2:1 │ 1/4 on 1 at 127.0.0.1:{port}"),
+        format!("127.0.0.2:2 │ 2/4 on 1 at 127.0.0.1:{port}"),
+        format!("127.0.0.3:3 │ 3/4 on 2 at 127.0.0.1:{port}"),
+    ];
+    assert_eq!(lines(&first), expect);
+    for other in others {
+        let other = other.end().code(0).says("    Joined  node 0 (127.0.0.1:");
+        let other = other.says("     Ended  the job, with 0\n");
+        assert_eq!(other.stdout_text(), "", "node 0 shows what workers write");
+        assert_eq!(other.runs(), Vec::<String>::new(), "and keeps the record");
+    }
+}
+
+#[test]
+fn without_a_key_nodes_are_alone_and_one_line_says_so() {
+    let nodes = Nodes::new(&[1, 1]);
+    let alone = nodes.bare(1).options(["--no_python", "--no_local_rank"]);
+    alone.sh("echo rank $RANK").end().code(0).says(
+        "     Alone  node 1 of 2, rank 1 of 2; what happens on other nodes is neither seen nor \
+         told (see --key_file)\n",
+    );
+}
+
+#[test]
+fn a_node_with_another_key_gets_no_answer_and_the_right_one_still_comes() {
+    let nodes = Nodes::new(&[1, 1]);
+    let first = nodes.node(0).sh("true").start();
+    first.wait_for_error("Waiting");
+    let other = nodes.write_key("other", b"another secret, as long as the first");
+    let stranger = nodes.node_with_key(1, &other).sh("true").end();
+    stranger.code(77).says("error[R108]: node 0 (127.0.0.1:").says(
+        ") closes every connection without an answer: it has another key; nothing was started\n",
+    );
+    first.wait_for_error(
+        "note: 127.0.0.1 was not let in: the handshake failed: the other side has another key\n",
+    );
+    nodes.node(1).sh("true").end().code(0);
+    first.end().code(0);
+}
+
+#[test]
+fn a_node_with_another_plan_is_refused_and_both_plans_are_on_both_screens() {
+    let nodes = Nodes::new(&[1, 1]);
+    let first = nodes.node(0).sh("true").start();
+    first.wait_for_error("Waiting");
+    let difference = "\
+        node 1 (127.0.0.2) has another plan than node 0";
+    let lines = "  node 0 has  program: sh -c true\n  node 1 has  program: sh -c false\n";
+    let refused = nodes.node(1).sh("false").end().code(78);
+    let refused = refused.says(&format!("error[R108]: {difference}; nothing was started\n{lines}"));
+    drop(refused);
+    first.wait_for_error(&format!("warning: {difference}\n{lines}"));
+    nodes.node(1).sh("true").end().code(0);
+    first.end().code(0);
+}
+
+#[test]
+fn a_node_of_another_job_is_refused_by_name() {
+    let nodes = Nodes::new(&[1, 1]);
+    let first = nodes.node(0).option("--job_id=llama").sh("true").start();
+    first.wait_for_error("job llama");
+    let why = "node 1 (127.0.0.2) belongs to job `alpaca`, node 0 to job `llama`";
+    let other = nodes.node(1).option("--job_id=alpaca").sh("true").end();
+    other.code(78).says(&format!("error[R108]: {why}; nothing was started\n"));
+    first.wait_for_error(&format!("warning: {why}\n"));
+    nodes.node(1).option("--job_id=llama").sh("true").end().code(0);
+    first.end().code(0);
+}
+
+#[test]
+fn a_node_that_never_comes_is_named_on_every_screen() {
+    let nodes = Nodes::new(&[1, 1, 1]);
+    let second = nodes.node(1).sh("true").start();
+    let first = nodes.node(0).option("--join_timeout=3s").sh("true").end().code(69);
+    let screen = "\
+error[R107]: 1 of 3 hosts cannot be reached; nothing was started
+  did not come:
+    127.0.0.3: nobody came as node 2 within 3.0 s
+  help: every node is given the same line and key, and a `--node_rank` of its own
+help: to go on without them: --exclude '127.0.0.3'
+";
+    drop(first.says(screen));
+    second.end().code(69).says(screen);
+}
+
+#[test]
+fn a_node_0_that_never_comes_is_told_with_the_last_reason() {
+    let nodes = Nodes::new(&[1, 1]);
+    let alone = nodes.node(1).option("--join_timeout=1s").sh("true").end().code(69);
+    let port = nodes.port + 1;
+    alone.says(&format!(
+        "error[R108]: node 0 (127.0.0.1:{port}) did not answer: nobody listens there; nothing was \
+         started\n"
+    ));
+    let alone = nodes.node(1).options(["--join_timeout=1s", "--master_addr=no.such.host.invalid"]);
+    alone.sh("true").end().code(69).says("did not answer: name or service not known");
+}
+
+#[test]
+fn a_second_process_of_a_node_waits_and_the_first_goes_on() {
+    let nodes = Nodes::new(&[1, 1]);
+    let first = nodes.node(0).sh("sleep 600").start();
+    let second = nodes.node(1).sh("sleep 600").start();
+    second.wait_for_role(Role::Worker, 1);
+    let again = nodes.node(1).option("--join_timeout=1s").sh("sleep 600").end();
+    again.code(78).says("node 1 (127.0.0.2) has come already, from 127.0.0.1; nothing was started");
+    first.signal(Signal::TERM);
+    first.end().code(143);
+    second.end().code(143).says("error[R106]: the job was stopped by SIGTERM");
+}
+
+#[test]
+fn who_waits_for_the_others_can_be_stopped() {
+    let nodes = Nodes::new(&[1, 1, 1]);
+    let first = nodes.node(0).sh("true").start();
+    let second = nodes.node(1).sh("true").start();
+    second.wait_for_error("Joined");
+    let others = Nodes::new(&[1, 1]);
+    let third = others.node(1).sh("true").start();
+    third.wait_for_error("Joining");
+    third.signal(Signal::INT);
+    third.end().code(130);
+    first.signal(Signal::INT);
+    first.end().code(130);
+    second.end().code(130);
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_before_anybody_waits() {
+    let nodes = Nodes::new(&[1, 1]);
+    let held = std::net::TcpListener::bind(("127.0.0.1", nodes.port + 1)).expect("free");
+    nodes.node(0).sh("true").end().code(78).says(&format!(
+        "error: port {} of `127.0.0.1` is taken\n\nhelp: give all nodes another `--master_port`; \
+         the two ports behind it are ours\n",
+        nodes.port + 1
+    ));
+    drop(held);
+    let elsewhere = nodes.node(0).option("--master_addr=192.0.2.1").sh("true").end().code(78);
+    elsewhere.says("error: `192.0.2.1` is not an address of this node\n");
+}
+
+#[test]
+fn a_key_file_that_is_no_secret_is_refused() {
+    #[track_caller]
+    fn check(launch: Launch, code: i32, screen: &str) {
+        launch.sh("true").end().code(code).says(screen);
+    }
+    let nodes = Nodes::new(&[1, 1]);
+    let key = |name: &str, bytes: &[u8]| nodes.write_key(name, bytes);
+    let make_one = "help: make one and give every node the same: `(umask 077; head -c 32 \
+                    /dev/urandom > key)`\n";
+    let missing = nodes.dir().join("missing");
+    let text = format!("error: cannot read the key file `{}`: no such file", missing.display());
+    check(nodes.node_with_key(1, &missing), 66, &text);
+    let short = key("short", b"secret");
+    let text = format!(
+        "error: the key file `{}`: the key has 6 bytes, at least 16 are needed\n\n{make_one}",
+        short.display()
+    );
+    check(nodes.node_with_key(0, &short), 65, &text);
+    let long = key("long", &vec![b'x'; 70_000]);
+    check(nodes.node_with_key(0, &long), 65, "at most 65536 are read\n");
+    let open = key("open", &[b'x'; 32]);
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o620)).expect("it is ours");
+    let text = format!(
+        "error: the key file `{}` can be written by others\n\nhelp: `chmod go-w` it, or make a \
+         new one\n",
+        open.display()
+    );
+    check(nodes.node_with_key(0, &open), 77, &text);
+    check(nodes.node(0).option("--master_port=65534"), 2, "with a key at most 65533");
+    check(nodes.node(0).option("--job_id=a/b"), 2, "expected letters, digits");
+    let without = nodes.bare(0).options(["--no_python", "--job_id=a"]);
+    check(without, 2, "`--job_id` means nothing without `--key_file`");
+    let ssh = Launch::new().options(["--accelerator", "cpu", "--no_python", "--key_file", "key"]);
+    check(ssh, 2, "`--key_file` means nothing without `--no_ssh`");
+}
+
+#[test]
+fn a_key_may_come_through_a_descriptor_and_workers_do_not_get_it() {
+    let nodes = Nodes::new(&[1, 1]);
+    let key = nodes.dir().join("key");
+    let hold = format!("exec 7<'{}'", key.display());
+    let descriptor = std::path::Path::new("/dev/fd/7");
+    let look = "test -e /dev/fd/7 && echo leaked; true";
+    let second = nodes.node_with_key(1, descriptor).under(&hold).sh(look).start();
+    let first = nodes.node_with_key(0, descriptor).under(&hold).sh(look).end().code(0);
+    assert_eq!(first.stdout_text(), "");
+    second.end().code(0);
+}
+
+#[test]
+fn the_bundled_trainer_runs_on_nodes_that_dial_in() {
+    let nodes = Nodes::new(&[1, 1]);
+    let train = |rank| {
+        let launch = nodes.bare(rank).command("train").option("--key_file");
+        let launch = launch.option(nodes.dir().join("key"));
+        launch.options(["--model", "mlp", "--steps", "3"])
+    };
+    let second = train(1).start();
+    let first = train(0).end().code(0);
+    assert!(first.stdout_text().contains("step"), "{first:#?}");
+    second.end().code(0);
+}

@@ -1,0 +1,105 @@
+//! Whatever is killed: all others end, and every screen says why.
+
+use rustix::process::Signal;
+
+use crate::nodes::Nodes;
+use crate::support::launch::Running;
+use crate::support::process::Role;
+
+/// Two nodes whose workers run until they are stopped.
+fn two() -> (Nodes, Running, Running) {
+    let nodes = Nodes::new(&[1, 2]);
+    let second = nodes.node(1).sh("sleep 600").start();
+    let first = nodes.node(0).sh("sleep 600").start();
+    first.wait_for_role(Role::Worker, 1);
+    second.wait_for_role(Role::Worker, 2);
+    (nodes, first, second)
+}
+
+#[test]
+fn a_worker_that_fails_stops_all_nodes_and_each_tells_why() {
+    let nodes = Nodes::new(&[1, 2]);
+    let script = "if [ $RANK = 2 ]; then echo it broke >&2; exit 7; fi; sleep 600";
+    let second = nodes.node(1).sh(script).start();
+    let first = nodes.node(0).sh(script).end().code(7);
+    let cause = "error[R101]: rank 2 (127.0.0.2) exited with code 7 after ";
+    drop(first.says(cause).says("    | it broke\n"));
+    second.end().code(7).says(cause).says("    | it broke\n");
+}
+
+#[test]
+fn a_signal_to_any_node_stops_the_whole_job() {
+    let (_nodes, first, second) = two();
+    second.signal(Signal::TERM);
+    let second = second.end().code(143).says("  Stopping  the job: SIGTERM received");
+    drop(second.says("error[R106]: the job was stopped by SIGTERM"));
+    first.end().code(143).says("    Signal  127.0.0.2 was sent SIGTERM\n");
+}
+
+#[test]
+fn a_signal_for_workers_reaches_those_of_every_node() {
+    let nodes = Nodes::new(&[1, 1]);
+    let script = "trap 'echo got it; exit 0' USR1; echo ready; while :; do sleep 0.01; done";
+    let second = nodes.node(1).sh(script).start();
+    let first = nodes.node(0).sh(script).start();
+    first.wait_for_lines("ready", 2);
+    second.signal(Signal::USR1);
+    let first = first.end().code(0);
+    assert_eq!(first.stdout_text().matches("got it").count(), 2);
+    second.end().code(0);
+}
+
+#[test]
+fn the_end_of_node_0_ends_the_others() {
+    let (_nodes, first, second) = two();
+    first.the(Role::Launcher).signal(Signal::KILL);
+    let second = second.end().code(75);
+    second.says(
+        "error[R109]: node 0 (127.0.0.1) is gone; the workers of this node were stopped\n  its \
+         connection ended without a word",
+    );
+    first.end().killed_by(Signal::KILL);
+}
+
+#[test]
+fn the_end_of_a_nodes_process_ends_the_job() {
+    let (_nodes, first, second) = two();
+    second.the(Role::Launcher).signal(Signal::KILL);
+    first.end().code(75).says("error[R103]: the link to the agent on 127.0.0.2 ended");
+    second.end().killed_by(Signal::KILL);
+}
+
+#[test]
+fn an_agent_that_is_killed_is_told_with_its_signal_on_every_screen() {
+    let (_nodes, first, second) = two();
+    second.the(Role::Agent).signal(Signal::KILL);
+    let cause = "error[R103]: the agent on 127.0.0.2 was killed by signal 9 (SIGKILL)";
+    drop(first.end().code(75).says(cause));
+    second.end().code(75).says(cause);
+}
+
+#[test]
+fn a_process_that_stands_still_loses_its_node_by_the_lease() {
+    let nodes = Nodes::new(&[1, 1]);
+    let second = nodes.node(1).option("--lease=2s").sh("sleep 600").start();
+    let first = nodes.node(0).option("--lease=2s").sh("sleep 600").start();
+    second.wait_for_role(Role::Worker, 1);
+    first.wait_for_role(Role::Worker, 1);
+    second.the(Role::Launcher).signal(Signal::STOP);
+    first.end().code(75).says("127.0.0.2: nothing heard for 2.0 s");
+    // The agent has a lease of its own: nothing runs on for ever.
+    second.the(Role::Launcher).signal(Signal::CONT);
+    second.end().code(75);
+}
+
+#[test]
+fn a_job_that_fails_starts_again_on_the_same_connections() {
+    let nodes = Nodes::new(&[1, 1]);
+    let script = "echo epoch $TORCHELASTIC_RESTART_COUNT; test $TORCHELASTIC_RESTART_COUNT = 1";
+    let node = |rank| nodes.node(rank).option("--max_restarts=1").sh(script);
+    let second = node(1).start();
+    let first = node(0).end().code(0);
+    let text = first.stdout_text();
+    assert_eq!(text.matches("epoch 1").count(), 2, "{text}");
+    second.end().code(0);
+}

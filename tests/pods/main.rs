@@ -1,0 +1,21 @@
+//! Goal: nodes that are started one by one, without ssh, are one job that tells the truth about itself
+//! on every screen; and whoever does not have the key changes nothing. Method: the real program, once
+//! for each node, on loopback addresses.
+//!
+//! | fault | where |
+//! |---|---|
+//! | a worker, an agent, a node's process, node 0 are killed | `lost` |
+//! | a node never comes, comes with another plan, job, key (F45, F70, B81) | `joining` |
+//! | a port scan, HTTP, TLS, garbage, silence (F44, S15, B77, B78, B80, B83) | `strangers` |
+
+#![cfg(all(feature = "cli", feature = "train"))]
+
+#[expect(dead_code, reason = "each test program uses a part of it")]
+#[path = "../support/mod.rs"]
+mod support;
+
+mod joining;
+mod lost;
+mod nodes;
+mod pod;
+mod strangers;

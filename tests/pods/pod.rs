@@ -1,0 +1,91 @@
+//! `remuda pod`: the same line in every pod.
+
+use crate::nodes::Nodes;
+use crate::support::launch::Launch;
+
+/// One of two pods of an Indexed Job.
+fn pod(nodes: &Nodes, rank: usize) -> Launch {
+    let launch = bare(nodes).env("JOB_COMPLETION_INDEX", rank.to_string());
+    launch.option("--nodes=2").env("REMUDA_KEY_FILE", nodes.dir().join("key"))
+}
+
+fn bare(nodes: &Nodes) -> Launch {
+    let launch = Launch::new().command("pod").options(["--accelerator", "cpu", "--no_python"]);
+    let launch = launch.options(["--no_local_rank", "--master_addr=127.0.0.1"]);
+    launch.option(format!("--master_port={}", nodes.port))
+}
+
+#[test]
+fn pods_find_out_who_they_are_and_become_one_job() {
+    let nodes = Nodes::new(&[1, 1]);
+    let say = "echo $RANK/$WORLD_SIZE on $NODE_RANK";
+    let second = pod(&nodes, 1).env("REMUDA_NUM_GPUS", "2").sh(say).start();
+    let first = pod(&nodes, 0).option("--num_gpus=2").sh(say).end().code(0);
+    let first = first.says("       Pod  node 0 (Indexed Job: JOB_COMPLETION_INDEX=0) of 2\n");
+    let mut lines: Vec<_> = first.stdout_text().lines().collect();
+    lines.sort_unstable();
+    let expect =
+        ["pod-0:0 │ 0/4 on 0", "pod-0:1 │ 1/4 on 0", "pod-1:2 │ 2/4 on 1", "pod-1:3 │ 3/4 on 1"];
+    assert_eq!(lines, expect);
+    let second = second.end().code(0);
+    second.says("       Pod  node 1 (Indexed Job: JOB_COMPLETION_INDEX=1) of 2\n");
+}
+
+#[test]
+fn who_is_stopped_because_of_another_pod_may_have_a_status_of_its_own() {
+    let nodes = Nodes::new(&[1, 1]);
+    let script = "if [ $RANK = 1 ]; then exit 7; fi; sleep 600";
+    let second = pod(&nodes, 1).env("REMUDA_PEER_EXIT", "99").sh(script).start();
+    let cause = "error[R101]: rank 1 (pod-1) exited with code 7";
+    drop(pod(&nodes, 0).option("--peer_exit=99").sh(script).end().code(99).says(cause));
+    second.end().code(7).says(cause);
+}
+
+#[test]
+fn pods_without_a_key_are_alone_only_when_that_is_asked_for() {
+    let nodes = Nodes::new(&[1, 1]);
+    let alone = || bare(&nodes).option("--nodes=2").env("LWS_WORKER_INDEX", "1");
+    alone().sh("true").end().code(78).says(
+        "error: the pods have no key, and would not hear of each other\n\nhelp: mount a Secret in \
+         every pod and give `--key_file FILE` (or REMUDA_KEY_FILE); with `--isolated` each starts \
+         its workers alone\n",
+    );
+    let alone = alone().option("--isolated").sh("echo rank $RANK").end().code(0);
+    assert_eq!(alone.stdout_text(), "pod-1:1 │ rank 1\n");
+    alone.says("     Alone  node 1 of 2, rank 1 of 2;");
+}
+
+#[test]
+fn a_pod_that_nobody_knows_says_what_is_missing() {
+    #[track_caller]
+    fn check(launch: Launch, screen: &str) {
+        launch.sh("true").end().code(78).says(screen);
+    }
+    let nodes = Nodes::new(&[1, 1]);
+    let pod = || bare(&nodes);
+    check(
+        pod().env("KUBERNETES_SERVICE_HOST", ""),
+        "error: nothing says which node this is\n\nhelp: give `--nodes N --node_rank N --master_addr \
+         ADDR`, or set NODE_RANK; `remuda pod --help` lists the platforms that are known\n",
+    );
+    check(
+        pod().env("JOB_COMPLETION_INDEX", "1"),
+        "error: nobody says how many pods the job has\n\nhelp: give `--nodes N`, or set \
+         REMUDA_NODES; an Indexed Job's is `completions`\n",
+    );
+    check(
+        pod().env("PET_NODE_RANK", "1").env("NODE_RANK", "0"),
+        "error: which node this is: node 1 (Kubeflow), but node 0 (NODE_RANK)\n\nhelp: unset one of \
+         the two, or give `--node_rank` and `--nodes` in its place\n",
+    );
+    check(
+        pod().env("NODE_RANK", "2").option("--nodes=2"),
+        "error: there is no node 2 among 2 pods\n\nhelp: `--nodes` is the number of pods, the same \
+         in each of them\n",
+    );
+    check(pod().env("NODE_RANK", "0").env("REMUDA_NODES", "many"), "error: REMUDA_NODES=`many`: ");
+    check(
+        pod().env("OMPI_MCA_orte_default_hostfile", "/etc/mpi/hostfile"),
+        "help: its hosts have sshd: `remuda run -H /etc/mpi/hostfile SCRIPT`\n",
+    );
+}
