@@ -37,12 +37,17 @@ pub(super) fn compare(reference: &mut Reference, command: &Command, read: Both) 
     let output = run(reference.machine(), &command, &here);
     let theirs = reference.ask(&question(&command, &here, gpus));
     let is_nothing = theirs.as_ref().is_ok_and(|answer| answer["hosts"] == json!([""]));
+    let is_refused = theirs.as_ref().is_ok_and(|answer| {
+        let mut nodes = answer["nodes"].as_array().into_iter().flatten();
+        answer["backend"] == "pdsh" && nodes.all(|node| node["typed"].is_null())
+    });
     let ours = Ours {
         command: &command,
         args: &read.args,
         output: &output,
         gpus,
         is_nothing_to_them: is_nothing,
+        is_refused_there: is_refused,
     };
     match (output.status.code(), theirs) {
         (Some(0), Ok(theirs)) => match serde_json::from_slice::<Value>(&output.stdout) {

@@ -41,6 +41,8 @@ pub(super) struct Ours<'a> {
     pub(super) gpus: usize,
     /// They plan nodes, and none.
     pub(super) is_nothing_to_them: bool,
+    /// They plan nodes, and the launcher of each refuses its line.
+    pub(super) is_refused_there: bool,
 }
 
 impl Ours<'_> {
@@ -179,6 +181,10 @@ impl Ours<'_> {
 }
 
 pub(super) fn only_we(ours: &Ours<'_>) -> Verdict {
+    // They notice it on every node.
+    if ours.is_refused_there && reasons(ours.output).iter().any(|reason| ours.is_real(reason)) {
+        return Verdict::Refused;
+    }
     match ours.rules() {
         Some(rules) => Verdict::by(rules),
         None => Verdict::Unexplained(format!("only we refuse: {}", first_line(ours.output))),
