@@ -115,7 +115,7 @@ fn a_gate_closes_with_1_and_says_why() {
 }
 
 /// Lines that are refused before anything starts.
-const REFUSED: [&str; 15] = [
+const REFUSED: [&str; 19] = [
     "",
     "all-reduse",
     "all-reduce -b 4 -e 2",
@@ -131,12 +131,19 @@ const REFUSED: [&str; 15] = [
     "all-reduce --compare broken.json",
     "all-reduce --plot missing/plot.svg",
     "all-reduce --threshold fast",
+    "all-gather --compare other.json",
+    "all-reduce --compare other.json --json",
+    "send-recv --pairs --num_gpus 1 --threshold 5",
+    "broadcast --num_gpus 1 --threshold 5",
 ];
 
 #[test]
 fn what_cannot_work_is_told_before_anything_starts() {
     let scratch = Scratch::new("bench", "refused");
     scratch.write("broken.json", "{\"version\": 7}");
+    let other = "{\"version\":1,\"collective\":\"all-reduce\",\"backend\":\"host\",\"world_size\":2,\
+                 \"nodes\":1,\"rows\":[]}";
+    scratch.write("other.json", other);
     let all = scratch.screens(&REFUSED, str::to_owned);
     assert!(!scratch.path("runs").exists(), "nothing was started");
     check_expected("tests/bench/refused.expected", &all);

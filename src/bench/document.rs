@@ -36,6 +36,8 @@ pub struct PairRow {
     pub left: String,
     /// The other.
     pub right: String,
+    /// Bytes each way.
+    pub bytes: u64,
     /// Microseconds of one exchange.
     pub time_us: f64,
     /// Each way at once, in GB/s.

@@ -87,7 +87,8 @@ mod tests {
     use super::*;
 
     fn pair(left: &str, right: &str, busbw_gbs: f64) -> PairRow {
-        PairRow { left: left.to_owned(), right: right.to_owned(), time_us: 1.0, busbw_gbs }
+        let (left, right) = (left.to_owned(), right.to_owned());
+        PairRow { left, right, bytes: 8, time_us: 1.0, busbw_gbs }
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub struct Pairs {
     pub names: Vec<String>,
     /// Bytes each way.
     pub bytes: u64,
-    /// Seconds of one exchange, row by row; 0 where a place would meet itself.
+    /// Seconds of one exchange, row by row, the same both ways; 0 where a place would meet itself.
     seconds: Vec<f64>,
 }
 
@@ -35,7 +35,7 @@ impl Pairs {
             let busbw_gbs = self.gbs(left, right)?;
             let time_us = self.seconds[left * places + right] * 1e6;
             let (left, right) = (self.names[left].clone(), self.names[right].clone());
-            Some(PairRow { left, right, time_us, busbw_gbs })
+            Some(PairRow { left, right, bytes: self.bytes, time_us, busbw_gbs })
         };
         pairs.filter_map(row).collect()
     }
@@ -89,7 +89,14 @@ pub fn measure_pairs(group: &Group, options: &Options) -> Result<Pairs, Error> {
         group.barrier()?;
     }
     group.all_reduce(&mut seconds, ReduceOp::Sum)?;
-    Ok(Pairs { names, bytes, seconds })
+    Ok(Pairs { seconds: slower_of_both(&seconds, names.len()), names, bytes })
+}
+
+/// Both sides of an exchange have timed it; the slower one is right about when it was over.
+fn slower_of_both(seconds: &[f64], places: usize) -> Vec<f64> {
+    let at = |left: usize, right: usize| seconds[left * places + right];
+    let both = (0..places * places).map(|cell| (cell / places, cell % places));
+    both.map(|(left, right)| at(left, right).max(at(right, left))).collect()
 }
 
 fn time_exchange(
@@ -156,6 +163,7 @@ mod tests {
         assert_eq!(here[0].names, ["rank 0", "rank 1", "rank 2"]);
         assert_eq!(here[0].rows().len(), 3);
         assert_eq!(here[0].gbs(1, 1), None);
+        assert_eq!(here[0].gbs(1, 2), here[0].gbs(2, 1));
 
         let groups = Group::threads_on(&[2, 1])?;
         let nodes: Vec<Pairs> = std::thread::scope(|scope| {

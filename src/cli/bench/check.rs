@@ -36,7 +36,22 @@ pub(super) fn run(args: &BenchArgs, typed: &Typed, place: &Place) -> Result<(), 
     if args.pairs && !args.compare.is_empty() {
         return Err(cannot_combine(typed, "pairs", "compare", "pairs have no sizes").into());
     }
+    if args.json && !args.compare.is_empty() && args.plot.is_none() {
+        let why = "a document shows no earlier results";
+        return Err(cannot_combine(typed, "json", "compare", why).into());
+    }
     let workers = place.workers();
+    if workers < 2 {
+        for (flag, given) in [("pairs", args.pairs), ("threshold", args.threshold.is_some())] {
+            let Some(place) = typed.name_of(flag).filter(|_| given) else { continue };
+            let refused = typed.refuse(&[place], |spans| {
+                let message = format!("one rank measures nothing that `--{flag}` could judge");
+                Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
+                    .help("take two ranks or more")
+            });
+            return Err(refused.into());
+        }
+    }
     if workers <= options.root {
         let refused = typed.refuse(&[value("root")], |spans| {
             let message = format!("there is no rank {}", options.root);
@@ -51,7 +66,7 @@ pub(super) fn run(args: &BenchArgs, typed: &Typed, place: &Place) -> Result<(), 
     }
     check_memory(&options, workers, available_memory(), value("maxbytes"), typed)?;
     for file in &args.compare {
-        read_earlier(file).map_err(|(status, why)| {
+        read_earlier(file, args.collective).map_err(|(status, why)| {
             let message = format!("cannot use `{}`: {why}", file.display());
             let refused = typed.refuse(&[value("compare")], |spans| {
                 Diagnostic::error(EARLIER_UNREADABLE, spans[0], message)
@@ -83,10 +98,21 @@ fn bad_sizes(error: SizesError, typed: &Typed) -> CliError {
     refused.into()
 }
 
-/// Earlier results of a file.
-pub(super) fn read_earlier(file: &Path) -> Result<Document, (Status, String)> {
+/// Earlier results of a file, of the same collective.
+pub(super) fn read_earlier(
+    file: &Path,
+    collective: Collective,
+) -> Result<Document, (Status, String)> {
     let text = fs::read_to_string(file).map_err(|error| (Status::NoInput, reason(&error)))?;
-    read_document(&text).map_err(|error| (Status::BadInput, error.to_string()))
+    let document = read_document(&text).map_err(|error| (Status::BadInput, error.to_string()))?;
+    if document.collective != collective.name() {
+        let why = format!("it is of `{}`, not of `{collective}`", document.collective);
+        return Err((Status::BadInput, why));
+    }
+    if document.rows.is_empty() {
+        return Err((Status::BadInput, "it has no sizes".to_owned()));
+    }
+    Ok(document)
 }
 
 /// That all workers of this machine find memory for the greatest size.

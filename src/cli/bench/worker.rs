@@ -71,7 +71,7 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
 fn read_all(args: &BenchArgs) -> Result<Vec<(String, Document)>, CliError> {
     let read = |file: &std::path::PathBuf| {
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let document = read_earlier(file).map_err(|(status, why)| {
+        let document = read_earlier(file, args.collective).map_err(|(status, why)| {
             let file = file.display();
             CliError::new(status, format!("[{EARLIER_UNREADABLE}] cannot use `{file}`: {why}"))
         })?;
