@@ -73,7 +73,7 @@ pub(super) fn claim_port(wish: PortWish) -> Result<PortClaim, Problem> {
                 _ => format!("cannot be used: {}", reason(&error)),
             };
             Problem::new(Status::Config, format!("master port {port} {why}"))
-                .help("leave `--master_port` out to take one that is free")
+                .help("name another with `--master_port`")
         }),
         PortWish::Rather(port) => {
             PortClaim::new(port).or_else(|_| PortClaim::any()).map_err(|error| {

@@ -36,6 +36,9 @@ pub(super) fn show(faults: &[(String, &Fault)], nodes: usize, so: &str) -> Strin
 
 /// What to type to go on without them, if anybody is left.
 pub(super) fn show_help(faults: &[(String, &Fault)], nodes: usize) -> String {
+    if faults.iter().any(|(_, fault)| fault.kind == FaultKind::Absent) {
+        return "help: start the same command there, each node with its own number\n".to_owned();
+    }
     if nodes <= faults.len() {
         return String::new();
     }
