@@ -36,10 +36,9 @@ pub(super) fn show(faults: &[(String, &Fault)], nodes: usize, so: &str) -> Strin
 
 /// What to type to go on without them, if anybody is left.
 pub(super) fn show_help(faults: &[(String, &Fault)], nodes: usize) -> String {
-    if faults.iter().any(|(_, fault)| fault.kind == FaultKind::Absent) {
-        return "help: start the same command there, each node with its own number\n".to_owned();
-    }
-    if nodes <= faults.len() {
+    // Whoever starts nodes one by one starts the one that is missing.
+    let is_absent = faults.iter().any(|(_, fault)| fault.kind == FaultKind::Absent);
+    if is_absent || nodes <= faults.len() {
         return String::new();
     }
     let hosts: Vec<_> = faults.iter().map(|(host, _)| host.as_str()).collect();

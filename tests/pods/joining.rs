@@ -106,7 +106,6 @@ error[R107]: 1 of 3 hosts cannot be reached; nothing was started
   did not come:
     127.0.0.3: nobody came as node 2 within 3.0 s
   help: every node is given the same line and key, and a `--node_rank` of its own
-help: to go on without them: --exclude '127.0.0.3'
 ";
     drop(first.says(screen));
     second.end().code(69).says(screen);
