@@ -15,9 +15,7 @@ mod reach;
 mod size;
 mod world;
 
-#[cfg(feature = "train")]
-pub(super) use devices::gpu_count;
-pub(super) use devices::slots_are;
+pub(super) use devices::{gpu_count, slots_are};
 pub(super) use keep::PidFile;
 pub(super) use options::{Speaker, options, program_and_script};
 pub(super) use pod::{Pod, pod, surroundings};
