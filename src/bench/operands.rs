@@ -58,13 +58,6 @@ impl<'a, T: Sample> Operands<'a, T> {
         Ok(Self { group, collective, shape, pattern, root, numbers, output })
     }
 
-    fn given(&self) -> &[T] {
-        match &self.numbers {
-            Numbers::Buffer(buffer) => buffer,
-            Numbers::Own(own) => own,
-        }
-    }
-
     /// Writes what this rank gives, and forgets what it took.
     pub(super) fn fill(&mut self) {
         let period = self.pattern.period(self.group.rank(), 0);
@@ -113,11 +106,15 @@ impl<'a, T: Sample> Operands<'a, T> {
         let world = pattern.world;
         let part = self.shape.count;
         match self.collective {
-            Collective::AllReduce => differing(self.given(), &pattern.reduced_period(0)),
-            Collective::Reduce if is_root => differing(self.given(), &pattern.reduced_period(0)),
+            Collective::AllReduce => differing(self.numbers.as_slice(), &pattern.reduced_period(0)),
+            Collective::Reduce if is_root => {
+                differing(self.numbers.as_slice(), &pattern.reduced_period(0))
+            }
             // Whoever is not the root keeps what it had.
-            Collective::Reduce => differing(self.given(), &pattern.period(rank, 0)),
-            Collective::Broadcast => differing(self.given(), &pattern.period(self.root, 0)),
+            Collective::Reduce => differing(self.numbers.as_slice(), &pattern.period(rank, 0)),
+            Collective::Broadcast => {
+                differing(self.numbers.as_slice(), &pattern.period(self.root, 0))
+            }
             Collective::ReduceScatter => {
                 differing(&self.output, &pattern.reduced_period(rank * part))
             }

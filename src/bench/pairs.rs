@@ -79,17 +79,23 @@ pub fn measure_pairs(group: &Group, options: &Options) -> Result<Pairs, Error> {
     let numbers: Vec<u8> = zeros(if ours.is_some() { bytes as usize } else { 0 })?;
     let mut taken = numbers.clone();
     for round in rounds(ranks.len()) {
-        let pair = round.iter().find(|pair| Some(pair.0) == ours || Some(pair.1) == ours);
-        if let Some((left, right)) = pair {
-            let peer = ranks[if Some(*left) == ours { *right } else { *left }];
-            let own = time_exchange(group, options, peer, (&numbers, &mut taken))?;
-            let place = ours.map_or(0, |ours| ours * ranks.len());
-            seconds[place + if Some(*left) == ours { *right } else { *left }] = own;
+        if let Some((ours, other)) = ours.and_then(|ours| Some((ours, partner(&round, ours)?))) {
+            let own = time_exchange(group, options, ranks[other], (&numbers, &mut taken))?;
+            seconds[ours * ranks.len() + other] = own;
         }
         group.barrier()?;
     }
     group.all_reduce(&mut seconds, ReduceOp::Sum)?;
     Ok(Pairs { seconds: slower_of_both(&seconds, names.len()), names, bytes })
+}
+
+/// Whom a place meets in a round.
+fn partner(round: &[(usize, usize)], place: usize) -> Option<usize> {
+    round.iter().find_map(|(left, right)| match place {
+        _ if place == *left => Some(*right),
+        _ if place == *right => Some(*left),
+        _ => None,
+    })
 }
 
 /// Both sides of an exchange have timed it; the slower one is right about when it was over.

@@ -4,7 +4,7 @@
 use clap::{Command, CommandFactory, Parser};
 
 use super::run::RunArgs;
-use super::{HostfileFace, completion, doctor, explain, launch, man, pod, ssh};
+use super::{HostfileFace, bench, completion, doctor, explain, launch, man, pod, ssh};
 
 /// A cluster job runner, command-line compatible with the DeepSpeed launcher
 #[derive(Clone, Debug, Parser)]
@@ -19,8 +19,7 @@ pub(super) fn whole() -> Command {
         launch::definition().name("launch"),
         #[cfg(feature = "train")]
         super::train::definition().name("train"),
-        #[cfg(feature = "train")]
-        super::bench::definition().name("bench"),
+        bench::definition().name("bench"),
         ssh::definition().name("ssh"),
         HostfileFace::command().name("hostfile"),
         doctor::definition().name("doctor"),

@@ -11,6 +11,8 @@ mod kernel_log;
 mod libraries;
 mod memory;
 mod network;
+#[cfg(test)]
+mod testing;
 mod topology;
 
 pub use cpu::{CpuQuota, cpu_quota, usable_cpus};

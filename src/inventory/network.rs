@@ -75,18 +75,11 @@ fn number(dir: &Path, name: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inventory::testing;
     use std::path::PathBuf;
 
-    /// A made-up tree.
     fn tree(name: &str, files: &[(&str, &str)]) -> PathBuf {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/networks").join(name);
-        let _ = fs::remove_dir_all(&root);
-        for (path, text) in files {
-            let path = root.join(path);
-            fs::create_dir_all(path.parent().expect("a file has a directory")).expect("made");
-            fs::write(path, text).expect("written");
-        }
-        root
+        testing::tree(&format!("networks/{name}"), files)
     }
 
     #[test]

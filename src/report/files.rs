@@ -8,9 +8,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
+use super::monitor::Monitor;
 use super::rank_log::RankLog;
 use crate::base::{Epoch, Rank, clock};
 use crate::wire::Stream;
@@ -33,10 +34,7 @@ pub(super) struct Files {
     is_told: bool,
 }
 
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-}
+type Shared = Monitor<State>;
 
 struct State {
     waiting: VecDeque<Task>,
@@ -78,7 +76,7 @@ impl Files {
             error: None,
             has_failed: false,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let shared = Arc::new(Shared::new(state));
         let writer = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("files".to_owned());
         if let Err(why) = thread.spawn(move || writer.serve(logs)) {
@@ -167,15 +165,6 @@ impl Files {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics while holding the lock")
-    }
-
-    fn wait<'a>(&self, state: MutexGuard<'a, State>, limit: Duration) -> MutexGuard<'a, State> {
-        let waited = self.changed.wait_timeout(state, limit);
-        waited.expect("nobody panics while holding the lock").0
-    }
-
     /// `None` if the disk stands still.
     fn wait_for_room(&self) -> Option<MutexGuard<'_, State>> {
         let mut state = self.lock();
@@ -197,7 +186,7 @@ impl Shared {
         state.waiting_bytes += task.cost();
         state.waiting.push_back(task);
         drop(state);
-        self.changed.notify_all();
+        self.ring();
     }
 
     fn serve(&self, mut logs: BTreeMap<FileKey, RankLog>) {
@@ -213,7 +202,7 @@ impl Shared {
                 state.made.clear();
             }
             drop(state);
-            self.changed.notify_all();
+            self.ring();
         }
     }
 
@@ -225,7 +214,7 @@ impl Shared {
                 (state.is_busy, state.moved) = (true, clock::now());
                 return task;
             }
-            state = self.changed.wait(state).expect("nobody panics while holding the lock");
+            state = self.wait_for_change(state);
         }
     }
 }

@@ -6,6 +6,7 @@ mod files;
 pub mod findings;
 pub mod gather;
 mod lines;
+mod monitor;
 mod neutral;
 mod pages;
 pub mod plan;

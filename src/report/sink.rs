@@ -3,13 +3,14 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use memchr::memchr_iter;
 
 use rustix::io::Errno;
 
+use super::monitor::Monitor;
 use crate::base::clock;
 use crate::os::fds;
 
@@ -37,10 +38,7 @@ pub(super) struct Sink {
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-}
+type Shared = Monitor<State>;
 
 struct State {
     waiting: VecDeque<Vec<u8>>,
@@ -68,7 +66,7 @@ impl Sink {
             closed: false,
             failure: None,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let shared = Arc::new(Shared::new(state));
         let writer = Arc::clone(&shared);
         // A write that waits would hide whether the sink moves.
         let fd = fds::reopen_nonblocking(fd);
@@ -103,7 +101,7 @@ impl Sink {
         state.waiting_bytes += bytes.len();
         state.waiting.push_back(std::mem::take(bytes));
         drop(state);
-        self.shared.changed.notify_all();
+        self.shared.ring();
         Offered::Taken
     }
 
@@ -160,15 +158,6 @@ impl Sink {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics while holding the lock")
-    }
-
-    fn wait<'a>(&self, state: MutexGuard<'a, State>, limit: Duration) -> MutexGuard<'a, State> {
-        let waited = self.changed.wait_timeout(state, limit);
-        waited.expect("nobody panics while holding the lock").0
-    }
-
     fn write_all(&self, fd: &OwnedFd) {
         loop {
             let bytes = self.next();
@@ -183,7 +172,7 @@ impl Shared {
                 state.waiting.clear();
             }
             drop(state);
-            self.changed.notify_all();
+            self.ring();
             if !written {
                 return;
             }
@@ -200,7 +189,7 @@ impl Shared {
                 state.writing = Some((Arc::clone(&bytes), 0));
                 return bytes;
             }
-            state = self.changed.wait(state).expect("nobody panics while holding the lock");
+            state = self.wait_for_change(state);
         }
     }
 

@@ -57,6 +57,8 @@ pub(crate) struct Across {
     roster: Arc<Roster>,
     /// Node of every piece, left to right.
     nodes_of_pieces: Vec<usize>,
+    /// How many of them every node has.
+    pieces_of: Vec<usize>,
     /// Makes the sum of all from the sums of pieces.
     combine: Fold,
     /// Make the pieces of this node from its windows.
@@ -76,15 +78,15 @@ impl Across {
         let ours = pieces.iter().filter(|(home, _)| *home == node);
         let ours = ours.map(|(_, leaves)| Fold::over(leaves.clone(), &window_of)).collect();
         let nodes_of_pieces = pieces.iter().map(|(node, _)| *node).collect();
-        Self { net, roster, nodes_of_pieces, combine, ours, rooms: Rooms::default() }
+        let mut pieces_of = vec![0; placement.nodes()];
+        for (home, _) in &pieces {
+            pieces_of[*home] += 1;
+        }
+        Self { net, roster, nodes_of_pieces, pieces_of, combine, ours, rooms: Rooms::default() }
     }
 
     pub(crate) fn net(&self) -> &Net {
         &self.net
-    }
-
-    fn pieces_of(&self, node: usize) -> usize {
-        self.nodes_of_pieces.iter().filter(|home| **home == node).count()
     }
 
     /// The reduction over all ranks of our slice, `slice_of(rank)`.
@@ -154,7 +156,7 @@ impl Across {
         let roster = self.roster.clone();
         let mut sums = Vec::with_capacity(roster.placement.nodes());
         for home in 0..roster.placement.nodes() {
-            let len = if home == roster.node() { 0 } else { self.pieces_of(home) * len };
+            let len = if home == roster.node() { 0 } else { self.pieces_of[home] * len };
             sums.push(self.rooms.take(len));
         }
         // Helpers come in the order of nodes, ours left out, as the places do.

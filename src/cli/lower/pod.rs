@@ -1,7 +1,6 @@
 //! `remuda pod`: what the pod is → hosts, slots, and how the pods come together.
 
 use std::fmt;
-use std::path::Path;
 
 use super::devices::{self, accelerator, claims, visible};
 use super::dial::{self, Meeting};
@@ -134,7 +133,6 @@ fn transport(
              pods names",
         ));
     };
-    let key_file: &Path = key_file;
     let meeting = Meeting {
         key_file,
         job_id: args.job_id.as_deref(),
