@@ -1,7 +1,31 @@
-//! Faults between nodes, and of what the launcher stands on: which test shows what happens.
+//! What can go wrong with a job, and which test shows what happens then.
 //!
 //! | code | fault | what shows it |
 //! |---|---|---|
+//! | F01 | one worker ends with 3 | `tests/faults/workers.rs::an_exit_code_is_the_jobs_and_stops_the_others`, `tests/faults/screens.rs::an_exit_code` |
+//! | F02 | one worker ends with 0 while others run | `tests/faults/workers.rs::an_early_success_stops_nobody`, `tests/faults/screens.rs::a_rank_that_was_over_too_early_is_named` |
+//! | F03 | a worker is killed | `tests/faults/workers.rs::a_killed_worker_is_137_and_never_success`, `tests/faults/screens.rs::a_signal` |
+//! | F04 | a worker crashes, with a core | `tests/faults/workers.rs::a_crash_names_its_signal_and_whether_there_is_a_core` |
+//! | F05 | a worker is killed for want of memory | `tests/faults/workers.rs::a_worker_killed_for_want_of_memory_is_told_as_such` |
+//! | F06 | all workers crash at once | `tests/faults/workers.rs::all_crash_at_once_and_one_is_named`, `tests/faults/screens.rs::who_failed_too_is_counted` |
+//! | F07 | a worker ignores SIGTERM | `tests/faults/workers.rs::a_worker_that_ignores_term_is_killed_after_the_grace` |
+//! | F08 | a worker cannot be killed | `tests/faults/workers.rs::a_worker_that_outlives_sigkill_is_named_and_not_waited_for` |
+//! | F09 | a worker leaves a daemon behind | `tests/faults/workers.rs::a_daemon_left_behind_by_a_success_is_told_and_killed`, `tests/faults/workers.rs::a_daemon_of_a_failed_worker_is_killed_too`, `tests/faults/workers.rs::a_daemon_that_hides_its_rank_is_killed_at_the_end` |
+//! | F10 | what a worker left behind holds its output open | `tests/faults/workers.rs::nobody_waits_for_output_that_somebody_else_holds_open`, `tests/faults/workers.rs::a_grandchild_that_holds_the_output_is_told_and_stopped` |
+//! | F11 | a chain of forks while the job is stopped | `tests/faults/workers.rs::a_fork_chain_does_not_escape_a_failure`, `tests/faults/workers.rs::a_fork_chain_left_behind_by_a_success_does_not_hold_us` |
+//! | F12 | zombies that nobody waits for | `tests/faults/workers.rs::zombies_are_nobodys_business`, `tests/faults/workers.rs::orphans_that_end_are_buried` |
+//! | F13 | the shim is killed | `tests/faults/ours.rs::a_killed_shim_takes_its_node_along`, `tests/faults/screens.rs::a_lost_shim` |
+//! | F14 | the agent is killed | `tests/faults/ours.rs::a_killed_agent_is_named_and_stops_the_other_node`, `tests/faults/ours.rs::a_killed_agent_of_a_single_node_is_named`, `tests/faults/screens.rs::a_lost_agent` |
+//! | F15 | agent and shim are killed together | `tests/faults/ours.rs::agent_and_shim_killed_together_leave_nothing` |
+//! | F16 | the launcher is killed | `tests/faults/ours.rs::a_killed_launcher_leaves_nothing`, `tests/faults/ours.rs::workers_whose_launcher_was_killed_are_asked_first`, `tests/ssh/killed.rs::a_launcher_that_is_killed_leaves_nothing_on_any_host` |
+//! | F17 | the launcher stands still | `tests/faults/ours.rs::a_launcher_that_stands_still_loses_its_lease` |
+//! | F18 | a first interrupt | `tests/faults/signals.rs::a_first_interrupt_is_passed_on_and_becomes_term_at_half_the_grace`, `tests/faults/screens.rs::an_interrupt` |
+//! | F19 | a second interrupt | `tests/faults/signals.rs::a_second_interrupt_kills_without_waiting` |
+//! | F20 | a third interrupt | `tests/faults/signals.rs::a_third_interrupt_leaves_and_names_who_is_not_confirmed` |
+//! | F21 | SIGTERM for the launcher | `tests/faults/signals.rs::term_is_143_and_gives_the_grace` |
+//! | F22 | the terminal is closed | `tests/faults/signals.rs::a_closed_terminal_stops_the_job`, `tests/faults/signals.rs::what_nohup_ignores_stays_ignored_by_us_and_by_workers` |
+//! | F23 | the job is stopped and goes on | `tests/faults/signals.rs::a_stopped_job_stops_its_workers_and_goes_on`, `tests/faults/signals.rs::a_stopped_job_keeps_its_lease_and_its_grace` |
+//! | F24 | SIGQUIT for the launcher | `tests/faults/signals.rs::quit_tells_about_every_worker_and_goes_on`, `tests/faults/screens.rs::the_state_of_everybody` |
 //! | F25 | a node without power | `tests/netns/cut.rs::a_pulled_cable_is_noticed_at_both_ends` |
 //! | F26 | head and node are parted, both live | `tests/netns/cut.rs::a_pulled_cable_is_noticed_at_both_ends` |
 //! | F27 | the link heals before the lease is over | `tests/netns/cut.rs::a_link_that_heals_in_time_is_only_told_of` |
@@ -24,11 +48,18 @@
 //! | F46 | somebody of an earlier epoch comes back | `tests/store.rs::who_has_another_key_epoch_job_or_rank_stays_outside`, `tests/faults/agent.rs::what_was_said_in_an_earlier_epoch_is_not_heard`, `src/wire/frame.rs::an_epoch_that_is_announced_is_heard_and_the_one_before_is_not` |
 //! | F47 | a log volume that is full | `tests/faults/output.rs::a_log_disk_that_is_full_is_told_once_and_ends_nothing`, `src/report/files.rs::what_cannot_be_written_is_told_once` |
 //! | F48 | a log volume that hangs | `tests/faults/output.rs::a_log_disk_that_hangs_holds_up_neither_screen_nor_workers`, `src/report/files.rs::a_file_says_itself_what_is_missing_in_it` |
+//! | F49 | a terminal stops reading | `tests/faults/output.rs::a_terminal_that_stands_still_holds_up_no_worker`, `tests/faults/output.rs::a_screen_that_stands_still_costs_lines_that_are_counted` |
+//! | F50 | the output is closed | `tests/faults/output.rs::a_reader_that_has_read_enough_ends_nothing` |
+//! | F51 | a line without end | `tests/faults/output.rs::prove_endless_line`, `tests/faults/output.rs::a_line_longer_than_the_limit_is_continued` |
+//! | F52 | a worker prints escapes and prefixes | `tests/faults/output.rs::a_terminal_obeys_no_worker` |
+//! | F53 | a low limit of open files | `tests/faults/options.rs::a_soft_limit_is_raised`, `tests/faults/options.rs::descriptors_are_checked_before_anything_starts` |
 //! | F54 | too few descriptors | `tests/faults/options.rs::descriptors_are_checked_before_anything_starts` |
 //! | F55 | no room for a process | `tests/faults/options.rs::a_worker_that_may_not_start_a_thread_says_so`, `src/job/cause.rs::why_a_worker_did_not_start_decides_the_status` |
 //! | F56 | output without end, memory with one | `tests/faults/output.rs::prove_endless_line` |
 //! | F57 | the wall clock jumps | `tests/architecture.rs::banned_words_stay_in_their_rooms` |
 //! | F66 | a crash loop | `src/job/restarting.rs::a_crash_loop_waits_longer_and_longer_up_to_a_bound` |
+//! | F71 | standard input is closed or empty | `tests/faults/options.rs::a_closed_standard_input_is_its_end` |
+//! | F72 | our own code panics | `tests/faults/agent.rs::an_agent_that_panics_says_whose_bug_it_is_and_stops_its_workers` |
 //! | F73 | a scheduler that takes the nodes away | `tests/faults/restarts.rs::workers_hear_a_warning_before_they_are_asked_to_stop` |
 //!
 //! Without a test, and why:

@@ -16,6 +16,7 @@ use super::shim::ShimWorker;
 use super::shim_lost::ShimState;
 use crate::base::{clock, env_vars};
 use crate::inventory;
+use crate::os::code;
 use crate::runtime::contract;
 use crate::wire::{self, AgentHello, Found, FromAgent, Prepare, Start, WorkerStart};
 
@@ -151,7 +152,9 @@ impl Agent {
             return Ok(()); // The launcher knows.
         };
         let segment = contract::create_segment(workers.len()).map_err(io::Error::other)?;
-        shim.spawn(workers, Some(segment.as_fd()))
+        shim.spawn(workers, Some(segment.as_fd()))?;
+        code::unmap_what_was_needed();
+        Ok(())
     }
 
     fn all_failed(&mut self, error: &io::Error) {

@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::dispatcher::{Dispatcher, SILENCE_WARNING};
 use super::{orders, recording, voice};
 use crate::base::{NodeRank, Rank};
+use crate::os::code;
 use crate::plan::NodePlan;
 use crate::report::summary::step;
 use crate::wire::ToAgent;
@@ -37,6 +38,8 @@ impl Dispatcher<'_> {
         let ranks = (0..).map(Rank).zip(&self.history.workers);
         let readers = ranks.filter(|(_, worker)| self.options.stdin.includes(worker.rank));
         self.stdin.start(readers.map(|(rank, _)| rank));
+        // While the nodes start them: reading lines, files and plans is over.
+        code::unmap_what_was_needed();
     }
 
     /// From now on the job is one to be kept.

@@ -8,6 +8,8 @@ pub mod affinity;
 pub mod asked;
 #[cfg(feature = "cli")]
 pub mod calendar;
+#[cfg(feature = "cli")]
+pub mod code;
 pub mod family;
 pub mod fds;
 pub mod fork;

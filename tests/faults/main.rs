@@ -7,7 +7,7 @@
 //! |---|---|
 //! | a worker exits with a code, exits early with 0, is killed, crashes, is out of memory | `workers` |
 //! | all workers crash at once; a death long after the first failure | `workers`, `screens` |
-//! | a worker ignores SIGTERM | `workers` |
+//! | a worker ignores SIGTERM, or outlives SIGKILL | `workers` |
 //! | a daemon, a fork chain, a zombie, a holder of the output is left behind | `workers`, `output` |
 //! | shim, agent, launcher killed, alone and in pairs | `ours` |
 //! | any one of them killed at a random moment | `random`, as proofs |
@@ -27,8 +27,6 @@
 //!
 //! Not here, and why:
 //!
-//! * A worker that cannot be killed (uninterruptible sleep): no test can make one without a broken
-//!   device. What the job does then is tested in `job`, where time is an argument.
 //! * Agent, shim and launcher of a node killed together: workers die with the shim, but daemons
 //!   that they started have nobody left who knows them. Only a control group could, see
 //!   ARCHITECTURE.md.
@@ -52,4 +50,5 @@ mod restarts;
 mod screens;
 mod signals;
 mod status;
+mod trace_ffi;
 mod workers;

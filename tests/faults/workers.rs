@@ -11,6 +11,7 @@ use crate::support::launch::{Launch, Running, command, hosts, workers};
 use crate::support::process::Role;
 use crate::support::proof::skip;
 use crate::support::wait_for;
+use crate::trace_ffi::Tracer;
 
 /// A worker that says that it runs and then waits; dies of SIGTERM.
 const WAITS: &str = "echo ready; exec sleep 1000";
@@ -109,6 +110,28 @@ fn a_worker_that_ignores_term_is_killed_after_the_grace() {
 /// Goes on for ever in a session of its own, deaf to polite signals.
 const DAEMON: &str = "setsid sh -c \"trap '' TERM HUP INT; : >\\\"$FLAG\\\"; \
      while :; do sleep 0.05; done\" >/dev/null 2>&1 </dev/null &";
+
+/// As if a driver hung in the kernel: we are never told that the process is gone.
+#[test]
+fn a_worker_that_outlives_sigkill_is_named_and_not_waited_for() {
+    let job = failing("exit 3", WAITS).options(["--grace", "100ms"]).start();
+    let flag = job.dir().join("flag");
+    job.wait_for_lines("ready", 1);
+    let workers = job.wait_for_role(Role::Worker, 2);
+    let waits = workers.iter().find(|worker| worker.name == "sleep");
+    let undead = waits.expect("rank 1 has said that it runs").pid;
+    let Some(tracer) = Tracer::attach(undead) else {
+        job.signal(Signal::TERM);
+        job.end();
+        return skip("ptrace", "a worker that outlives SIGKILL");
+    };
+    File::create(flag).expect("the directory is ours");
+    let outcome = job.end().code(3).says("rank 0 (localhost) exited with code 3");
+    drop(tracer);
+    let outcome =
+        outcome.says(&format!("pid {undead} (sleep) on localhost did not die after SIGKILL"));
+    assert_eq!(outcome.record()["leaked"][0]["pid"], undead.as_raw_nonzero().get());
+}
 
 #[test]
 fn a_daemon_left_behind_by_a_success_is_told_and_killed() {

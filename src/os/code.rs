@@ -1,0 +1,99 @@
+//! The code of this process, as far as it lies in its memory.
+
+use std::ffi::{c_int, c_void};
+
+use rustix::mm::Advice;
+
+/// Unmaps the pages of code and constants that were needed so far; those that are needed again come
+/// back from the page cache, 64 KiB at a touch, without reading a disk.
+///
+/// Reading a command line and making a plan touches a few megabytes of an executable. A process that
+/// will only wait from here on should not hold them beside workers that need memory.
+pub fn unmap_what_was_needed() {
+    // SAFETY: the callback takes no data, keeps no pointer and does not unwind.
+    unsafe { libc::dl_iterate_phdr(Some(unmap_object), std::ptr::null_mut()) };
+}
+
+/// Unmaps what nobody can have written of one loaded object.
+unsafe extern "C" fn unmap_object(
+    object: *mut libc::dl_phdr_info,
+    _bytes: usize,
+    _data: *mut c_void,
+) -> c_int {
+    // SAFETY: the loader calls us with an object that stays loaded for as long as we look at it.
+    let (object, segments) = unsafe {
+        let object = &*object;
+        (object, std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum)))
+    };
+    for segment in segments {
+        // Relocations and variables are in segments that are writable, at least while loading.
+        if segment.p_type != libc::PT_LOAD || segment.p_flags & libc::PF_W != 0 {
+            continue;
+        }
+        let page = rustix::param::page_size();
+        let (start, end) = (object.dlpi_addr + segment.p_vaddr, segment.p_vaddr + segment.p_memsz);
+        let start = start as usize & !(page - 1);
+        let bytes = (object.dlpi_addr + end) as usize - start;
+        // SAFETY: the pages are an unchanged private mapping of a file: whoever touches them again
+        // finds the same bytes. What is no such mapping, as the kernel's own object, is refused.
+        let _ = unsafe { rustix::mm::madvise(start as *mut c_void, bytes, Advice::LinuxDontNeed) };
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// Lies in the segment of constants.
+    static CONSTANTS: [u8; 1 << 16] = [7; 1 << 16];
+    /// Holds addresses, which the loader wrote.
+    static RELOCATED: [&str; 3] = ["a", "pointer", "each"];
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
+
+    #[test]
+    fn what_was_unmapped_comes_back_and_what_was_written_stays() {
+        WRITTEN.store(4711, Ordering::Relaxed);
+        let formatted = format!("{RELOCATED:?}");
+        for _ in 0..3 {
+            unmap_what_was_needed();
+            assert!(std::hint::black_box(&CONSTANTS).iter().all(|byte| *byte == 7));
+            assert_eq!(format!("{:?}", std::hint::black_box(RELOCATED)), formatted);
+            assert_eq!(WRITTEN.load(Ordering::Relaxed), 4711);
+        }
+    }
+
+    /// Other tests run beside this one, but none of them touches these constants.
+    #[test]
+    fn pages_that_were_needed_are_given_back() {
+        static MANY: [u8; 4 << 20] = [9; 4 << 20];
+        let touch = || std::hint::black_box(&MANY).iter().step_by(4096).map(|b| *b as u64).sum();
+        let sum: u64 = touch();
+        assert_eq!(sum, 9 << 10);
+        unmap_what_was_needed();
+        assert!(resident_kib(&raw const MANY as usize) < 2 << 10);
+    }
+
+    /// Of the mapping that holds an address.
+    fn resident_kib(address: usize) -> u64 {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").expect("Linux");
+        let mut holds = false;
+        for line in smaps.lines() {
+            if let Some((start, end)) = range(line) {
+                holds = (start..end).contains(&address);
+            }
+            if let (true, Some(rest)) = (holds, line.strip_prefix("Rss:")) {
+                return rest.trim().trim_end_matches(" kB").parse().expect("a number");
+            }
+        }
+        panic!("no mapping holds {address:#x}");
+    }
+
+    fn range(line: &str) -> Option<(usize, usize)> {
+        let (start, end) = line.split(' ').next()?.split_once('-')?;
+        let parse = |text| usize::from_str_radix(text, 16).ok();
+        Some((parse(start)?, parse(end)?))
+    }
+}
