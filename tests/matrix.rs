@@ -43,9 +43,9 @@
 //! | F41 | directory or script missing on a node | `tests/ssh/launch.rs::what_is_missing_on_a_node_is_told_before_anything_starts` |
 //! | F42 | a program that is none | `tests/faults/options.rs::a_script_without_an_interpreter_is_126` |
 //! | F43 | the port of rank 0 is taken | `tests/faults/options.rs::a_master_port_that_is_taken_is_an_error_before_anything_starts`, `src/os/ports.rs::a_port_is_claimed_once_even_after_its_socket_was_let_go` |
-//! | F44 | a stranger at the store | `tests/store.rs::strangers_get_a_closed_connection` |
+//! | F44 | a stranger at the store | `tests/store.rs::strangers_get_a_closed_connection`, `tests/pods/strangers.rs::strangers_get_no_answer_and_the_job_does_not_notice_them` |
 //! | F45 | a rank of another job at the store | `tests/store.rs::who_has_another_key_epoch_job_or_rank_stays_outside` |
-//! | F46 | somebody of an earlier epoch comes back | `tests/store.rs::who_has_another_key_epoch_job_or_rank_stays_outside`, `tests/faults/agent.rs::what_was_said_in_an_earlier_epoch_is_not_heard`, `src/wire/frame.rs::an_epoch_that_is_announced_is_heard_and_the_one_before_is_not` |
+//! | F46 | somebody of an earlier epoch comes back | `tests/pods/again.rs::a_node_whose_agent_is_killed_comes_back_with_another_one`, `tests/store.rs::who_has_another_key_epoch_job_or_rank_stays_outside`, `tests/faults/agent.rs::what_was_said_in_an_earlier_epoch_is_not_heard`, `src/wire/frame.rs::an_epoch_that_is_announced_is_heard_and_the_one_before_is_not` |
 //! | F47 | a log volume that is full | `tests/faults/output.rs::a_log_disk_that_is_full_is_told_once_and_ends_nothing`, `src/report/files.rs::what_cannot_be_written_is_told_once` |
 //! | F48 | a log volume that hangs | `tests/faults/output.rs::a_log_disk_that_hangs_holds_up_neither_screen_nor_workers`, `src/report/files.rs::a_file_says_itself_what_is_missing_in_it` |
 //! | F49 | a terminal stops reading | `tests/faults/output.rs::a_terminal_that_stands_still_holds_up_no_worker`, `tests/faults/output.rs::a_screen_that_stands_still_costs_lines_that_are_counted` |
@@ -58,6 +58,8 @@
 //! | F56 | output without end, memory with one | `tests/faults/output.rs::prove_endless_line` |
 //! | F57 | the wall clock jumps | `tests/architecture.rs::banned_words_stay_in_their_rooms` |
 //! | F66 | a crash loop | `src/job/restarting.rs::a_crash_loop_waits_longer_and_longer_up_to_a_bound` |
+//! | F69 | node 0 is replaced | `tests/pods/again.rs::a_node_0_that_is_replaced_goes_on_after_the_epochs_of_the_other` |
+//! | F70 | nodes that are started apart | `tests/pods/joining.rs::a_node_that_never_comes_is_named_on_every_screen` |
 //! | F71 | standard input is closed or empty | `tests/faults/options.rs::a_closed_standard_input_is_its_end` |
 //! | F72 | our own code panics | `tests/faults/agent.rs::an_agent_that_panics_says_whose_bug_it_is_and_stops_its_workers` |
 //! | F73 | a scheduler that takes the nodes away | `tests/faults/restarts.rs::workers_hear_a_warning_before_they_are_asked_to_stop` |

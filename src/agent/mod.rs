@@ -28,5 +28,5 @@ mod shim_lost;
 mod starting;
 mod window;
 
-pub use prepare::OWN_EXECUTABLE;
+pub use prepare::{OWN_EXECUTABLE, lacks};
 pub use serve::{Origin, main};

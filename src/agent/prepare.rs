@@ -76,6 +76,19 @@ pub(super) fn examine(
     }
 }
 
+/// What can be seen to be missing here without a launcher: the working directory, the script, and
+/// what is to run it.
+pub fn lacks(cwd: &Path, script: Option<&OsStr>, program: &OsStr) -> Vec<Problem> {
+    let what = if script.is_some() { "interpreter" } else { "program" };
+    let program = (what, program.as_bytes());
+    let found = [
+        check_cwd(cwd),
+        check_script(cwd, script.map(OsStr::as_bytes)),
+        find_program(cwd, program, &env_vars::all()).map(drop),
+    ];
+    found.into_iter().filter_map(Result::err).collect()
+}
+
 fn note<T>(problems: &mut Vec<Problem>, result: Result<T, Problem>) -> Option<T> {
     result.map_err(|problem| problems.push(problem)).ok()
 }

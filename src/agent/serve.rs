@@ -244,6 +244,7 @@ impl Agent {
             }
             ToAgent::Bye => {}
             ToAgent::Renew => self.renew(),
+            ToAgent::Skip(epoch) => self.skip(epoch),
             ToAgent::Examine(wish) => self.examine(*wish),
             ToAgent::Dial(doors) => {
                 let outbox = Arc::clone(&self.outbox);

@@ -14,7 +14,7 @@ use super::rank_link::Welcomes;
 use super::serve::{Agent, Examined, Inner};
 use super::shim::ShimWorker;
 use super::shim_lost::ShimState;
-use crate::base::{clock, env_vars};
+use crate::base::{Epoch, clock, env_vars};
 use crate::inventory;
 use crate::os::code;
 use crate::runtime::contract;
@@ -41,10 +41,22 @@ impl Agent {
             self.not_understood("it begins an epoch beside workers of the one before");
             return;
         }
+        self.begin_epoch(self.outbox.epoch().next());
+    }
+
+    /// A later epoch than the one in which we were asked. Nothing of that one was ever started.
+    pub(super) fn skip(&mut self, epoch: Epoch) {
+        if !self.crew.is_empty() || epoch <= self.outbox.epoch() {
+            self.not_understood("it passes over epochs that have begun");
+            return;
+        }
+        self.begin_epoch(epoch);
+    }
+
+    fn begin_epoch(&mut self, epoch: Epoch) {
         let Some(launcher) = &mut self.launcher else {
             return;
         };
-        let epoch = self.outbox.epoch().next();
         launcher.decoder.renew(epoch);
         self.outbox = Arc::new(self.outbox.of(epoch));
         self.crew.renew(Arc::clone(&self.outbox));

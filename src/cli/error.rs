@@ -12,6 +12,8 @@ pub(super) enum CliError {
     Line {
         /// The exit status.
         status: Status,
+        /// Its stable code, if there is more to tell about it.
+        code: Option<&'static str>,
         /// What is wrong: lower case, no full stop.
         message: String,
         /// What to type.
@@ -41,7 +43,7 @@ impl CliError {
     }
 
     pub(super) fn new(status: Status, message: impl Into<String>) -> Self {
-        Self::Line { status, message: message.into(), help: None }
+        Self::Line { status, code: None, message: message.into(), help: None }
     }
 
     /// A place of the command line, for another reason than what was typed.
@@ -60,6 +62,13 @@ impl CliError {
         self
     }
 
+    pub(super) fn code(mut self, stable: &'static str) -> Self {
+        if let Self::Line { code, .. } = &mut self {
+            *code = Some(stable);
+        }
+        self
+    }
+
     pub(super) fn status(&self) -> Status {
         match self {
             Self::Line { status, .. }
@@ -73,11 +82,11 @@ impl CliError {
             Self::Findings { findings, .. } => {
                 findings.iter().map(|one| show_problems(one, paint)).collect()
             }
-            Self::Line { message, help: None, .. } => {
-                paint_ours(&format!("error: {message}\n"), paint)
-            }
-            Self::Line { message, help: Some(help), .. } => {
-                paint_ours(&format!("error: {message}\n\nhelp: {help}\n"), paint)
+            Self::Line { code, message, help, .. } => {
+                let code = code.map_or_else(String::new, |code| format!("[{code}]"));
+                let help =
+                    help.as_ref().map_or_else(String::new, |help| format!("\nhelp: {help}\n"));
+                paint_ours(&format!("error{code}: {message}\n{help}"), paint)
             }
             Self::Screen { text, .. } => text.clone(),
         }

@@ -21,6 +21,7 @@ pub mod line;
 mod lower;
 mod man;
 pub mod pod;
+mod pod_codes;
 pub mod run;
 mod ssh;
 pub mod ssh_args;

@@ -11,6 +11,7 @@ use super::check;
 use super::error::CliError;
 use super::line::{self, BadValue, Parsed, Refused, Typed, whole};
 use super::lower::{self, Pod};
+use super::pod_codes as codes;
 use super::run;
 use super::values::{parse_job_id, parse_master_addr, parse_port, parse_timeout};
 use crate::base::{Status, env_vars};
@@ -161,7 +162,9 @@ fn or_variable<T>(
     };
     parse(&text).map(Some).map_err(|bad| {
         let message = format!("{name}=`{}`: {}", text.escape_debug(), bad.label);
-        CliError::new(Status::Config, message).help(format!("correct {name}, or unset it"))
+        CliError::new(Status::Config, message)
+            .code(codes::MALFORMED)
+            .help(format!("correct {name}, or unset it"))
     })
 }
 
@@ -206,12 +209,14 @@ fn who(args: &PodPlaceArgs) -> Result<Pod, CliError> {
     let Some(nodes) = args.nodes.or(of_platform(|found| found.nodes)) else {
         let message = "nobody says how many pods the job has";
         return Err(CliError::new(Status::Config, message)
+            .code(codes::HOW_MANY)
             .help("give `--nodes N`, or set REMUDA_NODES; an Indexed Job's is `completions`"));
     };
     let rank = rank.expect("one of the two is there");
     if nodes <= rank {
         let message = format!("there is no node {rank} among {nodes} pods");
         return Err(CliError::new(Status::Config, message)
+            .code(codes::NO_SUCH_NODE)
             .help("`--nodes` is the number of pods, the same in each of them"));
     }
     let slots = args.num_gpus.or(of_platform(|found| found.slots));
@@ -221,16 +226,19 @@ fn who(args: &PodPlaceArgs) -> Result<Pod, CliError> {
 fn unknown(error: &IdentityError) -> CliError {
     let told = CliError::new(Status::Config, error.to_string());
     match error {
-        IdentityError::Unknown => told.help(
+        IdentityError::Unknown => told.code(codes::UNKNOWN_POD).help(
             "give `--nodes N --node_rank N --master_addr ADDR`, or set NODE_RANK; \
              `remuda pod --help` lists the platforms that are known",
         ),
         IdentityError::MpiLauncher(file) => {
+            let told = told.code(codes::MPI_LAUNCHER);
             told.help(format!("its hosts have sshd: `remuda run -H {file} SCRIPT`"))
         }
-        IdentityError::Malformed { name, .. } => told.help(format!("correct {name}, or unset it")),
-        IdentityError::Conflict { .. } => {
-            told.help("unset one of the two, or give `--node_rank` and `--nodes` in its place")
+        IdentityError::Malformed { name, .. } => {
+            told.code(codes::MALFORMED).help(format!("correct {name}, or unset it"))
         }
+        IdentityError::Conflict { .. } => told
+            .code(codes::CONFLICT)
+            .help("unset one of the two, or give `--node_rank` and `--nodes` in its place"),
     }
 }

@@ -161,6 +161,8 @@ pub(super) fn start(
             node,
             grace: watch.grace,
             lease: watch.lease,
+            restarts_max: watch.max_restarts,
+            lacks: lower::lacks(&spec.program, workers.venv_script.as_deref())?,
             talks: watch.talks(),
             paint: terminal.paint,
         };
@@ -187,6 +189,10 @@ pub(super) fn start(
 #[expect(clippy::needless_pass_by_value, reason = "made to be handed to `map_err`")]
 fn cannot_launch(error: LaunchError) -> CliError {
     let told = CliError::new(error.status(), error.to_string());
+    let told = match error.code() {
+        Some(code) => told.code(code),
+        None => told,
+    };
     match error.help() {
         Some(help) => told.help(help),
         None => told,

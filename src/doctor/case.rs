@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::base::{HostName, NodeRank, Severity};
 use crate::transport::Arrival;
-use crate::transport::ssh::Fault;
+use crate::transport::Fault;
 use crate::wire::{Dialed, Examination};
 
 /// All nodes, and what is wanted of them.

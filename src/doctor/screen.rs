@@ -428,7 +428,7 @@ fn network_json(report: &Examination) -> Value {
 mod tests {
     use super::super::judge::{judge, testing};
     use super::*;
-    use crate::transport::ssh::{Fault, FaultKind};
+    use crate::transport::{Fault, FaultKind};
 
     fn sick() -> Case {
         let mut case = testing::case(5);

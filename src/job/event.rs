@@ -43,6 +43,8 @@ pub enum Event {
     Ready(NodeRank),
     /// A node could not; its reasons are with whoever asked.
     Refused(NodeRank),
+    /// A node has been in every epoch before this one, with a launcher in whose place we are.
+    Fresh(Epoch),
     /// A worker became its program.
     Started(Rank),
     /// A worker did not become its program.
@@ -118,6 +120,9 @@ pub enum Effect {
     /// A new epoch begins: ask every node whether it can start. To these there must be a new link
     /// first.
     Renew(Vec<NodeRank>),
+    /// Nodes have been in epochs before the one in which they were asked: ask every node again, in this
+    /// one.
+    Skip(Epoch),
 }
 
 /// Why a job is being stopped.

@@ -34,6 +34,9 @@ impl Job {
             OnFailure::StopAll => self.nodes.iter().all(|node| *node == Node::Ready),
             OnFailure::LetRun => self.nodes.contains(&Node::Ready),
         };
+        if can_start && self.epoch < self.fresh {
+            return vec![self.skip()];
+        }
         if can_start {
             self.run_who_is_ready();
             self.phase = Phase::Running;
@@ -58,6 +61,14 @@ impl Job {
             unconfirmed: Vec::new(),
         });
         Vec::new()
+    }
+
+    /// We stand in the place of a launcher that began epochs: what is left of them is never mistaken for
+    /// ours.
+    fn skip(&mut self) -> Effect {
+        self.epoch = self.fresh;
+        self.nodes.fill(Node::Asked);
+        Effect::Skip(self.epoch)
     }
 
     /// A node that is not ready has no part in the job, and its workers never were.
@@ -86,7 +97,7 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
-    use crate::base::{NodeRank, Status, WorkerExit, clock};
+    use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
     use crate::job::testing::{exit, idle, preparing};
     use crate::job::{Effect, Event, OnFailure};
 
@@ -97,6 +108,19 @@ mod tests {
         assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);
         assert_eq!(job.step(now, Event::Refused(NodeRank(1))), []);
         assert_eq!(job.verdict().expect("over").status, Status::Config);
+    }
+
+    #[test]
+    fn a_launcher_in_the_place_of_another_begins_after_its_epochs() {
+        let now = clock::now();
+        let mut job = preparing(2);
+        assert_eq!(job.step(now, Event::Fresh(Epoch(3))), []);
+        assert_eq!(job.step(now, Event::Ready(NodeRank(1))), []);
+        assert_eq!(job.step(now, Event::Fresh(Epoch(2))), []);
+        assert_eq!(job.step(now, Event::Ready(NodeRank(0))), [Effect::Skip(Epoch(3))]);
+        assert_eq!(job.epoch(), Epoch(3));
+        assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);
+        assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [Effect::Start]);
     }
 
     #[test]

@@ -11,6 +11,8 @@ use crate::base::{Epoch, NodeRank, Rank};
 pub struct Job {
     pub(super) policy: Policy,
     pub(super) epoch: Epoch,
+    /// The first epoch in which no node has been.
+    pub(super) fresh: Epoch,
     /// When its workers were started.
     pub(super) began: Option<Instant>,
     /// Epochs in a row that failed soon after their start.
@@ -73,6 +75,7 @@ impl Job {
         Self {
             policy,
             epoch: Epoch(0),
+            fresh: Epoch(0),
             began: None,
             short_epochs: 0,
             before: None,
@@ -143,6 +146,10 @@ impl Job {
         let mut effects = match event {
             Event::Ready(node) => self.node_answered(now, node, Node::Ready),
             Event::Refused(node) => self.node_answered(now, node, Node::Refused),
+            Event::Fresh(epoch) => {
+                self.fresh = self.fresh.max(epoch);
+                Vec::new()
+            }
             Event::Started(_) => Vec::new(),
             Event::NotStarted { rank, failure } => self.not_started(now, rank, failure),
             Event::PeerLost { rank, peer } => self.peer_lost(rank, peer),

@@ -21,6 +21,8 @@ pub(super) const UNREACHABLE: &str = "R107";
 pub(super) const NOT_JOINED: &str = "R108";
 /// Node 0 went away.
 pub(super) const LEADER_LOST: &str = "R109";
+/// Node 0 cannot listen.
+pub(super) const CANNOT_LISTEN: &str = "R110";
 
 /// Their stories.
 pub const EXPLANATIONS: &[Explanation] = &[
@@ -83,7 +85,8 @@ pub const EXPLANATIONS: &[Explanation] = &[
         "A node that is started by itself (`--no_ssh`, with a key) calls node 0 until it is let in. \
          Either nobody answered within --join_timeout; or node 0 has another key, and then it answers \
          nothing at all; or it has another plan, and then both are shown, line by line: every node must \
-         be given the same hosts, slots and program, and differ in --node_rank alone.",
+         be given the same hosts, slots, program and --env, and differ in --node_rank alone. Node 0 then \
+         ends at once, and so does the job.",
     ),
     story(
         LEADER_LOST,
@@ -91,5 +94,12 @@ pub const EXPLANATIONS: &[Explanation] = &[
         "The connection to node 0 ended before it had said how the job ended: its process was killed, \
          its machine is down, or the network is cut. The workers of this node were stopped (SIGTERM, \
          --grace, SIGKILL), and the exit status is 75. Node 0 writes the log of the job; look there.",
+    ),
+    story(
+        CANNOT_LISTEN,
+        "node 0 cannot listen",
+        "Nodes that are started one by one come to --master_addr, at the port behind --master_port; the \
+         one behind that is the store's. The address must be one of node 0's own, and nobody else may \
+         have the ports. Only this address is listened at, and who does not have the key gets no answer.",
     ),
 ];

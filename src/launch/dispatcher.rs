@@ -27,8 +27,9 @@ use crate::plan::{LaunchPlan, NodePlan, WorkerPlan};
 use crate::report::record::EpochRecord;
 use crate::report::summary::step;
 use crate::report::{Consumed, OutputSender, Reporter, WorkerLabel};
+use crate::transport::Fault;
 use crate::transport::dial::{Door, HANDSHAKES_MAX};
-use crate::transport::ssh::{Fault, Ssh};
+use crate::transport::ssh::Ssh;
 use crate::wire::{Found, Problem, ToAgent};
 
 /// Silence of a node that is worth a line.
@@ -323,6 +324,7 @@ impl<'a> Dispatcher<'a> {
             Effect::Stopping(reason) => self.say_stopping(reason),
             Effect::Rest { verdict, next, pause } => self.rest(&verdict, next, pause),
             Effect::Renew(cut_off) => self.renew(cut_off),
+            Effect::Skip(epoch) => self.skip(epoch),
             Effect::Killing => self.reporter.say(step("Killing", "what is left")),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::dispatcher::Dispatcher;
 use super::history::Ended;
-use super::node::{self, Heard, NodeEvent};
+use super::node::{self, Heard, NodeEvent, Way};
 use super::pause::Who;
 use super::signals::Wish;
 use super::{orders, voice};
@@ -34,9 +34,10 @@ impl Dispatcher<'_> {
                 self.nodes[node.index()].connected();
                 None
             }
+            Heard::Fresh(epoch) => Some(Event::Fresh(epoch)),
             Heard::Unreachable(fault) => {
                 self.faults.push((node, fault));
-                Some(Event::Refused(node))
+                self.refused(node)
             }
             Heard::Closed(AgentEnd { exit, words }) => {
                 if let Some(words) = words {
@@ -56,6 +57,21 @@ impl Dispatcher<'_> {
         let host = &self.plan.nodes[node.index()].host;
         self.reporter.say(step("Signal", &format!("{host} was sent {}", signal_name(signal))));
         self.wish(wish)
+    }
+
+    /// A node cannot take part. Where nodes are started by somebody else, nobody waits any longer for
+    /// those that have not come.
+    fn refused(&mut self, node: NodeRank) -> Option<Event> {
+        if matches!(self.caller.way, Way::Dial(..)) {
+            for place in (0..self.nodes.len() as u32).map(NodeRank).filter(|place| *place != node) {
+                let absent = &self.nodes[place.index()];
+                if absent.heard.is_none() && self.job.may_answer(place) {
+                    absent.hang_up();
+                    self.step(Event::Refused(place));
+                }
+            }
+        }
+        self.job.may_answer(node).then_some(Event::Refused(node))
     }
 
     /// Why no agent of ours says this now. What passes may be relied upon: a node ends its own part in
@@ -130,7 +146,7 @@ impl Dispatcher<'_> {
             }
             FromAgent::Refused(problems) => {
                 self.problems.extend(problems.into_iter().map(|problem| (node, problem)));
-                Some(Event::Refused(node))
+                self.refused(node)
             }
             FromAgent::Started { rank, pid, at_us } => {
                 let at = self.nodes[node.index()].instant(at_us);

@@ -12,8 +12,9 @@ use super::dispatcher::sleep_until;
 use super::grave::{self, Grave};
 use super::options::{DialOptions, LaunchError};
 use super::signals::{Signals, Wish};
+use super::verdict::show_refusal;
 use crate::base::exit::signal_name;
-use crate::base::{NodeRank, Status, WorkerExit, clock};
+use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
 use crate::os::tasks::Tasks;
 use crate::os::{family, heap, signals};
 use crate::plan::{self, LaunchPlan};
@@ -22,6 +23,7 @@ use crate::report::summary::{Failure, count, duration, show_failure, step};
 use crate::report::{neutral, say};
 use crate::transport::dial::{Attached, DialFault, Dialer, News, Over};
 use crate::transport::{AgentProcess, Link, connect_local};
+use crate::wire::Problem;
 
 /// An agent whose link has ended is given this long to be buried.
 const AGENT_END_LIMIT: Duration = Duration::from_millis(500);
@@ -41,6 +43,10 @@ pub struct Member {
     pub grace: Duration,
     /// Silence after which a link counts as lost.
     pub lease: Duration,
+    /// How often workers are started anew after a failure.
+    pub restarts_max: u32,
+    /// Why this node cannot start its workers, as far as that is known by now.
+    pub lacks: Vec<Problem>,
     /// Whether what happens is said.
     pub talks: bool,
     /// How lines of ours look.
@@ -49,6 +55,13 @@ pub struct Member {
 
 /// Takes part in the job of node 0. Returns the exit status of the job.
 pub fn join(plan: &LaunchPlan, member: &Member) -> Result<Status, LaunchError> {
+    if let Some(first) = member.lacks.first() {
+        let host = plan.nodes[member.node.index()].host.as_str();
+        let what = "this node cannot take part; nothing was started here";
+        let problems = member.lacks.iter().map(|problem| (host, problem));
+        say(&show_refusal(what, problems), member.paint);
+        return Ok(Status::Worker(first.status));
+    }
     heap::share();
     signals::hear_of_children();
     family::become_subreaper();
@@ -62,6 +75,7 @@ pub fn join(plan: &LaunchPlan, member: &Member) -> Result<Status, LaunchError> {
             inherited,
             signals: Signals::listen()?,
             stops: Vec::new(),
+            epoch: None,
             tasks: Tasks::default(),
         };
         joining.run().await
@@ -76,6 +90,8 @@ struct Joining<'a> {
     signals: Signals,
     /// Signals that ask for the end, so far.
     stops: Vec<i32>,
+    /// The last epoch that began.
+    epoch: Option<Epoch>,
     tasks: Tasks,
 }
 
@@ -84,6 +100,8 @@ enum Part {
     Over(Over),
     /// Node 0 is gone.
     Lost,
+    /// It wants us once more, with another agent.
+    Again,
     /// The user did not want to wait any longer.
     Left,
 }
@@ -96,7 +114,18 @@ enum Happening {
 }
 
 impl Joining<'_> {
+    /// Node 0 may be replaced, and so may what it had here: then we join once more.
     async fn run(&mut self) -> Result<Status, LaunchError> {
+        loop {
+            if let Some(status) = self.take_part_once().await? {
+                return Ok(status);
+            }
+        }
+    }
+
+    /// From the first call to the end of the connection. The exit status, unless there is to be
+    /// another connection.
+    async fn take_part_once(&mut self) -> Result<Option<Status>, LaunchError> {
         let dialer = self.dialer();
         self.say(&step("Joining", &self.introduction(&dialer)));
         let called = dialer.called();
@@ -108,13 +137,15 @@ impl Joining<'_> {
             let join = dialer.join(self.member.dial.join_limit, tell);
             tokio::select! {
                 joined = join => Some(joined),
-                signal = stop_signal(&mut self.signals) => return Ok(Status::Interrupted(signal)),
+                signal = stop_signal(&mut self.signals) => {
+                    return Ok(Some(Status::Interrupted(signal)));
+                }
             }
         };
         let connection = match joined {
             Some(Ok(connection)) => connection,
-            Some(Err(fault)) => return Ok(self.not_joined(&fault)),
-            None => return Ok(Status::Bug),
+            Some(Err(fault)) => return Ok(Some(self.not_joined(&fault))),
+            None => return Ok(Some(Status::Bug)),
         };
         let text = format!("node 0 ({called}), which shows what workers write");
         self.say(&step("Joined", &text));
@@ -127,7 +158,30 @@ impl Joining<'_> {
         if let Some(agent) = agent {
             self.see_off(agent, matches!(part, Part::Left)).await;
         }
-        Ok(self.last_words(part))
+        if self.may_join_again(&part) {
+            let text = format!("of node 0 ended; it is called again for epoch {}", self.fresh());
+            self.say(&step("Lost", &format!("the connection {text}")));
+            return Ok(None);
+        }
+        Ok(Some(self.last_words(part)))
+    }
+
+    /// The first epoch in which we have not been.
+    fn fresh(&self) -> Epoch {
+        self.epoch.map_or(Epoch(0), Epoch::next)
+    }
+
+    /// A node 0 that is gone may be replaced as long as restarts are left.
+    fn may_join_again(&self, part: &Part) -> bool {
+        match part {
+            Part::Over(_) | Part::Left => false,
+            Part::Again => self.stops.is_empty(),
+            Part::Lost => {
+                self.stops.is_empty()
+                    && self.fresh().0 <= self.member.restarts_max
+                    && 0 < self.member.restarts_max
+            }
+        }
     }
 
     fn dialer(&self) -> Dialer {
@@ -141,6 +195,7 @@ impl Joining<'_> {
             build: env!("CARGO_PKG_VERSION"),
             digest: plan::digest(self.plan),
             outline: plan::outline(self.plan),
+            fresh: self.fresh(),
         }
     }
 
@@ -193,9 +248,11 @@ impl Joining<'_> {
             };
             match happening {
                 Happening::News(Some(News::Over(over))) => return Part::Over(over),
+                Happening::News(Some(News::Again)) => return Part::Again,
+                Happening::News(Some(News::Begun(epoch))) => self.epoch = Some(epoch),
                 Happening::News(None) | Happening::Late => return Part::Lost,
                 Happening::News(Some(News::AgentEnded)) => {
-                    // Others may still be stopping; then node 0 says how it went.
+                    // Others may still be stopping; then node 0 says how it went, or wants us again.
                     late = Some(clock::now() + self.member.lease + self.member.grace + ENDING);
                     if let Some(agent) = agent.take() {
                         attached.agent_ended(self.bury(agent).await);
@@ -310,7 +367,7 @@ impl Joining<'_> {
                 }
                 self.member.dial.status_of(self.member.node, Status::Worker(status), cause)
             }
-            Part::Lost => {
+            Part::Lost | Part::Again => {
                 if let Some(signal) = self.stops.last() {
                     return Status::Interrupted(*signal);
                 }

@@ -15,8 +15,8 @@ use crate::os::tasks::Tasks;
 use crate::report::summary::duration;
 use crate::report::{OutputSender, Step, neutral};
 use crate::transport::dial::{Gate, Joined};
-use crate::transport::ssh::{Fault, FaultKind, Ssh};
-use crate::transport::{AgentEnd, Link, LinkReader, LinkWriter, connect_local};
+use crate::transport::ssh::Ssh;
+use crate::transport::{AgentEnd, Fault, FaultKind, Link, LinkReader, LinkWriter, connect_local};
 use crate::wire::{self, ClockOffset, Decoder, FromAgent, LauncherHello, ToAgent, WorkerNote};
 
 /// A read takes several pieces of output at once.
@@ -38,6 +38,8 @@ pub(super) struct NodeEvent {
 pub(super) enum Heard {
     /// There is a link.
     Connected,
+    /// It has been in every epoch before this one, with another node 0.
+    Fresh(Epoch),
     /// There is none.
     Unreachable(Fault),
     Said(FromAgent),
@@ -198,6 +200,12 @@ impl Node {
         self.epoch.store(epoch.0, Ordering::Relaxed);
     }
 
+    /// Nothing was started on this link, and what will be is of this epoch.
+    pub(super) fn skip(&self, epoch: Epoch) {
+        self.tell(&ToAgent::Skip(epoch));
+        self.epoch.store(epoch.0, Ordering::Relaxed);
+    }
+
     /// The agent's process, if it is one of this machine.
     pub(super) fn agent(&self) -> Option<Pid> {
         self.agent
@@ -262,11 +270,20 @@ async fn serve_remote(ssh: Arc<Ssh>, (host, job): (HostName, JobId), ends: Ends,
 
 /// A node that somebody else starts.
 async fn serve_joined((gate, limit): (Arc<Gate>, Duration), ends: Ends, told: Words) {
-    let Ok(Some(joined)) = tokio::time::timeout(limit, gate.wait_for(ends.node)).await else {
-        let words = format!("nobody came as node {} within {}", ends.node, duration(limit));
-        return ends.tell(Heard::Unreachable(Fault::new(FaultKind::Absent, words))).await;
+    let joined = match tokio::time::timeout(limit, gate.wait_for(ends.node)).await {
+        Ok(Some(Ok(joined))) => joined,
+        Ok(Some(Err(unfit))) => return ends.tell(Heard::Unreachable(unfit)).await,
+        Ok(None) | Err(_) => {
+            let mut words = format!("nobody came as node {} within {}", ends.node, duration(limit));
+            let impostors = gate.impostors(ends.node).await;
+            words += &impostors.map_or_else(String::new, |impostors| format!("; {impostors}"));
+            return ends.tell(Heard::Unreachable(Fault::new(FaultKind::Absent, words))).await;
+        }
     };
-    let Joined { link, mut signals, .. } = joined;
+    let Joined { link, mut signals, fresh, .. } = joined;
+    if Epoch(0) < fresh {
+        ends.tell(Heard::Fresh(fresh)).await;
+    }
     let signalled = ends.clone();
     let pass_on = async {
         while let Some(signal) = signals.recv().await {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::codes;
 use crate::base::{JobId, NodeRank, Rank, Status};
 use crate::job::Warning;
 use crate::report::{RunDir, Style};
@@ -177,6 +178,14 @@ impl LaunchError {
                 }
                 BindError::Os { .. } => Status::OsLimit,
             },
+        }
+    }
+
+    /// Its stable code, if there is more to tell about it.
+    pub fn code(&self) -> Option<&'static str> {
+        match self {
+            Self::Bind(_) => Some(codes::CANNOT_LISTEN),
+            Self::Os(_) | Self::OpenFiles { .. } => None,
         }
     }
 

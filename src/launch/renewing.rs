@@ -10,7 +10,7 @@ use super::{orders, recording, voice};
 use crate::base::{Epoch, NodeRank, Status, clock};
 use crate::job::{Event, Verdict};
 use crate::report::record::EpochRecord;
-use crate::report::summary::reason;
+use crate::report::summary::{reason, step};
 use crate::report::{epoch_dir, make_private_dir};
 use crate::wire::{Problem, ToAgent};
 
@@ -56,6 +56,29 @@ impl Dispatcher<'_> {
             return;
         }
         let epoch = self.job.epoch();
+        self.ask_anew(epoch);
+        for place in (0..self.nodes.len() as u32).map(NodeRank) {
+            if cut_off.contains(&place) {
+                self.reach_again(place, epoch);
+            } else {
+                self.nodes[place.index()].renew(epoch);
+                self.prepare(place);
+            }
+        }
+    }
+
+    /// Nodes have been in earlier epochs, with a node 0 in whose place we are: all are asked once more.
+    pub(super) fn skip(&mut self, epoch: Epoch) {
+        let which = format!("epoch {epoch}, after those of the node 0 that was here before");
+        self.reporter.say(step("Resuming", &which));
+        self.ask_anew(epoch);
+        for place in (0..self.nodes.len() as u32).map(NodeRank) {
+            self.nodes[place.index()].skip(epoch);
+            self.prepare(place);
+        }
+    }
+
+    fn ask_anew(&mut self, epoch: Epoch) {
         self.history = History::new(self.plan);
         self.found.fill(None);
         self.asked = clock::now();
@@ -64,14 +87,6 @@ impl Dispatcher<'_> {
         if let Some(run_dir) = &self.options.run_dir {
             // Where workers write their exceptions; without it they write none.
             let _ = make_private_dir(&epoch_dir(run_dir.path(), epoch));
-        }
-        for place in (0..self.nodes.len() as u32).map(NodeRank) {
-            if cut_off.contains(&place) {
-                self.reach_again(place, epoch);
-            } else {
-                self.nodes[place.index()].renew(epoch);
-                self.prepare(place);
-            }
         }
     }
 

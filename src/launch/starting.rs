@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::dispatcher::{Dispatcher, SILENCE_WARNING};
+use super::node::Way;
 use super::{orders, recording, voice};
 use crate::base::{NodeRank, Rank};
 use crate::os::code;
@@ -19,6 +20,9 @@ impl Dispatcher<'_> {
 
     pub(super) fn start_workers(&mut self) {
         self.begin_epoch();
+        if let Way::Dial(gate, _) = self.caller.way {
+            gate.begun(self.job.epoch());
+        }
         if !self.has_begun {
             self.reporter.say(self.options.announcement.as_str());
             self.begin_record();

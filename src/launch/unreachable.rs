@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::codes;
 use crate::base::Status;
 use crate::report::neutral;
-use crate::transport::ssh::{Fault, FaultKind};
+use crate::transport::{Fault, FaultKind};
 
 /// Hosts of one kind that are shown with what was said; the others are named.
 const EXPLAINED_MAX: usize = 3;
@@ -27,7 +27,9 @@ pub(super) fn show(faults: &[(String, &Fault)], nodes: usize, so: &str) -> Strin
         _ => format!("{number} of {nodes} hosts"),
     };
     let code = codes::UNREACHABLE;
-    let mut text = format!("error[{code}]: {what} cannot be reached; {so}\n");
+    let were_reached = faults.iter().all(|(_, fault)| fault.kind.was_reached());
+    let problem = if were_reached { "cannot take part" } else { "cannot be reached" };
+    let mut text = format!("error[{code}]: {what} {problem}; {so}\n");
     for of_kind in faults.chunk_by(|(_, a), (_, b)| a.kind == b.kind) {
         show_kind(&mut text, of_kind);
     }
@@ -36,9 +38,9 @@ pub(super) fn show(faults: &[(String, &Fault)], nodes: usize, so: &str) -> Strin
 
 /// What to type to go on without them, if anybody is left.
 pub(super) fn show_help(faults: &[(String, &Fault)], nodes: usize) -> String {
-    // Whoever starts nodes one by one starts the one that is missing.
-    let is_absent = faults.iter().any(|(_, fault)| fault.kind == FaultKind::Absent);
-    if is_absent || nodes <= faults.len() {
+    // Whoever starts nodes one by one starts the one that is missing, or another one in its place.
+    let comes_by_itself = |kind: FaultKind| kind == FaultKind::Absent || kind.was_reached();
+    if faults.iter().any(|(_, fault)| comes_by_itself(fault.kind)) || nodes <= faults.len() {
         return String::new();
     }
     let hosts: Vec<_> = faults.iter().map(|(host, _)| host.as_str()).collect();

@@ -1,6 +1,6 @@
 //! The end of a job as people and machines read it.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::time::{Duration, Instant};
 
 use super::codes;
@@ -20,7 +20,7 @@ use crate::report::record::{
 };
 use crate::report::summary::{Failure, count, duration, processes, reason, show_failure};
 use crate::report::{Pages, neutral};
-use crate::transport::ssh::Fault;
+use crate::transport::Fault;
 use crate::wire::{Problem, Stream};
 
 /// Everything that is known at the end.
@@ -35,6 +35,24 @@ pub(super) struct Story<'a> {
     /// Every epoch that has begun.
     pub(super) epochs: &'a [EpochRecord],
     pub(super) started: Duration,
+}
+
+/// The reasons of nodes for which they cannot start.
+pub(super) fn show_refusal<'a>(
+    what: &str,
+    problems: impl Iterator<Item = (impl Display, &'a Problem)>,
+) -> String {
+    let mut text = format!("error[{}]: {what}\n", codes::CANNOT_START);
+    let mut problems = problems.peekable();
+    while let Some((host, problem)) = problems.next() {
+        let _ = writeln!(text, "  {host}: {}", problem.message);
+        // What helps several nodes is said once.
+        let is_said = problems.peek().is_some_and(|(_, next)| next.help == problem.help);
+        if let Some(help) = problem.help.as_ref().filter(|_| !is_said) {
+            let _ = writeln!(text, "help: {help}");
+        }
+    }
+    text
 }
 
 impl Story<'_> {
@@ -174,17 +192,8 @@ impl Story<'_> {
             1 if self.epochs.is_empty() => "the job cannot start".to_owned(),
             all => format!("{} of {all} nodes cannot take part; {so}", nodes.len()),
         };
-        let mut text = format!("error[{}]: {what}\n", codes::CANNOT_START);
-        let mut problems = self.problems.iter().peekable();
-        while let Some((node, problem)) = problems.next() {
-            let _ = writeln!(text, "  {}: {}", self.host(*node), problem.message);
-            // What helps several nodes is said once.
-            let is_said = problems.peek().is_some_and(|(_, next)| next.help == problem.help);
-            if let Some(help) = problem.help.as_ref().filter(|_| !is_said) {
-                let _ = writeln!(text, "help: {help}");
-            }
-        }
-        text
+        let problems = self.problems.iter().map(|(node, problem)| (self.host(*node), problem));
+        show_refusal(&what, problems)
     }
 
     /// Where the cause is.

@@ -1,22 +1,44 @@
 //! The plan in 32 bytes: what nodes that computed it on their own compare.
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use sha2::{Digest, Sha256};
 
-use super::launch_plan::{LaunchPlan, NodePlan, WorkerPlan};
+use super::export::Origin;
+use super::launch_plan::{EnvValue, LaunchPlan, NodePlan, WorkerPlan};
 
-/// SHA-256 over nodes, slots, ranks and argv. The environment is left out: it may differ between
-/// nodes (paths), and may hold secrets.
+/// SHA-256 over nodes, slots, ranks, argv and what `--env` gives. The rest of the environment is left
+/// out: it may differ between nodes (paths).
 pub fn digest(plan: &LaunchPlan) -> [u8; 32] {
     let mut hash = Sha256::new();
-    hash.update(b"remuda plan 1\n");
+    hash.update(b"remuda plan 2\n");
     number(&mut hash, plan.world_size);
     number(&mut hash, plan.nodes.len() as u32);
     for node in &plan.nodes {
         add_node(&mut hash, node);
     }
+    for (name, value) in given(plan) {
+        text(&mut hash, name.as_bytes());
+        text(&mut hash, value.as_bytes());
+    }
     hash.finalize().into()
+}
+
+/// What `--env` gives to every worker, by name.
+pub(super) fn given(plan: &LaunchPlan) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+    let worker = plan.nodes.iter().find_map(|node| node.workers.first());
+    let env = worker.into_iter().flat_map(|worker| &worker.env);
+    env.filter_map(|(name, value)| match (plan.origins.get(name), value) {
+        (Some(Origin::Flag), EnvValue::Known(value)) => Some((name.as_os_str(), value.as_os_str())),
+        _ => None,
+    })
+}
+
+/// A number that tells two values apart and does not tell what they are.
+pub(super) fn mark(value: &OsStr) -> u16 {
+    let digest = Sha256::digest(value.as_bytes());
+    u16::from_le_bytes([digest[0], digest[1]])
 }
 
 fn add_node(hash: &mut Sha256, node: &NodePlan) {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::digest::{given, mark};
 use super::launch_plan::{LaunchPlan, NodePlan};
 
 /// Lines of an outline that are told to another node.
@@ -21,7 +22,11 @@ pub fn outline(plan: &LaunchPlan) -> Vec<String> {
         let words = worker.argv.iter().map(|word| word.display().to_string());
         format!("program: {}", words.collect::<Vec<_>>().join(" "))
     });
-    let head = program.into_iter().chain([format!("world size: {}", plan.world_size)]);
+    // Values may be secrets.
+    let given = given(plan).map(|(name, value)| {
+        format!("--env {}, a value with the mark {:04x}", name.display(), mark(value))
+    });
+    let head = program.into_iter().chain([format!("world size: {}", plan.world_size)]).chain(given);
     let lines = head.chain(plan.nodes.iter().map(show_node)).take(LINES_MAX);
     let mut room = OUTLINE_BYTES_MAX;
     let fits = |line: &String| {

@@ -2,10 +2,12 @@
 
 mod agent;
 pub mod dial;
+mod fault;
 mod link;
 mod local;
 pub mod ssh;
 
 pub use agent::{AgentEnd, AgentProcess, Arrival, Link};
+pub use fault::{Fault, FaultKind};
 pub use link::{LinkReader, LinkWriter};
 pub use local::{adopt_stdio, connect_local};

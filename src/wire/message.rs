@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::exam::{Dialed, Door, Examination, Examine};
-use crate::base::{LocalRank, NodeRank, Rank, Slot, Status, WorkerExit};
+use crate::base::{Epoch, LocalRank, NodeRank, Rank, Slot, Status, WorkerExit};
 use crate::secure::JobKey;
 
 /// Version of everything in this file.
@@ -84,6 +84,9 @@ pub enum ToAgent {
     Examine(Box<Examine>),
     /// Knock at these doors; each is answered or not within a bounded time.
     Dial(Vec<Door>),
+    /// This launcher stands in the place of one that has begun epochs. Nothing was started on this
+    /// link, and whatever follows on it is of this epoch.
+    Skip(Epoch),
 }
 
 /// What a node must have for the job to start.

@@ -61,7 +61,8 @@ fn a_node_with_another_key_gets_no_answer_and_the_right_one_still_comes() {
         ") closes every connection without an answer: it has another key; nothing was started\n",
     );
     first.wait_for_error(
-        "note: 127.0.0.1 was not let in: the handshake failed: the other side has another key\n",
+        "note: 127.0.0.1 was not let in: as node 1: the handshake failed: the other side has another \
+         key\n",
     );
     nodes.node(1).sh("true").end().code(0);
     first.end().code(0);
@@ -69,18 +70,61 @@ fn a_node_with_another_key_gets_no_answer_and_the_right_one_still_comes() {
 
 #[test]
 fn a_node_with_another_plan_is_refused_and_both_plans_are_on_both_screens() {
-    let nodes = Nodes::new(&[1, 1]);
+    let nodes = Nodes::new(&[1, 1, 1]);
     let first = nodes.node(0).sh("true").start();
     first.wait_for_error("Waiting");
+    let third = nodes.node(2).sh("true").start();
+    third.wait_for_error("Joined");
     let difference = "\
         node 1 (127.0.0.2) has another plan than node 0";
     let lines = "  node 0 has  program: sh -c true\n  node 1 has  program: sh -c false\n";
     let refused = nodes.node(1).sh("false").end().code(78);
-    let refused = refused.says(&format!("error[R108]: {difference}; nothing was started\n{lines}"));
-    drop(refused);
-    first.wait_for_error(&format!("warning: {difference}\n{lines}"));
-    nodes.node(1).sh("true").end().code(0);
-    first.end().code(0);
+    drop(refused.says(&format!("error[R108]: {difference}; nothing was started\n{lines}")));
+    // It does not wait for node 2, which could change nothing.
+    let screen = "\
+error[R107]: 1 of 3 hosts cannot take part; nothing was started
+  came with another plan:
+    127.0.0.2: it differs from that of node 0
+      node 0 has  program: sh -c true
+      node 1 has  program: sh -c false
+  help: every node is given the same line and hosts; `--node_rank` alone differs
+";
+    drop(first.end().code(78).says(screen));
+    third.end().code(78).says(screen);
+}
+
+#[test]
+fn an_environment_that_differs_is_told_and_its_values_are_not() {
+    let nodes = Nodes::new(&[1, 1]);
+    let first = nodes.node(0).option("--env=TOKEN=hunter2").sh("true").start();
+    first.wait_for_error("Waiting");
+    let second = nodes.node(1).option("--env=TOKEN=hunter3").sh("true").end().code(78);
+    let second = second.says("  node 0 has  --env TOKEN, a value with the mark ");
+    drop(second.says("  node 1 has  --env TOKEN, a value with the mark "));
+    let first = first.end().code(78).says("node 1 has  --env TOKEN, a value with the mark ");
+    assert!(!format!("{first:?}").contains("hunter3"), "{first:#?}");
+}
+
+#[test]
+fn a_node_tells_its_own_faults_before_it_waits_for_others() {
+    let nodes = Nodes::new(&[1, 1]);
+    let bare = |rank| nodes.bare(rank).option("--key_file").option(nodes.dir().join("key"));
+    let screen = "\
+error[R100]: 1 of 2 nodes cannot take part; nothing was started
+  127.0.0.1: cannot read script `no_such.py`: no such file or directory
+";
+    bare(0).program(["no_such.py"]).end().code(66).says(screen);
+    let screen = "\
+error[R100]: this node cannot take part; nothing was started here
+  127.0.0.2: cannot read script `no_such.py`: no such file or directory
+";
+    bare(1).program(["no_such.py"]).end().code(66).says(screen);
+    let held = std::net::TcpListener::bind(("127.0.0.1", nodes.port + 2)).expect("free");
+    nodes.node(0).sh("true").end().code(71).says(&format!(
+        "  127.0.0.1: the store cannot listen on 127.0.0.1:{}: address already in use\n",
+        nodes.port + 2
+    ));
+    drop(held);
 }
 
 #[test]
@@ -158,13 +202,13 @@ fn a_port_that_is_taken_is_told_before_anybody_waits() {
     let nodes = Nodes::new(&[1, 1]);
     let held = std::net::TcpListener::bind(("127.0.0.1", nodes.port + 1)).expect("free");
     nodes.node(0).sh("true").end().code(78).says(&format!(
-        "error: port {} of `127.0.0.1` is taken\n\nhelp: give all nodes another `--master_port`; \
+        "error[R110]: port {} of `127.0.0.1` is taken\n\nhelp: give all nodes another `--master_port`; \
          the two ports behind it are ours\n",
         nodes.port + 1
     ));
     drop(held);
     let elsewhere = nodes.node(0).option("--master_addr=192.0.2.1").sh("true").end().code(78);
-    elsewhere.says("error: `192.0.2.1` is not an address of this node\n");
+    elsewhere.says("error[R110]: `192.0.2.1` is not an address of this node\n");
 }
 
 #[test]
@@ -178,11 +222,12 @@ fn a_key_file_that_is_no_secret_is_refused() {
     let make_one = "help: make one and give every node the same: `(umask 077; head -c 32 \
                     /dev/urandom > key)`\n";
     let missing = nodes.dir().join("missing");
-    let text = format!("error: cannot read the key file `{}`: no such file", missing.display());
+    let text =
+        format!("error[K001]: cannot read the key file `{}`: no such file", missing.display());
     check(nodes.node_with_key(1, &missing), 66, &text);
     let short = key("short", b"secret");
     let text = format!(
-        "error: the key file `{}`: the key has 6 bytes, at least 16 are needed\n\n{make_one}",
+        "error[K002]: the key file `{}`: the key has 6 bytes, at least 16 are needed\n\n{make_one}",
         short.display()
     );
     check(nodes.node_with_key(0, &short), 65, &text);
@@ -191,11 +236,15 @@ fn a_key_file_that_is_no_secret_is_refused() {
     let open = key("open", &[b'x'; 32]);
     fs::set_permissions(&open, fs::Permissions::from_mode(0o620)).expect("it is ours");
     let text = format!(
-        "error: the key file `{}` can be written by others\n\nhelp: `chmod go-w` it, or make a \
+        "error[K003]: the key file `{}` can be written by others\n\nhelp: `chmod go-w` it, or make a \
          new one\n",
         open.display()
     );
     check(nodes.node_with_key(0, &open), 77, &text);
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).expect("it is ours");
+    let readable = format!("warning[K005]: others can read the key file `{}`", open.display());
+    let lone = nodes.node_with_key(1, &open).option("--join_timeout=0.1s");
+    check(lone, 69, &readable);
     check(nodes.node(0).option("--master_port=65534"), 2, "with a key at most 65533");
     check(nodes.node(0).option("--job_id=a/b"), 2, "expected letters, digits");
     let without = nodes.bare(0).options(["--no_python", "--job_id=a"]);

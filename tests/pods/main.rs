@@ -5,6 +5,7 @@
 //! | fault | where |
 //! |---|---|
 //! | a worker, an agent, a node's process, node 0 are killed | `lost` |
+//! | node 0, another node or an agent is killed and replaced (F46, F69) | `again` |
 //! | a node never comes, comes with another plan, job, key (F45, F70, B81) | `joining` |
 //! | a port scan, HTTP, TLS, garbage, silence (F44, S15, B77, B78, B80, B83) | `strangers` |
 
@@ -14,6 +15,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod again;
 mod joining;
 mod lost;
 mod nodes;

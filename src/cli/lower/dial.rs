@@ -9,7 +9,8 @@ use std::time::Duration;
 use crate::base::{Diagnostic, JobId, Status};
 use crate::cli::error::CliError;
 use crate::cli::hostfile::{is_foreign, open};
-use crate::cli::line::{Typed, codes};
+use crate::cli::line::{self, Typed};
+use crate::cli::pod_codes as codes;
 use crate::launch::DialOptions;
 use crate::os::fds;
 use crate::report::summary::reason;
@@ -31,6 +32,16 @@ pub(super) struct Meeting<'a> {
     /// Of rank 0.
     pub(super) master_port: u16,
     pub(super) peer_exit: Option<u8>,
+    pub(super) key_is: KeyIs,
+}
+
+/// Where a key file lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyIs {
+    /// Among other files, on a machine that has other users.
+    File,
+    /// In a pod, as a Secret of root's that everybody there can read.
+    Mounted,
 }
 
 /// How the nodes come together.
@@ -43,13 +54,13 @@ pub(super) fn dial(
         let place = typed.place_of("master_port").unwrap_or_else(|| typed.end());
         let refused = typed.refuse(&[place], |spans| {
             let message = format!("there are no two ports behind {master_port}");
-            Diagnostic::error(codes::BAD_VALUE, spans[0], message)
+            Diagnostic::error(line::codes::BAD_VALUE, spans[0], message)
                 .label(format!("with a key at most {}", u16::MAX - STORE))
                 .help("the next port lets agents in, the one after it is the store's")
         });
         return Err(refused.into());
     };
-    let (key, warning) = read_key(meeting.key_file)?;
+    let (key, warning) = read_key(meeting.key_file, meeting.key_is)?;
     let job = meeting.job_id.map(|name| JobId(name.to_owned()));
     let options = DialOptions {
         job: job.unwrap_or_else(|| derive_job_id(&key, master_port)),
@@ -65,11 +76,11 @@ pub(super) fn dial(
 
 /// The key, and a warning if others know it. A file that others can write is no secret of ours; one
 /// that they can read is none either, but Secrets are mounted like that, for a pod alone.
-fn read_key(path: &Path) -> Result<(JobKey, String), CliError> {
+fn read_key(path: &Path, key_is: KeyIs) -> Result<(JobKey, String), CliError> {
     let shown = path.display();
     let unreadable = |error: &std::io::Error| {
         let message = format!("cannot read the key file `{shown}`: {}", reason(error));
-        CliError::new(Status::NoInput, message).help(MAKE_ONE)
+        CliError::new(Status::NoInput, message).code(codes::KEY_UNREADABLE).help(MAKE_ONE)
     };
     let file = match descriptor(path) {
         // It was meant for us, and not for workers. Whoever writes into it may not have begun.
@@ -79,11 +90,13 @@ fn read_key(path: &Path) -> Result<(JobKey, String), CliError> {
     let file = file.map_err(|error| unreadable(&error))?;
     let found = file.metadata().map_err(|error| unreadable(&error))?;
     let own = rustix::process::geteuid().as_raw();
-    let refused = |why: String, help: &str| {
-        Err(CliError::new(Status::Permission, format!("the key file `{shown}` {why}")).help(help))
+    let refused = |code: &'static str, why: String, help: &str| {
+        let message = format!("the key file `{shown}` {why}");
+        Err(CliError::new(Status::Permission, message).code(code).help(help))
     };
     if found.mode() & 0o022 != 0 && !found.file_type().is_dir() {
         return refused(
+            codes::KEY_WRITABLE,
             "can be written by others".to_owned(),
             "`chmod go-w` it, or make a new one",
         );
@@ -91,6 +104,7 @@ fn read_key(path: &Path) -> Result<(JobKey, String), CliError> {
     if is_foreign(found.uid(), own) {
         let why = format!("belongs to another user (uid {})", found.uid());
         return refused(
+            codes::KEY_FOREIGN,
             why,
             "whoever owns it can start workers as you: copy it to a file of yours",
         );
@@ -99,11 +113,13 @@ fn read_key(path: &Path) -> Result<(JobKey, String), CliError> {
     let read = file.take(KEY_FILE_BYTES_MAX as u64 + 1).read_to_end(&mut text);
     read.map_err(|error| unreadable(&error))?;
     let key = JobKey::from_text(&text).map_err(|error| {
-        CliError::new(Status::BadInput, format!("the key file `{shown}`: {error}")).help(MAKE_ONE)
+        let message = format!("the key file `{shown}`: {error}");
+        CliError::new(Status::BadInput, message).code(codes::NO_KEY).help(MAKE_ONE)
     })?;
-    let is_known = found.uid() == own && own != 0 && found.mode() & 0o044 != 0;
-    let warning = if is_known {
-        format!("warning: others can read the key file `{shown}`; `chmod 600` it\n")
+    let is_secret = key_is == KeyIs::Mounted && found.uid() == 0;
+    let warning = if !is_secret && found.file_type().is_file() && found.mode() & 0o044 != 0 {
+        let code = codes::KEY_READABLE;
+        format!("warning[{code}]: others can read the key file `{shown}`; `chmod 600` it\n")
     } else {
         String::new()
     };

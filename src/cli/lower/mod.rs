@@ -19,7 +19,7 @@ pub(super) use devices::{gpu_count, slots_are};
 pub(super) use keep::PidFile;
 pub(super) use options::{Speaker, options, program_and_script};
 pub(super) use pod::{Pod, pod, surroundings};
-pub(super) use program::{interpreter, missing_script, program};
+pub(super) use program::{interpreter, lacks, missing_script, program};
 pub(super) use size::check_size;
 pub(super) use world::node_of_world;
 
@@ -118,6 +118,7 @@ pub(super) fn place(
                 address,
                 master_port,
                 peer_exit: None,
+                key_is: dial::KeyIs::File,
             };
             let (dial, warning) = dial::dial(&meeting, typed)?;
             (Transport::Dial(dial), warning)

@@ -3,13 +3,14 @@
 use std::fmt;
 
 use super::devices::{self, accelerator, claims, visible};
-use super::dial::{self, Meeting};
+use super::dial::{self, KeyIs, Meeting};
 use super::{Place, alone};
 use crate::base::{HostName, NodeRank, Slot, Status, env_vars};
 use crate::cli::error::CliError;
 use crate::cli::hostfile::Trust;
 use crate::cli::line::Typed;
 use crate::cli::pod::PodPlaceArgs;
+use crate::cli::pod_codes as codes;
 use crate::launch::Transport;
 use crate::plan::{Accelerator, Identity, MASTER_PORT, Surroundings};
 use crate::report::summary::count;
@@ -113,6 +114,7 @@ fn slots(pod: &Pod, accelerator: Accelerator) -> Result<u32, CliError> {
     match visible(accelerator).map(|visible| visible.slots.len() as u32) {
         Some(slots @ 1..) => Ok(slots),
         _ => Err(CliError::new(Status::Config, "nobody says how many workers a pod has")
+            .code(codes::NO_SLOTS)
             .help("give `--num_gpus N`, or set REMUDA_NUM_GPUS")),
     }
 }
@@ -128,7 +130,7 @@ fn transport(
     }
     let Some(key_file) = args.key_file.as_deref() else { return Err(no_key()) };
     let Some(address) = address else {
-        return Err(CliError::new(Status::Config, "nobody says where pod 0 is").help(
+        return Err(CliError::new(Status::Config, "nobody says where pod 0 is").code(codes::NO_MASTER).help(
             "give `--master_addr NAME-0.SERVICE`, or set REMUDA_MASTER_ADDR; a headless Service gives \
              pods names",
         ));
@@ -140,6 +142,7 @@ fn transport(
         address,
         master_port: port.unwrap_or(MASTER_PORT),
         peer_exit: args.peer_exit,
+        key_is: KeyIs::Mounted,
     };
     let (dial, warning) = dial::dial(&meeting, typed)?;
     Ok((Transport::Dial(dial), warning))
@@ -147,7 +150,7 @@ fn transport(
 
 fn no_key() -> CliError {
     let message = "the pods have no key, and would not hear of each other";
-    CliError::new(Status::Config, message).help(
+    CliError::new(Status::Config, message).code(codes::POD_WITHOUT_KEY).help(
         "mount a Secret in every pod and give `--key_file FILE` (or REMUDA_KEY_FILE); with \
          `--isolated` each starts its workers alone",
     )

@@ -6,10 +6,14 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use super::environment::working_directory;
+use super::program_and_script;
+use crate::agent;
 use crate::base::{Status, env_vars};
 use crate::cli::args::ProgramArgs;
 use crate::cli::error::CliError;
 use crate::plan::Program;
+use crate::wire::Problem;
 
 /// The script or program, and a note if it is not run the way it was typed.
 pub(in crate::cli) fn program(
@@ -102,6 +106,19 @@ fn absolute(python: &Path) -> Result<OsString, CliError> {
 pub(in crate::cli) fn missing_script(program: &Program, cwd: &Path) -> Option<String> {
     let Program::Python { script, module: false, .. } = program else { return None };
     (!cwd.join(script).exists()).then(|| Path::new(script).display().to_string())
+}
+
+/// What this node lacks to start its workers, as far as that can be seen before anybody waits.
+pub(in crate::cli) fn lacks(
+    program: &Program,
+    venv_script: Option<&Path>,
+) -> Result<Vec<Problem>, CliError> {
+    // A script may bring the program; whoever asks the agent will hear of it.
+    if venv_script.is_some() {
+        return Ok(Vec::new());
+    }
+    let (program, script) = program_and_script(program);
+    Ok(agent::lacks(&working_directory()?, script.as_deref(), &program))
 }
 
 fn search_path(name: &str) -> Option<OsString> {

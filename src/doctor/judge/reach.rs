@@ -137,7 +137,7 @@ mod tests {
     use super::super::testing::{case, check, seen};
     use super::*;
     use crate::doctor::case::Clock;
-    use crate::transport::ssh::{Fault, FaultKind};
+    use crate::transport::{Fault, FaultKind};
 
     #[test]
     fn who_does_not_come_to_an_agent_is_an_error() {

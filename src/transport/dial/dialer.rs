@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use super::handshake::{Attempt, Introduction, introduce};
 use super::member::Member;
 use super::words::{Join, Refusal};
-use crate::base::{JobId, NodeRank, Status, clock};
+use crate::base::{Epoch, JobId, NodeRank, Status, clock};
 use crate::secure::JobKey;
 
 /// Between the first two calls; then twice as long each time.
@@ -44,6 +44,8 @@ pub struct Dialer {
     pub digest: [u8; 32],
     /// The same in lines.
     pub outline: Vec<String>,
+    /// The first epoch of the job in which we have not been.
+    pub fresh: Epoch,
 }
 
 /// Why we are not a part of the job.
@@ -180,7 +182,8 @@ impl Dialer {
         let stream = TcpStream::connect(address).await?;
         let join =
             Join { build: self.build.to_owned(), job: self.job.clone(), digest: self.digest };
-        let who = Introduction { node: self.node, key: &self.key, join, outline: &self.outline };
+        let Self { node, ref key, ref outline, fresh, .. } = *self;
+        let who = Introduction { node, key, join, outline, fresh };
         match introduce(stream, &who).await? {
             Attempt::Joined(mouth, ear) => Ok(Member::new(mouth, ear)),
             Attempt::Refused(refusal) => Err(NotYet::Refused(refusal)),

@@ -12,16 +12,16 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 
 use super::bind::Door;
-use super::handshake::{Joiner, Turned, receive};
+use super::handshake::{Joiner, Turned, Unfit, receive};
 use super::line::{Ear, Mouth};
 use super::pump::{Local, Pumped, pump};
-use super::strangers::Strangers;
+use super::strangers::{Impostors, Strangers};
 use super::words::{Over, Refusal, Word};
-use crate::base::{JobId, NodeRank, Status, WorkerExit, clock};
+use crate::base::{Epoch, JobId, NodeRank, Status, WorkerExit, clock};
 use crate::os::fds;
 use crate::os::tasks::Tasks;
 use crate::secure::JobKey;
-use crate::transport::{AgentProcess, Arrival, Link, LinkReader, LinkWriter};
+use crate::transport::{AgentProcess, Arrival, Fault, Link, LinkReader, LinkWriter};
 
 /// Who is on the way in at a time. The others wait in the kernel's queue and are not closed.
 pub const HANDSHAKES_MAX: usize = 64;
@@ -57,11 +57,18 @@ pub struct Joined {
     pub signals: mpsc::UnboundedReceiver<i32>,
     /// Where it came from.
     pub peer: SocketAddr,
+    /// The first epoch of the job in which it has not been.
+    pub fresh: Epoch,
 }
+
+/// How somebody came as a node; not at all, if nothing is ever said.
+type Coming = Result<Joined, Fault>;
 
 /// What the gate is asked.
 enum Ask {
-    Await(NodeRank, oneshot::Sender<Joined>),
+    Await(NodeRank, oneshot::Sender<Coming>),
+    Impostors(NodeRank, oneshot::Sender<Option<String>>),
+    Begun(Epoch),
     Over(Over),
 }
 
@@ -99,11 +106,24 @@ impl Gate {
         Ok(Self { asks })
     }
 
-    /// The node, once it has come.
-    pub async fn wait_for(&self, node: NodeRank) -> Option<Joined> {
+    /// The node, once it has come, or why it can have no part. One that is there already is asked to
+    /// come again. `None`: the gate is closed.
+    pub async fn wait_for(&self, node: NodeRank) -> Option<Result<Joined, Fault>> {
         let (tell, told) = oneshot::channel();
         let _ = self.asks.send(Ask::Await(node, tell));
         told.await.ok()
+    }
+
+    /// Who came as this node with another key, in a few words, if anybody did.
+    pub async fn impostors(&self, node: NodeRank) -> Option<String> {
+        let (tell, told) = oneshot::channel();
+        let _ = self.asks.send(Ask::Impostors(node, tell));
+        told.await.ok().flatten()
+    }
+
+    /// Tells every node that the workers of an epoch are about to be started.
+    pub fn begun(&self, epoch: Epoch) {
+        let _ = self.asks.send(Ask::Begun(epoch));
     }
 
     /// Tells every node that has come how the job ended, and ends once they have heard it.
@@ -116,11 +136,13 @@ impl Gate {
 #[derive(Default)]
 struct Seat {
     /// Who waits for it.
-    awaited: Option<oneshot::Sender<Joined>>,
+    awaited: Option<oneshot::Sender<Coming>>,
     /// The way to the node that has it, and where that came from.
     taken: Option<(mpsc::UnboundedSender<Word>, SocketAddr)>,
     /// How often it was taken: what an earlier connection leaves behind is no news.
     times: u64,
+    /// Who came as it with another key.
+    impostors: Impostors,
 }
 
 struct Service {
@@ -157,8 +179,14 @@ impl Service {
                 Happening::Called(Err(_)) => self.rest_until = Some(clock::now() + REST),
                 Happening::Shook(Ok((id, result))) => self.shook(id, result),
                 Happening::Shook(Err(error)) => self.gave_up(error),
-                Happening::Asked(Some(Ask::Await(node, tell))) => {
-                    self.seats[node.index()].awaited = Some(tell);
+                Happening::Asked(Some(Ask::Await(node, tell))) => self.await_node(node, tell),
+                Happening::Asked(Some(Ask::Impostors(node, tell))) => {
+                    let _ = tell.send(self.seats[node.index()].impostors.words());
+                }
+                Happening::Asked(Some(Ask::Begun(epoch))) => {
+                    for (words, _) in self.seats.iter().filter_map(|seat| seat.taken.as_ref()) {
+                        let _ = words.send(Word::Begun(epoch));
+                    }
                 }
                 Happening::Asked(Some(Ask::Over(over))) => return self.finish(over).await,
                 Happening::Asked(None) => return,
@@ -166,6 +194,16 @@ impl Service {
                 Happening::Late => self.drop_late(),
                 Happening::Rested => self.rest_until = None,
             }
+        }
+    }
+
+    /// Whoever has the seat belongs to what is over: it is free for the same node, or for another
+    /// one in its place.
+    fn await_node(&mut self, node: NodeRank, tell: oneshot::Sender<Coming>) {
+        let seat = &mut self.seats[node.index()];
+        seat.awaited = Some(tell);
+        if let Some((words, _)) = seat.taken.take() {
+            let _ = words.send(Word::Again);
         }
     }
 
@@ -212,9 +250,27 @@ impl Service {
         let caller = self.callers.remove(&id);
         match result {
             Ok(joiner) => self.seat(joiner),
-            // Who has the key is no stranger: its own fault is said in full.
-            Err(Turned::Told(why)) => (self.say)(format!("warning: {why}")),
-            Err(why) => self.tell_stranger(caller.map(|(_, peer, _)| peer), &why),
+            Err(Turned::Told(unfit)) => self.turn_away(unfit),
+            Err(why) => {
+                let peer = caller.map(|(_, peer, _)| peer);
+                if let (Turned::OtherKey(node, _), Some(peer)) = (&why, peer) {
+                    self.seats[node.index()].impostors.came(peer.ip().to_canonical());
+                }
+                self.tell_stranger(peer, &why);
+            }
+        }
+    }
+
+    /// Who has the key is no stranger: its own fault is said in full, and there is no sense in waiting
+    /// for another one in its place.
+    fn turn_away(&mut self, unfit: Unfit) {
+        let Unfit { node, why, fault } = unfit;
+        let seat = &mut self.seats[node.index()];
+        let Some(fault) = fault.filter(|_| seat.awaited.is_some()) else {
+            return (self.say)(format!("warning: {why}"));
+        };
+        if let Some(awaited) = seat.awaited.take() {
+            let _ = awaited.send(Err(fault));
         }
     }
 
@@ -265,8 +321,8 @@ impl Service {
         });
     }
 
-    fn connect(&mut self, joiner: Joiner, awaited: oneshot::Sender<Joined>) -> io::Result<()> {
-        let Joiner { node, peer, mut mouth, ear } = joiner;
+    fn connect(&mut self, joiner: Joiner, awaited: oneshot::Sender<Coming>) -> io::Result<()> {
+        let Joiner { node, peer, fresh, mut mouth, ear } = joiner;
         let (ours, theirs) = fds::stream_pair()?;
         let local = Local {
             reader: LinkReader::new(theirs.try_clone()?)?,
@@ -293,7 +349,7 @@ impl Service {
             }
             let _ = gone.send((node, times));
         });
-        let _ = awaited.send(Joined { link, signals, peer });
+        let _ = awaited.send(Ok(Joined { link, signals, peer, fresh }));
         Ok(())
     }
 

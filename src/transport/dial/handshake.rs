@@ -15,11 +15,14 @@ use crate::secure::{
     Answer, FIRST_FLIGHT_BYTES_MAX, Flight, FlightError, HandshakeError, JobKey, Preamble, Role,
     accept, derive_agent_key, dial, parse_flight, parse_reply,
 };
+use crate::transport::{Fault, FaultKind};
 
 /// A node that has shown its key and has our plan.
 pub(super) struct Joiner {
     pub(super) node: NodeRank,
     pub(super) peer: SocketAddr,
+    /// The first epoch of the job in which it has not been.
+    pub(super) fresh: Epoch,
     pub(super) mouth: Mouth,
     pub(super) ear: Ear,
 }
@@ -31,6 +34,9 @@ pub(super) enum Turned {
     Flight(#[from] FlightError),
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
+    /// Whoever it says that it is.
+    #[error("as node {0}: {1}")]
+    OtherKey(NodeRank, HandshakeError),
     #[error("it hung up before it had said who it is")]
     Short,
     #[error("there is no node {0} to come from outside")]
@@ -39,11 +45,21 @@ pub(super) enum Turned {
     NoAgent,
     #[error("it said something else than that it wants to join")]
     NoJoin,
-    /// It has the key, and was told.
-    #[error("{0}")]
-    Told(String),
+    /// It has the key, and was told; the kind of fault if that ends the job.
+    #[error("{}", .0.why)]
+    Told(Unfit),
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+/// A node with our key that can have no part in the job.
+#[derive(Debug)]
+pub(super) struct Unfit {
+    pub(super) node: NodeRank,
+    /// What it was told.
+    pub(super) why: String,
+    /// `None`: it belongs to another job, and this one does without it.
+    pub(super) fault: Option<Fault>,
 }
 
 /// Node 0's side. Who does not have the key is not answered; who has it is told why not.
@@ -58,19 +74,22 @@ pub(super) async fn receive(
     if node == NodeRank(0) || rules.hosts.len() <= node.index() {
         return Err(Turned::NoSuchNode(node));
     }
-    let accepted = accept(&flight, &derive_agent_key(&rules.key, node))?;
+    let accepted = accept(&flight, &derive_agent_key(&rules.key, node));
+    let accepted = accepted.map_err(|error| Turned::OtherKey(node, error))?;
+    let fresh = accepted.epoch;
     let (reply, channel) = accepted.reply(&Answer::Welcome)?;
     let channel = channel.expect("a welcome comes with a channel");
     stream.write_all(&reply).await?;
     let (mut mouth, mut ear) = line::halves(stream, channel, left);
     let Some(Said::Word(Word::Join(join))) = ear.next().await? else { return Err(Turned::NoJoin) };
-    if let Some(refusal) = examine(&join, node, rules, (&mut mouth, &mut ear)).await? {
+    if let Some((refusal, fault)) = examine(&join, node, rules, (&mut mouth, &mut ear)).await? {
         let why = refusal.text.clone();
-        mouth.say(&Word::Refused(refusal)).await?;
+        // Who hangs up without having heard it is unfit all the same.
+        let _ = mouth.say(&Word::Refused(refusal)).await;
         mouth.end().await;
-        return Err(Turned::Told(why));
+        return Err(Turned::Told(Unfit { node, why, fault }));
     }
-    Ok(Joiner { node, peer, mouth, ear })
+    Ok(Joiner { node, peer, fresh, mouth, ear })
 }
 
 async fn first_flight(stream: &mut TcpStream) -> Result<(Flight, Vec<u8>), Turned> {
@@ -93,23 +112,25 @@ async fn examine(
     node: NodeRank,
     rules: &Rules,
     (mouth, ear): (&mut Mouth, &mut Ear),
-) -> Result<Option<Refusal>, Turned> {
-    let never =
-        |status: Status, text| Some(Refusal { status: status.code(), text, may_pass: false });
+) -> Result<Option<(Refusal, Option<Fault>)>, Turned> {
+    let never = |status: Status, text, fault| {
+        Ok(Some((Refusal { status: status.code(), text, may_pass: false }, fault)))
+    };
     let host = &rules.hosts[node.index()];
     if join.build != rules.build {
         let text = format!(
             "node {node} ({host}) is build {} of remuda, node 0 is build {}\n",
             join.build, rules.build
         );
-        return Ok(never(Status::Protocol, text));
+        let fault = Fault::new(FaultKind::OtherBuild, text.trim_end());
+        return never(Status::Protocol, text, Some(fault));
     }
     if join.job != rules.job {
         let text = format!(
             "node {node} ({host}) belongs to job `{}`, node 0 to job `{}`\n",
             join.job, rules.job
         );
-        return Ok(never(Status::Config, text));
+        return never(Status::Config, text, None);
     }
     if join.digest == rules.digest {
         return Ok(None);
@@ -121,7 +142,9 @@ async fn examine(
     let who = format!("node {node}");
     let difference = plan::difference(("node 0", &rules.outline), (&who, &theirs));
     let text = format!("node {node} ({host}) has another plan than node 0\n{difference}");
-    Ok(never(Status::Config, text))
+    let lines: Vec<_> = difference.lines().map(str::trim_start).collect();
+    let words = format!("it differs from that of node 0\n{}", lines.join("\n"));
+    never(Status::Config, text, Some(Fault::new(FaultKind::OtherPlan, words)))
 }
 
 /// What a node says of itself.
@@ -130,6 +153,8 @@ pub(super) struct Introduction<'a> {
     pub(super) key: &'a JobKey,
     pub(super) join: Join,
     pub(super) outline: &'a [String],
+    /// The first epoch of the job in which it has not been.
+    pub(super) fresh: Epoch,
 }
 
 /// How an attempt to join ended.
@@ -148,8 +173,8 @@ pub(super) async fn introduce(
     line::tune(&stream)?;
     let preamble = Preamble { job: who.join.job.clone(), role: Role::Agent(who.node) };
     let key = derive_agent_key(who.key, who.node);
-    // Frames say their epoch; the connection serves all of them.
-    let (dialed, flight) = dial(&preamble, &key, Epoch(0)).map_err(io::Error::other)?;
+    // The connection serves all epochs to come, in which frames say theirs.
+    let (dialed, flight) = dial(&preamble, &key, who.fresh).map_err(io::Error::other)?;
     stream.write_all(&flight).await?;
     let mut received = Vec::new();
     let (message, bytes) = loop {

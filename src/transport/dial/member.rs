@@ -8,7 +8,7 @@ use tokio::task::AbortHandle;
 use super::line::{Ear, Mouth};
 use super::pump::{Local, Pumped, pump};
 use super::words::{Over, Word};
-use crate::base::WorkerExit;
+use crate::base::{Epoch, WorkerExit};
 use crate::os::tasks::Tasks;
 use crate::transport::{LinkReader, LinkWriter};
 
@@ -17,6 +17,10 @@ use crate::transport::{LinkReader, LinkWriter};
 pub enum News {
     /// The agent has ended its side of the link.
     AgentEnded,
+    /// An epoch begins.
+    Begun(Epoch),
+    /// The node is wanted once more, with another agent.
+    Again,
     /// The job is over.
     Over(Over),
 }
@@ -52,6 +56,8 @@ impl Member {
         let hear = move |pumped| {
             let _ = match pumped {
                 Pumped::LocalEnded => tell.send(News::AgentEnded),
+                Pumped::Word(Word::Begun(epoch)) => tell.send(News::Begun(epoch)),
+                Pumped::Word(Word::Again) => tell.send(News::Again),
                 Pumped::Word(Word::Over(over)) => tell.send(News::Over(over)),
                 // Node 0 says nothing else after the join.
                 Pumped::Word(_) => Ok(()),

@@ -1,5 +1,6 @@
 //! What is said of those who were not let in: little, and not more often than somebody would read.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -36,6 +37,37 @@ impl Strangers {
     }
 }
 
+/// Addresses of impostors that are kept.
+const NAMED_MAX: usize = 4;
+
+/// Whoever came as a node, with another key.
+#[derive(Debug, Default)]
+pub(super) struct Impostors {
+    times: u64,
+    from: BTreeSet<IpAddr>,
+}
+
+impl Impostors {
+    /// One more.
+    pub(super) fn came(&mut self, from: IpAddr) {
+        self.times += 1;
+        if self.from.len() < NAMED_MAX {
+            self.from.insert(from);
+        }
+    }
+
+    /// In a few words; nothing if there were none. Pure.
+    pub(super) fn words(&self) -> Option<String> {
+        let times = match self.times {
+            0 => return None,
+            1 => "once".to_owned(),
+            times => format!("{times} times"),
+        };
+        let from: Vec<_> = self.from.iter().map(ToString::to_string).collect();
+        Some(format!("somebody with another key came {times}, from {}", from.join(", ")))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,5 +83,18 @@ mod tests {
         assert_eq!(at(9), None);
         let line = "note: 10.0.0.9 was not let in: why (and 2 more since the last such line)\n";
         assert_eq!(at(10).as_deref(), Some(line));
+    }
+
+    #[test]
+    fn who_comes_with_another_key_is_counted_and_a_few_are_named() {
+        let mut impostors = Impostors::default();
+        assert_eq!(impostors.words(), None);
+        impostors.came(IpAddr::from([10, 0, 0, 9]));
+        let words = "somebody with another key came once, from 10.0.0.9";
+        assert_eq!(impostors.words().as_deref(), Some(words));
+        (1..9).for_each(|last| impostors.came(IpAddr::from([10, 0, 0, last])));
+        let words =
+            "somebody with another key came 9 times, from 10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.9";
+        assert_eq!(impostors.words().as_deref(), Some(words));
     }
 }

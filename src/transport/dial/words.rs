@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{JobId, NodeRank, WorkerExit};
+use crate::base::{Epoch, JobId, NodeRank, WorkerExit};
 
 /// Most text of one word; a message has room for more.
 pub(super) const TEXT_BYTES_MAX: usize = 48 << 10;
@@ -26,6 +26,11 @@ pub(super) enum Word {
     AgentEnded(Option<WorkerExit>),
     /// Node 0 has nothing more to say to the agent.
     LinkEnded,
+    /// The workers of an epoch are about to be started.
+    Begun(Epoch),
+    /// What was on this connection is over, and the node is wanted once more: on another one, with
+    /// another agent.
+    Again,
     /// The job is over.
     Over(Over),
 }

@@ -27,5 +27,4 @@ mod sockets;
 
 pub use binary::{confirm, prune_cache};
 pub use connect::{Hear, Ssh, SshAgent, announce, is_tellable};
-pub use fault::{Fault, FaultKind};
 pub use options::{Kex, Mux, SshConfig, SshOptions};

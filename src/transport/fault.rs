@@ -1,0 +1,134 @@
+//! Why there is no link to a node, in whichever way it was to be reached. Pure.
+
+use crate::base::Status;
+
+/// Why there is no link to a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What kind of reason.
+    pub kind: FaultKind,
+    /// Whoever said it, in their own words; may have many lines.
+    pub words: String,
+}
+
+/// The kinds, in the order in which they are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FaultKind {
+    /// There is no ssh on this machine, or it could not be started.
+    NoSsh,
+    /// Its name does not resolve.
+    NoSuchName,
+    /// Nobody listens.
+    Refused,
+    /// No answer, or no way there.
+    NoAnswer,
+    /// It has another key than it had.
+    HostKeyChanged,
+    /// Nobody has said that its key is right.
+    HostKeyUnknown,
+    /// It does not let us in.
+    Denied,
+    /// It refuses us for a while because of earlier failures.
+    Penalty,
+    /// It ended the connection before it knew who we are.
+    Dropped,
+    /// Something else that ssh says.
+    Ssh,
+    /// Its login shell did not come to our agent.
+    NoAgent,
+    /// Its processor is another than ours.
+    OtherArch,
+    /// There is no place for the agent.
+    NoRoom,
+    /// The binary did not arrive as it was sent.
+    Damaged,
+    /// It was to come by itself, and did not.
+    Absent,
+    /// It came with another plan than ours.
+    OtherPlan,
+    /// It came with another build of remuda.
+    OtherBuild,
+}
+
+impl Fault {
+    /// One of a kind.
+    pub fn new(kind: FaultKind, words: impl Into<String>) -> Self {
+        Self { kind, words: words.into() }
+    }
+}
+
+impl FaultKind {
+    /// The heading over its hosts.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::NoSsh => "ssh cannot be started here",
+            Self::NoSuchName => "the name does not resolve",
+            Self::Refused => "nobody listens",
+            Self::NoAnswer => "no answer",
+            Self::HostKeyChanged => "the host key has changed",
+            Self::HostKeyUnknown => "the host key is not known",
+            Self::Denied => "permission denied",
+            Self::Penalty => "refused for a while after earlier failures",
+            Self::Dropped => "the connection was dropped before authentication, several times",
+            Self::Ssh => "ssh failed",
+            Self::NoAgent => "the agent did not come up",
+            Self::OtherArch => "another processor than ours",
+            Self::NoRoom => "no place for the agent",
+            Self::Damaged => "the agent cannot run there",
+            Self::Absent => "did not come",
+            Self::OtherPlan => "came with another plan",
+            Self::OtherBuild => "came with another remuda",
+        }
+    }
+
+    /// What to do about it.
+    pub fn help(self) -> Option<&'static str> {
+        Some(match self {
+            Self::NoSsh => "install the OpenSSH client",
+            Self::HostKeyChanged => {
+                "if the host was reinstalled, remove its old key with `ssh-keygen -R HOST`"
+            }
+            Self::HostKeyUnknown => "log in once with `ssh HOST` and compare the fingerprint",
+            Self::Denied => "`ssh HOST true` must work without a question; see `ssh-add -l`",
+            Self::Penalty => "wait some minutes; sshd's PerSourcePenalties are in force",
+            Self::Dropped => "see MaxStartups of its sshd, or give a smaller `--fanout`",
+            Self::OtherArch => "install remuda on that host and give `--agent_path FILE`",
+            Self::NoRoom => "give `--agent_path FILE`, a remuda that is installed there",
+            Self::NoAgent => "see what `ssh HOST true` prints there",
+            Self::Absent => {
+                "every node is given the same line and key, and a `--node_rank` of its own"
+            }
+            Self::OtherPlan => {
+                "every node is given the same line and hosts; `--node_rank` alone differs"
+            }
+            Self::OtherBuild => "give every node the same remuda",
+            Self::NoSuchName | Self::Refused | Self::NoAnswer | Self::Ssh | Self::Damaged => {
+                return None;
+            }
+        })
+    }
+
+    /// The exit status it leads to.
+    pub fn status(self) -> Status {
+        match self {
+            Self::NoSuchName
+            | Self::Refused
+            | Self::NoAnswer
+            | Self::Penalty
+            | Self::Dropped
+            | Self::Absent
+            | Self::Ssh => Status::Unreachable,
+            Self::HostKeyChanged | Self::HostKeyUnknown | Self::Denied => Status::Permission,
+            Self::NoSsh => Status::NotFound,
+            Self::NoAgent | Self::OtherBuild => Status::Protocol,
+            Self::OtherArch | Self::OtherPlan => Status::Config,
+            Self::NoRoom => Status::CantCreate,
+            Self::Damaged => Status::NotExecutable,
+        }
+    }
+
+    /// Whether it was reached, and what it said is why it has no part.
+    pub fn was_reached(self) -> bool {
+        matches!(self, Self::OtherPlan | Self::OtherBuild)
+    }
+}

@@ -1,0 +1,77 @@
+//! Whatever is killed and comes back: the next epoch has all nodes, and none has seen it before.
+
+use rustix::process::Signal;
+
+use crate::nodes::Nodes;
+use crate::support::launch::{Launch, Running};
+use crate::support::process::Role;
+
+/// Ends well in the second epoch, and never in the first.
+const SCRIPT: &str = "echo epoch $TORCHELASTIC_RESTART_COUNT of $RANK; \
+                      test $TORCHELASTIC_RESTART_COUNT = 1 && exit 0; exec sleep 600";
+
+fn node(nodes: &Nodes, rank: usize) -> Launch {
+    nodes.node(rank).option("--max_restarts=1").sh(SCRIPT)
+}
+
+/// All nodes, running in the first epoch.
+fn begun(nodes: &Nodes) -> (Running, Running) {
+    let second = node(nodes, 1).start();
+    let first = node(nodes, 0).start();
+    first.wait_for_lines("epoch 0", 2);
+    (first, second)
+}
+
+#[test]
+fn a_node_that_is_replaced_has_its_part_in_the_next_epoch() {
+    let nodes = Nodes::new(&[1, 1]);
+    let (first, second) = begun(&nodes);
+    second.the(Role::Launcher).signal(Signal::KILL);
+    second.end().killed_by(Signal::KILL);
+    let replaced = node(&nodes, 1).start();
+    let first = first.end().code(0);
+    assert_eq!(first.stdout_text().matches("epoch 1").count(), 2, "{first:#?}");
+    replaced.end().code(0);
+}
+
+#[test]
+fn a_node_0_that_is_replaced_goes_on_after_the_epochs_of_the_other() {
+    let nodes = Nodes::new(&[1, 1]);
+    let (first, second) = begun(&nodes);
+    first.the(Role::Launcher).signal(Signal::KILL);
+    drop(first.end().killed_by(Signal::KILL));
+    second.wait_for_error(
+        "      Lost  the connection of node 0 ended; it is called again for epoch 1\n",
+    );
+    let replaced = node(&nodes, 0).end().code(0);
+    let replaced =
+        replaced.says("  Resuming  epoch 1, after those of the node 0 that was here before\n");
+    assert_eq!(replaced.stdout_text().matches("epoch 1").count(), 2, "{replaced:#?}");
+    second.end().code(0);
+}
+
+#[test]
+fn a_node_whose_agent_is_killed_comes_back_with_another_one() {
+    let nodes = Nodes::new(&[1, 1]);
+    let (first, second) = begun(&nodes);
+    second.the(Role::Agent).signal(Signal::KILL);
+    let first = first.end().code(0);
+    assert_eq!(first.stdout_text().matches("epoch 1").count(), 2, "{first:#?}");
+    second.end().code(0);
+}
+
+#[test]
+fn without_restarts_left_nobody_waits_for_another_node_0() {
+    let nodes = Nodes::new(&[1, 1]);
+    let script = "echo epoch $TORCHELASTIC_RESTART_COUNT; exec sleep 600";
+    let launch = |rank| nodes.node(rank).option("--max_restarts=1").sh(script);
+    let (second, first) = (launch(1).start(), launch(0).start());
+    first.wait_for_lines("epoch 0", 2);
+    first.the(Role::Launcher).signal(Signal::KILL);
+    drop(first.end());
+    let replaced = launch(0).start();
+    replaced.wait_for_lines("epoch 1", 2);
+    replaced.the(Role::Launcher).signal(Signal::KILL);
+    drop(replaced.end());
+    second.end().code(75).says("error[R109]: node 0 (127.0.0.1) is gone");
+}
