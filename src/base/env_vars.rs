@@ -204,6 +204,11 @@ pub const REMUDA_ISOLATED: &str = "REMUDA_ISOLATED";
 /// `--peer_exit` of `remuda pod`.
 pub const REMUDA_PEER_EXIT: &str = "REMUDA_PEER_EXIT";
 
+/// `--status_addr` of `remuda pod`.
+pub const REMUDA_STATUS_ADDR: &str = "REMUDA_STATUS_ADDR";
+/// The file to which `remuda pod` writes how the job ended.
+pub const REMUDA_TERMINATION_LOG: &str = "REMUDA_TERMINATION_LOG";
+
 /// Filter of our own log, in tracing's syntax.
 pub const REMUDA_LOG: &str = "REMUDA_LOG";
 

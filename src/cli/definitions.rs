@@ -4,7 +4,7 @@
 use clap::{Command, CommandFactory, Parser};
 
 use super::run::RunArgs;
-use super::{HostfileFace, bench, completion, doctor, explain, launch, man, pod, ssh};
+use super::{HostfileFace, bench, completion, doctor, explain, k8s, launch, man, pod, ssh};
 
 /// A cluster job runner, command-line compatible with the DeepSpeed launcher
 #[derive(Clone, Debug, Parser)]
@@ -16,6 +16,7 @@ pub(super) fn whole() -> Command {
     Whole::command().subcommands([
         RunArgs::command().name("run"),
         pod::definition().name("pod"),
+        k8s::definition().name("k8s"),
         launch::definition().name("launch"),
         #[cfg(feature = "train")]
         super::train::definition().name("train"),

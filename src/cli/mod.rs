@@ -15,6 +15,7 @@ mod error;
 pub mod explain;
 mod files;
 pub mod hostfile;
+mod k8s;
 pub mod launch;
 mod launcher_args;
 pub mod line;
@@ -52,6 +53,7 @@ Usage: remuda COMMAND [OPTIONS]
 Commands:
   run       Run a program on every slot of every host
   pod       Take part in a job as the node that this pod is, without ssh
+  k8s       Print what starts a job of pods on Kubernetes
   launch    Start the workers of one node, as DeepSpeed's launcher of a node is called
   train     Train a small GPT or MLP with the bundled data-parallel runtime
   bench     Measure collectives between all ranks, in the terms of nccl-tests
@@ -113,6 +115,7 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
     match command.to_str() {
         Some("launch") => launch::main(rest),
         Some("pod") => pod::main(rest),
+        Some("k8s") => k8s::main(rest),
         Some("explain") => explain::main(rest),
         Some("ssh") => ssh::main(rest),
         Some("run") => run::main("remuda run", rest),
@@ -153,9 +156,10 @@ fn no_command_given() -> CliError {
 }
 
 fn unknown_command(words: Vec<OsString>) -> CliError {
-    const COMMANDS: [&str; 11] = [
+    const COMMANDS: [&str; 12] = [
         "run",
         "pod",
+        "k8s",
         "launch",
         "train",
         "bench",

@@ -1,6 +1,7 @@
 //! `remuda pod`: the same command in every pod; each finds out which node it is.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use super::pod_codes as codes;
 use super::run;
 use super::values::{parse_job_id, parse_master_addr, parse_port, parse_timeout};
 use crate::base::{Status, env_vars};
+use crate::launch::Keeper;
 use crate::plan::{Identity, IdentityError, identify};
 use crate::report::summary::step;
 use crate::report::{Terminal, say};
@@ -30,7 +32,8 @@ LeaderWorkerSet, StatefulSets, Kubeflow (PET_*, PyTorchJob), Volcano, SkyPilot, 
 or in NODE_RANK; a line says where it was found.
 
 Exit status: that of the job, the same in every pod, as `remuda run --help` lists them; with --peer_exit
-only the pod that was the cause of a failure has it.";
+only the pod that was the cause of a failure has it. How the job ended is written, as JSON, to
+/dev/termination-log where there is such a file, or to the file that REMUDA_TERMINATION_LOG names.";
 
 /// Take part in a job as the node that this pod is, without ssh. Pods that are given the same key
 /// become one job, which pod 0 leads.
@@ -91,6 +94,9 @@ pub struct PodPlaceArgs {
     /// Without a key: pods start their workers and do not hear of each other
     #[arg(long)]
     pub isolated: bool,
+    /// Where /livez, /readyz and /metrics are answered, such as 0.0.0.0:8080
+    #[arg(long, value_name = "IP:PORT", value_parser = parse_status_addr)]
+    pub status_addr: Option<SocketAddr>,
     /// Exit status of pods that are stopped because another one failed [default: that one's]
     #[arg(long, value_name = "STATUS", value_parser = parse_status)]
     pub peer_exit: Option<u8>,
@@ -109,6 +115,20 @@ fn parse_rank(text: &str) -> Result<u32, BadValue> {
 
 fn parse_status(text: &str) -> Result<u8, BadValue> {
     whole(text, 1..=255).map(|status| status as u8)
+}
+
+fn parse_status_addr(text: &str) -> Result<SocketAddr, BadValue> {
+    text.parse().map_err(|_| BadValue::new("expected an address and a port, such as 0.0.0.0:8080"))
+}
+
+/// Where the kubelet reads how a container ended, unless we are told otherwise.
+const TERMINATION_LOG: &str = "/dev/termination-log";
+
+/// What the kubelet is told.
+fn keeper(args: &PodPlaceArgs) -> Keeper {
+    let named = env_vars::get(env_vars::REMUDA_TERMINATION_LOG).map(PathBuf::from);
+    let termination_log = Some(named.unwrap_or_else(|| TERMINATION_LOG.into()));
+    Keeper { status_addr: args.status_addr, termination_log }
 }
 
 impl PodPlaceArgs {
@@ -137,6 +157,11 @@ impl PodPlaceArgs {
             )?,
             isolated: self.isolated
                 || or_variable(None, env_vars::REMUDA_ISOLATED, parse_yes)?.unwrap_or(false),
+            status_addr: or_variable(
+                self.status_addr,
+                env_vars::REMUDA_STATUS_ADDR,
+                parse_status_addr,
+            )?,
             peer_exit: or_variable(self.peer_exit, env_vars::REMUDA_PEER_EXIT, parse_status)?,
             ..self
         })
@@ -192,7 +217,9 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     if args.watch.talks() {
         say(&step("Pod", &who.to_string()), terminal.paint);
     }
-    let place = lower::pod(&place, &who, &typed)?;
+    let keeper = keeper(&place);
+    let mut place = lower::pod(&place, &who, &typed)?;
+    place.keeper = keeper;
     check::stdin(&args.watch, place.workers(), &typed)?;
     run::start_program(place, &args.watch, &args.workers, &args.program, terminal)
 }

@@ -32,6 +32,10 @@ pub(super) const NO_MASTER: &str = "P007";
 pub(super) const NO_SLOTS: &str = "P008";
 /// A launcher of MPI.
 pub(super) const MPI_LAUNCHER: &str = "P009";
+/// A name that no object may have.
+pub(super) const BAD_OBJECT: &str = "P010";
+/// Hosts that are not alike.
+pub(super) const UNEVEN: &str = "P011";
 
 /// Their stories.
 pub(super) const EXPLANATIONS: &[Explanation] = &[
@@ -125,5 +129,17 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
         "this pod is the launcher of an MPIJob",
         "It has a hostfile, and its hosts have sshd: they are reached from here. Start the job with it, \
          in this pod alone:\n\n    remuda run -H /etc/mpi/hostfile train.py",
+    ),
+    story(
+        BAD_OBJECT,
+        "a name that no object of Kubernetes may have",
+        "Names of jobs and Secrets have small letters, digits and `-`, and begin with a letter. The name \
+         of the job begins the names of its pods, which are host names and have 63 letters at most.",
+    ),
+    story(
+        UNEVEN,
+        "hosts of different sizes cannot become pods",
+        "Pods of one job are made from one template, so each has as many workers as every other. Write \
+         --nodes and --gpus in the place of the hostfile, or leave the odd host out of it.",
     ),
 ];

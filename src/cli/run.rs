@@ -162,6 +162,7 @@ pub(super) fn start(
             grace: watch.grace,
             lease: watch.lease,
             restarts_max: watch.max_restarts,
+            keeper: place.keeper,
             lacks: lower::lacks(&spec.program, workers.venv_script.as_deref())?,
             talks: watch.talks(),
             paint: terminal.paint,
@@ -171,6 +172,7 @@ pub(super) fn start(
     let (mut options, note) =
         lower::options(watch, workers, &spec, place.transport, speaker, terminal)?;
     options.claims = place.claims;
+    options.keeper = place.keeper;
     if watch.talks() {
         let alone = alone.filter(|_| 1 < nodes);
         let alone = alone.map_or_else(String::new, |_| lonely(&plan, nodes));

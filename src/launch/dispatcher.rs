@@ -17,6 +17,7 @@ use super::input::Input;
 use super::node::{Caller, Node, NodeEvent, Way};
 use super::options::{DialOptions, LaunchError, Options, Transport};
 use super::pause::{Pause, Who};
+use super::probes::{Pulse, answer_probes, leave_message};
 use super::signals::{Signals, Wish};
 use super::{orders, voice};
 use crate::base::{Epoch, NodeRank, Rank, Status, clock};
@@ -28,7 +29,7 @@ use crate::report::record::EpochRecord;
 use crate::report::summary::step;
 use crate::report::{Consumed, OutputSender, Reporter, WorkerLabel};
 use crate::transport::Fault;
-use crate::transport::dial::{Door, HANDSHAKES_MAX};
+use crate::transport::dial::HANDSHAKES_MAX;
 use crate::transport::ssh::Ssh;
 use crate::wire::{Found, Problem, ToAgent};
 
@@ -43,13 +44,6 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
     signals::hear_of_children();
     family::become_subreaper();
     check_open_files(plan, &options.transport)?;
-    let door = match &options.transport {
-        // Its name may not exist yet: a signal ends this wait.
-        Transport::Dial(dial) => {
-            Some(Door::open(&dial.address, dial.port, clock::now() + dial.join_limit)?)
-        }
-        Transport::Local | Transport::Ssh(_) => None,
-    };
     // Until we listen a signal would end us, and nobody would clear up if the janitor is gone too.
     let waiting = signals::let_requests_wait();
     // Before anything that starts a thread: it forks.
@@ -60,18 +54,25 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
             let hosts = if options.tell_port { plan.nodes.len() } else { 0 };
             Reached::By(Way::Ssh(Arc::new(Ssh::prepare(ssh, hosts)?)))
         }
-        Transport::Dial(dial) => Reached::At(door.expect("it was opened"), dial),
+        Transport::Dial(dial) => Reached::At(dial),
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
+        let mut tasks = Tasks::default();
+        let pulse = Arc::new(Pulse::default());
+        answer_probes(options.keeper.status_addr, &pulse, &mut tasks).await?;
         match reached {
             Reached::By(way) => {
-                Ok(see_through(plan, options, &way, |_| drop(waiting)).await?.status)
+                pulse.set_ready(true);
+                let ended = see_through(plan, options, (&way, pulse), |_| drop(waiting)).await?;
+                let own = plan.nodes.first().map_or(NodeRank(0), |node| node.node_rank);
+                let Ended { status, text, cause } = ended;
+                let file = options.keeper.termination_log.as_deref();
+                leave_message(file, (&options.job, own), status, (&text, cause));
+                Ok(status)
             }
-            Reached::At(door, dial) => {
-                gather::see_through(plan, options, (door, dial), || drop(waiting)).await
-            }
+            Reached::At(dial) => gather::see_through(plan, options, (dial, pulse), waiting).await,
         }
     })
 }
@@ -79,7 +80,7 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
 /// How nodes will be reached.
 enum Reached<'a> {
     By(Way),
-    At(Door, &'a DialOptions),
+    At(&'a DialOptions),
 }
 
 /// From the first link to the last word. `begun` is given
@@ -87,12 +88,13 @@ enum Reached<'a> {
 pub(super) async fn see_through(
     plan: &LaunchPlan,
     options: &Options,
-    way: &Way,
+    (way, pulse): (&Way, Arc<Pulse>),
     begun: impl FnOnce(OutputSender),
 ) -> Result<Ended, LaunchError> {
     let stdout = fds::copy_above(rustix::stdio::stdout(), 3)?;
     let stderr = fds::copy_above(rustix::stdio::stderr(), 3)?;
     let mut dispatcher = Dispatcher::start(plan, options, way, (stdout, stderr))?;
+    dispatcher.pulse = pulse;
     begun(dispatcher.reporter.sender());
     dispatcher.until_the_verdict().await;
     Ok(dispatcher.finish().await)
@@ -126,6 +128,8 @@ pub(super) struct Dispatcher<'a> {
     /// How nodes are reached, also those that are reached again.
     pub(super) caller: Caller<'a>,
     pub(super) job: Job,
+    /// What probes are told.
+    pub(super) pulse: Arc<Pulse>,
     pub(super) nodes: Vec<Node>,
     /// Those that serve links.
     pub(super) tasks: Tasks,
@@ -206,6 +210,7 @@ impl<'a> Dispatcher<'a> {
             inherited,
             caller,
             job: Job::new(policy, orders::node_of_rank(plan)),
+            pulse: Arc::default(),
             asked: clock::now(),
             epochs: Vec::new(),
             renewal: None,

@@ -8,7 +8,10 @@ use super::dispatcher::see_through as dispatch;
 use super::finish::Ended;
 use super::node::Way;
 use super::options::{DialOptions, LaunchError, Options};
-use crate::base::{NodeRank, Status};
+use super::probes::{Pulse, leave_message};
+use super::signals::Signals;
+use crate::base::{NodeRank, Status, clock};
+use crate::os::signals::Waiting;
 use crate::os::tasks::Tasks;
 use crate::plan::{self, LaunchPlan};
 use crate::report::{OutputSender, print_error};
@@ -17,13 +20,22 @@ use crate::transport::dial::{Door, Gate, Over, Rules};
 /// Who has heard how the job ended hangs up at once; whoever has not within this time is cut off.
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
 
-/// From an open door to the last word; `begun` is called when signals are heard.
+/// From the wait for our own name to the last word; what waited is heard from the beginning.
 pub(super) async fn see_through(
     plan: &LaunchPlan,
     options: &Options,
-    (door, dial): (Door, &DialOptions),
-    begun: impl FnOnce(),
+    (dial, pulse): (&DialOptions, Arc<Pulse>),
+    waiting: Waiting,
 ) -> Result<Status, LaunchError> {
+    let mut signals = Signals::listen()?;
+    drop(waiting);
+    let deadline = clock::now() + dial.join_limit;
+    // Its name may not exist yet. As process 1 we would not be ended by a signal that we do not hear.
+    let door = tokio::select! {
+        door = Door::open(&dial.address, dial.port, deadline) => door?,
+        signal = signals.stop() => return Ok(Status::Interrupted(signal)),
+    };
+    pulse.set_ready(true);
     let mut tasks = Tasks::default();
     let screen: Arc<OnceLock<OutputSender>> = Arc::default();
     let said_on = Arc::clone(&screen);
@@ -31,25 +43,30 @@ pub(super) async fn see_through(
         Some(screen) => screen.say(line),
         None => print_error(&line),
     };
-    let gate = Arc::new(Gate::open(door, rules(plan, dial), say, &mut tasks)?);
+    let gate = Arc::new(Gate::open(door, rules(plan, options, dial), say, &mut tasks)?);
     let way = Way::Dial(Arc::clone(&gate), dial.join_limit);
-    let job = dispatch(plan, options, &way, |sender| {
-        begun();
+    let job = dispatch(plan, options, (&way, pulse), |sender| {
+        // Whoever listens now hears what came while nobody did.
+        signals.pass_on();
         let _ = screen.set(sender);
     });
     let Ended { status, text, cause } = tokio::select! {
         ended = job => ended?,
         never = tasks.watch() => match never {},
     };
+    let own = dial.status_of(NodeRank(0), status, cause);
+    let file = options.keeper.termination_log.as_deref();
+    leave_message(file, (&dial.job, NodeRank(0)), own, (&text, cause));
     gate.close(Over { status: status.code(), text, cause });
     let _ = tokio::time::timeout(FAREWELL_MAX, tasks.finish()).await;
-    Ok(dial.status_of(NodeRank(0), status, cause))
+    Ok(own)
 }
 
-fn rules(plan: &LaunchPlan, dial: &DialOptions) -> Rules {
+fn rules(plan: &LaunchPlan, options: &Options, dial: &DialOptions) -> Rules {
     Rules {
         job: dial.job.clone(),
         key: dial.key.clone(),
+        lease: options.lease,
         build: env!("CARGO_PKG_VERSION"),
         digest: plan::digest(plan),
         outline: plan::outline(plan),

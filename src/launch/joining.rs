@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::process;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
@@ -10,7 +11,8 @@ use rustix::process::Pid;
 use super::codes;
 use super::dispatcher::sleep_until;
 use super::grave::{self, Grave};
-use super::options::{DialOptions, LaunchError};
+use super::options::{DialOptions, Keeper, LaunchError};
+use super::probes::{Pulse, answer_probes, leave_message};
 use super::signals::{Signals, Wish};
 use super::verdict::show_refusal;
 use crate::base::exit::signal_name;
@@ -45,6 +47,8 @@ pub struct Member {
     pub lease: Duration,
     /// How often workers are started anew after a failure.
     pub restarts_max: u32,
+    /// What the keeper of a pod is told.
+    pub keeper: Keeper,
     /// Why this node cannot start its workers, as far as that is known by now.
     pub lacks: Vec<Problem>,
     /// Whether what happens is said.
@@ -76,6 +80,7 @@ pub fn join(plan: &LaunchPlan, member: &Member) -> Result<Status, LaunchError> {
             signals: Signals::listen()?,
             stops: Vec::new(),
             epoch: None,
+            pulse: Arc::default(),
             tasks: Tasks::default(),
         };
         joining.run().await
@@ -92,6 +97,8 @@ struct Joining<'a> {
     stops: Vec<i32>,
     /// The last epoch that began.
     epoch: Option<Epoch>,
+    /// What probes are told.
+    pulse: Arc<Pulse>,
     tasks: Tasks,
 }
 
@@ -116,10 +123,13 @@ enum Happening {
 impl Joining<'_> {
     /// Node 0 may be replaced, and so may what it had here: then we join once more.
     async fn run(&mut self) -> Result<Status, LaunchError> {
+        let status_addr = self.member.keeper.status_addr;
+        answer_probes(status_addr, &self.pulse, &mut self.tasks).await?;
         loop {
             if let Some(status) = self.take_part_once().await? {
                 return Ok(status);
             }
+            self.pulse.set_ready(false);
         }
     }
 
@@ -137,7 +147,7 @@ impl Joining<'_> {
             let join = dialer.join(self.member.dial.join_limit, tell);
             tokio::select! {
                 joined = join => Some(joined),
-                signal = stop_signal(&mut self.signals) => {
+                signal = self.signals.stop() => {
                     return Ok(Some(Status::Interrupted(signal)));
                 }
             }
@@ -149,6 +159,7 @@ impl Joining<'_> {
         };
         let text = format!("node 0 ({called}), which shows what workers write");
         self.say(&step("Joined", &text));
+        self.pulse.set_ready(true);
         let Link { reader, writer, agent, .. } = connect_local(&self.agent_words())?;
         let mut agent = Some(agent);
         let mut attached = connection.attach((reader, writer), &mut self.tasks);
@@ -191,6 +202,7 @@ impl Joining<'_> {
             port: dial.port,
             node: self.member.node,
             key: dial.key.clone(),
+            lease: self.member.lease,
             job: dial.job.clone(),
             build: env!("CARGO_PKG_VERSION"),
             digest: plan::digest(self.plan),
@@ -226,6 +238,7 @@ impl Joining<'_> {
             format!("error[{}]: {}; nothing was started\n", codes::NOT_JOINED, neutral(title));
         screen += &neutral_lines(lines);
         say(&screen, self.member.paint);
+        self.leave_message(fault.status(), &screen, None);
         fault.status()
     }
 
@@ -249,7 +262,10 @@ impl Joining<'_> {
             match happening {
                 Happening::News(Some(News::Over(over))) => return Part::Over(over),
                 Happening::News(Some(News::Again)) => return Part::Again,
-                Happening::News(Some(News::Begun(epoch))) => self.epoch = Some(epoch),
+                Happening::News(Some(News::Begun(epoch))) => {
+                    self.epoch = Some(epoch);
+                    self.pulse.set_epoch(epoch.0);
+                }
                 Happening::News(None) | Happening::Late => return Part::Lost,
                 Happening::News(Some(News::AgentEnded)) => {
                     // Others may still be stopping; then node 0 says how it went, or wants us again.
@@ -365,17 +381,28 @@ impl Joining<'_> {
                 } else {
                     say(&text, self.member.paint);
                 }
-                self.member.dial.status_of(self.member.node, Status::Worker(status), cause)
+                let own = self.member.node;
+                let own_status = self.member.dial.status_of(own, Status::Worker(status), cause);
+                self.leave_message(own_status, &text, cause);
+                own_status
             }
             Part::Lost | Part::Again => {
                 if let Some(signal) = self.stops.last() {
                     return Status::Interrupted(*signal);
                 }
-                say(&show_failure(&self.leader_lost()), self.member.paint);
+                let text = show_failure(&self.leader_lost());
+                say(&text, self.member.paint);
+                self.leave_message(Status::LeaseLost, &text, Some(NodeRank(0)));
                 Status::LeaseLost
             }
             Part::Left => Status::Interrupted(self.stops.last().copied().unwrap_or(libc::SIGTERM)),
         }
+    }
+
+    fn leave_message(&self, status: Status, text: &str, cause: Option<NodeRank>) {
+        let Member { keeper, dial, node, .. } = self.member;
+        let file = keeper.termination_log.as_deref();
+        leave_message(file, (&dial.job, *node), status, (text, cause));
     }
 
     fn leader_lost(&self) -> Failure {
@@ -398,16 +425,4 @@ impl Joining<'_> {
 /// Lines of somebody else, that can do nothing to a terminal.
 fn neutral_lines<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     lines.fold(String::new(), |text, line| text + &neutral(line) + "\n")
-}
-
-/// The first signal that asks for the end.
-async fn stop_signal(signals: &mut Signals) -> i32 {
-    loop {
-        match signals.next().await {
-            Wish::Stop(signal) => return signal,
-            // Nothing runs yet.
-            Wish::Suspend => signals::stop_self(),
-            Wish::Tell | Wish::Forward(_) => {}
-        }
-    }
 }

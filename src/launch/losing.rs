@@ -20,6 +20,7 @@ impl Dispatcher<'_> {
         if grave::is_everybodys_parent() {
             family::bury(self.spared(), |_, _| {});
         }
+        self.pulse.set_counts(self.job.running(), self.nodes_here());
         self.say_early(now);
         self.say_waiting(now);
         let (mut silent, mut quiet) = (Vec::new(), Vec::new());
@@ -37,6 +38,11 @@ impl Dispatcher<'_> {
         }
         silent.retain(|node| self.lose(*node, NodeLoss::Silent).is_some());
         (!silent.is_empty()).then_some(Event::Silent(silent))
+    }
+
+    /// Nodes that are there.
+    pub(super) fn nodes_here(&self) -> usize {
+        self.nodes.iter().filter(|node| node.heard.is_some() && !node.lost).count()
     }
 
     /// A node is gone. On this machine what it left has become ours to end; an agent that is still

@@ -17,6 +17,7 @@ mod node;
 mod options;
 mod orders;
 mod pause;
+mod probes;
 mod recording;
 mod renewing;
 #[cfg(test)]
@@ -30,4 +31,4 @@ mod wishes;
 
 pub use dispatcher::run;
 pub use joining::{Member, join};
-pub use options::{Claims, Cores, DialOptions, LaunchError, Options, StdinTo, Transport};
+pub use options::{Claims, Cores, DialOptions, Keeper, LaunchError, Options, StdinTo, Transport};

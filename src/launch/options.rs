@@ -1,6 +1,7 @@
 //! What a launch needs beside its plan.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -60,8 +61,19 @@ pub struct Options {
     pub tell_record: bool,
     /// Where `run.json` goes; of a job that never began nothing is left.
     pub run_dir: Option<RunDir>,
+    /// What the keeper of a pod is told.
+    pub keeper: Keeper,
     /// How nodes are reached.
     pub transport: Transport,
+}
+
+/// What whoever keeps this process is told, beside its exit status: the kubelet of a pod.
+#[derive(Clone, Debug, Default)]
+pub struct Keeper {
+    /// Where probes are answered.
+    pub status_addr: Option<SocketAddr>,
+    /// The file, made by the keeper, that says at the end how the job went.
+    pub termination_log: Option<PathBuf>,
 }
 
 /// How nodes are reached.
@@ -152,6 +164,14 @@ pub enum LaunchError {
     /// Node 0 cannot listen.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// Probes cannot be answered.
+    #[error("cannot answer probes at {address}: {error}")]
+    Status {
+        /// Where.
+        address: SocketAddr,
+        /// The kernel's reason.
+        error: std::io::Error,
+    },
     /// Threads, pipes or memory.
     #[error("cannot start the launcher: {0}")]
     Os(#[from] std::io::Error),
@@ -172,6 +192,7 @@ impl LaunchError {
     pub fn status(&self) -> Status {
         match self {
             Self::Os(_) | Self::OpenFiles { .. } => Status::OsLimit,
+            Self::Status { .. } => Status::Config,
             Self::Bind(error) => match error {
                 BindError::NoSuchName { .. } | BindError::NotOurs(_) | BindError::Taken { .. } => {
                     Status::Config
@@ -185,7 +206,7 @@ impl LaunchError {
     pub fn code(&self) -> Option<&'static str> {
         match self {
             Self::Bind(_) => Some(codes::CANNOT_LISTEN),
-            Self::Os(_) | Self::OpenFiles { .. } => None,
+            Self::Os(_) | Self::OpenFiles { .. } | Self::Status { .. } => None,
         }
     }
 
@@ -193,6 +214,7 @@ impl LaunchError {
     pub fn help(&self) -> Option<&'static str> {
         match self {
             Self::Os(_) | Self::OpenFiles { .. } | Self::Bind(BindError::Os { .. }) => None,
+            Self::Status { .. } => Some("give another `--status_addr`, an address of this pod"),
             Self::Bind(BindError::NoSuchName { .. } | BindError::NotOurs(_)) => {
                 Some("`--master_addr` is an address or a name of node 0, the same on every node")
             }

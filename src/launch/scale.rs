@@ -12,7 +12,7 @@ use std::time::Duration;
 use self::proof::{Random, proof_cases};
 use super::dispatcher::Dispatcher;
 use super::node::Way;
-use super::options::{Claims, Options, StdinTo, Transport};
+use super::options::{Claims, Keeper, Options, StdinTo, Transport};
 use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, Slot, Status, WorkerExit, clock};
 use crate::job::{Cause, NodeLoss, Verdict};
 use crate::os::fds;
@@ -280,6 +280,7 @@ fn options() -> Options {
         announcement: String::new(),
         tell_record: false,
         run_dir: None,
+        keeper: Keeper::default(),
         transport: Transport::Local,
     }
 }

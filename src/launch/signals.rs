@@ -1,6 +1,9 @@
 //! Signals of the user → events.
 
+use std::future::Future;
 use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -53,6 +56,25 @@ impl Signals {
             user1: listen(libc::SIGUSR1)?,
             user2: listen(libc::SIGUSR2)?,
         })
+    }
+
+    /// The first that asks for the end, where nothing runs yet.
+    pub(super) async fn stop(&mut self) -> i32 {
+        loop {
+            match self.next().await {
+                Wish::Stop(signal) => return signal,
+                Wish::Suspend => signals::stop_self(),
+                Wish::Tell | Wish::Forward(_) => {}
+            }
+        }
+    }
+
+    /// Sends what has come, and nobody has asked for, to this process once more: others listen by now.
+    pub(super) fn pass_on(&mut self) {
+        let mut ask = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Wish::Stop(signal)) = pin!(self.next()).poll(&mut ask) {
+            signals::send_to_self(signal);
+        }
     }
 
     pub(super) async fn next(&mut self) -> Wish {

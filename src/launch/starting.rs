@@ -20,6 +20,8 @@ impl Dispatcher<'_> {
 
     pub(super) fn start_workers(&mut self) {
         self.begin_epoch();
+        self.pulse.set_epoch(self.job.epoch().0);
+        self.pulse.set_counts(self.job.running(), self.nodes_here());
         if let Way::Dial(gate, _) = self.caller.way {
             gate.begun(self.job.epoch());
         }

@@ -13,6 +13,7 @@ mod env;
 mod export;
 mod identity;
 mod launch_plan;
+mod manifest;
 mod outline;
 mod spec;
 
@@ -23,5 +24,6 @@ pub use digest::digest;
 pub use export::{Export, Origin, propagated};
 pub use identity::{Convention, Identity, IdentityError, Surroundings, identify};
 pub use launch_plan::{Bindings, EnvValue, LaunchPlan, NodePlan, WorkerPlan, error_file};
+pub use manifest::{Controller, ManifestError, Wanted, manifest, show_yaml};
 pub use outline::{OUTLINE_BYTES_MAX, difference, outline};
 pub use spec::{Accelerator, JobSpec, MASTER_PORT, MasterAddr, Program};

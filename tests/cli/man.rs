@@ -22,9 +22,10 @@ fn longs(help: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_option_of_every_command_is_in_its_page() {
-    let commands: [&[&str]; 15] = [
+    let commands: [&[&str]; 16] = [
         &["run"],
         &["pod"],
+        &["k8s", "manifest"],
         &["launch"],
         &["train"],
         &["bench"],

@@ -17,7 +17,9 @@ mod support;
 
 mod again;
 mod joining;
+mod keeper;
 mod lost;
+mod manifest;
 mod nodes;
 mod pod;
 mod strangers;

@@ -17,7 +17,7 @@ mod world;
 
 pub(super) use devices::{gpu_count, slots_are};
 pub(super) use keep::PidFile;
-pub(super) use options::{Speaker, options, program_and_script};
+pub(super) use options::{Speaker, options, program_and_script, random_bytes};
 pub(super) use pod::{Pod, pod, surroundings};
 pub(super) use program::{interpreter, lacks, missing_script, program};
 pub(super) use size::check_size;
@@ -29,7 +29,7 @@ use super::hostfile::Trust;
 use super::line::Typed;
 use crate::base::{Diagnostic, Findings, HostName, NodeRank, Slot, Status};
 use crate::doctor::SlotsAre;
-use crate::launch::{Claims, Transport};
+use crate::launch::{Claims, Keeper, Transport};
 use crate::plan::{Accelerator, MasterAddr};
 use crate::pool::{Reading, SelectorArgs, select};
 use crate::report::Terminal;
@@ -54,6 +54,8 @@ pub(super) struct Place {
     /// Warnings, ready to be shown.
     pub(super) warnings: String,
     pub(super) transport: Transport,
+    /// What the keeper of a pod is told.
+    pub(super) keeper: Keeper,
     /// Whether its GPUs are kept from other jobs.
     pub(super) claims: Claims,
     /// What its slots stand for, where that can be looked at.
@@ -151,6 +153,7 @@ pub(super) fn place(
         alone,
         joins,
         transport,
+        keeper: Keeper::default(),
         claims: devices::claims(&args.devices)?,
         slots_are: devices::slots_are(&args.devices, args.devices.oversubscribe)?,
         reading: found.reading,

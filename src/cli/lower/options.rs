@@ -8,7 +8,7 @@ use crate::base::{JobId, Rank, Status, env_vars};
 use crate::cli::args::{WatchArgs, WorkerArgs};
 use crate::cli::error::CliError;
 use crate::cli::values::{CoreList, StdinArg};
-use crate::launch::{Claims, Cores, Options, StdinTo, Transport};
+use crate::launch::{Claims, Cores, Keeper, Options, StdinTo, Transport};
 use crate::plan::{Export, JobSpec, Program};
 use crate::report::{Keep, RunDir, Style, Terminal};
 use crate::secure::JobKey;
@@ -94,6 +94,7 @@ pub(in crate::cli) fn options(
         announcement: String::new(),
         tell_record: args.talks(),
         run_dir,
+        keeper: Keeper::default(),
         transport,
     };
     Ok((options, note))
@@ -149,7 +150,7 @@ fn job_id() -> Result<JobId, CliError> {
     Ok(JobId::from_bytes(*bytes.first_chunk().expect("32 bytes")))
 }
 
-fn random_bytes() -> Result<[u8; 32], CliError> {
+pub(in crate::cli) fn random_bytes() -> Result<[u8; 32], CliError> {
     let mut bytes = [0; 32];
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     match filled {

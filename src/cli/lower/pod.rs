@@ -11,7 +11,7 @@ use crate::cli::hostfile::Trust;
 use crate::cli::line::Typed;
 use crate::cli::pod::PodPlaceArgs;
 use crate::cli::pod_codes as codes;
-use crate::launch::Transport;
+use crate::launch::{Keeper, Transport};
 use crate::plan::{Accelerator, Identity, MASTER_PORT, Surroundings};
 use crate::report::summary::count;
 
@@ -89,6 +89,7 @@ pub(in crate::cli) fn pod(
         trust: if args.allow_insecure_files { Trust::Anyone } else { Trust::Owner },
         warnings,
         transport,
+        keeper: Keeper::default(),
         claims: claims(&args.devices)?,
         slots_are: devices::slots_are(&args.devices, args.devices.oversubscribe)?,
         reading: None,

@@ -7,7 +7,7 @@ use crate::cli::error::CliError;
 use crate::cli::hostfile::Trust;
 use crate::cli::launch::NodeArgs;
 use crate::cli::line::{Refused, Typed};
-use crate::launch::Transport;
+use crate::launch::{Keeper, Transport};
 use crate::pool::{codes, read_world};
 use crate::report::summary::count;
 
@@ -34,6 +34,7 @@ pub(in crate::cli) fn node_of_world(args: &NodeArgs, typed: &Typed) -> Result<Pl
         trust: if args.allow_insecure_files { Trust::Anyone } else { Trust::Owner },
         warnings: alone::doubt(node, &nodes),
         transport: Transport::Local,
+        keeper: Keeper::default(),
         claims: claims(&args.devices)?,
         slots_are: slots_are(&args.devices, args.devices.oversubscribe)?,
         reading: None,

@@ -1,7 +1,7 @@
 //! Node 0 takes its place: one address, one port.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use crate::base::clock;
@@ -56,11 +56,20 @@ pub struct Door {
 impl Door {
     /// Waits until the name stands for an address of this machine, at most until `deadline`, and
     /// listens there. Names of pods begin to exist some time after the pods.
-    pub fn open(name: &str, port: u16, deadline: Instant) -> Result<Self, BindError> {
+    pub async fn open(name: &str, port: u16, deadline: Instant) -> Result<Self, BindError> {
         let bare = name.trim_start_matches('[').trim_end_matches(']');
         loop {
-            let why = match (bare, port).to_socket_addrs() {
-                Ok(addresses) => return bind(name, port, addresses.collect()),
+            let why = match tokio::net::lookup_host((bare, port)).await {
+                Ok(addresses) => match bind(name, port, addresses.collect()) {
+                    // The name may still stand for the pod in whose place we are.
+                    Err(BindError::NotOurs(_))
+                        if bare.parse::<IpAddr>().is_err() && clock::now() < deadline =>
+                    {
+                        tokio::time::sleep(PAUSE).await;
+                        continue;
+                    }
+                    bound => return bound,
+                },
                 Err(error) => error,
             };
             if deadline <= clock::now() {
@@ -69,7 +78,7 @@ impl Door {
                 let why = why.rsplit(": ").next().unwrap_or_default().to_lowercase();
                 return Err(BindError::NoSuchName { name: name.to_owned(), why });
             }
-            std::thread::sleep(PAUSE);
+            tokio::time::sleep(PAUSE).await;
         }
     }
 }
@@ -102,9 +111,14 @@ fn listen(address: SocketAddr) -> io::Result<Door> {
 mod tests {
     use super::*;
 
+    fn open(name: &str, port: u16) -> Result<Door, BindError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(Door::open(name, port, clock::now()))
+    }
+
     #[track_caller]
     fn check(name: &str, port: u16, expect: &str) {
-        let found = match Door::open(name, port, clock::now()) {
+        let found = match open(name, port) {
             Ok(door) => door.address.ip().to_string(),
             Err(error) => error.to_string(),
         };
@@ -116,7 +130,7 @@ mod tests {
         check("127.0.0.3", 0, "127.0.0.3");
         check("[::1]", 0, "::1");
         check("192.0.2.1", 0, "`192.0.2.1` is not an address of this node");
-        let taken = Door::open("127.0.0.3", 0, clock::now()).expect("a free port");
+        let taken = open("127.0.0.3", 0).expect("a free port");
         let port = taken.address.port();
         check("127.0.0.3", port, &format!("port {port} of `127.0.0.3` is taken"));
         check("127.0.0.4", port, "127.0.0.4");

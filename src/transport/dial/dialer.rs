@@ -38,6 +38,8 @@ pub struct Dialer {
     pub key: JobKey,
     /// The job.
     pub job: JobId,
+    /// Silence after which a link counts as lost.
+    pub lease: Duration,
     /// Our build.
     pub build: &'static str,
     /// Our plan.
@@ -182,8 +184,8 @@ impl Dialer {
         let stream = TcpStream::connect(address).await?;
         let join =
             Join { build: self.build.to_owned(), job: self.job.clone(), digest: self.digest };
-        let Self { node, ref key, ref outline, fresh, .. } = *self;
-        let who = Introduction { node, key, join, outline, fresh };
+        let Self { node, ref key, ref outline, fresh, lease, .. } = *self;
+        let who = Introduction { node, key, join, outline, fresh, lease };
         match introduce(stream, &who).await? {
             Attempt::Joined(mouth, ear) => Ok(Member::new(mouth, ear)),
             Attempt::Refused(refusal) => Err(NotYet::Refused(refusal)),

@@ -39,6 +39,8 @@ pub struct Rules {
     pub job: JobId,
     /// Its key.
     pub key: JobKey,
+    /// Silence after which a link counts as lost.
+    pub lease: Duration,
     /// Our build.
     pub build: &'static str,
     /// The plan that all must have.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -68,7 +69,7 @@ pub(super) async fn receive(
     peer: SocketAddr,
     rules: &Rules,
 ) -> Result<Joiner, Turned> {
-    line::tune(&stream)?;
+    line::tune(&stream, rules.lease)?;
     let (flight, left) = first_flight(&mut stream).await?;
     let Role::Agent(node) = flight.preamble.role else { return Err(Turned::NoAgent) };
     if node == NodeRank(0) || rules.hosts.len() <= node.index() {
@@ -155,6 +156,8 @@ pub(super) struct Introduction<'a> {
     pub(super) outline: &'a [String],
     /// The first epoch of the job in which it has not been.
     pub(super) fresh: Epoch,
+    /// Silence after which a link counts as lost.
+    pub(super) lease: Duration,
 }
 
 /// How an attempt to join ended.
@@ -170,7 +173,7 @@ pub(super) async fn introduce(
     mut stream: TcpStream,
     who: &Introduction<'_>,
 ) -> io::Result<Attempt> {
-    line::tune(&stream)?;
+    line::tune(&stream, who.lease)?;
     let preamble = Preamble { job: who.join.job.clone(), role: Role::Agent(who.node) };
     let key = derive_agent_key(who.key, who.node);
     // The connection serves all epochs to come, in which frames say theirs.

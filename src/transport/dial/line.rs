@@ -26,9 +26,6 @@ const WORD: u8 = 1;
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_PAUSE: Duration = Duration::from_secs(5);
 const KEEPALIVE_COUNT: u32 = 3;
-/// What was sent and not received after this time ends the connection. Leases are what ends a job;
-/// this ends a connection that nobody has a lease on.
-const UNHEARD_MAX: Duration = Duration::from_secs(60);
 
 /// What may be said.
 #[derive(Debug)]
@@ -60,14 +57,15 @@ pub(super) fn halves(stream: TcpStream, channel: Channel, left: Vec<u8>) -> (Mou
     (mouth, Ear { stream: read, opener, wire: left })
 }
 
-/// Small messages go at once, and a network that swallows everything is noticed.
-pub(super) fn tune(stream: &TcpStream) -> io::Result<()> {
+/// Small messages go at once, and a network that swallows everything is noticed: what was sent and not
+/// received for the length of the lease ends the connection.
+pub(super) fn tune(stream: &TcpStream, lease: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
     sockopt::set_tcp_keepintvl(stream, KEEPALIVE_PAUSE)?;
     sockopt::set_tcp_keepcnt(stream, KEEPALIVE_COUNT)?;
-    sockopt::set_tcp_user_timeout(stream, UNHEARD_MAX.as_millis() as u32)?;
+    sockopt::set_tcp_user_timeout(stream, lease.as_millis() as u32)?;
     Ok(())
 }
 

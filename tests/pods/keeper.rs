@@ -1,0 +1,97 @@
+//! A pod as its keeper sees it: process 1 of a namespace, whatever the user, probes, and a message at
+//! the end.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+
+use rustix::process::Signal;
+
+use crate::nodes::Nodes;
+use crate::support::launch::{Launch, command};
+use crate::support::process::Role;
+use crate::support::proof::skip;
+use crate::support::wait_for;
+
+/// What makes our process the first of its namespace.
+const NAMESPACE: [&str; 5] = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+
+/// One of two pods, its message in this file.
+fn pod(nodes: &Nodes, rank: usize) -> (Launch, PathBuf) {
+    let launch = Launch::new().command("pod").options(["--accelerator", "cpu", "--no_python"]);
+    let launch = launch.options(["--no_local_rank", "--master_addr=127.0.0.1", "--nodes=2"]);
+    let launch = launch.option(format!("--master_port={}", nodes.port));
+    let launch = launch.env("JOB_COMPLETION_INDEX", rank.to_string());
+    let launch = launch.env("REMUDA_KEY_FILE", nodes.dir().join("key"));
+    let log = nodes.dir().join(format!("termination-{rank}"));
+    fs::write(&log, "").expect("a file of the keeper's");
+    (launch.env("REMUDA_TERMINATION_LOG", &log), log)
+}
+
+fn message(log: &PathBuf) -> serde_json::Value {
+    let text = fs::read(log).expect("the file is there");
+    assert!(text.len() <= 4096);
+    serde_json::from_slice(&text).expect("it is JSON")
+}
+
+#[test]
+fn every_pod_leaves_a_message_that_names_the_cause() {
+    let nodes = Nodes::new(&[1, 1]);
+    let script = "if [ $RANK = 1 ]; then echo it broke >&2; exit 7; fi; sleep 600";
+    let ((second, theirs), (first, ours)) = (pod(&nodes, 1), pod(&nodes, 0));
+    let second = second.sh(script).start();
+    first.option("--peer_exit=99").sh(script).end().code(99);
+    second.end().code(7);
+    for (log, node, status) in [(ours, 0, 99), (theirs, 1, 7)] {
+        let message = message(&log);
+        assert_eq!(message["version"], 1);
+        assert_eq!((&message["node"], &message["status"]), (&node.into(), &status.into()));
+        assert_eq!(message["cause"], 1);
+        let text = message["text"].as_str().expect("a text");
+        assert!(text.starts_with("error[R101]: rank 1 (pod-1) exited with code 7"), "{text}");
+    }
+}
+
+#[test]
+fn probes_are_answered_from_the_beginning_and_readiness_is_being_a_part_of_the_job() {
+    let nodes = Nodes::new(&[1, 1]);
+    // Beside the ports of the job; nobody else is given it.
+    let port = nodes.port + 1;
+    let address = format!("127.0.0.2:{port}");
+    let second = pod(&nodes, 1).0.env("REMUDA_STATUS_ADDR", &address).sh("sleep 600").start();
+    let ask = |path: &str| {
+        let mut stream = wait_for("a status port", || TcpStream::connect(("127.0.0.2", port)).ok());
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: pod\r\n\r\n").expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("text");
+        answer
+    };
+    assert!(ask("/livez").starts_with("HTTP/1.1 200 OK\r\n"));
+    assert!(ask("/readyz").starts_with("HTTP/1.1 503 "));
+    let first = pod(&nodes, 0).0.sh("sleep 600").start();
+    second.wait_for_role(Role::Worker, 1);
+    assert!(ask("/readyz").starts_with("HTTP/1.1 200 OK\r\n"));
+    let metrics = ask("/metrics");
+    assert!(metrics.contains("\nremuda_ready 1\n"), "{metrics}");
+    assert!(ask("/quit").starts_with("HTTP/1.1 404 "));
+    first.signal(Signal::TERM);
+    first.end().code(143);
+    second.end().code(143);
+}
+
+#[test]
+fn a_name_that_does_not_exist_yet_is_waited_for_and_the_wait_can_be_ended() {
+    let made = command(NAMESPACE[0]).args(&NAMESPACE[1..]).arg("true").status();
+    if !made.is_ok_and(|status| status.success()) {
+        return skip("pid namespaces", "a_name_that_does_not_exist_yet_is_waited_for");
+    }
+    let nodes = Nodes::new(&[1, 1]);
+    let (launch, _) = pod(&nodes, 0);
+    let job = launch.option("--master_addr=no.such.pod.invalid").through(&NAMESPACE).sh("true");
+    let job = job.start();
+    job.wait_for_error("Waiting  for the other nodes to come to no.such.pod.invalid");
+    // The first process of a namespace is ended by no signal that it does not listen to.
+    job.wait_for_role(Role::Launcher, 1)[0].signal(Signal::TERM);
+    job.end().code(143);
+}
