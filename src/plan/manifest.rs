@@ -154,10 +154,10 @@ fn job(wanted: &Wanted) -> Value {
     let address = format!("{0}-0.{0}", wanted.name);
     let mut template = pod(wanted, Some(&address), "Never");
     template["spec"]["subdomain"] = json!(wanted.name);
-    object(wanted, ("batch/v1", "Job"), &wanted.name, ("spec", job_spec(wanted, template)))
+    object(wanted, ("batch/v1", "Job"), &wanted.name, ("spec", job_spec(wanted, &template)))
 }
 
-fn job_spec(wanted: &Wanted, template: Value) -> Value {
+fn job_spec(wanted: &Wanted, template: &Value) -> Value {
     json!({
         "completions": wanted.nodes,
         "parallelism": wanted.nodes,
@@ -189,7 +189,7 @@ fn job_set(wanted: &Wanted) -> Value {
         "successPolicy": {"operator": "All"},
         "failurePolicy": {"maxRestarts": wanted.restarts_max},
         "replicatedJobs": [
-            {"name": "node", "replicas": 1, "template": {"spec": job_spec(wanted, template)}},
+            {"name": "node", "replicas": 1, "template": {"spec": job_spec(wanted, &template)}},
         ],
     });
     object(wanted, ("jobset.x-k8s.io/v1alpha2", "JobSet"), &wanted.name, ("spec", spec))
