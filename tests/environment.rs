@@ -63,6 +63,24 @@ fn the_command_line_outranks_this_directory_which_outranks_home_which_outranks_u
 }
 
 #[test]
+fn which_devices_workers_have_is_said_by_slots_and_not_by_a_file() {
+    const DEVICES: &str = r#"echo "$CUDA_VISIBLE_DEVICES""#;
+    let Place { launch, here, .. } = place(workers(1));
+    write(&here, ".deepspeed_env", "A=1\nCUDA_VISIBLE_DEVICES=5\n");
+    let outcome = launch.sh(DEVICES).end().code(0).says(
+        "warning[E021]: `CUDA_VISIBLE_DEVICES` is not passed on: the job's slots are its devices\n \
+         --> .deepspeed_env:2:1\n",
+    );
+    let outcome = outcome.says(
+        "help: choose slots with `--include`; `--env CUDA_VISIBLE_DEVICES=…` outranks them\n",
+    );
+    assert_eq!(outcome.stdout_text(), "0\n");
+    let Place { launch, .. } = place(workers(1));
+    let launch = launch.options(["--env", "CUDA_VISIBLE_DEVICES=7"]);
+    assert_eq!(launch.sh(DEVICES).end().code(0).stdout_text(), "7\n");
+}
+
+#[test]
 fn another_name_is_looked_for_in_both_places_and_a_path_is_read_once() {
     let Place { launch, home, here } = place(workers(1));
     write(&here, ".deepspeed_env", "A=no\n");
@@ -105,7 +123,7 @@ fn a_bad_file_ends_the_launch_with_everything_that_is_wrong() {
         "error[E001]: expected `NAME=value`\n --> ~/.deepspeed_env:1:1\n  |\n1 | FOO\n  | ^^^ no `=`\n  |\n\
          help: to pass the launcher's own on, use `--env FOO`\n\
          ~/.deepspeed_env: 1 error, 0 warnings\n\
-         error[E003]: `RANK` is set by remuda and differs between workers\n --> .deepspeed_env:2:1\n  |\n\
+         error[E003]: `RANK` is set by remuda itself\n --> .deepspeed_env:2:1\n  |\n\
          2 | RANK=3\n  | ^^^^ cannot be set here\n  |\nhelp: remove the line\n\
          warning[E010]: `LD_PRELOAD` comes from the working directory\n --> .deepspeed_env:3:1\n  |\n\
          3 | LD_PRELOAD=./x.so\n  | ^^^^^^^^^^ decides which code every worker runs\n  |\n\

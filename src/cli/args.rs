@@ -21,8 +21,8 @@ use crate::job::Warning;
 #[command(next_help_heading = "Where", rename_all = "snake_case")]
 pub struct PlaceArgs {
     /// Hosts and their slots: one `name slots=N` a line, or a hostfile of another tool, or
-    /// `h1:4,h2:4` [default: /job/hostfile if there is one, else a scheduler's allocation, else this
-    /// machine]
+    /// `h1:4,h2:4` [default: /job/hostfile if there is one; else, as `remuda`, a scheduler's
+    /// allocation; else this machine]
     #[arg(short = 'H', long, value_name = "FILE")]
     pub hostfile: Option<PathBuf>,
     /// Hosts and slots to use: `HOST[:SLOT,…][@HOST…]`

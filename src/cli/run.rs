@@ -113,7 +113,7 @@ pub(super) fn start(
     speaker: Speaker,
     terminal: Terminal,
 ) -> Result<Status, CliError> {
-    let files = environment::read_files(place.trust, terminal.paint)?;
+    let files = environment::read_files(place.trust, place.accelerator, terminal.paint)?;
     if watch.warns() {
         print_error(&place.warnings);
         print_error(&files.warnings);

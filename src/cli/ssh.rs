@@ -55,7 +55,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     face.watch.prefix.get_or_insert_with(|| "{host}: ".to_owned());
     let place = lower::place(&face.place, &typed, terminal)?;
     super::check::stdin(&face.watch, place.nodes.len(), &typed)?;
-    let files = environment::read_files(place.trust, terminal.paint)?;
+    let files = environment::read_files(place.trust, place.accelerator, terminal.paint)?;
     if face.watch.warns() {
         print_error(&place.warnings);
         print_error(&files.warnings);
@@ -84,7 +84,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     print_error(&note);
     options.lets_run = true;
     options.style.gather = !face.no_gather;
-    options.tell_port = false;
+    options.talks = false;
     options.tell_record = false;
     launch::run(&plan, &options).map_err(|error| CliError::new(error.status(), error.to_string()))
 }

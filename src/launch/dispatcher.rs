@@ -51,7 +51,7 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
         Transport::Local => Reached::By(Way::Local),
         Transport::Ssh(ssh) => {
             // Who wants to hear little is given no hints.
-            let hosts = if options.tell_port { plan.nodes.len() } else { 0 };
+            let hosts = if options.talks { plan.nodes.len() } else { 0 };
             Reached::By(Way::Ssh(Arc::new(Ssh::prepare(ssh, hosts)?)))
         }
         Transport::Dial(dial) => Reached::At(dial),
@@ -359,7 +359,7 @@ impl<'a> Dispatcher<'a> {
             return;
         }
         let early = self.history.take_early(now);
-        if let Some(line) = voice::early(&early, self.job.running()) {
+        if let (true, Some(line)) = (self.options.talks, voice::early(&early, self.job.running())) {
             self.reporter.say(line);
         }
     }

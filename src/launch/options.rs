@@ -44,8 +44,8 @@ pub struct Options {
     pub stdin: StdinTo,
     /// How output looks and where it is kept.
     pub style: Style,
-    /// Whether the user hears of a port that is not the usual one.
-    pub tell_port: bool,
+    /// Whether the user hears of what happens and is no failure.
+    pub talks: bool,
     /// Whether workers are bound to processors of their own.
     pub cores: Option<Cores>,
     /// Script that nodes read before workers start.

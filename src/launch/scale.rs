@@ -272,7 +272,7 @@ fn options() -> Options {
                 status: StatusPlace::Nowhere,
             },
         },
-        tell_port: false,
+        talks: false,
         cores: None,
         venv_script: None,
         claims: Claims::None,

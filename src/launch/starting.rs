@@ -30,7 +30,7 @@ impl Dispatcher<'_> {
             self.begin_record();
         }
         let port = voice::port(self.plan, self.found.first().and_then(Option::as_ref));
-        if let (true, Some(line)) = (self.options.tell_port, port) {
+        if let (true, Some(line)) = (self.options.talks, port) {
             self.reporter.say(line);
         }
         let starts = orders::starts(self.plan, self.options, &self.found, self.job.epoch());

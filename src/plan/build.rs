@@ -37,7 +37,7 @@ pub enum PlanError {
         workers: usize,
     },
     /// The user tried to set a variable that says who a worker is.
-    #[error("`{name}` is set by remuda and differs between workers; it cannot be exported")]
+    #[error("`{name}` is set by remuda itself; it cannot be exported")]
     Reserved {
         /// The variable.
         name: String,

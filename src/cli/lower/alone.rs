@@ -96,10 +96,15 @@ pub(super) fn machine_name() -> String {
 
 /// The node of this name, with or without its domain.
 pub(super) fn named(own: &str, nodes: &[(HostName, Vec<Slot>)]) -> Option<NodeRank> {
+    let place = nodes.iter().position(|(host, _)| is_called(own, host));
+    place.map(|node| NodeRank(node as u32))
+}
+
+/// Whether a host is the machine of this name, with or without its domain.
+pub(super) fn is_called(own: &str, host: &HostName) -> bool {
     let own = own.to_ascii_lowercase();
-    let short = own.split('.').next().filter(|short| !short.is_empty())?;
-    let is_it = |host: &HostName| [own.as_str(), short].contains(&host.canonical().as_str());
-    nodes.iter().position(|(host, _)| is_it(host)).map(|node| NodeRank(node as u32))
+    let short = own.split('.').next().unwrap_or_default();
+    [own.as_str(), short].contains(&host.canonical().as_str())
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::cli::error::CliError;
 use crate::cli::hostfile::{Trust, is_foreign, open, other_kind};
 use crate::launch::Transport;
 use crate::plan::{Accelerator, Export, Origin, propagated};
-use crate::pool::{EnvFile, codes, loads_code, read_env, shadowed};
+use crate::pool::{EnvFile, Variable, codes, loads_code, read_env, shadowed};
 use crate::report::diagnostic::{Paint, show_all, show_findings};
 use crate::report::summary::reason;
 
@@ -90,7 +90,11 @@ fn export(text: &OsStr) -> Result<Export, CliError> {
 
 /// Reads the file of the home directory and that of the working directory, which wins. Everything
 /// that is wrong with both is shown at once.
-pub(in crate::cli) fn read_files(trust: Trust, paint: Paint) -> Result<FromFiles, CliError> {
+pub(in crate::cli) fn read_files(
+    trust: Trust,
+    accelerator: Accelerator,
+    paint: Paint,
+) -> Result<FromFiles, CliError> {
     let named = env_vars::get(env_vars::DS_ENV_FILE);
     let name = named.clone().unwrap_or_else(|| DEFAULT_NAME.into());
     let home = env_vars::get(env_vars::HOME).map(|home| Path::new(&home).join(&name));
@@ -98,7 +102,7 @@ pub(in crate::cli) fn read_files(trust: Trust, paint: Paint) -> Result<FromFiles
     let mut read = Reading { trust, screens: String::new(), status: None };
     // An absolute name is the same file twice, and so is the home directory as working directory.
     let is_same = home.as_ref().is_some_and(|home| same_file(home, &here));
-    let far = if is_same { None } else { home.and_then(|home| read.file(&home, paint)) };
+    let mut far = if is_same { None } else { home.and_then(|home| read.file(&home, paint)) };
     let mut near = read.file(&here, paint);
     let is_anybodys = !is_same && Path::new(&name).is_relative();
     if let (true, Some((file, findings))) = (is_anybodys, &mut near) {
@@ -116,6 +120,9 @@ pub(in crate::cli) fn read_files(trust: Trust, paint: Paint) -> Result<FromFiles
     {
         read.screens += &show_findings(&missing(&named), paint);
     }
+    for (file, findings) in far.iter_mut().chain(&mut near) {
+        leave_devices_to_slots(file, findings, accelerator);
+    }
     let found: Vec<_> = far.into_iter().chain(near).collect();
     read.screens += &show_all(found.iter().map(|(_, findings)| findings), paint);
     if found.iter().any(|(_, findings)| findings.has_errors()) {
@@ -127,10 +134,24 @@ pub(in crate::cli) fn read_files(trust: Trust, paint: Paint) -> Result<FromFiles
     }
 }
 
+/// Which devices a worker may use follows from its slots, whatever a file says, as in DeepSpeed.
+fn leave_devices_to_slots(file: &mut EnvFile, findings: &mut Findings, accelerator: Accelerator) {
+    let devices = accelerator.visible_devices();
+    let says_devices = |variable: &Variable| devices.contains(&variable.name.as_str());
+    for variable in file.variables.iter().filter(|variable| says_devices(variable)) {
+        let name = &variable.name;
+        let message = format!("`{name}` is not passed on: the job's slots are its devices");
+        let help = format!("choose slots with `--include`; `--env {name}=…` outranks them");
+        let problem = Diagnostic::warning(codes::ENV_DEVICES, variable.span, message);
+        findings.diagnostics.push(problem.help(help));
+    }
+    file.variables.retain(|variable| !says_devices(variable));
+}
+
 fn to_exports(found: &[(EnvFile, Findings)]) -> Vec<Export> {
     let of_file = |(file, findings): &(EnvFile, Findings)| {
         let name = findings.source.name.clone();
-        let export = move |variable: &crate::pool::Variable| Export {
+        let export = move |variable: &Variable| Export {
             name: variable.name.clone().into(),
             value: variable.value.clone().into(),
             origin: Origin::File { file: name.clone(), line: variable.line },

@@ -128,7 +128,7 @@ pub(super) fn place(
         (Some(_), None) => (Transport::Local, String::new()),
         (None, _) => {
             let hosts = nodes.iter().map(|(host, _)| host);
-            (reach::transport(&args.reach, hosts, users)?, String::new())
+            (reach::transport(&args.reach, hosts, users, &alone::machine_name())?, String::new())
         }
     };
     let is_here = !matches!(transport, Transport::Ssh(_));

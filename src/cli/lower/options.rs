@@ -86,7 +86,7 @@ pub(in crate::cli) fn options(
             terminal: if args.quiet { terminal.without_status() } else { terminal },
         },
         // Programs of ours meet at the store.
-        tell_port: speaker == Speaker::Everybody && args.talks(),
+        talks: speaker == Speaker::Everybody && args.talks(),
         cores,
         venv_script: workers_args.venv_script.clone(),
         lets_run: false,

@@ -14,7 +14,7 @@ use crate::cli::values::AcceleratorArg;
 use crate::inventory;
 use crate::plan::Accelerator;
 use crate::pool::nodeset::is_pattern;
-use crate::pool::{Pool, ReadOptions, Reading, count_to_make, read_any};
+use crate::pool::{Pool, ReadOptions, Reading, SLOTS_MAX, count_to_make, python_int, read_any};
 use crate::report::Terminal;
 use crate::report::diagnostic::show_findings;
 use crate::report::summary::{count, paint_ours};
@@ -129,7 +129,7 @@ fn this_machine(args: &PlaceArgs, typed: &Typed) -> Result<(Pool, FoundPool), Cl
     let accelerator = accelerator(&args.devices)?;
     let wanted = wanted_slots(args, typed)?;
     let (visible, origin) = match accelerator {
-        Accelerator::Cpu => cpu_slots(args, wanted),
+        Accelerator::Cpu => cpu_slots(args, wanted)?,
         _ => device_slots(args, accelerator, wanted)?,
     };
     let found = FoundPool {
@@ -144,9 +144,11 @@ fn this_machine(args: &PlaceArgs, typed: &Typed) -> Result<(Pool, FoundPool), Cl
     Ok((Pool::single(host, visible.slots), found))
 }
 
-fn cpu_slots(args: &PlaceArgs, wanted: Option<usize>) -> (Visible, String) {
-    let local_size = || env_vars::get_text(env_vars::LOCAL_SIZE)?.parse().ok().filter(|n| 0 < *n);
-    let count = wanted.or_else(local_size);
+fn cpu_slots(args: &PlaceArgs, wanted: Option<usize>) -> Result<(Visible, String), CliError> {
+    let count = match wanted {
+        Some(wanted) => Some(wanted),
+        None => local_size()?,
+    };
     let count = count.unwrap_or_else(|| inventory::usable_cpus().min(CPU_WORKERS_DEFAULT));
     let why = if args.devices.accelerator == Some(AcceleratorArg::Kind(Accelerator::Cpu)) {
         ""
@@ -154,7 +156,21 @@ fn cpu_slots(args: &PlaceArgs, wanted: Option<usize>) -> (Visible, String) {
         ": no GPU found"
     };
     let slots = (0..count as u32).map(Slot).collect();
-    (Visible { slots, ..Visible::default() }, format!("this machine, CPU slots{why}"))
+    Ok((Visible { slots, ..Visible::default() }, format!("this machine, CPU slots{why}")))
+}
+
+/// What `LOCAL_SIZE` says, which DeepSpeed heeds; 0 and less say nothing.
+fn local_size() -> Result<Option<usize>, CliError> {
+    let Some(text) = env_vars::get(env_vars::LOCAL_SIZE) else { return Ok(None) };
+    match text.to_str().and_then(python_int) {
+        Some(count) if count <= 0 => Ok(None),
+        Some(count) if count <= i64::from(SLOTS_MAX) => Ok(Some(count as usize)),
+        _ => Err(CliError::usage(format!(
+            "LOCAL_SIZE is `{}`: expected the number of workers, {SLOTS_MAX} at most",
+            text.display()
+        ))
+        .help("correct the variable, unset it, or give `--num_gpus N`, which outranks it")),
+    }
 }
 
 fn device_slots(

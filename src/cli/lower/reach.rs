@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::alone;
 use crate::base::{HostName, Status};
 use crate::cli::args::ReachArgs;
 use crate::cli::error::CliError;
@@ -17,18 +18,20 @@ use crate::transport::ssh::{Kex, Mux, SshConfig, SshOptions, is_tellable};
 pub(super) const LOOPBACK: &str = "127.0.0.1";
 
 /// Ssh to every host, our own included, so that all nodes get the same environment; only a job on
-/// this machine alone does without.
+/// this machine alone, which is called `machine`, does without.
 pub(super) fn transport<'a>(
     args: &ReachArgs,
     hosts: impl Iterator<Item = &'a HostName> + Clone,
     mut users: Users,
+    machine: &str,
 ) -> Result<Transport, CliError> {
     let words = args.launcher_args.as_ref().map(launcher_args::read);
     let pdsh = words.map_or_else(PdshArgs::default, |read| read.expect("checked with the line"));
     // Somebody else's login on this machine is another place than ours; words for pdsh say nothing
     // about a job that needs none.
     let is_here = |host: &HostName| {
-        matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]") && !users.contains_key(host)
+        let is_loopback = matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]");
+        (is_loopback || alone::is_called(machine, host)) && !users.contains_key(host)
     };
     let mut one = hosts.clone();
     let is_alone_here = one.next().is_none_or(is_here) && one.next().is_none();
@@ -126,7 +129,8 @@ mod tests {
         let line = Line::try_parse_from(words).expect("flags that there are");
         let (names, users): (Vec<_>, Vec<_>) = hosts.iter().map(|word| named(word)).unzip();
         let users = users.into_iter().flatten().collect();
-        let found = transport(&line.reach, names.iter(), users).expect("no flag is wrong");
+        let found =
+            transport(&line.reach, names.iter(), users, "head.cluster").expect("no flag is wrong");
         assert_eq!(matches!(found, Transport::Ssh(_)), over_ssh, "for {hosts:?}");
     }
 
@@ -134,6 +138,11 @@ mod tests {
     fn only_a_job_on_this_machine_alone_does_without_ssh() {
         check(&[], &["localhost"], false);
         check(&[], &["127.0.0.1"], false);
+        check(&[], &["head"], false);
+        check(&[], &["HEAD.cluster"], false);
+        check(&[], &["head.elsewhere"], true);
+        check(&[], &["ada@head"], true);
+        check(&["--force_multi"], &["head"], true);
         check(&[], &["n3"], true);
         check(&[], &["localhost", "n3"], true);
         check(&[], &["ada@localhost"], true);

@@ -42,6 +42,8 @@ pub const ENV_WRITABLE_BY_ALL: &str = "E018";
 pub const ENV_FOREIGN_OWNER: &str = "E019";
 /// The file is larger than any such file.
 pub const ENV_TOO_LARGE: &str = "E020";
+/// A variable that says what the slots say.
+pub const ENV_DEVICES: &str = "E021";
 
 /// Their stories.
 pub(super) const EXPLANATIONS: &[Explanation] = &[
@@ -63,8 +65,8 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
     story(
         ENV_RESERVED,
         "variable is set by remuda",
-        "RANK, WORLD_SIZE, MASTER_ADDR and others like them say who a worker is. They differ between \
-         workers, so a file cannot set them. For the address and the port of rank 0 there are \
+        "RANK, WORLD_SIZE, MASTER_ADDR and others like them say who a worker is and where the others are. \
+         They follow from the plan of the job, so a file cannot set them. For the address and the port of rank 0 there are \
          --master_addr and --master_port.",
     ),
     story(
@@ -165,5 +167,12 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
         ENV_TOO_LARGE,
         "environment file larger than 16 MiB",
         "The file is probably not a file of variables.",
+    ),
+    story(
+        ENV_DEVICES,
+        "slots say which devices are used",
+        "Slots that were selected are what CUDA_VISIBLE_DEVICES, or the variable of another accelerator, \
+         is set to on each node, whatever a file says: so does DeepSpeed. Slots are chosen by the \
+         hostfile, --include, --exclude and --num_gpus. An explicit --env outranks them.",
     ),
 ];

@@ -1,6 +1,6 @@
 //! One line: `NAME=value`, perhaps after `export`, and what people write instead.
 
-use crate::base::env_vars::RESERVED;
+use crate::base::env_vars::{self, RESERVED};
 use crate::base::{Diagnostic, Span};
 
 use super::value;
@@ -115,11 +115,16 @@ fn no_equals(line: Piece<'_>, word: Piece<'_>) -> Diagnostic {
 /// `equals` is where the sign stands.
 fn name_problem(name: Piece<'_>, equals: usize) -> Option<Diagnostic> {
     if RESERVED.contains(&name.text) {
-        let message = format!("`{}` is set by remuda and differs between workers", name.text);
+        let message = format!("`{}` is set by remuda itself", name.text);
+        let help = match name.text {
+            env_vars::MASTER_ADDR => "remove the line, and pass `--master_addr`",
+            env_vars::MASTER_PORT => "remove the line, and pass `--master_port`",
+            _ => "remove the line",
+        };
         return Some(
             Diagnostic::error(codes::ENV_RESERVED, name.span(), message)
                 .label("cannot be set here")
-                .help("remove the line"),
+                .help(help),
         );
     }
     if is_name(name.text) {
