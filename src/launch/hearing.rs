@@ -55,7 +55,7 @@ impl Dispatcher<'_> {
         let wish = Wish::of(signal)?;
         let host = &self.plan.nodes[node.index()].host;
         self.reporter.say(step("Signal", &format!("{host} was sent {}", signal_name(signal))));
-        self.wish(wish)
+        self.wish(wish, Some(node))
     }
 
     /// Why no agent of ours says this now. What passes may be relied upon: a node ends its own part in

@@ -14,6 +14,7 @@ use super::options::{DialOptions, LaunchError};
 use super::signals::{Signals, Wish};
 use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Status, WorkerExit, clock};
+use crate::job::Requests;
 use crate::os::tasks::Tasks;
 use crate::os::{family, heap, signals};
 use crate::plan::{self, LaunchPlan};
@@ -62,6 +63,7 @@ pub fn join(plan: &LaunchPlan, member: &Member) -> Result<Status, LaunchError> {
             inherited,
             signals: Signals::listen()?,
             stops: Vec::new(),
+            requests: Requests::default(),
             tasks: Tasks::default(),
         };
         joining.run().await
@@ -74,8 +76,9 @@ struct Joining<'a> {
     /// Children that were here before us.
     inherited: Vec<Pid>,
     signals: Signals,
-    /// Signals that ask for the end, so far.
+    /// Signals that asked for the end, so far.
     stops: Vec<i32>,
+    requests: Requests,
     tasks: Tasks,
 }
 
@@ -219,6 +222,9 @@ impl Joining<'_> {
     fn pass_on(&mut self, wish: Wish, attached: &Attached) -> bool {
         match wish {
             Wish::Stop(signal) => {
+                if self.requests.note(clock::now()).is_none() {
+                    return true;
+                }
                 self.stops.push(signal);
                 let name = signal_name(signal);
                 match self.stops.len() {
@@ -271,7 +277,9 @@ impl Joining<'_> {
         let limit = self.member.grace + ENDING;
         let enough = async {
             loop {
-                if let Wish::Stop(signal) = self.signals.next().await {
+                if let Wish::Stop(signal) = self.signals.next().await
+                    && self.requests.note(clock::now()).is_some()
+                {
                     self.stops.push(signal);
                     if 2 < self.stops.len() {
                         return;
