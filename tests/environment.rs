@@ -5,10 +5,11 @@
 mod support;
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
-use support::launch::{Launch, hosts, workers};
+use support::launch::{Launch, command, hosts, workers};
+use support::proof::skip;
 
 /// A home and a working directory of its own for a job.
 struct Place {
@@ -164,6 +165,37 @@ fn files_that_cannot_be_trusted_or_read_are_refused() {
     open_to_all(&here.join(".deepspeed_env"));
     let outcome = launch.options(["--allow_insecure_files"]).sh(SAY).end().code(0);
     assert!(outcome.stdout_text().starts_with("A=<1>\n"));
+}
+
+/// In a namespace in which we are an ordinary user, and nobody else is anybody we know.
+#[test]
+fn a_file_of_somebody_else_is_refused() {
+    const STRANGER: u32 = 65533;
+    let apart = ["unshare", "--user", "--map-user=1000"];
+    if !command(apart[0]).args(&apart[1..]).arg("true").status().is_ok_and(|made| made.success()) {
+        return skip("user namespaces", "a_file_of_somebody_else_is_refused");
+    }
+    let Place { launch, home, .. } = place(workers(1));
+    // Only root can give a file away; everybody else meets one of root's.
+    let (home, name) = if rustix::process::geteuid().is_root() {
+        let path = write(&home, ".deepspeed_env", "LD_PRELOAD=/theirs\n");
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("it is ours");
+        chown(path, Some(STRANGER), None).expect("given away");
+        (home, ".deepspeed_env")
+    } else {
+        (PathBuf::from("/etc"), "passwd")
+    };
+    let launch = launch.env("HOME", home).env("DS_ENV_FILE", name).through(&apart);
+    let outcome = launch.sh("echo started").end().code(77);
+    assert_eq!(
+        outcome.stderr,
+        format!(
+            "error[E019]: environment file `~/{name}` belongs to another user (uid 65534)\n\
+             --> ~/{name}\nhelp: copy it, or pass --allow_insecure_files\n\
+             ~/{name}: 1 error, 0 warnings\n"
+        )
+    );
+    assert_eq!(outcome.stdout_text(), "");
 }
 
 #[test]

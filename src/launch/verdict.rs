@@ -1,5 +1,6 @@
 //! The end of a job as people and machines read it.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
@@ -310,7 +311,9 @@ impl Story<'_> {
         let stream = last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
         // Whoever failed for a reason of its own did not wait for those that had left.
         let ended = worker.ended.as_ref().filter(|_| worker.lost_peer);
-        let help = ended.map_or_else(Vec::new, |ended| self.ended_before(Some(ended.at)));
+        let mut help = ended.map_or_else(Vec::new, |ended| self.ended_before(Some(ended.at)));
+        let said = last_lines.iter().flat_map(|(_, lines)| lines);
+        help.extend(self.argument_of_ours(worker, said));
         Failure {
             code: codes::WORKER_FAILED,
             title,
@@ -336,6 +339,23 @@ impl Story<'_> {
         let who = voice::rank_and_others(&early);
         let ran = first.ran().map_or_else(String::new, |ran| format!(" after {}", duration(ran)));
         vec![format!("{who} had exited with 0{ran}; a collective needs every rank until its end")]
+    }
+
+    /// A program that does not take the argument that DeepSpeed gives it mostly says its name.
+    fn argument_of_ours<'b>(
+        &self,
+        worker: &WorkerHistory,
+        mut said: impl Iterator<Item = &'b Vec<u8>>,
+    ) -> Option<String> {
+        let ours = format!("--local_rank={}", worker.local_rank);
+        let workers = &self.plan.nodes[worker.node.index()].workers;
+        let plan = workers.iter().find(|plan| plan.rank == worker.rank)?;
+        let has = |words: &[OsString]| words.iter().any(|word| *word == *ours);
+        let passed = has(&plan.argv) && !has(&self.options.command);
+        let is_named = |line: &Vec<u8>| String::from_utf8_lossy(line).contains("--local_rank");
+        (passed && said.any(is_named)).then(|| {
+            format!("`{ours}` is passed as DeepSpeed does; `--no_local_rank` leaves it out")
+        })
     }
 
     /// What torch's `@record` wrote about the end of a worker.

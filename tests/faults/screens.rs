@@ -142,6 +142,26 @@ fn a_traceback_is_shown_whole() {
     assert!(outcome.stderr.contains("    | Traceback (most recent call last):\n"), "{outcome:#?}");
 }
 
+/// As `sleep` and most programs that were not written for DeepSpeed.
+#[test]
+fn a_program_that_does_not_take_the_argument_of_deepspeed() {
+    check_end(
+        python(1).options(["--no_python"]).program(["sleep", "1"]),
+        1,
+        "    Launch  1 worker on 1 node (this machine, CPU slots), job JOB\n    Record  DIR/runs/RUN\n\
+         sleep: unrecognized option '--local_rank=0'\n\
+         Try 'sleep --help' for more information.\n\
+         error[R101]: rank 0 (localhost) exited with code 1 after TIME; no other worker had to be \
+         stopped\n\
+         \x20 host localhost   local rank 0   slot 0   pid PID\n\
+         \x20 last lines of its stderr:\n\
+         \x20   | sleep: unrecognized option '--local_rank=0'\n\
+         \x20   | Try 'sleep --help' for more information.\n\
+         \x20 log: DIR/runs/RUN/rank0.stderr\n\
+         help: `--local_rank=0` is passed as DeepSpeed does; `--no_local_rank` leaves it out\n",
+    );
+}
+
 #[test]
 fn a_signal() {
     check_end(
