@@ -22,7 +22,7 @@
 //! | F18 | a first interrupt | `tests/faults/signals.rs::a_first_interrupt_is_passed_on_and_becomes_term_at_half_the_grace`, `tests/faults/screens.rs::an_interrupt` |
 //! | F19 | a second interrupt | `tests/faults/signals.rs::a_second_interrupt_kills_without_waiting` |
 //! | F20 | a third interrupt | `tests/faults/signals.rs::a_third_interrupt_leaves_and_names_who_is_not_confirmed` |
-//! | F21 | SIGTERM for the launcher | `tests/faults/signals.rs::term_is_143_and_gives_the_grace` |
+//! | F21 | SIGTERM for the launcher | `tests/faults/signals.rs::term_is_143_and_gives_the_grace`, `tests/faults/signals.rs::what_timeout_sends_twice_is_one_request` |
 //! | F22 | the terminal is closed | `tests/faults/signals.rs::a_closed_terminal_stops_the_job`, `tests/faults/signals.rs::what_nohup_ignores_stays_ignored_by_us_and_by_workers` |
 //! | F23 | the job is stopped and goes on | `tests/faults/signals.rs::a_stopped_job_stops_its_workers_and_goes_on`, `tests/faults/signals.rs::a_stopped_job_keeps_its_lease_and_its_grace` |
 //! | F24 | SIGQUIT for the launcher | `tests/faults/signals.rs::quit_tells_about_every_worker_and_goes_on`, `tests/faults/screens.rs::the_state_of_everybody` |
@@ -38,6 +38,7 @@
 //! | F35 | hosts without a name, an sshd, an answer | `tests/ssh/refused.rs::every_bad_host_is_told_at_once_and_nothing_starts` |
 //! | F36 | connections are dropped before authentication | `tests/ssh/refused.rs::a_dropped_connection_is_tried_again` |
 //! | F37 | an sshd refuses us for a while | `tests/ssh/refused.rs::a_host_that_drops_every_connection_is_given_up` |
+//! | F38 | a login shell that takes its time | `tests/ssh/shells.rs::a_start_up_file_may_take_its_time` |
 //! | F39 | a login shell that talks | `tests/ssh/shells.rs::a_start_up_file_may_talk`, `tests/ssh/shells.rs::a_start_up_file_that_never_stops_talking_is_told` |
 //! | F40 | no agent, another one, another processor | `tests/ssh/bring.rs::a_node_that_lacks_the_agent_is_sent_it_once`, `tests/ssh/bring.rs::another_processor_than_ours_is_told`, `tests/ssh/bring.rs::an_installed_agent_that_is_not_there_is_told` |
 //! | F41 | directory or script missing on a node | `tests/ssh/launch.rs::what_is_missing_on_a_node_is_told_before_anything_starts` |
@@ -47,7 +48,7 @@
 //! | F45 | a rank of another job at the store | `tests/store.rs::who_has_another_key_epoch_job_or_rank_stays_outside` |
 //! | F46 | somebody of an earlier epoch comes back | `tests/pods/again.rs::a_node_whose_agent_is_killed_comes_back_with_another_one`, `tests/store.rs::who_has_another_key_epoch_job_or_rank_stays_outside`, `tests/faults/agent.rs::what_was_said_in_an_earlier_epoch_is_not_heard`, `src/wire/frame.rs::an_epoch_that_is_announced_is_heard_and_the_one_before_is_not` |
 //! | F47 | a log volume that is full | `tests/faults/output.rs::a_log_disk_that_is_full_is_told_once_and_ends_nothing`, `src/report/files.rs::what_cannot_be_written_is_told_once` |
-//! | F48 | a log volume that hangs | `tests/faults/output.rs::a_log_disk_that_hangs_holds_up_neither_screen_nor_workers`, `src/report/files.rs::a_file_says_itself_what_is_missing_in_it` |
+//! | F48 | a log volume that hangs | `tests/faults/output.rs::a_log_disk_that_hangs_holds_up_neither_screen_nor_workers`, `tests/faults/output.rs::a_record_whose_disk_hangs_holds_up_no_end`, `src/report/files.rs::a_file_says_itself_what_is_missing_in_it` |
 //! | F49 | a terminal stops reading | `tests/faults/output.rs::a_terminal_that_stands_still_holds_up_no_worker`, `tests/faults/output.rs::a_screen_that_stands_still_costs_lines_that_are_counted` |
 //! | F50 | the output is closed | `tests/faults/output.rs::a_reader_that_has_read_enough_ends_nothing` |
 //! | F51 | a line without end | `tests/faults/output.rs::prove_endless_line`, `tests/faults/output.rs::a_line_longer_than_the_limit_is_continued` |
@@ -58,11 +59,13 @@
 //! | F56 | output without end, memory with one | `tests/faults/output.rs::prove_endless_line` |
 //! | F57 | the wall clock jumps | `tests/architecture.rs::banned_words_stay_in_their_rooms` |
 //! | F66 | a crash loop | `src/job/restarting.rs::a_crash_loop_waits_longer_and_longer_up_to_a_bound` |
+//! | F68 | two jobs want the same GPUs | `tests/faults/claims.rs::a_second_job_on_a_gpu_is_refused_before_anything_starts`, `tests/faults/claims.rs::a_gpu_is_free_when_agent_and_shim_are_gone_and_not_before`, `tests/faults/claims.rs::a_gpu_is_kept_across_a_restart`, `tests/faults/claims.rs::hosts_of_one_job_on_one_machine_share_its_gpus` |
 //! | F69 | node 0 is replaced | `tests/pods/again.rs::a_node_0_that_is_replaced_goes_on_after_the_epochs_of_the_other` |
 //! | F70 | nodes that are started apart | `tests/pods/joining.rs::a_node_that_never_comes_is_named_on_every_screen` |
 //! | F71 | standard input is closed or empty | `tests/faults/options.rs::a_closed_standard_input_is_its_end` |
 //! | F72 | our own code panics | `tests/faults/agent.rs::an_agent_that_panics_says_whose_bug_it_is_and_stops_its_workers` |
 //! | F73 | a scheduler that takes the nodes away | `tests/faults/restarts.rs::workers_hear_a_warning_before_they_are_asked_to_stop` |
+//! | F74 | one process after the other is killed | `tests/ssh/chaos.rs::prove_chaos`, `tests/faults/random.rs::prove_random_kill`, `tests/faults/random.rs::prove_stop_then_kill` |
 //!
 //! Without a test, and why:
 //!
@@ -73,7 +76,6 @@
 //! * F37 with the penalties of OpenSSH 9.8: the words of its sshd reach only a client that was asked for
 //!   its debug messages, so the screen says that the connection was dropped, after four tries. Where the
 //!   client shows them they are understood, and nothing is tried again (`src/transport/ssh/fault.rs`).
-//! * F38, a start-up file that takes its time: nothing limits it below 120 s, and waiting shows nothing.
 //! * F57 by really setting a clock: that needs a machine of its own. Decisions know only the monotonic
 //!   clock, which the architecture test enforces.
 //! * F58, a machine that was suspended: the monotonic clock does not count that time, so a lease goes on

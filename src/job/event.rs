@@ -81,6 +81,8 @@ pub enum Event {
     Silent(Vec<NodeRank>),
     /// The user sent a signal.
     Signal(i32),
+    /// A process of ours on a node was sent one that is meant for the job.
+    SignalAt(NodeRank, i32),
     /// The time that the user allowed is over.
     TimedOut,
     /// The time asked for with [`Effect::Wake`] has come.

@@ -5,6 +5,7 @@ mod cause;
 mod ending;
 mod event;
 mod lost;
+mod requests;
 mod restarting;
 mod running;
 mod starting;
@@ -15,4 +16,5 @@ mod testing;
 
 pub use cause::{Cause, End, NodeLoss, StartFailure, StartStep, Verdict};
 pub use event::{Effect, Event, OnFailure, Policy, StopReason, Warning};
+pub use requests::{Requests, SAME_REQUEST};
 pub use state::Job;

@@ -23,7 +23,7 @@ impl Job {
             Some(Cause::Worker(_) | Cause::Node { .. }) => reason == StopReason::Failure,
         };
         let is_buried = verdict.unconfirmed.is_empty() && !self.is_dirty;
-        let is_wanted = self.signals == 0 && self.policy.failure == OnFailure::StopAll;
+        let is_wanted = self.asked == 0 && self.policy.failure == OnFailure::StopAll;
         can_pass && is_buried && is_wanted && self.epoch.0 < self.policy.restarts_max
     }
 

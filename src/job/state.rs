@@ -1,10 +1,12 @@
 //! The state of a job, and [`Job::step`], the only place where it changes. What happens in a step is
 //! told story by story in the files beside this one.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::cause::{End, Failures, Verdict};
 use super::event::{Effect, Event, Policy, StopReason};
+use super::requests::Requests;
 use crate::base::{Epoch, NodeRank, Rank};
 
 /// One job, from the first answer of a node to the verdict.
@@ -27,8 +29,12 @@ pub struct Job {
     pub(super) failures: Failures,
     /// Whether something could not be killed.
     pub(super) is_dirty: bool,
-    /// Signals of the user so far.
-    pub(super) signals: u32,
+    /// Requests to end that came to us.
+    pub(super) requests: Requests,
+    /// Those that came to our processes on nodes, which count as we do.
+    pub(super) requests_at: BTreeMap<NodeRank, u32>,
+    /// The most that came to any of us: a scheduler that signals every node asks once.
+    pub(super) asked: u32,
     pub(super) phase: Phase,
 }
 
@@ -85,7 +91,9 @@ impl Job {
             ended,
             failures: Failures::default(),
             is_dirty: false,
-            signals: 0,
+            requests: Requests::default(),
+            requests_at: BTreeMap::new(),
+            asked: 0,
             phase: Phase::Preparing,
         }
     }
@@ -158,6 +166,7 @@ impl Job {
             Event::NodeLost { node, loss } => self.node_lost(now, node, loss),
             Event::Silent(nodes) => self.fell_silent(now, &nodes),
             Event::Signal(signal) => self.signalled(now, signal),
+            Event::SignalAt(node, signal) => self.signalled_at(now, node, signal),
             Event::TimedOut => self.timed_out(now),
             Event::Timer => self.wake(now),
             Event::StoodStill(time) => self.put_off(time),

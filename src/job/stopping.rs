@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::event::{Effect, StopReason, Warning};
 use super::state::{Job, Phase, Stage};
+use crate::base::NodeRank;
 
 pub(super) const SIGINT: i32 = 2;
 pub(super) const SIGTERM: i32 = 15;
@@ -12,9 +13,28 @@ pub(super) const SIGTERM: i32 = 15;
 const UNDEAD_LIMIT: Duration = Duration::from_secs(10);
 
 impl Job {
-    /// First signal: ask. Second: kill. Third: leave.
+    /// A signal for us.
     pub(super) fn signalled(&mut self, now: Instant, signal: i32) -> Vec<Effect> {
-        self.signals += 1;
+        match self.requests.note(now) {
+            Some(count) => self.requested(now, count, signal),
+            None => Vec::new(),
+        }
+    }
+
+    /// A signal for our process on a node, which tells what belongs together as we do.
+    pub(super) fn signalled_at(&mut self, now: Instant, at: NodeRank, signal: i32) -> Vec<Effect> {
+        let count = self.requests_at.entry(at).or_default();
+        *count += 1;
+        let count = *count;
+        self.requested(now, count, signal)
+    }
+
+    /// First request: ask. Second: kill. Third: leave.
+    fn requested(&mut self, now: Instant, count: u32, signal: i32) -> Vec<Effect> {
+        if count <= self.asked {
+            return Vec::new();
+        }
+        self.asked = count;
         match &self.phase {
             Phase::Preparing | Phase::Resting { .. } => {
                 self.phase = Phase::Done(self.verdict_of(StopReason::Signal(signal)));
@@ -22,13 +42,13 @@ impl Job {
             }
             Phase::Running => self.stop(now, StopReason::Signal(signal), signal),
             // The job is being stopped already, but not because of the user.
-            Phase::Stopping { stage, .. } if self.signals == 1 => match stage {
+            Phase::Stopping { stage, .. } if self.asked == 1 => match stage {
                 Stage::Killed { .. } => Vec::new(),
                 Stage::Warned { .. } | Stage::Interrupted { .. } | Stage::Terminated { .. } => {
                     vec![Effect::Stopping(StopReason::Signal(signal)), Effect::Signal(signal)]
                 }
             },
-            Phase::Stopping { stage, .. } if self.signals == 2 => match stage {
+            Phase::Stopping { stage, .. } if self.asked == 2 => match stage {
                 Stage::Killed { .. } => Vec::new(),
                 Stage::Warned { .. } | Stage::Interrupted { .. } | Stage::Terminated { .. } => {
                     self.kill(now)
@@ -154,8 +174,8 @@ impl Job {
 mod tests {
     use super::*;
     use crate::base::{NodeRank, Status, WorkerExit, clock};
-    use crate::job::Event;
     use crate::job::testing::{GRACE, exit, idle, preparing, running};
+    use crate::job::{Event, SAME_REQUEST};
 
     #[test]
     fn a_worker_that_ignores_term_is_killed_after_the_grace() {
@@ -197,7 +217,8 @@ mod tests {
         assert_eq!(effects[2], Effect::Signal(SIGTERM));
         let mut job = warned();
         job.step(now, Event::Signal(SIGTERM));
-        assert_eq!(job.step(now, Event::Signal(SIGTERM))[..2], [Effect::Killing, Effect::Kill]);
+        let effects = job.step(now + SAME_REQUEST, Event::Signal(SIGTERM));
+        assert_eq!(effects[..2], [Effect::Killing, Effect::Kill]);
     }
 
     #[test]
@@ -218,9 +239,10 @@ mod tests {
         let now = clock::now();
         let mut job = running(2, now);
         job.step(now, Event::Signal(SIGINT));
-        assert_eq!(job.step(now, Event::Signal(SIGINT))[..2], [Effect::Killing, Effect::Kill]);
+        let effects = job.step(now + SAME_REQUEST, Event::Signal(SIGINT));
+        assert_eq!(effects[..2], [Effect::Killing, Effect::Kill]);
         job.step(now, idle(0));
-        job.step(now, Event::Signal(SIGINT));
+        job.step(now + 2 * SAME_REQUEST, Event::Signal(SIGINT));
         let verdict = job.verdict().expect("over");
         assert_eq!(verdict.status, Status::Interrupted(SIGINT));
         assert_eq!(verdict.unconfirmed, [NodeRank(1)]);
@@ -236,7 +258,22 @@ mod tests {
             effects[..2],
             [Effect::Stopping(StopReason::Signal(SIGINT)), Effect::Signal(SIGINT)]
         );
-        assert_eq!(job.step(now, Event::Signal(SIGINT))[..2], [Effect::Killing, Effect::Kill]);
+        let effects = job.step(now + SAME_REQUEST, Event::Signal(SIGINT));
+        assert_eq!(effects[..2], [Effect::Killing, Effect::Kill]);
+    }
+
+    #[test]
+    fn signals_at_once_are_one_request_whoever_is_sent_them() {
+        let now = clock::now();
+        let mut job = running(2, now);
+        let at = |node| Event::SignalAt(NodeRank(node), SIGTERM);
+        let asked = job.step(now, Event::Signal(SIGTERM));
+        assert_eq!(asked[1], Effect::Signal(SIGTERM));
+        let is_new = |effects: Vec<Effect>| effects != [Effect::Wake(now + GRACE)];
+        assert!(!is_new(job.step(now, Event::Signal(SIGTERM))), "timeout signals twice");
+        assert!(!is_new(job.step(now + GRACE / 2, at(0))), "a scheduler signals every node");
+        assert!(!is_new(job.step(now + GRACE / 2, at(1))), "a scheduler signals every node");
+        assert_eq!(job.step(now + GRACE / 2, at(1))[..2], [Effect::Killing, Effect::Kill]);
     }
 
     #[test]

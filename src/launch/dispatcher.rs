@@ -256,7 +256,7 @@ impl<'a> Dispatcher<'a> {
                 }
                 None
             }
-            Happening::Wish(wish) => self.wish(wish),
+            Happening::Wish(wish) => self.wish(wish, None),
             Happening::Stdin(bytes) => {
                 self.feed(&bytes);
                 None

@@ -56,7 +56,7 @@ impl Dispatcher<'_> {
         let wish = Wish::of(signal)?;
         let host = &self.plan.nodes[node.index()].host;
         self.reporter.say(step("Signal", &format!("{host} was sent {}", signal_name(signal))));
-        self.wish(wish)
+        self.wish(wish, Some(node))
     }
 
     /// A node cannot take part. Where nodes are started by somebody else, nobody waits any longer for

@@ -17,6 +17,7 @@ use super::signals::{Signals, Wish};
 use super::verdict::show_refusal;
 use crate::base::exit::signal_name;
 use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
+use crate::job::Requests;
 use crate::os::tasks::Tasks;
 use crate::os::{family, heap, signals};
 use crate::plan::{self, LaunchPlan};
@@ -81,6 +82,7 @@ pub fn join(plan: &LaunchPlan, member: &Member) -> Result<Status, LaunchError> {
             stops: Vec::new(),
             epoch: None,
             pulse: Arc::default(),
+            requests: Requests::default(),
             tasks: Tasks::default(),
         };
         joining.run().await
@@ -93,12 +95,13 @@ struct Joining<'a> {
     /// Children that were here before us.
     inherited: Vec<Pid>,
     signals: Signals,
-    /// Signals that ask for the end, so far.
+    /// Signals that asked for the end, so far.
     stops: Vec<i32>,
     /// The last epoch that began.
     epoch: Option<Epoch>,
     /// What probes are told.
     pulse: Arc<Pulse>,
+    requests: Requests,
     tasks: Tasks,
 }
 
@@ -292,6 +295,9 @@ impl Joining<'_> {
     fn pass_on(&mut self, wish: Wish, attached: &Attached) -> bool {
         match wish {
             Wish::Stop(signal) => {
+                if self.requests.note(clock::now()).is_none() {
+                    return true;
+                }
                 self.stops.push(signal);
                 let name = signal_name(signal);
                 match self.stops.len() {
@@ -344,7 +350,9 @@ impl Joining<'_> {
         let limit = self.member.grace + ENDING;
         let enough = async {
             loop {
-                if let Wish::Stop(signal) = self.signals.next().await {
+                if let Wish::Stop(signal) = self.signals.next().await
+                    && self.requests.note(clock::now()).is_some()
+                {
                     self.stops.push(signal);
                     if 2 < self.stops.len() {
                         return;

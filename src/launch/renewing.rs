@@ -11,7 +11,6 @@ use crate::base::{Epoch, NodeRank, Status, clock};
 use crate::job::{Event, Verdict};
 use crate::report::record::EpochRecord;
 use crate::report::summary::{reason, step};
-use crate::report::{epoch_dir, make_private_dir};
 use crate::wire::{Problem, ToAgent};
 
 impl Dispatcher<'_> {
@@ -45,7 +44,7 @@ impl Dispatcher<'_> {
         if let Some(run_dir) = &self.options.run_dir {
             let mut record = recording::begun(self.plan, self.options, self.started.1);
             record.epochs.clone_from(&self.epochs);
-            let _ = run_dir.write_record(&record.to_json());
+            run_dir.update(record.to_json());
         }
     }
 
@@ -85,8 +84,7 @@ impl Dispatcher<'_> {
         self.waiting_at = self.asked + SILENCE_WARNING;
         self.reporter.begin_epoch(epoch);
         if let Some(run_dir) = &self.options.run_dir {
-            // Where workers write their exceptions; without it they write none.
-            let _ = make_private_dir(&epoch_dir(run_dir.path(), epoch));
+            run_dir.make_epoch_dir(epoch);
         }
     }
 

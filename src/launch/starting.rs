@@ -54,10 +54,7 @@ impl Dispatcher<'_> {
         let Some(run_dir) = &self.options.run_dir else {
             return;
         };
-        run_dir.begin();
-        // Whoever kills us leaves at least this; a failure to write it is told at the end.
-        let record = recording::begun(self.plan, self.options, self.started.1);
-        let _ = run_dir.write_record(&record.to_json());
+        run_dir.begin(recording::begun(self.plan, self.options, self.started.1).to_json());
         if self.options.tell_record {
             self.reporter.say(step("Record", &run_dir.path().display().to_string()));
         }

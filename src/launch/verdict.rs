@@ -370,12 +370,9 @@ impl Story<'_> {
     /// What torch's `@record` wrote about the end of a worker.
     fn exception_of(&self, rank: Rank) -> Option<String> {
         const BYTES_MAX: u64 = 1 << 20;
-        let path = plan::error_file(self.options.run_dir.as_ref()?.path(), rank);
-        let metadata = path.metadata().ok()?;
-        if !metadata.is_file() || BYTES_MAX < metadata.len() {
-            return None;
-        }
-        let error: serde_json::Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+        let run_dir = self.options.run_dir.as_ref()?;
+        let written = run_dir.read(plan::error_file(run_dir.path(), rank), BYTES_MAX)?;
+        let error: serde_json::Value = serde_json::from_slice(&written).ok()?;
         let message = &error["message"];
         let text = message["message"].as_str().or_else(|| message.as_str())?;
         Some(format!("exception {}", neutral(text.lines().next()?)))
@@ -487,7 +484,7 @@ impl Story<'_> {
         let Some(run_dir) = &self.options.run_dir else {
             return String::new();
         };
-        match run_dir.write_record(&self.record(status).to_json()) {
+        match run_dir.end(self.record(status).to_json()) {
             Ok(()) => String::new(),
             Err(error) => format!("warning: cannot write run.json: {error}\n"),
         }

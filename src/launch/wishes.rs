@@ -11,9 +11,13 @@ use crate::report::summary::{count, step};
 use crate::wire::ToAgent;
 
 impl Dispatcher<'_> {
-    pub(super) fn wish(&mut self, wish: Wish) -> Option<Event> {
+    /// What the user wants of us, or of a node's process.
+    pub(super) fn wish(&mut self, wish: Wish, at: Option<NodeRank>) -> Option<Event> {
         match wish {
-            Wish::Stop(signal) => Some(Event::Signal(signal)),
+            Wish::Stop(signal) => Some(match at {
+                None => Event::Signal(signal),
+                Some(node) => Event::SignalAt(node, signal),
+            }),
             Wish::Tell => {
                 self.say_state();
                 None

@@ -2,6 +2,7 @@
 //! output and standard error; decides nothing.
 
 pub mod diagnostic;
+mod disk;
 mod files;
 pub mod findings;
 pub mod gather;

@@ -1,5 +1,5 @@
 //! The directory of one run: `run.json` and the files of every rank. Private to the user; the
-//! newest 100 are kept.
+//! newest 100 are kept. A disk that hangs is waited for so long and not longer.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -7,12 +7,18 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::rank_log::create_private;
-use crate::base::{JobId, clock, env_vars};
+use super::disk::Disk;
+use super::rank_log::{create_private, epoch_dir, make_private_dir};
+use crate::base::{Epoch, JobId, clock, env_vars};
 
 /// Runs that are kept.
 const RUNS_MAX: usize = 100;
+/// A disk that has not answered by then is not waited for while the job runs.
+const STALL_LIMIT: Duration = Duration::from_secs(1);
+/// How a job ended is worth some more patience.
+const LAST_LIMIT: Duration = Duration::from_secs(5);
 
 /// A directory that exists and is ours.
 #[derive(Clone, Debug)]
@@ -21,6 +27,7 @@ pub struct RunDir {
     /// Held as long as the run lasts, so that nobody prunes it; the kernel gives it back whatever
     /// ends us. `None` where the file system knows no locks.
     _lock: Option<Arc<OwnedFd>>,
+    disk: Disk,
 }
 
 impl RunDir {
@@ -37,7 +44,7 @@ impl RunDir {
             match create_below(&parent, job) {
                 Ok(path) => {
                     let lock = lock(&path).ok().map(Arc::new);
-                    return Ok(Self { path, _lock: lock });
+                    return Ok(Self { path, _lock: lock, disk: Disk::default() });
                 }
                 Err(error) => {
                     let text = format!("`{}`: {error}", parent.display());
@@ -48,31 +55,73 @@ impl RunDir {
         Err(verdict)
     }
 
-    /// The job has begun: the directory becomes the latest, and the oldest go.
-    pub fn begin(&self) {
-        if let Some(parent) = self.path.parent() {
-            link_latest(parent, &self.path);
-            prune(parent);
+    /// The job has begun: this is known of it, the directory becomes the latest, and the oldest go.
+    /// Whoever kills us leaves at least this; why it cannot be written is told at the end.
+    pub fn begin(&self, json: String) {
+        let path = self.path.clone();
+        let written = self.disk.ask(STALL_LIMIT, move || write_record(&path, &json));
+        let Some(parent) = self.path.parent().map(Path::to_owned) else {
+            return;
+        };
+        let hangs = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
+        if written.is_err_and(|error| hangs(&error)) {
+            return;
         }
+        // To remove much may take its time: the next record does not wait for it.
+        let path = self.path.clone();
+        let _ = Disk::default().ask(STALL_LIMIT, move || {
+            link_latest(&parent, &path);
+            prune(&parent);
+            Ok(())
+        });
     }
 
     /// The job never began: there is nothing to keep.
     pub fn discard(&self) {
-        let _ = fs::remove_dir_all(&self.path);
+        let path = self.path.clone();
+        let _ = self.disk.ask(STALL_LIMIT, move || fs::remove_dir_all(path));
+    }
+
+    /// What is known now. Why it cannot be written is told at the end.
+    pub fn update(&self, json: String) {
+        let path = self.path.clone();
+        let _ = self.disk.ask(STALL_LIMIT, move || write_record(&path, &json));
+    }
+
+    /// How the job ended.
+    pub fn end(&self, json: String) -> io::Result<()> {
+        let path = self.path.clone();
+        self.disk.ask(LAST_LIMIT, move || write_record(&path, &json))
+    }
+
+    /// Where the workers of an epoch write their exceptions; without it they write none.
+    pub fn make_epoch_dir(&self, epoch: Epoch) {
+        let path = epoch_dir(&self.path, epoch);
+        let _ = self.disk.ask(STALL_LIMIT, move || make_private_dir(&path));
+    }
+
+    /// A file of at most so many bytes that a worker may have left here.
+    pub fn read(&self, path: PathBuf, bytes_max: u64) -> Option<Vec<u8>> {
+        let read = move || {
+            let metadata = path.metadata()?;
+            let is_sane = metadata.is_file() && metadata.len() <= bytes_max;
+            if is_sane { fs::read(path) } else { Err(io::ErrorKind::InvalidData.into()) }
+        };
+        self.disk.ask(STALL_LIMIT, read).ok()
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
 
-    /// Writes `run.json` so that a reader sees the old or the new one, never half.
-    pub fn write_record(&self, json: &str) -> io::Result<()> {
-        let (draft, last) = (self.path.join(".run.json"), self.path.join("run.json"));
-        let mut file: File = create_private(&draft)?;
-        file.write_all(json.as_bytes())?;
-        fs::rename(draft, last)
-    }
+/// Writes `run.json` so that a reader sees the old or the new one, never half.
+fn write_record(directory: &Path, json: &str) -> io::Result<()> {
+    let (draft, last) = (directory.join(".run.json"), directory.join("run.json"));
+    let mut file: File = create_private(&draft)?;
+    file.write_all(json.as_bytes())?;
+    fs::rename(draft, last)
 }
 
 fn default_parents() -> Vec<PathBuf> {

@@ -139,6 +139,23 @@ fn a_log_disk_that_hangs_holds_up_neither_screen_nor_workers() {
     outcome.says(" bytes are not in the workers' files: their disk stood still");
 }
 
+/// The record of the run is on a disk that hangs before the job has ended.
+#[test]
+fn a_record_whose_disk_hangs_holds_up_no_end() {
+    let launch = workers(2).options(["--max_restarts", "1"]);
+    let flag = launch.dir().join("flag");
+    let script = "echo ready; until [ -e \"$FLAG\" ]; do sleep 0.01; done; exit 3";
+    let job = launch.env("FLAG", &flag).sh(script).start();
+    job.wait_for_lines("ready", 2);
+    let latest = job.dir().join("runs/latest");
+    let made = command("mkfifo").arg(latest.join(".run.json")).status().expect("mkfifo");
+    assert!(made.success());
+    fs::write(flag, "").expect("a flag");
+    let outcome = job.end().code(3).says("warning: cannot write run.json: its disk stands still\n");
+    // It says what was known when the disk still answered.
+    assert_eq!(outcome.record()["state"], "running");
+}
+
 #[test]
 fn a_log_disk_that_is_full_is_told_once_and_ends_nothing() {
     const NAME: &str = "a_log_disk_that_is_full_is_told_once_and_ends_nothing";

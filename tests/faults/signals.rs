@@ -40,8 +40,20 @@ fn a_second_interrupt_kills_without_waiting() {
     let job = ready(launch, TELLS, 2);
     job.signal(Signal::INT);
     job.wait_for_lines("got INT", 2);
-    job.signal(Signal::INT);
+    job.signal_again(Signal::INT);
     job.end().code(130).says("Killing  what is left");
+}
+
+/// `timeout` sends what it gets to its command and then to its whole group, where the command is too.
+#[test]
+fn what_timeout_sends_twice_is_one_request() {
+    let script =
+        "trap 'sleep 0.3; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
+    let launch = workers(2).options(["--grace", "1h"]).through(&["timeout", "1h"]);
+    let job = ready(launch, script, 2);
+    job.signal(Signal::TERM);
+    let outcome = job.end().code(143).says("SIGTERM received").does_not_say("Killing");
+    assert_eq!(outcome.stdout_text().matches("saved").count(), 2, "{outcome:#?}");
 }
 
 /// An agent that stands still confirms nothing.
@@ -54,9 +66,9 @@ fn a_third_interrupt_leaves_and_names_who_is_not_confirmed() {
     stopped.signal(Signal::STOP);
     job.signal(Signal::INT);
     job.wait_for_error("SIGINT received");
-    job.signal(Signal::INT);
+    job.signal_again(Signal::INT);
     job.wait_for_error("Killing");
-    job.signal(Signal::INT);
+    job.signal_again(Signal::INT);
     job.wait_for_error("not confirmed to be gone: ");
     // It finds its link closed as soon as it goes on.
     stopped.signal(Signal::CONT);
@@ -185,7 +197,7 @@ fn the_terminals_interrupt_reaches_only_the_launcher() {
     assert_eq!(groups.iter().filter(|of| of.0 == group || of.1 == session).count(), 1);
     job.signal(Signal::TERM);
     job.wait_for_lines("got TERM", 1);
-    job.signal(Signal::TERM);
+    job.signal_again(Signal::TERM);
     job.end().code(143);
 }
 

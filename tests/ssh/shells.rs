@@ -67,8 +67,13 @@ fn a_start_up_file_may_take_its_time() {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
-    cluster.configure("ForceCommand sleep 3; eval \"$SSH_ORIGINAL_COMMAND\"");
-    launch.sh("exit 0").end().code(0);
+    let flag = cluster.dir().join("flag");
+    let slow = format!("until [ -e {} ]; do sleep 0.1; done", flag.display());
+    cluster.configure(&format!("ForceCommand {slow}; eval \"$SSH_ORIGINAL_COMMAND\""));
+    let job = launch.sh("exit 0").start();
+    job.wait_for_error("Waiting  for n1, n2");
+    std::fs::write(flag, "").expect("a flag");
+    job.end().code(0);
     assert_eq!((cluster.connections(0), cluster.connections(1)), (1, 1), "nobody tried again");
 }
 

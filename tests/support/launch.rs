@@ -271,6 +271,13 @@ impl Running {
         process::signal_to(self.pid(), signal);
     }
 
+    /// Signals it once more, after it has done something about the signal before: later than what it
+    /// takes for the same request.
+    pub(crate) fn signal_again(&self, signal: Signal) {
+        std::thread::sleep(remuda::job::SAME_REQUEST);
+        self.signal(signal);
+    }
+
     /// The pipe to its standard input.
     pub(crate) fn take_stdin(&mut self) -> std::process::ChildStdin {
         self.child.stdin.take().expect("started with a pipe")
