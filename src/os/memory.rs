@@ -7,12 +7,13 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::futex;
+
+use crate::os::atomic::AtomicU32;
 
 /// Makes a sealed, sparse anonymous file of `bytes` bytes, all zero. Not inherited over `exec`.
 pub fn create_shared(name: &str, bytes: u64) -> io::Result<OwnedFd> {

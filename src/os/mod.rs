@@ -6,6 +6,7 @@ pub mod account;
 pub mod affinity;
 #[cfg(feature = "cli")]
 pub mod asked;
+pub mod atomic;
 #[cfg(feature = "cli")]
 pub mod calendar;
 #[cfg(feature = "cli")]

@@ -12,13 +12,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Rank, clock};
+use crate::runtime::cells::Alarm;
 use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::error::{Cause, Fingerprint, Loss};
 use crate::runtime::net::{ABORT_KEY, Incoming, Net, Outgoing};
 use crate::runtime::node::{LocalNode, Patience, Roster};
 use crate::runtime::room::{Room, Rooms};
 use crate::runtime::schedule::blocks;
-use crate::runtime::shm::Alarm;
 use crate::runtime::shm_window::{Window, Workspace, fold_windows_into};
 use crate::runtime::tree::{Fold, pieces};
 

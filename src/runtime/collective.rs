@@ -9,6 +9,7 @@
 use std::ops::Range;
 
 use crate::runtime::across::Round;
+use crate::runtime::cells::Place;
 use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::engine::{Call, Engine};
 use crate::runtime::error::{Cause, CollectiveError, Operation};
@@ -16,7 +17,7 @@ use crate::runtime::memory::{Finish, Memory, SharedMemory};
 use crate::runtime::node::Patience;
 use crate::runtime::parts::part_len_max;
 use crate::runtime::schedule::{blocks, rounds, slice};
-use crate::runtime::shm::{EAGER_BYTES, Place};
+use crate::runtime::shm::EAGER_BYTES;
 use crate::runtime::shm_window::{Window, Workspace, fold_windows};
 
 impl Engine {

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use crate::base::{Rank, clock};
 use crate::runtime::across::{Across, Round};
+use crate::runtime::cells::{Alarm, Place};
 use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::error::{Cause, CollectiveError, Departure, Fingerprint, Loss, Operation};
 use crate::runtime::flag::Spin;
 use crate::runtime::node::{LocalNode, Patience, Roster};
-use crate::runtime::shm::{Alarm, Place, STAGING_ACROSS_BYTES, STAGING_BYTES, Segment};
+use crate::runtime::shm::{STAGING_ACROSS_BYTES, STAGING_BYTES, Segment};
 use crate::runtime::shm_window::{Window, Workspace};
 use crate::runtime::tree::Fold;
 

@@ -1,12 +1,13 @@
 //! Counters in shared memory, and waiting for them: a while awake, then asleep.
 
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{Acquire, SeqCst};
 use std::time::Duration;
 
+use crate::os::atomic::Ordering::{Acquire, SeqCst};
+use crate::os::atomic::{AtomicU32, spin_loop, yield_now};
 use crate::os::memory;
 
 /// A counter that one rank raises and others wait for; it wraps.
+#[derive(Default)]
 #[repr(C)]
 pub(crate) struct Flag {
     value: AtomicU32,
@@ -89,13 +90,13 @@ impl Flag {
             if self.has_reached(target) {
                 return true;
             }
-            std::hint::spin_loop();
+            spin_loop();
         }
         for _ in 0..spin.yields {
             if self.has_reached(target) {
                 return true;
             }
-            std::thread::yield_now();
+            yield_now();
         }
         self.has_reached(target)
     }
@@ -113,32 +114,4 @@ impl Flag {
 
 fn reached(value: u32, target: u32) -> bool {
     0 <= value.wrapping_sub(target) as i32
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_flag_wakes_a_sleeper_and_survives_wrapping() {
-        let start = u32::MAX - 1;
-        let flag = Flag { value: AtomicU32::new(start), sleepers: AtomicU32::new(0) };
-        std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| {
-                let forever = || Ok::<(), ()>(());
-                flag.wait(1, Spin { pauses: 0, yields: 0 }, forever)
-            });
-            for step in 1..4 {
-                flag.raise(start.wrapping_add(step));
-            }
-            assert_eq!(waiter.join().unwrap(), Ok(()));
-        });
-    }
-
-    #[test]
-    fn a_check_that_fails_ends_a_wait() {
-        let flag = Flag { value: AtomicU32::new(0), sleepers: AtomicU32::new(0) };
-        assert_eq!(flag.wait(1, Spin::BRIEF, || Err("enough")), Err("enough"));
-        assert_eq!(flag.wait(0, Spin::BRIEF, || Err("not asked")), Ok(()));
-    }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
+use crate::runtime::cells::Alarm;
 use crate::runtime::contract::Note;
 use crate::runtime::element::Element;
 use crate::runtime::engine::Engine;
@@ -14,7 +15,7 @@ use crate::runtime::membership::{self, Links, Membership};
 use crate::runtime::node::Roster;
 use crate::runtime::runner::Runner;
 use crate::runtime::schedule::Placement;
-use crate::runtime::shm::{Alarm, Segment};
+use crate::runtime::shm::Segment;
 use crate::runtime::shm_window::{Arena, Buffer, Seat};
 use crate::runtime::split::{Part, Wish};
 

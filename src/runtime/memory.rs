@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
+use crate::runtime::cells::Place;
 use crate::runtime::element::Element;
 use crate::runtime::error::Cause;
-use crate::runtime::shm::{Place, Segment};
+use crate::runtime::shm::Segment;
 use crate::runtime::shm_window::{Buffer, Window};
 
 /// Where the numbers of a call lie.

@@ -10,13 +10,13 @@ use std::ops::Range;
 
 use crate::base::Rank;
 use crate::runtime::across::{incoming, outgoing};
+use crate::runtime::cells::{Mailbox, Place};
 use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::engine::{Call, Engine};
 use crate::runtime::error::{Cause, CollectiveError, Fingerprint, Operation};
 use crate::runtime::flag::Flag;
 use crate::runtime::node::{Patience, mismatch};
 use crate::runtime::schedule::rounds;
-use crate::runtime::shm::{Mailbox, Place};
 use crate::runtime::shm_window::Window;
 
 /// Numbers for a rank.

@@ -54,6 +54,7 @@
 //! | `membership`, `split`, `contract`, `watch`, `store` | becoming a rank, and learning that others are gone |
 
 mod across;
+mod cells;
 mod collective;
 pub mod contract;
 mod ddp;

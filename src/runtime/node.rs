@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::base::{Rank, clock};
+use crate::runtime::cells::{self, Alarm, Place};
 use crate::runtime::error::{Cause, Departure, Fingerprint, Loss};
 use crate::runtime::flag::Spin;
 use crate::runtime::schedule::Placement;
-use crate::runtime::shm::{Alarm, Place, Segment};
+use crate::runtime::shm::Segment;
 
 /// Who we are among whom.
 #[derive(Clone, Debug)]
@@ -147,12 +148,9 @@ impl LocalNode {
     /// Nobody returns before everybody of the node has called.
     pub(crate) fn meet(&mut self, patience: Patience) -> Result<(), Cause> {
         self.meetings = self.meetings.wrapping_add(1);
-        self.segment.line(self.me()).flag.raise(self.meetings);
-        for local in 0..self.roster.neighbours().len() {
-            let flag = &self.segment.line(local).flag;
-            flag.wait(self.meetings, patience.spin, || self.check(patience, || self.missing()))?;
-        }
-        Ok(())
+        let lines = (0..self.roster.neighbours().len()).map(|local| self.segment.line(local));
+        let check = || self.check(patience, || self.missing());
+        cells::meet(lines, self.me(), self.meetings, patience.spin, check)
     }
 
     /// Fails when waiting has become pointless.

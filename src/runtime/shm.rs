@@ -1,4 +1,4 @@
-//! The memory that the ranks of one node share: its layout, its flags, its alarm.
+//! The memory that the ranks of one node share: where what lies in it.
 //!
 //! ```text
 //! header | a line per rank | a mailbox per ordered pair | two eager slots per rank
@@ -16,13 +16,11 @@
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::base::Rank;
+use crate::os::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use crate::os::atomic::{AtomicU32, AtomicU64};
 use crate::os::memory::{self, Mapping};
-use crate::runtime::error::{Departure, Loss};
-use crate::runtime::flag::Flag;
+use crate::runtime::cells::{Alarm, AlarmCell, Line, Mailbox};
 
 /// Payload that travels beside the flags, without a second meeting.
 pub(crate) const EAGER_BYTES: usize = 4096;
@@ -41,7 +39,6 @@ const LINES: usize = PAGE;
 const ARENA_BYTES_MIN: usize = 1 << 30;
 /// All arenas together stay below what a 47-bit address space comfortably holds.
 const ARENAS_BYTES_MAX: usize = 1 << 45;
-const REASON_WORDS: usize = 32;
 
 /// Why a segment cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -74,113 +71,6 @@ struct Header {
     /// Ranks that will not look at this segment any more; counted in parts of another one.
     left: AtomicU32,
     alarm: AlarmCell,
-}
-
-#[repr(C)]
-struct AlarmCell {
-    state: AtomicU32,
-    by: AtomicU32,
-    lost: AtomicU32,
-    lost_how: AtomicU32,
-    reason_bytes: AtomicU32,
-    reason: [AtomicU64; REASON_WORDS],
-}
-
-/// Nobody raised it / somebody is writing it / it can be read.
-const QUIET: u32 = 0;
-const WRITING: u32 = 1;
-const RAISED: u32 = 2;
-
-/// Somebody gave up, and why; the first alarm of an epoch stays.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Alarm {
-    /// Who raised it.
-    pub(crate) by: Rank,
-    /// Whose loss was the reason.
-    pub(crate) lost: Option<Loss>,
-    /// In words, cut to what fits.
-    pub(crate) reason: String,
-}
-
-/// What a rank says about the operation that it has come for.
-#[repr(C)]
-pub(crate) struct Entry {
-    fingerprint: [AtomicU64; 3],
-    place: AtomicU64,
-}
-
-/// Where a rank's numbers lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// A copy of this round's part, at this offset.
-    Staged(usize),
-    /// This round's part, at this offset, and everything that follows, where it is used.
-    Direct(usize),
-}
-
-impl Place {
-    pub(crate) fn offset(self) -> usize {
-        match self {
-            Self::Staged(offset) | Self::Direct(offset) => offset,
-        }
-    }
-
-    fn encode(self) -> u64 {
-        match self {
-            Self::Staged(offset) => (offset as u64) << 1,
-            Self::Direct(offset) => (offset as u64) << 1 | 1,
-        }
-    }
-
-    fn decode(word: u64) -> Self {
-        let offset = (word >> 1) as usize;
-        if word & 1 == 0 { Self::Staged(offset) } else { Self::Direct(offset) }
-    }
-}
-
-/// Flag and entries of one rank. Two entries, used in turn: a rank can be one operation ahead of a
-/// peer that still reads, never two.
-#[repr(C, align(128))]
-pub(crate) struct Line {
-    pub(crate) flag: Flag,
-    entries: [Entry; 2],
-    /// Not 0 once the rank has ended well.
-    departed: AtomicU32,
-}
-
-/// The way from one rank to another: what was posted, what was taken.
-#[repr(C, align(128))]
-pub(crate) struct Mailbox {
-    pub(crate) posted: Flag,
-    entry: Entry,
-    pub(crate) taken: Flag,
-}
-
-impl Entry {
-    pub(crate) fn write(&self, fingerprint: [u64; 3], place: Place) {
-        for (cell, word) in self.fingerprint.iter().zip(fingerprint) {
-            cell.store(word, Relaxed);
-        }
-        self.place.store(place.encode(), Relaxed);
-    }
-
-    pub(crate) fn read(&self) -> ([u64; 3], Place) {
-        let fingerprint = [0, 1, 2].map(|word: usize| self.fingerprint[word].load(Relaxed));
-        (fingerprint, Place::decode(self.place.load(Relaxed)))
-    }
-}
-
-impl Line {
-    /// The entry of the `round`-th meeting.
-    pub(crate) fn entry(&self, round: u64) -> &Entry {
-        &self.entries[(round & 1) as usize]
-    }
-}
-
-impl Mailbox {
-    pub(crate) fn entry(&self) -> &Entry {
-        &self.entry
-    }
 }
 
 /// Where the parts of a segment begin.
@@ -382,11 +272,7 @@ impl Segment {
 
     /// Says to everybody on this node that the group is of no use any more, and wakes them.
     pub(crate) fn raise_alarm(&self, alarm: &Alarm) {
-        let cell = &self.header().alarm;
-        if cell.state.compare_exchange(QUIET, WRITING, SeqCst, SeqCst).is_ok() {
-            cell.write(alarm);
-            cell.state.store(RAISED, SeqCst);
-        }
+        self.header().alarm.raise(alarm);
         self.wake_all();
     }
 
@@ -399,7 +285,7 @@ impl Segment {
 
     /// Says to everybody on this node that a rank has ended well, and wakes them.
     pub(crate) fn depart(&self, local: usize) {
-        self.line(local).departed.store(1, SeqCst);
+        self.line(local).depart();
         self.wake_all();
     }
 
@@ -407,52 +293,14 @@ impl Segment {
     pub(crate) fn has_departed(&self, local: usize) -> bool {
         match &self.outer {
             Some(Outer { segment, locals }) => segment.has_departed(locals[local]),
-            None => self.line(local).departed.load(Acquire) != 0,
+            None => self.line(local).has_departed(),
         }
     }
 
     /// The alarm, if one was raised here or in a segment of which this is a part.
     pub(crate) fn alarm(&self) -> Option<Alarm> {
-        let cell = &self.header().alarm;
-        let own = (cell.state.load(Acquire) == RAISED).then(|| cell.read());
+        let own = self.header().alarm.look();
         own.or_else(|| self.outer.as_ref()?.segment.alarm())
-    }
-}
-
-impl AlarmCell {
-    fn write(&self, alarm: &Alarm) {
-        self.by.store(alarm.by.0, Relaxed);
-        self.lost.store(alarm.lost.map_or(u32::MAX, |loss| loss.rank.0), Relaxed);
-        let how = alarm.lost.map_or(Departure::Gone, |loss| loss.how);
-        self.lost_how.store(how as u32, Relaxed);
-        let text = alarm.reason.as_bytes();
-        let text = &text[..text.len().min(REASON_WORDS * 8)];
-        self.reason_bytes.store(text.len() as u32, Relaxed);
-        for (cell, bytes) in self.reason.iter().zip(text.chunks(8)) {
-            let mut word = [0; 8];
-            word[..bytes.len()].copy_from_slice(bytes);
-            cell.store(u64::from_le_bytes(word), Relaxed);
-        }
-    }
-
-    fn read(&self) -> Alarm {
-        let bytes = self.reason_bytes.load(Relaxed) as usize;
-        let text: Vec<u8> = self
-            .reason
-            .iter()
-            .flat_map(|word| word.load(Relaxed).to_le_bytes())
-            .take(bytes)
-            .collect();
-        let lost = self.lost.load(Relaxed);
-        let how = match self.lost_how.load(Relaxed) {
-            how if how == Departure::Exited as u32 => Departure::Exited,
-            _ => Departure::Gone,
-        };
-        Alarm {
-            by: Rank(self.by.load(Relaxed)),
-            lost: (lost != u32::MAX).then_some(Loss { rank: Rank(lost), how }),
-            reason: String::from_utf8_lossy(&text).into_owned(),
-        }
     }
 }
 
@@ -467,6 +315,38 @@ fn header(mapping: &Mapping, start: usize) -> &Header {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Rank;
+    use crate::runtime::error::{Departure, Loss};
+    use crate::runtime::flag::Spin;
+
+    fn segment(ranks: usize) -> Arc<Segment> {
+        Segment::attach(Segment::create(ranks).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_flag_wakes_a_sleeper_and_survives_wrapping() {
+        let (segment, start) = (segment(1), u32::MAX - 1);
+        let flag = &segment.line(0).flag;
+        flag.raise(start);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let forever = || Ok::<(), ()>(());
+                flag.wait(1, Spin { pauses: 0, yields: 0 }, forever)
+            });
+            for step in 1..4 {
+                flag.raise(start.wrapping_add(step));
+            }
+            assert_eq!(waiter.join().unwrap(), Ok(()));
+        });
+    }
+
+    #[test]
+    fn a_check_that_fails_ends_a_wait() {
+        let segment = segment(1);
+        let flag = &segment.line(0).flag;
+        assert_eq!(flag.wait(1, Spin::BRIEF, || Err("enough")), Err("enough"));
+        assert_eq!(flag.wait(0, Spin::BRIEF, || Err("not asked")), Ok(()));
+    }
 
     #[test]
     fn the_parts_do_not_overlap() {
@@ -489,7 +369,7 @@ mod tests {
 
     #[test]
     fn the_first_alarm_stays() {
-        let segment = Segment::attach(Segment::create(2).unwrap()).unwrap();
+        let segment = segment(2);
         assert_eq!(segment.alarm(), None);
         let lost = Some(Loss { rank: Rank(0), how: Departure::Exited });
         let first = Alarm { by: Rank(1), lost, reason: "rank 0 is gone".into() };

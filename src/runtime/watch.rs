@@ -12,11 +12,12 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
 use crate::base::clock;
 use crate::runtime::across::AbortNotice;
+use crate::runtime::cells::Alarm;
 use crate::runtime::contract::{FrameReader, ToWorker};
 use crate::runtime::error::{Departure, Loss};
 use crate::runtime::net::ABORT_KEY;
 use crate::runtime::node::Roster;
-use crate::runtime::shm::{Alarm, Segment};
+use crate::runtime::shm::Segment;
 use crate::runtime::store::{Client, ClientError, Reply, Request};
 
 /// How long the rest of a message may take whose beginning is here.

@@ -1,0 +1,198 @@
+//! What ranks of a node say to each other in shared memory: who has come, for what, where its
+//! numbers lie, who has left, who gave up.
+//!
+//! Everything is atomic, and zeros are a good beginning: the memory of a segment is nothing else at
+//! first. Where it lies is `shm`'s business. `tests/protocol` compiles this file against a model of
+//! memory and tries the orders in which ranks can run.
+
+use crate::base::Rank;
+use crate::os::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use crate::os::atomic::{AtomicU32, AtomicU64};
+use crate::runtime::error::{Departure, Loss};
+use crate::runtime::flag::{Flag, Spin};
+
+/// Of the reason of an alarm.
+const REASON_WORDS: usize = 32;
+
+/// Where a rank's numbers lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A copy of this round's part, at this offset.
+    Staged(usize),
+    /// This round's part, at this offset, and everything that follows, where it is used.
+    Direct(usize),
+}
+
+impl Place {
+    pub(crate) fn offset(self) -> usize {
+        match self {
+            Self::Staged(offset) | Self::Direct(offset) => offset,
+        }
+    }
+
+    fn encode(self) -> u64 {
+        match self {
+            Self::Staged(offset) => (offset as u64) << 1,
+            Self::Direct(offset) => (offset as u64) << 1 | 1,
+        }
+    }
+
+    fn decode(word: u64) -> Self {
+        let offset = (word >> 1) as usize;
+        if word & 1 == 0 { Self::Staged(offset) } else { Self::Direct(offset) }
+    }
+}
+
+/// What a rank says about the operation that it has come for.
+#[derive(Default)]
+#[repr(C)]
+pub(crate) struct Entry {
+    fingerprint: [AtomicU64; 3],
+    place: AtomicU64,
+}
+
+impl Entry {
+    pub(crate) fn write(&self, fingerprint: [u64; 3], place: Place) {
+        for (cell, word) in self.fingerprint.iter().zip(fingerprint) {
+            cell.store(word, Relaxed);
+        }
+        self.place.store(place.encode(), Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> ([u64; 3], Place) {
+        let fingerprint = [0, 1, 2].map(|word: usize| self.fingerprint[word].load(Relaxed));
+        (fingerprint, Place::decode(self.place.load(Relaxed)))
+    }
+}
+
+/// Flag and entries of one rank. Two entries, used in turn: a rank can be one operation ahead of a
+/// peer that still reads, never two.
+#[derive(Default)]
+#[repr(C, align(128))]
+pub(crate) struct Line {
+    pub(crate) flag: Flag,
+    entries: [Entry; 2],
+    /// Not 0 once the rank has ended well.
+    departed: AtomicU32,
+}
+
+impl Line {
+    /// The entry of the `round`-th meeting.
+    pub(crate) fn entry(&self, round: u64) -> &Entry {
+        &self.entries[(round & 1) as usize]
+    }
+
+    /// Says that the rank has ended well.
+    pub(crate) fn depart(&self) {
+        self.departed.store(1, SeqCst);
+    }
+
+    /// Whether it has said so. What it did before is seen by whoever sees this.
+    pub(crate) fn has_departed(&self) -> bool {
+        self.departed.load(Acquire) != 0
+    }
+}
+
+/// Nobody returns before every rank of the node has come to this meeting, or before `check`, asked
+/// now and then, fails. `lines` has a line for each rank; ours is the one at `me`.
+pub(crate) fn meet<'l, E>(
+    lines: impl Iterator<Item = &'l Line> + Clone,
+    me: usize,
+    meeting: u32,
+    spin: Spin,
+    mut check: impl FnMut() -> Result<(), E>,
+) -> Result<(), E> {
+    let mut all = lines.clone();
+    all.nth(me).expect("we have a line").flag.raise(meeting);
+    lines.into_iter().try_for_each(|line| line.flag.wait(meeting, spin, &mut check))
+}
+
+/// The way from one rank to another: what was posted, what was taken.
+#[derive(Default)]
+#[repr(C, align(128))]
+pub(crate) struct Mailbox {
+    pub(crate) posted: Flag,
+    entry: Entry,
+    pub(crate) taken: Flag,
+}
+
+impl Mailbox {
+    pub(crate) fn entry(&self) -> &Entry {
+        &self.entry
+    }
+}
+
+/// Somebody gave up, and why; the first alarm of an epoch stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Alarm {
+    /// Who raised it.
+    pub(crate) by: Rank,
+    /// Whose loss was the reason.
+    pub(crate) lost: Option<Loss>,
+    /// In words, cut to what fits.
+    pub(crate) reason: String,
+}
+
+/// Where an alarm is raised.
+#[derive(Default)]
+#[repr(C)]
+pub(crate) struct AlarmCell {
+    state: AtomicU32,
+    by: AtomicU32,
+    lost: AtomicU32,
+    lost_how: AtomicU32,
+    reason_bytes: AtomicU32,
+    reason: [AtomicU64; REASON_WORDS],
+}
+
+/// Nobody raised it / somebody is writing it / it can be read.
+const QUIET: u32 = 0;
+const WRITING: u32 = 1;
+const RAISED: u32 = 2;
+
+impl AlarmCell {
+    /// Raises it, unless somebody else has.
+    pub(crate) fn raise(&self, alarm: &Alarm) {
+        if self.state.compare_exchange(QUIET, WRITING, SeqCst, SeqCst).is_ok() {
+            self.write(alarm);
+            self.state.store(RAISED, SeqCst);
+        }
+    }
+
+    /// The alarm, if one was raised.
+    pub(crate) fn look(&self) -> Option<Alarm> {
+        (self.state.load(Acquire) == RAISED).then(|| self.read())
+    }
+
+    fn write(&self, alarm: &Alarm) {
+        self.by.store(alarm.by.0, Relaxed);
+        self.lost.store(alarm.lost.map_or(u32::MAX, |loss| loss.rank.0), Relaxed);
+        let how = alarm.lost.map_or(Departure::Gone, |loss| loss.how);
+        self.lost_how.store(how as u32, Relaxed);
+        let text = alarm.reason.as_bytes();
+        let text = &text[..text.len().min(REASON_WORDS * 8)];
+        self.reason_bytes.store(text.len() as u32, Relaxed);
+        for (cell, bytes) in self.reason.iter().zip(text.chunks(8)) {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            cell.store(u64::from_le_bytes(word), Relaxed);
+        }
+    }
+
+    fn read(&self) -> Alarm {
+        let bytes = self.reason_bytes.load(Relaxed) as usize;
+        let words = self.reason.iter().take(bytes.div_ceil(8));
+        let text: Vec<u8> =
+            words.flat_map(|word| word.load(Relaxed).to_le_bytes()).take(bytes).collect();
+        let lost = self.lost.load(Relaxed);
+        let how = match self.lost_how.load(Relaxed) {
+            how if how == Departure::Exited as u32 => Departure::Exited,
+            _ => Departure::Gone,
+        };
+        Alarm {
+            by: Rank(self.by.load(Relaxed)),
+            lost: (lost != u32::MAX).then_some(Loss { rank: Rank(lost), how }),
+            reason: String::from_utf8_lossy(&text).into_owned(),
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Goal: the protocol of ranks that share memory holds in every order in which they can run, and
+//! under every view of memory that the language allows them.
+//! Method: `cells` and `flag`, the files themselves, are compiled here against loom's model of
+//! atomics, threads and sleeping; loom then runs each test in all orders with a few preemptions.
+//!
+//! Sleepers of the model never wake by themselves, where ours look up after some milliseconds: a
+//! wake-up that is lost is a deadlock here, which loom reports.
+
+mod model;
+
+/// The modules that the files name, where they look for them.
+mod base {
+    pub(crate) use remuda::base::Rank;
+}
+
+mod os {
+    pub(crate) use crate::model::{atomic, memory};
+}
+
+mod runtime;
+
+use std::convert::Infallible;
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+use remuda::base::Rank;
+use remuda::runtime::Departure;
+
+use runtime::cells::{Alarm, AlarmCell, Line, Mailbox, Place, meet};
+use runtime::error::Loss;
+use runtime::flag::{Flag, Spin};
+
+/// Looks once, then sleeps: looking again shows nothing new to a model.
+const AT_ONCE: Spin = Spin { pauses: 0, yields: 0 };
+
+/// Runs a test in all orders that take at most so many preemptions.
+fn check(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(test);
+}
+
+const PATIENT: fn() -> Result<(), Infallible> = || Ok(());
+
+fn wait(flag: &Flag, target: u32) {
+    let Ok(()) = flag.wait(target, AT_ONCE, PATIENT);
+}
+
+/// Numbers of one rank: loom fails when two touch them at once.
+#[derive(Default)]
+struct Numbers(UnsafeCell<u64>);
+
+// SAFETY: whether nobody else touches it meanwhile is what loom checks at every access.
+unsafe impl Sync for Numbers {}
+
+impl Numbers {
+    fn write(&self, value: u64) {
+        // SAFETY: as above; loom fails the test before a second reference could exist.
+        self.0.with_mut(|place| unsafe { *place = value });
+    }
+
+    fn read(&self) -> u64 {
+        // SAFETY: as above.
+        self.0.with(|place| unsafe { *place })
+    }
+}
+
+#[test]
+fn a_flag_that_is_raised_wakes_who_waits_and_shows_what_was_written() {
+    check(3, || {
+        let shared = Arc::new((Flag::default(), Numbers::default()));
+        let owner = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                shared.1.write(1);
+                shared.0.raise(1);
+            })
+        };
+        wait(&shared.0, 1);
+        assert_eq!(shared.1.read(), 1);
+        owner.join().unwrap();
+    });
+}
+
+#[test]
+fn two_who_wait_for_one_flag_are_both_woken() {
+    check(2, || {
+        let flag = Arc::new(Flag::default());
+        let waiters = [0; 2].map(|_| {
+            let flag = flag.clone();
+            thread::spawn(move || wait(&flag, 2))
+        });
+        flag.raise(1);
+        flag.raise(2);
+        for waiter in waiters {
+            waiter.join().unwrap();
+        }
+    });
+}
+
+/// What ranks of a node share in a round: lines, and numbers of each.
+#[derive(Default)]
+struct Node {
+    lines: Vec<Line>,
+    numbers: Vec<Numbers>,
+}
+
+impl Node {
+    fn of(ranks: usize) -> Arc<Self> {
+        let lines = (0..ranks).map(|_| Line::default()).collect();
+        let numbers = (0..ranks).map(|_| Numbers::default()).collect();
+        Arc::new(Self { lines, numbers })
+    }
+
+    fn meet(&self, me: usize, meeting: u32) {
+        let Ok(()) = meet(self.lines.iter(), me, meeting, AT_ONCE, PATIENT);
+    }
+
+    /// As the engine opens an operation: what we came for, a meeting, what the others came for.
+    fn enter(&self, me: usize, meeting: u32, round: u64) {
+        let place = Place::Direct(me);
+        self.lines[me].entry(round).write([round, 7, 7], place);
+        self.meet(me, meeting);
+        for (rank, line) in self.lines.iter().enumerate() {
+            assert_eq!(line.entry(round).read(), ([round, 7, 7], Place::Direct(rank)));
+        }
+    }
+}
+
+/// Starts the ranks of a node, of which this thread is the last one, and waits for all.
+fn run(ranks: usize, rank: impl Fn(&Node, usize) + Copy + Send + 'static) {
+    let node = Node::of(ranks);
+    let others: Vec<_> = (0..ranks - 1)
+        .map(|me| {
+            let node = node.clone();
+            thread::spawn(move || rank(&node, me))
+        })
+        .collect();
+    rank(&node, ranks - 1);
+    for other in others {
+        other.join().unwrap();
+    }
+}
+
+#[test]
+fn numbers_that_were_written_before_a_meeting_are_read_behind_it() {
+    check(3, || {
+        run(2, |node, me| {
+            for round in 1..=2 {
+                node.numbers[me].write(round);
+                node.meet(me, 2 * round as u32 - 1);
+                assert_eq!(node.numbers[1 - me].read(), round);
+                // Without this one somebody would write while the other still reads.
+                node.meet(me, 2 * round as u32);
+            }
+        });
+    });
+}
+
+#[test]
+fn of_three_ranks_nobody_leaves_a_meeting_before_the_last_has_come() {
+    check(1, || {
+        run(3, |node, me| {
+            node.numbers[me].write(1);
+            node.meet(me, 1);
+            assert_eq!((0..3).map(|rank| node.numbers[rank].read()).sum::<u64>(), 3);
+        });
+    });
+}
+
+/// Short operations have one meeting: a rank can be one of them ahead of a peer that still reads, so
+/// two entries suffice.
+#[test]
+fn two_entries_are_enough_for_operations_of_one_meeting() {
+    check(3, || {
+        run(2, |node, me| {
+            for round in 1..=4 {
+                node.enter(me, round as u32, round);
+            }
+        });
+    });
+}
+
+/// The proof that the test above can fail.
+#[test]
+#[should_panic(expected = "assertion `left == right` failed")]
+fn one_entry_would_not_be_enough() {
+    check(3, || {
+        run(2, |node, me| {
+            for round in 1..=4_u64 {
+                // Always the same of the two.
+                node.lines[me].entry(0).write([round, 7, 7], Place::Staged(me));
+                node.meet(me, round as u32);
+                for line in &node.lines {
+                    assert_eq!(line.entry(0).read().0, [round, 7, 7]);
+                }
+            }
+        });
+    });
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn numbers_without_a_second_meeting_would_be_touched_by_two() {
+    check(3, || {
+        run(2, |node, me| {
+            for round in 1..=2 {
+                node.numbers[me].write(round);
+                node.meet(me, round as u32);
+                node.numbers[1 - me].read();
+            }
+        });
+    });
+}
+
+/// Two halves, used in turn: the sender writes one while the receiver still reads the other.
+#[test]
+fn a_message_in_pieces_arrives_whole() {
+    check(2, || {
+        let shared = Arc::new((Mailbox::default(), [Numbers::default(), Numbers::default()]));
+        let sender = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let (mailbox, halves) = &*shared;
+                mailbox.entry().write([1, 2, 3], Place::Staged(64));
+                for piece in 1..=3_u32 {
+                    wait(&mailbox.taken, piece.saturating_sub(2));
+                    halves[piece as usize % 2].write(u64::from(piece));
+                    mailbox.posted.raise(piece);
+                }
+                wait(&mailbox.taken, 3);
+            })
+        };
+        let (mailbox, halves) = &*shared;
+        for piece in 1..=3_u32 {
+            wait(&mailbox.posted, piece);
+            assert_eq!(mailbox.entry().read(), ([1, 2, 3], Place::Staged(64)));
+            assert_eq!(halves[piece as usize % 2].read(), u64::from(piece));
+            mailbox.taken.raise(piece);
+        }
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn of_two_alarms_one_is_seen_and_it_is_whole() {
+    let alarm = |by: u32| Alarm {
+        by: Rank(by),
+        lost: Some(Loss { rank: Rank(9), how: Departure::Exited }),
+        reason: format!("rank {by} has had enough"),
+    };
+    check(2, move || {
+        let cell = Arc::new(AlarmCell::default());
+        let raisers = [0, 1].map(|by| {
+            let cell = cell.clone();
+            thread::spawn(move || cell.raise(&alarm(by)))
+        });
+        let early = cell.look();
+        for raiser in raisers {
+            raiser.join().unwrap();
+        }
+        let late = cell.look().expect("somebody raised it");
+        assert!(late == alarm(0) || late == alarm(1), "{late:?}");
+        assert!(early.is_none_or(|early| early == late), "the first one stays");
+    });
+}
+
+/// A rank that has come to a meeting and left is not taken for one that never came.
+#[test]
+fn who_sees_that_a_rank_has_left_sees_what_it_did_before() {
+    check(3, || {
+        let line = Arc::new(Line::default());
+        let leaver = {
+            let line = line.clone();
+            thread::spawn(move || {
+                line.flag.raise(1);
+                line.depart();
+            })
+        };
+        if line.has_departed() {
+            assert!(line.flag.has_reached(1));
+        }
+        leaver.join().unwrap();
+    });
+}
+
+#[test]
+fn a_wait_that_is_given_up_and_a_flag_that_is_raised_agree() {
+    check(3, || {
+        let flag = Arc::new(Flag::default());
+        let owner = {
+            let flag = flag.clone();
+            thread::spawn(move || {
+                flag.raise(1);
+                flag.wake();
+            })
+        };
+        let waited = flag.wait(1, AT_ONCE, || Err("enough"));
+        if waited.is_ok() {
+            assert!(flag.has_reached(1));
+        }
+        owner.join().unwrap();
+    });
+}
