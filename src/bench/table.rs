@@ -19,16 +19,21 @@ pub fn show_bytes_short(bytes: u64) -> String {
     unit.map_or_else(|| bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
 }
 
+/// `1 rank`, `2 ranks`.
+pub fn show_ranks(ranks: usize) -> String {
+    format!("{ranks} {}", if ranks == 1 { "rank" } else { "ranks" })
+}
+
 /// What stands above the rows. With an earlier run, two columns compare.
 pub fn show_head(options: &Options, hosts: &[String], ranks_of: &[usize], earlier: bool) -> String {
     let mut text = String::new();
     let (collective, world) = (options.collective, ranks_of.iter().sum::<usize>());
     let (iterations, warmup) = (options.iterations, options.warmup);
     let checked = if options.is_checked { "checked" } else { "not checked" };
-    let _ = writeln!(text, "# remuda bench {collective}: {world} ranks, backend host");
+    let _ = writeln!(text, "# remuda bench {collective}: {}, backend host", show_ranks(world));
     let _ = writeln!(text, "# {iterations} iterations after {warmup}, results {checked}");
     for (host, ranks) in hosts.iter().zip(ranks_of) {
-        let _ = writeln!(text, "# {host}: {ranks} {}", if *ranks == 1 { "rank" } else { "ranks" });
+        let _ = writeln!(text, "# {host}: {}", show_ranks(*ranks));
     }
     let _ = writeln!(text, "#");
     let names = ["size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong"];

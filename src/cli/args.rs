@@ -12,9 +12,11 @@ use super::supervision::{parse_beat, parse_restarts, parse_warning};
 use super::values::{
     AcceleratorArg, AutotuningArg, CoreList, LauncherArg, LogLevel, StdinArg, Words, parse_cores,
     parse_count, parse_duration, parse_int, parse_job_id, parse_launcher, parse_lease,
-    parse_master_addr, parse_master_port, parse_port, parse_stdin, parse_timeout, parse_words,
+    parse_master_addr, parse_master_port, parse_port, parse_slots, parse_stdin, parse_timeout,
+    parse_words,
 };
 use crate::job::Warning;
+use crate::pool::SlotCount;
 
 /// Where a job runs.
 #[derive(Args, Clone, Debug)]
@@ -25,6 +27,9 @@ pub struct PlaceArgs {
     /// allocation; else this machine]
     #[arg(short = 'H', long, value_name = "FILE")]
     pub hostfile: Option<PathBuf>,
+    /// With --hostfile: slots of hosts of which it says none
+    #[arg(long, value_name = "N", value_parser = parse_slots)]
+    pub slots: Option<SlotCount>,
     /// Hosts and slots to use: `HOST[:SLOT,…][@HOST…]`
     #[arg(short, long, value_name = "HOSTS")]
     pub include: Option<String>,

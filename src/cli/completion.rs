@@ -1,8 +1,10 @@
 //! `remuda completion`: what a shell needs to complete our lines.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 
-use clap::{Command, CommandFactory, Parser};
+use clap::builder::PossibleValue;
+use clap::{Arg, Command, CommandFactory, Parser};
 use clap_complete::{Shell, generate};
 
 use super::definitions;
@@ -43,7 +45,37 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         _ => Shell::Bash,
     };
     let mut script = Vec::new();
-    generate(shell, &mut definitions::whole(), "remuda", &mut script);
+    let mut command = definitions::to_complete();
+    generate(shell, &mut command, "remuda", &mut script);
+    if shell == Shell::Fish {
+        script.extend(fish_arguments(&command).into_bytes());
+    }
     print(&String::from_utf8_lossy(&script)).map_err(CliError::output)?;
     Ok(Status::Success)
+}
+
+/// What fish offers in place of an argument that is no option; the generator leaves these out.
+fn fish_arguments(command: &Command) -> String {
+    let mut out = String::new();
+    for command in command.get_subcommands() {
+        let values: Vec<PossibleValue> =
+            command.get_positionals().flat_map(Arg::get_possible_values).collect();
+        if values.is_empty() {
+            continue;
+        }
+        let words: Vec<String> = values.iter().map(fish_word).collect();
+        let (name, words) = (command.get_name(), words.join("\n"));
+        let _ = writeln!(
+            out,
+            "complete -c remuda -n \"__fish_remuda_using_subcommand {name}\" -f -a \"{words}\""
+        );
+    }
+    out
+}
+
+/// A word, and behind a tab what it means: in single quotes, inside of double ones.
+fn fish_word(value: &PossibleValue) -> String {
+    let means = value.get_help().map(ToString::to_string).unwrap_or_default();
+    let means: String = means.chars().filter(|c| !matches!(c, '"' | '$' | '\\')).collect();
+    format!("{}\\t'{}'", value.get_name(), means.replace('\'', "\\'"))
 }

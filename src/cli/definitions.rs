@@ -1,9 +1,11 @@
 //! The whole command line as one definition, for whatever is made from it: completion and manuals. A
 //! line is never parsed by it, so that a script called `train` stays a script.
 
-use clap::{Command, CommandFactory, Parser};
+use clap::builder::{PossibleValue, PossibleValuesParser, Str};
+use clap::{Arg, Command, CommandFactory, Parser, ValueHint};
 
 use super::run::RunArgs;
+use super::values::LAUNCHERS;
 use super::{HostfileFace, bench, completion, doctor, explain, k8s, launch, man, pod, ssh};
 
 /// A cluster job runner, command-line compatible with the DeepSpeed launcher
@@ -28,4 +30,86 @@ pub(super) fn whole() -> Command {
         completion::definition().name("completion"),
         man::definition().name("man"),
     ])
+}
+
+/// The same for a shell: without what is hidden, and with the words that values are made of, which the
+/// parsers know in their own ways.
+pub(super) fn to_complete() -> Command {
+    let pages = pages(&whole());
+    let with_pages = |arg: Arg| arg.value_parser(PossibleValuesParser::new(pages));
+    let command = whole().mut_subcommands(|command| with_values(shown(command)));
+    command.mut_subcommand("man", |man| man.mut_arg("command", with_pages))
+}
+
+/// A command that has no hidden options. Nobody parses by it, so that groups and rules may stay behind.
+fn shown(command: Command) -> Command {
+    if !command.get_arguments().any(Arg::is_hide_set) {
+        return command;
+    }
+    let args = command.get_arguments().filter(|arg| !arg.is_hide_set()).cloned();
+    let copy = Whole::command().name(command.get_name().to_owned()).args(args);
+    match command.get_about() {
+        Some(about) => copy.about(about.clone()),
+        None => copy,
+    }
+}
+
+fn with_values(command: Command) -> Command {
+    command.mut_args(with_words).mut_subcommands(with_values)
+}
+
+/// Words of a value, or what else it is.
+fn with_words(arg: Arg) -> Arg {
+    if !arg.get_action().takes_values() || !arg.get_possible_values().is_empty() {
+        return arg;
+    }
+    let words = words_of(&arg);
+    if !words.is_empty() {
+        return arg.value_parser(PossibleValuesParser::new(words));
+    }
+    match value_name(&arg) {
+        Some("FILE" | "FIRST" | "SECOND" | "SET" | "SCRIPT") => arg.value_hint(ValueHint::FilePath),
+        Some("DIR") => arg.value_hint(ValueHint::DirPath),
+        Some("CMD") => arg.value_hint(ValueHint::CommandName),
+        // Numbers, times, names: nothing to offer, and no files.
+        _ => arg.value_hint(ValueHint::Other),
+    }
+}
+
+fn value_name(arg: &Arg) -> Option<&str> {
+    arg.get_value_names()?.first().map(Str::as_str)
+}
+
+fn words_of(arg: &Arg) -> Vec<PossibleValue> {
+    let plain = |words: &[&'static str]| words.iter().copied().map(PossibleValue::new).collect();
+    match (arg.get_id().as_str(), value_name(arg)) {
+        (_, Some("CODE")) => codes(arg.get_id() == "allow"),
+        (_, Some("0|1")) => plain(&["0", "1"]),
+        (_, Some("0-3")) => plain(&["0", "1", "2", "3"]),
+        ("launcher", _) => plain(&LAUNCHERS),
+        ("stdin", _) => plain(&["all", "none"]),
+        (id, _) => plain(&bench::words_of(id)),
+    }
+}
+
+/// Codes with what they mean; of those of hostfiles alone.
+fn codes(of_hostfiles: bool) -> Vec<PossibleValue> {
+    let all = explain::explanations().into_iter();
+    let some = all.filter(|found| !of_hostfiles || found.code.starts_with('H'));
+    some.map(|found| PossibleValue::new(found.code).help(found.title)).collect()
+}
+
+/// Commands that have a page, and theirs.
+fn pages(whole: &Command) -> Vec<PossibleValue> {
+    let mut pages: Vec<PossibleValue> = Vec::new();
+    for command in
+        whole.get_subcommands().flat_map(|one| std::iter::once(one).chain(one.get_subcommands()))
+    {
+        let page = PossibleValue::new(command.get_name().to_owned());
+        pages.push(match command.get_about() {
+            Some(about) => page.help(about.clone()),
+            None => page,
+        });
+    }
+    pages
 }

@@ -20,17 +20,20 @@ use crate::launch::Transport;
 use crate::plan::{MasterAddr, Program};
 use crate::pool::dialect::{Target, write};
 use crate::pool::{Dialect, Host, Reading, SlotCount};
-use crate::report::summary::{paint_ours, step};
+use crate::report::summary::{count, paint_ours, step};
 use crate::report::{Terminal, print, print_error, say};
 use crate::wire::{Depth, Examine, PortWish, Token};
 
 /// The port that rank 0 gets when nobody asks for another.
 const MASTER_PORT: u16 = 29500;
 
+/// What to do when no host is left to start on.
+const EXAMINE: &str = "mend what stands above; `remuda doctor` with the same options looks deeper";
+
 /// Behind the list of options.
 const HELP_END: &str = "\
-Exit status: 0 nothing is wrong, 1 errors or warnings, 2 nobody could be examined. Findings have codes:
-`remuda explain D022` tells more about one.";
+Exit status: 0 nothing is wrong, 1 errors or warnings, 2 nobody could be examined.
+Findings have codes: `remuda explain D022` tells more about one.";
 
 /// Examine every host of a hostfile over the link that a job would use, all at the same time: what
 /// would keep a job from starting, and what would make it slow. Nothing is changed there.
@@ -111,7 +114,7 @@ fn examine_and_show(words: Vec<OsString>, terminal: Terminal) -> Result<Status, 
         let good: Vec<&HostName> = hosts_without_errors(&case, &findings).collect();
         write_good(file, &good, &place, terminal)?;
     }
-    Ok(doctor::status(&findings))
+    Ok(doctor::status(&case, &findings))
 }
 
 /// What the workers of a job would run.
@@ -216,11 +219,16 @@ pub(super) fn preflight(
         findings.into_iter().filter(|finding| least <= finding.severity).collect();
     say(&doctor::show_findings(&case, &told), terminal.paint);
     let Some(status) = doctor::refusal(&told) else { return Ok(()) };
-    let bad = case.nodes.len() - hosts_without_errors(&case, &told).count();
-    let message =
-        format!("{bad} of {} hosts cannot take part; nothing was started", case.nodes.len());
-    Err(CliError::new(status, message)
-        .help("`remuda doctor --good FILE` with the same options writes those that can"))
+    let (all, good) = (case.nodes.len(), hosts_without_errors(&case, &told).count());
+    let (who, help) = match (all, good) {
+        (1, _) => ("the only host".to_owned(), EXAMINE),
+        (_, 0) => (format!("all {all} hosts"), EXAMINE),
+        _ => (
+            format!("{} of {all} hosts", all - good),
+            "`remuda doctor --good FILE` with the same options writes those that can",
+        ),
+    };
+    Err(CliError::new(status, format!("{who} cannot take part; nothing was started")).help(help))
 }
 
 /// The hosts that are left, as the hostfile wrote them.
@@ -243,7 +251,8 @@ fn write_good(
     hostfile::create(file, &text).map_err(|error| {
         CliError::new(Status::CantCreate, format!("cannot write `{}`: {error}", file.display()))
     })?;
-    let mut said = step("Wrote", &format!("{}: {} of {all} hosts", file.display(), good.len()));
+    let mut said =
+        step("Wrote", &format!("{}: {} of {}", file.display(), good.len(), count(all, "host")));
     for loss in losses {
         let _ = writeln!(said, "note: {loss}");
     }
@@ -274,6 +283,7 @@ fn listed(place: &Place, good: &[&HostName]) -> String {
         name: name.clone(),
         user: None,
         slots: SlotCount::new(slots.len() as u32).expect("a node has slots, and no host too many"),
+        max_slots: None,
         line: 1,
         span: Span::new(0, 0),
     };

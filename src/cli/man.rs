@@ -11,6 +11,9 @@ use crate::base::{Diagnostic, Status};
 use crate::pool::nearest;
 use crate::report::print;
 
+/// At the foot of every page.
+const SOURCE: &str = concat!("remuda ", env!("CARGO_PKG_VERSION"));
+
 /// Behind the list of options.
 const HELP_END: &str = "\
 To read:     remuda man run | man -l -
@@ -42,9 +45,13 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         page = found.clone();
         name = format!("{name}-{word}");
     }
-    let page = page.bin_name(name.replace('-', " ")).display_name(name);
+    let mut page = page.bin_name(name.replace('-', " ")).display_name(name);
+    // Sixty options in brackets are no synopsis.
+    let usage = page.render_usage().to_string();
+    let page = page.override_usage(usage.trim_start_matches("Usage: ").to_owned());
+    let page = clap_mangen::Man::new(page).source(SOURCE).manual("Manual of remuda");
     let mut roff = Vec::new();
-    clap_mangen::Man::new(page).render(&mut roff).map_err(CliError::output)?;
+    page.render(&mut roff).map_err(CliError::output)?;
     print(&String::from_utf8_lossy(&roff)).map_err(CliError::output)?;
     Ok(Status::Success)
 }

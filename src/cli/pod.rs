@@ -26,14 +26,15 @@ const PROGRAM: &str = "remuda pod";
 
 /// Behind the list of options.
 const HELP_END: &str = "\
-Every option under `Where` can be given as a variable too: `--key_file` is REMUDA_KEY_FILE, `--nodes`
-REMUDA_NODES, and so on. Which node this is, is found in the environment of Indexed Jobs, JobSet,
-LeaderWorkerSet, StatefulSets, Kubeflow (PET_*, PyTorchJob), Volcano, SkyPilot, dstack, Nomad and Slurm,
-or in NODE_RANK; a line says where it was found.
+Every option under `Where` can be given as a variable too: `--key_file` is REMUDA_KEY_FILE,
+`--nodes` REMUDA_NODES, and so on. Which node this is, is found in the environment of Indexed Jobs,
+JobSet, LeaderWorkerSet, StatefulSets, Kubeflow (PET_*, PyTorchJob), Volcano, SkyPilot, dstack, Nomad
+and Slurm, or in NODE_RANK; a line says where it was found.
 
-Exit status: that of the job, the same in every pod, as `remuda run --help` lists them; with --peer_exit
-only the pod that was the cause of a failure has it. How the job ended is written, as JSON, to
-/dev/termination-log where there is such a file, or to the file that REMUDA_TERMINATION_LOG names.";
+Exit status: that of the job, the same in every pod, as `remuda run --help` lists them; with
+--peer_exit only the pod that was the cause of a failure has it. How the job ended is written, as
+JSON, to /dev/termination-log where there is such a file, or to the file that
+REMUDA_TERMINATION_LOG names.";
 
 /// Take part in a job as the node that this pod is, without ssh. Pods that are given the same key
 /// become one job, which pod 0 leads.

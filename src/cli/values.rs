@@ -10,7 +10,7 @@ use clap::builder::PossibleValue;
 use super::line::{self, BadValue, python_int, whole};
 use crate::base::HostName;
 use crate::plan::Accelerator;
-use crate::pool::nearest;
+use crate::pool::{SLOTS_MAX, SlotCount, nearest};
 
 /// Milliseconds of it fit into 32 bits.
 const DURATION_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -78,6 +78,9 @@ pub enum LauncherArg {
     NotThere(&'static str),
 }
 
+/// Those that are there.
+pub(super) const LAUNCHERS: [&str; 3] = ["local", "ssh", "pdsh"];
+
 /// Launchers of DeepSpeed that this program does not have.
 const NOT_THERE: [&str; 5] = ["openmpi", "mpich", "impi", "mvapich", "slurm"];
 
@@ -136,7 +139,7 @@ pub(super) fn parse_launcher(text: &str) -> Result<LauncherArg, BadValue> {
         return Ok(LauncherArg::NotThere(known));
     }
     let bad = BadValue::new("expected one of local, ssh, pdsh");
-    Err(match nearest(&name, ["local", "ssh", "pdsh"].into_iter().chain(NOT_THERE)) {
+    Err(match nearest(&name, LAUNCHERS.into_iter().chain(NOT_THERE)) {
         Some(near) => bad.help(format!("did you mean `{near}`?")),
         None => bad.help("`pdsh` and `ssh` are the same here: remuda's own way to many hosts"),
     })
@@ -257,6 +260,12 @@ pub(super) fn parse_count(text: &str) -> Result<String, BadValue> {
         .split_once(':')
         .is_some_and(|(low, high)| python_int(low).and(python_int(high)).is_some());
     if is_range { Ok(text.to_owned()) } else { parse_int(text).map(|_| text.to_owned()) }
+}
+
+/// Slots of a host.
+pub(super) fn parse_slots(text: &str) -> Result<SlotCount, BadValue> {
+    let slots = whole(text, 1..=i64::from(SLOTS_MAX))?;
+    Ok(SlotCount::new(slots as u32).expect("it is within the limits"))
 }
 
 /// Words for another program.

@@ -25,8 +25,11 @@ const DETAILS_MAX: usize = 3;
 const LINES_MAX: usize = 16;
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// 0 where nothing is wrong; notes are not wrong.
-pub fn status(findings: &[Finding]) -> Status {
+/// 0 where nothing is wrong; notes are not wrong. Where nobody was examined it is not known.
+pub fn status(case: &Case, findings: &[Finding]) -> Status {
+    if case.patients().next().is_none() {
+        return Status::Usage;
+    }
     let is_clean = findings.iter().all(|found| found.severity < Severity::Warning);
     if is_clean { Status::Success } else { Status::Findings }
 }
@@ -460,9 +463,18 @@ error[D001]: n[3-4] (2): cannot be reached: nobody listens
     fn nothing_wrong_is_said_and_ends_with_0() {
         let case = testing::case(2);
         let findings = judge(&case);
-        assert_eq!(status(&findings), Status::Success);
+        assert_eq!(status(&case, &findings), Status::Success);
         let screen = show(&case, &findings);
         assert!(screen.ends_with("\n\n2 hosts, 2 slots: nothing is wrong\n"), "{screen}");
+    }
+
+    #[test]
+    fn some_that_are_sick_are_findings_and_nobody_examined_is_no_answer() {
+        let mut case = sick();
+        assert_eq!(status(&case, &judge(&case)), Status::Findings);
+        case.nodes.drain(..2);
+        case.nodes.truncate(2);
+        assert_eq!(status(&case, &judge(&case)), Status::Usage);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::os::tasks::Tasks;
 use crate::os::{family, fds, heap, signals};
 use crate::pool::nodeset::fold_set;
 use crate::report::neutral;
-use crate::report::summary::{duration, step};
+use crate::report::summary::{count, duration, step};
 use crate::transport::ssh::{Ssh, SshOptions};
 use crate::transport::{AgentProcess, Arrival, Link, LinkReader, LinkWriter, connect_local};
 use crate::wire::{
@@ -225,13 +225,13 @@ impl<'a> Round<'a> {
             .filter(|(_, found)| found.is_none())
             .map(|((host, _), _)| host.as_str())
             .collect();
-        let (count, mut names) = (missing.len(), fold_set(missing));
+        let (absent, mut names) = (missing.len(), fold_set(missing));
         if let Some((end, _)) = names.char_indices().nth(NAMES_CHARS_MAX) {
             names.truncate(end);
             names.push('…');
         }
-        let all = self.found.len();
-        let text = format!("{} for {what} {count} of {all} hosts: {names}", duration(waited));
+        let all = count(self.found.len(), "host");
+        let text = format!("{} for {what} {absent} of {all}: {names}", duration(waited));
         (self.say)(&step("Waiting", &text));
     }
 

@@ -37,6 +37,8 @@ pub struct Host {
     pub user: Option<UserName>,
     /// How many slots it has.
     pub slots: SlotCount,
+    /// Open MPI's limit for it, which no other tool has and no job of ours heeds.
+    pub max_slots: Option<SlotCount>,
     /// Its line, counted from 1.
     pub line: usize,
     /// Where the name stands in the text.

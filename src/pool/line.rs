@@ -17,6 +17,8 @@ pub(super) struct Line {
     pub(super) user: Option<UserName>,
     /// How many slots it has.
     pub(super) slots: Option<SlotCount>,
+    /// Open MPI's limit.
+    pub(super) max_slots: Option<SlotCount>,
     /// Everything that is wrong with the line.
     pub(super) problems: Vec<Diagnostic>,
 }
@@ -119,6 +121,9 @@ fn hidden_line(line: &str, start: usize, from: usize) -> Option<Diagnostic> {
 
 /// Control bytes and blanks that only look like a space; the first of each is enough.
 pub(super) fn odd_characters(line: &str, start: usize, problems: &mut Vec<Diagnostic>) {
+    if line.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t')) {
+        return;
+    }
     let span = |at: usize, c: char| Span::new(start + at, start + at + c.len_utf8());
     if let Some((at, c)) = line.char_indices().find(|(_, c)| c.is_control() && *c != '\t') {
         let column = line[..at].chars().count() + 1;

@@ -35,14 +35,16 @@ pub(super) enum Repeats {
 pub(super) struct Reader {
     hosts: Vec<Host>,
     pub(super) problems: Vec<Diagnostic>,
-    /// Canonical name → its spellings so far.
-    seen: HashMap<String, Seen>,
+    /// Canonical name → the first of its spellings. The table holds numbers alone: it is half empty,
+    /// and with all of it in place it would be most of the memory of a large file.
+    seen: HashMap<String, usize>,
+    spellings: Vec<Seen>,
     /// Hosts that were meant, good or bad.
     entries: usize,
     is_full: bool,
     /// Slots of hosts of which nothing is said (`--slots`).
     default_slots: Option<SlotCount>,
-    /// What was understood and has no place in a pool, such as `max_slots`, and how often.
+    /// What was understood and has no place in a pool, such as a `queue`, and how often.
     pub(super) unused: BTreeMap<&'static str, usize>,
 }
 
@@ -102,7 +104,8 @@ impl Reader {
             && is_usable
             && !is_duplicate
         {
-            self.hosts.push(Host { name, user: parsed.user, slots, line: place.line, span });
+            let Line { user, max_slots, .. } = parsed;
+            self.hosts.push(Host { name, user, slots, max_slots, line: place.line, span });
         }
     }
 
@@ -155,7 +158,8 @@ impl Reader {
     fn add(&mut self, parsed: &mut Line) -> bool {
         let (Some((name, span)), Some(slots)) = (&parsed.host, parsed.slots) else { return false };
         let is_it = |seen: &&Seen| seen.name == *name && seen.user == parsed.user;
-        let seen = self.seen.get(&name.canonical()).and_then(|first| first.spellings().find(is_it));
+        let first = self.seen.get(&name.canonical()).map(|first| &self.spellings[*first]);
+        let seen = first.and_then(|first| first.spellings().find(is_it));
         let Some((index, first)) = seen.and_then(|seen| Some((seen.host?, seen.span))) else {
             return false;
         };
@@ -169,6 +173,7 @@ impl Reader {
             return true;
         };
         self.hosts[index].slots = sum;
+        self.hosts[index].max_slots = parsed.max_slots.or(self.hosts[index].max_slots);
         if index + 1 != self.hosts.len() {
             let message = format!("host `{name}` comes again after other hosts");
             let problem = Diagnostic::warning(codes::SCATTERED_HOST, *span, message)
@@ -190,11 +195,12 @@ impl Reader {
         let seen = Seen { name: name.clone(), user: user.cloned(), span, host, others: Vec::new() };
         match self.seen.entry(name.canonical()) {
             Entry::Vacant(place) => {
-                place.insert(seen);
+                place.insert(self.spellings.len());
+                self.spellings.push(seen);
                 None
             }
-            Entry::Occupied(mut place) => {
-                let first = place.get_mut();
+            Entry::Occupied(place) => {
+                let first = &mut self.spellings[*place.get()];
                 if let Some(same) = first.spellings().find(|other| other.name == *name) {
                     return Some(listed_twice(name, user, span, same));
                 }

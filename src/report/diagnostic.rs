@@ -269,8 +269,10 @@ impl<'a> Window<'a> {
         Some(Self { first_line, start: bytes.start, text: drawable(&lines.text[bytes]) })
     }
 
+    /// Carriage returns before the end of a line are not drawn; a span may reach over them.
     fn range(&self, span: Span) -> Range<usize> {
-        span.start - self.start..span.end - self.start
+        let within = |at: usize| (at - self.start).min(self.text.len());
+        within(span.start)..within(span.end)
     }
 
     fn snippet<T: Clone>(&self, lines: &Lines<'_>) -> Snippet<'a, T> {

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::proof::has;
+
 const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
 
 #[expect(clippy::disallowed_methods, reason = "these tests start the real program and real shells")]
@@ -22,27 +24,25 @@ fn script(shell: &str) -> PathBuf {
     file
 }
 
-#[expect(clippy::disallowed_methods, reason = "as above")]
-fn is_there(shell: &str) -> bool {
-    Command::new(shell).args(["-c", "exit 0"]).output().is_ok_and(|output| output.status.success())
-}
-
 /// What bash would offer behind a line, the last word of which is being typed.
-#[track_caller]
-fn bash(line: &[&str], expect: &[&str]) {
+fn bash_offers(line: &[&str]) -> Vec<String> {
     let file = script("bash");
     let words = line.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
     let (last, before) = (line[line.len() - 1], line[line.len() - 2]);
     let text = format!(
-        "source {}; COMP_WORDS=({words}); COMP_CWORD={}; _remuda remuda '{last}' '{before}'; \
+        "compopt() {{ :; }}; source {}; COMP_WORDS=({words}); COMP_CWORD={}; _remuda remuda '{last}' '{before}'; \
          printf '%s\\n' \"${{COMPREPLY[@]}}\"",
         file.display(),
         line.len() - 1
     );
-    let offered = output("bash", &["-c", &text]);
-    let offered: Vec<&str> = offered.lines().collect();
+    output("bash", &["-c", &text]).lines().map(str::to_owned).collect()
+}
+
+#[track_caller]
+fn bash(line: &[&str], expect: &[&str]) {
+    let offered = bash_offers(line);
     for word in expect {
-        assert!(offered.contains(word), "no `{word}` behind {line:?}: {offered:?}");
+        assert!(offered.iter().any(|one| one == word), "no `{word}` behind {line:?}: {offered:?}");
     }
 }
 
@@ -55,11 +55,36 @@ fn bash_offers_commands_options_and_values() {
     bash(&["remuda", "hostfile", "check", "--format", ""], &["human", "json", "sarif", "github"]);
     bash(&["remuda", "doctor", "--go"], &["--good"]);
     bash(&["remuda", "run", "--accelerator", "cu"], &["cuda"]);
+    bash(&["remuda", "run", "--launcher", ""], &["local", "ssh", "pdsh"]);
+    bash(&["remuda", "explain", "H00"], &["H003"]);
+    bash(&["remuda", "man", ""], &["run", "doctor", "check"]);
+    bash(&["remuda", "bench", "all-"], &["all-reduce", "all-gather", "all-to-all"]);
+    bash(&["remuda", "bench", "-d", ""], &["float", "bfloat16", "all"]);
+    bash(&["remuda", "bench", "--op", "m"], &["min", "max"]);
+    bash(&["remuda", "hostfile", "check", "--allow", "H03"], &["H039"]);
+}
+
+#[test]
+fn what_would_be_refused_is_not_offered() {
+    for (command, refused) in
+        [("doctor", "--share"), ("ssh", "--master_port"), ("run", "--autotuning")]
+    {
+        let offered = bash_offers(&["remuda", command, "--"]);
+        assert!(10 < offered.len(), "{command}: {offered:?}");
+        assert!(!offered.iter().any(|one| one == refused), "{command}: {refused}");
+    }
+    for shell in ["zsh", "fish"] {
+        let script = output(REMUDA, &["completion", shell]);
+        assert!(!script.contains("autotuning"), "{shell}");
+    }
+    // A number is no file.
+    let offered = bash_offers(&["remuda", "run", "--num_nodes", ""]);
+    assert!(offered.iter().all(String::is_empty), "{offered:?}");
 }
 
 #[test]
 fn fish_offers_commands_and_options() {
-    if !is_there("fish") {
+    if !has("fish", "fish_offers_commands_and_options") {
         return;
     }
     let file = script("fish");
@@ -72,11 +97,20 @@ fn fish_offers_commands_and_options() {
     assert!(begins(&ask("remuda "), "doctor"));
     assert!(begins(&ask("remuda run --num_"), "--num_gpus"));
     assert!(begins(&ask("remuda hostfile check --form"), "--format"));
+    assert!(begins(&ask("remuda run --launcher "), "pdsh"));
+    assert!(begins(&ask("remuda bench -o "), "prod"));
+    assert!(begins(&ask("remuda bench -d "), "bfloat16"));
+    // Arguments that are no options, with what they mean.
+    assert!(ask("remuda explain H00").contains("H003\thost is listed twice"));
+    assert!(begins(&ask("remuda man "), "hostfile"));
+    assert!(begins(&ask("remuda bench "), "all-reduce"));
+    assert!(begins(&ask("remuda completion "), "zsh"));
+    assert!(!begins(&ask("remuda doctor --sha"), "--share"));
 }
 
 #[test]
 fn zsh_takes_the_script() {
-    if !is_there("zsh") {
+    if !has("zsh", "zsh_takes_the_script") {
         return;
     }
     let file = script("zsh");
@@ -88,7 +122,16 @@ fn zsh_takes_the_script() {
     let said = output("zsh", &["-f", "-c", &text]);
     assert_eq!(said, "_remuda\n_remuda: function\n");
     let script = fs::read_to_string(file).expect("written before");
-    assert!(script.contains("'--num_gpus=") && script.contains("'--good="), "{script}");
+    for part in [
+        "'--num_gpus=",
+        "'--good=",
+        ":HOW:(local ssh pdsh)'",
+        ":OP:(sum prod min max avg all)'",
+        ":TYPE:(float double half",
+        "H003\\:\"host is listed twice\"",
+    ] {
+        assert!(script.contains(part), "no `{part}` in {script}");
+    }
 }
 
 #[test]

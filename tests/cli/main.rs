@@ -8,3 +8,7 @@ mod completion;
 mod lines;
 mod man;
 mod screens;
+
+#[expect(dead_code, reason = "nothing here is tried more often than once")]
+#[path = "../support/proof.rs"]
+mod proof;

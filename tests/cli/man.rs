@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+use crate::proof::has;
+
 const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
 
 #[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
@@ -63,15 +65,33 @@ fn the_first_page_names_every_command() {
 }
 
 #[test]
+fn a_page_says_how_to_call_its_command_and_whose_it_is() {
+    for (command, usage) in [
+        (&["run"][..], "remuda run\\fR [OPTIONS] <SCRIPT>..."),
+        (&["hostfile", "check"], "remuda hostfile check\\fR [OPTIONS] <FILE>..."),
+        (&["explain"], "remuda explain\\fR [CODE]..."),
+    ] {
+        let page = remuda(&[&["man"], command].concat());
+        assert!(page.contains(usage), "no `{usage}` in {page}");
+        let foot = concat!("\"remuda ", env!("CARGO_PKG_VERSION"), "\" \"Manual of remuda\"");
+        let title = page.lines().find(|line| line.starts_with(".TH")).expect("a title");
+        assert!(title.contains(foot), "{title}");
+    }
+}
+
+#[test]
 fn groff_finds_nothing_wrong_with_a_page() {
-    #[expect(clippy::disallowed_methods, reason = "the reader of manuals, where there is one")]
+    if !has("groff", "groff_finds_nothing_wrong_with_a_page") {
+        return;
+    }
+    #[expect(clippy::disallowed_methods, reason = "the reader of manuals")]
     let started = Command::new("groff")
         .args(["-man", "-Tutf8", "-Kutf8", "-ww"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    let Ok(mut groff) = started else { return };
+    let mut groff = started.expect("groff starts");
     let page = remuda(&["man", "run"]);
     groff.stdin.take().expect("a pipe").write_all(page.as_bytes()).expect("it reads");
     let output = groff.wait_with_output().expect("it ends");

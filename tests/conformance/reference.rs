@@ -42,9 +42,12 @@ impl Reference {
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target/tmp");
         let package = target.join(PACKAGE);
         let is_there = package.join("deepspeed/launcher").is_dir();
-        if is_without_peers() || !is_there {
-            // `scripts/test` has fetched it, unless it was told not to.
-            let is_needed = get_text("REMUDA_TEST_SKIPS").is_some() && !is_without_peers();
+        if !proof::has(COMPONENT, test) {
+            return None;
+        }
+        if !is_there {
+            // `scripts/test` has fetched it.
+            let is_needed = get_text("REMUDA_TEST_SKIPS").is_some();
             assert!(!is_needed, "no {}: `scripts/conformance --install`", package.display());
             proof::skip(COMPONENT, test);
             return None;
@@ -96,11 +99,6 @@ impl Reference {
         let pool = answer["pool"].as_array().expect("a list");
         Ok(pool.iter().map(|entry| (text(&entry[0]), text(&entry[1]))).collect())
     }
-}
-
-fn is_without_peers() -> bool {
-    let without = get_text("REMUDA_TEST_WITHOUT").unwrap_or_default();
-    without.split(',').any(|name| name == COMPONENT)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the reference is a process")]

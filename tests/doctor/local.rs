@@ -33,7 +33,7 @@ fn more_workers_than_processors_is_a_warning_and_the_host_is_good() {
     let good = launch.dir().join("good");
     let said = doctor.word("--no_python").word("--good").word(&good.display().to_string()).run();
     let said = said.code(1).says("warning[D027]: n1: ").says("for 1000 workers");
-    assert!(said.stderr.contains("1 of 1 hosts"), "{}", said.stderr);
+    assert!(said.stderr.contains("1 of 1 host\n"), "{}", said.stderr);
     assert_eq!(lines_of(&good), "# the large one\nn1 slots=1000 # really\n");
 }
 
@@ -55,6 +55,10 @@ fn what_cannot_be_looked_at_ends_with_2() {
     let (doctor, _launch) = on_hosts("n1 slots=1\n");
     let said = doctor.word("-H").word(&nowhere).run().code(2);
     assert!(said.stderr.contains("does not exist"), "{}", said.stderr);
+    // Nobody was examined, and what is wrong with the way there is told all the same.
+    let (doctor, _launch) = on_hosts("a.invalid slots=1\nb.invalid slots=1\n");
+    let said = doctor.word("--launcher").word("ssh").word("--ssh_config").word("none");
+    said.run().code(2).says("error[D001]: a.invalid,b.invalid (2): cannot be reached");
     let (doctor, _launch) = on_hosts("n1 slots=1\n");
     let said = doctor.word("--no_ssh").run().code(2);
     let expect = "`--no_ssh` means nothing to `remuda doctor`";

@@ -27,6 +27,16 @@ fn an_error_refuses_and_nothing_is_started() {
 }
 
 #[test]
+fn nobody_is_advised_to_leave_out_the_only_host() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("bound").port().to_string();
+    let launch = hosts(&[("n1", 1)]).options(["--preflight", "--master_port", &port]);
+    let outcome = launch.sh("exit 0").end().code(78);
+    let outcome = outcome.says("the only host cannot take part; nothing was started");
+    outcome.says("help: mend what stands above");
+}
+
+#[test]
 fn a_warning_is_told_and_the_job_starts() {
     let launch = hosts(&[("n1", 12)]).options(["--preflight", "--prefix", ""]);
     let outcome = launch.sh("exit 0").end().code(0);

@@ -6,8 +6,9 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::cluster::{Cluster, can_run, has};
+use crate::cluster::{Cluster, can_run};
 use crate::support::launch::{Launch, command};
+use crate::support::proof::has;
 use crate::{Doctor, lines_of};
 
 /// Two nodes, and a doctor for them.

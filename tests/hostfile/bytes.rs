@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use remuda::base::Severity;
+use remuda::base::{Diagnostic, Findings, Severity, Source, Span};
 use remuda::pool::dialect::{Dialect, Target, write};
 use remuda::pool::nodeset::{fold, read_list};
 use remuda::pool::{self, HOSTS_MAX, ReadOptions, format, lint, mend, read_any};
@@ -41,6 +41,18 @@ fn as_many_hosts_as_the_limit_are_fine() {
     let (hostfile, findings) = pool::read("hosts", lines.collect::<String>().as_bytes());
     assert_eq!(hostfile.hosts().len(), HOSTS_MAX);
     assert_eq!(findings.diagnostics, []);
+}
+
+#[test]
+fn a_place_that_reaches_over_carriage_returns_is_drawn_up_to_them() {
+    let text = "worker-0 slots=4\r\r\r\r\nworker-1 slots=4\n".to_owned();
+    for end in 16..=20 {
+        let source = Source { name: "hosts".to_owned(), text: text.clone() };
+        let problem = Diagnostic::error("H015", Span::new(0, end), "no good");
+        let findings = Findings { source, diagnostics: vec![problem] };
+        let screen = show_findings(&findings, Paint::Plain);
+        assert!(screen.contains("1 | worker-0 slots=4\n  | ^^^^^^^^^^^^^^^^\n"), "{screen}");
+    }
 }
 
 #[test]

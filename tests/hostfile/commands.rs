@@ -197,12 +197,14 @@ fn hosts_are_written_for_other_tools_and_losses_are_told() {
     let directory = scratch("convert");
     let text = "# rack 1\nn01 slots=2 max_slots=4\nn02 slots=2\nlogin slots=1\n";
     let hosts = file(&directory, "hosts", text);
-    let lost = "note: 1 comment not taken over\nnote: `max_slots` of 1 line not taken over\n";
+    let kept = "note: 1 comment not taken over\n";
+    let lost = "note: 1 comment not taken over\nnote: `max_slots` of 1 host not taken over\n";
     let to = |dialect: &str, expect: &str| {
         check(&["convert", "--to", dialect, word(&hosts)], expect, lost, 0);
     };
     to("deepspeed", "n01 slots=2\nn02 slots=2\nlogin slots=1\n");
-    to("openmpi", "n01 slots=2\nn02 slots=2\nlogin slots=1\n");
+    let same = "n01 slots=2 max_slots=4\nn02 slots=2\nlogin slots=1\n";
+    check(&["convert", "--to", "openmpi", word(&hosts)], same, kept, 0);
     to("mpich", "n01:2\nn02:2\nlogin:1\n");
     to("slurm", "SLURM_JOB_NODELIST=n[01-02],login\nSLURM_TASKS_PER_NODE=2(x2),1\n");
     to("pbs", "n01\nn01\nn02\nn02\nlogin\n");
@@ -262,8 +264,12 @@ fn sets_of_hosts_keep_their_slots_and_their_order() {
     assert_eq!(found["hosts"][1], serde_json::json!({"name": "n2", "node_rank": 1}));
     // A name alone is a file that was mistyped.
     let outcome = hostfile(&["show", "hsots"]);
-    assert!(outcome.stderr.contains("hostfile `hsots` does not exist"), "{}", outcome.stderr);
+    for part in ["hostfile `hsots` does not exist", "or write a set: `alpha,beta`"] {
+        assert!(outcome.stderr.contains(part), "{}", outcome.stderr);
+    }
     assert_eq!(outcome.status.code(), 2);
+    let outcome = hostfile(&["show", "./hsots"]);
+    assert!(outcome.stderr.contains("help: correct the path; `-` is"), "{}", outcome.stderr);
     let outcome = hostfile(&["show", "n[1-3] & n[3-"]);
     assert!(outcome.stderr.contains("error[H029]"), "{}", outcome.stderr);
     let outcome = hostfile(&["show", "n[1-3] &"]);

@@ -66,6 +66,7 @@ fn hosts_may_stand_in_place_of_a_file() {
     check("n[1-2]:2", &["n1", "n2"], 4);
     let (_, stderr, status) = dry_run(&directory, &["-H", "hsots"], &[]);
     assert!(stderr.contains("error[H010]: hostfile `hsots` does not exist"), "{stderr}");
+    assert!(stderr.contains("`-H HOST:4`"), "{stderr}");
     assert_eq!(status, 66);
     let (_, stderr, status) = dry_run(&directory, &["-H", "n[1-2]"], &[]);
     assert!(stderr.contains("error[H002]: the number of slots of `n[1-2]` is missing"), "{stderr}");
@@ -73,6 +74,17 @@ fn hosts_may_stand_in_place_of_a_file() {
     // A file of that name is a file.
     write(&directory.join("a:2,b:2"), "c slots=1\n");
     check("a:2,b:2", &["c"], 1);
+}
+
+#[test]
+fn hosts_of_which_nothing_is_said_have_the_slots_that_are_given() {
+    let directory = scratch("run_slots");
+    write(&directory.join("names"), "a\nb\n");
+    check(&directory, &["-H", "names", "--slots", "2"], &[], &["a", "b"], 4, "");
+    check(&directory, &["-H", "n[1-2]", "--slots", "3"], &[], &["n1", "n2"], 6, "");
+    let (_, stderr, status) = dry_run(&directory, &["--slots", "2"], &[]);
+    assert!(stderr.contains("`--slots` means nothing without `--hostfile`"), "{stderr}");
+    assert_eq!(status, 2);
 }
 
 #[test]

@@ -6,9 +6,10 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use crate::cluster::{SSHD, has, make_key, sshd_config};
+use crate::cluster::{SSHD, make_key, sshd_config};
 use crate::net::Network;
 use crate::support::launch::{Launch, command, on_hosts};
+use crate::support::proof::has;
 use crate::support::wait_for_or;
 
 /// Whether this machine has what these tests need; a skip is recorded.

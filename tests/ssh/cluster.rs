@@ -14,12 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use remuda::base::env_vars::get_text;
 use rustix::process::{Pid, Signal};
 
 use crate::support::launch::{Launch, command, on_hosts};
 use crate::support::process::{MARK, signal_to};
-use crate::support::proof::skip;
+use crate::support::proof::has;
 use crate::support::wait_for;
 
 /// Where Debian and Fedora keep it; it must be started by its whole path.
@@ -28,16 +27,6 @@ pub(crate) const SSHD: &str = "/usr/sbin/sshd";
 /// Whether this machine has what these tests need; a skip is recorded.
 pub(crate) fn can_run(test: &str) -> bool {
     has("ssh", test)
-}
-
-/// Whether a component is there; a skip is recorded.
-pub(crate) fn has(component: &str, test: &str) -> bool {
-    let without = get_text("REMUDA_TEST_WITHOUT").unwrap_or_default();
-    let missing = without.split(',').any(|name| name == component);
-    if missing {
-        skip(component, test);
-    }
-    !missing
 }
 
 /// Hosts that live as long as this does.

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use crate::cluster::{Cluster, can_run, has};
+use crate::cluster::{Cluster, can_run};
+use crate::support::proof::has;
 
 /// A login shell, without changing anybody's account: sshd hands it the command as it came.
 fn with_shell(shell: &str, test: &str) {

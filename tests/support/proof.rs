@@ -43,6 +43,16 @@ fn panic_note(seed: u64) {
     eprintln!("seed: PROVE_SEED={seed}");
 }
 
+/// Whether a component of `scripts/test` is there: it is, unless `--without` named it. A skip is noted.
+pub(crate) fn has(component: &str, test: &str) -> bool {
+    let without = remuda::base::env_vars::get_text("REMUDA_TEST_WITHOUT").unwrap_or_default();
+    let is_without = without.split(',').any(|name| name == component);
+    if is_without {
+        skip(component, test);
+    }
+    !is_without
+}
+
 /// Notes that a test could not run here, for `scripts/test` to print and count.
 pub(crate) fn skip(component: &str, test: &str) {
     use std::io::Write;

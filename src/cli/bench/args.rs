@@ -114,6 +114,20 @@ const OPS: [(&str, ReduceOp); 5] = [
     ("avg", ReduceOp::Avg),
 ];
 
+/// Words that an option or an argument takes, for who completes lines; of names of a type the first.
+pub(in crate::cli) fn words_of(id: &str) -> Vec<&'static str> {
+    match id {
+        "collective" => Collective::ALL.map(Collective::name).to_vec(),
+        "datatype" => names(&DTYPES[..7]).chain(["all"]).collect(),
+        "op" => names(&OPS).chain(["all"]).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn names<T>(table: &[(&'static str, T)]) -> impl Iterator<Item = &'static str> {
+    table.iter().map(|(name, _)| *name)
+}
+
 impl BenchArgs {
     /// Sizes in bytes.
     pub(super) fn sizes(&self) -> Result<Sizes, SizesError> {

@@ -18,6 +18,7 @@ use super::{bundled, run};
 use crate::base::Status;
 use crate::report::Terminal;
 
+pub(super) use self::args::words_of;
 pub(super) use self::codes::EXPLANATIONS;
 pub(super) use self::worker::worker_main;
 

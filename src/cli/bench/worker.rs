@@ -11,7 +11,7 @@ use super::codes::{CANNOT_WRITE, EARLIER_UNREADABLE, NOT_GOOD_ENOUGH};
 use crate::base::Status;
 use crate::bench::{
     Document, Options, Pairs, Row, Series, Shortfall, check_rows, check_wrong, measure,
-    measure_pairs, show_curves, show_foot, show_head, show_heat, show_pairs, show_row,
+    measure_pairs, show_curves, show_foot, show_head, show_heat, show_pairs, show_ranks, show_row,
 };
 use crate::cli::bundled::join_group;
 use crate::cli::error::CliError;
@@ -129,7 +129,7 @@ fn measure_all(
 }
 
 fn draw_rows(args: &BenchArgs, document: &Document, earlier: &[(String, Document)]) {
-    let now = format!("{} ranks, {} now", document.world_size, document.backend);
+    let now = format!("{}, {} now", show_ranks(document.world_size), document.backend);
     let mut series = vec![Series { name: &now, rows: &document.rows }];
     series.extend(earlier.iter().map(|(name, then)| Series { name, rows: &then.rows }));
     let title = format!("{}: bus bandwidth by size", document.collective);

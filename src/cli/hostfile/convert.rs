@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::values::{ReadArgs, ToArg};
 use super::{Outcome, count, lines, load};
 use crate::base::Status;
-use crate::pool::dialect::write;
+use crate::pool::dialect::{lost_limits, write};
 use crate::pool::{Reading, comments};
 use crate::report::diagnostic::{Paint, show_findings};
 use crate::report::world::world_json;
@@ -39,7 +39,10 @@ pub(super) fn run(args: &ConvertArgs, paint: Paint) -> Outcome {
     }
     let mut losses = losses(&reading);
     match args.to {
-        ToArg::Json => out.stdout = world_json(&reading.hostfile.pool()),
+        ToArg::Json => {
+            out.stdout = world_json(&reading.hostfile.pool());
+            losses.extend(lost_limits(reading.hostfile.hosts()));
+        }
         ToArg::Target(target) => {
             let written = write(reading.hostfile.hosts(), target);
             out.stdout = written.text;

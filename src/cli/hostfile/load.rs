@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::base::{Diagnostic, Findings, Severity, Source, Status};
+use crate::base::{Diagnostic, Findings, HostName, Severity, Source, Status};
 use crate::pool::{self, ReadOptions, Reading, codes};
 use crate::report::diagnostic::{Paint, show_findings};
 
@@ -27,9 +27,12 @@ pub enum Trust {
 /// Why there is no hostfile.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// Nothing there.
+    /// Nothing there, where a job was to run.
     #[error("hostfile `{}` does not exist", .0.display())]
     Missing(PathBuf),
+    /// Nothing there, and no job is started.
+    #[error("hostfile `{}` does not exist", .0.display())]
+    NothingToRead(PathBuf),
     /// A directory, a pipe, a device.
     #[error("hostfile `{}` is not a regular file: it is {kind}", .path.display())]
     NotAFile {
@@ -69,7 +72,10 @@ impl LoadError {
     /// The exit status of a launch that ends because of it.
     pub fn status(&self) -> Status {
         match self {
-            Self::Missing(_) | Self::NotAFile { .. } | Self::Unreadable { .. } => Status::NoInput,
+            Self::Missing(_)
+            | Self::NothingToRead(_)
+            | Self::NotAFile { .. }
+            | Self::Unreadable { .. } => Status::NoInput,
             Self::WritableByAll(_) => Status::Permission,
             Self::TooLarge(_) | Self::Malformed(_) => Status::BadInput,
             Self::NotWritten { .. } => Status::Io,
@@ -81,6 +87,7 @@ impl LoadError {
         match self {
             Self::WritableByAll(_) | Self::TooLarge(_) | Self::Malformed(_) => Status::Findings,
             Self::Missing(_)
+            | Self::NothingToRead(_)
             | Self::NotAFile { .. }
             | Self::Unreadable { .. }
             | Self::NotWritten { .. } => Status::Usage,
@@ -98,11 +105,20 @@ impl LoadError {
     pub(super) fn as_findings(&self) -> Findings {
         let (code, path, help) = match self {
             Self::Malformed(findings) => return findings.clone(),
+            // What looks like the name of a host is perhaps one.
+            Self::Missing(path) if HostName::parse(&path.to_string_lossy()).is_ok() => (
+                codes::FILE_MISSING,
+                path,
+                "correct the path, or say a host's slots: `-H HOST:4`; without -H it is this machine",
+            ),
             Self::Missing(path) => (
                 codes::FILE_MISSING,
                 path,
                 "correct the path, or leave -H out to run on this machine",
             ),
+            Self::NothingToRead(path) => {
+                (codes::FILE_MISSING, path, "correct the path; `-` is standard input")
+            }
             // Where DeepSpeed's users say that there is no hostfile.
             Self::NotAFile { path, .. } if path == Path::new("/dev/null") => {
                 (codes::NOT_A_FILE, path, "leave -H out to run on this machine")
@@ -151,7 +167,10 @@ pub(super) fn read(path: &Path, options: ReadOptions) -> Result<Reading, LoadErr
     if path.as_os_str() == "-" {
         read_from(io::stdin().lock(), path, options)
     } else {
-        read_file(path, Trust::Owner, options)
+        read_file(path, Trust::Owner, options).map_err(|error| match error {
+            LoadError::Missing(path) => LoadError::NothingToRead(path),
+            other => other,
+        })
     }
 }
 

@@ -149,6 +149,9 @@ fn operand_members(
     args: &ShowArgs,
 ) -> Result<Vec<Member>, NoSet> {
     let path = Path::new(operand.text);
+    if is_alone && !path.exists() && HostName::parse(operand.text).is_ok() {
+        return Err(lone_name(operand, text));
+    }
     let is_list = is_pattern(operand.text) || !is_alone && !operand.text.contains('/');
     if operand.text == "-" || path.exists() || !is_list {
         return from_file(path, args);
@@ -177,6 +180,15 @@ fn from_file(path: &Path, args: &ShowArgs) -> Result<Vec<Member>, NoSet> {
         slots: Some(host.slots),
     };
     Ok(hosts.map(member).collect())
+}
+
+/// One name is a file that was mistyped rather than a set.
+fn lone_name(operand: Operand<'_>, text: &str) -> NoSet {
+    let message = format!("hostfile `{}` does not exist", operand.text);
+    let problem = Diagnostic::error(codes::FILE_MISSING, operand.span, message)
+        .label("no file, and a set has several hosts")
+        .help("correct the path, or write a set: `alpha,beta`, `rack[1-3]`");
+    NoSet::Text(Findings { source: source(text), diagnostics: vec![problem] })
 }
 
 fn no_operand(text: &str, span: Span) -> NoSet {

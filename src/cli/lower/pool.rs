@@ -70,11 +70,12 @@ fn unusable(error: &hostfile::LoadError, terminal: Terminal) -> CliError {
 
 /// What `-H` names: a file, or hosts, `h1:4,h2:4`, when there is no such file.
 fn named(path: &Path, args: &PlaceArgs) -> Result<Reading, hostfile::LoadError> {
+    let options = ReadOptions { dialect: None, slots: args.slots };
     let text = path.to_str().filter(|text| is_list(text) && path.symlink_metadata().is_err());
     let Some(text) = text else {
-        return hostfile::load(path, trust(args), ReadOptions::default());
+        return hostfile::load(path, trust(args), options);
     };
-    let mut reading = read_any("--hostfile", text.as_bytes(), ReadOptions::default());
+    let mut reading = read_any("--hostfile", text.as_bytes(), options);
     // Who types a list knows what it is.
     reading.evidence = None;
     if reading.findings.has_errors() {

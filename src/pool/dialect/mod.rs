@@ -30,7 +30,7 @@ use super::reader::{Place, Reader};
 use super::text::decode;
 
 pub(super) use self::openmpi::comment_at as slashes_at;
-pub use self::write::{Target, Written, write};
+pub use self::write::{Target, Written, lost_limits, write};
 
 /// Bytes of a line of other dialects than DeepSpeed's: some have all hosts on one.
 const LIST_BYTES_MAX: usize = 4 << 20;
@@ -138,7 +138,7 @@ pub struct Reading {
     pub hostfile: Hostfile,
     /// The text and what is wrong with it.
     pub findings: Findings,
-    /// What was understood and has no place in a pool, such as `max_slots`, and how often.
+    /// What was understood and has no place in a pool, such as a `queue`, and how often.
     pub unused: BTreeMap<&'static str, usize>,
 }
 

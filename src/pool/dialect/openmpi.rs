@@ -96,9 +96,11 @@ impl Settings {
             match key.text {
                 "slots" | "cpu" | "cpus" | "count" => self.slots(key, value, out),
                 "max_slots" | "max-slots" | "cpus_max" | "cpus-max" | "count_max" => {
-                    *unused.entry("max_slots").or_default() += 1;
                     match parse_count(value) {
-                        Ok(max) => self.max = Some((max, value.span)),
+                        Ok(max) => {
+                            self.max = Some((max, value.span));
+                            out.max_slots = Some(max);
+                        }
                         Err(problem) => out.problems.push(*problem),
                     }
                 }

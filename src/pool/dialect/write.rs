@@ -29,13 +29,17 @@ pub struct Written {
 pub fn write(hosts: &[Host], target: Target) -> Written {
     let Target::Dialect(dialect) = target else {
         let text = fold(names(hosts)) + "\n";
-        let losses = vec!["a list of names says no slots".to_owned()];
+        let says_none = "a list of names says no slots".to_owned();
+        let losses = lost_limits(hosts).into_iter().chain([says_none]).collect();
         return Written { text, losses };
     };
     let text = match dialect {
-        Dialect::DeepSpeed | Dialect::OpenMpi => {
-            lines(hosts, |host| format!("{}{} slots={}", login(host), host.name, host.slots.get()))
-        }
+        Dialect::DeepSpeed => lines(hosts, with_slots),
+        Dialect::OpenMpi => lines(hosts, |host| {
+            let limit = host.max_slots;
+            let limit = limit.map_or(String::new(), |limit| format!(" max_slots={}", limit.get()));
+            with_slots(host) + &limit
+        }),
         Dialect::Hydra => lines(hosts, |host| {
             let user = host.user.as_ref().map_or(String::new(), |user| format!(" user={user}"));
             format!("{}:{}{user}", host.name, host.slots.get())
@@ -61,7 +65,19 @@ pub fn write(hosts: &[Host], target: Target) -> Written {
         }
         Dialect::Ranges => ranges(hosts),
     };
-    Written { text, losses: lost_users(hosts, dialect).into_iter().collect() }
+    let limits = if dialect == Dialect::OpenMpi { None } else { lost_limits(hosts) };
+    Written { text, losses: lost_users(hosts, dialect).into_iter().chain(limits).collect() }
+}
+
+/// Limits of Open MPI, where they cannot be said.
+pub fn lost_limits(hosts: &[Host]) -> Option<String> {
+    let limits = hosts.iter().filter(|host| host.max_slots.is_some()).count();
+    let hosts = if limits == 1 { "host" } else { "hosts" };
+    (0 < limits).then(|| format!("`max_slots` of {limits} {hosts} not taken over"))
+}
+
+fn with_slots(host: &Host) -> String {
+    format!("{}{} slots={}", login(host), host.name, host.slots.get())
 }
 
 /// `ada@`, where the host is reached as somebody.

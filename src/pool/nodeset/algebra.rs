@@ -99,19 +99,22 @@ impl Operator {
         right: Vec<T>,
         key: impl Fn(&T) -> K,
     ) -> Vec<T> {
-        let in_left: HashSet<K> = left.iter().map(&key).collect();
-        let in_right: HashSet<K> = right.iter().map(&key).collect();
-        let from_left = |item: &T| match self {
-            Self::Union => true,
-            Self::Intersection => in_right.contains(&key(item)),
-            Self::Difference | Self::Either => !in_right.contains(&key(item)),
+        let keys = |items: &[T]| items.iter().map(&key).collect::<HashSet<K>>();
+        let without = |items: Vec<T>, others: &HashSet<K>| -> Vec<T> {
+            items.into_iter().filter(|item| !others.contains(&key(item))).collect()
         };
-        let from_right = |item: &T| match self {
-            Self::Union | Self::Either => !in_left.contains(&key(item)),
-            Self::Intersection | Self::Difference => false,
+        let mut joined: Vec<T> = match self {
+            Self::Union => left.into_iter().chain(right).collect(),
+            Self::Intersection => {
+                let in_right = keys(&right);
+                left.into_iter().filter(|item| in_right.contains(&key(item))).collect()
+            }
+            Self::Difference => without(left, &keys(&right)),
+            Self::Either => {
+                let (in_left, in_right) = (keys(&left), keys(&right));
+                without(left, &in_right).into_iter().chain(without(right, &in_left)).collect()
+            }
         };
-        let mut joined: Vec<T> = left.into_iter().filter(from_left).collect();
-        joined.extend(right.into_iter().filter(from_right));
         let mut seen = HashSet::new();
         joined.retain(|item| seen.insert(key(item)));
         joined
