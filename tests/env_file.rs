@@ -48,9 +48,9 @@ fn invalid_files_show_what_is_expected() {
     invalid.check(|path| screen_of(path, true));
 }
 
-/// Codes of what needs two files, a file of the disk, or a large one.
+/// Codes of what needs two files, a file of the disk, a large one, or an accelerator.
 const WITHOUT_FILE: &[&str] =
-    &["E005", "E010", "E011", "E012", "E015", "E016", "E017", "E018", "E019", "E020"];
+    &["E005", "E010", "E011", "E012", "E015", "E016", "E017", "E018", "E019", "E020", "E021"];
 
 #[test]
 fn every_code_of_an_environment_file_has_a_file_that_shows_it() {

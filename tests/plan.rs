@@ -250,10 +250,16 @@ fn plan_of(spec: &JobSpec) -> Result<LaunchPlan, PlanError> {
 }
 
 #[test]
-fn the_digest_sees_nodes_slots_and_argv_but_not_the_environment() {
+fn the_digest_sees_nodes_slots_argv_and_given_variables_but_no_others() {
     let of = |spec: &JobSpec| digest(&planned(spec));
     let base = of(&spec());
-    assert_eq!(of(&exporting("A", "secret")), base);
+    assert_ne!(of(&exporting("A", "secret")), base);
+    assert_ne!(of(&exporting("A", "secret")), of(&exporting("A", "other")));
+    let file = Origin::File { file: ".deepspeed_env".into(), line: 3 };
+    for origin in [file, Origin::Propagated] {
+        let export = Export { name: "A".into(), value: "secret".into(), origin };
+        assert_eq!(of(&JobSpec { exports: vec![export], ..spec() }), base);
+    }
     let swapped = JobSpec { nodes: spec().nodes.into_iter().rev().collect(), ..spec() };
     assert_ne!(of(&swapped), base);
     let joined = JobSpec { args: vec!["--lr0.1".into()], ..spec() };
@@ -272,7 +278,7 @@ fn the_digest_is_the_same_on_every_machine() {
     // Computed by hashing the fields in Python: little-endian numbers, texts with their lengths.
     assert_eq!(
         hex(&digest(&planned(&spec()))),
-        "91775b0a34a2013fd6637ecf7e4e9e5b105976706870a7355d7a33bb09e0f45f"
+        "cea2e9a7f9421476269ae2aca315e1b0a2fe41fc0713242d3f2075d64c76dfd6"
     );
 }
 
