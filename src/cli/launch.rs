@@ -106,10 +106,7 @@ pub(super) fn definition() -> clap::Command {
 
 /// Parses and runs.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (args, typed) = match parse(words)? {
-        Parsed::Run(args, typed) => (*args, typed),
-        Parsed::Asked(text) => return Err(super::asked(&text)),
-    };
+    let (args, typed) = super::to_run(parse(words)?)?;
     check::program(&args.program, &typed)?;
     check::watch(&args.watch, &typed)?;
     let place = lower::node_of_world(&args.node, &typed)?;

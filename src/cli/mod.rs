@@ -228,6 +228,14 @@ fn parse_as<P: Parser>(
     }
 }
 
+/// What a line wants done, if it does not only ask for a text.
+fn to_run<A>(parsed: line::Parsed<A>) -> Result<(A, Typed), CliError> {
+    match parsed {
+        line::Parsed::Run(args, typed) => Ok((*args, typed)),
+        line::Parsed::Asked(text) => Err(asked(&text)),
+    }
+}
+
 /// Prints a text that was asked for; the error ends the program with 0.
 fn asked(text: &StyledStr) -> CliError {
     let shown = match Terminal::look().stdout_paint {

@@ -206,10 +206,7 @@ pub fn parse(words: Vec<OsString>) -> Result<Parsed<PodArgs>, Refused> {
 
 /// Parses and runs.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (args, typed) = match parse(words)? {
-        Parsed::Run(args, typed) => (*args, typed),
-        Parsed::Asked(text) => return Err(super::asked(&text)),
-    };
+    let (args, typed) = super::to_run(parse(words)?)?;
     check::program(&args.program, &typed)?;
     check::watch(&args.watch, &typed)?;
     let terminal = Terminal::look();

@@ -73,10 +73,7 @@ pub fn parse(program: &'static str, words: Vec<OsString>) -> Result<Parsed, Refu
 
 /// Parses and runs.
 pub(super) fn main(program: &'static str, words: Vec<OsString>) -> Result<Status, CliError> {
-    let (args, typed) = match parse(program, words)? {
-        Parsed::Run(args, typed) => (args, typed),
-        Parsed::Asked(text) => return Err(super::asked(&text)),
-    };
+    let (args, typed) = super::to_run(parse(program, words)?)?;
     check::run(&args, &typed)?;
     let terminal = Terminal::look();
     let place = lower::place(&args.place, &typed, terminal)?;

@@ -94,17 +94,16 @@ impl Line {
 }
 
 /// Nobody returns before every rank of the node has come to this meeting, or before `check`, asked
-/// now and then, fails. `lines` has a line for each rank; ours is the one at `me`.
+/// now and then, fails. `lines` are those of all ranks, `own` among them.
 pub(crate) fn meet<'l, E>(
-    lines: impl Iterator<Item = &'l Line> + Clone,
-    me: usize,
+    own: &Line,
+    mut lines: impl Iterator<Item = &'l Line>,
     meeting: u32,
     spin: Spin,
     mut check: impl FnMut() -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut all = lines.clone();
-    all.nth(me).expect("we have a line").flag.raise(meeting);
-    lines.into_iter().try_for_each(|line| line.flag.wait(meeting, spin, &mut check))
+    own.flag.raise(meeting);
+    lines.try_for_each(|line| line.flag.wait(meeting, spin, &mut check))
 }
 
 /// The way from one rank to another: what was posted, what was taken.

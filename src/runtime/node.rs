@@ -150,7 +150,7 @@ impl LocalNode {
         self.meetings = self.meetings.wrapping_add(1);
         let lines = (0..self.roster.neighbours().len()).map(|local| self.segment.line(local));
         let check = || self.check(patience, || self.missing());
-        cells::meet(lines, self.me(), self.meetings, patience.spin, check)
+        cells::meet(self.segment.line(self.me()), lines, self.meetings, patience.spin, check)
     }
 
     /// Fails when waiting has become pointless.

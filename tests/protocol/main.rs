@@ -114,7 +114,7 @@ impl Node {
     }
 
     fn meet(&self, me: usize, meeting: u32) {
-        let Ok(()) = meet(self.lines.iter(), me, meeting, AT_ONCE, PATIENT);
+        let Ok(()) = meet(&self.lines[me], self.lines.iter(), meeting, AT_ONCE, PATIENT);
     }
 
     /// As the engine opens an operation: what we came for, a meeting, what the others came for.

@@ -66,8 +66,8 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
         ENV_RESERVED,
         "variable is set by remuda",
         "RANK, WORLD_SIZE, MASTER_ADDR and others like them say who a worker is and where the others are. \
-         They follow from the plan of the job, so a file cannot set them. For the address and the port of rank 0 there are \
-         --master_addr and --master_port.",
+         They follow from the plan of the job, so a file cannot set them. For the address and the port of \
+         rank 0 there are --master_addr and --master_port.",
     ),
     story(
         ENV_SET_TWICE,
