@@ -38,9 +38,9 @@ impl Alarms {
         self.0.retain(|(_, alarm)| !matches!(alarm, Alarm::Held(_) | Alarm::Sweep(_)));
     }
 
-    /// Takes one whose time has come.
-    pub(super) fn due(&mut self, now: Instant) -> Option<Alarm> {
+    /// Takes one whose time has come, with the time.
+    pub(super) fn due(&mut self, now: Instant) -> Option<(Instant, Alarm)> {
         let index = self.0.iter().position(|(at, _)| *at <= now)?;
-        Some(self.0.swap_remove(index).1)
+        Some(self.0.swap_remove(index))
     }
 }

@@ -65,18 +65,22 @@ pub(super) async fn next_message(
 }
 
 impl Agent {
-    pub(super) fn beat(&mut self) {
-        self.alarms.set(clock::now() + self.terms.beat, Alarm::Beat);
-        let Some(launcher) = &self.launcher else {
+    pub(super) fn beat(&mut self, due: Instant) {
+        let now = clock::now();
+        self.alarms.set(now + self.terms.beat, Alarm::Beat);
+        let Some(launcher) = &mut self.launcher else {
             return;
         };
         self.outbox.send(&FromAgent::Beat);
-        let silence = clock::now() - launcher.heard;
+        // Nobody was silent while we stood still ourselves: what was said then is still to be read.
+        launcher.heard = now.min(launcher.heard + (now - due));
+        let silence = now - launcher.heard;
         let (Some(lease), false) = (self.terms.lease, launcher.paused) else {
             return;
         };
         if lease < silence {
             // Act first: whoever reads our words may be as silent as the launcher.
+            self.failure = Some(Status::LeaseLost);
             self.launcher_gone();
             announce("the launcher has been silent for the whole lease; stopping the workers");
         } else if SILENCE_WARNING < silence {
@@ -95,6 +99,8 @@ impl Agent {
     pub(super) fn launcher_gone(&mut self) {
         let was_paused = self.launcher.take().is_some_and(|launcher| launcher.paused);
         self.crew.discard_output();
+        // A launcher that comes back late must not take what we bring about for the workers' own doing.
+        self.outbox.close();
         self.tell_shim(&ToShim::Signal(libc::SIGTERM));
         if was_paused {
             // Who stands still cannot answer.

@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -26,6 +27,8 @@ pub(super) struct Outbox {
     /// What the agent itself has to say. It never waits for a launcher that does not read: it must
     /// go on watching the lease.
     queue: mpsc::UnboundedSender<Vec<u8>>,
+    /// Nothing more is said.
+    is_closed: Arc<AtomicBool>,
     /// In which all of it is said.
     epoch: Epoch,
 }
@@ -41,12 +44,13 @@ impl Outbox {
                 let _ = shared.lock().await.write_all(&frame, &[]).await;
             }
         });
-        Self { writer, queue, epoch: Epoch(0) }
+        Self { writer, queue, is_closed: Arc::default(), epoch: Epoch(0) }
     }
 
     /// The same way in another epoch.
     pub(super) fn of(&self, epoch: Epoch) -> Self {
-        Self { writer: Arc::clone(&self.writer), queue: self.queue.clone(), epoch }
+        let (writer, is_closed) = (Arc::clone(&self.writer), Arc::clone(&self.is_closed));
+        Self { writer, queue: self.queue.clone(), is_closed, epoch }
     }
 
     /// In which all of it is said.
@@ -56,7 +60,14 @@ impl Outbox {
 
     /// Says one thing, as soon as the link takes it; in the order of the calls.
     pub(super) fn send(&self, message: &FromAgent) {
-        let _ = self.queue.send(wire::encode(self.epoch, message));
+        if !self.is_closed.load(Ordering::Relaxed) {
+            let _ = self.queue.send(wire::encode(self.epoch, message));
+        }
+    }
+
+    /// What is said from now on is said to nobody.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
     }
 
     /// Says one thing and waits until the link has taken it: for what a worker causes.

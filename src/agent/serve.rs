@@ -288,9 +288,9 @@ impl Agent {
     }
 
     fn ring(&mut self) {
-        while let Some(alarm) = self.alarms.due(clock::now()) {
+        while let Some((at, alarm)) = self.alarms.due(clock::now()) {
             match alarm {
-                Alarm::Beat => self.beat(),
+                Alarm::Beat => self.beat(at),
                 Alarm::Held(worker) => self.crew.let_go(worker),
                 Alarm::Sweep(worker) => {
                     let worker = worker as u32;

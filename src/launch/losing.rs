@@ -1,5 +1,7 @@
 //! Nodes fall silent and are lost; what they left on this machine is buried.
 
+use std::time::Instant;
+
 use rustix::process::Pid;
 
 use super::dispatcher::{Dispatcher, SILENCE_WARNING};
@@ -15,6 +17,7 @@ use crate::report::summary::processes;
 impl Dispatcher<'_> {
     pub(super) fn beat(&mut self) -> Option<Event> {
         let now = clock::now();
+        self.stood_still(now);
         self.beat_at = now + self.options.beat;
         self.nodes.iter().for_each(Node::beat);
         if grave::is_everybodys_parent() {
@@ -38,6 +41,18 @@ impl Dispatcher<'_> {
         }
         silent.retain(|node| self.lose(*node, NodeLoss::Silent).is_some());
         (!silent.is_empty()).then_some(Event::Silent(silent))
+    }
+
+    /// Nobody was silent while we did not listen: what was said then is still to be read. Of us nothing
+    /// was heard either.
+    fn stood_still(&mut self, now: Instant) {
+        let late = now.saturating_duration_since(self.beat_at);
+        for node in &mut self.nodes {
+            node.heard = node.heard.map(|heard| now.min(heard + late));
+        }
+        if self.options.lease < late {
+            self.reporter.say(voice::stood_still(late, self.options.lease));
+        }
     }
 
     /// Nodes that are there.

@@ -230,6 +230,12 @@ impl Story<'_> {
             NodeLoss::LinkClosed(Some(WorkerExit::Code(70))) => {
                 format!("the agent on {host} met a bug of ours; its message is above")
             }
+            NodeLoss::LinkClosed(Some(WorkerExit::Code(code)))
+                if *code == Status::LeaseLost.code() =>
+            {
+                let lease = duration(self.options.lease);
+                format!("{host} had heard nothing of us for {lease} and stopped its workers")
+            }
             NodeLoss::LinkClosed(Some(exit)) => format!("the agent on {host} {exit}"),
             NodeLoss::LinkClosed(None) => format!("the link to the agent on {host} ended"),
             NodeLoss::Silent => {
@@ -450,14 +456,26 @@ impl Story<'_> {
         let other = if self.verdict.cause.is_some() { "other worker" } else { "worker" };
         let workers = |number| count(number, other);
         let were = |number: usize| if number == 1 { "was" } else { "were" };
-        match (self.verdict.also_failed, self.verdict.stopped) {
+        let undead = self.undead_workers();
+        let ends = match (self.verdict.also_failed, self.verdict.stopped) {
+            (0, 0) if 0 < undead => return format!("{} would not die", workers(undead)),
             (0, 0) => format!("no {other} had to be stopped"),
             (0, stopped) => format!("{} {} stopped", workers(stopped), were(stopped)),
             (failed, 0) => format!("{} failed too", workers(failed)),
             (failed, stopped) => {
                 format!("{} failed too, {stopped} {} stopped", workers(failed), were(stopped))
             }
-        }
+        };
+        if undead == 0 { ends } else { format!("{ends}, {undead} would not die") }
+    }
+
+    /// Who outlives SIGKILL has no end.
+    fn undead_workers(&self) -> usize {
+        let is_undead = |worker: &&WorkerHistory| {
+            let mut undead = self.history.undead.iter();
+            undead.any(|(node, left)| *node == worker.node && worker.pid() == Some(left.pid))
+        };
+        self.history.workers.iter().filter(is_undead).count()
     }
 
     fn show_leaks(&self) -> String {

@@ -102,6 +102,13 @@ pub(super) fn silent(nodes: &[(&str, Duration)]) -> Option<String> {
     Some(step("Waiting", &text))
 }
 
+/// We ourselves did nothing for longer than nodes wait for us.
+pub(super) fn stood_still(time: Duration, lease: Duration) -> String {
+    let (time, lease) = (duration(time), duration(lease));
+    let so = format!("nodes that heard nothing of it for {lease} stop their workers");
+    step("Stalled", &format!("this launcher stood still for {time}; {so}"))
+}
+
 /// How a worker is doing.
 pub(super) fn state(worker: &WorkerHistory, now: Instant) -> String {
     let state = match (&worker.started, &worker.ended) {

@@ -146,9 +146,10 @@ fn a_term_to_everybody_at_once_still_grants_the_grace() {
     job.end().code(143).says("SIGTERM received");
 }
 
+/// The lease is so long that everybody hears of everybody in time on a busy machine, too.
 #[test]
 fn a_launcher_that_stands_still_loses_its_lease() {
-    let launch = workers(1).options(["--grace", "200ms", "--lease", "500ms"]);
+    let launch = workers(1).options(["--grace", "200ms", "--lease", "3s"]);
     let termed = launch.dir().join("termed");
     let script = format!("(while :; do echo flood; done) & {STUBBORN}");
     let job = launch.env("TERMED", termed.clone()).sh(&script).start();
@@ -157,7 +158,42 @@ fn a_launcher_that_stands_still_loses_its_lease() {
     wait_for("SIGTERM at the worker", || termed.exists().then_some(()));
     wait_for("the end of everybody else", || (job.processes().len() == 1).then_some(()));
     job.signal(Signal::CONT);
-    job.end().code(75).says("stopping the workers");
+    let outcome = job.end().code(75).says("stopping the workers");
+    let outcome = outcome.says("Stalled  this launcher stood still for ");
+    outcome.says("localhost had heard nothing of us for 3.0 s and stopped its workers");
+}
+
+/// They end as they were asked to, and have not done what they were to do.
+#[test]
+fn what_ends_well_because_the_lease_was_lost_is_no_success() {
+    let launch = workers(2).options(["--lease", "3s"]);
+    let script = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done";
+    let job = launch.sh(script).start();
+    job.wait_for_lines("ready", 2);
+    job.signal(Signal::STOP);
+    wait_for("the end of everybody else", || (job.processes().len() == 1).then_some(()));
+    job.signal(Signal::CONT);
+    job.end().code(75).says("had heard nothing of us for 3.0 s and stopped its workers");
+}
+
+/// Nobody was silent while nobody listened. The clock goes on, which it would not do while a machine
+/// sleeps: this is the harder case.
+#[test]
+fn a_machine_that_stood_still_as_a_whole_goes_on() {
+    const LEASE: std::time::Duration = std::time::Duration::from_secs(2);
+    let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--lease", "2s"]);
+    let flag = launch.dir().join("flag");
+    let script = "echo ready; until [ -e \"$FLAG\" ]; do sleep 0.05; done; echo done";
+    let job = launch.env("FLAG", &flag).sh(script).start();
+    job.wait_for_lines("ready", 2);
+    let everybody = job.processes();
+    everybody.iter().for_each(|process| process.signal(Signal::STOP));
+    std::thread::sleep(LEASE + LEASE / 4);
+    everybody.iter().for_each(|process| process.signal(Signal::CONT));
+    job.wait_for_error("Stalled  this launcher stood still for ");
+    std::fs::write(flag, "").expect("a flag");
+    let outcome = job.end().code(0);
+    assert_eq!(outcome.stdout_text().matches("done").count(), 2, "{outcome:#?}");
 }
 
 #[test]

@@ -128,6 +128,7 @@ fn a_worker_that_outlives_sigkill_is_named_and_not_waited_for() {
     File::create(flag).expect("the directory is ours");
     let outcome = job.end().code(3).says("rank 0 (localhost) exited with code 3");
     drop(tracer);
+    let outcome = outcome.says("; 1 other worker would not die\n");
     let outcome =
         outcome.says(&format!("pid {undead} (sleep) on localhost did not die after SIGKILL"));
     assert_eq!(outcome.record()["leaked"][0]["pid"], undead.as_raw_nonzero().get());
