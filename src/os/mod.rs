@@ -11,6 +11,8 @@ pub mod atomic;
 pub mod calendar;
 #[cfg(feature = "cli")]
 pub mod code;
+#[cfg(feature = "cli")]
+pub mod errand;
 pub mod family;
 pub mod fds;
 pub mod fork;

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use crate::os::errand::hangs;
+
 /// One disk, asked by one caller at a time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disk {
@@ -22,7 +24,6 @@ impl Disk {
         limit: Duration,
         errand: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let hangs = || io::Error::new(io::ErrorKind::TimedOut, "its disk stands still");
         if self.is_busy.swap(true, Ordering::Acquire) {
             return Err(hangs());
         }

@@ -6,34 +6,37 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::disk::Disk;
 use super::rank_log::{create_private, epoch_dir, make_private_dir};
 use crate::base::{Epoch, JobId, clock, env_vars};
+use crate::os::errand;
 
 /// Runs that are kept.
 const RUNS_MAX: usize = 100;
 /// A disk that has not answered by then is not waited for while the job runs.
 const STALL_LIMIT: Duration = Duration::from_secs(1);
-/// How a job ended is worth some more patience.
-const LAST_LIMIT: Duration = Duration::from_secs(5);
+/// What a job begins with, and how it ended, are worth some more patience.
+const PATIENT_LIMIT: Duration = Duration::from_secs(5);
+/// Jobs of one name that may begin in one second: those of a machine that is several nodes.
+const SAME_NAME_MAX: u32 = 1000;
 
 /// A directory that exists and is ours.
 #[derive(Clone, Debug)]
 pub struct RunDir {
     path: PathBuf,
-    /// Held as long as the run lasts, so that nobody prunes it; the kernel gives it back whatever
-    /// ends us. `None` where the file system knows no locks.
-    _lock: Option<Arc<OwnedFd>>,
+    /// Held from the beginning of the job to its end, so that nobody prunes it; the kernel gives it
+    /// back whatever ends us. Empty where the file system knows no locks.
+    lock: Arc<OnceLock<OwnedFd>>,
     disk: Disk,
 }
 
 impl RunDir {
     /// Makes it below `parent`, or below the first of `--run_dir`'s defaults that can be written:
     /// the user's state directory, the login's runtime directory. It counts once [`Self::begin`] is
-    /// called.
+    /// called. No thread may exist yet.
     pub fn create(parent: Option<&Path>, job: &JobId) -> io::Result<Self> {
         let candidates = match parent {
             Some(parent) => vec![parent.to_owned()],
@@ -43,8 +46,7 @@ impl RunDir {
         for parent in candidates {
             match create_below(&parent, job) {
                 Ok(path) => {
-                    let lock = lock(&path).ok().map(Arc::new);
-                    return Ok(Self { path, _lock: lock, disk: Disk::default() });
+                    return Ok(Self { path, lock: Arc::default(), disk: Disk::default() });
                 }
                 Err(error) => {
                     let text = format!("`{}`: {error}", parent.display());
@@ -58,8 +60,11 @@ impl RunDir {
     /// The job has begun: this is known of it, the directory becomes the latest, and the oldest go.
     /// Whoever kills us leaves at least this; why it cannot be written is told at the end.
     pub fn begin(&self, json: String) {
-        let path = self.path.clone();
-        let written = self.disk.ask(STALL_LIMIT, move || write_record(&path, &json));
+        let (path, held) = (self.path.clone(), Arc::clone(&self.lock));
+        let written = self.disk.ask(STALL_LIMIT, move || {
+            let _ = lock(&path).map(|lock| held.set(lock));
+            write_record(&path, &json)
+        });
         let Some(parent) = self.path.parent().map(Path::to_owned) else {
             return;
         };
@@ -91,7 +96,7 @@ impl RunDir {
     /// How the job ended.
     pub fn end(&self, json: String) -> io::Result<()> {
         let path = self.path.clone();
-        self.disk.ask(LAST_LIMIT, move || write_record(&path, &json))
+        self.disk.ask(PATIENT_LIMIT, move || write_record(&path, &json))
     }
 
     /// Where the workers of an epoch write their exceptions; without it they write none.
@@ -133,13 +138,29 @@ fn default_parents() -> Vec<PathBuf> {
     named.into_iter().chain([state.or(home), runtime].into_iter().flatten().map(below)).collect()
 }
 
+/// Makes a directory and those above it, unless they are there; a disk that hangs is not waited for. No
+/// thread may exist yet.
+pub fn make_dirs(path: &Path, mode: u32) -> io::Result<()> {
+    errand::run(PATIENT_LIMIT, || fs::DirBuilder::new().recursive(true).mode(mode).create(path))
+}
+
 fn create_below(parent: &Path, job: &JobId) -> io::Result<PathBuf> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true).mode(0o700).create(parent)?;
+    make_dirs(parent, 0o700)?;
     // The time first, so that names sort by age.
-    let path = parent.join(format!("{:011}-{job}", clock::wall().as_secs()));
-    fs::DirBuilder::new().mode(0o700).create(&path)?;
-    Ok(path)
+    let name = format!("{:011}-{job}", clock::wall().as_secs());
+    let others = (2..=SAME_NAME_MAX).map(|number| format!("{name}-{number}"));
+    let mut verdict = io::Error::from(io::ErrorKind::AlreadyExists);
+    for path in std::iter::once(name.clone()).chain(others).map(|name| parent.join(name)) {
+        let make = || fs::DirBuilder::new().mode(0o700).create(&path);
+        match errand::run(PATIENT_LIMIT, make) {
+            Ok(()) => return Ok(path),
+            Err(error) => verdict = error,
+        }
+        if verdict.kind() != io::ErrorKind::AlreadyExists {
+            break;
+        }
+    }
+    Err(verdict)
 }
 
 /// `latest` is a convenience: two runs that start together may both set it, the last one stays.

@@ -156,6 +156,43 @@ fn a_record_whose_disk_hangs_holds_up_no_end() {
     assert_eq!(outcome.record()["state"], "running");
 }
 
+/// A file server that does not answer, to begin with: what was asked for by name is refused, after some
+/// patience; without a record a job does without one, and says so.
+#[test]
+fn a_disk_that_hangs_before_the_start_is_told() {
+    const NAME: &str = "a_disk_that_hangs_before_the_start_is_told";
+    for (option, said) in [
+        ("--run_dir", "cannot make the run directory: `"),
+        ("--log_dir", "--log_dir: cannot make `"),
+        ("--enable_each_rank_log", "--enable_each_rank_log: cannot make `"),
+    ] {
+        let Some((launch, disk)) = beside_a_disk_that_hangs(NAME) else { return };
+        let outcome = launch.option(option).option(disk.join("made")).sh("echo ran").end().code(73);
+        assert_eq!(outcome.stdout_text(), "", "{option}: {outcome:#?}");
+        outcome.says(said).says("its disk stands still");
+    }
+}
+
+/// A launch in whose mount namespace nobody serves this file system; `None` where there are none.
+fn beside_a_disk_that_hangs(name: &str) -> Option<(Launch, std::path::PathBuf)> {
+    let launch = workers(1);
+    let disk = launch.dir().join("disk");
+    fs::create_dir(&disk).expect("a directory");
+    // The kernel waits for an answer as long as somebody holds the descriptor.
+    let mount = format!(
+        "exec 9<>/dev/fuse && mount -i -t fuse -o fd=9,rootmode=40000,user_id=0,group_id=0 none {} \
+         && exec \"$@\"",
+        disk.display()
+    );
+    let apart = ["unshare", "--map-root-user", "--mount", "sh", "-c", &mount, "sh"];
+    let made = command(apart[0]).args(&apart[1..]).arg("true").stderr(Stdio::null()).status();
+    if !made.is_ok_and(|status| status.success()) {
+        skip("a file system without a server", name);
+        return None;
+    }
+    Some((launch.through(&apart), disk))
+}
+
 #[test]
 fn a_log_disk_that_is_full_is_told_once_and_ends_nothing() {
     const NAME: &str = "a_log_disk_that_is_full_is_told_once_and_ends_nothing";

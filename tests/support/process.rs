@@ -9,7 +9,8 @@ use super::wait_for_or;
 /// The variable whose value no other job has.
 pub(crate) const MARK: &str = "REMUDA_TEST_MARK";
 
-/// Which of our processes it is. Told by the tree, since a name is set a moment after a fork.
+/// Which of our processes it is. Told by the tree, since a name is set a moment after a fork; a child
+/// that still is what the launcher is runs an errand for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Launcher,
@@ -62,8 +63,13 @@ pub(crate) fn marked(mark: &str, launcher: Pid) -> Vec<Process> {
     let mut found: Vec<Process> = pids().filter_map(|pid| look(pid, mark)).collect();
     let parents: Vec<(i32, i32)> =
         found.iter().map(|process| (process.pid.as_raw_pid(), process.parent)).collect();
+    let of_launcher = found.iter().find(|process| process.pid == launcher);
+    let of_launcher = of_launcher.map(|process| process.command.clone());
     for process in &mut found {
         process.role = role(process.pid.as_raw_pid(), launcher.as_raw_pid(), &parents);
+        if process.role == Role::Agent && of_launcher.as_ref() == Some(&process.command) {
+            process.role = Role::Other;
+        }
     }
     found
 }

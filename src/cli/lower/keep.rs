@@ -10,8 +10,8 @@ use rustix::fs::{Mode, OFlags};
 use crate::base::{Status, clock};
 use crate::cli::error::CliError;
 use crate::os::calendar;
-use crate::report::RankFiles;
 use crate::report::summary::reason;
+use crate::report::{RankFiles, make_dirs};
 
 /// Where DeepSpeed keeps the file of `--save_pid`.
 const PID_DIRECTORY: &str = "/tmp";
@@ -22,13 +22,13 @@ pub(in crate::cli) fn rank_files(
 ) -> Result<Option<RankFiles>, CliError> {
     let Some(directory) = directory else { return Ok(None) };
     let shown = directory.display();
-    if directory.metadata().is_ok_and(|found| !found.is_dir()) {
-        let message = format!("--enable_each_rank_log: `{shown}` is a file");
-        return Err(CliError::new(Status::CantCreate, message).help("name a directory"));
-    }
-    fs::create_dir_all(&directory).map_err(|error| {
-        let message = format!("--enable_each_rank_log: cannot make `{shown}`: {}", reason(&error));
-        CliError::new(Status::CantCreate, message)
+    make_dirs(&directory, 0o777).map_err(|error| {
+        let cannot = |message| CliError::new(Status::CantCreate, message);
+        if error.kind() == io::ErrorKind::AlreadyExists {
+            let message = format!("--enable_each_rank_log: `{shown}` is a file");
+            return cannot(message).help("name a directory");
+        }
+        cannot(format!("--enable_each_rank_log: cannot make `{shown}`: {}", reason(&error)))
     })?;
     Ok(Some(RankFiles { directory, stamp: calendar::local_stamp(clock::wall()) }))
 }

@@ -10,7 +10,7 @@ use crate::cli::error::CliError;
 use crate::cli::values::{CoreList, StdinArg};
 use crate::launch::{Claims, Cores, Keeper, Options, StdinTo, Transport};
 use crate::plan::{Export, JobSpec, Program};
-use crate::report::{Keep, RunDir, Style, Terminal};
+use crate::report::{Keep, RunDir, Style, Terminal, make_dirs};
 use crate::secure::JobKey;
 use crate::wire;
 
@@ -53,11 +53,9 @@ pub(in crate::cli) fn options(
     let log_dir =
         args.log_dir.clone().or_else(|| run_dir.as_ref().map(|dir| dir.path().to_owned()));
     if let Some(log_dir) = &args.log_dir {
-        std::fs::create_dir_all(log_dir).map_err(|error| {
-            CliError::new(
-                Status::CantCreate,
-                format!("cannot make `{}`: {error}", log_dir.display()),
-            )
+        make_dirs(log_dir, 0o777).map_err(|error| {
+            let message = format!("--log_dir: cannot make `{}`: {error}", log_dir.display());
+            CliError::new(Status::CantCreate, message)
         })?;
     }
     let keep = if args.log_dir.is_some() { Keep::All } else { Keep::CAPPED };
