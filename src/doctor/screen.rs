@@ -453,6 +453,7 @@ n[3-4] (2)    no       -
 error[D001]: n[3-4] (2): cannot be reached: nobody listens
   n3: ssh: connect to host n3 port 22: Connection refused
   n4: ssh: connect to host n4 port 22: Connection refused
+  help: is its sshd running, and on this port? see `--ssh_port`
 
 5 hosts, 5 slots: errors on 2, 3 are good
 ";

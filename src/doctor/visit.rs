@@ -89,7 +89,7 @@ pub fn visit(visit: &Visit, say: &dyn Fn(&str)) -> Result<Vec<NodeFacts>, VisitE
         Reach::Local => Way::Local,
         Reach::Ssh(options) => {
             let options = SshOptions { verbose: true, ..options.clone() };
-            Way::Ssh(Arc::new(Ssh::prepare(&options, visit.nodes.len())?))
+            Way::Ssh(Arc::new(Ssh::prepare(&options, visit.nodes.iter().map(|(host, _)| host))?))
         }
     };
     let runtime =

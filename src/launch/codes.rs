@@ -53,8 +53,8 @@ pub const EXPLANATIONS: &[Explanation] = &[
         NODE_LOST,
         "a node was lost",
         "The agent on a node ended, could not be understood, or was silent for longer than --lease. Its \
-         workers stop by themselves when they lose the launcher; all others were stopped. When the host \
-         is ill, go on without it:\n\n    remuda run -H hosts --exclude worker-3 train.py",
+         workers stop by themselves when they lose the launcher, also when it is the launcher that stood \
+         still for the whole lease; all others were stopped. When the host is ill, go on without it:\n\n    remuda run -H hosts --exclude worker-3 train.py",
     ),
     story(
         TIMEOUT,
@@ -71,9 +71,11 @@ pub const EXPLANATIONS: &[Explanation] = &[
     ),
     story(
         UNREACHABLE,
-        "hosts cannot be reached",
+        "hosts cannot be reached, or cannot run our agent",
         "Ssh could not connect, or could not prove who we are; its words stand behind each host. What \
          ssh itself can do by hand, remuda can:\n\n    ssh -o BatchMode=yes worker-3 true\n\n\
+         A host that was reached and cannot take part has no place for our executable, another processor, \
+         or a login shell that does not come to the command.\n\n\
          Nothing asks for a password or about an unknown host key while a job starts. To go on without a \
          host: --exclude worker-3.\n\n\
          Nodes that are started one by one (`--no_ssh`) come by themselves: those that are listed did \

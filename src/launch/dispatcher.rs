@@ -50,9 +50,10 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
     let reached = match &options.transport {
         Transport::Local => Reached::By(Way::Local),
         Transport::Ssh(ssh) => {
+            let ssh = Ssh::prepare(ssh, plan.nodes.iter().map(|node| &node.host))?;
             // Who wants to hear little is given no hints.
-            let hosts = if options.talks { plan.nodes.len() } else { 0 };
-            Reached::By(Way::Ssh(Arc::new(Ssh::prepare(ssh, hosts)?)))
+            let ssh = if options.talks { ssh } else { ssh.without_hints() };
+            Reached::By(Way::Ssh(Arc::new(ssh)))
         }
         Transport::Dial(dial) => Reached::At(dial),
     };

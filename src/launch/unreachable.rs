@@ -39,12 +39,12 @@ pub(super) fn show(faults: &[(String, &Fault)], nodes: usize, so: &str) -> Strin
 /// What to type to go on without them, if anybody is left.
 pub(super) fn show_help(faults: &[(String, &Fault)], nodes: usize) -> String {
     // Whoever starts nodes one by one starts the one that is missing, or another one in its place.
-    let comes_by_itself = |kind: FaultKind| kind == FaultKind::Absent || kind.was_reached();
-    if faults.iter().any(|(_, fault)| comes_by_itself(fault.kind)) || nodes <= faults.len() {
+    if faults.iter().any(|(_, fault)| fault.kind.comes_by_itself()) || nodes <= faults.len() {
         return String::new();
     }
     let hosts: Vec<_> = faults.iter().map(|(host, _)| host.as_str()).collect();
-    format!("help: to go on without them: --exclude '{}'\n", hosts.join("@"))
+    let them = if hosts.len() == 1 { "it" } else { "them" };
+    format!("help: to go on without {them}: --exclude '{}'\n", hosts.join("@"))
 }
 
 fn show_kind(text: &mut String, faults: &[(String, &Fault)]) {
@@ -88,6 +88,7 @@ mod tests {
 error[R107]: 2 of 8 hosts cannot be reached; nothing was started
   nobody listens:
     n1: ssh: connect to host n1 port 22: Connection refused
+  help: is its sshd running, and on this port? see `--ssh_port`
   permission denied:
     n4: a@n4: Permission denied (publickey).
   help: `ssh HOST true` must work without a question; see `ssh-add -l`
@@ -102,7 +103,7 @@ help: to go on without them: --exclude 'n1@n4'
         let refused = fault(FaultKind::Refused, "Connection refused");
         let faults: Vec<_> = (0..40).map(|host| (format!("n{host}"), &refused)).collect();
         let text = show(&faults, 40, "nothing was started") + &show_help(&faults, 40);
-        assert_eq!(text.lines().count(), 1 + 1 + EXPLAINED_MAX + 1, "{text}");
+        assert_eq!(text.lines().count(), 1 + 1 + EXPLAINED_MAX + 1 + 1, "{text}");
         assert!(!text.contains("--exclude"), "nobody would be left: {text}");
     }
 

@@ -34,6 +34,8 @@ pub enum FaultKind {
     Dropped,
     /// Something else that ssh says.
     Ssh,
+    /// There is no agent where the user says that one is.
+    NotInstalled,
     /// Its login shell did not come to our agent.
     NoAgent,
     /// Its processor is another than ours.
@@ -71,6 +73,7 @@ impl FaultKind {
             Self::Penalty => "refused for a while after earlier failures",
             Self::Dropped => "the connection was dropped before authentication, several times",
             Self::Ssh => "ssh failed",
+            Self::NotInstalled => "the agent of `--agent_path` did not come up",
             Self::NoAgent => "the agent did not come up",
             Self::OtherArch => "another processor than ours",
             Self::NoRoom => "no place for the agent",
@@ -85,6 +88,10 @@ impl FaultKind {
     pub fn help(self) -> Option<&'static str> {
         Some(match self {
             Self::NoSsh => "install the OpenSSH client",
+            Self::NoSuchName => "correct the name, or give it a HostName in your ssh configuration",
+            Self::Refused => "is its sshd running, and on this port? see `--ssh_port`",
+            Self::NoAnswer => "is it up, and is there a way to it? see `ssh -v HOST true`",
+            Self::Ssh => "`ssh HOST true` must work without a question",
             Self::HostKeyChanged => {
                 "if the host was reinstalled, remove its old key with `ssh-keygen -R HOST`"
             }
@@ -94,6 +101,9 @@ impl FaultKind {
             Self::Dropped => "see MaxStartups of its sshd, or give a smaller `--fanout`",
             Self::OtherArch => "install remuda on that host and give `--agent_path FILE`",
             Self::NoRoom => "give `--agent_path FILE`, a remuda that is installed there",
+            Self::NotInstalled => {
+                "install this remuda there, or leave `--agent_path` out: it brings itself"
+            }
             Self::NoAgent => "see what `ssh HOST true` prints there",
             Self::Absent => {
                 "every node is given the same line and key, and a `--node_rank` of its own"
@@ -102,9 +112,7 @@ impl FaultKind {
                 "every node is given the same line and hosts; `--node_rank` alone differs"
             }
             Self::OtherBuild => "give every node the same remuda",
-            Self::NoSuchName | Self::Refused | Self::NoAnswer | Self::Ssh | Self::Damaged => {
-                return None;
-            }
+            Self::Damaged => return None,
         })
     }
 
@@ -120,15 +128,29 @@ impl FaultKind {
             | Self::Ssh => Status::Unreachable,
             Self::HostKeyChanged | Self::HostKeyUnknown | Self::Denied => Status::Permission,
             Self::NoSsh => Status::NotFound,
-            Self::NoAgent | Self::OtherBuild => Status::Protocol,
+            Self::NotInstalled | Self::NoAgent | Self::OtherBuild => Status::Protocol,
             Self::OtherArch | Self::OtherPlan => Status::Config,
             Self::NoRoom => Status::CantCreate,
             Self::Damaged => Status::NotExecutable,
         }
     }
 
-    /// Whether it was reached, and what it said is why it has no part.
+    /// Whether it was reached, and what was found there is why it has no part.
     pub fn was_reached(self) -> bool {
-        matches!(self, Self::OtherPlan | Self::OtherBuild)
+        matches!(
+            self,
+            Self::NotInstalled
+                | Self::NoAgent
+                | Self::OtherArch
+                | Self::NoRoom
+                | Self::Damaged
+                | Self::OtherPlan
+                | Self::OtherBuild
+        )
+    }
+
+    /// Whether it is started by somebody else, and comes by itself.
+    pub fn comes_by_itself(self) -> bool {
+        matches!(self, Self::Absent | Self::OtherPlan | Self::OtherBuild)
     }
 }

@@ -105,8 +105,8 @@ impl LoadError {
     pub(super) fn as_findings(&self) -> Findings {
         let (code, path, help) = match self {
             Self::Malformed(findings) => return findings.clone(),
-            // What looks like the name of a host is perhaps one.
-            Self::Missing(path) if HostName::parse(&path.to_string_lossy()).is_ok() => (
+            // What looks like the names of hosts perhaps is.
+            Self::Missing(path) if are_host_names(&path.to_string_lossy()) => (
                 codes::FILE_MISSING,
                 path,
                 "correct the path, or say a host's slots: `-H HOST:4`; without -H it is this machine",
@@ -241,6 +241,10 @@ fn read_from(input: impl Read, path: &Path, options: ReadOptions) -> Result<Read
     }
     let name = String::from_utf8_lossy(path.as_os_str().as_bytes());
     Ok(pool::read_any(&name, &bytes, options))
+}
+
+fn are_host_names(list: &str) -> bool {
+    list.split(',').all(|name| HostName::parse(name).is_ok())
 }
 
 #[cfg(test)]

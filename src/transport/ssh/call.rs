@@ -102,7 +102,7 @@ impl Call {
     /// What went wrong, with everything that was said about it.
     pub(super) async fn fail(&mut self, kind: FaultKind, why: &str) -> Fault {
         let mut words = vec![why.to_owned(), self.beside.so_far().await, self.scanner.noise()];
-        if kind != FaultKind::NoAgent {
+        if !matches!(kind, FaultKind::NoAgent | FaultKind::NotInstalled) {
             words.pop();
         }
         words.retain(|word| !word.trim().is_empty());

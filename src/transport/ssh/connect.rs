@@ -39,7 +39,9 @@ pub struct Ssh {
     window: OnceCell<Semaphore>,
     binary: OnceCell<Result<Arc<Binary>, String>>,
     sockets: OnceCell<watch::Receiver<u64>>,
-    hosts: usize,
+    samples: Vec<HostName>,
+    /// So many that each of them should cost little.
+    has_many: bool,
     hint: Mutex<Option<&'static str>>,
 }
 
@@ -47,9 +49,11 @@ pub struct Ssh {
 pub type Hear = Box<dyn Fn(&str) + Send>;
 
 impl Ssh {
-    /// For so many hosts. Makes the private directory and forks its janitor: no thread may exist
-    /// yet.
-    pub fn prepare(options: &SshOptions, hosts: usize) -> io::Result<Self> {
+    /// For these hosts. Makes the private directory and forks its janitor: no thread may exist yet.
+    pub fn prepare<'a>(
+        options: &SshOptions,
+        hosts: impl ExactSizeIterator<Item = &'a HostName>,
+    ) -> io::Result<Self> {
         let dir = ControlDir::create()?;
         let mut includes = vec!["~/.ssh/config".to_owned(), "/etc/ssh/ssh_config".to_owned()];
         match &options.config {
@@ -70,9 +74,16 @@ impl Ssh {
             window: OnceCell::new(),
             binary: OnceCell::new(),
             sockets: OnceCell::new(),
-            hosts,
+            has_many: HINT_HOSTS < hosts.len(),
+            samples: samples(hosts),
             hint: Mutex::new(None),
         })
+    }
+
+    /// Nobody wants to know what would have gone faster.
+    #[must_use]
+    pub fn without_hints(self) -> Self {
+        Self { has_many: false, ..self }
     }
 
     /// An agent on a host, started by this.
@@ -83,7 +94,7 @@ impl Ssh {
         node: NodeRank,
         hear: Hear,
     ) -> Result<Link, Fault> {
-        let window = self.window.get_or_init(|| self.window(host)).await;
+        let window = self.window.get_or_init(|| self.window()).await;
         let _place = window.acquire().await.expect("the window is never closed");
         let asked = clock::now();
         let master = self.log_in(host, node).await?;
@@ -91,15 +102,23 @@ impl Ssh {
         self.bring_up((master, arrival), (job, node), hear).await
     }
 
-    /// How many at a time; where everybody goes through one host, fewer.
-    async fn window(&self, host: &HostName) -> Semaphore {
-        let settings =
-            settings::of(&self.config_path(), self.options.users.get(host), bare(host)).await;
-        if HINT_HOSTS < self.hosts && settings.slow_kex {
+    /// How many at a time; where hosts are reached through another one, fewer.
+    async fn window(&self) -> Semaphore {
+        let config = self.config_path();
+        let ask = |host| settings::of(&config, self.options.users.get(host), bare(host));
+        let (mut jumps, mut slow_kex) = (false, false);
+        for host in &self.samples {
+            let settings = ask(host).await;
+            (jumps, slow_kex) = (jumps || settings.jumps, slow_kex || settings.slow_kex);
+            if jumps {
+                break;
+            }
+        }
+        if self.has_many && slow_kex {
             *self.hint.lock().expect("nobody panics while holding the lock") =
                 Some("`--ssh_kex fast` makes many connections several times cheaper");
         }
-        let usual = if settings.jumps { FANOUT_JUMP } else { FANOUT };
+        let usual = if jumps { FANOUT_JUMP } else { FANOUT };
         Semaphore::new(self.options.fanout.unwrap_or(usual))
     }
 
@@ -237,7 +256,13 @@ impl Ssh {
                     return Err(call.fail(FaultKind::Damaged, words).await);
                 }
                 Ok(Answer::Nowhere) => return Err(call.fail(FaultKind::NoRoom, "").await),
-                Err(why) => return Err(call.fail(FaultKind::NoAgent, &why).await),
+                Err(why) => {
+                    let kind = match self.options.agent_path {
+                        Some(_) => FaultKind::NotInstalled,
+                        None => FaultKind::NoAgent,
+                    };
+                    return Err(call.fail(kind, &why).await);
+                }
             }
         }
     }
@@ -260,6 +285,14 @@ impl Ssh {
         };
         Ok((Request { agent, job, node }.line(), Some(Arc::clone(&binary))))
     }
+}
+
+/// Hosts that stand for all when ssh is asked how they are reached: the first may itself be the one
+/// that leads to the others.
+fn samples<'a>(hosts: impl ExactSizeIterator<Item = &'a HostName>) -> Vec<HostName> {
+    let last = hosts.len().saturating_sub(1);
+    let is_sample = |(at, _): &(usize, _)| *at == 0 || *at == last;
+    hosts.enumerate().filter(is_sample).map(|(_, host)| host.clone()).collect()
 }
 
 /// The destination as ssh wants it: an IPv6 address without its brackets.
@@ -320,8 +353,11 @@ impl SshAgent {
 
 async fn why_lost(master: &mut Master) -> String {
     const PATIENCE: Duration = Duration::from_millis(100);
-    match tokio::time::timeout(PATIENCE, master.end()).await {
-        Ok(()) => master.last_words().await.trim().to_owned(),
+    match tokio::time::timeout(PATIENCE, master.wait()).await {
+        Ok(exit) => match (master.last_words().await.trim(), exit) {
+            ("", Some(exit)) => format!("the ssh process of its connection {exit}"),
+            (words, _) => words.to_owned(),
+        },
         // The protocol of the channels has no word for which.
         Err(_) => "the connection stands, but a signal ended the agent".to_owned(),
     }
@@ -340,4 +376,23 @@ pub fn announce(output: &OwnedFd) -> io::Result<()> {
 /// A path for `--agent_path` that can be told to a node.
 pub fn is_tellable(path: &Path) -> bool {
     path.to_str().is_some_and(bootstrap::fits_in_line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_and_the_last_host_stand_for_all() {
+        #[track_caller]
+        fn check(hosts: &[&str], expect: &[&str]) {
+            let parse = |host: &&str| HostName::parse(host).expect("a name");
+            let hosts: Vec<_> = hosts.iter().map(parse).collect();
+            let found = samples(hosts.iter());
+            assert_eq!(found.iter().map(HostName::as_str).collect::<Vec<_>>(), expect);
+        }
+        check(&["login", "n1", "n2"], &["login", "n2"]);
+        check(&["n1"], &["n1"]);
+        check(&[], &[]);
+    }
 }

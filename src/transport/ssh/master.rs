@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::fault::{Fault, FaultKind};
 use super::process::SshProcess;
-use crate::base::UserName;
+use crate::base::{UserName, WorkerExit};
 use crate::os::fds;
 use crate::transport::LinkReader;
 
@@ -75,6 +75,11 @@ impl Master {
     /// Returns when it has ended.
     pub(super) async fn end(&self) {
         self.process.end().await;
+    }
+
+    /// Returns how it ended; `None` if somebody else has buried it.
+    pub(super) async fn wait(&self) -> Option<WorkerExit> {
+        self.process.wait().await
     }
 
     /// Everything it said, once it has ended.
