@@ -18,7 +18,7 @@
 //! | F14 | the agent is killed | `tests/faults/ours.rs::a_killed_agent_is_named_and_stops_the_other_node`, `tests/faults/ours.rs::a_killed_agent_of_a_single_node_is_named`, `tests/faults/screens.rs::a_lost_agent` |
 //! | F15 | agent and shim are killed together | `tests/faults/ours.rs::agent_and_shim_killed_together_leave_nothing` |
 //! | F16 | the launcher is killed | `tests/faults/ours.rs::a_killed_launcher_leaves_nothing`, `tests/faults/ours.rs::workers_whose_launcher_was_killed_are_asked_first`, `tests/ssh/killed.rs::a_launcher_that_is_killed_leaves_nothing_on_any_host` |
-//! | F17 | the launcher stands still | `tests/faults/ours.rs::a_launcher_that_stands_still_loses_its_lease` |
+//! | F17 | the launcher stands still | `tests/faults/ours.rs::a_launcher_that_stands_still_loses_its_lease`, `tests/faults/ours.rs::what_ends_well_because_the_lease_was_lost_is_no_success` |
 //! | F18 | a first interrupt | `tests/faults/signals.rs::a_first_interrupt_is_passed_on_and_becomes_term_at_half_the_grace`, `tests/faults/screens.rs::an_interrupt` |
 //! | F19 | a second interrupt | `tests/faults/signals.rs::a_second_interrupt_kills_without_waiting` |
 //! | F20 | a third interrupt | `tests/faults/signals.rs::a_third_interrupt_leaves_and_names_who_is_not_confirmed` |
@@ -33,6 +33,7 @@
 //! | F29 | two workers are parted, the head sees both | `tests/collectives/failures.rs::who_does_not_come_is_named` |
 //! | F30 | a connection of which one end knows nothing | `tests/netns/cut.rs::a_node_that_is_not_heard_any_more_is_lost_and_ends_itself` |
 //! | F31 | a flood of output on a slow link | `tests/netns/slow.rs::a_flood_of_output_on_a_slow_link_delays_no_beat`, `src/agent/window.rs::it_takes_what_it_delivered_in_the_last_second` |
+//! | F32 | packets are lost | `tests/netns/slow.rs::packets_that_are_lost_cost_neither_a_node_nor_a_line` |
 //! | F33 | ssh lets us in on all hosts but one | `tests/ssh/refused.rs::who_is_not_let_in_is_told_once_and_not_tried_again`, `tests/ssh/refused.rs::every_bad_host_is_told_at_once_and_nothing_starts` |
 //! | F34 | a host key has changed | `tests/ssh/refused.rs::a_changed_host_key_is_refused_whatever_else_the_user_allows` |
 //! | F35 | hosts without a name, an sshd, an answer | `tests/ssh/refused.rs::every_bad_host_is_told_at_once_and_nothing_starts` |
@@ -48,7 +49,7 @@
 //! | F45 | a rank of another job at the store | `tests/store.rs::who_has_another_key_epoch_job_or_rank_stays_outside` |
 //! | F46 | somebody of an earlier epoch comes back | `tests/pods/again.rs::a_node_whose_agent_is_killed_comes_back_with_another_one`, `tests/store.rs::who_has_another_key_epoch_job_or_rank_stays_outside`, `tests/faults/agent.rs::what_was_said_in_an_earlier_epoch_is_not_heard`, `src/wire/frame.rs::an_epoch_that_is_announced_is_heard_and_the_one_before_is_not` |
 //! | F47 | a log volume that is full | `tests/faults/output.rs::a_log_disk_that_is_full_is_told_once_and_ends_nothing`, `src/report/files.rs::what_cannot_be_written_is_told_once` |
-//! | F48 | a log volume that hangs | `tests/faults/output.rs::a_log_disk_that_hangs_holds_up_neither_screen_nor_workers`, `tests/faults/output.rs::a_record_whose_disk_hangs_holds_up_no_end`, `src/report/files.rs::a_file_says_itself_what_is_missing_in_it` |
+//! | F48 | a log volume that hangs | `tests/faults/output.rs::a_log_disk_that_hangs_holds_up_neither_screen_nor_workers`, `tests/faults/output.rs::a_record_whose_disk_hangs_holds_up_no_end`, `tests/faults/output.rs::a_disk_that_hangs_before_the_start_is_told`, `src/report/files.rs::a_file_says_itself_what_is_missing_in_it` |
 //! | F49 | a terminal stops reading | `tests/faults/output.rs::a_terminal_that_stands_still_holds_up_no_worker`, `tests/faults/output.rs::a_screen_that_stands_still_costs_lines_that_are_counted` |
 //! | F50 | the output is closed | `tests/faults/output.rs::a_reader_that_has_read_enough_ends_nothing` |
 //! | F51 | a line without end | `tests/faults/output.rs::prove_endless_line`, `tests/faults/output.rs::a_line_longer_than_the_limit_is_continued` |
@@ -58,6 +59,7 @@
 //! | F55 | no room for a process | `tests/faults/options.rs::a_worker_that_may_not_start_a_thread_says_so`, `src/job/cause.rs::why_a_worker_did_not_start_decides_the_status` |
 //! | F56 | output without end, memory with one | `tests/faults/output.rs::prove_endless_line` |
 //! | F57 | the wall clock jumps | `tests/architecture.rs::banned_words_stay_in_their_rooms` |
+//! | F58 | a machine was suspended, and goes on | `tests/faults/ours.rs::a_machine_that_stood_still_as_a_whole_goes_on` |
 //! | F66 | a crash loop | `src/job/restarting.rs::a_crash_loop_waits_longer_and_longer_up_to_a_bound` |
 //! | F68 | two jobs want the same GPUs | `tests/faults/claims.rs::a_second_job_on_a_gpu_is_refused_before_anything_starts`, `tests/faults/claims.rs::a_gpu_is_free_when_agent_and_shim_are_gone_and_not_before`, `tests/faults/claims.rs::a_gpu_is_kept_across_a_restart`, `tests/faults/claims.rs::hosts_of_one_job_on_one_machine_share_its_gpus` |
 //! | F69 | node 0 is replaced | `tests/pods/again.rs::a_node_0_that_is_replaced_goes_on_after_the_epochs_of_the_other` |
@@ -71,14 +73,14 @@
 //!
 //! * F29 beyond the error that names the absent rank: a group notices it at the deadline of its
 //!   operation, 600 s, which no test waits for.
-//! * F32, packets lost and late: the kernel's `netem` makes them, which many kernels lack. The lease does
-//!   not look at packets; slow links and links without packets are tested.
+//! * F32 with packets that are late: the kernel's `netem` makes them, which many kernels lack. The lease
+//!   does not look at packets; slow links, links that lose some and links without any are tested.
 //! * F37 with the penalties of OpenSSH 9.8: the words of its sshd reach only a client that was asked for
 //!   its debug messages, so the screen says that the connection was dropped, after four tries. Where the
 //!   client shows them they are understood, and nothing is tried again (`src/transport/ssh/fault.rs`).
 //! * F57 by really setting a clock: that needs a machine of its own. Decisions know only the monotonic
 //!   clock, which the architecture test enforces.
-//! * F58, a machine that was suspended: the monotonic clock does not count that time, so a lease goes on
-//!   where it was; the far end of the link does not wait, and the job ends as in F25.
+//! * F58 by really suspending a machine: that needs one of its own. There the monotonic clock does not
+//!   even count the time; a far end of the link that was awake does not wait, and the job ends as in F25.
 
 #![cfg(feature = "cli")]

@@ -46,10 +46,9 @@ class Hosts:
         self.sshds = []
         addresses = list(self.address.values())
         for first in range(0, count, self.ADDRESSES_MAX):
-            own = [f"ListenAddress={ip}" for ip in addresses[first : first + self.ADDRESSES_MAX]]
-            options = [word for line in own for word in ("-o", line)]
-            config = ["-f", self.dir / "sshd_config", "-E", self.dir / "sshd.log"]
-            self.sshds.append(subprocess.Popen([SSHD, "-D", *config, *options]))
+            own = addresses[first : first + self.ADDRESSES_MAX]
+            config = ["-f", self.write_sshd_config(own), "-E", self.dir / "sshd.log"]
+            self.sshds.append(subprocess.Popen([SSHD, "-D", *config]))
         for address in addresses:
             self.wait_for(address)
 
@@ -78,13 +77,26 @@ class Hosts:
         (here / "ssh_config").write_text("\n".join(hosts))
         (here / "hostfile").write_text("".join(f"{name} slots=1\n" for name in self.address))
         os.makedirs(here / "run", exist_ok=True)
-        (here / "sshd_config").write_text(
+
+    def write_sshd_config(self, addresses):
+        """Of one sshd. What a host keeps in its /tmp must not be another's: Open MPI's daemons would
+        find each other's files there, and fail."""
+        here = self.dir
+        text = (
             f"Port {self.port}\n"
             f"HostKey {here}/host_key\nAuthorizedKeysFile {here}/authorized_keys\nPidFile none\n"
             "StrictModes no\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\n"
             "PerSourceMaxStartups none\nMaxStartups 1000:1:2000\n"
-            f"SetEnv HOME={here}/run XDG_RUNTIME_DIR={here}/run\n"
         )
+        text += "".join(f"ListenAddress {address}\n" for address in addresses)
+        for address in addresses:
+            own = here / "tmp" / address
+            own.mkdir(parents=True)
+            variables = f"HOME={here}/run XDG_RUNTIME_DIR={here}/run TMPDIR={own}"
+            text += f"Match LocalAddress {address}\n  SetEnv {variables}\n"
+        config = here / f"sshd_config_{addresses[0]}"
+        config.write_text(text)
+        return config
 
     def close(self):
         for sshd in self.sshds:

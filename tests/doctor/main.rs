@@ -18,6 +18,7 @@ mod support;
 #[expect(dead_code, reason = "a part of it is used")]
 #[path = "../ssh/cluster.rs"]
 mod cluster;
+#[expect(dead_code, reason = "tests of links look at what is left")]
 #[path = "../netns/hosts.rs"]
 mod hosts;
 mod local;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use crate::cluster::{SSHD, make_key, sshd_config};
@@ -21,6 +21,7 @@ pub(crate) fn can_run(test: &str) -> bool {
 pub(crate) struct Hosts {
     sshds: Vec<Child>,
     pub(crate) network: Network,
+    dir: PathBuf,
 }
 
 impl Hosts {
@@ -29,7 +30,16 @@ impl Hosts {
         let names: Vec<String> = (1..=slots.len()).map(|number| format!("n{number}")).collect();
         let hosts: Vec<_> = names.iter().map(String::as_str).zip(slots.iter().copied()).collect();
         let launch = on_hosts(&hosts);
-        let network = Network::new(slots.len());
+        let hosts = Self::behind(&launch, &names);
+        let [nsenter, net] = hosts.network.head.enter();
+        let launch = launch.through(&[&nsenter, &net]).option("--ssh_config");
+        let config = launch.dir().join("ssh_config");
+        (hosts, launch.option(config))
+    }
+
+    /// In the directory of a launch and with its marker.
+    pub(crate) fn behind(launch: &Launch, names: &[String]) -> Self {
+        let network = Network::new(names.len());
         let dir = launch.dir().to_owned();
         for private in ["home", "run", "cache"] {
             fs::DirBuilder::new().mode(0o700).create(dir.join(private)).expect("a directory");
@@ -40,11 +50,25 @@ impl Hosts {
         // sshd wants it to be there, and an installation makes it at boot.
         let _ = fs::create_dir("/run/sshd");
         let start = |host| start_sshd(&network, host, &dir, launch.mark());
-        let sshds = (0..slots.len()).map(start).collect();
-        write_client_config(&dir, &names);
-        let [nsenter, net] = network.head.enter();
-        let launch = launch.through(&[&nsenter, &net]).option("--ssh_config");
-        (Self { sshds, network }, launch.option(dir.join("ssh_config")))
+        let sshds = (0..names.len()).map(start).collect();
+        write_client_config(&dir, names);
+        Self { sshds, network, dir }
+    }
+
+    /// What jobs may leave on a host beside processes: shared memory, and files where the agent is
+    /// kept. Both are its own.
+    pub(crate) fn files(&self, host: usize) -> Vec<PathBuf> {
+        let root = PathBuf::from(format!("/proc/{}/root", self.sshds[host].id()));
+        let inside = |dir: &Path| root.join(dir.strip_prefix("/").expect("absolute"));
+        let (mut dirs, mut found) =
+            (vec![inside(Path::new("/dev/shm")), inside(&self.dir.join("run"))], Vec::new());
+        while let Some(dir) = dirs.pop() {
+            for entry in fs::read_dir(&dir).expect("the sshd lives").flatten() {
+                let kind = entry.file_type().expect("it is there");
+                if kind.is_dir() { dirs.push(entry.path()) } else { found.push(entry.path()) }
+            }
+        }
+        found
     }
 }
 
@@ -65,7 +89,10 @@ fn start_sshd(network: &Network, host: usize, dir: &Path, mark: &str) -> Child {
     let [nsenter, net] = network.host(host).enter();
     // Whatever ends the test ends it as well.
     let mut sshd = command("setpriv");
-    sshd.args(["--pdeathsig", "KILL", &nsenter, &net, SSHD, "-D", "-f"]).arg(config);
+    let mount =
+        "mount -t tmpfs none /dev/shm && mount -t tmpfs -o mode=700 none \"$0\" && exec \"$@\"";
+    sshd.args(["--pdeathsig", "KILL", &nsenter, &net, "unshare", "--mount", "sh", "-c", mount]);
+    sshd.arg(dir.join("run")).args([SSHD, "-D", "-f"]).arg(config);
     sshd.arg("-E").arg(&log).stdin(Stdio::null());
     let sshd = sshd.spawn().expect("setpriv starts");
     let log_of = || fs::read_to_string(&log).unwrap_or_default();

@@ -9,7 +9,8 @@
 //! | one direction of a link is lost (F28) | `cut` |
 //! | a link that heals before the lease is over (F27) | `cut` |
 //! | a lost node is reached again, or not, when the job is restarted | `cut` |
-//! | workers flood a slow link (F31) | `slow` |
+//! | workers flood a slow link (F31), or one that loses packets (F32) | `slow` |
+//! | somebody's first hours with eight hosts | `newcomer` |
 
 #![cfg(all(feature = "cli", feature = "train"))]
 
@@ -23,4 +24,5 @@ mod cluster;
 mod cut;
 mod hosts;
 mod net;
+mod newcomer;
 mod slow;

@@ -45,15 +45,16 @@ impl Namespace {
         ["nsenter".to_owned(), format!("--net={}", self.path())]
     }
 
-    /// Runs `ip` or `tc` in it.
+    /// Runs `ip`, `tc` or `nft` in it; what it prints.
     #[track_caller]
-    pub(crate) fn run(&self, words: &str) {
+    pub(crate) fn run(&self, words: &str) -> String {
         let [nsenter, net] = self.enter();
         let mut tool = command(nsenter);
         tool.arg(net).args(words.split(' ')).stdin(Stdio::null());
         let output = tool.output().expect("nsenter starts");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "`{words}`: {said}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// Everybody in it but its holder.
@@ -128,6 +129,25 @@ impl Network {
     /// Nothing arrives at a host.
     pub(crate) fn deafen(&self, host: usize) {
         self.head.run(&format!("ip route add blackhole {}/32", Self::address(host)));
+    }
+
+    /// So many packets in a hundred are lost, of those to a host and of those from it.
+    pub(crate) fn lose_packets(&self, host: usize, percent: u32) {
+        let own = &self.hosts[host];
+        for (namespace, device) in [(&self.head, format!("v{host}")), (own, "eth0".to_owned())] {
+            let hook = format!("{{ type filter hook ingress device {device} priority 0; }}");
+            namespace.run(&format!("nft add table netdev {device}"));
+            namespace.run(&format!("nft add chain netdev {device} lossy {hook}"));
+            let rule = format!("numgen random mod 100 < {percent} counter drop");
+            namespace.run(&format!("nft add rule netdev {device} lossy {rule}"));
+        }
+    }
+
+    /// How many were, of those to a host.
+    pub(crate) fn lost_packets(&self, host: usize) -> usize {
+        let rules = self.hosts[host].run("nft list chain netdev eth0 lossy");
+        let count = rules.split("packets ").nth(1).and_then(|rest| rest.split(' ').next());
+        count.and_then(|count| count.parse().ok()).expect("a counter")
     }
 
     /// What a host sends goes at this rate.

@@ -1,6 +1,7 @@
-//! Links that are slow.
+//! Links that are slow, or lose packets.
 
 use crate::hosts::{Hosts, can_run};
+use crate::support::proof::has;
 
 #[test]
 fn a_flood_of_output_on_a_slow_link_delays_no_beat() {
@@ -18,4 +19,22 @@ fn a_flood_of_output_on_a_slow_link_delays_no_beat() {
     hosts.network.slow_down(0, "1mbit");
     std::fs::write(&slowed, "").expect("written");
     running.end().code(0).does_not_say("nothing heard");
+}
+
+/// One packet in twenty, in both directions, while workers fill the link.
+#[test]
+fn packets_that_are_lost_cost_neither_a_node_nor_a_line() {
+    const NAME: &str = "packets_that_are_lost_cost_neither_a_node_nor_a_line";
+    const LINES: usize = 50_000;
+    if !can_run(NAME) || !has("nft", NAME) {
+        return;
+    }
+    let (hosts, launch) = Hosts::new(&[1, 1]);
+    for host in 0..2 {
+        hosts.network.lose_packets(host, 5);
+    }
+    let launch = launch.options(["--prefix", ""]);
+    let outcome = launch.sh(&format!("seq {LINES}")).end().code(0).does_not_say("nothing heard");
+    assert_eq!(outcome.stdout_text().lines().count(), 2 * LINES);
+    assert!((0..2).all(|host| 0 < hosts.network.lost_packets(host)), "the link lost nothing");
 }

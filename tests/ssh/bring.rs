@@ -4,22 +4,8 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::cluster::{Cluster, can_run};
+use crate::cluster::{Cluster, can_run, untrusted_copy};
 use crate::support::launch::{REMUDA, command};
-
-/// A copy of the program where anybody may write: such a path is nothing to rely on, on another
-/// machine, so the nodes are sent what they lack.
-fn untrusted_copy(cluster: &Cluster) -> PathBuf {
-    let dir = cluster.dir().join("anybody");
-    fs::create_dir(&dir).expect("a directory");
-    fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).expect("ours");
-    let copy = dir.join("remuda");
-    // By a process of its own: what we hold open for writing, a fork of another test holds open too,
-    // and such a file cannot be executed.
-    let copied = command("cp").arg(REMUDA).arg(&copy).status().expect("cp starts");
-    assert!(copied.success());
-    copy
-}
 
 /// The builds that a cache holds, each with the inode of its file.
 fn builds(cache: &Path) -> Vec<(String, Option<u64>)> {
@@ -49,7 +35,7 @@ fn a_node_that_lacks_the_agent_is_sent_it_once() {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
-    let copy = untrusted_copy(&cluster);
+    let copy = untrusted_copy(cluster.dir());
     // Both nodes see the same directory, as with a shared home, and are sent it at the same time.
     let outcome = launch.remuda(&copy).sh("tr '\\0' ' ' </proc/$PPID/cmdline; echo").end().code(0);
     let first = builds(&cluster.cache());
@@ -74,7 +60,7 @@ fn old_builds_go_when_a_new_one_comes() {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
-    let copy = untrusted_copy(&cluster);
+    let copy = untrusted_copy(cluster.dir());
     let build = |letter: &str| cluster.cache().join(letter.repeat(64));
     // Made from the oldest to the newest.
     let ages = [("a", 50), ("b", 40), ("c", 30), ("d", 20), ("e", 13), ("f", 12)];
@@ -119,7 +105,7 @@ fn a_place_that_takes_nothing_is_passed_over() {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
-    let copy = untrusted_copy(&cluster);
+    let copy = untrusted_copy(cluster.dir());
     // A file where the directory should be; the other places get a name of their own.
     fs::write(cluster.cache(), "in the way").expect("a file");
     let var_tmp = unlikely_user(&cluster);
@@ -145,7 +131,7 @@ fn a_directory_of_somebody_else_is_never_executed_from() {
         return; // Only root can give a file away.
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
-    let copy = untrusted_copy(&cluster);
+    let copy = untrusted_copy(cluster.dir());
     let _outcome = launch.remuda(&copy).sh("exit 0").end().code(0);
     let (digest, _) = builds(&cluster.cache()).remove(0);
     let theirs = cluster.cache().join(digest);
@@ -170,7 +156,7 @@ fn a_node_without_any_place_says_why() {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
-    let copy = untrusted_copy(&cluster);
+    let copy = untrusted_copy(cluster.dir());
     fs::write(cluster.cache(), "in the way").expect("a file");
     fs::write(cluster.dir().join("cache/remuda"), "in the way").expect("a file");
     cluster.set_variable("LOGNAME", "no/such/directory\0".trim_end_matches('\0'));
@@ -189,7 +175,7 @@ fn an_installed_agent_is_used_as_it_is() {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
-    let copy = untrusted_copy(&cluster);
+    let copy = untrusted_copy(cluster.dir());
     let launch = launch.option("--agent_path").option(&copy);
     let outcome = launch.sh("tr '\\0' ' ' </proc/$PPID/cmdline").end().code(0);
     assert!(outcome.stdout_text().starts_with(&copy.display().to_string()), "{outcome:?}");
@@ -202,7 +188,9 @@ fn an_installed_agent_that_is_not_there_is_told() {
     }
     let (_cluster, launch) = Cluster::new(&[("n1", 1)]);
     let outcome = launch.options(["--agent_path", "/nowhere/remuda"]).sh("exit 0").end().code(76);
-    outcome.says("the agent did not come up").says("/nowhere/remuda");
+    let outcome = outcome.says("error[R107]: the host cannot take part; nothing was started");
+    let outcome = outcome.says("the agent of `--agent_path` did not come up:");
+    outcome.says("/nowhere/remuda").says("or leave `--agent_path` out");
 }
 
 #[test]
@@ -231,7 +219,7 @@ fn a_place_without_room_is_told() {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
-    let copy = untrusted_copy(&cluster);
+    let copy = untrusted_copy(cluster.dir());
     cluster.configure("ForceCommand ulimit -f 64; eval \"$SSH_ORIGINAL_COMMAND\"");
     let var_tmp = unlikely_user(&cluster);
     let outcome = launch.remuda(copy).sh("exit 0").end().code(73);
@@ -259,7 +247,7 @@ fn a_place_that_executes_nothing_is_passed_over() {
         crate::support::proof::skip("mount", "a_place_that_executes_nothing_is_passed_over");
         return;
     }
-    let copy = untrusted_copy(&cluster);
+    let copy = untrusted_copy(cluster.dir());
     cluster.configure(&format!(
         "ForceCommand exec unshare --mount sh -c '{mount}; eval \"$SSH_ORIGINAL_COMMAND\"'"
     ));

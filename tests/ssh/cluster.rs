@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 
 use rustix::process::{Pid, Signal};
 
-use crate::support::launch::{Launch, command, on_hosts};
+use crate::support::launch::{Launch, REMUDA, command, on_hosts};
 use crate::support::process::{MARK, signal_to};
 use crate::support::proof::has;
 use crate::support::wait_for;
@@ -148,6 +148,20 @@ impl Cluster {
         fs::write(self.dir.join("ssh_config"), config).expect("a file");
         fs::write(self.dir.join("known_hosts"), known).expect("a file");
     }
+}
+
+/// A copy of the program where anybody may write: such a path is nothing to rely on, on another
+/// machine, so the nodes are sent what they lack.
+pub(crate) fn untrusted_copy(dir: &Path) -> PathBuf {
+    let dir = dir.join("anybody");
+    fs::create_dir(&dir).expect("a directory");
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).expect("ours");
+    let copy = dir.join("remuda");
+    // By a process of its own: what we hold open for writing, a fork of another test holds open too,
+    // and such a file cannot be executed.
+    let copied = command("cp").arg(REMUDA).arg(&copy).status().expect("cp starts");
+    assert!(copied.success());
+    copy
 }
 
 pub(crate) fn make_key(path: &Path) {

@@ -1,13 +1,16 @@
 //! A job on several hosts, seen by its workers and by whoever started it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use rustix::process::Signal;
 
-use crate::cluster::{Cluster, can_run};
-use crate::support::launch::{Launch, REMUDA, command};
+use crate::cluster::{Cluster, can_run, untrusted_copy};
+use crate::support::launch::{Launch, REMUDA, command, on_hosts};
 use crate::support::wait_for;
 
 #[test]
@@ -70,24 +73,47 @@ fn bytes_of_arguments_arrive_as_they_were() {
 
 const CANARY: &str = "canary-5f0c1d";
 
-/// A value that the user gave stands in the launcher's own arguments, where they put it, and
-/// nowhere else; the environment of the launcher goes nowhere at all.
+/// A secret comes from a file of variables, by `--env`, and because of its name; the agent is sent, and
+/// found where it was sent to. From the first process to the last one nobody is told it by arguments,
+/// which everybody on a machine may read. What the user writes into the launcher's own stays there.
 #[test]
 fn no_secret_is_in_the_arguments_of_any_process() {
     if !can_run("no_secret_is_in_the_arguments_of_any_process") {
         return;
     }
-    let (_cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
-    let launch = launch.env("API_KEY", CANARY).option("--env").option("API_KEY");
-    let running = launch.sh("echo got=$API_KEY; sleep 1000").start();
-    running.wait_for_lines(&format!("got={CANARY}"), 2);
-    for entry in fs::read_dir("/proc").expect("mounted").flatten() {
-        let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let text = String::from_utf8_lossy(&command).replace('\0', " ");
-        assert!(!text.contains(CANARY), "{}: {text}", entry.path().display());
-    }
-    running.signal(Signal::TERM);
-    running.end().code(143);
+    let (cluster, first) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    let copy = untrusted_copy(cluster.dir());
+    let dir = cluster.dir().to_owned();
+    fs::write(dir.join(".deepspeed_env"), format!("FROM_FILE={CANARY}\n")).expect("a file");
+    let found = Arc::new(Mutex::new(BTreeSet::new()));
+    let over = Arc::new(AtomicBool::new(false));
+    let (shared, is_over) = (Arc::clone(&found), Arc::clone(&over));
+    let watch = std::thread::spawn(move || {
+        while !is_over.load(Ordering::Relaxed) {
+            shared.lock().expect("nobody panics").extend(arguments_with(CANARY));
+        }
+    });
+    let again = on_hosts(&[("n1", 1), ("n2", 1)]).option("--ssh_config");
+    let again = again.option(dir.join("ssh_config"));
+    let outcomes = [first, again].map(|launch| {
+        let launch = launch.remuda(&copy).cwd(&dir).env("API_KEY", CANARY);
+        let launch = launch.env("UCX_TOKEN", CANARY).options(["--env", "API_KEY"]);
+        let running = launch.sh("echo got=$API_KEY,$UCX_TOKEN,$FROM_FILE; sleep 1000").start();
+        running.wait_for_lines(&format!("got={CANARY},{CANARY},{CANARY}"), 2);
+        running.signal(Signal::TERM);
+        running.end().code(143)
+    });
+    over.store(true, Ordering::Relaxed);
+    watch.join().expect("it watched");
+    assert_eq!(*found.lock().expect("nobody panics"), BTreeSet::new(), "{outcomes:#?}");
+}
+
+/// Arguments of living processes that hold a text.
+fn arguments_with(text: &str) -> Vec<String> {
+    let entries = fs::read_dir("/proc").expect("mounted").flatten();
+    let commands = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    let commands = commands.map(|bytes| String::from_utf8_lossy(&bytes).replace('\0', " "));
+    commands.filter(|command| command.contains(text)).collect()
 }
 
 #[test]

@@ -25,6 +25,8 @@ const PORT_NOTE: &str = "note: port 29500 is taken";
 pub(crate) struct Launch {
     mark: String,
     dir: PathBuf,
+    /// The directory and the marker are another launch's.
+    is_guest: bool,
     remuda: PathBuf,
     wrapper: Vec<OsString>,
     command: &'static str,
@@ -55,12 +57,7 @@ pub(crate) fn hosts(hosts: &[(&str, usize)]) -> Launch {
 /// On hosts, each with so many CPU slots.
 pub(crate) fn on_hosts(hosts: &[(&str, usize)]) -> Launch {
     let launch = Launch::new().options(["--no_python", "--no_local_rank", "--accelerator", "cpu"]);
-    let lines: String = hosts
-        .iter()
-        .fold(String::new(), |text, (host, slots)| text + &format!("{host} slots={slots}\n"));
-    let hostfile = launch.dir.join("hostfile");
-    fs::write(&hostfile, lines).expect("a hostfile");
-    launch.option("-H").option(hostfile)
+    launch.on(hosts)
 }
 
 impl Launch {
@@ -70,8 +67,18 @@ impl Launch {
         let mark = format!("{}-{number}", std::process::id());
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("launch").join(&mark);
         fs::create_dir_all(&dir).expect("a directory for the test");
+        Self::at(mark, dir, false)
+    }
+
+    /// Another one that has a marker and a directory in common with this.
+    pub(crate) fn another(&self) -> Self {
+        Self::at(self.mark.clone(), self.dir.clone(), true)
+    }
+
+    fn at(mark: String, dir: PathBuf, is_guest: bool) -> Self {
         let launch = Self {
             mark,
+            is_guest,
             remuda: REMUDA.into(),
             wrapper: Vec::new(),
             command: "run",
@@ -86,6 +93,16 @@ impl Launch {
         };
         let run_dir = launch.run_dir();
         launch.option("--run_dir").option(run_dir)
+    }
+
+    /// On these hosts, each with so many slots.
+    pub(crate) fn on(self, hosts: &[(&str, usize)]) -> Self {
+        let lines: String = hosts
+            .iter()
+            .fold(String::new(), |text, (host, slots)| text + &format!("{host} slots={slots}\n"));
+        let hostfile = self.dir.join("hostfile");
+        fs::write(&hostfile, lines).expect("a hostfile");
+        self.option("-H").option(hostfile)
     }
 
     /// Where this test keeps its files.
@@ -209,7 +226,8 @@ impl Launch {
         drop(command);
         let stdout = Collector::start(child.stdout.take());
         let stderr = Collector::start(child.stderr.take());
-        Running { child, mark: self.mark, dir: self.dir, stdout, stderr }
+        let Self { mark, dir, is_guest, .. } = self;
+        Running { child, mark, dir, is_guest, stdout, stderr }
     }
 
     /// Starts it and waits for its end.
@@ -254,6 +272,7 @@ pub(crate) struct Running {
     child: Child,
     mark: String,
     dir: PathBuf,
+    is_guest: bool,
     stdout: Collector,
     stderr: Collector,
 }
@@ -341,6 +360,7 @@ impl Running {
             stderr: stderr.concat(),
             port_notes: port_notes.concat(),
             dir: std::mem::take(&mut self.dir),
+            is_guest: self.is_guest,
         };
         for word in ["panicked", "our bug"] {
             assert!(!outcome.stderr.contains(word), "{outcome:#?}");
@@ -367,6 +387,7 @@ pub(crate) struct Outcome {
     /// What was said about the master port.
     pub(crate) port_notes: String,
     dir: PathBuf,
+    is_guest: bool,
 }
 
 impl Outcome {
@@ -435,7 +456,7 @@ impl Outcome {
 impl Drop for Outcome {
     fn drop(&mut self) {
         // What a failing test wrote is worth a look.
-        if !std::thread::panicking() {
+        if !std::thread::panicking() && !self.is_guest {
             let _ = fs::remove_dir_all(&self.dir);
         }
     }
