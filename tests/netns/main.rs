@@ -23,6 +23,5 @@ mod support;
 mod cluster;
 mod cut;
 mod hosts;
-mod net;
 mod newcomer;
 mod slow;
