@@ -187,9 +187,13 @@ fn a_machine_that_stood_still_as_a_whole_goes_on() {
     let job = launch.env("FLAG", &flag).sh(script).start();
     job.wait_for_lines("ready", 2);
     let everybody = job.processes();
-    everybody.iter().for_each(|process| process.signal(Signal::STOP));
+    for process in &everybody {
+        process.signal(Signal::STOP);
+    }
     std::thread::sleep(LEASE + LEASE / 4);
-    everybody.iter().for_each(|process| process.signal(Signal::CONT));
+    for process in &everybody {
+        process.signal(Signal::CONT);
+    }
     job.wait_for_error("Stalled  this launcher stood still for ");
     std::fs::write(flag, "").expect("a flag");
     let outcome = job.end().code(0);

@@ -117,9 +117,9 @@ fn a_worker_that_outlives_sigkill_is_named_and_not_waited_for() {
     let job = failing("exit 3", WAITS).options(["--grace", "100ms"]).start();
     let flag = job.dir().join("flag");
     job.wait_for_lines("ready", 1);
-    let workers = job.wait_for_role(Role::Worker, 2);
-    let waits = workers.iter().find(|worker| worker.name == "sleep");
-    let undead = waits.expect("rank 1 has said that it runs").pid;
+    // It has said that it runs before it became what waits.
+    let waits = || job.processes().into_iter().find(|worker| worker.name == "sleep");
+    let undead = wait_for("rank 1", waits).pid;
     let Some(tracer) = Tracer::attach(undead) else {
         job.signal(Signal::TERM);
         job.end();
