@@ -28,16 +28,24 @@ unsafe impl ValidAsZeroBits for Bf16 {}
 ///
 /// Where there is no driver that is an error; nothing panics.
 pub fn open_device(ordinal: usize) -> Result<Arc<CudaContext>> {
+    let visible = device_count()?;
+    CudaContext::new(ordinal).map_err(|error| {
+        let words = words_of(error);
+        Error::Device(format!("cannot use GPU {ordinal} of {visible} that are visible: {words}"))
+    })
+}
+
+/// Devices that this process may use.
+pub fn device_count() -> Result<usize> {
     // SAFETY: it opens a library of the system and closes it.
     if !unsafe { sys::is_culib_present() } {
         let problem = "cannot use a GPU: there is no CUDA driver (`libcuda.so.1`) on this machine";
         return Err(Error::Device(problem.to_owned()));
     }
-    CudaContext::new(ordinal).map_err(|error| {
-        let devices = CudaContext::device_count().unwrap_or(0);
-        let words = words_of(error);
-        Error::Device(format!("cannot use GPU {ordinal} of {devices} that are visible: {words}"))
-    })
+    let count = CudaContext::device_count().map_err(|error| {
+        Error::Device(format!("cannot count the GPUs of this machine: {}", words_of(error)))
+    })?;
+    Ok(count.max(0) as usize)
 }
 
 /// The driver's words for what went wrong.

@@ -42,7 +42,7 @@ use cudarc::driver::{
 };
 
 pub use self::choice::DeviceBackend;
-pub use self::ffi::open_device;
+pub use self::ffi::{device_count, open_device};
 use self::staged::Staged;
 use crate::base::clock;
 use crate::runtime::element::{Element, ReduceOp};
