@@ -115,7 +115,7 @@ fn a_gate_closes_with_1_and_says_why() {
 }
 
 /// Lines that are refused before anything starts.
-const REFUSED: [&str; 19] = [
+const REFUSED: [&str; 21] = [
     "",
     "all-reduse",
     "all-reduce -b 4 -e 2",
