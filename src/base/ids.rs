@@ -1,5 +1,6 @@
 //! Numbers and names that cannot be mixed up.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::Ipv6Addr;
 
@@ -138,10 +139,15 @@ impl HostName {
 
     /// The one spelling of all that a resolver takes for the same name: lower case, no final dot,
     /// the shortest form of an IPv6 address.
-    pub fn canonical(&self) -> String {
-        match self.ipv6() {
-            Some(address) => format!("[{address}]"),
-            None => self.0.strip_suffix('.').unwrap_or(&self.0).to_ascii_lowercase(),
+    pub fn canonical(&self) -> Cow<'_, str> {
+        if let Some(address) = self.ipv6() {
+            return format!("[{address}]").into();
+        }
+        let name = self.0.strip_suffix('.').unwrap_or(&self.0);
+        if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            name.to_ascii_lowercase().into()
+        } else {
+            name.into()
         }
     }
 
@@ -174,34 +180,44 @@ const NAME_BYTES_MAX: usize = 253;
 const LABEL_BYTES_MAX: usize = 63;
 
 fn check_host(text: &str) -> Result<(), HostNameError> {
-    let first = text.chars().next().ok_or(HostNameError::Empty)?;
-    if let Some(at) = text.find(|c: char| !c.is_ascii()) {
+    let bytes = text.as_bytes();
+    let first = *bytes.first().ok_or(HostNameError::Empty)?;
+    // Most names are one label, and a file may have a hundred thousand of them.
+    let is_of_label = |byte: &u8| *byte != b'.' && is_name_byte(*byte);
+    if first.is_ascii_alphanumeric()
+        && bytes.len() <= LABEL_BYTES_MAX
+        && bytes.iter().all(is_of_label)
+    {
+        return Ok(());
+    }
+    if let Some(at) = bytes.iter().position(|byte| !byte.is_ascii()) {
         return Err(HostNameError::NotAscii { at });
     }
     if NAME_BYTES_MAX < text.len() {
         return Err(HostNameError::TooLong);
     }
-    if first == '[' {
+    if first == b'[' {
         return check_ipv6(text);
     }
-    if !first.is_ascii_alphanumeric() && is_name_character(first) {
-        return Err(HostNameError::BadStart(first));
+    if !first.is_ascii_alphanumeric() && is_name_byte(first) {
+        return Err(HostNameError::BadStart(char::from(first)));
     }
-    if let Some((at, character)) = text.char_indices().find(|(_, c)| !is_name_character(*c)) {
-        return Err(HostNameError::BadCharacter { character, at });
+    if let Some(at) = bytes.iter().position(|byte| !is_name_byte(*byte)) {
+        return Err(HostNameError::BadCharacter { character: char::from(bytes[at]), at });
     }
-    let absolute = text.strip_suffix('.').unwrap_or(text);
-    if absolute.split('.').any(str::is_empty) {
+    let absolute = bytes.strip_suffix(b".").unwrap_or(bytes);
+    let mut labels = absolute.split(|byte| *byte == b'.');
+    if labels.clone().any(<[u8]>::is_empty) {
         return Err(HostNameError::EmptyLabel);
     }
-    if absolute.split('.').any(|label| LABEL_BYTES_MAX < label.len()) {
+    if labels.any(|label| LABEL_BYTES_MAX < label.len()) {
         return Err(HostNameError::LabelTooLong);
     }
     Ok(())
 }
 
-fn is_name_character(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')
+fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_')
 }
 
 fn check_ipv6(text: &str) -> Result<(), HostNameError> {

@@ -117,8 +117,7 @@ impl Pool {
         let mut kept = Vec::new();
         let mut names = std::collections::HashSet::new();
         for (host, slots) in nodes {
-            let mut seen = std::collections::BTreeSet::new();
-            let slots: Vec<Slot> = slots.into_iter().filter(|slot| seen.insert(*slot)).collect();
+            let slots = without_repeats(slots);
             if !slots.is_empty() && names.insert(host.clone()) {
                 kept.push((host, slots));
             }
@@ -145,4 +144,12 @@ impl Pool {
     pub fn slot_count(&self) -> usize {
         self.nodes.iter().map(|(_, slots)| slots.len()).sum()
     }
+}
+
+fn without_repeats(slots: Vec<Slot>) -> Vec<Slot> {
+    if slots.is_sorted_by(|left, right| left < right) {
+        return slots;
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    slots.into_iter().filter(|slot| seen.insert(*slot)).collect()
 }

@@ -9,7 +9,7 @@ use super::hosts::SlotCount;
 use super::settings::Settings;
 
 /// What a line says, as far as it can be understood.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Line {
     /// The host and where its name stands.
     pub(super) host: Option<(HostName, Span)>,
@@ -25,6 +25,21 @@ pub(super) struct Line {
 
 /// Reads a line that begins at byte `start` of the text; `None` when it is blank or a comment.
 pub(super) fn parse_line(line: &str, start: usize) -> Option<Line> {
+    plain_line(line, start).or_else(|| any_line(line, start))
+}
+
+/// `worker-0 slots=4` and nothing else: nearly every line, and no list of its words is needed.
+fn plain_line(line: &str, start: usize) -> Option<Line> {
+    let blank = line.bytes().position(|byte| byte == b' ')?;
+    let count = line[blank + 1..].strip_prefix("slots=")?;
+    let is_number = count.bytes().all(|byte| byte.is_ascii_digit());
+    let slots = SlotCount::new(count.parse().ok().filter(|_| is_number)?);
+    let name = HostName::parse(&line[..blank]).ok()?;
+    let host = Some((name, Span::new(start, start + blank)));
+    slots.map(|_| Line { host, slots, ..Line::default() })
+}
+
+fn any_line(line: &str, start: usize) -> Option<Line> {
     let all = words(line, start);
     let mut out = Line::default();
     let Some((&first, rest)) = all.split_first() else {
@@ -141,5 +156,35 @@ pub(super) fn odd_characters(line: &str, start: usize, problems: &mut Vec<Diagno
                 .help("write a space")
                 .suggest(span(at, c), " "),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_plain_line_is_read_as_any_other(line in "[a#]{1,2}[a@.\\[ ]{0,2} (slots=)?[+0-9x# ]{0,5}") {
+            if let Some(plain) = plain_line(&line, 7) {
+                prop_assert_eq!(Some(plain), any_line(&line, 7));
+            }
+        }
+    }
+
+    #[test]
+    fn most_lines_are_plain() {
+        for line in ["a slots=1", "worker-0.rack slots=1024", "10.0.0.1 slots=08", "[::1] slots=4"]
+        {
+            assert_eq!(plain_line(line, 0), any_line(line, 0), "for `{line}`");
+        }
+        for line in ["", "a", "a slots=", "a slots=0", "a slots=+1", "a slots=1025", "a:1 slots=1"]
+        {
+            assert_eq!(plain_line(line, 0), None, "for `{line}`");
+        }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! A launch does not ask: whatever is said here, the job runs.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
@@ -45,15 +46,15 @@ fn other_dialect(reading: &Reading) -> Option<Diagnostic> {
 
 /// `node1` and `node1.cluster` are one machine wherever the search list of the resolver says so.
 fn short_and_long(hosts: &[Host]) -> Vec<Diagnostic> {
-    let is_address = |name: &HostName| name.as_str().parse::<Ipv4Addr>().is_ok();
-    let names = hosts.iter().filter(|host| !is_address(&host.name));
-    let (long, short): (Vec<_>, Vec<_>) =
-        names.partition(|host| host.name.as_str().trim_end_matches('.').contains('.'));
-    if long.is_empty() || short.is_empty() {
+    let is_address = |host: &&Host| host.name.as_str().parse::<Ipv4Addr>().is_ok();
+    let long: Vec<&Host> = hosts.iter().filter(|host| is_long(&host.name)).collect();
+    let long: Vec<&Host> = long.into_iter().filter(|host| !is_address(host)).collect();
+    if long.is_empty() {
         return Vec::new();
     }
-    let short: HashMap<String, &Host> =
-        short.into_iter().map(|host| (host.name.canonical(), host)).collect();
+    let short = hosts.iter().filter(|host| !is_long(&host.name));
+    let short: HashMap<Cow<'_, str>, &Host> =
+        short.map(|host| (host.name.canonical(), host)).collect();
     let pairs = long.into_iter().filter_map(|long| {
         let canonical = long.name.canonical();
         let other = short.get(canonical.split('.').next()?)?;
@@ -69,11 +70,17 @@ fn short_and_long(hosts: &[Host]) -> Vec<Diagnostic> {
     pairs.collect()
 }
 
+/// With a dot in it, as names of a domain and addresses have.
+fn is_long(name: &HostName) -> bool {
+    let name = name.as_str().as_bytes();
+    name.strip_suffix(b".").unwrap_or(name).contains(&b'.')
+}
+
 /// To every other host, `localhost` is that host itself.
 fn loopback_among_others(hosts: &[Host]) -> Option<Diagnostic> {
     let is_loopback = |host: &&Host| match host.name.as_str() {
         "localhost" | "localhost.localdomain" | "[::1]" => true,
-        name => name.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback()),
+        name => name.starts_with("127.") && name.parse::<Ipv4Addr>().is_ok(),
     };
     let here = hosts.iter().find(is_loopback)?;
     let other = hosts.iter().find(|host| !is_loopback(host))?;
@@ -102,7 +109,7 @@ fn unequal_slots(hosts: &[Host]) -> Option<Diagnostic> {
 }
 
 fn underscore(host: &Host) -> Option<Diagnostic> {
-    host.name.as_str().contains('_').then(|| {
+    host.name.as_str().as_bytes().contains(&b'_').then(|| {
         let message = format!("`{}` has an underscore", host.name);
         Diagnostic::warning(codes::UNDERSCORE, host.span, message)
             .label("not allowed in DNS host names")
@@ -112,13 +119,16 @@ fn underscore(host: &Host) -> Option<Diagnostic> {
 
 /// Ranks follow lines. One such place is enough: after it everything may be out of order.
 fn out_of_order(hosts: &[Host]) -> Option<Diagnostic> {
-    let (before, host) =
-        hosts.windows(2).map(|pair| (&pair[0], &pair[1])).find(|(left, right)| {
-            match (numbered(&left.name), numbered(&right.name)) {
-                (Some((left, high)), Some((right, low))) => left == right && low < high,
-                _ => false,
+    let mut last = None;
+    let (before, host) = hosts.iter().find_map(|host| {
+        let this = numbered(&host.name).map(|number| (host, number));
+        match (std::mem::replace(&mut last, this), this) {
+            (Some((before, (left, high))), Some((host, (right, low)))) => {
+                (left == right && low < high).then_some((before, host))
             }
-        })?;
+            _ => None,
+        }
+    })?;
     let message = format!("`{}` comes after `{}`", host.name, before.name);
     Some(
         Diagnostic::error(codes::OUT_OF_ORDER, host.span, message)
@@ -132,7 +142,8 @@ fn out_of_order(hosts: &[Host]) -> Option<Diagnostic> {
 /// `node`, 12.
 fn numbered(name: &HostName) -> Option<(&str, u64)> {
     let name = name.as_str();
-    let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
-    let number = name[prefix.len()..].parse().ok()?;
-    (!prefix.is_empty() && !prefix.contains('.')).then_some((prefix, number))
+    let last = name.bytes().rposition(|byte| !byte.is_ascii_digit())?;
+    let (prefix, number) = name.split_at(last + 1);
+    let number = number.parse().ok()?;
+    (!prefix.contains('.')).then_some((prefix, number))
 }

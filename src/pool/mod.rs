@@ -13,6 +13,7 @@ mod filter;
 mod format;
 mod host_word;
 mod hosts;
+mod kept;
 mod line;
 mod lint;
 mod mend;

@@ -73,12 +73,15 @@ pub(super) fn each_line(
 
 /// Line number from 1, the line without its end, and the byte where it begins.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, &str, usize)> {
-    let mut start = 0;
-    text.split_inclusive('\n').zip(1..).map(move |(line, number)| {
-        let from = start;
-        start += line.len();
-        let line = line.strip_suffix('\n').unwrap_or(line);
-        (number, line.strip_suffix('\r').unwrap_or(line), from)
+    let mut next = 0;
+    (1..).map_while(move |number| {
+        let start = next;
+        let rest = text.get(start..).filter(|rest| !rest.is_empty())?;
+        // Lines are short: a search for one byte is sooner at its end than it would have begun.
+        let length = rest.bytes().position(|byte| byte == b'\n').unwrap_or(rest.len());
+        next += length + 1;
+        let line = &rest[..length];
+        Some((number, line.strip_suffix('\r').unwrap_or(line), start))
     })
 }
 

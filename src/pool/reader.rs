@@ -1,12 +1,12 @@
 //! Collects hosts and what is wrong with them, whatever the dialect of the text.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use crate::base::{Diagnostic, HostName, Severity, Source, Span, UserName};
 
 use super::codes;
 use super::hosts::{Host, Hostfile, SLOTS_MAX, SlotCount};
+use super::kept::{Kept, Key, Refused, Spelling};
 use super::line::Line;
 
 /// Hosts of a file; reading stops beyond.
@@ -33,12 +33,8 @@ pub(super) enum Repeats {
 /// Collects hosts and problems, whatever the dialect.
 #[derive(Default)]
 pub(super) struct Reader {
-    hosts: Vec<Host>,
+    kept: Kept,
     pub(super) problems: Vec<Diagnostic>,
-    /// Canonical name → the first of its spellings. The table holds numbers alone: it is half empty,
-    /// and with all of it in place it would be most of the memory of a large file.
-    seen: HashMap<String, usize>,
-    spellings: Vec<Seen>,
     /// Hosts that were meant, good or bad.
     entries: usize,
     is_full: bool,
@@ -46,23 +42,6 @@ pub(super) struct Reader {
     default_slots: Option<SlotCount>,
     /// What was understood and has no place in a pool, such as a `queue`, and how often.
     pub(super) unused: BTreeMap<&'static str, usize>,
-}
-
-/// Where a spelling stood first, and as whom that host is reached.
-struct Seen {
-    name: HostName,
-    user: Option<UserName>,
-    span: Span,
-    /// Its index among the hosts, if it could be used.
-    host: Option<usize>,
-    /// Other spellings of it; hardly ever there, and then it takes no memory.
-    others: Vec<Seen>,
-}
-
-impl Seen {
-    fn spellings(&self) -> impl Iterator<Item = &Self> {
-        std::iter::once(self).chain(&self.others)
-    }
 }
 
 impl Reader {
@@ -76,7 +55,12 @@ impl Reader {
     }
 
     /// Takes what a line says of a host.
-    pub(super) fn take(&mut self, place: Place, mut parsed: Line, repeats: Repeats) {
+    pub(super) fn take(
+        &mut self,
+        Place { line, span: all }: Place,
+        mut parsed: Line,
+        repeats: Repeats,
+    ) {
         if self.is_full {
             return;
         }
@@ -88,24 +72,25 @@ impl Reader {
         self.entries += 1;
         if HOSTS_MAX < self.entries {
             self.is_full = true;
-            self.problems.push(too_many_hosts(place.span));
+            self.problems.push(too_many_hosts(all));
             return;
         }
         let is_usable = parsed.problems.iter().all(|problem| problem.severity < Severity::Error);
-        let index = (is_usable && parsed.slots.is_some()).then_some(self.hosts.len());
-        let (host, user) = (parsed.host.as_ref(), parsed.user.as_ref());
-        let repeated = host.and_then(|(name, span)| self.repeated(name, user, *span, index));
+        let Line { host, user, slots, max_slots, mut problems } = parsed;
+        // The name stands before everything else that can be wrong with a line.
+        let Some((name, span)) = host else { return self.problems.append(&mut problems) };
+        let key = self.kept.key(&name);
+        let repeated = self.repeated(&key, &name, user.as_ref(), span);
         let is_duplicate =
             repeated.as_ref().is_some_and(|problem| problem.severity == Severity::Error);
-        // The name stands before everything else that can be wrong with a line.
         self.problems.extend(repeated);
-        self.problems.append(&mut parsed.problems);
-        if let (Some((name, span)), Some(slots)) = (parsed.host, parsed.slots)
-            && is_usable
-            && !is_duplicate
-        {
-            let Line { user, max_slots, .. } = parsed;
-            self.hosts.push(Host { name, user, slots, max_slots, line: place.line, span });
+        self.problems.append(&mut problems);
+        match slots.filter(|_| is_usable) {
+            _ if is_duplicate => {}
+            Some(slots) => {
+                self.kept.keep(&key, Host { name, user, slots, max_slots, line, span });
+            }
+            None => self.kept.refuse(&key, Refused { name, user, span }),
         }
     }
 
@@ -129,7 +114,7 @@ impl Reader {
 
     /// Forgets the hosts that were named at these places, which are in order.
     pub(super) fn drop_hosts(&mut self, places: &[Span]) {
-        self.hosts.retain(|host| places.binary_search(&host.span).is_err());
+        self.kept.hosts.retain(|host| places.binary_search(&host.span).is_err());
     }
 
     /// What was read and what is wrong with it.
@@ -137,7 +122,7 @@ impl Reader {
         if self.entries == 0 {
             self.problems.push(no_host(source));
         }
-        (Hostfile::new(self.hosts), self.problems)
+        (Hostfile::new(self.kept.hosts), self.problems)
     }
 
     /// Where `--slots` says what a line does not, nothing is missing.
@@ -157,13 +142,14 @@ impl Reader {
     /// Adds the slots of a line to those of its host; `false` when it is a new one.
     fn add(&mut self, parsed: &mut Line) -> bool {
         let (Some((name, span)), Some(slots)) = (&parsed.host, parsed.slots) else { return false };
-        let is_it = |seen: &&Seen| seen.name == *name && seen.user == parsed.user;
-        let first = self.seen.get(&name.canonical()).map(|first| &self.spellings[*first]);
-        let seen = first.and_then(|first| first.spellings().find(is_it));
-        let Some((index, first)) = seen.and_then(|seen| Some((seen.host?, seen.span))) else {
+        let key = self.kept.key(name);
+        let same = self.kept.same(&key).filter(|same| same.user == parsed.user.as_ref());
+        let Some((index, first)) = same.and_then(|same| Some((same.host?, same.span))) else {
             return false;
         };
-        let sum = self.hosts[index].slots.get() + slots.get();
+        let is_last = index + 1 == self.kept.hosts.len();
+        let host = &mut self.kept.hosts[index];
+        let sum = host.slots.get() + slots.get();
         let Some(sum) = SlotCount::new(sum) else {
             let message = format!("slots of `{name}` add up to more than the limit {SLOTS_MAX}");
             let problem = Diagnostic::error(codes::COUNT_ABOVE_LIMIT, *span, message)
@@ -172,9 +158,9 @@ impl Reader {
             parsed.problems.push(problem);
             return true;
         };
-        self.hosts[index].slots = sum;
-        self.hosts[index].max_slots = parsed.max_slots.or(self.hosts[index].max_slots);
-        if index + 1 != self.hosts.len() {
+        host.slots = sum;
+        host.max_slots = parsed.max_slots.or(host.max_slots);
+        if !is_last {
             let message = format!("host `{name}` comes again after other hosts");
             let problem = Diagnostic::warning(codes::SCATTERED_HOST, *span, message)
                 .label("its slots are added to those above")
@@ -186,34 +172,27 @@ impl Reader {
     }
 
     fn repeated(
-        &mut self,
+        &self,
+        key: &Key,
         name: &HostName,
         user: Option<&UserName>,
         span: Span,
-        host: Option<usize>,
     ) -> Option<Diagnostic> {
-        let seen = Seen { name: name.clone(), user: user.cloned(), span, host, others: Vec::new() };
-        match self.seen.entry(name.canonical()) {
-            Entry::Vacant(place) => {
-                place.insert(self.spellings.len());
-                self.spellings.push(seen);
-                None
-            }
-            Entry::Occupied(place) => {
-                let first = &mut self.spellings[*place.get()];
-                if let Some(same) = first.spellings().find(|other| other.name == *name) {
-                    return Some(listed_twice(name, user, span, same));
-                }
-                let problem = same_machine(name, span, first);
-                first.others.push(seen);
-                Some(problem)
-            }
-        }
+        let first = self.kept.first(key)?;
+        Some(match self.kept.same(key) {
+            Some(same) => listed_twice(name, user, span, &same),
+            None => same_machine(name, span, &first),
+        })
     }
 }
 
-fn listed_twice(name: &HostName, user: Option<&UserName>, span: Span, first: &Seen) -> Diagnostic {
-    let help = if first.user.as_ref() == user {
+fn listed_twice(
+    name: &HostName,
+    user: Option<&UserName>,
+    span: Span,
+    first: &Spelling<'_>,
+) -> Diagnostic {
+    let help = if first.user == user {
         "merge the two lines"
     } else {
         "merge the two lines: a host takes part once, as one user"
@@ -224,7 +203,7 @@ fn listed_twice(name: &HostName, user: Option<&UserName>, span: Span, first: &Se
         .help(help)
 }
 
-fn same_machine(name: &HostName, span: Span, first: &Seen) -> Diagnostic {
+fn same_machine(name: &HostName, span: Span, first: &Spelling<'_>) -> Diagnostic {
     let message = format!("host `{name}` is the same machine as `{}`", first.name);
     Diagnostic::warning(codes::SAME_HOST, span, message)
         .label("the same name to a resolver")

@@ -50,16 +50,16 @@ fn utf16_text(bytes: &[u8], order: ByteOrder) -> (String, Option<Diagnostic>) {
 }
 
 fn utf8_text(bytes: &[u8]) -> (String, Option<Diagnostic>) {
-    let text = String::from_utf8_lossy(bytes);
-    let Err(error) = std::str::from_utf8(bytes) else {
-        return (text.into_owned(), None);
+    let error = match std::str::from_utf8(bytes) {
+        Ok(text) => return (text.to_owned(), None),
+        Err(error) => error,
     };
     let at = error.valid_up_to();
     let span = Span::new(at, at + char::REPLACEMENT_CHARACTER.len_utf8());
     let problem = Diagnostic::error(NOT_TEXT, span, format!("the file is not UTF-8 at byte {at}"))
         .label(format!("byte 0x{:02x}", bytes[at]))
         .help("save the file as UTF-8; host names and slots are plain ASCII");
-    (text.into_owned(), Some(problem))
+    (String::from_utf8_lossy(bytes).into_owned(), Some(problem))
 }
 
 #[cfg(test)]

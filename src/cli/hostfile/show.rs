@@ -162,7 +162,7 @@ fn operand_members(
     })?;
     let names = patterns.iter().flat_map(|(pattern, _)| pattern.names());
     let member = |name: String| {
-        let name = HostName::parse(&name).expect("the longest of the names is one");
+        let name = HostName::try_from(name).expect("the longest of the names is one");
         Member { name, user: None, slots: None }
     };
     Ok(names.map(member).collect())

@@ -104,7 +104,7 @@ pub(super) fn named(own: &str, nodes: &[(HostName, Vec<Slot>)]) -> Option<NodeRa
 pub(super) fn is_called(own: &str, host: &HostName) -> bool {
     let own = own.to_ascii_lowercase();
     let short = own.split('.').next().unwrap_or_default();
-    [own.as_str(), short].contains(&host.canonical().as_str())
+    [own.as_str(), short].contains(&&*host.canonical())
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ fn take_item(reader: &mut Reader, place: Place, item: Word<'_>, line_slots: Opti
 fn take_all(reader: &mut Reader, place: Place, pattern: &Pattern, span: Span, line: &Line) {
     let mut problems = line.problems.clone();
     for name in pattern.names() {
-        let name = HostName::parse(&name).expect("the longest of the names is one");
+        let name = HostName::try_from(name).expect("the longest of the names is one");
         let line = Line {
             host: Some((name, span)),
             slots: line.slots,

@@ -1,0 +1,174 @@
+//! The hosts of a text while it is read, found by their names.
+
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
+
+use crate::base::{HostName, Span, UserName};
+
+use super::hosts::Host;
+
+/// Every spelling of every host, each once.
+#[derive(Default)]
+pub(super) struct Kept {
+    pub(super) hosts: Vec<Host>,
+    /// Those that cannot be used, which can be repeated all the same.
+    refused: Vec<Refused>,
+    /// All of them in the order of the text.
+    seen: Vec<Seen>,
+    /// Digest of a canonical name → the first of its spellings in `seen`. The table holds numbers
+    /// alone: a second copy of every name would be most of the time and memory of a large file.
+    firsts: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
+    /// Digests have a secret of this process, so nobody can choose names that meet.
+    digest: RandomState,
+    /// Spellings that are not the first of their name; there are hardly ever any.
+    others: HashMap<HostName, u32>,
+}
+
+#[derive(Clone, Copy)]
+enum Seen {
+    Host(u32),
+    Refused(u32),
+}
+
+/// A host that cannot be used.
+pub(super) struct Refused {
+    pub(super) name: HostName,
+    pub(super) user: Option<UserName>,
+    pub(super) span: Span,
+}
+
+/// Where a name belongs; true until the next host is kept.
+pub(super) struct Key {
+    digest: u64,
+    /// The first of its spellings.
+    first: Option<u32>,
+    /// The one of them that it is itself.
+    same: Option<u32>,
+}
+
+/// A spelling, as whom its host is reached, and where it stood first.
+pub(super) struct Spelling<'a> {
+    pub(super) name: &'a HostName,
+    pub(super) user: Option<&'a UserName>,
+    pub(super) span: Span,
+    /// Its index among the hosts, if it can be used.
+    pub(super) host: Option<usize>,
+}
+
+impl Kept {
+    /// Looks a name up as a resolver would.
+    pub(super) fn key(&self, name: &HostName) -> Key {
+        let canonical = name.canonical();
+        let mut digest = self.digest.hash_one(canonical.as_bytes());
+        loop {
+            let Some(first) = self.firsts.get(&digest).copied() else {
+                return Key { digest, first: None, same: None };
+            };
+            let found = self.spelling(first).name;
+            if found == name {
+                return Key { digest, first: Some(first), same: Some(first) };
+            }
+            if found.canonical() == canonical {
+                return Key { digest, first: Some(first), same: self.others.get(name).copied() };
+            }
+            digest = digest.wrapping_add(1);
+        }
+    }
+
+    /// How a name was spelt when it was seen first.
+    pub(super) fn first(&self, key: &Key) -> Option<Spelling<'_>> {
+        key.first.map(|at| self.spelling(at))
+    }
+
+    /// Where a name was seen in the same spelling.
+    pub(super) fn same(&self, key: &Key) -> Option<Spelling<'_>> {
+        key.same.map(|at| self.spelling(at))
+    }
+
+    /// Keeps a host whose spelling is new.
+    pub(super) fn keep(&mut self, key: &Key, host: Host) {
+        self.see(key, &host.name, Seen::Host(number(self.hosts.len())));
+        self.hosts.push(host);
+    }
+
+    /// The same for one that cannot be used.
+    pub(super) fn refuse(&mut self, key: &Key, refused: Refused) {
+        self.see(key, &refused.name, Seen::Refused(number(self.refused.len())));
+        self.refused.push(refused);
+    }
+
+    fn see(&mut self, key: &Key, name: &HostName, seen: Seen) {
+        let at = number(self.seen.len());
+        match key.first {
+            None => drop(self.firsts.insert(key.digest, at)),
+            Some(_) => drop(self.others.insert(name.clone(), at)),
+        }
+        self.seen.push(seen);
+    }
+
+    fn spelling(&self, at: u32) -> Spelling<'_> {
+        match self.seen[at as usize] {
+            Seen::Host(at) => {
+                let Host { name, user, span, .. } = &self.hosts[at as usize];
+                Spelling { name, user: user.as_ref(), span: *span, host: Some(at as usize) }
+            }
+            Seen::Refused(at) => {
+                let Refused { name, user, span } = &self.refused[at as usize];
+                Spelling { name, user: user.as_ref(), span: *span, host: None }
+            }
+        }
+    }
+}
+
+fn number(count: usize) -> u32 {
+    u32::try_from(count).expect("the hosts of a file are bounded")
+}
+
+/// Hashes a number that is a digest already.
+#[derive(Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("keys are numbers");
+    }
+
+    fn write_u64(&mut self, digest: u64) {
+        self.0 = digest;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_are_found_under_every_other() {
+        let mut kept = Kept::default();
+        let name = |text| HostName::parse(text).expect("a host name");
+        for (at, text) in ["a", "b", "A.", "[::1]", "a.b", "[0::1]", "B"].into_iter().enumerate() {
+            let (name, span) = (name(text), Span::new(at, at));
+            let key = kept.key(&name);
+            kept.refuse(&key, Refused { name, user: None, span });
+        }
+        for (text, first, same) in [
+            ("a", Some(0), Some(0)),
+            ("a.", Some(0), None),
+            ("A.", Some(0), Some(2)),
+            ("B", Some(1), Some(6)),
+            ("[0::1]", Some(3), Some(5)),
+            ("A.B", Some(4), None),
+            ("c", None, None),
+        ] {
+            let key = kept.key(&name(text));
+            let at = |spelling: Spelling<'_>| spelling.span.start;
+            assert_eq!(kept.first(&key).map(at), first, "for `{text}`");
+            assert_eq!(kept.same(&key).map(at), same, "for `{text}`");
+        }
+    }
+}
