@@ -26,13 +26,13 @@
 //! | F22 | the terminal is closed | `tests/faults/signals.rs::a_closed_terminal_stops_the_job`, `tests/faults/signals.rs::what_nohup_ignores_stays_ignored_by_us_and_by_workers` |
 //! | F23 | the job is stopped and goes on | `tests/faults/signals.rs::a_stopped_job_stops_its_workers_and_goes_on`, `tests/faults/signals.rs::a_stopped_job_keeps_its_lease_and_its_grace` |
 //! | F24 | SIGQUIT for the launcher | `tests/faults/signals.rs::quit_tells_about_every_worker_and_goes_on`, `tests/faults/screens.rs::the_state_of_everybody` |
-//! | F25 | a node without power | `tests/netns/cut.rs::a_pulled_cable_is_noticed_at_both_ends` |
-//! | F26 | head and node are parted, both live | `tests/netns/cut.rs::a_pulled_cable_is_noticed_at_both_ends` |
-//! | F27 | the link heals before the lease is over | `tests/netns/cut.rs::a_link_that_heals_in_time_is_only_told_of` |
-//! | F28 | one direction is lost | `tests/netns/cut.rs::a_node_that_is_not_heard_any_more_is_lost_and_ends_itself`, `tests/netns/cut.rs::a_node_that_hears_nothing_any_more_is_lost_and_ends_itself` |
+//! | F25 | a node without power | `tests/netns/cut.rs::a_pulled_cable_is_noticed_at_both_ends`, `tests/pods/cut.rs::pod_0_whose_cable_is_pulled_is_lost_to_all_and_they_to_it` |
+//! | F26 | head and node are parted, both live | `tests/netns/cut.rs::a_pulled_cable_is_noticed_at_both_ends`, `tests/pods/cut.rs::a_pulled_cable_is_noticed_at_both_ends`, `tests/pods/cut.rs::a_pod_whose_cable_is_plugged_in_again_takes_part_in_the_restart` |
+//! | F27 | the link heals before the lease is over | `tests/netns/cut.rs::a_link_that_heals_in_time_is_only_told_of`, `tests/pods/cut.rs::a_link_that_heals_in_time_is_only_told_of` |
+//! | F28 | one direction is lost | `tests/netns/cut.rs::a_node_that_is_not_heard_any_more_is_lost_and_ends_itself`, `tests/netns/cut.rs::a_node_that_hears_nothing_any_more_is_lost_and_ends_itself`, `tests/pods/cut.rs::a_pod_that_is_not_heard_any_more_is_lost_and_ends_itself`, `tests/pods/cut.rs::a_pod_that_hears_nothing_any_more_is_lost_and_ends_itself` |
 //! | F29 | two workers are parted, the head sees both | `tests/collectives/failures.rs::who_does_not_come_is_named` |
-//! | F30 | a connection of which one end knows nothing | `tests/netns/cut.rs::a_node_that_is_not_heard_any_more_is_lost_and_ends_itself` |
-//! | F31 | a flood of output on a slow link | `tests/netns/slow.rs::a_flood_of_output_on_a_slow_link_delays_no_beat`, `src/agent/window.rs::it_takes_what_it_delivered_in_the_last_second` |
+//! | F30 | a connection of which one end knows nothing | `tests/netns/cut.rs::a_node_that_is_not_heard_any_more_is_lost_and_ends_itself`, `tests/pods/cut.rs::a_pod_that_is_not_heard_any_more_is_lost_and_ends_itself` |
+//! | F31 | a flood of output on a slow link | `tests/netns/slow.rs::a_flood_of_output_on_a_slow_link_delays_no_beat`, `tests/pods/cut.rs::a_flood_of_output_on_a_slow_link_delays_no_beat`, `src/agent/window.rs::it_takes_what_it_delivered_in_the_last_second` |
 //! | F33 | ssh lets us in on all hosts but one | `tests/ssh/refused.rs::who_is_not_let_in_is_told_once_and_not_tried_again`, `tests/ssh/refused.rs::every_bad_host_is_told_at_once_and_nothing_starts` |
 //! | F34 | a host key has changed | `tests/ssh/refused.rs::a_changed_host_key_is_refused_whatever_else_the_user_allows` |
 //! | F35 | hosts without a name, an sshd, an answer | `tests/ssh/refused.rs::every_bad_host_is_told_at_once_and_nothing_starts` |
@@ -43,9 +43,9 @@
 //! | F40 | no agent, another one, another processor | `tests/ssh/bring.rs::a_node_that_lacks_the_agent_is_sent_it_once`, `tests/ssh/bring.rs::another_processor_than_ours_is_told`, `tests/ssh/bring.rs::an_installed_agent_that_is_not_there_is_told` |
 //! | F41 | directory or script missing on a node | `tests/ssh/launch.rs::what_is_missing_on_a_node_is_told_before_anything_starts` |
 //! | F42 | a program that is none | `tests/faults/options.rs::a_script_without_an_interpreter_is_126` |
-//! | F43 | the port of rank 0 is taken | `tests/faults/options.rs::a_master_port_that_is_taken_is_an_error_before_anything_starts`, `src/os/ports.rs::a_port_is_claimed_once_even_after_its_socket_was_let_go` |
-//! | F44 | a stranger at the store | `tests/store.rs::strangers_get_a_closed_connection`, `tests/pods/strangers.rs::strangers_get_no_answer_and_the_job_does_not_notice_them` |
-//! | F45 | a rank of another job at the store | `tests/store.rs::who_has_another_key_epoch_job_or_rank_stays_outside` |
+//! | F43 | the port of rank 0 is taken | `tests/faults/options.rs::a_master_port_that_is_taken_is_an_error_before_anything_starts`, `src/os/ports.rs::a_port_is_claimed_once_even_after_its_socket_was_let_go`, `tests/pods/joining.rs::a_port_that_is_taken_is_told_before_anybody_waits` |
+//! | F44 | a stranger at the store | `tests/store.rs::strangers_get_a_closed_connection`, `tests/pods/strangers.rs::strangers_get_no_answer_and_the_job_does_not_notice_them`, `tests/pods/walk.rs::an_engineer_obeys_the_manifest_a_pod_is_killed_and_strangers_change_nothing` |
+//! | F45 | a rank of another job at the store | `tests/store.rs::who_has_another_key_epoch_job_or_rank_stays_outside`, `tests/pods/joining.rs::a_node_of_another_job_is_refused_by_name` |
 //! | F46 | somebody of an earlier epoch comes back | `tests/pods/again.rs::a_node_whose_agent_is_killed_comes_back_with_another_one`, `tests/store.rs::who_has_another_key_epoch_job_or_rank_stays_outside`, `tests/faults/agent.rs::what_was_said_in_an_earlier_epoch_is_not_heard`, `src/wire/frame.rs::an_epoch_that_is_announced_is_heard_and_the_one_before_is_not` |
 //! | F47 | a log volume that is full | `tests/faults/output.rs::a_log_disk_that_is_full_is_told_once_and_ends_nothing`, `src/report/files.rs::what_cannot_be_written_is_told_once` |
 //! | F48 | a log volume that hangs | `tests/faults/output.rs::a_log_disk_that_hangs_holds_up_neither_screen_nor_workers`, `tests/faults/output.rs::a_record_whose_disk_hangs_holds_up_no_end`, `src/report/files.rs::a_file_says_itself_what_is_missing_in_it` |
@@ -60,11 +60,11 @@
 //! | F57 | the wall clock jumps | `tests/architecture.rs::banned_words_stay_in_their_rooms` |
 //! | F66 | a crash loop | `src/job/restarting.rs::a_crash_loop_waits_longer_and_longer_up_to_a_bound` |
 //! | F68 | two jobs want the same GPUs | `tests/faults/claims.rs::a_second_job_on_a_gpu_is_refused_before_anything_starts`, `tests/faults/claims.rs::a_gpu_is_free_when_agent_and_shim_are_gone_and_not_before`, `tests/faults/claims.rs::a_gpu_is_kept_across_a_restart`, `tests/faults/claims.rs::hosts_of_one_job_on_one_machine_share_its_gpus` |
-//! | F69 | node 0 is replaced | `tests/pods/again.rs::a_node_0_that_is_replaced_goes_on_after_the_epochs_of_the_other` |
+//! | F69 | node 0 is replaced | `tests/pods/again.rs::a_node_0_that_is_replaced_goes_on_after_the_epochs_of_the_other`, `tests/pods/again.rs::pod_0_that_is_evicted_is_called_again_by_the_others` |
 //! | F70 | nodes that are started apart | `tests/pods/joining.rs::a_node_that_never_comes_is_named_on_every_screen` |
 //! | F71 | standard input is closed or empty | `tests/faults/options.rs::a_closed_standard_input_is_its_end` |
 //! | F72 | our own code panics | `tests/faults/agent.rs::an_agent_that_panics_says_whose_bug_it_is_and_stops_its_workers` |
-//! | F73 | a scheduler that takes the nodes away | `tests/faults/restarts.rs::workers_hear_a_warning_before_they_are_asked_to_stop` |
+//! | F73 | a scheduler that takes the nodes away | `tests/faults/restarts.rs::workers_hear_a_warning_before_they_are_asked_to_stop`, `tests/pods/again.rs::a_pod_that_is_evicted_leaves_and_the_job_goes_on_with_another_one` |
 //! | F74 | one process after the other is killed | `tests/ssh/chaos.rs::prove_chaos`, `tests/faults/random.rs::prove_random_kill`, `tests/faults/random.rs::prove_stop_then_kill` |
 //!
 //! Without a test, and why:

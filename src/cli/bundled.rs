@@ -6,7 +6,7 @@ use super::lower;
 use super::machine_codes::{NO_GROUP, SYSTEM};
 use super::values::AcceleratorArg;
 use crate::agent;
-use crate::base::Status;
+use crate::base::{Status, env_vars};
 use crate::launch::Transport;
 use crate::plan::{Accelerator, Program};
 use crate::report::{Terminal, say};
@@ -33,6 +33,12 @@ pub(super) fn own_program(transport: &Transport) -> Result<Program, CliError> {
         Transport::Ssh(_) | Transport::Dial(_) => agent::OWN_EXECUTABLE.into(),
     };
     Ok(Program::Exec { program: program.into(), local_rank: false })
+}
+
+/// Whether we are a worker of a job that was started with another command, such as `remuda pod`:
+/// where it runs was said there.
+pub(super) fn is_worker() -> bool {
+    env_vars::get(env_vars::REMUDA_RANK_FD).is_some()
 }
 
 /// The group of a worker.

@@ -113,8 +113,8 @@ struct ManifestArgs {
     /// A further resource of each pod, such as `rdma/hca_shared=1`
     #[arg(long, value_name = "NAME=N", value_parser = parse_resource)]
     resource: Option<(String, u32)>,
-    /// How often workers are started anew after a failure
-    #[arg(long, value_name = "N", default_value = "0", value_parser = parse_number)]
+    /// How often workers are started anew after a failure, or the loss of a pod
+    #[arg(long, value_name = "N", default_value = "3", value_parser = parse_number)]
     max_restarts: u32,
     /// Script and arguments, or further options of `remuda pod` before them
     #[arg(

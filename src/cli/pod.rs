@@ -16,6 +16,7 @@ use super::pod_codes as codes;
 use super::run;
 use super::values::{parse_job_id, parse_master_addr, parse_port, parse_timeout};
 use crate::base::{Status, env_vars};
+use crate::job::OnTerm;
 use crate::launch::Keeper;
 use crate::plan::{Identity, IdentityError, identify};
 use crate::report::summary::step;
@@ -30,6 +31,9 @@ Every option under `Where` can be given as a variable too: `--key_file` is REMUD
 `--nodes` REMUDA_NODES, and so on. Which node this is, is found in the environment of Indexed Jobs,
 JobSet, LeaderWorkerSet, StatefulSets, Kubeflow (PET_*, PyTorchJob), Volcano, SkyPilot, dstack, Nomad
 and Slurm, or in NODE_RANK; a line says where it was found.
+
+A pod that is sent SIGTERM while restarts are left (--max_restarts) leaves with 143, and the job goes
+on, from its last checkpoint, with the pod that comes in its place.
 
 Exit status: that of the job, the same in every pod, as `remuda run --help` lists them; with
 --peer_exit only the pod that was the cause of a failure has it. How the job ended is written, as
@@ -129,7 +133,7 @@ const TERMINATION_LOG: &str = "/dev/termination-log";
 fn keeper(args: &PodPlaceArgs) -> Keeper {
     let named = env_vars::get(env_vars::REMUDA_TERMINATION_LOG).map(PathBuf::from);
     let termination_log = Some(named.unwrap_or_else(|| TERMINATION_LOG.into()));
-    Keeper { status_addr: args.status_addr, termination_log }
+    Keeper { status_addr: args.status_addr, termination_log, on_term: OnTerm::EndsNode }
 }
 
 impl PodPlaceArgs {

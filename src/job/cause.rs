@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
+use super::stopping::SIGTERM;
 use crate::base::{NodeRank, Rank, Status, WorkerExit};
 
 /// Deaths within this time of the first failure compete for being its cause. What dies later dies
@@ -50,6 +51,8 @@ pub enum NodeLoss {
     ShimDied,
     /// It spoke a language that we do not know.
     Garbled(String),
+    /// It was asked to end by SIGTERM.
+    Leaves,
 }
 
 /// Why a worker did not become its program.
@@ -128,6 +131,7 @@ impl Cause {
                 }
                 NodeLoss::LinkClosed(_) | NodeLoss::Silent => Status::LeaseLost,
                 NodeLoss::Garbled(_) => Status::Protocol,
+                NodeLoss::Leaves => Status::Interrupted(SIGTERM),
             },
         }
     }
@@ -278,6 +282,7 @@ mod tests {
         check(NodeLoss::LinkClosed(Some(WorkerExit::Code(70))), 70);
         check(NodeLoss::Silent, 75);
         check(NodeLoss::ShimDied, 137);
+        check(NodeLoss::Leaves, 143);
         check(NodeLoss::Garbled("a frame holds no known message".to_owned()), 76);
     }
 

@@ -21,7 +21,7 @@ impl Job {
         };
         let verdict = self.verdict_of(reason);
         if self.may_restart(reason, &verdict) {
-            return Some(self.rest(now, verdict));
+            return Some(self.rest(now, reason, verdict));
         }
         self.phase = Phase::Done(verdict);
         None
@@ -29,7 +29,7 @@ impl Job {
 
     pub(super) fn verdict_of(&self, reason: StopReason) -> Verdict {
         let cause = match reason {
-            StopReason::Failure => match self.policy.failure {
+            StopReason::Failure | StopReason::Leaving => match self.policy.failure {
                 OnFailure::StopAll => cause::find(&self.ends, &self.failures),
                 OnFailure::LetRun => cause::greatest(&self.ends, &self.failures),
             },
@@ -38,8 +38,8 @@ impl Job {
         let status = match (reason, &cause) {
             (StopReason::Signal(signal), _) => Status::Interrupted(signal),
             (StopReason::Timeout, _) => Status::Timeout,
-            (StopReason::Failure, Some(cause)) => cause.status(),
-            (StopReason::Failure, None) => Status::Success,
+            (StopReason::Failure | StopReason::Leaving, Some(cause)) => cause.status(),
+            (StopReason::Failure | StopReason::Leaving, None) => Status::Success,
         };
         let over =
             |node: &Node| matches!(node, Node::Idle | Node::Lost | Node::Asked | Node::Ready);

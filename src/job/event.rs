@@ -16,6 +16,8 @@ pub struct Policy {
     pub restarts_max: u32,
     /// What workers hear before they are asked to stop.
     pub warning: Option<Warning>,
+    /// What SIGTERM for one of our processes means.
+    pub on_term: OnTerm,
 }
 
 /// A signal that comes before TERM, so that workers can save what they have.
@@ -36,6 +38,16 @@ pub enum OnFailure {
     LetRun,
 }
 
+/// What SIGTERM for one of our processes means while restarts are left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnTerm {
+    /// The job is to end.
+    #[default]
+    EndsJob,
+    /// The node is to end, and another one will be in its place: a pod that is evicted.
+    EndsNode,
+}
+
 /// What may happen to a job.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -44,7 +56,12 @@ pub enum Event {
     /// A node could not; its reasons are with whoever asked.
     Refused(NodeRank),
     /// A node has been in every epoch before this one, with a launcher in whose place we are.
-    Fresh(Epoch),
+    Fresh {
+        /// This one.
+        epoch: Epoch,
+        /// How many of those before were no restart after a failure.
+        uncharged: u32,
+    },
     /// A worker became its program.
     Started(Rank),
     /// A worker did not become its program.
@@ -132,6 +149,8 @@ pub enum Effect {
 pub enum StopReason {
     /// A worker or a node failed.
     Failure,
+    /// A node was asked to end, and another one will be in its place.
+    Leaving,
     /// `--timeout` ran out.
     Timeout,
     /// The user sent a signal.

@@ -4,9 +4,10 @@
 use std::time::{Duration, Instant};
 
 use super::cause::{Cause, Failures, NodeLoss, Verdict};
-use super::event::{Effect, OnFailure, StopReason};
+use super::event::{Effect, OnFailure, OnTerm, StopReason};
 use super::state::{Job, Node, Phase};
-use crate::base::NodeRank;
+use super::stopping::SIGTERM;
+use crate::base::{NodeRank, Status};
 
 /// An epoch that lasted so long is no part of a crash loop.
 const SHORT_EPOCH_MAX: Duration = Duration::from_secs(60);
@@ -20,17 +21,34 @@ impl Job {
         let can_pass = match &verdict.cause {
             // What cannot be executed now cannot be executed later.
             None | Some(Cause::NotStarted { .. }) => false,
-            Some(Cause::Worker(_) | Cause::Node { .. }) => reason == StopReason::Failure,
+            Some(Cause::Worker(_) | Cause::Node { .. }) => {
+                matches!(reason, StopReason::Failure | StopReason::Leaving)
+            }
         };
         let is_buried = verdict.unconfirmed.is_empty() && !self.is_dirty;
         let is_wanted = self.asked == 0 && self.policy.failure == OnFailure::StopAll;
-        can_pass && is_buried && is_wanted && self.epoch.0 < self.policy.restarts_max
+        can_pass && is_buried && is_wanted && self.has_restarts_left()
     }
 
-    pub(super) fn rest(&mut self, now: Instant, verdict: Verdict) -> Effect {
+    /// Whether a failure now would not be the end.
+    pub(super) fn has_restarts_left(&self) -> bool {
+        self.epoch.0 - self.uncharged < self.policy.restarts_max
+    }
+
+    /// Whether another node 0 would go on where we stop, asked by a signal.
+    pub fn may_be_taken_over(&self) -> bool {
+        let was_asked =
+            self.verdict().is_some_and(|verdict| verdict.status == Status::Interrupted(SIGTERM));
+        was_asked && self.policy.on_term == OnTerm::EndsNode && self.has_restarts_left()
+    }
+
+    pub(super) fn rest(&mut self, now: Instant, reason: StopReason, verdict: Verdict) -> Effect {
         let lasted =
             self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
-        self.short_epochs = if lasted < SHORT_EPOCH_MAX { self.short_epochs + 1 } else { 0 };
+        let has_failed = reason != StopReason::Leaving;
+        self.uncharged += u32::from(!has_failed);
+        let is_short = has_failed && lasted < SHORT_EPOCH_MAX;
+        self.short_epochs = if is_short { self.short_epochs + 1 } else { 0 };
         let pause = pause_after(self.short_epochs);
         self.phase = Phase::Resting { until: now + pause };
         self.before = Some(verdict.clone());
@@ -41,7 +59,7 @@ impl Job {
     pub(super) fn renew(&mut self) -> Vec<Effect> {
         let cut_off = (0..).map(NodeRank).zip(&self.nodes);
         let cut_off =
-            cut_off.filter(|(node, state)| **state == Node::Lost || self.lost_shim(*node));
+            cut_off.filter(|(node, state)| **state == Node::Lost || self.is_of_no_use(*node));
         let cut_off: Vec<_> = cut_off.map(|(node, _)| node).collect();
         self.epoch = self.epoch.next();
         self.nodes.fill(Node::Asked);
@@ -53,10 +71,17 @@ impl Job {
         vec![Effect::Renew(cut_off)]
     }
 
-    /// An agent without a shim lives, but can start nothing.
-    fn lost_shim(&self, node: NodeRank) -> bool {
-        let mut losses = self.failures.nodes.iter();
-        losses.any(|(_, lost, loss)| *lost == node && *loss == NodeLoss::ShimDied)
+    /// An agent without a shim lives, but can start nothing; one of a node that leaves is not to.
+    fn is_of_no_use(&self, node: NodeRank) -> bool {
+        self.has_lost(node, &NodeLoss::ShimDied) || self.is_leaving(node)
+    }
+
+    pub(super) fn is_leaving(&self, node: NodeRank) -> bool {
+        self.has_lost(node, &NodeLoss::Leaves)
+    }
+
+    fn has_lost(&self, node: NodeRank, how: &NodeLoss) -> bool {
+        self.failures.nodes.iter().any(|(_, lost, loss)| *lost == node && loss == how)
     }
 }
 
@@ -69,7 +94,7 @@ fn pause_after(short_epochs: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{Epoch, Rank, Status, WorkerExit, clock};
+    use crate::base::{Epoch, Rank, WorkerExit, clock};
     use crate::job::testing::{GRACE, exit, idle, policy};
     use crate::job::{Event, Policy};
 
@@ -142,6 +167,48 @@ mod tests {
         bury(&mut job, now);
         let effects = job.step(now + PAUSE_MIN, Event::Timer);
         assert_eq!(effects, [Effect::Renew(vec![NodeRank(1)])], "it died after its last word");
+    }
+
+    #[test]
+    fn a_node_that_is_asked_to_end_is_replaced_and_that_is_no_failure() {
+        let now = clock::now();
+        let evicting = |now| {
+            let mut job = started(now);
+            job.policy.on_term = OnTerm::EndsNode;
+            job
+        };
+        let term = Event::SignalAt(NodeRank(1), SIGTERM);
+        let mut job = evicting(now);
+        for _ in 0..3 {
+            let effects = job.step(now, term.clone());
+            assert_eq!(
+                effects[..2],
+                [Effect::Stopping(StopReason::Leaving), Effect::Signal(SIGTERM)]
+            );
+            let effects = bury(&mut job, now);
+            let Effect::Rest { pause, .. } = &effects[0] else { panic!("{effects:?}") };
+            assert_eq!(*pause, PAUSE_MIN, "it is no crash loop");
+            let renewed = [Effect::Renew(vec![NodeRank(1)])];
+            assert_eq!(job.step(now + PAUSE_MIN, Event::Timer), renewed);
+            all_ready(&mut job, now);
+        }
+        assert_eq!((job.epoch(), job.uncharged()), (Epoch(3), 3));
+        // The only restart that a failure may have.
+        job.step(now, exit(0, WorkerExit::Code(9), now, &[]));
+        bury(&mut job, now);
+        assert_eq!(job.step(now + PAUSE_MIN, Event::Timer), [Effect::Renew(vec![])]);
+        all_ready(&mut job, now);
+        job.step(now, term.clone());
+        bury(&mut job, now);
+        assert_eq!(job.verdict().expect("none is left").status, Status::Interrupted(SIGTERM));
+        assert!(!job.may_be_taken_over(), "nor for another node 0");
+        // Whoever deletes the job asks node 0 as well.
+        let mut job = evicting(now);
+        job.step(now, term);
+        job.step(now, Event::Signal(SIGTERM));
+        bury(&mut job, now);
+        assert_eq!(job.verdict().expect("over").status, Status::Interrupted(SIGTERM));
+        assert!(job.may_be_taken_over(), "if nobody asks the others");
     }
 
     #[test]

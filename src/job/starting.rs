@@ -114,9 +114,9 @@ mod tests {
     fn a_launcher_in_the_place_of_another_begins_after_its_epochs() {
         let now = clock::now();
         let mut job = preparing(2);
-        assert_eq!(job.step(now, Event::Fresh(Epoch(3))), []);
+        assert_eq!(job.step(now, Event::Fresh { epoch: Epoch(3), uncharged: 0 }), []);
         assert_eq!(job.step(now, Event::Ready(NodeRank(1))), []);
-        assert_eq!(job.step(now, Event::Fresh(Epoch(2))), []);
+        assert_eq!(job.step(now, Event::Fresh { epoch: Epoch(2), uncharged: 0 }), []);
         assert_eq!(job.step(now, Event::Ready(NodeRank(0))), [Effect::Skip(Epoch(3))]);
         assert_eq!(job.epoch(), Epoch(3));
         assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);

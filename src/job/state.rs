@@ -15,6 +15,8 @@ pub struct Job {
     pub(super) epoch: Epoch,
     /// The first epoch in which no node has been.
     pub(super) fresh: Epoch,
+    /// Epochs that followed on one that nothing was wrong with.
+    pub(super) uncharged: u32,
     /// When its workers were started.
     pub(super) began: Option<Instant>,
     /// Epochs in a row that failed soon after their start.
@@ -82,6 +84,7 @@ impl Job {
             policy,
             epoch: Epoch(0),
             fresh: Epoch(0),
+            uncharged: 0,
             began: None,
             short_epochs: 0,
             before: None,
@@ -114,6 +117,11 @@ impl Job {
     /// Which start this is.
     pub fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// Restarts so far that were no failure's.
+    pub fn uncharged(&self) -> u32 {
+        self.uncharged
     }
 
     /// Whether a node may say whether it can start: it has not, or it was lost meanwhile.
@@ -154,8 +162,9 @@ impl Job {
         let mut effects = match event {
             Event::Ready(node) => self.node_answered(now, node, Node::Ready),
             Event::Refused(node) => self.node_answered(now, node, Node::Refused),
-            Event::Fresh(epoch) => {
+            Event::Fresh { epoch, uncharged } => {
                 self.fresh = self.fresh.max(epoch);
+                self.uncharged = self.uncharged.max(uncharged);
                 Vec::new()
             }
             Event::Started(_) => Vec::new(),

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use super::event::{Effect, StopReason, Warning};
 use super::state::{Job, Phase, Stage};
 use crate::base::NodeRank;
+use crate::job::OnTerm;
+use crate::job::cause::NodeLoss;
 
 pub(super) const SIGINT: i32 = 2;
 pub(super) const SIGTERM: i32 = 15;
@@ -23,10 +25,37 @@ impl Job {
 
     /// A signal for our process on a node, which tells what belongs together as we do.
     pub(super) fn signalled_at(&mut self, now: Instant, at: NodeRank, signal: i32) -> Vec<Effect> {
+        if signal == SIGTERM && self.does_without(at) {
+            return self.let_go(now, at);
+        }
         let count = self.requests_at.entry(at).or_default();
         *count += 1;
         let count = *count;
         self.requested(now, count, signal)
+    }
+
+    /// Whether the job goes on with another node in the place of this one.
+    fn does_without(&self, node: NodeRank) -> bool {
+        let goes_on = match &self.phase {
+            Phase::Running | Phase::Resting { .. } => true,
+            Phase::Stopping { reason, .. } => {
+                matches!(reason, StopReason::Failure | StopReason::Leaving)
+            }
+            Phase::Preparing | Phase::Done(_) => false,
+        };
+        goes_on
+            && node != NodeRank(0)
+            && self.asked == 0
+            && self.policy.on_term == OnTerm::EndsNode
+            && self.has_restarts_left()
+    }
+
+    /// Its workers are stopped with all others, for they need each other.
+    fn let_go(&mut self, now: Instant, node: NodeRank) -> Vec<Effect> {
+        if !self.is_leaving(node) {
+            self.failures.nodes.push((now, node, NodeLoss::Leaves));
+        }
+        self.stop(now, StopReason::Leaving, SIGTERM)
     }
 
     /// First request: ask. Second: kill. Third: leave.
@@ -94,7 +123,7 @@ impl Job {
     fn warning(&self, reason: StopReason, signal: i32) -> Option<Warning> {
         match reason {
             StopReason::Failure => None,
-            StopReason::Timeout | StopReason::Signal(_) => {
+            StopReason::Leaving | StopReason::Timeout | StopReason::Signal(_) => {
                 self.policy.warning.filter(|_| signal != SIGINT)
             }
         }

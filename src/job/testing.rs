@@ -3,14 +3,20 @@
 use std::time::{Duration, Instant};
 
 use super::cause::End;
-use super::event::{Effect, Event, OnFailure, Policy};
+use super::event::{Effect, Event, OnFailure, OnTerm, Policy};
 use super::state::Job;
 use crate::base::{NodeRank, Rank, WorkerExit};
 
 pub(super) const GRACE: Duration = Duration::from_secs(10);
 
 pub(super) fn policy() -> Policy {
-    Policy { grace: GRACE, failure: OnFailure::StopAll, restarts_max: 0, warning: None }
+    Policy {
+        grace: GRACE,
+        failure: OnFailure::StopAll,
+        restarts_max: 0,
+        warning: None,
+        on_term: OnTerm::EndsJob,
+    }
 }
 
 /// A job of `nodes` nodes with two workers each.

@@ -67,7 +67,7 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
                 pulse.set_ready(true);
                 let ended = see_through(plan, options, (&way, pulse), |_| drop(waiting)).await?;
                 let own = plan.nodes.first().map_or(NodeRank(0), |node| node.node_rank);
-                let Ended { status, text, cause } = ended;
+                let Ended { status, text, cause, .. } = ended;
                 let file = options.keeper.termination_log.as_deref();
                 leave_message(file, (&options.job, own), status, (&text, cause));
                 Ok(status)
@@ -202,6 +202,7 @@ impl<'a> Dispatcher<'a> {
             failure: if options.lets_run { OnFailure::LetRun } else { OnFailure::StopAll },
             restarts_max: options.restarts_max,
             warning: options.warning,
+            on_term: options.keeper.on_term,
         };
         Ok(Self {
             plan,

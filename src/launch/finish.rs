@@ -18,6 +18,8 @@ pub(super) struct Ended {
     pub(super) text: String,
     /// The node that was the cause of a failure.
     pub(super) cause: Option<NodeRank>,
+    /// Whether another node 0 may go on with the job.
+    pub(super) may_be_taken_over: bool,
 }
 
 impl Dispatcher<'_> {
@@ -64,6 +66,7 @@ impl Dispatcher<'_> {
         pages.say(&text);
         pages.say(&recorded);
         pages.finish();
-        Ended { status, text, cause: story.node_of_cause() }
+        let may_be_taken_over = self.job.may_be_taken_over();
+        Ended { status, text, cause: story.node_of_cause(), may_be_taken_over }
     }
 }

@@ -14,6 +14,7 @@ use crate::base::{NodeRank, Status, clock};
 use crate::os::signals::Waiting;
 use crate::os::tasks::Tasks;
 use crate::plan::{self, LaunchPlan};
+use crate::report::summary::{duration, step};
 use crate::report::{OutputSender, print_error};
 use crate::transport::dial::{Door, Gate, Over, Rules};
 
@@ -50,14 +51,21 @@ pub(super) async fn see_through(
         signals.pass_on();
         let _ = screen.set(sender);
     });
-    let Ended { status, text, cause } = tokio::select! {
+    let Ended { status, text, cause, may_be_taken_over } = tokio::select! {
         ended = job => ended?,
         never = tasks.watch() => match never {},
     };
     let own = dial.status_of(NodeRank(0), status, cause);
     let file = options.keeper.termination_log.as_deref();
     leave_message(file, (&dial.job, NodeRank(0)), own, (&text, cause));
-    gate.close(Over { status: status.code(), text, cause });
+    if may_be_taken_over {
+        let limit = duration(dial.join_limit);
+        let text = format!("node 0; the others wait for another one in its place, {limit} at most");
+        print_error(&step("Leaving", &text));
+        gate.leave();
+    } else {
+        gate.close(Over { status: status.code(), text, cause });
+    }
     let _ = tokio::time::timeout(FAREWELL_MAX, tasks.finish()).await;
     Ok(own)
 }

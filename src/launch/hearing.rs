@@ -34,7 +34,7 @@ impl Dispatcher<'_> {
                 self.nodes[node.index()].connected();
                 None
             }
-            Heard::Fresh(epoch) => Some(Event::Fresh(epoch)),
+            Heard::Fresh { epoch, uncharged } => Some(Event::Fresh { epoch, uncharged }),
             Heard::Unreachable(fault) => {
                 self.faults.push((node, fault));
                 self.refused(node)

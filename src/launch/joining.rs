@@ -17,7 +17,7 @@ use super::signals::{Signals, Wish};
 use super::verdict::show_refusal;
 use crate::base::exit::signal_name;
 use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
-use crate::job::Requests;
+use crate::job::{OnTerm, Requests};
 use crate::os::tasks::Tasks;
 use crate::os::{family, heap, signals};
 use crate::plan::{self, LaunchPlan};
@@ -81,6 +81,7 @@ pub fn join(plan: &LaunchPlan, member: &Member) -> Result<Status, LaunchError> {
             signals: Signals::listen()?,
             stops: Vec::new(),
             epoch: None,
+            uncharged: 0,
             pulse: Arc::default(),
             requests: Requests::default(),
             tasks: Tasks::default(),
@@ -99,6 +100,8 @@ struct Joining<'a> {
     stops: Vec<i32>,
     /// The last epoch that began.
     epoch: Option<Epoch>,
+    /// How many epochs followed on one that did not fail.
+    uncharged: u32,
     /// What probes are told.
     pulse: Arc<Pulse>,
     requests: Requests,
@@ -110,6 +113,8 @@ enum Part {
     Over(Over),
     /// Node 0 is gone.
     Lost,
+    /// It was asked to end, and there will be another one.
+    Replaced,
     /// It wants us once more, with another agent.
     Again,
     /// The user did not want to wait any longer.
@@ -189,10 +194,11 @@ impl Joining<'_> {
     fn may_join_again(&self, part: &Part) -> bool {
         match part {
             Part::Over(_) | Part::Left => false,
-            Part::Again => self.stops.is_empty(),
+            Part::Again | Part::Replaced => self.stops.is_empty(),
             Part::Lost => {
+                let charged = self.fresh().0 - self.uncharged;
                 self.stops.is_empty()
-                    && self.fresh().0 <= self.member.restarts_max
+                    && charged <= self.member.restarts_max
                     && 0 < self.member.restarts_max
             }
         }
@@ -211,6 +217,7 @@ impl Joining<'_> {
             digest: plan::digest(self.plan),
             outline: plan::outline(self.plan),
             fresh: self.fresh(),
+            uncharged: self.uncharged,
         }
     }
 
@@ -265,8 +272,12 @@ impl Joining<'_> {
             match happening {
                 Happening::News(Some(News::Over(over))) => return Part::Over(over),
                 Happening::News(Some(News::Again)) => return Part::Again,
-                Happening::News(Some(News::Begun(epoch))) => {
-                    self.epoch = Some(epoch);
+                Happening::News(Some(News::Leaving)) => {
+                    self.uncharged += u32::from(self.epoch.is_some());
+                    return Part::Replaced;
+                }
+                Happening::News(Some(News::Begun(epoch, uncharged))) => {
+                    (self.epoch, self.uncharged) = (Some(epoch), uncharged);
                     self.pulse.set_epoch(epoch.0);
                 }
                 Happening::News(None) | Happening::Late => return Part::Lost,
@@ -291,6 +302,12 @@ impl Joining<'_> {
         }
     }
 
+    /// Whether the job goes on with another node in the place of this one, as far as can be known here.
+    fn may_leave(&self) -> bool {
+        let Member { keeper, restarts_max, .. } = self.member;
+        keeper.on_term == OnTerm::EndsNode && self.fresh().0 - self.uncharged <= *restarts_max
+    }
+
     /// What the user wants of this process is wanted of the job. False: enough of waiting.
     fn pass_on(&mut self, wish: Wish, attached: &Attached) -> bool {
         match wish {
@@ -301,6 +318,10 @@ impl Joining<'_> {
                 self.stops.push(signal);
                 let name = signal_name(signal);
                 match self.stops.len() {
+                    1 if signal == libc::SIGTERM && self.may_leave() => {
+                        let text = format!("the job, which goes on without us: {name} received");
+                        self.say(&step("Leaving", &format!("{text}; again to kill now")));
+                    }
                     1 => {
                         let text = format!("the job: {name} received; again to kill now");
                         self.say(&step("Stopping", &text));
@@ -394,9 +415,12 @@ impl Joining<'_> {
                 self.leave_message(own_status, &text, cause);
                 own_status
             }
-            Part::Lost | Part::Again => {
+            Part::Lost | Part::Again | Part::Replaced => {
                 if let Some(signal) = self.stops.last() {
-                    return Status::Interrupted(*signal);
+                    let status = Status::Interrupted(*signal);
+                    let text = format!("left the job, asked by {}\n", signal_name(*signal));
+                    self.leave_message(status, &text, Some(self.member.node));
+                    return status;
                 }
                 let text = show_failure(&self.leader_lost());
                 say(&text, self.member.paint);

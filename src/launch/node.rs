@@ -39,7 +39,10 @@ pub(super) enum Heard {
     /// There is a link.
     Connected,
     /// It has been in every epoch before this one, with another node 0.
-    Fresh(Epoch),
+    Fresh {
+        epoch: Epoch,
+        uncharged: u32,
+    },
     /// There is none.
     Unreachable(Fault),
     Said(FromAgent),
@@ -280,9 +283,9 @@ async fn serve_joined((gate, limit): (Arc<Gate>, Duration), ends: Ends, told: Wo
             return ends.tell(Heard::Unreachable(Fault::new(FaultKind::Absent, words))).await;
         }
     };
-    let Joined { link, mut signals, fresh, .. } = joined;
-    if Epoch(0) < fresh {
-        ends.tell(Heard::Fresh(fresh)).await;
+    let Joined { link, mut signals, fresh: epoch, uncharged, .. } = joined;
+    if Epoch(0) < epoch {
+        ends.tell(Heard::Fresh { epoch, uncharged }).await;
     }
     let signalled = ends.clone();
     let pass_on = async {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::codes;
 use crate::base::{JobId, NodeRank, Rank, Status};
-use crate::job::Warning;
+use crate::job::{OnTerm, Warning};
 use crate::report::{RunDir, Style};
 use crate::secure::JobKey;
 use crate::transport::dial::BindError;
@@ -74,6 +74,8 @@ pub struct Keeper {
     pub status_addr: Option<SocketAddr>,
     /// The file, made by the keeper, that says at the end how the job went.
     pub termination_log: Option<PathBuf>,
+    /// What it means by SIGTERM.
+    pub on_term: OnTerm,
 }
 
 /// How nodes are reached.

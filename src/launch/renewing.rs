@@ -8,7 +8,7 @@ use super::node::Node;
 use super::verdict::Story;
 use super::{orders, recording, voice};
 use crate::base::{Epoch, NodeRank, Status, clock};
-use crate::job::{Event, Verdict};
+use crate::job::{Cause, Event, NodeLoss, Verdict};
 use crate::report::record::EpochRecord;
 use crate::report::summary::{reason, step};
 use crate::wire::{Problem, ToAgent};
@@ -35,8 +35,14 @@ impl Dispatcher<'_> {
         };
         let cause = story.cause();
         let what = verdict.cause.as_ref().map(|cause| story.what_happened(cause));
-        let line =
-            voice::restarting(&what.unwrap_or_default(), next, self.options.restarts_max, pause);
+        let what = what.unwrap_or_default();
+        let leaves = |cause: &Cause| matches!(cause, Cause::Node { loss: NodeLoss::Leaves, .. });
+        let line = if verdict.cause.as_ref().is_some_and(leaves) {
+            voice::replacing(&what, next, pause)
+        } else {
+            let charged = next.0 - self.job.uncharged();
+            voice::restarting(&what, charged, self.options.restarts_max, pause)
+        };
         self.reporter.say(line);
         if let Some(epoch) = self.epochs.last_mut() {
             (epoch.end, epoch.cause) = (Some(clock::wall().as_secs_f64()), cause);

@@ -23,7 +23,7 @@ impl Dispatcher<'_> {
         self.pulse.set_epoch(self.job.epoch().0);
         self.pulse.set_counts(self.job.running(), self.nodes_here());
         if let Way::Dial(gate, _) = self.caller.way {
-            gate.begun(self.job.epoch());
+            gate.begun(self.job.epoch(), self.job.uncharged());
         }
         if !self.has_begun {
             self.reporter.say(self.options.announcement.as_str());

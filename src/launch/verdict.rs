@@ -237,6 +237,7 @@ impl Story<'_> {
             }
             NodeLoss::ShimDied => format!("the shim on {host} died; its workers were stopped"),
             NodeLoss::Garbled(why) => format!("the agent on {host} cannot be understood: {why}"),
+            NodeLoss::Leaves => format!("{host} was asked to end by SIGTERM"),
         }
     }
 

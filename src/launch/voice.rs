@@ -17,6 +17,7 @@ pub(super) fn stopping(reason: StopReason, others: usize, grace: Duration) -> Op
     let text = match reason {
         StopReason::Failure if others == 0 => return None,
         StopReason::Failure => format!("{workers} after a failure, grace {grace}"),
+        StopReason::Leaving => format!("{workers}: a node is to end, grace {grace}"),
         StopReason::Timeout => format!("{workers}: the time is over, grace {grace}"),
         StopReason::Signal(signal) => {
             let name = signal_name(signal);
@@ -33,9 +34,15 @@ pub(super) fn warned(warning: Warning) -> String {
 }
 
 /// Workers failed, and are started anew.
-pub(super) fn restarting(what: &str, next: Epoch, restarts_max: u32, pause: Duration) -> String {
-    let text = format!("{what}; restart {next} of {restarts_max} in {}", duration(pause));
+pub(super) fn restarting(what: &str, which: u32, restarts_max: u32, pause: Duration) -> String {
+    let text = format!("{what}; restart {which} of {restarts_max} in {}", duration(pause));
     step("Restart", &text)
+}
+
+/// A node is to end, and workers are started anew with another one.
+pub(super) fn replacing(what: &str, next: Epoch, pause: Duration) -> String {
+    let pause = duration(pause);
+    step("Restart", &format!("{what}; epoch {next} has another one in its place, in {pause}"))
 }
 
 /// The port of rank 0, if it is neither the one that was asked for nor the usual one.

@@ -21,9 +21,6 @@ mod cluster;
 #[path = "../netns/hosts.rs"]
 mod hosts;
 mod local;
-#[expect(dead_code, reason = "a part of it is used")]
-#[path = "../netns/net.rs"]
-mod net;
 mod preflight;
 mod sick;
 mod ways;

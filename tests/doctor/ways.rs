@@ -3,7 +3,7 @@
 
 use crate::Doctor;
 use crate::hosts::{Hosts, can_run};
-use crate::net::Network;
+use crate::support::net::Network;
 
 fn doctor(hosts: &Hosts, launch: &crate::support::launch::Launch) -> Doctor {
     let enter = hosts.network.head.enter();

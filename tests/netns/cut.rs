@@ -1,8 +1,8 @@
 //! Links that are cut, for good or for a while.
 
 use crate::hosts::{Hosts, can_run};
-use crate::net::Network;
 use crate::support::launch::{Outcome, Running};
+use crate::support::net::Network;
 
 /// A worker on each of three hosts, all of which run until they are stopped.
 fn start(lease: &str, options: &[&str]) -> (Hosts, Running) {

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 
 use crate::cluster::{SSHD, make_key, sshd_config};
-use crate::net::Network;
 use crate::support::launch::{Launch, command, on_hosts};
+use crate::support::net::Network;
 use crate::support::proof::has;
 use crate::support::wait_for_or;
 

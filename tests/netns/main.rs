@@ -22,5 +22,4 @@ mod support;
 mod cluster;
 mod cut;
 mod hosts;
-mod net;
 mod slow;

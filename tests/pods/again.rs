@@ -10,6 +10,54 @@ use crate::support::process::Role;
 const SCRIPT: &str = "echo epoch $TORCHELASTIC_RESTART_COUNT of $RANK; \
                       test $TORCHELASTIC_RESTART_COUNT = 1 && exit 0; exec sleep 600";
 
+/// One of two pods, whose keeper has a restart left.
+fn pod(nodes: &Nodes, rank: usize) -> Launch {
+    let pod = Launch::new().command("pod").options(["--accelerator", "cpu", "--no_python"]);
+    let pod = pod.options(["--no_local_rank", "--master_addr=127.0.0.1", "--nodes=2"]);
+    let pod = pod.option(format!("--master_port={}", nodes.port)).option("--max_restarts=1");
+    let pod = pod.env("NODE_RANK", rank.to_string());
+    pod.env("REMUDA_KEY_FILE", nodes.dir().join("key")).sh(SCRIPT)
+}
+
+#[test]
+fn a_pod_that_is_evicted_leaves_and_the_job_goes_on_with_another_one() {
+    let nodes = Nodes::new(&[]);
+    let [first, second] = [0, 1].map(|rank| pod(&nodes, rank).start());
+    first.wait_for_lines("epoch 0", 2);
+    second.signal(Signal::TERM);
+    let leaving = "   Leaving  the job, which goes on without us: SIGTERM received";
+    drop(second.end().code(143).says(leaving));
+    first.wait_for_error("pod-1 was asked to end by SIGTERM; epoch 1 has another one in its place");
+    let replaced = pod(&nodes, 1).start();
+    let first = first.end().code(0);
+    assert_eq!(first.stdout_text().matches("epoch 1").count(), 2, "{first:#?}");
+    replaced.end().code(0);
+}
+
+#[test]
+fn pod_0_that_is_evicted_is_called_again_by_the_others() {
+    let nodes = Nodes::new(&[]);
+    let [first, second] = [0, 1].map(|rank| pod(&nodes, rank).start());
+    first.wait_for_lines("epoch 0", 2);
+    first.signal(Signal::TERM);
+    drop(first.end().code(143).says("   Leaving  node 0; the others wait for another one"));
+    second.wait_for_error("Lost  the connection of node 0 ended; it is called again for epoch 1");
+    let replaced = pod(&nodes, 0).end().code(0);
+    assert_eq!(replaced.stdout_text().matches("epoch 1").count(), 2, "{replaced:#?}");
+    second.end().code(0);
+}
+
+#[test]
+fn a_job_whose_pods_are_all_asked_to_end_is_over() {
+    let nodes = Nodes::new(&[]);
+    let [first, second] = [0, 1].map(|rank| pod(&nodes, rank).start());
+    first.wait_for_lines("epoch 0", 2);
+    second.signal(Signal::TERM);
+    first.signal(Signal::TERM);
+    first.end().code(143);
+    second.end().code(143);
+}
+
 fn node(nodes: &Nodes, rank: usize) -> Launch {
     nodes.node(rank).option("--max_restarts=1").sh(SCRIPT)
 }

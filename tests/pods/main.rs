@@ -7,6 +7,9 @@
 //! | a worker, an agent, a node's process, node 0 are killed | `lost` |
 //! | node 0, another node or an agent is killed and replaced (F46, F69) | `again` |
 //! | a node never comes, comes with another plan, job, key (F45, F70, B81) | `joining` |
+//! | a pod is cut off, for good or for a while; its link is slow (F25–F28, F30, F31) | `cut` |
+//! | a pod is evicted, killed and replaced while it trains | `again`, `train` |
+//! | the printed manifest is obeyed, beside strangers | `walk` |
 //! | a port scan, HTTP, TLS, garbage, silence (F44, S15, B77, B78, B80, B83) | `strangers` |
 
 #![cfg(all(feature = "cli", feature = "train"))]
@@ -16,6 +19,8 @@
 mod support;
 
 mod again;
+mod cluster;
+mod cut;
 mod joining;
 mod keeper;
 mod lost;
@@ -23,3 +28,5 @@ mod manifest;
 mod nodes;
 mod pod;
 mod strangers;
+mod train;
+mod walk;

@@ -6,15 +6,19 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::support::launch::command;
+use crate::support::launch::{REMUDA, command};
 
-const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
+/// The documents that are printed for a script.
+fn manifest(words: &[&str]) -> Vec<Value> {
+    let script = ["--", "train.py", "--lr=1e-3", "yes"];
+    printed(&[words, &script].concat())
+}
 
 /// The documents that are printed.
-fn manifest(words: &[&str]) -> Vec<Value> {
+pub(crate) fn printed(words: &[&str]) -> Vec<Value> {
     let mut printed = command(REMUDA);
     printed.args(["k8s", "manifest", "--image=registry.example/train:1"]).args(words);
-    let printed = printed.args(["--", "train.py", "--lr=1e-3", "yes"]).output().expect("it starts");
+    let printed = printed.output().expect("it starts");
     assert!(printed.status.success(), "{printed:?}");
     let text = String::from_utf8(printed.stdout).expect("text");
     let documents = serde_norway::Deserializer::from_str(&text);

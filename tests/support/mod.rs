@@ -3,6 +3,7 @@
 
 pub(crate) mod cgroup;
 pub(crate) mod launch;
+pub(crate) mod net;
 pub(crate) mod process;
 pub(crate) mod proof;
 pub(crate) mod terminal;

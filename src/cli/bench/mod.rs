@@ -64,6 +64,9 @@ pub(super) fn definition() -> Command {
 
 /// Parses, and starts this executable as the worker of every slot.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
+    if bundled::is_worker() {
+        return worker_main(words);
+    }
     let (mut face, typed) = super::parse_as::<BenchFace>(definition(), words)?;
     if !face.watch.dry_run {
         face.bench.json = std::mem::take(&mut face.watch.json);

@@ -49,6 +49,9 @@ pub(super) fn definition() -> clap::Command {
 
 /// Parses, and starts this executable as the worker of every slot.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
+    if bundled::is_worker() {
+        return worker_main(words);
+    }
     let (mut face, typed) = super::parse::<TrainFace>(words)?;
     super::check::place(&face.place, &typed)?;
     super::check::connected(&face.place, &typed)?;

@@ -48,6 +48,8 @@ pub struct Dialer {
     pub outline: Vec<String>,
     /// The first epoch of the job in which we have not been.
     pub fresh: Epoch,
+    /// How many of those before followed on one that did not fail.
+    pub uncharged: u32,
 }
 
 /// Why we are not a part of the job.
@@ -182,8 +184,9 @@ impl Dialer {
 
     async fn try_address(&self, address: SocketAddr) -> Result<Member, NotYet> {
         let stream = TcpStream::connect(address).await?;
-        let join =
-            Join { build: self.build.to_owned(), job: self.job.clone(), digest: self.digest };
+        let Self { digest, uncharged, .. } = *self;
+        let (build, job) = (self.build.to_owned(), self.job.clone());
+        let join = Join { build, job, digest, uncharged };
         let Self { node, ref key, ref outline, fresh, lease, .. } = *self;
         let who = Introduction { node, key, join, outline, fresh, lease };
         match introduce(stream, &who).await? {

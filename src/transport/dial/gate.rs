@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpStream};
@@ -61,6 +61,8 @@ pub struct Joined {
     pub peer: SocketAddr,
     /// The first epoch of the job in which it has not been.
     pub fresh: Epoch,
+    /// How many of those before followed on one that did not fail.
+    pub uncharged: u32,
 }
 
 /// How somebody came as a node; not at all, if nothing is ever said.
@@ -70,8 +72,9 @@ type Coming = Result<Joined, Fault>;
 enum Ask {
     Await(NodeRank, oneshot::Sender<Coming>),
     Impostors(NodeRank, oneshot::Sender<Option<String>>),
-    Begun(Epoch),
-    Over(Over),
+    Begun(Epoch, u32),
+    /// The last word.
+    End(Word),
 }
 
 /// The way to the task.
@@ -93,7 +96,7 @@ impl Gate {
         let service = Service {
             listener: TcpListener::from_std(door.listener)?,
             seats: rules.hosts.iter().map(|_| Seat::default()).collect(),
-            rules,
+            rules: Arc::new(rules),
             handshakes: JoinSet::new(),
             callers: HashMap::new(),
             pumps: Tasks::default(),
@@ -123,14 +126,20 @@ impl Gate {
         told.await.ok().flatten()
     }
 
-    /// Tells every node that the workers of an epoch are about to be started.
-    pub fn begun(&self, epoch: Epoch) {
-        let _ = self.asks.send(Ask::Begun(epoch));
+    /// Tells every node that the workers of an epoch are about to be started, and how many of those
+    /// before followed on one that did not fail.
+    pub fn begun(&self, epoch: Epoch, uncharged: u32) {
+        let _ = self.asks.send(Ask::Begun(epoch, uncharged));
     }
 
     /// Tells every node that has come how the job ended, and ends once they have heard it.
     pub fn close(&self, over: Over) {
-        let _ = self.asks.send(Ask::Over(over));
+        let _ = self.asks.send(Ask::End(Word::Over(over.clipped())));
+    }
+
+    /// Tells every node that another node 0 will go on with the job, and ends as [`Gate::close`] does.
+    pub fn leave(&self) {
+        let _ = self.asks.send(Ask::End(Word::Leaving));
     }
 }
 
@@ -149,7 +158,8 @@ struct Seat {
 
 struct Service {
     listener: TcpListener,
-    rules: Rules,
+    /// Whoever is on the way in has them as well.
+    rules: Arc<Rules>,
     seats: Vec<Seat>,
     handshakes: JoinSet<Result<Joiner, Turned>>,
     callers: HashMap<Id, (Instant, SocketAddr, AbortHandle)>,
@@ -185,12 +195,12 @@ impl Service {
                 Happening::Asked(Some(Ask::Impostors(node, tell))) => {
                     let _ = tell.send(self.seats[node.index()].impostors.words());
                 }
-                Happening::Asked(Some(Ask::Begun(epoch))) => {
+                Happening::Asked(Some(Ask::Begun(epoch, uncharged))) => {
                     for (words, _) in self.seats.iter().filter_map(|seat| seat.taken.as_ref()) {
-                        let _ = words.send(Word::Begun(epoch));
+                        let _ = words.send(Word::Begun(epoch, uncharged));
                     }
                 }
-                Happening::Asked(Some(Ask::Over(over))) => return self.finish(over).await,
+                Happening::Asked(Some(Ask::End(word))) => return self.finish(word).await,
                 Happening::Asked(None) => return,
                 Happening::Ended(node, times) => self.ended(node, times),
                 Happening::Late => self.drop_late(),
@@ -236,7 +246,7 @@ impl Service {
     }
 
     fn called(&mut self, stream: TcpStream, peer: SocketAddr) {
-        let rules = self.rules.clone();
+        let rules = Arc::clone(&self.rules);
         let task = async move { receive(stream, peer, &rules).await };
         let handle = self.handshakes.spawn(task);
         self.callers.insert(handle.id(), (clock::now(), peer, handle));
@@ -324,7 +334,7 @@ impl Service {
     }
 
     fn connect(&mut self, joiner: Joiner, awaited: oneshot::Sender<Coming>) -> io::Result<()> {
-        let Joiner { node, peer, fresh, mut mouth, ear } = joiner;
+        let Joiner { node, peer, fresh, uncharged, mut mouth, ear } = joiner;
         let (ours, theirs) = fds::stream_pair()?;
         let local = Local {
             reader: LinkReader::new(theirs.try_clone()?)?,
@@ -351,7 +361,7 @@ impl Service {
             }
             let _ = gone.send((node, times));
         });
-        let _ = awaited.send(Ok(Joined { link, signals, peer, fresh }));
+        let _ = awaited.send(Ok(Joined { link, signals, peer, fresh, uncharged }));
         Ok(())
     }
 
@@ -363,10 +373,9 @@ impl Service {
     }
 
     /// Says the last word to everybody, and waits until they have hung up.
-    async fn finish(mut self, over: Over) {
-        let over = Word::Over(over.clipped());
+    async fn finish(mut self, last: Word) {
         for (words, _) in self.seats.iter_mut().filter_map(|seat| seat.taken.take()) {
-            let _ = words.send(over.clone());
+            let _ = words.send(last.clone());
         }
         drop(self.listener);
         self.handshakes.abort_all();

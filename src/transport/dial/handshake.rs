@@ -24,6 +24,7 @@ pub(super) struct Joiner {
     pub(super) peer: SocketAddr,
     /// The first epoch of the job in which it has not been.
     pub(super) fresh: Epoch,
+    pub(super) uncharged: u32,
     pub(super) mouth: Mouth,
     pub(super) ear: Ear,
 }
@@ -90,7 +91,7 @@ pub(super) async fn receive(
         mouth.end().await;
         return Err(Turned::Told(Unfit { node, why, fault }));
     }
-    Ok(Joiner { node, peer, fresh, mouth, ear })
+    Ok(Joiner { node, peer, fresh, uncharged: join.uncharged, mouth, ear })
 }
 
 async fn first_flight(stream: &mut TcpStream) -> Result<(Flight, Vec<u8>), Turned> {

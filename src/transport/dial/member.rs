@@ -17,10 +17,12 @@ use crate::transport::{LinkReader, LinkWriter};
 pub enum News {
     /// The agent has ended its side of the link.
     AgentEnded,
-    /// An epoch begins.
-    Begun(Epoch),
+    /// An epoch begins; so many of those before followed on one that did not fail.
+    Begun(Epoch, u32),
     /// The node is wanted once more, with another agent.
     Again,
+    /// Node 0 was asked to end, and the job goes on with another one.
+    Leaving,
     /// The job is over.
     Over(Over),
 }
@@ -56,7 +58,10 @@ impl Member {
         let hear = move |pumped| {
             let _ = match pumped {
                 Pumped::LocalEnded => tell.send(News::AgentEnded),
-                Pumped::Word(Word::Begun(epoch)) => tell.send(News::Begun(epoch)),
+                Pumped::Word(Word::Begun(epoch, uncharged)) => {
+                    tell.send(News::Begun(epoch, uncharged))
+                }
+                Pumped::Word(Word::Leaving) => tell.send(News::Leaving),
                 Pumped::Word(Word::Again) => tell.send(News::Again),
                 Pumped::Word(Word::Over(over)) => tell.send(News::Over(over)),
                 // Node 0 says nothing else after the join.

@@ -26,11 +26,14 @@ pub(super) enum Word {
     AgentEnded(Option<WorkerExit>),
     /// Node 0 has nothing more to say to the agent.
     LinkEnded,
-    /// The workers of an epoch are about to be started.
-    Begun(Epoch),
+    /// The workers of an epoch are about to be started; so many epochs before followed on one that did
+    /// not fail.
+    Begun(Epoch, u32),
     /// What was on this connection is over, and the node is wanted once more: on another one, with
     /// another agent.
     Again,
+    /// Node 0 was asked to end, and the job goes on with another one.
+    Leaving,
     /// The job is over.
     Over(Over),
 }
@@ -44,6 +47,8 @@ pub(super) struct Join {
     pub(super) job: JobId,
     /// Its plan.
     pub(super) digest: [u8; 32],
+    /// How many epochs, of those in which it has been, followed on one that did not fail.
+    pub(super) uncharged: u32,
 }
 
 /// Why a node does not take part.

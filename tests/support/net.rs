@@ -8,9 +8,9 @@ use std::process::{Child, ChildStdin, Stdio};
 
 use rustix::process::{Pid, Signal};
 
-use crate::support::launch::command;
-use crate::support::process::signal_to;
-use crate::support::wait_for;
+use super::launch::command;
+use super::process::signal_to;
+use super::wait_for;
 
 /// A namespace, and who holds it.
 pub(crate) struct Namespace {
@@ -128,6 +128,11 @@ impl Network {
     /// Nothing arrives at a host.
     pub(crate) fn deafen(&self, host: usize) {
         self.head.run(&format!("ip route add blackhole {}/32", Self::address(host)));
+    }
+
+    /// Nothing that one host sends to another arrives.
+    pub(crate) fn sever(&self, from: usize, to: usize) {
+        self.hosts[from].run(&format!("ip route add blackhole {}/32", Self::address(to)));
     }
 
     /// What a host sends goes at this rate.

@@ -1,0 +1,153 @@
+//! Links between pods that are cut, for good or for a while, and one that is slow.
+
+use crate::cluster::{Cluster, can_run};
+use crate::support::launch::{Outcome, Running};
+use crate::support::net::Network;
+
+/// Three pods with a worker each, all of which run until they are stopped; in the order of the pods.
+fn start(options: &[&str]) -> (Cluster, [Running; 3]) {
+    let cluster = Cluster::new(3);
+    let script = "echo rank $RANK in epoch $TORCHELASTIC_RESTART_COUNT; \
+                  [ $TORCHELASTIC_RESTART_COUNT = 0 ] && sleep 1000; exit 0";
+    let pods = [0, 1, 2].map(|rank| {
+        let pod = cluster.pod(rank, 3).options(["--lease", "2s"]);
+        pod.options(options.iter().copied()).sh(script).start()
+    });
+    pods[0].wait_for_lines("in epoch 0", 3);
+    (cluster, pods)
+}
+
+const LOST: &str = "train-2: nothing heard for 2.0 s";
+const LEADER_LOST: &str =
+    "error[R109]: node 0 (train-0) is gone; the workers of this node were stopped";
+
+/// Cuts off the last pod: the others name it, it names node 0, and nothing of the job is left on
+/// either side of a link that stays cut.
+#[track_caller]
+fn check_lost(cut: impl FnOnce(&Network)) {
+    let (cluster, [first, second, third]) = start(&[]);
+    cut(&cluster.network);
+    let outcome = first.end().code(75).says(LOST);
+    assert_eq!(outcome.record()["cause"]["host"], "train-2");
+    second.end().code(75).says(LOST);
+    third.end().code(75).says(LEADER_LOST);
+}
+
+#[test]
+fn a_pulled_cable_is_noticed_at_both_ends() {
+    if can_run("a_pulled_cable_is_noticed_at_both_ends (pods)") {
+        check_lost(|network| network.pull(2));
+    }
+}
+
+#[test]
+fn a_pod_that_is_not_heard_any_more_is_lost_and_ends_itself() {
+    if can_run("a_pod_that_is_not_heard_any_more_is_lost_and_ends_itself") {
+        check_lost(|network| network.sever(2, 0));
+    }
+}
+
+#[test]
+fn a_pod_that_hears_nothing_any_more_is_lost_and_ends_itself() {
+    if can_run("a_pod_that_hears_nothing_any_more_is_lost_and_ends_itself") {
+        check_lost(|network| network.sever(0, 2));
+    }
+}
+
+#[test]
+fn pod_0_whose_cable_is_pulled_is_lost_to_all_and_they_to_it() {
+    if !can_run("pod_0_whose_cable_is_pulled_is_lost_to_all_and_they_to_it") {
+        return;
+    }
+    let (cluster, [first, second, third]) = start(&[]);
+    cluster.network.pull(0);
+    second.end().code(75).says(LEADER_LOST);
+    third.end().code(75).says(LEADER_LOST);
+    first.end().code(75).says("nothing heard for 2.0 s");
+}
+
+#[test]
+fn a_link_that_heals_in_time_is_only_told_of() {
+    if !can_run("a_link_that_heals_in_time_is_only_told_of (pods)") {
+        return;
+    }
+    let cluster = Cluster::new(2);
+    let done = cluster.file("done");
+    let script =
+        "echo up; until [ -e $DONE ]; do echo $((i = i + 1)); sleep 0.1; done; echo end $i";
+    let [first, second] = [0, 1].map(|rank| {
+        let done = format!("DONE={}", done.display());
+        cluster.pod(rank, 2).option("--env").option(done).sh(script).start()
+    });
+    first.wait_for_lines("up", 2);
+    cluster.network.pull(1);
+    first.wait_for_error("train-1: nothing heard for 1");
+    cluster.network.plug(1);
+    std::fs::write(&done, "").expect("written");
+    let outcome = first.end().code(0);
+    let lines: Vec<_> =
+        outcome.stdout_text().lines().filter(|line| line.starts_with("train-1:")).collect();
+    let last = lines.last().and_then(|line| line.rsplit(' ').next()).expect("a number");
+    let last: usize = last.parse().expect("a number");
+    assert_eq!(lines.len(), last + 2, "a line was lost: {lines:#?}");
+    second.end().code(0);
+}
+
+#[track_caller]
+fn epoch_1_of(outcome: &Outcome) -> usize {
+    outcome.stdout_text().lines().filter(|line| line.contains("in epoch 1")).count()
+}
+
+#[test]
+fn a_pod_whose_cable_is_plugged_in_again_takes_part_in_the_restart() {
+    if !can_run("a_pod_whose_cable_is_plugged_in_again_takes_part_in_the_restart") {
+        return;
+    }
+    let (cluster, [first, second, third]) = start(&["--max_restarts", "1"]);
+    cluster.network.pull(2);
+    first.wait_for_error("train-2: nothing heard for 2.0 s; restart 1 of 1");
+    third.wait_for_error("Lost  the connection of node 0 ended; it is called again for epoch 1");
+    cluster.network.plug(2);
+    let outcome = first.end().code(0);
+    assert_eq!(epoch_1_of(&outcome), 3, "{outcome:#?}");
+    assert_eq!(outcome.record()["epochs"][0]["cause"]["host"], "train-2");
+    second.end().code(0);
+    third.end().code(0);
+}
+
+#[test]
+fn a_restart_without_a_way_to_the_pod_ends_with_its_loss() {
+    if !can_run("a_restart_without_a_way_to_the_pod_ends_with_its_loss") {
+        return;
+    }
+    let (cluster, [first, second, third]) = start(&["--max_restarts", "1", "--join_timeout", "3s"]);
+    cluster.network.pull(2);
+    let outcome = first.end().code(75).says("train-2: nothing heard for 2.0 s; restart 1 of 1");
+    let outcome = outcome.says("1 of 3 hosts cannot be reached; there was no restart");
+    let outcome = outcome.says("nobody came as node 2 within 3.0 s");
+    assert_eq!(outcome.record()["cause"]["host"], "train-2");
+    assert_eq!(epoch_1_of(&outcome), 0, "{outcome:#?}");
+    second.end().code(75).says("there was no restart");
+    third.end().code(69).says("error[R108]: node 0 (train-0.train:29501) did not answer");
+}
+
+#[test]
+fn a_flood_of_output_on_a_slow_link_delays_no_beat() {
+    if !can_run("a_flood_of_output_on_a_slow_link_delays_no_beat (pods)") {
+        return;
+    }
+    let cluster = Cluster::new(2);
+    let slowed = cluster.file("slowed");
+    let script = "echo up; [ $RANK = 0 ] && exit 0; until [ -e $SLOWED ]; do sleep 0.05; done; \
+                  timeout 10 yes; exit 0";
+    let [first, second] = [0, 1].map(|rank| {
+        // What may be on its way unacknowledged at most would hold this link up for 16 s.
+        let pod = cluster.pod(rank, 2).options(["--lease", "4s", "--env"]);
+        pod.option(format!("SLOWED={}", slowed.display())).sh(script).start()
+    });
+    first.wait_for_lines("up", 2);
+    cluster.network.slow_down(1, "1mbit");
+    std::fs::write(&slowed, "").expect("written");
+    first.end().code(0).does_not_say("nothing heard");
+    second.end().code(0);
+}

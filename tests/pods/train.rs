@@ -1,0 +1,66 @@
+//! `remuda train` in pods: one is killed, another one comes in its place, and the loss goes on as if
+//! nothing had happened.
+
+use std::fs;
+use std::path::Path;
+
+use crate::cluster::{Cluster, can_run, kill};
+use crate::support::launch::{Launch, REMUDA, workers};
+use crate::support::wait_for;
+
+const STEPS: usize = 150;
+
+/// The same training, wherever it runs.
+fn train(launch: Launch, dir: &Path) -> Launch {
+    let sizes = "--model gpt --layers 1 --heads 2 --width 16 --block 8 --batch_size 1 --steps 150";
+    let often = "--eval_every 0 --save_every 10";
+    let launch = launch.program([REMUDA, "train"]).program(sizes.split(' '));
+    let launch = launch.program(often.split(' ')).program(["--checkpoint_dir"]).program([dir]);
+    launch.program(["--metrics"]).program([dir.join("metrics")])
+}
+
+/// The last checkpoint, and what was noted of every step: of one that was taken twice, the last.
+fn result(dir: &Path) -> (Vec<u8>, Vec<serde_json::Value>) {
+    let last = fs::read(dir.join("step-00000150.safetensors")).expect("it came to the end");
+    let metrics = fs::read(dir.join("metrics")).expect("it noted every step");
+    let mut steps = vec![serde_json::Value::Null; STEPS];
+    for line in String::from_utf8_lossy(&metrics).lines() {
+        let note: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        if let (Some(step), Some(_)) = (note["step"].as_u64(), note.get("loss")) {
+            steps[step as usize - 1] = note["loss"].clone();
+        }
+    }
+    (last, steps)
+}
+
+#[test]
+fn a_pod_that_is_killed_while_it_trains_is_replaced_and_no_bit_is_changed() {
+    if !can_run("a_pod_that_is_killed_while_it_trains_is_replaced_and_no_bit_is_changed") {
+        return;
+    }
+    let cluster = Cluster::new(3);
+    let (undisturbed, kept) = (cluster.file("undisturbed"), cluster.file("kept"));
+    fs::create_dir_all(&undisturbed).expect("a directory");
+    fs::create_dir_all(&kept).expect("a directory");
+    // Where its workers run does not matter to a bit.
+    drop(train(workers(6), &undisturbed).end().code(0));
+    let pod = |rank| {
+        let pod = cluster.pod(rank, 3).options(["--num_gpus=2", "--max_restarts=1"]);
+        train(pod, &kept).start()
+    };
+    let [first, second, third] = [0, 1, 2].map(pod);
+    let is_saved = || kept.join("step-00000020.safetensors").exists().then_some(());
+    wait_for("two checkpoints", is_saved);
+    kill(second);
+    first.wait_for_error("; restart 1 of 1");
+    let replaced = pod(1);
+    let first = first.end().code(0);
+    let resumed = first.stdout_text().lines().find(|line| line.contains("going on after step"));
+    assert!(resumed.is_some(), "it began anew: {first:#?}");
+    replaced.end().code(0);
+    third.end().code(0);
+    let ((ours, our_losses), (theirs, their_losses)) = (result(&kept), result(&undisturbed));
+    assert_eq!(our_losses, their_losses);
+    assert!(our_losses.iter().all(serde_json::Value::is_number), "{our_losses:?}");
+    assert!(ours == theirs, "the models differ");
+}
