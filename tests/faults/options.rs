@@ -159,7 +159,7 @@ fn variables_and_arguments_that_no_program_can_take_are_refused_before_anything_
     fs::write(dir.join(".deepspeed_env"), lines).expect("a file");
     let outcome = launch.env("HOME", &dir).cwd(&dir).sh("exit 0").end().code(71);
     assert!(outcome.runs().is_empty(), "{outcome:#?}");
-    let outcome = outcome.says("error: arguments and variables of a worker are 7");
+    let outcome = outcome.says("error[M008]: arguments and variables of a worker are 7");
     outcome.says("help: raise it with `ulimit -s`, or let the script read a file\n");
 }
 
