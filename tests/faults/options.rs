@@ -382,5 +382,5 @@ fn workers_are_the_only_children_of_the_shim() {
 fn a_worker_that_may_not_start_a_thread_says_so() {
     let launch = workers(2).options(["--quiet", "--env", "RUST_MIN_STACK=140737488355328"]);
     let outcome = launch.program([REMUDA, "train-worker", "--steps", "2"]).end().code(71);
-    outcome.says("error: cannot start the thread that watches: ").does_not_say("panicked");
+    outcome.says("error[M011]: cannot start the thread that watches: ").does_not_say("panicked");
 }
