@@ -30,13 +30,11 @@ fn script(shell: &str) -> PathBuf {
 
 /// What bash would offer behind a line, the last word of which is being typed.
 fn bash_offers(line: &[&str]) -> Vec<String> {
-    let file = script("bash");
     let words = line.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
     let (last, before) = (line[line.len() - 1], line[line.len() - 2]);
     let text = format!(
-        "compopt() {{ :; }}; source {}; COMP_WORDS=({words}); COMP_CWORD={}; _remuda remuda '{last}' '{before}'; \
+        "compopt() {{ :; }}; source <('{REMUDA}' completion bash); COMP_WORDS=({words}); COMP_CWORD={}; _remuda remuda '{last}' '{before}'; \
          printf '%s\\n' \"${{COMPREPLY[@]}}\"",
-        file.display(),
         line.len() - 1
     );
     output("bash", &["-c", &text]).lines().map(str::to_owned).collect()

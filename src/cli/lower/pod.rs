@@ -104,7 +104,8 @@ pub(in crate::cli) fn pod(
 fn name(base: &str, rank: u32) -> Result<HostName, CliError> {
     let name = format!("{base}-{rank}");
     HostName::parse(&name).map_err(|error| {
-        CliError::new(Status::Config, format!("`{name}` is no name for a pod: {error}"))
+        let message = format!("`{name}` is no name for a pod: {error}");
+        CliError::new(Status::Config, codes::MALFORMED, message)
     })
 }
 
@@ -118,9 +119,12 @@ fn slots(pod: &Pod, accelerator: Accelerator) -> Result<u32, CliError> {
     }
     match visible(accelerator).map(|visible| visible.slots.len() as u32) {
         Some(slots @ 1..) => Ok(slots),
-        _ => Err(CliError::new(Status::Config, "nobody says how many workers a pod has")
-            .code(codes::NO_SLOTS)
-            .help("give `--num_gpus N`, or set REMUDA_NUM_GPUS")),
+        _ => Err(CliError::new(
+            Status::Config,
+            codes::NO_SLOTS,
+            "nobody says how many workers a pod has",
+        )
+        .help("give `--num_gpus N`, or set REMUDA_NUM_GPUS")),
     }
 }
 
@@ -151,7 +155,7 @@ fn transport(
     }
     let Some(key_file) = args.key_file.as_deref() else { return Err(no_key()) };
     let Some(address) = address else {
-        return Err(CliError::new(Status::Config, "nobody says where pod 0 is").code(codes::NO_MASTER).help(
+        return Err(CliError::new(Status::Config, codes::NO_MASTER, "nobody says where pod 0 is").help(
             "give `--master_addr NAME-0.SERVICE`, or set REMUDA_MASTER_ADDR; a headless Service gives \
              pods names",
         ));
@@ -171,7 +175,7 @@ fn transport(
 
 fn no_key() -> CliError {
     let message = "the pods have no key, and would not hear of each other";
-    CliError::new(Status::Config, message).code(codes::POD_WITHOUT_KEY).help(
+    CliError::new(Status::Config, codes::POD_WITHOUT_KEY, message).help(
         "mount a Secret in every pod and give `--key_file FILE` (or REMUDA_KEY_FILE); with \
          `--isolated` each starts its workers alone",
     )
