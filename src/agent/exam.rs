@@ -93,7 +93,8 @@ fn compute() -> Compute {
     }
 }
 
-fn shared_memory(dir: &Path) -> Result<Room, String> {
+/// How much room there is in `/dev/shm`, or why it cannot be used.
+pub fn shared_memory(dir: &Path) -> Result<Room, String> {
     let found = rustix::fs::statvfs(dir).map_err(|error| reason(&error.into()))?;
     rustix::fs::access(dir, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
         .map_err(|error| reason(&error.into()))?;

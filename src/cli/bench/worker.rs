@@ -15,6 +15,7 @@ use crate::bench::{
 };
 use crate::cli::bundled::join_group;
 use crate::cli::error::CliError;
+use crate::cli::line::codes::BAD_VALUE;
 use crate::report::summary::reason;
 use crate::report::{print, print_error};
 use crate::runtime::{Error, Group, Note};
@@ -38,10 +39,10 @@ impl WorkerLine {
 
 /// A worker of the job; rank 0 speaks.
 pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let line =
-        WorkerLine::try_parse_from(words).map_err(|error| CliError::usage(error.to_string()))?;
+    let line = WorkerLine::try_parse_from(words)
+        .map_err(|error| CliError::usage(BAD_VALUE, error.to_string()))?;
     let args = line.bench();
-    let options = args.lower().map_err(|error| CliError::usage(error.to_string()))?;
+    let options = args.lower().map_err(|error| CliError::usage(BAD_VALUE, error.to_string()))?;
     let group = join_group()?;
     let earlier = if group.rank() == 0 { read_all(&args)? } else { Vec::new() };
     let document = match measure_all(&group, &args, &options, &earlier) {
@@ -81,7 +82,7 @@ fn read_all(args: &BenchArgs) -> Result<Vec<(String, Document)>, CliError> {
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let document = read_earlier(file, args.collective).map_err(|(status, why)| {
             let file = file.display();
-            CliError::new(status, format!("[{EARLIER_UNREADABLE}] cannot use `{file}`: {why}"))
+            CliError::new(status, EARLIER_UNREADABLE, format!("cannot use `{file}`: {why}"))
         })?;
         Ok((name, document))
     };

@@ -9,6 +9,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::base::{Status, clock};
 use crate::cli::error::CliError;
+use crate::cli::machine_codes::NOT_MADE;
 use crate::os::calendar;
 use crate::report::RankFiles;
 use crate::report::summary::reason;
@@ -24,11 +25,11 @@ pub(in crate::cli) fn rank_files(
     let shown = directory.display();
     if directory.metadata().is_ok_and(|found| !found.is_dir()) {
         let message = format!("--enable_each_rank_log: `{shown}` is a file");
-        return Err(CliError::new(Status::CantCreate, message).help("name a directory"));
+        return Err(CliError::new(Status::CantCreate, NOT_MADE, message).help("name a directory"));
     }
     fs::create_dir_all(&directory).map_err(|error| {
         let message = format!("--enable_each_rank_log: cannot make `{shown}`: {}", reason(&error));
-        CliError::new(Status::CantCreate, message)
+        CliError::new(Status::CantCreate, NOT_MADE, message)
     })?;
     Ok(Some(RankFiles { directory, stamp: calendar::local_stamp(clock::wall()) }))
 }
@@ -46,7 +47,7 @@ impl PidFile {
         create(&path).and_then(|mut file| write!(file, "{pid}")).map_err(|error| {
             let message =
                 format!("--save_pid: cannot make `{}`: {}", path.display(), reason(&error));
-            CliError::new(Status::CantCreate, message)
+            CliError::new(Status::CantCreate, NOT_MADE, message)
         })?;
         Ok(Self(path))
     }
