@@ -189,7 +189,9 @@ pub(super) fn find_program(
             let where_not = if shown.contains('/') { "does not exist" } else { "is not in PATH" };
             let problem = Problem::new(Status::NotFound, format!("{what} `{shown}` {where_not}"));
             // Meant for a shell, of which there is none in between.
-            if shown.contains([' ', '$']) && !shown.contains('\'') {
+            if !shown.contains('/') && cwd.join(&shown).is_file() {
+                problem.help(format!("the one of the working directory is `./{shown}`"))
+            } else if shown.contains([' ', '$']) && !shown.contains('\'') {
                 problem.help(format!("for a shell: `-- sh -c '{shown}'`"))
             } else {
                 problem

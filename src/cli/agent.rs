@@ -8,6 +8,7 @@
 use std::ffi::OsString;
 
 use super::error::CliError;
+use super::machine_codes::SYSTEM;
 use crate::agent::{self, Origin};
 use crate::base::Status;
 use crate::os::heap;
@@ -34,7 +35,8 @@ fn confirm(digest: &str, identity: &str) -> Result<Status, CliError> {
         }
         Ok(false) => Ok(Status::Findings),
         Err(error) => {
-            Err(CliError::new(Status::Io, format!("our own executable cannot be read: {error}")))
+            let message = format!("our own executable cannot be read: {error}");
+            Err(CliError::new(Status::Io, SYSTEM, message))
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::args::PlaceArgs;
 use super::error::CliError;
 use super::lower;
+use super::machine_codes::{NO_GROUP, SYSTEM};
 use super::values::AcceleratorArg;
 use crate::agent;
 use crate::base::{Status, env_vars};
@@ -27,7 +28,7 @@ pub(super) fn take_cpu_slots(place: &mut PlaceArgs, note: &str, terminal: Termin
 pub(super) fn own_program(transport: &Transport) -> Result<Program, CliError> {
     let program = match transport {
         Transport::Local => std::env::current_exe().map_err(|error| {
-            CliError::new(Status::NotFound, format!("cannot find ourselves: {error}"))
+            CliError::new(Status::NotFound, SYSTEM, format!("cannot find ourselves: {error}"))
         })?,
         Transport::Ssh(_) | Transport::Dial(_) => agent::OWN_EXECUTABLE.into(),
     };
@@ -44,6 +45,6 @@ pub(super) fn is_worker() -> bool {
 pub(super) fn join_group() -> Result<Group, CliError> {
     Group::from_env().map_err(|error| {
         let status = if error.is_of_system() { Status::OsLimit } else { Status::Config };
-        CliError::new(status, error.to_string())
+        CliError::new(status, NO_GROUP, error.to_string())
     })
 }

@@ -12,11 +12,13 @@ use super::check::NOT_FOR_DOCTOR;
 use super::error::CliError;
 use super::hostfile;
 use super::lower::{self, Place};
+use super::machine_codes::{NOT_MADE, SYSTEM};
 use crate::base::{HostName, Severity, Span, Status};
 use crate::doctor::{
     self, Case, Finding, MasterPort, Reach, Visit, hosts_without_errors, judge, show_json,
 };
 use crate::launch::Transport;
+use crate::launch::codes::CANNOT_START;
 use crate::plan::{MasterAddr, Program};
 use crate::pool::dialect::{Target, write};
 use crate::pool::{Dialect, Host, Reading, SlotCount};
@@ -186,7 +188,7 @@ fn visit(
         all_ways,
     };
     let nodes = doctor::visit(&round, &|line| say(line, terminal.paint))
-        .map_err(|error| CliError::new(Status::OsLimit, error.to_string()))?;
+        .map_err(|error| CliError::new(Status::OsLimit, SYSTEM, error.to_string()))?;
     Ok(Case { nodes, slots_are: place.slots_are, port })
 }
 
@@ -201,7 +203,7 @@ fn token() -> Result<Token, CliError> {
     let mut bytes = [0; 16];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
         Ok(16) => Ok(Token(bytes)),
-        _ => Err(CliError::new(Status::OsLimit, "the kernel gives no random numbers")),
+        _ => Err(CliError::new(Status::OsLimit, SYSTEM, "the kernel gives no random numbers")),
     }
 }
 
@@ -228,7 +230,8 @@ pub(super) fn preflight(
             "`remuda doctor --good FILE` with the same options writes those that can",
         ),
     };
-    Err(CliError::new(status, format!("{who} cannot take part; nothing was started")).help(help))
+    let message = format!("{who} cannot take part; nothing was started");
+    Err(CliError::new(status, CANNOT_START, message).help(help))
 }
 
 /// The hosts that are left, as the hostfile wrote them.
@@ -249,7 +252,8 @@ fn write_good(
         None => (listed(place, good), Vec::new()),
     };
     hostfile::create(file, &text).map_err(|error| {
-        CliError::new(Status::CantCreate, format!("cannot write `{}`: {error}", file.display()))
+        let message = format!("cannot write `{}`: {error}", file.display());
+        CliError::new(Status::CantCreate, NOT_MADE, message)
     })?;
     let mut said =
         step("Wrote", &format!("{}: {} of {}", file.display(), good.len(), count(all, "host")));

@@ -1,6 +1,7 @@
 //! What keeps a command from beginning, and how it is told.
 
 use super::line::Refused;
+use super::machine_codes::NOT_PRINTED;
 use crate::base::{Findings, Status};
 use crate::report::diagnostic::{Paint, show_problems};
 use crate::report::summary::paint_ours;
@@ -12,8 +13,8 @@ pub(super) enum CliError {
     Line {
         /// The exit status.
         status: Status,
-        /// Its stable code, if there is more to tell about it.
-        code: Option<&'static str>,
+        /// Its stable code.
+        code: &'static str,
         /// What is wrong: lower case, no full stop.
         message: String,
         /// What to type.
@@ -39,11 +40,11 @@ impl CliError {
     /// What was asked for cannot be shown.
     #[expect(clippy::needless_pass_by_value, reason = "made to be handed to `map_err`")]
     pub(super) fn output(error: std::io::Error) -> Self {
-        Self::new(Status::Io, format!("cannot write standard output: {error}"))
+        Self::new(Status::Io, NOT_PRINTED, format!("cannot write standard output: {error}"))
     }
 
-    pub(super) fn new(status: Status, message: impl Into<String>) -> Self {
-        Self::Line { status, code: None, message: message.into(), help: None }
+    pub(super) fn new(status: Status, code: &'static str, message: impl Into<String>) -> Self {
+        Self::Line { status, code, message: message.into(), help: None }
     }
 
     /// A place of the command line, for another reason than what was typed.
@@ -51,20 +52,13 @@ impl CliError {
         Self::Findings { status, findings: vec![refused.findings] }
     }
 
-    pub(super) fn usage(message: impl Into<String>) -> Self {
-        Self::new(Status::Usage, message)
+    pub(super) fn usage(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Status::Usage, code, message)
     }
 
     pub(super) fn help(mut self, text: impl Into<String>) -> Self {
         if let Self::Line { help, .. } = &mut self {
             *help = Some(text.into());
-        }
-        self
-    }
-
-    pub(super) fn code(mut self, stable: &'static str) -> Self {
-        if let Self::Line { code, .. } = &mut self {
-            *code = Some(stable);
         }
         self
     }
@@ -83,10 +77,9 @@ impl CliError {
                 findings.iter().map(|one| show_problems(one, paint)).collect()
             }
             Self::Line { code, message, help, .. } => {
-                let code = code.map_or_else(String::new, |code| format!("[{code}]"));
                 let help =
                     help.as_ref().map_or_else(String::new, |help| format!("\nhelp: {help}\n"));
-                paint_ours(&format!("error{code}: {message}\n{help}"), paint)
+                paint_ours(&format!("error[{code}]: {message}\n{help}"), paint)
             }
             Self::Screen { text, .. } => text.clone(),
         }

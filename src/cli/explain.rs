@@ -33,6 +33,7 @@ pub fn explanations() -> Vec<&'static Explanation> {
     all.extend(pool::codes::EXPLANATIONS.into_iter().flatten());
     all.extend(launch::codes::EXPLANATIONS);
     all.extend(doctor::codes::EXPLANATIONS);
+    all.extend(super::machine_codes::EXPLANATIONS);
     all.extend(super::pod_codes::EXPLANATIONS);
     all.extend(super::bench::EXPLANATIONS);
     #[cfg(feature = "train")]

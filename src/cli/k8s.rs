@@ -155,8 +155,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let K8sCommand::Manifest(args) = face.command;
     let wanted = wanted(args)?;
     let objects = manifest(&wanted).map_err(|error| {
-        CliError::new(Status::Usage, error.to_string())
-            .code(codes::BAD_OBJECT)
+        CliError::new(Status::Usage, codes::BAD_OBJECT, error.to_string())
             .help("give another `--name`: it begins the names of all pods")
     })?;
     print(&show_yaml(&objects)).map_err(CliError::output)?;
@@ -219,8 +218,7 @@ fn of_hostfile(file: &std::path::Path) -> Result<(u32, u32), CliError> {
     let first = sizes.next().unwrap_or(0);
     if let Some(other) = sizes.find(|other| *other != first) {
         let message = format!("hosts of {first} and of {other} slots cannot be pods of one job");
-        return Err(CliError::new(Status::Config, message)
-            .code(codes::UNEVEN)
+        return Err(CliError::new(Status::Config, codes::UNEVEN, message)
             .help("pods are all alike: give `--nodes N` and `--gpus N`"));
     }
     Ok((nodes.len() as u32, first))

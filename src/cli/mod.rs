@@ -20,6 +20,7 @@ pub mod launch;
 mod launcher_args;
 pub mod line;
 mod lower;
+mod machine_codes;
 mod man;
 pub mod pod;
 mod pod_codes;

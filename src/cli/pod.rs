@@ -18,6 +18,7 @@ use super::values::{parse_job_id, parse_master_addr, parse_port, parse_timeout};
 use crate::base::{Status, env_vars};
 use crate::job::OnTerm;
 use crate::launch::Keeper;
+use crate::os::signals;
 use crate::plan::{Identity, IdentityError, identify};
 use crate::report::summary::step;
 use crate::report::{Terminal, say};
@@ -192,8 +193,7 @@ fn or_variable<T>(
     };
     parse(&text).map(Some).map_err(|bad| {
         let message = format!("{name}=`{}`: {}", text.escape_debug(), bad.label);
-        CliError::new(Status::Config, message)
-            .code(codes::MALFORMED)
+        CliError::new(Status::Config, codes::MALFORMED, message)
             .help(format!("correct {name}, or unset it"))
     })
 }
@@ -210,6 +210,8 @@ pub fn parse(words: Vec<OsString>) -> Result<Parsed<PodArgs>, Refused> {
 
 /// Parses and runs.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
+    // Process 1 never hears a signal that comes while it does not listen, unless it waits.
+    let _waiting = signals::let_requests_wait();
     let (args, typed) = super::to_run(parse(words)?)?;
     check::program(&args.program, &typed)?;
     check::watch(&args.watch, &typed)?;
@@ -237,15 +239,13 @@ fn who(args: &PodPlaceArgs) -> Result<Pod, CliError> {
     let of_platform = |get: fn(&Identity) -> Option<u32>| found.as_ref().and_then(get);
     let Some(nodes) = args.nodes.or(of_platform(|found| found.nodes)) else {
         let message = "nobody says how many pods the job has";
-        return Err(CliError::new(Status::Config, message)
-            .code(codes::HOW_MANY)
+        return Err(CliError::new(Status::Config, codes::HOW_MANY, message)
             .help("give `--nodes N`, or set REMUDA_NODES; an Indexed Job's is `completions`"));
     };
     let rank = rank.expect("one of the two is there");
     if nodes <= rank {
         let message = format!("there is no node {rank} among {nodes} pods");
-        return Err(CliError::new(Status::Config, message)
-            .code(codes::NO_SUCH_NODE)
+        return Err(CliError::new(Status::Config, codes::NO_SUCH_NODE, message)
             .help("`--nodes` is the number of pods, the same in each of them"));
     }
     let slots = args.num_gpus.or(of_platform(|found| found.slots));
@@ -253,21 +253,18 @@ fn who(args: &PodPlaceArgs) -> Result<Pod, CliError> {
 }
 
 fn unknown(error: &IdentityError) -> CliError {
-    let told = CliError::new(Status::Config, error.to_string());
+    let told = |code| CliError::new(Status::Config, code, error.to_string());
     match error {
-        IdentityError::Unknown => told.code(codes::UNKNOWN_POD).help(
+        IdentityError::Unknown => told(codes::UNKNOWN_POD).help(
             "give `--nodes N --node_rank N --master_addr ADDR`, or set NODE_RANK; \
              `remuda pod --help` lists the platforms that are known",
         ),
-        IdentityError::MpiLauncher(file) => {
-            let told = told.code(codes::MPI_LAUNCHER);
-            told.help(format!("its hosts have sshd: `remuda run -H {file} SCRIPT`"))
-        }
+        IdentityError::MpiLauncher(file) => told(codes::MPI_LAUNCHER)
+            .help(format!("its hosts have sshd: `remuda run -H {file} SCRIPT`")),
         IdentityError::Malformed { name, .. } => {
-            told.code(codes::MALFORMED).help(format!("correct {name}, or unset it"))
+            told(codes::MALFORMED).help(format!("correct {name}, or unset it"))
         }
-        IdentityError::Conflict { .. } => told
-            .code(codes::CONFLICT)
+        IdentityError::Conflict { .. } => told(codes::CONFLICT)
             .help("unset one of the two, or give `--node_rank` and `--nodes` in its place"),
     }
 }

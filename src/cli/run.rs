@@ -11,9 +11,10 @@ use super::error::CliError;
 use super::line::{self, Refused, Typed};
 use super::lower::environment::{self, Reach};
 use super::lower::{self, PidFile, Place, Speaker};
+use super::machine_codes::NOT_FOR_WORKERS;
 use crate::base::{NodeRank, Status};
 use crate::launch::{self, LaunchError, Member, Options, Transport};
-use crate::plan::{self, JobSpec, LaunchPlan, Program};
+use crate::plan::{self, JobSpec, LaunchPlan, PlanError, Program};
 use crate::report::plan::{Secrets, plan_json, show_plan};
 use crate::report::summary::{count, duration, step};
 use crate::report::{Terminal, print, print_error, say};
@@ -132,8 +133,7 @@ pub(super) fn start(
         restarts_max: watch.max_restarts,
         exports,
     };
-    let plan =
-        plan::plan(&spec).map_err(|error| CliError::new(error.status(), error.to_string()))?;
+    let plan = plan::plan(&spec).map_err(cannot_plan)?;
     let nodes = plan.nodes.len();
     let plan = match alone {
         Some(node) => plan.only(node),
@@ -186,12 +186,13 @@ pub(super) fn start(
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "made to be handed to `map_err`")]
-fn cannot_launch(error: LaunchError) -> CliError {
-    let told = CliError::new(error.status(), error.to_string());
-    let told = match error.code() {
-        Some(code) => told.code(code),
-        None => told,
-    };
+pub(super) fn cannot_plan(error: PlanError) -> CliError {
+    CliError::new(error.status(), NOT_FOR_WORKERS, error.to_string())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "made to be handed to `map_err`")]
+pub(super) fn cannot_launch(error: LaunchError) -> CliError {
+    let told = CliError::new(error.status(), error.code(), error.to_string());
     match error.help() {
         Some(help) => told.help(help),
         None => told,

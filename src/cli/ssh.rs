@@ -75,8 +75,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         restarts_max: 0,
         exports,
     };
-    let plan =
-        plan::plan(&spec).map_err(|error| CliError::new(error.status(), error.to_string()))?;
+    let plan = plan::plan(&spec).map_err(super::run::cannot_plan)?;
     lower::check_size(&plan)?;
     let (workers, speaker) = (WorkerArgs::default(), Speaker::Everybody);
     let (mut options, note) =
@@ -86,5 +85,5 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     options.style.gather = !face.no_gather;
     options.talks = false;
     options.tell_record = false;
-    launch::run(&plan, &options).map_err(|error| CliError::new(error.status(), error.to_string()))
+    launch::run(&plan, &options).map_err(super::run::cannot_launch)
 }

@@ -3,7 +3,7 @@
 use crate::base::{Explanation, story};
 
 /// A node said before the start that it cannot take part.
-pub(super) const CANNOT_START: &str = "R100";
+pub const CANNOT_START: &str = "R100";
 /// A worker failed first.
 pub(super) const WORKER_FAILED: &str = "R101";
 /// A worker could not be started.
@@ -23,6 +23,12 @@ pub(super) const NOT_JOINED: &str = "R108";
 pub(super) const LEADER_LOST: &str = "R109";
 /// Node 0 cannot listen.
 pub(super) const CANNOT_LISTEN: &str = "R110";
+/// The launcher got no thread, pipe or memory.
+pub(super) const SYSTEM_REFUSED: &str = "R111";
+/// The job needs more open files than the launcher may have.
+pub(super) const TOO_FEW_FILES: &str = "R112";
+/// Probes cannot be answered.
+pub(super) const NO_STATUS: &str = "R113";
 
 /// Their stories.
 pub const EXPLANATIONS: &[Explanation] = &[
@@ -103,5 +109,23 @@ pub const EXPLANATIONS: &[Explanation] = &[
         "Nodes that are started one by one come to --master_addr, at the port behind --master_port; the \
          one behind that is the store's. The address must be one of node 0's own, and nobody else may \
          have the ports. Only this address is listened at, and who does not have the key gets no answer.",
+    ),
+    story(
+        SYSTEM_REFUSED,
+        "the launcher cannot start",
+        "The kernel gave the launcher no thread, no pipe or no memory; the message says which. Nothing \
+         was started. See `ulimit -u`, `ulimit -n` and the limits of the cgroup.",
+    ),
+    story(
+        TOO_FEW_FILES,
+        "not enough open files",
+        "Each node takes the launcher some descriptors, and each file of a rank one. `ulimit -n` shows \
+         the limit; the launcher raises it by itself as far as `ulimit -Hn` allows.",
+    ),
+    story(
+        NO_STATUS,
+        "probes cannot be answered",
+        "--status_addr names an address and a port of this pod at which /livez, /readyz and /metrics are \
+         answered. The address is not one of ours, or somebody else has the port.",
     ),
 ];

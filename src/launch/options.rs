@@ -204,11 +204,13 @@ impl LaunchError {
         }
     }
 
-    /// Its stable code, if there is more to tell about it.
-    pub fn code(&self) -> Option<&'static str> {
+    /// Its stable code.
+    pub fn code(&self) -> &'static str {
         match self {
-            Self::Bind(_) => Some(codes::CANNOT_LISTEN),
-            Self::Os(_) | Self::OpenFiles { .. } | Self::Status { .. } => None,
+            Self::Bind(_) => codes::CANNOT_LISTEN,
+            Self::Os(_) => codes::SYSTEM_REFUSED,
+            Self::OpenFiles { .. } => codes::TOO_FEW_FILES,
+            Self::Status { .. } => codes::NO_STATUS,
         }
     }
 

@@ -57,6 +57,13 @@ pub(super) struct Spelling<'a> {
 }
 
 impl Kept {
+    /// Makes room for that many more hosts at once: a table that grows step by step is moved as often.
+    pub(super) fn reserve(&mut self, hosts: usize) {
+        self.hosts.reserve(hosts);
+        self.seen.reserve(hosts);
+        self.firsts.reserve(hosts);
+    }
+
     /// Looks a name up as a resolver would.
     pub(super) fn key(&self, name: &HostName) -> Key {
         let canonical = name.canonical();

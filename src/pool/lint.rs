@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use crate::base::{Diagnostic, HostName, Severity};
 
 use super::codes;
-use super::dialect::{Dialect, Reading, article};
+use super::dialect::{Dialect, Reading, a_hostfile};
 use super::hosts::Host;
 
 /// Everything that is worth saying about hosts that can be used.
@@ -33,7 +33,7 @@ fn other_dialect(reading: &Reading) -> Option<Diagnostic> {
     let dialect = reading.dialect;
     let first = reading.hostfile.hosts().first()?.span;
     let span = reading.evidence.unwrap_or(first);
-    let message = format!("this is {} {dialect} hostfile", article(dialect));
+    let message = format!("this is {}", a_hostfile(dialect));
     (dialect != Dialect::DeepSpeed).then(|| {
         Diagnostic::error(codes::DIALECT, span, message)
             .severity(Severity::Note)

@@ -58,6 +58,7 @@ pub(super) fn each_line(
     reader: &mut Reader,
     mut read: impl FnMut(&mut Reader, Place, &str),
 ) {
+    reader.expect(source.text.bytes().filter(|byte| *byte == b'\n').count());
     for (number, line, start) in lines(&source.text) {
         let place = Place { line: number, span: Span::new(start, start + line.len()) };
         if bytes_max < line.len() {

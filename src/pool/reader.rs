@@ -49,6 +49,11 @@ impl Reader {
         Self { default_slots, ..Self::default() }
     }
 
+    /// Says how many hosts may come; their number is still bounded.
+    pub(super) fn expect(&mut self, hosts: usize) {
+        self.kept.reserve(hosts.min(HOSTS_MAX - self.entries.min(HOSTS_MAX)));
+    }
+
     /// Slots of hosts of which nothing is said.
     pub(super) fn default_slots(&self) -> Option<SlotCount> {
         self.default_slots

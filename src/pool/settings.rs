@@ -164,7 +164,7 @@ impl Settings {
 pub(super) fn missing_slots(host: Word<'_>) -> Diagnostic {
     Diagnostic::error(codes::MISSING_SLOTS, host.span, "`slots=` is missing")
         .label("expected `slots=N` after the host name")
-        .help("say how many workers the host takes: `worker-0 slots=4`")
+        .help("say how many workers the host takes: `worker-0 slots=4`; `--slots 4` says it for all hosts")
 }
 
 /// The number behind `slots=`.

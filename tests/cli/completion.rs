@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::proof::has;
 
@@ -17,22 +18,23 @@ fn output(program: &str, words: &[&str]) -> String {
 
 /// The script for a shell, in a file.
 fn script(shell: &str) -> PathBuf {
+    // Tests that run beside each other have their own.
+    static COUNT: AtomicU32 = AtomicU32::new(0);
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("completion");
     fs::create_dir_all(&dir).expect("a directory");
-    let file = dir.join(format!("{shell}-{}", std::process::id()));
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let file = dir.join(format!("{shell}-{}-{number}", std::process::id()));
     fs::write(&file, output(REMUDA, &["completion", shell])).expect("a file");
     file
 }
 
 /// What bash would offer behind a line, the last word of which is being typed.
 fn bash_offers(line: &[&str]) -> Vec<String> {
-    let file = script("bash");
     let words = line.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
     let (last, before) = (line[line.len() - 1], line[line.len() - 2]);
     let text = format!(
-        "compopt() {{ :; }}; source {}; COMP_WORDS=({words}); COMP_CWORD={}; _remuda remuda '{last}' '{before}'; \
+        "compopt() {{ :; }}; source <('{REMUDA}' completion bash); COMP_WORDS=({words}); COMP_CWORD={}; _remuda remuda '{last}' '{before}'; \
          printf '%s\\n' \"${{COMPREPLY[@]}}\"",
-        file.display(),
         line.len() - 1
     );
     output("bash", &["-c", &text]).lines().map(str::to_owned).collect()

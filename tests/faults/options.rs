@@ -159,7 +159,7 @@ fn variables_and_arguments_that_no_program_can_take_are_refused_before_anything_
     fs::write(dir.join(".deepspeed_env"), lines).expect("a file");
     let outcome = launch.env("HOME", &dir).cwd(&dir).sh("exit 0").end().code(71);
     assert!(outcome.runs().is_empty(), "{outcome:#?}");
-    let outcome = outcome.says("error: arguments and variables of a worker are 7");
+    let outcome = outcome.says("error[M008]: arguments and variables of a worker are 7");
     outcome.says("help: raise it with `ulimit -s`, or let the script read a file\n");
 }
 
@@ -382,5 +382,5 @@ fn workers_are_the_only_children_of_the_shim() {
 fn a_worker_that_may_not_start_a_thread_says_so() {
     let launch = workers(2).options(["--quiet", "--env", "RUST_MIN_STACK=140737488355328"]);
     let outcome = launch.program([REMUDA, "train-worker", "--steps", "2"]).end().code(71);
-    outcome.says("error: cannot start the thread that watches: ").does_not_say("panicked");
+    outcome.says("error[M011]: cannot start the thread that watches: ").does_not_say("panicked");
 }

@@ -36,11 +36,8 @@ fn what_is_no_regular_file_is_refused_without_waiting() {
     .expect("a pipe can be made");
     check_load(&fifo, Status::NoInput, "is not a regular file: it is a pipe");
     check_load(Path::new("/dev/zero"), Status::NoInput, "it is a device");
-    check_load(
-        Path::new("/dev/null"),
-        Status::NoInput,
-        "help: leave -H out to run on this machine",
-    );
+    let help = "help: it names no host; a job without -H runs on this machine";
+    check_load(Path::new("/dev/null"), Status::NoInput, help);
 }
 
 #[test]

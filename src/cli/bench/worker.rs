@@ -10,11 +10,12 @@ use super::check::read_earlier;
 use super::codes::{CANNOT_WRITE, EARLIER_UNREADABLE, NOT_GOOD_ENOUGH};
 use crate::base::Status;
 use crate::bench::{
-    Document, Options, Pairs, Row, Series, Shortfall, check_rows, check_wrong, measure,
+    Document, Opened, Options, Pairs, Row, Series, Shortfall, check_rows, check_wrong, measure,
     measure_pairs, show_curves, show_foot, show_head, show_heat, show_pairs, show_ranks, show_row,
 };
 use crate::cli::bundled::join_group;
 use crate::cli::error::CliError;
+use crate::cli::line::codes::BAD_VALUE;
 use crate::report::summary::reason;
 use crate::report::{print, print_error};
 use crate::runtime::{Error, Group, Note};
@@ -38,18 +39,17 @@ impl WorkerLine {
 
 /// A worker of the job; rank 0 speaks.
 pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let line =
-        WorkerLine::try_parse_from(words).map_err(|error| CliError::usage(error.to_string()))?;
+    let line = WorkerLine::try_parse_from(words)
+        .map_err(|error| CliError::usage(BAD_VALUE, error.to_string()))?;
     let args = line.bench();
-    let options = args.lower().map_err(|error| CliError::usage(error.to_string()))?;
+    let options = args.lower().map_err(|error| CliError::usage(BAD_VALUE, error.to_string()))?;
     let group = join_group()?;
     let earlier = if group.rank() == 0 { read_all(&args)? } else { Vec::new() };
     let document = match measure_all(&group, &args, &options, &earlier) {
         Ok(document) => document,
         Err(error) => {
             print_error(&format!("remuda bench: rank {}: {error}\n", group.rank()));
-            let status = if error.is_of_system() { Status::OsLimit } else { Status::Findings };
-            return Ok(status);
+            return Ok(status_of(&error));
         }
     };
     // All ranks know the results, so none waits for rank 0 to have written them.
@@ -68,12 +68,21 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
     }
 }
 
+fn status_of(error: &Error) -> Status {
+    match error {
+        #[cfg(feature = "nccl")]
+        Error::Device(_) => Status::Config,
+        error if error.is_of_system() => Status::OsLimit,
+        _ => Status::Findings,
+    }
+}
+
 fn read_all(args: &BenchArgs) -> Result<Vec<(String, Document)>, CliError> {
     let read = |file: &std::path::PathBuf| {
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let document = read_earlier(file, args.collective).map_err(|(status, why)| {
             let file = file.display();
-            CliError::new(status, format!("[{EARLIER_UNREADABLE}] cannot use `{file}`: {why}"))
+            CliError::new(status, EARLIER_UNREADABLE, format!("cannot use `{file}`: {why}"))
         })?;
         Ok((name, document))
     };
@@ -99,12 +108,13 @@ fn measure_all(
     let mut document = Document {
         version: 1,
         collective: options.collective.name().to_owned(),
-        backend: "host".to_owned(),
+        backend: options.backend.name().to_owned(),
         world_size: group.world_size(),
         nodes,
         rows: Vec::new(),
         pairs: Vec::new(),
     };
+    let opened = Opened::open(group, options.backend)?;
     group.note(&Note::Ready);
     if args.pairs {
         let pairs = measure_pairs(group, options)?;
@@ -120,7 +130,7 @@ fn measure_all(
     let hosts: Vec<String> = (0..nodes).map(host).collect();
     let first = earlier.first().map(|(_, document)| document);
     say(&show_head(options, &hosts, &ranks_of, first.is_some()));
-    document.rows = measure(group, options, &mut |row: &Row| say(&show_row(row, first)))?;
+    document.rows = measure(&opened, options, &mut |row: &Row| say(&show_row(row, first)))?;
     say(&show_foot(&document.rows));
     if group.rank() == 0 {
         draw_rows(args, &document, earlier);

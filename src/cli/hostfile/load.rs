@@ -121,7 +121,7 @@ impl LoadError {
             }
             // Where DeepSpeed's users say that there is no hostfile.
             Self::NotAFile { path, .. } if path == Path::new("/dev/null") => {
-                (codes::NOT_A_FILE, path, "leave -H out to run on this machine")
+                (codes::NOT_A_FILE, path, "it names no host; a job without -H runs on this machine")
             }
             Self::NotAFile { path, .. } => {
                 (codes::NOT_A_FILE, path, "write the hosts to a file and give that")

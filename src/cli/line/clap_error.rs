@@ -6,7 +6,7 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::codes;
-use super::flags::{Flags, underscored};
+use super::flags::{Flags, Whose, underscored};
 use super::number::BadValue;
 use super::typed::{Place, Refused, Typed};
 use crate::base::Diagnostic;
@@ -29,7 +29,7 @@ pub(in crate::cli) fn explain(error: &clap::Error, flags: &Flags, typed: &Typed)
     NotParsed::Refused(match error.kind() {
         ErrorKind::InvalidValue if about.value.is_empty() => about.value_missing(),
         ErrorKind::InvalidValue => about.not_in_list(&texts(error, ContextKind::ValidValue)),
-        ErrorKind::ValueValidation => about.bad_value(error),
+        ErrorKind::ValueValidation => about.bad_value(error, flags),
         ErrorKind::InvalidUtf8 => not_text(typed),
         ErrorKind::UnknownArgument => about.unknown(flags),
         ErrorKind::InvalidSubcommand => about.unknown_command(error),
@@ -86,7 +86,7 @@ impl<'a> About<'a> {
         })
     }
 
-    fn bad_value(&self, error: &clap::Error) -> Refused {
+    fn bad_value(&self, error: &clap::Error, flags: &Flags) -> Refused {
         let source = std::error::Error::source(error);
         let bad = match source {
             None => BadValue::new("it cannot be understood"),
@@ -100,7 +100,7 @@ impl<'a> About<'a> {
                 }
             }
         };
-        self.refuse_value(&self.mpirun().unwrap_or(bad))
+        self.refuse_value(&self.mpirun().or_else(|| self.one_dash(flags)).unwrap_or(bad))
     }
 
     /// `-np 2` of MPI's launchers: `-n` with the value `p`.
@@ -113,6 +113,15 @@ impl<'a> About<'a> {
         let number = number.filter(|word| python_int(word).is_some()).unwrap_or("N");
         let bad = BadValue::new("expected a whole number");
         Some(bad.help(format!("did you mean `-n {number}`?")))
+    }
+
+    /// `-num_gpus 2`: `-n` with the value `um_gpus`.
+    fn one_dash(&self, flags: &Flags) -> Option<BadValue> {
+        let word = self.typed.words.get(self.place.word)?.to_str()?;
+        let name = underscored(word.strip_prefix('-')?.split('=').next()?);
+        flags.exact(&name, Whose::All)?;
+        let bad = BadValue::new(format!("read as the value of `{}`", &word[..2]));
+        Some(bad.help(format!("did you mean `--{name}`?")))
     }
 
     fn refuse_value(&self, bad: &BadValue) -> Refused {

@@ -239,13 +239,15 @@ impl Lexer<'_> {
         let known = self.flags.longs().chain(DEEPSPEED_FLAGS.into_iter().filter(is_there));
         let other = ELSEWHERE.iter().find(|(other, _)| *other == name);
         let meant = other.map(|(_, ours)| *ours).or_else(|| nearest(&name, known));
+        // `-module` has lost a dash; `-x` may be meant for the script.
+        let is_long = typed_name.starts_with("--") || self.flags.exact(&name, Whose::All).is_some();
         self.typed.refuse(&[place], |spans| {
             let problem = Diagnostic::error(codes::UNKNOWN_OPTION, spans[0], message);
             match meant {
                 _ if typed_name == "-m" => problem
                     .label("unknown")
                     .help("`--module pkg.train` runs a module, as `python -m` does"),
-                Some(meant) if typed_name.starts_with("--") => {
+                Some(meant) if is_long => {
                     problem.label("unknown").help(format!("did you mean `--{meant}`?"))
                 }
                 _ => problem.label("unknown").help(format!(

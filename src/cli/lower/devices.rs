@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use crate::base::{HostName, Slot, env_vars};
 use crate::cli::args::DeviceArgs;
 use crate::cli::error::CliError;
+use crate::cli::machine_codes::{BAD_VARIABLE, TOO_FEW_DEVICES};
 use crate::cli::values::AcceleratorArg;
 use crate::doctor::SlotsAre;
 use crate::inventory::{self, VisibleDevices};
@@ -71,7 +72,8 @@ fn named_accelerator(args: &DeviceArgs) -> Result<AcceleratorArg, CliError> {
             let known = AcceleratorArg::value_variants().iter();
             let known =
                 known.filter_map(|known| Some(known.to_possible_value()?.get_name().to_owned()));
-            CliError::usage(message).help(format!("use {}", known.collect::<Vec<_>>().join(", ")))
+            CliError::usage(BAD_VARIABLE, message)
+                .help(format!("use {}", known.collect::<Vec<_>>().join(", ")))
         }),
     }
 }
@@ -162,7 +164,7 @@ pub(super) fn check_devices(
 }
 
 pub(super) fn too_few(wanted: usize, there_are: &str) -> CliError {
-    CliError::usage(format!("{wanted} GPUs are wanted, {there_are}"))
+    CliError::usage(TOO_FEW_DEVICES, format!("{wanted} GPUs are wanted, {there_are}"))
         .help("ask for fewer, share them with `--oversubscribe`, or use `--accelerator cpu`")
 }
 

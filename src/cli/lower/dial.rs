@@ -80,7 +80,7 @@ fn read_key(path: &Path, key_is: KeyIs) -> Result<(JobKey, String), CliError> {
     let shown = path.display();
     let unreadable = |error: &std::io::Error| {
         let message = format!("cannot read the key file `{shown}`: {}", reason(error));
-        CliError::new(Status::NoInput, message).code(codes::KEY_UNREADABLE).help(MAKE_ONE)
+        CliError::new(Status::NoInput, codes::KEY_UNREADABLE, message).help(MAKE_ONE)
     };
     let file = match descriptor(path) {
         // It was meant for us, and not for workers. Whoever writes into it may not have begun.
@@ -92,7 +92,7 @@ fn read_key(path: &Path, key_is: KeyIs) -> Result<(JobKey, String), CliError> {
     let own = rustix::process::geteuid().as_raw();
     let refused = |code: &'static str, why: String, help: &str| {
         let message = format!("the key file `{shown}` {why}");
-        Err(CliError::new(Status::Permission, message).code(code).help(help))
+        Err(CliError::new(Status::Permission, code, message).help(help))
     };
     if found.mode() & 0o022 != 0 && !found.file_type().is_dir() {
         return refused(
@@ -114,7 +114,7 @@ fn read_key(path: &Path, key_is: KeyIs) -> Result<(JobKey, String), CliError> {
     read.map_err(|error| unreadable(&error))?;
     let key = JobKey::from_text(&text).map_err(|error| {
         let message = format!("the key file `{shown}`: {error}");
-        CliError::new(Status::BadInput, message).code(codes::NO_KEY).help(MAKE_ONE)
+        CliError::new(Status::BadInput, codes::NO_KEY, message).help(MAKE_ONE)
     })?;
     let is_secret = key_is == KeyIs::Mounted && found.uid() == 0;
     let warning = if !is_secret && found.file_type().is_file() && found.mode() & 0o044 != 0 {

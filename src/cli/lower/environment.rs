@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::base::{Diagnostic, Findings, Severity, Source, Status, env_vars};
 use crate::cli::error::CliError;
 use crate::cli::hostfile::{Trust, is_foreign, open, other_kind};
+use crate::cli::machine_codes::{BAD_VARIABLE, NOT_READ};
 use crate::launch::Transport;
 use crate::plan::{Accelerator, Export, Origin, propagated};
 use crate::pool::{EnvFile, Variable, codes, loads_code, read_env, shadowed};
@@ -70,7 +71,8 @@ pub(in crate::cli) fn exports(
 /// Where we stand.
 pub(in crate::cli) fn working_directory() -> Result<PathBuf, CliError> {
     std::env::current_dir().map_err(|error| {
-        CliError::new(Status::NoInput, format!("no working directory: {}", reason(&error)))
+        let message = format!("no working directory: {}", reason(&error));
+        CliError::new(Status::NoInput, NOT_READ, message).help("`cd` to one that is there")
     })
 }
 
@@ -83,8 +85,8 @@ fn export(text: &OsStr) -> Result<Export, CliError> {
     }
     let value = text.to_str().and_then(env_vars::get);
     value.map(|value| Export::flag(text, value)).ok_or_else(|| {
-        CliError::usage(format!("--env {}: the variable is not set here", text.display()))
-            .help("give it a value: `--env NAME=VALUE`")
+        let message = format!("--env {}: the variable is not set here", text.display());
+        CliError::usage(BAD_VARIABLE, message).help("give it a value: `--env NAME=VALUE`")
     })
 }
 

@@ -9,6 +9,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::base::{Status, clock};
 use crate::cli::error::CliError;
+use crate::cli::machine_codes::NOT_MADE;
 use crate::os::calendar;
 use crate::report::summary::reason;
 use crate::report::{RankFiles, make_dirs};
@@ -23,7 +24,7 @@ pub(in crate::cli) fn rank_files(
     let Some(directory) = directory else { return Ok(None) };
     let shown = directory.display();
     make_dirs(&directory, 0o777).map_err(|error| {
-        let cannot = |message| CliError::new(Status::CantCreate, message);
+        let cannot = |message| CliError::new(Status::CantCreate, NOT_MADE, message);
         if error.kind() == io::ErrorKind::AlreadyExists {
             let message = format!("--enable_each_rank_log: `{shown}` is a file");
             return cannot(message).help("name a directory");
@@ -46,7 +47,7 @@ impl PidFile {
         create(&path).and_then(|mut file| write!(file, "{pid}")).map_err(|error| {
             let message =
                 format!("--save_pid: cannot make `{}`: {}", path.display(), reason(&error));
-            CliError::new(Status::CantCreate, message)
+            CliError::new(Status::CantCreate, NOT_MADE, message)
         })?;
         Ok(Self(path))
     }

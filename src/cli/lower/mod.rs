@@ -27,7 +27,7 @@ use super::args::PlaceArgs;
 use super::error::CliError;
 use super::hostfile::Trust;
 use super::line::Typed;
-use crate::base::{Diagnostic, Findings, HostName, NodeRank, Slot, Status};
+use crate::base::{Diagnostic, Findings, HostName, NodeRank, Slot, Span, Status};
 use crate::doctor::SlotsAre;
 use crate::launch::{Claims, Keeper, Transport};
 use crate::plan::{Accelerator, MasterAddr};
@@ -71,8 +71,26 @@ impl Place {
     }
 }
 
-/// What is wrong with a number, shown where it was typed, `-n 9`; a selector is a text of its own.
+/// What is wrong with a number, shown where it was typed, `-n 9`, and options that contradict each
+/// other, where both were; a selector is a text of its own.
 fn in_line(findings: Findings, typed: &Typed) -> Findings {
+    contradiction(&findings, typed).unwrap_or_else(|| number(findings, typed))
+}
+
+/// `--include` beside `--num_gpus`, each with all that stands between them.
+fn contradiction(findings: &Findings, typed: &Typed) -> Option<Findings> {
+    let [problem] = &findings.diagnostics[..] else { return None };
+    let [(first, label)] = &problem.related[..] else { return None };
+    let flag = |span: Span| findings.source.text[span.start..span.end].strip_prefix("--");
+    let places = [typed.name_of(flag(*first)?)?, typed.name_of(flag(problem.span?)?)?];
+    let problem = problem.clone();
+    let related = |span| vec![(span, label.clone())];
+    let make =
+        |spans: &[Span]| Diagnostic { span: Some(spans[1]), related: related(spans[0]), ..problem };
+    Some(typed.refuse(&places, make).findings)
+}
+
+fn number(findings: Findings, typed: &Typed) -> Findings {
     let flag = findings.source.name.strip_prefix("--").filter(|flag| flag.starts_with("num_"));
     let (Some(place), [problem]) =
         (flag.and_then(|flag| typed.place_of(flag)), &findings.diagnostics[..])

@@ -7,6 +7,7 @@ use super::keep::rank_files;
 use crate::base::{JobId, Rank, Status, env_vars};
 use crate::cli::args::{WatchArgs, WorkerArgs};
 use crate::cli::error::CliError;
+use crate::cli::machine_codes::{BAD_VARIABLE, NOT_MADE, SYSTEM};
 use crate::cli::values::{CoreList, StdinArg};
 use crate::launch::{Claims, Cores, Keeper, Options, StdinTo, Transport};
 use crate::plan::{Export, JobSpec, Program};
@@ -43,10 +44,8 @@ pub(in crate::cli) fn options(
     let (run_dir, note) = match RunDir::create(args.run_dir.as_deref(), &job) {
         Ok(run_dir) => (Some(run_dir), String::new()),
         Err(error) if args.run_dir.is_some() => {
-            return Err(CliError::new(
-                Status::CantCreate,
-                format!("cannot make the run directory: {error}"),
-            ));
+            let message = format!("cannot make the run directory: {error}");
+            return Err(CliError::new(Status::CantCreate, NOT_MADE, message));
         }
         Err(error) => (None, format!("note: nothing is recorded: {error}\n")),
     };
@@ -55,7 +54,7 @@ pub(in crate::cli) fn options(
     if let Some(log_dir) = &args.log_dir {
         make_dirs(log_dir, 0o777).map_err(|error| {
             let message = format!("--log_dir: cannot make `{}`: {error}", log_dir.display());
-            CliError::new(Status::CantCreate, message)
+            CliError::new(Status::CantCreate, NOT_MADE, message)
         })?;
     }
     let keep = if args.log_dir.is_some() { Keep::All } else { Keep::CAPPED };
@@ -105,7 +104,7 @@ fn cores(args: &WorkerArgs, exports: &[Export]) -> Result<Option<Cores>, CliErro
     if let Some(found) = exports.iter().find(|found| found.name == env_vars::KMP_AFFINITY) {
         let message =
             format!("{} sets KMP_AFFINITY, which binds threads in its own way", found.origin);
-        return Err(CliError::new(Status::Config, message)
+        return Err(CliError::new(Status::Config, BAD_VARIABLE, message)
             .help("do not set it, or leave --bind_cores_to_rank out"));
     }
     Ok(Some(match &args.bind_core_list {
@@ -153,6 +152,6 @@ pub(in crate::cli) fn random_bytes() -> Result<[u8; 32], CliError> {
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     match filled {
         Ok(32) => Ok(bytes),
-        _ => Err(CliError::new(Status::OsLimit, "the kernel gives no random numbers")),
+        _ => Err(CliError::new(Status::OsLimit, SYSTEM, "the kernel gives no random numbers")),
     }
 }

@@ -1,16 +1,19 @@
 //! `remuda pod`: what the pod is → hosts, slots, and how the pods come together.
 
 use std::fmt;
+use std::path::Path;
 
 use super::devices::{self, accelerator, claims, visible};
 use super::dial::{self, KeyIs, Meeting};
 use super::{Place, alone};
+use crate::agent;
 use crate::base::{HostName, NodeRank, Slot, Status, env_vars};
 use crate::cli::error::CliError;
 use crate::cli::hostfile::Trust;
 use crate::cli::line::Typed;
 use crate::cli::pod::PodPlaceArgs;
 use crate::cli::pod_codes as codes;
+use crate::doctor::{self, SHM_BYTES_MIN};
 use crate::launch::{Keeper, Transport};
 use crate::plan::{Accelerator, Identity, MASTER_PORT, Surroundings};
 use crate::report::summary::count;
@@ -72,7 +75,8 @@ pub(in crate::cli) fn pod(
     let given = args.master_addr.as_deref().filter(|address| !address.is_empty());
     let address = given.or(found.and_then(|found| found.master_addr.as_deref()));
     let port = args.master_port.or(found.and_then(|found| found.master_port));
-    let (transport, warnings) = transport(args, pod, (address, port), typed)?;
+    let (transport, mut warnings) = transport(args, pod, (address, port), typed)?;
+    warnings += &shared_memory(slots.len());
     let (master_addr, master_port) = alone::master(address, port, &nodes);
     let (alone, joins) = match transport {
         Transport::Dial(_) => (None, Some(NodeRank(pod.rank))),
@@ -100,7 +104,8 @@ pub(in crate::cli) fn pod(
 fn name(base: &str, rank: u32) -> Result<HostName, CliError> {
     let name = format!("{base}-{rank}");
     HostName::parse(&name).map_err(|error| {
-        CliError::new(Status::Config, format!("`{name}` is no name for a pod: {error}"))
+        let message = format!("`{name}` is no name for a pod: {error}");
+        CliError::new(Status::Config, codes::MALFORMED, message)
     })
 }
 
@@ -114,10 +119,29 @@ fn slots(pod: &Pod, accelerator: Accelerator) -> Result<u32, CliError> {
     }
     match visible(accelerator).map(|visible| visible.slots.len() as u32) {
         Some(slots @ 1..) => Ok(slots),
-        _ => Err(CliError::new(Status::Config, "nobody says how many workers a pod has")
-            .code(codes::NO_SLOTS)
-            .help("give `--num_gpus N`, or set REMUDA_NUM_GPUS")),
+        _ => Err(CliError::new(
+            Status::Config,
+            codes::NO_SLOTS,
+            "nobody says how many workers a pod has",
+        )
+        .help("give `--num_gpus N`, or set REMUDA_NUM_GPUS")),
     }
+}
+
+/// What libraries that share memory between the workers of a pod stumble over: a container is given
+/// 64 MiB unless somebody asks for more.
+fn shared_memory(slots: usize) -> String {
+    let what = match agent::shared_memory(Path::new("/dev/shm")) {
+        _ if slots < 2 => return String::new(),
+        Ok(room) if SHM_BYTES_MIN <= room.total_bytes => return String::new(),
+        Ok(room) => format!("has only {} MiB", room.total_bytes >> 20),
+        Err(why) => format!("cannot be used: {why}"),
+    };
+    let code = doctor::codes::SHM;
+    format!(
+        "warning[{code}]: /dev/shm {what}; NCCL and data loaders may need more: mount an emptyDir with \
+         `medium: Memory` there\n"
+    )
 }
 
 fn transport(
@@ -131,7 +155,7 @@ fn transport(
     }
     let Some(key_file) = args.key_file.as_deref() else { return Err(no_key()) };
     let Some(address) = address else {
-        return Err(CliError::new(Status::Config, "nobody says where pod 0 is").code(codes::NO_MASTER).help(
+        return Err(CliError::new(Status::Config, codes::NO_MASTER, "nobody says where pod 0 is").help(
             "give `--master_addr NAME-0.SERVICE`, or set REMUDA_MASTER_ADDR; a headless Service gives \
              pods names",
         ));
@@ -151,7 +175,7 @@ fn transport(
 
 fn no_key() -> CliError {
     let message = "the pods have no key, and would not hear of each other";
-    CliError::new(Status::Config, message).code(codes::POD_WITHOUT_KEY).help(
+    CliError::new(Status::Config, codes::POD_WITHOUT_KEY, message).help(
         "mount a Secret in every pod and give `--key_file FILE` (or REMUDA_KEY_FILE); with \
          `--isolated` each starts its workers alone",
     )

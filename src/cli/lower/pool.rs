@@ -10,6 +10,7 @@ use crate::cli::args::PlaceArgs;
 use crate::cli::error::CliError;
 use crate::cli::hostfile::{self, Trust};
 use crate::cli::line::Typed;
+use crate::cli::machine_codes::{BAD_VARIABLE, DEVICES_UNKNOWN, NO_DEVICE};
 use crate::cli::values::AcceleratorArg;
 use crate::inventory;
 use crate::plan::Accelerator;
@@ -166,10 +167,13 @@ fn local_size() -> Result<Option<usize>, CliError> {
     match text.to_str().and_then(python_int) {
         Some(count) if count <= 0 => Ok(None),
         Some(count) if count <= i64::from(SLOTS_MAX) => Ok(Some(count as usize)),
-        _ => Err(CliError::usage(format!(
-            "LOCAL_SIZE is `{}`: expected the number of workers, {SLOTS_MAX} at most",
-            text.display()
-        ))
+        _ => Err(CliError::usage(
+            BAD_VARIABLE,
+            format!(
+                "LOCAL_SIZE is `{}`: expected the number of workers, {SLOTS_MAX} at most",
+                text.display()
+            ),
+        )
         .help("correct the variable, unset it, or give `--num_gpus N`, which outranks it")),
     }
 }
@@ -181,15 +185,18 @@ fn device_slots(
 ) -> Result<(Visible, String), CliError> {
     let Some(mut visible) = visible(accelerator).or_else(|| wanted.map(first_slots)) else {
         let variable = accelerator.visible_devices()[0];
-        return Err(CliError::usage("nobody says how many devices this machine has")
-            .help(format!("give `--num_gpus N`, or set {variable}")));
+        return Err(CliError::usage(
+            DEVICES_UNKNOWN,
+            "nobody says how many devices this machine has",
+        )
+        .help(format!("give `--num_gpus N`, or set {variable}")));
     };
     let there_are = match &visible.said_by {
         Some(said_by) => format!("{said_by} leaves {}", visible.slots.len()),
         None => format!("this machine has {}", visible.slots.len()),
     };
     if visible.slots.is_empty() {
-        return Err(CliError::usage(format!("no GPU may be used: {there_are}"))
+        return Err(CliError::usage(NO_DEVICE, format!("no GPU may be used: {there_are}"))
             .help("give `--accelerator cpu` to use the CPU, or see CUDA_VISIBLE_DEVICES"));
     }
     match wanted {

@@ -12,6 +12,7 @@ use crate::agent;
 use crate::base::{Status, env_vars};
 use crate::cli::args::ProgramArgs;
 use crate::cli::error::CliError;
+use crate::cli::machine_codes::{NO_PYTHON, NOT_READ};
 use crate::plan::Program;
 use crate::wire::Problem;
 
@@ -85,7 +86,7 @@ pub(in crate::cli) fn interpreter(
         }
     }
     ["python3", "python"].iter().find_map(|name| search_path(name)).ok_or_else(|| {
-        CliError::new(Status::NotFound, "there is no `python3` and no `python` in PATH")
+        CliError::new(Status::NotFound, NO_PYTHON, "there is no `python3` and no `python` in PATH")
             .help("give `--python FILE`, or `--no_python` for a program that is no Python script")
     })
 }
@@ -93,13 +94,14 @@ pub(in crate::cli) fn interpreter(
 fn absolute(python: &Path) -> Result<OsString, CliError> {
     if !python.as_os_str().as_bytes().contains(&b'/') {
         return search_path(&python.to_string_lossy()).ok_or_else(|| {
-            CliError::new(Status::NotFound, format!("`{}` is not in PATH", python.display()))
+            let message = format!("`{}` is not in PATH", python.display());
+            CliError::new(Status::NotFound, NO_PYTHON, message)
         });
     }
     let absolute = std::path::absolute(python);
     absolute
         .map(PathBuf::into_os_string)
-        .map_err(|error| CliError::new(Status::Io, error.to_string()))
+        .map_err(|error| CliError::new(Status::Io, NOT_READ, error.to_string()))
 }
 
 /// The script that is missing in a directory, if the program is one of Python's.

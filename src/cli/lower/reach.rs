@@ -7,6 +7,8 @@ use crate::base::{HostName, Status};
 use crate::cli::args::ReachArgs;
 use crate::cli::error::CliError;
 use crate::cli::launcher_args::{self, PdshArgs};
+use crate::cli::line::codes::BAD_VALUE;
+use crate::cli::machine_codes::NOT_READ;
 use crate::cli::ssh_args::{KexArg, MuxArg, SshArgs};
 use crate::cli::values::LauncherArg;
 use crate::launch::Transport;
@@ -90,14 +92,15 @@ fn readable(file: &Path) -> Result<PathBuf, CliError> {
     let opened = std::fs::File::open(file);
     opened.map(|_| file.to_owned()).map_err(|error| {
         let message = format!("cannot read `{}`: {error}", file.display());
-        CliError::new(Status::NoInput, message).help("`--ssh_config` takes what `ssh -F` takes")
+        CliError::new(Status::NoInput, NOT_READ, message)
+            .help("`--ssh_config` takes what `ssh -F` takes")
     })
 }
 
 fn agent_path(path: &Path) -> Result<String, CliError> {
     let text = path.to_str().filter(|_| path.is_absolute() && is_tellable(path));
     text.map(str::to_owned).ok_or_else(|| {
-        CliError::usage(format!("--agent_path {}: not an absolute path", path.display()))
+        CliError::usage(BAD_VALUE, format!("--agent_path {}: not an absolute path", path.display()))
             .help("it is a path on the nodes, such as `/opt/remuda/bin/remuda`")
     })
 }

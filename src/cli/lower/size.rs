@@ -7,6 +7,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::base::{Status, env_vars};
 use crate::cli::error::CliError;
+use crate::cli::machine_codes::NOT_FOR_WORKERS;
 use crate::plan::{EnvValue, LaunchPlan, WorkerPlan};
 
 /// The kernel's least, whatever the limit of the stack is.
@@ -32,7 +33,7 @@ fn refuse_above(needed: u64, limit: u64) -> Result<(), CliError> {
     let message = format!(
         "arguments and variables of a worker are {needed} bytes; the limit here is {limit}"
     );
-    Err(CliError::new(Status::OsLimit, message)
+    Err(CliError::new(Status::OsLimit, NOT_FOR_WORKERS, message)
         .help("raise it with `ulimit -s`, or let the script read a file"))
 }
 

@@ -12,6 +12,7 @@ use super::args::TrainArgs;
 use crate::base::{Status, clock};
 use crate::cli::bundled::join_group;
 use crate::cli::error::CliError;
+use crate::cli::line::codes::BAD_VALUE;
 use crate::os::signals;
 use crate::report::{print, print_error};
 use crate::runtime::Group;
@@ -32,8 +33,8 @@ struct WorkerLine {
 /// A worker of the job. The first signal asks it to stop after the step that it is in; the loop
 /// agrees with the other workers on which step that is.
 pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let line =
-        WorkerLine::try_parse_from(words).map_err(|error| CliError::usage(error.to_string()))?;
+    let line = WorkerLine::try_parse_from(words)
+        .map_err(|error| CliError::usage(BAD_VALUE, error.to_string()))?;
     let stop = signals::stop_flag(&[libc::SIGINT, libc::SIGTERM]);
     let group = join_group()?;
     Ok(work(&line.train, &group, &|| stop.load(Ordering::Relaxed)))

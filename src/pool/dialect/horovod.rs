@@ -45,5 +45,8 @@ pub(super) fn missing_count(host: Word<'_>) -> Diagnostic {
     let message = format!("the number of slots of `{}` is missing", host.text.escape_debug());
     Diagnostic::error(codes::MISSING_SLOTS, host.span, message)
         .label("expected `:N` after it")
-        .help(format!("say how many workers it takes: `{}:4`", host.text.escape_debug()))
+        .help(format!(
+            "say how many workers it takes: `{}:4`; `--slots 4` says it for all hosts",
+            host.text.escape_debug()
+        ))
 }

@@ -152,9 +152,8 @@ impl Reading {
         let shown: String = words.chars().take(EVIDENCE_CHARS_MAX).collect();
         let more = if shown.len() < words.len() { "..." } else { "" };
         Some(format!(
-            "read as {} {} hostfile: `{}{more}` on line {line}",
-            article(self.dialect),
-            self.dialect,
+            "read as {}: `{}{more}` on line {line}",
+            a_hostfile(self.dialect),
             shown.escape_debug()
         ))
     }
@@ -163,10 +162,18 @@ impl Reading {
 /// Letters of the evidence that are shown.
 const EVIDENCE_CHARS_MAX: usize = 40;
 
-pub(super) fn article(dialect: Dialect) -> &'static str {
+fn article(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::OpenMpi | Dialect::Hydra | Dialect::Lsf => "an",
         _ => "a",
+    }
+}
+
+/// `an Open MPI hostfile`.
+pub(super) fn a_hostfile(dialect: Dialect) -> String {
+    match dialect {
+        Dialect::Ranges => "a hostfile with host ranges".to_owned(),
+        _ => format!("{} {dialect} hostfile", article(dialect)),
     }
 }
 

@@ -89,6 +89,7 @@ fn take_item(reader: &mut Reader, place: Place, item: Word<'_>, line_slots: Opti
 /// Every name of a pattern; what is wrong with the line is said of the first.
 fn take_all(reader: &mut Reader, place: Place, pattern: &Pattern, span: Span, line: &Line) {
     let mut problems = line.problems.clone();
+    reader.expect(pattern.count() as usize);
     for name in pattern.names() {
         let name = HostName::try_from(name).expect("the longest of the names is one");
         let line = Line {

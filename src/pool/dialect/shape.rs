@@ -5,7 +5,7 @@ use crate::pool::codes;
 use crate::pool::line::Word;
 use crate::pool::nodeset::is_pattern;
 
-use super::{Dialect, article, variables};
+use super::{Dialect, a_hostfile, article, variables};
 
 /// Forms of lines that say something about their dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,14 +134,13 @@ pub(super) fn foreign(words: &[Word<'_>], dialect: Dialect) -> Option<Dialect> {
 pub(super) fn mixed(words: &[Word<'_>], dialect: Dialect, other: Dialect) -> Diagnostic {
     let (first, last) = (words[0].span, words[words.len() - 1].span);
     let span = Span::new(first.start, last.end);
-    let message =
-        format!("{} {other} line in {} {dialect} hostfile", article(other), article(dialect));
+    let message = format!("{} {other} line in {}", article(other), a_hostfile(dialect));
     Diagnostic::error(codes::MIXED_DIALECTS, span, message)
         .label(format!("expected {}", example(dialect)))
         .help(format!(
-            "write the whole file in one way; `--from {}` takes all of it for {} {other} hostfile",
+            "write the whole file in one way; `--from {}` takes all of it for {}",
             other.name(),
-            article(other)
+            a_hostfile(other)
         ))
 }
 

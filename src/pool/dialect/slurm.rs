@@ -92,6 +92,7 @@ fn take_nodes(reader: &mut Reader, place: Place, list: Word<'_>, counts: Option<
     let mut counts = counts.into_iter();
     let mut missing = vec![missing_counts(list)];
     for (pattern, span) in &patterns {
+        reader.expect(pattern.count() as usize);
         for name in pattern.names() {
             let slots = counts.next();
             let mut line = Line { host: host(&name, *span), slots, ..Line::default() };

@@ -17,14 +17,10 @@ use crate::rules::{self, Rule, Verdict};
 /// Slots of a host at most.
 const SLOTS_MAX: i64 = 1024;
 
-/// `error[S009]: …`: the codes that our screen has; an error without a code is its text.
+/// `error[S009]: …`: the codes that our screen has.
 fn reasons(output: &Output) -> Vec<String> {
     let screen = String::from_utf8_lossy(&output.stderr);
-    let reason = |line: &str| {
-        let rest = line.strip_prefix("error")?;
-        let code = rest.strip_prefix('[').and_then(|rest| rest.split_once(']'));
-        Some(code.map_or(rest, |(code, _)| code).trim_start_matches(": ").to_owned())
-    };
+    let reason = |line: &str| Some(line.strip_prefix("error[")?.split_once(']')?.0.to_owned());
     screen.lines().filter_map(reason).collect()
 }
 
@@ -75,12 +71,12 @@ impl Ours<'_> {
             "E001" | "E002" | "E006" | "E007" => self.has_line(rules::ENV_SYNTAX),
             "E003" => self.has_line(rules::ENV_RESERVED),
             // Behind pdsh nothing is left of an empty word.
-            reason if reason.contains("name of the program is empty") => {
+            "M008" if first_line(self.output).contains("name of the program is empty") => {
                 let script = self.args.program.script_and_args.first()?;
                 script.is_empty().then_some(rules::QUOTING)
             }
-            reason if reason.contains("GPUs are wanted") => self.too_many_gpus(),
-            reason if reason.contains("no GPU may be used") => {
+            "M004" => self.too_many_gpus(),
+            "M003" => {
                 let mask = devices::mask(self.command, self.args)?;
                 let is_beside = devices::is_beside(self.args);
                 let rule = if is_beside { rules::HIDDEN_DEVICES } else { rules::VISIBLE_DEVICES };
@@ -296,8 +292,10 @@ fn is_same(reason: &str, refusal: &Refusal, ours: &Ours<'_>) -> bool {
         "H003" => says("multiple entries"),
         "E001" => says("not enough values to unpack (expected 2, got 1)"),
         "S010" => says("out of memory") && ours.is_bad_number_of_gpus(),
-        reason => {
-            reason.contains("name of the program is empty") && says("No such file or directory")
+        "M008" => {
+            first_line(ours.output).contains("name of the program is empty")
+                && says("No such file or directory")
         }
+        _ => false,
     }
 }
