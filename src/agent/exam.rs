@@ -11,6 +11,7 @@ use crate::base::{Status, clock, env_vars};
 use crate::inventory::{self, GpuState};
 use crate::os::account::{self, Bounds};
 use crate::os::ports::PortClaim;
+use crate::os::shared_libraries::library_directories;
 use crate::os::{asked, interfaces};
 use crate::report::summary::reason;
 use crate::wire::{
@@ -123,7 +124,7 @@ fn libraries(packages: &[PathBuf]) -> Vec<Library> {
     let loader_path = env_vars::get(env_vars::LD_LIBRARY_PATH);
     let roots = [env_vars::CONDA_PREFIX, env_vars::VIRTUAL_ENV].map(env_vars::get);
     let roots: Vec<PathBuf> = roots.into_iter().flatten().map(PathBuf::from).collect();
-    let directories = inventory::library_directories(packages, loader_path.as_deref(), &roots);
+    let directories = library_directories(packages, loader_path.as_deref(), &roots);
     let found = inventory::libraries(&directories).into_iter();
     let library = |found: inventory::FoundLibrary| Library {
         name: found.name.to_owned(),
