@@ -115,7 +115,7 @@ fn a_gate_closes_with_1_and_says_why() {
 }
 
 /// Lines that are refused before anything starts.
-const REFUSED: [&str; 19] = [
+const REFUSED: [&str; 21] = [
     "",
     "all-reduse",
     "all-reduce -b 4 -e 2",
@@ -125,6 +125,8 @@ const REFUSED: [&str; 19] = [
     "all-reduce -d fp8",
     "all-reduce -o summ",
     "all-reduce --pairs",
+    "all-reduce --backend ncl",
+    "send-recv --pairs --backend staged",
     "send-recv --pairs --compare x.json",
     "broadcast --num_gpus 2 -r 2",
     "all-reduce --compare missing.json",
@@ -158,4 +160,22 @@ fn more_memory_than_there_is_is_refused() {
     let head = "error[B001]: 2 workers would take about 48.0 TiB of memory, ";
     assert!(stderr.starts_with(head), "{stderr}");
     assert!(stderr.ends_with("help: give a smaller `--maxbytes`\n"), "{stderr}");
+}
+
+#[test]
+#[cfg(feature = "nccl")]
+fn without_a_gpu_there_is_nothing_to_measure_on_one() {
+    if remuda::runtime::device::device_count().is_ok() {
+        // Here there is one: what it does is another test's.
+        return;
+    }
+    let scratch = Scratch::new("bench", "no-gpu");
+    for backend in ["nccl", "staged"] {
+        let line = format!("all-reduce --backend {backend} --accelerator cpu --num_gpus 2 {SMALL}");
+        let output = scratch.run(&line);
+        let screen = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(78), "{screen}");
+        let why = "cannot use a GPU: there is no CUDA driver (`libcuda.so.1`) on this machine";
+        assert!(screen.contains(why), "{screen}");
+    }
 }

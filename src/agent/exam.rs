@@ -11,6 +11,7 @@ use crate::base::{Status, clock, env_vars};
 use crate::inventory::{self, GpuState};
 use crate::os::account::{self, Bounds};
 use crate::os::ports::PortClaim;
+use crate::os::shared_libraries::library_directories;
 use crate::os::{asked, interfaces};
 use crate::report::summary::reason;
 use crate::wire::{
@@ -92,7 +93,8 @@ fn compute() -> Compute {
     }
 }
 
-fn shared_memory(dir: &Path) -> Result<Room, String> {
+/// How much room there is in `/dev/shm`, or why it cannot be used.
+pub fn shared_memory(dir: &Path) -> Result<Room, String> {
     let found = rustix::fs::statvfs(dir).map_err(|error| reason(&error.into()))?;
     rustix::fs::access(dir, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
         .map_err(|error| reason(&error.into()))?;
@@ -122,7 +124,7 @@ fn libraries(packages: &[PathBuf]) -> Vec<Library> {
     let loader_path = env_vars::get(env_vars::LD_LIBRARY_PATH);
     let roots = [env_vars::CONDA_PREFIX, env_vars::VIRTUAL_ENV].map(env_vars::get);
     let roots: Vec<PathBuf> = roots.into_iter().flatten().map(PathBuf::from).collect();
-    let directories = inventory::library_directories(packages, loader_path.as_deref(), &roots);
+    let directories = library_directories(packages, loader_path.as_deref(), &roots);
     let found = inventory::libraries(&directories).into_iter();
     let library = |found: inventory::FoundLibrary| Library {
         name: found.name.to_owned(),

@@ -28,5 +28,6 @@ mod shim_lost;
 mod starting;
 mod window;
 
+pub use exam::shared_memory;
 pub use prepare::{OWN_EXECUTABLE, lacks};
 pub use serve::{Origin, main};

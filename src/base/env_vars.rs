@@ -209,6 +209,14 @@ pub const REMUDA_STATUS_ADDR: &str = "REMUDA_STATUS_ADDR";
 /// The file to which `remuda pod` writes how the job ended.
 pub const REMUDA_TERMINATION_LOG: &str = "REMUDA_TERMINATION_LOG";
 
+/// The file of NCCL to load, instead of the first that is found.
+pub const REMUDA_NCCL_LIBRARY: &str = "REMUDA_NCCL_LIBRARY";
+
+/// Where NCCL's RAS service listens: `host:port`.
+pub const NCCL_RAS_ADDR: &str = "NCCL_RAS_ADDR";
+/// 1: NCCL since 2.30 lets several ranks share a device.
+pub const NCCL_MULTI_RANK_GPU_ENABLE: &str = "NCCL_MULTI_RANK_GPU_ENABLE";
+
 /// Filter of our own log, in tracing's syntax.
 pub const REMUDA_LOG: &str = "REMUDA_LOG";
 

@@ -4,7 +4,10 @@
 //! A worker program on top of [`runtime`](crate::runtime): nothing here that its user could not
 //! write. The texts and pictures are made here and printed by `cli`.
 
+mod backend;
 mod collective;
+#[cfg(feature = "nccl")]
+mod device;
 mod document;
 mod gate;
 mod operands;
@@ -16,6 +19,7 @@ mod sweep;
 mod table;
 mod timing;
 
+pub use backend::{Backend, Opened};
 pub use collective::{Collective, Shape};
 pub use document::{Document, DocumentError, PairRow, Row, read_document};
 pub use gate::{Shortfall, check_rows, check_wrong};

@@ -4,6 +4,18 @@ use super::collective::{Collective, Shape};
 use super::sample::{PERIOD, Pattern, Sample};
 use crate::runtime::{Buffer, Error, Group, ReduceOp};
 
+/// An operation with its memory, wherever that lies.
+pub(super) trait Measured {
+    /// Writes what this rank gives, and forgets what it took.
+    fn fill(&mut self) -> Result<(), Error>;
+
+    /// The operation, once.
+    fn run(&mut self) -> Result<(), Error>;
+
+    /// How many numbers of this rank are others than they must be after one run on filled memory.
+    fn wrong(&mut self) -> Result<u64, Error>;
+}
+
 /// Where the numbers of operations in place lie.
 enum Numbers<T: Sample> {
     /// In memory that ranks of a node share.
@@ -58,21 +70,51 @@ impl<'a, T: Sample> Operands<'a, T> {
         Ok(Self { group, collective, shape, pattern, root, numbers, output })
     }
 
-    /// Writes what this rank gives, and forgets what it took.
-    pub(super) fn fill(&mut self) {
+    /// What the operation works in, or gives.
+    #[cfg(feature = "nccl")]
+    pub(super) fn numbers(&self) -> &[T] {
+        self.numbers.as_slice()
+    }
+
+    /// What it takes.
+    #[cfg(feature = "nccl")]
+    pub(super) fn output(&self) -> &[T] {
+        &self.output
+    }
+
+    /// Both.
+    #[cfg(feature = "nccl")]
+    pub(super) fn memory_mut(&mut self) -> (&mut [T], &mut [T]) {
+        (self.numbers.as_mut_slice(), &mut self.output)
+    }
+
+    /// What is called: the operation, how it combines, and its root.
+    #[cfg(feature = "nccl")]
+    pub(super) fn call(&self) -> (Collective, Option<ReduceOp>, usize) {
+        (self.collective, self.pattern.reduce, self.root)
+    }
+
+    /// The same for what came from every rank.
+    fn differing_parts(&self, period_from: impl Fn(usize) -> Vec<T>) -> u64 {
+        if self.shape.count == 0 {
+            return 0;
+        }
+        let parts = self.output.chunks(self.shape.count).enumerate();
+        parts.map(|(from, part)| differing(part, &period_from(from))).sum()
+    }
+}
+
+impl<T: Sample> Measured for Operands<'_, T> {
+    fn fill(&mut self) -> Result<(), Error> {
         let period = self.pattern.period(self.group.rank(), 0);
-        let given: &mut [T] = match &mut self.numbers {
-            Numbers::Buffer(buffer) => buffer,
-            Numbers::Own(own) => own,
-        };
-        for part in given.chunks_mut(PERIOD) {
+        for part in self.numbers.as_mut_slice().chunks_mut(PERIOD) {
             part.copy_from_slice(&period[..part.len()]);
         }
         self.output.fill(T::of_whole(0));
+        Ok(())
     }
 
-    /// The operation, once.
-    pub(super) fn run(&mut self) -> Result<(), Error> {
+    fn run(&mut self) -> Result<(), Error> {
         let Self { group, root, numbers, output, .. } = self;
         let (rank, world) = (group.rank(), group.world_size());
         let reduce = self.pattern.reduce.unwrap_or(ReduceOp::Sum);
@@ -98,14 +140,13 @@ impl<'a, T: Sample> Operands<'a, T> {
         Ok(())
     }
 
-    /// How many numbers of this rank are others than they must be after one run on filled memory.
-    pub(super) fn wrong(&self) -> u64 {
+    fn wrong(&mut self) -> Result<u64, Error> {
         let rank = self.group.rank();
         let is_root = rank == self.root;
         let pattern = self.pattern;
         let world = pattern.world;
         let part = self.shape.count;
-        match self.collective {
+        Ok(match self.collective {
             Collective::AllReduce => differing(self.numbers.as_slice(), &pattern.reduced_period(0)),
             Collective::Reduce if is_root => {
                 differing(self.numbers.as_slice(), &pattern.reduced_period(0))
@@ -127,21 +168,19 @@ impl<'a, T: Sample> Operands<'a, T> {
             Collective::SendRecv => {
                 differing(&self.output, &pattern.period((rank + world - 1) % world, 0))
             }
-        }
-    }
-
-    /// The same for what came from every rank.
-    fn differing_parts(&self, period_from: impl Fn(usize) -> Vec<T>) -> u64 {
-        if self.shape.count == 0 {
-            return 0;
-        }
-        let parts = self.output.chunks(self.shape.count).enumerate();
-        parts.map(|(from, part)| differing(part, &period_from(from))).sum()
+        })
     }
 }
 
 impl<T: Sample> Numbers<T> {
     fn as_slice(&self) -> &[T] {
+        match self {
+            Self::Buffer(buffer) => buffer,
+            Self::Own(own) => own,
+        }
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [T] {
         match self {
             Self::Buffer(buffer) => buffer,
             Self::Own(own) => own,
@@ -173,9 +212,9 @@ mod tests {
         let shape = collective.shape(5000, size_of::<T>(), group.world_size());
         let mut operands =
             Operands::<T>::new(group, (collective, shape), (reduce, root), is_registered)?;
-        operands.fill();
+        operands.fill()?;
         operands.run()?;
-        Ok(operands.wrong())
+        operands.wrong()
     }
 
     fn check_all<T: Sample>(group: &Group) -> Result<(), Error> {
@@ -213,11 +252,11 @@ mod tests {
             let shape = Collective::AllGather.shape(4000, 4, 2);
             let mut operands =
                 Operands::<f32>::new(group, (Collective::AllGather, shape), (None, 0), true)?;
-            operands.fill();
+            operands.fill()?;
             operands.run()?;
             operands.output[3] += 1.0;
             operands.output[999] = f32::NAN;
-            Ok(operands.wrong())
+            operands.wrong()
         })?;
         assert_eq!(wrong, [2, 2]);
         Ok(())

@@ -126,6 +126,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::bench::backend::Backend;
     use crate::bench::collective::Collective;
     use crate::bench::sizes::{Sizes, Stride};
     use crate::bench::timing::Average;
@@ -150,6 +151,7 @@ mod tests {
     fn options() -> Options {
         Options {
             collective: Collective::SendRecv,
+            backend: Backend::Host,
             sizes: Sizes::new(4096, 4096, Stride::Factor(2)).expect("there is a size"),
             dtypes: vec![Dtype::U8],
             reduce: vec![ReduceOp::Sum],

@@ -1,8 +1,11 @@
 //! A table: all sizes, types and operations, one after the other.
 
+use super::backend::{Backend, Opened};
 use super::collective::Collective;
+#[cfg(feature = "nccl")]
+use super::device::DeviceOperands;
 use super::document::Row;
-use super::operands::Operands;
+use super::operands::{Measured, Operands};
 use super::sample::Sample;
 use super::sizes::Sizes;
 use super::timing::{Average, time};
@@ -13,6 +16,8 @@ use crate::runtime::{Bf16, Dtype, Error, F16, Group, ReduceOp};
 pub struct Options {
     /// What every row does.
     pub collective: Collective,
+    /// What moves the numbers.
+    pub backend: Backend,
     /// Sizes in bytes.
     pub sizes: Sizes,
     /// Types of elements.
@@ -35,7 +40,7 @@ pub struct Options {
 
 /// Measures everything, and shows every row to `watch` when it is known; all ranks see the same rows.
 pub fn measure(
-    group: &Group,
+    opened: &Opened<'_>,
     options: &Options,
     watch: &mut dyn FnMut(&Row),
 ) -> Result<Vec<Row>, Error> {
@@ -49,7 +54,7 @@ pub fn measure(
         for reduce in &reduce {
             let mut last = None;
             for bytes in options.sizes.iter() {
-                let row = measure_dtype(group, options, *dtype, *reduce, bytes)?;
+                let row = measure_dtype(opened, options, *dtype, *reduce, bytes)?;
                 // Sizes that are cut to whole parts may be the same.
                 if last.replace(row.bytes) != Some(row.bytes) {
                     watch(&row);
@@ -62,41 +67,53 @@ pub fn measure(
 }
 
 fn measure_dtype(
-    group: &Group,
+    opened: &Opened<'_>,
     options: &Options,
     dtype: Dtype,
     reduce: Option<ReduceOp>,
     bytes: u64,
 ) -> Result<Row, Error> {
     match dtype {
-        Dtype::F32 => measure_row::<f32>(group, options, reduce, bytes),
-        Dtype::F64 => measure_row::<f64>(group, options, reduce, bytes),
-        Dtype::F16 => measure_row::<F16>(group, options, reduce, bytes),
-        Dtype::Bf16 => measure_row::<Bf16>(group, options, reduce, bytes),
-        Dtype::I32 => measure_row::<i32>(group, options, reduce, bytes),
-        Dtype::I64 => measure_row::<i64>(group, options, reduce, bytes),
-        Dtype::U8 => measure_row::<u8>(group, options, reduce, bytes),
+        Dtype::F32 => measure_row::<f32>(opened, options, reduce, bytes),
+        Dtype::F64 => measure_row::<f64>(opened, options, reduce, bytes),
+        Dtype::F16 => measure_row::<F16>(opened, options, reduce, bytes),
+        Dtype::Bf16 => measure_row::<Bf16>(opened, options, reduce, bytes),
+        Dtype::I32 => measure_row::<i32>(opened, options, reduce, bytes),
+        Dtype::I64 => measure_row::<i64>(opened, options, reduce, bytes),
+        Dtype::U8 => measure_row::<u8>(opened, options, reduce, bytes),
     }
 }
 
-fn measure_row<T: Sample>(
-    group: &Group,
+/// What both the host and the devices can work with.
+#[cfg(feature = "nccl")]
+trait Number: Sample + crate::runtime::device::DeviceElement {}
+#[cfg(feature = "nccl")]
+impl<T: Sample + crate::runtime::device::DeviceElement> Number for T {}
+#[cfg(not(feature = "nccl"))]
+trait Number: Sample {}
+#[cfg(not(feature = "nccl"))]
+impl<T: Sample> Number for T {}
+
+fn measure_row<T: Number>(
+    opened: &Opened<'_>,
     options: &Options,
     reduce: Option<ReduceOp>,
     bytes: u64,
 ) -> Result<Row, Error> {
+    let group = opened.group();
     let (collective, world) = (options.collective, group.world_size());
     let shape = collective.shape(bytes, size_of::<T>(), world);
-    let mut operands = Operands::<T>::new(
-        group,
-        (collective, shape),
-        (reduce, options.root),
-        options.is_registered,
-    )?;
-    operands.fill();
-    let times = (options.warmup, options.iterations);
-    let seconds = time(group, times, options.average, || operands.run())?;
-    let wrong = if options.is_checked { Some(count_wrong(group, &mut operands)?) } else { None };
+    let host = |is_registered| {
+        let call = (collective, shape);
+        Operands::<T>::new(group, call, (reduce, options.root), is_registered)
+    };
+    let (seconds, wrong) = match opened {
+        Opened::Host(_) => measure_operation(group, options, host(options.is_registered)?)?,
+        #[cfg(feature = "nccl")]
+        Opened::Devices(devices) => {
+            measure_operation(group, options, DeviceOperands::new(devices, host(false)?)?)?
+        }
+    };
     let algbw_gbs = if seconds == 0.0 { 0.0 } else { shape.bytes as f64 / seconds / 1e9 };
     Ok(Row {
         bytes: shape.bytes as u64,
@@ -111,11 +128,24 @@ fn measure_row<T: Sample>(
     })
 }
 
+/// Seconds, and wrong numbers of all ranks where that is looked at.
+fn measure_operation(
+    group: &Group,
+    options: &Options,
+    mut operation: impl Measured,
+) -> Result<(f64, Option<u64>), Error> {
+    operation.fill()?;
+    let times = (options.warmup, options.iterations);
+    let seconds = time(group, times, options.average, || operation.run())?;
+    let wrong = options.is_checked.then(|| count_wrong(group, &mut operation)).transpose()?;
+    Ok((seconds, wrong))
+}
+
 /// Runs the operation once more on known numbers; wrong ones of all ranks.
-fn count_wrong<T: Sample>(group: &Group, operands: &mut Operands<'_, T>) -> Result<u64, Error> {
-    operands.fill();
-    operands.run()?;
-    let mut wrong = [operands.wrong() as i64];
+fn count_wrong(group: &Group, operation: &mut impl Measured) -> Result<u64, Error> {
+    operation.fill()?;
+    operation.run()?;
+    let mut wrong = [operation.wrong()? as i64];
     group.all_reduce(&mut wrong, ReduceOp::Sum)?;
     Ok(wrong[0] as u64)
 }
@@ -129,6 +159,7 @@ mod tests {
     fn a_table_has_a_row_for_each_size_type_and_operation() -> Result<(), Error> {
         let options = Options {
             collective: Collective::ReduceScatter,
+            backend: Backend::Host,
             sizes: Sizes::new(1, 256, Stride::Factor(4)).expect("there are sizes"),
             dtypes: vec![Dtype::F32, Dtype::U8],
             reduce: vec![ReduceOp::Sum, ReduceOp::Max],
@@ -139,7 +170,8 @@ mod tests {
             average: Average::Max,
             is_registered: true,
         };
-        let rows = Group::on_threads(2, |group| measure(group, &options, &mut |_| {}))?;
+        let rows =
+            Group::on_threads(2, |group| measure(&Opened::Host(group), &options, &mut |_| {}))?;
         assert_eq!(rows[0], rows[1], "all ranks see the same");
         let of = |dtype: &str, op: &str| {
             let rows = rows[0].iter().filter(|row| row.dtype == dtype && row.op == op);

@@ -30,7 +30,12 @@ pub fn show_head(options: &Options, hosts: &[String], ranks_of: &[usize], earlie
     let (collective, world) = (options.collective, ranks_of.iter().sum::<usize>());
     let (iterations, warmup) = (options.iterations, options.warmup);
     let checked = if options.is_checked { "checked" } else { "not checked" };
-    let _ = writeln!(text, "# remuda bench {collective}: {}, backend host", show_ranks(world));
+    let _ = writeln!(
+        text,
+        "# remuda bench {collective}: {}, backend {}",
+        show_ranks(world),
+        options.backend
+    );
     let _ = writeln!(text, "# {iterations} iterations after {warmup}, results {checked}");
     for (host, ranks) in hosts.iter().zip(ranks_of) {
         let _ = writeln!(text, "# {host}: {}", show_ranks(*ranks));
@@ -153,6 +158,7 @@ fn push_matrix(text: &mut String, pairs: &Pairs) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::backend::Backend;
     use crate::bench::collective::Collective;
     use crate::bench::sizes::{Sizes, Stride};
     use crate::bench::timing::Average;
@@ -162,6 +168,7 @@ mod tests {
     fn a_table_has_the_columns_of_nccl_tests() {
         let options = Options {
             collective: Collective::AllReduce,
+            backend: Backend::Host,
             sizes: Sizes::new(8, 8, Stride::Factor(2)).expect("there is a size"),
             dtypes: vec![Dtype::F32],
             reduce: vec![ReduceOp::Sum],

@@ -18,6 +18,7 @@ use super::values::{parse_job_id, parse_master_addr, parse_port, parse_timeout};
 use crate::base::{Status, env_vars};
 use crate::job::OnTerm;
 use crate::launch::Keeper;
+use crate::os::signals;
 use crate::plan::{Identity, IdentityError, identify};
 use crate::report::summary::step;
 use crate::report::{Terminal, say};
@@ -209,6 +210,8 @@ pub fn parse(words: Vec<OsString>) -> Result<Parsed<PodArgs>, Refused> {
 
 /// Parses and runs.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
+    // Process 1 never hears a signal that comes while it does not listen, unless it waits.
+    let _waiting = signals::let_requests_wait();
     let (args, typed) = super::to_run(parse(words)?)?;
     check::program(&args.program, &typed)?;
     check::watch(&args.watch, &typed)?;

@@ -49,7 +49,7 @@ pub(super) const OTHER_NCCL: &str = "D022";
 /// Another CUDA runtime.
 pub(super) const OTHER_CUDA: &str = "D023";
 /// `/dev/shm`.
-pub(super) const SHM: &str = "D024";
+pub const SHM: &str = "D024";
 /// Locked memory.
 pub(super) const MEMLOCK: &str = "D025";
 /// Open files.

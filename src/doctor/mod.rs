@@ -10,7 +10,7 @@ mod screen;
 mod visit;
 
 pub use case::{Case, Clock, Finding, MasterPort, NodeFacts, Patient, Seen, SlotsAre};
-pub use judge::judge;
+pub use judge::{SHM_BYTES_MIN, judge};
 pub use screen::{
     DOCTOR_VERSION, hosts_without_errors, refusal, show, show_findings, show_json, status,
 };

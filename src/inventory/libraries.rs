@@ -2,7 +2,6 @@
 //! packages say beside them, or from the library itself. Nothing is loaded.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -46,39 +45,6 @@ const WANTED: [Wanted; 2] = [
 
 /// Of a library that does not say its version outside, so much is read.
 const SCANNED_BYTES_MAX: u64 = 1 << 30;
-
-/// Where the loader looks without being told.
-const SYSTEM: [&str; 9] = [
-    "/usr/local/cuda/lib64",
-    "/usr/local/cuda/targets/x86_64-linux/lib",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/usr/local/lib",
-    "/opt/conda/lib",
-    "/opt/nvidia/nccl/lib",
-];
-
-/// Every directory in which libraries may lie, in the order in which a Python worker finds them: its
-/// own packages (`site-packages`), the path of the loader, the roots of environments, the system.
-pub fn library_directories(
-    packages: &[PathBuf],
-    loader_path: Option<&OsStr>,
-    roots: &[PathBuf],
-) -> Vec<PathBuf> {
-    let of_packages = packages.iter().flat_map(|dir| {
-        let parts = dir.join("nvidia").read_dir().into_iter().flatten().flatten();
-        let mut parts: Vec<_> = parts.map(|part| part.path().join("lib")).collect();
-        parts.sort();
-        parts
-    });
-    let of_loader = loader_path.map(|path| std::env::split_paths(path).collect::<Vec<_>>());
-    let of_loader = of_loader.unwrap_or_default().into_iter().filter(|dir| dir.is_absolute());
-    let of_roots = roots.iter().map(|root| root.join("lib"));
-    let system = SYSTEM.iter().map(PathBuf::from);
-    of_packages.chain(of_loader).chain(of_roots).chain(system).collect()
-}
 
 /// What lies in these directories, in their order, each file once.
 pub fn libraries(directories: &[PathBuf]) -> Vec<FoundLibrary> {
@@ -200,15 +166,5 @@ mod tests {
     fn what_is_no_library_is_left_alone() {
         let root = tree("others", &[("libnccl.so.debug", b""), ("libnccl_static.a", b"")]);
         assert!(libraries(&[root]).is_empty());
-    }
-
-    #[test]
-    fn packages_of_python_come_before_the_system() {
-        let root = tree("order", &[("nvidia/nccl/lib/libnccl.so.2", b"")]);
-        let path = OsStr::new("/one:relative:/two");
-        let found = library_directories(std::slice::from_ref(&root), Some(path), &["/env".into()]);
-        let expect =
-            [root.join("nvidia/nccl/lib"), "/one".into(), "/two".into(), "/env/lib".into()];
-        assert_eq!(found[..4], expect);
     }
 }

@@ -58,7 +58,7 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-    runtime.block_on(async {
+    let status = runtime.block_on(async {
         let mut tasks = Tasks::default();
         let pulse = Arc::new(Pulse::default());
         answer_probes(options.keeper.status_addr, &pulse, &mut tasks).await?;
@@ -74,7 +74,10 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
             }
             Reached::At(dial) => gather::see_through(plan, options, (dial, pulse), waiting).await,
         }
-    })
+    });
+    // A name server that does not answer holds up nobody who has ended.
+    runtime.shutdown_background();
+    status
 }
 
 /// How nodes will be reached.

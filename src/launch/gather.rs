@@ -10,13 +10,14 @@ use super::node::Way;
 use super::options::{DialOptions, LaunchError, Options};
 use super::probes::{Pulse, leave_message};
 use super::signals::Signals;
+use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Status, clock};
 use crate::os::signals::Waiting;
 use crate::os::tasks::Tasks;
 use crate::plan::{self, LaunchPlan};
 use crate::report::summary::{duration, step};
 use crate::report::{OutputSender, print_error};
-use crate::transport::dial::{Door, Gate, Over, Rules};
+use crate::transport::dial::{BindError, Door, Gate, Over, Rules};
 
 /// Who has heard how the job ended hangs up at once; whoever has not within this time is cut off.
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
@@ -28,13 +29,23 @@ pub(super) async fn see_through(
     (dial, pulse): (&DialOptions, Arc<Pulse>),
     waiting: Waiting,
 ) -> Result<Status, LaunchError> {
+    let file = options.keeper.termination_log.as_deref();
     let mut signals = Signals::listen()?;
     drop(waiting);
     let deadline = clock::now() + dial.join_limit;
+    let tell = |why: &BindError, since| {
+        let text = format!("for our own name, since {}: {why}", duration(since));
+        print_error(&step("Waiting", &text));
+    };
     // Its name may not exist yet. As process 1 we would not be ended by a signal that we do not hear.
     let door = tokio::select! {
-        door = Door::open(&dial.address, dial.port, deadline) => door?,
-        signal = signals.stop() => return Ok(Status::Interrupted(signal)),
+        door = Door::open(&dial.address, dial.port, deadline, tell) => door?,
+        signal = signals.stop() => {
+            let text = format!("ended by {} before it had a name", signal_name(signal));
+            let status = Status::Interrupted(signal);
+            leave_message(file, (&dial.job, NodeRank(0)), status, (&text, Some(NodeRank(0))));
+            return Ok(status);
+        }
     };
     pulse.set_ready(true);
     let mut tasks = Tasks::default();
@@ -56,7 +67,6 @@ pub(super) async fn see_through(
         never = tasks.watch() => match never {},
     };
     let own = dial.status_of(NodeRank(0), status, cause);
-    let file = options.keeper.termination_log.as_deref();
     leave_message(file, (&dial.job, NodeRank(0)), own, (&text, cause));
     if may_be_taken_over {
         let limit = duration(dial.join_limit);

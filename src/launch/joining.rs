@@ -69,11 +69,12 @@ pub fn join(plan: &LaunchPlan, member: &Member) -> Result<Status, LaunchError> {
     }
     heap::share();
     signals::hear_of_children();
+    let waiting = signals::let_requests_wait();
     family::become_subreaper();
     let inherited = family::children_of(rustix::process::getpid());
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-    runtime.block_on(async {
+    let status = runtime.block_on(async {
         let mut joining = Joining {
             plan,
             member,
@@ -86,8 +87,12 @@ pub fn join(plan: &LaunchPlan, member: &Member) -> Result<Status, LaunchError> {
             requests: Requests::default(),
             tasks: Tasks::default(),
         };
+        drop(waiting);
         joining.run().await
-    })
+    });
+    // A name server that does not answer holds up nobody who has ended.
+    runtime.shutdown_background();
+    status
 }
 
 struct Joining<'a> {
@@ -154,16 +159,14 @@ impl Joining<'_> {
             };
             let join = dialer.join(self.member.dial.join_limit, tell);
             tokio::select! {
-                joined = join => Some(joined),
-                signal = self.signals.stop() => {
-                    return Ok(Some(Status::Interrupted(signal)));
-                }
+                joined = join => Ok(joined),
+                signal = self.signals.stop() => Err(signal),
             }
         };
         let connection = match joined {
-            Some(Ok(connection)) => connection,
-            Some(Err(fault)) => return Ok(Some(self.not_joined(&fault))),
-            None => return Ok(Some(Status::Bug)),
+            Ok(Ok(connection)) => connection,
+            Ok(Err(fault)) => return Ok(Some(self.not_joined(&fault))),
+            Err(signal) => return Ok(Some(self.left(signal))),
         };
         let text = format!("node 0 ({called}), which shows what workers write");
         self.say(&step("Joined", &text));
@@ -244,12 +247,19 @@ impl Joining<'_> {
         let text = fault.to_string();
         let mut lines = text.lines();
         let title = lines.next().unwrap_or_default();
-        let mut screen =
-            format!("error[{}]: {}; nothing was started\n", codes::NOT_JOINED, neutral(title));
+        let (so, status) = match (self.epoch, fault) {
+            // We were a part of the job until node 0 was gone.
+            (Some(_), DialFault::NoAnswer(..)) => ("there was no restart", Status::LeaseLost),
+            (Some(_), DialFault::OtherKey(_) | DialFault::Refused(_)) => {
+                ("there was no restart", fault.status())
+            }
+            (None, _) => ("nothing was started", fault.status()),
+        };
+        let mut screen = format!("error[{}]: {}; {so}\n", codes::NOT_JOINED, neutral(title));
         screen += &neutral_lines(lines);
         say(&screen, self.member.paint);
-        self.leave_message(fault.status(), &screen, None);
-        fault.status()
+        self.leave_message(status, &screen, None);
+        status
     }
 
     /// Until the job is over, or node 0 is gone.
@@ -296,7 +306,8 @@ impl Joining<'_> {
                 Happening::Burial => {
                     burial = Some(clock::now() + BURIAL);
                     let living = agent.as_ref().and_then(AgentProcess::pid);
-                    family::bury(self.spared(living), |_, _| {});
+                    let known = |pid| living == Some(pid) || self.inherited.contains(&pid);
+                    family::bury(known, |_, _| {});
                 }
             }
         }
@@ -417,10 +428,7 @@ impl Joining<'_> {
             }
             Part::Lost | Part::Again | Part::Replaced => {
                 if let Some(signal) = self.stops.last() {
-                    let status = Status::Interrupted(*signal);
-                    let text = format!("left the job, asked by {}\n", signal_name(*signal));
-                    self.leave_message(status, &text, Some(self.member.node));
-                    return status;
+                    return self.left(*signal);
                 }
                 let text = show_failure(&self.leader_lost());
                 say(&text, self.member.paint);
@@ -429,6 +437,14 @@ impl Joining<'_> {
             }
             Part::Left => Status::Interrupted(self.stops.last().copied().unwrap_or(libc::SIGTERM)),
         }
+    }
+
+    /// Nothing is wrong, and whoever asked knows why.
+    fn left(&self, signal: i32) -> Status {
+        let status = Status::Interrupted(signal);
+        let text = format!("left the job, asked by {}\n", signal_name(signal));
+        self.leave_message(status, &text, Some(self.member.node));
+        status
     }
 
     fn leave_message(&self, status: Status, text: &str, cause: Option<NodeRank>) {

@@ -4,7 +4,7 @@ use rustix::process::Pid;
 
 use super::dispatcher::{Dispatcher, SILENCE_WARNING};
 use super::grave;
-use super::node::Node;
+use super::node::{Node, Way};
 use super::pause::Who;
 use super::voice;
 use crate::base::{NodeRank, clock};
@@ -18,7 +18,7 @@ impl Dispatcher<'_> {
         self.beat_at = now + self.options.beat;
         self.nodes.iter().for_each(Node::beat);
         if grave::is_everybodys_parent() {
-            family::bury(self.spared(), |_, _| {});
+            self.bury_the_dead();
         }
         self.pulse.set_counts(self.job.running(), self.nodes_here());
         self.say_early(now);
@@ -60,6 +60,16 @@ impl Dispatcher<'_> {
             None => self.nodes[node.index()].hang_up(),
         }
         Some(Event::NodeLost { node, loss })
+    }
+
+    /// Whoever is dead and has nobody who waits for it. Processes of ssh have, and we do not know them.
+    fn bury_the_dead(&self) {
+        if let Way::Ssh(_) = self.caller.way {
+            return family::bury(self.spared(), |_, _| {});
+        }
+        let agents: Vec<Pid> = self.nodes.iter().filter_map(Node::agent).collect();
+        let known = |pid| agents.contains(&pid) || self.inherited.contains(&pid);
+        family::bury(known, |_, _| {});
     }
 
     /// Children that are nobody's leftovers.

@@ -5,8 +5,8 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -32,8 +32,8 @@ const MESSAGE_BYTES_MAX: usize = 4096;
 pub(super) struct Pulse {
     ready: AtomicBool,
     epoch: AtomicU32,
-    running: AtomicU32,
-    nodes: AtomicU32,
+    /// Workers that run, and nodes that are there: node 0 alone knows.
+    counts: Mutex<Option<(u32, u32)>>,
 }
 
 impl Pulse {
@@ -47,10 +47,10 @@ impl Pulse {
         self.epoch.store(epoch, Ordering::Relaxed);
     }
 
-    /// Workers that run, and nodes that are there, as far as node 0 knows.
+    /// Workers that run, and nodes that are there.
     pub(super) fn set_counts(&self, running: usize, nodes: usize) {
-        self.running.store(running as u32, Ordering::Relaxed);
-        self.nodes.store(nodes as u32, Ordering::Relaxed);
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        *counts = Some((running as u32, nodes as u32));
     }
 
     /// What is answered: status and text. Pure but for the numbers.
@@ -81,21 +81,19 @@ impl Pulse {
                 "# HELP remuda_{name} {help}\n# TYPE remuda_{name} gauge\nremuda_{name} {value}\n"
             )
         };
-        gauge(
-            "ready",
-            "Whether this node is a part of the job.",
-            self.ready.load(Ordering::Relaxed).into(),
-        ) + &gauge("epoch", "Restarts of the job so far.", self.epoch.load(Ordering::Relaxed))
-            + &gauge(
-                "workers_running",
-                "Workers that run, told by node 0.",
-                self.running.load(Ordering::Relaxed),
-            )
-            + &gauge(
-                "nodes_joined",
-                "Nodes that are there, told by node 0.",
-                self.nodes.load(Ordering::Relaxed),
-            )
+        let is_ready = self.ready.load(Ordering::Relaxed);
+        let mut text = gauge("ready", "Whether this node is a part of the job.", is_ready.into());
+        text += &gauge(
+            "epoch",
+            "Starts of the job before this one.",
+            self.epoch.load(Ordering::Relaxed),
+        );
+        if let Some((running, nodes)) = *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            text += &gauge("workers_running", "Workers of the job that run.", running);
+            text += &gauge("nodes_joined", "Nodes of the job that are there.", nodes);
+        }
+        text
     }
 }
 
@@ -227,6 +225,10 @@ mod tests {
         pulse.set_epoch(3);
         let (_, metrics) = pulse.answer(b"GET /metrics HTTP/1.1\r\n\r\n");
         assert!(metrics.contains("\nremuda_epoch 3\n"), "{metrics}");
+        assert!(!metrics.contains("remuda_nodes_joined"), "{metrics}");
+        pulse.set_counts(5, 2);
+        let (_, metrics) = pulse.answer(b"GET /metrics HTTP/1.1\r\n\r\n");
+        assert!(metrics.ends_with("\nremuda_nodes_joined 2\n"), "{metrics}");
     }
 
     #[test]

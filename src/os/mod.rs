@@ -25,6 +25,8 @@ pub mod names;
 pub mod ports;
 #[cfg(feature = "cli")]
 pub mod shared_file;
+#[cfg(any(feature = "cli", feature = "nccl"))]
+pub mod shared_libraries;
 pub mod signals;
 #[cfg(feature = "cli")]
 pub mod sourced;

@@ -21,21 +21,15 @@ pub fn is_ignored(signal: i32) -> bool {
 /// Makes this process and what it forks deaf to the signals that ask a process to end: those that a
 /// batch system sends to everybody at once are the launcher's to answer.
 pub fn block_requests() {
-    block(&[
-        libc::SIGHUP,
-        libc::SIGINT,
-        libc::SIGQUIT,
-        libc::SIGTERM,
-        libc::SIGUSR1,
-        libc::SIGUSR2,
-    ]);
+    block(&REQUESTS);
 }
+
+const REQUESTS: [i32; 6] =
+    [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
 
 /// Lets requests wait until this is dropped: what was made meanwhile can then be cleared up by whoever
 /// answers them. Threads that are started meanwhile never get any.
-pub struct Waiting {
-    before: libc::sigset_t,
-}
+pub struct Waiting(());
 
 /// As if somebody had sent it.
 pub fn send_to_self(signal: i32) {
@@ -45,29 +39,23 @@ pub fn send_to_self(signal: i32) {
 
 /// See [`Waiting`].
 pub fn let_requests_wait() -> Waiting {
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: without a new set the call only fills `before`, which cannot fail.
-    let before = unsafe {
-        libc::sigemptyset(before.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), before.as_mut_ptr());
-        before.assume_init()
-    };
     block_requests();
-    Waiting { before }
+    Waiting(())
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // SAFETY: the set came from the kernel.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut());
-        }
+        change_mask(libc::SIG_UNBLOCK, &REQUESTS);
     }
 }
 
 /// Lets these signals wait in this thread. A blocked SIGTTIN makes reading the terminal from the
 /// background an error instead of a stop.
 pub fn block(signals: &[i32]) {
+    change_mask(libc::SIG_BLOCK, signals);
+}
+
+fn change_mask(how: i32, signals: &[i32]) {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `sigemptyset` initialises the set that the other calls read.
     unsafe {
@@ -75,7 +63,7 @@ pub fn block(signals: &[i32]) {
         for signal in signals {
             libc::sigaddset(set.as_mut_ptr(), *signal);
         }
-        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+        libc::pthread_sigmask(how, set.as_ptr(), std::ptr::null_mut());
     }
 }
 

@@ -354,8 +354,13 @@ impl Engine {
 
     /// Nobody returns before everybody has called.
     pub(crate) fn barrier(&mut self) -> Result<(), CollectiveError> {
-        self.run::<u8>(Call::new(Operation::Barrier, 0), |engine, call, patience| {
-            let nothing = engine.staging::<u8>().part(&(0..0));
+        self.agree::<u8>(Call::new(Operation::Barrier, 0))
+    }
+
+    /// Nobody returns before everybody has made this call, and nobody if somebody has made another.
+    pub(crate) fn agree<T: Element>(&mut self, call: Call) -> Result<(), CollectiveError> {
+        self.run::<T>(call, |engine, call, patience| {
+            let nothing = engine.staging::<T>().part(&(0..0));
             let round = engine.enter(call, &nothing, patience)?;
             let Some(across) = &mut engine.across else { return Ok(()) };
             across.greet(round.fingerprint, &engine.node, patience)?;

@@ -72,6 +72,10 @@ pub enum Error {
         /// Why, in its words.
         problem: String,
     },
+    /// A GPU, or what moves numbers between GPUs, cannot be used.
+    #[cfg(feature = "nccl")]
+    #[error("{0}")]
+    Device(String),
     /// Arguments that no layout, sampler or optimizer can work with.
     #[error("{0}")]
     BadArgument(String),
@@ -365,6 +369,8 @@ impl Error {
             | Self::Contract(_)
             | Self::Store { .. }
             | Self::BadArgument(_) => false,
+            #[cfg(feature = "nccl")]
+            Self::Device(_) => false,
         }
     }
 }

@@ -296,6 +296,18 @@ impl Group {
         Err(CollectiveError { op, seq: 0, bytes: 0, rank, cause })
     }
 
+    /// Why the group is of no use any more, if that is known; waits for nobody.
+    #[cfg(feature = "nccl")]
+    pub(super) fn alarm(&self) -> Option<Cause> {
+        self.inner.segment.alarm().map(|alarm| self.inner.roster.cause(alarm))
+    }
+
+    /// How long an operation may take.
+    #[cfg(feature = "nccl")]
+    pub(super) fn timeout(&self) -> Duration {
+        self.inner.timeout
+    }
+
     /// Points the launcher to the worker that is the cause, and the groups of which this one is a
     /// part: who is gone is gone for them too, and they can tell nodes that this one does not reach.
     pub(crate) fn report(&self, error: &CollectiveError) {

@@ -51,6 +51,7 @@
 //! | `tree`, `schedule` | orders and placements as data |
 //! | `shm`, `shm_window`, `flag`, `node` | the memory of a node, and meetings in it |
 //! | `across`, `net`, `room` | other nodes |
+//! | `device`, `nccl` | numbers on GPUs (feature `nccl`) |
 //! | `membership`, `split`, `contract`, `watch`, `store` | becoming a rank, and learning that others are gone |
 
 mod across;
@@ -58,6 +59,8 @@ mod cells;
 mod collective;
 pub mod contract;
 mod ddp;
+#[cfg(feature = "nccl")]
+pub mod device;
 mod element;
 mod engine;
 mod error;
@@ -67,6 +70,8 @@ mod half;
 mod membership;
 mod memory;
 mod message;
+#[cfg(feature = "nccl")]
+pub mod nccl;
 mod net;
 mod node;
 mod operations;

@@ -387,6 +387,15 @@ impl<T: Element> Buffer<T> {
     pub(crate) fn window(&self) -> Window<T> {
         self.window.clone()
     }
+
+    /// The same memory as numbers of another type, as many as it holds.
+    #[cfg(feature = "nccl")]
+    pub(crate) fn cast<U: Element>(self) -> Buffer<U> {
+        let Window { segment, memory, offset, len, .. } = self.window;
+        let len = len * size_of::<T>() / size_of::<U>();
+        // Buffers begin at pages, and every number is valid as any other: they are plain old data.
+        Buffer { window: Window { segment, memory, offset, len, element: PhantomData } }
+    }
 }
 
 impl<T: Element> Deref for Buffer<T> {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::proof::has;
 
@@ -17,9 +18,12 @@ fn output(program: &str, words: &[&str]) -> String {
 
 /// The script for a shell, in a file.
 fn script(shell: &str) -> PathBuf {
+    // Tests that run beside each other have their own.
+    static COUNT: AtomicU32 = AtomicU32::new(0);
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("completion");
     fs::create_dir_all(&dir).expect("a directory");
-    let file = dir.join(format!("{shell}-{}", std::process::id()));
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let file = dir.join(format!("{shell}-{}-{number}", std::process::id()));
     fs::write(&file, output(REMUDA, &["completion", shell])).expect("a file");
     file
 }

@@ -74,6 +74,7 @@ fn probes_are_answered_from_the_beginning_and_readiness_is_being_a_part_of_the_j
     assert!(ask("/readyz").starts_with("HTTP/1.1 200 OK\r\n"));
     let metrics = ask("/metrics");
     assert!(metrics.contains("\nremuda_ready 1\n"), "{metrics}");
+    assert!(!metrics.contains("remuda_workers_running"), "node 0 alone knows: {metrics}");
     assert!(ask("/quit").starts_with("HTTP/1.1 404 "));
     first.signal(Signal::TERM);
     first.end().code(143);

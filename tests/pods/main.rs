@@ -9,6 +9,7 @@
 //! | a node never comes, comes with another plan, job, key (F45, F70, B81) | `joining` |
 //! | a pod is cut off, for good or for a while; its link is slow (F25–F28, F30, F31) | `cut` |
 //! | a pod is evicted, killed and replaced while it trains | `again`, `train` |
+//! | names come late, node 0 never comes back, orphans are left to process 1 | `init` |
 //! | the printed manifest is obeyed, beside strangers | `walk` |
 //! | a port scan, HTTP, TLS, garbage, silence (F44, S15, B77, B78, B80, B83) | `strangers` |
 
@@ -21,6 +22,7 @@ mod support;
 mod again;
 mod cluster;
 mod cut;
+mod init;
 mod joining;
 mod keeper;
 mod lost;

@@ -217,6 +217,7 @@ fn an_engineer_obeys_the_manifest_a_pod_is_killed_and_strangers_change_nothing()
         assert!(metrics.lines().any(|found| found == line), "{metrics}");
     }
 
+    first.wait_for_error("warning[D024]: /dev/shm has only 64 MiB; NCCL and data loaders may");
     kill(second);
     first.wait_for_error("; restart 1 of 3");
     let replaced = begin(1);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
-use crate::bench::{Average, Collective, Options, Sizes, SizesError, Stride, parse_bytes};
+use crate::bench::{Average, Backend, Collective, Options, Sizes, SizesError, Stride, parse_bytes};
 use crate::cli::line::{BadValue, whole};
 use crate::pool::nearest;
 use crate::runtime::{Dtype, ReduceOp};
@@ -27,6 +27,10 @@ pub(super) struct BenchArgs {
     /// send-recv
     #[arg(value_name = "COLLECTIVE", value_parser = parse_collective)]
     pub(super) collective: Collective,
+    /// What moves the numbers: host (memory of the host), nccl (of GPUs), or staged (of GPUs, by way
+    /// of the host; ranks may share one)
+    #[arg(long, value_name = "BACKEND", default_value = "host", value_parser = parse_backend)]
+    pub(super) backend: Backend,
     /// Smallest size: `8`, `64K`, `1M` [default: 8]
     #[arg(short = 'b', long = "minbytes", value_name = "SIZE", value_parser = parse_size)]
     pub(super) min_bytes: Option<u64>,
@@ -119,6 +123,7 @@ pub(in crate::cli) fn words_of(id: &str) -> Vec<&'static str> {
     match id {
         "collective" => Collective::ALL.map(Collective::name).to_vec(),
         "datatype" => names(&DTYPES[..7]).chain(["all"]).collect(),
+        "backend" => Backend::ALL.map(Backend::name).to_vec(),
         "op" => names(&OPS).chain(["all"]).collect(),
         _ => Vec::new(),
     }
@@ -149,6 +154,7 @@ impl BenchArgs {
     pub(super) fn lower(&self) -> Result<Options, SizesError> {
         Ok(Options {
             collective: self.collective,
+            backend: self.backend,
             sizes: self.sizes()?,
             dtypes: self.datatype.0.clone(),
             reduce: self.op.0.clone(),
@@ -170,6 +176,7 @@ impl BenchArgs {
             }
         };
         let text = |value: &dyn ToString| Some(value.to_string().into());
+        push("backend", text(&self.backend));
         push("minbytes", self.min_bytes.and_then(|bytes| text(&bytes)));
         push("maxbytes", self.max_bytes.and_then(|bytes| text(&bytes)));
         push("stepfactor", self.step_factor.and_then(|factor| text(&factor)));
@@ -232,6 +239,11 @@ fn parse_collective(text: &str) -> Result<Collective, BadValue> {
     let wanted = plain(text);
     let found = Collective::ALL.into_iter().find(|collective| plain(collective.name()) == wanted);
     found.ok_or_else(|| unknown(text, &Collective::ALL.map(Collective::name)))
+}
+
+fn parse_backend(text: &str) -> Result<Backend, BadValue> {
+    let found = Backend::ALL.into_iter().find(|backend| backend.name() == text);
+    found.ok_or_else(|| unknown(text, &Backend::ALL.map(Backend::name)))
 }
 
 fn parse_size(text: &str) -> Result<u64, BadValue> {

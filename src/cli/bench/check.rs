@@ -6,7 +6,7 @@ use std::path::Path;
 use super::args::BenchArgs;
 use super::codes::{CANNOT_WRITE, EARLIER_UNREADABLE, TOO_LARGE};
 use crate::base::{Diagnostic, Status};
-use crate::bench::{Collective, Document, Options, SizesError, read_document};
+use crate::bench::{Backend, Collective, Document, Options, SizesError, read_document};
 use crate::cli::check::cannot_combine;
 use crate::cli::error::CliError;
 use crate::cli::files::check_file;
@@ -32,6 +32,10 @@ pub(super) fn run(args: &BenchArgs, typed: &Typed, place: &Place) -> Result<(), 
                 .help("type `remuda bench send-recv --pairs`")
         });
         return Err(refused.into());
+    }
+    if args.pairs && args.backend != Backend::Host {
+        let why = "pairs are measured on the host";
+        return Err(cannot_combine(typed, "pairs", "backend", why).into());
     }
     if args.pairs && !args.compare.is_empty() {
         return Err(cannot_combine(typed, "pairs", "compare", "pairs have no sizes").into());

@@ -16,6 +16,7 @@ use super::error::CliError;
 use super::lower::{self, Speaker};
 use super::{bundled, run};
 use crate::base::Status;
+use crate::bench::Backend;
 use crate::report::Terminal;
 
 pub(super) use self::args::words_of;
@@ -48,7 +49,8 @@ struct BenchFace {
 const HELP_END: &str = "\
 Rank 0 prints, reads `--compare` and writes `--plot`, on its node. Numbers move as workers of the
 bundled runtime move them: through shared memory inside a node, over TCP between nodes; sums are
-folded in the canonical order.
+folded in the canonical order. With `--backend nccl` they are on GPUs and NCCL moves them; there is
+no way back to another backend: what cannot be measured is an error.
 
 Exit status: 0; 1 if numbers are wrong or `--threshold` is not reached; else as for `remuda run`.";
 
@@ -75,8 +77,10 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     super::check::connected(&face.place, &typed)?;
     super::check::watch(&face.watch, &typed)?;
     let terminal = Terminal::look();
-    let note = "GPUs cannot be measured yet";
-    bundled::take_cpu_slots(&mut face.place, note, terminal);
+    if face.bench.backend == Backend::Host {
+        let note = "numbers of GPUs are measured with `--backend nccl`";
+        bundled::take_cpu_slots(&mut face.place, note, terminal);
+    }
     let place = lower::place(&face.place, &typed, terminal)?;
     super::check::stdin(&face.watch, place.workers(), &typed)?;
     check::run(&face.bench, &typed, &place)?;

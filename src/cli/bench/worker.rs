@@ -10,7 +10,7 @@ use super::check::read_earlier;
 use super::codes::{CANNOT_WRITE, EARLIER_UNREADABLE, NOT_GOOD_ENOUGH};
 use crate::base::Status;
 use crate::bench::{
-    Document, Options, Pairs, Row, Series, Shortfall, check_rows, check_wrong, measure,
+    Document, Opened, Options, Pairs, Row, Series, Shortfall, check_rows, check_wrong, measure,
     measure_pairs, show_curves, show_foot, show_head, show_heat, show_pairs, show_ranks, show_row,
 };
 use crate::cli::bundled::join_group;
@@ -49,8 +49,7 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
         Ok(document) => document,
         Err(error) => {
             print_error(&format!("remuda bench: rank {}: {error}\n", group.rank()));
-            let status = if error.is_of_system() { Status::OsLimit } else { Status::Findings };
-            return Ok(status);
+            return Ok(status_of(&error));
         }
     };
     // All ranks know the results, so none waits for rank 0 to have written them.
@@ -66,6 +65,15 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
             print_error(&format!("error[{NOT_GOOD_ENOUGH}]: {shortfall}\n"));
             Ok(Status::Findings)
         }
+    }
+}
+
+fn status_of(error: &Error) -> Status {
+    match error {
+        #[cfg(feature = "nccl")]
+        Error::Device(_) => Status::Config,
+        error if error.is_of_system() => Status::OsLimit,
+        _ => Status::Findings,
     }
 }
 
@@ -100,12 +108,13 @@ fn measure_all(
     let mut document = Document {
         version: 1,
         collective: options.collective.name().to_owned(),
-        backend: "host".to_owned(),
+        backend: options.backend.name().to_owned(),
         world_size: group.world_size(),
         nodes,
         rows: Vec::new(),
         pairs: Vec::new(),
     };
+    let opened = Opened::open(group, options.backend)?;
     group.note(&Note::Ready);
     if args.pairs {
         let pairs = measure_pairs(group, options)?;
@@ -121,7 +130,7 @@ fn measure_all(
     let hosts: Vec<String> = (0..nodes).map(host).collect();
     let first = earlier.first().map(|(_, document)| document);
     say(&show_head(options, &hosts, &ranks_of, first.is_some()));
-    document.rows = measure(group, options, &mut |row: &Row| say(&show_row(row, first)))?;
+    document.rows = measure(&opened, options, &mut |row: &Row| say(&show_row(row, first)))?;
     say(&show_foot(&document.rows));
     if group.rank() == 0 {
         draw_rows(args, &document, earlier);

@@ -1,16 +1,19 @@
 //! `remuda pod`: what the pod is → hosts, slots, and how the pods come together.
 
 use std::fmt;
+use std::path::Path;
 
 use super::devices::{self, accelerator, claims, visible};
 use super::dial::{self, KeyIs, Meeting};
 use super::{Place, alone};
+use crate::agent;
 use crate::base::{HostName, NodeRank, Slot, Status, env_vars};
 use crate::cli::error::CliError;
 use crate::cli::hostfile::Trust;
 use crate::cli::line::Typed;
 use crate::cli::pod::PodPlaceArgs;
 use crate::cli::pod_codes as codes;
+use crate::doctor::{self, SHM_BYTES_MIN};
 use crate::launch::{Keeper, Transport};
 use crate::plan::{Accelerator, Identity, MASTER_PORT, Surroundings};
 use crate::report::summary::count;
@@ -72,7 +75,8 @@ pub(in crate::cli) fn pod(
     let given = args.master_addr.as_deref().filter(|address| !address.is_empty());
     let address = given.or(found.and_then(|found| found.master_addr.as_deref()));
     let port = args.master_port.or(found.and_then(|found| found.master_port));
-    let (transport, warnings) = transport(args, pod, (address, port), typed)?;
+    let (transport, mut warnings) = transport(args, pod, (address, port), typed)?;
+    warnings += &shared_memory(slots.len());
     let (master_addr, master_port) = alone::master(address, port, &nodes);
     let (alone, joins) = match transport {
         Transport::Dial(_) => (None, Some(NodeRank(pod.rank))),
@@ -122,6 +126,22 @@ fn slots(pod: &Pod, accelerator: Accelerator) -> Result<u32, CliError> {
         )
         .help("give `--num_gpus N`, or set REMUDA_NUM_GPUS")),
     }
+}
+
+/// What libraries that share memory between the workers of a pod stumble over: a container is given
+/// 64 MiB unless somebody asks for more.
+fn shared_memory(slots: usize) -> String {
+    let what = match agent::shared_memory(Path::new("/dev/shm")) {
+        _ if slots < 2 => return String::new(),
+        Ok(room) if SHM_BYTES_MIN <= room.total_bytes => return String::new(),
+        Ok(room) => format!("has only {} MiB", room.total_bytes >> 20),
+        Err(why) => format!("cannot be used: {why}"),
+    };
+    let code = doctor::codes::SHM;
+    format!(
+        "warning[{code}]: /dev/shm {what}; NCCL and data loaders may need more: mount an emptyDir with \
+         `medium: Memory` there\n"
+    )
 }
 
 fn transport(

@@ -9,7 +9,8 @@ use crate::report::summary::count;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 /// Containers get 64 MiB unless somebody asks for more; NCCL and data loaders need far more.
-const SHM_BYTES_MIN: u64 = 512 * MIB;
+/// Less than this of `/dev/shm` is too little for NCCL and data loaders.
+pub const SHM_BYTES_MIN: u64 = 512 * MIB;
 /// What is free of it.
 const SHM_FREE_BYTES_MIN: u64 = 64 * MIB;
 /// Fewer open files are used up by data loaders and sockets of NCCL.

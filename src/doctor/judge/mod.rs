@@ -8,6 +8,7 @@ mod reach;
 pub(super) mod testing;
 mod ways;
 
+pub use compute::SHM_BYTES_MIN;
 pub(super) use reach::CLOCK_OFF_US;
 
 use std::cmp::Reverse;

@@ -10,6 +10,8 @@ use crate::base::clock;
 const BACKLOG_MAX: i32 = 4096;
 /// Between two looks for a name.
 const PAUSE: Duration = Duration::from_millis(500);
+/// How often somebody wants to read that we still wait.
+const TELL_PAUSE: Duration = Duration::from_secs(10);
 
 /// Why node 0 cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -55,30 +57,58 @@ pub struct Door {
 
 impl Door {
     /// Waits until the name stands for an address of this machine, at most until `deadline`, and
-    /// listens there. Names of pods begin to exist some time after the pods.
-    pub async fn open(name: &str, port: u16, deadline: Instant) -> Result<Self, BindError> {
-        let bare = name.trim_start_matches('[').trim_end_matches(']');
+    /// listens there. Names of pods begin to exist some time after the pods. `tell` hears now and then
+    /// why it still waits, and since when.
+    pub async fn open(
+        name: &str,
+        port: u16,
+        deadline: Instant,
+        mut tell: impl FnMut(&BindError, Duration),
+    ) -> Result<Self, BindError> {
+        let since = clock::now();
+        let mut told = since;
         loop {
-            let why = match tokio::net::lookup_host((bare, port)).await {
-                Ok(addresses) => match bind(name, port, addresses.collect()) {
-                    // The name may still stand for the pod in whose place we are.
-                    Err(BindError::NotOurs(_))
-                        if bare.parse::<IpAddr>().is_err() && clock::now() < deadline =>
-                    {
-                        tokio::time::sleep(PAUSE).await;
-                        continue;
-                    }
-                    bound => return bound,
-                },
+            let error = match try_open(name, port).await {
+                Ok(door) => return Ok(door),
                 Err(error) => error,
             };
-            if deadline <= clock::now() {
-                let why = why.to_string();
-                // The resolver's own number is no news.
-                let why = why.rsplit(": ").next().unwrap_or_default().to_lowercase();
-                return Err(BindError::NoSuchName { name: name.to_owned(), why });
+            let now = clock::now();
+            if !error.may_pass() || deadline <= now {
+                return Err(error);
+            }
+            if told + TELL_PAUSE <= now {
+                told = now;
+                tell(&error, now - since);
             }
             tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+impl BindError {
+    /// Whether the name may stand for another address later. It may also still stand for the pod in
+    /// whose place we are.
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::NoSuchName { .. } => true,
+            Self::NotOurs(name) => bare(name).parse::<IpAddr>().is_err(),
+            Self::Taken { .. } | Self::Os { .. } => false,
+        }
+    }
+}
+
+fn bare(name: &str) -> &str {
+    name.trim_start_matches('[').trim_end_matches(']')
+}
+
+async fn try_open(name: &str, port: u16) -> Result<Door, BindError> {
+    match tokio::net::lookup_host((bare(name), port)).await {
+        Ok(addresses) => bind(name, port, addresses.collect()),
+        Err(error) => {
+            let why = error.to_string();
+            // The resolver's own number is no news.
+            let why = why.rsplit(": ").next().unwrap_or_default().to_lowercase();
+            Err(BindError::NoSuchName { name: name.to_owned(), why })
         }
     }
 }
@@ -113,7 +143,7 @@ mod tests {
 
     fn open(name: &str, port: u16) -> Result<Door, BindError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.expect("a runtime").block_on(Door::open(name, port, clock::now()))
+        runtime.expect("a runtime").block_on(Door::open(name, port, clock::now(), |_, _| {}))
     }
 
     #[track_caller]

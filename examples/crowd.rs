@@ -1,0 +1,154 @@
+//! Nodes that only play their part: they dial in at once, with the real handshake and the real frames, and
+//! their workers end well as soon as they are started. Node 0 is a real one. For `scripts/bench pods`.
+//!
+//! ```text
+//! remuda run --no_ssh --node_rank 0 -H HOSTS --key_file KEY --master_addr 127.0.0.1 \
+//!     --master_port PORT --accelerator cpu --no_python --no_local_rank true &
+//! crowd NODES PORT KEY
+//! ```
+//!
+//! `HOSTS` has `n0 slots=1`, `n1 slots=1` and so on. Two lines are printed: after how many seconds every
+//! node was let in, and after how many the job was over.
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use remuda::base::{Epoch, HostName, NodeRank, Rank, Slot, WorkerExit, clock};
+use remuda::os::fds;
+use remuda::os::tasks::Tasks;
+use remuda::plan::{self, Accelerator, JobSpec, LaunchPlan, MasterAddr, Program};
+use remuda::secure::{JobKey, derive_job_id};
+use remuda::transport::dial::{Attached, Dialer, News};
+use remuda::transport::{LinkReader, LinkWriter};
+use remuda::wire::{self, AgentHello, Decoder, Found, FromAgent, ToAgent};
+use tokio::task::JoinSet;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let words: Vec<String> = std::env::args().collect();
+    let [_, nodes, port, key] = &words[..] else { return Err("crowd NODES PORT KEY".into()) };
+    let (nodes, port): (u32, u16) = (nodes.parse()?, port.parse()?);
+    let key = JobKey::from_text(&std::fs::read(key)?)?;
+    fds::raise_limit();
+    let plan = plan_of(nodes, port)?;
+    let first = Dialer {
+        address: "127.0.0.1".to_owned(),
+        port: port + 1,
+        node: NodeRank(0),
+        job: derive_job_id(&key, port),
+        key,
+        lease: LIMIT,
+        build: env!("CARGO_PKG_VERSION"),
+        digest: plan::digest(&plan),
+        outline: plan::outline(&plan),
+        fresh: Epoch(0),
+        uncharged: 0,
+    };
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    runtime.block_on(crowd(&first, nodes))
+}
+
+fn plan_of(nodes: u32, port: u16) -> Result<LaunchPlan, Box<dyn Error>> {
+    let host = |node| Ok((HostName::parse(&format!("n{node}"))?, vec![Slot(0)]));
+    let nodes: Result<Vec<_>, Box<dyn Error>> = (0..nodes).map(host).collect();
+    Ok(plan::plan(&JobSpec {
+        nodes: nodes?,
+        accelerator: Accelerator::Cpu,
+        device_names: Vec::new(),
+        program: Program::Exec { program: "true".into(), local_rank: false },
+        args: Vec::new(),
+        master_addr: MasterAddr::Given("127.0.0.1".to_owned()),
+        master_port: Some(port),
+        restarts_max: 0,
+        exports: Vec::new(),
+    })?)
+}
+
+async fn crowd(first: &Dialer, nodes: u32) -> Result<(), Box<dyn Error>> {
+    let since = clock::now();
+    let mut joining = JoinSet::new();
+    for node in (1..nodes).map(NodeRank) {
+        let dialer = Dialer { node, ..first.clone() };
+        joining.spawn(async move { dialer.join(LIMIT, |_, _| {}).await });
+    }
+    let mut playing = JoinSet::new();
+    while let Some(joined) = joining.join_next().await {
+        let mut tasks = Tasks::default();
+        let (ours, theirs) = fds::stream_pair()?;
+        let theirs = (LinkReader::new(theirs.try_clone()?)?, LinkWriter::new(theirs)?);
+        let ours = (LinkReader::new(ours.try_clone()?)?, LinkWriter::new(ours)?);
+        let attached = joined??.attach(theirs, &mut tasks);
+        playing.spawn(play(ours, attached, tasks));
+    }
+    tell("joined", since);
+    while let Some(played) = playing.join_next().await {
+        played?;
+    }
+    tell("over", since);
+    Ok(())
+}
+
+#[expect(clippy::disallowed_macros, reason = "this is a program of its own")]
+fn tell(what: &str, since: Instant) {
+    println!("{what} {:.6}", (clock::now() - since).as_secs_f64());
+}
+
+/// An agent that is told what to do and says that it has done it, until the job is over.
+async fn play((reader, writer): (LinkReader, LinkWriter), mut attached: Attached, _tasks: Tasks) {
+    let mut decoder = Decoder::default();
+    let work = async {
+        loop {
+            while let Ok(Some(message)) = decoder.message() {
+                let _ = writer.write_all(&answer(message), &[]).await;
+            }
+            if !matches!(reader.read(decoder.room(4096)).await, Ok(1..)) {
+                return std::future::pending::<()>().await;
+            }
+        }
+    };
+    let until_over =
+        async { while !matches!(attached.next().await, None | Some(News::Over(_))) {} };
+    tokio::select! {
+        () = work => {}
+        () = until_over => {}
+    }
+}
+
+fn answer(message: ToAgent) -> Vec<u8> {
+    let at_us = clock::machine_us();
+    match message {
+        ToAgent::Hello(_) => frame(&FromAgent::Hello(AgentHello {
+            version: wire::VERSION,
+            build: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: 1,
+            clock_us: at_us,
+        })),
+        ToAgent::Prepare(_) => frame(&FromAgent::Ready(Found {
+            master: None,
+            store: None,
+            cpus: 1,
+            notes: Vec::new(),
+        })),
+        ToAgent::Start(start) => {
+            let ranks = start.workers.iter().map(|worker| worker.rank);
+            let mut bytes: Vec<u8> = ranks.flat_map(|rank| life_of(rank, at_us)).collect();
+            bytes.extend(frame(&FromAgent::Idle { undead: Vec::new() }));
+            bytes
+        }
+        ToAgent::Beat { at_us: asked_us } => frame(&FromAgent::Clock { asked_us, clock_us: at_us }),
+        _ => Vec::new(),
+    }
+}
+
+fn life_of(rank: Rank, at_us: u64) -> Vec<u8> {
+    let exit = WorkerExit::Code(0);
+    let started = frame(&FromAgent::Started { rank, pid: 1, at_us });
+    let exited = FromAgent::Exited { rank, exit, at_us, sent: Vec::new(), oom_kills: 0 };
+    [started, frame(&exited)].concat()
+}
+
+fn frame(message: &FromAgent) -> Vec<u8> {
+    wire::encode(Epoch(0), message)
+}

@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+"""Pods without ssh: coming together, a death that all hear of, a thousand at once, memory.
+
+Pods on addresses of the loopback, each with a copy of the program of its own, as from an image, so that
+none shares pages with another. The figures: from the start of the last pod to the program of the first
+worker, where node 0 has been waiting; the same where node 0 comes last, which the others notice at their
+next call; from the death of a worker on one pod until all others were asked to stop; 1,000 nodes that
+only play their part and dial in at once, with node 0 on one core; the proportional memory of one pod's
+own processes while its workers sleep.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import harness
+from fail import WORKER, notes
+
+LIMIT_S = 60
+
+
+class Pods:
+    """So many pods, two workers each; none has been started."""
+
+    def __init__(self, program, directory, count):
+        self.directory, self.count, self.running = directory, count, []
+        self.port = three_ports()
+        self.key = os.path.join(directory, "key")
+        with open(self.key, "wb") as file:
+            file.write(os.urandom(32))
+        os.chmod(self.key, 0o600)
+        self.programs = []
+        for number in range(count):
+            own = os.path.join(directory, f"pod{number}")
+            os.mkdir(own)
+            self.programs.append(shutil.copy(program, own))
+
+    def start(self, number, *worker):
+        command = [self.programs[number], "pod", "--accelerator", "cpu", "--num_gpus", "2"]
+        command += ["--no_python", "--no_local_rank", "--quiet", "--", *worker]
+        environment = {
+            **os.environ,
+            "REMUDA_NODES": str(self.count),
+            "REMUDA_KEY_FILE": self.key,
+            "REMUDA_MASTER_ADDR": "127.0.0.1",
+            "REMUDA_MASTER_PORT": str(self.port),
+            "REMUDA_RUN_DIR": os.path.join(self.directory, "runs"),
+            "NODE_RANK": str(number),
+        }
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+        pod = subprocess.Popen(command, env=environment, start_new_session=True, **quiet)
+        self.running.append(pod)
+        return pod
+
+    def start_noting(self, number, how="ends"):
+        return self.start(number, sys.executable, "-c", WORKER, self.directory, how)
+
+    def end(self):
+        for pod in self.running:
+            if pod.poll() is None:
+                pod.send_signal(signal.SIGTERM)
+        for pod in self.running:
+            pod.wait(LIMIT_S)
+
+
+def three_ports():
+    """The first of three ports that follow each other and are free."""
+    while True:
+        with socket.socket() as first:
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+        if all(is_free(port + step) for step in range(3)):
+            return port
+
+
+def is_free(port):
+    with socket.socket() as taken:
+        try:
+            taken.bind(("127.0.0.1", port))
+        except (OSError, OverflowError):
+            return False
+        return True
+
+
+def wait_until(look, what):
+    limit = time.monotonic() + LIMIT_S
+    while time.monotonic() < limit:
+        if found := look():
+            return found
+        time.sleep(0.001)
+    raise harness.Failed(f"{what} did not come")
+
+
+def listens(port):
+    with socket.socket() as caller:
+        return caller.connect_ex(("127.0.0.1", port)) == 0
+
+
+def first_exec(pods, last):
+    """From the start of the last pod to the first program; Python itself takes its time after that."""
+    for number in reversed(range(pods.count)):
+        if number != last:
+            pods.start(number, *exec_noter(pods.directory))
+    if last:
+        wait_until(lambda: listens(pods.port + 1), "node 0")
+    # Everybody else has come, or has found nobody.
+    time.sleep(1.5)
+    begun = time.monotonic()
+    pods.start(last, *exec_noter(pods.directory))
+    at = wait_until(lambda: noted_exec(pods.directory), "a worker")
+    pods.end()
+    return {"s": at - begun}
+
+
+def exec_noter(directory):
+    """A shell is there at once; when that was, its file says."""
+    return ["sh", "-c", ': > "$0/exec.$RANK"; exec sleep 30', directory]
+
+
+def noted_exec(directory):
+    stamps = []
+    for entry in os.scandir(directory):
+        if entry.name.startswith("exec."):
+            stamps.append(entry.stat().st_mtime)
+    # The file's time is of the wall clock.
+    return min(stamps) - time.time() + time.monotonic() if stamps else None
+
+
+def worker_dies(pods):
+    for number in range(pods.count):
+        pods.start_noting(number)
+    workers = notes(pods.directory, "up", 0, 2 * pods.count)
+    killed = time.monotonic()
+    os.kill(workers[-1][1], signal.SIGKILL)
+    asked = notes(pods.directory, "asked", 0, 2 * pods.count - 1)
+    for pod in pods.running:
+        pod.wait(LIMIT_S)
+    return {"s": max(at for at, _ in asked) - killed}
+
+
+def memory(pods):
+    """Proportional memory of a pod that is not node 0, and of node 0, each without its workers."""
+    for number in range(pods.count):
+        pods.start(number, "sleep", "30")
+    worker = os.path.realpath(shutil.which("sleep"))
+
+    def own(pod):
+        pids = harness.tree(pod.pid)
+        found = [pid for pid in pids if harness.program_of(pid) != worker]
+        return found if len(pids) - len(found) == 2 else None
+
+    everybody = [wait_until(lambda pod=pod: own(pod), "workers") for pod in pods.running]
+    found = [harness.memory_kb(pids)[1] / 1000 for pids in everybody]
+    pods.end()
+    return {"node_0_mb": found[0], "others_mb": max(found[1:])}
+
+
+def crowd(program, player, directory, count):
+    """A thousand play, all on one core with node 0; time until all are in, and most memory of node 0."""
+    port = three_ports()
+    key, hosts = os.path.join(directory, "key"), os.path.join(directory, "hosts")
+    with open(key, "wb") as file:
+        file.write(os.urandom(32))
+    os.chmod(key, 0o600)
+    with open(hosts, "w") as file:
+        file.writelines(f"n{number} slots=1\n" for number in range(count))
+    one_core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
+    command = [*one_core, program, "run", "--no_ssh", "--node_rank", "0", "-H", hosts, "--quiet"]
+    command += ["--key_file", key, "--master_addr", "127.0.0.1", "--master_port", str(port)]
+    command += ["--accelerator", "cpu", "--no_python", "--no_local_rank", "--", "true"]
+    environment = {**os.environ, "REMUDA_RUN_DIR": os.path.join(directory, "runs")}
+    node_0 = subprocess.Popen(command, env=environment, start_new_session=True)
+    wait_until(lambda: listens(port + 1), "node 0")
+    peak = {"kb": 0}
+
+    def watch(_):
+        peak["kb"] = max(peak["kb"], harness.peak_kb(node_0.pid) or 0)
+
+    watcher = harness.Watcher(node_0.pid, watch, 0.05)
+    played = subprocess.run(
+        [*one_core, player, str(count), str(port), key], check=True, capture_output=True, text=True
+    )
+    node_0.wait(LIMIT_S)
+    watcher.stop()
+    times = dict(line.split() for line in played.stdout.splitlines())
+    joined, over = float(times["joined"]), float(times["over"])
+    return {"s": joined, "over_s": over, "peak_mb": peak["kb"] / 1000}
+
+
+def example():
+    """The crowd, built as the program is."""
+    given = os.environ.get("REMUDA_CROWD")
+    if given:
+        return given
+    build = ["cargo", "build", "--release", "--locked", "--quiet", "--example", "crowd"]
+    subprocess.run(build, cwd=harness.ROOT, check=True)
+    return str(harness.ROOT / "target" / "release" / "examples" / "crowd")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pods", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--crowd", type=int, default=1000, help="nodes that dial in at once")
+    options = parser.parse_args()
+    program, player = harness.remuda(), example()
+
+    def once(case, *more):
+        def run():
+            with harness.scratch() as directory:
+                pods = Pods(program, directory, options.pods)
+                try:
+                    return case(pods, *more)
+                finally:
+                    pods.end()
+
+        return run
+
+    def all_at_once():
+        with harness.scratch() as directory:
+            return crowd(program, player, directory, options.crowd)
+
+    cases = {
+        "last pod started → first worker's program": once(first_exec, options.pods - 1),
+        "node 0 started last → first worker's program": once(first_exec, 0),
+        "worker killed → all others asked to stop": once(worker_dies),
+        f"{options.crowd} dial in at once → all are in": all_at_once,
+    }
+    results = harness.interleaved(cases, options.rounds)
+    memories = [once(memory)() for _ in range(3)]
+    print(f"{options.pods} pods × 2 workers, {options.rounds} rounds: median (least–greatest)\n")
+    rows = [[name, harness.spread(found, "s", 1000)] for name, found in results.items()]
+    harness.table(["", "ms"], rows)
+    crowds = results[f"{options.crowd} dial in at once → all are in"]
+    print()
+    harness.table(
+        ["", "MB"],
+        [
+            ["processes of a pod, PSS", harness.spread(memories, "others_mb")],
+            ["processes of pod 0, PSS", harness.spread(memories, "node_0_mb")],
+            [f"node 0 of {options.crowd}, most resident", harness.spread(crowds, "peak_mb")],
+        ],
+    )
+    harness.save("pods", {"pods": options.pods, "results": results, "memory": memories})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+//! Measured operations on numbers of GPUs: filled and compared on the host, moved by a
+//! [`DeviceGroup`].
+
+use std::sync::Arc;
+
+use crate::runtime::device::cudarc::driver::{CudaContext, CudaSlice, DriverError};
+use crate::runtime::device::{
+    DeviceBackend, DeviceElement, DeviceGroup, device_count, open_device,
+};
+use crate::runtime::{Error, Group, ReduceOp};
+
+use super::backend::Backend;
+use super::collective::Collective;
+use super::operands::{Measured, Operands};
+use super::sample::Sample;
+
+/// This rank's device, connected with those of the others.
+pub struct Devices<'a> {
+    group: &'a Group,
+    devices: DeviceGroup,
+}
+
+impl<'a> Devices<'a> {
+    /// Ranks of a node take its devices in turn; where there are fewer, some share one.
+    pub(super) fn open(group: &'a Group, backend: Backend) -> Result<Self, Error> {
+        let wanted = match backend {
+            Backend::Staged => DeviceBackend::Staged,
+            Backend::Host | Backend::Nccl => DeviceBackend::Nccl,
+        };
+        let count = device_count()?;
+        let context = open_device(group.local_rank() % count.max(1))?;
+        Ok(Self { group, devices: DeviceGroup::new(group, &context, wanted)? })
+    }
+
+    pub(super) fn group(&self) -> &'a Group {
+        self.group
+    }
+
+    fn context(&self) -> &Arc<CudaContext> {
+        self.devices.stream().context()
+    }
+}
+
+/// The memory of one measured operation on a device.
+pub(super) struct DeviceOperands<'a, T: Sample> {
+    devices: &'a DeviceGroup,
+    host: Operands<'a, T>,
+    numbers: CudaSlice<T>,
+    output: CudaSlice<T>,
+}
+
+fn failed(error: DriverError) -> Error {
+    Error::Device(format!("the GPU failed: {error:?}"))
+}
+
+impl<'a, T: Sample + DeviceElement> DeviceOperands<'a, T> {
+    /// `host` has memory of its own: nothing of the group's.
+    pub(super) fn new(devices: &'a Devices<'a>, host: Operands<'a, T>) -> Result<Self, Error> {
+        let stream = devices.context().default_stream();
+        // The driver gives no memory of no size.
+        let zeros = |len: usize| stream.alloc_zeros::<T>(len.max(1)).map_err(failed);
+        let (numbers, output) = (zeros(host.numbers().len())?, zeros(host.output().len())?);
+        Ok(Self { devices: &devices.devices, host, numbers, output })
+    }
+
+    fn copy_to_device(&mut self) -> Result<(), DriverError> {
+        let stream = self.numbers.stream().clone();
+        let (numbers, output) = (self.host.numbers(), self.host.output());
+        if !numbers.is_empty() {
+            stream.memcpy_htod(numbers, &mut self.numbers)?;
+        }
+        if !output.is_empty() {
+            stream.memcpy_htod(output, &mut self.output)?;
+        }
+        stream.synchronize()
+    }
+
+    fn copy_to_host(&mut self) -> Result<(), DriverError> {
+        let stream = self.numbers.stream().clone();
+        let (numbers, output) = self.host.memory_mut();
+        if !numbers.is_empty() {
+            stream.memcpy_dtoh(&self.numbers.slice(..numbers.len()), numbers)?;
+        }
+        if !output.is_empty() {
+            stream.memcpy_dtoh(&self.output.slice(..output.len()), output)?;
+        }
+        stream.synchronize()
+    }
+}
+
+impl<T: Sample + DeviceElement> Measured for DeviceOperands<'_, T> {
+    fn fill(&mut self) -> Result<(), Error> {
+        self.host.fill()?;
+        self.copy_to_device().map_err(failed)
+    }
+
+    fn run(&mut self) -> Result<(), Error> {
+        let (lens, group) =
+            ((self.host.numbers().len(), self.host.output().len()), self.devices.group());
+        let (rank, world) = (group.rank(), group.world_size());
+        let (collective, reduce, root) = self.host.call();
+        let reduce = reduce.unwrap_or(ReduceOp::Sum);
+        let devices = self.devices;
+        let mut numbers = self.numbers.slice_mut(..lens.0);
+        let mut output = self.output.slice_mut(..lens.1);
+        match collective {
+            Collective::AllReduce => devices.all_reduce(&mut numbers, reduce)?,
+            Collective::Reduce => devices.reduce(&mut numbers, reduce, root)?,
+            Collective::Broadcast => devices.broadcast(&mut numbers, root)?,
+            Collective::AllGather => devices.all_gather(&numbers, &mut output)?,
+            Collective::ReduceScatter => devices.reduce_scatter(&numbers, &mut output, reduce)?,
+            Collective::Gather => devices.gather(&numbers, &mut output, root)?,
+            Collective::Scatter => devices.scatter(&numbers, &mut output, root)?,
+            Collective::AllToAll => devices.all_to_all(&numbers, &mut output)?,
+            Collective::SendRecv => {
+                let (next, previous) = ((rank + 1) % world, (rank + world - 1) % world);
+                devices.send_recv(&numbers, next, &mut output, previous)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn wrong(&mut self) -> Result<u64, Error> {
+        self.copy_to_host().map_err(failed)?;
+        self.host.wrong()
+    }
+}

@@ -1,0 +1,193 @@
+//! Which way numbers take between the devices of a group: every rank says what it has, and all come
+//! to the same end.
+
+use std::fmt;
+
+use crate::base::Rank;
+
+/// How numbers move between devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceBackend {
+    /// NCCL where it can be, else staged.
+    #[default]
+    Auto,
+    /// NCCL or nothing.
+    Nccl,
+    /// By way of the host: pinned memory, then the `host` backend. The bits of its sums are those of
+    /// the host, and ranks may share a device.
+    Staged,
+}
+
+impl DeviceBackend {
+    const ALL: [Self; 3] = [Self::Auto, Self::Nccl, Self::Staged];
+}
+
+/// What a rank tells the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Offer {
+    pub(super) wanted: DeviceBackend,
+    /// Of the device.
+    pub(super) uuid: u128,
+    /// `ncclGetVersion`; 0 where there is no NCCL.
+    pub(super) nccl: u32,
+    /// Whether NCCL was told that ranks may share a device.
+    pub(super) may_share: bool,
+}
+
+pub(super) const OFFER_WORDS: usize = 4;
+
+impl Offer {
+    pub(super) fn encode(&self) -> [i64; OFFER_WORDS] {
+        let kinds = self.wanted as i64 | i64::from(self.may_share) << 8;
+        [kinds, i64::from(self.nccl), (self.uuid >> 64) as i64, self.uuid as i64]
+    }
+
+    pub(super) fn decode([kinds, nccl, high, low]: [i64; OFFER_WORDS]) -> Self {
+        Self {
+            wanted: DeviceBackend::ALL[(kinds & 0xff) as usize % DeviceBackend::ALL.len()],
+            may_share: kinds >> 8 != 0,
+            nccl: nccl as u32,
+            uuid: u128::from(high as u64) << 64 | u128::from(low as u64),
+        }
+    }
+}
+
+/// What stands in the way of NCCL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    Missing(Rank),
+    Versions([(Rank, u32); 2]),
+    SharedDevice([Rank; 2]),
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let version = |code: u32| format!("{}.{}.{}", code / 10_000, code / 100 % 100, code % 100);
+        match self {
+            Self::Missing(rank) => write!(f, "rank {rank} has no NCCL"),
+            Self::Versions([(one, old), (other, new)]) => {
+                let (old, new) = (version(*old), version(*new));
+                write!(f, "rank {one} has NCCL {old}, rank {other} has {new}")
+            }
+            Self::SharedDevice([one, other]) => {
+                write!(f, "ranks {one} and {other} are on the same GPU")
+            }
+        }
+    }
+}
+
+/// What all ranks come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    Nccl,
+    /// By wish, or because of something.
+    Staged(Option<Obstacle>),
+}
+
+/// Why they come to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Two ranks want different things.
+    Wishes([Rank; 2]),
+    /// NCCL is wanted and cannot be.
+    Nccl(Obstacle),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Wishes([one, other]) => {
+                write!(f, "ranks {one} and {other} asked for different backends of their devices")
+            }
+            Self::Nccl(obstacle) => write!(f, "NCCL cannot be used: {obstacle}"),
+        }
+    }
+}
+
+/// NCCL since this version lets ranks share a device when it is told to.
+const SHARING_SINCE: u32 = 23_000;
+
+/// The same on every rank: a function of everybody's offers, in rank order.
+pub(super) fn choose(offers: &[Offer], name: impl Fn(usize) -> Rank) -> Result<Choice, Refusal> {
+    let wanted = offers.first().map_or(DeviceBackend::Auto, |offer| offer.wanted);
+    if let Some(other) = offers.iter().position(|offer| offer.wanted != wanted) {
+        return Err(Refusal::Wishes([name(0), name(other)]));
+    }
+    match (wanted, obstacle(offers, name)) {
+        (DeviceBackend::Staged, _) => Ok(Choice::Staged(None)),
+        (_, None) => Ok(Choice::Nccl),
+        (DeviceBackend::Auto, Some(obstacle)) => Ok(Choice::Staged(Some(obstacle))),
+        (DeviceBackend::Nccl, Some(obstacle)) => Err(Refusal::Nccl(obstacle)),
+    }
+}
+
+fn obstacle(offers: &[Offer], name: impl Fn(usize) -> Rank) -> Option<Obstacle> {
+    if let Some(rank) = offers.iter().position(|offer| offer.nccl == 0) {
+        return Some(Obstacle::Missing(name(rank)));
+    }
+    let version = offers.first()?.nccl;
+    if let Some(other) = offers.iter().position(|offer| offer.nccl != version) {
+        return Some(Obstacle::Versions([(name(0), version), (name(other), offers[other].nccl)]));
+    }
+    if SHARING_SINCE <= version && offers.iter().all(|offer| offer.may_share) {
+        return None;
+    }
+    let mut devices: Vec<_> =
+        offers.iter().enumerate().map(|(rank, offer)| (offer.uuid, rank)).collect();
+    devices.sort_unstable();
+    let twins = devices.windows(2).find(|pair| pair[0].0 == pair[1].0)?;
+    Some(Obstacle::SharedDevice([name(twins[0].1), name(twins[1].1)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: Offer =
+        Offer { wanted: DeviceBackend::Auto, uuid: 1, nccl: 22_707, may_share: false };
+
+    #[track_caller]
+    fn check(offers: &[Offer], expect: Result<Choice, &str>) {
+        let words = offers.iter().map(|offer| Offer::decode(offer.encode())).collect::<Vec<_>>();
+        assert_eq!(words, offers, "offers survive their words");
+        let chosen = choose(offers, |rank| Rank(rank as u32));
+        assert_eq!(chosen.map_err(|refusal| refusal.to_string()), expect.map_err(str::to_owned));
+    }
+
+    #[test]
+    fn devices_of_their_own_and_one_version_use_nccl() {
+        let other = Offer { uuid: u128::MAX, ..GOOD };
+        check(&[GOOD, other], Ok(Choice::Nccl));
+        let staged = |offer| Offer { wanted: DeviceBackend::Staged, ..offer };
+        check(&[staged(GOOD), staged(other)], Ok(Choice::Staged(None)));
+    }
+
+    #[test]
+    fn what_stands_in_the_way_is_named_and_decides_only_where_it_may() {
+        let nccl = |offer| Offer { wanted: DeviceBackend::Nccl, ..offer };
+        let shared = Obstacle::SharedDevice([Rank(0), Rank(1)]);
+        check(&[GOOD, GOOD], Ok(Choice::Staged(Some(shared))));
+        let words = "NCCL cannot be used: ranks 0 and 1 are on the same GPU";
+        check(&[nccl(GOOD), nccl(GOOD)], Err(words));
+        let missing = Offer { uuid: 2, nccl: 0, ..GOOD };
+        check(&[GOOD, missing], Ok(Choice::Staged(Some(Obstacle::Missing(Rank(1))))));
+        let older = Offer { uuid: 2, nccl: 22_104, ..GOOD };
+        let words = "NCCL cannot be used: rank 0 has NCCL 2.27.7, rank 1 has 2.21.4";
+        check(&[nccl(GOOD), nccl(older)], Err(words));
+    }
+
+    #[test]
+    fn a_device_is_shared_where_nccl_can_and_was_told_to() {
+        let new = Offer { nccl: 23_007, may_share: true, ..GOOD };
+        check(&[new, new], Ok(Choice::Nccl));
+        let old = Offer { nccl: 22_907, ..new };
+        check(&[old, old], Ok(Choice::Staged(Some(Obstacle::SharedDevice([Rank(0), Rank(1)])))));
+    }
+
+    #[test]
+    fn different_wishes_are_an_error() {
+        let other = Offer { wanted: DeviceBackend::Staged, uuid: 3, ..GOOD };
+        let words = "ranks 0 and 1 asked for different backends of their devices";
+        check(&[GOOD, other], Err(words));
+    }
+}

@@ -1,0 +1,193 @@
+//! From a group to devices that are connected.
+
+use std::sync::{Arc, Mutex};
+
+use cudarc::driver::CudaContext;
+
+use super::choice::{Choice, DeviceBackend, OFFER_WORDS, Offer, choose};
+use super::ffi::words_of;
+use super::staged::Staged;
+use super::{DeviceGroup, Patience, Way};
+use crate::base::{clock, env_vars};
+use crate::runtime::element::ReduceOp;
+use crate::runtime::error::{Error, Operation, Result};
+use crate::runtime::group::Group;
+use crate::runtime::nccl::{Communicator, Library, NcclError, Progress, share_id};
+
+/// How long ranks go on by themselves before they tell each other how far they are.
+const ROUND: std::time::Duration = std::time::Duration::from_millis(5);
+
+/// Every rank says what it has; all decide alike; then NCCL's communicator is made, or memory of the
+/// host pinned.
+pub(super) fn connect(
+    group: &Group,
+    context: &Arc<CudaContext>,
+    wanted: DeviceBackend,
+) -> Result<DeviceGroup> {
+    let library = match wanted {
+        DeviceBackend::Staged => None,
+        DeviceBackend::Auto | DeviceBackend::Nccl => Some(Library::open()),
+    };
+    let offers = exchange_offers(group, context, wanted, library.as_ref())?;
+    let name = |rank: usize| group.inner.roster.name(rank);
+    let choice = choose(&offers, name).map_err(|refusal| {
+        // Our own library's words say more than that we have none.
+        let own = library.as_ref().and_then(|library| library.as_ref().err());
+        Error::Device(own.map_or_else(|| refusal.to_string(), ToString::to_string))
+    })?;
+    let (way, obstacle) = match (choice, library) {
+        (Choice::Nccl, Some(Ok(library))) => match make(group, context, &library)? {
+            Ok(nccl) => (Way::Nccl(nccl), None),
+            Err(problem) if wanted == DeviceBackend::Auto => {
+                (Way::Staged(Staged::new(group, context)?), Some(problem))
+            }
+            Err(problem) => return Err(Error::Device(problem)),
+        },
+        (Choice::Nccl | Choice::Staged(None), _) => {
+            (Way::Staged(Staged::new(group, context)?), None)
+        }
+        (Choice::Staged(Some(obstacle)), _) => {
+            (Way::Staged(Staged::new(group, context)?), Some(obstacle.to_string()))
+        }
+    };
+    assemble(group.clone(), context, way, obstacle)
+}
+
+fn assemble(
+    group: Group,
+    context: &Arc<CudaContext>,
+    way: Way,
+    obstacle: Option<String>,
+) -> Result<DeviceGroup> {
+    let stream = context
+        .new_stream()
+        .map_err(|error| Error::Device(format!("cannot make a stream: {}", words_of(error))))?;
+    Ok(DeviceGroup { group, stream, way: Mutex::new(way), obstacle })
+}
+
+fn exchange_offers(
+    group: &Group,
+    context: &Arc<CudaContext>,
+    wanted: DeviceBackend,
+    library: Option<&Result<Arc<Library>, NcclError>>,
+) -> Result<Vec<Offer>> {
+    let uuid = context.uuid().map_err(|error| {
+        Error::Device(format!("cannot ask for the UUID of the GPU: {}", words_of(error)))
+    })?;
+    let ours = Offer {
+        wanted,
+        uuid: u128::from_be_bytes(uuid.bytes.map(|byte| byte as u8)),
+        nccl: library
+            .and_then(|found| found.as_ref().ok())
+            .map_or(0, |found| found.version().code()),
+        may_share: env_vars::get_text(env_vars::NCCL_MULTI_RANK_GPU_ENABLE).as_deref() == Some("1"),
+    };
+    let mut all = vec![0i64; OFFER_WORDS * group.world_size()];
+    group.all_gather(&ours.encode(), &mut all)?;
+    Ok(all.as_chunks::<OFFER_WORDS>().0.iter().map(|words| Offer::decode(*words)).collect())
+}
+
+/// Makes the communicator on all ranks or on none. The outer error is the group's.
+fn make(
+    group: &Group,
+    context: &Arc<CudaContext>,
+    library: &Arc<Library>,
+) -> Result<Result<Communicator, String>> {
+    let id = match share_id(group, library) {
+        Ok(id) => id,
+        Err(Error::Device(problem)) => return Ok(Err(problem)),
+        Err(error) => return Err(error),
+    };
+    let bound = context.bind_to_thread().map_err(words_of);
+    let begun = bound.and_then(|()| {
+        let begun = Communicator::begin(library, id, group.rank(), group.world_size());
+        begun.map_err(|error| error.to_string())
+    });
+    all_or_none(group, begun)
+}
+
+/// How far a rank is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Failed = 0,
+    Underway = 1,
+    Done = 2,
+}
+
+/// Waits until every rank's communicator is there; where one fails, none is. Ranks tell each other how
+/// far they are, so that nobody waits for one that has failed, and one that is gone is named.
+fn all_or_none(
+    group: &Group,
+    mut begun: Result<Communicator, String>,
+) -> Result<Result<Communicator, String>> {
+    let deadline = clock::now() + group.timeout();
+    loop {
+        let stage = look(&mut begun);
+        let late = deadline <= clock::now();
+        let stage = if late && stage == Stage::Underway { Stage::Failed } else { stage };
+        let mut least = [stage as i32];
+        group.all_reduce(&mut least, ReduceOp::Min)?;
+        match least[0] {
+            0 => {
+                let elsewhere = "NCCL cannot connect the GPUs: it failed on another rank";
+                let late_here = "the deadline passed while NCCL connected the GPUs";
+                let problem = if late { late_here } else { elsewhere };
+                return Ok(Err(begun.err().unwrap_or_else(|| problem.to_owned())));
+            }
+            1 => {}
+            _ => return Ok(begun),
+        }
+    }
+}
+
+/// Looks for a while how far our communicator is.
+fn look(begun: &mut Result<Communicator, String>) -> Stage {
+    let round = clock::now() + ROUND;
+    loop {
+        let progress = match begun {
+            Ok(nccl) => nccl.progress(),
+            Err(_) => return Stage::Failed,
+        };
+        match progress {
+            Ok(Progress::Done) => return Stage::Done,
+            Ok(Progress::Underway) if round <= clock::now() => return Stage::Underway,
+            Ok(Progress::Underway) => std::thread::yield_now(),
+            Err(error) => {
+                *begun = Err(error.to_string());
+                return Stage::Failed;
+            }
+        }
+    }
+}
+
+/// Groups of devices by color, as [`Group::split`].
+pub(super) fn split(
+    whole: &DeviceGroup,
+    color: Option<usize>,
+    key: usize,
+) -> Result<Option<DeviceGroup>> {
+    let part = whole.group.split(color, key)?;
+    let context = whole.stream.context();
+    let mut way = whole.lock();
+    let nccl = match &mut *way {
+        Way::Nccl(nccl) => {
+            let split =
+                nccl.begin_split(color, key).map_err(|error| Error::Device(error.to_string()));
+            let split = split?;
+            let patience = Patience::new(&whole.group, &whole.stream);
+            patience.taken_up(nccl).map_err(|trouble| whole.refuse(Operation::Split, trouble))?;
+            split
+        }
+        Way::Staged(_) => None,
+        Way::Ended => return Err(whole.refuse(Operation::Split, super::ended()).into()),
+    };
+    let Some(part) = part else { return Ok(None) };
+    let (way, obstacle) = match nccl {
+        Some(nccl) => match all_or_none(&part, Ok(nccl))? {
+            Ok(nccl) => (Way::Nccl(nccl), None),
+            Err(problem) => return Err(Error::Device(problem)),
+        },
+        None => (Way::Staged(Staged::new(&part, context)?), whole.obstacle.clone()),
+    };
+    assemble(part, context, way, obstacle).map(Some)
+}

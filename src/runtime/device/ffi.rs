@@ -1,0 +1,246 @@
+//! Where the driver of CUDA is asked without the checks of Rust.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+
+use cudarc::driver::{
+    CudaContext, CudaEvent, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, DriverError,
+    SyncOnDrop, ValidAsZeroBits, result, sys,
+};
+
+use super::pipeline::{Copier, Slot};
+use crate::runtime::element::Element;
+use crate::runtime::error::{Error, Result};
+use crate::runtime::half::{Bf16, F16};
+use crate::runtime::shm_window::Buffer;
+
+// SAFETY: 16 bits without padding or pointers, as the device has them.
+unsafe impl DeviceRepr for F16 {}
+// SAFETY: as above.
+unsafe impl DeviceRepr for Bf16 {}
+// SAFETY: zero bits are zero.
+unsafe impl ValidAsZeroBits for F16 {}
+// SAFETY: as above.
+unsafe impl ValidAsZeroBits for Bf16 {}
+
+/// Device `ordinal` of those that this process may use.
+///
+/// Where there is no driver that is an error; nothing panics.
+pub fn open_device(ordinal: usize) -> Result<Arc<CudaContext>> {
+    let visible = device_count()?;
+    CudaContext::new(ordinal).map_err(|error| {
+        let words = words_of(error);
+        Error::Device(format!("cannot use GPU {ordinal} of {visible} that are visible: {words}"))
+    })
+}
+
+/// Devices that this process may use.
+pub fn device_count() -> Result<usize> {
+    // SAFETY: it opens a library of the system and closes it.
+    if !unsafe { sys::is_culib_present() } {
+        let problem = "cannot use a GPU: there is no CUDA driver (`libcuda.so.1`) on this machine";
+        return Err(Error::Device(problem.to_owned()));
+    }
+    let count = CudaContext::device_count().map_err(|error| {
+        Error::Device(format!("cannot count the GPUs of this machine: {}", words_of(error)))
+    })?;
+    Ok(count.max(0) as usize)
+}
+
+/// The driver's words for what went wrong.
+pub(super) fn words_of(error: DriverError) -> String {
+    let text = error.error_string().map(|text| text.to_string_lossy().into_owned());
+    text.unwrap_or_else(|_| format!("CUDA error {:?}", error.0))
+}
+
+/// Bytes of a slot of host memory, of which there are some in each direction.
+const SLOT_BYTES: usize = 4 << 20;
+/// One is filled, one is worked on, one is emptied.
+const SLOTS: usize = 3;
+
+/// Host memory that the device reads and writes by itself, in the segment of the node.
+pub(super) struct Pinned {
+    context: Arc<CudaContext>,
+    /// `None` while an operation has them.
+    slots: Option<Vec<(Buffer<u8>, Buffer<u8>)>>,
+    /// Where the driver knows our memory; addresses and nothing more.
+    registered: Vec<usize>,
+}
+
+impl Pinned {
+    /// Memory that the driver refuses to pin works too, slower.
+    pub(super) fn new(
+        context: &Arc<CudaContext>,
+        mut alloc: impl FnMut(usize) -> Result<Buffer<u8>>,
+    ) -> Result<Self> {
+        let mut slots = Vec::new();
+        for _ in 0..SLOTS {
+            slots.push((alloc(SLOT_BYTES)?, alloc(SLOT_BYTES)?));
+        }
+        let mut registered = Vec::new();
+        for buffer in slots.iter().flat_map(|(input, output)| [input, output]) {
+            let at = buffer.as_ptr() as usize;
+            // SAFETY: mapped memory of ours, which is registered until this value is dropped, and
+            // the buffers live as long.
+            let code = unsafe { sys::cuMemHostRegister_v2(at as *mut _, SLOT_BYTES, 0) };
+            if code.result().is_ok() {
+                registered.push(at);
+            }
+        }
+        Ok(Self { context: context.clone(), slots: Some(slots), registered })
+    }
+
+    pub(super) const fn slot_len<T>() -> usize {
+        SLOT_BYTES / size_of::<T>()
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let _ = self.context.bind_to_thread();
+        for at in &self.registered {
+            // SAFETY: registered by us, and nothing is under way: operations wait for their copies.
+            let _ = unsafe { sys::cuMemHostUnregister(*at as *mut _) };
+        }
+    }
+}
+
+/// The memory of one operation on the device: what is given, and what is taken.
+pub(super) struct Ends<'a, T> {
+    given: (sys::CUdeviceptr, usize),
+    taken: (sys::CUdeviceptr, usize),
+    /// Streams that use the memory later wait for us.
+    #[expect(dead_code, reason = "they are there to be dropped")]
+    guards: Vec<SyncOnDrop<'a>>,
+    element: PhantomData<T>,
+}
+
+impl<'a, T: Element> Ends<'a, T> {
+    /// One memory, given and taken.
+    pub(super) fn in_place(data: &'a mut impl DevicePtrMut<T>, stream: &'a CudaStream) -> Self {
+        let len = data.len();
+        let (at, guard) = data.device_ptr_mut(stream);
+        Self { given: (at, len), taken: (at, len), guards: vec![guard], element: PhantomData }
+    }
+
+    /// One memory is given, another taken.
+    pub(super) fn apart(
+        (given, out): (&'a impl DevicePtr<T>, &'a CudaStream),
+        (taken, back): (&'a mut impl DevicePtrMut<T>, &'a CudaStream),
+    ) -> Self {
+        let (given_len, taken_len) = (given.len(), taken.len());
+        let (from, reads) = given.device_ptr(out);
+        let (to, writes) = taken.device_ptr_mut(back);
+        Self {
+            given: (from, given_len),
+            taken: (to, taken_len),
+            guards: vec![reads, writes],
+            element: PhantomData,
+        }
+    }
+
+    fn at((start, len): (sys::CUdeviceptr, usize), range: &Range<usize>) -> sys::CUdeviceptr {
+        assert!(range.start <= range.end && range.end <= len, "a part lies inside the whole");
+        start + (range.start * size_of::<T>()) as u64
+    }
+}
+
+/// Copies of one operation between its memory on the device and the slots.
+pub(super) struct DeviceCopier<'a, T: Element> {
+    pinned: &'a mut Pinned,
+    slots: Vec<Slot<T>>,
+    out: &'a Arc<CudaStream>,
+    back: &'a Arc<CudaStream>,
+    filled: Vec<Option<CudaEvent>>,
+    emptied: Vec<Option<CudaEvent>>,
+    ends: Ends<'a, T>,
+}
+
+impl<'a, T: Element> DeviceCopier<'a, T> {
+    /// Takes the slots for one operation.
+    pub(super) fn new(
+        pinned: &'a mut Pinned,
+        (out, back): (&'a Arc<CudaStream>, &'a Arc<CudaStream>),
+        ends: Ends<'a, T>,
+    ) -> Self {
+        let bytes = pinned.slots.take().expect("operations of a group run one after the other");
+        let slot = |(input, output): (Buffer<u8>, Buffer<u8>)| Slot {
+            input: input.cast(),
+            output: output.cast(),
+        };
+        Self {
+            slots: bytes.into_iter().map(slot).collect(),
+            pinned,
+            out,
+            back,
+            filled: (0..SLOTS).map(|_| None).collect(),
+            emptied: (0..SLOTS).map(|_| None).collect(),
+            ends,
+        }
+    }
+}
+
+impl<T: Element> Drop for DeviceCopier<'_, T> {
+    fn drop(&mut self) {
+        // The device must not touch what may become somebody else's.
+        let _ = self.out.synchronize();
+        let _ = self.back.synchronize();
+        let bytes = |slot: Slot<T>| (slot.input.cast(), slot.output.cast());
+        self.pinned.slots = Some(self.slots.drain(..).map(bytes).collect());
+    }
+}
+
+impl<T: Element> Copier<T> for DeviceCopier<'_, T> {
+    type Error = DriverError;
+
+    fn slots(&self) -> usize {
+        SLOTS
+    }
+
+    fn begin_out(&mut self, slot: usize, ranges: &[Range<usize>]) -> Result<(), DriverError> {
+        let mut at = 0;
+        for range in ranges {
+            let to = &mut self.slots[slot].input[at..at + range.len()];
+            let from = Ends::<T>::at(self.ends.given, range);
+            // SAFETY: both ranges were checked; the slot is not touched before the event below has
+            // come, and lives until the stream is done with it.
+            unsafe { result::memcpy_dtoh_async(to, from, self.out.cu_stream())? };
+            at += range.len();
+        }
+        self.filled[slot] = Some(self.out.record_event(None)?);
+        Ok(())
+    }
+
+    fn is_filled(&mut self, slot: usize) -> Result<bool, DriverError> {
+        self.filled[slot].as_ref().map_or(Ok(true), CudaEvent::try_is_complete)
+    }
+
+    fn slot(&mut self, slot: usize) -> &mut Slot<T> {
+        &mut self.slots[slot]
+    }
+
+    fn begin_back(
+        &mut self,
+        slot: usize,
+        ranges: &[Range<usize>],
+        is_in_place: bool,
+    ) -> Result<(), DriverError> {
+        let mut at = 0;
+        for range in ranges {
+            let slot = &self.slots[slot];
+            let from = if is_in_place { &slot.input } else { &slot.output };
+            let from = &from[at..at + range.len()];
+            let to = Ends::<T>::at(self.ends.taken, range);
+            // SAFETY: as for `begin_out`.
+            unsafe { result::memcpy_htod_async(to, from, self.back.cu_stream())? };
+            at += range.len();
+        }
+        self.emptied[slot] = Some(self.back.record_event(None)?);
+        Ok(())
+    }
+
+    fn is_emptied(&mut self, slot: usize) -> Result<bool, DriverError> {
+        self.emptied[slot].as_ref().map_or(Ok(true), CudaEvent::try_is_complete)
+    }
+}

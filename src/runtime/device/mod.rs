@@ -1,0 +1,461 @@
+//! Collectives between numbers on GPUs.
+//!
+//! A [`DeviceGroup`] stands on a [`Group`]: the group finds the ranks, compares what they call before
+//! anything is given to the device, names whoever does not come, and hears who is gone; NCCL, or the
+//! host where NCCL cannot be, moves the numbers. Memory is `cudarc`'s, so what other crates made of it
+//! can be used, and streams wait for each other as its slices do.
+//!
+//! ```no_run
+//! use remuda::runtime::device::{DeviceBackend, DeviceGroup, open_device};
+//! use remuda::runtime::{Error, Group, ReduceOp};
+//!
+//! fn main() -> Result<(), Error> {
+//!     let group = Group::from_env()?;
+//!     let context = open_device(group.local_rank())?;
+//!     let devices = DeviceGroup::new(&group, &context, DeviceBackend::Auto)?;
+//!     let zeros = context.default_stream().alloc_zeros::<f32>(1 << 20);
+//!     let mut gradients = zeros.map_err(|error| Error::Device(format!("{error:?}")))?;
+//!     devices.all_reduce(&mut gradients, ReduceOp::Avg)?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! | file | what for |
+//! |---|---|
+//! | `choice` | NCCL or the host, and what stands in the way |
+//! | `connect` | from a group to devices that are connected |
+//! | `pipeline`, `staged` | by way of the host, in chunks that overlap |
+//! | `ffi` | the driver |
+
+mod choice;
+mod connect;
+mod ffi;
+mod pipeline;
+mod staged;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+pub use cudarc;
+use cudarc::driver::{
+    CudaContext, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, DriverError, ValidAsZeroBits,
+};
+
+pub use self::choice::DeviceBackend;
+pub use self::ffi::{device_count, open_device};
+use self::staged::Staged;
+use crate::base::clock;
+use crate::runtime::element::{Element, ReduceOp};
+use crate::runtime::engine::Call;
+use crate::runtime::error::{Cause, CollectiveError, Operation, Result};
+use crate::runtime::group::Group;
+use crate::runtime::nccl::{Communicator, NcclError, Piece, Progress, ras};
+
+/// A number that groups move and devices hold.
+pub trait DeviceElement: Element + DeviceRepr + ValidAsZeroBits {}
+
+impl<T: Element + DeviceRepr + ValidAsZeroBits> DeviceElement for T {}
+
+/// Ranks whose numbers are on GPUs; every rank holds one of its own.
+///
+/// The rules of [`Group`] hold: all ranks call the same operations in the same order, a failure is
+/// an error on every rank, and after it the group is of no use. Operations return when they are over.
+pub struct DeviceGroup {
+    group: Group,
+    stream: Arc<CudaStream>,
+    way: Mutex<Way>,
+    obstacle: Option<String>,
+}
+
+/// How numbers move.
+enum Way {
+    Nccl(Communicator),
+    Staged(Staged),
+    /// They do not any more.
+    Ended,
+}
+
+/// Why an operation came to nothing.
+pub(super) enum Trouble {
+    Cause(Cause),
+    Collective(CollectiveError),
+}
+
+impl From<DriverError> for Trouble {
+    fn from(error: DriverError) -> Self {
+        Self::Cause(Cause::Backend(format!("the GPU failed: {}", ffi::words_of(error))))
+    }
+}
+
+impl From<NcclError> for Trouble {
+    fn from(error: NcclError) -> Self {
+        Self::Cause(Cause::Backend(error.to_string()))
+    }
+}
+
+impl From<CollectiveError> for Trouble {
+    fn from(error: CollectiveError) -> Self {
+        Self::Collective(error)
+    }
+}
+
+/// How long the last drop waits for the other ranks' ends of a communicator.
+const FINALIZE_MAX: Duration = Duration::from_secs(10);
+/// How long NCCL may take to say what it waits for.
+const RAS_LIMIT: Duration = Duration::from_secs(5);
+
+impl DeviceGroup {
+    /// Connects the devices of all ranks; every rank of `group` calls it with the device that is its.
+    pub fn new(group: &Group, context: &Arc<CudaContext>, backend: DeviceBackend) -> Result<Self> {
+        connect::connect(group, context, backend)
+    }
+
+    /// The ranks.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// The stream of the operations.
+    pub fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+
+    /// `nccl` or `staged`.
+    pub fn backend(&self) -> &'static str {
+        match &*self.lock() {
+            Way::Nccl(_) => "nccl",
+            Way::Staged(_) => "staged",
+            Way::Ended => "none",
+        }
+    }
+
+    /// Why it is not NCCL, where that was not asked for.
+    pub fn obstacle(&self) -> Option<&str> {
+        self.obstacle.as_deref()
+    }
+
+    /// See [`Group::all_reduce`]. Only `staged` sums in the canonical order.
+    pub fn all_reduce<T: DeviceElement>(
+        &self,
+        data: &mut impl DevicePtrMut<T>,
+        op: ReduceOp,
+    ) -> Result<(), CollectiveError> {
+        let call = Call { reduce: op, ..Call::new(Operation::AllReduce, data.len()) };
+        self.run::<T>(call, |way, patience| match way {
+            Way::Nccl(nccl) => {
+                nccl.all_reduce(data, op, &self.stream)?;
+                patience.over(nccl)
+            }
+            Way::Staged(staged) => staged.all_reduce(&self.group, data, op, patience),
+            Way::Ended => Err(ended()),
+        })
+    }
+
+    /// See [`Group::reduce`].
+    pub fn reduce<T: DeviceElement>(
+        &self,
+        data: &mut impl DevicePtrMut<T>,
+        op: ReduceOp,
+        root: usize,
+    ) -> Result<(), CollectiveError> {
+        self.group.check_rank(Operation::Reduce, root)?;
+        let call = Call::new(Operation::Reduce, data.len());
+        self.run::<T>(Call { reduce: op, root: Some(root), ..call }, |way, patience| match way {
+            Way::Nccl(nccl) => {
+                nccl.reduce(data, op, root, &self.stream)?;
+                patience.over(nccl)
+            }
+            Way::Staged(staged) => staged.reduce(&self.group, data, op, root, patience),
+            Way::Ended => Err(ended()),
+        })
+    }
+
+    /// See [`Group::broadcast`].
+    pub fn broadcast<T: DeviceElement>(
+        &self,
+        data: &mut impl DevicePtrMut<T>,
+        root: usize,
+    ) -> Result<(), CollectiveError> {
+        self.group.check_rank(Operation::Broadcast, root)?;
+        let call = Call { root: Some(root), ..Call::new(Operation::Broadcast, data.len()) };
+        self.run::<T>(call, |way, patience| match way {
+            Way::Nccl(nccl) => {
+                nccl.broadcast(data, root, &self.stream)?;
+                patience.over(nccl)
+            }
+            Way::Staged(staged) => staged.broadcast(&self.group, data, root, patience),
+            Way::Ended => Err(ended()),
+        })
+    }
+
+    /// See [`Group::all_gather`].
+    pub fn all_gather<T: DeviceElement>(
+        &self,
+        ours: &impl DevicePtr<T>,
+        all: &mut impl DevicePtrMut<T>,
+    ) -> Result<(), CollectiveError> {
+        self.group.check_parts(Operation::AllGather, all.len(), ours.len())?;
+        let call = Call::new(Operation::AllGather, ours.len());
+        self.run::<T>(call, |way, patience| match way {
+            Way::Nccl(nccl) => {
+                nccl.all_gather(ours, all, &self.stream)?;
+                patience.over(nccl)
+            }
+            Way::Staged(staged) => staged.all_gather(&self.group, ours, all, patience),
+            Way::Ended => Err(ended()),
+        })
+    }
+
+    /// See [`Group::reduce_scatter`].
+    pub fn reduce_scatter<T: DeviceElement>(
+        &self,
+        all: &impl DevicePtr<T>,
+        ours: &mut impl DevicePtrMut<T>,
+        op: ReduceOp,
+    ) -> Result<(), CollectiveError> {
+        self.group.check_parts(Operation::ReduceScatter, all.len(), ours.len())?;
+        let call = Call { reduce: op, ..Call::new(Operation::ReduceScatter, all.len()) };
+        self.run::<T>(call, |way, patience| match way {
+            Way::Nccl(nccl) => {
+                nccl.reduce_scatter(all, ours, op, &self.stream)?;
+                patience.over(nccl)
+            }
+            Way::Staged(staged) => staged.reduce_scatter(&self.group, all, ours, op, patience),
+            Way::Ended => Err(ended()),
+        })
+    }
+
+    /// See [`Group::gather`]; `all` of other ranks than the root is not looked at.
+    pub fn gather<T: DeviceElement>(
+        &self,
+        ours: &impl DevicePtr<T>,
+        all: &mut impl DevicePtrMut<T>,
+        root: usize,
+    ) -> Result<(), CollectiveError> {
+        self.group.check_root_parts(Operation::Gather, all.len(), ours.len(), root)?;
+        let call = Call { root: Some(root), ..Call::new(Operation::Gather, ours.len()) };
+        let parts = if root == self.group.rank() { self.parts(ours.len()) } else { Vec::new() };
+        let sends = [(root, 0..ours.len())];
+        self.run::<T>(call, |way, patience| match way {
+            Way::Nccl(nccl) => {
+                nccl.exchange((ours, &sends), (all, &parts), &self.stream)?;
+                patience.over(nccl)
+            }
+            Way::Staged(staged) => staged.gather(&self.group, ours, all, root, patience),
+            Way::Ended => Err(ended()),
+        })
+    }
+
+    /// See [`Group::scatter`]; `all` of other ranks than the root is not looked at.
+    pub fn scatter<T: DeviceElement>(
+        &self,
+        all: &impl DevicePtr<T>,
+        ours: &mut impl DevicePtrMut<T>,
+        root: usize,
+    ) -> Result<(), CollectiveError> {
+        self.group.check_root_parts(Operation::Scatter, all.len(), ours.len(), root)?;
+        let call = Call { root: Some(root), ..Call::new(Operation::Scatter, ours.len()) };
+        let parts = if root == self.group.rank() { self.parts(ours.len()) } else { Vec::new() };
+        let recvs = [(root, 0..ours.len())];
+        self.run::<T>(call, |way, patience| match way {
+            Way::Nccl(nccl) => {
+                nccl.exchange((all, &parts), (ours, &recvs), &self.stream)?;
+                patience.over(nccl)
+            }
+            Way::Staged(staged) => staged.scatter(&self.group, all, ours, root, patience),
+            Way::Ended => Err(ended()),
+        })
+    }
+
+    /// See [`Group::all_to_all`].
+    pub fn all_to_all<T: DeviceElement>(
+        &self,
+        given: &impl DevicePtr<T>,
+        taken: &mut impl DevicePtrMut<T>,
+    ) -> Result<(), CollectiveError> {
+        let part = given.len() / self.group.world_size();
+        self.group.check_parts(Operation::AllToAll, given.len(), part)?;
+        self.group.check_parts(Operation::AllToAll, taken.len(), part)?;
+        let call = Call::new(Operation::AllToAll, given.len());
+        let parts = self.parts(part);
+        self.run::<T>(call, |way, patience| match way {
+            Way::Nccl(nccl) => {
+                nccl.exchange((given, &parts), (taken, &parts), &self.stream)?;
+                patience.over(nccl)
+            }
+            Way::Staged(staged) => staged.all_to_all(&self.group, given, taken, patience),
+            Way::Ended => Err(ended()),
+        })
+    }
+
+    /// See [`Group::send_recv`]: gives `values` to rank `to` and takes `taken` from rank `from`.
+    /// Unlike there, every rank of the group calls it at the same time.
+    pub fn send_recv<T: DeviceElement>(
+        &self,
+        values: &impl DevicePtr<T>,
+        to: usize,
+        taken: &mut impl DevicePtrMut<T>,
+        from: usize,
+    ) -> Result<(), CollectiveError> {
+        self.group.check_rank(Operation::SendRecv, to)?;
+        self.group.check_rank(Operation::SendRecv, from)?;
+        let (sends, recvs) = ([(to, 0..values.len())], [(from, 0..taken.len())]);
+        let call = Call::new(Operation::SendRecv, values.len().max(taken.len()));
+        self.run::<T>(call, |way, patience| match way {
+            Way::Nccl(nccl) => {
+                nccl.exchange((values, &sends), (taken, &recvs), &self.stream)?;
+                patience.over(nccl)
+            }
+            Way::Staged(staged) => {
+                staged.send_recv(&self.group, (values, to), (taken, from), patience)
+            }
+            Way::Ended => Err(ended()),
+        })
+    }
+
+    /// Nobody returns before everybody has called.
+    pub fn barrier(&self) -> Result<(), CollectiveError> {
+        self.group.barrier()
+    }
+
+    /// See [`Group::abort`].
+    pub fn abort(&self, reason: &str) {
+        self.group.abort(reason);
+    }
+
+    /// See [`Group::split`]; all ranks of this group call it.
+    pub fn split(&self, color: impl Into<Option<usize>>, key: usize) -> Result<Option<Self>> {
+        connect::split(self, color.into(), key)
+    }
+
+    /// A part of `len` elements with every rank.
+    fn parts(&self, len: usize) -> Vec<Piece> {
+        (0..self.group.world_size()).map(|rank| (rank, rank * len..(rank + 1) * len)).collect()
+    }
+
+    /// Meets everybody, gives the operation to the device, and waits for it. A failure ends the group
+    /// for all.
+    fn run<T: DeviceElement>(
+        &self,
+        call: Call,
+        operation: impl FnOnce(&mut Way, &Patience) -> Result<(), Trouble>,
+    ) -> Result<(), CollectiveError> {
+        let mut way = self.lock();
+        self.group.blocking(|engine| engine.agree::<T>(call))?;
+        let patience = Patience::new(&self.group, &self.stream);
+        let bound = self.stream.context().bind_to_thread().map_err(Trouble::from);
+        let outcome = bound.and_then(|()| operation(&mut way, &patience));
+        outcome.map_err(|trouble| {
+            *way = Way::Ended;
+            let bytes = (call.count * size_of::<T>()) as u64;
+            CollectiveError { bytes, ..self.refuse(call.op, trouble) }
+        })
+    }
+
+    /// Ends the group for all.
+    fn refuse(&self, op: Operation, trouble: Trouble) -> CollectiveError {
+        let cause = match trouble {
+            Trouble::Collective(error) => return error,
+            Trouble::Cause(cause) => cause,
+        };
+        self.group.abort(&cause.to_string());
+        let rank = self.group.inner.roster.own_name();
+        let error = CollectiveError { op, seq: 0, bytes: 0, rank, cause };
+        self.group.report(&error);
+        error
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Way> {
+        self.way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for DeviceGroup {
+    fn drop(&mut self) {
+        let _ = self.stream.context().bind_to_thread();
+        let way = self.way.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Way::Nccl(mut nccl) = std::mem::replace(way, Way::Ended) {
+            let limit = clock::now() + FINALIZE_MAX;
+            let patience = Patience { deadline: limit, ..Patience::new(&self.group, &self.stream) };
+            let is_over = nccl.begin_finalize().is_ok() && patience.taken_up(&nccl).is_ok();
+            if is_over {
+                nccl.destroy();
+            }
+        }
+    }
+}
+
+fn ended() -> Trouble {
+    Trouble::Cause(Cause::Backend("an earlier operation of these devices failed".to_owned()))
+}
+
+/// Waits for devices as long as there is hope.
+pub(super) struct Patience<'a> {
+    group: &'a Group,
+    stream: &'a Arc<CudaStream>,
+    deadline: Instant,
+}
+
+impl<'a> Patience<'a> {
+    fn new(group: &'a Group, stream: &'a Arc<CudaStream>) -> Self {
+        Self { group, stream, deadline: clock::now() + group.timeout() }
+    }
+
+    /// Returns when it is done, when somebody is gone, or at the deadline.
+    pub(super) fn wait(
+        &self,
+        is_done: &mut dyn FnMut() -> Result<bool, Trouble>,
+        late: impl FnOnce() -> String,
+    ) -> Result<(), Trouble> {
+        let mut looks = 0u32;
+        loop {
+            if is_done()? {
+                return Ok(());
+            }
+            if let Some(cause) = self.group.alarm() {
+                return Err(Trouble::Cause(cause));
+            }
+            if self.deadline <= clock::now() {
+                return Err(Trouble::Cause(Cause::Backend(late())));
+            }
+            looks += 1;
+            pause(looks);
+        }
+    }
+
+    /// Returns when NCCL has taken up what was begun.
+    fn taken_up(&self, nccl: &Communicator) -> Result<(), Trouble> {
+        self.wait(&mut || Ok(nccl.progress()? == Progress::Done), nccl_is_late)
+    }
+
+    /// Returns when what NCCL has begun on the stream is over.
+    fn over(&self, nccl: &Communicator) -> Result<(), Trouble> {
+        self.taken_up(nccl)?;
+        let event = self.stream.record_event(None)?;
+        let mut is_done = || {
+            nccl.progress()?;
+            Ok(event.try_is_complete()?)
+        };
+        self.wait(&mut is_done, nccl_is_late)
+    }
+}
+
+/// Small operations are over within microseconds, great ones are not worth a processor.
+fn pause(looks: u32) {
+    const SPINS: u32 = 200;
+    const YIELDS: u32 = 2000;
+    const NAP: Duration = Duration::from_micros(50);
+    match looks {
+        ..SPINS => std::hint::spin_loop(),
+        SPINS..YIELDS => std::thread::yield_now(),
+        YIELDS.. => std::thread::sleep(NAP),
+    }
+}
+
+fn nccl_is_late() -> String {
+    let known = match ras::status(RAS_LIMIT) {
+        Ok(known) => format!("; its RAS service says:\n{known}"),
+        Err(error) => format!("; its RAS service cannot be asked: {error}"),
+    };
+    format!("the deadline passed while waiting for NCCL{known}")
+}

@@ -1,0 +1,316 @@
+//! An operation on numbers of a device, by way of the host, chunk by chunk: while one is worked on,
+//! the next is on its way to the host and the one before on its way back.
+
+use std::ops::Range;
+
+use crate::runtime::element::Element;
+use crate::runtime::shm_window::Buffer;
+
+/// Host memory of one chunk.
+pub(super) struct Slot<T: Element> {
+    /// What the device gave.
+    pub(super) input: Buffer<T>,
+    /// What it gets, for operations that are not in place.
+    pub(super) output: Buffer<T>,
+}
+
+/// Copies between a device and slots of the host. All of them may be under way at once; a slot is
+/// ours from when it is filled until it begins to be emptied.
+pub(super) trait Copier<T: Element> {
+    type Error;
+
+    fn slots(&self) -> usize;
+
+    /// Begins to fill a slot with ranges of what this rank gives, one behind the other.
+    fn begin_out(&mut self, slot: usize, ranges: &[Range<usize>]) -> Result<(), Self::Error>;
+
+    fn is_filled(&mut self, slot: usize) -> Result<bool, Self::Error>;
+
+    fn slot(&mut self, slot: usize) -> &mut Slot<T>;
+
+    /// Begins to bring a slot's input or output to ranges of what this rank takes.
+    fn begin_back(
+        &mut self,
+        slot: usize,
+        ranges: &[Range<usize>],
+        is_in_place: bool,
+    ) -> Result<(), Self::Error>;
+
+    fn is_emptied(&mut self, slot: usize) -> Result<bool, Self::Error>;
+}
+
+/// One chunk of an operation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Step {
+    /// Elements of every part.
+    pub(super) len: usize,
+    /// Ranges of what this rank gives.
+    pub(super) out: Vec<Range<usize>>,
+    /// Ranges of what it takes.
+    pub(super) back: Vec<Range<usize>>,
+}
+
+/// What of a rank's memory an operation reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Nothing.
+    None,
+    /// So many elements, one part.
+    Whole(usize),
+    /// A part for every rank: parts, and elements of each.
+    Parts(usize, usize),
+}
+
+impl Side {
+    /// Elements of a part.
+    fn part(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Whole(len) | Self::Parts(_, len) => len,
+        }
+    }
+
+    fn parts(self) -> usize {
+        match self {
+            Self::None | Self::Whole(_) => 1,
+            Self::Parts(parts, _) => parts,
+        }
+    }
+
+    /// The same range of every part.
+    fn ranges(self, chunk: &Range<usize>) -> Vec<Range<usize>> {
+        let (start, end) = (chunk.start.min(self.part()), chunk.end.min(self.part()));
+        if start == end {
+            return Vec::new();
+        }
+        (0..self.parts()).map(|part| part * self.part()).map(|at| at + start..at + end).collect()
+    }
+}
+
+/// The chunks of an operation that fit slots of `slot_len` elements; all ranks have as many when
+/// `parts` is the same for all of them: the greatest number of parts that any rank has in a slot.
+pub(super) fn steps(
+    out: Side,
+    back: Side,
+    parts: usize,
+    slot_len: usize,
+) -> impl Iterator<Item = Step> {
+    let chunk = (slot_len / parts.max(1)).max(1);
+    let len = out.part().max(back.part());
+    let starts = (0..len).step_by(chunk);
+    starts.map(move |start| {
+        let range = start..(start + chunk).min(len);
+        Step { len: range.len(), out: out.ranges(&range), back: back.ranges(&range) }
+    })
+}
+
+/// Runs all steps: `work` is done on the host between a chunk's way out and its way back, and `wait`
+/// returns when what it is given says so, or gives up.
+pub(super) fn run<T: Element, C: Copier<T>, E: From<C::Error>>(
+    copier: &mut C,
+    steps: &[Step],
+    is_in_place: bool,
+    mut wait: impl FnMut(&mut dyn FnMut() -> Result<bool, E>) -> Result<(), E>,
+    mut work: impl FnMut(&Step, &mut Slot<T>) -> Result<(), E>,
+) -> Result<(), E> {
+    let slots = copier.slots();
+    let ahead = slots - 1;
+    for (slot, step) in steps.iter().take(ahead).enumerate() {
+        copier.begin_out(slot, &step.out)?;
+    }
+    for (at, step) in steps.iter().enumerate() {
+        let slot = at % slots;
+        wait(&mut || Ok(copier.is_filled(slot)?))?;
+        work(step, copier.slot(slot))?;
+        copier.begin_back(slot, &step.back, is_in_place)?;
+        // The slot of the chunk before is empty by now, most likely: its way back was during `work`.
+        if let Some(step) = steps.get(at + ahead) {
+            let slot = (at + ahead) % slots;
+            wait(&mut || Ok(copier.is_emptied(slot)?))?;
+            copier.begin_out(slot, &step.out)?;
+        }
+    }
+    for slot in 0..slots {
+        wait(&mut || Ok(copier.is_emptied(slot)?))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::{Error, Group, ReduceOp};
+
+    /// A device that does everything as late as it may: a copy happens when it is asked for the
+    /// second time whether it has.
+    struct Lazy {
+        given: Vec<f32>,
+        taken: Vec<f32>,
+        slots: Vec<Slot<f32>>,
+        out: Vec<Option<Copy>>,
+        back: Vec<Option<Copy>>,
+        /// Fillings and emptyings, as they were begun.
+        order: Vec<String>,
+    }
+
+    /// A copy that is under way.
+    #[derive(Clone)]
+    struct Copy {
+        asked: u32,
+        ranges: Vec<Range<usize>>,
+        is_in_place: bool,
+    }
+
+    impl Copy {
+        fn is_over(&mut self) -> bool {
+            self.asked += 1;
+            1 < self.asked
+        }
+    }
+
+    const SLOT_LEN: usize = 6;
+
+    impl Lazy {
+        fn new(group: &Group, given: Vec<f32>, taken: usize) -> Result<Self, Error> {
+            let slot = || {
+                Ok::<_, Error>(Slot {
+                    input: group.alloc(SLOT_LEN)?,
+                    output: group.alloc(SLOT_LEN)?,
+                })
+            };
+            Ok(Self {
+                given,
+                taken: vec![0.0; taken],
+                slots: (0..3).map(|_| slot()).collect::<Result<_, _>>()?,
+                out: vec![None; 3],
+                back: vec![None; 3],
+                order: Vec::new(),
+            })
+        }
+    }
+
+    impl Copier<f32> for Lazy {
+        type Error = Error;
+
+        fn slots(&self) -> usize {
+            3
+        }
+
+        fn begin_out(&mut self, slot: usize, ranges: &[Range<usize>]) -> Result<(), Error> {
+            assert!(self.out[slot].is_none() && self.back[slot].is_none(), "slot {slot} is in use");
+            self.order.push(format!("out {slot}"));
+            self.out[slot] = Some(Copy { asked: 0, ranges: ranges.to_vec(), is_in_place: true });
+            Ok(())
+        }
+
+        fn is_filled(&mut self, slot: usize) -> Result<bool, Error> {
+            let Some(copy) = &mut self.out[slot] else { return Ok(true) };
+            if !copy.is_over() {
+                return Ok(false);
+            }
+            let values = copy.ranges.iter().flat_map(|range| &self.given[range.clone()]);
+            for (to, value) in self.slots[slot].input.iter_mut().zip(values) {
+                *to = *value;
+            }
+            self.out[slot] = None;
+            Ok(true)
+        }
+
+        fn slot(&mut self, slot: usize) -> &mut Slot<f32> {
+            assert!(self.out[slot].is_none(), "slot {slot} is being filled");
+            &mut self.slots[slot]
+        }
+
+        fn begin_back(
+            &mut self,
+            slot: usize,
+            ranges: &[Range<usize>],
+            is_in_place: bool,
+        ) -> Result<(), Error> {
+            self.order.push(format!("back {slot}"));
+            self.back[slot] = Some(Copy { asked: 0, ranges: ranges.to_vec(), is_in_place });
+            Ok(())
+        }
+
+        fn is_emptied(&mut self, slot: usize) -> Result<bool, Error> {
+            let Some(copy) = &mut self.back[slot] else { return Ok(true) };
+            if !copy.is_over() {
+                return Ok(false);
+            }
+            let from = &self.slots[slot];
+            let from = if copy.is_in_place { &from.input } else { &from.output };
+            let mut at = 0;
+            for range in &copy.ranges {
+                self.taken[range.clone()].copy_from_slice(&from[at..at + range.len()]);
+                at += range.len();
+            }
+            self.back[slot] = None;
+            Ok(true)
+        }
+    }
+
+    fn patiently(is_done: &mut dyn FnMut() -> Result<bool, Error>) -> Result<(), Error> {
+        while !is_done()? {}
+        Ok(())
+    }
+
+    #[test]
+    fn chunks_overlap_and_nothing_is_lost() -> Result<(), Error> {
+        for len in [0, 1, 6, 7, 18, 24, 40] {
+            let results = Group::on_threads(2, |group| {
+                let given: Vec<f32> = (0..len).map(|i| (i * (group.rank() + 1)) as f32).collect();
+                let mut device = Lazy::new(group, given, len)?;
+                let side = Side::Whole(len);
+                let steps: Vec<_> = steps(side, side, 1, SLOT_LEN).collect();
+                run(&mut device, &steps, true, patiently, |step, slot| {
+                    Ok::<_, Error>(group.all_reduce(&mut slot.input[..step.len], ReduceOp::Sum)?)
+                })?;
+                Ok((device.taken, device.order))
+            })?;
+            let expect: Vec<f32> = (0..len).map(|i| (i * 3) as f32).collect();
+            for (taken, order) in &results {
+                assert_eq!(*taken, expect, "{len} numbers");
+                if 24 <= len {
+                    let ahead = ["out 0", "out 1", "back 0", "out 2", "back 1", "out 0"];
+                    assert_eq!(order[..ahead.len()], ahead);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn parts_of_all_ranks_travel_side_by_side() -> Result<(), Error> {
+        let part = 5;
+        let results = Group::on_threads(3, |group| {
+            let given: Vec<f32> = (0..part).map(|i| (10 * group.rank() + i) as f32).collect();
+            let mut device = Lazy::new(group, given, 3 * part)?;
+            let (out, back) = (Side::Whole(part), Side::Parts(3, part));
+            let steps: Vec<_> = steps(out, back, 3, SLOT_LEN).collect();
+            assert_eq!(steps.len(), 3, "two of each part fit a slot");
+            run(&mut device, &steps, false, patiently, |step, slot| {
+                let len = step.len;
+                let Slot { input, output } = slot;
+                Ok::<_, Error>(group.all_gather(&input[..len], &mut output[..3 * len])?)
+            })?;
+            Ok(device.taken)
+        })?;
+        let expect: Vec<f32> =
+            (0..3).flat_map(|rank| (0..part).map(move |i| (10 * rank + i) as f32)).collect();
+        assert_eq!(results, [expect.clone(), expect.clone(), expect]);
+        Ok(())
+    }
+
+    fn shown(steps: impl Iterator<Item = Step>) -> Vec<String> {
+        steps.map(|step| format!("{}: {:?} to {:?}", step.len, step.out, step.back)).collect()
+    }
+
+    #[test]
+    fn a_side_that_gives_nothing_has_no_ranges() {
+        let all = shown(steps(Side::None, Side::Parts(2, 3), 2, 4));
+        assert_eq!(all, ["2: [] to [0..2, 3..5]", "1: [] to [2..3, 5..6]"]);
+        // A message of three, and one of five in the other direction.
+        let all = shown(steps(Side::Whole(3), Side::Whole(5), 1, 4));
+        assert_eq!(all, ["4: [0..3] to [0..4]", "1: [] to [4..5]"]);
+    }
+}

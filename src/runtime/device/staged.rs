@@ -1,0 +1,238 @@
+//! Operations of devices by way of the host: what the host's group does, on chunks of pinned memory
+//! of the segment, with the copies of other chunks under way beside it.
+
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, CudaStream, DevicePtr, DevicePtrMut};
+
+use super::ffi::{DeviceCopier, Ends, Pinned, words_of};
+use super::pipeline::{Side, Slot, Step, run, steps};
+use super::{DeviceElement, Patience, Trouble};
+use crate::runtime::element::ReduceOp;
+use crate::runtime::error::{CollectiveError, Error, Result};
+use crate::runtime::group::Group;
+use crate::runtime::memory::{Finish, Memory, SharedMemory};
+
+/// What the operations of a group need on the host.
+pub(super) struct Staged {
+    pinned: Pinned,
+    streams: [Arc<CudaStream>; 2],
+}
+
+/// How an operation is cut into chunks.
+#[derive(Clone, Copy)]
+struct Cut {
+    out: Side,
+    back: Side,
+    /// The most parts that any rank has in a slot; the same on all ranks, so that their chunks are.
+    parts: usize,
+    is_in_place: bool,
+}
+
+impl Staged {
+    pub(super) fn new(group: &Group, context: &Arc<CudaContext>) -> Result<Self> {
+        let stream = || {
+            let made = context.new_stream();
+            made.map_err(|error| {
+                Error::Device(format!("cannot make a stream: {}", words_of(error)))
+            })
+        };
+        let pinned = Pinned::new(context, |bytes| group.alloc(bytes))?;
+        Ok(Self { pinned, streams: [stream()?, stream()?] })
+    }
+
+    pub(super) fn all_reduce<T: DeviceElement>(
+        &mut self,
+        group: &Group,
+        data: &mut impl DevicePtrMut<T>,
+        op: ReduceOp,
+        patience: &Patience<'_>,
+    ) -> Result<(), Trouble> {
+        self.in_place(data, (true, true), patience, |memory| {
+            group.blocking(|engine| engine.all_reduce(memory, op, Finish::Keep))
+        })
+    }
+
+    pub(super) fn reduce<T: DeviceElement>(
+        &mut self,
+        group: &Group,
+        data: &mut impl DevicePtrMut<T>,
+        op: ReduceOp,
+        root: usize,
+        patience: &Patience<'_>,
+    ) -> Result<(), Trouble> {
+        let is_root = group.rank() == root;
+        self.in_place(data, (true, is_root), patience, |memory| {
+            group.blocking(|engine| engine.reduce(memory, op, root))
+        })
+    }
+
+    pub(super) fn broadcast<T: DeviceElement>(
+        &mut self,
+        group: &Group,
+        data: &mut impl DevicePtrMut<T>,
+        root: usize,
+        patience: &Patience<'_>,
+    ) -> Result<(), Trouble> {
+        let is_root = group.rank() == root;
+        self.in_place(data, (is_root, !is_root), patience, |memory| {
+            group.blocking(|engine| engine.broadcast(memory, root))
+        })
+    }
+
+    pub(super) fn all_gather<T: DeviceElement>(
+        &mut self,
+        group: &Group,
+        ours: &impl DevicePtr<T>,
+        all: &mut impl DevicePtrMut<T>,
+        patience: &Patience<'_>,
+    ) -> Result<(), Trouble> {
+        let (world, part) = (group.world_size(), ours.len());
+        let cut = Cut::apart(Side::Whole(part), Side::Parts(world, part), world);
+        self.apart((ours, all), cut, patience, |step, Slot { input, output }| {
+            group.all_gather(&input[..step.len], &mut output[..world * step.len])
+        })
+    }
+
+    pub(super) fn reduce_scatter<T: DeviceElement>(
+        &mut self,
+        group: &Group,
+        all: &impl DevicePtr<T>,
+        ours: &mut impl DevicePtrMut<T>,
+        op: ReduceOp,
+        patience: &Patience<'_>,
+    ) -> Result<(), Trouble> {
+        let (world, part) = (group.world_size(), ours.len());
+        let cut = Cut::apart(Side::Parts(world, part), Side::Whole(part), world);
+        self.apart((all, ours), cut, patience, |step, Slot { input, output }| {
+            group.reduce_scatter(&input[..world * step.len], &mut output[..step.len], op)
+        })
+    }
+
+    pub(super) fn gather<T: DeviceElement>(
+        &mut self,
+        group: &Group,
+        ours: &impl DevicePtr<T>,
+        all: &mut impl DevicePtrMut<T>,
+        root: usize,
+        patience: &Patience<'_>,
+    ) -> Result<(), Trouble> {
+        let (world, part) = (group.world_size(), ours.len());
+        let is_root = group.rank() == root;
+        let back = if is_root { Side::Parts(world, part) } else { Side::None };
+        let cut = Cut::apart(Side::Whole(part), back, world);
+        self.apart((ours, all), cut, patience, |step, Slot { input, output }| {
+            let taken = if is_root { world * step.len } else { 0 };
+            group.gather(&input[..step.len], &mut output[..taken], root)
+        })
+    }
+
+    pub(super) fn scatter<T: DeviceElement>(
+        &mut self,
+        group: &Group,
+        all: &impl DevicePtr<T>,
+        ours: &mut impl DevicePtrMut<T>,
+        root: usize,
+        patience: &Patience<'_>,
+    ) -> Result<(), Trouble> {
+        let (world, part) = (group.world_size(), ours.len());
+        let is_root = group.rank() == root;
+        let out = if is_root { Side::Parts(world, part) } else { Side::None };
+        let cut = Cut::apart(out, Side::Whole(part), world);
+        self.apart((all, ours), cut, patience, |step, Slot { input, output }| {
+            let given = if is_root { world * step.len } else { 0 };
+            group.scatter(&input[..given], &mut output[..step.len], root)
+        })
+    }
+
+    pub(super) fn all_to_all<T: DeviceElement>(
+        &mut self,
+        group: &Group,
+        given: &impl DevicePtr<T>,
+        taken: &mut impl DevicePtrMut<T>,
+        patience: &Patience<'_>,
+    ) -> Result<(), Trouble> {
+        let world = group.world_size();
+        let side = Side::Parts(world, given.len() / world);
+        self.apart((given, taken), Cut::apart(side, side, world), patience, |step, slot| {
+            let len = world * step.len;
+            group.all_to_all(&slot.input[..len], &mut slot.output[..len])
+        })
+    }
+
+    pub(super) fn send_recv<T: DeviceElement>(
+        &mut self,
+        group: &Group,
+        (values, to): (&impl DevicePtr<T>, usize),
+        (taken, from): (&mut impl DevicePtrMut<T>, usize),
+        patience: &Patience<'_>,
+    ) -> Result<(), Trouble> {
+        let cut = Cut::apart(Side::Whole(values.len()), Side::Whole(taken.len()), 1);
+        self.apart((values, taken), cut, patience, |step, Slot { input, output }| {
+            // Our peers may have more or fewer chunks than we: what is empty is not sent.
+            let (given, wanted) = (total(&step.out), total(&step.back));
+            let sends = [(to, &input[..given])];
+            let recvs = vec![(from, &mut output[..wanted])];
+            let sends = if given == 0 { &[][..] } else { &sends[..] };
+            group.exchange(sends, if wanted == 0 { Vec::new() } else { recvs })
+        })
+    }
+
+    /// An operation on memory that is given, taken, or both.
+    fn in_place<T: DeviceElement>(
+        &mut self,
+        data: &mut impl DevicePtrMut<T>,
+        (gives, takes): (bool, bool),
+        patience: &Patience<'_>,
+        mut work: impl FnMut(Memory<'_, T>) -> Result<(), CollectiveError>,
+    ) -> Result<(), Trouble> {
+        let side = |is_used| if is_used { Side::Whole(data.len()) } else { Side::None };
+        let cut = Cut { out: side(gives), back: side(takes), parts: 1, is_in_place: true };
+        let [out, back] = self.streams.clone();
+        let ends = Ends::in_place(data, &out);
+        self.run(ends, (&out, &back), cut, patience, |step, slot| {
+            work(Memory::Shared(SharedMemory(slot.input.window().part(&(0..step.len)))))
+        })
+    }
+
+    /// An operation from one memory to another.
+    fn apart<T: DeviceElement>(
+        &mut self,
+        (given, taken): (&impl DevicePtr<T>, &mut impl DevicePtrMut<T>),
+        cut: Cut,
+        patience: &Patience<'_>,
+        work: impl FnMut(&Step, &mut Slot<T>) -> Result<(), CollectiveError>,
+    ) -> Result<(), Trouble> {
+        let [out, back] = self.streams.clone();
+        let ends = Ends::apart((given, &out), (taken, &back));
+        self.run(ends, (&out, &back), cut, patience, work)
+    }
+
+    /// Does `work` on every chunk between its way out and its way back.
+    fn run<T: DeviceElement>(
+        &mut self,
+        ends: Ends<'_, T>,
+        streams: (&Arc<CudaStream>, &Arc<CudaStream>),
+        cut: Cut,
+        patience: &Patience<'_>,
+        mut work: impl FnMut(&Step, &mut Slot<T>) -> Result<(), CollectiveError>,
+    ) -> Result<(), Trouble> {
+        let steps = steps(cut.out, cut.back, cut.parts, Pinned::slot_len::<T>());
+        let steps: Vec<Step> = steps.collect();
+        let late = || "the deadline passed while waiting for copies of the GPU".to_owned();
+        let mut copier = DeviceCopier::new(&mut self.pinned, streams, ends);
+        let wait =
+            |is_done: &mut dyn FnMut() -> Result<bool, Trouble>| patience.wait(is_done, late);
+        run(&mut copier, &steps, cut.is_in_place, wait, |step, slot| Ok(work(step, slot)?))
+    }
+}
+
+impl Cut {
+    fn apart(out: Side, back: Side, parts: usize) -> Self {
+        Self { out, back, parts, is_in_place: false }
+    }
+}
+
+fn total(ranges: &[std::ops::Range<usize>]) -> usize {
+    ranges.iter().map(ExactSizeIterator::len).sum()
+}

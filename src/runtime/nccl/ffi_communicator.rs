@@ -1,0 +1,324 @@
+//! A communicator of NCCL that never blocks: every call begins something, and
+//! [`Communicator::progress`] says how far it is.
+//!
+//! Lengths are checked here and memory is handed over by `cudarc`'s slices, which wait for whoever
+//! used them before and are not freed before the stream is done with them; so none of these functions
+//! is unsafe to call.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut};
+
+use super::error::NcclError;
+use super::ffi::{Comm, Config, IN_PROGRESS, Library, SUCCESS, Stream, UniqueId};
+use crate::runtime::element::{Dtype, Element, ReduceOp};
+
+/// How far what was begun last is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Underway,
+    Done,
+}
+
+/// One rank's end of a communicator.
+pub(crate) struct Communicator {
+    library: Arc<Library>,
+    raw: Comm,
+}
+
+// SAFETY: NCCL lets any thread use a communicator, one at a time, and all uses are through `&mut`.
+unsafe impl Send for Communicator {}
+
+/// What goes to a peer or comes from it: the peer, and which elements of the memory of the call.
+pub(crate) type Piece = (usize, std::ops::Range<usize>);
+
+impl Communicator {
+    /// Begins to make a communicator; every rank does, on its device, with the same id.
+    pub(crate) fn begin(
+        library: &Arc<Library>,
+        id: UniqueId,
+        rank: usize,
+        world: usize,
+    ) -> Result<Self, NcclError> {
+        let mut raw = std::ptr::null_mut();
+        let mut config = Config::without_blocking();
+        // SAFETY: both pointers are read and written before the call returns.
+        let code = unsafe {
+            (library.functions.comm_init_rank_config)(
+                &raw mut raw,
+                world as c_int,
+                id,
+                rank as c_int,
+                &raw mut config,
+            )
+        };
+        begun(library, "ncclCommInitRankConfig", code)?;
+        Ok(Self { library: library.clone(), raw })
+    }
+
+    /// Begins to make communicators of the ranks that name the same color; all ranks take part.
+    /// A rank without a color gets none.
+    pub(crate) fn begin_split(
+        &mut self,
+        color: Option<usize>,
+        key: usize,
+    ) -> Result<Option<Self>, NcclError> {
+        const NO_COLOR: c_int = -1;
+        let mut raw = std::ptr::null_mut();
+        let mut config = Config::without_blocking();
+        let color_code = color.map_or(NO_COLOR, |color| color as c_int);
+        // SAFETY: a live communicator; both pointers are read and written before the call returns.
+        let code = unsafe {
+            (self.library.functions.comm_split)(
+                self.raw,
+                color_code,
+                key as c_int,
+                &raw mut raw,
+                &raw mut config,
+            )
+        };
+        begun(&self.library, "ncclCommSplit", code)?;
+        Ok(color.map(|_| Self { library: self.library.clone(), raw }))
+    }
+
+    /// Whether what was begun last has been taken up, or what went wrong since, here or elsewhere.
+    pub(crate) fn progress(&self) -> Result<Progress, NcclError> {
+        let mut state = SUCCESS;
+        // SAFETY: a live communicator; it writes one number.
+        let code =
+            unsafe { (self.library.functions.comm_get_async_error)(self.raw, &raw mut state) };
+        self.library.check("ncclCommGetAsyncError", code)?;
+        match state {
+            SUCCESS => Ok(Progress::Done),
+            IN_PROGRESS => Ok(Progress::Underway),
+            code => self.library.check("the communicator of NCCL", code).map(|()| Progress::Done),
+        }
+    }
+
+    /// Replaces everybody's numbers by their reduction.
+    pub(crate) fn all_reduce<T: Element>(
+        &mut self,
+        data: &mut impl DevicePtrMut<T>,
+        op: ReduceOp,
+        stream: &CudaStream,
+    ) -> Result<(), NcclError> {
+        let count = data.len();
+        let (at, _guard) = data.device_ptr_mut(stream);
+        // SAFETY: `count` elements at `at`, which outlive the work on the stream.
+        let code = unsafe {
+            (self.library.functions.all_reduce)(
+                at as *const c_void,
+                at as *mut c_void,
+                count,
+                dtype_code(T::DTYPE),
+                op_code(op),
+                self.raw,
+                raw(stream),
+            )
+        };
+        begun(&self.library, "ncclAllReduce", code)
+    }
+
+    /// Replaces everybody's numbers by the root's.
+    pub(crate) fn broadcast<T: Element>(
+        &mut self,
+        data: &mut impl DevicePtrMut<T>,
+        root: usize,
+        stream: &CudaStream,
+    ) -> Result<(), NcclError> {
+        let count = data.len();
+        let (at, _guard) = data.device_ptr_mut(stream);
+        // SAFETY: as for `all_reduce`.
+        let code = unsafe {
+            (self.library.functions.broadcast)(
+                at as *const c_void,
+                at as *mut c_void,
+                count,
+                dtype_code(T::DTYPE),
+                root as c_int,
+                self.raw,
+                raw(stream),
+            )
+        };
+        begun(&self.library, "ncclBroadcast", code)
+    }
+
+    /// Replaces the root's numbers by the reduction; nobody else's change.
+    pub(crate) fn reduce<T: Element>(
+        &mut self,
+        data: &mut impl DevicePtrMut<T>,
+        op: ReduceOp,
+        root: usize,
+        stream: &CudaStream,
+    ) -> Result<(), NcclError> {
+        let count = data.len();
+        let (at, _guard) = data.device_ptr_mut(stream);
+        // SAFETY: as for `all_reduce`; only the root's memory is written.
+        let code = unsafe {
+            (self.library.functions.reduce)(
+                at as *const c_void,
+                at as *mut c_void,
+                count,
+                dtype_code(T::DTYPE),
+                op_code(op),
+                root as c_int,
+                self.raw,
+                raw(stream),
+            )
+        };
+        begun(&self.library, "ncclReduce", code)
+    }
+
+    /// Everybody's `ours`, in rank order; `all` is world size times as long.
+    pub(crate) fn all_gather<T: Element>(
+        &mut self,
+        ours: &impl DevicePtr<T>,
+        all: &mut impl DevicePtrMut<T>,
+        stream: &CudaStream,
+    ) -> Result<(), NcclError> {
+        let count = ours.len();
+        let (from, _reads) = ours.device_ptr(stream);
+        let (to, _writes) = all.device_ptr_mut(stream);
+        // SAFETY: the lengths were checked by who calls; the memory outlives the work on the stream.
+        let code = unsafe {
+            (self.library.functions.all_gather)(
+                from as *const c_void,
+                to as *mut c_void,
+                count,
+                dtype_code(T::DTYPE),
+                self.raw,
+                raw(stream),
+            )
+        };
+        begun(&self.library, "ncclAllGather", code)
+    }
+
+    /// Our part of the reduction; `all` is world size times as long as `ours`.
+    pub(crate) fn reduce_scatter<T: Element>(
+        &mut self,
+        all: &impl DevicePtr<T>,
+        ours: &mut impl DevicePtrMut<T>,
+        op: ReduceOp,
+        stream: &CudaStream,
+    ) -> Result<(), NcclError> {
+        let count = ours.len();
+        let (from, _reads) = all.device_ptr(stream);
+        let (to, _writes) = ours.device_ptr_mut(stream);
+        // SAFETY: as for `all_gather`.
+        let code = unsafe {
+            (self.library.functions.reduce_scatter)(
+                from as *const c_void,
+                to as *mut c_void,
+                count,
+                dtype_code(T::DTYPE),
+                op_code(op),
+                self.raw,
+                raw(stream),
+            )
+        };
+        begun(&self.library, "ncclReduceScatter", code)
+    }
+
+    /// Pieces of `given` to peers and pieces of `taken` from peers, all at once.
+    pub(crate) fn exchange<T: Element>(
+        &mut self,
+        (given, sends): (&impl DevicePtr<T>, &[Piece]),
+        (taken, recvs): (&mut impl DevicePtrMut<T>, &[Piece]),
+        stream: &CudaStream,
+    ) -> Result<(), NcclError> {
+        let inside = |len: usize, piece: &Piece| piece.1.start <= piece.1.end && piece.1.end <= len;
+        assert!(
+            sends.iter().all(|piece| inside(given.len(), piece)),
+            "a part lies inside the whole"
+        );
+        assert!(
+            recvs.iter().all(|piece| inside(taken.len(), piece)),
+            "a part lies inside the whole"
+        );
+        let (from, _reads) = given.device_ptr(stream);
+        let (to, _writes) = taken.device_ptr_mut(stream);
+        let functions = &self.library.functions;
+        let address = |start: u64, piece: &Piece| start + (piece.1.start * size_of::<T>()) as u64;
+        let dtype = dtype_code(T::DTYPE);
+        // SAFETY: it begins a list of calls of this thread.
+        begun(&self.library, "ncclGroupStart", unsafe { (functions.group_start)() })?;
+        let mut outcome = Ok(());
+        for piece in sends {
+            let at = address(from, piece) as *const c_void;
+            // SAFETY: the piece was checked above; the memory outlives the work on the stream.
+            let code = unsafe {
+                (functions.send)(at, piece.1.len(), dtype, piece.0 as c_int, self.raw, raw(stream))
+            };
+            outcome = outcome.and_then(|()| begun(&self.library, "ncclSend", code));
+        }
+        for piece in recvs {
+            let at = address(to, piece) as *mut c_void;
+            // SAFETY: as for sends.
+            let code = unsafe {
+                (functions.recv)(at, piece.1.len(), dtype, piece.0 as c_int, self.raw, raw(stream))
+            };
+            outcome = outcome.and_then(|()| begun(&self.library, "ncclRecv", code));
+        }
+        // SAFETY: it ends the list, whatever became of its calls.
+        let ended = begun(&self.library, "ncclGroupEnd", unsafe { (functions.group_end)() });
+        outcome.and(ended)
+    }
+
+    /// Begins to bring everything to an end that was begun.
+    pub(crate) fn begin_finalize(&mut self) -> Result<(), NcclError> {
+        // SAFETY: a live communicator.
+        let code = unsafe { (self.library.functions.comm_finalize)(self.raw) };
+        begun(&self.library, "ncclCommFinalize", code)
+    }
+
+    /// Gives back what a communicator held that came to its end.
+    pub(crate) fn destroy(mut self) {
+        let raw = std::mem::replace(&mut self.raw, std::ptr::null_mut());
+        // SAFETY: a live communicator, the last use of it. Nothing can be done about a refusal.
+        let _ = unsafe { (self.library.functions.comm_destroy)(raw) };
+    }
+}
+
+impl Drop for Communicator {
+    /// Ends it at once: operations under way leave the device with an error.
+    fn drop(&mut self) {
+        if !self.raw.is_null() {
+            // SAFETY: a live communicator, the last use of it.
+            let _ = unsafe { (self.library.functions.comm_abort)(self.raw) };
+        }
+    }
+}
+
+/// Begun or already over.
+fn begun(library: &Library, function: &'static str, code: c_int) -> Result<(), NcclError> {
+    if code == IN_PROGRESS { Ok(()) } else { library.check(function, code) }
+}
+
+fn raw(stream: &CudaStream) -> Stream {
+    stream.cu_stream().cast()
+}
+
+/// `ncclDataType_t`.
+fn dtype_code(dtype: Dtype) -> c_int {
+    match dtype {
+        Dtype::U8 => 1,
+        Dtype::I32 => 2,
+        Dtype::I64 => 4,
+        Dtype::F16 => 6,
+        Dtype::F32 => 7,
+        Dtype::F64 => 8,
+        Dtype::Bf16 => 9,
+    }
+}
+
+/// `ncclRedOp_t`.
+fn op_code(op: ReduceOp) -> c_int {
+    match op {
+        ReduceOp::Sum => 0,
+        ReduceOp::Prod => 1,
+        ReduceOp::Max => 2,
+        ReduceOp::Min => 3,
+        ReduceOp::Avg => 4,
+    }
+}

@@ -1,0 +1,98 @@
+//! What NCCL itself knows about a job that stands still: its RAS service.
+//!
+//! Since 2.24 every process with a communicator has a thread that answers questions on a port of its
+//! host, in lines of text.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use crate::base::{clock, env_vars};
+
+/// Where it listens unless `NCCL_RAS_ADDR` says otherwise.
+const ADDRESS_DEFAULT: &str = "localhost:28028";
+/// An answer of thousands of ranks is longer than anybody reads.
+const ANSWER_BYTES_MAX: usize = 4096;
+
+/// Asks the service of this host how the job is; at most `limit` long.
+pub fn status(limit: Duration) -> io::Result<String> {
+    let address = env_vars::get_text(env_vars::NCCL_RAS_ADDR);
+    let address = address.as_deref().unwrap_or(ADDRESS_DEFAULT);
+    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("`{address}` has no address"));
+    for address in address.to_socket_addrs()? {
+        match ask(address, limit) {
+            Ok(answer) => return Ok(answer),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// `VERBOSE STATUS`, with the limit told too: the service asks the other processes in its turn.
+fn ask(address: SocketAddr, limit: Duration) -> io::Result<String> {
+    let deadline = clock::now() + limit;
+    let mut stream = TcpStream::connect_timeout(&address, limit)?;
+    stream.set_write_timeout(Some(limit))?;
+    let seconds = limit.as_secs().saturating_sub(1).max(1);
+    write!(stream, "CLIENT PROTOCOL 2\nTIMEOUT {seconds}\nVERBOSE STATUS\n")?;
+    let mut answer = Vec::new();
+    let mut bytes = [0; 4096];
+    while answer.len() < ANSWER_BYTES_MAX {
+        let left = deadline.saturating_duration_since(clock::now());
+        if left.is_zero() {
+            break;
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut bytes) {
+            Ok(0) => break,
+            Ok(count) => answer.extend_from_slice(&bytes[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // What has come is worth more than the error.
+            Err(_) if !answer.is_empty() => break,
+            Err(error) => return Err(error),
+        }
+    }
+    answer.truncate(ANSWER_BYTES_MAX);
+    Ok(without_greetings(&String::from_utf8_lossy(&answer)))
+}
+
+/// The service answers each setting with a line of its own.
+fn without_greetings(answer: &str) -> String {
+    let is_greeting =
+        |line: &str| line.starts_with("SERVER PROTOCOL") || line.trim() == "OK" || line.is_empty();
+    let lines = answer.lines().map(str::trim_end).skip_while(|line| is_greeting(line));
+    lines.collect::<Vec<_>>().join("\n").trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_service_that_answers_and_goes_is_understood() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            let mut asked = vec![0; 256];
+            let mut read = 0;
+            while !String::from_utf8_lossy(&asked[..read]).contains("VERBOSE STATUS\n") {
+                read += stream.read(&mut asked[read..]).expect("questions");
+            }
+            stream.write_all(b"SERVER PROTOCOL 2\nOK\nNCCL version 2.30.7\n\nrank 3 missing\n\n")
+        });
+        let answer = ask(address, Duration::from_secs(60)).expect("an answer");
+        assert_eq!(answer, "NCCL version 2.30.7\n\nrank 3 missing");
+        server.join().expect("no panic").expect("written");
+    }
+
+    #[test]
+    fn where_nobody_listens_there_is_an_error() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        drop(listener);
+        assert!(ask(address, Duration::from_secs(60)).is_err());
+    }
+}

@@ -1,0 +1,89 @@
+//! Where NCCL may lie, in the order in which it is tried.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::base::env_vars;
+use crate::os::shared_libraries::{library_directories, python_packages};
+
+/// How the file is called: the wheels of Python have the first name only.
+const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
+
+/// What the environment says about libraries.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Places {
+    /// `REMUDA_NCCL_LIBRARY`: this file and no other.
+    pub(super) given: Option<OsString>,
+    /// `LD_LIBRARY_PATH`.
+    pub(super) loader_path: Option<OsString>,
+    /// Roots of the environments that are active: `VIRTUAL_ENV`, `CONDA_PREFIX`.
+    pub(super) roots: Vec<PathBuf>,
+}
+
+impl Places {
+    pub(super) fn of_environment() -> Self {
+        let roots = [env_vars::VIRTUAL_ENV, env_vars::CONDA_PREFIX].map(env_vars::get);
+        Self {
+            given: env_vars::get(env_vars::REMUDA_NCCL_LIBRARY),
+            loader_path: env_vars::get(env_vars::LD_LIBRARY_PATH),
+            roots: roots.into_iter().flatten().map(PathBuf::from).collect(),
+        }
+    }
+
+    /// Files to try, those that are there first, then bare names for the system's loader. The order
+    /// is the one in which a Python worker of the same environment finds its NCCL.
+    pub(super) fn candidates(&self) -> Vec<PathBuf> {
+        if let Some(file) = &self.given {
+            return vec![file.into()];
+        }
+        let packages = python_packages(&self.roots);
+        let directories = library_directories(&packages, self.loader_path.as_deref(), &self.roots);
+        let in_directory = |directory: &PathBuf| NAMES.map(|name| directory.join(name));
+        let files = directories.iter().flat_map(in_directory).filter(|file| file.is_file());
+        files.chain(NAMES.iter().map(|name| Path::new(name).to_path_buf())).collect()
+    }
+
+    /// Where was looked, for who must find out why nothing was found.
+    pub(super) fn directories(&self) -> Vec<PathBuf> {
+        let packages = python_packages(&self.roots);
+        library_directories(&packages, self.loader_path.as_deref(), &self.roots)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root(name: &str, files: &[&str]) -> PathBuf {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/libraries/nccl").join(name);
+        for file in files {
+            let file = root.join(file);
+            std::fs::create_dir_all(file.parent().expect("a file has a directory")).expect("made");
+            std::fs::write(file, "").expect("written");
+        }
+        root
+    }
+
+    #[test]
+    fn the_environment_of_python_comes_before_the_path_of_the_loader() {
+        let wheel = "lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2";
+        let venv = root("venv", &[wheel]);
+        let other = root("other", &["libnccl.so", "libnccl.so.2"]);
+        let places = Places {
+            given: None,
+            loader_path: Some(other.clone().into_os_string()),
+            roots: vec![venv.clone()],
+        };
+        let candidates = places.candidates();
+        let expect = [venv.join(wheel), other.join("libnccl.so.2"), other.join("libnccl.so")];
+        assert_eq!(candidates[..3], expect);
+        let last = &candidates[candidates.len() - 2..];
+        assert_eq!(last, [PathBuf::from("libnccl.so.2"), "libnccl.so".into()]);
+    }
+
+    #[test]
+    fn a_file_that_was_named_is_the_only_one() {
+        let places = Places { given: Some("/opt/my/libnccl.so".into()), ..Places::default() };
+        assert_eq!(places.candidates(), [PathBuf::from("/opt/my/libnccl.so")]);
+    }
+}

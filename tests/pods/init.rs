@@ -1,0 +1,82 @@
+//! A pod in time: its names come late, its node 0 goes and does not come back, and process 1 inherits
+//! whatever is left in it.
+
+use std::fs;
+
+use rustix::process::Signal;
+
+use crate::cluster::{Cluster, can_run, init, kill};
+use crate::support::launch::command;
+use crate::support::wait_for;
+
+#[test]
+fn names_that_come_late_are_waited_for_and_it_is_said_for_whose() {
+    if !can_run("names_that_come_late_are_waited_for_and_it_is_said_for_whose") {
+        return;
+    }
+    let cluster = Cluster::new(2);
+    cluster.publish(0);
+    let [first, second] = [0, 1].map(|rank| cluster.pod(rank, 2).sh("echo $RANK").start());
+    first.wait_for_error("   Waiting  for our own name, since 1");
+    first.wait_for_error(": the name `train-0.train` does not resolve: ");
+    second.wait_for_error("   Waiting  for node 0 (train-0.train:29501), since 1");
+    // As after the end of the pod in whose place it is.
+    fs::write(cluster.file("hosts"), "10.77.0.99 train-0.train\n").expect("a file");
+    first.wait_for_error(": `train-0.train` is not an address of this node");
+    cluster.publish(2);
+    let first = first.end().code(0);
+    assert_eq!(first.stdout_text().lines().count(), 2, "{first:#?}");
+    second.end().code(0);
+}
+
+#[test]
+fn a_node_0_that_does_not_come_back_is_waited_for_as_long_as_was_said() {
+    if !can_run("a_node_0_that_does_not_come_back_is_waited_for_as_long_as_was_said") {
+        return;
+    }
+    let cluster = Cluster::new(2);
+    let pod = |rank| {
+        let pod = cluster.pod(rank, 2).options(["--max_restarts=3", "--join_timeout=12s"]);
+        pod.sh("echo up; sleep 1000").start()
+    };
+    let [first, second] = [0, 1].map(pod);
+    first.wait_for_lines("up", 2);
+    kill(first);
+    second.wait_for_error("Lost  the connection of node 0 ended; it is called again for epoch 1");
+    second.wait_for_error("   Waiting  for node 0 (train-0.train:29501), since 1");
+    second.end().code(75).says(
+        "error[R108]: node 0 (train-0.train:29501) did not answer: nobody listens there; there was no \
+         restart\n",
+    );
+}
+
+#[test]
+fn a_thousand_orphans_are_buried_by_process_1() {
+    if !can_run("a_thousand_orphans_are_buried_by_process_1") {
+        return;
+    }
+    let cluster = Cluster::new(2);
+    let [first, second] = [0, 1].map(|rank| cluster.pod(rank, 2).sh("echo up; sleep 1000").start());
+    first.wait_for_lines("up", 2);
+    for pod in [&first, &second] {
+        let process_1 = init(pod).pid;
+        // Somebody looks in, as `kubectl exec` does, and leaves a thousand behind.
+        let mut shell = command("nsenter");
+        shell.args(["--target", &process_1.to_string(), "--pid", "sh", "-c"]);
+        shell.arg("i=0; while [ $i -lt 1000 ]; do (true &); i=$((i+1)); done");
+        assert!(shell.status().expect("nsenter is there").success());
+        let dead = || {
+            let children = format!("/proc/{process_1}/task/{process_1}/children");
+            let children = fs::read_to_string(children).expect("it lives");
+            let is_dead = |pid: &&str| {
+                let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+                stat.contains(") Z ")
+            };
+            children.split_whitespace().filter(is_dead).count()
+        };
+        wait_for("a burial", || (dead() == 0).then_some(()));
+    }
+    init(&first).signal(Signal::TERM);
+    first.end().code(143);
+    second.end().code(143);
+}
