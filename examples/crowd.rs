@@ -95,24 +95,25 @@ fn tell(what: &str, since: Instant) {
     println!("{what} {:.6}", (clock::now() - since).as_secs_f64());
 }
 
-/// An agent that is told what to do and says that it has done it, until the job is over.
-async fn play((reader, writer): (LinkReader, LinkWriter), mut attached: Attached, _tasks: Tasks) {
+/// An agent that is told what to do and says that it has done it; then whoever waits for the last word.
+async fn play(link: (LinkReader, LinkWriter), mut attached: Attached, _tasks: Tasks) {
+    obey(link).await;
+    attached.agent_ended(Some(WorkerExit::Code(0)));
+    while !matches!(attached.next().await, None | Some(News::Over(_))) {}
+}
+
+async fn obey((reader, writer): (LinkReader, LinkWriter)) {
     let mut decoder = Decoder::default();
-    let work = async {
-        loop {
-            while let Ok(Some(message)) = decoder.message() {
-                let _ = writer.write_all(&answer(message), &[]).await;
+    loop {
+        while let Ok(Some(message)) = decoder.message() {
+            if matches!(message, ToAgent::Bye) {
+                return;
             }
-            if !matches!(reader.read(decoder.room(4096)).await, Ok(1..)) {
-                return std::future::pending::<()>().await;
-            }
+            let _ = writer.write_all(&answer(message), &[]).await;
         }
-    };
-    let until_over =
-        async { while !matches!(attached.next().await, None | Some(News::Over(_))) {} };
-    tokio::select! {
-        () = work => {}
-        () = until_over => {}
+        if !matches!(reader.read(decoder.room(4096)).await, Ok(1..)) {
+            return;
+        }
     }
 }
 

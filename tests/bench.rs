@@ -45,6 +45,20 @@ fn every_collective_has_a_table_and_right_results() {
 }
 
 #[test]
+fn the_sizes_at_which_ways_change_are_shown_on_demand() {
+    let scratch = Scratch::new("bench", "thresholds");
+    let table = scratch.succeed(&format!("all-reduce -v --num_gpus 2 {SMALL}"));
+    let expect = "# sums up to 4K: one meeting, numbers beside the flags\n\
+                  # numbers outside of shared memory: 256K of a rank at a time\n#\n";
+    assert!(table.contains(expect), "{table}");
+    scratch.write("hosts", "n1 slots=1\nn2 slots=1\nn3 slots=1\n");
+    let table = scratch.succeed(&format!("all-reduce -v -H hosts --launcher local {SMALL}"));
+    let expect = "# sums up to 8K: folded on every node; above: each rank a slice\n\
+                  # numbers outside of shared memory: 1M of a rank at a time\n#\n";
+    assert!(table.contains(expect), "{table}");
+}
+
+#[test]
 fn two_hosts_are_named_and_measured() {
     let scratch = Scratch::new("bench", "hosts");
     scratch.write("hosts", "n1 slots=2\nn2 slots=1\n");

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use super::document::{Document, Row};
 use super::pairs::Pairs;
 use super::sweep::Options;
+use crate::runtime::Thresholds;
 
 /// A matrix of more places than this is not read; the slowest pairs are.
 const PLACES_MAX: usize = 16;
@@ -24,10 +25,34 @@ pub fn show_ranks(ranks: usize) -> String {
     format!("{ranks} {}", if ranks == 1 { "rank" } else { "ranks" })
 }
 
-/// What stands above the rows. With an earlier run, two columns compare.
-pub fn show_head(options: &Options, hosts: &[String], ranks_of: &[usize], earlier: bool) -> String {
+/// The sizes at which a group changes its ways.
+fn push_thresholds(text: &mut String, thresholds: &Thresholds) {
+    let Thresholds { eager_bytes, round_bytes, short_bytes } = thresholds;
+    let size = |bytes: usize| show_bytes_short(bytes as u64);
+    if let Some(eager) = eager_bytes {
+        let _ =
+            writeln!(text, "# sums up to {}: one meeting, numbers beside the flags", size(*eager));
+    }
+    if let Some(short) = short_bytes {
+        let short = size(*short);
+        let _ =
+            writeln!(text, "# sums up to {short}: folded on every node; above: each rank a slice");
+    }
+    let round = size(*round_bytes);
+    let _ = writeln!(text, "# numbers outside of shared memory: {round} of a rank at a time");
+}
+
+/// What stands above the rows: hosts and their ranks, thresholds where they are wanted, columns. With
+/// an earlier run, two columns compare.
+pub fn show_head(
+    options: &Options,
+    hosts: &[(String, usize)],
+    thresholds: Option<&Thresholds>,
+    earlier: bool,
+) -> String {
     let mut text = String::new();
-    let (collective, world) = (options.collective, ranks_of.iter().sum::<usize>());
+    let (collective, world) =
+        (options.collective, hosts.iter().map(|(_, ranks)| ranks).sum::<usize>());
     let (iterations, warmup) = (options.iterations, options.warmup);
     let checked = if options.is_checked { "checked" } else { "not checked" };
     let _ = writeln!(
@@ -37,8 +62,11 @@ pub fn show_head(options: &Options, hosts: &[String], ranks_of: &[usize], earlie
         options.backend
     );
     let _ = writeln!(text, "# {iterations} iterations after {warmup}, results {checked}");
-    for (host, ranks) in hosts.iter().zip(ranks_of) {
+    for (host, ranks) in hosts {
         let _ = writeln!(text, "# {host}: {}", show_ranks(*ranks));
+    }
+    if let Some(thresholds) = thresholds {
+        push_thresholds(&mut text, thresholds);
     }
     let _ = writeln!(text, "#");
     let names = ["size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong"];
@@ -189,8 +217,8 @@ mod tests {
             rows: vec![Row::for_test(1 << 26, 41_000.0)],
             pairs: Vec::new(),
         };
-        let hosts = ["n1".to_owned(), "n2".to_owned()];
-        let mut text = show_head(&options, &hosts, &[3, 1], true);
+        let hosts = [("n1".to_owned(), 3), ("n2".to_owned(), 1)];
+        let mut text = show_head(&options, &hosts, None, true);
         for row in &rows {
             text += &show_row(row, Some(&earlier));
         }

@@ -33,8 +33,17 @@ The image holds the program and remuda, and needs no ssh, no root and no writabl
   WORKDIR /app
   USER 10001
 
-Exit statuses 2, 65, 66, 77, 78, 126 and 127 end the Job at once, for another start would end like them;
-99 is that of pods that were stopped because of another one, and is not counted.";
+Checkpoints need a volume that all pods share: add it to `volumes` and `volumeMounts`. A pod that
+is lost, evicted or killed is replaced by its controller, comes back as the same node, and all
+workers start anew (--max_restarts); what `remuda pod --help` says of signals, exit statuses and
+the termination log holds.
+
+The pods of a LeaderWorkerSet are started anew also after a job that ended well: delete it then. A
+runtime of the Trainer is what a TrainJob refers to, which may change image, words and number of
+nodes.
+
+Exit statuses 2, 65, 66, 77, 78, 126 and 127 end the Job at once, for another start would end like
+them; 99 is that of pods that were stopped because of another one, and is not counted.";
 
 /// Print and check what starts jobs on Kubernetes; nothing is contacted.
 #[derive(Clone, Debug, Parser)]
@@ -57,7 +66,7 @@ enum Kind {
     Job,
     /// A `JobSet`
     Jobset,
-    /// A `LeaderWorkerSet`
+    /// A `LeaderWorkerSet`, which runs until it is deleted
     Lws,
     /// A `ClusterTrainingRuntime` of Kubeflow's Trainer
     Trainer,

@@ -29,17 +29,22 @@ const PROGRAM: &str = "remuda pod";
 /// Behind the list of options.
 const HELP_END: &str = "\
 Every option under `Where` can be given as a variable too: `--key_file` is REMUDA_KEY_FILE,
-`--nodes` REMUDA_NODES, and so on. Which node this is, is found in the environment of Indexed Jobs,
-JobSet, LeaderWorkerSet, StatefulSets, Kubeflow (PET_*, PyTorchJob), Volcano, SkyPilot, dstack, Nomad
-and Slurm, or in NODE_RANK; a line says where it was found.
+`--nodes` REMUDA_NODES, and so on. Which node this is, is found in the environment of Indexed
+Jobs, JobSet, LeaderWorkerSet, StatefulSets, Kubeflow (PET_*, PyTorchJob), Volcano, SkyPilot,
+dstack, Nomad and Slurm, or in NODE_RANK; a line says where it was found.
 
-A pod that is sent SIGTERM while restarts are left (--max_restarts) leaves with 143, and the job goes
-on, from its last checkpoint, with the pod that comes in its place.
+A pod that is sent SIGTERM while restarts are left (--max_restarts) leaves with 143, and the job
+goes on, from its last checkpoint, with the pod that comes in its place.
 
 Exit status: that of the job, the same in every pod, as `remuda run --help` lists them; with
---peer_exit only the pod that was the cause of a failure has it. How the job ended is written, as
-JSON, to /dev/termination-log where there is such a file, or to the file that
-REMUDA_TERMINATION_LOG names.";
+--peer_exit only the pod that was the cause of a failure has it. For a podFailurePolicy: 2, 65,
+66, 77, 78, 126 and 127 are hopeless, 69 is a pod that did not come, 75 a node that was lost, 143
+SIGTERM.
+
+How the job ended is written to /dev/termination-log where there is such a file, or to the file
+that REMUDA_TERMINATION_LOG names: a JSON object of at most 4096 bytes, {\"version\": 1, \"job\":
+NAME, \"node\": N, \"status\": N, \"cause\": N or null, \"text\": TEXT}, of this node, its exit status,
+the node that was the cause, and the last screen, cut off at the end if it is long.";
 
 /// Take part in a job as the node that this pod is, without ssh. Pods that are given the same key
 /// become one job, which pod 0 leads.

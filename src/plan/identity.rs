@@ -345,7 +345,8 @@ fn volcano(around: &Surroundings) -> Found {
     Ok(Some(Identity { nodes: Some(nodes), master_addr, ..found }))
 }
 
-/// Pods are called `JOBSET-JOB-INDEX-POD`; the variables are those of the manifest that we print.
+/// Pods are called `JOBSET-JOB-INDEX-POD`. JobSet sets no variables; these are what templates commonly take
+/// from its labels. Without them a pod is one of an Indexed Job, as in the manifest that we print.
 fn job_set(around: &Surroundings) -> Found {
     let mut reader = Reader::of(around);
     let (Some(set), Some(job)) =

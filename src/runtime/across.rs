@@ -29,6 +29,12 @@ const STORE_PATIENCE: Duration = Duration::from_secs(1);
 const SHORT_BYTES: usize = 1 << 14;
 const SHORT_NODES_MAX: usize = 16;
 
+/// The most that is short between so many nodes.
+pub(crate) fn short_bytes_max(nodes: usize) -> Option<usize> {
+    let others = nodes - 1;
+    (0 < others && others < SHORT_NODES_MAX).then(|| SHORT_BYTES / others)
+}
+
 /// An alarm as the store carries it.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct AbortNotice {
@@ -119,8 +125,7 @@ impl Across {
     /// Whether so many bytes are sooner everywhere at once than folded slice by slice: one meeting of
     /// nodes instead of two, and every node folds everything.
     pub(crate) fn is_short(&self, bytes: usize) -> bool {
-        let others = self.roster.placement.nodes() - 1;
-        others < SHORT_NODES_MAX && others * bytes <= SHORT_BYTES
+        short_bytes_max(self.roster.placement.nodes()).is_some_and(|most| bytes <= most)
     }
 
     /// The reduction over all ranks of everything, for the first rank of each node.

@@ -1,6 +1,6 @@
 //! The operations of a group.
 //!
-//! A large operation is a series of rounds of [`STAGING_BYTES`](crate::runtime::shm::STAGING_BYTES).
+//! A large operation is a series of rounds of [`staging_bytes`](crate::runtime::shm::staging_bytes).
 //! In a round every rank of the node shows a window: a range of its buffer where that lies in the
 //! segment, else a staged copy. Then each rank handles its slice over all windows, block by block;
 //! with other nodes it exchanges what [`across`](crate::runtime::across) says. Small sums on one node

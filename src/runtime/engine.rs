@@ -10,7 +10,7 @@ use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::error::{Cause, CollectiveError, Departure, Fingerprint, Loss, Operation};
 use crate::runtime::flag::Spin;
 use crate::runtime::node::{LocalNode, Patience, Roster};
-use crate::runtime::shm::{STAGING_ACROSS_BYTES, STAGING_BYTES, Segment};
+use crate::runtime::shm::{Segment, staging_bytes};
 use crate::runtime::shm_window::{Window, Workspace};
 use crate::runtime::tree::Fold;
 
@@ -198,7 +198,7 @@ impl Engine {
     /// Where this rank stages what lies outside the segment.
     pub(super) fn staging<T: Element>(&self) -> Window<T> {
         let offset = self.node.segment.staging_offset(self.node.me());
-        let bytes = if self.across.is_some() { STAGING_ACROSS_BYTES } else { STAGING_BYTES };
+        let bytes = staging_bytes(self.across.is_some());
         Window::new(&self.node.segment, offset, bytes / size_of::<T>())
             .expect("the layout keeps staging areas aligned and inside")
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
+use crate::runtime::across::short_bytes_max;
 use crate::runtime::cells::Alarm;
 use crate::runtime::contract::Note;
 use crate::runtime::element::Element;
@@ -15,7 +16,7 @@ use crate::runtime::membership::{self, Links, Membership};
 use crate::runtime::node::Roster;
 use crate::runtime::runner::Runner;
 use crate::runtime::schedule::Placement;
-use crate::runtime::shm::Segment;
+use crate::runtime::shm::{EAGER_BYTES, Segment, staging_bytes};
 use crate::runtime::shm_window::{Arena, Buffer, Seat};
 use crate::runtime::split::{Part, Wish};
 
@@ -72,6 +73,20 @@ pub(super) struct Inner {
 pub struct InitOptions {
     /// Deadline of every operation.
     pub timeout: Duration,
+}
+
+/// Sizes, in bytes of a rank's numbers, at which operations of a group change their ways. They are the
+/// same on every machine: results must not depend on a measurement, and the sizes at which one way
+/// overtakes another lie near each other on the machines that were tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thresholds {
+    /// Up to so many, sums travel beside the flags and all ranks meet once; on one node only.
+    pub eager_bytes: Option<usize>,
+    /// Numbers outside of the group's memory ([`Group::alloc`]) are handled so many at a time.
+    pub round_bytes: usize,
+    /// Up to so many, every node folds everything after one exchange with each of the others; above,
+    /// every rank folds a slice. `None` where one way serves all sizes.
+    pub short_bytes: Option<usize>,
 }
 
 impl Default for InitOptions {
@@ -246,6 +261,16 @@ impl Group {
     /// Where every rank of the group runs.
     pub fn placement(&self) -> &Placement {
         &self.inner.roster.placement
+    }
+
+    /// At which sizes operations change their ways.
+    pub fn thresholds(&self) -> Thresholds {
+        let nodes = self.placement().nodes();
+        Thresholds {
+            eager_bytes: (nodes == 1).then_some(EAGER_BYTES),
+            round_bytes: staging_bytes(1 < nodes),
+            short_bytes: short_bytes_max(nodes),
+        }
     }
 
     /// Position of this worker on its node.

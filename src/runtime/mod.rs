@@ -96,7 +96,7 @@ pub use ddp::{
 };
 pub use element::{Dtype, Element, Float, ReduceOp};
 pub use error::{Cause, CollectiveError, Departure, Error, Fingerprint, Operation, Result};
-pub use group::{Group, InitOptions, TIMEOUT_DEFAULT};
+pub use group::{Group, InitOptions, TIMEOUT_DEFAULT, Thresholds};
 pub use half::{Bf16, F16};
 pub use memory::Region;
 pub use sampler::DistributedSampler;

@@ -25,9 +25,14 @@ use crate::runtime::cells::{Alarm, AlarmCell, Line, Mailbox};
 /// Payload that travels beside the flags, without a second meeting.
 pub(crate) const EAGER_BYTES: usize = 4096;
 /// What one round of a staged operation moves per rank: several fit a second-level cache.
-pub(crate) const STAGING_BYTES: usize = 1 << 18;
+const STAGING_BYTES: usize = 1 << 18;
 /// The same where other nodes take part: a round costs meetings of nodes, which are slower than caches.
 pub(crate) const STAGING_ACROSS_BYTES: usize = 1 << 20;
+
+/// What a rank stages at a time, alone on its node or with other nodes.
+pub(crate) const fn staging_bytes(has_others: bool) -> usize {
+    if has_others { STAGING_ACROSS_BYTES } else { STAGING_BYTES }
+}
 /// Ranks of one node.
 pub(crate) const LOCAL_WORLD_MAX: usize = 1024;
 

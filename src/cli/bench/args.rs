@@ -79,6 +79,9 @@ pub(super) struct BenchArgs {
     /// Draw bus bandwidth over size, or pairs as a heat map, into this SVG file
     #[arg(long, value_name = "FILE")]
     pub(super) plot: Option<PathBuf>,
+    /// Show the sizes at which the host's operations change their ways
+    #[arg(short = 'v', long)]
+    pub(super) verbose: bool,
     /// Results as JSON. The word is that of the launch options.
     #[arg(skip)]
     pub(super) json: bool,
@@ -194,7 +197,8 @@ impl BenchArgs {
             push("compare", Some(file.into()));
         }
         push("plot", self.plot.clone().map(OsString::from));
-        let switches = [("--pairs", self.pairs), ("--json", self.json)];
+        let switches =
+            [("--pairs", self.pairs), ("--verbose", self.verbose), ("--json", self.json)];
         words.extend(switches.iter().filter(|switch| switch.1).map(|switch| switch.0.into()));
         words
     }

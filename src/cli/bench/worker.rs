@@ -10,8 +10,9 @@ use super::check::read_earlier;
 use super::codes::{CANNOT_WRITE, EARLIER_UNREADABLE, NOT_GOOD_ENOUGH};
 use crate::base::Status;
 use crate::bench::{
-    Document, Opened, Options, Pairs, Row, Series, Shortfall, check_rows, check_wrong, measure,
-    measure_pairs, show_curves, show_foot, show_head, show_heat, show_pairs, show_ranks, show_row,
+    Backend, Document, Opened, Options, Pairs, Row, Series, Shortfall, check_rows, check_wrong,
+    measure, measure_pairs, show_curves, show_foot, show_head, show_heat, show_pairs, show_ranks,
+    show_row,
 };
 use crate::cli::bundled::join_group;
 use crate::cli::error::CliError;
@@ -125,11 +126,16 @@ fn measure_all(
         }
         return Ok(document);
     }
-    let ranks_of: Vec<usize> = (0..nodes).map(|node| placement.ranks_of(node).len()).collect();
-    let host = |node: usize| placement.host_of(placement.ranks_of(node)[0]).to_owned();
-    let hosts: Vec<String> = (0..nodes).map(host).collect();
+    let host_of = |node: usize| {
+        let ranks = placement.ranks_of(node);
+        (placement.host_of(ranks[0]).to_owned(), ranks.len())
+    };
+    let hosts: Vec<(String, usize)> = (0..nodes).map(host_of).collect();
+    // NCCL has its own.
+    let is_ours = options.backend != Backend::Nccl;
+    let thresholds = (args.verbose && is_ours).then(|| group.thresholds());
     let first = earlier.first().map(|(_, document)| document);
-    say(&show_head(options, &hosts, &ranks_of, first.is_some()));
+    say(&show_head(options, &hosts, thresholds.as_ref(), first.is_some()));
     document.rows = measure(&opened, options, &mut |row: &Row| say(&show_row(row, first)))?;
     say(&show_foot(&document.rows));
     if group.rank() == 0 {
