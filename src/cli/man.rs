@@ -1,6 +1,7 @@
 //! `remuda man`: the manual, made from what the command line is made from.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 
 use clap::{Command, CommandFactory, Parser};
 
@@ -52,8 +53,21 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let page = clap_mangen::Man::new(page).source(SOURCE).manual("Manual of remuda");
     let mut roff = Vec::new();
     page.render(&mut roff).map_err(CliError::output)?;
-    print(&String::from_utf8_lossy(&roff)).map_err(CliError::output)?;
+    print(&in_ascii(&String::from_utf8_lossy(&roff))).map_err(CliError::output)?;
     Ok(Status::Success)
+}
+
+/// `…` → `\[u2026]`: not every reader of a page takes it for UTF-8.
+fn in_ascii(roff: &str) -> String {
+    let mut out = String::with_capacity(roff.len());
+    for c in roff.chars() {
+        if c.is_ascii() {
+            out.push(c);
+        } else {
+            write!(out, "\\[u{:04X}]", u32::from(c)).expect("a String takes everything");
+        }
+    }
+    out
 }
 
 fn unknown(typed: &Typed, number: usize, word: &str, within: &Command) -> CliError {
@@ -67,4 +81,14 @@ fn unknown(typed: &Typed, number: usize, word: &str, within: &Command) -> CliErr
         }
     });
     refused.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_ascii() {
+        assert_eq!(in_ascii("a\\-b … ×\n"), "a\\-b \\[u2026] \\[u00D7]\n");
+    }
 }

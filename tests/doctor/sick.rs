@@ -61,8 +61,10 @@ fn two_commands_lead_from_another_schedulers_file_with_sick_hosts_to_a_job() {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1), ("n3", 1), ("n5", 1)]);
-    let (file, good) = (cluster.dir().join("slurm"), cluster.dir().join("good"));
-    let text = "SLURM_JOB_NODELIST=n[1-5]\nSLURM_TASKS_PER_NODE=1(x5)\n";
+    let (file, good) = (cluster.dir().join("nodes"), cluster.dir().join("good"));
+    // PBS writes a line for each slot: 500.
+    let lines = |host: &str| format!("{host}\n").repeat(100);
+    let text = ["n1", "n2", "n3", "n4", "n5"].map(lines).concat();
     fs::write(&file, text).expect("a hostfile");
     // One cannot be found, one has lost the directory, one does not know us any more.
     cluster.configure_client("Host n4\n  HostName no.such.host.invalid\nHost *");
@@ -78,9 +80,13 @@ fn two_commands_lead_from_another_schedulers_file_with_sick_hosts_to_a_job() {
     let said = said.says("error[D001]: n4: cannot be reached: the name does not resolve");
     let said = said.says("error[D001]: n3: cannot be reached: permission denied");
     said.says("error[D009]: n2: cannot use the working directory").says("errors on 3, 2 are good");
-    assert_eq!(lines_of(&good), "SLURM_JOB_NODELIST=n[1,5]\nSLURM_TASKS_PER_NODE=1(x2)\n");
+    assert_eq!(lines_of(&good), lines("n1") + &lines("n5"));
     let launch = launch.option("-H").option(good).cwd(here.join("job"));
-    let outcome = launch.options(["--prefix", ""]).sh("echo $RANK of $WORLD_SIZE").end().code(0);
+    let outcome = launch
+        .options(["--num_gpus", "1", "--prefix", ""])
+        .sh("echo $RANK of $WORLD_SIZE")
+        .end()
+        .code(0);
     let mut lines: Vec<_> = outcome.stdout_text().lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["0 of 2", "1 of 2"]);

@@ -1,13 +1,14 @@
 //! `hostfiles/`: every file and the whole screen of `remuda hostfile check`.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
-use remuda::base::{Applicability, Severity};
+use remuda::base::{Applicability, Status};
 use remuda::pool::dialect::Dialect;
 use remuda::pool::{self, ReadOptions, mend, read_any};
 
 use crate::support::{Golden, check_codes, files};
-use crate::{hostfile, word};
+use crate::{hostfile, scratch, word, write};
 
 /// The screen of every file of a directory, and the status.
 #[track_caller]
@@ -73,30 +74,78 @@ fn every_code_of_a_hostfile_has_a_file_that_shows_it() {
     check_codes(&directories, hostfiles, WITHOUT_FILE);
 }
 
-/// Bad files of which nothing is wrong once the certain changes are made.
-const MENDED: &[&str] = &["certain", "spaces_around_equals"];
+/// Every file of the corpus, and how it is read.
+fn corpus() -> impl Iterator<Item = (PathBuf, Option<Dialect>)> {
+    let named = DIALECTS.map(|(dialect, directory)| (Some(dialect), directory));
+    let found_out = ["hostfiles/valid", "hostfiles/invalid"].map(|directory| (None, directory));
+    let all = found_out.into_iter().chain(named);
+    all.flat_map(|(dialect, directory)| {
+        files(directory, "txt").into_iter().map(move |file| (file, dialect))
+    })
+}
+
+/// Codes of what is wrong with a whole file and has no place in it: no host, and no text.
+const WITHOUT_PLACE: &[&str] = &[pool::codes::NO_HOST, pool::codes::NOT_TEXT];
+
+#[test]
+fn every_finding_of_the_corpus_has_its_place() {
+    for (file, dialect) in corpus() {
+        let bytes = fs::read(&file).expect("it is readable");
+        let reading = read_any("hosts", &bytes, ReadOptions { dialect, slots: None });
+        for found in &reading.findings.diagnostics {
+            let is_whole = WITHOUT_PLACE.contains(&found.code);
+            assert!(found.span.is_some() || is_whole, "{}: {found:?}", file.display());
+        }
+    }
+}
+
+/// Files of which nothing is wrong once the certain changes are made.
+const MENDED: &[&str] = &[
+    "valid/no_break_space",
+    "invalid/certain",
+    "invalid/spaces_around_equals",
+    "openmpi/count_of_mpich",
+];
 
 #[test]
 fn what_can_be_mended_is_mended_and_checking_again_is_clean() {
-    let options = ReadOptions::default();
+    let directory = scratch("mended");
+    let copy = directory.join("hosts");
     let mut clean = Vec::new();
-    for text in files("hostfiles/invalid", "txt") {
-        let bytes = fs::read(&text).expect("it is readable");
-        let before = read_any("hosts", &bytes, options);
-        let hosts = before.hostfile.hosts().len();
-        let mended = mend(before, options);
-        let left = &mended.reading.findings;
-        let is_certain = |found: &pool::Mended| {
-            let changes = found.reading.findings.diagnostics.iter();
-            let mut changes = changes.filter_map(|found| found.suggestion.as_ref());
-            changes.any(|change| change.applicability == Applicability::Certain)
-        };
-        let is_text = left.diagnostics.iter().all(|found| found.code != pool::codes::NOT_TEXT);
-        assert!(!(is_text && is_certain(&mended)), "for {}", text.display());
-        assert!(hosts <= mended.reading.hostfile.hosts().len(), "for {}", text.display());
-        if left.count(Severity::Error) + left.count(Severity::Warning) == 0 {
-            clean.push(text.file_stem().expect("a name").to_string_lossy().into_owned());
+    for (file, dialect) in corpus() {
+        let shown = file.display();
+        let from = dialect.map_or(Vec::new(), |dialect| vec!["--from", dialect.name()]);
+        let check = |flags: &[&str]| hostfile(&[&["check", word(&copy)], flags, &from].concat());
+        write(&copy, fs::read(&file).expect("it is readable"));
+        let before = check(&[]);
+        let mended = check(&["--fix"]);
+        let text = fs::read(&copy).expect("it is there");
+        let after = check(&["--fix"]);
+        assert_eq!(fs::read(&copy).expect("it is there"), text, "{shown}: mended twice");
+        assert_eq!(after.stderr, "", "{shown}");
+        assert_eq!(after.status, mended.status, "{shown}");
+        assert_eq!(mended.stderr.is_empty(), before.stdout == after.stdout, "{shown}");
+        if after.status == Status::Success && before.status != Status::Success {
+            let kind = file.parent().and_then(Path::file_name).expect("a directory").display();
+            clean.push(format!("{kind}/{}", file.file_stem().expect("a name").display()));
         }
     }
     assert_eq!(clean, MENDED);
+}
+
+#[test]
+fn no_host_is_lost_and_nothing_certain_is_left_when_a_file_is_mended() {
+    for (file, dialect) in corpus() {
+        let shown = file.display();
+        let options = ReadOptions { dialect, slots: None };
+        let before = read_any("hosts", &fs::read(&file).expect("it is readable"), options);
+        let hosts = before.hostfile.hosts().len();
+        let mended = mend(before, options);
+        let left = &mended.reading.findings.diagnostics;
+        let mut changes = left.iter().filter_map(|found| found.suggestion.as_ref());
+        let is_certain = changes.any(|change| change.applicability == Applicability::Certain);
+        let is_text = left.iter().all(|found| found.code != pool::codes::NOT_TEXT);
+        assert!(!(is_text && is_certain), "for {shown}");
+        assert!(hosts <= mended.reading.hostfile.hosts().len(), "for {shown}");
+    }
 }
