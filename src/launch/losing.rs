@@ -13,6 +13,7 @@ use crate::base::{NodeRank, clock};
 use crate::job::{Event, NodeLoss};
 use crate::os::family;
 use crate::report::summary::processes;
+use crate::wire::ToAgent;
 
 impl Dispatcher<'_> {
     pub(super) fn beat(&mut self) -> Option<Event> {
@@ -70,11 +71,21 @@ impl Dispatcher<'_> {
         }
         let agent = lost.agent();
         self.pause.stopped(Who::Node(node));
+        self.say_to_peers(node);
         match agent {
             Some(_) => self.grave.open(self.spared()),
             None => self.nodes[node.index()].hang_up(),
         }
         Some(Event::NodeLost { node, loss })
+    }
+
+    /// Ranks that wait in a collective for those of a lost node wait no longer: a link that was cut
+    /// tells them nothing. One name is as good as all, for the first ends a group.
+    fn say_to_peers(&self, node: NodeRank) {
+        let first = self.plan.nodes[node.index()].workers.first();
+        if let Some(worker) = first.filter(|_| !self.job.is_stopping()) {
+            self.tell_all(&ToAgent::PeerGone(worker.rank));
+        }
     }
 
     /// Whoever is dead and has nobody who waits for it. Processes of ssh have, and we do not know them.

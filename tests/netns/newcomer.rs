@@ -126,6 +126,9 @@ impl Place {
         let outcome = job.end().code(75);
         let said = one_error(&outcome, "[R103]: n5: nothing heard for 4.0 s");
         assert!(said.contains("help: to go on without it: --exclude 'n5'"), "{outcome:#?}");
+        // A cut link says nothing to whoever waits at its other end; the launcher does.
+        let survivor = String::from_utf8_lossy(&outcome.run_file("rank0.stderr")).into_owned();
+        assert!(survivor.contains("rank 4 on host `n5` is gone"), "{survivor}");
         self.assert_clean();
         self.hosts.network.plug(VICTIM);
     }
