@@ -185,11 +185,15 @@ fn without_a_gpu_there_is_nothing_to_measure_on_one() {
     }
     let scratch = Scratch::new("bench", "no-gpu");
     for backend in ["nccl", "staged"] {
-        let line = format!("all-reduce --backend {backend} --accelerator cpu --num_gpus 2 {SMALL}");
-        let output = scratch.run(&line);
+        let output = scratch.run(&format!("all-reduce --backend {backend} --num_gpus 2 {SMALL}"));
         let screen = text(&output.stderr);
         assert_eq!(output.status.code(), Some(78), "{screen}");
-        let why = "cannot use a GPU: there is no CUDA driver (`libcuda.so.1`) on this machine";
-        assert!(screen.contains(why), "{screen}");
+        let why = format!("error[B005]: there is no GPU on this machine for backend `{backend}`\n");
+        assert!(screen.starts_with(&why), "{screen}");
+        assert!(screen.contains("help: leave `--backend` out"), "{screen}");
     }
+    // A worker that meets none says so itself, and does not panic.
+    let error = remuda::runtime::device::open_device(0).expect_err("there is none").to_string();
+    let why = "cannot use a GPU: there is no CUDA driver (`libcuda.so.1`) on this machine";
+    assert_eq!(error, why);
 }

@@ -4,14 +4,14 @@ use std::fs;
 use std::path::Path;
 
 use super::args::BenchArgs;
-use super::codes::{CANNOT_WRITE, EARLIER_UNREADABLE, TOO_LARGE};
+use super::codes::{CANNOT_WRITE, EARLIER_UNREADABLE, NO_GPU, TOO_LARGE};
 use crate::base::{Diagnostic, Status};
 use crate::bench::{Backend, Collective, Document, Options, SizesError, read_document};
 use crate::cli::check::cannot_combine;
 use crate::cli::error::CliError;
 use crate::cli::files::check_file;
 use crate::cli::line::{Place as Words, Typed, codes};
-use crate::cli::lower::Place;
+use crate::cli::lower::{self, Place};
 use crate::inventory::available_memory;
 use crate::launch::Transport;
 use crate::report::summary::{count, reason, show_bytes};
@@ -67,6 +67,14 @@ pub(super) fn run(args: &BenchArgs, typed: &Typed, place: &Place) -> Result<(), 
     // Elsewhere the workers find out themselves.
     if matches!(place.transport, Transport::Ssh(_)) {
         return Ok(());
+    }
+    if args.backend != Backend::Host && lower::gpu_count() == 0 {
+        let refused = typed.refuse(&[value("backend")], |spans| {
+            let message = format!("there is no GPU on this machine for backend `{}`", args.backend);
+            Diagnostic::error(NO_GPU, spans[0], message)
+                .help("leave `--backend` out to measure memory of the host")
+        });
+        return Err(CliError::refused(Status::Config, refused));
     }
     check_memory(&options, workers, available_memory(), value("maxbytes"), typed)?;
     for file in &args.compare {

@@ -10,6 +10,8 @@ pub(super) const EARLIER_UNREADABLE: &str = "B002";
 pub(super) const CANNOT_WRITE: &str = "B003";
 /// Results that are wrong, or below the threshold.
 pub(super) const NOT_GOOD_ENOUGH: &str = "B004";
+/// A backend of GPUs where there is none.
+pub(super) const NO_GPU: &str = "B005";
 
 /// Their stories.
 pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
@@ -38,5 +40,13 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
          --threshold GB/s the bus bandwidth of the best size must reach it, with --pairs that of every \
          pair. The exit status is 1, so that `remuda bench … && remuda run …` starts a job on good nodes \
          only.",
+    ),
+    story(
+        NO_GPU,
+        "there is no GPU to measure",
+        "The backends `nccl` and `staged` move numbers of GPUs; whether this machine has any is looked \
+         at by the files of their devices before anything starts. On other hosts the workers find out \
+         themselves. There is no way back to the host's memory: a gate must not measure something \
+         else than it was asked for.",
     ),
 ];
