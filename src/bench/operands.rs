@@ -94,7 +94,7 @@ impl<'a, T: Sample> Operands<'a, T> {
         (self.collective, self.pattern.reduce, self.root)
     }
 
-    /// The same for what came from every rank.
+    /// How many of the numbers that came from every rank are others than they must be.
     fn differing_parts(&self, period_from: impl Fn(usize) -> Vec<T>) -> u64 {
         if self.shape.count == 0 {
             return 0;

@@ -178,7 +178,7 @@ fn visit(
             addr: addr.map(str::to_owned),
             others: Vec::new(),
             port: None,
-            token: token()?,
+            token: Token(lower::random_bytes()?),
             depth,
         },
         port: match port {
@@ -196,14 +196,6 @@ fn given(address: &MasterAddr) -> Option<&str> {
     match address {
         MasterAddr::Given(address) => Some(address),
         MasterAddr::AskNode0 => None,
-    }
-}
-
-fn token() -> Result<Token, CliError> {
-    let mut bytes = [0; 16];
-    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
-        Ok(16) => Ok(Token(bytes)),
-        _ => Err(CliError::new(Status::OsLimit, SYSTEM, "the kernel gives no random numbers")),
     }
 }
 

@@ -176,7 +176,7 @@ fn wanted(args: ManifestArgs) -> Result<Wanted, CliError> {
         Some(file) => of_hostfile(file)?,
         None => (args.nodes.unwrap_or(1), args.gpus.or(args.cpus).unwrap_or(1)),
     };
-    let key = args.with_key.then(lower::random_bytes).transpose()?;
+    let key = args.with_key.then(lower::random_bytes::<32>).transpose()?;
     let mut words = Vec::new();
     if args.cpus.is_some() {
         words.extend(["--accelerator", "cpu"].map(str::to_owned));

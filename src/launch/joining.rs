@@ -199,10 +199,7 @@ impl Joining<'_> {
             Part::Over(_) | Part::Left => false,
             Part::Again | Part::Replaced => self.stops.is_empty(),
             Part::Lost => {
-                let charged = self.fresh().0 - self.uncharged;
-                self.stops.is_empty()
-                    && charged <= self.member.restarts_max
-                    && 0 < self.member.restarts_max
+                self.stops.is_empty() && self.has_restarts_left() && 0 < self.member.restarts_max
             }
         }
     }
@@ -315,8 +312,11 @@ impl Joining<'_> {
 
     /// Whether the job goes on with another node in the place of this one, as far as can be known here.
     fn may_leave(&self) -> bool {
-        let Member { keeper, restarts_max, .. } = self.member;
-        keeper.on_term == OnTerm::EndsNode && self.fresh().0 - self.uncharged <= *restarts_max
+        self.member.keeper.on_term == OnTerm::EndsNode && self.has_restarts_left()
+    }
+
+    fn has_restarts_left(&self) -> bool {
+        self.fresh().0 - self.uncharged <= self.member.restarts_max
     }
 
     /// What the user wants of this process is wanted of the job. False: enough of waiting.

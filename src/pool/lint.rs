@@ -47,8 +47,8 @@ fn other_dialect(reading: &Reading) -> Option<Diagnostic> {
 /// `node1` and `node1.cluster` are one machine wherever the search list of the resolver says so.
 fn short_and_long(hosts: &[Host]) -> Vec<Diagnostic> {
     let is_address = |host: &&Host| host.name.as_str().parse::<Ipv4Addr>().is_ok();
-    let long: Vec<&Host> = hosts.iter().filter(|host| is_long(&host.name)).collect();
-    let long: Vec<&Host> = long.into_iter().filter(|host| !is_address(host)).collect();
+    let long = hosts.iter().filter(|host| is_long(&host.name) && !is_address(host));
+    let long: Vec<&Host> = long.collect();
     if long.is_empty() {
         return Vec::new();
     }

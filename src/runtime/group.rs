@@ -315,14 +315,12 @@ impl Group {
 
     /// Fails when the group is known to be of no use any more, without waiting for anybody.
     pub(crate) fn check_alarm(&self, op: Operation) -> Result<(), CollectiveError> {
-        let Some(alarm) = self.inner.segment.alarm() else { return Ok(()) };
+        let Some(cause) = self.alarm() else { return Ok(()) };
         let rank = self.inner.roster.own_name();
-        let cause = self.inner.roster.cause(alarm);
         Err(CollectiveError { op, seq: 0, bytes: 0, rank, cause })
     }
 
     /// Why the group is of no use any more, if that is known; waits for nobody.
-    #[cfg(feature = "nccl")]
     pub(super) fn alarm(&self) -> Option<Cause> {
         self.inner.segment.alarm().map(|alarm| self.inner.roster.cause(alarm))
     }

@@ -143,15 +143,14 @@ fn stdin(named: Option<StdinArg>, workers: usize) -> StdinTo {
 
 /// A name for the job that no other job of this user has.
 fn job_id() -> Result<JobId, CliError> {
-    let bytes = random_bytes()?;
-    Ok(JobId::from_bytes(*bytes.first_chunk().expect("32 bytes")))
+    Ok(JobId::from_bytes(random_bytes()?))
 }
 
-pub(in crate::cli) fn random_bytes() -> Result<[u8; 32], CliError> {
-    let mut bytes = [0; 32];
+pub(in crate::cli) fn random_bytes<const N: usize>() -> Result<[u8; N], CliError> {
+    let mut bytes = [0; N];
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     match filled {
-        Ok(32) => Ok(bytes),
+        Ok(count) if count == N => Ok(bytes),
         _ => Err(CliError::new(Status::OsLimit, SYSTEM, "the kernel gives no random numbers")),
     }
 }

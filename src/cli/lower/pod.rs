@@ -131,8 +131,10 @@ fn slots(pod: &Pod, accelerator: Accelerator) -> Result<u32, CliError> {
 /// What libraries that share memory between the workers of a pod stumble over: a container is given
 /// 64 MiB unless somebody asks for more.
 fn shared_memory(slots: usize) -> String {
+    if slots < 2 {
+        return String::new();
+    }
     let what = match agent::shared_memory(Path::new("/dev/shm")) {
-        _ if slots < 2 => return String::new(),
         Ok(room) if SHM_BYTES_MIN <= room.total_bytes => return String::new(),
         Ok(room) => format!("has only {} MiB", room.total_bytes >> 20),
         Err(why) => format!("cannot be used: {why}"),

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use crate::base::Rank;
+use crate::runtime::nccl::Version;
 
 /// How numbers move between devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,17 +57,15 @@ impl Offer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
     Missing(Rank),
-    Versions([(Rank, u32); 2]),
+    Versions([(Rank, Version); 2]),
     SharedDevice([Rank; 2]),
 }
 
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let version = |code: u32| format!("{}.{}.{}", code / 10_000, code / 100 % 100, code % 100);
         match self {
             Self::Missing(rank) => write!(f, "rank {rank} has no NCCL"),
             Self::Versions([(one, old), (other, new)]) => {
-                let (old, new) = (version(*old), version(*new));
                 write!(f, "rank {one} has NCCL {old}, rank {other} has {new}")
             }
             Self::SharedDevice([one, other]) => {
@@ -127,7 +126,8 @@ fn obstacle(offers: &[Offer], name: impl Fn(usize) -> Rank) -> Option<Obstacle> 
     }
     let version = offers.first()?.nccl;
     if let Some(other) = offers.iter().position(|offer| offer.nccl != version) {
-        return Some(Obstacle::Versions([(name(0), version), (name(other), offers[other].nccl)]));
+        let has = |rank: usize| (name(rank), Version::of_code(offers[rank].nccl));
+        return Some(Obstacle::Versions([has(0), has(other)]));
     }
     if SHARING_SINCE <= version && offers.iter().all(|offer| offer.may_share) {
         return None;

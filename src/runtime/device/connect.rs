@@ -35,22 +35,19 @@ pub(super) fn connect(
         let own = library.as_ref().and_then(|library| library.as_ref().err());
         Error::Device(own.map_or_else(|| refusal.to_string(), ToString::to_string))
     })?;
-    let (way, obstacle) = match (choice, library) {
-        (Choice::Nccl, Some(Ok(library))) => match make(group, context, &library)? {
-            Ok(nccl) => (Way::Nccl(nccl), None),
-            Err(problem) if wanted == DeviceBackend::Auto => {
-                (Way::Staged(Staged::new(group, context)?), Some(problem))
+    let obstacle = match choice {
+        Choice::Staged(obstacle) => obstacle.map(|obstacle| obstacle.to_string()),
+        Choice::Nccl => {
+            let library = library.and_then(Result::ok).expect("who has none has offered none");
+            match make(group, context, &library)? {
+                Ok(nccl) => return assemble(group.clone(), context, Way::Nccl(nccl), None),
+                Err(problem) if wanted == DeviceBackend::Auto => Some(problem),
+                Err(problem) => return Err(Error::Device(problem)),
             }
-            Err(problem) => return Err(Error::Device(problem)),
-        },
-        (Choice::Nccl | Choice::Staged(None), _) => {
-            (Way::Staged(Staged::new(group, context)?), None)
-        }
-        (Choice::Staged(Some(obstacle)), _) => {
-            (Way::Staged(Staged::new(group, context)?), Some(obstacle.to_string()))
         }
     };
-    assemble(group.clone(), context, way, obstacle)
+    let staged = Staged::new(group, context)?;
+    assemble(group.clone(), context, Way::Staged(staged), obstacle)
 }
 
 fn assemble(
@@ -62,7 +59,7 @@ fn assemble(
     let stream = context
         .new_stream()
         .map_err(|error| Error::Device(format!("cannot make a stream: {}", words_of(error))))?;
-    Ok(DeviceGroup { group, stream, way: Mutex::new(way), obstacle })
+    Ok(DeviceGroup { group, stream, way: Mutex::new(Some(way)), obstacle })
 }
 
 fn exchange_offers(
@@ -170,7 +167,7 @@ pub(super) fn split(
     let context = whole.stream.context();
     let mut way = whole.lock();
     let nccl = match &mut *way {
-        Way::Nccl(nccl) => {
+        Some(Way::Nccl(nccl)) => {
             let split =
                 nccl.begin_split(color, key).map_err(|error| Error::Device(error.to_string()));
             let split = split?;
@@ -178,8 +175,8 @@ pub(super) fn split(
             patience.taken_up(nccl).map_err(|trouble| whole.refuse(Operation::Split, trouble))?;
             split
         }
-        Way::Staged(_) => None,
-        Way::Ended => return Err(whole.refuse(Operation::Split, super::ended()).into()),
+        Some(Way::Staged(_)) => None,
+        None => return Err(whole.refuse(Operation::Split, super::ended()).into()),
     };
     let Some(part) = part else { return Ok(None) };
     let (way, obstacle) = match nccl {

@@ -63,7 +63,8 @@ impl<T: Element + DeviceRepr + ValidAsZeroBits> DeviceElement for T {}
 pub struct DeviceGroup {
     group: Group,
     stream: Arc<CudaStream>,
-    way: Mutex<Way>,
+    /// `None` once an operation has failed.
+    way: Mutex<Option<Way>>,
     obstacle: Option<String>,
 }
 
@@ -71,8 +72,6 @@ pub struct DeviceGroup {
 enum Way {
     Nccl(Communicator),
     Staged(Staged),
-    /// They do not any more.
-    Ended,
 }
 
 /// Why an operation came to nothing.
@@ -123,9 +122,9 @@ impl DeviceGroup {
     /// `nccl` or `staged`.
     pub fn backend(&self) -> &'static str {
         match &*self.lock() {
-            Way::Nccl(_) => "nccl",
-            Way::Staged(_) => "staged",
-            Way::Ended => "none",
+            Some(Way::Nccl(_)) => "nccl",
+            Some(Way::Staged(_)) => "staged",
+            None => "none",
         }
     }
 
@@ -142,12 +141,8 @@ impl DeviceGroup {
     ) -> Result<(), CollectiveError> {
         let call = Call { reduce: op, ..Call::new(Operation::AllReduce, data.len()) };
         self.run::<T>(call, |way, patience| match way {
-            Way::Nccl(nccl) => {
-                nccl.all_reduce(data, op, &self.stream)?;
-                patience.over(nccl)
-            }
+            Way::Nccl(nccl) => Ok(nccl.all_reduce(data, op, &self.stream)?),
             Way::Staged(staged) => staged.all_reduce(&self.group, data, op, patience),
-            Way::Ended => Err(ended()),
         })
     }
 
@@ -161,12 +156,8 @@ impl DeviceGroup {
         self.group.check_rank(Operation::Reduce, root)?;
         let call = Call::new(Operation::Reduce, data.len());
         self.run::<T>(Call { reduce: op, root: Some(root), ..call }, |way, patience| match way {
-            Way::Nccl(nccl) => {
-                nccl.reduce(data, op, root, &self.stream)?;
-                patience.over(nccl)
-            }
+            Way::Nccl(nccl) => Ok(nccl.reduce(data, op, root, &self.stream)?),
             Way::Staged(staged) => staged.reduce(&self.group, data, op, root, patience),
-            Way::Ended => Err(ended()),
         })
     }
 
@@ -179,12 +170,8 @@ impl DeviceGroup {
         self.group.check_rank(Operation::Broadcast, root)?;
         let call = Call { root: Some(root), ..Call::new(Operation::Broadcast, data.len()) };
         self.run::<T>(call, |way, patience| match way {
-            Way::Nccl(nccl) => {
-                nccl.broadcast(data, root, &self.stream)?;
-                patience.over(nccl)
-            }
+            Way::Nccl(nccl) => Ok(nccl.broadcast(data, root, &self.stream)?),
             Way::Staged(staged) => staged.broadcast(&self.group, data, root, patience),
-            Way::Ended => Err(ended()),
         })
     }
 
@@ -197,12 +184,8 @@ impl DeviceGroup {
         self.group.check_parts(Operation::AllGather, all.len(), ours.len())?;
         let call = Call::new(Operation::AllGather, ours.len());
         self.run::<T>(call, |way, patience| match way {
-            Way::Nccl(nccl) => {
-                nccl.all_gather(ours, all, &self.stream)?;
-                patience.over(nccl)
-            }
+            Way::Nccl(nccl) => Ok(nccl.all_gather(ours, all, &self.stream)?),
             Way::Staged(staged) => staged.all_gather(&self.group, ours, all, patience),
-            Way::Ended => Err(ended()),
         })
     }
 
@@ -216,12 +199,8 @@ impl DeviceGroup {
         self.group.check_parts(Operation::ReduceScatter, all.len(), ours.len())?;
         let call = Call { reduce: op, ..Call::new(Operation::ReduceScatter, all.len()) };
         self.run::<T>(call, |way, patience| match way {
-            Way::Nccl(nccl) => {
-                nccl.reduce_scatter(all, ours, op, &self.stream)?;
-                patience.over(nccl)
-            }
+            Way::Nccl(nccl) => Ok(nccl.reduce_scatter(all, ours, op, &self.stream)?),
             Way::Staged(staged) => staged.reduce_scatter(&self.group, all, ours, op, patience),
-            Way::Ended => Err(ended()),
         })
     }
 
@@ -237,12 +216,8 @@ impl DeviceGroup {
         let parts = if root == self.group.rank() { self.parts(ours.len()) } else { Vec::new() };
         let sends = [(root, 0..ours.len())];
         self.run::<T>(call, |way, patience| match way {
-            Way::Nccl(nccl) => {
-                nccl.exchange((ours, &sends), (all, &parts), &self.stream)?;
-                patience.over(nccl)
-            }
+            Way::Nccl(nccl) => Ok(nccl.exchange((ours, &sends), (all, &parts), &self.stream)?),
             Way::Staged(staged) => staged.gather(&self.group, ours, all, root, patience),
-            Way::Ended => Err(ended()),
         })
     }
 
@@ -258,12 +233,8 @@ impl DeviceGroup {
         let parts = if root == self.group.rank() { self.parts(ours.len()) } else { Vec::new() };
         let recvs = [(root, 0..ours.len())];
         self.run::<T>(call, |way, patience| match way {
-            Way::Nccl(nccl) => {
-                nccl.exchange((all, &parts), (ours, &recvs), &self.stream)?;
-                patience.over(nccl)
-            }
+            Way::Nccl(nccl) => Ok(nccl.exchange((all, &parts), (ours, &recvs), &self.stream)?),
             Way::Staged(staged) => staged.scatter(&self.group, all, ours, root, patience),
-            Way::Ended => Err(ended()),
         })
     }
 
@@ -279,12 +250,8 @@ impl DeviceGroup {
         let call = Call::new(Operation::AllToAll, given.len());
         let parts = self.parts(part);
         self.run::<T>(call, |way, patience| match way {
-            Way::Nccl(nccl) => {
-                nccl.exchange((given, &parts), (taken, &parts), &self.stream)?;
-                patience.over(nccl)
-            }
+            Way::Nccl(nccl) => Ok(nccl.exchange((given, &parts), (taken, &parts), &self.stream)?),
             Way::Staged(staged) => staged.all_to_all(&self.group, given, taken, patience),
-            Way::Ended => Err(ended()),
         })
     }
 
@@ -303,13 +270,11 @@ impl DeviceGroup {
         let call = Call::new(Operation::SendRecv, values.len().max(taken.len()));
         self.run::<T>(call, |way, patience| match way {
             Way::Nccl(nccl) => {
-                nccl.exchange((values, &sends), (taken, &recvs), &self.stream)?;
-                patience.over(nccl)
+                Ok(nccl.exchange((values, &sends), (taken, &recvs), &self.stream)?)
             }
             Way::Staged(staged) => {
                 staged.send_recv(&self.group, (values, to), (taken, from), patience)
             }
-            Way::Ended => Err(ended()),
         })
     }
 
@@ -333,8 +298,7 @@ impl DeviceGroup {
         (0..self.group.world_size()).map(|rank| (rank, rank * len..(rank + 1) * len)).collect()
     }
 
-    /// Meets everybody, gives the operation to the device, and waits for it. A failure ends the group
-    /// for all.
+    /// Meets everybody, and performs the operation. A failure ends the group for all.
     fn run<T: DeviceElement>(
         &self,
         call: Call,
@@ -342,14 +306,27 @@ impl DeviceGroup {
     ) -> Result<(), CollectiveError> {
         let mut way = self.lock();
         self.group.blocking(|engine| engine.agree::<T>(call))?;
-        let patience = Patience::new(&self.group, &self.stream);
-        let bound = self.stream.context().bind_to_thread().map_err(Trouble::from);
-        let outcome = bound.and_then(|()| operation(&mut way, &patience));
-        outcome.map_err(|trouble| {
-            *way = Way::Ended;
+        self.perform(way.as_mut(), operation).map_err(|trouble| {
+            *way = None;
             let bytes = (call.count * size_of::<T>()) as u64;
             CollectiveError { bytes, ..self.refuse(call.op, trouble) }
         })
+    }
+
+    /// Gives an operation to the device, and waits for it.
+    fn perform(
+        &self,
+        way: Option<&mut Way>,
+        operation: impl FnOnce(&mut Way, &Patience) -> Result<(), Trouble>,
+    ) -> Result<(), Trouble> {
+        let way = way.ok_or_else(ended)?;
+        let patience = Patience::new(&self.group, &self.stream);
+        self.stream.context().bind_to_thread()?;
+        operation(way, &patience)?;
+        match way {
+            Way::Nccl(nccl) => patience.over(nccl),
+            Way::Staged(_) => Ok(()),
+        }
     }
 
     /// Ends the group for all.
@@ -365,7 +342,7 @@ impl DeviceGroup {
         error
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Way> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Way>> {
         self.way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -374,7 +351,7 @@ impl Drop for DeviceGroup {
     fn drop(&mut self) {
         let _ = self.stream.context().bind_to_thread();
         let way = self.way.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Way::Nccl(mut nccl) = std::mem::replace(way, Way::Ended) {
+        if let Some(Way::Nccl(mut nccl)) = way.take() {
             let limit = clock::now() + FINALIZE_MAX;
             let patience = Patience { deadline: limit, ..Patience::new(&self.group, &self.stream) };
             let is_over = nccl.begin_finalize().is_ok() && patience.taken_up(&nccl).is_ok();

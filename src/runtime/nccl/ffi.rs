@@ -40,6 +40,10 @@ impl Version {
     pub fn code(self) -> u32 {
         self.0
     }
+
+    pub(crate) fn of_code(code: u32) -> Self {
+        Self(code)
+    }
 }
 
 impl fmt::Display for Version {

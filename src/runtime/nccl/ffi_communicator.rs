@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut};
 
 use super::error::NcclError;
-use super::ffi::{Comm, Config, IN_PROGRESS, Library, SUCCESS, Stream, UniqueId};
+use super::ffi::{Comm, Config, Functions, IN_PROGRESS, Library, SUCCESS, Stream, UniqueId};
 use crate::runtime::element::{Dtype, Element, ReduceOp};
 
 /// How far what was begun last is.
@@ -104,20 +104,15 @@ impl Communicator {
         stream: &CudaStream,
     ) -> Result<(), NcclError> {
         let count = data.len();
-        let (at, _guard) = data.device_ptr_mut(stream);
-        // SAFETY: `count` elements at `at`, which outlive the work on the stream.
-        let code = unsafe {
-            (self.library.functions.all_reduce)(
-                at as *const c_void,
-                at as *mut c_void,
-                count,
-                dtype_code(T::DTYPE),
-                op_code(op),
-                self.raw,
-                raw(stream),
-            )
-        };
-        begun(&self.library, "ncclAllReduce", code)
+        self.in_place(
+            "ncclAllReduce",
+            data,
+            stream,
+            |nccl, Memory { from, to, dtype }, comm, on| {
+                // SAFETY: as `in_place` says.
+                unsafe { (nccl.all_reduce)(from, to, count, dtype, op_code(op), comm, on) }
+            },
+        )
     }
 
     /// Replaces everybody's numbers by the root's.
@@ -128,20 +123,15 @@ impl Communicator {
         stream: &CudaStream,
     ) -> Result<(), NcclError> {
         let count = data.len();
-        let (at, _guard) = data.device_ptr_mut(stream);
-        // SAFETY: as for `all_reduce`.
-        let code = unsafe {
-            (self.library.functions.broadcast)(
-                at as *const c_void,
-                at as *mut c_void,
-                count,
-                dtype_code(T::DTYPE),
-                root as c_int,
-                self.raw,
-                raw(stream),
-            )
-        };
-        begun(&self.library, "ncclBroadcast", code)
+        self.in_place(
+            "ncclBroadcast",
+            data,
+            stream,
+            |nccl, Memory { from, to, dtype }, comm, on| {
+                // SAFETY: as `in_place` says.
+                unsafe { (nccl.broadcast)(from, to, count, dtype, root as c_int, comm, on) }
+            },
+        )
     }
 
     /// Replaces the root's numbers by the reduction; nobody else's change.
@@ -153,21 +143,10 @@ impl Communicator {
         stream: &CudaStream,
     ) -> Result<(), NcclError> {
         let count = data.len();
-        let (at, _guard) = data.device_ptr_mut(stream);
-        // SAFETY: as for `all_reduce`; only the root's memory is written.
-        let code = unsafe {
-            (self.library.functions.reduce)(
-                at as *const c_void,
-                at as *mut c_void,
-                count,
-                dtype_code(T::DTYPE),
-                op_code(op),
-                root as c_int,
-                self.raw,
-                raw(stream),
-            )
-        };
-        begun(&self.library, "ncclReduce", code)
+        self.in_place("ncclReduce", data, stream, |nccl, Memory { from, to, dtype }, comm, on| {
+            // SAFETY: as `in_place` says; only the root's memory is written.
+            unsafe { (nccl.reduce)(from, to, count, dtype, op_code(op), root as c_int, comm, on) }
+        })
     }
 
     /// Everybody's `ours`, in rank order; `all` is world size times as long.
@@ -178,20 +157,11 @@ impl Communicator {
         stream: &CudaStream,
     ) -> Result<(), NcclError> {
         let count = ours.len();
-        let (from, _reads) = ours.device_ptr(stream);
-        let (to, _writes) = all.device_ptr_mut(stream);
-        // SAFETY: the lengths were checked by who calls; the memory outlives the work on the stream.
-        let code = unsafe {
-            (self.library.functions.all_gather)(
-                from as *const c_void,
-                to as *mut c_void,
-                count,
-                dtype_code(T::DTYPE),
-                self.raw,
-                raw(stream),
-            )
-        };
-        begun(&self.library, "ncclAllGather", code)
+        self.apart("ncclAllGather", (ours, all), stream, |nccl, memory, comm, on| {
+            let Memory { from, to, dtype } = memory;
+            // SAFETY: as `apart` says; the lengths were checked by who calls.
+            unsafe { (nccl.all_gather)(from, to, count, dtype, comm, on) }
+        })
     }
 
     /// Our part of the reduction; `all` is world size times as long as `ours`.
@@ -203,21 +173,39 @@ impl Communicator {
         stream: &CudaStream,
     ) -> Result<(), NcclError> {
         let count = ours.len();
-        let (from, _reads) = all.device_ptr(stream);
-        let (to, _writes) = ours.device_ptr_mut(stream);
-        // SAFETY: as for `all_gather`.
-        let code = unsafe {
-            (self.library.functions.reduce_scatter)(
-                from as *const c_void,
-                to as *mut c_void,
-                count,
-                dtype_code(T::DTYPE),
-                op_code(op),
-                self.raw,
-                raw(stream),
-            )
-        };
-        begun(&self.library, "ncclReduceScatter", code)
+        self.apart("ncclReduceScatter", (all, ours), stream, |nccl, memory, comm, on| {
+            let Memory { from, to, dtype } = memory;
+            // SAFETY: as `apart` says; the lengths were checked by who calls.
+            unsafe { (nccl.reduce_scatter)(from, to, count, dtype, op_code(op), comm, on) }
+        })
+    }
+
+    /// Begins a call on one memory, which outlives the work on the stream.
+    fn in_place<T: Element>(
+        &mut self,
+        function: &'static str,
+        data: &mut impl DevicePtrMut<T>,
+        stream: &CudaStream,
+        call: impl FnOnce(&Functions, Memory, Comm, Stream) -> c_int,
+    ) -> Result<(), NcclError> {
+        let (at, _guard) = data.device_ptr_mut(stream);
+        let memory = Memory::of::<T>(at, at);
+        let code = call(&self.library.functions, memory, self.raw, raw(stream));
+        begun(&self.library, function, code)
+    }
+
+    /// The same on two: one is read, the other written.
+    fn apart<T: Element>(
+        &mut self,
+        function: &'static str,
+        (given, taken): (&impl DevicePtr<T>, &mut impl DevicePtrMut<T>),
+        stream: &CudaStream,
+        call: impl FnOnce(&Functions, Memory, Comm, Stream) -> c_int,
+    ) -> Result<(), NcclError> {
+        let (from, _reads) = given.device_ptr(stream);
+        let (to, _writes) = taken.device_ptr_mut(stream);
+        let code = call(&self.library.functions, Memory::of::<T>(from, to), self.raw, raw(stream));
+        begun(&self.library, function, code)
     }
 
     /// Pieces of `given` to peers and pieces of `taken` from peers, all at once.
@@ -287,6 +275,20 @@ impl Drop for Communicator {
             // SAFETY: a live communicator, the last use of it.
             let _ = unsafe { (self.library.functions.comm_abort)(self.raw) };
         }
+    }
+}
+
+/// Memory of a call as NCCL takes it.
+struct Memory {
+    from: *const c_void,
+    to: *mut c_void,
+    dtype: c_int,
+}
+
+impl Memory {
+    fn of<T: Element>(from: u64, to: u64) -> Self {
+        let dtype = dtype_code(T::DTYPE);
+        Self { from: from as *const c_void, to: to as *mut c_void, dtype }
     }
 }
 

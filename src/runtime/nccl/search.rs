@@ -1,7 +1,7 @@
 //! Where NCCL may lie, in the order in which it is tried.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::base::env_vars;
 use crate::os::shared_libraries::{library_directories, python_packages};
@@ -36,11 +36,10 @@ impl Places {
         if let Some(file) = &self.given {
             return vec![file.into()];
         }
-        let packages = python_packages(&self.roots);
-        let directories = library_directories(&packages, self.loader_path.as_deref(), &self.roots);
+        let directories = self.directories();
         let in_directory = |directory: &PathBuf| NAMES.map(|name| directory.join(name));
         let files = directories.iter().flat_map(in_directory).filter(|file| file.is_file());
-        files.chain(NAMES.iter().map(|name| Path::new(name).to_path_buf())).collect()
+        files.chain(NAMES.map(PathBuf::from)).collect()
     }
 
     /// Where was looked, for who must find out why nothing was found.
@@ -52,6 +51,8 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn root(name: &str, files: &[&str]) -> PathBuf {
