@@ -160,12 +160,8 @@ fn operand_members(
         let diagnostics = problems.iter().map(RangeProblem::diagnostic).collect();
         NoSet::Text(Findings { source: source(text), diagnostics })
     })?;
-    let names = patterns.iter().flat_map(|(pattern, _)| pattern.names());
-    let member = |name: String| {
-        let name = HostName::try_from(name).expect("the longest of the names is one");
-        Member { name, user: None, slots: None }
-    };
-    Ok(names.map(member).collect())
+    let names = patterns.iter().flat_map(|(pattern, _)| pattern.hosts());
+    Ok(names.map(|name| Member { name, user: None, slots: None }).collect())
 }
 
 fn from_file(path: &Path, args: &ShowArgs) -> Result<Vec<Member>, NoSet> {

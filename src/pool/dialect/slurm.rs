@@ -1,7 +1,7 @@
 //! Slurm: what `env | grep SLURM` prints in a job, or a node list with its counts,
 //! `n[1-4] 2(x3),1`.
 
-use crate::base::{Diagnostic, HostName, Source, Span};
+use crate::base::{Diagnostic, Source};
 use crate::pool::codes;
 use crate::pool::hosts::SlotCount;
 use crate::pool::line::{Line, Word, words};
@@ -93,9 +93,9 @@ fn take_nodes(reader: &mut Reader, place: Place, list: Word<'_>, counts: Option<
     let mut missing = vec![missing_counts(list)];
     for (pattern, span) in &patterns {
         reader.expect(pattern.count() as usize);
-        for name in pattern.names() {
+        for host in pattern.hosts() {
             let slots = counts.next();
-            let mut line = Line { host: host(&name, *span), slots, ..Line::default() };
+            let mut line = Line { host: Some((host, *span)), slots, ..Line::default() };
             if slots.is_none() && reader.default_slots().is_none() {
                 line.problems.append(&mut missing);
             }
@@ -103,10 +103,6 @@ fn take_nodes(reader: &mut Reader, place: Place, list: Word<'_>, counts: Option<
             reader.take(place, line, Repeats::Refused);
         }
     }
-}
-
-fn host(name: &str, span: Span) -> Option<(HostName, Span)> {
-    HostName::parse(name).ok().map(|name| (name, span))
 }
 
 /// `2(x3),1`: 2, 2, 2, 1. A single number, also behind a type (`a100:8`), is every node's.
