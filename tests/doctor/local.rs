@@ -32,14 +32,15 @@ fn the_good_hostfile_is_of_this_examination_or_there_is_none() {
     let (doctor, launch) = on_hosts("n1 slots=1\nn2 slots=1\n");
     let good = launch.dir().join("good");
     std::fs::write(&good, "n1 slots=1\n").expect("a file");
-    let said = doctor.word("nowhere.py").word("--good").word(&good.display().to_string()).run();
+    let said = doctor.word("--good").word(&good.display().to_string()).word("nowhere.py").run();
     let said = said.code(1);
     assert!(said.stderr.contains("0 of 2 hosts\n"), "{}", said.stderr);
     assert_eq!(lines_of(&good), "# no host is good\n");
     let (doctor, launch) = on_hosts("n1 slots=1\n");
     let nowhere = launch.dir().join("nowhere/good").display().to_string();
     let said = doctor.word("--no_python").word("--good").word(&nowhere).run().code(2);
-    let said = said.says(&format!("cannot write `{nowhere}`: no such file or directory"));
+    let line = format!("error[M006]: cannot write `{nowhere}`: no such file or directory\n");
+    assert!(said.stderr.starts_with(&line), "{}", said.stderr);
     // Nobody waited for an examination.
     assert_eq!(said.stdout, "");
 }
