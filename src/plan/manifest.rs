@@ -186,8 +186,8 @@ fn job_set(wanted: &Wanted) -> Value {
             "publishNotReadyAddresses": true,
             "subdomain": wanted.name,
         },
-        "successPolicy": {"operator": "All"},
-        "failurePolicy": {"maxRestarts": wanted.restarts_max},
+        // Without a `failurePolicy` a Job that failed is the end: its own rules have said that no
+        // other start would help, or that there were enough.
         "replicatedJobs": [
             {"name": "node", "replicas": 1, "template": {"spec": job_spec(wanted, &template)}},
         ],
@@ -200,6 +200,8 @@ fn leader_worker_set(wanted: &Wanted) -> Value {
         "replicas": 1,
         "leaderWorkerTemplate": {
             "size": wanted.nodes,
+            // A pod that is lost is replaced alone. Of the API's values (`RestartPolicyType` in
+            // api/leaderworkerset/v1) the others recreate the group, and `Default` is deprecated.
             "restartPolicy": "None",
             "workerTemplate": pod(wanted, None, "Always"),
         },
@@ -220,11 +222,16 @@ fn trainer(wanted: &Wanted) -> Value {
         },
     });
     let spec = json!({
-        "mlPolicy": {"numNodes": wanted.nodes, "torch": {"numProcPerNode": wanted.slots}},
+        // With `torch` pods are given PET_NNODES and who they are. Workers of a pod are no field of a
+        // runtime since version 2.2 (`TorchMLPolicySource` in pkg/apis/trainer/v1alpha1).
+        "mlPolicy": {"numNodes": wanted.nodes, "torch": {}},
         "template": {"spec": {"replicatedJobs": [node]}},
     });
     let of = ("trainer.kubeflow.org/v1alpha1", "ClusterTrainingRuntime");
-    object(wanted, of, &wanted.name, ("spec", spec))
+    let mut runtime = object(wanted, of, &wanted.name, ("spec", spec));
+    // By which clients of the Trainer find runtimes.
+    runtime["metadata"]["labels"]["trainer.kubeflow.org/framework"] = json!("torch");
+    runtime
 }
 
 fn volcano(wanted: &Wanted) -> Value {
@@ -232,14 +239,26 @@ fn volcano(wanted: &Wanted) -> Value {
     let spec = json!({
         "schedulerName": "volcano",
         "minAvailable": wanted.nodes,
-        "maxRetry": wanted.restarts_max,
+        // The Job fails once it has restarted so often, and 0 stands for the default.
+        "maxRetry": wanted.restarts_max + 1,
         "plugins": {"env": [], "svc": ["--publish-not-ready-addresses=true"]},
-        "policies": [{"event": "PodEvicted", "action": "RestartTask"}],
+        "policies": volcano_policies(wanted),
         "tasks": [
             {"name": "node", "replicas": wanted.nodes, "template": pod(wanted, Some(&address), "Never")},
         ],
     });
     object(wanted, ("batch.volcano.sh/v1alpha1", "Job"), &wanted.name, ("spec", spec))
+}
+
+/// The first that fits is taken. `RestartPod` (bus/v1alpha1) replaces the pod alone; `RestartTask` would
+/// replace all of them.
+fn volcano_policies(wanted: &Wanted) -> Vec<Value> {
+    let hopeless = |status: &u8| json!({"exitCode": status, "action": "TerminateJob"});
+    let mut policies: Vec<_> = HOPELESS.iter().map(hopeless).collect();
+    if 0 < wanted.restarts_max {
+        policies.push(json!({"events": ["PodEvicted", "PodFailed"], "action": "RestartPod"}));
+    }
+    policies
 }
 
 /// A pod of the job. Who it is, and where pod 0 is if its platform says so, it finds by itself.
@@ -305,7 +324,6 @@ fn container(wanted: &Wanted, address: Option<&str>) -> Value {
 
 fn environment(wanted: &Wanted, address: Option<&str>) -> Value {
     let mut variables = vec![
-        ("REMUDA_NODES", wanted.nodes.to_string()),
         ("REMUDA_NUM_GPUS", wanted.slots.to_string()),
         ("REMUDA_MASTER_PORT", wanted.port.to_string()),
         ("REMUDA_KEY_FILE", format!("{KEY_DIR}/key")),
@@ -315,6 +333,10 @@ fn environment(wanted: &Wanted, address: Option<&str>) -> Value {
         // The root is read-only, and an arbitrary user has no home.
         ("HOME", "/tmp".to_owned()),
     ];
+    // A TrainJob may want another number of pods than its runtime, and tells them.
+    if wanted.controller != Controller::Trainer {
+        variables.push(("REMUDA_NODES", wanted.nodes.to_string()));
+    }
     variables.extend(address.map(|address| ("REMUDA_MASTER_ADDR", address.to_owned())));
     let variables =
         variables.into_iter().map(|(name, value)| json!({"name": name, "value": value}));

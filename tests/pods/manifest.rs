@@ -73,25 +73,200 @@ fn a_job_its_service_and_its_secret_are_read_by_the_types_of_kubernetes() {
     assert_eq!(limits.expect("limits")["nvidia.com/gpu"].0, "8");
 }
 
+/// Fields of the APIs of controllers that are not Kubernetes' own, as far as we use them. One that is
+/// not there is dropped by the API server, or refused.
+mod published {
+    use serde::Deserialize;
+    use serde_json::{Map, Value};
+
+    /// `api/jobset/v1alpha2` of `kubernetes-sigs/jobset`.
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields, rename_all = "camelCase")]
+    pub(super) struct JobSetSpec {
+        pub(super) network: Network,
+        pub(super) replicated_jobs: Vec<ReplicatedJob>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields, rename_all = "camelCase")]
+    pub(super) struct Network {
+        #[serde(rename = "enableDNSHostnames")]
+        pub(super) enable_dns_hostnames: bool,
+        pub(super) publish_not_ready_addresses: bool,
+        pub(super) subdomain: String,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub(super) struct ReplicatedJob {
+        pub(super) name: String,
+        pub(super) replicas: Option<u32>,
+        pub(super) template: Value,
+    }
+
+    /// `api/leaderworkerset/v1` of `kubernetes-sigs/lws`.
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields, rename_all = "camelCase")]
+    pub(super) struct LeaderWorkerSetSpec {
+        pub(super) replicas: u32,
+        pub(super) leader_worker_template: LeaderWorkerTemplate,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields, rename_all = "camelCase")]
+    pub(super) struct LeaderWorkerTemplate {
+        pub(super) size: u32,
+        pub(super) restart_policy: RestartPolicy,
+        pub(super) worker_template: Value,
+    }
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    pub(super) enum RestartPolicy {
+        RecreateGroupOnPodRestart,
+        RecreateGroupAfterStart,
+        Default,
+        None,
+    }
+
+    /// `pkg/apis/trainer/v1alpha1` of `kubeflow/trainer`.
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields, rename_all = "camelCase")]
+    pub(super) struct TrainingRuntimeSpec {
+        pub(super) ml_policy: MlPolicy,
+        pub(super) template: JobSetTemplate,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields, rename_all = "camelCase")]
+    pub(super) struct MlPolicy {
+        pub(super) num_nodes: u32,
+        /// It has had no `numProcPerNode` since version 2.2.
+        pub(super) torch: Map<String, Value>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub(super) struct JobSetTemplate {
+        pub(super) spec: RuntimeJobs,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields, rename_all = "camelCase")]
+    pub(super) struct RuntimeJobs {
+        pub(super) replicated_jobs: Vec<ReplicatedJob>,
+    }
+
+    /// `batch/v1alpha1` and `bus/v1alpha1` of `volcano-sh/apis`.
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields, rename_all = "camelCase")]
+    pub(super) struct VolcanoJobSpec {
+        pub(super) scheduler_name: String,
+        pub(super) min_available: u32,
+        pub(super) max_retry: u32,
+        pub(super) plugins: Map<String, Value>,
+        pub(super) policies: Vec<Policy>,
+        pub(super) tasks: Vec<Task>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields, rename_all = "camelCase")]
+    pub(super) struct Policy {
+        #[serde(default)]
+        pub(super) events: Vec<Event>,
+        pub(super) exit_code: Option<u8>,
+        pub(super) action: Action,
+    }
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    pub(super) enum Event {
+        PodFailed,
+        PodEvicted,
+    }
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    pub(super) enum Action {
+        TerminateJob,
+        RestartPod,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub(super) struct Task {
+        pub(super) name: String,
+        pub(super) replicas: u32,
+        pub(super) template: Value,
+    }
+}
+
+/// What is printed for one controller, with its `spec` as a type of its API.
+fn of_kind<T: DeserializeOwned>(kind: &str, options: &[&str]) -> (Value, T) {
+    let kind = format!("--kind={kind}");
+    let words: Vec<&str> = [kind.as_str()].into_iter().chain(options.iter().copied()).collect();
+    let document = manifest(&words).remove(0);
+    let spec = serde_json::from_value(document["spec"].clone()).expect("it fits");
+    (document, spec)
+}
+
+const OPTIONS: [&str; 4] =
+    ["--nodes=2", "--cpus=2", "--namespace=ml", "--resource=rdma/hca_shared=1"];
+
 #[test]
-fn pods_of_every_controller_are_pods() {
-    let options = ["--nodes=2", "--cpus=2", "--namespace=ml", "--resource=rdma/hca_shared=1"];
-    let of = |kind: &str| {
-        let kind = format!("--kind={kind}");
-        let words: Vec<&str> = [kind.as_str()].into_iter().chain(options).collect();
-        manifest(&words).remove(0)
-    };
-    let jobset = of("jobset");
-    assert_eq!(jobset["metadata"]["namespace"], "ml");
-    let job = &jobset["spec"]["replicatedJobs"][0]["template"];
-    check::<k8s_openapi::api::batch::v1::JobTemplateSpec>(job);
-    template(&job["spec"]["template"]);
-    template(&of("lws")["spec"]["leaderWorkerTemplate"]["workerTemplate"]);
-    template(&of("volcano")["spec"]["tasks"][0]["template"]);
-    let runtime = of("trainer");
-    assert_eq!(runtime["metadata"].get("namespace"), None, "it is the whole cluster's");
-    let node = &runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"];
-    template(&node["spec"]["template"]);
+fn a_job_set_is_one_of_its_api_and_ends_with_its_job() {
+    let (document, spec) = of_kind::<published::JobSetSpec>("jobset", &OPTIONS);
+    assert_eq!(document["metadata"]["namespace"], "ml");
+    assert_eq!(spec.network.subdomain, "train");
+    assert!(spec.network.enable_dns_hostnames && spec.network.publish_not_ready_addresses);
+    let [job] = &spec.replicated_jobs[..] else { panic!("one") };
+    assert_eq!((job.name.as_str(), job.replicas), ("node", Some(1)));
+    check::<k8s_openapi::api::batch::v1::JobTemplateSpec>(&job.template);
+    template(&job.template["spec"]["template"]);
+}
+
+#[test]
+fn a_leader_worker_set_is_one_of_its_api_and_replaces_pods_alone() {
+    let (_, spec) = of_kind::<published::LeaderWorkerSetSpec>("lws", &OPTIONS);
+    let group = spec.leader_worker_template;
+    assert_eq!((spec.replicas, group.size), (1, 2));
+    assert_eq!(group.restart_policy, published::RestartPolicy::None);
+    template(&group.worker_template);
+}
+
+#[test]
+fn a_runtime_is_one_of_the_trainers_api_and_leaves_the_number_of_nodes_to_its_jobs() {
+    let (document, spec) = of_kind::<published::TrainingRuntimeSpec>("trainer", &OPTIONS);
+    assert_eq!(document["metadata"].get("namespace"), None, "it is the whole cluster's");
+    assert_eq!(document["metadata"]["labels"]["trainer.kubeflow.org/framework"], "torch");
+    assert_eq!((spec.ml_policy.num_nodes, spec.ml_policy.torch.len()), (2, 0));
+    let [node] = &spec.template.spec.replicated_jobs[..] else { panic!("one") };
+    assert_eq!((node.name.as_str(), node.replicas), ("node", None));
+    template(&node.template["spec"]["template"]);
+    let container = &node.template["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["name"], "node");
+    let env = container["env"].as_array().expect("variables");
+    // It would outweigh the PET_NNODES of a TrainJob that wants more of them.
+    assert!(env.iter().all(|variable| variable["name"] != "REMUDA_NODES"), "{env:?}");
+}
+
+#[test]
+fn a_job_of_volcano_is_one_of_its_api_and_replaces_pods_alone() {
+    let (_, spec) = of_kind::<published::VolcanoJobSpec>("volcano", &OPTIONS);
+    assert_eq!((spec.scheduler_name.as_str(), spec.min_available), ("volcano", 2));
+    assert_eq!(spec.max_retry, 4, "it fails with the last of them");
+    assert!(["env", "svc"].iter().all(|plugin| spec.plugins.contains_key(*plugin)));
+    let (last, hopeless) = spec.policies.split_last().expect("some");
+    for policy in hopeless {
+        assert!(policy.events.is_empty() && policy.exit_code.is_some());
+        assert_eq!(policy.action, published::Action::TerminateJob);
+    }
+    assert_eq!(last.events, [published::Event::PodEvicted, published::Event::PodFailed]);
+    assert_eq!(last.action, published::Action::RestartPod);
+    let [task] = &spec.tasks[..] else { panic!("one") };
+    assert_eq!((task.name.as_str(), task.replicas), ("node", 2));
+    template(&task.template);
+    let once = [&OPTIONS[..], &["--max_restarts=0"]].concat();
+    let (_, spec) = of_kind::<published::VolcanoJobSpec>("volcano", &once);
+    assert!(spec.policies.iter().all(|policy| policy.action == published::Action::TerminateJob));
+    assert_eq!(spec.max_retry, 1, "0 would be the default");
 }
 
 #[test]
