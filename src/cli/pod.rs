@@ -34,7 +34,8 @@ Jobs, JobSet, LeaderWorkerSet, StatefulSets, Kubeflow (PET_*, PyTorchJob), Volca
 dstack, Nomad and Slurm, or in NODE_RANK; a line says where it was found.
 
 A pod that is sent SIGTERM while restarts are left (--max_restarts) leaves with 143, and the job
-goes on, from its last checkpoint, with the pod that comes in its place.
+goes on, from its last checkpoint, with the pod that comes in its place. Before all pods are there,
+one that leaves or is lost may be replaced until --join_timeout is over, whatever restarts are left.
 
 Exit status: that of the job, the same in every pod, as `remuda run --help` lists them; with
 --peer_exit only the pod that was the cause of a failure has it. For a podFailurePolicy: 2, 65,

@@ -55,6 +55,17 @@ pub enum NodeLoss {
     Leaves,
 }
 
+impl NodeLoss {
+    /// Whether all of it is gone, as far as is known: neither a fault of what we run there, which it
+    /// would show again, nor a wish.
+    pub(super) fn is_of_whole_node(&self) -> bool {
+        match self {
+            Self::LinkClosed(None) | Self::Silent => true,
+            Self::LinkClosed(Some(_)) | Self::ShimDied | Self::Garbled(_) | Self::Leaves => false,
+        }
+    }
+}
+
 /// Why a worker did not become its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartFailure {

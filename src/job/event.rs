@@ -18,6 +18,8 @@ pub struct Policy {
     pub warning: Option<Warning>,
     /// What SIGTERM for one of our processes means.
     pub on_term: OnTerm,
+    /// What the loss of a node means that has not started anything.
+    pub early_loss: OnEarlyLoss,
 }
 
 /// A signal that comes before TERM, so that workers can save what they have.
@@ -46,6 +48,15 @@ pub enum OnTerm {
     EndsJob,
     /// The node is to end, and another one will be in its place: a pod that is evicted.
     EndsNode,
+}
+
+/// What the loss of a node means whose workers have not been started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnEarlyLoss {
+    /// The job cannot start.
+    EndsJob,
+    /// Nothing is lost but time: whoever starts nodes starts another one in its place.
+    AwaitsAnother,
 }
 
 /// What may happen to a job.
@@ -139,6 +150,8 @@ pub enum Effect {
     /// A new epoch begins: ask every node whether it can start. To these there must be a new link
     /// first.
     Renew(Vec<NodeRank>),
+    /// Nodes are gone before anything was started: ask whoever comes in their place.
+    Replace(Vec<NodeRank>),
     /// Nodes have been in epochs before the one in which they were asked: ask every node again, in this
     /// one.
     Skip(Epoch),

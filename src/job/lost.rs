@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::cause::{End, NodeLoss};
-use super::event::Effect;
+use super::event::{Effect, OnEarlyLoss};
 use super::state::{Job, Node, Phase};
 use crate::base::{NodeRank, Rank, WorkerExit};
 
@@ -14,14 +14,39 @@ impl Job {
         node: NodeRank,
         loss: NodeLoss,
     ) -> Vec<Effect> {
+        if loss.is_of_whole_node() && self.awaits_another(node) {
+            return self.await_others(vec![node]);
+        }
         if self.note_loss(now, node, loss) { self.go_on_without(now) } else { Vec::new() }
+    }
+
+    /// Whether the place of a node that is gone is free for another one. Where a node has refused, the
+    /// job will not start whoever comes.
+    pub(super) fn awaits_another(&self, node: NodeRank) -> bool {
+        self.policy.early_loss == OnEarlyLoss::AwaitsAnother
+            && node != NodeRank(0)
+            && matches!(self.phase, Phase::Preparing)
+            && matches!(self.nodes[node.index()], Node::Asked | Node::Ready)
+            && !self.nodes.contains(&Node::Refused)
+    }
+
+    pub(super) fn await_others(&mut self, nodes: Vec<NodeRank>) -> Vec<Effect> {
+        for node in &nodes {
+            self.nodes[node.index()] = Node::Asked;
+        }
+        vec![Effect::Replace(nodes)]
     }
 
     /// All of them before anybody is stopped: who is not there has nobody to be stopped.
     pub(super) fn fell_silent(&mut self, now: Instant, nodes: &[NodeRank]) -> Vec<Effect> {
+        let (awaited, lost): (Vec<_>, Vec<_>) =
+            nodes.iter().partition(|node| self.awaits_another(**node));
+        if !awaited.is_empty() {
+            return self.await_others(awaited);
+        }
         let mut is_news = false;
-        for node in nodes {
-            is_news |= self.note_loss(now, *node, NodeLoss::Silent);
+        for node in lost {
+            is_news |= self.note_loss(now, node, NodeLoss::Silent);
         }
         if is_news { self.go_on_without(now) } else { Vec::new() }
     }
@@ -107,6 +132,49 @@ mod tests {
         assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [], "it was on its way");
         assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);
         assert!(job.verdict().is_some());
+    }
+
+    #[test]
+    fn a_node_that_is_gone_before_the_start_may_be_replaced() {
+        let now = clock::now();
+        let awaiting = || {
+            let mut job = preparing(3);
+            job.policy.early_loss = OnEarlyLoss::AwaitsAnother;
+            job.step(now, Event::Ready(NodeRank(0)));
+            job.step(now, Event::Ready(NodeRank(1)));
+            job
+        };
+        let gone = |loss| Event::NodeLost { node: NodeRank(1), loss };
+        let mut job = awaiting();
+        let effects = job.step(now, gone(NodeLoss::LinkClosed(None)));
+        assert_eq!(effects, [Effect::Replace(vec![NodeRank(1)])]);
+        assert_eq!(job.step(now, Event::Ready(NodeRank(2))), [], "the place is free");
+        let effects = job.step(now, Event::Silent(vec![NodeRank(1), NodeRank(2)]));
+        assert_eq!(effects, [Effect::Replace(vec![NodeRank(1), NodeRank(2)])]);
+        job.step(now, Event::Ready(NodeRank(2)));
+        assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [Effect::Start]);
+        assert_eq!(job.step(now, Event::Timer), [], "nobody was lost");
+        // Nobody came: whoever waited says so, and it is no loss of a node.
+        let mut job = awaiting();
+        job.step(now, gone(NodeLoss::Silent));
+        job.step(now, Event::Refused(NodeRank(1)));
+        job.step(now, Event::Refused(NodeRank(2)));
+        assert_eq!(job.verdict().expect("over").cause, None);
+        // An agent that fails would fail again, and a job with a node that refuses does not start.
+        for (refuses, loss) in [
+            (false, NodeLoss::LinkClosed(Some(WorkerExit::Code(70)))),
+            (false, NodeLoss::Garbled("x".to_owned())),
+            (true, NodeLoss::LinkClosed(None)),
+        ] {
+            let mut job = awaiting();
+            if refuses {
+                job.step(now, Event::Refused(NodeRank(2)));
+            } else {
+                job.step(now, gone(loss));
+                job.step(now, Event::Ready(NodeRank(2)));
+            }
+            assert!(job.verdict().is_some());
+        }
     }
 
     #[test]

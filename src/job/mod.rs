@@ -15,6 +15,6 @@ mod stopping;
 mod testing;
 
 pub use cause::{Cause, End, NodeLoss, StartFailure, StartStep, Verdict};
-pub use event::{Effect, Event, OnFailure, OnTerm, Policy, StopReason, Warning};
+pub use event::{Effect, Event, OnEarlyLoss, OnFailure, OnTerm, Policy, StopReason, Warning};
 pub use requests::{Requests, SAME_REQUEST};
 pub use state::Job;

@@ -28,6 +28,9 @@ impl Job {
         if signal == SIGTERM && self.does_without(at) {
             return self.let_go(now, at);
         }
+        if signal == SIGTERM && self.lets_leave_early(at) {
+            return self.await_others(vec![at]);
+        }
         let count = self.requests_at.entry(at).or_default();
         *count += 1;
         let count = *count;
@@ -48,6 +51,11 @@ impl Job {
             && self.asked == 0
             && self.policy.on_term == OnTerm::EndsNode
             && self.has_restarts_left()
+    }
+
+    /// Nothing was started there, so nothing has to be started anew.
+    fn lets_leave_early(&self, node: NodeRank) -> bool {
+        self.asked == 0 && self.policy.on_term == OnTerm::EndsNode && self.awaits_another(node)
     }
 
     /// Its workers are stopped with all others, for they need each other.

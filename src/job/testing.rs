@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::cause::End;
-use super::event::{Effect, Event, OnFailure, OnTerm, Policy};
+use super::event::{Effect, Event, OnEarlyLoss, OnFailure, OnTerm, Policy};
 use super::state::Job;
 use crate::base::{NodeRank, Rank, WorkerExit};
 
@@ -16,6 +16,7 @@ pub(super) fn policy() -> Policy {
         restarts_max: 0,
         warning: None,
         on_term: OnTerm::EndsJob,
+        early_loss: OnEarlyLoss::EndsJob,
     }
 }
 

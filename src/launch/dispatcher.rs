@@ -21,7 +21,7 @@ use super::probes::{Pulse, answer_probes, leave_message};
 use super::signals::{Signals, Wish};
 use super::{orders, voice};
 use crate::base::{Epoch, NodeRank, Rank, Status, clock};
-use crate::job::{Effect, Event, Job, OnFailure, Policy, StopReason};
+use crate::job::{Effect, Event, Job, OnEarlyLoss, OnFailure, Policy, StopReason};
 use crate::os::tasks::Tasks;
 use crate::os::{family, fds, heap, signals};
 use crate::plan::{LaunchPlan, NodePlan, WorkerPlan};
@@ -138,8 +138,6 @@ pub(super) struct Dispatcher<'a> {
     /// Those that serve links.
     pub(super) tasks: Tasks,
     pub(super) found: Vec<Option<Found>>,
-    /// When the nodes were asked whether they can start.
-    pub(super) asked: Instant,
     /// Every epoch that has begun; the last one has not ended.
     pub(super) epochs: Vec<EpochRecord>,
     /// Nodes to be reached anew, once what lost nodes have left here is buried.
@@ -198,8 +196,9 @@ impl<'a> Dispatcher<'a> {
                 let _ = shown.send(bytes);
             })?;
         let mut tasks = Tasks::default();
-        let caller = Caller { way, job: &options.job, events: told, output: reporter.sender() };
-        let connect = |who| Node::connect(&caller, who, Epoch(0), &mut tasks);
+        let (job, output) = (&options.job, reporter.sender());
+        let caller = Caller { way, job, asked: clock::now(), events: told, output };
+        let connect = |who| Node::connect(&caller, who, (0, Epoch(0)), &mut tasks);
         let nodes = orders::callees(plan).map(connect).collect::<Result<Vec<_>, _>>()?;
         let policy = Policy {
             grace: options.grace,
@@ -207,6 +206,12 @@ impl<'a> Dispatcher<'a> {
             restarts_max: options.restarts_max,
             warning: options.warning,
             on_term: options.keeper.on_term,
+            early_loss: match way {
+                Way::Dial(..) => OnEarlyLoss::AwaitsAnother,
+                Way::Local | Way::Ssh(_) => OnEarlyLoss::EndsJob,
+                #[cfg(test)]
+                Way::Played(_) => OnEarlyLoss::EndsJob,
+            },
         };
         Ok(Self {
             plan,
@@ -216,7 +221,6 @@ impl<'a> Dispatcher<'a> {
             caller,
             job: Job::new(policy, orders::node_of_rank(plan)),
             pulse: Arc::default(),
-            asked: clock::now(),
             epochs: Vec::new(),
             renewal: None,
             found: vec![None; nodes.len()],
@@ -253,10 +257,10 @@ impl<'a> Dispatcher<'a> {
         let happening = self.next().await;
         let event = match happening {
             Happening::Node(event) => self.hear(event),
-            Happening::Consumed(((node, since), bytes)) => {
+            Happening::Consumed(((node, link), bytes)) => {
                 let node = &self.nodes[node.index()];
                 // An agent that has come in the place of another did not send it.
-                if node.since == since {
+                if node.link == link {
                     node.tell(&ToAgent::Consumed(bytes));
                 }
                 None
@@ -334,6 +338,7 @@ impl<'a> Dispatcher<'a> {
             Effect::Stopping(reason) => self.say_stopping(reason),
             Effect::Rest { verdict, next, pause } => self.rest(&verdict, next, pause),
             Effect::Renew(cut_off) => self.renew(cut_off),
+            Effect::Replace(gone) => self.replace(&gone),
             Effect::Skip(epoch) => self.skip(epoch),
             Effect::Killing => self.reporter.say(step("Killing", "what is left")),
         }

@@ -17,8 +17,8 @@ use crate::wire::{self, Found, FromAgent, OpenFailure, ToAgent, WorkerNote};
 impl Dispatcher<'_> {
     /// What a node said, as an event of the job.
     pub(super) fn hear(&mut self, event: NodeEvent) -> Option<Event> {
-        let NodeEvent { node, since, what } = event;
-        if since != self.nodes[node.index()].since {
+        let NodeEvent { node, link, what } = event;
+        if link != self.nodes[node.index()].link {
             // Of a link in whose place there is a new one.
             return None;
         }

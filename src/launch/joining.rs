@@ -193,13 +193,14 @@ impl Joining<'_> {
         self.epoch.map_or(Epoch(0), Epoch::next)
     }
 
-    /// A node 0 that is gone may be replaced as long as restarts are left.
+    /// A node 0 that is gone may be replaced as long as restarts are left, or nothing was started.
     fn may_join_again(&self, part: &Part) -> bool {
         match part {
             Part::Over(_) | Part::Left => false,
             Part::Again | Part::Replaced => self.stops.is_empty(),
             Part::Lost => {
-                self.stops.is_empty() && self.has_restarts_left() && 0 < self.member.restarts_max
+                let is_replaced = 0 < self.member.restarts_max && self.has_restarts_left();
+                self.stops.is_empty() && (self.epoch.is_none() || is_replaced)
             }
         }
     }

@@ -30,8 +30,8 @@ const AHEAD_MAX: Duration = Duration::from_secs(1);
 /// What a node says, or what became of it.
 pub(super) struct NodeEvent {
     pub(super) node: NodeRank,
-    /// In which epoch its link was made.
-    pub(super) since: Epoch,
+    /// Over which link to it.
+    pub(super) link: u32,
     pub(super) what: Heard,
 }
 
@@ -70,8 +70,8 @@ pub(super) enum Way {
 /// the node.
 pub(super) struct Node {
     to_agent: mpsc::UnboundedSender<Word>,
-    /// In which epoch the link was made.
-    pub(super) since: Epoch,
+    /// Which link to the node this is, counted from 0.
+    pub(super) link: u32,
     /// In which we and the agent are; who reads the link looks here.
     epoch: Arc<AtomicU32>,
     /// If it is a process of this machine.
@@ -98,8 +98,22 @@ type Words = mpsc::UnboundedReceiver<Word>;
 pub(super) struct Caller<'a> {
     pub(super) way: &'a Way,
     pub(super) job: &'a JobId,
+    /// When the nodes were asked whether they can start: none is waited for longer than the others.
+    pub(super) asked: Instant,
     pub(super) events: mpsc::Sender<NodeEvent>,
     pub(super) output: OutputSender,
+}
+
+impl Caller<'_> {
+    /// How long a node is waited for that comes by itself.
+    pub(super) fn limit(&self) -> Duration {
+        match self.way {
+            Way::Dial(_, limit) => *limit,
+            Way::Local | Way::Ssh(_) => Duration::ZERO,
+            #[cfg(test)]
+            Way::Played(_) => Duration::ZERO,
+        }
+    }
 }
 
 /// What a node is to its task.
@@ -108,6 +122,8 @@ struct Ends {
     node: NodeRank,
     /// Those of its workers.
     ranks: Range<u32>,
+    link: u32,
+    /// In which the link was made.
     since: Epoch,
     epoch: Arc<AtomicU32>,
     events: mpsc::Sender<NodeEvent>,
@@ -117,7 +133,7 @@ struct Ends {
 impl Ends {
     /// Tells the loop.
     async fn tell(&self, what: Heard) {
-        let _ = self.events.send(NodeEvent { node: self.node, since: self.since, what }).await;
+        let _ = self.events.send(NodeEvent { node: self.node, link: self.link, what }).await;
     }
 }
 
@@ -126,16 +142,17 @@ impl Node {
     pub(super) fn connect(
         caller: &Caller<'_>,
         (node, host, ranks): (NodeRank, &HostName, Range<u32>),
-        since: Epoch,
+        (link, since): (u32, Epoch),
         tasks: &mut Tasks,
     ) -> io::Result<Self> {
         let (to_agent, told) = mpsc::unbounded_channel();
         let (job, epoch) = (caller.job, Arc::new(AtomicU32::new(since.0)));
         let (events, output) = (caller.events.clone(), caller.output.clone());
-        let ends = Ends { node, ranks, since, epoch: Arc::clone(&epoch), events, output };
+        let ends = Ends { node, ranks, link, since, epoch: Arc::clone(&epoch), events, output };
         let (agent, task) = match caller.way {
             Way::Dial(gate, limit) if node != NodeRank(0) => {
-                (None, tasks.spawn(serve_joined((Arc::clone(gate), *limit), ends, told)))
+                let until = (caller.asked + *limit, *limit);
+                (None, tasks.spawn(serve_joined(Arc::clone(gate), until, ends, told)))
             }
             Way::Local | Way::Dial(..) => {
                 let words = ["agent".into(), format!("job={job}"), format!("node={node}")];
@@ -154,7 +171,7 @@ impl Node {
         };
         let node_handle = Self {
             to_agent,
-            since,
+            link,
             epoch,
             agent,
             clock: ClockOffset::default(),
@@ -271,13 +288,22 @@ async fn serve_remote(ssh: Arc<Ssh>, (host, job): (HostName, JobId), ends: Ends,
     }
 }
 
-/// A node that somebody else starts.
-async fn serve_joined((gate, limit): (Arc<Gate>, Duration), ends: Ends, told: Words) {
-    let joined = match tokio::time::timeout(limit, gate.wait_for(ends.node)).await {
+/// A node that somebody else starts, waited for until an instant, which is so long after the nodes were
+/// asked.
+async fn serve_joined(
+    gate: Arc<Gate>,
+    (until, limit): (Instant, Duration),
+    ends: Ends,
+    told: Words,
+) {
+    let joined = match tokio::time::timeout_at(until.into(), gate.wait_for(ends.node)).await {
         Ok(Some(Ok(joined))) => joined,
         Ok(Some(Err(unfit))) => return ends.tell(Heard::Unreachable(unfit)).await,
         Ok(None) | Err(_) => {
             let mut words = format!("nobody came as node {} within {}", ends.node, duration(limit));
+            if 0 < ends.link {
+                words += "; the one that had come was lost";
+            }
             let impostors = gate.impostors(ends.node).await;
             words += &impostors.map_or_else(String::new, |impostors| format!("; {impostors}"));
             return ends.tell(Heard::Unreachable(Fault::new(FaultKind::Absent, words))).await;
@@ -342,7 +368,7 @@ async fn relay(reader: &LinkReader, early: &[u8], ends: &Ends) -> Result<(), Str
                     return Err(foreign(rank));
                 }
                 FromAgent::Output { rank, stream, bytes } => {
-                    ends.output.output((ends.node, ends.since), rank, stream, bytes);
+                    ends.output.output((ends.node, ends.link), rank, stream, bytes);
                 }
                 // On the way of the output: a step does not come after a later line.
                 FromAgent::Note {

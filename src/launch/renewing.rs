@@ -72,6 +72,23 @@ impl Dispatcher<'_> {
         }
     }
 
+    /// Nodes are gone that have not started anything: others may come in their places, as long as those
+    /// that have never come are waited for.
+    pub(super) fn replace(&mut self, gone: &[NodeRank]) {
+        let hosts = gone.iter().map(|place| self.plan.nodes[place.index()].host.as_str());
+        let hosts: Vec<_> = hosts.collect();
+        let waited = clock::now() - self.caller.asked;
+        self.reporter.say(voice::gone_early(&hosts, self.caller.limit().saturating_sub(waited)));
+        for place in gone {
+            self.found[place.index()] = None;
+        }
+        match &mut self.renewal {
+            // All nodes will be asked once what was lost here is buried.
+            Some(cut_off) => cut_off.extend(gone),
+            None => gone.iter().for_each(|place| self.reach_again(*place, self.job.epoch())),
+        }
+    }
+
     /// Nodes have been in earlier epochs, with a node 0 in whose place we are: all are asked once more.
     pub(super) fn skip(&mut self, epoch: Epoch) {
         let which = format!("epoch {epoch}, after those of the node 0 that was here before");
@@ -86,8 +103,8 @@ impl Dispatcher<'_> {
     fn ask_anew(&mut self, epoch: Epoch) {
         self.history = History::new(self.plan);
         self.found.fill(None);
-        self.asked = clock::now();
-        self.waiting_at = self.asked + SILENCE_WARNING;
+        self.caller.asked = clock::now();
+        self.waiting_at = self.caller.asked + SILENCE_WARNING;
         self.reporter.begin_epoch(epoch);
         if let Some(run_dir) = &self.options.run_dir {
             run_dir.make_epoch_dir(epoch);
@@ -97,12 +114,13 @@ impl Dispatcher<'_> {
     /// A new link in the place of one that has ended, or that leads to nothing that could start.
     fn reach_again(&mut self, place: NodeRank, epoch: Epoch) {
         let old = &self.nodes[place.index()];
+        let link = old.link + 1;
         old.tell(&ToAgent::Bye);
         if old.agent().is_none() && old.lost {
             old.hang_up();
         }
         let who = orders::callees(self.plan).nth(place.index()).expect("it was called before");
-        match Node::connect(&self.caller, who, epoch, &mut self.tasks) {
+        match Node::connect(&self.caller, who, (link, epoch), &mut self.tasks) {
             Ok(node) => self.nodes[place.index()] = node,
             Err(error) => {
                 let message = format!("no agent can be started: {}", reason(&error));

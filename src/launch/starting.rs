@@ -76,7 +76,7 @@ impl Dispatcher<'_> {
         let missing = self.plan.nodes.iter().filter(|node| !has_answered(node));
         let hosts: Vec<_> = missing.map(|node| node.host.as_str()).collect();
         if !hosts.is_empty() {
-            self.reporter.say(voice::waiting(&hosts, now - self.asked));
+            self.reporter.say(voice::waiting(&hosts, now - self.caller.asked));
         }
     }
 

@@ -67,6 +67,13 @@ pub(super) fn waiting(hosts: &[&str], since: Duration) -> String {
     step("Waiting", &format!("for {}, since {}", named(hosts), duration(since)))
 }
 
+/// Nodes are gone that had nothing to do yet, and so long others may come in their places.
+pub(super) fn gone_early(hosts: &[&str], left: Duration) -> String {
+    let (hosts, left) = (named(hosts), duration(left));
+    let text = format!("{hosts} before anything was started; another one may come within {left}");
+    step("Lost", &text)
+}
+
 /// A few of them by name.
 pub(super) fn named(hosts: &[&str]) -> String {
     const NAMED_MAX: usize = 4;

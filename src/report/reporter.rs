@@ -21,10 +21,10 @@ const BATCH_BYTES: usize = 256 * 1024;
 const STEPS_WAITING_MAX: usize = 1024;
 
 /// Output of that many bytes has been dealt with; it came over the node's link of that epoch.
-pub type Consumed = ((NodeRank, Epoch), u64);
+pub type Consumed = ((NodeRank, u32), u64);
 
 enum Told {
-    Output { from: (NodeRank, Epoch), rank: Rank, stream: Stream, bytes: Vec<u8> },
+    Output { from: (NodeRank, u32), rank: Rank, stream: Stream, bytes: Vec<u8> },
     End { rank: Rank, stream: Stream },
     Say(String),
     Step(Rank, Step),
@@ -130,7 +130,7 @@ impl Reporter {
 
 impl OutputSender {
     /// A worker wrote; the link is of a node, and of the epoch in which it was made.
-    pub fn output(&self, from: (NodeRank, Epoch), rank: Rank, stream: Stream, bytes: Vec<u8>) {
+    pub fn output(&self, from: (NodeRank, u32), rank: Rank, stream: Stream, bytes: Vec<u8>) {
         let _ = self.told.send(Told::Output { from, rank, stream, bytes });
     }
 

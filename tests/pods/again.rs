@@ -123,3 +123,81 @@ fn without_restarts_left_nobody_waits_for_another_node_0() {
     drop(replaced.end());
     second.end().code(75).says("error[R109]: node 0 (127.0.0.1) is gone");
 }
+
+/// Three nodes without a restart: the first two have met, and the third has not come.
+fn gathering(nodes: &Nodes, options: &[&str]) -> (Running, Running) {
+    let launch = |rank| early(nodes, rank).options(options.iter().copied()).start();
+    let (first, second) = (launch(0), launch(1));
+    second.wait_for_error("Joined");
+    (first, second)
+}
+
+fn early(nodes: &Nodes, rank: usize) -> Launch {
+    nodes.node(rank).sh("echo begun in $TORCHELASTIC_RESTART_COUNT")
+}
+
+const GONE: &str =
+    "      Lost  127.0.0.2 before anything was started; another one may come within ";
+
+#[test]
+fn a_node_that_is_lost_before_all_are_there_is_replaced_without_a_restart() {
+    let nodes = Nodes::new(&[1, 1, 1]);
+    let (first, second) = gathering(&nodes, &[]);
+    second.the(Role::Launcher).signal(Signal::KILL);
+    drop(second.end());
+    first.wait_for_error(GONE);
+    let others = [1, 2].map(|rank| early(&nodes, rank).start());
+    let first = first.end().code(0);
+    assert_eq!(first.stdout_text().matches("begun in 0").count(), 3, "{first:#?}");
+    for other in others {
+        other.end().code(0);
+    }
+}
+
+#[test]
+fn a_node_that_is_lost_early_and_not_replaced_is_named_at_the_deadline() {
+    let nodes = Nodes::new(&[1, 1, 1]);
+    let (first, second) = gathering(&nodes, &["--join_timeout=4s"]);
+    let third = early(&nodes, 2).start();
+    second.the(Role::Launcher).signal(Signal::KILL);
+    drop(second.end());
+    let screen = "\
+error[R107]: 1 of 3 hosts cannot be reached; nothing was started
+  did not come:
+    127.0.0.2: nobody came as node 1 within 4.0 s; the one that had come was lost
+";
+    drop(first.end().code(69).says(GONE).says(screen));
+    third.end().code(69).says(screen);
+}
+
+#[test]
+fn a_node_0_that_is_lost_before_all_are_there_is_called_again() {
+    let nodes = Nodes::new(&[1, 1, 1]);
+    let (first, second) = gathering(&nodes, &[]);
+    first.the(Role::Launcher).signal(Signal::KILL);
+    drop(first.end());
+    second.wait_for_error("the connection of node 0 ended; it is called again for epoch 0");
+    let third = early(&nodes, 2).start();
+    let first = early(&nodes, 0).end().code(0);
+    assert_eq!(first.stdout_text().matches("begun in 0").count(), 3, "{first:#?}");
+    second.end().code(0);
+    third.end().code(0);
+}
+
+#[test]
+fn a_pod_that_is_evicted_before_all_are_there_leaves_its_place() {
+    let nodes = Nodes::new(&[]);
+    let launch = |rank| pod(&nodes, rank).option("--nodes=3");
+    let [first, second] = [0, 1].map(|rank| launch(rank).option("--max_restarts=0").start());
+    second.wait_for_error("Joined");
+    second.signal(Signal::TERM);
+    drop(second.end().code(143).says("   Leaving  the job, which goes on without us"));
+    first.wait_for_error("pod-1 before anything was started; another one may come within ");
+    let others = [1, 2].map(|rank| launch(rank).option("--max_restarts=0").start());
+    first.wait_for_lines("epoch 0", 3);
+    first.signal(Signal::TERM);
+    first.end().code(143);
+    for other in others {
+        other.end().code(143);
+    }
+}

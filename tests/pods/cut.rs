@@ -116,6 +116,26 @@ fn a_pod_whose_cable_is_plugged_in_again_takes_part_in_the_restart() {
 }
 
 #[test]
+fn a_pod_that_is_cut_off_before_all_are_there_may_come_again() {
+    if !can_run("a_pod_that_is_cut_off_before_all_are_there_may_come_again") {
+        return;
+    }
+    let cluster = Cluster::new(3);
+    let launch = |rank| cluster.pod(rank, 3).options(["--lease", "2s"]).sh("echo begun").start();
+    let [first, second] = [0, 1].map(launch);
+    second.wait_for_error("Joined");
+    cluster.network.pull(1);
+    first.wait_for_error("Lost  train-1 before anything was started");
+    second.wait_for_error("Lost  the connection of node 0 ended; it is called again for epoch 0");
+    cluster.network.plug(1);
+    let third = launch(2);
+    let outcome = first.end().code(0);
+    assert_eq!(outcome.stdout_text().matches("begun").count(), 3, "{outcome:#?}");
+    second.end().code(0);
+    third.end().code(0);
+}
+
+#[test]
 fn a_restart_without_a_way_to_the_pod_ends_with_its_loss() {
     if !can_run("a_restart_without_a_way_to_the_pod_ends_with_its_loss") {
         return;

@@ -5,7 +5,7 @@
 //! | fault | where |
 //! |---|---|
 //! | a worker, an agent, a node's process, node 0 are killed | `lost` |
-//! | node 0, another node or an agent is killed and replaced (F46, F69) | `again` |
+//! | node 0, another node or an agent is killed and replaced, also before all are there (F46, F69) | `again` |
 //! | a node never comes, comes with another plan, job, key (F45, F70, B81) | `joining` |
 //! | a pod is cut off, for good or for a while; its link is slow (F25–F28, F30, F31) | `cut` |
 //! | a pod is evicted, killed and replaced while it trains | `again`, `train` |
