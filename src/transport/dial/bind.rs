@@ -8,8 +8,9 @@ use crate::base::clock;
 
 /// Connections that the kernel keeps for us until there is time for them.
 const BACKLOG_MAX: i32 = 4096;
-/// Between two looks for a name.
-const PAUSE: Duration = Duration::from_millis(500);
+/// Between two looks for a name, at least and at most.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// How often somebody wants to read that we still wait.
 const TELL_PAUSE: Duration = Duration::from_secs(10);
 
@@ -80,7 +81,7 @@ impl Door {
                 told = now;
                 tell(&error, now - since);
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(super::share_of(now - since, PAUSE_MIN, PAUSE_MAX)).await;
         }
     }
 }

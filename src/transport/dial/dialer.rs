@@ -13,8 +13,13 @@ use super::words::{Join, Refusal};
 use crate::base::{Epoch, JobId, NodeRank, Status, clock};
 use crate::secure::JobKey;
 
-/// Between the first two calls; then twice as long each time.
-const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// Between two calls where nobody listens, at least. A call that the kernel refuses costs next to nothing.
+const REFUSED_PAUSE_MIN: Duration = Duration::from_millis(20);
+/// The same where the name does not exist yet: a thousand nodes may ask one name server.
+const UNNAMED_PAUSE_MIN: Duration = Duration::from_millis(100);
+/// Behind the first call that was answered and came to nothing, which costs node 0 a handshake; twice as
+/// long behind each further one.
+const ANSWERED_PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Between two calls, at most. Short, since all nodes wait for the last one.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// What one call may take.
@@ -79,33 +84,52 @@ impl DialFault {
 
 /// Why one call came to nothing.
 enum NotYet {
-    /// In a few words.
+    /// Nobody was there, in a few words.
     Because(String),
+    /// The name stands for nothing, in a few words.
+    Unnamed(String),
     Closed,
     Refused(Refusal),
 }
 
 impl From<io::Error> for NotYet {
     fn from(error: io::Error) -> Self {
-        Self::Because(match error.kind() {
-            io::ErrorKind::ConnectionRefused => "nobody listens there".to_owned(),
-            io::ErrorKind::TimedOut => "no answer".to_owned(),
-            // The resolver's own number is no news.
-            _ => {
-                let text = error.to_string();
-                let text = text.split(" (os error").next().unwrap_or_default();
-                text.rsplit("information: ").next().unwrap_or_default().to_lowercase()
-            }
-        })
+        Self::Because(in_words(&error))
+    }
+}
+
+fn in_words(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "nobody listens there".to_owned(),
+        io::ErrorKind::TimedOut => "no answer".to_owned(),
+        // The resolver's own number is no news.
+        _ => {
+            let text = error.to_string();
+            let text = text.split(" (os error").next().unwrap_or_default();
+            text.rsplit("information: ").next().unwrap_or_default().to_lowercase()
+        }
     }
 }
 
 impl fmt::Display for NotYet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Because(why) => f.write_str(why),
+            Self::Because(why) | Self::Unnamed(why) => f.write_str(why),
             Self::Closed => f.write_str("it closed the connection without an answer"),
             Self::Refused(refusal) => f.write_str(refusal.text.trim_end()),
+        }
+    }
+}
+
+/// What lies between calls: an eighth of the time that we have waited, so that whoever comes is met
+/// within that share of its own delay, and a crowd that waits long calls each second.
+fn pause_after(why: &NotYet, waited: Duration, answered: u32) -> Duration {
+    match why {
+        NotYet::Because(_) => super::share_of(waited, REFUSED_PAUSE_MIN, PAUSE_MAX),
+        NotYet::Unnamed(_) => super::share_of(waited, UNNAMED_PAUSE_MIN, PAUSE_MAX),
+        NotYet::Closed | NotYet::Refused(_) => {
+            let doubled = 1u32.checked_shl(answered.saturating_sub(1)).unwrap_or(u32::MAX);
+            ANSWERED_PAUSE_MIN.saturating_mul(doubled).min(PAUSE_MAX)
         }
     }
 }
@@ -124,7 +148,7 @@ impl Dialer {
         mut tell: impl FnMut(&str, Duration),
     ) -> Result<Member, DialFault> {
         let since = clock::now();
-        let (mut pause, mut closed) = (PAUSE_MIN, 0);
+        let (mut answered, mut closed) = (0, 0);
         let mut told = since;
         loop {
             let why = match self.call().await {
@@ -135,10 +159,13 @@ impl Dialer {
                 Err(why) => why,
             };
             closed = if matches!(why, NotYet::Closed) { closed + 1 } else { 0 };
+            let is_answer = matches!(why, NotYet::Closed | NotYet::Refused(_));
+            answered = if is_answer { answered + 1 } else { 0 };
             if CLOSED_MAX <= closed {
                 return Err(DialFault::OtherKey(self.called()));
             }
             let now = clock::now();
+            let pause = pause_after(&why, now - since, answered);
             if since + limit <= now + pause {
                 return Err(match why {
                     NotYet::Refused(refusal) => DialFault::Refused(refusal),
@@ -150,7 +177,6 @@ impl Dialer {
                 tell(&why.to_string(), now - since);
             }
             tokio::time::sleep(self.jittered(pause)).await;
-            pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
@@ -170,9 +196,10 @@ impl Dialer {
     /// A name is looked up anew each time: it may not exist yet, or stand for another address by now.
     async fn try_addresses(&self) -> Result<Member, NotYet> {
         let bare = self.address.trim_start_matches('[').trim_end_matches(']');
-        let addresses: Vec<SocketAddr> =
-            tokio::net::lookup_host((bare, self.port)).await?.collect();
-        let mut why = NotYet::Because("the name stands for no address".to_owned());
+        let found = tokio::net::lookup_host((bare, self.port)).await;
+        let found = found.map_err(|error| NotYet::Unnamed(in_words(&error)))?;
+        let addresses: Vec<SocketAddr> = found.collect();
+        let mut why = NotYet::Unnamed("the name stands for no address".to_owned());
         for address in addresses {
             match self.try_address(address).await {
                 Err(NotYet::Because(because)) => why = NotYet::Because(because),
@@ -194,5 +221,36 @@ impl Dialer {
             Attempt::Refused(refusal) => Err(NotYet::Refused(refusal)),
             Attempt::Closed => Err(NotYet::Closed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Calls until then, of somebody who hears the same each time.
+    fn calls_within(limit: Duration, why: &NotYet) -> u32 {
+        let (mut waited, mut calls) = (Duration::ZERO, 0);
+        while waited < limit {
+            calls += 1;
+            waited += pause_after(why, waited, calls);
+        }
+        calls
+    }
+
+    #[test]
+    fn whoever_comes_is_met_soon_and_a_crowd_that_waits_calls_each_second() {
+        let refused = NotYet::Because(String::new());
+        for (ms, expect) in [(0, 20), (160, 20), (1600, 200), (8000, 1000), (600_000, 1000)] {
+            let pause = pause_after(&refused, Duration::from_millis(ms), 0);
+            assert_eq!(pause, Duration::from_millis(expect), "after {ms} ms");
+        }
+        let unnamed = NotYet::Unnamed(String::new());
+        let (first, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+        assert_eq!([calls_within(first, &refused), calls_within(minute, &refused)], [24, 94]);
+        assert_eq!([calls_within(first, &unnamed), calls_within(minute, &unnamed)], [10, 80]);
+        // What a proxy closes while it comes up is not taken for another key.
+        let closed = calls_within(Duration::from_secs(5), &NotYet::Closed);
+        assert!(closed < CLOSED_MAX, "{closed}");
     }
 }

@@ -19,8 +19,15 @@ mod pump;
 mod strangers;
 mod words;
 
+use std::time::Duration;
+
 pub use bind::{BindError, Door};
 pub use dialer::{DialFault, Dialer};
 pub use gate::{Gate, HANDSHAKES_MAX, Joined, Rules};
 pub use member::{Attached, Member, News};
 pub use words::{Over, Refusal};
+
+/// An eighth of the time that somebody has waited, within bounds: what lies between two attempts.
+fn share_of(waited: Duration, min: Duration, max: Duration) -> Duration {
+    (waited / 8).clamp(min, max)
+}
