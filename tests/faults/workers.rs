@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 
-use crate::support::cgroup::MemoryGroup;
+use crate::support::cgroup::Group;
 use crate::support::launch::{Launch, Running, command, hosts, workers};
 use crate::support::process::Role;
 use crate::support::proof::skip;
@@ -80,7 +80,7 @@ fn a_crash_names_its_signal_and_whether_there_is_a_core() {
 
 #[test]
 fn a_worker_killed_for_want_of_memory_is_told_as_such() {
-    let Some(group) = MemoryGroup::new(64 << 20) else {
+    let Some(group) = Group::with_memory(64 << 20) else {
         return skip("cgroup", "a_worker_killed_for_want_of_memory_is_told_as_such");
     };
     let enter = format!("echo $$ >'{}'", group.members().display());

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use rustix::process::Signal;
 
 use crate::nodes::Nodes;
+use crate::support::cgroup::Group;
 use crate::support::launch::{Launch, command};
 use crate::support::process::Role;
 use crate::support::proof::skip;
@@ -96,4 +97,25 @@ fn a_name_that_does_not_exist_yet_is_waited_for_and_the_wait_can_be_ended() {
     let init = job.wait_for_role(Role::Agent, 1).remove(0);
     init.signal(Signal::TERM);
     job.end().code(143);
+}
+
+/// What a worker that is alone in its pod is told of threads.
+fn threads(launch: Launch) -> String {
+    let launch = launch.options(["--accelerator", "cpu", "--no_python", "--no_local_rank"]);
+    let launch = launch.options(["--isolated", "--nodes=1", "--node_rank=0", "--num_gpus=1"]);
+    let outcome = launch.sh("echo $OMP_NUM_THREADS").end().code(0);
+    outcome.stdout_text().trim().to_owned()
+}
+
+#[test]
+fn workers_of_a_pod_have_as_many_threads_as_its_limit_of_processors() {
+    let test = "workers_of_a_pod_have_as_many_threads_as_its_limit_of_processors";
+    let Some(group) = Group::with_one_cpu() else { return skip("cgroup", test) };
+    let unlimited = threads(Launch::new().command("pod"));
+    if unlimited == "1" {
+        return skip("two processors", test);
+    }
+    let enter = format!("echo $$ >'{}'", group.members().display());
+    let pod = threads(Launch::new().command("pod").under(&enter));
+    assert_eq!(pod, "1", "without a limit there are {unlimited}");
 }
