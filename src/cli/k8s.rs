@@ -1,4 +1,5 @@
-//! `remuda k8s manifest`: the objects of Kubernetes that start a job of pods. Nothing is contacted.
+//! `remuda k8s manifest`: the objects of Kubernetes that start a job of pods, and `remuda k8s
+//! containerfile`, an image for them. Nothing is contacted.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -25,13 +26,8 @@ The pods share a secret. Without --with_key it is to be made once, beside what i
   (umask 077; head -c 32 /dev/urandom > key)
   kubectl create secret generic NAME-key --from-file=key
 
-The image holds the program and remuda, and needs no ssh, no root and no writable root:
-
-  FROM docker.io/library/python:3.12-slim
-  COPY remuda /usr/local/bin/remuda
-  COPY train.py /app/train.py
-  WORKDIR /app
-  USER 10001
+The image holds the program and remuda, and needs no ssh, no root and no writable root: see
+`remuda k8s containerfile`.
 
 Checkpoints need a volume that all pods share: add it to `volumes` and `volumeMounts`. A pod that
 is lost, evicted or killed is replaced by its controller, comes back as the same node, and all
@@ -45,6 +41,9 @@ words and number of nodes.
 Exit statuses 2, 65, 66, 77, 78, 126 and 127 end the Job at once, for another start would end like
 them; 99 is that of pods that were stopped because of another one, and is not counted.";
 
+/// What whoever builds an image begins with.
+const CONTAINERFILE: &str = include_str!("../../examples/Containerfile");
+
 /// Print and check what starts jobs on Kubernetes; nothing is contacted.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda k8s", bin_name = "remuda k8s", version)]
@@ -57,7 +56,9 @@ struct K8sFace {
 enum K8sCommand {
     /// Print the objects that start `remuda pod` in every pod of a job.
     #[command(after_help = HELP_END, rename_all = "snake_case")]
-    Manifest(ManifestArgs),
+    Manifest(Box<ManifestArgs>),
+    /// Print a Containerfile of an image for these pods, to be changed.
+    Containerfile,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -161,7 +162,13 @@ pub(super) fn definition() -> clap::Command {
 /// Parses and prints.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let (face, _) = super::parse::<K8sFace>(words)?;
-    let K8sCommand::Manifest(args) = face.command;
+    let args = match face.command {
+        K8sCommand::Manifest(args) => *args,
+        K8sCommand::Containerfile => {
+            print(CONTAINERFILE).map_err(CliError::output)?;
+            return Ok(Status::Success);
+        }
+    };
     let wanted = wanted(args)?;
     let objects = manifest(&wanted).map_err(|error| {
         CliError::new(Status::Usage, codes::BAD_OBJECT, error.to_string())

@@ -22,10 +22,11 @@ fn longs(help: &str) -> BTreeSet<String> {
     words.filter(|word| word.starts_with("--") && 2 < word.len()).map(str::to_owned).collect()
 }
 
-const COMMANDS: [&[&str]; 16] = [
+const COMMANDS: [&[&str]; 17] = [
     &["run"],
     &["pod"],
     &["k8s", "manifest"],
+    &["k8s", "containerfile"],
     &["launch"],
     &["train"],
     &["bench"],

@@ -21,6 +21,7 @@ mod support;
 
 mod again;
 mod cluster;
+mod containerfile;
 mod cut;
 mod init;
 mod joining;
