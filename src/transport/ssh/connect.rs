@@ -94,6 +94,19 @@ impl Ssh {
         node: NodeRank,
         hear: Hear,
     ) -> Result<Link, Fault> {
+        self.try_to_connect(host, job, node, hear).await.map_err(|mut fault| {
+            fault.by_hand.way = self.options.way(host, bare(host));
+            fault
+        })
+    }
+
+    async fn try_to_connect(
+        &self,
+        host: &HostName,
+        job: &JobId,
+        node: NodeRank,
+        hear: Hear,
+    ) -> Result<Link, Fault> {
         let window = self.window.get_or_init(|| self.window()).await;
         let _place = window.acquire().await.expect("the window is never closed");
         let asked = clock::now();
@@ -304,10 +317,14 @@ fn bare(host: &HostName) -> &str {
 /// Its words, and the old key beside the new one where it has changed.
 fn told_by_ssh(words: &str) -> Fault {
     let mut fault = Fault::of_ssh(words);
-    if fault.kind == FaultKind::HostKeyChanged
-        && let Some(known) = known_key::describe(words)
-    {
+    if fault.kind != FaultKind::HostKeyChanged {
+        return fault;
+    }
+    if let Some(known) = known_key::describe(words) {
         fault.words = [fault.words, known].join("\n");
+    }
+    if let Some(removal) = known_key::removal(words) {
+        fault.by_hand.forget_key = removal;
     }
     fault
 }
