@@ -292,7 +292,7 @@ fn a_log_directory_that_cannot_be_one_is_refused_and_none_means_none() {
     let refused = workers(1).option(file).sh("echo started").end().code(73);
     assert_eq!(
         refused.stderr,
-        "error[M006]: --enable_each_rank_log: `/etc/passwd` is a file\n\nhelp: name a directory\n"
+        "error[M006]: --enable_each_rank_log: `/etc/passwd` is a file\nhelp: name a directory\n"
     );
     workers(1).option("--enable_each_rank_log=/proc/no/logs").sh(":").end().code(73).says(
         "error[M006]: --enable_each_rank_log: cannot make `/proc/no/logs`: no such file or directory\n",
