@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 use tokio::sync::mpsc;
 
+use super::awaited::Awaited;
 use super::finish::Ended;
 use super::gather;
 use super::grave::Grave;
@@ -147,6 +148,8 @@ pub(super) struct Dispatcher<'a> {
     pub(super) problems: Vec<(NodeRank, Problem)>,
     /// What nodes wanted known, each once.
     pub(super) noted: BTreeSet<String>,
+    /// Who held up a start until the time was over.
+    pub(super) awaited: Option<Awaited>,
     /// Whether workers were started.
     pub(super) has_begun: bool,
     pub(super) faults: Vec<(NodeRank, Fault)>,
@@ -224,6 +227,7 @@ impl<'a> Dispatcher<'a> {
             tasks,
             problems: Vec::new(),
             noted: BTreeSet::new(),
+            awaited: None,
             has_begun: false,
             faults: Vec::new(),
             history: History::new(plan),
@@ -270,7 +274,12 @@ impl<'a> Dispatcher<'a> {
                 self.wake = None;
                 Some(Event::Timer)
             }
-            Happening::TimedOut => Some(Event::TimedOut),
+            Happening::TimedOut => {
+                if self.job.is_preparing() {
+                    self.awaited = Some(self.awaited());
+                }
+                Some(Event::TimedOut)
+            }
             Happening::Beat => self.beat(),
             Happening::Stopped(who) => {
                 self.pause.stopped(who);

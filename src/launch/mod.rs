@@ -3,6 +3,7 @@
 //! [`run`] is one loop: select → step → perform. What a node says becomes an event of the job; what
 //! the job wants becomes words to the nodes.
 
+mod awaited;
 pub mod codes;
 mod dispatcher;
 mod finish;

@@ -7,6 +7,7 @@ use crate::base::exit::signal_name;
 use crate::base::{Epoch, Rank};
 use crate::job::{StopReason, Warning};
 use crate::plan::{LaunchPlan, MASTER_PORT};
+use crate::pool::nodeset::fold_set;
 use crate::report::neutral;
 use crate::report::summary::{self, count, duration, step};
 use crate::wire::{Found, Leftover};
@@ -65,6 +66,16 @@ pub(super) fn leftovers(rank: Rank, processes: &[Leftover]) -> String {
 /// Nothing can start before these nodes have answered.
 pub(super) fn waiting(hosts: &[&str], since: Duration) -> String {
     step("Waiting", &format!("for {}, since {}", named(hosts), duration(since)))
+}
+
+/// All of them in little room, or a few by name.
+pub(super) fn folded(hosts: &[String]) -> String {
+    const BYTES_MAX: usize = 80;
+    let folded = fold_set(hosts.iter().map(String::as_str));
+    if folded.len() <= BYTES_MAX {
+        return folded;
+    }
+    named(&hosts.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// A few of them by name.
