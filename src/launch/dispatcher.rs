@@ -361,6 +361,9 @@ impl<'a> Dispatcher<'a> {
 
     fn say_stopping(&mut self, reason: StopReason) {
         self.reporter.end_status();
+        if reason == StopReason::Failure && self.history.is_judged(self.options.judge) {
+            return;
+        }
         let line = voice::stopping(reason, self.job.running(), self.options.grace);
         if let Some(line) = line {
             self.reporter.say(line);

@@ -32,4 +32,6 @@ mod wishes;
 
 pub use dispatcher::run;
 pub use joining::{Member, join};
-pub use options::{Claims, Cores, DialOptions, Keeper, LaunchError, Options, StdinTo, Transport};
+pub use options::{
+    Claims, Cores, DialOptions, Judge, Keeper, LaunchError, Options, StdinTo, Transport,
+};

@@ -251,6 +251,9 @@ impl Story<'_> {
     }
 
     fn failure(&self, pages: &Pages) -> Option<Failure> {
+        if self.is_judgement() {
+            return None;
+        }
         if let Some(cause) = &self.verdict.cause {
             let title = format!("{}; {}", self.what_happened(cause), self.stopped());
             let mut failure = match cause {
@@ -279,6 +282,13 @@ impl Story<'_> {
             }),
             _ => None,
         }
+    }
+
+    /// Nothing failed: rank 0 has said what was found wrong.
+    fn is_judgement(&self) -> bool {
+        let by_rank0 =
+            matches!(&self.verdict.cause, Some(Cause::Worker(end)) if end.rank == Rank(0));
+        by_rank0 && self.history.is_judged(self.options.judge)
     }
 
     /// Nobody was asked to stop, for nobody was ready to start.

@@ -87,5 +87,5 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let program = bundled::own_program(&place.transport)?;
     let words = std::iter::once(WORKER_COMMAND.into()).chain(face.bench.words()).collect();
     let workers = WorkerArgs::default();
-    run::start(place, &face.watch, &workers, program, words, Speaker::Rank0, terminal)
+    run::start(place, &face.watch, &workers, program, words, Speaker::Judge, terminal)
 }
