@@ -53,7 +53,8 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
         Transport::Ssh(ssh) => {
             let ssh = Ssh::prepare(ssh, plan.nodes.iter().map(|node| &node.host))?;
             // Who wants to hear little is given no hints.
-            let ssh = if options.talks { ssh } else { ssh.without_hints() };
+            let hears = options.talks || options.tell_record;
+            let ssh = if hears { ssh } else { ssh.without_hints() };
             Reached::By(Way::Ssh(Arc::new(ssh)))
         }
         Transport::Dial(dial) => Reached::At(dial),

@@ -22,6 +22,8 @@ use crate::transport::{Arrival, Link};
 
 /// More hosts than this are told how to connect faster.
 const HINT_HOSTS: usize = 32;
+const FAST_HINT: &str = "`--ssh_kex fast` makes connections to so many hosts several times cheaper; \
+                         it gives up protection against quantum computers";
 /// Connections made at a time.
 const FANOUT: usize = 64;
 /// The same when all of them go through one host: its sshd drops what is above its MaxStartups,
@@ -128,8 +130,7 @@ impl Ssh {
             }
         }
         if self.has_many && slow_kex {
-            *self.hint.lock().expect("nobody panics while holding the lock") =
-                Some("`--ssh_kex fast` makes many connections several times cheaper");
+            *self.hint.lock().expect("nobody panics while holding the lock") = Some(FAST_HINT);
         }
         let usual = if jumps { FANOUT_JUMP } else { FANOUT };
         Semaphore::new(self.options.fanout.unwrap_or(usual))
