@@ -138,7 +138,8 @@ impl<'a> About<'a> {
             });
         }
         let shown = self.typed.shown(self.place);
-        let near = nearest(&underscored(&self.flag), flags.longs());
+        let name = underscored(&self.flag);
+        let near = flags.called_elsewhere(&name).or_else(|| nearest(&name, flags.longs()));
         self.typed.refuse(&[self.place], |spans| {
             let message = format!("there is no option `{shown}`");
             let problem =

@@ -78,9 +78,8 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         say(&text, terminal.paint);
         return Ok(Status::Success);
     }
-    if 0 < face.watch.max_restarts && face.train.checkpoint_dir.is_none() && face.watch.warns() {
-        let warning = "warning: without --checkpoint_dir a restart goes back to the beginning\n";
-        say(warning, terminal.paint);
+    if 0 < face.watch.max_restarts && face.watch.warns() {
+        say(&check::restarts(&face.train), terminal.paint);
     }
     let program = bundled::own_program(&place.transport)?;
     let words = std::iter::once(WORKER_COMMAND.into()).chain(face.train.words()).collect();
