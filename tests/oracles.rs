@@ -57,7 +57,8 @@ fn prove_ranges_mean_what_they_mean_to_others() {
 
 fn expand(list: &str) -> Option<Vec<String>> {
     let patterns = read_list(list, 0).ok()?;
-    Some(patterns.iter().flat_map(|(pattern, _)| pattern.names()).collect())
+    let hosts = patterns.iter().flat_map(|(pattern, _)| pattern.hosts());
+    Some(hosts.map(|host| host.to_string()).collect())
 }
 
 /// Names with one range or two, sometimes with a mistake in them.

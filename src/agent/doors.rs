@@ -2,7 +2,7 @@
 //! knocks and who opens both show that they know the door's token, which came over their links.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,13 +70,25 @@ pub(super) async fn knock_at(doors: Vec<Door>) -> Vec<Dialed> {
 
 async fn knock(door: &Door) -> Dialed {
     let before = clock::now();
-    let opened = tokio::time::timeout(KNOCK_LIMIT, be_let_in(door.addr, door.token)).await;
+    let opened = tokio::time::timeout(KNOCK_LIMIT, be_let_in(door.addr, door.token));
+    let (opened, resolved) = tokio::join!(opened, resolve(door.name.as_deref()));
     let outcome = match opened {
         Ok(Ok(())) => Ok((clock::now() - before).as_micros() as u32),
         Ok(Err(error)) => Err(fault(&error)),
         Err(_) => Err(DialFault::NoAnswer),
     };
-    Dialed { whose: door.whose, outcome }
+    Dialed { whose: door.whose, outcome, resolved }
+}
+
+/// Addresses of a name as this node sees it.
+async fn resolve(name: Option<&str>) -> Option<Vec<IpAddr>> {
+    let found =
+        tokio::time::timeout(KNOCK_LIMIT, tokio::net::lookup_host((name?, 0))).await.ok()?;
+    let mut addresses: Vec<IpAddr> =
+        found.into_iter().flatten().map(|address| address.ip()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    Some(addresses)
 }
 
 async fn be_let_in(address: SocketAddr, token: Token) -> io::Result<()> {
@@ -109,7 +121,7 @@ mod tests {
     const OURS: Token = Token([7; 16]);
 
     fn at(addr: SocketAddr, token: Token) -> Door {
-        Door { whose: Whose::Node(NodeRank(0)), addr, token }
+        Door { whose: Whose::Node(NodeRank(0)), name: Some("127.0.0.1".to_owned()), addr, token }
     }
 
     #[test]
@@ -128,6 +140,7 @@ mod tests {
             assert!(dialed[0].outcome.is_ok(), "{dialed:?}");
             assert_eq!(dialed[1].outcome, Err(DialFault::Stranger));
             assert_eq!(dialed[2].outcome, Err(DialFault::Refused));
+            assert_eq!(dialed[0].resolved, Some(vec![[127, 0, 0, 1].into()]));
         });
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::Ipv6Addr;
 
 use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident) => {
@@ -84,7 +85,7 @@ impl fmt::Display for JobId {
 /// brackets for IPv6; the first character is alphanumeric or `[`; at most 253 bytes, 63 a label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
-pub struct HostName(String);
+pub struct HostName(SmolStr);
 
 /// Why a text is not a host name; columns are byte offsets into the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -129,7 +130,7 @@ pub enum HostNameError {
 impl HostName {
     /// Checks a text against the grammar.
     pub fn parse(text: &str) -> Result<Self, HostNameError> {
-        check_host(text).map(|()| Self(text.to_owned()))
+        check_host(text).map(|()| Self(text.into()))
     }
 
     /// The name as it was written.
@@ -166,7 +167,7 @@ impl TryFrom<String> for HostName {
     type Error = HostNameError;
 
     fn try_from(text: String) -> Result<Self, HostNameError> {
-        check_host(&text).map(|()| Self(text))
+        check_host(&text).map(|()| Self(text.into()))
     }
 }
 

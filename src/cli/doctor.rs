@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -22,7 +23,7 @@ use crate::launch::codes::CANNOT_START;
 use crate::plan::{MasterAddr, Program};
 use crate::pool::dialect::{Target, write};
 use crate::pool::{Dialect, Host, Reading, SlotCount};
-use crate::report::summary::{count, paint_ours, step};
+use crate::report::summary::{count, paint_ours, reason, step};
 use crate::report::{Terminal, print, print_error, say};
 use crate::wire::{Depth, Examine, PortWish, Token};
 
@@ -104,6 +105,9 @@ fn examine_and_show(words: Vec<OsString>, terminal: Terminal) -> Result<Status, 
     print_error(&place.warnings);
     let depth = if face.quick { Depth::Quick } else { Depth::Full };
     let wanted = wanted(&face.program)?;
+    if let Some(file) = &face.good {
+        hostfile::probe(file).map_err(|error| not_written(file, &error))?;
+    }
     let case = visit(&place, &wanted, depth, face.full, terminal)?;
     let findings = judge(&case);
     if face.json {
@@ -234,19 +238,13 @@ fn write_good(
     terminal: Terminal,
 ) -> Result<(), CliError> {
     let all = place.nodes.len();
-    if good.is_empty() {
-        let text = format!("warning: {}: not written: no host is left\n", file.display());
-        say(&text, terminal.paint);
-        return Ok(());
-    }
     let (text, losses) = match &place.reading {
+        // What an earlier examination wrote there is not to be taken for the result of this one.
+        _ if good.is_empty() => ("# no host is good\n".to_owned(), Vec::new()),
         Some(reading) => kept(reading, good),
         None => (listed(place, good), Vec::new()),
     };
-    hostfile::create(file, &text).map_err(|error| {
-        let message = format!("cannot write `{}`: {error}", file.display());
-        CliError::new(Status::CantCreate, NOT_MADE, message)
-    })?;
+    hostfile::create(file, &text).map_err(|error| not_written(file, &error))?;
     let mut said =
         step("Wrote", &format!("{}: {} of {}", file.display(), good.len(), count(all, "host")));
     for loss in losses {
@@ -254,6 +252,12 @@ fn write_good(
     }
     say(&said, terminal.paint);
     Ok(())
+}
+
+fn not_written(file: &Path, error: &io::Error) -> CliError {
+    let message = format!("cannot write `{}`: {}", file.display(), reason(error));
+    CliError::new(Status::CantCreate, NOT_MADE, message)
+        .help("give --good a file in a directory that you may write to")
 }
 
 /// In our own dialect lines stay as they are, comments too; others are written anew.

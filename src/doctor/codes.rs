@@ -74,6 +74,8 @@ pub(super) const ADAPTER_DOWN: &str = "D034";
 pub(super) const SAME_MACHINE: &str = "D035";
 /// Nobody knows how others would reach it.
 pub(super) const NO_ADDRESS: &str = "D036";
+/// A name that stands for another machine there.
+pub(super) const OTHER_NAME: &str = "D037";
 
 /// Their stories.
 pub const EXPLANATIONS: &[Explanation] = &[
@@ -303,5 +305,12 @@ pub const EXPLANATIONS: &[Explanation] = &[
         "The others connect to the address at which sshd was reached. Behind a jump to the node's own \
          loopback there is none, and no route to another host tells one. `--master_addr` names that of the \
          first node.",
+    ),
+    story(
+        OTHER_NAME,
+        "a name stands for another machine there",
+        "The nodes look up each other's names, and this one finds other addresses than most, or none. \
+         remuda connects to addresses and does not mind; MPI, NCCL_COMM_ID, `MASTER_ADDR=node-0` in a \
+         script and ssh from node to node do. An old line in /etc/hosts, or another search list.",
     ),
 ];

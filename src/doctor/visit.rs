@@ -2,6 +2,7 @@
 //! examines, knocks at the doors of others, and ends. Thin: what to think of it is `judge`'s.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,8 +19,8 @@ use crate::report::summary::{count, duration, step};
 use crate::transport::ssh::{Ssh, SshOptions};
 use crate::transport::{AgentProcess, Arrival, Link, LinkReader, LinkWriter, connect_local};
 use crate::wire::{
-    self, ClockOffset, Decoder, Dialed, Door, Examination, Examine, FromAgent, LauncherHello,
-    PortWish, ToAgent, Token, Whose,
+    self, ClockOffset, Decoder, Depth, Dialed, Door, Examination, Examine, FromAgent,
+    LauncherHello, PortWish, ToAgent, Token, Whose,
 };
 
 /// Round trips by which a clock is compared.
@@ -178,9 +179,11 @@ impl<'a> Round<'a> {
         let doors_of = |partners: &Vec<usize>| -> Vec<Door> {
             let door = |other: &usize| {
                 let whose = Whose::Node(NodeRank(*other as u32));
-                Some(Door { whose, addr: address(*other)?, token })
+                let name = self.name_to_resolve(*other);
+                Some(Door { whose, name, addr: address(*other)?, token })
             };
-            let of_master = master.map(|addr| Door { whose: Whose::Master, addr, token });
+            let of_master =
+                master.map(|addr| Door { whose: Whose::Master, name: None, addr, token });
             partners.iter().filter_map(door).chain(of_master).collect()
         };
         let rounds = partners(reports.len(), self.visit.all_ways);
@@ -198,6 +201,13 @@ impl<'a> Round<'a> {
         }
         drop(tell);
         self.gather(told, "connections between").await;
+    }
+
+    /// The name of a host as the others are to look it up; an address needs nobody.
+    fn name_to_resolve(&self, place: usize) -> Option<String> {
+        let name = self.visit.nodes[place].0.as_str();
+        let is_address = name.starts_with('[') || name.parse::<IpAddr>().is_ok();
+        (self.visit.wish.depth == Depth::Full && !is_address).then(|| name.to_owned())
     }
 
     /// Waits for everybody, and says now and then for whom.

@@ -409,7 +409,8 @@ fn slurm(around: &Surroundings) -> Found {
         .env
         .get(env_vars::SLURM_STEP_NODELIST)
         .or(around.env.get(env_vars::SLURM_JOB_NODELIST));
-    let first = list.and_then(|list| nodeset::read_list(list, 0).ok()?.first()?.0.names().next());
+    let first = list.and_then(|list| nodeset::read_list(list, 0).ok()?.first()?.0.hosts().next());
+    let first = first.map(|host| host.to_string());
     let found = reader.found(Convention::Slurm, rank);
     Ok(Some(Identity { nodes, master_addr: first, ..found }))
 }

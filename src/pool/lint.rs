@@ -23,6 +23,7 @@ pub fn lint(reading: &Reading) -> Vec<Diagnostic> {
     found.extend(short_and_long(hosts));
     found.extend(loopback_among_others(hosts));
     found.extend(unequal_slots(hosts));
+    found.extend(hosts.iter().filter_map(no_address));
     found.extend(hosts.iter().filter_map(underscore));
     found.extend(out_of_order(hosts));
     found
@@ -34,7 +35,13 @@ fn other_dialect(reading: &Reading) -> Option<Diagnostic> {
     let first = reading.hostfile.hosts().first()?.span;
     let span = reading.evidence.unwrap_or(first);
     let message = format!("this is {}", a_hostfile(dialect));
-    (dialect != Dialect::DeepSpeed).then(|| {
+    // A word that is wrong in this dialect speaks for none.
+    let is_wrong = |problem: &Diagnostic| {
+        problem.severity == Severity::Error
+            && problem.span.is_some_and(|at| span.start <= at.start && at.end <= span.end)
+    };
+    let is_doubtful = reading.findings.diagnostics.iter().any(is_wrong);
+    (dialect != Dialect::DeepSpeed && !is_doubtful).then(|| {
         Diagnostic::error(codes::DIALECT, span, message)
             .severity(Severity::Note)
             .label("not DeepSpeed's")
@@ -105,6 +112,19 @@ fn unequal_slots(hosts: &[Host]) -> Option<Diagnostic> {
         problem.label(format!("{there} and {here} slots"))
     } else {
         problem.label(format!("{here} here")).related(first.span, format!("{there} here"))
+    })
+}
+
+/// No name ends in a number, so a resolver takes `10.0.0.300` for an address, and `10.1` for 10.0.0.1.
+fn no_address(host: &Host) -> Option<Diagnostic> {
+    let name = host.name.as_str();
+    let is_dotted =
+        name.contains('.') && name.bytes().all(|byte| byte == b'.' || byte.is_ascii_digit());
+    (is_dotted && name.parse::<Ipv4Addr>().is_err()).then(|| {
+        let message = format!("`{name}` is not an IPv4 address");
+        Diagnostic::warning(codes::NO_ADDRESS, host.span, message)
+            .label("read as an address, not as a name")
+            .help("an address has four numbers of at most 255: `10.0.0.1`")
     })
 }
 

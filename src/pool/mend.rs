@@ -1,6 +1,6 @@
 //! A text with the changes made that its diagnostics are certain of.
 
-use crate::base::{Applicability, Diagnostic, Suggestion};
+use crate::base::{Applicability, Diagnostic, Findings, Suggestion};
 
 use super::codes;
 use super::dialect::{ReadOptions, Reading, read_any};
@@ -17,17 +17,12 @@ pub struct Mended {
     pub changes: usize,
 }
 
-/// Makes changes until nothing is left of which a diagnostic is certain. A file with bytes that are no
-/// text is left alone: what is shown of it is not what it holds.
+/// Makes changes until nothing is left of which a diagnostic is certain.
 pub fn mend(reading: Reading, options: ReadOptions) -> Mended {
     let mut mended = Mended { reading, changes: 0 };
-    let findings = &mended.reading.findings;
-    if findings.diagnostics.iter().any(|found| found.code == codes::NOT_TEXT) {
-        return mended;
-    }
     for _ in 0..ROUNDS_MAX {
-        let source = &mended.reading.findings.source;
-        let (text, changes) = apply(&source.text, &mended.reading.findings.diagnostics);
+        let Findings { source, .. } = &mended.reading.findings;
+        let (text, changes) = apply(&source.text, certain_changes(&mended.reading.findings));
         if changes == 0 {
             break;
         }
@@ -37,11 +32,19 @@ pub fn mend(reading: Reading, options: ReadOptions) -> Mended {
     mended
 }
 
-/// Makes the changes that are certain and do not overlap; says how many.
-fn apply(text: &str, diagnostics: &[Diagnostic]) -> (String, usize) {
-    let certain = |found: &Suggestion| found.applicability == Applicability::Certain;
-    let changes = diagnostics.iter().filter_map(|found| found.suggestion.as_ref());
-    let mut changes: Vec<&Suggestion> = changes.filter(|found| certain(found)).collect();
+/// The changes of which diagnostics are certain. A file with bytes that are no text is left alone: what
+/// is shown of it is not what it holds.
+pub fn certain_changes(findings: &Findings) -> Vec<&Suggestion> {
+    if findings.diagnostics.iter().any(|found| found.code == codes::NOT_TEXT) {
+        return Vec::new();
+    }
+    let all =
+        findings.diagnostics.iter().filter_map(|found: &Diagnostic| found.suggestion.as_ref());
+    all.filter(|found| found.applicability == Applicability::Certain).collect()
+}
+
+/// Makes the changes that do not overlap; says how many.
+fn apply(text: &str, mut changes: Vec<&Suggestion>) -> (String, usize) {
     changes.sort_by_key(|change| change.span);
     let mut out = String::with_capacity(text.len());
     let (mut at, mut count) = (0, 0);

@@ -35,7 +35,7 @@ pub use filter::{Filter, Which};
 pub use format::{comments, format};
 pub use hosts::{Host, Hostfile, Pool, SLOTS_MAX, SlotCount, Users};
 pub use lint::lint;
-pub use mend::{Mended, mend};
+pub use mend::{Mended, certain_changes, mend};
 pub use parse::{LINE_BYTES_MAX, parse, read};
 pub use reader::HOSTS_MAX;
 pub use selection::{Selected, Selection, SelectorArgs, select};

@@ -169,54 +169,59 @@ pub(super) fn missing_slots(host: Word<'_>) -> Diagnostic {
 
 /// The number behind `slots=`.
 pub(super) fn parse_count(value: Word<'_>) -> Result<SlotCount, Box<Diagnostic>> {
+    parse_count_of("slots", value)
+}
+
+/// The number behind this key.
+pub(super) fn parse_count_of(key: &str, value: Word<'_>) -> Result<SlotCount, Box<Diagnostic>> {
     let text = value.text;
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let problem = match (digits, text.parse::<u32>()) {
-        _ if text.is_empty() => no_value(value),
-        (0, _) => bad_count(value, &format!("not `{}`", text.escape_debug())),
-        _ if digits < text.len() => after_count(value, digits),
-        (_, Ok(0)) => bad_count(value, "not 0")
+        _ if text.is_empty() => no_value(key, value),
+        (0, _) => bad_count(key, value, &format!("not `{}`", text.escape_debug())),
+        _ if digits < text.len() => after_count(key, value, digits),
+        (_, Ok(0)) => bad_count(key, value, "not 0")
             .help("to leave the host out, put `#` before the line or use --exclude"),
         (_, Ok(count)) => match SlotCount::new(count) {
             Some(count) => return Ok(count),
-            None => above_limit(value),
+            None => above_limit(key, value),
         },
         // All digits: it can only be too large.
-        (_, Err(_)) => above_limit(value),
+        (_, Err(_)) => above_limit(key, value),
     };
     Err(Box::new(problem))
 }
 
-fn no_value(value: Word<'_>) -> Diagnostic {
-    Diagnostic::error(codes::BAD_COUNT, value.span, "`slots=` has no value")
+fn no_value(key: &str, value: Word<'_>) -> Diagnostic {
+    Diagnostic::error(codes::BAD_COUNT, value.span, format!("`{key}=` has no value"))
         .label("expected a number")
-        .help("say how many workers the host takes: `slots=4`")
+        .help(format!("say how many workers the host takes: `{key}=4`"))
 }
 
-fn bad_count(value: Word<'_>, found: &str) -> Diagnostic {
-    let message = format!("slots must be a whole number of at least 1, {found}");
+fn bad_count(key: &str, value: Word<'_>, found: &str) -> Diagnostic {
+    let message = format!("{key} must be a whole number of at least 1, {found}");
     let digits = value.text.trim_start_matches('-');
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     Diagnostic::error(codes::BAD_COUNT, value.span, message)
         .label(if is_number { "expected 1 or more" } else { "expected a number" })
-        .help("write the number of workers: `slots=4`")
+        .help(format!("write the number of workers: `{key}=4`"))
 }
 
-fn after_count(value: Word<'_>, digits: usize) -> Diagnostic {
+fn after_count(key: &str, value: Word<'_>, digits: usize) -> Diagnostic {
     let (number, tail) = (value.part(0, digits), value.part(digits, value.text.len()));
     let message =
-        format!("unexpected `{}` after `slots={}`", tail.text.escape_debug(), number.text);
+        format!("unexpected `{}` after `{key}={}`", tail.text.escape_debug(), number.text);
     Diagnostic::error(codes::AFTER_COUNT, tail.span, message)
         .label("the number ends before this")
         .help("remove it, or correct the number")
         .guess(tail.span, "")
 }
 
-fn above_limit(value: Word<'_>) -> Diagnostic {
+fn above_limit(key: &str, value: Word<'_>) -> Diagnostic {
     Diagnostic::error(
         codes::COUNT_ABOVE_LIMIT,
         value.span,
-        format!("slots above the limit {SLOTS_MAX}"),
+        format!("{key} above the limit {SLOTS_MAX}"),
     )
     .label("no host has so many devices")
     .help("correct the number")

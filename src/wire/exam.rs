@@ -1,7 +1,7 @@
 //! What a node tells about itself when a doctor asks. Types made for the wire: the report says its
 //! version, and judges nothing.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use super::message::{PortWish, Problem};
 use crate::base::NodeRank;
 
 /// Version of an [`Examination`].
-pub const EXAM_VERSION: u32 = 1;
+pub const EXAM_VERSION: u32 = 2;
 
 /// What is to be looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -242,6 +242,8 @@ pub struct Adapter {
 pub struct Door {
     /// Whose it is.
     pub whose: Whose,
+    /// A name of the owner that is to be looked up on the way.
+    pub name: Option<String>,
     /// Where.
     pub addr: SocketAddr,
     /// What opens it.
@@ -264,6 +266,9 @@ pub struct Dialed {
     pub whose: Whose,
     /// How many microseconds it took, or why nobody opened.
     pub outcome: Result<u32, DialFault>,
+    /// Addresses of the owner's name, in order; none: there is no such name. `None`: nobody asked, or
+    /// nobody answered in time.
+    pub resolved: Option<Vec<IpAddr>>,
 }
 
 /// Why a door stayed shut.

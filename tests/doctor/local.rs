@@ -28,6 +28,24 @@ fn what_is_missing_is_told_once_for_all_hosts() {
 }
 
 #[test]
+fn the_good_hostfile_is_of_this_examination_or_there_is_none() {
+    let (doctor, launch) = on_hosts("n1 slots=1\nn2 slots=1\n");
+    let good = launch.dir().join("good");
+    std::fs::write(&good, "n1 slots=1\n").expect("a file");
+    let said = doctor.word("--good").word(&good.display().to_string()).word("nowhere.py").run();
+    let said = said.code(1);
+    assert!(said.stderr.contains("0 of 2 hosts\n"), "{}", said.stderr);
+    assert_eq!(lines_of(&good), "# no host is good\n");
+    let (doctor, launch) = on_hosts("n1 slots=1\n");
+    let nowhere = launch.dir().join("nowhere/good").display().to_string();
+    let said = doctor.word("--no_python").word("--good").word(&nowhere).run().code(2);
+    let line = format!("error[M006]: cannot write `{nowhere}`: no such file or directory\n");
+    assert!(said.stderr.starts_with(&line), "{}", said.stderr);
+    // Nobody waited for an examination.
+    assert_eq!(said.stdout, "");
+}
+
+#[test]
 fn more_workers_than_processors_is_a_warning_and_the_host_is_good() {
     let (doctor, launch) = on_hosts("# the large one\nn1 slots=1000 # really\n");
     let good = launch.dir().join("good");

@@ -128,6 +128,28 @@ fn little_shared_memory_is_told() {
 }
 
 #[test]
+fn a_name_that_is_another_machine_on_one_node_is_told() {
+    let test = "a_name_that_is_another_machine_on_one_node_is_told";
+    if !can_run(test) || !has("netns", test) {
+        return;
+    }
+    let names = ["n1", "n2", "n3", "n4"];
+    let (cluster, _launch) = Cluster::new(&names.map(|name| (name, 1)));
+    for (name, net) in names.into_iter().zip([0, 0, 0, 9]) {
+        let hosts = cluster.dir().join(format!("hosts_{name}"));
+        fs::write(&hosts, format!("10.9.{net}.1 n1\n10.9.{net}.2 n2\n10.9.0.4 n4\n"))
+            .expect("a file");
+        in_own_mounts(&cluster, name, &format!("mount --bind {} /etc/hosts", hosts.display()));
+    }
+    let said = doctor(&cluster).word("--no_python").run().code(1);
+    let said = said.says("warning[D037]: n4: another machine is found there for `n[1-2]`");
+    let said = said.says("n4: n1: 10.9.9.1 there, 10.9.0.1 elsewhere");
+    said.says("help: compare `getent ahosts n1` with that of others").does_not_say("[D037]: n1");
+    let said = doctor(&cluster).word("--quick").run();
+    said.does_not_say("D037");
+}
+
+#[test]
 fn a_noisy_and_a_slow_login_shell_are_told() {
     let Some((cluster, _launch)) = two("a_noisy_and_a_slow_login_shell_are_told") else { return };
     let run = "eval \"$SSH_ORIGINAL_COMMAND\"";

@@ -241,7 +241,7 @@ fn check_any(bytes: &[u8], options: ReadOptions) {
 fn as_many_names_as_the_limit_are_expanded_and_folded() {
     let list = "rack[01-16]n[0001-4096]";
     let patterns = read_list(list, 0).expect("within the limit");
-    let names: Vec<String> = patterns[0].0.names().collect();
+    let names: Vec<String> = patterns[0].0.hosts().map(|host| host.to_string()).collect();
     assert_eq!(names.len(), 65_536);
     let folded = fold(names.iter().map(String::as_str));
     assert_eq!(folded.matches(',').count(), 15, "{folded}");

@@ -275,6 +275,18 @@ fn sets_of_hosts_keep_their_slots_and_their_order() {
     let outcome = hostfile(&["show", "n[1-3] &"]);
     assert!(outcome.stderr.contains("error[H042]"), "{}", outcome.stderr);
     assert_eq!(outcome.status.code(), 2);
+    let outcome = hostfile(&["show", "n[1-3] - n2"]);
+    let screen = "\
+error[H042]: `-` is no operator
+ --> set:1:8
+  |
+1 | n[1-3] - n2
+  |        ^ standard input, if it stood behind one
+  |
+help: the hosts of one set without those of another: `hosts ! rack[1-3]`
+set: 1 error, 0 warnings
+";
+    assert_eq!((outcome.stderr.as_str(), outcome.status.code()), (screen, 2));
 }
 
 #[test]

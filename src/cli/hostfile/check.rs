@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use super::values::{ReadArgs, SelectArgs};
 use super::{LoadError, Outcome, count, load, write};
 use crate::base::{Diagnostic, Findings, Severity, Status};
-use crate::pool::{self, Pool, ReadOptions, Reading, SelectorArgs, mend, select};
+use crate::pool::{self, Pool, ReadOptions, Reading, SelectorArgs, certain_changes, mend, select};
 use crate::report::diagnostic::{Paint, show_findings};
 use crate::report::findings::{CheckedFile, show_github, show_json, show_sarif};
 use crate::report::world::show_world;
@@ -92,7 +92,7 @@ pub(super) fn run(args: &CheckArgs, paint: Paint) -> Outcome {
 fn check(file: &Path, args: &CheckArgs) -> Result<Checked, LoadError> {
     let options = args.read.options();
     let mut reading = load::read(file, options)?;
-    let mut note = String::new();
+    let mut note = fixable(file, &reading);
     if args.fix {
         (reading, note) = fix(file, reading, options)?;
     }
@@ -106,8 +106,9 @@ fn check(file: &Path, args: &CheckArgs) -> Result<Checked, LoadError> {
 
 /// Adds what is right and still not what one would want, and takes out what is allowed.
 fn examine(reading: &mut Reading, allow: &[String]) {
+    let lints = pool::lint(reading);
     let mut diagnostics = std::mem::take(&mut reading.findings.diagnostics);
-    diagnostics.extend(pool::lint(reading));
+    diagnostics.extend(lints);
     diagnostics.sort_by_key(|found| found.span.map(|span| span.start));
     let is_allowed = |found: &Diagnostic| {
         found.severity < Severity::Error
@@ -137,6 +138,17 @@ fn selected_world(
         Err(found) => {
             findings.extend(found);
             None
+        }
+    }
+}
+
+/// Whether there is something that `--fix` would do.
+fn fixable(file: &Path, reading: &Reading) -> String {
+    match certain_changes(&reading.findings).len() {
+        0 => String::new(),
+        changes => {
+            let changes = count(changes as u64, "change");
+            format!("note: {}: --fix makes {changes}\n", file.display())
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::report::diagnostic::Paint;
 
 pub use load::{LoadError, Trust, load};
 pub(super) use load::{is_foreign, open, other_kind};
-pub(super) use write::create;
+pub(super) use write::{create, probe};
 
 /// Behind the list of options of every command.
 const STATUS_HELP: &str =

@@ -126,6 +126,9 @@ fn members(args: &ShowArgs) -> Result<Vec<Member>, NoSet> {
     }
     let text = args.set.join(" ");
     let expression = Expression::read(&text).map_err(|span| no_operand(&text, span))?;
+    if let Some(span) = minus(&expression, &text) {
+        return Err(no_minus(&text, span));
+    }
     let mut known: HashMap<HostName, SlotCount> = HashMap::new();
     let mut set: Vec<Member> = Vec::new();
     let is_alone = expression.terms.len() == 1;
@@ -160,12 +163,8 @@ fn operand_members(
         let diagnostics = problems.iter().map(RangeProblem::diagnostic).collect();
         NoSet::Text(Findings { source: source(text), diagnostics })
     })?;
-    let names = patterns.iter().flat_map(|(pattern, _)| pattern.names());
-    let member = |name: String| {
-        let name = HostName::try_from(name).expect("the longest of the names is one");
-        Member { name, user: None, slots: None }
-    };
-    Ok(names.map(member).collect())
+    let names = patterns.iter().flat_map(|(pattern, _)| pattern.hosts());
+    Ok(names.map(|name| Member { name, user: None, slots: None }).collect())
 }
 
 fn from_file(path: &Path, args: &ShowArgs) -> Result<Vec<Member>, NoSet> {
@@ -194,6 +193,23 @@ fn lone_name(operand: Operand<'_>, text: &str) -> NoSet {
 fn no_operand(text: &str, span: Span) -> NoSet {
     let problem = Diagnostic::error(codes::BAD_SET, span, "a set is missing beside the operator")
         .help("sets are joined by `,`, `&`, `!` and `^`: `hosts & rack[1-3]`");
+    NoSet::Text(Findings { source: source(text), diagnostics: vec![problem] })
+}
+
+/// A `-` behind a blank; standard input comes first, or behind an operator.
+fn minus(expression: &Expression<'_>, text: &str) -> Option<Span> {
+    let mut operands = expression.terms.iter().map(|(_, operand)| operand).skip(1);
+    let follows_set = |operand: &&Operand<'_>| {
+        let before = text[..operand.span.start].trim_end();
+        operand.text == "-" && !before.ends_with([',', '&', '!', '^'])
+    };
+    operands.find(follows_set).map(|operand| operand.span)
+}
+
+fn no_minus(text: &str, span: Span) -> NoSet {
+    let problem = Diagnostic::error(codes::BAD_SET, span, "`-` is no operator")
+        .label("standard input, if it stood behind one")
+        .help("the hosts of one set without those of another: `hosts ! rack[1-3]`");
     NoSet::Text(Findings { source: source(text), diagnostics: vec![problem] })
 }
 

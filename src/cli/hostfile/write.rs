@@ -35,6 +35,18 @@ pub(in crate::cli) fn create(path: &Path, text: &str) -> io::Result<()> {
     }
 }
 
+/// Finds out whether [`create`] would succeed.
+pub(in crate::cli) fn probe(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(found) if !found.is_file() => Ok(()),
+        Ok(_) | Err(_) => {
+            let draft = draft_of(path);
+            fs::write(&draft, "").and_then(|()| fs::remove_file(&draft))
+        }
+    }
+}
+
 fn draft_of(path: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());

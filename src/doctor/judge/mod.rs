@@ -2,6 +2,7 @@
 
 mod compute;
 mod gpus;
+mod names;
 mod place;
 mod reach;
 #[cfg(test)]
@@ -19,7 +20,8 @@ use crate::base::NodeRank;
 
 /// Everything that is wrong, the worst first.
 pub fn judge(case: &Case) -> Vec<Finding> {
-    let families = [reach::judge, place::judge, gpus::judge, compute::judge, ways::judge];
+    let families =
+        [reach::judge, place::judge, gpus::judge, compute::judge, ways::judge, names::judge];
     let mut found: Vec<Finding> = families.iter().flat_map(|family| family(case)).collect();
     found.sort_by_key(|finding| (Reverse(finding.severity), finding.code));
     found

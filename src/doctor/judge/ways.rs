@@ -222,6 +222,7 @@ mod tests {
             let dialed = others.map(|target| Dialed {
                 whose: Whose::Node(NodeRank(target as u32)),
                 outcome: if shut(dialer, target) { Err(DialFault::NoAnswer) } else { Ok(90) },
+                resolved: None,
             });
             seen(&mut one, dialer).dialed = Some(dialed.collect());
         }
@@ -262,7 +263,8 @@ mod tests {
     #[test]
     fn the_port_of_rank_0_is_a_door_of_its_own() {
         let mut one = with_shut(3, |_, _| false);
-        let shut = Dialed { whose: Whose::Master, outcome: Err(DialFault::Refused) };
+        let shut =
+            Dialed { whose: Whose::Master, outcome: Err(DialFault::Refused), resolved: None };
         seen(&mut one, 1).dialed.as_mut().expect("set").push(shut);
         let why = "nobody listens, or a filter refuses";
         check(&one, &[&format!("error[D032] n2: it does not reach the port of rank 0: {why}")]);

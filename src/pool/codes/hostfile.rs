@@ -88,6 +88,8 @@ pub const OUT_OF_ORDER: &str = "H041";
 pub const BAD_SET: &str = "H042";
 /// The file cannot be written.
 pub const NOT_WRITTEN: &str = "H043";
+/// Numbers and dots that are no address.
+pub const NO_ADDRESS: &str = "H044";
 
 /// Their stories.
 pub(super) const EXPLANATIONS: &[Explanation] = &[
@@ -363,5 +365,12 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
         "hostfile cannot be written",
         "A hostfile is written beside itself and then takes its place, so that nobody sees half of it. Its \
          directory must be writable, and as large a file must fit.",
+    ),
+    story(
+        NO_ADDRESS,
+        "numbers and dots that are no address",
+        "A name of numbers and dots is never looked up as a name. Resolvers refuse `10.0.0.300`, and read \
+         `10.1` as 10.0.0.1. An address has four numbers, none above 255 and none with a zero in front: \
+         some read `010` as 8.",
     ),
 ];

@@ -10,7 +10,7 @@ use crate::pool::hosts::SlotCount;
 use crate::pool::line::{Line, Word, line_without_comment, odd_characters, words};
 use crate::pool::parse::each_line;
 use crate::pool::reader::{Place, Reader, Repeats};
-use crate::pool::settings::parse_count;
+use crate::pool::settings::{parse_count, parse_count_of};
 use crate::pool::similar::nearest;
 
 use super::hydra::user;
@@ -96,7 +96,7 @@ impl Settings {
             match key.text {
                 "slots" | "cpu" | "cpus" | "count" => self.slots(key, value, out),
                 "max_slots" | "max-slots" | "cpus_max" | "cpus-max" | "count_max" => {
-                    match parse_count(value) {
+                    match parse_count_of(key.text, value) {
                         Ok(max) => {
                             self.max = Some((max, value.span));
                             out.max_slots = Some(max);

@@ -1,7 +1,7 @@
 //! Host ranges, as pdsh and ClusterShell write them, with slots: `n[01-16]:8,login:1`, or `slots=8` for
 //! the whole line.
 
-use crate::base::{Diagnostic, HostName, Span};
+use crate::base::{Diagnostic, Span};
 use crate::pool::codes;
 use crate::pool::host_word::read_host;
 use crate::pool::hosts::SlotCount;
@@ -90,10 +90,9 @@ fn take_item(reader: &mut Reader, place: Place, item: Word<'_>, line_slots: Opti
 fn take_all(reader: &mut Reader, place: Place, pattern: &Pattern, span: Span, line: &Line) {
     let mut problems = line.problems.clone();
     reader.expect(pattern.count() as usize);
-    for name in pattern.names() {
-        let name = HostName::try_from(name).expect("the longest of the names is one");
+    for host in pattern.hosts() {
         let line = Line {
-            host: Some((name, span)),
+            host: Some((host, span)),
             slots: line.slots,
             problems: std::mem::take(&mut problems),
             ..Line::default()

@@ -1,7 +1,7 @@
 //! Slurm: what `env | grep SLURM` prints in a job, or a node list with its counts,
 //! `n[1-4] 2(x3),1`.
 
-use crate::base::{Diagnostic, HostName, Source, Span};
+use crate::base::{Diagnostic, Source};
 use crate::pool::codes;
 use crate::pool::hosts::SlotCount;
 use crate::pool::line::{Line, Word, words};
@@ -24,6 +24,15 @@ const COUNTS: [&str; 4] = [
     "SLURM_TASKS_PER_NODE",
 ];
 
+/// How nodes and their counts are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Beside each other.
+    Line,
+    /// Each in its variable.
+    Variables,
+}
+
 /// The best variable so far of each kind, by its place in the list.
 #[derive(Default)]
 struct Found<'a> {
@@ -42,13 +51,14 @@ pub(super) fn parse(source: &Source, reader: &mut Reader) {
         }
         match words(line, place.span.start)[..] {
             [] => {}
-            [list] => take_nodes(reader, place, list, None),
-            [list, counts] => take_nodes(reader, place, list, Some(counts)),
+            [list] => take_nodes(reader, place, Form::Line, list, None),
+            [list, counts] => take_nodes(reader, place, Form::Line, list, Some(counts)),
             [.., last] => reader.refuse(unexpected(last)),
         }
     });
     if let Some((_, place, list)) = found.list {
-        take_nodes(reader, place, list, found.counts.map(|(_, counts)| counts));
+        let counts = found.counts.map(|(_, counts)| counts);
+        take_nodes(reader, place, Form::Variables, list, counts);
     }
 }
 
@@ -70,7 +80,13 @@ impl<'a> Found<'a> {
     }
 }
 
-fn take_nodes(reader: &mut Reader, place: Place, list: Word<'_>, counts: Option<Word<'_>>) {
+fn take_nodes(
+    reader: &mut Reader,
+    place: Place,
+    form: Form,
+    list: Word<'_>,
+    counts: Option<Word<'_>>,
+) {
     let patterns = match read_list(list.text, list.span.start) {
         Ok(patterns) => patterns,
         Err(problems) => {
@@ -90,12 +106,12 @@ fn take_nodes(reader: &mut Reader, place: Place, list: Word<'_>, counts: Option<
         None => Vec::new(),
     };
     let mut counts = counts.into_iter();
-    let mut missing = vec![missing_counts(list)];
+    let mut missing = vec![missing_counts(list, nodes, form)];
     for (pattern, span) in &patterns {
         reader.expect(pattern.count() as usize);
-        for name in pattern.names() {
+        for host in pattern.hosts() {
             let slots = counts.next();
-            let mut line = Line { host: host(&name, *span), slots, ..Line::default() };
+            let mut line = Line { host: Some((host, *span)), slots, ..Line::default() };
             if slots.is_none() && reader.default_slots().is_none() {
                 line.problems.append(&mut missing);
             }
@@ -103,10 +119,6 @@ fn take_nodes(reader: &mut Reader, place: Place, list: Word<'_>, counts: Option<
             reader.take(place, line, Repeats::Refused);
         }
     }
-}
-
-fn host(name: &str, span: Span) -> Option<(HostName, Span)> {
-    HostName::parse(name).ok().map(|name| (name, span))
 }
 
 /// `2(x3),1`: 2, 2, 2, 1. A single number, also behind a type (`a100:8`), is every node's.
@@ -163,10 +175,19 @@ fn counts_differ(word: Word<'_>, counts: usize, nodes: u64) -> Box<Diagnostic> {
     )
 }
 
-fn missing_counts(list: Word<'_>) -> Diagnostic {
+fn missing_counts(list: Word<'_>, nodes: u64, form: Form) -> Diagnostic {
+    let counts = if nodes == 1 { "8".to_owned() } else { format!("8(x{nodes})") };
+    let (label, how) = match form {
+        Form::Line => ("expected counts behind it", "give them there"),
+        Form::Variables => ("expected another variable", "give them on a line of their own"),
+    };
+    let written = match form {
+        Form::Line => format!("{} {counts}", list.text),
+        Form::Variables => format!("SLURM_TASKS_PER_NODE={counts}"),
+    };
     Diagnostic::error(codes::MISSING_SLOTS, list.span, "the nodes have no counts")
-        .label("expected counts beside it")
-        .help("give `SLURM_TASKS_PER_NODE=2(x4)` on a line of its own, or --slots")
+        .label(label)
+        .help(format!("{how}, `{written}`; `--slots 8` says it for all nodes"))
 }
 
 fn unexpected(word: Word<'_>) -> Diagnostic {

@@ -125,23 +125,22 @@ impl Operator {
 mod tests {
     use super::super::{fold, read_list};
     use super::*;
+    use crate::base::HostName;
 
     #[track_caller]
     fn check(text: &str, expect: &str) {
         let found = match Expression::read(text) {
             Err(Span { start, end }) => format!("error at `{}`", &text[start..end]),
             Ok(expression) => {
-                let names = |operand: Operand<'_>| -> Vec<String> {
+                let names = |operand: Operand<'_>| -> Vec<HostName> {
                     let list = read_list(operand.text, 0).expect("a list");
-                    list.iter()
-                        .flat_map(|(pattern, _)| pattern.names().collect::<Vec<_>>())
-                        .collect()
+                    list.iter().flat_map(|(pattern, _)| pattern.hosts()).collect()
                 };
                 let terms = expression.terms.into_iter();
                 let set = terms.fold(Vec::new(), |set, (operator, operand)| {
                     operator.join(set, names(operand), Clone::clone)
                 });
-                fold(set.iter().map(String::as_str))
+                fold(set.iter().map(HostName::as_str))
             }
         };
         assert_eq!(found, expect, "for `{text}`");

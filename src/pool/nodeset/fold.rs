@@ -1,7 +1,8 @@
 //! Names → a list that stands for them.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+use std::net::IpAddr;
 
 /// Folds names so that the list stands for exactly these, in this order: `n[1-3,7],login`.
 pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
@@ -16,18 +17,18 @@ pub fn fold_before_suffix<'a>(names: impl IntoIterator<Item = &'a str>) -> Strin
 
 fn fold_split<'a>(names: impl Iterator<Item = Split<'a>>) -> String {
     let mut out = String::new();
-    let mut numbers: Vec<Number<'a>> = Vec::new();
+    let mut runs = Runs::default();
     let mut of: Option<Split<'a>> = None;
     for name in names {
         if let Some(group) = of.filter(|group| !group.is_kin(&name)) {
-            group.show(&numbers, &mut out);
-            numbers.clear();
+            group.show(&runs, &mut out);
+            runs = Runs::default();
         }
-        numbers.extend(name.number);
+        runs.extend(name.number);
         of = Some(name);
     }
     if let Some(group) = of {
-        group.show(&numbers, &mut out);
+        group.show(&runs, &mut out);
     }
     out
 }
@@ -50,7 +51,9 @@ pub fn fold_set<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
         numbers.sort_unstable_by_key(|number| (number.digits.len(), number.digits));
         numbers.sort_by_key(|number| number.value);
         numbers.dedup_by_key(|number| number.digits);
-        group.show(&numbers, &mut out);
+        let mut runs = Runs::default();
+        runs.extend(numbers);
+        group.show(&runs, &mut out);
     }
     out
 }
@@ -72,7 +75,7 @@ struct Split<'a> {
     suffix: &'a str,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 struct Number<'a> {
     digits: &'a str,
     value: u64,
@@ -93,7 +96,11 @@ impl<'a> Split<'a> {
         let before = bytes[..last].iter().rposition(|byte| !byte.is_ascii_digit());
         let first = before.map_or(0, |at| at + 1);
         let digits = &name[first..=last];
-        let is_address = || name.starts_with('[') || name.parse::<std::net::IpAddr>().is_ok();
+        let is_address = || match bytes[0] {
+            b'[' => true,
+            b':' | b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F' => name.parse::<IpAddr>().is_ok(),
+            _ => false,
+        };
         if DIGITS_MAX < digits.len() || is_address() {
             return Self::whole(name);
         }
@@ -107,39 +114,50 @@ impl<'a> Split<'a> {
         has_number && self.prefix == other.prefix && self.suffix == other.suffix
     }
 
-    fn show(&self, numbers: &[Number<'a>], out: &mut String) {
+    fn show(&self, runs: &Runs<'a>, out: &mut String) {
         if !out.is_empty() {
             out.push(',');
         }
         let (prefix, suffix) = (self.prefix, self.suffix);
-        let shown = match numbers {
+        let shown = match runs.0.as_slice() {
             [] => write!(out, "{prefix}"),
-            [only] => write!(out, "{prefix}{}{suffix}", only.digits),
-            _ => write!(out, "{prefix}[{}]{suffix}", show_runs(numbers)),
+            [(first, last)] if first == last => write!(out, "{prefix}{}{suffix}", first.digits),
+            _ => write!(out, "{prefix}[{runs}]{suffix}"),
         };
         shown.expect("a String takes everything");
     }
 }
 
-fn show_runs(numbers: &[Number<'_>]) -> String {
-    let mut out = String::new();
-    let mut rest = numbers;
-    while let Some((first, after)) = rest.split_first() {
-        let before = std::iter::once(first).chain(after);
-        let follows = |(left, right): &(&Number<'_>, &Number<'_>)| {
-            left.value + 1 == right.value && first.has_width_of(**right)
-        };
-        let length = 1 + before.zip(after).take_while(follows).count();
-        let comma = if out.is_empty() { "" } else { "," };
-        let (first, last) = (first.digits, rest[length - 1].digits);
-        let shown = match length {
-            1 => write!(out, "{comma}{first}"),
-            _ => write!(out, "{comma}{first}-{last}"),
-        };
-        shown.expect("a String takes everything");
-        rest = &rest[length..];
+/// Numbers in their order: the first and the last of each row of neighbours.
+#[derive(Default)]
+struct Runs<'a>(Vec<(Number<'a>, Number<'a>)>);
+
+impl<'a> Extend<Number<'a>> for Runs<'a> {
+    fn extend<I: IntoIterator<Item = Number<'a>>>(&mut self, numbers: I) {
+        for number in numbers {
+            match self.0.last_mut() {
+                Some((first, last))
+                    if last.value + 1 == number.value && first.has_width_of(number) =>
+                {
+                    *last = number;
+                }
+                _ => self.0.push((number, number)),
+            }
+        }
     }
-    out
+}
+
+impl fmt::Display for Runs<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (first, last)) in self.0.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            write!(f, "{comma}{}", first.digits)?;
+            if first != last {
+                write!(f, "-{}", last.digits)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Number<'_> {
@@ -206,7 +224,11 @@ mod tests {
 
     fn expand(list: &str) -> Vec<String> {
         let patterns = read_list(list, 0).expect("what we fold can be read");
-        patterns.iter().flat_map(|(pattern, _)| pattern.names().collect::<Vec<_>>()).collect()
+        patterns
+            .iter()
+            .flat_map(|(pattern, _)| pattern.hosts())
+            .map(|host| host.to_string())
+            .collect()
     }
 
     proptest! {
@@ -236,7 +258,7 @@ mod tests {
             for (pattern, _) in read {
                 let again = read_list(&pattern.to_string(), 0).expect("what we print can be read");
                 prop_assert_eq!(&again[0].0, &pattern);
-                prop_assert_eq!(pattern.names().count() as u64, pattern.count());
+                prop_assert_eq!(pattern.hosts().count() as u64, pattern.count());
             }
         }
     }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::base::HostName;
+
 /// Text and ranges in turn: `rack`, `[1-2]`, `n`, `[01-16]`.
 ///
 /// Stands for at least one name, and for [`NAMES_MAX`](super::NAMES_MAX) at most.
@@ -97,12 +99,17 @@ impl Pattern {
     }
 
     /// The names, one after the other; the last range turns fastest.
-    pub fn names(&self) -> impl Iterator<Item = String> {
-        (0..self.count()).map(|index| self.name(index))
+    pub fn hosts(&self) -> impl Iterator<Item = HostName> {
+        let mut name = String::new();
+        (0..self.count()).map(move |index| {
+            name.clear();
+            self.push_name(index, &mut name);
+            HostName::parse(&name).expect("the longest of the names is one")
+        })
     }
 
-    /// The name of that index.
-    pub(super) fn name(&self, mut index: u64) -> String {
+    /// Appends the name of that index.
+    fn push_name(&self, mut index: u64, out: &mut String) {
         let mut choices = [0; Self::RANGES_MAX];
         let ranges = self.pieces.iter().filter(|piece| matches!(piece, Piece::Numbers(_)));
         let last = ranges.clone().count();
@@ -110,16 +117,14 @@ impl Pattern {
             *choice = index % piece.count();
             index /= piece.count();
         }
-        let mut name = String::with_capacity(16);
         let mut choices = choices.iter();
         for piece in &self.pieces {
             let choice = match piece {
                 Piece::Text(_) => 0,
                 Piece::Numbers(_) => *choices.next().expect("one for each range"),
             };
-            piece.push(choice, &mut name);
+            piece.push(choice, out);
         }
-        name
     }
 
     /// Ranges of one pattern; Slurm allows five.

@@ -199,8 +199,8 @@ mod tests {
     fn check(list: &str, expect: &str) {
         let found = match read_list(list, 0) {
             Ok(patterns) => {
-                let names = patterns.iter().flat_map(|(pattern, _)| pattern.names());
-                names.collect::<Vec<_>>().join(" ")
+                let hosts = patterns.iter().flat_map(|(pattern, _)| pattern.hosts());
+                hosts.map(|host| host.to_string()).collect::<Vec<_>>().join(" ")
             }
             Err(problems) => {
                 let Span { start, end } = problems[0].span;
@@ -246,11 +246,7 @@ mod tests {
         check("n[1-9/]", "a number is missing in the range at ``");
         check("n[9999999999999999999]", "the number is too large at `9999999999999999999`");
         check("n[0-99999999]", "100000000 hosts are more than the limit 65536 at `n[0-99999999]`");
-        check(
-            "a[1-65536]",
-            &read_list("a[1-65536]", 0)
-                .map_or(String::new(), |list| list[0].0.names().collect::<Vec<_>>().join(" ")),
-        );
+        assert!(read_list("a[1-65536]", 0).is_ok());
         check(
             "a[1-40000],b[1-40000]",
             "80000 hosts are more than the limit 65536 at `a[1-40000],b[1-40000]`",

@@ -1,0 +1,114 @@
+//! Names of hosts: whether they stand for the same machine wherever they are looked up.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::odd_ones;
+use crate::base::{HostName, NodeRank, Severity};
+use crate::doctor::case::{Case, Finding};
+use crate::doctor::codes;
+use crate::pool::nodeset::fold;
+use crate::wire::Whose;
+
+/// What a node finds under the name of a host.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Found {
+    Nothing,
+    OtherMachine,
+}
+
+/// A name that only ssh knows is nobody's, and as good as any.
+pub(super) fn judge(case: &Case) -> Vec<Finding> {
+    let mut odd: BTreeMap<(NodeRank, Found), Vec<(&HostName, String)>> = BTreeMap::new();
+    for host in (0..case.nodes.len() as u32).map(NodeRank) {
+        for (node, there, usual) in odd_lookups(case, host) {
+            let found = if there.is_empty() { Found::Nothing } else { Found::OtherMachine };
+            let detail = format!("{} there, {} elsewhere", show(there), show(usual));
+            odd.entry((node, found)).or_default().push((case.host(host), detail));
+        }
+    }
+    odd.into_iter().map(|((node, found), hosts)| finding(node, found, &hosts)).collect()
+}
+
+/// Who finds what under the name of a host, where most find something else.
+fn odd_lookups(case: &Case, host: NodeRank) -> Vec<(NodeRank, &[IpAddr], &[IpAddr])> {
+    let lookups = case.patients().filter_map(|(node, _, patient)| {
+        let mut dialed = patient.dialed.iter().flatten();
+        let of_host = dialed.find(|dialed| dialed.whose == Whose::Node(host))?;
+        Some((node, of_host.resolved.as_deref()?))
+    });
+    let lookups: Vec<_> = lookups.collect();
+    let Some((usual, odd)) = odd_ones(&lookups) else { return Vec::new() };
+    let differs =
+        |there: &[IpAddr]| !usual.is_empty() && !there.iter().any(|one| usual.contains(one));
+    let odd = odd.into_iter().filter(|(_, there)| differs(there));
+    odd.map(|(node, there)| (node, there, usual)).collect()
+}
+
+fn finding(node: NodeRank, found: Found, hosts: &[(&HostName, String)]) -> Finding {
+    let names = fold(hosts.iter().map(|(host, _)| host.as_str()));
+    let message = match found {
+        Found::Nothing => format!("no address is found there for `{names}`"),
+        Found::OtherMachine => format!("another machine is found there for `{names}`"),
+    };
+    let (first, detail) = &hosts[0];
+    Finding::new(codes::OTHER_NAME, Severity::Warning, node, message)
+        .detail(format!("{first}: {detail}"))
+        .help(format!(
+            "compare `getent ahosts {first}` with that of others: /etc/hosts, search list"
+        ))
+}
+
+fn show(addresses: &[IpAddr]) -> String {
+    if addresses.is_empty() {
+        return "none".to_owned();
+    }
+    addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(" and ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{case, check, seen};
+    use super::*;
+    use crate::wire::Dialed;
+
+    /// Four hosts, and the last numbers of the addresses that each finds for the others.
+    #[track_caller]
+    fn check_names(resolved: impl Fn(usize, usize) -> Vec<u8>, expect: &[&str]) {
+        let mut one = case(4);
+        for dialer in 0..4 {
+            let others = (0..4).filter(|host| *host != dialer);
+            let dialed = others.map(|host| Dialed {
+                whose: Whose::Node(NodeRank(host as u32)),
+                outcome: Ok(90),
+                resolved: Some(
+                    resolved(dialer, host)
+                        .into_iter()
+                        .map(|last| [10, 0, 0, last].into())
+                        .collect(),
+                ),
+            });
+            seen(&mut one, dialer).dialed = Some(dialed.collect());
+        }
+        check(&one, expect);
+    }
+
+    #[test]
+    fn a_name_that_stands_for_another_machine_is_told_of_who_thinks_so() {
+        check_names(|_, host| vec![host as u8], &[]);
+        check_names(|_, _| Vec::new(), &[]);
+        // A machine with two addresses, of which a resolver may give either first.
+        check_names(
+            |dialer, host| if dialer == 1 { vec![host as u8, 9] } else { vec![host as u8] },
+            &[],
+        );
+        check_names(
+            |dialer, host| vec![if (dialer, host) == (1, 2) { 99 } else { host as u8 }],
+            &["warning[D037] n2: another machine is found there for `n3`"],
+        );
+        check_names(
+            |dialer, host| if dialer == 3 { Vec::new() } else { vec![host as u8] },
+            &["warning[D037] n4: no address is found there for `n[1-3]`"],
+        );
+    }
+}
