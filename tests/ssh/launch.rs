@@ -257,14 +257,15 @@ fn own_name() -> String {
 }
 
 /// The user of a hostfile outranks the configuration's, and is no part of the host's name.
+const FAST_NOTE: &str = "note: `--ssh_kex fast` makes connections to so many hosts several times \
+                         cheaper; it gives up protection against quantum computers\n";
+
 /// More hosts than 32, and a key exchange that costs: once, and only for whoever may want to know.
 #[test]
 fn many_hosts_are_told_of_the_fast_key_exchange_once() {
     if !can_run("many_hosts_are_told_of_the_fast_key_exchange_once") {
         return;
     }
-    const NOTE: &str = "note: `--ssh_kex fast` makes connections to so many hosts several times cheaper; \
-                        it gives up protection against quantum computers\n";
     let names: Vec<String> = (1..=33).map(|number| format!("n{number}")).collect();
     let hosts: Vec<_> = names.iter().map(|name| (name.as_str(), 1)).collect();
     let (cluster, launch) = Cluster::new(&hosts);
@@ -279,7 +280,7 @@ fn many_hosts_are_told_of_the_fast_key_exchange_once() {
     let said: Vec<_> = outcome.stderr.split_inclusive('\n').collect();
     let [begin, note, record] = said[..] else { panic!("{outcome:#?}") };
     assert!(begin.starts_with("    Launch  33 workers on 33 nodes "), "{outcome:#?}");
-    assert_eq!(note, NOTE);
+    assert_eq!(note, FAST_NOTE);
     assert!(record.starts_with("    Record  "), "{outcome:#?}");
     let _outcome = again(&hosts, &["--ssh_kex", "fast"]).code(0).does_not_say("ssh_kex");
     let _outcome = again(&hosts, &["--quiet"]).code(0).does_not_say("ssh_kex");

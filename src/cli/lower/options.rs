@@ -20,10 +20,8 @@ use crate::wire;
 pub(in crate::cli) enum Speaker {
     /// Anybody: lines say whose they are.
     Everybody,
-    /// Rank 0 speaks for all: its output is shown as it is.
-    Rank0,
-    /// The same, and it says itself why it ends with 1.
-    Judge,
+    /// Rank 0 speaks for all: its output is shown as it is. It may be a judge too.
+    Rank0(Judge),
 }
 
 /// Everything that a launch needs beside its plan.
@@ -94,7 +92,10 @@ pub(in crate::cli) fn options(
         cores,
         venv_script: workers_args.venv_script.clone(),
         lets_run: false,
-        judge: if speaker == Speaker::Judge { Judge::Rank0 } else { Judge::Nobody },
+        judge: match speaker {
+            Speaker::Everybody => Judge::Nobody,
+            Speaker::Rank0(judge) => judge,
+        },
         claims: Claims::None,
         announcement: String::new(),
         tell_record: args.talks(),
@@ -126,7 +127,7 @@ fn solo(args: &WatchArgs, speaker: Speaker, workers: usize) -> Option<Rank> {
     let speaks = match speaker {
         Speaker::Everybody => workers == 1,
         // Its progress is told by notes, and drawn below its lines.
-        Speaker::Rank0 | Speaker::Judge => false,
+        Speaker::Rank0(_) => false,
     };
     (args.prefix.is_none() && speaks).then_some(Rank(0))
 }

@@ -17,7 +17,7 @@ use super::error::CliError;
 use super::lower::{self, Speaker};
 use super::run;
 use crate::base::Status;
-use crate::launch::Transport;
+use crate::launch::{Judge, Transport};
 use crate::report::{Terminal, say};
 use crate::train::more_steps;
 
@@ -84,5 +84,13 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let program = bundled::own_program(&place.transport)?;
     let words = std::iter::once(WORKER_COMMAND.into()).chain(face.train.words()).collect();
     let workers = WorkerArgs::default();
-    run::start(place, &face.watch, &workers, program, words, Speaker::Rank0, terminal)
+    run::start(
+        place,
+        &face.watch,
+        &workers,
+        program,
+        words,
+        Speaker::Rank0(Judge::Nobody),
+        terminal,
+    )
 }
