@@ -362,7 +362,7 @@ fn processors_that_cannot_be_bound_are_told_before_anything_starts() {
     let exported = bind(1).options(["--env", "KMP_AFFINITY=x"]).sh("echo started").end().code(78);
     assert_eq!(
         exported.stderr,
-        "error[M001]: --env sets KMP_AFFINITY, which binds threads in its own way\n\n\
+        "error[M001]: --env sets KMP_AFFINITY, which binds threads in its own way\n\
          help: do not set it, or leave --bind_cores_to_rank out\n"
     );
     let list = workers(1).options(["--bind_core_list", "0"]).sh(":").end().code(0);
