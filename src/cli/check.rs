@@ -36,9 +36,6 @@ pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), Refused> {
 /// Where a job runs.
 pub(super) fn place(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
     let reach = &args.reach;
-    if args.slots.is_some() && args.hostfile.is_none() {
-        return Err(needs_other(typed, "slots", "hostfile"));
-    }
     if reach.key_file.is_some() && !reach.no_ssh {
         return Err(needs_other(typed, "key_file", "no_ssh"));
     }

@@ -174,14 +174,16 @@ const WORDS: &[&[u8]] = &[
     b"'",
     b"ifname=x",
 ];
-/// Bytes of one text.
+/// Bytes of one text, and of one that is larger than any file.
 const TEXT_BYTES_MAX: usize = 64 << 10;
+const HUGE_BYTES_MAX: usize = 1 << 20;
 
 /// Mostly words, sometimes one of them very often, sometimes bytes of any kind.
 fn any_text(random: &mut Random) -> Vec<u8> {
     let mut text = Vec::new();
-    let length = match random.below(8) {
-        0 => random.below(TEXT_BYTES_MAX),
+    let length = match random.below(64) {
+        0 => random.below(HUGE_BYTES_MAX),
+        1..8 => random.below(TEXT_BYTES_MAX),
         _ => random.below(400),
     };
     let favourite = WORDS[random.below(WORDS.len())];

@@ -139,6 +139,12 @@ fn an_allocation_that_makes_no_sense_is_shown() {
     assert!(stderr.contains("error[H035]: counts for 2 nodes, and 3 nodes"), "{stderr}");
     assert!(stderr.contains("environment:2:"), "{stderr}");
     assert_eq!(status, 65);
+    let bare = [("SLURM_JOB_NODELIST", "n[1-3]"), ("SLURM_JOB_ID", "17")];
+    let (_, stderr, status) = dry_run(&directory, &[], &bare);
+    assert!(stderr.contains("`--slots 8` says it for all nodes"), "{stderr}");
+    assert_eq!(status, 65);
+    let said = "note: hosts are the allocation of Slurm job 17\n";
+    check(&directory, &["--slots", "8"], &bare, &["n1", "n2", "n3"], 24, said);
     let (_, stderr, status) = dry_run(&directory, &[], &[("PBS_NODEFILE", "/nowhere/nodes")]);
     assert!(stderr.contains("error[H010]"), "{stderr}");
     assert_eq!(status, 66);

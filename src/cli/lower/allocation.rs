@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::base::env_vars;
 use crate::cli::hostfile::{self, LoadError, Trust};
-use crate::pool::{Dialect, ReadOptions, Reading, read_any};
+use crate::pool::{Dialect, ReadOptions, Reading, SlotCount, read_any};
 
 /// Nodes and where they come from.
 pub(super) struct Allocation {
@@ -34,24 +34,26 @@ const SLURM: [&str; 6] = [
     env_vars::SLURM_TASKS_PER_NODE,
 ];
 
-/// Looks for the variables of one scheduler after the other.
-pub(super) fn find(trust: Trust) -> Result<Found, LoadError> {
+/// Looks for the variables of one scheduler after the other. `slots` are those of nodes of which it says
+/// none.
+pub(super) fn find(trust: Trust, slots: Option<SlotCount>) -> Result<Found, LoadError> {
+    let options = |dialect| ReadOptions { dialect: Some(dialect), slots };
     if env_vars::get(env_vars::SLURM_JOB_NODELIST).is_some() {
-        return slurm();
+        return slurm(options(Dialect::Slurm));
     }
     if let Some(file) = file(env_vars::PBS_NODEFILE) {
-        return from_file(&file, Dialect::Pbs, trust);
+        return from_file(&file, trust, options(Dialect::Pbs));
     }
     // The variable has no line for each slot, and LSF sets it for jobs of any size.
     if let Some(hosts) = text(env_vars::LSB_MCPU_HOSTS) {
         let text = format!("{}={hosts}\n", env_vars::LSB_MCPU_HOSTS);
-        return from_text(&text, Dialect::Lsf);
+        return from_text(&text, options(Dialect::Lsf));
     }
     if let Some(file) = file(env_vars::LSB_DJOB_HOSTFILE) {
-        return from_file(&file, Dialect::Lsf, trust);
+        return from_file(&file, trust, options(Dialect::Lsf));
     }
     if let Some(file) = file(env_vars::PE_HOSTFILE) {
-        return from_file(&file, Dialect::Sge, trust);
+        return from_file(&file, trust, options(Dialect::Sge));
     }
     Ok(Found::Nothing)
 }
@@ -64,7 +66,7 @@ fn file(name: &str) -> Option<PathBuf> {
     env_vars::get(name).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-fn slurm() -> Result<Found, LoadError> {
+fn slurm(options: ReadOptions) -> Result<Found, LoadError> {
     let tasks = text(env_vars::SLURM_STEP_NUM_TASKS).and_then(|tasks| tasks.parse::<u64>().ok());
     if let Some(tasks) = tasks.filter(|tasks| 1 < *tasks) {
         return Ok(Found::OneTaskOfMany(format!(
@@ -78,22 +80,24 @@ fn slurm() -> Result<Found, LoadError> {
             writeln!(said, "{name}={value}").expect("a String takes everything");
         }
     }
-    from_text(&said, Dialect::Slurm)
+    from_text(&said, options)
 }
 
-fn from_text(text: &str, dialect: Dialect) -> Result<Found, LoadError> {
-    let options = ReadOptions { dialect: Some(dialect), slots: None };
+fn from_text(text: &str, options: ReadOptions) -> Result<Found, LoadError> {
     let reading = read_any("environment", text.as_bytes(), options);
     if reading.findings.has_errors() {
         return Err(LoadError::Malformed(reading.findings));
     }
-    Ok(Found::Nodes(Box::new(Allocation { reading, origin: origin(dialect) })))
+    Ok(nodes(reading))
 }
 
-fn from_file(path: &Path, dialect: Dialect, trust: Trust) -> Result<Found, LoadError> {
-    let options = ReadOptions { dialect: Some(dialect), slots: None };
-    let reading = hostfile::load(path, trust, options)?;
-    Ok(Found::Nodes(Box::new(Allocation { reading, origin: origin(dialect) })))
+fn from_file(path: &Path, trust: Trust, options: ReadOptions) -> Result<Found, LoadError> {
+    hostfile::load(path, trust, options).map(nodes)
+}
+
+fn nodes(reading: Reading) -> Found {
+    let origin = origin(reading.dialect);
+    Found::Nodes(Box::new(Allocation { reading, origin }))
 }
 
 fn origin(dialect: Dialect) -> String {

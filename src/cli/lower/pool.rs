@@ -7,6 +7,7 @@ use super::alone::{machine_name, named as node_named};
 use super::devices::{Visible, accelerator, too_few, visible};
 use crate::base::{HostName, Slot, Status, env_vars};
 use crate::cli::args::PlaceArgs;
+use crate::cli::check::needs_other;
 use crate::cli::error::CliError;
 use crate::cli::hostfile::{self, Trust};
 use crate::cli::line::Typed;
@@ -50,7 +51,8 @@ pub(super) fn find_pool(
         return from_reading(loaded, path.display().to_string(), note, args, terminal);
     }
     let is_ours = typed.program.starts_with("remuda");
-    let found = if is_ours { allocation::find(trust(args)) } else { Ok(Found::Nothing) };
+    let found =
+        if is_ours { allocation::find(trust(args), args.slots) } else { Ok(Found::Nothing) };
     match found.map_err(|error| unusable(&error, terminal))? {
         Found::Nodes(found) if !says_no_more_than_this_machine(&found, args)? => {
             let note = format!("hosts are the {}", found.origin);
@@ -98,7 +100,8 @@ fn says_no_more_than_this_machine(found: &Allocation, args: &PlaceArgs) -> Resul
     let pool = found.reading.hostfile.pool();
     let is_alone = pool.nodes().len() == 1;
     let is_here = is_alone && node_named(&machine_name(), pool.nodes()).is_some();
-    Ok(is_here && accelerator(&args.devices)? != Accelerator::Cpu)
+    let is_all = is_here && args.slots.is_none();
+    Ok(is_all && accelerator(&args.devices)? != Accelerator::Cpu)
 }
 
 fn from_reading(
@@ -127,6 +130,9 @@ pub(super) fn trust(args: &PlaceArgs) -> Trust {
 
 /// No hostfile: this machine's devices, or as many CPU slots as were asked for.
 fn this_machine(args: &PlaceArgs, typed: &Typed) -> Result<(Pool, FoundPool), CliError> {
+    if args.slots.is_some() {
+        return Err(needs_other(typed, "slots", "hostfile").into());
+    }
     let host = HostName::parse("localhost").expect("a valid name");
     let accelerator = accelerator(&args.devices)?;
     let wanted = wanted_slots(args, typed)?;
