@@ -195,6 +195,9 @@ fn a_training_beside_a_disk_that_hangs_is_told() {
         let screen = outcome.stderr.replace(&*disk.to_string_lossy(), "DISK");
         assert!(screen.starts_with(said), "{option}: {outcome:#?}");
         assert_eq!(screen.matches("error[").count(), 1, "{option}: {outcome:#?}");
+        let is_of_hanging =
+            screen.contains("help: its file system does not answer; name a directory");
+        assert_eq!(is_of_hanging, option == "--checkpoint_dir", "{option}: {outcome:#?}");
     }
 }
 

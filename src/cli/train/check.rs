@@ -348,7 +348,12 @@ impl Line<'_> {
                 let hangs = error.kind() == io::ErrorKind::TimedOut;
                 let is_file = !hangs && fs::metadata(dir).is_ok_and(|found| !found.is_dir());
                 let why = if is_file { "it is a file".to_owned() } else { reason(&error) };
-                self.cannot_write("checkpoint_dir", dir, &why, "name a directory of your own")
+                let help = if hangs {
+                    "its file system does not answer; name a directory of another one"
+                } else {
+                    "name a directory of your own"
+                };
+                self.cannot_write("checkpoint_dir", dir, &why, help)
             })?;
         }
         for (flag, file) in [("metrics", &args.metrics), ("plot", &args.plot)] {
