@@ -128,6 +128,23 @@ fn a_gate_closes_with_1_and_says_why() {
     assert!(stderr.contains("between rank 0 and rank 1 there are "), "{stderr}");
 }
 
+/// Whatever stands above, one thing is wrong, and nothing else is made of it.
+#[test]
+fn a_gate_over_hosts_is_one_error() {
+    let scratch = Scratch::new("bench", "hosts-gate");
+    scratch.write("hosts", "n1 slots=2\nn2 slots=1\n");
+    let line = "all-reduce -H hosts --launcher local -e 1K -n 3 --threshold 1e6";
+    let closed = scratch.run(line);
+    let stderr = text(&closed.stderr);
+    assert_eq!(closed.status.code(), Some(1), "{stderr}");
+    let lines: Vec<&str> = stderr.lines().collect();
+    let [launch, record, error] = lines[..] else { panic!("{stderr}") };
+    let begin = [launch, record].map(|line| line.split_whitespace().next());
+    assert_eq!(begin, [Some("Launch"), Some("Record")], "{stderr}");
+    let rest = error.strip_prefix("error[B004]: bus bandwidth is ").expect("the gate");
+    assert!(rest.ends_with("), 1000000 are asked for"), "{stderr}");
+}
+
 /// Lines that are refused before anything starts.
 const REFUSED: [&str; 21] = [
     "",

@@ -292,7 +292,7 @@ fn a_log_directory_that_cannot_be_one_is_refused_and_none_means_none() {
     let refused = workers(1).option(file).sh("echo started").end().code(73);
     assert_eq!(
         refused.stderr,
-        "error[M006]: --enable_each_rank_log: `/etc/passwd` is a file\n\nhelp: name a directory\n"
+        "error[M006]: --enable_each_rank_log: `/etc/passwd` is a file\nhelp: name a directory\n"
     );
     workers(1).option("--enable_each_rank_log=/proc/no/logs").sh(":").end().code(73).says(
         "error[M006]: --enable_each_rank_log: cannot make `/proc/no/logs`: no such file or directory\n",
@@ -362,7 +362,7 @@ fn processors_that_cannot_be_bound_are_told_before_anything_starts() {
     let exported = bind(1).options(["--env", "KMP_AFFINITY=x"]).sh("echo started").end().code(78);
     assert_eq!(
         exported.stderr,
-        "error[M001]: --env sets KMP_AFFINITY, which binds threads in its own way\n\n\
+        "error[M001]: --env sets KMP_AFFINITY, which binds threads in its own way\n\
          help: do not set it, or leave --bind_cores_to_rank out\n"
     );
     let list = workers(1).options(["--bind_core_list", "0"]).sh(":").end().code(0);

@@ -234,7 +234,7 @@ impl Drop for Scratch {
 }
 
 fn keep(dir: &Path, every: u64) -> CheckpointOptions {
-    CheckpointOptions { dir: dir.to_owned(), every: Some(every) }
+    CheckpointOptions { dir: dir.to_owned(), every: Some(every), keep: None }
 }
 
 #[test]
@@ -254,11 +254,32 @@ fn going_on_from_a_checkpoint_changes_no_bit() {
     }
 }
 
+/// What lies beside them is not ours: other names, and later steps of another run.
+#[test]
+fn of_checkpoints_the_newest_are_kept_and_nothing_else_is_removed() {
+    let scratch = Scratch::new("keep");
+    let others = ["notes.safetensors", "step-00000099.safetensors", "step-1.safetensors"];
+    for other in others {
+        fs::write(scratch.file(other), "").expect("it can be written");
+    }
+    let kept = CheckpointOptions { keep: Some(count(2)), ..keep(&scratch.0, 5) };
+    let options = TrainOptions { checkpoint: Some(kept), ..options(mlp()) };
+    run_alone(&options).0.expect("it ends well");
+    let [notes, later, odd] = others;
+    let expected = [notes, "step-00000015.safetensors", "step-00000020.safetensors", later, odd];
+    assert_eq!(scratch.names(), expected);
+    // A directory cannot be removed as a file is; the run goes on, and says so.
+    fs::create_dir(scratch.file("step-00000001.safetensors")).expect("it can be made");
+    let (outcome, progress) = run_alone(&options);
+    outcome.expect("it ends well");
+    assert_eq!(progress.iter().map(kind).filter(|kind| *kind == '!').count(), 3);
+}
+
 #[test]
 fn a_run_that_is_asked_to_stop_is_saved_and_can_go_on() {
     let scratch = Scratch::new("stop");
     let options = TrainOptions {
-        checkpoint: Some(CheckpointOptions { dir: scratch.0.clone(), every: None }),
+        checkpoint: Some(CheckpointOptions { dir: scratch.0.clone(), every: None, keep: None }),
         ..options(gpt())
     };
     let expected = digest_of(2, &TrainOptions { checkpoint: None, ..options.clone() });
@@ -428,6 +449,7 @@ fn kind(progress: &Progress) -> char {
         Progress::Resumed { .. } => 'r',
         Progress::Stepped(_) => '.',
         Progress::Saved { .. } => 's',
+        Progress::NotRemoved { .. } => '!',
         Progress::Sampled(_) => '*',
         Progress::Finished(_) => ')',
     }

@@ -11,7 +11,7 @@ mod scratch;
 
 use std::fs;
 
-use scratch::{Scratch, check_expected};
+use scratch::{Scratch, check_expected, text};
 
 /// A GPT that is trained in no time.
 const SMALL: &str = "--num_gpus 2 --layers 1 --heads 2 --width 8 --block 8 --batch_size 2";
@@ -71,6 +71,8 @@ fn what_cannot_work_is_told_before_anything_starts() {
             "--num_gpus 2 --model mlp --batch_size 18446744073709551615",
             "--launcher local --hostfile hosts --batch_size 999999999",
             "--save_every 3",
+            "--keep 2",
+            "--checkpoint_every 10",
             "--checkpoint_dir text",
             "--checkpoint_dir text/below",
             "--metrics directory",
@@ -121,6 +123,41 @@ fn a_run_goes_on_without_its_sizes_typed_again() {
     scratch.succeed("--model mlp --layers 1 --width 8 --steps 2 --seed 5 --checkpoint_dir mlp");
     let shown = scratch.succeed("--resume mlp --steps 3");
     assert!(shown.starts_with("mlp of 1 layer of width 8,"), "{shown}");
+}
+
+#[test]
+fn a_restart_that_would_lose_steps_is_warned_of() {
+    #[track_caller]
+    fn check(scratch: &Scratch, options: &str, expected: &str) {
+        let line = format!("{SMALL} --steps 2 --max_restarts 1 {options}");
+        let shown = text(&scratch.run(&line).stderr);
+        let warnings: String = shown
+            .split_inclusive('\n')
+            .take_while(|line| !line.starts_with("    Launch"))
+            .collect();
+        assert_eq!(warnings, expected, "{shown}");
+    }
+    let scratch = Scratch::new("train", "restarts");
+    check(
+        &scratch,
+        "",
+        "warning: without --checkpoint_dir a restart goes back to step 1\n\
+         help: `--checkpoint_dir DIR --save_every STEPS` loses that many steps at most\n",
+    );
+    check(
+        &scratch,
+        "--checkpoint_dir kept",
+        "warning: without --save_every a restart goes back to step 1\n\
+         help: `--save_every STEPS` loses that many steps at most\n",
+    );
+    check(
+        &scratch,
+        "--checkpoint_dir kept --resume kept --steps 3",
+        "warning: without --save_every a restart goes back to `kept`\n\
+         help: `--save_every STEPS` loses that many steps at most\n",
+    );
+    check(&scratch, "--checkpoint_dir other --save_every 1", "");
+    check(&scratch, "--quiet", "");
 }
 
 /// Lines come at the first step, where the run is evaluated, and at the end.

@@ -25,6 +25,9 @@ const VENV_LIMIT: Duration = Duration::from_secs(60);
 /// As a program: the executable of the agent, wherever it is on a node.
 pub const OWN_EXECUTABLE: &str = "/proc/self/exe";
 
+/// What it is called where it runs.
+pub(super) const OWN_NAME: &[u8] = b"remuda";
+
 /// What was found, as far as the job needs it.
 pub(super) struct Prepared {
     /// The file that the workers execute.

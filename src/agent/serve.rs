@@ -29,6 +29,9 @@ use crate::runtime::contract::ToWorker;
 use crate::transport::{self, LinkReader, LinkWriter, ssh};
 use crate::wire::{Examine, FrameError, FromAgent, Leftover, Prepare, Problem, Roster, ToAgent};
 
+/// Who was asked something and is killed is buried within this time, or left to its file system.
+const ASKED_END_LIMIT: Duration = Duration::from_millis(500);
+
 /// Who started this agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -114,6 +117,8 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<Status
     agent.alarms.set(clock::now() + FIRST_BEAT, Alarm::Beat);
     while agent.turn().await {}
     agent.dismiss_shim();
+    // A script or an interpreter that was being asked when the job had enough of waiting.
+    family::kill_descendants(ASKED_END_LIMIT, |_, _| {});
     Ok(agent.failure.unwrap_or(Status::Success))
 }
 

@@ -9,7 +9,7 @@ use super::alarms::Alarm;
 use super::launcher::Terms;
 use super::listen::Listening;
 use super::place::{self, Place};
-use super::prepare::{self, Prepared};
+use super::prepare::{self, OWN_EXECUTABLE, OWN_NAME, Prepared};
 use super::rank_link::Welcomes;
 use super::serve::{Agent, Examined, Inner};
 use super::shim::ShimWorker;
@@ -206,9 +206,14 @@ fn resolve(worker: &WorkerStart, prepare: &Prepare, prepared: &Prepared) -> Shim
         env.entry(name.clone()).or_insert_with(|| value.clone());
     }
     env.extend(worker.env.iter().cloned());
+    let mut argv = worker.argv.clone();
+    // The link is how we find ourselves on a node, and nothing that a listing should show.
+    if let Some(own) = argv.first_mut().filter(|own| **own == OWN_EXECUTABLE.as_bytes()) {
+        *own = OWN_NAME.to_vec();
+    }
     ShimWorker {
         path: prepared.path.as_bytes().to_vec(),
-        argv: worker.argv.clone(),
+        argv,
         env: env.into_iter().collect(),
         cwd: prepare.cwd.clone(),
         rank: worker.rank.to_string(),

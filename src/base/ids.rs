@@ -97,7 +97,7 @@ pub enum HostNameError {
     #[error("host names may not begin with `{0}`")]
     BadStart(char),
     /// A character outside the grammar.
-    #[error("character `{}` is not allowed in a host name", .character.escape_default())]
+    #[error("character `{}` is not allowed in a host name", shown(*.character))]
     BadCharacter {
         /// The character.
         character: char,
@@ -125,6 +125,15 @@ pub enum HostNameError {
     /// Brackets around something that is no IPv6 address.
     #[error("`{0}` is not an IPv6 address")]
     NotIpv6(String),
+}
+
+/// A character as it is, if it can be seen.
+fn shown(character: char) -> String {
+    if character.is_ascii_graphic() {
+        character.to_string()
+    } else {
+        character.escape_default().to_string()
+    }
 }
 
 impl HostName {

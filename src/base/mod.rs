@@ -6,6 +6,7 @@ pub mod diagnostic;
 pub mod env_vars;
 pub mod exit;
 pub mod ids;
+pub mod shell;
 pub mod svg;
 pub mod user_name;
 

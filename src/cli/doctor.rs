@@ -12,9 +12,11 @@ use super::args::{PlaceArgs, ProgramArgs};
 use super::check::NOT_FOR_DOCTOR;
 use super::error::CliError;
 use super::hostfile;
+use super::line::Typed;
+use super::line::codes::UNEXPECTED_WORD;
 use super::lower::{self, Place};
 use super::machine_codes::{NOT_MADE, SYSTEM};
-use crate::base::{HostName, Severity, Span, Status};
+use crate::base::{Diagnostic, HostName, Severity, Span, Status};
 use crate::doctor::{
     self, Case, Finding, MasterPort, Reach, Visit, hosts_without_errors, judge, show_json,
 };
@@ -22,7 +24,7 @@ use crate::launch::Transport;
 use crate::launch::codes::CANNOT_START;
 use crate::plan::{MasterAddr, Program};
 use crate::pool::dialect::{Target, write};
-use crate::pool::{Dialect, Host, Reading, SlotCount};
+use crate::pool::{Dialect, Host, ReadOptions, Reading, SlotCount};
 use crate::report::summary::{count, paint_ours, reason, step};
 use crate::report::{Terminal, print, print_error, say};
 use crate::wire::{Depth, Examine, PortWish, Token};
@@ -96,6 +98,7 @@ fn examine_and_show(words: Vec<OsString>, terminal: Terminal) -> Result<Status, 
     let (mut face, typed) = super::parse_as::<DoctorFace>(definition(), words)?;
     super::check::doctor(&typed)?;
     super::check::place(&face.place, &typed)?;
+    no_hostfile_as_script(&face, &typed)?;
     // Too few devices are a finding.
     let oversubscribed = std::mem::replace(&mut face.place.devices.oversubscribe, true);
     let mut place = lower::place(&face.place, &typed, terminal)?;
@@ -121,6 +124,26 @@ fn examine_and_show(words: Vec<OsString>, terminal: Terminal) -> Result<Status, 
         write_good(file, &good, &place, terminal)?;
     }
     Ok(doctor::status(&case, &findings))
+}
+
+/// `remuda doctor hosts`, where other tools that look at hostfiles take the file.
+fn no_hostfile_as_script(face: &DoctorFace, typed: &Typed) -> Result<(), CliError> {
+    let Some(word) = face.program.script_and_args.first() else { return Ok(()) };
+    let file = Path::new(word);
+    let is_hostfile =
+        || hostfile::load(file, hostfile::Trust::Anyone, ReadOptions::default()).is_ok();
+    if face.place.hostfile.is_some() || !file.is_file() || !is_hostfile() {
+        return Ok(());
+    }
+    let place = typed.word(typed.words.len() - face.program.script_and_args.len());
+    Err(typed
+        .refuse(&[place], |spans| {
+            let message = format!("`{}` is a hostfile, not a script", file.display());
+            Diagnostic::error(UNEXPECTED_WORD, spans[0], message)
+                .label("taken for the script of a job")
+                .help(format!("did you mean `-H {}`?", file.display()))
+        })
+        .into())
 }
 
 /// What the workers of a job would run.

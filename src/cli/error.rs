@@ -77,8 +77,7 @@ impl CliError {
                 findings.iter().map(|one| show_problems(one, paint)).collect()
             }
             Self::Line { code, message, help, .. } => {
-                let help =
-                    help.as_ref().map_or_else(String::new, |help| format!("\nhelp: {help}\n"));
+                let help = help.as_ref().map_or_else(String::new, |help| format!("help: {help}\n"));
                 paint_ours(&format!("error[{code}]: {message}\n{help}"), paint)
             }
             Self::Screen { text, .. } => text.clone(),

@@ -1,26 +1,35 @@
 //! Files that a command will write at its end, looked at before it begins.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use rustix::fs::Access;
 
+use crate::report::ask_disk;
 use crate::report::summary::reason;
 
 /// Why a file cannot be made or replaced, if it cannot.
 pub(super) fn check_file(file: &Path) -> Result<(), String> {
+    ask_disk(|| look_at(file)).map_err(|error| match error.raw_os_error() {
+        Some(libc::EISDIR) => "it is a directory".to_owned(),
+        _ => reason(&error),
+    })
+}
+
+fn look_at(file: &Path) -> io::Result<()> {
     match fs::metadata(file) {
-        Ok(found) if found.is_dir() => Err("it is a directory".to_owned()),
-        Ok(_) => check_writable(file).map_err(|error| reason(&error)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+        Ok(found) if found.is_dir() => Err(io::Error::from_raw_os_error(libc::EISDIR)),
+        Ok(_) => check_writable(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-            check_writable(parent.unwrap_or(Path::new("."))).map_err(|error| reason(&error))
+            check_writable(parent.unwrap_or(Path::new(".")))
         }
-        Err(error) => Err(reason(&error)),
+        Err(error) => Err(error),
     }
 }
 
 /// That something can be written to, as far as its permissions say.
-pub(super) fn check_writable(path: &Path) -> std::io::Result<()> {
+pub(super) fn check_writable(path: &Path) -> io::Result<()> {
     Ok(rustix::fs::access(path, Access::WRITE_OK)?)
 }

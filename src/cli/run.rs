@@ -35,6 +35,9 @@ unreachable, 70 a bug of ours, 71 system limit, 73/74 output, 75 node lost, 76 p
 permission, 78 configuration, 124 --timeout, 126/127 program not executable / not found, 130/143
 interrupted.";
 
+/// A dry run reaches nobody.
+const NO_PREFLIGHT: &str = "note: --preflight waits for the job: a dry run examines no host\n";
+
 /// Run a program on every slot of every host, and tell the truth about how it ends.
 #[derive(Clone, Debug, Parser)]
 #[command(
@@ -118,8 +121,10 @@ pub(super) fn start(
     }
     let reach = Reach::of(place.nodes.len(), &place.transport);
     let exports = environment::exports(&watch.env, files, reach, place.accelerator)?;
-    if watch.preflight && !watch.dry_run {
-        doctor::preflight(&place, &program, watch.warns(), terminal)?;
+    match (watch.preflight, watch.dry_run) {
+        (true, false) => doctor::preflight(&place, &program, watch.warns(), terminal)?,
+        (true, true) => say(NO_PREFLIGHT, terminal.paint),
+        (false, _) => {}
     }
     let (origin, alone) = (place.origin.clone(), place.alone);
     let spec = JobSpec {

@@ -437,7 +437,7 @@ mod tests {
         let mut case = testing::case(5);
         for node in [2, 3] {
             let words = format!("ssh: connect to host n{} port 22: Connection refused", node + 1);
-            case.nodes[node].seen = Seen::Unreachable(Fault { kind: FaultKind::Refused, words });
+            case.nodes[node].seen = Seen::Unreachable(Fault::new(FaultKind::Refused, words));
         }
         case
     }

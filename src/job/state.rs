@@ -114,6 +114,11 @@ impl Job {
         matches!(self.phase, Phase::Stopping { .. } | Phase::Done(_))
     }
 
+    /// Whether it is still open who can start.
+    pub fn is_preparing(&self) -> bool {
+        matches!(self.phase, Phase::Preparing)
+    }
+
     /// Which start this is.
     pub fn epoch(&self) -> Epoch {
         self.epoch

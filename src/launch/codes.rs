@@ -66,7 +66,9 @@ pub const EXPLANATIONS: &[Explanation] = &[
         TIMEOUT,
         "the job took longer than --timeout",
         "All workers were asked to stop, and killed after --grace. The exit status is 124, as that of \
-         timeout(1). Time during which the launcher was stopped (Ctrl-Z) does not count.",
+         timeout(1). Time during which the launcher was stopped (Ctrl-Z) does not count. When it ran out \
+         while hosts were being reached, or were finding out whether they can start, nothing was started, \
+         and those that had not answered are named.",
     ),
     story(
         INTERRUPTED,

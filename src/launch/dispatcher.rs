@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 use tokio::sync::mpsc;
 
+use super::awaited::Awaited;
 use super::finish::Ended;
 use super::gather;
 use super::grave::Grave;
@@ -52,7 +53,8 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
         Transport::Ssh(ssh) => {
             let ssh = Ssh::prepare(ssh, plan.nodes.iter().map(|node| &node.host))?;
             // Who wants to hear little is given no hints.
-            let ssh = if options.talks { ssh } else { ssh.without_hints() };
+            let hears = options.talks || options.tell_record;
+            let ssh = if hears { ssh } else { ssh.without_hints() };
             Reached::By(Way::Ssh(Arc::new(ssh)))
         }
         Transport::Dial(dial) => Reached::At(dial),
@@ -145,6 +147,8 @@ pub(super) struct Dispatcher<'a> {
     pub(super) problems: Vec<(NodeRank, Problem)>,
     /// What nodes wanted known, each once.
     pub(super) noted: BTreeSet<String>,
+    /// Who held up a start until the time was over.
+    pub(super) awaited: Option<Awaited>,
     /// Whether workers were started.
     pub(super) has_begun: bool,
     pub(super) faults: Vec<(NodeRank, Fault)>,
@@ -228,6 +232,7 @@ impl<'a> Dispatcher<'a> {
             tasks,
             problems: Vec::new(),
             noted: BTreeSet::new(),
+            awaited: None,
             has_begun: false,
             faults: Vec::new(),
             history: History::new(plan),
@@ -274,7 +279,12 @@ impl<'a> Dispatcher<'a> {
                 self.wake = None;
                 Some(Event::Timer)
             }
-            Happening::TimedOut => Some(Event::TimedOut),
+            Happening::TimedOut => {
+                if self.job.is_preparing() {
+                    self.awaited = Some(self.awaited());
+                }
+                Some(Event::TimedOut)
+            }
             Happening::Beat => self.beat(),
             Happening::Stopped(who) => {
                 self.pause.stopped(who);
@@ -357,6 +367,9 @@ impl<'a> Dispatcher<'a> {
 
     fn say_stopping(&mut self, reason: StopReason) {
         self.reporter.end_status();
+        if reason == StopReason::Failure && self.history.is_judged(self.options.judge) {
+            return;
+        }
         let line = voice::stopping(reason, self.job.running(), self.options.grace);
         if let Some(line) = line {
             self.reporter.say(line);

@@ -48,6 +48,7 @@ impl Dispatcher<'_> {
             history: &self.history,
             problems: &self.problems,
             faults: &self.faults,
+            awaited: self.awaited.as_ref(),
             epochs: &self.epochs,
             started: self.started.1,
         };

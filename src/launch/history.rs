@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::options::Judge;
 use crate::base::{HostName, LocalRank, NodeRank, Rank, Slot, WorkerExit};
 use crate::plan::LaunchPlan;
 use crate::wire::Leftover;
@@ -83,6 +84,16 @@ impl History {
             }
         }
         early
+    }
+
+    /// Whether a judge has ended because of what it found.
+    pub(super) fn is_judged(&self, judge: Judge) -> bool {
+        if judge == Judge::Nobody {
+            return false;
+        }
+        let first = self.workers.first().filter(|worker| worker.rank == Rank(0));
+        let ended = first.and_then(|worker| worker.ended.as_ref());
+        ended.is_some_and(|ended| ended.exit == WorkerExit::Code(1))
     }
 
     pub(super) fn worker(&mut self, rank: Rank) -> &mut WorkerHistory {

@@ -3,6 +3,7 @@
 //! [`run`] is one loop: select → step → perform. What a node says becomes an event of the job; what
 //! the job wants becomes words to the nodes.
 
+mod awaited;
 pub mod codes;
 mod dispatcher;
 mod finish;
@@ -31,4 +32,6 @@ mod wishes;
 
 pub use dispatcher::run;
 pub use joining::{Member, join};
-pub use options::{Claims, Cores, DialOptions, Keeper, LaunchError, Options, StdinTo, Transport};
+pub use options::{
+    Claims, Cores, DialOptions, Judge, Keeper, LaunchError, Options, StdinTo, Transport,
+};

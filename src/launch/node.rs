@@ -378,6 +378,12 @@ async fn relay(reader: &LinkReader, early: &[u8], ends: &Ends) -> Result<(), Str
                     ends.output.step(rank, Step { step, steps, loss, tokens_per_s });
                 }
                 FromAgent::OutputEnd { rank, stream, .. } => ends.output.end(rank, stream),
+                // Before the line in which it says so too.
+                FromAgent::Note { rank, note: WorkerNote::PeerLost(peer) } => {
+                    ends.output.left_alone(rank);
+                    let note = WorkerNote::PeerLost(peer);
+                    ends.tell(Heard::Said(FromAgent::Note { rank, note })).await;
+                }
                 message => ends.tell(Heard::Said(message)).await,
             }
         }

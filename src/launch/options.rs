@@ -54,6 +54,8 @@ pub struct Options {
     pub claims: Claims,
     /// Whether a failure lets the other workers run on.
     pub lets_run: bool,
+    /// Who of the workers judges what all have found.
+    pub judge: Judge,
     /// Lines that are said when every node is ready, before anything starts; a job that is refused
     /// says its reasons alone.
     pub announcement: String,
@@ -116,6 +118,15 @@ impl DialOptions {
             _ => job,
         }
     }
+}
+
+/// Who of the workers judges what all have found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judge {
+    /// Nobody: an end with another code than 0 is a failure.
+    Nobody,
+    /// Rank 0: it ends with 1 because of what it has said on its standard error.
+    Rank0,
 }
 
 /// Which processors are shared out among the workers of a node.

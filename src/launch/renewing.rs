@@ -30,6 +30,7 @@ impl Dispatcher<'_> {
             history: &self.history,
             problems: &self.problems,
             faults: &self.faults,
+            awaited: None,
             epochs: &[],
             started: self.started.1,
         };

@@ -12,7 +12,7 @@ use std::time::Duration;
 use self::proof::{Random, proof_cases};
 use super::dispatcher::Dispatcher;
 use super::node::Way;
-use super::options::{Claims, Keeper, Options, StdinTo, Transport};
+use super::options::{Claims, Judge, Keeper, Options, StdinTo, Transport};
 use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, Slot, Status, WorkerExit, clock};
 use crate::job::{Cause, NodeLoss, Verdict};
 use crate::os::fds;
@@ -264,6 +264,7 @@ fn options() -> Options {
             keep: Keep::CAPPED,
             rank_files: None,
             gather: false,
+            quiet_when_left: false,
             terminal: Terminal {
                 stdout: false,
                 stderr: false,
@@ -277,6 +278,7 @@ fn options() -> Options {
         venv_script: None,
         claims: Claims::None,
         lets_run: false,
+        judge: Judge::Nobody,
         announcement: String::new(),
         tell_record: false,
         run_dir: None,

@@ -7,7 +7,6 @@ use super::node::Way;
 use super::{orders, recording, voice};
 use crate::base::{NodeRank, Rank};
 use crate::os::code;
-use crate::plan::NodePlan;
 use crate::report::summary::step;
 use crate::wire::ToAgent;
 
@@ -66,15 +65,7 @@ impl Dispatcher<'_> {
             return;
         }
         self.waiting_at = now + SILENCE_WARNING;
-        let has_answered = |node: &&NodePlan| {
-            let (node, index) = (node.node_rank, node.node_rank.index());
-            self.found[index].is_some()
-                || self.nodes[index].lost
-                || self.faults.iter().any(|(faulty, _)| *faulty == node)
-                || self.problems.iter().any(|(refusing, _)| *refusing == node)
-        };
-        let missing = self.plan.nodes.iter().filter(|node| !has_answered(node));
-        let hosts: Vec<_> = missing.map(|node| node.host.as_str()).collect();
+        let hosts: Vec<_> = self.unanswered().map(|node| node.host.as_str()).collect();
         if !hosts.is_empty() {
             self.reporter.say(voice::waiting(&hosts, now - self.caller.asked));
         }

@@ -65,7 +65,8 @@ fn show_kind(text: &mut String, faults: &[(String, &Fault)]) {
     if !rest.is_empty() {
         let _ = writeln!(text, "    the same for {}", rest.join(", "));
     }
-    if let Some(help) = kind.help() {
+    // What helps one helps the others; it names the first.
+    if let Some(help) = faults[0].1.help() {
         let _ = writeln!(text, "  help: {help}");
     }
 }
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     fn fault(kind: FaultKind, words: &str) -> Fault {
-        Fault { kind, words: words.to_owned() }
+        Fault::new(kind, words)
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fmt::{Display, Write as _};
 use std::time::{Duration, Instant};
 
+use super::awaited::Awaited;
 use super::codes;
 use super::history::{History, WorkerHistory};
 use super::options::Options;
@@ -33,6 +34,8 @@ pub(super) struct Story<'a> {
     pub(super) problems: &'a [(NodeRank, Problem)],
     /// By kind.
     pub(super) faults: &'a [(NodeRank, Fault)],
+    /// Who held up a start until the time was over.
+    pub(super) awaited: Option<&'a Awaited>,
     /// Every epoch that has begun.
     pub(super) epochs: &'a [EpochRecord],
     pub(super) started: Duration,
@@ -248,6 +251,9 @@ impl Story<'_> {
     }
 
     fn failure(&self, pages: &Pages) -> Option<Failure> {
+        if self.is_judgement() {
+            return None;
+        }
         if let Some(cause) = &self.verdict.cause {
             let title = format!("{}; {}", self.what_happened(cause), self.stopped());
             let mut failure = match cause {
@@ -260,7 +266,10 @@ impl Story<'_> {
             return Some(failure);
         }
         match self.verdict.status {
-            Status::Timeout => Some(self.timed_out(pages)),
+            Status::Timeout => Some(match self.awaited {
+                Some(awaited) => self.not_ready(awaited),
+                None => self.timed_out(pages),
+            }),
             Status::Interrupted(signal) => Some(Failure {
                 code: codes::INTERRUPTED,
                 title: format!(
@@ -272,6 +281,24 @@ impl Story<'_> {
                 ..Failure::default()
             }),
             _ => None,
+        }
+    }
+
+    /// Nothing failed: rank 0 has said what was found wrong.
+    fn is_judgement(&self) -> bool {
+        let by_rank0 =
+            matches!(&self.verdict.cause, Some(Cause::Worker(end)) if end.rank == Rank(0));
+        by_rank0 && self.history.is_judged(self.options.judge)
+    }
+
+    /// Nobody was asked to stop, for nobody was ready to start.
+    fn not_ready(&self, awaited: &Awaited) -> Failure {
+        let limit = duration(self.options.timeout.unwrap_or_default());
+        Failure {
+            code: codes::TIMEOUT,
+            title: format!("the job was not ready to start within {limit}; {}", self.not_begun()),
+            facts: awaited.show().into_iter().chain(self.earlier()).collect(),
+            ..Failure::default()
         }
     }
 
@@ -459,6 +486,7 @@ impl Story<'_> {
         let were = |number: usize| if number == 1 { "was" } else { "were" };
         let undead = self.undead_workers();
         let ends = match (self.verdict.also_failed, self.verdict.stopped) {
+            (0, 0) if self.epochs.is_empty() => return self.not_begun().to_owned(),
             (0, 0) if 0 < undead => return format!("{} would not die", workers(undead)),
             (0, 0) => format!("no {other} had to be stopped"),
             (0, stopped) => format!("{} {} stopped", workers(stopped), were(stopped)),

@@ -7,6 +7,7 @@ use crate::base::exit::signal_name;
 use crate::base::{Epoch, Rank};
 use crate::job::{StopReason, Warning};
 use crate::plan::{LaunchPlan, MASTER_PORT};
+use crate::pool::nodeset::fold_set;
 use crate::report::neutral;
 use crate::report::summary::{self, count, duration, step};
 use crate::wire::{Found, Leftover};
@@ -72,6 +73,16 @@ pub(super) fn gone_early(hosts: &[&str], left: Duration) -> String {
     let (hosts, left) = (named(hosts), duration(left));
     let text = format!("{hosts} before anything was started; another one may come within {left}");
     step("Lost", &text)
+}
+
+/// All of them in little room, or a few by name.
+pub(super) fn folded(hosts: &[String]) -> String {
+    const BYTES_MAX: usize = 80;
+    let folded = fold_set(hosts.iter().map(String::as_str));
+    if folded.len() <= BYTES_MAX {
+        return folded;
+    }
+    named(&hosts.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// A few of them by name.

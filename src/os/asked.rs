@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::fork::in_own_session;
+use super::fork::tied_to_us;
 use super::sourced::{last_line, memory, read, wait};
 
 /// Runs a program to its end and gives what it wrote to standard output, or why there is nothing: it
@@ -23,7 +23,7 @@ pub fn output_of(
         let mut command = Command::new(program);
         command.args(arguments).current_dir(cwd).stdin(Stdio::null());
         command.stdout(out.try_clone()?).stderr(err.try_clone()?);
-        let mut child = in_own_session(&mut command).spawn()?;
+        let mut child = tied_to_us(&mut command).spawn()?;
         Ok(match wait(&mut child, limit)? {
             None => Err(format!("it did not end within {} s", limit.as_secs())),
             Some(status) if status.success() => {

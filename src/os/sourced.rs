@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-use super::fork::in_own_session;
+use super::fork::tied_to_us;
 use crate::base::clock;
 
 /// Bytes of an environment, and of what a script says.
@@ -78,7 +78,7 @@ fn start(shell: &str, script: &Path, cwd: &Path, out: &File, err: &File) -> io::
     let mut command = Command::new(shell);
     command.args(["-c", SOURCE, "remuda"]).arg(script).current_dir(cwd);
     command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(err.try_clone()?);
-    in_own_session(&mut command).spawn()
+    tied_to_us(&mut command).spawn()
 }
 
 /// `None`: it was killed at the end of its time, with everything of its group.

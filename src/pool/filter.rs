@@ -6,8 +6,9 @@ use crate::base::{Diagnostic, Findings, HostName, Slot, Source, Span};
 
 use super::codes;
 use super::hosts::{Pool, Users};
+use super::nodeset::{fold_set, kin};
 use super::selector::{Spec, parse_selector};
-use super::similar::nearest;
+use super::similar::nearest_host;
 
 /// Hosts, whole or in part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,6 +62,8 @@ struct Lookup<'a> {
 
 /// Unknown hosts for which the nearest name is searched; a search goes through the whole pool.
 const GUESSES_MAX: usize = 8;
+/// A list of names that is longer says less than its ends.
+const FOLDED_BYTES_MAX: usize = 60;
 
 impl<'a> Lookup<'a> {
     fn new(pool: &'a Pool) -> Self {
@@ -129,26 +132,37 @@ impl<'a> Lookup<'a> {
         let meant = if self.unknown <= GUESSES_MAX {
             // Who is named already is not meant a second time.
             let is_named = |name: &str| self.filter.0.keys().any(|host| host.as_str() == name);
-            nearest(spec.host, self.names.iter().copied().filter(|name| !is_named(name)))
+            nearest_host(spec.host, self.names.iter().copied().filter(|name| !is_named(name)))
         } else {
             None
         };
-        let (first, last) = (self.names.first(), self.names.last());
         if self.users.values().any(|user| user.as_str() == spec.host) {
             let help = "it is a user of the hostfile; a host is selected without its user";
             self.problems.push(problem.help(help));
             return;
         }
-        self.problems.push(match (meant, separator(spec.host), first, last) {
-            (Some(meant), ..) => {
+        self.problems.push(match (meant, separator(spec.host)) {
+            (Some(meant), _) => {
                 problem.help(format!("did you mean `{meant}`?")).suggest(spec.host_span, meant)
             }
-            (None, Some(help), ..) => problem.help(help),
-            (None, None, Some(first), Some(last)) if first != last => problem
-                .help(format!("the pool has {} hosts, `{first}` to `{last}`", self.names.len())),
-            (None, None, Some(only), _) => problem.help(format!("the pool has `{only}` alone")),
-            (None, None, None, _) => problem.help("the pool is empty"),
+            (None, Some(help)) => problem.help(help),
+            (None, None) => problem.help(show_pool(spec.host, &self.names)),
         });
+    }
+}
+
+/// What there is instead; of many hosts those that are called like it.
+fn show_pool(host: &str, names: &[&str]) -> String {
+    let kin: Vec<&str> = kin(host, names.iter().copied()).collect();
+    let shown = if kin.is_empty() { names } else { &kin };
+    let folded = fold_set(shown.iter().copied());
+    match names {
+        [] => "the pool is empty".to_owned(),
+        [only] => format!("the pool has `{only}` alone"),
+        [first, .., last] if FOLDED_BYTES_MAX < folded.len() => {
+            format!("the pool has {} hosts, `{first}` to `{last}`", names.len())
+        }
+        _ => format!("the pool has `{folded}`"),
     }
 }
 

@@ -128,13 +128,13 @@ fn host_list(word: Word<'_>) -> Diagnostic {
 
 fn host_range(word: Word<'_>) -> Diagnostic {
     let shown = word.text.escape_debug();
-    Diagnostic::error(
-        codes::OTHER_DIALECT,
-        word.span,
-        format!("`{shown}` looks like a Slurm range"),
-    )
-    .label("one host a line")
-    .help(format!("`scontrol show hostnames '{shown}'` prints the names; write a line for each"))
+    let message = format!("`{shown}` looks like a range of hosts");
+    let problem = Diagnostic::error(codes::OTHER_DIALECT, word.span, message);
+    if word.text.contains(']') {
+        let help = "write a line for each host, or ranges in all lines: `n[1-4] slots=8`";
+        return problem.label("one host a line").help(help);
+    }
+    problem.label("it ends with this word").help("no blanks stand in a range: `n[1-4] slots=8`")
 }
 
 fn bad_host(word: Word<'_>, error: &HostNameError) -> Diagnostic {
@@ -151,7 +151,20 @@ fn bad_host(word: Word<'_>, error: &HostNameError) -> Diagnostic {
         HostNameError::NotAscii { .. } => codes::HOST_NOT_ASCII,
         _ => codes::BAD_HOST,
     };
-    Diagnostic::error(code, host_error_span(word, error), error.to_string()).help(host_help(error))
+    let span = host_error_span(word, error);
+    let problem = Diagnostic::error(code, span, error.to_string());
+    match error {
+        HostNameError::NotAscii { at } => match word.text[*at..].chars().next() {
+            Some('\u{2010}'..='\u{2015}' | '\u{2212}') => {
+                problem.label("a dash").help("write `-`").guess(span, "-")
+            }
+            Some('\u{2018}'..='\u{201f}') => {
+                problem.label("a quotation mark").help("remove it").guess(span, "")
+            }
+            _ => problem.help(host_help(error)),
+        },
+        _ => problem.help(host_help(error)),
+    }
 }
 
 fn host_error_span(word: Word<'_>, error: &HostNameError) -> Span {
@@ -169,6 +182,7 @@ fn host_error_span(word: Word<'_>, error: &HostNameError) -> Span {
 fn host_help(error: &HostNameError) -> &'static str {
     match error {
         HostNameError::NotAscii { .. } => "write the name in punycode: `xn--...`",
+        HostNameError::BadCharacter { character: '{' | '(', .. } => "ranges are written `n[1-4]`",
         HostNameError::UnclosedBracket => "write `[::1]`",
         HostNameError::NotIpv6(_) => "brackets hold an IPv6 address and nothing else: `[fe80::1]`",
         _ => "a host name has letters, digits, `.`, `-` and `_`, and begins with a letter or digit",

@@ -143,8 +143,11 @@ pub(super) fn odd_characters(line: &str, start: usize, problems: &mut Vec<Diagno
     if let Some((at, c)) = line.char_indices().find(|(_, c)| c.is_control() && *c != '\t') {
         let column = line[..at].chars().count() + 1;
         let message = format!("control byte 0x{:02x} at column {column}", u32::from(c));
-        problems
-            .push(Diagnostic::error(codes::CONTROL_BYTE, span(at, c), message).help("remove it"));
+        let help = match c {
+            '\r' => "end the line there: `tr '\\r' '\\n'` makes line ends of old Macs new ones",
+            _ => "remove it",
+        };
+        problems.push(Diagnostic::error(codes::CONTROL_BYTE, span(at, c), message).help(help));
     }
     let odd = |c: char| c.is_whitespace() && !c.is_ascii() && !c.is_control();
     if let Some((at, c)) = line.trim().char_indices().find(|(_, c)| odd(*c)) {

@@ -21,7 +21,7 @@ pub struct Mended {
 pub fn mend(reading: Reading, options: ReadOptions) -> Mended {
     let mut mended = Mended { reading, changes: 0 };
     for _ in 0..ROUNDS_MAX {
-        let Findings { source, .. } = &mended.reading.findings;
+        let source = &mended.reading.findings.source;
         let (text, changes) = apply(&source.text, certain_changes(&mended.reading.findings));
         if changes == 0 {
             break;
@@ -85,6 +85,8 @@ mod tests {
         check("a slots=1\na slots=2\n", "a slots=1\na slots=2\n");
         check("a slots=2 max_slots=4\nb:4\n", "a slots=2 max_slots=4\nb slots=4\n");
         check("n[3-1] slots=2\n", "n[3-1] slots=2\n");
+        check("- host: a\n  slots: 4\n", "- host: a\n  slots: 4\n");
+        check("a 8\nb 8\nc\n", "a 8\nb 8\nc\n");
     }
 
     #[test]

@@ -197,6 +197,15 @@ fn listed_twice(
     span: Span,
     first: &Spelling<'_>,
 ) -> Diagnostic {
+    if first.span == span {
+        return Diagnostic::error(
+            codes::DUPLICATE_HOST,
+            span,
+            format!("host `{name}` comes twice"),
+        )
+        .label("two parts of it name the host")
+        .help("name each host once");
+    }
     let help = if first.user == user {
         "merge the two lines"
     } else {
@@ -223,7 +232,14 @@ fn too_many_hosts(span: Span) -> Diagnostic {
 }
 
 fn no_host(source: &Source) -> Diagnostic {
-    let why = if source.text.trim().is_empty() { "it is empty" } else { "all lines are comments" };
+    let is_comment = |line: &str| line.is_empty() || line.starts_with(['#', '/']);
+    let why = if source.text.trim().is_empty() {
+        "it is empty"
+    } else if source.text.lines().map(str::trim_start).all(is_comment) {
+        "all lines are comments"
+    } else {
+        "none of its lines names one"
+    };
     Diagnostic::whole(codes::NO_HOST, format!("no host in the file: {why}"))
         .help("write a line for each host: `worker-0 slots=4`")
 }

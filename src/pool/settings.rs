@@ -211,10 +211,13 @@ fn after_count(key: &str, value: Word<'_>, digits: usize) -> Diagnostic {
     let (number, tail) = (value.part(0, digits), value.part(digits, value.text.len()));
     let message =
         format!("unexpected `{}` after `{key}={}`", tail.text.escape_debug(), number.text);
-    Diagnostic::error(codes::AFTER_COUNT, tail.span, message)
-        .label("the number ends before this")
-        .help("remove it, or correct the number")
-        .guess(tail.span, "")
+    let problem = Diagnostic::error(codes::AFTER_COUNT, tail.span, message)
+        .label("the number ends before this");
+    // `0x8`: what is left would be no count.
+    match number.text.parse().ok().and_then(SlotCount::new) {
+        Some(_) => problem.help("remove it, or correct the number").guess(tail.span, ""),
+        None => problem.help("slots are counted in decimal digits: `slots=8`"),
+    }
 }
 
 fn above_limit(key: &str, value: Word<'_>) -> Diagnostic {

@@ -16,6 +16,21 @@ pub fn nearest<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str>) -
         .map(|(_, candidate)| candidate)
 }
 
+/// The same among names of hosts: whoever types another number means another host.
+pub(super) fn nearest_host<'a>(
+    typed: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let meant = numbers(typed);
+    nearest(typed, candidates.into_iter().filter(|candidate| numbers(candidate) == meant))
+}
+
+/// Without the zeros in front of them, which are often forgotten.
+fn numbers(name: &str) -> Vec<&str> {
+    let runs = name.split(|letter: char| !letter.is_ascii_digit());
+    runs.filter(|run| !run.is_empty()).map(|run| run.trim_start_matches('0')).collect()
+}
+
 /// Letters to insert, remove, replace or swap with their neighbour.
 fn distance(left: &str, right: &str) -> usize {
     let left: Vec<char> = left.chars().collect();
@@ -44,6 +59,25 @@ mod tests {
     #[track_caller]
     fn check(typed: &str, expect: Option<&str>) {
         assert_eq!(nearest(typed, ["worker-0", "worker-1", "gpu"]), expect, "for `{typed}`");
+    }
+
+    #[test]
+    fn another_number_is_no_slip_of_the_finger() {
+        #[track_caller]
+        fn check(typed: &str, expect: Option<&str>) {
+            let hosts = ["node1", "node2", "rack1-gpu07", "10.0.0.1"];
+            assert_eq!(nearest_host(typed, hosts), expect, "for `{typed}`");
+        }
+        check("node9", None);
+        check("node11", None);
+        check("node", None);
+        check("10.0.0.2", None);
+        check("rack2-gpu07", None);
+        check("nod1", Some("node1"));
+        check("ndoe2", Some("node2"));
+        check("node01", Some("node1"));
+        check("rack1-gpu7", Some("rack1-gpu07"));
+        check("rack1-gpu70", None);
     }
 
     #[test]

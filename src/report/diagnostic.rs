@@ -44,16 +44,21 @@ pub fn show_problems(findings: &Findings, paint: Paint) -> String {
     let mut out = String::new();
     let mut kinds: BTreeMap<(&'static str, Severity), Vec<&Diagnostic>> = BTreeMap::new();
     for diagnostic in &findings.diagnostics {
-        let kind = kinds.entry((diagnostic.code, diagnostic.severity)).or_default();
-        kind.push(diagnostic);
-        if kind.len() <= SNIPPETS_MAX {
+        kinds.entry((diagnostic.code, diagnostic.severity)).or_default().push(diagnostic);
+    }
+    // A line about a single one would be no shorter than that one.
+    let is_folded = |kind: &[&Diagnostic]| SNIPPETS_MAX + 1 < kind.len();
+    let mut drawn: BTreeMap<(&'static str, Severity), usize> = BTreeMap::new();
+    for diagnostic in &findings.diagnostics {
+        let kind = (diagnostic.code, diagnostic.severity);
+        let drawn = drawn.entry(kind).or_default();
+        if *drawn < SNIPPETS_MAX || !is_folded(&kinds[&kind]) {
+            *drawn += 1;
             out += &show(diagnostic, &lines, paint);
         }
     }
-    for ((code, severity), kind) in kinds {
-        if let Some(more @ [_, ..]) = kind.get(SNIPPETS_MAX..) {
-            out += &show_folded(code, severity, more, &lines, paint);
-        }
+    for ((code, severity), kind) in kinds.iter().filter(|(_, kind)| is_folded(kind)) {
+        out += &show_folded(code, *severity, &kind[SNIPPETS_MAX..], &lines, paint);
     }
     out
 }

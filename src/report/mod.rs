@@ -28,7 +28,7 @@ pub use neutral::{neutral, push_neutral};
 pub use pages::{PLACEHOLDERS, Pages, Style, WorkerLabel, unknown_placeholder};
 pub use rank_log::{Keep, RankFiles, epoch_dir, make_private_dir};
 pub use reporter::{Consumed, OutputSender, Reporter};
-pub use run_dir::{RunDir, make_dirs};
+pub use run_dir::{RunDir, ask_disk, make_dirs};
 pub use status::Step;
 pub use terminal::{
     StatusPlace, Terminal, explain_panics, print, print_error, print_error_now, say, start_log,

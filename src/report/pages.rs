@@ -1,7 +1,7 @@
 //! Everything that a job shows, on its way: workers' lines to the screen and to files, our own
 //! lines to standard error, the last words of everybody remembered, the status line kept current.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -54,6 +54,8 @@ pub struct Style {
     pub rank_files: Option<RankFiles>,
     /// Keep what workers write and show it at the end, once where it is the same.
     pub gather: bool,
+    /// Whether a worker that was left alone by another one is shown no longer: it only says so.
+    pub quiet_when_left: bool,
     /// What the standard descriptors lead to.
     pub terminal: Terminal,
 }
@@ -80,6 +82,8 @@ pub struct Pages {
     paint: Paint,
     /// After a failure only this worker is shown; everybody is kept in files.
     hushed: Option<Rank>,
+    /// Who was left alone and is not shown any more; `None` where everybody is.
+    left: Option<BTreeSet<Rank>>,
     /// Whether it was said that standard output cannot be written.
     failure_told: bool,
 }
@@ -137,6 +141,7 @@ impl Pages {
             screens: Screens::new(stdout, stderr, place),
             paint: style.terminal.paint,
             hushed: None,
+            left: style.quiet_when_left.then(BTreeSet::new),
             failure_told: false,
         }
     }
@@ -147,9 +152,11 @@ impl Pages {
             return;
         };
         page.tail.push(&bytes);
+        let is_quiet = self.hushed.is_some_and(|only| only != rank)
+            || self.left.as_ref().is_some_and(|left| left.contains(&rank));
         if let Some(gathered) = &mut self.gathered {
             gathered.entry((rank, stream)).or_default().push(&bytes);
-        } else if !self.has_rank_files && self.hushed.is_none_or(|only| only == rank) {
+        } else if !self.has_rank_files && !is_quiet {
             page.dress.show(&bytes, self.screens.pending(stream));
             if let Some(status) = &mut self.status {
                 status.bar(rank, stream, page.dress.bar());
@@ -207,6 +214,13 @@ impl Pages {
         }
     }
 
+    /// A worker says that a peer has left it alone: what follows is told by whoever names the cause.
+    pub fn left_alone(&mut self, rank: Rank) {
+        if let Some(left) = &mut self.left {
+            left.insert(rank);
+        }
+    }
+
     /// From now on only this worker is shown; the others go on in their files. There is no progress
     /// to be told of any more.
     pub fn hush(&mut self, only: Rank) {
@@ -217,6 +231,7 @@ impl Pages {
     /// Workers are started anew: everybody is shown again, and what they say now are other words.
     pub fn begin_epoch(&mut self, epoch: Epoch) {
         self.hushed = None;
+        self.left.iter_mut().for_each(BTreeSet::clear);
         self.status = self
             .retired
             .take()

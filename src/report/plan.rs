@@ -11,6 +11,7 @@ use regex::bytes::Regex;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::base::Slot;
+use crate::base::shell::quoted;
 use crate::plan::{EnvValue, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, WorkerPlan};
 
 /// Version of the JSON document; a field that changes its meaning raises it.
@@ -65,7 +66,7 @@ pub fn show_plan(plan: &LaunchPlan, secrets: Secrets) -> String {
 }
 
 fn show_worker(out: &mut String, plan: &LaunchPlan, worker: &WorkerPlan, secrets: Secrets) {
-    let command: Vec<String> = worker.argv.iter().map(|argument| quoted(argument)).collect();
+    let command: Vec<String> = worker.argv.iter().map(quoted).collect();
     line(out, &format!("command of rank {}: {}", worker.rank, command.join(" ")));
     line(out, &format!("environment of rank {}, and who supplied it:", worker.rank));
     let origins: Vec<String> = worker.env.iter().map(|(name, _)| origin(plan, name)).collect();
@@ -134,21 +135,6 @@ fn ranks(node: &NodePlan) -> String {
 
 fn show_slots(slots: &[Slot]) -> String {
     slots.iter().map(Slot::to_string).collect::<Vec<_>>().join(",")
-}
-
-/// An argument as one would type it in a shell. For eyes only: nothing is ever run from this text.
-fn quoted(argument: &OsStr) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(&byte);
-    let bytes = argument.as_bytes();
-    match argument.to_str() {
-        Some(text) if !bytes.is_empty() && bytes.iter().all(|byte| is_plain(*byte)) => {
-            text.to_owned()
-        }
-        Some(text) if !text.contains(char::is_control) => {
-            format!("'{}'", text.replace('\'', r"'\''"))
-        }
-        _ => format!("$'{}'", bytes.escape_ascii()),
-    }
 }
 
 /// The plan as a document: the same plan gives the same bytes. Ends with a newline.

@@ -28,6 +28,7 @@ enum Told {
     End { rank: Rank, stream: Stream },
     Say(String),
     Step(Rank, Step),
+    LeftAlone(Rank),
     Hush(Rank),
     EndStatus,
     BeginEpoch(Epoch),
@@ -145,6 +146,11 @@ impl OutputSender {
         }
     }
 
+    /// A worker has lost a peer.
+    pub fn left_alone(&self, rank: Rank) {
+        let _ = self.told.send(Told::LeftAlone(rank));
+    }
+
     /// Shows a line of our own.
     pub fn say(&self, text: impl Into<String>) {
         let _ = self.told.send(Told::Say(text.into()));
@@ -198,6 +204,7 @@ fn hear(pages: &mut Pages, message: Told, consumed: &impl Fn(Consumed)) -> Contr
         Told::End { rank, stream } => pages.end(rank, stream),
         Told::Say(text) => pages.say(&text),
         Told::Step(rank, step) => pages.step(rank, step),
+        Told::LeftAlone(rank) => pages.left_alone(rank),
         Told::Hush(only) => pages.hush(only),
         Told::EndStatus => pages.end_status(),
         Told::BeginEpoch(epoch) => pages.begin_epoch(epoch),

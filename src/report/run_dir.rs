@@ -141,7 +141,12 @@ fn default_parents() -> Vec<PathBuf> {
 /// Makes a directory and those above it, unless they are there; a disk that hangs is not waited for. No
 /// thread may exist yet.
 pub fn make_dirs(path: &Path, mode: u32) -> io::Result<()> {
-    errand::run(PATIENT_LIMIT, || fs::DirBuilder::new().recursive(true).mode(mode).create(path))
+    ask_disk(|| fs::DirBuilder::new().recursive(true).mode(mode).create(path))
+}
+
+/// A look at a disk, or a word to it, whose answer is not waited for for ever. No thread may exist yet.
+pub fn ask_disk(errand: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    errand::run(PATIENT_LIMIT, errand)
 }
 
 fn create_below(parent: &Path, job: &JobId) -> io::Result<PathBuf> {
@@ -152,7 +157,7 @@ fn create_below(parent: &Path, job: &JobId) -> io::Result<PathBuf> {
     let mut verdict = io::Error::from(io::ErrorKind::AlreadyExists);
     for path in std::iter::once(name.clone()).chain(others).map(|name| parent.join(name)) {
         let make = || fs::DirBuilder::new().mode(0o700).create(&path);
-        match errand::run(PATIENT_LIMIT, make) {
+        match ask_disk(make) {
             Ok(()) => return Ok(path),
             Err(error) => verdict = error,
         }

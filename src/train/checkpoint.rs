@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::TensorView;
@@ -168,13 +169,39 @@ pub(super) fn find(path: &Path) -> Result<PathBuf, CheckpointError> {
         return Ok(path.to_owned());
     }
     let read = |source| CheckpointError::Read { path: path.to_owned(), source };
-    let entries = fs::read_dir(path).map_err(read)?;
-    let paths: Vec<_> =
-        entries.map(|entry| entry.map(|it| it.path())).collect::<Result<_, _>>().map_err(read)?;
-    let checkpoints =
-        paths.into_iter().filter(|it| it.extension().is_some_and(|it| it == EXTENSION));
+    let newest = all_in(path).map_err(read)?.pop();
+    newest.ok_or_else(|| CheckpointError::Missing { dir: path.to_owned() })
+}
+
+/// The checkpoints of a directory, the newest last.
+fn all_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(dir)?;
+    let mut paths =
+        entries.map(|entry| entry.map(|it| it.path())).collect::<io::Result<Vec<_>>>()?;
+    paths.retain(|path| path.extension().is_some_and(|it| it == EXTENSION));
     // Steps are padded with zeros: the greatest name is the newest checkpoint.
-    checkpoints.max().ok_or_else(|| CheckpointError::Missing { dir: path.to_owned() })
+    paths.sort();
+    Ok(paths)
+}
+
+/// Removes the oldest checkpoints beside this one, the newest of `keep`. Later ones, and files with
+/// other names, are not ours. Returns what could not be removed, with why.
+pub(super) fn prune(newest: &Path, keep: NonZeroUsize) -> Vec<(PathBuf, io::Error)> {
+    let Some(dir) = newest.parent() else { return Vec::new() };
+    let mut ours = match all_in(dir) {
+        Ok(ours) => ours,
+        Err(error) => return vec![(dir.to_owned(), error)],
+    };
+    ours.retain(|path| is_named_by_step(path) && *path <= *newest);
+    ours.truncate(ours.len().saturating_sub(keep.get()));
+    let remove = |path: PathBuf| fs::remove_file(&path).err().map(|error| (path, error));
+    ours.into_iter().filter_map(remove).collect()
+}
+
+/// As [`path_of`] names them.
+fn is_named_by_step(path: &Path) -> bool {
+    let step = path.file_stem().and_then(|stem| stem.to_str()?.strip_prefix("step-"));
+    step.is_some_and(|step| 8 <= step.len() && step.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Where a directory says which of its checkpoints the last job with restarts has saved. Not in the

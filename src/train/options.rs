@@ -97,4 +97,7 @@ pub struct CheckpointOptions {
     pub dir: PathBuf,
     /// Steps between checkpoints; there is always one at the end.
     pub every: Option<u64>,
+    /// How many are kept; all of them if there is none. Those of later steps are another run's and
+    /// stay.
+    pub keep: Option<NonZeroUsize>,
 }

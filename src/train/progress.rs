@@ -24,6 +24,13 @@ pub enum Progress {
         /// Steps that it contains.
         step: u64,
     },
+    /// An old checkpoint is still there.
+    NotRemoved {
+        /// The checkpoint.
+        path: PathBuf,
+        /// What the system said.
+        why: String,
+    },
     /// The model made this up.
     Sampled(String),
     /// The run is over.
@@ -107,6 +114,9 @@ impl fmt::Display for Progress {
             }
             Self::Stepped(report) => report.fmt(f),
             Self::Saved { path, step } => write!(f, "step {step} is saved in `{}`", path.display()),
+            Self::NotRemoved { path, why } => {
+                write!(f, "warning: cannot remove `{}`: {why}", path.display())
+            }
             Self::Sampled(text) => write!(f, "the model writes:\n{}", text.trim_end()),
             Self::Finished(summary) => summary.fmt(f),
         }

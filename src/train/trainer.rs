@@ -14,7 +14,7 @@ use super::identity::Identity;
 use super::language::Language;
 use super::metrics::Metrics;
 use super::model::{Model, ParameterTable};
-use super::options::{ModelOptions, TrainOptions};
+use super::options::{CheckpointOptions, ModelOptions, TrainOptions};
 use super::plot::{Curve, show_svg};
 use super::progress::{End, Progress, Start, StepReport, Summary};
 use super::task::{Batch, Extent, Task};
@@ -242,7 +242,7 @@ impl<'a, T: Task> Run<'a, T> {
         }
         self.desk.stepped(report)?;
         match &self.options.checkpoint {
-            Some(to) if is_last || is_due(to.every) => self.save(&to.dir),
+            Some(to) if is_last || is_due(to.every) => self.save(to),
             _ => Ok(()),
         }
     }
@@ -267,12 +267,12 @@ impl<'a, T: Task> Run<'a, T> {
         Ok(weighed.sum::<f64>() / items as f64)
     }
 
-    fn save(&mut self, dir: &Path) -> Result<(), TrainError> {
+    fn save(&mut self, to: &CheckpointOptions) -> Result<(), TrainError> {
         if !self.desk.is_open {
             return Ok(());
         }
         let step = self.optimizer.steps();
-        let path = checkpoint::path_of(dir, step);
+        let path = checkpoint::path_of(&to.dir, step);
         let state = (&self.params[..], self.optimizer.moments());
         let identity = self.task.identity();
         checkpoint::save(&path, self.task.model().parameters(), &identity, step, state)?;
@@ -280,7 +280,11 @@ impl<'a, T: Task> Run<'a, T> {
             checkpoint::note_job(&path, &start.job)?;
         }
         self.desk.saved = Some(path.clone());
+        let left = to.keep.map_or_else(Vec::new, |keep| checkpoint::prune(&path, keep));
         self.desk.tell(|| Progress::Saved { path, step });
+        for (path, error) in left {
+            self.desk.tell(|| Progress::NotRemoved { path, why: error.to_string() });
+        }
         Ok(())
     }
 

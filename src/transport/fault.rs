@@ -9,6 +9,23 @@ pub struct Fault {
     pub kind: FaultKind,
     /// Whoever said it, in their own words; may have many lines.
     pub words: String,
+    /// What a user would type to meet it, or to be rid of it.
+    pub by_hand: ByHand,
+}
+
+/// Words for a shell, with everything that we were told about the way there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ByHand {
+    /// What stands behind `ssh` to log in there.
+    pub way: String,
+    /// The command that removes the key that is known of it.
+    pub forget_key: String,
+}
+
+impl Default for ByHand {
+    fn default() -> Self {
+        Self { way: "HOST".to_owned(), forget_key: "ssh-keygen -R HOST".to_owned() }
+    }
 }
 
 /// The kinds, in the order in which they are shown.
@@ -55,7 +72,60 @@ pub enum FaultKind {
 impl Fault {
     /// One of a kind.
     pub fn new(kind: FaultKind, words: impl Into<String>) -> Self {
-        Self { kind, words: words.into() }
+        Self { kind, words: words.into(), by_hand: ByHand::default() }
+    }
+
+    /// What to do about it.
+    pub fn help(&self) -> Option<String> {
+        let ByHand { way, forget_key } = &self.by_hand;
+        let text = match self.kind {
+            FaultKind::NoSsh => "install the OpenSSH client",
+            FaultKind::NoSuchName => {
+                "correct the name, or give it a HostName in your ssh configuration"
+            }
+            FaultKind::Refused => "is its sshd running, and on this port? see `--ssh_port`",
+            FaultKind::NoAnswer => {
+                return Some(format!(
+                    "is it up, and is there a way to it? see `ssh -v {way} true`"
+                ));
+            }
+            FaultKind::Ssh => {
+                return Some(format!("`ssh {way} true` must work without a question"));
+            }
+            FaultKind::HostKeyChanged => {
+                return Some(format!(
+                    "if the host was reinstalled, remove its old key with `{forget_key}`"
+                ));
+            }
+            FaultKind::HostKeyUnknown => {
+                return Some(format!("log in once with `ssh {way}` and compare the fingerprint"));
+            }
+            FaultKind::Denied => {
+                let must = format!("`ssh {way} true` must work without a question");
+                return Some(must + "; see `ssh-add -l`");
+            }
+            FaultKind::Penalty => "wait some minutes; sshd's PerSourcePenalties are in force",
+            FaultKind::Dropped => {
+                let causes = "its sshd may be full (MaxStartups; try a smaller `--fanout`), ban us \
+                              (fail2ban, hosts.deny), lack host keys, or be no sshd";
+                return Some(format!("{causes}: see `ssh -v {way} true`"));
+            }
+            FaultKind::OtherArch => "install remuda on that host and give `--agent_path FILE`",
+            FaultKind::NoRoom => "give `--agent_path FILE`, a remuda that is installed there",
+            FaultKind::NotInstalled => {
+                "install this remuda there, or leave `--agent_path` out: it brings itself"
+            }
+            FaultKind::NoAgent => return Some(format!("see what `ssh {way} true` prints there")),
+            FaultKind::Absent => {
+                "every node is given the same line and key, and a `--node_rank` of its own"
+            }
+            FaultKind::OtherPlan => {
+                "every node is given the same line and hosts; `--node_rank` alone differs"
+            }
+            FaultKind::OtherBuild => "give every node the same remuda",
+            FaultKind::Damaged => return None,
+        };
+        Some(text.to_owned())
     }
 }
 
@@ -82,38 +152,6 @@ impl FaultKind {
             Self::OtherPlan => "came with another plan",
             Self::OtherBuild => "came with another remuda",
         }
-    }
-
-    /// What to do about it.
-    pub fn help(self) -> Option<&'static str> {
-        Some(match self {
-            Self::NoSsh => "install the OpenSSH client",
-            Self::NoSuchName => "correct the name, or give it a HostName in your ssh configuration",
-            Self::Refused => "is its sshd running, and on this port? see `--ssh_port`",
-            Self::NoAnswer => "is it up, and is there a way to it? see `ssh -v HOST true`",
-            Self::Ssh => "`ssh HOST true` must work without a question",
-            Self::HostKeyChanged => {
-                "if the host was reinstalled, remove its old key with `ssh-keygen -R HOST`"
-            }
-            Self::HostKeyUnknown => "log in once with `ssh HOST` and compare the fingerprint",
-            Self::Denied => "`ssh HOST true` must work without a question; see `ssh-add -l`",
-            Self::Penalty => "wait some minutes; sshd's PerSourcePenalties are in force",
-            Self::Dropped => "see MaxStartups of its sshd, or give a smaller `--fanout`",
-            Self::OtherArch => "install remuda on that host and give `--agent_path FILE`",
-            Self::NoRoom => "give `--agent_path FILE`, a remuda that is installed there",
-            Self::NotInstalled => {
-                "install this remuda there, or leave `--agent_path` out: it brings itself"
-            }
-            Self::NoAgent => "see what `ssh HOST true` prints there",
-            Self::Absent => {
-                "every node is given the same line and key, and a `--node_rank` of its own"
-            }
-            Self::OtherPlan => {
-                "every node is given the same line and hosts; `--node_rank` alone differs"
-            }
-            Self::OtherBuild => "give every node the same remuda",
-            Self::Damaged => return None,
-        })
     }
 
     /// The exit status it leads to.

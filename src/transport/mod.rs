@@ -8,6 +8,6 @@ mod local;
 pub mod ssh;
 
 pub use agent::{AgentEnd, AgentProcess, Arrival, Link};
-pub use fault::{Fault, FaultKind};
+pub use fault::{ByHand, Fault, FaultKind};
 pub use link::{LinkReader, LinkWriter};
 pub use local::{adopt_stdio, connect_local};

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::launch::Launch;
+use crate::support::launch::{Launch, REMUDA, command};
 use crate::{Doctor, lines_of};
 
 fn on_hosts(lines: &str) -> (Doctor, Launch) {
@@ -43,6 +43,15 @@ fn the_good_hostfile_is_of_this_examination_or_there_is_none() {
     assert!(said.stderr.starts_with(&line), "{}", said.stderr);
     // Nobody waited for an examination.
     assert_eq!(said.stdout, "");
+}
+
+#[test]
+fn a_hostfile_in_the_place_of_a_script_is_told() {
+    let (_, launch) = on_hosts("n1 slots=1\n");
+    let out = command(REMUDA).args(["doctor", "hostfile"]).current_dir(launch.dir()).output();
+    let stderr = String::from_utf8(out.expect("remuda starts").stderr).expect("text");
+    assert!(stderr.contains("error[C011]: `hostfile` is a hostfile, not a script\n"), "{stderr}");
+    assert!(stderr.ends_with("\nhelp: did you mean `-H hostfile`?\n"), "{stderr}");
 }
 
 #[test]

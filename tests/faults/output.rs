@@ -166,16 +166,43 @@ fn a_disk_that_hangs_before_the_start_is_told() {
         ("--log_dir", "--log_dir: cannot make `"),
         ("--enable_each_rank_log", "--enable_each_rank_log: cannot make `"),
     ] {
-        let Some((launch, disk)) = beside_a_disk_that_hangs(NAME) else { return };
+        let Some((launch, disk)) = beside_a_disk_that_hangs(NAME, workers(1)) else { return };
         let outcome = launch.option(option).option(disk.join("made")).sh("echo ran").end().code(73);
         assert_eq!(outcome.stdout_text(), "", "{option}: {outcome:#?}");
         outcome.says(said).says("its disk stands still");
     }
 }
 
+/// The same of what a training reads and writes.
+#[test]
+fn a_training_beside_a_disk_that_hangs_is_told() {
+    const NAME: &str = "a_training_beside_a_disk_that_hangs_is_told";
+    for (option, code, said) in [
+        ("--checkpoint_dir", 73, "error[T006]: cannot write `DISK/kept`: its disk stands still\n"),
+        ("--metrics", 73, "error[T006]: cannot write `DISK/kept`: its disk stands still\n"),
+        ("--plot", 73, "error[T006]: cannot write `DISK/kept`: its disk stands still\n"),
+        (
+            "--resume",
+            66,
+            "error[T004]: cannot read checkpoint `DISK/kept`: its disk stands still\n",
+        ),
+        ("--data", 66, "error[T001]: cannot read `DISK/kept`: its disk stands still\n"),
+    ] {
+        let train = Launch::new().command("train").options(["--num_gpus", "1", "--steps", "1"]);
+        let Some((launch, disk)) = beside_a_disk_that_hangs(NAME, train) else { return };
+        let outcome = launch.option(option).option(disk.join("kept")).end().code(code);
+        assert_eq!(outcome.stdout_text(), "", "{option}: {outcome:#?}");
+        let screen = outcome.stderr.replace(&*disk.to_string_lossy(), "DISK");
+        assert!(screen.starts_with(said), "{option}: {outcome:#?}");
+        assert_eq!(screen.matches("error[").count(), 1, "{option}: {outcome:#?}");
+        let is_of_hanging =
+            screen.contains("help: its file system does not answer; name a directory");
+        assert_eq!(is_of_hanging, option == "--checkpoint_dir", "{option}: {outcome:#?}");
+    }
+}
+
 /// A launch in whose mount namespace nobody serves this file system; `None` where there are none.
-fn beside_a_disk_that_hangs(name: &str) -> Option<(Launch, std::path::PathBuf)> {
-    let launch = workers(1);
+fn beside_a_disk_that_hangs(name: &str, launch: Launch) -> Option<(Launch, std::path::PathBuf)> {
     let disk = launch.dir().join("disk");
     fs::create_dir(&disk).expect("a directory");
     // The kernel waits for an answer as long as somebody holds the descriptor.

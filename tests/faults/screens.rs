@@ -257,6 +257,21 @@ fn a_time_limit_tells_who_did_not_end() {
     assert!(screen.contains(error), "{screen}");
 }
 
+/// A script of the environment that does not come to its end.
+#[test]
+fn a_time_limit_before_anything_could_start() {
+    let launch = hosts(&[("n1", 1), ("n2", 1)]).options(["--timeout", "300ms"]);
+    let script = launch.dir().join("environment");
+    std::fs::write(&script, "sleep 1000\n").expect("written");
+    let launch = launch.option("--venv_script").option(script);
+    check_end(
+        launch.sh("echo ran"),
+        124,
+        "error[R105]: the job was not ready to start within 300 ms; nothing was started\n\
+         \x20 still preparing: n[1-2]\n",
+    );
+}
+
 #[test]
 fn an_interrupt() {
     let job = workers(2).sh("echo ready; exec sleep 1000").start();

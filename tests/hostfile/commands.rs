@@ -290,6 +290,44 @@ set: 1 error, 0 warnings
 }
 
 #[test]
+fn sets_take_lists_of_names_and_doubt_what_takes_nothing_away() {
+    let directory = scratch("names");
+    let hosts = file(&directory, "hosts", "a slots=2\nb slots=2\nc slots=2\n");
+    let sick = file(&directory, "sick", "b\nz\n");
+    let (hosts, sick) = (word(&hosts), word(&sick));
+    check(&["show", "--names", &format!("{hosts} ! {sick}")], "a\nc\n", "", 0);
+    check(&["show", "--names", &format!("{sick} & {hosts}")], "b\n", "", 0);
+    check(&["show", "--names", sick], "b\nz\n", "", 0);
+    let outcome = hostfile(&["show", "--names", &format!("{hosts} ! sikc")]);
+    let note =
+        "warning: `sikc` takes nothing away: it is no file, and no host of the set before it\n";
+    assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("a\nb\nc\n", note));
+    assert_eq!(outcome.status.code(), 1);
+    let outcome = hostfile(&["show", "--include", "n1", "n[1-3]"]);
+    assert!(outcome.stderr.contains("a list of names says none: add `--slots 8`"));
+    assert_eq!((outcome.stdout.as_str(), outcome.status.code()), ("", 2));
+    let outcome = hostfile(&["show", "--slots", "2", "--num_nodes", "1", "--names", "n[1-3]"]);
+    assert_eq!(outcome.stdout, "n1\n", "{}", outcome.stderr);
+}
+
+#[test]
+fn what_is_chosen_is_checked_and_what_everyone_can_write_is_read_when_asked() {
+    let directory = scratch("chosen");
+    let uneven = file(&directory, "uneven", "a slots=2\nb slots=4\n");
+    let uneven = word(&uneven);
+    assert_eq!(hostfile(&["check", uneven]).status.code(), 1);
+    for chosen in [["--num_gpus", "2"], ["--include", "b"]] {
+        let outcome = hostfile(&[&["check", uneven], &chosen[..]].concat());
+        assert_eq!(outcome.status.code(), 0, "{}", outcome.stdout);
+    }
+    let open = file(&directory, "open", "a slots=2\n");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o666)).expect("ours");
+    let open = word(&open);
+    assert_eq!(hostfile(&["check", open]).status.code(), 1);
+    check(&["check", open, "--allow_insecure_files"], &format!("{open}: 1 host, 2 slots\n"), "", 0);
+}
+
+#[test]
 fn differences_are_lines() {
     let directory = scratch("diff");
     let first = file(&directory, "first", "a slots=1\nb slots=1\nc slots=1\nd slots=1\n");

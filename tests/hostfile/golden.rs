@@ -84,8 +84,9 @@ fn corpus() -> impl Iterator<Item = (PathBuf, Option<Dialect>)> {
     })
 }
 
-/// Codes of what is wrong with a whole file and has no place in it: no host, and no text.
-const WITHOUT_PLACE: &[&str] = &[pool::codes::NO_HOST, pool::codes::NOT_TEXT];
+/// Codes of what is wrong with a whole file and has no place in it: no host, no text, no hostfile.
+const WITHOUT_PLACE: &[&str] =
+    &[pool::codes::NO_HOST, pool::codes::NOT_TEXT, pool::codes::NO_HOSTFILE];
 
 #[test]
 fn every_finding_of_the_corpus_has_its_place() {

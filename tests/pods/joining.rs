@@ -202,7 +202,7 @@ fn a_port_that_is_taken_is_told_before_anybody_waits() {
     let nodes = Nodes::new(&[1, 1]);
     let held = std::net::TcpListener::bind(("127.0.0.1", nodes.port + 1)).expect("free");
     nodes.node(0).sh("true").end().code(78).says(&format!(
-        "error[R110]: port {} of `127.0.0.1` is taken\n\nhelp: give all nodes another `--master_port`; \
+        "error[R110]: port {} of `127.0.0.1` is taken\nhelp: give all nodes another `--master_port`; \
          the two ports behind it are ours\n",
         nodes.port + 1
     ));
@@ -227,7 +227,7 @@ fn a_key_file_that_is_no_secret_is_refused() {
     check(nodes.node_with_key(1, &missing), 66, &text);
     let short = key("short", b"secret");
     let text = format!(
-        "error[K002]: the key file `{}`: the key has 6 bytes, at least 16 are needed\n\n{make_one}",
+        "error[K002]: the key file `{}`: the key has 6 bytes, at least 16 are needed\n{make_one}",
         short.display()
     );
     check(nodes.node_with_key(0, &short), 65, &text);
@@ -236,7 +236,7 @@ fn a_key_file_that_is_no_secret_is_refused() {
     let open = key("open", &[b'x'; 32]);
     fs::set_permissions(&open, fs::Permissions::from_mode(0o620)).expect("it is ours");
     let text = format!(
-        "error[K003]: the key file `{}` can be written by others\n\nhelp: `chmod go-w` it, or make a \
+        "error[K003]: the key file `{}` can be written by others\nhelp: `chmod go-w` it, or make a \
          new one\n",
         open.display()
     );

@@ -46,7 +46,7 @@ fn pods_without_a_key_are_alone_only_when_that_is_asked_for() {
     let nodes = Nodes::new(&[1, 1]);
     let alone = || bare(&nodes).option("--nodes=2").env("LWS_WORKER_INDEX", "1");
     alone().sh("true").end().code(78).says(
-        "error[P006]: the pods have no key, and would not hear of each other\n\nhelp: mount a Secret in \
+        "error[P006]: the pods have no key, and would not hear of each other\nhelp: mount a Secret in \
          every pod and give `--key_file FILE` (or REMUDA_KEY_FILE); with `--isolated` each starts \
          its workers alone\n",
     );
@@ -65,22 +65,22 @@ fn a_pod_that_nobody_knows_says_what_is_missing() {
     let pod = || bare(&nodes);
     check(
         pod().env("KUBERNETES_SERVICE_HOST", ""),
-        "error[P001]: nothing says which node this is\n\nhelp: give `--nodes N --node_rank N --master_addr \
+        "error[P001]: nothing says which node this is\nhelp: give `--nodes N --node_rank N --master_addr \
          ADDR`, or set NODE_RANK; `remuda pod --help` lists the platforms that are known\n",
     );
     check(
         pod().env("JOB_COMPLETION_INDEX", "1"),
-        "error[P004]: nobody says how many pods the job has\n\nhelp: give `--nodes N`, or set \
+        "error[P004]: nobody says how many pods the job has\nhelp: give `--nodes N`, or set \
          REMUDA_NODES; an Indexed Job's is `completions`\n",
     );
     check(
         pod().env("PET_NODE_RANK", "1").env("NODE_RANK", "0"),
-        "error[P003]: which node this is: node 1 (Kubeflow), but node 0 (NODE_RANK)\n\nhelp: unset one of \
+        "error[P003]: which node this is: node 1 (Kubeflow), but node 0 (NODE_RANK)\nhelp: unset one of \
          the two, or give `--node_rank` and `--nodes` in its place\n",
     );
     check(
         pod().env("NODE_RANK", "2").option("--nodes=2"),
-        "error[P005]: there is no node 2 among 2 pods\n\nhelp: `--nodes` is the number of pods, the same \
+        "error[P005]: there is no node 2 among 2 pods\nhelp: `--nodes` is the number of pods, the same \
          in each of them\n",
     );
     check(

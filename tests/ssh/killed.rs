@@ -46,6 +46,60 @@ fn assert_gone(dir: &Path) {
     wait_for_or(|| format!("the end of {}", dir.display()), gone);
 }
 
+/// A small training on three hosts that goes on until somebody ends it.
+fn train(cluster: &mut Option<Cluster>) -> Running {
+    let names = [("n1", 1), ("n2", 1), ("n3", 1)];
+    let (hosts, launch) = Cluster::new(&names);
+    let config = hosts.dir().join("ssh_config");
+    *cluster = Some(hosts);
+    let train = launch.another().command("train").on(&names).option("--ssh_config").option(config);
+    let train = train.options(["--grace", "2s", "--steps", "1000000", "--eval_every", "0"]);
+    let train = train.options(["--layers", "1", "--heads", "2", "--width", "16", "--block", "8"]);
+    let running = train.start();
+    running.wait_for_lines(" 1/1000000 ", 1);
+    running
+}
+
+/// Workers that wait for those of the lost node say so in their files; the screen has the cause.
+#[test]
+fn a_training_that_loses_an_agent_shows_one_error() {
+    if !can_run("a_training_that_loses_an_agent_shows_one_error") {
+        return;
+    }
+    let mut cluster = None;
+    let running = train(&mut cluster);
+    let workers = named(&running, "remuda");
+    let is_worker = |process: &&Process| process.command.starts_with("remuda train-worker ");
+    assert_eq!(workers.iter().filter(is_worker).count(), 3, "{workers:#?}");
+    let agents = named(&running, "remuda-agent");
+    let of_n2 = agents.iter().find(|agent| agent.command.contains("node=1 "));
+    of_n2.expect("it has one").signal(Signal::KILL);
+    let outcome = running.end().code(75);
+    let mut lines = lines_without_launch(&outcome);
+    // A worker may have ended before we hear of the agent, and then it is what is stopped for.
+    lines[..2].sort_unstable();
+    let expected = [
+        "      Lost  n2: the connection stands, but a signal ended the agent",
+        "  Stopping  2 workers after a failure, grace 2.0 s",
+    ];
+    assert_eq!(lines[..2], expected, "{outcome:#?}");
+    let (how, others) = lines[2].split_once("; ").expect("what became of the others");
+    assert_eq!(how, "error[R103]: the link to the agent on n2 ended", "{outcome:#?}");
+    assert!(others.contains(" other worker"), "{outcome:#?}");
+    let help = ["  lost with it: rank 1", "help: to go on without it: --exclude 'n2'"];
+    assert_eq!(lines[3..], help, "{outcome:#?}");
+    let survivor = String::from_utf8_lossy(&outcome.run_file("rank0.stderr")).into_owned();
+    assert!(survivor.contains("is gone"), "it is kept: {survivor}");
+    let _ = std::fs::remove_dir_all(outcome.dir());
+}
+
+/// Without the lines that say what begins.
+fn lines_without_launch(outcome: &Outcome) -> Vec<&str> {
+    let is_begin =
+        |line: &&str| line.starts_with("    Launch  ") || line.starts_with("    Record  ");
+    outcome.stderr.lines().filter(|line| !is_begin(line)).collect()
+}
+
 #[test]
 fn a_launcher_that_is_killed_leaves_nothing_on_any_host() {
     if !can_run("a_launcher_that_is_killed_leaves_nothing_on_any_host") {

@@ -257,6 +257,37 @@ fn own_name() -> String {
 }
 
 /// The user of a hostfile outranks the configuration's, and is no part of the host's name.
+const FAST_NOTE: &str = "note: `--ssh_kex fast` makes connections to so many hosts several times \
+                         cheaper; it gives up protection against quantum computers\n";
+
+/// More hosts than 32, and a key exchange that costs: once, and only for whoever may want to know.
+#[test]
+fn many_hosts_are_told_of_the_fast_key_exchange_once() {
+    if !can_run("many_hosts_are_told_of_the_fast_key_exchange_once") {
+        return;
+    }
+    let names: Vec<String> = (1..=33).map(|number| format!("n{number}")).collect();
+    let hosts: Vec<_> = names.iter().map(|name| (name.as_str(), 1)).collect();
+    let (cluster, launch) = Cluster::new(&hosts);
+    let slow = "KexAlgorithms ecdh-sha2-nistp521,curve25519-sha256";
+    cluster.configure_client(slow);
+    let again = |hosts: &[(&str, usize)], options: &[&str]| {
+        let run = launch.another().on(hosts).option("--ssh_config");
+        let run = run.option(cluster.dir().join("ssh_config")).options(options);
+        run.options(["--no_python", "--no_local_rank", "--accelerator", "cpu"]).sh("exit 0").end()
+    };
+    let outcome = again(&hosts, &[]).code(0);
+    let said: Vec<_> = outcome.stderr.split_inclusive('\n').collect();
+    let [begin, note, record] = said[..] else { panic!("{outcome:#?}") };
+    assert!(begin.starts_with("    Launch  33 workers on 33 nodes "), "{outcome:#?}");
+    assert_eq!(note, FAST_NOTE);
+    assert!(record.starts_with("    Record  "), "{outcome:#?}");
+    let _outcome = again(&hosts, &["--ssh_kex", "fast"]).code(0).does_not_say("ssh_kex");
+    let _outcome = again(&hosts, &["--quiet"]).code(0).does_not_say("ssh_kex");
+    let _outcome = again(&hosts[1..], &[]).code(0).does_not_say("ssh_kex");
+    let _ = fs::remove_dir_all(cluster.dir());
+}
+
 #[test]
 fn a_user_of_the_hostfile_is_as_whom_a_host_is_reached() {
     if !can_run("a_user_of_the_hostfile_is_as_whom_a_host_is_reached") {

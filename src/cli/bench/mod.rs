@@ -17,6 +17,7 @@ use super::lower::{self, Speaker};
 use super::{bundled, run};
 use crate::base::Status;
 use crate::bench::Backend;
+use crate::launch::Judge;
 use crate::report::Terminal;
 
 pub(super) use self::args::words_of;
@@ -87,5 +88,5 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let program = bundled::own_program(&place.transport)?;
     let words = std::iter::once(WORKER_COMMAND.into()).chain(face.bench.words()).collect();
     let workers = WorkerArgs::default();
-    run::start(place, &face.watch, &workers, program, words, Speaker::Rank0, terminal)
+    run::start(place, &face.watch, &workers, program, words, Speaker::Rank0(Judge::Rank0), terminal)
 }

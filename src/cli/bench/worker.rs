@@ -74,7 +74,7 @@ fn status_of(error: &Error) -> Status {
         #[cfg(feature = "nccl")]
         Error::Device(_) => Status::Config,
         error if error.is_of_system() => Status::OsLimit,
-        _ => Status::Findings,
+        _ => Status::Protocol,
     }
 }
 

@@ -7,7 +7,9 @@ use clap::ValueEnum;
 use super::values::{ReadArgs, SelectArgs};
 use super::{LoadError, Outcome, count, load, write};
 use crate::base::{Diagnostic, Findings, Severity, Status};
-use crate::pool::{self, Pool, ReadOptions, Reading, SelectorArgs, certain_changes, mend, select};
+use crate::pool::{
+    self, Pool, ReadOptions, Reading, SelectorArgs, certain_changes, codes, mend, select,
+};
 use crate::report::diagnostic::{Paint, show_findings};
 use crate::report::findings::{CheckedFile, show_github, show_json, show_sarif};
 use crate::report::world::show_world;
@@ -25,7 +27,7 @@ pub(super) struct CheckArgs {
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "human")]
     format: Format,
     /// Warnings and notes that are meant as they are, by their codes
-    #[arg(long, value_name = "CODE", value_delimiter = ',')]
+    #[arg(long, value_name = "CODE", value_delimiter = ',', value_parser = parse_code)]
     allow: Vec<String>,
     #[command(flatten)]
     read: ReadArgs,
@@ -91,15 +93,19 @@ pub(super) fn run(args: &CheckArgs, paint: Paint) -> Outcome {
 
 fn check(file: &Path, args: &CheckArgs) -> Result<Checked, LoadError> {
     let options = args.read.options();
-    let mut reading = load::read(file, options)?;
+    let mut reading = load::read(file, &args.read)?;
     let mut note = fixable(file, &reading);
     if args.fix {
         (reading, note) = fix(file, reading, options)?;
     }
     examine(&mut reading, &args.allow);
-    let mut findings = vec![reading.findings.clone()];
     let selected = args.select.selector().filter(|_| !reading.findings.has_errors());
-    let world = selected.and_then(|selector| selected_world(&reading, &selector, &mut findings));
+    let mut found = Vec::new();
+    let world = selected.and_then(|selector| selected_world(&reading, &selector, &mut found));
+    if world.as_ref().is_some_and(|world| !is_uneven(world)) {
+        reading.findings.diagnostics.retain(|found| found.code != codes::UNEQUAL_SLOTS);
+    }
+    let findings = [vec![reading.findings.clone()], found].concat();
     let status = status(&findings);
     Ok(Checked { reading: Some(reading), findings, world, note, status })
 }
@@ -118,11 +124,26 @@ fn examine(reading: &mut Reading, allow: &[String]) {
     reading.findings.diagnostics = diagnostics;
 }
 
+fn parse_code(text: &str) -> Result<String, String> {
+    let mut all = codes::EXPLANATIONS.into_iter().flatten();
+    match all.find(|story| story.code.eq_ignore_ascii_case(text)) {
+        Some(story) => Ok(story.code.to_owned()),
+        None => Err("expected the code of a finding, such as H039".to_owned()),
+    }
+}
+
 /// Notes are no findings.
 fn status(findings: &[Findings]) -> Status {
     let mut all = findings.iter().flat_map(|one| &one.diagnostics);
     let is_clean = all.all(|found| found.severity < Severity::Warning);
     if is_clean { Status::Success } else { Status::Findings }
+}
+
+/// Whether hosts have different numbers of slots.
+fn is_uneven(world: &Pool) -> bool {
+    let mut counts = world.nodes().iter().map(|(_, slots)| slots.len());
+    let first = counts.next();
+    counts.any(|count| Some(count) != first)
 }
 
 fn selected_world(
@@ -159,18 +180,16 @@ fn fix(
     reading: Reading,
     options: ReadOptions,
 ) -> Result<(Reading, String), LoadError> {
+    if file.as_os_str() == "-" {
+        let note = fixable(file, &reading).replace("makes", "would make in a file");
+        return Ok((reading, note));
+    }
     let mended = mend(reading, options);
     if mended.changes == 0 {
         return Ok((mended.reading, String::new()));
     }
     let name = file.display();
     let done = count(mended.changes as u64, "change");
-    if file.as_os_str() == "-" {
-        return Ok((
-            mended.reading,
-            format!("note: -: {done} would be made; standard input stays\n"),
-        ));
-    }
     write::replace(file, &mended.reading.findings.source.text)
         .map_err(|source| LoadError::NotWritten { path: file.to_owned(), source })?;
     Ok((mended.reading, format!("note: {name}: {done} made\n")))

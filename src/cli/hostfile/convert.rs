@@ -25,7 +25,7 @@ pub(super) struct ConvertArgs {
 
 pub(super) fn run(args: &ConvertArgs, paint: Paint) -> Outcome {
     let mut out = Outcome::new();
-    let reading = match load::read(&args.file, args.read.options()) {
+    let reading = match load::read(&args.file, &args.read) {
         Ok(reading) => reading,
         Err(error) => {
             out.refuse(&error, paint);

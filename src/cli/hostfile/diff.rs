@@ -24,7 +24,7 @@ pub(super) struct DiffArgs {
 pub(super) fn run(args: &DiffArgs, paint: Paint) -> Outcome {
     let mut out = Outcome::new();
     let files = [&args.first, &args.second].map(|file| {
-        let reading = load::read(file, args.read.options())?;
+        let reading = load::read(file, &args.read)?;
         if reading.findings.has_errors() {
             return Err(LoadError::Malformed(reading.findings));
         }

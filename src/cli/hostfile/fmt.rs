@@ -40,7 +40,7 @@ fn format_file(
     out: &mut Outcome,
     paint: Paint,
 ) -> Result<(), LoadError> {
-    let reading = load::read(file, args.read.options())?;
+    let reading = load::read(file, &args.read)?;
     if reading.findings.has_errors() {
         out.stderr += &show_findings(&reading.findings, paint);
         out.worsen(Status::Findings);

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
+use super::values::ReadArgs;
 use crate::base::{Diagnostic, Findings, HostName, Severity, Source, Status};
 use crate::pool::{self, ReadOptions, Reading, codes};
 use crate::report::diagnostic::{Paint, show_findings};
@@ -163,15 +164,33 @@ pub fn load(path: &Path, trust: Trust, options: ReadOptions) -> Result<Reading, 
 }
 
 /// A file, or standard input for `-`, whatever is wrong with its text.
-pub(super) fn read(path: &Path, options: ReadOptions) -> Result<Reading, LoadError> {
+pub(super) fn read(path: &Path, args: &ReadArgs) -> Result<Reading, LoadError> {
+    read_as(path, args.trust(), args.options())
+}
+
+/// The same, with other options.
+pub(super) fn read_as(
+    path: &Path,
+    trust: Trust,
+    options: ReadOptions,
+) -> Result<Reading, LoadError> {
     if path.as_os_str() == "-" {
         read_from(io::stdin().lock(), path, options)
+    } else if is_substituted(path) {
+        // What a shell puts in the place of `<(command)`.
+        let pipe = File::open(path).map_err(|error| unreadable(path, error))?;
+        read_from(pipe, path, options)
     } else {
-        read_file(path, Trust::Owner, options).map_err(|error| match error {
+        read_file(path, trust, options).map_err(|error| match error {
             LoadError::Missing(path) => LoadError::NothingToRead(path),
             other => other,
         })
     }
+}
+
+fn is_substituted(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    path.starts_with("/dev/fd") && path.metadata().is_ok_and(|found| found.file_type().is_fifo())
 }
 
 fn read_file(path: &Path, trust: Trust, options: ReadOptions) -> Result<Reading, LoadError> {

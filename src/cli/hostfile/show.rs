@@ -5,9 +5,11 @@ use std::path::Path;
 
 use super::values::{ReadArgs, SelectArgs};
 use super::{LoadError, Outcome, count, lines, load};
-use crate::base::{Diagnostic, Findings, HostName, Source, Span, Status, UserName};
-use crate::pool::nodeset::{Expression, Operand, RangeProblem, fold, is_pattern, read_list};
-use crate::pool::{Host, Pool, SlotCount, codes, select};
+use crate::base::{Diagnostic, Findings, HostName, Severity, Source, Span, Status, UserName};
+use crate::pool::nodeset::{
+    Expression, Operand, Operator, RangeProblem, fold, is_pattern, read_list,
+};
+use crate::pool::{Host, Pool, ReadOptions, Reading, SlotCount, codes, read_any, select};
 use crate::report::diagnostic::{Paint, show_all, show_findings};
 use crate::report::world::{names_json, show_world, world_json};
 
@@ -46,7 +48,8 @@ enum NoSet {
 
 pub(super) fn run(args: &ShowArgs, paint: Paint) -> Outcome {
     let mut out = Outcome::new();
-    let found = members(args);
+    let mut notes = String::new();
+    let found = members(args, &mut notes);
     match &found {
         Err(NoSet::Load(error)) => out.refuse(error, paint),
         Err(NoSet::Text(findings)) => {
@@ -56,8 +59,11 @@ pub(super) fn run(args: &ShowArgs, paint: Paint) -> Outcome {
         Ok(members) => show(members, args, &mut out, paint),
     }
     if let (Status::Success, Ok([])) = (out.status, found.as_deref()) {
-        out.stderr += &empty_set(args);
-        out.status = Status::Findings;
+        notes += &empty_set(args);
+    }
+    if !notes.is_empty() {
+        out.stderr += &notes;
+        out.worsen(Status::Findings);
     }
     out
 }
@@ -80,7 +86,13 @@ fn show(members: &[Member], args: &ShowArgs, out: &mut Outcome, paint: Paint) {
         out.stdout = lines(names());
         return;
     }
-    let Some(mut pool) = pool(members) else {
+    let known = pool(members);
+    if known.is_none() && args.select.selector().is_some() && !members.is_empty() {
+        out.stderr = show_findings(&no_slots(), paint);
+        out.status = Status::Usage;
+        return;
+    }
+    let Some(mut pool) = known else {
         let text = || format!("{}\n{}\n", fold(names()), count(members.len() as u64, "host"));
         out.stdout = if args.json { names_json(names()) } else { text() };
         return;
@@ -107,6 +119,13 @@ fn show(members: &[Member], args: &ShowArgs, out: &mut Outcome, paint: Paint) {
     };
 }
 
+fn no_slots() -> Findings {
+    let message = "--include, --exclude, --num_nodes and --num_gpus choose among slots";
+    let problem = Diagnostic::whole(codes::MISSING_SLOTS, message)
+        .help("a list of names says none: add `--slots 8`, or leave the option out");
+    Findings { source: source(""), diagnostics: vec![problem] }
+}
+
 /// `None` when the slots of a host are not known, or no host is left.
 fn pool(members: &[Member]) -> Option<Pool> {
     let hosts: Option<Vec<_>> =
@@ -117,7 +136,7 @@ fn pool(members: &[Member]) -> Option<Pool> {
     Some(pool.reached_as(users.collect()))
 }
 
-fn members(args: &ShowArgs) -> Result<Vec<Member>, NoSet> {
+fn members(args: &ShowArgs, notes: &mut String) -> Result<Vec<Member>, NoSet> {
     // A file may have any name, operators in it included.
     if let [file] = &args.set[..]
         && (file == "-" || Path::new(file).exists())
@@ -135,6 +154,7 @@ fn members(args: &ShowArgs) -> Result<Vec<Member>, NoSet> {
     for (operator, operand) in &expression.terms {
         let members = operand_members(*operand, is_alone, &text, args)?;
         known.extend(members.iter().filter_map(|one| Some((one.name.clone(), one.slots?))));
+        note_nothing_removed(*operator, *operand, &set, &members, notes);
         set = operator.join(set, members, |member| member.name.clone());
     }
     for member in &mut set {
@@ -142,6 +162,25 @@ fn members(args: &ShowArgs) -> Result<Vec<Member>, NoSet> {
         member.slots = member.slots.or(said).or(args.read.options().slots);
     }
     Ok(set)
+}
+
+/// A word behind `!` that takes nothing away is a file that was mistyped, as a rule.
+fn note_nothing_removed(
+    operator: Operator,
+    operand: Operand<'_>,
+    set: &[Member],
+    removed: &[Member],
+    notes: &mut String,
+) {
+    let is_name = !is_pattern(operand.text) && operand.text != "-";
+    let removes = removed.iter().any(|one| set.iter().any(|member| member.name == one.name));
+    if operator == Operator::Difference && is_name && !removes && !Path::new(operand.text).exists()
+    {
+        let word = operand.text.escape_debug();
+        notes.push_str("warning: `");
+        notes.extend(word);
+        notes.push_str("` takes nothing away: it is no file, and no host of the set before it\n");
+    }
 }
 
 /// A file where there is one, else a list of hosts.
@@ -168,7 +207,8 @@ fn operand_members(
 }
 
 fn from_file(path: &Path, args: &ShowArgs) -> Result<Vec<Member>, NoSet> {
-    let reading = load::read(path, args.read.options()).map_err(NoSet::Load)?;
+    let reading = load::read(path, &args.read).map_err(NoSet::Load)?;
+    let (reading, has_slots) = without_slots(reading);
     if reading.findings.has_errors() {
         return Err(NoSet::Load(LoadError::Malformed(reading.findings)));
     }
@@ -176,9 +216,23 @@ fn from_file(path: &Path, args: &ShowArgs) -> Result<Vec<Member>, NoSet> {
     let member = |host: &Host| Member {
         name: host.name.clone(),
         user: host.user.clone(),
-        slots: Some(host.slots),
+        slots: Some(host.slots).filter(|_| has_slots),
     };
     Ok(hosts.map(member).collect())
+}
+
+/// A list of names is a set, too: one that says no slots at all is read again as if it did.
+fn without_slots(reading: Reading) -> (Reading, bool) {
+    let mut errors = reading.findings.diagnostics.iter();
+    let mut errors = errors.by_ref().filter(|found| found.severity == Severity::Error).peekable();
+    let says_none = reading.hostfile.hosts().is_empty() && errors.peek().is_some();
+    if !says_none || !errors.all(|found| found.code == codes::MISSING_SLOTS) {
+        return (reading, true);
+    }
+    let options = ReadOptions { dialect: None, slots: SlotCount::new(1) };
+    let Source { name, text } = &reading.findings.source;
+    let again = read_any(name, text.as_bytes(), options);
+    if again.findings.has_errors() { (reading, true) } else { (again, false) }
 }
 
 /// One name is a file that was mistyped rather than a set.

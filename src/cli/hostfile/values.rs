@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
+use super::Trust;
 use crate::pool::dialect::Target;
 use crate::pool::{Dialect, ReadOptions, SelectorArgs, SlotCount};
 
@@ -15,9 +16,17 @@ pub(super) struct ReadArgs {
     /// Slots of hosts of which the file says none
     #[arg(long, value_name = "N", value_parser = parse_slots)]
     slots: Option<SlotCount>,
+    /// Read files that everyone can write, too
+    #[arg(long = "allow_insecure_files", alias = "allow-insecure-files")]
+    allow_insecure_files: bool,
 }
 
 impl ReadArgs {
+    /// Whose files are read.
+    pub(super) fn trust(&self) -> Trust {
+        if self.allow_insecure_files { Trust::Anyone } else { Trust::Owner }
+    }
+
     /// For the parser.
     pub(super) fn options(&self) -> ReadOptions {
         ReadOptions { dialect: self.from.map(|from| from.0), slots: self.slots }

@@ -34,10 +34,10 @@ pub(in crate::cli) fn explain(error: &clap::Error, flags: &Flags, typed: &Typed)
         ErrorKind::UnknownArgument => about.unknown(flags),
         ErrorKind::InvalidSubcommand => about.unknown_command(error),
         ErrorKind::MissingRequiredArgument => {
-            missing(typed, &texts(error, ContextKind::InvalidArg))
+            missing(typed, &about.command, &texts(error, ContextKind::InvalidArg))
         }
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            missing(typed, &["a command".to_owned()])
+            missing(typed, &about.command, &["a command".to_owned()])
         }
         _ => about.first_line(error),
     })
@@ -51,6 +51,10 @@ struct About<'a> {
     /// The value that was refused.
     value: String,
     place: Place,
+    /// The command that was given, with those before it.
+    command: String,
+    /// An option of that command which is nearly what was typed.
+    near: Option<String>,
 }
 
 impl<'a> About<'a> {
@@ -62,8 +66,10 @@ impl<'a> About<'a> {
         let flag = subject.split([' ', '=']).next().unwrap_or_default();
         let flag = flag.strip_prefix("--").unwrap_or(flag).to_owned();
         let value = texts(error, ContextKind::InvalidValue).pop().unwrap_or_default();
+        let near = texts(error, ContextKind::SuggestedArg).pop();
+        let near = near.and_then(|near| near.strip_prefix("--").map(str::to_owned));
         let place = place(typed, &flag, &subject, &value);
-        Self { typed, flag, value, place }
+        Self { typed, flag, value, place, command: command(error, typed), near }
     }
 
     fn value_missing(&self) -> Refused {
@@ -134,18 +140,20 @@ impl<'a> About<'a> {
                 let message = format!("`{}` is one word too many", self.flag);
                 Diagnostic::error(codes::UNEXPECTED_WORD, spans[0], message)
                     .label("nothing is expected here")
-                    .help(format!("`{} --help` says what is", self.typed.program))
+                    .help(format!("`{} --help` says what is", self.command))
             });
         }
         let shown = self.typed.shown(self.place);
-        let near = nearest(&underscored(&self.flag), flags.longs());
+        let name = underscored(&self.flag);
+        let near = flags.called_elsewhere(&name).or_else(|| nearest(&name, flags.longs()));
+        let near = near.map(str::to_owned).or_else(|| self.near.clone());
         self.typed.refuse(&[self.place], |spans| {
             let message = format!("there is no option `{shown}`");
             let problem =
                 Diagnostic::error(codes::UNKNOWN_OPTION, spans[0], message).label("unknown");
             match near {
                 Some(near) => problem.help(format!("did you mean `--{near}`?")),
-                None => problem.help(format!("`{} --help` lists them", self.typed.program)),
+                None => problem.help(format!("`{} --help` lists them", self.command)),
             }
         })
     }
@@ -223,13 +231,25 @@ fn place(typed: &Typed, flag: &str, word: &str, value: &str) -> Place {
         .unwrap_or_else(|| typed.end())
 }
 
-fn missing(typed: &Typed, what: &[String]) -> Refused {
+/// `remuda hostfile check`, as clap's usage has it.
+fn command(error: &clap::Error, typed: &Typed) -> String {
+    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else {
+        return typed.program.clone();
+    };
+    let usage = usage.to_string();
+    let words = usage.trim_start_matches("Usage:").split_whitespace();
+    let words = words.take_while(|word| word.starts_with(|c: char| c.is_ascii_alphabetic()));
+    let command = words.collect::<Vec<_>>().join(" ");
+    if command.starts_with(&typed.program) { command } else { typed.program.clone() }
+}
+
+fn missing(typed: &Typed, command: &str, what: &[String]) -> Refused {
     let what = what.join(" ").replace(['<', '>'], "");
     typed.refuse(&[typed.end()], |spans| {
         let message = format!("{} is missing", what.trim_end_matches("..."));
         Diagnostic::error(codes::NEEDS_OTHER, spans[0], message)
             .label("expected here")
-            .help(format!("`{} --help` says more", typed.program))
+            .help(format!("`{command} --help` says more"))
     })
 }
 

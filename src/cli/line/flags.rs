@@ -37,7 +37,24 @@ pub const DEEPSPEED_FLAGS: [&str; 27] = [
 /// Those that only its launcher of one node has.
 const NODE_FLAGS: [&str; 1] = ["world_info"];
 
-/// Its short ones.
+/// What other launchers and trainers call an option of ours.
+const ELSEWHERE: [(&str, &str); 13] = [
+    ("nproc_per_node", "num_gpus"),
+    ("nnodes", "num_nodes"),
+    ("num_processes", "num_gpus"),
+    ("num_machines", "num_nodes"),
+    ("machine_rank", "node_rank"),
+    ("main_process_port", "master_port"),
+    ("main_process_ip", "master_addr"),
+    ("verbose", "log_level=debug"),
+    ("checkpoint_every", "save_every"),
+    ("checkpoint_interval", "save_every"),
+    ("save_interval", "save_every"),
+    ("save_steps", "save_every"),
+    ("save_total_limit", "keep"),
+];
+
+/// DeepSpeed's short ones.
 const DEEPSPEED_SHORTS: &[u8] = b"hHieq";
 
 /// Whose spellings count.
@@ -116,6 +133,13 @@ impl Flags {
             return None;
         }
         self.0.iter().position(|flag| flag.shorts.contains(&letter))
+    }
+
+    /// Which of these options is called like this elsewhere.
+    pub(super) fn called_elsewhere(&self, name: &str) -> Option<&'static str> {
+        let (_, ours) = ELSEWHERE.into_iter().find(|(other, _)| *other == name)?;
+        let flag = ours.split('=').next()?;
+        self.exact(flag, Whose::All).map(|_| ours)
     }
 
     /// Every option by its first long spelling.

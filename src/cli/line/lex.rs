@@ -17,18 +17,6 @@ use crate::pool::nearest;
 const REMOVED: [&str; 4] =
     ["elastic_training", "min_elastic_nodes", "max_elastic_nodes", "enable_elastic_training"];
 
-/// What other launchers call an option of ours.
-const ELSEWHERE: [(&str, &str); 8] = [
-    ("nproc_per_node", "num_gpus"),
-    ("nnodes", "num_nodes"),
-    ("num_processes", "num_gpus"),
-    ("num_machines", "num_nodes"),
-    ("machine_rank", "node_rank"),
-    ("main_process_port", "master_port"),
-    ("main_process_ip", "master_addr"),
-    ("verbose", "log_level=debug"),
-];
-
 /// What a line turned out to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum Lexed {
@@ -237,8 +225,7 @@ impl Lexer<'_> {
         let message = format!("there is no option `{typed_name}`");
         let is_there = |flag: &&str| self.flags.exact(flag, Whose::All).is_some();
         let known = self.flags.longs().chain(DEEPSPEED_FLAGS.into_iter().filter(is_there));
-        let other = ELSEWHERE.iter().find(|(other, _)| *other == name);
-        let meant = other.map(|(_, ours)| *ours).or_else(|| nearest(&name, known));
+        let meant = self.flags.called_elsewhere(&name).or_else(|| nearest(&name, known));
         // `-module` has lost a dash; `-x` may be meant for the script.
         let is_long = typed_name.starts_with("--") || self.flags.exact(&name, Whose::All).is_some();
         self.typed.refuse(&[place], |spans| {

@@ -9,7 +9,7 @@ use crate::cli::args::{WatchArgs, WorkerArgs};
 use crate::cli::error::CliError;
 use crate::cli::machine_codes::{BAD_VARIABLE, NOT_MADE, SYSTEM};
 use crate::cli::values::{CoreList, StdinArg};
-use crate::launch::{Claims, Cores, Keeper, Options, StdinTo, Transport};
+use crate::launch::{Claims, Cores, Judge, Keeper, Options, StdinTo, Transport};
 use crate::plan::{Export, JobSpec, Program};
 use crate::report::{Keep, RunDir, Style, Terminal, make_dirs};
 use crate::secure::JobKey;
@@ -20,8 +20,8 @@ use crate::wire;
 pub(in crate::cli) enum Speaker {
     /// Anybody: lines say whose they are.
     Everybody,
-    /// Rank 0 speaks for all: its output is shown as it is.
-    Rank0,
+    /// Rank 0 speaks for all: its output is shown as it is. It may be a judge too.
+    Rank0(Judge),
 }
 
 /// Everything that a launch needs beside its plan.
@@ -74,12 +74,17 @@ pub(in crate::cli) fn options(
         warning: args.pre_term_signal,
         stdin: stdin(args.stdin, workers),
         style: Style {
-            prefix: args.prefix.clone().or_else(|| (speaker == Speaker::Rank0).then(String::new)),
+            prefix: args
+                .prefix
+                .clone()
+                .or_else(|| (speaker != Speaker::Everybody).then(String::new)),
             solo: solo(args, speaker, workers),
             log_dir,
             keep,
             rank_files,
             gather: false,
+            // What programs of ours say of a peer that is gone, the cause says better.
+            quiet_when_left: speaker != Speaker::Everybody,
             terminal: if args.quiet { terminal.without_status() } else { terminal },
         },
         // Programs of ours meet at the store.
@@ -87,6 +92,10 @@ pub(in crate::cli) fn options(
         cores,
         venv_script: workers_args.venv_script.clone(),
         lets_run: false,
+        judge: match speaker {
+            Speaker::Everybody => Judge::Nobody,
+            Speaker::Rank0(judge) => judge,
+        },
         claims: Claims::None,
         announcement: String::new(),
         tell_record: args.talks(),
@@ -118,7 +127,7 @@ fn solo(args: &WatchArgs, speaker: Speaker, workers: usize) -> Option<Rank> {
     let speaks = match speaker {
         Speaker::Everybody => workers == 1,
         // Its progress is told by notes, and drawn below its lines.
-        Speaker::Rank0 => false,
+        Speaker::Rank0(_) => false,
     };
     (args.prefix.is_none() && speaks).then_some(Rank(0))
 }

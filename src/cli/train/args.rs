@@ -83,6 +83,9 @@ pub(super) struct TrainArgs {
     /// And every N steps
     #[arg(long, value_name = "N", value_parser = parse_positive_int)]
     pub(super) save_every: Option<u64>,
+    /// Remove all but the newest N checkpoints of this directory [default: keep all]
+    #[arg(long, value_name = "N")]
+    pub(super) keep: Option<NonZeroUsize>,
     /// Go on from a checkpoint, or from the newest one in a directory; sizes are the checkpoint's
     #[arg(long, value_name = "PATH")]
     pub(super) resume: Option<PathBuf>,
@@ -126,10 +129,7 @@ impl TrainArgs {
         };
         let batch_size = self.batch_size.map_or(default(12, 64), NonZeroUsize::get);
         let rate_min = self.min_lr.unwrap_or(self.lr / 10.0);
-        let checkpoint = self
-            .checkpoint_dir
-            .clone()
-            .map(|dir| CheckpointOptions { dir, every: self.save_every });
+        let kept = |dir| CheckpointOptions { dir, every: self.save_every, keep: self.keep };
         TrainOptions {
             model: self.lower_model(),
             batch_size: NonZeroUsize::new(batch_size).expect("the defaults are not 0"),
@@ -144,7 +144,7 @@ impl TrainArgs {
             seed: self.seed.unwrap_or(1337),
             threads: Threads::new(self.threads.unwrap_or_else(threads_of_environment)),
             eval_every: (0 < self.eval_every).then_some(self.eval_every),
-            checkpoint,
+            checkpoint: self.checkpoint_dir.clone().map(kept),
             resume: self.resume.clone(),
             start: job_start(),
             metrics: self.metrics.clone(),
@@ -206,6 +206,7 @@ impl TrainArgs {
         push("threads", count(self.threads));
         push("checkpoint_dir", path(&self.checkpoint_dir));
         push("save_every", self.save_every.and_then(|n| number(&n)));
+        push("keep", count(self.keep));
         push("resume", path(&self.resume));
         push("metrics", path(&self.metrics));
         push("plot", path(&self.plot));
@@ -280,7 +281,9 @@ mod tests {
         check_words(
             "--data a b --data c --min_lr 0 --clip 0 --eval_every 0 --seed 18446744073709551615",
         );
-        check_words("--checkpoint_dir d --save_every 7 --resume r --metrics m --plot p --lr 1e-30");
+        check_words(
+            "--checkpoint_dir d --save_every 7 --keep 2 --resume r --metrics m --plot p --lr 1e-30",
+        );
     }
 
     #[track_caller]

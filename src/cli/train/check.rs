@@ -2,6 +2,7 @@
 //! there, checkpoints of something else. Each is told with the place of the command line.
 
 use std::fs::{self, File};
+use std::io;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
@@ -17,6 +18,7 @@ use crate::cli::files::{check_file, check_writable};
 use crate::cli::line::{Place, Typed};
 use crate::inventory::available_memory;
 use crate::report::summary::{count, reason, show_bytes};
+use crate::report::{ask_disk, make_dirs};
 use crate::train::{CheckpointError, Corpus, Identity, ModelOptions, Saved, inspect, worker_bytes};
 
 /// Different bytes of a text that was not read yet, at most.
@@ -41,6 +43,9 @@ pub(super) fn run(
     if args.save_every.is_some() && args.checkpoint_dir.is_none() {
         return Err(needs_other(typed, "save_every", "checkpoint_dir").into());
     }
+    if args.keep.is_some() && args.checkpoint_dir.is_none() {
+        return Err(needs_other(typed, "keep", "checkpoint_dir").into());
+    }
     let line = Line(typed);
     let is_here = workers != Workers::Elsewhere;
     let resume = args.resume.as_deref().filter(|path| is_here || path.exists());
@@ -61,6 +66,23 @@ pub(super) fn run(
     line.check_memory(args, vocabulary, workers, available_memory())?;
     line.check_outputs(args)?;
     Ok(saved)
+}
+
+/// A warning where a restart could not go on from where the failure was.
+pub(super) fn restarts(args: &TrainArgs) -> String {
+    let (lacks, more) = match (&args.checkpoint_dir, args.save_every) {
+        (Some(_), Some(_)) => return String::new(),
+        (Some(_), None) => ("--save_every", "`--save_every STEPS`"),
+        (None, _) => ("--checkpoint_dir", "`--checkpoint_dir DIR --save_every STEPS`"),
+    };
+    let from = match &args.resume {
+        Some(path) => format!("to `{}`", path.display()),
+        None => "to step 1".to_owned(),
+    };
+    format!(
+        "warning: without {lacks} a restart goes back {from}\n\
+         help: {more} loses that many steps at most\n"
+    )
 }
 
 /// What was typed, to be pointed at.
@@ -100,7 +122,13 @@ impl Line<'_> {
     }
 
     fn find_saved(&self, path: &Path) -> Result<Saved, CliError> {
-        inspect(path).map_err(|error| {
+        let answer = ask_disk(|| fs::metadata(path).map(drop));
+        let hangs = answer.err().filter(|error| error.kind() == io::ErrorKind::TimedOut);
+        let found = match hangs {
+            Some(source) => Err(CheckpointError::Read { path: path.to_owned(), source }),
+            None => inspect(path),
+        };
+        found.map_err(|error| {
             let (status, message, help) = match &error {
                 CheckpointError::Read { path, source } => (
                     Status::NoInput,
@@ -251,6 +279,7 @@ impl Line<'_> {
             let help = "give files with the text to learn, or leave `--data` out for a first try";
             self.refuse(Status::NoInput, TEXT_UNREADABLE, place, message, |found| found.help(help))
         };
+        ask_disk(|| fs::metadata(file).map(drop)).map_err(|error| cannot(&reason(&error)))?;
         let found = fs::metadata(file).map_err(|error| cannot(&reason(&error)))?;
         if found.is_dir() {
             return Err(cannot("it is a directory"));
@@ -314,11 +343,17 @@ impl Line<'_> {
 
     fn check_outputs(&self, args: &TrainArgs) -> Result<(), CliError> {
         if let Some(dir) = &args.checkpoint_dir {
-            let is_file = fs::metadata(dir).is_ok_and(|found| !found.is_dir());
-            let made = fs::create_dir_all(dir).and_then(|()| check_writable(dir));
+            let made = make_dirs(dir, 0o777).and_then(|()| ask_disk(|| check_writable(dir)));
             made.map_err(|error| {
+                let hangs = error.kind() == io::ErrorKind::TimedOut;
+                let is_file = !hangs && fs::metadata(dir).is_ok_and(|found| !found.is_dir());
                 let why = if is_file { "it is a file".to_owned() } else { reason(&error) };
-                self.cannot_write("checkpoint_dir", dir, &why, "name a directory of your own")
+                let help = if hangs {
+                    "its file system does not answer; name a directory of another one"
+                } else {
+                    "name a directory of your own"
+                };
+                self.cannot_write("checkpoint_dir", dir, &why, help)
             })?;
         }
         for (flag, file) in [("metrics", &args.metrics), ("plot", &args.plot)] {

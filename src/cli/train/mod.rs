@@ -17,7 +17,7 @@ use super::error::CliError;
 use super::lower::{self, Speaker};
 use super::run;
 use crate::base::Status;
-use crate::launch::Transport;
+use crate::launch::{Judge, Transport};
 use crate::report::{Terminal, say};
 use crate::train::more_steps;
 
@@ -78,12 +78,19 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         say(&text, terminal.paint);
         return Ok(Status::Success);
     }
-    if 0 < face.watch.max_restarts && face.train.checkpoint_dir.is_none() && face.watch.warns() {
-        let warning = "warning: without --checkpoint_dir a restart goes back to the beginning\n";
-        say(warning, terminal.paint);
+    if 0 < face.watch.max_restarts && face.watch.warns() {
+        say(&check::restarts(&face.train), terminal.paint);
     }
     let program = bundled::own_program(&place.transport)?;
     let words = std::iter::once(WORKER_COMMAND.into()).chain(face.train.words()).collect();
     let workers = WorkerArgs::default();
-    run::start(place, &face.watch, &workers, program, words, Speaker::Rank0, terminal)
+    run::start(
+        place,
+        &face.watch,
+        &workers,
+        program,
+        words,
+        Speaker::Rank0(Judge::Nobody),
+        terminal,
+    )
 }

@@ -12,7 +12,9 @@ pub(super) fn judge(case: &Case) -> Vec<Finding> {
         let report = &patient.report;
         found.extend(missing(codes::CWD, rank, Some(&report.cwd)));
         found.extend(missing(codes::PROGRAM, rank, report.program.as_ref()));
-        found.extend(missing(codes::SCRIPT, rank, report.script.as_ref()));
+        // Where the directory is missing so is what it holds.
+        let script = report.script.as_ref().filter(|_| report.cwd.is_ok());
+        found.extend(missing(codes::SCRIPT, rank, script));
         found.extend(broken_python(rank, patient));
     }
     found.extend(versions(case));

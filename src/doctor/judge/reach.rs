@@ -7,6 +7,7 @@ use crate::base::{NodeRank, Severity};
 use crate::doctor::case::{Case, Finding, NodeFacts, Patient, Seen};
 use crate::doctor::codes;
 use crate::report::summary::duration;
+use crate::transport::{Fault, FaultKind};
 
 /// A login shell that takes longer makes every job start late.
 const SHELL_SLOW: Duration = Duration::from_secs(2);
@@ -15,7 +16,8 @@ pub(in crate::doctor) const CLOCK_OFF_US: u64 = 1_000_000;
 
 pub(super) fn judge(case: &Case) -> Vec<Finding> {
     let nodes = (0..).map(NodeRank).zip(&case.nodes);
-    let mut found: Vec<Finding> = nodes.filter_map(|(rank, node)| absent(rank, node)).collect();
+    let mut found: Vec<Finding> =
+        nodes.filter_map(|(rank, node)| absent(case, rank, node)).collect();
     for (rank, _, patient) in case.patients() {
         found.extend(build(rank, patient));
         found.extend(shell(rank, patient));
@@ -26,14 +28,14 @@ pub(super) fn judge(case: &Case) -> Vec<Finding> {
     found
 }
 
-fn absent(rank: NodeRank, node: &NodeFacts) -> Option<Finding> {
+fn absent(case: &Case, rank: NodeRank, node: &NodeFacts) -> Option<Finding> {
     let finding = |code, message| Finding::new(code, Severity::Error, rank, message);
     match &node.seen {
         Seen::Examined(_) => None,
         Seen::Unreachable(fault) => {
             let message = format!("cannot be reached: {}", fault.kind.title());
             let finding = finding(codes::UNREACHABLE, message).detail(fault.words.clone());
-            Some(match fault.kind.help() {
+            Some(match first_of(case, fault.kind).and_then(Fault::help) {
                 Some(help) => finding.help(help),
                 None => finding,
             })
@@ -47,6 +49,16 @@ fn absent(rank: NodeRank, node: &NodeFacts) -> Option<Finding> {
                 .help("install the same build there, or leave --agent_path out to bring ours"),
         ),
     }
+}
+
+/// What helps the first host of a kind is told to all of them: they are one finding.
+fn first_of(case: &Case, kind: FaultKind) -> Option<&Fault> {
+    case.nodes.iter().find_map(|node| match &node.seen {
+        Seen::Unreachable(fault) if fault.kind == kind => Some(fault),
+        Seen::Unreachable(_) | Seen::Lost(_) | Seen::OtherVersion { .. } | Seen::Examined(_) => {
+            None
+        }
+    })
 }
 
 fn build(rank: NodeRank, patient: &Patient) -> Option<Finding> {
@@ -137,12 +149,11 @@ mod tests {
     use super::super::testing::{case, check, seen};
     use super::*;
     use crate::doctor::case::Clock;
-    use crate::transport::{Fault, FaultKind};
 
     #[test]
     fn who_does_not_come_to_an_agent_is_an_error() {
         let words = "ssh: connect to host n2 port 22: Connection refused";
-        let fault = Fault { kind: FaultKind::Refused, words: words.to_owned() };
+        let fault = Fault::new(FaultKind::Refused, words);
         let mut one = case(3);
         one.nodes[1].seen = Seen::Unreachable(fault);
         check(&one, &["error[D001] n2: cannot be reached: nobody listens"]);

@@ -90,6 +90,8 @@ pub const BAD_SET: &str = "H042";
 pub const NOT_WRITTEN: &str = "H043";
 /// Numbers and dots that are no address.
 pub const NO_ADDRESS: &str = "H044";
+/// A file of another kind.
+pub const NO_HOSTFILE: &str = "H045";
 
 /// Their stories.
 pub(super) const EXPLANATIONS: &[Explanation] = &[
@@ -372,5 +374,12 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
         "A name of numbers and dots is never looked up as a name. Resolvers refuse `10.0.0.300`, and read \
          `10.1` as 10.0.0.1. An address has four numbers, none above 255 and none with a zero in front: \
          some read `010` as 8.",
+    ),
+    story(
+        NO_HOSTFILE,
+        "not a hostfile",
+        "The file is of another kind altogether: a document, a script, a program. Its lines are not looked \
+         into, because nothing that could be said of them would help. A hostfile has a line for each host:\n\n    \
+         worker-0 slots=8\n    worker-1 slots=8",
     ),
 ];

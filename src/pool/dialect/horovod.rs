@@ -37,7 +37,7 @@ fn item(reader: &mut Reader, place: Place, word: Word<'_>) {
 
 fn empty_item(span: Span) -> Diagnostic {
     Diagnostic::error(codes::HOST_MISSING, span, "a host is missing beside the comma")
-        .help("a list is `h1:4,h2:4`")
+        .help("a list is `h1:4,h2:4`, without blanks and without a comma at its end")
 }
 
 /// A host without its number.

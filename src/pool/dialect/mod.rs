@@ -5,6 +5,7 @@
 //! ever taken for another one.
 
 mod detect;
+mod foreign;
 mod horovod;
 mod hydra;
 mod lsf;
@@ -20,7 +21,7 @@ mod write;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::base::{Findings, Severity, Source, Span};
+use crate::base::{Applicability, Diagnostic, Findings, Severity, Source, Span};
 
 use super::codes;
 use super::hosts::{Hostfile, SlotCount};
@@ -143,6 +144,12 @@ pub struct Reading {
 }
 
 impl Reading {
+    /// No host.
+    fn of_nothing(dialect: Dialect, findings: Findings) -> Self {
+        let (hostfile, unused) = (Hostfile::default(), BTreeMap::new());
+        Self { dialect, evidence: None, hostfile, findings, unused }
+    }
+
     /// `Open MPI hostfile: "max_slots=8" on line 3`; `None` for DeepSpeed's, and when it was named.
     pub fn said_by(&self) -> Option<String> {
         let span = self.evidence?;
@@ -182,16 +189,18 @@ pub fn read_any(name: &str, bytes: &[u8], options: ReadOptions) -> Reading {
     let (source, diagnostics) = decode(name, bytes);
     // What is wrong with all of the file is said once: its lines were guessed.
     if diagnostics.iter().any(|diagnostic| diagnostic.span.is_none()) {
-        return Reading {
-            dialect: options.dialect.unwrap_or(Dialect::DeepSpeed),
-            evidence: None,
-            hostfile: Hostfile::default(),
-            findings: Findings { source, diagnostics },
-            unused: BTreeMap::new(),
-        };
+        let findings = Findings { source, diagnostics };
+        return Reading::of_nothing(options.dialect.unwrap_or(Dialect::DeepSpeed), findings);
     }
     let mut parsed =
         parse_as(&source, options.dialect.unwrap_or(Dialect::DeepSpeed), options.slots);
+    if options.dialect.is_none()
+        && parsed.is_doubtful()
+        && let Some(problem) = foreign::no_hostfile(&source.text)
+    {
+        let findings = Findings { source, diagnostics: vec![problem] };
+        return Reading::of_nothing(Dialect::DeepSpeed, findings);
+    }
     let mut evidence = None;
     if options.dialect.is_none()
         && parsed.is_doubtful()
@@ -200,15 +209,29 @@ pub fn read_any(name: &str, bytes: &[u8], options: ReadOptions) -> Reading {
         parsed = parse_as(&source, detected.dialect, options.slots);
         evidence = Some(detected.evidence);
     }
+    if parsed.dialect == Dialect::DeepSpeed && !has_setting(&source.text) {
+        parsed.problems.iter_mut().for_each(doubt);
+    }
     let findings = in_order(source, diagnostics, parsed.problems);
     let (dialect, hostfile, unused) = (parsed.dialect, parsed.hostfile, parsed.unused);
     Reading { dialect, evidence, hostfile, findings, unused }
 }
 
+/// Where nobody writes `key=value`, a number is perhaps no slot count.
+fn has_setting(text: &str) -> bool {
+    text.lines().any(|line| line.split('#').next().is_some_and(|line| line.contains('=')))
+}
+
+fn doubt(problem: &mut Diagnostic) {
+    if let Some(change) = &mut problem.suggestion {
+        change.applicability = Applicability::Guess;
+    }
+}
+
 struct Parsed {
     dialect: Dialect,
     hostfile: Hostfile,
-    problems: Vec<crate::base::Diagnostic>,
+    problems: Vec<Diagnostic>,
     unused: BTreeMap<&'static str, usize>,
 }
 

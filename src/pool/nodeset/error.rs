@@ -76,8 +76,15 @@ impl RangeProblem {
         let problem = Diagnostic::error(code, self.span, self.error.to_string()).help(self.help());
         let problem = match &self.error {
             RangeError::Padding { first, last } => {
-                let width = last.len();
-                problem.label(format!("is it `{first:0>width$}-{last}`, or without zeros?"))
+                let width = first.len().max(last.len());
+                let plain = [first, last].map(|text| match text.trim_start_matches('0') {
+                    "" => "0",
+                    digits => digits,
+                });
+                problem.label(format!(
+                    "is it `{first:0>width$}-{last:0>width$}` or `{}-{}`?",
+                    plain[0], plain[1]
+                ))
             }
             RangeError::Unclosed => problem.label("opened here"),
             _ => problem,

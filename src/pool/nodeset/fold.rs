@@ -58,6 +58,15 @@ pub fn fold_set<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     out
 }
 
+/// Those of the names that differ from one in nothing but their last number.
+pub fn kin<'a>(
+    name: &str,
+    names: impl IntoIterator<Item = &'a str>,
+) -> impl Iterator<Item = &'a str> {
+    let name = Split::of(name);
+    names.into_iter().filter(move |other| name.is_kin(&Split::of(other)))
+}
+
 /// A name around its last number.
 #[derive(Clone, Copy)]
 struct Split<'a> {
@@ -195,6 +204,14 @@ mod tests {
         check("x9999999999999999999 x1", "x9999999999999999999,x1", "x9999999999999999999,x1");
         assert_eq!(fold([]), "");
         assert_eq!(fold_before_suffix(["n1", "n2", "n1-ib", "n2-ib"]), "n[1-2],n1-ib,n2-ib");
+    }
+
+    #[test]
+    fn kin_differ_in_their_last_number() {
+        let names = ["n1", "r1n1", "n2", "n3-ib", "login"];
+        assert_eq!(kin("n9", names).collect::<Vec<_>>(), ["n1", "n2"]);
+        assert_eq!(kin("r1n9", names).collect::<Vec<_>>(), ["r1n1"]);
+        assert_eq!(kin("login", names).count(), 0);
     }
 
     fn names() -> impl Strategy<Value = Vec<String>> {

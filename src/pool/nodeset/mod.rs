@@ -11,7 +11,7 @@ mod read;
 
 pub use algebra::{Expression, Operand, Operator};
 pub use error::{RangeError, RangeProblem};
-pub use fold::{fold, fold_before_suffix, fold_set};
+pub use fold::{fold, fold_before_suffix, fold_set, kin};
 pub use pattern::Pattern;
 pub use read::{is_pattern, read_list, read_pattern};
 

@@ -22,6 +22,8 @@ use crate::transport::{Arrival, Link};
 
 /// More hosts than this are told how to connect faster.
 const HINT_HOSTS: usize = 32;
+const FAST_HINT: &str = "`--ssh_kex fast` makes connections to so many hosts several times cheaper; \
+                         it gives up protection against quantum computers";
 /// Connections made at a time.
 const FANOUT: usize = 64;
 /// The same when all of them go through one host: its sshd drops what is above its MaxStartups,
@@ -94,6 +96,19 @@ impl Ssh {
         node: NodeRank,
         hear: Hear,
     ) -> Result<Link, Fault> {
+        self.try_to_connect(host, job, node, hear).await.map_err(|mut fault| {
+            fault.by_hand.way = self.options.way(host, bare(host));
+            fault
+        })
+    }
+
+    async fn try_to_connect(
+        &self,
+        host: &HostName,
+        job: &JobId,
+        node: NodeRank,
+        hear: Hear,
+    ) -> Result<Link, Fault> {
         let window = self.window.get_or_init(|| self.window()).await;
         let _place = window.acquire().await.expect("the window is never closed");
         let asked = clock::now();
@@ -115,8 +130,7 @@ impl Ssh {
             }
         }
         if self.has_many && slow_kex {
-            *self.hint.lock().expect("nobody panics while holding the lock") =
-                Some("`--ssh_kex fast` makes many connections several times cheaper");
+            *self.hint.lock().expect("nobody panics while holding the lock") = Some(FAST_HINT);
         }
         let usual = if jumps { FANOUT_JUMP } else { FANOUT };
         Semaphore::new(self.options.fanout.unwrap_or(usual))
@@ -304,10 +318,14 @@ fn bare(host: &HostName) -> &str {
 /// Its words, and the old key beside the new one where it has changed.
 fn told_by_ssh(words: &str) -> Fault {
     let mut fault = Fault::of_ssh(words);
-    if fault.kind == FaultKind::HostKeyChanged
-        && let Some(known) = known_key::describe(words)
-    {
+    if fault.kind != FaultKind::HostKeyChanged {
+        return fault;
+    }
+    if let Some(known) = known_key::describe(words) {
         fault.words = [fault.words, known].join("\n");
+    }
+    if let Some(removal) = known_key::removal(words) {
+        fault.by_hand.forget_key = removal;
     }
     fault
 }

@@ -6,7 +6,7 @@ impl Fault {
     /// What ssh said when it ended before there was a connection.
     pub(super) fn of_ssh(words: &str) -> Self {
         let words = without_talk(words);
-        Self { kind: classify(&words), words: tidy(&words) }
+        Self::new(classify(&words), tidy(&words))
     }
 
     /// Whether trying again may help: sshd drops connections when too many are being made. Who was

@@ -8,6 +8,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use sha2::{Digest, Sha256};
 
+use crate::base::shell::quoted;
+
 /// What is read of a file of known hosts.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
@@ -17,6 +19,14 @@ pub(super) fn describe(words: &str) -> Option<String> {
     let lines = BufReader::new(File::open(file).ok()?.take(FILE_BYTES_MAX)).lines();
     let line = lines.map_while(Result::ok).nth(number.checked_sub(1)?)?;
     Some(format!("the key known before: {} ({file}:{number})", fingerprint(&line)?))
+}
+
+/// The command that removes it, if ssh's words lead to it: names there are those of the file.
+pub(super) fn removal(words: &str) -> Option<String> {
+    let (file, _) = place(words)?;
+    let told = words.lines().find_map(|line| line.strip_prefix("Host key for "))?;
+    let (name, _) = told.split_once(" has changed")?;
+    Some(format!("ssh-keygen -f {} -R {}", quoted(file), quoted(name)))
 }
 
 /// `Offending ED25519 key in FILE:LINE`.
@@ -44,6 +54,12 @@ mod tests {
         assert_eq!(place(words), Some(("/home/a b/known:hosts", 12)));
         assert_eq!(place("Offending key\nOffending RSA key in /x:none"), None);
         assert_eq!(describe("Offending RSA key in /nowhere/x:1"), None);
+        assert_eq!(removal(words), None);
+        let words = format!(
+            "{words}Host key for [127.0.0.1]:22 has changed and you have requested strict checking."
+        );
+        let expected = "ssh-keygen -f '/home/a b/known:hosts' -R '[127.0.0.1]:22'";
+        assert_eq!(removal(&words).as_deref(), Some(expected));
     }
 
     /// `ssh-keygen -l` says the same.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use crate::base::shell::quoted;
 use crate::base::{HostName, UserName};
 
 /// See the fields.
@@ -57,6 +58,22 @@ pub enum Mux {
     Process,
 }
 
+impl SshOptions {
+    /// What stands behind `ssh` on a line that reaches a host as we do; the host without brackets.
+    pub(super) fn way(&self, name: &HostName, bare: &str) -> String {
+        let mut words = Vec::new();
+        match &self.config {
+            SshConfig::Usual => {}
+            SshConfig::File(file) => words.push(format!("-F {}", quoted(file))),
+            SshConfig::Nothing => words.push("-F none".to_owned()),
+        }
+        words.extend(self.port.map(|port| format!("-p {port}")));
+        let user = self.users.get(name).map(|user| format!("{user}@"));
+        words.push(quoted(user.unwrap_or_default() + bare));
+        words.join(" ")
+    }
+}
+
 impl Default for SshOptions {
     fn default() -> Self {
         Self {
@@ -69,5 +86,36 @@ impl Default for SshOptions {
             agent_path: None,
             verbose: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(options: &SshOptions, host: &str, expect: &str) {
+        let name = HostName::parse(host).expect("a name");
+        assert_eq!(options.way(&name, host.trim_matches(['[', ']'])), expect);
+    }
+
+    #[test]
+    fn a_line_for_ssh_says_what_we_were_told() {
+        check(&SshOptions::default(), "n1", "n1");
+        let users = [("n1", "ada"), ("[fe80::1]", "bob")].map(|(host, user)| {
+            let host = HostName::parse(host).expect("a name");
+            (host, UserName::parse(user).expect("a name"))
+        });
+        let all = SshOptions {
+            port: Some(2222),
+            users: users.into(),
+            config: SshConfig::File("my files/config".into()),
+            ..SshOptions::default()
+        };
+        check(&all, "n1", "-F 'my files/config' -p 2222 ada@n1");
+        check(&all, "n2", "-F 'my files/config' -p 2222 n2");
+        check(&all, "[fe80::1]", "-F 'my files/config' -p 2222 bob@fe80::1");
+        let none = SshOptions { config: SshConfig::Nothing, ..SshOptions::default() };
+        check(&none, "n1", "-F none n1");
     }
 }

@@ -1,0 +1,40 @@
+//! Words as one would type them in a shell. For eyes only: nothing is ever run from this text. Pure.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// A word, in quotes where a shell would see something else in it.
+pub fn quoted(word: impl AsRef<OsStr>) -> String {
+    let word = word.as_ref();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(&byte);
+    let bytes = word.as_bytes();
+    match word.to_str() {
+        Some(text) if !bytes.is_empty() && bytes.iter().all(|byte| is_plain(*byte)) => {
+            text.to_owned()
+        }
+        Some(text) if !text.contains(char::is_control) => {
+            format!("'{}'", text.replace('\'', r"'\''"))
+        }
+        _ => format!("$'{}'", bytes.escape_ascii()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(word: &[u8], expect: &str) {
+        assert_eq!(quoted(OsStr::from_bytes(word)), expect);
+    }
+
+    #[test]
+    fn a_shell_reads_the_same_word_again() {
+        check(b"/home/a/ssh.conf", "/home/a/ssh.conf");
+        check(b"[127.0.0.1]:22", "'[127.0.0.1]:22'");
+        check(b"it's", r"'it'\''s'");
+        check(b"", "''");
+        check(b"a\nb", r"$'a\nb'");
+        check(b"\xff", r"$'\xff'");
+    }
+}

@@ -1,0 +1,87 @@
+//! Files that were never meant to be hostfiles.
+
+use crate::base::Diagnostic;
+use crate::pool::codes;
+
+const LINES: &str = "a hostfile has a line for each host: `worker-0 slots=8`";
+const INVENTORY: &str = "`ansible all --list-hosts` prints the hosts of an inventory; write \
+                         `slots=8` behind each";
+
+/// What a text is that has errors in every dialect, where that is beyond doubt.
+pub(super) fn no_hostfile(text: &str) -> Option<Diagnostic> {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next()?;
+    let (what, help) = match first {
+        _ if is_binary(text) => ("a program or other bytes that are no text", LINES),
+        _ if first.starts_with("#!") => {
+            ("a script", "give the script behind the options, and a hostfile to -H")
+        }
+        _ if is_json(first) => ("JSON", LINES),
+        _ if first == "---" || is_yaml_key(first) => ("YAML", LINES),
+        _ if is_section(first) => ("an inventory or INI file", INVENTORY),
+        _ => return None,
+    };
+    let message = format!("this is {what}, not a hostfile");
+    Some(Diagnostic::whole(codes::NO_HOSTFILE, message).help(help))
+}
+
+/// One of a hundred, where a slip of the keyboard makes one.
+fn is_binary(text: &str) -> bool {
+    let start = text.chars().take(4096);
+    let is_odd = |c: &char| {
+        *c == char::REPLACEMENT_CHARACTER || c.is_control() && !matches!(c, '\n' | '\r' | '\t')
+    };
+    let odd = start.clone().filter(is_odd).count();
+    8 <= odd && start.count() <= 100 * odd
+}
+
+fn is_json(first: &str) -> bool {
+    first.starts_with('{') || first == "[" || first.starts_with("[{") || first.starts_with("[\"")
+}
+
+/// `hosts:`, `- name: a`; `n1: 4` may be a host and its slots.
+fn is_yaml_key(first: &str) -> bool {
+    let item = first.strip_prefix("- ");
+    let (key, value) = item.unwrap_or(first).split_once(':').unwrap_or_default();
+    let is_word = !key.is_empty() && key.bytes().all(|c| c.is_ascii_alphabetic() || c == b'_');
+    is_word && (value.is_empty() || item.is_some() && value.starts_with(' '))
+}
+
+/// `[workers]`, but no address.
+fn is_section(first: &str) -> bool {
+    let inside = first.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    inside.is_some_and(|name| {
+        name.starts_with(|c: char| c.is_ascii_alphabetic())
+            && name.bytes().all(|c| c.is_ascii_alphanumeric() || b"_.:- ".contains(&c))
+            && name.parse::<std::net::Ipv6Addr>().is_err()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expect: Option<&str>) {
+        let found = no_hostfile(text).map(|problem| problem.message);
+        let expect = expect.map(|what| format!("this is {what}, not a hostfile"));
+        assert_eq!(found, expect, "for {text:?}");
+    }
+
+    #[test]
+    fn other_files_are_known_by_their_first_line() {
+        check("{\n  \"version\": 1,", Some("JSON"));
+        check("\n[{\"host\": \"a\"}]\n", Some("JSON"));
+        check("---\nhosts:\n- a\n", Some("YAML"));
+        check("hosts:\n  - a\n", Some("YAML"));
+        check("- host: a\n  slots: 4\n", Some("YAML"));
+        check("#!/bin/sh\nexport A=1\n", Some("a script"));
+        check("[workers]\nn1\n", Some("an inventory or INI file"));
+        check(&"\u{fffd}\u{1}x".repeat(20), Some("a program or other bytes that are no text"));
+        for text in
+            ["", "# a\n", "[::1] slots=4x", "[fe80::1]", "n1: 4\u{1}", "n1:4 x", "n[1-", "a\u{7}b"]
+        {
+            check(text, None);
+        }
+    }
+}
