@@ -11,7 +11,7 @@ use crate::base::{NodeRank, Rank, clock};
 use crate::job::{End, Event, NodeLoss, StartFailure, StartStep};
 use crate::report::neutral;
 use crate::report::summary::step;
-use crate::transport::AgentEnd;
+use crate::transport::{AgentEnd, FaultKind};
 use crate::wire::{self, Found, FromAgent, OpenFailure, ToAgent, WorkerNote};
 
 impl Dispatcher<'_> {
@@ -36,8 +36,10 @@ impl Dispatcher<'_> {
             }
             Heard::Fresh { epoch, uncharged } => Some(Event::Fresh { epoch, uncharged }),
             Heard::Unreachable(fault) => {
+                // All that are absent have one deadline, and each is to be named.
+                let is_late = fault.kind == FaultKind::Absent;
                 self.faults.push((node, fault));
-                self.refused(node)
+                if is_late { self.refusal(node) } else { self.refused(node) }
             }
             Heard::Closed(AgentEnd { exit, words }) => {
                 if let Some(words) = words {
@@ -71,6 +73,10 @@ impl Dispatcher<'_> {
                 }
             }
         }
+        self.refusal(node)
+    }
+
+    fn refusal(&self, node: NodeRank) -> Option<Event> {
         self.job.may_answer(node).then_some(Event::Refused(node))
     }
 

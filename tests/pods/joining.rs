@@ -156,6 +156,20 @@ error[R107]: 1 of 3 hosts cannot be reached; nothing was started
 }
 
 #[test]
+fn all_that_do_not_come_are_named() {
+    let nodes = Nodes::new(&[1, 1, 1]);
+    let alone = nodes.node(0).option("--join_timeout=1s").sh("true").end().code(69);
+    alone.says(
+        "\
+error[R107]: 2 of 3 hosts cannot be reached; nothing was started
+  did not come:
+    127.0.0.2: nobody came as node 1 within 1.0 s
+    127.0.0.3: nobody came as node 2 within 1.0 s
+",
+    );
+}
+
+#[test]
 fn a_node_0_that_never_comes_is_told_with_the_last_reason() {
     let nodes = Nodes::new(&[1, 1]);
     let alone = nodes.node(1).option("--join_timeout=1s").sh("true").end().code(69);
