@@ -18,7 +18,7 @@ use super::lower::{self, Place};
 use super::machine_codes::{NOT_MADE, SYSTEM};
 use crate::base::{Diagnostic, HostName, Severity, Span, Status};
 use crate::doctor::{
-    self, Case, Finding, MasterPort, Reach, Visit, hosts_without_errors, judge, show_json,
+    self, Case, Finding, MasterPort, Reach, Visit, Visited, hosts_without_errors, judge, show_json,
 };
 use crate::launch::Transport;
 use crate::launch::codes::CANNOT_START;
@@ -37,7 +37,8 @@ const EXAMINE: &str = "mend what stands above; `remuda doctor` with the same opt
 
 /// Behind the list of options.
 const HELP_END: &str = "\
-Exit status: 0 nothing is wrong, 1 errors or warnings, 2 nobody could be examined.
+Exit status: 0 nothing is wrong, 1 errors or warnings, 2 nobody could be examined, 130 interrupted:
+what was found until then is shown.
 Findings have codes: `remuda explain D022` tells more about one.";
 
 /// Examine every host of a hostfile over the link that a job would use, all at the same time: what
@@ -111,7 +112,7 @@ fn examine_and_show(words: Vec<OsString>, terminal: Terminal) -> Result<Status, 
     if let Some(file) = &face.good {
         hostfile::probe(file).map_err(|error| not_written(file, &error))?;
     }
-    let case = visit(&place, &wanted, depth, face.full, terminal)?;
+    let (case, interrupted) = visit(&place, &wanted, depth, face.full, terminal)?;
     let findings = judge(&case);
     if face.json {
         print(&show_json(&case, &findings)).map_err(CliError::output)?;
@@ -123,7 +124,7 @@ fn examine_and_show(words: Vec<OsString>, terminal: Terminal) -> Result<Status, 
         let good: Vec<&HostName> = hosts_without_errors(&case, &findings).collect();
         write_good(file, &good, &place, terminal)?;
     }
-    Ok(doctor::status(&case, &findings))
+    Ok(interrupted.map_or_else(|| doctor::status(&case, &findings), Status::Interrupted))
 }
 
 /// `remuda doctor hosts`, where other tools that look at hostfiles take the file.
@@ -182,7 +183,7 @@ fn visit(
     depth: Depth,
     all_ways: bool,
     terminal: Terminal,
-) -> Result<Case, CliError> {
+) -> Result<(Case, Option<i32>), CliError> {
     // Of a node that is started by itself only that node; where rank 0 listens is another's business.
     let (nodes, addr, port) = match place.alone.or(place.joins) {
         Some(node) => (&place.nodes[node.index()..=node.index()], Some("127.0.0.1"), None),
@@ -214,9 +215,10 @@ fn visit(
         },
         all_ways,
     };
-    let nodes = doctor::visit(&round, &|line| say(line, terminal.paint))
-        .map_err(|error| CliError::new(Status::OsLimit, SYSTEM, error.to_string()))?;
-    Ok(Case { nodes, slots_are: place.slots_are, port })
+    let Visited { nodes, interrupted } =
+        doctor::visit(&round, &|line| say(line, terminal.paint))
+            .map_err(|error| CliError::new(Status::OsLimit, SYSTEM, error.to_string()))?;
+    Ok((Case { nodes, slots_are: place.slots_are, port }, interrupted))
 }
 
 fn given(address: &MasterAddr) -> Option<&str> {
@@ -233,7 +235,11 @@ pub(super) fn preflight(
     warns: bool,
     terminal: Terminal,
 ) -> Result<(), CliError> {
-    let case = visit(place, &Wanted::of(program), Depth::Quick, false, terminal)?;
+    let (case, interrupted) = visit(place, &Wanted::of(program), Depth::Quick, false, terminal)?;
+    if let Some(signal) = interrupted {
+        let message = "interrupted while hosts were examined; nothing was started";
+        return Err(CliError::new(Status::Interrupted(signal), CANNOT_START, message));
+    }
     let findings = judge(&case);
     let least = if warns { Severity::Warning } else { Severity::Error };
     let told: Vec<Finding> =

@@ -174,6 +174,7 @@ pub(super) fn start(
     let (mut options, note) =
         lower::options(watch, workers, &spec, place.transport, speaker, terminal)?;
     options.claims = place.claims;
+    options.way_on = place.way_on;
     options.keeper = place.keeper;
     if watch.talks() {
         let alone = alone.filter(|_| 1 < nodes);

@@ -83,6 +83,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     print_error(&note);
     options.lets_run = true;
     options.style.gather = !face.no_gather;
+    options.way_on = place.way_on;
     options.talks = false;
     options.tell_record = false;
     launch::run(&plan, &options).map_err(super::run::cannot_launch)

@@ -14,4 +14,4 @@ pub use judge::{SHM_BYTES_MIN, judge};
 pub use screen::{
     DOCTOR_VERSION, hosts_without_errors, refusal, show, show_findings, show_json, status,
 };
-pub use visit::{Reach, Visit, VisitError, visit};
+pub use visit::{Reach, Visit, VisitError, Visited, visit};

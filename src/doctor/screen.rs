@@ -79,12 +79,13 @@ fn summary(case: &Case, findings: &[Finding]) -> String {
     warned.sort_unstable();
     warned.dedup();
     let all = format!("{}, {}", count(nodes, "host"), count(slots as usize, "slot"));
+    let are = if good == 1 { "is" } else { "are" };
     match (nodes - good, warned.len()) {
         (0, 0) => format!("{all}: nothing is wrong\n"),
         (0, warned) => format!("{all}: no errors, warnings about {warned}\n"),
-        (bad, 0) => format!("{all}: errors on {bad}, {good} are good\n"),
+        (bad, 0) => format!("{all}: errors on {bad}, {good} {are} good\n"),
         (bad, warned) => {
-            format!("{all}: errors on {bad}, {good} are good, warnings about {warned}\n")
+            format!("{all}: errors on {bad}, {good} {are} good, warnings about {warned}\n")
         }
     }
 }

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::case::{Clock, NodeFacts, Patient, Seen};
@@ -79,8 +80,18 @@ pub enum VisitError {
     },
 }
 
-/// Visits all nodes; `say` hears lines about what takes long. One fact for each node, in order.
-pub fn visit(visit: &Visit, say: &dyn Fn(&str)) -> Result<Vec<NodeFacts>, VisitError> {
+/// What came of a visit.
+#[derive(Debug)]
+pub struct Visited {
+    /// One fact for each node, in order.
+    pub nodes: Vec<NodeFacts>,
+    /// The signal of a user who did not wait for all of them.
+    pub interrupted: Option<i32>,
+}
+
+/// Visits all nodes; `say` hears lines about what takes long. SIGINT and SIGTERM end the waiting: of
+/// nodes that have not answered that is told.
+pub fn visit(visit: &Visit, say: &dyn Fn(&str)) -> Result<Visited, VisitError> {
     heap::share();
     signals::hear_of_children();
     family::become_subreaper();
@@ -96,10 +107,13 @@ pub fn visit(visit: &Visit, say: &dyn Fn(&str)) -> Result<Vec<NodeFacts>, VisitE
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
-        let mut round = Round::new(visit, way, say);
+        let mut round = Round::new(visit, way, say)?;
         round.examine_all().await;
-        round.knock_all().await;
-        Ok(round.go_home().await)
+        if round.interrupted.is_none() {
+            round.knock_all().await;
+        }
+        let interrupted = round.interrupted;
+        Ok(Visited { nodes: round.go_home().await, interrupted })
     })
 }
 
@@ -126,6 +140,8 @@ struct Round<'a> {
     way: Way,
     token: Token,
     tasks: Tasks,
+    stops: Stops,
+    interrupted: Option<i32>,
     /// In the order of ranks; `None` until somebody has come back.
     found: Vec<Option<(Seen, Option<Bedside>)>>,
 }
@@ -134,10 +150,10 @@ struct Round<'a> {
 type Brought = (usize, Seen, Option<Bedside>);
 
 impl<'a> Round<'a> {
-    fn new(visit: &'a Visit, way: Way, say: &'a dyn Fn(&str)) -> Self {
-        let token = visit.wish.token;
+    fn new(visit: &'a Visit, way: Way, say: &'a dyn Fn(&str)) -> io::Result<Self> {
+        let (token, tasks, stops) = (visit.wish.token, Tasks::default(), Stops::listen()?);
         let found = visit.nodes.iter().map(|_| None).collect();
-        Self { visit, say, way, token, tasks: Tasks::default(), found }
+        Ok(Self { visit, say, way, token, tasks, stops, interrupted: None, found })
     }
 
     async fn examine_all(&mut self) {
@@ -210,7 +226,7 @@ impl<'a> Round<'a> {
         (self.visit.wish.depth == Depth::Full && !is_address).then(|| name.to_owned())
     }
 
-    /// Waits for everybody, and says now and then for whom.
+    /// Waits for everybody, and says now and then for whom; or until somebody has waited enough.
     async fn gather(&mut self, mut told: mpsc::UnboundedReceiver<Brought>, what: &str) {
         let (mut waited, mut wake) = (Duration::ZERO, clock::now() + WAITING);
         loop {
@@ -220,6 +236,11 @@ impl<'a> Round<'a> {
                     Some((place, seen, bedside)) => self.found[place] = Some((seen, bedside)),
                     None => return,
                 },
+                signal = self.stops.next() => {
+                    self.interrupted = Some(signal);
+                    self.tasks = Tasks::default();
+                    return;
+                }
                 () = sleep_until(wake) => {
                     waited += WAITING;
                     wake += WAITING;
@@ -248,9 +269,12 @@ impl<'a> Round<'a> {
     /// Ends all agents, and gives what was found.
     async fn go_home(mut self) -> Vec<NodeFacts> {
         let mut facts = Vec::new();
+        let silent = match self.interrupted {
+            Some(_) => "it had not answered when nobody waited any more",
+            None => "its task ended without a word",
+        };
         for ((host, slots), found) in self.visit.nodes.iter().zip(self.found) {
-            let (seen, bedside) = found
-                .unwrap_or_else(|| (Seen::Lost("its task ended without a word".to_owned()), None));
+            let (seen, bedside) = found.unwrap_or_else(|| (Seen::Lost(silent.to_owned()), None));
             if let Some(bedside) = bedside {
                 self.tasks.spawn(bedside.leave());
             }
@@ -258,6 +282,33 @@ impl<'a> Round<'a> {
         }
         self.tasks.finish().await;
         facts
+    }
+}
+
+/// Signals of a user who has waited enough. Those that were ignored at start (nohup) stay ignored.
+struct Stops([Option<Signal>; 2]);
+
+impl Stops {
+    fn listen() -> io::Result<Self> {
+        let listen = |number| {
+            let is_heard = !signals::is_ignored(number);
+            is_heard.then(|| signal(SignalKind::from_raw(number))).transpose()
+        };
+        Ok(Self([listen(libc::SIGINT)?, listen(libc::SIGTERM)?]))
+    }
+
+    async fn next(&mut self) -> i32 {
+        async fn of(signal: &mut Option<Signal>) {
+            match signal {
+                Some(signal) => drop(signal.recv().await),
+                None => std::future::pending().await,
+            }
+        }
+        let [interrupt, terminate] = &mut self.0;
+        tokio::select! {
+            () = of(interrupt) => libc::SIGINT,
+            () = of(terminate) => libc::SIGTERM,
+        }
     }
 }
 

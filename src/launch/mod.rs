@@ -33,5 +33,5 @@ mod wishes;
 pub use dispatcher::run;
 pub use joining::{Member, join};
 pub use options::{
-    Claims, Cores, DialOptions, Judge, Keeper, LaunchError, Options, StdinTo, Transport,
+    Claims, Cores, DialOptions, Judge, Keeper, LaunchError, Options, StdinTo, Transport, WayOn,
 };

@@ -59,6 +59,8 @@ pub struct Options {
     /// Lines that are said when every node is ready, before anything starts; a job that is refused
     /// says its reasons alone.
     pub announcement: String,
+    /// How the user goes on without a host.
+    pub way_on: WayOn,
     /// Whether the user hears where the job is recorded.
     pub tell_record: bool,
     /// Where `run.json` goes; of a job that never began nothing is left.
@@ -67,6 +69,17 @@ pub struct Options {
     pub keeper: Keeper,
     /// How nodes are reached.
     pub transport: Transport,
+}
+
+/// How the user goes on without a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WayOn {
+    /// By `--exclude`, which names these already.
+    Exclude(String),
+    /// By another hostfile: the hosts were chosen by options beside which `--exclude` is refused.
+    Hostfile,
+    /// Somebody else starts the nodes.
+    Nothing,
 }
 
 /// What whoever keeps this process is told, beside its exit status: the kubelet of a pod.

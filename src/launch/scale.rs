@@ -12,7 +12,7 @@ use std::time::Duration;
 use self::proof::{Random, proof_cases};
 use super::dispatcher::Dispatcher;
 use super::node::Way;
-use super::options::{Claims, Judge, Keeper, Options, StdinTo, Transport};
+use super::options::{Claims, Judge, Keeper, Options, StdinTo, Transport, WayOn};
 use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, Slot, Status, WorkerExit, clock};
 use crate::job::{Cause, NodeLoss, Verdict};
 use crate::os::fds;
@@ -280,6 +280,7 @@ fn options() -> Options {
         lets_run: false,
         judge: Judge::Nobody,
         announcement: String::new(),
+        way_on: WayOn::Nothing,
         tell_record: false,
         run_dir: None,
         keeper: Keeper::default(),

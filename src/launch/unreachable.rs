@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::codes;
+use super::options::WayOn;
 use crate::base::Status;
 use crate::report::neutral;
 use crate::transport::{Fault, FaultKind};
@@ -36,15 +37,16 @@ pub(super) fn show(faults: &[(String, &Fault)], nodes: usize, so: &str) -> Strin
     text
 }
 
-/// What to type to go on without them, if anybody is left.
-pub(super) fn show_help(faults: &[(String, &Fault)], nodes: usize) -> String {
-    // Whoever starts nodes one by one starts the one that is missing, or another one in its place.
-    if faults.iter().any(|(_, fault)| fault.kind.comes_by_itself()) || nodes <= faults.len() {
-        return String::new();
-    }
-    let hosts: Vec<_> = faults.iter().map(|(host, _)| host.as_str()).collect();
+/// What to type to go on without hosts.
+pub(super) fn going_on_without(hosts: &[&str], way: &WayOn) -> Option<String> {
     let them = if hosts.len() == 1 { "it" } else { "them" };
-    format!("help: to go on without {them}: --exclude '{}'\n", hosts.join("@"))
+    let how = match way {
+        WayOn::Nothing => return None,
+        WayOn::Hostfile => format!("take {} out of the hostfile", hosts.join(", ")),
+        WayOn::Exclude(left) if left.is_empty() => format!("--exclude '{}'", hosts.join("@")),
+        WayOn::Exclude(left) => format!("--exclude '{left}@{}'", hosts.join("@")),
+    };
+    Some(format!("to go on without {them}: {how}"))
 }
 
 fn show_kind(text: &mut String, faults: &[(String, &Fault)]) {
@@ -93,19 +95,31 @@ error[R107]: 2 of 8 hosts cannot be reached; nothing was started
   permission denied:
     n4: a@n4: Permission denied (publickey).
   help: `ssh HOST true` must work without a question; see `ssh-add -l`
-help: to go on without them: --exclude 'n1@n4'
 ";
-        let shown = show(&faults, 8, "nothing was started") + &show_help(&faults, 8);
-        assert_eq!(shown, expected);
+        assert_eq!(show(&faults, 8, "nothing was started"), expected);
+    }
+
+    #[test]
+    fn what_is_left_out_is_added_to_what_was_and_chosen_hosts_leave_by_the_file() {
+        let check = |hosts: &[&str], way: WayOn, expect: Option<&str>| {
+            assert_eq!(going_on_without(hosts, &way).as_deref(), expect);
+        };
+        let exclude = |left: &str| WayOn::Exclude(left.to_owned());
+        check(&["n1"], exclude(""), Some("to go on without it: --exclude 'n1'"));
+        let hosts = ["n1", "n4"];
+        check(&hosts, exclude(""), Some("to go on without them: --exclude 'n1@n4'"));
+        check(&hosts, exclude("n2:0"), Some("to go on without them: --exclude 'n2:0@n1@n4'"));
+        let out = "to go on without them: take n1, n4 out of the hostfile";
+        check(&hosts, WayOn::Hostfile, Some(out));
+        check(&hosts, WayOn::Nothing, None);
     }
 
     #[test]
     fn many_hosts_with_one_reason_are_named_in_one_line() {
         let refused = fault(FaultKind::Refused, "Connection refused");
         let faults: Vec<_> = (0..40).map(|host| (format!("n{host}"), &refused)).collect();
-        let text = show(&faults, 40, "nothing was started") + &show_help(&faults, 40);
+        let text = show(&faults, 40, "nothing was started");
         assert_eq!(text.lines().count(), 1 + 1 + EXPLAINED_MAX + 1 + 1, "{text}");
-        assert!(!text.contains("--exclude"), "nobody would be left: {text}");
     }
 
     #[test]

@@ -169,8 +169,9 @@ impl Story<'_> {
             let faults: Vec<_> = faults.collect();
             let nodes = self.plan.nodes.len();
             text += &unreachable::show(&faults, nodes, self.not_begun());
-            if !self.has_let_run() {
-                text += &unreachable::show_help(&faults, nodes);
+            // Whoever starts nodes one by one starts the one that is missing, or another in its place.
+            if !faults.iter().any(|(_, fault)| fault.kind.comes_by_itself()) {
+                text += &self.without_absent();
             }
         }
         if !self.problems.is_empty() {
@@ -186,6 +187,26 @@ impl Story<'_> {
             false if self.options.lets_run => "the others were not held up",
             false => "there was no restart",
         }
+    }
+
+    /// What to type to go on without all that cannot take part, if anybody is left.
+    fn without_absent(&self) -> String {
+        let unreachable = self.faults.iter().map(|(node, _)| *node);
+        let mut nodes: Vec<NodeRank> =
+            unreachable.chain(self.problems.iter().map(|(node, _)| *node)).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        if self.has_let_run() || nodes.len() == self.plan.nodes.len() {
+            return String::new();
+        }
+        let how = self.going_on_without(&nodes);
+        how.map_or_else(String::new, |how| format!("help: {how}\n"))
+    }
+
+    fn going_on_without(&self, nodes: &[NodeRank]) -> Option<String> {
+        let hosts: Vec<String> = nodes.iter().map(|node| self.host(*node)).collect();
+        let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+        unreachable::going_on_without(&hosts, &self.options.way_on)
     }
 
     fn show_problems(&self) -> String {
@@ -458,14 +479,12 @@ impl Story<'_> {
 
     /// What to type to go on with the nodes that are left, if any are.
     fn without_lost(&self, node: NodeRank) -> Vec<String> {
-        let others = self.verdict.also_lost.iter().map(|node| self.host(*node));
-        let mut hosts = vec![self.host(node)];
-        hosts.extend(others);
-        let it = if hosts.len() == 1 { "it" } else { "them" };
-        if hosts.len() == self.plan.nodes.len() {
+        let mut nodes = vec![node];
+        nodes.extend(&self.verdict.also_lost);
+        if nodes.len() == self.plan.nodes.len() {
             return Vec::new();
         }
-        vec![format!("to go on without {it}: --exclude '{}'", hosts.join("@"))]
+        self.going_on_without(&nodes).into_iter().collect()
     }
 
     fn ranks_of(&self, node: NodeRank) -> String {

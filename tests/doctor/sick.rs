@@ -112,7 +112,7 @@ fn a_directory_and_a_program_that_are_not_there_are_told() {
     let inside = here.join("inside");
     fs::create_dir(&inside).expect("a directory");
     let said = doctor(&cluster).cwd(&inside).word("--no_python").run().code(1);
-    said.says("error[D009]: n2: cannot use the working directory").says("errors on 1, 1 are good");
+    said.says("error[D009]: n2: cannot use the working directory").says("errors on 1, 1 is good");
 }
 
 #[test]
@@ -147,6 +147,21 @@ fn a_name_that_is_another_machine_on_one_node_is_told() {
     said.says("help: compare `getent ahosts n1` with that of others").does_not_say("[D037]: n1");
     let said = doctor(&cluster).word("--quick").run();
     said.does_not_say("D037");
+}
+
+#[test]
+fn what_was_found_before_an_interrupt_is_shown() {
+    let Some((cluster, _launch)) = two("what_was_found_before_an_interrupt_is_shown") else {
+        return;
+    };
+    configure(&cluster, "n2", "ForceCommand exec sleep 600");
+    let good = cluster.dir().join("good");
+    let interrupt = ["timeout", "--preserve-status", "--signal=INT", "5"].map(str::to_owned);
+    let doctor = doctor(&cluster).through(&interrupt).word("--quick").word("--no_python");
+    let said = doctor.word("--good").word(&good.display().to_string()).run().code(130);
+    let said = said.says("error[D002]: n2: its agent gave no report: it had not");
+    said.says("2 hosts, 2 slots: errors on 1, 1 is good");
+    assert_eq!(lines_of(&good), "n1 slots=1\n");
 }
 
 #[test]

@@ -29,7 +29,7 @@ use super::hostfile::Trust;
 use super::line::Typed;
 use crate::base::{Diagnostic, Findings, HostName, NodeRank, Slot, Span, Status};
 use crate::doctor::SlotsAre;
-use crate::launch::{Claims, Keeper, Transport};
+use crate::launch::{Claims, Keeper, Transport, WayOn};
 use crate::plan::{Accelerator, MasterAddr};
 use crate::pool::{Reading, SelectorArgs, select};
 use crate::report::Terminal;
@@ -62,6 +62,8 @@ pub(super) struct Place {
     pub(super) slots_are: SlotsAre,
     /// The hostfile, if there is one.
     pub(super) reading: Option<Reading>,
+    /// How the user goes on without a host.
+    pub(super) way_on: WayOn,
 }
 
 impl Place {
@@ -99,6 +101,17 @@ fn number(findings: Findings, typed: &Typed) -> Findings {
     };
     let problem = problem.clone();
     typed.refuse(&[place], |spans| Diagnostic { span: Some(spans[0]), ..problem }).findings
+}
+
+fn way_on(args: &PlaceArgs, joins: Option<NodeRank>) -> WayOn {
+    let chooses = [&args.include, &args.num_nodes, &args.num_gpus];
+    if joins.is_some() {
+        WayOn::Nothing
+    } else if chooses.into_iter().flatten().any(|text| !text.is_empty()) {
+        WayOn::Hostfile
+    } else {
+        WayOn::Exclude(args.exclude.clone().unwrap_or_default())
+    }
 }
 
 /// Finds the hosts and applies the selection.
@@ -163,6 +176,7 @@ pub(super) fn place(
         Transport::Local | Transport::Ssh(_) => (alone, None),
     };
     Ok(Place {
+        way_on: way_on(args, joins),
         nodes,
         accelerator: found.accelerator,
         device_names: found.device_names,

@@ -9,7 +9,7 @@ use crate::cli::args::{WatchArgs, WorkerArgs};
 use crate::cli::error::CliError;
 use crate::cli::machine_codes::{BAD_VARIABLE, NOT_MADE, SYSTEM};
 use crate::cli::values::{CoreList, StdinArg};
-use crate::launch::{Claims, Cores, Judge, Keeper, Options, StdinTo, Transport};
+use crate::launch::{Claims, Cores, Judge, Keeper, Options, StdinTo, Transport, WayOn};
 use crate::plan::{Export, JobSpec, Program};
 use crate::report::{Keep, RunDir, Style, Terminal, make_dirs};
 use crate::secure::JobKey;
@@ -98,6 +98,7 @@ pub(in crate::cli) fn options(
         },
         claims: Claims::None,
         announcement: String::new(),
+        way_on: WayOn::Nothing,
         tell_record: args.talks(),
         run_dir,
         keeper: Keeper::default(),

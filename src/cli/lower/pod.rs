@@ -14,7 +14,7 @@ use crate::cli::line::Typed;
 use crate::cli::pod::PodPlaceArgs;
 use crate::cli::pod_codes as codes;
 use crate::doctor::{self, SHM_BYTES_MIN};
-use crate::launch::{Keeper, Transport};
+use crate::launch::{Keeper, Transport, WayOn};
 use crate::plan::{Accelerator, Identity, MASTER_PORT, Surroundings};
 use crate::report::summary::count;
 
@@ -83,6 +83,7 @@ pub(in crate::cli) fn pod(
         Transport::Local | Transport::Ssh(_) => (Some(NodeRank(pod.rank)), None),
     };
     Ok(Place {
+        way_on: WayOn::Nothing,
         accelerator,
         device_names: Vec::new(),
         master_addr,

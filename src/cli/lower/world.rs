@@ -7,7 +7,7 @@ use crate::cli::error::CliError;
 use crate::cli::hostfile::Trust;
 use crate::cli::launch::NodeArgs;
 use crate::cli::line::{Refused, Typed};
-use crate::launch::{Keeper, Transport};
+use crate::launch::{Keeper, Transport, WayOn};
 use crate::pool::{codes, read_world};
 use crate::report::summary::count;
 
@@ -24,6 +24,7 @@ pub(in crate::cli) fn node_of_world(args: &NodeArgs, typed: &Typed) -> Result<Pl
     let given = args.master_addr.as_deref().filter(|address| !address.is_empty());
     let (master_addr, master_port) = alone::master(given, args.master_port, &nodes);
     Ok(Place {
+        way_on: WayOn::Nothing,
         accelerator,
         device_names: Vec::new(),
         master_addr,
