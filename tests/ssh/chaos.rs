@@ -38,7 +38,7 @@ fn prove_chaos() {
         wait_for(kind, || named(&running, kind).into_iter().next());
         // Not synchronisation, but the random moment itself.
         std::thread::sleep(std::time::Duration::from_micros(moment_us));
-        let victims = named(&running, kind);
+        let victims = wait_for(kind, || Some(named(&running, kind)).filter(|all| !all.is_empty()));
         let victim = &victims[random.below(victims.len())];
         victim.signal(Signal::KILL);
         judge(kind, victim, running);
@@ -52,9 +52,9 @@ fn prove_chaos() {
 fn named(running: &Running, kind: &str) -> Vec<Process> {
     let mut found = running.processes();
     found.retain(|process| process.name == kind);
-    // An ssh that only tells us its settings is missed by nobody, and others have the launcher's name
-    // too, before they get their own.
-    found.retain(|process| !process.command.contains(" -G "));
+    // An ssh that only tells us its settings is missed by nobody, one that has no words yet may be such a
+    // one, and others have the launcher's name too, before they get their own.
+    found.retain(|process| !process.command.is_empty() && !process.command.contains(" -G "));
     found.retain(|process| kind != "remuda" || process.pid == running.pid());
     // A shim has the name of its agent at first, and a worker that of its shim.
     let pids: Vec<_> = found.iter().map(|process| process.pid.as_raw_pid()).collect();
