@@ -3,7 +3,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
@@ -98,14 +98,15 @@ pub fn drain(fd: &OwnedFd) {
     while matches!(rustix::io::read(fd, &mut buffer), Ok(n) if n == buffer.len()) {}
 }
 
-static STOP: AtomicBool = AtomicBool::new(false);
+static STOP: AtomicI32 = AtomicI32::new(0);
 
-extern "C" fn note_stop(_signal: i32) {
-    STOP.store(true, Ordering::Relaxed);
+extern "C" fn note_stop(signal: i32) {
+    STOP.store(signal, Ordering::Relaxed);
 }
 
-/// Makes the first of any of these signals set a flag; the second one ends the process as usual.
-pub fn stop_flag(signals: &[i32]) -> &'static AtomicBool {
+/// Where the number of the signal will be that comes first of these, 0 until then; a second one of its
+/// kind ends the process as usual.
+pub fn stop_signal(signals: &[i32]) -> &'static AtomicI32 {
     for signal in signals {
         // SAFETY: the action is zeroed, which is a valid one; the handler only stores to an atomic,
         // which is async-signal-safe.

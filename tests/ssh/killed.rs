@@ -96,6 +96,47 @@ fn a_training_that_loses_an_agent_shows_one_error() {
 }
 
 /// Without the lines that say what begins.
+/// All workers save and stop together, and it is still no success: the steps that were asked for are
+/// not done.
+#[test]
+fn a_worker_of_a_training_that_somebody_asks_to_stop_is_told() {
+    if !can_run("a_worker_of_a_training_that_somebody_asks_to_stop_is_told") {
+        return;
+    }
+    let mut cluster = None;
+    let running = train(&mut cluster);
+    let workers = named(&running, "remuda");
+    let mut workers = workers.iter().filter(|one| one.command.starts_with("remuda train-worker "));
+    workers.next().expect("there are three").signal(Signal::TERM);
+    let outcome = running.end().code(143);
+    let error = outcome.stderr.lines().find(|line| line.starts_with("error")).expect("an error");
+    assert!(error.starts_with("error[R101]: rank "), "{outcome:#?}");
+    assert!(error.contains(" exited with code 143 after "), "{outcome:#?}");
+    assert!(
+        String::from_utf8_lossy(&outcome.stdout).contains("stopped after step "),
+        "{outcome:#?}"
+    );
+    let _ = std::fs::remove_dir_all(outcome.dir());
+}
+
+#[test]
+fn a_training_elsewhere_whose_directory_cannot_be_made_ends_before_its_first_step() {
+    let test = "a_training_elsewhere_whose_directory_cannot_be_made_ends_before_its_first_step";
+    if !can_run(test) {
+        return;
+    }
+    let (hosts, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    let config = hosts.dir().join("ssh_config");
+    let train = launch.another().command("train").on(&[("n1", 1), ("n2", 1)]);
+    let train = train.option("--ssh_config").option(config).options(["--grace", "2s"]);
+    let train = train.options(["--steps", "1000000", "--checkpoint_dir", "/proc/none"]);
+    let outcome = train.start().end().code(73);
+    let line = "remuda train: rank 0: cannot write `/proc/none`: no such file or directory";
+    assert!(outcome.stderr.contains(line), "{outcome:#?}");
+    assert!(!String::from_utf8_lossy(&outcome.stdout).contains("step "), "{outcome:#?}");
+    let _ = std::fs::remove_dir_all(outcome.dir());
+}
+
 fn lines_without_launch(outcome: &Outcome) -> Vec<&str> {
     let is_begin =
         |line: &&str| line.starts_with("    Launch  ") || line.starts_with("    Record  ");

@@ -1,6 +1,7 @@
 //! What can be known before any worker starts: sizes that do not fit each other, files that are not
 //! there, checkpoints of something else. Each is told with the place of the command line.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::num::NonZeroUsize;
@@ -342,33 +343,49 @@ impl Line<'_> {
     }
 
     fn check_outputs(&self, args: &TrainArgs) -> Result<(), CliError> {
-        if let Some(dir) = &args.checkpoint_dir {
-            let made = make_dirs(dir, 0o777).and_then(|()| ask_disk(|| check_writable(dir)));
-            made.map_err(|error| {
-                let hangs = error.kind() == io::ErrorKind::TimedOut;
-                let is_file = !hangs && fs::metadata(dir).is_ok_and(|found| !found.is_dir());
-                let why = if is_file { "it is a file".to_owned() } else { reason(&error) };
-                let help = if hangs {
-                    "its file system does not answer; name a directory of another one"
-                } else {
-                    "name a directory of your own"
-                };
-                self.cannot_write("checkpoint_dir", dir, &why, help)
-            })?;
-        }
-        for (flag, file) in [("metrics", &args.metrics), ("plot", &args.plot)] {
-            let Some(file) = file else { continue };
-            let help = "name a file in a directory that is there and can be written";
-            check_file(file).map_err(|why| self.cannot_write(flag, file, &why, help))?;
-        }
-        Ok(())
+        let Some(bad) = bad_output(args) else { return Ok(()) };
+        let place = self.value(bad.flag);
+        let message = bad.to_string();
+        Err(self
+            .refuse(Status::CantCreate, CANNOT_WRITE, place, message, |found| found.help(bad.help)))
     }
+}
 
-    fn cannot_write(&self, flag: &str, path: &Path, why: &str, help: &str) -> CliError {
-        let message = format!("cannot write `{}`: {why}", path.display());
-        let place = self.value(flag);
-        self.refuse(Status::CantCreate, CANNOT_WRITE, place, message, |found| found.help(help))
+/// A file of the run that could not be written.
+pub(super) struct BadOutput<'a> {
+    flag: &'static str,
+    path: &'a Path,
+    why: String,
+    help: &'static str,
+}
+
+impl fmt::Display for BadOutput<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot write `{}`: {}", self.path.display(), self.why)
     }
+}
+
+/// Looks on this machine for the first, and makes the directory of checkpoints.
+pub(super) fn bad_output(args: &TrainArgs) -> Option<BadOutput<'_>> {
+    let bad = |flag, path, why, help| Some(BadOutput { flag, path, why, help });
+    if let Some(dir) = &args.checkpoint_dir
+        && let Err(error) = make_dirs(dir, 0o777).and_then(|()| ask_disk(|| check_writable(dir)))
+    {
+        let hangs = error.kind() == io::ErrorKind::TimedOut;
+        let is_file = !hangs && fs::metadata(dir).is_ok_and(|found| !found.is_dir());
+        let why = if is_file { "it is a file".to_owned() } else { reason(&error) };
+        let help = if hangs {
+            "its file system does not answer; name a directory of another one"
+        } else {
+            "name a directory of your own"
+        };
+        return bad("checkpoint_dir", dir, why, help);
+    }
+    let files = [("metrics", &args.metrics), ("plot", &args.plot)].into_iter();
+    let files = files.filter_map(|(flag, file)| Some((flag, file.as_ref()?)));
+    let mut refused = files.filter_map(|(flag, file)| Some((flag, file, check_file(file).err()?)));
+    let (flag, file, why) = refused.next()?;
+    bad(flag, file, why, "name a file in a directory that is there and can be written")
 }
 
 /// The greatest number of samples below `typed` that fits, if one does; whatever is below a number

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 
 use super::args::TrainArgs;
+use super::check::bad_output;
 use crate::base::{Status, clock};
 use crate::cli::bundled::join_group;
 use crate::cli::error::CliError;
@@ -35,13 +36,25 @@ struct WorkerLine {
 pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliError> {
     let line = WorkerLine::try_parse_from(words)
         .map_err(|error| CliError::usage(BAD_VALUE, error.to_string()))?;
-    let stop = signals::stop_flag(&[libc::SIGINT, libc::SIGTERM]);
+    let stop = signals::stop_signal(&[libc::SIGINT, libc::SIGTERM]);
     let group = join_group()?;
-    Ok(work(&line.train, &group, &|| stop.load(Ordering::Relaxed)))
+    let status = work(&line.train, &group, &|| stop.load(Ordering::Relaxed) != 0);
+    // What was saved is no success: somebody ended this worker, and the launcher tells whom.
+    Ok(match stop.load(Ordering::Relaxed) {
+        signal if signal != 0 && status == Status::Success => Status::Interrupted(signal),
+        _ => status,
+    })
 }
 
 /// Trains as one worker of `group`, and prints what rank 0 has to tell. `stop` is asked between steps.
 fn work(args: &TrainArgs, group: &Group, stop: &dyn Fn() -> bool) -> Status {
+    // Where the launcher has looked, this finds nothing; on other machines nobody has looked before.
+    if group.rank() == 0
+        && let Some(bad) = bad_output(args)
+    {
+        print_error(&format!("remuda train: rank 0: {bad}\n"));
+        return Status::CantCreate;
+    }
     let options = args.lower();
     let shown = Cell::new(None);
     let watch = &mut |progress: &Progress| show(progress, &shown);
