@@ -98,7 +98,11 @@ impl Fault {
                 ));
             }
             FaultKind::HostKeyUnknown => {
-                return Some(format!("log in once with `ssh {way}` and compare the fingerprint"));
+                // Whatever refused may not ask by itself.
+                let ask = "-o StrictHostKeyChecking=ask";
+                return Some(format!(
+                    "log in once with `ssh {ask} {way}` and compare the fingerprint"
+                ));
             }
             FaultKind::Denied => {
                 let must = format!("`ssh {way} true` must work without a question");

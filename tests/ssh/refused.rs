@@ -24,8 +24,21 @@ fn every_bad_host_is_told_at_once_and_nothing_starts() {
         outcome.says("the name does not resolve:\n    n2: ssh: Could not resolve hostname");
     let outcome = outcome.says("nobody listens:\n    n3: ssh: connect to host 127.0.0.1 port 1");
     let outcome = outcome.says("the host key is not known:\n    n4: ");
+    let outcome = outcome.says("help: log in once with `ssh -o StrictHostKeyChecking=ask -F ");
     let outcome = outcome.says("help: to go on without them: --exclude 'n2@n3@n4'");
     assert!(!started.exists(), "all or nothing: {outcome:?}");
+}
+
+#[test]
+fn a_mistake_in_the_users_configuration_is_told_of_the_users_file() {
+    if !can_run("a_mistake_in_the_users_configuration_is_told_of_the_users_file") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    cluster.configure_client("Host n1\n  Prot 22\nHost *");
+    let file = cluster.dir().join("ssh_config");
+    let outcome = launch.sh("exit 0").end().code(69);
+    outcome.says(&format!("{}: line 2: Bad configuration option: prot", file.display()));
 }
 
 #[test]

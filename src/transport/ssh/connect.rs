@@ -47,6 +47,9 @@ pub struct Ssh {
     hint: Mutex<Option<&'static str>>,
 }
 
+/// Leads to the user's configuration.
+const USER_LINK: &str = "user";
+
 /// Hears lines that a node prints beside the link.
 pub type Hear = Box<dyn Fn(&str) + Send>;
 
@@ -63,7 +66,7 @@ impl Ssh {
             SshConfig::Nothing => includes.clear(),
             SshConfig::File(file) => {
                 // A link has a path that needs no quoting.
-                let link = dir.path().join("user");
+                let link = dir.path().join(USER_LINK);
                 std::os::unix::fs::symlink(std::path::absolute(file)?, &link)?;
                 includes = vec![link.display().to_string()];
             }
@@ -97,6 +100,10 @@ impl Ssh {
         hear: Hear,
     ) -> Result<Link, Fault> {
         self.try_to_connect(host, job, node, hear).await.map_err(|mut fault| {
+            if let SshConfig::File(file) = &self.options.config {
+                let link = self.dir.path().join(USER_LINK).display().to_string();
+                fault.words = fault.words.replace(&link, &file.display().to_string());
+            }
             fault.by_hand.way = self.options.way(host, bare(host));
             fault
         })
