@@ -156,7 +156,7 @@ fn what_was_found_before_an_interrupt_is_shown() {
     };
     configure(&cluster, "n2", "ForceCommand exec sleep 600");
     let good = cluster.dir().join("good");
-    let interrupt = ["timeout", "--preserve-status", "--signal=INT", "5"].map(str::to_owned);
+    let interrupt = ["timeout", "--preserve-status", "--signal=INT", "10"].map(str::to_owned);
     let doctor = doctor(&cluster).through(&interrupt).word("--quick").word("--no_python");
     let said = doctor.word("--good").word(&good.display().to_string()).run().code(130);
     let said = said.says("error[D002]: n2: its agent gave no report: it had not");

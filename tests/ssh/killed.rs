@@ -81,10 +81,10 @@ fn a_training_that_loses_an_agent_shows_one_error() {
     let (before, error) = lines.split_at(lines.len().saturating_sub(3));
     let lost = "      Lost  n2: the connection stands, but a signal ended the agent";
     assert!(before.contains(&lost), "{outcome:#?}");
-    assert!(
-        before.iter().all(|line| *line == lost || line.starts_with("  Stopping  ")),
-        "{before:#?}"
-    );
+    // A worker may also have ended, with its word about it, before anybody knew of a failure.
+    let may_stand = ["  Stopping  ", "remuda train: rank "];
+    let is_fine = |line: &&str| *line == lost || may_stand.iter().any(|may| line.starts_with(may));
+    assert!(before.iter().all(is_fine), "{before:#?}");
     let (how, others) = error[0].split_once("; ").expect("what became of the others");
     assert_eq!(how, "error[R103]: the link to the agent on n2 ended", "{outcome:#?}");
     assert!(others.contains(" other worker"), "{outcome:#?}");
