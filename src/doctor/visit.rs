@@ -6,12 +6,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::case::{Clock, NodeFacts, Patient, Seen};
 use super::rounds::partners;
 use crate::base::{Epoch, HostName, JobId, NodeRank, clock};
+use crate::os::heard::Heard;
 use crate::os::tasks::Tasks;
 use crate::os::{family, fds, heap, signals};
 use crate::pool::nodeset::fold_set;
@@ -140,7 +140,8 @@ struct Round<'a> {
     way: Way,
     token: Token,
     tasks: Tasks,
-    stops: Stops,
+    interrupt: Heard,
+    terminate: Heard,
     interrupted: Option<i32>,
     /// In the order of ranks; `None` until somebody has come back.
     found: Vec<Option<(Seen, Option<Bedside>)>>,
@@ -151,9 +152,17 @@ type Brought = (usize, Seen, Option<Bedside>);
 
 impl<'a> Round<'a> {
     fn new(visit: &'a Visit, way: Way, say: &'a dyn Fn(&str)) -> io::Result<Self> {
-        let (token, tasks, stops) = (visit.wish.token, Tasks::default(), Stops::listen()?);
-        let found = visit.nodes.iter().map(|_| None).collect();
-        Ok(Self { visit, say, way, token, tasks, stops, interrupted: None, found })
+        Ok(Self {
+            visit,
+            say,
+            way,
+            token: visit.wish.token,
+            tasks: Tasks::default(),
+            interrupt: Heard::listen(libc::SIGINT)?,
+            terminate: Heard::listen(libc::SIGTERM)?,
+            interrupted: None,
+            found: visit.nodes.iter().map(|_| None).collect(),
+        })
     }
 
     async fn examine_all(&mut self) {
@@ -236,11 +245,8 @@ impl<'a> Round<'a> {
                     Some((place, seen, bedside)) => self.found[place] = Some((seen, bedside)),
                     None => return,
                 },
-                signal = self.stops.next() => {
-                    self.interrupted = Some(signal);
-                    self.tasks = Tasks::default();
-                    return;
-                }
+                () = self.interrupt.recv() => return self.stop(libc::SIGINT),
+                () = self.terminate.recv() => return self.stop(libc::SIGTERM),
                 () = sleep_until(wake) => {
                     waited += WAITING;
                     wake += WAITING;
@@ -248,6 +254,12 @@ impl<'a> Round<'a> {
                 }
             }
         }
+    }
+
+    /// Somebody has waited enough.
+    fn stop(&mut self, signal: i32) {
+        self.interrupted = Some(signal);
+        self.tasks = Tasks::default();
     }
 
     fn say_waiting(&self, what: &str, waited: Duration) {
@@ -282,33 +294,6 @@ impl<'a> Round<'a> {
         }
         self.tasks.finish().await;
         facts
-    }
-}
-
-/// Signals of a user who has waited enough. Those that were ignored at start (nohup) stay ignored.
-struct Stops([Option<Signal>; 2]);
-
-impl Stops {
-    fn listen() -> io::Result<Self> {
-        let listen = |number| {
-            let is_heard = !signals::is_ignored(number);
-            is_heard.then(|| signal(SignalKind::from_raw(number))).transpose()
-        };
-        Ok(Self([listen(libc::SIGINT)?, listen(libc::SIGTERM)?]))
-    }
-
-    async fn next(&mut self) -> i32 {
-        async fn of(signal: &mut Option<Signal>) {
-            match signal {
-                Some(signal) => drop(signal.recv().await),
-                None => std::future::pending().await,
-            }
-        }
-        let [interrupt, terminate] = &mut self.0;
-        tokio::select! {
-            () = of(interrupt) => libc::SIGINT,
-            () = of(terminate) => libc::SIGTERM,
-        }
     }
 }
 

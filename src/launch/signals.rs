@@ -5,8 +5,7 @@ use std::io;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
-
+use crate::os::heard::Heard;
 use crate::os::signals;
 
 /// What the user wants.
@@ -36,25 +35,25 @@ impl Wish {
 
 /// Every signal that we listen to. Those that were ignored at start (nohup) stay ignored.
 pub(super) struct Signals {
-    interrupt: Option<Signal>,
-    terminate: Option<Signal>,
-    hangup: Option<Signal>,
-    quit: Option<Signal>,
-    suspend: Option<Signal>,
-    user1: Option<Signal>,
-    user2: Option<Signal>,
+    interrupt: Heard,
+    terminate: Heard,
+    hangup: Heard,
+    quit: Heard,
+    suspend: Heard,
+    user1: Heard,
+    user2: Heard,
 }
 
 impl Signals {
     pub(super) fn listen() -> io::Result<Self> {
         Ok(Self {
-            interrupt: listen(libc::SIGINT)?,
-            terminate: listen(libc::SIGTERM)?,
-            hangup: listen(libc::SIGHUP)?,
-            quit: listen(libc::SIGQUIT)?,
-            suspend: listen(libc::SIGTSTP)?,
-            user1: listen(libc::SIGUSR1)?,
-            user2: listen(libc::SIGUSR2)?,
+            interrupt: Heard::listen(libc::SIGINT)?,
+            terminate: Heard::listen(libc::SIGTERM)?,
+            hangup: Heard::listen(libc::SIGHUP)?,
+            quit: Heard::listen(libc::SIGQUIT)?,
+            suspend: Heard::listen(libc::SIGTSTP)?,
+            user1: Heard::listen(libc::SIGUSR1)?,
+            user2: Heard::listen(libc::SIGUSR2)?,
         })
     }
 
@@ -79,30 +78,13 @@ impl Signals {
 
     pub(super) async fn next(&mut self) -> Wish {
         tokio::select! {
-            () = recv(&mut self.interrupt) => Wish::Stop(libc::SIGINT),
-            () = recv(&mut self.terminate) => Wish::Stop(libc::SIGTERM),
-            () = recv(&mut self.hangup) => Wish::Stop(libc::SIGHUP),
-            () = recv(&mut self.quit) => Wish::Tell,
-            () = recv(&mut self.suspend) => Wish::Suspend,
-            () = recv(&mut self.user1) => Wish::Forward(libc::SIGUSR1),
-            () = recv(&mut self.user2) => Wish::Forward(libc::SIGUSR2),
+            () = self.interrupt.recv() => Wish::Stop(libc::SIGINT),
+            () = self.terminate.recv() => Wish::Stop(libc::SIGTERM),
+            () = self.hangup.recv() => Wish::Stop(libc::SIGHUP),
+            () = self.quit.recv() => Wish::Tell,
+            () = self.suspend.recv() => Wish::Suspend,
+            () = self.user1.recv() => Wish::Forward(libc::SIGUSR1),
+            () = self.user2.recv() => Wish::Forward(libc::SIGUSR2),
         }
-    }
-}
-
-fn listen(number: i32) -> io::Result<Option<Signal>> {
-    if signals::is_ignored(number) {
-        return Ok(None);
-    }
-    signal(SignalKind::from_raw(number)).map(Some)
-}
-
-async fn recv(signal: &mut Option<Signal>) {
-    match signal {
-        Some(signal) => match signal.recv().await {
-            Some(()) => {}
-            None => std::future::pending().await,
-        },
-        None => std::future::pending().await,
     }
 }

@@ -19,6 +19,8 @@ pub mod fork;
 #[cfg(feature = "cli")]
 pub mod heap;
 #[cfg(feature = "cli")]
+pub mod heard;
+#[cfg(feature = "cli")]
 pub mod interfaces;
 pub mod memory;
 #[cfg(feature = "cli")]

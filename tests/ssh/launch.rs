@@ -256,7 +256,6 @@ fn own_name() -> String {
     String::from_utf8(output.stdout).expect("text").trim().to_owned()
 }
 
-/// The user of a hostfile outranks the configuration's, and is no part of the host's name.
 const FAST_NOTE: &str = "note: `--ssh_kex fast` makes connections to so many hosts several times \
                          cheaper; it gives up protection against quantum computers\n";
 
@@ -291,6 +290,7 @@ fn many_hosts_are_told_of_the_fast_key_exchange_once() {
     let _ = fs::remove_dir_all(cluster.dir());
 }
 
+/// The user of a hostfile outranks the configuration's, and is no part of the host's name.
 #[test]
 fn a_user_of_the_hostfile_is_as_whom_a_host_is_reached() {
     if !can_run("a_user_of_the_hostfile_is_as_whom_a_host_is_reached") {

@@ -94,7 +94,7 @@ pub(super) fn run(args: &CheckArgs, paint: Paint) -> Outcome {
 fn check(file: &Path, args: &CheckArgs) -> Result<Checked, LoadError> {
     let options = args.read.options();
     let mut reading = load::read(file, &args.read)?;
-    let mut note = fixable(file, &reading);
+    let mut note = fixable(file, &reading, "makes");
     if args.fix {
         (reading, note) = fix(file, reading, options)?;
     }
@@ -163,13 +163,13 @@ fn selected_world(
     }
 }
 
-/// Whether there is something that `--fix` would do.
-fn fixable(file: &Path, reading: &Reading) -> String {
+/// How many changes `--fix` makes, or would.
+fn fixable(file: &Path, reading: &Reading, makes: &str) -> String {
     match certain_changes(&reading.findings).len() {
         0 => String::new(),
         changes => {
             let changes = count(changes as u64, "change");
-            format!("note: {}: --fix makes {changes}\n", file.display())
+            format!("note: {}: --fix {makes} {changes}\n", file.display())
         }
     }
 }
@@ -181,7 +181,7 @@ fn fix(
     options: ReadOptions,
 ) -> Result<(Reading, String), LoadError> {
     if file.as_os_str() == "-" {
-        let note = fixable(file, &reading).replace("makes", "would make in a file");
+        let note = fixable(file, &reading, "would make in a file");
         return Ok((reading, note));
     }
     let mended = mend(reading, options);

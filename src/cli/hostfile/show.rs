@@ -177,9 +177,9 @@ fn note_nothing_removed(
     if operator == Operator::Difference && is_name && !removes && !Path::new(operand.text).exists()
     {
         let word = operand.text.escape_debug();
-        notes.push_str("warning: `");
-        notes.extend(word);
-        notes.push_str("` takes nothing away: it is no file, and no host of the set before it\n");
+        let why = "it is no file, and no host of the set before it";
+        let note = format!("warning: `{word}` takes nothing away: {why}\n");
+        notes.push_str(&note);
     }
 }
 

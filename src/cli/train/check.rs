@@ -365,7 +365,7 @@ impl fmt::Display for BadOutput<'_> {
     }
 }
 
-/// Looks on this machine for the first, and makes the directory of checkpoints.
+/// Looks on this machine for the first, and makes the directory of checkpoints. No thread may exist yet.
 pub(super) fn bad_output(args: &TrainArgs) -> Option<BadOutput<'_>> {
     let bad = |flag, path, why, help| Some(BadOutput { flag, path, why, help });
     if let Some(dir) = &args.checkpoint_dir

@@ -10,7 +10,7 @@ use clap::Parser;
 
 use super::args::TrainArgs;
 use super::check::bad_output;
-use crate::base::{Status, clock};
+use crate::base::{Status, clock, env_vars};
 use crate::cli::bundled::join_group;
 use crate::cli::error::CliError;
 use crate::cli::line::codes::BAD_VALUE;
@@ -37,6 +37,14 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
     let line = WorkerLine::try_parse_from(words)
         .map_err(|error| CliError::usage(BAD_VALUE, error.to_string()))?;
     let stop = signals::stop_signal(&[libc::SIGINT, libc::SIGTERM]);
+    // Where the launcher has looked, this finds nothing; on other machines nobody has looked before.
+    // A disk is asked by a fork, and a group has threads.
+    if env_vars::get_text(env_vars::RANK).is_none_or(|rank| rank == "0")
+        && let Some(bad) = bad_output(&line.train)
+    {
+        print_error(&format!("remuda train: rank 0: {bad}\n"));
+        return Ok(Status::CantCreate);
+    }
     let group = join_group()?;
     let status = work(&line.train, &group, &|| stop.load(Ordering::Relaxed) != 0);
     // What was saved is no success: somebody ended this worker, and the launcher tells whom.
@@ -48,13 +56,6 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
 
 /// Trains as one worker of `group`, and prints what rank 0 has to tell. `stop` is asked between steps.
 fn work(args: &TrainArgs, group: &Group, stop: &dyn Fn() -> bool) -> Status {
-    // Where the launcher has looked, this finds nothing; on other machines nobody has looked before.
-    if group.rank() == 0
-        && let Some(bad) = bad_output(args)
-    {
-        print_error(&format!("remuda train: rank 0: {bad}\n"));
-        return Status::CantCreate;
-    }
     let options = args.lower();
     let shown = Cell::new(None);
     let watch = &mut |progress: &Progress| show(progress, &shown);
