@@ -145,6 +145,19 @@ fn a_gate_over_hosts_is_one_error() {
     assert!(rest.ends_with("), 1000000 are asked for"), "{stderr}");
 }
 
+/// As pods start it: by its name, as the program of a job.
+#[test]
+fn a_gate_of_workers_that_a_job_starts_by_name_is_one_error() {
+    let scratch = Scratch::new("run", "named-gate");
+    let line = "-q -n 2 --accelerator cpu --no_python --no_local_rank";
+    let bench = "bench all-reduce -e 1K -n 3 --threshold 1e6";
+    let closed = scratch.run(&format!("{line} {} {bench}", env!("CARGO_BIN_EXE_remuda")));
+    let stderr = text(&closed.stderr);
+    assert_eq!(closed.status.code(), Some(1), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(stderr.contains("error[B004]: bus bandwidth is "), "{stderr}");
+}
+
 /// Lines that are refused before anything starts.
 const REFUSED: [&str; 21] = [
     "",

@@ -18,7 +18,7 @@
 //! | F13 | the shim is killed | `tests/faults/ours.rs::a_killed_shim_takes_its_node_along`, `tests/faults/screens.rs::a_lost_shim` |
 //! | F14 | the agent is killed | `tests/faults/ours.rs::a_killed_agent_is_named_and_stops_the_other_node`, `tests/faults/ours.rs::a_killed_agent_of_a_single_node_is_named`, `tests/faults/screens.rs::a_lost_agent` |
 //! | F15 | agent and shim are killed together | `tests/faults/ours.rs::agent_and_shim_killed_together_leave_nothing` |
-//! | F16 | the launcher is killed | `tests/faults/ours.rs::a_killed_launcher_leaves_nothing`, `tests/faults/ours.rs::workers_whose_launcher_was_killed_are_asked_first`, `tests/ssh/killed.rs::a_launcher_that_is_killed_leaves_nothing_on_any_host` |
+//! | F16 | the launcher is killed | `tests/faults/ours.rs::a_killed_launcher_leaves_nothing`, `tests/faults/ours.rs::workers_whose_launcher_was_killed_are_asked_first`, `tests/ssh/killed.rs::a_launcher_that_is_killed_leaves_nothing_on_any_host`, `tests/ssh/killed.rs::what_launcher_and_janitor_leave_the_next_launch_clears` |
 //! | F17 | the launcher stands still | `tests/faults/ours.rs::a_launcher_that_stands_still_loses_its_lease`, `tests/faults/ours.rs::what_ends_well_because_the_lease_was_lost_is_no_success` |
 //! | F18 | a first interrupt | `tests/faults/signals.rs::a_first_interrupt_is_passed_on_and_becomes_term_at_half_the_grace`, `tests/faults/screens.rs::an_interrupt` |
 //! | F19 | a second interrupt | `tests/faults/signals.rs::a_second_interrupt_kills_without_waiting` |
@@ -26,7 +26,7 @@
 //! | F21 | SIGTERM for the launcher | `tests/faults/signals.rs::term_is_143_and_gives_the_grace`, `tests/faults/signals.rs::what_timeout_sends_twice_is_one_request` |
 //! | F22 | the terminal is closed | `tests/faults/signals.rs::a_closed_terminal_stops_the_job`, `tests/faults/signals.rs::what_nohup_ignores_stays_ignored_by_us_and_by_workers` |
 //! | F23 | the job is stopped and goes on | `tests/faults/signals.rs::a_stopped_job_stops_its_workers_and_goes_on`, `tests/faults/signals.rs::a_stopped_job_keeps_its_lease_and_its_grace` |
-//! | F24 | SIGQUIT for the launcher | `tests/faults/signals.rs::quit_tells_about_every_worker_and_goes_on`, `tests/faults/screens.rs::the_state_of_everybody` |
+//! | F24 | SIGQUIT for the launcher | `tests/faults/signals.rs::quit_tells_about_every_worker_and_goes_on`, `tests/faults/screens.rs::the_state_of_everybody`, `tests/ssh/refused.rs::a_job_that_waits_for_hosts_says_on_request_how_far_they_are` |
 //! | F25 | a node without power | `tests/netns/cut.rs::a_pulled_cable_is_noticed_at_both_ends`, `tests/pods/cut.rs::pod_0_whose_cable_is_pulled_is_lost_to_all_and_they_to_it` |
 //! | F26 | head and node are parted, both live | `tests/netns/cut.rs::a_pulled_cable_is_noticed_at_both_ends`, `tests/pods/cut.rs::a_pulled_cable_is_noticed_at_both_ends`, `tests/pods/cut.rs::a_pod_whose_cable_is_plugged_in_again_takes_part_in_the_restart` |
 //! | F27 | the link heals before the lease is over | `tests/netns/cut.rs::a_link_that_heals_in_time_is_only_told_of`, `tests/pods/cut.rs::a_link_that_heals_in_time_is_only_told_of` |
@@ -40,10 +40,10 @@
 //! | F35 | hosts without a name, an sshd, an answer | `tests/ssh/refused.rs::every_bad_host_is_told_at_once_and_nothing_starts` |
 //! | F36 | connections are dropped before authentication | `tests/ssh/refused.rs::a_dropped_connection_is_tried_again` |
 //! | F37 | an sshd refuses us for a while | `tests/ssh/refused.rs::a_host_that_drops_every_connection_is_given_up` |
-//! | F38 | a login shell that takes its time | `tests/ssh/shells.rs::a_start_up_file_may_take_its_time` |
+//! | F38 | a login shell that takes its time | `tests/ssh/shells.rs::a_start_up_file_may_take_its_time`, `tests/ssh/refused.rs::hosts_that_let_us_in_and_hang_are_given_up_and_told_as_what_they_are` |
 //! | F39 | a login shell that talks | `tests/ssh/shells.rs::a_start_up_file_may_talk`, `tests/ssh/shells.rs::a_start_up_file_that_never_stops_talking_is_told` |
 //! | F40 | no agent, another one, another processor | `tests/ssh/bring.rs::a_node_that_lacks_the_agent_is_sent_it_once`, `tests/ssh/bring.rs::another_processor_than_ours_is_told`, `tests/ssh/bring.rs::an_installed_agent_that_is_not_there_is_told` |
-//! | F41 | directory or script missing on a node | `tests/ssh/launch.rs::what_is_missing_on_a_node_is_told_before_anything_starts` |
+//! | F41 | directory or script missing on a node | `tests/ssh/launch.rs::what_is_missing_on_a_node_is_told_before_anything_starts`, `tests/ssh/refused.rs::a_missing_directory_is_one_error`, `tests/ssh/refused.rs::files_of_a_training_are_looked_for_before_it_starts` |
 //! | F42 | a program that is none | `tests/faults/options.rs::a_script_without_an_interpreter_is_126` |
 //! | F43 | the port of rank 0 is taken | `tests/faults/options.rs::a_master_port_that_is_taken_is_an_error_before_anything_starts`, `src/os/ports.rs::a_port_is_claimed_once_even_after_its_socket_was_let_go`, `tests/pods/joining.rs::a_port_that_is_taken_is_told_before_anybody_waits` |
 //! | F44 | a stranger at the store | `tests/store.rs::strangers_get_a_closed_connection`, `tests/pods/strangers.rs::strangers_get_no_answer_and_the_job_does_not_notice_them`, `tests/pods/walk.rs::an_engineer_obeys_the_manifest_a_pod_is_killed_and_strangers_change_nothing` |

@@ -125,6 +125,54 @@ fn a_run_goes_on_without_its_sizes_typed_again() {
     assert!(shown.starts_with("mlp of 1 layer of width 8,"), "{shown}");
 }
 
+/// What a step was made of is what it is made of from here on, also when fewer workers share it.
+#[test]
+fn a_run_goes_on_with_its_batch_seed_and_micro_batches() {
+    let scratch = Scratch::new("train", "samples");
+    scratch.write("text", "the quick brown fox jumps over the lazy dog. ".repeat(40));
+    let sizes = "--layers 1 --heads 2 --width 8 --block 8 --data text --warmup 0 --min_lr 1e-3";
+    let begun = format!("{sizes} --num_gpus 4 --batch_size 3 --seed 5");
+    scratch.succeed(&format!("{begun} --steps 6 --metrics whole"));
+    scratch.succeed(&format!("{begun} --steps 3 --metrics two --checkpoint_dir kept"));
+    let rest = "--data text --warmup 0 --min_lr 1e-3 --steps 6 --metrics two --resume kept";
+    let shown = scratch.succeed(&format!("{rest} --num_gpus 2"));
+    assert!(shown.contains("6 steps of 2 workers × 2 micro-batches × 3\n"), "{shown}");
+    assert!(
+        shown.contains("going on after step 3 from `kept/step-00000003.safetensors`\n"),
+        "{shown}"
+    );
+    assert_eq!(losses(&scratch, "two"), losses(&scratch, "whole"));
+    let shown = scratch.succeed(&format!("{rest} --num_gpus 3 --batch_size 2"));
+    let otherwise = "going on after step 3 from `kept/step-00000003.safetensors`, which took \
+                     4 micro-batches of 3 samples a step, seed 5; from here on 3 micro-batches of 2 \
+                     samples a step, seed 5\n";
+    assert!(shown.contains(otherwise), "{shown}");
+}
+
+#[test]
+fn a_directory_of_another_run_is_refused_and_left_alone() {
+    let scratch = Scratch::new("train", "in-use");
+    let first = format!("{SMALL} --steps 2 --checkpoint_dir kept");
+    scratch.succeed(&first);
+    let file = scratch.path("kept/step-00000002.safetensors");
+    let kept = fs::read(&file).expect("it was kept");
+    let refused = scratch.run(&format!("{SMALL} --steps 3 --checkpoint_dir kept"));
+    let stderr = text(&refused.stderr);
+    let expected = "\
+error[T008]: `kept` holds checkpoints of another run, up to `step-00000002.safetensors`
+ --> command line:1:62
+  |
+1 | remuda train ... 8 --batch_size 2 --steps 3 --checkpoint_dir kept
+  |                                                              ^^^^ in use
+  |
+help: to go on with that run: `--resume kept`; else name another `--checkpoint_dir`
+";
+    assert_eq!((&*stderr, refused.status.code()), (expected, Some(78)));
+    assert_eq!(fs::read(&file).expect("it is there"), kept);
+    scratch.succeed("--num_gpus 2 --steps 3 --checkpoint_dir kept --resume kept");
+    scratch.succeed(&format!("{SMALL} --steps 3 --checkpoint_dir other"));
+}
+
 #[test]
 fn a_restart_that_would_lose_steps_is_warned_of() {
     #[track_caller]

@@ -2,20 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::bind;
 use super::claims::{self, Claims};
 use super::listen::{self, Listening};
+use crate::base::shell::quoted;
 use crate::base::{Epoch, JobId, Status, env_vars};
 use crate::os::{fds, fork, sourced};
 use crate::plan::CoreShare;
 use crate::report::summary::reason;
-use crate::wire::{Prepare, Problem};
+use crate::wire::{FileState, FileWish, Prepare, Problem};
 
 /// Descriptors that an agent needs beside those of its workers.
 const OWN_FDS: u64 = 32;
@@ -55,12 +57,15 @@ pub(super) fn examine(
 ) -> Result<Prepared, Vec<Problem>> {
     let cwd = Path::new(OsStr::from_bytes(&prepare.cwd));
     let mut problems = Vec::new();
-    problems.extend(check_cwd(cwd).err());
     problems.extend(check_fds(prepare.fds).err());
-    problems.extend(check_script(cwd, prepare.script.as_deref()).err());
-    let env = note(&mut problems, environment(cwd, prepare)).unwrap_or_else(env_vars::all);
-    let what = if prepare.script.is_some() { "interpreter" } else { "program" };
-    let path = note(&mut problems, find_program(cwd, (what, &prepare.program), &env));
+    let (path, env) = match check_cwd(cwd) {
+        Ok(()) => look_there(cwd, prepare, &mut problems),
+        // Where it is missing, so is what lies in it or is named from it.
+        Err(problem) => {
+            problems.push(problem);
+            (None, env_vars::all())
+        }
+    };
     let shares =
         prepare.cores.as_ref().map_or(Ok(Default::default()), |wish| bind::share(wish, &env));
     let shares = note(&mut problems, shares);
@@ -79,13 +84,30 @@ pub(super) fn examine(
     }
 }
 
-/// What can be seen to be missing here without a launcher: the working directory, the script, and
+/// What is needed of a working directory that is there: script, environment, and what the workers
+/// execute.
+fn look_there(
+    cwd: &Path,
+    prepare: &Prepare,
+    problems: &mut Vec<Problem>,
+) -> (Option<CString>, Environment) {
+    problems.extend(check_script(cwd, prepare.script.as_deref()).err());
+    problems.extend(prepare.files.iter().filter_map(|wish| check_wish(cwd, wish).err()));
+    let env = note(problems, environment(cwd, prepare)).unwrap_or_else(env_vars::all);
+    let what = if prepare.script.is_some() { "interpreter" } else { "program" };
+    let path = note(problems, find_program(cwd, (what, &prepare.program), &env));
+    (path, env)
+}
+
+/// What can be seen to be missing here without a launcher: the working directory, else the script, and
 /// what is to run it.
 pub fn lacks(cwd: &Path, script: Option<&OsStr>, program: &OsStr) -> Vec<Problem> {
+    if let Err(problem) = check_cwd(cwd) {
+        return vec![problem];
+    }
     let what = if script.is_some() { "interpreter" } else { "program" };
     let program = (what, program.as_bytes());
     let found = [
-        check_cwd(cwd),
         check_script(cwd, script.map(OsStr::as_bytes)),
         find_program(cwd, program, &env_vars::all()).map(drop),
     ];
@@ -128,7 +150,8 @@ pub(super) fn check_script(cwd: &Path, script: Option<&[u8]>) -> Result<(), Prob
     };
     match std::fs::metadata(cwd.join(script)) {
         Ok(metadata) if metadata.is_dir() && !cwd.join(script).join("__main__.py").exists() => {
-            Err(problem("it is a directory"))
+            let help = "give a script in it, or put a `__main__.py` there";
+            Err(problem("it is a directory").help(help))
         }
         Ok(_) => Ok(()),
         Err(error) => {
@@ -136,10 +159,45 @@ pub(super) fn check_script(cwd: &Path, script: Option<&[u8]>) -> Result<(), Prob
             Err(if is_module(script) {
                 problem.help(format!("if it is a module: `--module {}`", script.display()))
             } else {
-                problem
+                problem.help(same_path(cwd, script))
             })
         }
     }
+}
+
+/// That a file is as the workers will need it.
+fn check_wish(cwd: &Path, wish: &FileWish) -> Result<(), Problem> {
+    let path = Path::new(OsStr::from_bytes(&wish.path));
+    let (shown, file) = (path.display(), cwd.join(path));
+    match &wish.state {
+        FileState::Readable => File::open(&file).map(drop).map_err(|error| {
+            let message = format!("cannot read `{shown}`: {}", reason(&error));
+            Problem::new(Status::NoInput, message).help(&wish.help)
+        }),
+        FileState::Without(ending) => match newest_with(&file, ending) {
+            None => Ok(()),
+            Some(newest) => {
+                let message = format!("`{shown}` is in use: it holds `{}`", newest.display());
+                Err(Problem::new(Status::Config, message).help(&wish.help))
+            }
+        },
+    }
+}
+
+/// The last by its name. What cannot be read is another matter.
+fn newest_with(dir: &Path, ending: &str) -> Option<PathBuf> {
+    let names =
+        std::fs::read_dir(dir).ok()?.flatten().map(|entry| PathBuf::from(entry.file_name()));
+    names.filter(|name| name.extension().is_some_and(|it| it == ending)).max()
+}
+
+/// Where a file should have been. The launcher may be another machine than this.
+fn same_path(cwd: &Path, file: &OsStr) -> String {
+    let on_every_node = "the same path must exist on every node";
+    if Path::new(file).is_absolute() {
+        return on_every_node.to_owned();
+    }
+    format!("it was looked for in `{}`; {on_every_node}", cwd.display())
 }
 
 /// `pkg.train`: names with dots between them, and not the name of a file.
@@ -189,22 +247,40 @@ pub(super) fn find_program(
     let path = path.map(|path| OsStr::from_bytes(path).to_owned());
     fork::find_program(&name, cwd, path.as_ref()).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
-            let where_not = if shown.contains('/') { "does not exist" } else { "is not in PATH" };
+            let is_path = shown.contains('/');
+            let where_not = if is_path { "does not exist" } else { "is not in PATH" };
             let problem = Problem::new(Status::NotFound, format!("{what} `{shown}` {where_not}"));
             // Meant for a shell, of which there is none in between.
-            if !shown.contains('/') && cwd.join(&shown).is_file() {
+            if !is_path && cwd.join(&shown).is_file() {
                 problem.help(format!("the one of the working directory is `./{shown}`"))
             } else if shown.contains([' ', '$']) && !shown.contains('\'') {
                 problem.help(format!("for a shell: `-- sh -c '{shown}'`"))
+            } else if is_path {
+                problem.help(same_path(cwd, OsStr::from_bytes(program)))
+            } else {
+                problem.help(not_in_path(path.as_deref()))
+            }
+        }
+        kind => {
+            let message = format!("{what} `{shown}` cannot be executed: {}", reason(&error));
+            let problem = Problem::new(Status::NotExecutable, message);
+            if kind == io::ErrorKind::PermissionDenied && cwd.join(&shown).is_file() {
+                problem.help(format!("`chmod +x {}`", quoted(&shown)))
             } else {
                 problem
             }
         }
-        _ => Problem::new(
-            Status::NotExecutable,
-            format!("{what} `{shown}` cannot be executed: {}", reason(&error)),
-        ),
     })
+}
+
+/// That of a login over ssh is often shorter than the one that its user sees.
+fn not_in_path(path: Option<&OsStr>) -> String {
+    const SHOWN_BYTES_MAX: usize = 256;
+    let whole = "give its whole path";
+    match path.filter(|path| path.len() <= SHOWN_BYTES_MAX) {
+        Some(path) => format!("{whole}; PATH there is `{}`", path.display()),
+        None => whole.to_owned(),
+    }
 }
 
 /// By its name rather than by the link, so that listings show it; unless the name has gone.

@@ -85,8 +85,6 @@ pub(super) struct Ear {
 struct Heard {
     frames: FrameReader,
     sieve: Sieve,
-    /// Whether it ever said anything: most programs know nothing of notes.
-    has_spoken: bool,
     /// One that wrote nonsense is not heard any more.
     is_deaf: bool,
 }
@@ -95,7 +93,7 @@ impl Ear {
     /// Must be called inside a runtime.
     pub(super) fn new(socket: OwnedFd, rank: Rank, outbox: Arc<Outbox>) -> io::Result<Self> {
         let (frames, sieve) = (FrameReader::from_worker(), Sieve::default());
-        let heard = Mutex::new(Heard { frames, sieve, has_spoken: false, is_deaf: false });
+        let heard = Mutex::new(Heard { frames, sieve, is_deaf: false });
         Ok(Self { rank, reader: LinkReader::new(socket)?, heard, outbox })
     }
 
@@ -126,9 +124,6 @@ impl Ear {
 
     /// Passes on what was noted up to now, the newest step included.
     pub(super) async fn catch_up(&self) {
-        if !self.heard().has_spoken {
-            return;
-        }
         let mut buffer = Vec::with_capacity(READ_BYTES);
         // An end, or nothing, is the other reader's business.
         let _ = self.reader.read_now(&mut buffer);
@@ -139,12 +134,11 @@ impl Ear {
     /// Takes bytes that were read; what is to be passed on at once comes back.
     fn take(&self, bytes: &[u8]) -> Vec<WorkerNote> {
         let mut heard = self.heard();
-        let Heard { frames, sieve, has_spoken, is_deaf } = &mut *heard;
+        let Heard { frames, sieve, is_deaf } = &mut *heard;
         let mut urgent = Vec::new();
         if *is_deaf || bytes.is_empty() {
             return urgent;
         }
-        *has_spoken = true;
         frames.push(bytes);
         loop {
             match frames.next::<Note>() {

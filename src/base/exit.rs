@@ -42,7 +42,7 @@ pub enum Status {
     NotExecutable,
     /// The program does not exist.
     NotFound,
-    /// Ended by a signal: one that the user sent us, or that took a process of ours away.
+    /// Ended by a signal that the user sent us.
     Interrupted(i32),
     /// The status of the worker that failed first.
     Worker(u8),

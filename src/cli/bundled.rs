@@ -1,5 +1,7 @@
 //! Commands whose workers are this executable: what `remuda train` and `remuda bench` share.
 
+use std::path::Path;
+
 use super::args::PlaceArgs;
 use super::error::CliError;
 use super::lower;
@@ -7,8 +9,8 @@ use super::machine_codes::{NO_GROUP, SYSTEM};
 use super::values::AcceleratorArg;
 use crate::agent;
 use crate::base::{Status, env_vars};
-use crate::launch::Transport;
-use crate::plan::{Accelerator, Program};
+use crate::launch::{Judge, Options, Transport};
+use crate::plan::{Accelerator, JobSpec, Program};
 use crate::report::{Terminal, say};
 use crate::runtime::Group;
 
@@ -39,6 +41,19 @@ pub(super) fn own_program(transport: &Transport) -> Result<Program, CliError> {
 /// where it runs was said there.
 pub(super) fn is_worker() -> bool {
     env_vars::get(env_vars::REMUDA_RANK_FD).is_some()
+}
+
+/// Who judges and who is heard where the workers are `remuda train` or `remuda bench`, as they are in
+/// pods: as if the launcher had started them by that name.
+pub(super) fn set_up_own_workers(options: &mut Options, spec: &JobSpec) {
+    let Program::Exec { program, .. } = &spec.program else { return };
+    let is_own = Path::new(program).file_name().is_some_and(|name| name == "remuda");
+    match spec.args.first().and_then(|word| word.to_str()).filter(|_| is_own) {
+        Some("bench") => options.judge = Judge::Rank0,
+        Some("train") => {}
+        _ => return,
+    }
+    options.style.quiet_when_left = true;
 }
 
 /// The group of a worker.

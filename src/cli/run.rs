@@ -1,10 +1,12 @@
 //! `remuda run`: a program on every slot of every host.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser};
 
 use super::args::{PlaceArgs, ProgramArgs, WatchArgs, WorkerArgs};
+use super::bundled;
 use super::check;
 use super::doctor;
 use super::error::CliError;
@@ -13,7 +15,7 @@ use super::lower::environment::{self, Reach};
 use super::lower::{self, PidFile, Place, Speaker};
 use super::machine_codes::NOT_FOR_WORKERS;
 use crate::base::{NodeRank, Status};
-use crate::launch::{self, LaunchError, Member, Options, Transport};
+use crate::launch::{self, LaunchError, Member, Options, Transport, WorkersFile};
 use crate::plan::{self, JobSpec, LaunchPlan, PlanError, Program};
 use crate::report::plan::{Secrets, plan_json, show_plan};
 use crate::report::summary::{count, duration, step};
@@ -28,6 +30,10 @@ DeepSpeed's launcher, version 0.19.8; COMPAT.md says where they differ.";
 const HELP_END: &str = "\
 Options stand before the script; everything behind it is the script's own. Options of DeepSpeed may
 be abbreviated, and `-` is as good as `_`.
+
+Signals: SIGINT (^C), SIGTERM and SIGHUP stop the workers, a second one kills them, a third leaves at
+once. SIGTSTP (^Z) stops workers and clocks until SIGCONT (`fg`). SIGQUIT (^\\) says how every rank is
+doing, and the job goes on. SIGUSR1 and SIGUSR2 are passed on to every worker.
 
 Exit status: 0 if every worker of every node returned 0; else that of the worker that failed first,
 128 + N if signal N ended it. Our own: 2 command line, 65 bad input file, 66 missing input, 69 host
@@ -101,7 +107,26 @@ pub(super) fn start_program(
     if let Some(note) = note.filter(|_| watch.talks()) {
         say(&format!("note: {note}\n"), terminal.paint);
     }
-    start(place, watch, workers, program, args, Speaker::Everybody, terminal)
+    start(place, watch, workers, Started::new(program, args, Speaker::Everybody), terminal)
+}
+
+/// What is started as every worker.
+pub(super) struct Started {
+    pub(super) program: Program,
+    pub(super) args: Vec<OsString>,
+    /// Who of them has something to say.
+    pub(super) speaker: Speaker,
+    /// Files that they will need on other machines.
+    pub(super) files: Vec<WorkersFile>,
+    /// Where they keep what a later job can go on from.
+    pub(super) kept: Option<PathBuf>,
+}
+
+impl Started {
+    /// Without files of which we know.
+    pub(super) fn new(program: Program, args: Vec<OsString>, speaker: Speaker) -> Self {
+        Self { program, args, speaker, files: Vec::new(), kept: None }
+    }
 }
 
 /// Plans, and shows or launches the plan.
@@ -109,11 +134,10 @@ pub(super) fn start(
     place: Place,
     watch: &WatchArgs,
     workers: &WorkerArgs,
-    program: Program,
-    args: Vec<OsString>,
-    speaker: Speaker,
+    what: Started,
     terminal: Terminal,
 ) -> Result<Status, CliError> {
+    let Started { program, args, speaker, files: needed, kept } = what;
     let files = environment::read_files(place.trust, place.accelerator, terminal.paint)?;
     if watch.warns() {
         print_error(&place.warnings);
@@ -173,6 +197,8 @@ pub(super) fn start(
     }
     let (mut options, note) =
         lower::options(watch, workers, &spec, place.transport, speaker, terminal)?;
+    bundled::set_up_own_workers(&mut options, &spec);
+    (options.files, options.kept) = (needed, kept);
     options.claims = place.claims;
     options.way_on = place.way_on;
     options.keeper = place.keeper;
@@ -218,12 +244,10 @@ fn lonely(plan: &LaunchPlan, nodes: usize) -> String {
     step("Alone", &format!("{who}; {so}"))
 }
 
-/// Says what is about to happen when it is certain to begin, which on this machine is at once.
+/// Says what is about to happen when it is certain to begin. What takes long until then says so itself.
 fn announce(options: &mut Options, lines: String, terminal: Terminal) {
     match &options.transport {
-        Transport::Local => options.announcement = lines,
-        // Reaching hosts takes its time; meanwhile one wants to know what for.
-        Transport::Ssh(_) => say(&lines, terminal.paint),
+        Transport::Local | Transport::Ssh(_) => options.announcement = lines,
         Transport::Dial(dial) => {
             let limit = duration(dial.join_limit);
             let at = format!("{}:{}", dial.address, dial.port);

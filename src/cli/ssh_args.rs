@@ -1,8 +1,11 @@
 //! Flags about ssh.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+
+use super::values::parse_wait;
 
 /// Flags about ssh that DeepSpeed does not have.
 #[derive(Args, Clone, Debug)]
@@ -21,7 +24,11 @@ pub struct SshArgs {
     /// Connections that are made at the same time [default: 64; 8 through a jump host]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub fanout: Option<u32>,
-    /// A remuda that is installed on the nodes; nothing is brought there
+    /// A host that has let us in, and on which no agent comes up within this time, is given up
+    #[arg(long, value_name = "TIME", value_parser = parse_wait, default_value = "2m")]
+    pub agent_timeout: Duration,
+    /// A remuda that is installed on the nodes [default: this one is brought to the first of
+    /// $XDG_RUNTIME_DIR/remuda, /var/tmp/.remuda-$LOGNAME, ~/.cache/remuda there]
     #[arg(long, value_name = "FILE")]
     pub agent_path: Option<PathBuf>,
 }

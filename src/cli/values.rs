@@ -191,6 +191,16 @@ pub(super) fn parse_timeout(text: &str) -> Result<Duration, BadValue> {
     }
 }
 
+/// How long somebody is waited for.
+pub(super) fn parse_wait(text: &str) -> Result<Duration, BadValue> {
+    match parse_duration(text)? {
+        Duration::ZERO => {
+            Err(BadValue::new("nobody comes in no time").help("write how long to wait: `90`, `2m`"))
+        }
+        limit => Ok(limit),
+    }
+}
+
 /// A lease that is shorter than a hiccup of the machine would end healthy jobs.
 pub(super) fn parse_lease(text: &str) -> Result<Duration, BadValue> {
     match parse_duration(text)? {

@@ -332,7 +332,7 @@ async fn examine(
         Way::Ssh(ssh) => {
             // What a node prints beside the link is no part of the report.
             let hear = |line: &str| tracing::debug!(line = %neutral(line));
-            match ssh.connect(host, &job, node, Box::new(hear)).await {
+            match ssh.connect(host, (&job, node), Box::new(hear), std::future::ready(())).await {
                 Ok(link) => link,
                 Err(fault) => return (Seen::Unreachable(fault), None),
             }

@@ -129,7 +129,6 @@ impl Cause {
             Self::Worker(end) => Status::Worker(end.exit.shell_status()),
             Self::NotStarted { failure, .. } => failure.status(),
             Self::Node { loss, .. } => match loss {
-                NodeLoss::ShimDied => Status::Interrupted(9),
                 NodeLoss::LinkClosed(Some(exit))
                     if *exit == WorkerExit::Code(Status::Bug.code()) =>
                 {
@@ -140,7 +139,9 @@ impl Cause {
                 {
                     Status::Protocol
                 }
-                NodeLoss::LinkClosed(_) | NodeLoss::Silent => Status::LeaseLost,
+                NodeLoss::LinkClosed(_) | NodeLoss::Silent | NodeLoss::ShimDied => {
+                    Status::LeaseLost
+                }
                 NodeLoss::Garbled(_) => Status::Protocol,
                 NodeLoss::Leaves => Status::Interrupted(SIGTERM),
             },
@@ -292,7 +293,7 @@ mod tests {
         check(NodeLoss::LinkClosed(Some(WorkerExit::Signal { signal: 9, core: false })), 75);
         check(NodeLoss::LinkClosed(Some(WorkerExit::Code(70))), 70);
         check(NodeLoss::Silent, 75);
-        check(NodeLoss::ShimDied, 137);
+        check(NodeLoss::ShimDied, 75);
         check(NodeLoss::Leaves, 143);
         check(NodeLoss::Garbled("a frame holds no known message".to_owned()), 76);
     }

@@ -1,43 +1,111 @@
-//! Who held up a job whose time ran out before it began.
+//! Whom a job waits for before it can begin, and how far each has come.
+
+use std::time::Duration;
 
 use super::dispatcher::Dispatcher;
+use super::node::Stage;
+use super::options::{Options, Transport};
 use super::voice;
+use crate::base::shell::quoted;
+use crate::base::{HostName, NodeRank};
 use crate::plan::NodePlan;
+use crate::report::summary::{duration, step};
 
-/// Hosts that had not answered, in the order of their ranks. Empty, once workers were started.
+/// Hosts that have not answered, in the order of their ranks. Empty, once workers were started.
 #[derive(Debug, Default)]
 pub(super) struct Awaited {
-    connecting: Vec<String>,
-    preparing: Vec<String>,
+    called: Vec<HostName>,
+    let_in: Vec<HostName>,
+    asked: Vec<HostName>,
+    /// Whether we log in to those that were called; else they come by themselves.
+    by_ssh: bool,
 }
 
 impl Awaited {
     /// Each kind on a line of its own.
     pub(super) fn show(&self) -> Vec<String> {
-        let kinds = [("connecting to", &self.connecting), ("preparing", &self.preparing)];
+        let called = if self.by_ssh { "logging in to" } else { "waiting for" };
+        let kinds = [
+            (called, &self.called),
+            ("starting an agent, where ssh has let us in, on", &self.let_in),
+            ("preparing", &self.asked),
+        ];
         let kinds = kinds.into_iter().filter(|(_, hosts)| !hosts.is_empty());
-        kinds.map(|(what, hosts)| format!("still {what}: {}", voice::folded(hosts))).collect()
+        kinds.map(|(what, hosts)| format!("still {what}: {}", folded(hosts))).collect()
     }
+
+    /// Lines for whoever waits with us.
+    pub(super) fn waiting(&self, since: Duration) -> Vec<String> {
+        let kinds = [
+            (&self.called, if self.by_ssh { " to let us in" } else { "" }),
+            (&self.let_in, " to start our agent (ssh has let us in)"),
+            (&self.asked, " to say whether the job can start there"),
+        ];
+        let kinds = kinds.into_iter().filter(|(hosts, _)| !hosts.is_empty());
+        let since = duration(since);
+        let line = |(hosts, what): (&Vec<HostName>, _)| {
+            let hosts: Vec<&str> = hosts.iter().map(HostName::as_str).collect();
+            step("Waiting", &format!("for {}{what}, since {since}", voice::named(&hosts)))
+        };
+        kinds.map(line).collect()
+    }
+
+    /// What to type to see what holds up the first host of each kind.
+    pub(super) fn help(&self, options: &Options) -> Vec<String> {
+        let way = |host: &HostName| match &options.transport {
+            Transport::Ssh(ssh) => Some(ssh.way(host)),
+            Transport::Local | Transport::Dial(_) => None,
+        };
+        let called = self.called.first().and_then(way);
+        let called = called.map(|way| format!("see how far `ssh -v {way} true` comes"));
+        let let_in = self.let_in.first().and_then(way).map(|way| {
+            format!("does `ssh {way} true` end? a start-up file or the home there may hang")
+        });
+        let asked = self.asked.first().map(|host| help_of_asked(options, host));
+        [called, let_in, asked].into_iter().flatten().collect()
+    }
+}
+
+/// What to type about a node that looks, and does not come to an end.
+pub(super) fn help_of_asked(options: &Options, host: &HostName) -> String {
+    let (look, what) = match &options.venv_script {
+        Some(script) => (format!(". {}", quoted(script)), "`--venv_script`, or a file system,"),
+        None => (format!("ls {}", quoted(&options.cwd)), "a file system"),
+    };
+    let look = match &options.transport {
+        Transport::Ssh(ssh) => format!("ssh {} {}", ssh.way(host), quoted(&look)),
+        Transport::Local | Transport::Dial(_) => look,
+    };
+    format!("does `{look}` end? {what} there may hang")
+}
+
+fn folded(hosts: &[HostName]) -> String {
+    voice::folded(&hosts.iter().map(ToString::to_string).collect::<Vec<_>>())
 }
 
 impl Dispatcher<'_> {
     /// The nodes without which nothing can start, and how far we came with each.
     pub(super) fn awaited(&self) -> Awaited {
-        let (connecting, preparing): (Vec<&NodePlan>, Vec<&NodePlan>) =
-            self.unanswered().partition(|node| self.nodes[node.node_rank.index()].heard.is_none());
-        let names =
-            |nodes: Vec<&NodePlan>| nodes.iter().map(|node| node.host.to_string()).collect();
-        Awaited { connecting: names(connecting), preparing: names(preparing) }
+        let by_ssh = matches!(self.options.transport, Transport::Ssh(_));
+        let mut awaited = Awaited { by_ssh, ..Awaited::default() };
+        for (place, node) in self.unanswered() {
+            let hosts = match self.nodes[place.index()].stage {
+                Stage::Called => &mut awaited.called,
+                Stage::LetIn => &mut awaited.let_in,
+                Stage::Asked(_) => &mut awaited.asked,
+            };
+            hosts.push(node.host.clone());
+        }
+        awaited
     }
 
     /// Nodes that have neither said that they can start nor that they cannot.
-    pub(super) fn unanswered(&self) -> impl Iterator<Item = &NodePlan> {
-        self.plan.nodes.iter().filter(|node| {
-            let (node, index) = (node.node_rank, node.node_rank.index());
-            let is_answered = self.found[index].is_some()
-                || self.nodes[index].lost
-                || self.faults.iter().any(|(faulty, _)| *faulty == node)
-                || self.problems.iter().any(|(refusing, _)| *refusing == node);
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = (NodeRank, &NodePlan)> {
+        (0..).map(NodeRank).zip(&self.plan.nodes).filter(|(place, _)| {
+            let is_answered = self.found[place.index()].is_some()
+                || self.nodes[place.index()].lost
+                || self.faults.iter().any(|(faulty, _)| faulty == place)
+                || self.problems.iter().any(|(refusing, _)| refusing == place);
             !is_answered
         })
     }
@@ -47,14 +115,34 @@ impl Dispatcher<'_> {
 mod tests {
     use super::*;
 
+    fn names(names: impl IntoIterator<Item = String>) -> Vec<HostName> {
+        names.into_iter().map(|name| HostName::parse(&name).expect("a name")).collect()
+    }
+
     #[test]
     fn hosts_are_folded_by_how_far_we_came() {
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let awaited = Awaited { connecting: names(&["n2", "n3", "n5"]), preparing: names(&["n1"]) };
-        assert_eq!(awaited.show(), ["still connecting to: n[2-3,5]", "still preparing: n1"]);
-        let odd: Vec<String> = (0..100).map(|number| format!("n{}", number * 7)).collect();
-        let awaited = Awaited { connecting: odd, preparing: Vec::new() };
-        assert_eq!(awaited.show(), ["still connecting to: n0, n7, n14, n21 and 96 more"]);
+        let some = |hosts: &[&str]| names(hosts.iter().map(|name| (*name).to_owned()));
+        let awaited = Awaited {
+            called: some(&["n2", "n3", "n5"]),
+            let_in: some(&["n4"]),
+            asked: some(&["n1"]),
+            by_ssh: true,
+        };
+        let shown = [
+            "still logging in to: n[2-3,5]",
+            "still starting an agent, where ssh has let us in, on: n4",
+            "still preparing: n1",
+        ];
+        assert_eq!(awaited.show(), shown);
+        let lines = [
+            "   Waiting  for n2, n3, n5 to let us in, since 20.0 s\n",
+            "   Waiting  for n4 to start our agent (ssh has let us in), since 20.0 s\n",
+            "   Waiting  for n1 to say whether the job can start there, since 20.0 s\n",
+        ];
+        assert_eq!(awaited.waiting(Duration::from_secs(20)), lines);
+        let called = names((0..100).map(|number| format!("n{}", number * 7)));
+        let awaited = Awaited { called, ..Awaited::default() };
+        assert_eq!(awaited.show(), ["still waiting for: n0, n7, n14, n21 and 96 more"]);
         assert!(Awaited::default().show().is_empty());
     }
 }

@@ -58,9 +58,12 @@ pub const EXPLANATIONS: &[Explanation] = &[
     story(
         NODE_LOST,
         "a node was lost",
-        "The agent on a node ended, could not be understood, or was silent for longer than --lease. Its \
-         workers stop by themselves when they lose the launcher, also when it is the launcher that stood \
-         still for the whole lease; all others were stopped. When the host is ill, go on without it:\n\n    remuda run -H hosts --exclude worker-3 train.py",
+        "On every node a process of ours, `remuda-agent`, speaks with the launcher, and another, \
+         `remuda-shim`, starts the workers and waits for them. One of them was killed (by somebody, or by \
+         the kernel, out of memory), its connection ended, it could not be understood, or it was silent \
+         for longer than --lease. Its workers stop by themselves when they lose the launcher, also when \
+         it is the launcher that stood still for the whole lease; all others were stopped. The exit \
+         status is 75. When the host is ill, go on without it:\n\n    remuda run -H hosts --exclude worker-3 train.py",
     ),
     story(
         TIMEOUT,
@@ -68,7 +71,10 @@ pub const EXPLANATIONS: &[Explanation] = &[
         "All workers were asked to stop, and killed after --grace. The exit status is 124, as that of \
          timeout(1). Time during which the launcher was stopped (Ctrl-Z) does not count. When it ran out \
          while hosts were being reached, or were finding out whether they can start, nothing was started, \
-         and those that had not answered are named.",
+         and those that had not answered are named, and how far they had come: ssh was logging in; ssh had let \
+         us in, and the login shell there had not come to our agent; or the agent was looking whether the \
+         workers can start. Without --timeout the first is bounded by ssh's ConnectTimeout and a minute, \
+         each of the others by --agent_timeout.",
     ),
     story(
         INTERRUPTED,
@@ -83,7 +89,7 @@ pub const EXPLANATIONS: &[Explanation] = &[
         "Ssh could not connect, or could not prove who we are; its words stand behind each host. What \
          ssh itself can do by hand, remuda can:\n\n    ssh -o BatchMode=yes worker-3 true\n\n\
          A host that was reached and cannot take part has no place for our executable, another processor, \
-         or a login shell that does not come to the command.\n\n\
+         or a login shell that does not come to the command; it has --agent_timeout for that.\n\n\
          Nothing asks for a password or about an unknown host key while a job starts. To go on without a \
          host: --exclude worker-3.\n\n\
          Nodes that are started one by one (`--no_ssh`) come by themselves: those that are listed did \

@@ -366,6 +366,7 @@ impl<'a> Dispatcher<'a> {
     }
 
     fn say_stopping(&mut self, reason: StopReason) {
+        self.history.stop_asked.get_or_insert_with(clock::now);
         self.reporter.end_status();
         if reason == StopReason::Failure && self.history.is_judged(self.options.judge) {
             return;

@@ -2,7 +2,7 @@
 
 use super::dispatcher::Dispatcher;
 use super::history::Ended;
-use super::node::{self, Heard, NodeEvent, Way};
+use super::node::{self, Heard, NodeEvent, Stage, Way};
 use super::pause::Who;
 use super::signals::Wish;
 use super::{orders, voice};
@@ -29,6 +29,10 @@ impl Dispatcher<'_> {
                 }
                 self.nodes[node.index()].heard = Some(clock::now());
                 self.hear_agent(node, message)
+            }
+            Heard::LetIn => {
+                self.nodes[node.index()].stage = Stage::LetIn;
+                None
             }
             Heard::Connected => {
                 self.nodes[node.index()].connected();
@@ -76,7 +80,7 @@ impl Dispatcher<'_> {
         self.refusal(node)
     }
 
-    fn refusal(&self, node: NodeRank) -> Option<Event> {
+    pub(super) fn refusal(&self, node: NodeRank) -> Option<Event> {
         self.job.may_answer(node).then_some(Event::Refused(node))
     }
 

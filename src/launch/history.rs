@@ -50,6 +50,8 @@ impl WorkerHistory {
 pub(super) struct History {
     pub(super) workers: Vec<WorkerHistory>,
     pub(super) undead: Vec<(NodeRank, Leftover)>,
+    /// When workers were first asked to stop.
+    pub(super) stop_asked: Option<Instant>,
 }
 
 impl History {
@@ -67,7 +69,7 @@ impl History {
                 lost_peer: false,
             })
         });
-        Self { workers: workers.collect(), undead: Vec::new() }
+        Self { workers: workers.collect(), undead: Vec::new(), stop_asked: None }
     }
 
     /// Ends with 0 a while ago, while others run; each is told once.

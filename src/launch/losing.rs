@@ -27,6 +27,7 @@ impl Dispatcher<'_> {
         self.pulse.set_counts(self.job.running(), self.nodes_here());
         self.say_early(now);
         self.say_waiting(now);
+        self.give_up_late(now);
         let (mut silent, mut quiet) = (Vec::new(), Vec::new());
         for (place, node) in (0..).map(NodeRank).zip(&self.nodes) {
             let Some(heard) = node.heard.filter(|_| !node.lost) else { continue };
@@ -50,6 +51,7 @@ impl Dispatcher<'_> {
         let late = now.saturating_duration_since(self.beat_at);
         for node in &mut self.nodes {
             node.heard = node.heard.map(|heard| now.min(heard + late));
+            node.put_off(late);
         }
         if self.options.lease < late {
             self.reporter.say(voice::stood_still(late, self.options.lease));

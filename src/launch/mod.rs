@@ -33,5 +33,6 @@ mod wishes;
 pub use dispatcher::run;
 pub use joining::{Member, join};
 pub use options::{
-    Claims, Cores, DialOptions, Judge, Keeper, LaunchError, Options, StdinTo, Transport, WayOn,
+    Claims, Cores, DialOptions, FileOf, Judge, Keeper, LaunchError, Options, StdinTo, Transport,
+    WayOn, WorkersFile,
 };

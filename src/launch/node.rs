@@ -36,6 +36,8 @@ pub(super) struct NodeEvent {
 }
 
 pub(super) enum Heard {
+    /// Ssh has let us in; there will be an agent.
+    LetIn,
     /// There is a link.
     Connected,
     /// It has been in every epoch before this one, with another node 0.
@@ -78,11 +80,23 @@ pub(super) struct Node {
     agent: Option<Pid>,
     clock: ClockOffset,
     hello_sent_us: u64,
+    pub(super) stage: Stage,
     /// When it last said something; `None` until there is a link.
     pub(super) heard: Option<Instant>,
     /// Whether it is lost: what it still says, and its end, are no news.
     pub(super) lost: bool,
     task: AbortHandle,
+}
+
+/// How far a node has come that has not answered whether it can start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It was called, or will come by itself.
+    Called,
+    /// Ssh has let us in, and there is no agent yet.
+    LetIn,
+    /// Its agent was asked then, and looks.
+    Asked(Instant),
 }
 
 /// What a node is to be told, as a frame.
@@ -176,6 +190,7 @@ impl Node {
             agent,
             clock: ClockOffset::default(),
             hello_sent_us: clock::machine_us(),
+            stage: Stage::Called,
             heard: agent.map(|_| clock::now()),
             lost: false,
             task,
@@ -193,6 +208,13 @@ impl Node {
     pub(super) fn connected(&mut self) {
         self.hello_sent_us = clock::machine_us();
         self.heard = Some(clock::now());
+    }
+
+    /// Time in which we did not listen is not counted as its own.
+    pub(super) fn put_off(&mut self, time: Duration) {
+        if let Stage::Asked(at) = &mut self.stage {
+            *at += time;
+        }
     }
 
     /// Ends the link, or the attempt to make one. An agent elsewhere ends itself with it.
@@ -278,7 +300,8 @@ async fn write(writer: LinkWriter, mut told: Words) {
 async fn serve_remote(ssh: Arc<Ssh>, (host, job): (HostName, JobId), ends: Ends, told: Words) {
     let (output, name) = (ends.output.clone(), host.clone());
     let hear = move |line: &str| output.say(format!("{name} │ {}\n", neutral(line)));
-    let connected = ssh.connect(&host, &job, ends.node, Box::new(hear)).await;
+    let (who, let_in) = ((&job, ends.node), ends.tell(Heard::LetIn));
+    let connected = ssh.connect(&host, who, Box::new(hear), let_in).await;
     if let Some(hint) = ssh.take_hint() {
         ends.output.say(format!("note: {hint}\n"));
     }

@@ -12,6 +12,7 @@ use crate::report::{RunDir, Style};
 use crate::secure::JobKey;
 use crate::transport::dial::BindError;
 use crate::transport::ssh::SshOptions;
+use crate::wire::FileWish;
 
 /// See the fields.
 #[derive(Clone, Debug)]
@@ -28,6 +29,8 @@ pub struct Options {
     pub program: OsString,
     /// A file that the program is about to read; its absence is told before anything starts.
     pub script: Option<OsString>,
+    /// Files that workers will need; nodes look for them before anything starts.
+    pub files: Vec<WorkersFile>,
     /// Time between asking workers to stop and killing them.
     pub grace: Duration,
     /// Silence after which a link counts as lost.
@@ -36,6 +39,8 @@ pub struct Options {
     pub beat: Duration,
     /// Time that the job may take.
     pub timeout: Option<Duration>,
+    /// Time that a node may take to look whether it can start.
+    pub agent_limit: Duration,
     /// How often workers are started anew after a failure.
     pub restarts_max: u32,
     /// What workers hear before they are asked to stop.
@@ -61,6 +66,8 @@ pub struct Options {
     pub announcement: String,
     /// How the user goes on without a host.
     pub way_on: WayOn,
+    /// Where workers keep what a later job can go on from.
+    pub kept: Option<PathBuf>,
     /// Whether the user hears where the job is recorded.
     pub tell_record: bool,
     /// Where `run.json` goes; of a job that never began nothing is left.
@@ -69,6 +76,24 @@ pub struct Options {
     pub keeper: Keeper,
     /// How nodes are reached.
     pub transport: Transport,
+}
+
+/// A file that workers will need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkersFile {
+    /// Whose.
+    pub of: FileOf,
+    /// Which, and how it must be.
+    pub wish: FileWish,
+}
+
+/// Who needs a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileOf {
+    /// Every worker, on its node.
+    Everybody,
+    /// Rank 0 alone.
+    Rank0,
 }
 
 /// How the user goes on without a host.

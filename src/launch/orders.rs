@@ -6,12 +6,12 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::options::{Claims, Cores, Options, Transport};
+use super::options::{Claims, Cores, FileOf, Options, Transport, WorkersFile};
 use crate::base::{Epoch, HostName, NodeRank, Rank};
 use crate::plan::{Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, Threads, WorkerPlan};
 use crate::report::epoch_dir;
 use crate::wire::{
-    self, ClaimWish, CoreWish, Found, Listen, PortWish, Prepare, Roster, Start, ToAgent,
+    self, ClaimWish, CoreWish, FileWish, Found, Listen, PortWish, Prepare, Roster, Start, ToAgent,
     WorkerStart,
 };
 
@@ -39,7 +39,17 @@ pub(super) fn prepare(plan: &LaunchPlan, options: &Options, node: &NodePlan) -> 
         cores: options.cores.as_ref().map(|cores| core_wish(cores, node)),
         venv_script: options.venv_script.clone().map(|script| script.into_os_string().into_vec()),
         claim: claim_wish(options.claims, node),
+        files: files(options, node),
     }
+}
+
+fn files(options: &Options, node: &NodePlan) -> Vec<FileWish> {
+    let has_rank0 = node.workers.iter().any(|worker| worker.rank == Rank(0));
+    let is_needed = |file: &&WorkersFile| match file.of {
+        FileOf::Everybody => !node.workers.is_empty(),
+        FileOf::Rank0 => has_rank0,
+    };
+    options.files.iter().filter(is_needed).map(|file| file.wish.clone()).collect()
 }
 
 /// What is wanted of node 0.

@@ -3,18 +3,20 @@
 use std::time::Instant;
 
 use super::dispatcher::{Dispatcher, SILENCE_WARNING};
-use super::node::Way;
-use super::{orders, recording, voice};
-use crate::base::{NodeRank, Rank};
+use super::node::{Stage, Way};
+use super::{awaited, orders, recording, voice};
+use crate::base::{NodeRank, Rank, Status, clock};
 use crate::os::code;
-use crate::report::summary::step;
-use crate::wire::ToAgent;
+use crate::report::summary::{duration, step};
+use crate::wire::{Problem, ToAgent};
 
 impl Dispatcher<'_> {
     /// Asks a node whether it can start.
-    pub(super) fn prepare(&self, node: NodeRank) {
-        let prepare = orders::prepare(self.plan, self.options, &self.plan.nodes[node.index()]);
-        self.nodes[node.index()].tell(&ToAgent::Prepare(Box::new(prepare)));
+    pub(super) fn prepare(&mut self, place: NodeRank) {
+        let prepare = orders::prepare(self.plan, self.options, &self.plan.nodes[place.index()]);
+        let node = &mut self.nodes[place.index()];
+        node.stage = Stage::Asked(clock::now());
+        node.tell(&ToAgent::Prepare(Box::new(prepare)));
     }
 
     pub(super) fn start_workers(&mut self) {
@@ -65,10 +67,40 @@ impl Dispatcher<'_> {
             return;
         }
         self.waiting_at = now + SILENCE_WARNING;
-        let hosts: Vec<_> = self.unanswered().map(|node| node.host.as_str()).collect();
-        if !hosts.is_empty() {
-            self.reporter.say(voice::waiting(&hosts, now - self.caller.asked));
+        for line in self.awaited().waiting(now - self.caller.asked) {
+            self.reporter.say(line);
         }
+    }
+
+    /// Whoever has looked for too long whether it can start hangs, and nobody waits for it any longer.
+    pub(super) fn give_up_late(&mut self, now: Instant) {
+        let limit = self.options.agent_limit;
+        let is_late = |place: &NodeRank| match self.nodes[place.index()].stage {
+            Stage::Asked(at) => limit < now.saturating_duration_since(at),
+            Stage::Called | Stage::LetIn => false,
+        };
+        let places = self.unanswered().map(|(place, _)| place);
+        let late: Vec<NodeRank> = places.filter(is_late).collect();
+        for place in late {
+            self.problems.push((place, self.hangs(place)));
+            self.nodes[place.index()].hang_up();
+            if let Some(refusal) = self.refusal(place) {
+                self.step(refusal);
+            }
+        }
+    }
+
+    /// The line for the first is an example for all.
+    fn hangs(&self, node: NodeRank) -> Problem {
+        let message = format!(
+            "has looked for {} whether it can start, and has not come to an end",
+            duration(self.options.agent_limit)
+        );
+        if let Some((_, first)) = self.problems.iter().find(|(_, other)| other.message == message) {
+            return first.clone();
+        }
+        let help = awaited::help_of_asked(self.options, &self.plan.nodes[node.index()].host);
+        Problem::new(Status::Unreachable, message).help(help)
     }
 
     /// Nodes of a kind say the same: once is enough.

@@ -1,14 +1,18 @@
 //! The screen of hosts that could not be reached. Pure.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use super::codes;
 use super::options::WayOn;
 use crate::base::Status;
+use crate::base::shell::quoted;
+use crate::pool::nodeset::fold_set;
+use crate::report::gather::fold;
 use crate::report::neutral;
 use crate::transport::{Fault, FaultKind};
 
-/// Hosts of one kind that are shown with what was said; the others are named.
+/// Different words about hosts of one kind that are shown; the hosts of others are named.
 const EXPLAINED_MAX: usize = 3;
 /// Lines of one host.
 const LINES_MAX: usize = 16;
@@ -37,25 +41,33 @@ pub(super) fn show(faults: &[(String, &Fault)], nodes: usize, so: &str) -> Strin
     text
 }
 
-/// What to type to go on without hosts.
-pub(super) fn going_on_without(hosts: &[&str], way: &WayOn) -> Option<String> {
+/// What to type to go on without hosts, with what was kept.
+pub(super) fn going_on_without(hosts: &[&str], way: &WayOn, kept: Option<&Path>) -> Option<String> {
     let them = if hosts.len() == 1 { "it" } else { "them" };
-    let how = match way {
+    let resume = kept.map(|dir| format!("--resume {}", quoted(dir)));
+    let (how, and) = match way {
         WayOn::Nothing => return None,
-        WayOn::Hostfile => format!("take {} out of the hostfile", hosts.join(", ")),
-        WayOn::Exclude(left) if left.is_empty() => format!("--exclude '{}'", hosts.join("@")),
-        WayOn::Exclude(left) => format!("--exclude '{left}@{}'", hosts.join("@")),
+        WayOn::Hostfile => {
+            (format!("take {} out of the hostfile", hosts.join(", ")), ", and give ")
+        }
+        WayOn::Exclude(left) if left.is_empty() => {
+            (format!("--exclude '{}'", hosts.join("@")), " ")
+        }
+        WayOn::Exclude(left) => (format!("--exclude '{left}@{}'", hosts.join("@")), " "),
     };
-    Some(format!("to go on without {them}: {how}"))
+    let resume = resume.map_or_else(String::new, |resume| format!("{and}{resume}"));
+    Some(format!("to go on without {them}: {how}{resume}"))
 }
 
 fn show_kind(text: &mut String, faults: &[(String, &Fault)]) {
     let kind = faults[0].1.kind;
     let _ = writeln!(text, "  {}:", kind.title());
-    for (host, fault) in faults.iter().take(EXPLAINED_MAX) {
-        let mut lines = fault.words.lines();
+    let said = || faults.iter().map(|(host, fault)| (host.as_str(), fault.words.as_str()));
+    let explained: Vec<_> = fold(said()).into_iter().take(EXPLAINED_MAX).collect();
+    for (hosts, _, words) in &explained {
+        let mut lines = words.lines();
         let _ =
-            writeln!(text, "    {host}: {}", neutral(lines.next().unwrap_or("no reason given")));
+            writeln!(text, "    {hosts}: {}", neutral(lines.next().unwrap_or("no reason given")));
         for line in lines.by_ref().take(LINES_MAX) {
             let _ = writeln!(text, "      {}", neutral(line));
         }
@@ -63,9 +75,12 @@ fn show_kind(text: &mut String, faults: &[(String, &Fault)]) {
             let _ = writeln!(text, "      … {more} more lines");
         }
     }
-    let rest: Vec<_> = faults.iter().skip(EXPLAINED_MAX).map(|(host, _)| host.as_str()).collect();
+    // Ssh says the same of each in words of its own, with its address.
+    let is_explained = |words| explained.iter().any(|(_, _, others)| *others == words);
+    let rest: Vec<_> = said().filter(|(_, words)| !is_explained(*words)).collect();
     if !rest.is_empty() {
-        let _ = writeln!(text, "    the same for {}", rest.join(", "));
+        let hosts = fold_set(rest.into_iter().map(|(host, _)| host));
+        let _ = writeln!(text, "    the same for {hosts}");
     }
     // What helps one helps the others; it names the first.
     if let Some(help) = faults[0].1.help() {
@@ -102,7 +117,7 @@ error[R107]: 2 of 8 hosts cannot be reached; nothing was started
     #[test]
     fn what_is_left_out_is_added_to_what_was_and_chosen_hosts_leave_by_the_file() {
         let check = |hosts: &[&str], way: WayOn, expect: Option<&str>| {
-            assert_eq!(going_on_without(hosts, &way).as_deref(), expect);
+            assert_eq!(going_on_without(hosts, &way, None).as_deref(), expect);
         };
         let exclude = |left: &str| WayOn::Exclude(left.to_owned());
         check(&["n1"], exclude(""), Some("to go on without it: --exclude 'n1'"));
@@ -112,14 +127,43 @@ error[R107]: 2 of 8 hosts cannot be reached; nothing was started
         let out = "to go on without them: take n1, n4 out of the hostfile";
         check(&hosts, WayOn::Hostfile, Some(out));
         check(&hosts, WayOn::Nothing, None);
+        let kept = |way| going_on_without(&hosts, &way, Some(Path::new("my runs"))).expect("a way");
+        let resume = "--resume 'my runs'";
+        assert_eq!(kept(WayOn::Hostfile), format!("{out}, and give {resume}"));
+        let excluded = format!("to go on without them: --exclude 'n1@n4' {resume}");
+        assert_eq!(kept(exclude("")), excluded);
     }
 
     #[test]
     fn many_hosts_with_one_reason_are_named_in_one_line() {
-        let refused = fault(FaultKind::Refused, "Connection refused");
-        let faults: Vec<_> = (0..40).map(|host| (format!("n{host}"), &refused)).collect();
-        let text = show(&faults, 40, "nothing was started");
-        assert_eq!(text.lines().count(), 1 + 1 + EXPLAINED_MAX + 1 + 1, "{text}");
+        let other = fault(FaultKind::OtherArch, "it is aarch64, we are x86_64");
+        let faults: Vec<_> = (0..40).map(|host| (format!("n{host}"), &other)).collect();
+        let expected = "\
+error[R107]: 40 of 40 hosts cannot take part; nothing was started
+  another processor than ours:
+    n[0-39]: it is aarch64, we are x86_64
+  help: install remuda on that host and give `--agent_path FILE`
+";
+        assert_eq!(show(&faults, 40, "nothing was started"), expected);
+    }
+
+    #[test]
+    fn many_hosts_that_ssh_tells_apart_are_folded_behind_the_first() {
+        let refused = |host| {
+            fault(FaultKind::Refused, &format!("ssh: connect to host {host}: Connection refused"))
+        };
+        let refused: Vec<_> = (0..40).map(refused).collect();
+        let faults = refused.iter().enumerate().map(|(host, fault)| (format!("n{host}"), fault));
+        let expected = "\
+error[R107]: 40 of 40 hosts cannot be reached; nothing was started
+  nobody listens:
+    n0: ssh: connect to host 0: Connection refused
+    n1: ssh: connect to host 1: Connection refused
+    n2: ssh: connect to host 2: Connection refused
+    the same for n[3-39]
+  help: is its sshd running, and on this port? see `--ssh_port`
+";
+        assert_eq!(show(&faults.collect::<Vec<_>>(), 40, "nothing was started"), expected);
     }
 
     #[test]

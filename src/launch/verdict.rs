@@ -1,7 +1,9 @@
 //! The end of a job as people and machines read it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fmt::{Display, Write as _};
+use std::fmt::Write as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::awaited::Awaited;
@@ -15,6 +17,7 @@ use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Rank, Status, WorkerExit, clock};
 use crate::job::{Cause, NodeLoss, StartFailure, StartStep, Verdict};
 use crate::plan::{self, LaunchPlan};
+use crate::pool::nodeset::fold_set;
 use crate::report::gather::{fold, show_gathered};
 use crate::report::record::{
     CauseRecord, EpochRecord, ExitOf, LeakedRecord, RunRecord, RunState, WorkerRecord,
@@ -41,22 +44,39 @@ pub(super) struct Story<'a> {
     pub(super) started: Duration,
 }
 
-/// The reasons of nodes for which they cannot start.
+/// Different reasons for which nodes cannot start that are shown; the nodes of others are named.
+const REASONS_MAX: usize = 16;
+
+/// The reasons of nodes for which they cannot start, each once.
 pub(super) fn show_refusal<'a>(
     what: &str,
-    problems: impl Iterator<Item = (impl Display, &'a Problem)>,
+    problems: impl Iterator<Item = (&'a str, &'a Problem)>,
 ) -> String {
     let mut text = format!("error[{}]: {what}\n", codes::CANNOT_START);
-    let mut problems = problems.peekable();
-    while let Some((host, problem)) = problems.next() {
-        let _ = writeln!(text, "  {host}: {}", problem.message);
-        // What helps several nodes is said once.
-        let is_said = problems.peek().is_some_and(|(_, next)| next.help == problem.help);
-        if let Some(help) = problem.help.as_ref().filter(|_| !is_said) {
-            let _ = writeln!(text, "help: {help}");
+    let problems: Vec<_> = problems.collect();
+    let reasons = fold(problems.iter().map(|(host, problem)| (*host, reason_and_help(problem))));
+    let mut reasons = reasons.iter().peekable();
+    let mut shown = BTreeSet::new();
+    while let Some((hosts, _, reason)) = reasons.next_if(|_| shown.len() < REASONS_MAX) {
+        shown.insert(*reason);
+        let (message, help) = reason;
+        let _ = writeln!(text, "  {hosts}: {}", neutral(message));
+        // What helps several is said once.
+        let is_said = reasons.peek().is_some_and(|(_, _, (_, next))| next == help);
+        if let Some(help) = help.filter(|_| !is_said) {
+            let _ = writeln!(text, "help: {}", neutral(help));
         }
     }
+    if let more @ 1.. = reasons.count() {
+        let others = problems.iter().filter(|(_, other)| !shown.contains(&reason_and_help(other)));
+        let hosts = fold_set(others.map(|(host, _)| *host));
+        let _ = writeln!(text, "  {} more, of {hosts}", count(more, "reason"));
+    }
     text
+}
+
+fn reason_and_help(problem: &Problem) -> (&str, Option<&str>) {
+    (&problem.message, problem.help.as_deref())
 }
 
 impl Story<'_> {
@@ -169,15 +189,15 @@ impl Story<'_> {
             let faults: Vec<_> = faults.collect();
             let nodes = self.plan.nodes.len();
             text += &unreachable::show(&faults, nodes, self.not_begun());
-            // Whoever starts nodes one by one starts the one that is missing, or another in its place.
-            if !faults.iter().any(|(_, fault)| fault.kind.comes_by_itself()) {
-                text += &self.without_absent();
-            }
         }
         if !self.problems.is_empty() {
             text += &self.show_problems();
         }
-        text
+        // Whoever starts nodes one by one starts the one that is missing, or another in its place.
+        if self.faults.iter().any(|(_, fault)| fault.kind.comes_by_itself()) {
+            return text;
+        }
+        text + &self.without_absent()
     }
 
     /// What comes of nodes that cannot take part.
@@ -196,17 +216,17 @@ impl Story<'_> {
             unreachable.chain(self.problems.iter().map(|(node, _)| *node)).collect();
         nodes.sort_unstable();
         nodes.dedup();
-        if self.has_let_run() || nodes.len() == self.plan.nodes.len() {
+        if nodes.is_empty() || self.has_let_run() || nodes.len() == self.plan.nodes.len() {
             return String::new();
         }
-        let how = self.going_on_without(&nodes);
+        let how = self.going_on_without(&nodes, None);
         how.map_or_else(String::new, |how| format!("help: {how}\n"))
     }
 
-    fn going_on_without(&self, nodes: &[NodeRank]) -> Option<String> {
+    fn going_on_without(&self, nodes: &[NodeRank], kept: Option<&Path>) -> Option<String> {
         let hosts: Vec<String> = nodes.iter().map(|node| self.host(*node)).collect();
         let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
-        unreachable::going_on_without(&hosts, &self.options.way_on)
+        unreachable::going_on_without(&hosts, &self.options.way_on, kept)
     }
 
     fn show_problems(&self) -> String {
@@ -217,7 +237,8 @@ impl Story<'_> {
             1 if self.epochs.is_empty() => "the job cannot start".to_owned(),
             all => format!("{} of {all} nodes cannot take part; {so}", nodes.len()),
         };
-        let problems = self.problems.iter().map(|(node, problem)| (self.host(*node), problem));
+        let host = |node: NodeRank| self.plan.nodes[node.index()].host.as_str();
+        let problems = self.problems.iter().map(|(node, problem)| (host(*node), problem));
         show_refusal(&what, problems)
     }
 
@@ -265,7 +286,9 @@ impl Story<'_> {
             NodeLoss::Silent => {
                 format!("{host}: nothing heard for {}", duration(self.options.lease))
             }
-            NodeLoss::ShimDied => format!("the shim on {host} died; its workers were stopped"),
+            NodeLoss::ShimDied => {
+                format!("remuda-shim on {host}, the parent of its workers, died; they were killed")
+            }
             NodeLoss::Garbled(why) => format!("the agent on {host} cannot be understood: {why}"),
             NodeLoss::Leaves => format!("{host} was asked to end by SIGTERM"),
         }
@@ -298,7 +321,7 @@ impl Story<'_> {
                     signal_name(signal),
                     self.stopped()
                 ),
-                help: self.ended_before(None),
+                help: self.ended_before(self.history.stop_asked),
                 ..Failure::default()
             }),
             _ => None,
@@ -319,6 +342,7 @@ impl Story<'_> {
             code: codes::TIMEOUT,
             title: format!("the job was not ready to start within {limit}; {}", self.not_begun()),
             facts: awaited.show().into_iter().chain(self.earlier()).collect(),
+            help: awaited.help(self.options),
             ..Failure::default()
         }
     }
@@ -343,7 +367,7 @@ impl Story<'_> {
             facts: running.into_iter().collect(),
             last_lines,
             log: only.and_then(|rank| pages.log_path(rank, stream)),
-            help: self.ended_before(None),
+            help: self.ended_before(self.history.stop_asked),
         }
     }
 
@@ -484,7 +508,7 @@ impl Story<'_> {
         if nodes.len() == self.plan.nodes.len() {
             return Vec::new();
         }
-        self.going_on_without(&nodes).into_iter().collect()
+        self.going_on_without(&nodes, self.options.kept.as_deref()).into_iter().collect()
     }
 
     fn ranks_of(&self, node: NodeRank) -> String {

@@ -63,11 +63,6 @@ pub(super) fn leftovers(rank: Rank, processes: &[Leftover]) -> String {
     step("Leftover", &text)
 }
 
-/// Nothing can start before these nodes have answered.
-pub(super) fn waiting(hosts: &[&str], since: Duration) -> String {
-    step("Waiting", &format!("for {}, since {}", named(hosts), duration(since)))
-}
-
 /// Nodes are gone that had nothing to do yet, and so long others may come in their places.
 pub(super) fn gone_early(hosts: &[&str], left: Duration) -> String {
     let (hosts, left) = (named(hosts), duration(left));
@@ -191,14 +186,14 @@ mod tests {
             early(&history.take_early(start + Duration::from_secs(seconds)), 1)
         };
         let workers = vec![worker(0, Some(3)), worker(1, Some(4)), worker(2, None)];
-        let mut history = History { workers, undead: Vec::new() };
+        let mut history = History { workers, undead: Vec::new(), stop_asked: None };
         assert_eq!(after(&mut history, 12), None);
         let line =
             "     Ended  rank 0 (n0) and 1 other exited with 0 after 3.0 s; 1 worker goes on\n";
         assert_eq!(after(&mut history, 14).as_deref(), Some(line));
         assert_eq!(after(&mut history, 99), None);
         let workers = vec![worker(0, Some(1)), worker(1, Some(20))];
-        let mut history = History { workers, undead: Vec::new() };
+        let mut history = History { workers, undead: Vec::new(), stop_asked: None };
         assert_eq!(after(&mut history, 60), None, "nobody runs any more");
     }
 

@@ -54,8 +54,9 @@ impl Dispatcher<'_> {
         signals::stop_self();
         let now = clock::now();
         self.pause.resumed(now - since);
-        for node in self.nodes.iter_mut().filter(|node| node.heard.is_some()) {
-            node.heard = Some(now);
+        for node in &mut self.nodes {
+            node.heard = node.heard.map(|_| now);
+            node.put_off(now - since);
         }
         self.beat_at = now + self.options.beat;
         self.tell_all(&ToAgent::Resume);
@@ -64,8 +65,15 @@ impl Dispatcher<'_> {
         Event::StoodStill(now - since)
     }
 
+    /// Of every worker; before they are started, of the nodes for which they wait.
     fn say_state(&self) {
         let now = clock::now();
+        if self.job.is_preparing() {
+            for line in self.awaited().waiting(now - self.caller.asked) {
+                self.reporter.say(line);
+            }
+            return;
+        }
         for worker in &self.history.workers {
             self.reporter.say(voice::state(worker, now));
         }

@@ -148,12 +148,12 @@ impl Pages {
 
     /// Deals with a piece of output; what is to be shown waits for [`Self::flush`].
     pub fn output(&mut self, rank: Rank, stream: Stream, bytes: Vec<u8>) {
+        let is_quiet =
+            self.is_hushed(rank) || self.left.as_ref().is_some_and(|left| left.contains(&rank));
         let Some(page) = self.streams.get_mut(&(rank, stream)) else {
             return;
         };
         page.tail.push(&bytes);
-        let is_quiet = self.hushed.is_some_and(|only| only != rank)
-            || self.left.as_ref().is_some_and(|left| left.contains(&rank));
         if let Some(gathered) = &mut self.gathered {
             gathered.entry((rank, stream)).or_default().push(&bytes);
         } else if !self.has_rank_files && !is_quiet {
@@ -174,12 +174,20 @@ impl Pages {
         }
     }
 
+    /// Whether another worker has failed. Where rank 0 speaks for all it says what has been saved, and
+    /// hears of a peer that is gone before it says so.
+    fn is_hushed(&self, rank: Rank) -> bool {
+        let speaks_for_all = self.left.is_some() && rank == Rank(0);
+        !speaks_for_all && self.hushed.is_some_and(|only| only != rank)
+    }
+
     /// A stream has ended.
     pub fn end(&mut self, rank: Rank, stream: Stream) {
+        let is_hushed = self.is_hushed(rank);
         let Some(page) = self.streams.get_mut(&(rank, stream)) else {
             return;
         };
-        if self.hushed.is_none_or(|only| only == rank) {
+        if !is_hushed {
             page.dress.finish(self.screens.pending(stream));
         }
         if let Some(status) = &mut self.status {

@@ -92,7 +92,7 @@ pub enum Note {
         /// Speed of all workers.
         tokens_per_s: Option<f64>,
     },
-    /// An operation failed because this rank is gone: the cause is there, not here.
+    /// An operation failed because this rank is gone, or gave up: the cause is there, not here.
     PeerLost {
         /// Which.
         rank: Rank,

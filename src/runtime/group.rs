@@ -317,7 +317,9 @@ impl Group {
     pub(crate) fn check_alarm(&self, op: Operation) -> Result<(), CollectiveError> {
         let Some(cause) = self.alarm() else { return Ok(()) };
         let rank = self.inner.roster.own_name();
-        Err(CollectiveError { op, seq: 0, bytes: 0, rank, cause })
+        let error = CollectiveError { op, seq: 0, bytes: 0, rank, cause };
+        self.report(&error);
+        Err(error)
     }
 
     /// Why the group is of no use any more, if that is known; waits for nobody.
@@ -334,6 +336,12 @@ impl Group {
     /// Points the launcher to the worker that is the cause, and the groups of which this one is a
     /// part: who is gone is gone for them too, and they can tell nodes that this one does not reach.
     pub(crate) fn report(&self, error: &CollectiveError) {
+        if let Cause::Aborted { by, .. } = &error.cause
+            && *by != error.rank
+        {
+            // What it said is the cause, and what we say its echo.
+            self.note(&Note::PeerLost { rank: *by });
+        }
         let Cause::PeerLost { rank, how, .. } = &error.cause else { return };
         self.note(&Note::PeerLost { rank: *rank });
         if *how == Departure::Gone {

@@ -4,6 +4,7 @@
 //! the directory is synced.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -22,7 +23,8 @@ const FORMAT: &str = "remuda-train/1";
 /// What the names of the moments begin with.
 const FIRST: &str = "optimizer.first.";
 const SECOND: &str = "optimizer.second.";
-const EXTENSION: &str = "safetensors";
+/// What the names of checkpoints end with.
+pub const EXTENSION: &str = "safetensors";
 
 /// Why a run cannot be kept or found again.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +76,8 @@ pub enum CheckpointError {
 pub(super) struct Checkpoint {
     /// Steps done.
     pub(super) step: u64,
+    /// Which samples they took, if the file says so.
+    pub(super) samples: Option<Samples>,
     /// The flat parameter buffer.
     pub(super) params: Vec<f32>,
     /// The optimizer's moments.
@@ -108,6 +112,27 @@ struct Header {
     step: u64,
     /// Of parameters and moments.
     sha256: String,
+    /// Absent in files of earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    samples: Option<Samples>,
+}
+
+/// Which samples a run takes for a step. Equal for every split of the same lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Samples {
+    /// Micro-batches of all workers in a step.
+    pub lanes: usize,
+    /// Samples of each.
+    pub batch_size: usize,
+    /// Which ones follows from it.
+    pub seed: u64,
+}
+
+impl fmt::Display for Samples {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { lanes, batch_size, seed } = self;
+        write!(f, "{lanes} micro-batches of {batch_size} samples a step, seed {seed}")
+    }
 }
 
 /// The name of the checkpoint after `step` steps.
@@ -120,7 +145,7 @@ pub(super) fn save(
     path: &Path,
     table: &ParameterTable,
     identity: &Identity,
-    step: u64,
+    (step, samples): (u64, Samples),
     (params, moments): (&[f32], &Moments<f32>),
 ) -> Result<(), CheckpointError> {
     let buffers = [("", params), (FIRST, &moments.first), (SECOND, &moments.second)];
@@ -132,6 +157,7 @@ pub(super) fn save(
         model: identity.to_string(),
         step,
         sha256: digest(params, moments),
+        samples: Some(samples),
     };
     let header = serde_json::to_string(&header).expect("texts and numbers have a JSON form");
     // One entry: the map has no order, and equal runs are to give equal files.
@@ -171,6 +197,11 @@ pub(super) fn find(path: &Path) -> Result<PathBuf, CheckpointError> {
     let read = |source| CheckpointError::Read { path: path.to_owned(), source };
     let newest = all_in(path).map_err(read)?.pop();
     newest.ok_or_else(|| CheckpointError::Missing { dir: path.to_owned() })
+}
+
+/// The newest checkpoint of a directory, if it can be read and holds one.
+pub fn newest_in(dir: &Path) -> Option<PathBuf> {
+    all_in(dir).ok()?.pop()
 }
 
 /// The checkpoints of a directory, the newest last.
@@ -234,6 +265,8 @@ pub struct Saved {
     pub step: u64,
     /// The model.
     pub model: Identity,
+    /// Which samples its steps took, if the file says so.
+    pub samples: Option<Samples>,
 }
 
 /// Finds a checkpoint (a file, or the newest one in a directory) and reads all of it, whatever model
@@ -242,18 +275,18 @@ pub fn inspect(path: &Path) -> Result<Saved, CheckpointError> {
     let path = find(path)?;
     let bytes = read(&path)?;
     match inspect_bytes(&bytes) {
-        Ok((step, model)) => Ok(Saved { path, step, model }),
+        Ok((step, model, samples)) => Ok(Saved { path, step, model, samples }),
         Err(error) => Err(error.of(&path, "")),
     }
 }
 
-fn inspect_bytes(bytes: &[u8]) -> Result<(u64, Identity), ParseError> {
+fn inspect_bytes(bytes: &[u8]) -> Result<(u64, Identity, Option<Samples>), ParseError> {
     let header = header(bytes)?;
     let foreign = || ParseError::Malformed(format!("its model is `{}`", header.model));
     let model: Identity = header.model.parse().map_err(|()| foreign())?;
     let table = model.parameters(bytes.len() as u64).ok_or_else(foreign)?;
     parse(bytes, &table, &model)?;
-    Ok((header.step, model))
+    Ok((header.step, model, header.samples))
 }
 
 /// Reads a checkpoint of this model.
@@ -319,7 +352,7 @@ fn parse(
         first: gather(&tensors, table, FIRST)?,
         second: gather(&tensors, table, SECOND)?,
     };
-    let checkpoint = Checkpoint { step: header.step, params, moments };
+    let checkpoint = Checkpoint { step: header.step, samples: header.samples, params, moments };
     if checkpoint.digest() != header.sha256 {
         return Err(ParseError::Malformed("its numbers are not those that were saved".to_owned()));
     }

@@ -29,7 +29,9 @@ mod threads;
 mod trainer;
 
 pub use adamw::{AdamW, AdamWOptions, Moments, clip_factor, gradient_norm};
-pub use checkpoint::{CheckpointError, Saved, inspect};
+pub use checkpoint::{
+    CheckpointError, EXTENSION, Samples as SavedSamples, Saved, inspect, newest_in,
+};
 pub use corpus::{Corpus, CorpusError, Place};
 pub use float::Float;
 pub use footprint::worker_bytes;

@@ -14,6 +14,8 @@ pub enum Progress {
         path: PathBuf,
         /// Steps that were done.
         step: u64,
+        /// Which samples those took and these take, where that is not the same.
+        otherwise: Option<String>,
     },
     /// A step is done.
     Stepped(StepReport),
@@ -109,8 +111,9 @@ impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Started(start) => start.fmt(f),
-            Self::Resumed { path, step } => {
-                write!(f, "going on after step {step} from `{}`", path.display())
+            Self::Resumed { path, step, otherwise } => {
+                write!(f, "going on after step {step} from `{}`", path.display())?;
+                otherwise.iter().try_for_each(|how| write!(f, ", which took {how}"))
             }
             Self::Stepped(report) => report.fmt(f),
             Self::Saved { path, step } => write!(f, "step {step} is saved in `{}`", path.display()),

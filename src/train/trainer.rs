@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::adamw::{AdamW, Moments, clip_factor, gradient_norm};
-use super::checkpoint::{self, CheckpointError};
+use super::checkpoint::{self, CheckpointError, Samples};
 use super::classification::Classification;
 use super::corpus::{CorpusError, Place};
 use super::identity::Identity;
@@ -275,7 +275,8 @@ impl<'a, T: Task> Run<'a, T> {
         let path = checkpoint::path_of(&to.dir, step);
         let state = (&self.params[..], self.optimizer.moments());
         let identity = self.task.identity();
-        checkpoint::save(&path, self.task.model().parameters(), &identity, step, state)?;
+        let run = (step, samples_of(self.group, self.options));
+        checkpoint::save(&path, self.task.model().parameters(), &identity, run, state)?;
         if let Some(start) = &self.options.start {
             checkpoint::note_job(&path, &start.job)?;
         }
@@ -337,6 +338,12 @@ fn start(group: &Group, options: &TrainOptions, title: &str, parameters: usize) 
     }
 }
 
+/// Which samples a step takes.
+fn samples_of(group: &Group, options: &TrainOptions) -> Samples {
+    let lanes = group.world_size() * options.accumulate.get();
+    Samples { lanes, batch_size: options.batch_size.get(), seed: options.seed }
+}
+
 /// A step as the launcher is told of it.
 fn note(report: &StepReport) -> Note {
     Note::Step {
@@ -370,7 +377,10 @@ fn first_state(
         let found = checkpoint::load(&path, table, identity)?;
         (params, first, second) = (found.params, found.moments.first, found.moments.second);
         step = [found.step as i64];
-        desk.tell(|| Progress::Resumed { path, step: found.step });
+        let now = samples_of(group, options);
+        let were = found.samples.filter(|were| *were != now);
+        let otherwise = were.map(|were| format!("{were}; from here on {now}"));
+        desk.tell(|| Progress::Resumed { path, step: found.step, otherwise });
     }
     group.broadcast(&mut step, 0)?;
     if step[0] == NO_STEP {

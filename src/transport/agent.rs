@@ -34,6 +34,8 @@ pub struct Arrival {
     pub shell: Option<Duration>,
     /// What start-up files printed before that on standard output.
     pub noise: String,
+    /// What stands behind `ssh` on a line that comes there as we did.
+    pub way: Option<String>,
     /// What the server calls itself, if ssh was asked to tell: `OpenSSH_9.2p1`.
     pub server: Option<String>,
 }

@@ -55,6 +55,8 @@ pub enum FaultKind {
     NotInstalled,
     /// Its login shell did not come to our agent.
     NoAgent,
+    /// It let us in, and then nothing came.
+    Hangs,
     /// Its processor is another than ours.
     OtherArch,
     /// There is no place for the agent.
@@ -120,6 +122,12 @@ impl Fault {
                 "install this remuda there, or leave `--agent_path` out: it brings itself"
             }
             FaultKind::NoAgent => return Some(format!("see what `ssh {way} true` prints there")),
+            FaultKind::Hangs => {
+                return Some(format!(
+                    "ssh let us in: does `ssh {way} true` end? a start-up file or its home may hang; \
+                     `--agent_timeout TIME` waits longer"
+                ));
+            }
             FaultKind::Absent => {
                 "every node is given the same line and key, and a `--node_rank` of its own"
             }
@@ -149,6 +157,7 @@ impl FaultKind {
             Self::Ssh => "ssh failed",
             Self::NotInstalled => "the agent of `--agent_path` did not come up",
             Self::NoAgent => "the agent did not come up",
+            Self::Hangs => "ssh let us in, and the host hangs",
             Self::OtherArch => "another processor than ours",
             Self::NoRoom => "no place for the agent",
             Self::Damaged => "the agent cannot run there",
@@ -167,6 +176,7 @@ impl FaultKind {
             | Self::Penalty
             | Self::Dropped
             | Self::Absent
+            | Self::Hangs
             | Self::Ssh => Status::Unreachable,
             Self::HostKeyChanged | Self::HostKeyUnknown | Self::Denied => Status::Permission,
             Self::NoSsh => Status::NotFound,
@@ -183,6 +193,7 @@ impl FaultKind {
             self,
             Self::NotInstalled
                 | Self::NoAgent
+                | Self::Hangs
                 | Self::OtherArch
                 | Self::NoRoom
                 | Self::Damaged

@@ -9,7 +9,7 @@ use crate::base::{Epoch, LocalRank, NodeRank, Rank, Slot, Status, WorkerExit};
 use crate::secure::JobKey;
 
 /// Version of everything in this file.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// First word of the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,6 +118,28 @@ pub struct Prepare {
     pub venv_script: Option<Vec<u8>>,
     /// GPUs that no other job may use.
     pub claim: Option<ClaimWish>,
+    /// Files beside the script that workers of this node will need.
+    pub files: Vec<FileWish>,
+}
+
+/// A file as workers will need it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileWish {
+    /// Which; seen from the working directory.
+    pub path: Vec<u8>,
+    /// How it must be.
+    pub state: FileState,
+    /// What the user can do if it is not.
+    pub help: String,
+}
+
+/// How a file must be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileState {
+    /// A file, or a directory, that can be read.
+    Readable,
+    /// No directory that holds files with this ending.
+    Without(String),
 }
 
 /// GPUs are kept from other jobs, or shared with them.

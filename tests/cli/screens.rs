@@ -43,6 +43,7 @@ fn screen(dir: &Path, line: &str, words: &[OsString]) -> String {
     let output = command.output().expect("remuda starts");
     assert!(output.stdout.is_empty(), "for `{line}`: {output:?}");
     let screen = String::from_utf8(output.stderr).expect("text");
+    let screen = screen.replace(&*dir.to_string_lossy(), "DIR");
     let status = output.status.code().expect("it exits");
     format!("$ {line}\n{screen}[{status}]\n\n")
 }

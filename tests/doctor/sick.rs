@@ -173,7 +173,10 @@ fn a_noisy_and_a_slow_login_shell_are_told() {
     let said = doctor(&cluster).word("--quick").run().code(1);
     let said =
         said.says("warning[D005]: n1: its login shell prints text").says("n1: `Welcome to n1`");
-    said.says("warning[D006]: n2: its login shell is slow").says("no errors, warnings about 2");
+    let said = said.says("warning[D006]: n2: its login shell is slow");
+    let way = format!("-F {}/ssh_config n2", cluster.dir().display());
+    said.says(&format!("help: `time ssh {way} true`; start-up files should return early"))
+        .says("no errors, warnings about 2");
 }
 
 #[test]

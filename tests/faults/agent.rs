@@ -236,6 +236,7 @@ fn start_of_a_job(lease_ms: u32) -> [ToAgent; 4] {
         cores: None,
         venv_script: None,
         claim: None,
+        files: Vec::new(),
     };
     let worker = WorkerStart {
         rank: Rank(0),

@@ -54,7 +54,10 @@ fn our_processes_can_be_recognised() {
 fn a_killed_shim_takes_its_node_along() {
     let job = two_hosts();
     of_n1(&job, Role::Shim).signal(Signal::KILL);
-    let outcome = job.end().code(137).says("the shim on n1 died; its workers were stopped");
+    let outcome = job
+        .end()
+        .code(75)
+        .says("remuda-shim on n1, the parent of its workers, died; they were killed");
     let record = outcome.says("lost with it: ranks 2-3").record();
     assert_eq!(record["cause"]["kind"], "node_lost");
     assert_eq!(record["cause"]["host"], "n1");

@@ -46,7 +46,7 @@ fn kill_one(role: Role, moment_us: u64, which: usize, script: &str) {
             let outcome = outcome.code(75).says(" was killed by signal 9 (SIGKILL); ");
             drop(outcome.says(&format!("the agent on n{node}")));
         }
-        Role::Shim => drop(outcome.code(137).says(&format!("the shim on n{node}"))),
+        Role::Shim => drop(outcome.code(75).says(&format!("remuda-shim on n{node}"))),
         Role::Worker | Role::Other => check_worker(&outcome),
     }
 }

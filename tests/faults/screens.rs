@@ -193,11 +193,11 @@ fn who_failed_too_is_counted() {
 #[test]
 fn a_program_that_does_not_exist() {
     check_end(
-        hosts(&[("n0", 1), ("n1", 1)]).program(["no-such"]),
+        hosts(&[("n0", 1), ("n1", 1)]).env("PATH", "/usr/bin:/bin").program(["no-such"]),
         127,
         "error[R100]: 2 of 2 nodes cannot take part; nothing was started\n\
-         \x20 n0: program `no-such` is not in PATH\n\
-         \x20 n1: program `no-such` is not in PATH\n",
+         \x20 n[0-1]: program `no-such` is not in PATH\n\
+         help: give its whole path; PATH there is `/usr/bin:/bin`\n",
     );
 }
 
@@ -268,7 +268,8 @@ fn a_time_limit_before_anything_could_start() {
         launch.sh("echo ran"),
         124,
         "error[R105]: the job was not ready to start within 300 ms; nothing was started\n\
-         \x20 still preparing: n[1-2]\n",
+         \x20 still preparing: n[1-2]\n\
+         help: does `. DIR/environment` end? `--venv_script`, or a file system, there may hang\n",
     );
 }
 
@@ -307,10 +308,10 @@ fn a_lost_shim() {
     job.wait_for_lines("ready", 2);
     job.the(Role::Shim).signal(Signal::KILL);
     check(
-        &job.end().code(137),
+        &job.end().code(75),
         "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n    Record  DIR/runs/RUN\n\
-         error[R103]: the shim on localhost died; its workers were stopped; no other worker had to \
-         be stopped\n\
+         error[R103]: remuda-shim on localhost, the parent of its workers, died; they were killed; no other \
+         worker had to be stopped\n\
          \x20 lost with it: ranks 0-1\n",
     );
 }

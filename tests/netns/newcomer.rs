@@ -106,7 +106,7 @@ impl Place {
                 let said = one_error(&outcome, title);
                 assert!(said.contains(&format!("pid {}", victim.pid)), "{outcome:#?}");
             }
-            "the shim" => drop(one_error(&outcome, "[R103]: the shim on n5 died")),
+            "the shim" => drop(one_error(&outcome, "[R103]: remuda-shim on n5, ")),
             _ => {
                 one_error(&outcome, "[R103]: the link to the agent on n5 ended");
                 let why = match who {

@@ -80,7 +80,7 @@ fn judge(kind: &str, victim: &Process, running: Running) {
         }
         "ssh" => blames(&running.end(), &[69, 75, 76], &host_of_ssh(victim)),
         "remuda-agent" => blames(&running.end(), &[75, 76], &host_of_agent(victim)),
-        "remuda-shim" => blames(&running.end(), &[137], &host_of_agent(victim)),
+        "remuda-shim" => blames(&running.end(), &[75], &host_of_agent(victim)),
         _ => unreachable!("one of VICTIMS"),
     }
 }

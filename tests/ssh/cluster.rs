@@ -76,19 +76,27 @@ impl Cluster {
 
     /// Adds lines to the configuration of sshd.
     pub(crate) fn configure(&self, lines: &str) {
-        for door in &self.doors {
-            let text = fs::read_to_string(&door.config).expect("written before");
-            fs::write(&door.config, format!("{lines}\n{text}")).expect("a file");
-        }
+        (0..self.doors.len()).for_each(|host| self.configure_one(host, lines));
+    }
+
+    /// The same for one host.
+    pub(crate) fn configure_one(&self, host: usize, lines: &str) {
+        let config = &self.doors[host].config;
+        let text = fs::read_to_string(config).expect("written before");
+        fs::write(config, format!("{lines}\n{text}")).expect("a file");
     }
 
     /// Gives every login a variable; the first value that sshd reads is the one that holds.
     pub(crate) fn set_variable(&self, name: &str, value: &str) {
-        for door in &self.doors {
-            let text = fs::read_to_string(&door.config).expect("written before");
-            let text = text.replace("SetEnv ", &format!("SetEnv \"{name}={value}\" "));
-            fs::write(&door.config, text).expect("a file");
-        }
+        (0..self.doors.len()).for_each(|host| self.set_variable_of(host, name, value));
+    }
+
+    /// The same for those of one host.
+    pub(crate) fn set_variable_of(&self, host: usize, name: &str, value: &str) {
+        let config = &self.doors[host].config;
+        let text = fs::read_to_string(config).expect("written before");
+        let text = text.replace("SetEnv ", &format!("SetEnv \"{name}={value}\" "));
+        fs::write(config, text).expect("a file");
     }
 
     /// Lines in front of what ssh is told.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::Signal;
 
 use crate::cluster::{Cluster, can_run};
-use crate::support::launch::{Outcome, Running};
+use crate::support::launch::{Outcome, Running, on_hosts};
 use crate::support::process::Process;
 use crate::support::{wait_for, wait_for_or};
 
@@ -157,6 +157,44 @@ fn a_launcher_that_is_killed_leaves_nothing_on_any_host() {
     assert_gone(&dir);
 }
 
+/// Nobody is left to clear up: the next launch does, and touches nothing of a job that lives.
+#[test]
+fn what_launcher_and_janitor_leave_the_next_launch_clears() {
+    if !can_run("what_launcher_and_janitor_leave_the_next_launch_clears") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 2), ("n2", 2)]);
+    let private = cluster.dir().join("p");
+    std::fs::create_dir(&private).expect("a directory");
+    let config = cluster.dir().join("ssh_config");
+    // What is left of each is looked for apart.
+    let [living, next] = [(); 2].map(|()| {
+        let launch = on_hosts(&[("n1", 2), ("n2", 2)]).option("--ssh_config").option(&config);
+        launch.env("XDG_RUNTIME_DIR", &private)
+    });
+    let dead = launch.env("XDG_RUNTIME_DIR", &private).sh(SCRIPT).start();
+    dead.wait_for_lines("ready", 4);
+    let left = control_dir(&dead);
+    // Stopped, neither can see the end of the other.
+    let janitor = named(&dead, "remuda-janitor").remove(0);
+    for signal in [Signal::STOP, Signal::KILL] {
+        janitor.signal(signal);
+        dead.signal(signal);
+    }
+    // With it goes the directory of the test.
+    let _outcome = dead.end().killed_by(Signal::KILL);
+    assert!(left.join("config").exists(), "nobody was there to clear up");
+    let living = living.sh(SCRIPT).start();
+    living.wait_for_lines("ready", 4);
+    assert_gone(&left);
+    let held = control_dir(&living);
+    next.sh("exit 0").end().code(0);
+    assert!(held.join("config").exists(), "its owner lives");
+    living.signal(Signal::TERM);
+    living.end().code(143);
+    assert_eq!(std::fs::read_dir(&private).expect("it is there").count(), 0);
+}
+
 /// With a second ssh for each host, which is the one whose command line ends in the constant.
 fn start_with_process_mux(cluster: &mut Option<Cluster>) -> Running {
     let (hosts, launch) = Cluster::new(&[("n1", 2), ("n2", 2)]);
@@ -274,7 +312,7 @@ fn a_shim_that_is_killed_is_named() {
     let mut cluster = None;
     let running = start(&mut cluster);
     kill_one(&running, "remuda-shim");
-    running.end().says("the shim on n");
+    running.end().code(75).says("remuda-shim on n");
 }
 
 #[test]

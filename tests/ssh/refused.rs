@@ -3,8 +3,11 @@
 use std::fs;
 use std::net::TcpListener;
 
+use rustix::process::Signal;
+
 use crate::cluster::{Cluster, can_run};
 use crate::support::launch::{Outcome, REMUDA, command};
+use crate::support::wait_for;
 
 #[test]
 fn every_bad_host_is_told_at_once_and_nothing_starts() {
@@ -66,12 +69,170 @@ fn a_time_that_is_over_while_hosts_are_reached_says_whom_we_waited_for() {
     let outcome = launch.options(["--timeout", "300ms"]).sh("echo ran").end().code(124);
     let expected = "\
 error[R105]: the job was not ready to start within 300 ms; nothing was started
-  still connecting to: n[1-3]
+  still logging in to: n[1-3]
+help: see how far `ssh -v -F DIR/ssh_config n1 true` comes
 ";
     assert_eq!(screen(&outcome), expected);
     assert_eq!(outcome.stdout_text(), "");
     let outcome = outcome.does_not_say("Stopping");
     assert!(outcome.runs().is_empty(), "a job that never began has no record: {outcome:#?}");
+}
+
+/// A host that lets us in and then does nothing, whatever the reason; its shell ends with the connection.
+const HANG: &str = "ForceCommand cat >/dev/null";
+
+#[test]
+fn hosts_that_let_us_in_and_hang_are_given_up_and_told_as_what_they_are() {
+    if !can_run("hosts_that_let_us_in_and_hang_are_given_up_and_told_as_what_they_are") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    cluster.configure(HANG);
+    let outcome = launch.options(["--agent_timeout", "300ms"]).sh("exit 0").end().code(69);
+    let expected = "\
+error[R107]: 2 of 2 hosts cannot take part; nothing was started
+  ssh let us in, and the host hangs:
+    n[1-2]: no agent within 0.3 s
+  help: ssh let us in: does `ssh -F DIR/ssh_config n1 true` end? a start-up file or its home may hang; \
+`--agent_timeout TIME` waits longer
+";
+    assert_eq!(screen(&outcome), expected);
+    assert_eq!(outcome.stderr.find("error["), Some(0), "{outcome:#?}");
+}
+
+/// Whoever asks how it goes hears how far each host has come.
+#[test]
+fn a_job_that_waits_for_hosts_says_on_request_how_far_they_are() {
+    if !can_run("a_job_that_waits_for_hosts_says_on_request_how_far_they_are") {
+        return;
+    }
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = silent.local_addr().expect("bound").port();
+    let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    cluster.configure(HANG);
+    cluster.configure_client(&format!("Host n1\n  HostName 127.0.0.1\n  Port {port}\nHost *"));
+    let job = launch.sh("exit 0").start();
+    // Whoever starts them listens to signals.
+    wait_for("an ssh", || job.processes().into_iter().find(|process| process.name == "ssh"));
+    let line = "   Waiting  for n2 to start our agent (ssh has let us in), since ";
+    wait_for(line, || {
+        job.signal(Signal::QUIT);
+        job.stderr().contains(line).then_some(())
+    });
+    job.wait_for_error("   Waiting  for n1 to let us in, since ");
+    job.signal(Signal::TERM);
+    job.end().code(143).says("error[R106]: the job was stopped by SIGTERM; nothing was started");
+}
+
+/// An agent that looks and does not come to an end beats all the while.
+#[test]
+fn a_host_that_does_not_find_out_whether_it_can_start_is_given_up() {
+    if !can_run("a_host_that_does_not_find_out_whether_it_can_start_is_given_up") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    let script = cluster.dir().join("environment");
+    fs::write(&script, "sleep 1000\n").expect("written");
+    let launch = launch.options(["--agent_timeout", "8s"]).option("--venv_script").option(script);
+    let outcome = launch.sh("exit 0").end().code(69);
+    let expected = "\
+error[R100]: 2 of 2 nodes cannot take part; nothing was started
+  n[1-2]: has looked for 8.0 s whether it can start, and has not come to an end
+help: does `ssh -F DIR/ssh_config n1 '. DIR/environment'` end? `--venv_script`, or a file system, there \
+may hang
+";
+    assert_eq!(screen(&outcome), expected);
+}
+
+/// What they lack is one line, whoever it is, and so is the way on without them.
+#[test]
+fn nodes_that_lack_the_same_are_one_line_and_can_be_left_out() {
+    if !can_run("nodes_that_lack_the_same_are_one_line_and_can_be_left_out") {
+        return;
+    }
+    let hosts = [("n1", 1), ("n2", 1), ("n3", 1), ("n4", 1), ("n5", 1)];
+    let (cluster, launch) = Cluster::new(&hosts);
+    let bin = cluster.dir().join("bin");
+    fs::create_dir(&bin).expect("a directory");
+    std::os::unix::fs::symlink("/bin/true", bin.join("tool")).expect("a link");
+    for host in 0..hosts.len() {
+        let more = if host % 2 == 0 { format!(":{}", bin.display()) } else { String::new() };
+        cluster.set_variable_of(host, "PATH", &format!("/usr/bin:/bin{more}"));
+    }
+    let config = cluster.dir().join("ssh_config");
+    let again = launch.another().on(&hosts).option("--ssh_config").option(config);
+    let outcome = launch.program(["tool"]).end().code(127);
+    let expected = "\
+error[R100]: 2 of 5 nodes cannot take part; nothing was started
+  n[2,4]: program `tool` is not in PATH
+help: give its whole path; PATH there is `/usr/bin:/bin`
+help: to go on without them: --exclude 'n2@n4'
+";
+    assert_eq!(outcome.stderr, expected);
+    let again = again.options(["--accelerator", "cpu", "--no_python", "--exclude", "n2@n4"]);
+    again.program(["tool"]).end().code(0);
+}
+
+/// Where the directory is missing, so is what is named from it: that is one trouble.
+#[test]
+fn a_missing_directory_is_one_error() {
+    if !can_run("a_missing_directory_is_one_error") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    let parent = cluster.dir().join("parent");
+    let cwd = parent.join("work");
+    fs::create_dir_all(&cwd).expect("directories");
+    let mount = format!("mount -t tmpfs none \"{}\"", parent.display());
+    let mut probe = command("unshare");
+    probe.args(["--mount", "sh", "-c"]).arg(&mount).stderr(std::process::Stdio::null());
+    if !probe.status().is_ok_and(|status| status.success()) {
+        crate::support::proof::skip("mount", "a_missing_directory_is_one_error");
+        return;
+    }
+    cluster.configure_one(
+        1,
+        &format!(
+            "ForceCommand exec unshare --mount sh -c '{mount}; eval \"$SSH_ORIGINAL_COMMAND\"'"
+        ),
+    );
+    let outcome = launch.cwd(&cwd).program(["./program"]).end();
+    let expected = "\
+error[R100]: 2 of 2 nodes cannot take part; nothing was started
+  n1: program `./program` does not exist
+help: it was looked for in `DIR/parent/work`; the same path must exist on every node
+  n2: cannot use the working directory `DIR/parent/work`: no such file or directory
+help: the same path must exist on every node
+";
+    assert_eq!(screen(&outcome), expected);
+}
+
+/// Nobody has to start to find out that a file is missing.
+#[test]
+fn files_of_a_training_are_looked_for_before_it_starts() {
+    if !can_run("files_of_a_training_are_looked_for_before_it_starts") {
+        return;
+    }
+    let hosts = [("n1", 1), ("n2", 1), ("n3", 1)];
+    let (cluster, launch) = Cluster::new(&hosts);
+    let config = cluster.dir().join("ssh_config");
+    let kept = cluster.dir().join("kept");
+    fs::create_dir(&kept).expect("a directory");
+    fs::write(kept.join("step-00000007.safetensors"), "x").expect("a file");
+    let train = launch.another().command("train").on(&hosts).option("--ssh_config").option(config);
+    let train = train.options(["--data", "/nowhere/text", "--resume", "/nowhere/kept"]);
+    let outcome = train.option("--checkpoint_dir").option(&kept).end().code(66);
+    let expected = "\
+error[R100]: 3 of 3 nodes cannot take part; nothing was started
+  n[1-3]: cannot read `/nowhere/text`: no such file or directory
+help: `--data`: every worker reads it: the same path must exist on every node
+  n1: cannot read `/nowhere/kept`: no such file or directory
+help: `--resume`: rank 0 reads it: the path must exist on its node
+  n1: `DIR/kept` is in use: it holds `step-00000007.safetensors`
+help: to go on with that run: `--resume DIR/kept`; else name another `--checkpoint_dir`
+";
+    assert_eq!(screen(&outcome), expected);
+    assert_eq!(outcome.stderr.find("error["), Some(0), "{outcome:#?}");
 }
 
 /// Everything from the first error on, with the files of the test in `DIR`.

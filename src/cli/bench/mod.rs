@@ -12,9 +12,10 @@ use clap::{Command, CommandFactory, Parser};
 
 use self::args::BenchArgs;
 use super::args::{PlaceArgs, WatchArgs, WorkerArgs};
+use super::bundled;
 use super::error::CliError;
 use super::lower::{self, Speaker};
-use super::{bundled, run};
+use super::run::{self, Started};
 use crate::base::Status;
 use crate::bench::Backend;
 use crate::launch::Judge;
@@ -87,6 +88,6 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     check::run(&face.bench, &typed, &place)?;
     let program = bundled::own_program(&place.transport)?;
     let words = std::iter::once(WORKER_COMMAND.into()).chain(face.bench.words()).collect();
-    let workers = WorkerArgs::default();
-    run::start(place, &face.watch, &workers, program, words, Speaker::Rank0(Judge::Rank0), terminal)
+    let what = Started::new(program, words, Speaker::Rank0(Judge::Rank0));
+    run::start(place, &face.watch, &WorkerArgs::default(), what, terminal)
 }

@@ -13,6 +13,7 @@ use crate::launch::{Claims, Cores, Judge, Keeper, Options, StdinTo, Transport, W
 use crate::plan::{Export, JobSpec, Program};
 use crate::report::{Keep, RunDir, Style, Terminal, make_dirs};
 use crate::secure::JobKey;
+use crate::transport::ssh::AGENT_LIMIT;
 use crate::wire;
 
 /// Who of the workers has something to say.
@@ -66,10 +67,15 @@ pub(in crate::cli) fn options(
         cwd: working_directory()?,
         program,
         script,
+        files: Vec::new(),
         grace: args.grace,
         lease: args.lease,
         beat: args.beat.unwrap_or_else(|| wire::beat(args.lease)),
         timeout: args.timeout,
+        agent_limit: match &transport {
+            Transport::Ssh(ssh) => ssh.agent_limit,
+            Transport::Local | Transport::Dial(_) => AGENT_LIMIT,
+        },
         restarts_max: args.max_restarts,
         warning: args.pre_term_signal,
         stdin: stdin(args.stdin, workers),
@@ -99,6 +105,7 @@ pub(in crate::cli) fn options(
         claims: Claims::None,
         announcement: String::new(),
         way_on: WayOn::Nothing,
+        kept: None,
         tell_record: args.talks(),
         run_dir,
         keeper: Keeper::default(),

@@ -83,6 +83,7 @@ fn options(port: Option<u16>, args: &SshArgs) -> Result<SshOptions, CliError> {
             MuxArg::Process => Mux::Process,
         },
         fanout: args.fanout.map(|fanout| fanout as usize),
+        agent_limit: args.agent_timeout,
         agent_path: args.agent_path.as_deref().map(agent_path).transpose()?,
         verbose: false,
     })

@@ -29,12 +29,12 @@ pub(super) struct TrainArgs {
     /// Steps of the whole run, those before `--resume` included
     #[arg(long, value_name = "N", default_value = "1000", value_parser = parse_positive_int)]
     pub(super) steps: u64,
-    /// Samples of a micro-batch, per worker [default: 12 for gpt, 64 for mlp]
+    /// Samples of a micro-batch, per worker [default: that of `--resume`, else 12 for gpt, 64 for mlp]
     #[arg(long, value_name = "N")]
     pub(super) batch_size: Option<NonZeroUsize>,
-    /// Micro-batches of a step, per worker
-    #[arg(long, value_name = "N", default_value = "1")]
-    pub(super) accumulate: NonZeroUsize,
+    /// Micro-batches of a step, per worker [default: as many as make the steps of `--resume`, else 1]
+    #[arg(long, value_name = "N")]
+    pub(super) accumulate: Option<NonZeroUsize>,
     /// Tokens that a GPT looks back on [default: 64]
     #[arg(long, value_name = "N")]
     pub(super) block: Option<NonZeroUsize>,
@@ -68,7 +68,7 @@ pub(super) struct TrainArgs {
     /// Largest norm of a gradient; 0 for no limit
     #[arg(long, value_name = "NORM", default_value = "1", value_parser = parse_amount)]
     pub(super) clip: f64,
-    /// Initial values, batches and the sample follow from it [default: 1337]
+    /// Initial values, batches and the sample follow from it [default: that of `--resume`, else 1337]
     #[arg(long, value_name = "N")]
     pub(super) seed: Option<u64>,
     /// Steps between evaluations on held-out data; 0 for none
@@ -77,7 +77,8 @@ pub(super) struct TrainArgs {
     /// Threads of every worker [default: OMP_NUM_THREADS, else 1]
     #[arg(long, value_name = "N")]
     pub(super) threads: Option<NonZeroUsize>,
-    /// Keep the run in this directory, at its end and on ^C
+    /// Keep the run in this directory, at its end and on ^C; one with checkpoints is refused, unless
+    /// they are resumed
     #[arg(long, value_name = "DIR")]
     pub(super) checkpoint_dir: Option<PathBuf>,
     /// And every N steps
@@ -86,7 +87,8 @@ pub(super) struct TrainArgs {
     /// Remove all but the newest N checkpoints of this directory [default: keep all]
     #[arg(long, value_name = "N")]
     pub(super) keep: Option<NonZeroUsize>,
-    /// Go on from a checkpoint, or from the newest one in a directory; sizes are the checkpoint's
+    /// Go on from a checkpoint, or from the newest one in a directory; sizes, batches and seed are the
+    /// checkpoint's, rates are those of this line
     #[arg(long, value_name = "PATH")]
     pub(super) resume: Option<PathBuf>,
     /// Write a JSON object a step into this file
@@ -133,7 +135,7 @@ impl TrainArgs {
         TrainOptions {
             model: self.lower_model(),
             batch_size: NonZeroUsize::new(batch_size).expect("the defaults are not 0"),
-            accumulate: self.accumulate,
+            accumulate: self.accumulate.unwrap_or(NonZeroUsize::MIN),
             schedule: Schedule { rate: self.lr, rate_min, warmup: self.warmup, steps: self.steps },
             optimizer: AdamWOptions {
                 beta1: self.beta1,
@@ -189,7 +191,7 @@ impl TrainArgs {
         }
         push("steps", number(&self.steps));
         push("batch_size", count(self.batch_size));
-        push("accumulate", number(&self.accumulate));
+        push("accumulate", count(self.accumulate));
         push("block", count(self.block));
         push("layers", count(self.layers));
         push("heads", count(self.heads));

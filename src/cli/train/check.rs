@@ -5,33 +5,49 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::args::{ModelArg, TrainArgs};
 use super::codes::{
-    BAD_SIZES, CANNOT_WRITE, CHECKPOINT_DIFFERS, CHECKPOINT_UNUSABLE, TEXT_TOO_SHORT,
+    BAD_SIZES, CANNOT_WRITE, CHECKPOINT_DIFFERS, CHECKPOINT_UNUSABLE, IN_USE, TEXT_TOO_SHORT,
     TEXT_UNREADABLE, TOO_LARGE,
 };
+use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Findings, Status};
 use crate::cli::check::{cannot_combine, needs_other};
 use crate::cli::error::CliError;
 use crate::cli::files::{check_file, check_writable};
 use crate::cli::line::{Place, Typed};
 use crate::inventory::available_memory;
+use crate::launch::{FileOf, WorkersFile};
 use crate::report::summary::{count, reason, show_bytes};
 use crate::report::{ask_disk, make_dirs};
-use crate::train::{CheckpointError, Corpus, Identity, ModelOptions, Saved, inspect, worker_bytes};
+use crate::train::{
+    CheckpointError, Corpus, EXTENSION, Identity, ModelOptions, Saved, inspect, newest_in,
+    worker_bytes,
+};
+use crate::wire::{FileState, FileWish};
 
 /// Different bytes of a text that was not read yet, at most.
 const VOCABULARY_MAX: usize = 256;
 
-/// Where the workers are, their files and their memory.
+/// Where the workers are, with their files and their memory, and how many there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Workers {
-    /// So many on this machine.
+    /// On this machine.
     Here(usize),
-    /// On machines that we cannot look at: what is wrong there is told by the workers.
-    Elsewhere,
+    /// On machines that we cannot look at: their agents look for files, and what else is wrong there is
+    /// told by the workers.
+    Elsewhere(usize),
+}
+
+impl Workers {
+    fn count(self) -> usize {
+        match self {
+            Self::Here(count) | Self::Elsewhere(count) => count,
+        }
+    }
 }
 
 /// Checks everything that can be known here. What was not typed is taken from the checkpoint of
@@ -48,11 +64,12 @@ pub(super) fn run(
         return Err(needs_other(typed, "keep", "checkpoint_dir").into());
     }
     let line = Line(typed);
-    let is_here = workers != Workers::Elsewhere;
+    let is_here = matches!(workers, Workers::Here(_));
     let resume = args.resume.as_deref().filter(|path| is_here || path.exists());
     let saved = resume.map(|path| line.find_saved(path)).transpose()?;
     if let Some(saved) = &saved {
         line.take_saved(args, saved, is_here)?;
+        take_samples(args, saved, workers.count());
     }
     if args.model() == ModelArg::Mlp && !args.data.is_empty() {
         return Err(cannot_combine(typed, "model", "data", "its samples are made up").into());
@@ -66,7 +83,56 @@ pub(super) fn run(
     });
     line.check_memory(args, vocabulary, workers, available_memory())?;
     line.check_outputs(args)?;
+    line.check_unused(args)?;
     Ok(saved)
+}
+
+/// What a step was made of is what it is made of from here on: the batch, the seed, and, where the
+/// workers can share them evenly, the micro-batches. What was typed holds.
+fn take_samples(args: &mut TrainArgs, saved: &Saved, workers: usize) {
+    let Some(samples) = saved.samples else { return };
+    args.seed.get_or_insert(samples.seed);
+    args.batch_size = args.batch_size.or(NonZeroUsize::new(samples.batch_size));
+    let each = samples.lanes.is_multiple_of(workers.max(1)).then(|| samples.lanes / workers.max(1));
+    args.accumulate = args.accumulate.or(each.and_then(NonZeroUsize::new));
+}
+
+/// The files of the run as agents of other machines look for them.
+pub(super) fn files_elsewhere(args: &TrainArgs) -> Vec<WorkersFile> {
+    let file = |of, path: &Path, state, help: String| {
+        let path = path.as_os_str().as_bytes().to_vec();
+        WorkersFile { of, wish: FileWish { path, state, help } }
+    };
+    let readable = |of, path: &Path, flag: &str| {
+        let help = match of {
+            FileOf::Everybody => "every worker reads it: the same path must exist on every node",
+            FileOf::Rank0 => "rank 0 reads it: the path must exist on its node",
+        };
+        file(of, path, FileState::Readable, format!("`{flag}`: {help}"))
+    };
+    let data = args.data.iter().map(|path| readable(FileOf::Everybody, path, "--data"));
+    let resume = args.resume.iter().map(|path| readable(FileOf::Rank0, path, "--resume"));
+    let kept = args.checkpoint_dir.iter().filter(|dir| !goes_on_in(args, dir)).map(|dir| {
+        let state = FileState::Without(EXTENSION.to_owned());
+        file(FileOf::Rank0, dir, state, another_dir(dir))
+    });
+    data.chain(resume).chain(kept).collect()
+}
+
+/// Whether what is kept in a directory is what the run goes on from.
+fn goes_on_in(args: &TrainArgs, dir: &Path) -> bool {
+    let is_it = |path: &Path| path == dir || path.parent() == Some(dir);
+    let Some(resume) = &args.resume else { return false };
+    let real = |path: &Path| path.canonicalize().ok();
+    is_it(resume)
+        || real(dir)
+            .zip(real(resume))
+            .is_some_and(|(dir, resume)| resume == dir || resume.parent() == Some(&*dir))
+}
+
+fn another_dir(dir: &Path) -> String {
+    let dir = quoted(dir);
+    format!("to go on with that run: `--resume {dir}`; else name another `--checkpoint_dir`")
 }
 
 /// A warning where a restart could not go on from where the failure was.
@@ -340,6 +406,22 @@ impl Line<'_> {
             count(workers, "worker")
         );
         Err(self.refuse(Status::OsLimit, TOO_LARGE, place, message, |found| found.help(help)))
+    }
+
+    /// That no other run is kept where this one is to be: of two runs in one directory each would replace
+    /// the other's steps.
+    fn check_unused(&self, args: &TrainArgs) -> Result<(), CliError> {
+        let Some(dir) = args.checkpoint_dir.as_deref().filter(|dir| !goes_on_in(args, dir)) else {
+            return Ok(());
+        };
+        let Some(newest) = newest_in(dir) else { return Ok(()) };
+        let newest = newest.file_name().unwrap_or_default().display();
+        let message =
+            format!("`{}` holds checkpoints of another run, up to `{newest}`", dir.display());
+        let (place, help) = (self.value("checkpoint_dir"), another_dir(dir));
+        Err(self.refuse(Status::Config, IN_USE, place, message, |found| {
+            found.label("in use").help(help)
+        }))
     }
 
     fn check_outputs(&self, args: &TrainArgs) -> Result<(), CliError> {

@@ -16,6 +16,8 @@ pub(super) const CHECKPOINT_DIFFERS: &str = "T005";
 pub(super) const CANNOT_WRITE: &str = "T006";
 /// A run that takes more memory than there is.
 pub(super) const TOO_LARGE: &str = "T007";
+/// A directory of checkpoints that is another run's.
+pub(super) const IN_USE: &str = "T008";
 
 /// Their stories.
 pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
@@ -60,5 +62,14 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         "Weights, gradients, optimizer state and activations of every worker of this machine are counted \
          beforehand and compared with the memory that is free. Make --width, --layers, --block or \
          --batch_size smaller, or start fewer workers.",
+    ),
+    story(
+        IN_USE,
+        "the directory of checkpoints is another run's",
+        "Checkpoints are named by their steps, and the newest is the one with the greatest step. Two \
+         runs in one directory would replace each other's, and --resume could take the wrong one. \
+         Nothing was touched. Go on with the run that is there, or give another directory:\n\n    \
+         remuda train --checkpoint_dir kept --resume kept\n    \
+         remuda train --checkpoint_dir kept-2",
     ),
 ];

@@ -15,7 +15,7 @@ use super::args::{PlaceArgs, WatchArgs, WorkerArgs};
 use super::bundled;
 use super::error::CliError;
 use super::lower::{self, Speaker};
-use super::run;
+use super::run::{self, Started};
 use crate::base::Status;
 use crate::launch::{Judge, Transport};
 use crate::report::{Terminal, say};
@@ -64,7 +64,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     // What cannot work is told once, here, and not by every worker.
     let workers = match place.transport {
         Transport::Local => Workers::Here(place.workers()),
-        Transport::Ssh(_) | Transport::Dial(_) => Workers::Elsewhere,
+        Transport::Ssh(_) | Transport::Dial(_) => Workers::Elsewhere(place.workers()),
     };
     if let Some(saved) = check::run(&mut face.train, &typed, workers)?
         && face.train.steps <= saved.step
@@ -81,16 +81,14 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     if 0 < face.watch.max_restarts && face.watch.warns() {
         say(&check::restarts(&face.train), terminal.paint);
     }
+    let files = match workers {
+        Workers::Here(_) => Vec::new(),
+        Workers::Elsewhere(_) => check::files_elsewhere(&face.train),
+    };
+    let kept = face.train.checkpoint_dir.clone().filter(|_| face.train.save_every.is_some());
     let program = bundled::own_program(&place.transport)?;
     let words = std::iter::once(WORKER_COMMAND.into()).chain(face.train.words()).collect();
-    let workers = WorkerArgs::default();
-    run::start(
-        place,
-        &face.watch,
-        &workers,
-        program,
-        words,
-        Speaker::Rank0(Judge::Nobody),
-        terminal,
-    )
+    let what =
+        Started { program, args: words, speaker: Speaker::Rank0(Judge::Nobody), files, kept };
+    run::start(place, &face.watch, &WorkerArgs::default(), what, terminal)
 }

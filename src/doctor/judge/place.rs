@@ -11,10 +11,10 @@ pub(super) fn judge(case: &Case) -> Vec<Finding> {
     for (rank, _, patient) in case.patients() {
         let report = &patient.report;
         found.extend(missing(codes::CWD, rank, Some(&report.cwd)));
-        found.extend(missing(codes::PROGRAM, rank, report.program.as_ref()));
-        // Where the directory is missing so is what it holds.
-        let script = report.script.as_ref().filter(|_| report.cwd.is_ok());
-        found.extend(missing(codes::SCRIPT, rank, script));
+        // Where the directory is missing so is what it holds, and what is named from it.
+        let of_cwd = |looked: Option<_>| looked.filter(|_| report.cwd.is_ok());
+        found.extend(missing(codes::PROGRAM, rank, of_cwd(report.program.as_ref())));
+        found.extend(missing(codes::SCRIPT, rank, of_cwd(report.script.as_ref())));
         found.extend(broken_python(rank, patient));
     }
     found.extend(versions(case));

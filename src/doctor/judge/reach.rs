@@ -7,7 +7,7 @@ use crate::base::{NodeRank, Severity};
 use crate::doctor::case::{Case, Finding, NodeFacts, Patient, Seen};
 use crate::doctor::codes;
 use crate::report::summary::duration;
-use crate::transport::{Fault, FaultKind};
+use crate::transport::{Arrival, Fault, FaultKind};
 
 /// A login shell that takes longer makes every job start late.
 const SHELL_SLOW: Duration = Duration::from_secs(2);
@@ -18,9 +18,10 @@ pub(super) fn judge(case: &Case) -> Vec<Finding> {
     let nodes = (0..).map(NodeRank).zip(&case.nodes);
     let mut found: Vec<Finding> =
         nodes.filter_map(|(rank, node)| absent(case, rank, node)).collect();
+    let slow_way = slow_way(case);
     for (rank, _, patient) in case.patients() {
         found.extend(build(rank, patient));
-        found.extend(shell(rank, patient));
+        found.extend(shell(rank, patient, &slow_way));
         found.extend(clock(rank, patient));
     }
     found.extend(servers(case));
@@ -71,17 +72,28 @@ fn build(rank: NodeRank, patient: &Patient) -> Option<Finding> {
     })
 }
 
-fn shell(rank: NodeRank, patient: &Patient) -> Vec<Finding> {
+fn is_slow(arrival: &Arrival) -> bool {
+    arrival.shell.is_some_and(|took| SHELL_SLOW <= took)
+}
+
+/// How to come to the first host with a slow shell: the line for one is an example for all.
+fn slow_way(case: &Case) -> String {
+    let mut slow = case.patients().filter(|(_, _, patient)| is_slow(&patient.arrival));
+    slow.find_map(|(_, _, patient)| patient.arrival.way.clone())
+        .unwrap_or_else(|| "HOST".to_owned())
+}
+
+fn shell(rank: NodeRank, patient: &Patient, way: &str) -> Vec<Finding> {
     let mut found = Vec::new();
     let arrival = &patient.arrival;
-    if let Some(took) = arrival.shell.filter(|took| SHELL_SLOW <= *took) {
+    if let Some(took) = arrival.shell.filter(|_| is_slow(arrival)) {
         let message = "its login shell is slow";
         found.push(
             Finding::new(codes::SLOW_SHELL, Severity::Warning, rank, message)
                 .detail(format!("{} until it ran the first command", duration(took)))
-                .help(
-                    "time `ssh HOST true`; start-up files should return early without a terminal",
-                ),
+                .help(format!(
+                    "`time ssh {way} true`; start-up files should return early without a terminal"
+                )),
         );
     }
     if let Some(first) = arrival.noise.lines().map(str::trim).find(|line| !line.is_empty()) {

@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Hear;
 use super::binary::{Binary, PIECE_BYTES};
@@ -13,10 +13,9 @@ use super::connect::SshAgent;
 use super::fault::{Fault, FaultKind};
 use super::master::Master;
 use super::options::Mux;
+use crate::base::clock;
 use crate::transport::{AgentProcess, Arrival, Link, LinkReader, LinkWriter};
 
-/// A login shell may take its time; an agent that is being sent gets it anew with every piece.
-const AGENT_LIMIT: Duration = Duration::from_secs(120);
 const READ_BYTES: usize = 4096;
 /// Of what a node prints beside the link, so much is kept to explain a failure.
 const WORDS_BYTES_MAX: usize = 16 * 1024;
@@ -29,20 +28,36 @@ pub(super) struct Call {
     reader: LinkReader,
     scanner: Scanner,
     beside: Beside,
+    /// A login shell may take so much time; an agent that is being sent gets it anew with every piece.
+    limit: Duration,
+    deadline: Instant,
+}
+
+/// Why a node will not answer.
+pub(super) enum NoAnswer {
+    /// It has had so much time.
+    Late(Duration),
+    /// What has ended, or never will.
+    Never(&'static str),
 }
 
 impl Call {
-    /// Runs the constant command over the connection.
+    /// Runs the constant command over the connection; what comes of it has to come within the limit.
     pub(super) async fn start(
-        mux: Mux,
+        (mux, limit): (Mux, Duration),
         config: &Path,
         master: Master,
         hear: Hear,
     ) -> Result<Self, Fault> {
-        let (channel, pipes) = Channel::open(mux, config, &master).await?;
-        let Pipes { writer, reader, beside } = pipes;
+        let deadline = clock::now() + limit;
+        let open = Channel::open(mux, config, &master);
+        let Ok(opened) = tokio::time::timeout_at(deadline.into(), open).await else {
+            let words = format!("no channel within {} s", limit.as_secs_f64());
+            return Err(Fault::new(FaultKind::Hangs, words));
+        };
+        let (channel, Pipes { writer, reader, beside }) = opened?;
         let (scanner, beside) = (Scanner::default(), Beside::collect(beside, hear));
-        Ok(Self { master, channel, writer, reader, scanner, beside })
+        Ok(Self { master, channel, writer, reader, scanner, beside, limit, deadline })
     }
 
     /// Says something to the node.
@@ -51,22 +66,22 @@ impl Call {
     }
 
     /// The next answer of the node, or why none will come.
-    pub(super) async fn answer(&mut self) -> Result<Answer, String> {
+    pub(super) async fn answer(&mut self) -> Result<Answer, NoAnswer> {
         loop {
             match self.scanner.answer() {
                 Ok(Some(answer)) => return Ok(answer),
                 Ok(None) => {}
-                Err(TooMuchNoise) => return Err("its shell prints text without end".to_owned()),
+                Err(TooMuchNoise) => {
+                    return Err(NoAnswer::Never("its shell prints text without end"));
+                }
             }
             let room = self.scanner.room(READ_BYTES);
-            let read = tokio::select! {
-                read = self.reader.read(room) => read,
-                () = tokio::time::sleep(AGENT_LIMIT) => {
-                    return Err(format!("nothing came of it within {} s", AGENT_LIMIT.as_secs()));
+            match tokio::time::timeout_at(self.deadline.into(), self.reader.read(room)).await {
+                Ok(Ok(1..)) => {}
+                Ok(Ok(0) | Err(_)) => {
+                    return Err(NoAnswer::Never("it ended before there was an agent"));
                 }
-            };
-            if !matches!(read, Ok(1..)) {
-                return Err("it ended before there was an agent".to_owned());
+                Err(_) => return Err(NoAnswer::Late(self.limit)),
             }
         }
     }
@@ -83,11 +98,12 @@ impl Call {
                     return Err(io::Error::other("our own executable has become shorter"));
                 }
                 let writing = self.writer.write_all(&piece[..length], &[]);
-                match tokio::time::timeout(AGENT_LIMIT, writing).await {
+                match tokio::time::timeout(self.limit, writing).await {
                     Ok(written) => written?,
                     Err(_) => return Err(io::ErrorKind::TimedOut.into()),
                 }
                 left = left.saturating_sub(length as u64);
+                self.deadline = clock::now() + self.limit;
             }
             Ok(())
         };
@@ -102,7 +118,7 @@ impl Call {
     /// What went wrong, with everything that was said about it.
     pub(super) async fn fail(&mut self, kind: FaultKind, why: &str) -> Fault {
         let mut words = vec![why.to_owned(), self.beside.so_far().await, self.scanner.noise()];
-        if !matches!(kind, FaultKind::NoAgent | FaultKind::NotInstalled) {
+        if !matches!(kind, FaultKind::NoAgent | FaultKind::NotInstalled | FaultKind::Hangs) {
             words.pop();
         }
         words.retain(|word| !word.trim().is_empty());
@@ -121,7 +137,7 @@ impl Call {
     }
 
     pub(super) fn into_link(self, arrival: Arrival) -> Link {
-        let Self { master, channel, writer, reader, scanner, mut beside } = self;
+        let Self { master, channel, writer, reader, scanner, mut beside, .. } = self;
         beside.speak_up();
         let agent = AgentProcess::Ssh(Box::new(SshAgent::new(master, channel, beside)));
         Link { reader, writer, agent, early: scanner.into_rest(), arrival }

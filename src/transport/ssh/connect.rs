@@ -10,12 +10,12 @@ use tokio::sync::{OnceCell, Semaphore, watch};
 
 use super::binary::Binary;
 use super::bootstrap::{self, Answer, Request, Wanted};
-use super::call::{Beside, Call};
+use super::call::{Beside, Call, NoAnswer};
 use super::channel::{Channel, End};
 use super::control_dir::ControlDir;
 use super::fault::{Fault, FaultKind};
 use super::master::{Destination, Master};
-use super::options::{SshConfig, SshOptions};
+use super::options::{SshConfig, SshOptions, bare};
 use super::{config, known_key, settings, sockets};
 use crate::base::{HostName, JobId, NodeRank, WorkerExit, clock};
 use crate::transport::{Arrival, Link};
@@ -91,20 +91,20 @@ impl Ssh {
         Self { has_many: false, ..self }
     }
 
-    /// An agent on a host, started by this.
+    /// An agent on a host, started by this. What is to be done once ssh has let us in is done then.
     pub async fn connect(
         &self,
         host: &HostName,
-        job: &JobId,
-        node: NodeRank,
+        (job, node): (&JobId, NodeRank),
         hear: Hear,
+        let_in: impl Future<Output = ()>,
     ) -> Result<Link, Fault> {
-        self.try_to_connect(host, job, node, hear).await.map_err(|mut fault| {
+        self.try_to_connect(host, (job, node), hear, let_in).await.map_err(|mut fault| {
             if let SshConfig::File(file) = &self.options.config {
                 let link = self.dir.path().join(USER_LINK).display().to_string();
                 fault.words = fault.words.replace(&link, &file.display().to_string());
             }
-            fault.by_hand.way = self.options.way(host, bare(host));
+            fault.by_hand.way = self.options.way(host);
             fault
         })
     }
@@ -112,15 +112,17 @@ impl Ssh {
     async fn try_to_connect(
         &self,
         host: &HostName,
-        job: &JobId,
-        node: NodeRank,
+        (job, node): (&JobId, NodeRank),
         hear: Hear,
+        let_in: impl Future<Output = ()>,
     ) -> Result<Link, Fault> {
         let window = self.window.get_or_init(|| self.window()).await;
         let _place = window.acquire().await.expect("the window is never closed");
         let asked = clock::now();
         let master = self.log_in(host, node).await?;
-        let arrival = Arrival { login: Some(clock::now() - asked), ..Arrival::default() };
+        let (login, way) = (Some(clock::now() - asked), Some(self.options.way(host)));
+        let arrival = Arrival { login, way, ..Arrival::default() };
+        let_in.await;
         self.bring_up((master, arrival), (job, node), hear).await
     }
 
@@ -246,7 +248,8 @@ impl Ssh {
     ) -> Result<Link, Fault> {
         let (request, binary) = self.request(job, node).await?;
         let (config, asked) = (self.config_path(), clock::now());
-        let mut call = Call::start(self.options.mux, &config, master, hear).await?;
+        let (mux, limit) = (self.options.mux, self.options.agent_limit);
+        let mut call = Call::start((mux, limit), &config, master, hear).await?;
         match call.tell(&request).await {
             // Whoever did not wait for the request says why.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -277,12 +280,16 @@ impl Ssh {
                     return Err(call.fail(FaultKind::Damaged, words).await);
                 }
                 Ok(Answer::Nowhere) => return Err(call.fail(FaultKind::NoRoom, "").await),
-                Err(why) => {
+                Err(NoAnswer::Late(limit)) => {
+                    let words = format!("no agent within {} s", limit.as_secs_f64());
+                    return Err(call.fail(FaultKind::Hangs, &words).await);
+                }
+                Err(NoAnswer::Never(why)) => {
                     let kind = match self.options.agent_path {
                         Some(_) => FaultKind::NotInstalled,
                         None => FaultKind::NoAgent,
                     };
-                    return Err(call.fail(kind, &why).await);
+                    return Err(call.fail(kind, why).await);
                 }
             }
         }
@@ -314,12 +321,6 @@ fn samples<'a>(hosts: impl ExactSizeIterator<Item = &'a HostName>) -> Vec<HostNa
     let last = hosts.len().saturating_sub(1);
     let is_sample = |(at, _): &(usize, _)| *at == 0 || *at == last;
     hosts.enumerate().filter(is_sample).map(|(_, host)| host.clone()).collect()
-}
-
-/// The destination as ssh wants it: an IPv6 address without its brackets.
-fn bare(host: &HostName) -> &str {
-    let text = host.as_str();
-    text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text)
 }
 
 /// Its words, and the old key beside the new one where it has changed.

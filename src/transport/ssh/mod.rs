@@ -27,4 +27,4 @@ mod sockets;
 
 pub use binary::{confirm, prune_cache};
 pub use connect::{Hear, Ssh, SshAgent, announce, is_tellable};
-pub use options::{Kex, Mux, SshConfig, SshOptions};
+pub use options::{AGENT_LIMIT, Kex, Mux, SshConfig, SshOptions};

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::base::shell::quoted;
 use crate::base::{HostName, UserName};
@@ -23,9 +24,15 @@ pub struct SshOptions {
     pub fanout: Option<usize>,
     /// File to execute on the nodes instead of bringing our own.
     pub agent_path: Option<String>,
+    /// A host that has let us in, and on which no agent comes up within this time, is given up; while
+    /// the agent is being sent it is that much for each piece.
+    pub agent_limit: Duration,
     /// Whether ssh tells what it sees (`-v`), so that we hear of the server.
     pub verbose: bool,
 }
+
+/// What start-up files and homes of healthy clusters need at worst, with room.
+pub const AGENT_LIMIT: Duration = Duration::from_secs(120);
 
 /// Which configuration of ssh is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,8 +66,9 @@ pub enum Mux {
 }
 
 impl SshOptions {
-    /// What stands behind `ssh` on a line that reaches a host as we do; the host without brackets.
-    pub(super) fn way(&self, name: &HostName, bare: &str) -> String {
+    /// What stands behind `ssh` on a line that reaches a host as we do.
+    pub fn way(&self, name: &HostName) -> String {
+        let bare = bare(name);
         let mut words = Vec::new();
         match &self.config {
             SshConfig::Usual => {}
@@ -74,6 +82,12 @@ impl SshOptions {
     }
 }
 
+/// The destination as ssh wants it: an IPv6 address without its brackets.
+pub(super) fn bare(host: &HostName) -> &str {
+    let text = host.as_str();
+    text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text)
+}
+
 impl Default for SshOptions {
     fn default() -> Self {
         Self {
@@ -84,6 +98,7 @@ impl Default for SshOptions {
             mux: Mux::Native,
             fanout: None,
             agent_path: None,
+            agent_limit: AGENT_LIMIT,
             verbose: false,
         }
     }
@@ -96,7 +111,7 @@ mod tests {
     #[track_caller]
     fn check(options: &SshOptions, host: &str, expect: &str) {
         let name = HostName::parse(host).expect("a name");
-        assert_eq!(options.way(&name, host.trim_matches(['[', ']'])), expect);
+        assert_eq!(options.way(&name), expect);
     }
 
     #[test]
