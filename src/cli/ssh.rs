@@ -7,11 +7,15 @@ use clap::{Command, CommandFactory, Parser};
 use super::args::{PlaceArgs, WatchArgs, WorkerArgs};
 use super::check::NOT_FOR_SSH;
 use super::error::CliError;
+use super::line::Typed;
+use super::line::codes::UNEXPECTED_WORD;
 use super::lower::environment::{self, Reach};
 use super::lower::{self, Speaker};
-use crate::base::{Slot, Status};
-use crate::launch;
+use crate::base::shell::quoted;
+use crate::base::{Diagnostic, HostName, Slot, Status};
+use crate::launch::{self, Transport};
 use crate::plan::{self, JobSpec, Program};
+use crate::pool::SlotCount;
 use crate::report::{Terminal, print_error};
 
 /// Run a command once on every host, and show once what several hosts say alike.
@@ -19,6 +23,9 @@ use crate::report::{Terminal, print_error};
 /// A host that fails, or cannot be reached, does not stop the others. Exit status: 0 if the command
 /// returned 0 on every host, else the greatest that a host has returned, or 69 for one that cannot be
 /// reached; who failed and how is listed.
+///
+/// Several words are a program and its arguments, to the letter: `-- ls -l /data`. A single word with
+/// blanks or other signs of a shell is a line for `sh`: `-- 'cd /data && du -sh *'`.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda ssh", bin_name = "remuda ssh", version, args_override_self = true)]
 struct SshFace {
@@ -32,6 +39,59 @@ struct SshFace {
     /// The command and its arguments
     #[arg(required = true, num_args = 1.., trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
+}
+
+/// `remuda ssh n1 uptime`, as ssh takes it.
+fn no_host_as_program(command: &[OsString], typed: &Typed) -> Result<(), CliError> {
+    let [first, _, ..] = command else { return Ok(()) };
+    let Some(name) = first.to_str().filter(|name| !SHELLS_OWN.contains(name)) else {
+        return Ok(());
+    };
+    if HostName::parse(name).is_err() || lower::search_path(name).is_some() {
+        return Ok(());
+    }
+    let place = typed.word(typed.words.len() - command.len());
+    let rest = command[1..].iter().map(quoted).collect::<Vec<_>>().join(" ");
+    Err(typed
+        .refuse(&[place], |spans| {
+            Diagnostic::error(
+                UNEXPECTED_WORD,
+                spans[0],
+                format!("there is no program `{name}` here"),
+            )
+            .label("taken for the command")
+            .help(format!("hosts are named with `-H`: `remuda ssh -H {name}:1 -- {rest}`"))
+        })
+        .into())
+}
+
+/// Words of shells that are no programs.
+const SHELLS_OWN: [&str; 16] = [
+    ".", ":", "alias", "cd", "command", "eval", "exec", "exit", "export", "hash", "set", "source",
+    "type", "ulimit", "umask", "unset",
+];
+
+/// What `ssh` and `pdsh` give to a shell: one word that only a shell understands, and what shells do
+/// themselves. Several words are a program and its arguments, to the letter.
+fn for_shell(command: &[OsString]) -> Option<Vec<OsString>> {
+    let first = command.first()?.to_str()?;
+    let words: Vec<OsString> = if command.len() == 1 && is_line(first) {
+        vec![first.into()]
+    } else if SHELLS_OWN.contains(&first) {
+        // The words as they are, taken for a command by the shell.
+        let mut words: Vec<OsString> = vec![r#""$@""#.into(), "sh".into()];
+        words.extend_from_slice(command);
+        words
+    } else {
+        return None;
+    };
+    Some(["sh".into(), "-c".into()].into_iter().chain(words).collect())
+}
+
+/// No name of a program, as far as anybody gives them.
+fn is_line(word: &str) -> bool {
+    word.starts_with('~')
+        || word.contains([' ', '\t', '\n', '|', '&', ';', '<', '>', '(', ')', '$', '`', '*', '?'])
 }
 
 /// Without the options that are not for it, and with `-f`, as `ds_ssh` calls the hostfile.
@@ -50,11 +110,16 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     super::check::place(&face.place, &typed)?;
     super::check::watch(&face.watch, &typed)?;
     let terminal = Terminal::look();
-    // A host is a host, whatever devices it has.
+    // A host is a host, whatever devices it has, and however many slots.
     face.place.devices.oversubscribe = true;
+    let names_hosts = face.place.hostfile.is_some();
+    face.place.slots = face.place.slots.or(SlotCount::new(1).filter(|_| names_hosts));
     face.watch.prefix.get_or_insert_with(|| "{host}: ".to_owned());
     let place = lower::place(&face.place, &typed, terminal)?;
     super::check::stdin(&face.watch, place.nodes.len(), &typed)?;
+    if place.transport == Transport::Local && !names_hosts {
+        no_host_as_program(&face.command, &typed)?;
+    }
     let files = environment::read_files(place.trust, place.accelerator, terminal.paint)?;
     if face.watch.warns() {
         print_error(&place.warnings);
@@ -62,7 +127,8 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     }
     let reach = Reach::of(place.nodes.len(), &place.transport);
     let exports = environment::exports(&face.watch.env, files, reach, place.accelerator)?;
-    let (program, args) = face.command.split_first().expect("clap requires a command");
+    let command = for_shell(&face.command).unwrap_or(face.command);
+    let (program, args) = command.split_first().expect("clap requires a command");
     let hosts = place.nodes.iter();
     let spec = JobSpec {
         nodes: hosts.map(|(host, _)| (host.clone(), vec![Slot(0)])).collect(),
@@ -87,4 +153,27 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     options.talks = false;
     options.tell_record = false;
     launch::run(&plan, &options).map_err(super::run::cannot_launch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(command: &[&str], expect: Option<&[&str]>) {
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        assert_eq!(for_shell(&words(command)), expect.map(words), "{command:?}");
+    }
+
+    #[test]
+    fn what_only_a_shell_understands_is_given_to_one() {
+        check(&["exit 4"], Some(&["sh", "-c", "exit 4"]));
+        check(&["cd /x && ls | wc -l"], Some(&["sh", "-c", "cd /x && ls | wc -l"]));
+        check(&["~/bin/tool"], Some(&["sh", "-c", "~/bin/tool"]));
+        check(&["exit", "4"], Some(&["sh", "-c", "\"$@\"", "sh", "exit", "4"]));
+        check(&["ulimit"], Some(&["sh", "-c", "\"$@\"", "sh", "ulimit"]));
+        check(&["uptime"], None);
+        check(&["ls", "a b", "$HOME"], None);
+        check(&["/opt/bin/tool", "exit"], None);
+    }
 }

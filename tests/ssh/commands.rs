@@ -52,6 +52,32 @@ fn a_host_that_cannot_be_reached_holds_up_nobody() {
     assert_eq!(output.status.code(), Some(69));
 }
 
+/// As ssh and pdsh do it.
+#[test]
+fn one_word_that_only_a_shell_understands_is_given_to_a_shell() {
+    if !can_run("one_word_that_only_a_shell_understands_is_given_to_a_shell") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    let check = |words: &[&str], expect: (&str, &str, i32)| {
+        let mut ssh = command(REMUDA);
+        ssh.args(["ssh", "-f"]).arg(cluster.dir().join("hostfile")).arg("--ssh_config");
+        ssh.arg(cluster.dir().join("ssh_config")).arg("--").args(words);
+        let output = ssh.env(MARK, launch.mark()).output().expect("remuda starts");
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        let code = output.status.code().expect("no signal");
+        assert_eq!((&*stdout, &*stderr, code), expect, "{words:?}");
+    };
+    let rule = "---------------";
+    let failed = "error: n[1-2] (2): exited with code 4\n";
+    check(&["exit 4"], ("", failed, 4));
+    check(&["exit", "4"], ("", failed, 4));
+    let both = format!("{rule}\nn[1-2] (2)\n{rule}\n/\n");
+    check(&["cd / && pwd | cat"], (&both, "", 0));
+    let literal = format!("{rule}\nn[1-2] (2)\n{rule}\n$HOME | x\n");
+    check(&["echo", "$HOME | x"], (&literal, "", 0));
+}
+
 #[test]
 fn a_command_that_no_host_has_starts_nothing() {
     if !can_run("a_command_that_no_host_has_starts_nothing") {

@@ -153,6 +153,10 @@ impl<'a> About<'a> {
                 Diagnostic::error(codes::UNKNOWN_OPTION, spans[0], message).label("unknown");
             match near {
                 Some(near) => problem.help(format!("did you mean `--{near}`?")),
+                // As pdsh and clush take them.
+                None if shown == "-w" && self.command == "remuda ssh" => {
+                    problem.help("hosts are named with `-H`: `-H n1,n2`, or `-H 'n[1-4]'`")
+                }
                 None => problem.help(format!("`{} --help` lists them", self.command)),
             }
         })

@@ -74,7 +74,9 @@ fn unusable(error: &hostfile::LoadError, terminal: Terminal) -> CliError {
 /// What `-H` names: a file, or hosts, `h1:4,h2:4`, when there is no such file.
 fn named(path: &Path, args: &PlaceArgs) -> Result<Reading, hostfile::LoadError> {
     let options = ReadOptions { dialect: None, slots: args.slots };
-    let text = path.to_str().filter(|text| is_list(text) && path.symlink_metadata().is_err());
+    let is_said = args.slots.is_some();
+    let is_named = |text: &&str| is_list(text) || is_said && are_names(text);
+    let text = path.to_str().filter(|text| is_named(text) && path.symlink_metadata().is_err());
     let Some(text) = text else {
         return hostfile::load(path, trust(args), options);
     };
@@ -92,6 +94,11 @@ fn is_list(text: &str) -> bool {
     let is_counted =
         |host: &str| host.rsplit_once(':').is_some_and(|(_, count)| count.parse::<u32>().is_ok());
     !text.contains('/') && (is_pattern(text) || text.split(',').all(is_counted))
+}
+
+/// Several names without slots, `n1,n2`.
+fn are_names(text: &str) -> bool {
+    text.contains(',') && text.split(',').all(|name| HostName::parse(name).is_ok())
 }
 
 /// An allocation of this machine alone: its GPUs, and which of them are ours, are seen better from

@@ -123,7 +123,7 @@ pub(in crate::cli) fn lacks(
     Ok(agent::lacks(&working_directory()?, script.as_deref(), &program))
 }
 
-fn search_path(name: &str) -> Option<OsString> {
+pub(in crate::cli) fn search_path(name: &str) -> Option<OsString> {
     let path = env_vars::get(env_vars::PATH)?;
     std::env::split_paths(&path)
         .map(|dir| dir.join(name))
