@@ -153,6 +153,12 @@ pub const LWS_WORKER_INDEX: &str = "LWS_WORKER_INDEX";
 pub const NNODES: &str = "NNODES";
 /// Nomad: which allocation of the group this is.
 pub const NOMAD_ALLOC_INDEX: &str = "NOMAD_ALLOC_INDEX";
+/// MPIJob: hosts that its launcher reaches over ssh, for MPICH.
+pub const HYDRA_HOST_FILE: &str = "HYDRA_HOST_FILE";
+/// The same for Intel's MPI.
+pub const I_MPI_HYDRA_HOST_FILE: &str = "I_MPI_HYDRA_HOST_FILE";
+/// MPIJob: `launcher` or `worker`.
+pub const K_MPI_JOB_ROLE: &str = "K_MPI_JOB_ROLE";
 /// MPIJob: hosts that its launcher reaches over ssh, for Open MPI 4.
 pub const OMPI_MCA_ORTE_DEFAULT_HOSTFILE: &str = "OMPI_MCA_orte_default_hostfile";
 /// Kubeflow: name of node 0.

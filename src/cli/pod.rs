@@ -1,6 +1,7 @@
 //! `remuda pod`: the same command in every pod; each finds out which node it is.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,8 +20,8 @@ use crate::base::{Status, env_vars};
 use crate::job::OnTerm;
 use crate::launch::Keeper;
 use crate::os::signals;
-use crate::plan::{Identity, IdentityError, identify};
-use crate::report::summary::step;
+use crate::plan::{Identity, IdentityError, MpiLauncher, Who, identify};
+use crate::report::summary::{count, step};
 use crate::report::{Terminal, say};
 
 /// The words that choose it.
@@ -31,7 +32,9 @@ const HELP_END: &str = "\
 Every option under `Where` can be given as a variable too: `--key_file` is REMUDA_KEY_FILE,
 `--nodes` REMUDA_NODES, and so on. Which node this is, is found in the environment of Indexed
 Jobs, JobSet, LeaderWorkerSet, StatefulSets, Kubeflow (PET_*, PyTorchJob), Volcano, SkyPilot,
-dstack, Nomad and Slurm, or in NODE_RANK; a line says where it was found.
+dstack, Nomad and Slurm, in the hostfile of an MPIJob, or in NODE_RANK; a line says where it was
+found. The launcher of an MPIJob starts the job on the hosts of its hostfile, over ssh and without a
+key, as `remuda run -H` does, once their sshds are there.
 
 A pod that is sent SIGTERM while restarts are left (--max_restarts) leaves with 143, and the job
 goes on, from its last checkpoint, with the pod that comes in its place. Before all pods are there,
@@ -137,10 +140,32 @@ fn parse_status_addr(text: &str) -> Result<SocketAddr, BadValue> {
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
 /// What the kubelet is told.
-fn keeper(args: &PodPlaceArgs) -> Keeper {
+fn keeper(args: &PodPlaceArgs, role: &Role) -> Keeper {
     let named = env_vars::get(env_vars::REMUDA_TERMINATION_LOG).map(PathBuf::from);
     let termination_log = Some(named.unwrap_or_else(|| TERMINATION_LOG.into()));
-    Keeper { status_addr: args.status_addr, termination_log, on_term: OnTerm::EndsNode }
+    let on_term = match role {
+        Role::Node(_) => OnTerm::EndsNode,
+        // Nobody would know of the job who comes in its place.
+        Role::Launcher(_) => OnTerm::EndsJob,
+    };
+    Keeper { status_addr: args.status_addr, termination_log, on_term }
+}
+
+/// What this pod is to its job.
+enum Role {
+    Node(Box<Pod>),
+    Launcher(MpiLauncher),
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(pod) => pod.fmt(f),
+            Self::Launcher(launcher) => {
+                write!(f, "{launcher} of {}, over ssh", count(launcher.hosts, "host"))
+            }
+        }
+    }
 }
 
 impl PodPlaceArgs {
@@ -222,22 +247,28 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     check::program(&args.program, &typed)?;
     check::watch(&args.watch, &typed)?;
     let terminal = Terminal::look();
-    let place = args.pod.completed()?;
-    let who = who(&place)?;
+    let pod = args.pod.completed()?;
+    let role = role(&pod)?;
     if args.watch.talks() {
-        say(&step("Pod", &who.to_string()), terminal.paint);
+        say(&step("Pod", &role.to_string()), terminal.paint);
     }
-    let keeper = keeper(&place);
-    let mut place = lower::pod(&place, &who, &typed)?;
-    place.keeper = keeper;
+    let mut place = match &role {
+        Role::Node(node) => lower::pod(&pod, node, &typed)?,
+        Role::Launcher(launcher) => lower::mpi_hosts(&pod, launcher, &typed, terminal)?,
+    };
+    place.keeper = keeper(&pod, &role);
     check::stdin(&args.watch, place.workers(), &typed)?;
     run::start_program(place, &args.watch, &args.workers, &args.program, terminal)
 }
 
 /// What was typed goes before what the platform says; whoever says everything needs no platform.
-fn who(args: &PodPlaceArgs) -> Result<Pod, CliError> {
+fn role(args: &PodPlaceArgs) -> Result<Role, CliError> {
     let found = match identify(&lower::surroundings()) {
-        Ok(found) => Some(found),
+        Ok(Who::Node(found)) => Some(found),
+        Ok(Who::Launcher(launcher)) if args.node_rank.is_none() => {
+            return Ok(Role::Launcher(launcher));
+        }
+        Ok(Who::Launcher(_)) => None,
         Err(IdentityError::Unknown) if args.node_rank.is_some() => None,
         Err(error) => return Err(unknown(&error)),
     };
@@ -255,7 +286,7 @@ fn who(args: &PodPlaceArgs) -> Result<Pod, CliError> {
             .help("`--nodes` is the number of pods, the same in each of them"));
     }
     let slots = args.num_gpus.or(of_platform(|found| found.slots));
-    Ok(Pod { rank, nodes, slots, found })
+    Ok(Role::Node(Box::new(Pod { rank, nodes, slots, found })))
 }
 
 fn unknown(error: &IdentityError) -> CliError {
@@ -265,8 +296,8 @@ fn unknown(error: &IdentityError) -> CliError {
             "give `--nodes N --node_rank N --master_addr ADDR`, or set NODE_RANK; \
              `remuda pod --help` lists the platforms that are known",
         ),
-        IdentityError::MpiLauncher(file) => told(codes::MPI_LAUNCHER)
-            .help(format!("its hosts have sshd: `remuda run -H {file} SCRIPT`")),
+        IdentityError::MpiHostfile(..) => told(codes::MPI_HOSTFILE)
+            .help("unset the variable that names it, or give `--node_rank` and `--nodes`"),
         IdentityError::Malformed { name, .. } => {
             told(codes::MALFORMED).help(format!("correct {name}, or unset it"))
         }

@@ -30,8 +30,8 @@ pub(super) const POD_WITHOUT_KEY: &str = "P006";
 pub(super) const NO_MASTER: &str = "P007";
 /// Nothing says how many workers a pod has.
 pub(super) const NO_SLOTS: &str = "P008";
-/// A launcher of MPI.
-pub(super) const MPI_LAUNCHER: &str = "P009";
+/// A hostfile of MPI that is not there.
+pub(super) const MPI_HOSTFILE: &str = "P009";
 /// A name that no object may have.
 pub(super) const BAD_OBJECT: &str = "P010";
 /// Hosts that are not alike.
@@ -96,7 +96,9 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
         HOW_MANY,
         "nothing says how many pods there are",
         "Indexed Jobs and StatefulSets tell a pod its number, not how many there are. Give --nodes, or \
-         set REMUDA_NODES to `completions` or `replicas`.",
+         set REMUDA_NODES to `completions` or `replicas`. A TrainJob tells its pods if it has a \
+         `trainer`, be it an empty one, or if its runtime does: that of `remuda k8s manifest --kind \
+         trainer` does.",
     ),
     story(
         NO_SUCH_NODE,
@@ -125,10 +127,12 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
          same in every pod, or --accelerator cpu.",
     ),
     story(
-        MPI_LAUNCHER,
-        "this pod is the launcher of an MPIJob",
-        "It has a hostfile, and its hosts have sshd: they are reached from here. Start the job with it, \
-         in this pod alone:\n\n    remuda run -H /etc/mpi/hostfile train.py",
+        MPI_HOSTFILE,
+        "the hostfile of an MPIJob is not there",
+        "A variable of MPI names a hostfile (OMPI_MCA_orte_default_hostfile and its like, or \
+         K_MPI_JOB_ROLE, for which it is /etc/mpi/hostfile), nothing else says which node this is, and \
+         the file cannot be read. With it the launcher starts the job on its hosts, over ssh, and a pod \
+         that is itself in it is the node that its line is. If this is no MPIJob, unset the variable.",
     ),
     story(
         BAD_OBJECT,

@@ -4,12 +4,16 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
+use crate::base::env_vars;
+
 /// Where the key is mounted.
 const KEY_DIR: &str = "/etc/remuda";
 /// What pods end with that were stopped because of another one: the Job does not count them.
 const PEER_EXIT: u8 = 99;
 /// Exit statuses of a line, a file or a program that no other start would mend.
 const HOPELESS: [u8; 7] = [2, 65, 66, 77, 78, 126, 127];
+/// Where a pod of an Indexed Job has its number, as the Trainer takes it.
+const INDEX: &str = "metadata.annotations['batch.kubernetes.io/job-completion-index']";
 /// Letters of a label in DNS.
 const LABEL_MAX: usize = 63;
 
@@ -333,14 +337,20 @@ fn environment(wanted: &Wanted, address: Option<&str>) -> Value {
         // The root is read-only, and an arbitrary user has no home.
         ("HOME", "/tmp".to_owned()),
     ];
-    // A TrainJob may want another number of pods than its runtime, and tells them.
-    if wanted.controller != Controller::Trainer {
-        variables.push(("REMUDA_NODES", wanted.nodes.to_string()));
-    }
+    // A TrainJob may want another number of pods than its runtime, and tells them by this name.
+    variables.push(match wanted.controller {
+        Controller::Trainer => (env_vars::PET_NNODES, wanted.nodes.to_string()),
+        _ => ("REMUDA_NODES", wanted.nodes.to_string()),
+    });
     variables.extend(address.map(|address| ("REMUDA_MASTER_ADDR", address.to_owned())));
-    let variables =
-        variables.into_iter().map(|(name, value)| json!({"name": name, "value": value}));
-    variables.collect()
+    let mut variables: Vec<Value> =
+        variables.into_iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+    if wanted.controller == Controller::Trainer {
+        // One without a `trainer` tells its pods nothing; what it tells replaces what is here.
+        let from = json!({"fieldRef": {"fieldPath": INDEX}});
+        variables.push(json!({"name": env_vars::PET_NODE_RANK, "valueFrom": from}));
+    }
+    variables.into()
 }
 
 /// The objects as documents of YAML.

@@ -1,5 +1,6 @@
 //! `remuda pod`: the same line in every pod.
 
+use crate::cluster::{Cluster, can_run};
 use crate::nodes::Nodes;
 use crate::support::launch::Launch;
 
@@ -88,7 +89,33 @@ fn a_pod_that_nobody_knows_says_what_is_missing() {
         "error[P002]: REMUDA_NODES=`many`: ",
     );
     check(
-        pod().env("OMPI_MCA_orte_default_hostfile", "/etc/mpi/hostfile"),
-        "help: its hosts have sshd: `remuda run -H /etc/mpi/hostfile SCRIPT`\n",
+        pod().env("OMPI_MCA_orte_default_hostfile", "/no/hostfile"),
+        "error[P009]: the hostfile of an MPIJob, `/no/hostfile`, cannot be read: no such file or \
+         directory\nhelp: unset the variable that names it, or give `--node_rank` and `--nodes`\n",
     );
+}
+
+#[test]
+fn pods_that_were_given_the_hostfile_of_an_mpi_job_are_its_hosts() {
+    if !can_run("pods_that_were_given_the_hostfile_of_an_mpi_job_are_its_hosts") {
+        return;
+    }
+    let cluster = Cluster::of(("pi-worker", "pi"), 2);
+    let hostfile = cluster.file("hostfile");
+    std::fs::write(&hostfile, "pi-worker-0.pi:2\npi-worker-1.pi:2\n").expect("a file");
+    let [first, second] = [0, 1].map(|rank| {
+        let launch = cluster.contain(rank, Launch::new().command("pod"), "true");
+        let launch = launch.options(["--accelerator", "cpu", "--no_python", "--no_local_rank"]);
+        let launch = launch.env("K_MPI_JOB_ROLE", "worker").env("HYDRA_HOST_FILE", &hostfile);
+        let launch = launch.env("REMUDA_KEY_FILE", cluster.file("key"));
+        launch.sh("echo $RANK/$WORLD_SIZE at $MASTER_ADDR").start()
+    });
+    let first = first.end().code(0);
+    let mut lines: Vec<_> = first.stdout_text().lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines.last(), Some(&"pi-worker-1:3 │ 3/4 at pi-worker-0.pi"), "{lines:?}");
+    first
+        .says(" hostname=pi-worker-0) of 2\n")
+        .says("       Pod  node 0 (MPIJob: HYDRA_HOST_FILE=");
+    second.end().code(0);
 }

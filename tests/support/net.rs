@@ -134,6 +134,8 @@ impl Network {
     /// So many packets in a hundred are lost, of those to a host and of those from it.
     pub(crate) fn lose_packets(&self, host: usize, percent: u32) {
         let own = &self.hosts[host];
+        // As on a wire, and not dozens at once that are lost together or not at all.
+        own.run("ip link set dev eth0 gso_max_segs 1");
         for (namespace, device) in [(&self.head, format!("v{host}")), (own, "eth0".to_owned())] {
             let hook = format!("{{ type filter hook ingress device {device} priority 0; }}");
             namespace.run(&format!("nft add table netdev {device}"));

@@ -17,7 +17,7 @@ use crate::report::summary::reason;
 use crate::secure::{JobKey, KEY_FILE_BYTES_MAX, derive_job_id};
 
 /// How long nodes wait for each other: some are still being pulled, scheduled or booted.
-const JOIN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+pub(super) const JOIN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// Behind the port of rank 0.
 const GATE: u16 = 1;
 const STORE: u16 = 2;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::base::shell::quoted;
 use crate::base::{HostName, UserName};
@@ -23,6 +24,8 @@ pub struct SshOptions {
     pub fanout: Option<usize>,
     /// File to execute on the nodes instead of bringing our own.
     pub agent_path: Option<String>,
+    /// How long a host is waited for that has no name yet, or whose sshd does not answer.
+    pub patience: Duration,
     /// Whether ssh tells what it sees (`-v`), so that we hear of the server.
     pub verbose: bool,
 }
@@ -84,6 +87,7 @@ impl Default for SshOptions {
             mux: Mux::Native,
             fanout: None,
             agent_path: None,
+            patience: Duration::ZERO,
             verbose: false,
         }
     }

@@ -1,0 +1,82 @@
+//! Printed manifests are held against what Kubernetes and its controllers publish, by programs of
+//! others: their YAML is read by another reader than ours, and a field that no schema knows is an error.
+//!
+//! Kubernetes' own schemas are those of the oldest release that will do and of the newest, those of JobSet and the Trainer the
+//! models that Kubeflow publishes of both. Of LeaderWorkerSet and Volcano no registry has any: of these
+//! only the pods are looked at here, and the rest in `manifest`, by what their sources say.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+
+use crate::support::launch::{REMUDA, command};
+use crate::support::proof::has;
+
+fn printed(words: &[&str]) -> String {
+    let mut printed = command(REMUDA);
+    printed.args(["k8s", "manifest", "--image=registry.example/train:1"]).args(words);
+    let printed = printed.args(["--", "train.py", "--lr=1e-3", "yes"]).output().expect("it starts");
+    assert!(printed.status.success(), "{printed:?}");
+    String::from_utf8(printed.stdout).expect("text")
+}
+
+/// What is said of each document, or of what is wrong.
+fn hold(manifest: &str) -> Result<String, String> {
+    let mut check = command(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/schemas"));
+    let piped = check.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut checking = piped.spawn().expect("it starts");
+    let mut input = checking.stdin.take().expect("a pipe");
+    input.write_all(manifest.as_bytes()).expect("it reads");
+    drop(input);
+    let done = checking.wait_with_output().expect("it ends");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    if done.status.success() { Ok(text(done.stdout)) } else { Err(text(done.stderr)) }
+}
+
+const KUBERNETES: &str = "Kubernetes 1.29 and 1.37";
+
+#[track_caller]
+fn check_fits(kind: &str, expect: &str) {
+    let sizes = ["--nodes=4", "--gpus=8", "--with_key", "--namespace=ml"];
+    let more = ["--resource=rdma/hca_shared=1", "--max_restarts=2", "--kind", kind];
+    let told = hold(&printed(&[&sizes[..], &more].concat()));
+    assert_eq!(told, Ok(format!("Secret: {KUBERNETES}\n{expect}")), "{kind}");
+}
+
+#[test]
+fn every_manifest_fits_what_is_published_of_it() {
+    if !has("schemas", "every_manifest_fits_what_is_published_of_it") {
+        return;
+    }
+    check_fits("job", &format!("Service: {KUBERNETES}\nJob: {KUBERNETES}\n"));
+    check_fits("jobset", "JobSet: JobSet v1alpha2\n");
+    check_fits("trainer", "ClusterTrainingRuntime: Trainer v1alpha1\n");
+    check_fits("lws", "LeaderWorkerSet: its pods alone\n");
+    check_fits("volcano", "Job: its pods alone\n");
+}
+
+#[track_caller]
+fn check_misspelt(kind: &str, field: &str) {
+    let good = printed(&["--nodes=2", "--cpus=1", "--kind", kind]);
+    let key = format!("{field}:");
+    assert!(good.contains(&key), "{field} is not in it");
+    let told = hold(&good.replacen(&key, &format!("{field}s:"), 1));
+    let told = told.expect_err("nobody knows it");
+    assert!(told.contains(&format!("{field}s")), "{told}");
+}
+
+#[test]
+fn a_field_that_is_misspelt_does_not_fit() {
+    if !has("schemas", "a_field_that_is_misspelt_does_not_fit") {
+        return;
+    }
+    check_misspelt("job", "publishNotReadyAddresses");
+    check_misspelt("job", "podReplacementPolicy");
+    check_misspelt("job", "readinessProbe");
+    check_misspelt("jobset", "subdomain");
+    check_misspelt("jobset", "completionMode");
+    check_misspelt("trainer", "numNodes");
+    check_misspelt("trainer", "readinessProbe");
+    check_misspelt("lws", "readinessProbe");
+    check_misspelt("volcano", "readinessProbe");
+}
