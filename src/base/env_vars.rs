@@ -191,6 +191,14 @@ pub const SLURM_NODEID: &str = "SLURM_NODEID";
 pub const VC_TASK_INDEX: &str = "VC_TASK_INDEX";
 /// The same in old releases.
 pub const VK_TASK_INDEX: &str = "VK_TASK_INDEX";
+/// `--accelerator` of `remuda pod`.
+pub const REMUDA_ACCELERATOR: &str = "REMUDA_ACCELERATOR";
+/// `--oversubscribe` of `remuda pod`: 1 or 0.
+pub const REMUDA_OVERSUBSCRIBE: &str = "REMUDA_OVERSUBSCRIBE";
+/// `--share` of `remuda pod`: 1 or 0.
+pub const REMUDA_SHARE: &str = "REMUDA_SHARE";
+/// `--allow_insecure_files` of `remuda pod`: 1 or 0.
+pub const REMUDA_ALLOW_INSECURE_FILES: &str = "REMUDA_ALLOW_INSECURE_FILES";
 /// `--nodes` of `remuda pod`.
 pub const REMUDA_NODES: &str = "REMUDA_NODES";
 /// `--node_rank` of `remuda pod`.
@@ -201,6 +209,9 @@ pub const REMUDA_NUM_GPUS: &str = "REMUDA_NUM_GPUS";
 pub const REMUDA_MASTER_ADDR: &str = "REMUDA_MASTER_ADDR";
 /// `--master_port` of `remuda pod`.
 pub const REMUDA_MASTER_PORT: &str = "REMUDA_MASTER_PORT";
+/// `--local_addr` of `remuda pod`. To a worker: the address at which the others find it; unset, it is the
+/// one from which the store is reached.
+pub const REMUDA_LOCAL_ADDR: &str = "REMUDA_LOCAL_ADDR";
 /// `--job_id` of `remuda pod`.
 pub const REMUDA_JOB_ID: &str = "REMUDA_JOB_ID";
 /// `--join_timeout` of `remuda pod`.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, Parser, ValueEnum};
 
 use super::args::{DeviceArgs, ProgramArgs, WatchArgs, WorkerArgs};
 use super::check;
@@ -15,7 +15,7 @@ use super::line::{self, BadValue, Parsed, Refused, Typed, whole};
 use super::lower::{self, Pod};
 use super::pod_codes as codes;
 use super::run;
-use super::values::{parse_job_id, parse_master_addr, parse_port, parse_timeout};
+use super::values::{AcceleratorArg, parse_job_id, parse_master_addr, parse_port, parse_timeout};
 use crate::base::{Status, env_vars};
 use crate::job::OnTerm;
 use crate::launch::Keeper;
@@ -97,6 +97,10 @@ pub struct PodPlaceArgs {
     /// Port of rank 0 there; the two behind it are ours [default: 29500]
     #[arg(long, value_name = "PORT", value_parser = parse_port)]
     pub master_port: Option<u16>,
+    /// Address or interface of this pod at which the others find its workers [default: the one by which it
+    /// reaches pod 0]
+    #[arg(long, value_name = "ADDR")]
+    pub local_addr: Option<String>,
     /// A secret that every pod is given, at least 16 bytes
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
@@ -182,6 +186,7 @@ impl PodPlaceArgs {
                 parse_master_addr,
             )?,
             master_port: or_variable(self.master_port, env_vars::REMUDA_MASTER_PORT, parse_port)?,
+            local_addr: or_variable(self.local_addr, env_vars::REMUDA_LOCAL_ADDR, text)?,
             key_file: match self.key_file {
                 Some(file) => Some(file),
                 None => or_variable(None, env_vars::REMUDA_KEY_FILE, text)?.map(PathBuf::from),
@@ -192,17 +197,33 @@ impl PodPlaceArgs {
                 env_vars::REMUDA_JOIN_TIMEOUT,
                 parse_timeout,
             )?,
-            isolated: self.isolated
-                || or_variable(None, env_vars::REMUDA_ISOLATED, parse_yes)?.unwrap_or(false),
+            isolated: or_yes(self.isolated, env_vars::REMUDA_ISOLATED)?,
             status_addr: or_variable(
                 self.status_addr,
                 env_vars::REMUDA_STATUS_ADDR,
                 parse_status_addr,
             )?,
             peer_exit: or_variable(self.peer_exit, env_vars::REMUDA_PEER_EXIT, parse_status)?,
-            ..self
+            devices: completed_devices(&self.devices)?,
+            allow_insecure_files: or_yes(
+                self.allow_insecure_files,
+                env_vars::REMUDA_ALLOW_INSECURE_FILES,
+            )?,
         })
     }
+}
+
+fn completed_devices(typed: &DeviceArgs) -> Result<DeviceArgs, CliError> {
+    let kind = |text: &str| AcceleratorArg::from_str(text, false).map_err(BadValue::new);
+    Ok(DeviceArgs {
+        accelerator: or_variable(typed.accelerator, env_vars::REMUDA_ACCELERATOR, kind)?,
+        oversubscribe: or_yes(typed.oversubscribe, env_vars::REMUDA_OVERSUBSCRIBE)?,
+        share: or_yes(typed.share, env_vars::REMUDA_SHARE)?,
+    })
+}
+
+fn or_yes(typed: bool, name: &str) -> Result<bool, CliError> {
+    Ok(typed || or_variable(None, name, parse_yes)?.unwrap_or(false))
 }
 
 fn parse_yes(text: &str) -> Result<bool, BadValue> {

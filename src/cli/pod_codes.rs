@@ -37,6 +37,9 @@ pub(super) const BAD_OBJECT: &str = "P010";
 /// Hosts that are not alike.
 pub(super) const UNEVEN: &str = "P011";
 
+/// An address that this node does not have.
+pub(super) const BAD_LOCAL_ADDR: &str = "P012";
+
 /// Their stories.
 pub(super) const EXPLANATIONS: &[Explanation] = &[
     story(
@@ -145,5 +148,13 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
         "hosts of different sizes cannot become pods",
         "Pods of one job are made from one template, so each has as many workers as every other. Write \
          --nodes and --gpus in the place of the hostfile, or leave the odd host out of it.",
+    ),
+    story(
+        BAD_LOCAL_ADDR,
+        "an address that this node does not have",
+        "--local_addr (REMUDA_LOCAL_ADDR) is an address of this node, or the name of an interface, such \
+         as net1, the same in every pod: there the workers of the node are found by those of the others. \
+         Without it it is the one by which node 0 is reached, and that is as the routes say; where it is \
+         one of the same interface, node 0 is called from it too. Where node 0 listens is --master_addr.",
     ),
 ];

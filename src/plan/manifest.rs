@@ -6,6 +6,8 @@ use serde_json::{Map, Value, json};
 
 use crate::base::env_vars;
 
+/// How long pods wait for each other: what `remuda pod` does by itself, where it can be seen and changed.
+const JOIN_TIMEOUT: &str = "30m";
 /// Where the key is mounted.
 const KEY_DIR: &str = "/etc/remuda";
 /// What pods end with that were stopped because of another one: the Job does not count them.
@@ -332,6 +334,7 @@ fn environment(wanted: &Wanted, address: Option<&str>) -> Value {
         ("REMUDA_MASTER_PORT", wanted.port.to_string()),
         ("REMUDA_KEY_FILE", format!("{KEY_DIR}/key")),
         ("REMUDA_JOB_ID", wanted.name.clone()),
+        ("REMUDA_JOIN_TIMEOUT", JOIN_TIMEOUT.to_owned()),
         ("REMUDA_PEER_EXIT", PEER_EXIT.to_string()),
         ("REMUDA_STATUS_ADDR", format!("0.0.0.0:{}", wanted.status_port)),
         // The root is read-only, and an arbitrary user has no home.

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -123,6 +123,7 @@ impl Membership {
                     epoch: welcome.epoch,
                     rank: welcome.rank,
                     key: welcome.key.clone(),
+                    from: local_address()?,
                 };
                 let deadline = clock::now() + timeout;
                 Some(join(address, &identity, &mut roster, &mut sources, deadline)?)
@@ -271,7 +272,7 @@ fn join(
     sources.store = Some(connect(Purpose::Watch).map_err(store_error(address, "connect"))?);
     let (rank, world) = (roster.rank, roster.placement.world_size());
     let host = roster.placement.host_of(rank).to_owned();
-    let net = Net::join(identity.job.clone(), rank, world, &host, store, deadline)
+    let net = Net::join(identity.job.clone(), rank, world, (&host, identity.from), store, deadline)
         .map_err(store_error(address, "find the other ranks"))?;
     // What ranks call themselves: without an agent nobody else knows.
     roster.placement.rename_hosts(|rank| net.peers()[rank].host.clone());
@@ -381,6 +382,15 @@ fn master_address() -> Result<SocketAddr> {
     addresses
         .next()
         .ok_or_else(|| bad(env_vars::MASTER_ADDR, format!("`{host}`, which has no address")))
+}
+
+/// Where somebody chose the address at which the others find us.
+fn local_address() -> Result<Option<IpAddr>> {
+    let Some(text) = env_vars::get_text(env_vars::REMUDA_LOCAL_ADDR) else { return Ok(None) };
+    let address = text.parse();
+    address
+        .map(Some)
+        .map_err(|_| bad(env_vars::REMUDA_LOCAL_ADDR, format!("`{text}`, which is no address")))
 }
 
 fn host_name() -> String {

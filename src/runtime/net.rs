@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -109,17 +109,18 @@ fn backend(action: &str) -> impl Fn(&dyn std::fmt::Display) -> Cause {
 }
 
 impl Net {
-    /// Listens at the address from which the store was reached, publishes where and under which
-    /// key, and learns the same of all others.
+    /// Listens at this address, or at the one from which the store was reached, publishes where and under
+    /// which key, and learns the same of all others.
     pub(crate) fn join(
         job: JobId,
         rank: usize,
         world: usize,
-        host: &str,
+        (host, at): (&str, Option<IpAddr>),
         mut store: Client,
         deadline: Instant,
     ) -> Result<Self, ClientError> {
-        let door = Door::open(store.local_address()?)?;
+        let reached = store.local_address()?;
+        let door = Door::open(at.map_or(reached, |at| SocketAddr::new(at, 0)))?;
         let value = postcard::to_allocvec(&door.info(host)).expect("texts and numbers serialize");
         store.set(&format!("peer/{rank}"), &value, deadline)?;
         let mut peers = Vec::with_capacity(world);

@@ -1,7 +1,7 @@
 //! Links between pods that are cut, for good or for a while, slow ones, and ones that lose packets.
 
 use crate::cluster::{Cluster, can_run};
-use crate::support::launch::{Outcome, Running};
+use crate::support::launch::{Outcome, REMUDA, Running};
 use crate::support::net::Network;
 use crate::support::proof::has;
 
@@ -192,6 +192,28 @@ fn packets_that_are_lost_cost_neither_a_pod_nor_a_line() {
     assert_eq!(first.stdout_text().lines().count(), 2 * LINES);
     second.end().code(0);
     assert!((0..2).all(|pod| 0 < cluster.network.lost_packets(pod)), "the link lost nothing");
+}
+
+/// Between two of them there is no way but by the second interface of each, which was chosen.
+#[test]
+fn pods_that_have_two_interfaces_find_each_other_at_the_chosen_one() {
+    if !can_run("pods_that_have_two_interfaces_find_each_other_at_the_chosen_one") {
+        return;
+    }
+    let cluster = Cluster::new(3);
+    cluster.network.add_second();
+    cluster.network.sever(1, 2);
+    cluster.network.sever(2, 1);
+    let train = "train --model mlp --steps 5";
+    let pods = [0, 1, 2].map(|rank| {
+        let pod = cluster.pod(rank, 3).env("REMUDA_LOCAL_ADDR", "net1");
+        pod.program([REMUDA]).program(train.split(' ')).start()
+    });
+    let [first, second, third] = pods;
+    let first = first.end().code(0);
+    assert!(first.stdout_text().contains("step 5/5"), "{first:#?}");
+    second.end().code(0);
+    third.end().code(0);
 }
 
 /// Pod 0 sees both of them: only who waits for the other notices, and says for whom.

@@ -2,7 +2,7 @@
 
 use crate::cluster::{Cluster, can_run};
 use crate::nodes::Nodes;
-use crate::support::launch::Launch;
+use crate::support::launch::{Launch, REMUDA, command};
 
 /// One of two pods of an Indexed Job.
 fn pod(nodes: &Nodes, rank: usize) -> Launch {
@@ -93,6 +93,38 @@ fn a_pod_that_nobody_knows_says_what_is_missing() {
         "error[P009]: the hostfile of an MPIJob, `/no/hostfile`, cannot be read: no such file or \
          directory\nhelp: unset the variable that names it, or give `--node_rank` and `--nodes`\n",
     );
+}
+
+/// Options of the help that stand below `Where`.
+fn options_of_where() -> Vec<String> {
+    let help = command(REMUDA).args(["pod", "--help"]).output().expect("it starts");
+    let help = String::from_utf8(help.stdout).expect("text");
+    let place = help.split("\nWhere:\n").nth(1).expect("it has that part");
+    let place = place.split("\n\n\n").next().unwrap_or_default();
+    let of_where = place.lines().take_while(|line| line.is_empty() || line.starts_with(' '));
+    let names = of_where
+        .filter_map(|line| line.split("--").nth(1).filter(|_| !line.starts_with("        ")));
+    names.map(|rest| rest.split([' ', '\n']).next().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn every_option_of_a_place_has_a_variable() {
+    let nodes = Nodes::new(&[1, 1]);
+    let options = options_of_where();
+    assert!(options.len() == 16 && options.contains(&"share".to_owned()), "{options:?}");
+    for option in options {
+        let launch = Launch::new().command("pod").options(["--no_python", "--no_local_rank"]);
+        let launch = launch.env("JOB_COMPLETION_INDEX", "1").env("REMUDA_NODES", "2");
+        let launch = launch.env("REMUDA_MASTER_ADDR", "127.0.0.1").env("REMUDA_ACCELERATOR", "cpu");
+        let launch = launch.env("REMUDA_KEY_FILE", nodes.dir().join("key"));
+        let variable = format!("REMUDA_{}", option.to_uppercase());
+        let outcome = launch.env(&variable, "/no such").sh("true").end();
+        drop(outcome.says(&match option.as_str() {
+            "key_file" => "error[K001]: cannot read the key file `/no such`".to_owned(),
+            "local_addr" => "error[P012]: `/no such` is neither an address".to_owned(),
+            _ => format!("error[P002]: {variable}=`/no such`: "),
+        }));
+    }
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Printed manifests are held against what Kubernetes and its controllers publish, by programs of
 //! others: their YAML is read by another reader than ours, and a field that no schema knows is an error.
 //!
-//! Kubernetes' own schemas are those of the oldest release that will do and of the newest, those of JobSet and the Trainer the
-//! models that Kubeflow publishes of both. Of LeaderWorkerSet and Volcano no registry has any: of these
-//! only the pods are looked at here, and the rest in `manifest`, by what their sources say.
+//! Kubernetes' own schemas are those of the oldest release that will do and of the newest; of JobSet and
+//! the Trainer it is the models that Kubeflow publishes. Of LeaderWorkerSet and Volcano no registry has
+//! any: only their pods are looked at here, and the rest in `manifest`, by what their sources say.
 
 use std::io::Write;
 use std::path::Path;

@@ -111,6 +111,20 @@ impl Network {
         format!("10.77.0.{}", host + 2)
     }
 
+    /// Every host has a second interface, `net1`, on a network of its own: 10.78.0.0/24.
+    pub(crate) fn add_second(&self) {
+        self.head.run("ip link add br1 type bridge");
+        self.head.run("ip link set br1 up");
+        for (host, namespace) in self.hosts.iter().enumerate() {
+            let path = namespace.path();
+            self.head.run(&format!("ip link add w{host} type veth peer name net1 netns {path}"));
+            self.head.run(&format!("ip link set w{host} master br1"));
+            self.head.run(&format!("ip link set w{host} up"));
+            namespace.run(&format!("ip addr add 10.78.0.{}/24 dev net1", host + 2));
+            namespace.run("ip link set net1 up");
+        }
+    }
+
     /// Pulls the cable of a host.
     pub(crate) fn pull(&self, host: usize) {
         self.head.run(&format!("ip link set v{host} down"));

@@ -148,6 +148,7 @@ pub(super) fn place(
                 key_file,
                 job_id: args.reach.job_id.as_deref(),
                 join_timeout: args.reach.join_timeout,
+                local_addr: args.reach.local_addr.as_deref(),
                 address,
                 master_port,
                 peer_exit: None,

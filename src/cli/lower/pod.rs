@@ -220,6 +220,7 @@ fn transport(
         key_file,
         job_id: args.job_id.as_deref(),
         join_timeout: args.join_timeout,
+        local_addr: args.local_addr.as_deref(),
         address,
         master_port: port.unwrap_or(MASTER_PORT),
         peer_exit: args.peer_exit,

@@ -1,10 +1,11 @@
 //! A worker's side of the store: blocking questions, each with a deadline.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::base::{Epoch, JobId, Rank, clock};
+use crate::os::calls::{connect_from, is_on_the_way};
 use crate::runtime::store::state::{Refusal, Reply, Request};
 use crate::secure::{
     Channel, ChannelError, HandshakeError, Preamble, Purpose, RankKey, Role, dial, parse_reply,
@@ -44,6 +45,8 @@ pub struct Identity {
     pub rank: Rank,
     /// The rank's key.
     pub key: RankKey,
+    /// From which address of this machine, where that is one on the way.
+    pub from: Option<IpAddr>,
 }
 
 /// A connection to the store.
@@ -64,7 +67,7 @@ impl Client {
         purpose: Purpose,
         deadline: Instant,
     ) -> Result<Self, ClientError> {
-        let mut stream = connect(address, deadline)?;
+        let mut stream = connect(address, identity.from, deadline)?;
         stream.set_nodelay(true)?;
         let role = Role::Rank(identity.rank, purpose);
         let preamble = Preamble { job: identity.job.clone(), role };
@@ -183,13 +186,21 @@ impl Client {
     }
 }
 
-fn connect(address: SocketAddr, deadline: Instant) -> Result<TcpStream, ClientError> {
+fn connect(
+    address: SocketAddr,
+    from: Option<IpAddr>,
+    deadline: Instant,
+) -> Result<TcpStream, ClientError> {
     loop {
         let left = deadline.saturating_duration_since(clock::now());
         if left.is_zero() {
             return Err(ClientError::Deadline);
         }
-        match TcpStream::connect_timeout(&address, left) {
+        let called = match from.filter(|from| is_on_the_way(*from, address)) {
+            Some(from) => connect_from(from, address, left),
+            None => TcpStream::connect_timeout(&address, left),
+        };
+        match called {
             Ok(stream) => return Ok(stream),
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
                 std::thread::sleep(CONNECT_RETRY.min(left));
