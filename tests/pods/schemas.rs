@@ -35,48 +35,58 @@ fn hold(manifest: &str) -> Result<String, String> {
 
 const KUBERNETES: &str = "Kubernetes 1.29 and 1.37";
 
-#[track_caller]
-fn check_fits(kind: &str, expect: &str) {
-    let sizes = ["--nodes=4", "--gpus=8", "--with_key", "--namespace=ml"];
-    let more = ["--resource=rdma/hca_shared=1", "--max_restarts=2", "--kind", kind];
-    let told = hold(&printed(&[&sizes[..], &more].concat()));
-    assert_eq!(told, Ok(format!("Secret: {KUBERNETES}\n{expect}")), "{kind}");
-}
+/// Kind of the controller, and what is said of its documents.
+const FITS: [(&str, &str); 5] = [
+    ("job", "Service: KUBERNETES\nJob: KUBERNETES\n"),
+    ("jobset", "JobSet: JobSet v1alpha2\n"),
+    ("trainer", "ClusterTrainingRuntime: Trainer v1alpha1\n"),
+    ("lws", "LeaderWorkerSet: its pods alone\n"),
+    ("volcano", "Job: its pods alone\n"),
+];
 
 #[test]
 fn every_manifest_fits_what_is_published_of_it() {
     if !has("schemas", "every_manifest_fits_what_is_published_of_it") {
         return;
     }
-    check_fits("job", &format!("Service: {KUBERNETES}\nJob: {KUBERNETES}\n"));
-    check_fits("jobset", "JobSet: JobSet v1alpha2\n");
-    check_fits("trainer", "ClusterTrainingRuntime: Trainer v1alpha1\n");
-    check_fits("lws", "LeaderWorkerSet: its pods alone\n");
-    check_fits("volcano", "Job: its pods alone\n");
+    let sizes = ["--nodes=4", "--gpus=8", "--with_key", "--namespace=ml", "--max_restarts=2"];
+    let all = |(kind, _): &(&str, &str)| {
+        printed(&[&sizes[..], &["--resource=rdma/hca_shared=1", "--kind", kind]].concat())
+    };
+    let told = hold(&FITS.iter().map(all).collect::<String>());
+    let expect = |(_, told): &(&str, &str)| format!("Secret: KUBERNETES\n{told}");
+    let expect: String = FITS.iter().map(expect).collect();
+    assert_eq!(told, Ok(expect.replace("KUBERNETES", KUBERNETES)));
 }
 
-#[track_caller]
-fn check_misspelt(kind: &str, field: &str) {
-    let good = printed(&["--nodes=2", "--cpus=1", "--kind", kind]);
-    let key = format!("{field}:");
-    assert!(good.contains(&key), "{field} is not in it");
-    let told = hold(&good.replacen(&key, &format!("{field}s:"), 1));
-    let told = told.expect_err("nobody knows it");
-    assert!(told.contains(&format!("{field}s")), "{told}");
-}
+/// Kind of the controller, and a field of what is printed for it.
+const FIELDS: [(&str, &str); 9] = [
+    ("job", "publishNotReadyAddresses"),
+    ("job", "podReplacementPolicy"),
+    ("job", "readinessProbe"),
+    ("jobset", "subdomain"),
+    ("jobset", "completionMode"),
+    ("trainer", "numNodes"),
+    ("trainer", "readinessProbe"),
+    ("lws", "readinessProbe"),
+    ("volcano", "readinessProbe"),
+];
 
 #[test]
 fn a_field_that_is_misspelt_does_not_fit() {
     if !has("schemas", "a_field_that_is_misspelt_does_not_fit") {
         return;
     }
-    check_misspelt("job", "publishNotReadyAddresses");
-    check_misspelt("job", "podReplacementPolicy");
-    check_misspelt("job", "readinessProbe");
-    check_misspelt("jobset", "subdomain");
-    check_misspelt("jobset", "completionMode");
-    check_misspelt("trainer", "numNodes");
-    check_misspelt("trainer", "readinessProbe");
-    check_misspelt("lws", "readinessProbe");
-    check_misspelt("volcano", "readinessProbe");
+    let misspelt = |(kind, field): &(&str, &str)| {
+        let good = printed(&["--nodes=2", "--cpus=1", "--kind", kind]);
+        let key = format!("{field}:");
+        assert!(good.contains(&key), "{field} is not in it");
+        good.replacen(&key, &format!("{field}s:"), 1)
+    };
+    let told = hold(&FIELDS.iter().map(misspelt).collect::<String>());
+    let told = told.expect_err("nobody knows them");
+    assert_eq!(told.lines().count(), FIELDS.len(), "{told}");
+    for ((kind, field), line) in FIELDS.iter().zip(told.lines()) {
+        assert!(line.contains(&format!("{field}s")), "{kind}: {line}");
+    }
 }
