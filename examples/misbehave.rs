@@ -75,7 +75,7 @@ fn leave_early() -> ExitCode {
 
 /// All sum without end, and wait little for each other.
 fn sum_for_ever() -> ExitCode {
-    let options = InitOptions { timeout: Duration::from_secs(3) };
+    let options = InitOptions { timeout: Duration::from_secs(3), ..InitOptions::default() };
     told(Group::init(&options).and_then(|group| {
         sum(&group)?;
         say("summing");

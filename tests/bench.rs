@@ -54,8 +54,19 @@ fn the_sizes_at_which_ways_change_are_shown_on_demand() {
     scratch.write("hosts", "n1 slots=1\nn2 slots=1\nn3 slots=1\n");
     let table = scratch.succeed(&format!("all-reduce -v -H hosts --launcher local {SMALL}"));
     let expect = "# sums up to 8K: folded on every node; above: each rank a slice\n\
-                  # numbers outside of shared memory: 1M of a rank at a time\n#\n";
+                  # numbers outside of shared memory: 1M of a rank at a time\n\
+                  # between nodes: 1 stream to a peer, one round at a time, order canonical\n#\n";
     assert!(table.contains(expect), "{table}");
+    let ring = "all-reduce -v -H hosts --launcher local --order any --env REMUDA_STREAMS=2";
+    let table = scratch.succeed(&format!("{ring} {SMALL}"));
+    let expect = "# between nodes: 2 streams to a peer, one round at a time, order any\n#\n";
+    assert!(table.contains(expect), "{table}");
+    let streams = "all-reduce -H hosts --launcher local --env REMUDA_STREAMS=17";
+    let refused = scratch.run(&format!("{streams} {SMALL}"));
+    let expect = "environment variable `REMUDA_STREAMS` is `17`, which is no number from 1 to 16";
+    let stderr = text(&refused.stderr);
+    assert!(stderr.contains(expect), "{stderr}");
+    assert_eq!(refused.status.code(), Some(78), "{stderr}");
 }
 
 #[test]

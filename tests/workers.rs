@@ -34,7 +34,8 @@ fn worker() {
         return assert_eq!(work(&Group::single().unwrap(), "sum"), "1 of 0");
     };
     let timeout_ms = env_vars::get_text(TIMEOUT_MS).map_or(60_000, |text| text.parse().unwrap());
-    let options = InitOptions { timeout: Duration::from_millis(timeout_ms) };
+    let options =
+        InitOptions { timeout: Duration::from_millis(timeout_ms), ..InitOptions::default() };
     if role == "product" {
         return tensor_parallel::main().unwrap();
     }

@@ -1,13 +1,21 @@
 #!/usr/bin/env python3
-"""All-reduce of float32 inside one machine, beside Open MPI and gloo.
+"""All-reduce of float32 inside one machine, beside Open MPI and gloo: shared memory, and TCP.
 
 Ours sums in the canonical order: the same bits wherever ranks run. Figures are microseconds of one
-operation, medians over rounds in which all take turns, and ratios to Open MPI's. Open MPI and torch,
-for gloo, are installed when they are missing.
+operation, medians over rounds in which all take turns, and ratios to Open MPI's. For TCP every rank
+is a host of its own, over loopback. Open MPI and torch, for gloo, are installed when they are
+missing.
+
+Large sums are shown beside what the machine bears, measured in the same rounds. In shared memory an
+operation reads and writes the numbers of every rank once; "of memory" is the rate at which it does,
+as a part of that at which the ranks change numbers of their own, all at once. Over TCP every rank
+sends and takes as many bytes as it sums (two ranks); "of pump" is that rate as a part of that of two
+processes which only send and receive.
 """
 
 import argparse
 import os
+import pathlib
 import statistics
 import subprocess
 
@@ -80,67 +88,130 @@ def compile_mpi():
         return None
     harness.OUT.mkdir(parents=True, exist_ok=True)
     program, source = harness.OUT / "all_reduce", harness.ROOT / "scripts/bench.d/all_reduce.c"
-    subprocess.run(["mpicc", "-O2", "-Wall", "-Wextra", "-o", program, source], check=True)
+    flags = ["-O3", "-march=native", "-Wall", "-Wextra"]
+    subprocess.run(["mpicc", *flags, "-o", program, source], check=True)
     return str(program)
 
 
-def cases(ranks, arguments, remuda, mpi, python):
-    ours = [remuda, "run", "-n", str(ranks), "--accelerator", "cpu", "--no_python"]
-    ours += ["--no_local_rank", "--prefix", "", "--", example(), *arguments]
-    found = {
-        "remuda, buffer": lambda: lines([*ours, "buffer"]),
-        "remuda, slice": lambda: lines([*ours, "slice"]),
-    }
-    if mpi:
-        found["Open MPI"] = lambda: lines(harness.mpirun(ranks, mpi, *arguments))
-    if python:
-        ports = ["--master_addr", "127.0.0.1"]
-        gloo = [remuda, "run", "-n", str(ranks), "--accelerator", "cpu", "--no_python"]
-        gloo += ["--no_local_rank", "--prefix", "", *ports, "--", python, "-c", GLOO, *arguments]
-        found["gloo"] = lambda: lines(gloo, {"OMP_NUM_THREADS": "1"})
-    return found
+class Peers:
+    """The programs that take turns."""
+
+    def __init__(self, bytes_max, block_s):
+        self.arguments = [str(bytes_max), str(block_s)]
+        self.remuda, self.python = harness.remuda(), harness.torch_python()
+        self.example, self.mpi = example(), compile_mpi()
+        self.pump = harness.compile_c("pump")
+
+    def ours(self, *place):
+        run = [self.remuda, "run", *place, "--accelerator", "cpu", "--no_python"]
+        return [*run, "--no_local_rank", "--prefix", "", "--"]
+
+    def gloo(self, *place):
+        words = [*self.ours(*place), self.python, "-c", GLOO, *self.arguments]
+        return lambda: lines(words, {"OMP_NUM_THREADS": "1"})
+
+    def memory(self, ranks):
+        """Ranks that share memory, by name."""
+        ours = [*self.ours("-n", str(ranks)), self.example, *self.arguments]
+        found = {
+            "remuda, buffer": lambda: lines([*ours, "buffer"]),
+            "remuda, slice": lambda: lines([*ours, "slice"]),
+        }
+        if self.mpi:
+            found["Open MPI"] = lambda: lines(harness.mpirun(ranks, self.mpi, *self.arguments))
+        if self.python:
+            found["gloo"] = self.gloo("-n", str(ranks), "--master_addr", "127.0.0.1")
+        return found
+
+    def tcp(self, ranks, directory):
+        """Ranks that are hosts of their own, by name."""
+        hosts = pathlib.Path(directory, f"hosts{ranks}")
+        hosts.write_text("".join(f"host{number} slots=1\n" for number in range(ranks)))
+        place = ["-H", str(hosts), "--launcher", "local"]
+        ours = [*self.ours(*place), self.example, *self.arguments]
+        found = {"remuda": lambda: lines([*ours, "buffer"])}
+        if self.mpi:
+            only = ["--mca", "pml", "ob1", "--mca", "btl", "self,tcp"]
+            only += ["--mca", "btl_tcp_if_include", "lo"]
+            found["Open MPI"] = lambda: lines(
+                harness.mpirun(ranks, *only, self.mpi, *self.arguments)
+            )
+        if self.python:
+            found["gloo"] = self.gloo(*place, "--master_addr", "127.0.0.1")
+        if ranks == 2:
+            found["pump"] = lambda: lines([self.pump])
+        return found
 
 
-def show(ranks, results, rates):
-    names = list(results)
-    sizes = sorted(micros(results[names[0]][0]))
-    rows = []
+def rate(results, word):
+    """The median of a rate that some runs have measured beside their sizes, in GB/s."""
+    runs = [run for of_case in results.values() for run in of_case]
+    found = [float(words[1]) for run in runs for words in run if words[0] == word]
+    return statistics.median(found) if found else None
+
+
+def show(title, results, limit):
+    """The table. `limit` is what large sums are compared with: a name, GB/s, bytes moved for a byte."""
+    names = [name for name in results if micros(results[name][0])]
+    ours = [name for name in names if name.startswith("remuda")]
     medians = {}
-    for size in sizes:
+    rows = []
+    for size in sorted(micros(results[names[0]][0])):
         figures = {
             name: statistics.median(micros(found)[size] for found in results[name]) for name in names
         }
         medians[size] = figures
         cells = [f"{size >> 10} KiB", *(f"{figures[name]:.1f}" for name in names)]
         if "Open MPI" in figures:
-            cells += [f"{figures['Open MPI'] / figures[name]:.2f}" for name in names[:2]]
+            cells += [f"{figures['Open MPI'] / figures[name]:.2f}" for name in ours]
+        if limit and limit["from"] <= size:
+            moved_gb_s = limit["bytes"] * size / figures[ours[0]] / 1e3
+            cells.append(f"{moved_gb_s / limit['gb_s']:.2f}")
         rows.append(cells)
-    ratios = ["Open MPI / buffer", "Open MPI / slice"] if "Open MPI" in names else []
-    print(f"\n{ranks} ranks, microseconds an operation")
-    if rates:
-        print(f"all ranks copy memory at {statistics.median(rates):.1f} GB/s of result together")
-    harness.table(["size", *names, *ratios], rows)
-    return medians
+    header = ["size", *names]
+    if "Open MPI" in names:
+        header += [f"Open MPI / {name.removeprefix('remuda, ')}" for name in ours]
+    if limit:
+        header.append(f"of {limit['name']}")
+    print(f"\n{title}, microseconds an operation")
+    if limit:
+        print(f"{limit['name']}: {limit['gb_s']:.1f} GB/s")
+    widest = len(header)
+    harness.table(header, [row + [""] * (widest - len(row)) for row in rows])
+    return {"medians_us": medians, "limit": limit}
+
+
+def memory_limit(ranks, results):
+    gb_s = rate(results, "memory")
+    return gb_s and {"name": "memory", "gb_s": gb_s, "bytes": 2 * ranks, "from": 64 << 20}
+
+
+def pump_limit(results):
+    gb_s = rate(results, "pump")
+    return gb_s and {"name": "pump", "gb_s": gb_s, "bytes": 1, "from": 16 << 20}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ranks", type=int, nargs="*", default=[2, 4])
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
+    parser.add_argument("--ranks", type=int, nargs="*", default=[2, 4], help="in shared memory")
+    parser.add_argument("--hosts", type=int, nargs="*", default=[2, 4], help="over TCP")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--bytes-max", type=int, default=256 << 20)
     parser.add_argument("--block-s", type=float, default=0.1)
     options = parser.parse_args()
-    arguments = [str(options.bytes_max), str(options.block_s)]
-    remuda, python = harness.remuda(), harness.torch_python()
-    mpi = compile_mpi()
-    saved = {}
+    peers = Peers(options.bytes_max, options.block_s)
+    saved = {"bytes_max": options.bytes_max, "ranks": {}, "hosts": {}}
     for ranks in options.ranks:
-        found = cases(ranks, arguments, remuda, mpi, python)
-        results = harness.interleaved(found, options.rounds)
-        first = [words for run in results.get("Open MPI", []) for words in run]
-        rates = [float(words[1]) for words in first if words[0] == "copy"]
-        saved[ranks] = {"medians_us": show(ranks, results, rates), "copy_gb_s": rates}
-    harness.save("collectives", {"bytes_max": options.bytes_max, "ranks": saved})
+        results = harness.interleaved(peers.memory(ranks), options.rounds)
+        title = f"{ranks} ranks, shared memory"
+        saved["ranks"][ranks] = show(title, results, memory_limit(ranks, results))
+    with harness.scratch() as directory:
+        for hosts in options.hosts:
+            results = harness.interleaved(peers.tcp(hosts, directory), options.rounds)
+            title = f"{hosts} hosts of a rank each, TCP"
+            saved["hosts"][hosts] = show(title, results, pump_limit(results))
+    harness.save("collectives", saved)
 
 
 if __name__ == "__main__":

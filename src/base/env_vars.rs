@@ -226,6 +226,8 @@ pub const REMUDA_STATUS_ADDR: &str = "REMUDA_STATUS_ADDR";
 /// The file to which `remuda pod` writes how the job ended.
 pub const REMUDA_TERMINATION_LOG: &str = "REMUDA_TERMINATION_LOG";
 
+/// TCP streams between two ranks of different nodes.
+pub const REMUDA_STREAMS: &str = "REMUDA_STREAMS";
 /// The file of NCCL to load, instead of the first that is found.
 pub const REMUDA_NCCL_LIBRARY: &str = "REMUDA_NCCL_LIBRARY";
 

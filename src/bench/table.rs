@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::document::{Document, Row};
 use super::pairs::Pairs;
 use super::sweep::Options;
-use crate::runtime::Thresholds;
+use crate::runtime::{BetweenNodes, Thresholds};
 
 /// A matrix of more places than this is not read; the slowest pairs are.
 const PLACES_MAX: usize = 16;
@@ -27,7 +27,7 @@ pub fn show_ranks(ranks: usize) -> String {
 
 /// The sizes at which a group changes its ways.
 fn push_thresholds(text: &mut String, thresholds: &Thresholds) {
-    let Thresholds { eager_bytes, round_bytes, short_bytes } = thresholds;
+    let Thresholds { eager_bytes, round_bytes, short_bytes, between_nodes } = thresholds;
     let size = |bytes: usize| show_bytes_short(bytes as u64);
     if let Some(eager) = eager_bytes {
         let _ =
@@ -40,6 +40,11 @@ fn push_thresholds(text: &mut String, thresholds: &Thresholds) {
     }
     let round = size(*round_bytes);
     let _ = writeln!(text, "# numbers outside of shared memory: {round} of a rank at a time");
+    if let Some(BetweenNodes { streams, overlap, order }) = between_nodes {
+        let streams = if *streams == 1 { "1 stream".into() } else { format!("{streams} streams") };
+        let rounds = if *overlap { "rounds overlap" } else { "one round at a time" };
+        let _ = writeln!(text, "# between nodes: {streams} to a peer, {rounds}, order {order}");
+    }
 }
 
 /// What stands above the rows: hosts and their ranks, thresholds where they are wanted, columns. With

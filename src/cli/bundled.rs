@@ -10,7 +10,7 @@ use crate::base::{Status, env_vars};
 use crate::launch::Transport;
 use crate::plan::{Accelerator, Program};
 use crate::report::{Terminal, say};
-use crate::runtime::Group;
+use crate::runtime::{Group, InitOptions};
 
 /// Makes every slot processor time, and says so where one might expect something else.
 pub(super) fn take_cpu_slots(place: &mut PlaceArgs, note: &str, terminal: Terminal) {
@@ -42,8 +42,8 @@ pub(super) fn is_worker() -> bool {
 }
 
 /// The group of a worker.
-pub(super) fn join_group() -> Result<Group, CliError> {
-    Group::from_env().map_err(|error| {
+pub(super) fn join_group(options: &InitOptions) -> Result<Group, CliError> {
+    Group::init(options).map_err(|error| {
         let status = if error.is_of_system() { Status::OsLimit } else { Status::Config };
         CliError::new(status, NO_GROUP, error.to_string())
     })

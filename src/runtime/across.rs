@@ -20,6 +20,7 @@ use crate::runtime::node::{LocalNode, Patience, Roster};
 use crate::runtime::room::{Room, Rooms};
 use crate::runtime::schedule::blocks;
 use crate::runtime::shm_window::{Window, Workspace, fold_windows_into};
+use crate::runtime::traffic::Traffic;
 use crate::runtime::tree::{Fold, pieces};
 
 /// How long giving up may take because of the store.
@@ -70,6 +71,45 @@ pub(crate) struct Across {
     /// Make the pieces of this node from its windows.
     ours: Vec<Fold>,
     rooms: Rooms,
+    /// What rounds have on its way; nothing between operations.
+    traffic: Traffic<Shared, Arrival>,
+    /// What has arrived and was not asked for yet.
+    arrived: Vec<Arrival>,
+}
+
+/// Bytes that go to several ranks.
+struct Shared(Arc<Room<u8>>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// What comes from another node.
+struct Arrival {
+    what: What,
+    bytes: Room<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// Pieces of our slice, of a round, by their node.
+    Pieces { seq: u64, node: usize },
+    /// The result of a round in the slice of a rank that we help.
+    Slice { seq: u64, owner: usize },
+}
+
+impl AsRef<[u8]> for Arrival {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl AsMut<[u8]> for Arrival {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
 }
 
 impl Across {
@@ -88,7 +128,17 @@ impl Across {
         for (home, _) in &pieces {
             pieces_of[*home] += 1;
         }
-        Self { net, roster, nodes_of_pieces, pieces_of, combine, ours, rooms: Rooms::default() }
+        Self {
+            net,
+            roster,
+            nodes_of_pieces,
+            pieces_of,
+            combine,
+            ours,
+            rooms: Rooms::default(),
+            traffic: Traffic::new(),
+            arrived: Vec::new(),
+        }
     }
 
     pub(crate) fn net(&self) -> &Net {
@@ -104,22 +154,64 @@ impl Across {
         workspace: &mut Workspace,
         node: &LocalNode,
     ) -> Result<Room<T::Sum>, Cause> {
+        let ours = self.send_pieces(round, reduce, slice_of, workspace, node)?;
+        let sum = self.take_sum(round, reduce, ours, workspace, node)?;
+        self.settle(node, round.patience)?;
+        Ok(sum)
+    }
+
+    /// Sends the pieces of this node of the slices whose owners we help, and returns those of our own
+    /// slice; [`Self::take_sum`] wants them.
+    pub(crate) fn send_pieces<T: Element>(
+        &mut self,
+        round: &Round<T>,
+        reduce: ReduceOp,
+        slice_of: &dyn Fn(usize) -> Range<usize>,
+        workspace: &mut Workspace,
+        node: &LocalNode,
+    ) -> Result<Room<T::Sum>, Cause> {
         let roster = self.roster.clone();
-        let placement = &roster.placement;
-        let (fingerprint, owned) = (round.fingerprint, slice_of(roster.rank));
-        let mut partials = Vec::new();
+        let (placement, seq) = (&roster.placement, round.fingerprint.seq);
+        let owned = slice_of(roster.rank);
+        for (home, helper) in placement.helpers(roster.rank) {
+            let bytes = self.rooms.take::<T::Sum>(self.pieces_of[home] * owned.len()).cast();
+            self.expect(
+                round,
+                helper,
+                Arrival { what: What::Pieces { seq, node: home }, bytes },
+                node,
+            )?;
+        }
         for owner in placement.helped_by(roster.rank) {
             let sums = self.fold_ours(round, reduce, &slice_of(owner), workspace);
-            partials.push((owner, sums));
+            self.send(round, owner, Shared(Arc::new(sums.cast())), node)?;
         }
-        let outgoing: Vec<_> =
-            partials.iter().map(|(owner, sum)| outgoing(fingerprint, *owner, sum)).collect();
-        let mut sums = self.exchange_sums(round, &outgoing, owned.len(), node)?;
-        sums[roster.node()] = self.fold_ours(round, reduce, &owned, workspace);
-        for (_, sum) in partials {
-            self.rooms.put(sum);
+        self.work(&roster)?;
+        Ok(self.fold_ours(round, reduce, &owned, workspace))
+    }
+
+    /// The reduction over all ranks of our slice, of which this node has `ours`.
+    pub(crate) fn take_sum<T: Element>(
+        &mut self,
+        round: &Round<T>,
+        reduce: ReduceOp,
+        ours: Room<T::Sum>,
+        workspace: &mut Workspace,
+        node: &LocalNode,
+    ) -> Result<Room<T::Sum>, Cause> {
+        let roster = self.roster.clone();
+        let (seq, home) = (round.fingerprint.seq, roster.node());
+        let len = ours.len() / self.pieces_of[home];
+        let mut sums = Vec::with_capacity(roster.placement.nodes());
+        let mut ours = Some(ours);
+        for node_of in 0..roster.placement.nodes() {
+            let what = What::Pieces { seq, node: node_of };
+            sums.push(match ours.take_if(|_| node_of == home) {
+                Some(ours) => ours,
+                None => self.arrival(what, node, round.patience)?.cast(),
+            });
         }
-        Ok(self.combine::<T::Sum>(sums, owned.len(), reduce, workspace))
+        Ok(self.combine::<T::Sum>(sums, len, reduce, workspace))
     }
 
     /// Whether so many bytes are sooner everywhere at once than folded slice by slice: one meeting of
@@ -234,23 +326,130 @@ impl Across {
         slice_of: &dyn Fn(usize) -> Range<usize>,
         node: &LocalNode,
     ) -> Result<Vec<(usize, Room<T>)>, Cause> {
+        let mut copy = self.rooms.take(ours.len());
+        copy.copy_from_slice(ours);
+        self.send_slice(round, &Arc::new(copy.cast()), slice_of, node)?;
+        let slices = self.take_slices(round, node)?;
+        self.settle(node, round.patience)?;
+        Ok(slices)
+    }
+
+    /// Gives our slice to the other nodes; [`Self::take_slices`] gets those of others.
+    pub(crate) fn send_slice<T: Element>(
+        &mut self,
+        round: &Round<T>,
+        ours: &Arc<Room<u8>>,
+        slice_of: &dyn Fn(usize) -> Range<usize>,
+        node: &LocalNode,
+    ) -> Result<(), Cause> {
         let roster = self.roster.clone();
-        let placement = &roster.placement;
-        let fingerprint = round.fingerprint;
-        let outgoing: Vec<_> = placement
-            .helpers(roster.rank)
-            .map(|(_, helper)| outgoing(fingerprint, helper, ours))
-            .collect();
-        let mut helped: Vec<(usize, Room<T>)> = placement
-            .helped_by(roster.rank)
-            .map(|owner| (owner, self.rooms.take(slice_of(owner).len())))
-            .collect();
-        let mut incoming: Vec<_> = helped
-            .iter_mut()
-            .map(|(owner, values)| incoming(fingerprint, *owner, values))
-            .collect();
-        self.net.exchange(&outgoing, &mut incoming, node, round.patience)?;
-        Ok(helped)
+        let (placement, seq) = (&roster.placement, round.fingerprint.seq);
+        for owner in placement.helped_by(roster.rank) {
+            let bytes = self.rooms.take::<T>(slice_of(owner).len()).cast();
+            self.expect(round, owner, Arrival { what: What::Slice { seq, owner }, bytes }, node)?;
+        }
+        for (_, helper) in placement.helpers(roster.rank) {
+            self.send(round, helper, Shared(ours.clone()), node)?;
+        }
+        self.work(&roster).map(drop)
+    }
+
+    /// The slices of a round whose owners we help: `(owner, numbers)`, to be put back.
+    pub(crate) fn take_slices<T: Element>(
+        &mut self,
+        round: &Round<T>,
+        node: &LocalNode,
+    ) -> Result<Vec<(usize, Room<T>)>, Cause> {
+        let (roster, seq) = (self.roster.clone(), round.fingerprint.seq);
+        let owners = roster.placement.helped_by(roster.rank);
+        owners
+            .map(|owner| {
+                let bytes = self.arrival(What::Slice { seq, owner }, node, round.patience)?;
+                Ok((owner, bytes.cast()))
+            })
+            .collect()
+    }
+
+    fn send<T>(
+        &mut self,
+        round: &Round<T>,
+        peer: usize,
+        bytes: Shared,
+        node: &LocalNode,
+    ) -> Result<(), Cause> {
+        self.net.connect(peer, node, round.patience)?;
+        self.traffic.post_send(round.fingerprint, peer, bytes, &self.net);
+        Ok(())
+    }
+
+    fn expect<T>(
+        &mut self,
+        round: &Round<T>,
+        peer: usize,
+        arrival: Arrival,
+        node: &LocalNode,
+    ) -> Result<(), Cause> {
+        self.net.connect(peer, node, round.patience)?;
+        self.traffic.post_recv(round.fingerprint, peer, arrival, &self.net);
+        Ok(())
+    }
+
+    /// Waits for something that was expected.
+    fn arrival(
+        &mut self,
+        what: What,
+        node: &LocalNode,
+        patience: Patience,
+    ) -> Result<Room<u8>, Cause> {
+        let Self { net, traffic, arrived, .. } = self;
+        loop {
+            arrived.extend(traffic.take_arrived());
+            if let Some(at) = arrived.iter().position(|arrival| arrival.what == what) {
+                return Ok(arrived.swap_remove(at).bytes);
+            }
+            net.drive(traffic, Traffic::has_arrived, node, patience)?;
+        }
+    }
+
+    /// Moves what is on its way without waiting; whether there is more.
+    pub(crate) fn work(&mut self, roster: &Roster) -> Result<bool, Cause> {
+        if self.traffic.is_idle() {
+            return Ok(false);
+        }
+        self.traffic.pump(&self.net, roster)?;
+        Ok(!self.traffic.is_idle())
+    }
+
+    /// Waits until everything is sent, at the end of an operation, and keeps the memory for the next.
+    pub(crate) fn settle(&mut self, node: &LocalNode, patience: Patience) -> Result<(), Cause> {
+        self.net.drive(&mut self.traffic, Traffic::is_idle, node, patience)?;
+        self.keep_sent();
+        Ok(())
+    }
+
+    /// Keeps the memory of what is sent.
+    pub(crate) fn keep_sent(&mut self) {
+        let Self { traffic, rooms, .. } = self;
+        let bytes = traffic.take_sent().filter_map(|Shared(bytes)| Arc::into_inner(bytes));
+        bytes.for_each(|bytes| rooms.put(bytes));
+    }
+
+    /// Keeps memory once nobody sends it any more.
+    pub(crate) fn let_go(&mut self, bytes: Arc<Room<u8>>) {
+        if let Some(bytes) = Arc::into_inner(bytes) {
+            self.rooms.put(bytes);
+        }
+    }
+
+    /// A sum in the type of its numbers.
+    pub(crate) fn narrow<T: Element>(&mut self, sum: Room<T::Sum>) -> Room<T> {
+        if T::DTYPE == <T::Sum as Element>::DTYPE {
+            return sum.cast();
+        }
+        let mut narrow = self.rooms.take::<T>(sum.len());
+        narrow.copy_from_slice(T::narrow(&sum, &mut Vec::new()));
+        self.rooms.put(sum);
+        narrow
     }
 
     /// Room for numbers of an operation.

@@ -94,16 +94,18 @@ impl Line {
 }
 
 /// Nobody returns before every rank of the node has come to this meeting, or before `check`, asked
-/// now and then, fails. `lines` are those of all ranks, `own` among them.
+/// now and then, fails. `lines` are those of all ranks, `own` among them. While others have not come,
+/// `work` is done, as long as it says that there is more.
 pub(crate) fn meet<'l, E>(
     own: &Line,
     mut lines: impl Iterator<Item = &'l Line>,
     meeting: u32,
     spin: Spin,
+    mut work: impl FnMut() -> Result<bool, E>,
     mut check: impl FnMut() -> Result<(), E>,
 ) -> Result<(), E> {
     own.flag.raise(meeting);
-    lines.try_for_each(|line| line.flag.wait(meeting, spin, &mut check))
+    lines.try_for_each(|line| line.flag.wait_working(meeting, spin, &mut work, &mut check))
 }
 
 /// The way from one rank to another: what was posted, what was taken.

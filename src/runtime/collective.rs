@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::runtime::across::Round;
 use crate::runtime::cells::Place;
-use crate::runtime::element::{Element, ReduceOp};
+use crate::runtime::element::{Element, ReduceOp, ReduceOrder};
 use crate::runtime::engine::{Call, Engine};
 use crate::runtime::error::{Cause, CollectiveError, Operation};
 use crate::runtime::memory::{Finish, Memory, SharedMemory};
@@ -19,6 +19,18 @@ use crate::runtime::parts::part_len_max;
 use crate::runtime::schedule::{blocks, rounds, slice};
 use crate::runtime::shm::EAGER_BYTES;
 use crate::runtime::shm_window::{Window, Workspace, fold_windows};
+
+/// How numbers are reduced.
+enum Way {
+    /// Everybody sees everything beside the flags.
+    Eager,
+    /// Round by round.
+    Rounds,
+    /// Several rounds at once, with other nodes.
+    Overlapping,
+    /// Round by round, around a ring of nodes.
+    Ring,
+}
 
 impl Engine {
     fn finish(&self, reduce: ReduceOp, otherwise: Finish) -> Finish {
@@ -60,13 +72,31 @@ impl Engine {
         let finish = self.finish(call.reduce, finish);
         self.run::<T>(call, |engine, call, patience| {
             memory.check_home(&engine.node.segment)?;
-            let is_small = call.count * size_of::<T>() <= EAGER_BYTES;
-            if is_small && engine.across.is_none() {
-                engine.reduce_eager(call, &mut memory, finish, patience)
-            } else {
-                engine.reduce_rounds(call, &mut memory, finish, patience)
+            match engine.way_of::<T>(call) {
+                Way::Eager => engine.reduce_eager(call, &mut memory, finish, patience),
+                Way::Rounds => engine.reduce_rounds(call, &mut memory, finish, patience),
+                Way::Overlapping => {
+                    engine.all_reduce_overlapping(call, &mut memory, finish, patience)
+                }
+                Way::Ring => engine.all_reduce_in_ring(call, &mut memory, finish, patience),
             }
         })
+    }
+
+    /// The same on all ranks: it depends on what all have come for, and on who they are.
+    fn way_of<T: Element>(&self, call: Call) -> Way {
+        match &self.across {
+            None if call.count * size_of::<T>() <= EAGER_BYTES => Way::Eager,
+            Some(across) if call.root.is_none() => {
+                let is_short = across.is_short(call.count * size_of::<T::Sum>());
+                match self.order_of(call.op) {
+                    _ if is_short => Way::Rounds,
+                    ReduceOrder::Canonical => Way::Overlapping,
+                    ReduceOrder::Any => Way::Ring,
+                }
+            }
+            _ => Way::Rounds,
+        }
     }
 
     fn is_for_us(&self, call: Call) -> bool {
@@ -139,10 +169,10 @@ impl Engine {
             let round = self.enter_at::<T>(call, place, len, patience)?;
             match call.root {
                 _ if is_one_node => self.reduce_slice(call, finish, &round),
-                None => self.all_reduce_across(call.reduce, finish, &round)?,
+                None => self.all_reduce_short(call.reduce, finish, &round)?,
                 Some(root) => self.reduce_across(call.reduce, root, finish, &round)?,
             }
-            self.node.meet(patience)?;
+            self.meet(patience)?;
             if self.is_for_us(call) {
                 memory.stage_out(&range, &staging);
             }
@@ -192,37 +222,6 @@ impl Engine {
         Ok(())
     }
 
-    /// The same with other nodes: our slice's sum goes out, those of the ranks we help come in.
-    fn all_reduce_across<T: Element>(
-        &mut self,
-        reduce: ReduceOp,
-        finish: Finish,
-        round: &Round<T>,
-    ) -> Result<(), Cause> {
-        let (world, rank) = (self.world(), self.roster.rank);
-        let slice_of = |rank: usize| slice(round.len, world, rank);
-        let Some(across) = &mut self.across else { return Ok(()) };
-        if across.is_short(round.len * size_of::<T::Sum>()) {
-            return self.all_reduce_short(reduce, finish, round);
-        }
-        let mut sum = across.reduce(round, reduce, &slice_of, &mut self.workspace, &self.node)?;
-        finish.apply(&mut sum);
-        let mut narrowed = Vec::new();
-        let ours = T::narrow(&sum, &mut narrowed);
-        let slices = across.spread(round, ours, &slice_of, &self.node)?;
-        let others = slices.iter().map(|(owner, values)| (*owner, &values[..]));
-        for (owner, values) in others.chain([(rank, ours)]) {
-            for window in &round.windows {
-                window.write(slice_of(owner).start, values);
-            }
-        }
-        across.rooms().put(sum);
-        for (_, values) in slices {
-            across.rooms().put(values);
-        }
-        Ok(())
-    }
-
     /// What is short is folded on every node, by its first rank.
     fn all_reduce_short<T: Element>(
         &mut self,
@@ -261,7 +260,7 @@ impl Engine {
                 let window = staging.part(&(0..world * range.len()));
                 let round = engine.enter(call, &window, patience)?;
                 engine.reduce_part(reduce, finish, &round, &mut ours[range])?;
-                engine.node.meet(patience)?;
+                engine.meet(patience)?;
             }
             Ok(())
         })
@@ -344,12 +343,12 @@ impl Engine {
                 ours.write(0, &values);
             }
             across.rooms().put(values);
-            self.node.meet(patience)?;
+            self.meet(patience)?;
         }
         if root != rank {
             memory.copy_from(range.start, self.window_of(&round, root));
         }
-        self.node.meet(patience)
+        self.meet(patience)
     }
 
     /// Nobody returns before everybody has called.
@@ -364,7 +363,7 @@ impl Engine {
             let round = engine.enter(call, &nothing, patience)?;
             let Some(across) = &mut engine.across else { return Ok(()) };
             across.greet(round.fingerprint, &engine.node, patience)?;
-            engine.node.meet(patience)
+            engine.meet(patience)
         })
     }
 }

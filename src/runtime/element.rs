@@ -89,6 +89,41 @@ impl fmt::Display for ReduceOp {
     }
 }
 
+/// In which order numbers of several ranks are combined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ReduceOrder {
+    /// That of the canonical [`tree`](crate::runtime::tree): the same bits wherever ranks run.
+    #[default]
+    Canonical = 0,
+    /// Whichever is sooner: the same bits on all ranks of one run, others where ranks run elsewhere.
+    /// All-reduces go around a ring of nodes, so that each rank talks to two others only.
+    Any = 1,
+}
+
+impl ReduceOrder {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Canonical, Self::Any];
+
+    /// `canonical`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Canonical => "canonical",
+            Self::Any => "any",
+        }
+    }
+
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|order| *order as u8 == code)
+    }
+}
+
+impl fmt::Display for ReduceOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// A number that groups can move and combine: `f32 f64 F16 Bf16 i32 i64 u8`.
 pub trait Element:
     sealed::Sealed + bytemuck::Pod + PartialEq + fmt::Debug + Send + Sync + 'static

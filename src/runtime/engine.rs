@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::base::{Rank, clock};
 use crate::runtime::across::{Across, Round};
 use crate::runtime::cells::{Alarm, Place};
-use crate::runtime::element::{Element, ReduceOp};
+use crate::runtime::element::{Element, ReduceOp, ReduceOrder};
 use crate::runtime::error::{Cause, CollectiveError, Departure, Fingerprint, Loss, Operation};
 use crate::runtime::flag::Spin;
 use crate::runtime::node::{LocalNode, Patience, Roster};
@@ -46,6 +46,7 @@ pub(crate) struct Engine {
     /// How often the group was split.
     pub(super) splits: u64,
     timeout: Duration,
+    order: ReduceOrder,
     calls: u64,
     failed: Option<Cause>,
 }
@@ -55,7 +56,7 @@ impl Engine {
         roster: Arc<Roster>,
         segment: Arc<Segment>,
         across: Option<Across>,
-        timeout: Duration,
+        (timeout, order): (Duration, ReduceOrder),
     ) -> Self {
         let world = roster.placement.world_size();
         Self {
@@ -70,6 +71,7 @@ impl Engine {
             received: vec![0; world],
             splits: 0,
             timeout,
+            order,
             calls: 0,
             failed: None,
         }
@@ -153,12 +155,18 @@ impl Engine {
         }
     }
 
+    /// In which order an operation combines; only the one that knows two asks.
+    pub(super) fn order_of(&self, op: Operation) -> ReduceOrder {
+        if op == Operation::AllReduce { self.order } else { ReduceOrder::Canonical }
+    }
+
     pub(super) fn fingerprint<T: Element>(&mut self, call: Call) -> Fingerprint {
         self.rounds += 1;
         Fingerprint {
             op: call.op,
             dtype: T::DTYPE,
             reduce: call.reduce,
+            order: self.order_of(call.op),
             root: call.root.map_or(Rank(0), |root| self.roster.name(root)),
             count: call.count as u64,
             seq: self.rounds,
@@ -186,13 +194,23 @@ impl Engine {
     ) -> Result<Round<T>, Cause> {
         let fingerprint = self.fingerprint::<T>(call);
         let segment = self.node.segment.clone();
-        let places = self.node.enter(fingerprint, place, patience)?;
+        let Self { node, across, roster, .. } = self;
+        let work = || across.as_mut().map_or(Ok(false), |across| across.work(roster));
+        let places = node.enter(fingerprint, place, patience, work)?;
         let len = len(places);
         let windows = places.iter().map(|place| Window::new(&segment, place.offset(), len));
         let windows = windows.collect::<Option<_>>().ok_or_else(|| {
             Cause::Backend("a peer's window lies outside the shared memory".to_owned())
         })?;
         Ok(Round { fingerprint, windows, len, patience })
+    }
+
+    /// Nobody of the node returns before everybody has called; what is on its way to other nodes goes
+    /// on.
+    pub(super) fn meet(&mut self, patience: Patience) -> Result<(), Cause> {
+        let Self { node, across, roster, .. } = self;
+        let work = || across.as_mut().map_or(Ok(false), |across| across.work(roster));
+        node.meet(patience, work)
     }
 
     /// Where this rank stages what lies outside the segment.

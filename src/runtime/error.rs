@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::base::Rank;
-use crate::runtime::element::{Dtype, ReduceOp};
+use crate::runtime::element::{Dtype, ReduceOp, ReduceOrder};
 
 /// Result of this module; a glob import leaves the usual two-argument `Result` usable.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -304,6 +304,8 @@ pub struct Fingerprint {
     pub dtype: Dtype,
     /// How elements are combined; `Sum` where nothing is.
     pub reduce: ReduceOp,
+    /// In which order.
+    pub order: ReduceOrder,
     /// The root, as a rank of the job; 0 where there is none.
     pub root: Rank,
     /// Elements.
@@ -317,6 +319,7 @@ const ROOT_BITS: u32 = 32;
 impl Fingerprint {
     pub(crate) fn encode(&self) -> [u64; 3] {
         let kinds = self.op as u64 | (self.dtype as u64) << 8 | (self.reduce as u64) << 16;
+        let kinds = kinds | (self.order as u64) << 24;
         [kinds | u64::from(self.root.0) << ROOT_BITS, self.count, self.seq]
     }
 
@@ -326,6 +329,7 @@ impl Fingerprint {
             op: Operation::from_code(kinds as u8)?,
             dtype: Dtype::from_code((kinds >> 8) as u8)?,
             reduce: ReduceOp::from_code((kinds >> 16) as u8)?,
+            order: ReduceOrder::from_code((kinds >> 24) as u8)?,
             root: Rank((kinds >> ROOT_BITS) as u32),
             count,
             seq,
@@ -335,10 +339,14 @@ impl Fingerprint {
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { op, dtype, reduce, root, count, seq } = self;
+        let Self { op, dtype, reduce, order, root, count, seq } = self;
         match op {
             Operation::AllReduce | Operation::ReduceScatter => {
-                write!(f, "{op}({count} × {dtype}, {reduce})")?;
+                let order = match order {
+                    ReduceOrder::Canonical => "",
+                    ReduceOrder::Any => " in any order",
+                };
+                write!(f, "{op}({count} × {dtype}, {reduce}{order})")?;
             }
             Operation::Reduce => write!(f, "{op}({count} × {dtype}, {reduce}, to rank {root})")?,
             Operation::Broadcast | Operation::Scatter => {
@@ -385,6 +393,7 @@ mod tests {
             op: Operation::Broadcast,
             dtype: Dtype::F64,
             reduce: ReduceOp::Max,
+            order: ReduceOrder::Any,
             root: Rank(131_071),
             count: u64::MAX,
             seq: 7,

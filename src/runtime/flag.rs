@@ -42,6 +42,8 @@ impl Spin {
 
 /// How long a sleeper can be unaware of an alarm that forgot to wake it.
 const SLEEP: Duration = Duration::from_millis(20);
+/// How long it can be unaware of work that it has beside waiting.
+const NAP: Duration = Duration::from_micros(200);
 
 impl Flag {
     /// Whether the counter has come to `target`.
@@ -63,13 +65,25 @@ impl Flag {
         &self,
         target: u32,
         spin: Spin,
+        check: impl FnMut() -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.wait_working(target, spin, || Ok(false), check)
+    }
+
+    /// The same beside `work`, which is done as long as it says that there is more.
+    pub(crate) fn wait_working<E>(
+        &self,
+        target: u32,
+        spin: Spin,
+        mut work: impl FnMut() -> Result<bool, E>,
         mut check: impl FnMut() -> Result<(), E>,
     ) -> Result<(), E> {
         if self.spin(target, spin) {
             return Ok(());
         }
         loop {
-            self.sleep(target);
+            let limit = if work()? { NAP } else { SLEEP };
+            self.sleep(target, limit);
             if self.has_reached(target) {
                 return Ok(());
             }
@@ -101,12 +115,12 @@ impl Flag {
         self.has_reached(target)
     }
 
-    fn sleep(&self, target: u32) {
+    fn sleep(&self, target: u32, limit: Duration) {
         // A sleeper that dies here leaves the count too high, which costs its owner a system call.
         self.sleepers.fetch_add(1, SeqCst);
         let seen = self.value.load(SeqCst);
         if !reached(seen, target) {
-            memory::futex_wait(&self.value, seen, SLEEP);
+            memory::futex_wait(&self.value, seen, limit);
         }
         self.sleepers.fetch_sub(1, SeqCst);
     }

@@ -1,15 +1,16 @@
 //! Ranks that communicate, as their user sees them.
 
 use std::fmt;
+use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-use crate::runtime::across::short_bytes_max;
+use crate::runtime::across::{Across, short_bytes_max};
 use crate::runtime::cells::Alarm;
 use crate::runtime::contract::Note;
-use crate::runtime::element::Element;
+use crate::runtime::element::{Element, ReduceOrder};
 use crate::runtime::engine::Engine;
 use crate::runtime::error::{Cause, CollectiveError, Departure, Error, Loss, Operation, Result};
 use crate::runtime::membership::{self, Links, Membership};
@@ -63,7 +64,8 @@ pub(super) struct Inner {
     #[expect(dead_code, reason = "it is there to be dropped")]
     seat: Option<Seat>,
     links: Links,
-    timeout: Duration,
+    options: InitOptions,
+    between_nodes: Option<BetweenNodes>,
     /// The group of which this one is a part. It has the links, so it lives as long.
     whole: Option<Group>,
 }
@@ -73,6 +75,15 @@ pub(super) struct Inner {
 pub struct InitOptions {
     /// Deadline of every operation.
     pub timeout: Duration,
+    /// TCP streams between two ranks of different nodes, 1 to 16; where the two differ, the lesser.
+    /// `None`: what `REMUDA_STREAMS` says, else 1 on loopback and 4 between machines, because
+    /// networks and clouds bound what one stream may carry.
+    pub streams: Option<NonZero<u8>>,
+    /// Whether rounds of large all-reduces between nodes overlap, which all ranks must want. `None`:
+    /// between machines; on loopback they would only be in each other's way.
+    pub overlap: Option<bool>,
+    /// In which order all-reduces combine; the same on all ranks.
+    pub order: ReduceOrder,
 }
 
 /// Sizes, in bytes of a rank's numbers, at which operations of a group change their ways. They are the
@@ -87,11 +98,29 @@ pub struct Thresholds {
     /// Up to so many, every node folds everything after one exchange with each of the others; above,
     /// every rank folds a slice. `None` where one way serves all sizes.
     pub short_bytes: Option<usize>,
+    /// How this rank talks to other nodes, if there are any.
+    pub between_nodes: Option<BetweenNodes>,
+}
+
+/// How a rank talks to other nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BetweenNodes {
+    /// TCP streams of a connection, at most: as many as both sides want.
+    pub streams: usize,
+    /// Whether rounds of large all-reduces overlap.
+    pub overlap: bool,
+    /// In which order all-reduces combine.
+    pub order: ReduceOrder,
 }
 
 impl Default for InitOptions {
     fn default() -> Self {
-        Self { timeout: TIMEOUT_DEFAULT }
+        Self {
+            timeout: TIMEOUT_DEFAULT,
+            streams: None,
+            overlap: None,
+            order: ReduceOrder::Canonical,
+        }
     }
 }
 
@@ -104,7 +133,7 @@ impl Group {
 
     /// [`Self::from_env`] with options.
     pub fn init(options: &InitOptions) -> Result<Self> {
-        let group = Self::assemble(Membership::from_env(options.timeout)?, options);
+        let group = Self::assemble(Membership::from_env(options)?, options);
         group.note(&Note::Ready);
         Ok(group)
     }
@@ -134,7 +163,7 @@ impl Group {
 
     /// [`Self::threads_on`] with options.
     pub fn threads_on_with(ranks_of_nodes: &[usize], options: &InitOptions) -> Result<Vec<Self>> {
-        let members = membership::simulate(ranks_of_nodes, options.timeout)?;
+        let members = membership::simulate(ranks_of_nodes, options)?;
         Ok(members.into_iter().map(|member| Self::assemble(member, options)).collect())
     }
 
@@ -170,7 +199,9 @@ impl Group {
 
     fn assemble(member: Membership, options: &InitOptions) -> Self {
         let Membership { roster, segment, across, local_rank, restart_count, links } = member;
-        let engine = Engine::new(roster.clone(), segment.clone(), across, options.timeout);
+        let between_nodes = between_nodes(across.as_ref(), options);
+        let manner = (options.timeout, options.order);
+        let engine = Engine::new(roster.clone(), segment.clone(), across, manner);
         let inner = Inner {
             arena: Arena::new(&segment, roster.local_rank()),
             roster,
@@ -180,7 +211,8 @@ impl Group {
             runner: Runner::new(engine),
             seat: None,
             links,
-            timeout: options.timeout,
+            options: options.clone(),
+            between_nodes,
             whole: None,
         };
         Self { inner: Arc::new(inner) }
@@ -216,10 +248,10 @@ impl Group {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn split(&self, color: impl Into<Option<usize>>, key: usize) -> Result<Option<Self>> {
-        self.split_with(color, key, &InitOptions { timeout: self.inner.timeout })
+        self.split_with(color, key, &self.inner.options)
     }
 
-    /// [`Self::split`] with options of the new group.
+    /// [`Self::split`] with options of the new group; streams are as many as this one's.
     pub fn split_with(
         &self,
         color: impl Into<Option<usize>>,
@@ -232,7 +264,9 @@ impl Group {
             self.report(error);
         }
         let Some(Part { roster, segment, across, seat }) = made? else { return Ok(None) };
-        let engine = Engine::new(roster.clone(), segment.clone(), across, options.timeout);
+        let between_nodes = between_nodes(across.as_ref(), options);
+        let manner = (options.timeout, options.order);
+        let engine = Engine::new(roster.clone(), segment.clone(), across, manner);
         let inner = Inner {
             roster,
             local_rank: self.inner.local_rank,
@@ -242,7 +276,8 @@ impl Group {
             runner: Runner::new(engine),
             seat: Some(seat),
             links: Links::default(),
-            timeout: options.timeout,
+            options: options.clone(),
+            between_nodes,
             whole: Some(self.clone()),
         };
         Ok(Some(Self { inner: Arc::new(inner) }))
@@ -270,6 +305,7 @@ impl Group {
             eager_bytes: (nodes == 1).then_some(EAGER_BYTES),
             round_bytes: staging_bytes(1 < nodes),
             short_bytes: short_bytes_max(nodes),
+            between_nodes: self.inner.between_nodes,
         }
     }
 
@@ -328,7 +364,7 @@ impl Group {
     /// How long an operation may take.
     #[cfg(feature = "nccl")]
     pub(super) fn timeout(&self) -> Duration {
-        self.inner.timeout
+        self.inner.options.timeout
     }
 
     /// Points the launcher to the worker that is the cause, and the groups of which this one is a
@@ -346,6 +382,12 @@ impl Group {
             }
         }
     }
+}
+
+fn between_nodes(across: Option<&Across>, options: &InitOptions) -> Option<BetweenNodes> {
+    let net = across?.net();
+    let (streams, overlap) = (net.manner().streams.into(), net.overlaps());
+    Some(BetweenNodes { streams, overlap, order: options.order })
 }
 
 impl fmt::Debug for Group {

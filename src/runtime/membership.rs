@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,11 +15,13 @@ use crate::os::memory::duplicate_inherited;
 use crate::runtime::across::Across;
 use crate::runtime::contract::{ContractError, FrameReader, Note, ToWorker, Welcome, encode_frame};
 use crate::runtime::error::{Error, Result};
+use crate::runtime::group::InitOptions;
 use crate::runtime::net::Net;
 use crate::runtime::node::Roster;
 use crate::runtime::schedule::Placement;
 use crate::runtime::shm::Segment;
 use crate::runtime::store::{Client, ClientError, Identity, Server, ServerOptions};
+use crate::runtime::traffic::STREAMS_MAX;
 use crate::runtime::watch::{Sources, Watch};
 use crate::secure::{JobKey, KEY_FILE_BYTES_MAX, Purpose, derive_rank_key};
 
@@ -68,18 +71,19 @@ impl AgentLink {
 
 impl Membership {
     /// As the environment says.
-    pub(crate) fn from_env(timeout: Duration) -> Result<Self> {
+    pub(crate) fn from_env(options: &InitOptions) -> Result<Self> {
+        let options = &InitOptions { streams: streams_wanted(options)?, ..options.clone() };
         if let Some(fd) = env_vars::get(env_vars::REMUDA_RANK_FD) {
-            return Self::from_agent(&fd, timeout);
+            return Self::from_agent(&fd, options);
         }
         if let Some(path) = env_vars::get(env_vars::REMUDA_KEY_FILE) {
-            return Self::from_key_file(&path, timeout);
+            return Self::from_key_file(&path, options);
         }
         let program = std::env::args_os().next().unwrap_or_else(|| OsString::from("./worker"));
         Err(Error::NoEnvironment { program: program.to_string_lossy().into_owned() })
     }
 
-    fn from_agent(rank_fd: &OsString, timeout: Duration) -> Result<Self> {
+    fn from_agent(rank_fd: &OsString, options: &InitOptions) -> Result<Self> {
         static TAKEN: AtomicBool = AtomicBool::new(false);
         if TAKEN.swap(true, Ordering::SeqCst) {
             return Err(bad(
@@ -97,7 +101,7 @@ impl Membership {
         stream.set_nonblocking(true).map_err(Error::os("set up the socket to the agent"))?;
         let notes = stream.try_clone().map_err(Error::os("duplicate the socket to the agent"))?;
         let sources = Sources { agent: Some((stream, reader)), store: None };
-        let mut membership = Self::welcomed(&welcome, segment, sources, timeout)?;
+        let mut membership = Self::welcomed(&welcome, segment, sources, options)?;
         membership.links.agent = Some(AgentLink { stream: Mutex::new((notes, Vec::new())) });
         Ok(membership)
     }
@@ -107,7 +111,7 @@ impl Membership {
         welcome: &Welcome,
         segment: Arc<Segment>,
         mut sources: Sources,
-        timeout: Duration,
+        options: &InitOptions,
     ) -> Result<Self> {
         let mut roster = Roster::of_job(welcome.rank.index(), welcome.placement()?);
         if segment.local_world() != roster.neighbours().len() {
@@ -123,10 +127,9 @@ impl Membership {
                     epoch: welcome.epoch,
                     rank: welcome.rank,
                     key: welcome.key.clone(),
-                    from: local_address()?,
+                    at: local_address()?,
                 };
-                let deadline = clock::now() + timeout;
-                Some(join(address, &identity, &mut roster, &mut sources, deadline)?)
+                Some(join(address, &identity, &mut roster, &mut sources, options)?)
             }
         };
         let roster = Arc::new(roster);
@@ -144,7 +147,7 @@ impl Membership {
     }
 
     /// Started by something else: rank 0 serves the store, and every rank is a node of its own.
-    fn from_key_file(path: &OsString, timeout: Duration) -> Result<Self> {
+    fn from_key_file(path: &OsString, options: &InitOptions) -> Result<Self> {
         let key = read_key(path)?;
         let rank = number(env_vars::RANK)?;
         let world = number(env_vars::WORLD_SIZE)?;
@@ -158,11 +161,11 @@ impl Membership {
             0 => {
                 let server = serve(address, &job, epoch, key.clone(), world)?;
                 let mut first =
-                    Self::keyed(server.address(), &job, epoch, &key, 0, world, timeout)?;
+                    Self::keyed(server.address(), &job, epoch, &key, 0, world, options)?;
                 first.links.server = Some(Arc::new(server));
                 first
             }
-            _ => Self::keyed(address, &job, epoch, &key, rank, world, timeout)?,
+            _ => Self::keyed(address, &job, epoch, &key, rank, world, options)?,
         };
         membership.local_rank = local_rank;
         Ok(membership)
@@ -175,7 +178,7 @@ impl Membership {
         key: &JobKey,
         rank: usize,
         world: usize,
-        timeout: Duration,
+        options: &InitOptions,
     ) -> Result<Self> {
         use crate::runtime::contract::NodeRanks;
         let own = Rank(rank as u32);
@@ -190,13 +193,13 @@ impl Membership {
             store: Some(store),
         };
         let segment = Segment::attach(Segment::create(1)?)?;
-        Self::welcomed(&welcome, segment, Sources::default(), timeout)
+        Self::welcomed(&welcome, segment, Sources::default(), options)
     }
 }
 
 /// Ranks that are threads of this process, on pretended nodes: `ranks_of_nodes[n]` of them share
 /// memory, different nodes talk over TCP on loopback.
-pub(crate) fn simulate(ranks_of_nodes: &[usize], timeout: Duration) -> Result<Vec<Membership>> {
+pub(crate) fn simulate(ranks_of_nodes: &[usize], options: &InitOptions) -> Result<Vec<Membership>> {
     use crate::runtime::contract::NodeRanks;
     let world: usize = ranks_of_nodes.iter().sum();
     if world == 0 || ranks_of_nodes.contains(&0) {
@@ -228,7 +231,7 @@ pub(crate) fn simulate(ranks_of_nodes: &[usize], timeout: Duration) -> Result<Ve
                 };
                 let segment = segment.clone();
                 joining.push(scope.spawn(move || {
-                    Membership::welcomed(&welcome, segment, Sources::default(), timeout)
+                    Membership::welcomed(&welcome, segment, Sources::default(), options)
                 }));
             }
         }
@@ -265,14 +268,15 @@ fn join(
     identity: &Identity,
     roster: &mut Roster,
     sources: &mut Sources,
-    deadline: Instant,
+    options: &InitOptions,
 ) -> Result<Net> {
+    let deadline = clock::now() + options.timeout;
     let connect = |purpose| Client::connect(address, identity, purpose, deadline);
     let store = connect(Purpose::Ask).map_err(store_error(address, "connect"))?;
     sources.store = Some(connect(Purpose::Watch).map_err(store_error(address, "connect"))?);
     let (rank, world) = (roster.rank, roster.placement.world_size());
     let host = roster.placement.host_of(rank).to_owned();
-    let net = Net::join(identity.job.clone(), rank, world, (&host, identity.from), store, deadline)
+    let net = Net::join(identity.job.clone(), rank, world, &host, options, store, deadline)
         .map_err(store_error(address, "find the other ranks"))?;
     // What ranks call themselves: without an agent nobody else knows.
     roster.placement.rename_hosts(|rank| net.peers()[rank].host.clone());
@@ -281,6 +285,18 @@ fn join(
 
 fn store_error(address: SocketAddr, action: &'static str) -> impl Fn(ClientError) -> Error {
     move |source| Error::Store { address, action, source }
+}
+
+/// As many as the program says, else as the environment does.
+fn streams_wanted(options: &InitOptions) -> Result<Option<NonZero<u8>>> {
+    let Some(text) = env_vars::get_text(env_vars::REMUDA_STREAMS) else {
+        return Ok(options.streams);
+    };
+    let wanted = text.parse::<NonZero<u8>>().ok();
+    let wanted = wanted.filter(|wanted| usize::from(wanted.get()) <= STREAMS_MAX);
+    let problem = || format!("`{text}`, which is no number from 1 to {STREAMS_MAX}");
+    let wanted = wanted.ok_or_else(|| bad(env_vars::REMUDA_STREAMS, problem()))?;
+    Ok(options.streams.or(Some(wanted)))
 }
 
 /// Nodes that were started one by one (`--no_ssh`) have no store in common: a group of a part of

@@ -11,7 +11,7 @@ use std::ops::Range;
 use crate::base::Rank;
 use crate::runtime::across::{incoming, outgoing};
 use crate::runtime::cells::{Mailbox, Place};
-use crate::runtime::element::{Element, ReduceOp};
+use crate::runtime::element::{Element, ReduceOp, ReduceOrder};
 use crate::runtime::engine::{Call, Engine};
 use crate::runtime::error::{Cause, CollectiveError, Fingerprint, Operation};
 use crate::runtime::flag::Flag;
@@ -341,6 +341,7 @@ fn message_fingerprint<T: Element>(op: Operation, count: usize, before: u32) -> 
         op,
         dtype: T::DTYPE,
         reduce: ReduceOp::Sum,
+        order: ReduceOrder::Canonical,
         root: Rank(0),
         count: count as u64,
         seq: u64::from(before) + 1,

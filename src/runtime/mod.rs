@@ -50,7 +50,7 @@
 //! | `runner`, `engine`, `collective`, `parts`, `message` | operations: who runs them, what they share, what they do |
 //! | `tree`, `schedule` | orders and placements as data |
 //! | `shm`, `shm_window`, `flag`, `node` | the memory of a node, and meetings in it |
-//! | `across`, `net`, `room` | other nodes |
+//! | `across`, `overlap`, `ring`, `net`, `traffic`, `room` | other nodes |
 //! | `device`, `nccl` | numbers on GPUs (feature `nccl`) |
 //! | `membership`, `split`, `contract`, `watch`, `store` | becoming a rank, and learning that others are gone |
 
@@ -75,7 +75,9 @@ pub mod nccl;
 mod net;
 mod node;
 mod operations;
+mod overlap;
 mod parts;
+mod ring;
 mod room;
 mod runner;
 pub mod sampler;
@@ -85,6 +87,7 @@ mod shm_window;
 mod split;
 mod started;
 pub mod store;
+mod traffic;
 pub mod tree;
 mod watch;
 mod work;
@@ -94,9 +97,9 @@ pub use ddp::{
     Bucket, DdpEvent, DdpOptions, DistributedDataParallel, Gradients, Layout, clip_grad_norm,
     global_norm, sum_of_squares,
 };
-pub use element::{Dtype, Element, Float, ReduceOp};
+pub use element::{Dtype, Element, Float, ReduceOp, ReduceOrder};
 pub use error::{Cause, CollectiveError, Departure, Error, Fingerprint, Operation, Result};
-pub use group::{Group, InitOptions, TIMEOUT_DEFAULT, Thresholds};
+pub use group::{BetweenNodes, Group, InitOptions, TIMEOUT_DEFAULT, Thresholds};
 pub use half::{Bf16, F16};
 pub use memory::Region;
 pub use sampler::DistributedSampler;

@@ -2,13 +2,14 @@
 //!
 //! Connections are made when they are first needed: the lower rank calls, the higher one accepts.
 //! Who is who is proved by keys that the ranks published in the store; afterwards bytes are plain.
+//! Between machines a connection has several streams: networks and clouds bound what one may carry.
 //! A rank that waits to be called accepts everybody, and calls go upwards only, so no circle of
 //! ranks can wait for each other.
 
 use std::collections::BTreeMap;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::num::NonZero;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,8 +18,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{JobId, Rank, clock};
 use crate::runtime::error::{Cause, Departure, Fingerprint};
-use crate::runtime::node::{LocalNode, Patience, Roster, mismatch};
+use crate::runtime::group::InitOptions;
+use crate::runtime::node::{LocalNode, Patience};
 use crate::runtime::store::{Client, ClientError, WAITED_KEYS_MAX, gone_key};
+use crate::runtime::traffic::{STREAMS_MAX, Streams, Traffic, is_temporary};
 use crate::secure::{
     FIRST_FLIGHT_BYTES_MAX, PeerKey, PeerPublicKey, Preamble, Role, accept_peer, dial_peer,
     parse_flight, parse_reply,
@@ -45,6 +48,29 @@ pub(crate) struct PeerInfo {
     pub(crate) address: SocketAddr,
     pub(crate) key: PeerPublicKey,
     pub(crate) host: String,
+    pub(crate) manner: Manner,
+}
+
+/// How a rank wants to talk to other nodes. Everybody knows everybody's, so all do the same.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Manner {
+    /// Streams of a connection, at most.
+    pub(crate) streams: u8,
+    /// Whether rounds overlap.
+    overlaps: bool,
+}
+
+impl Manner {
+    /// What is not said depends on what lies between: networks and clouds bound what one stream may
+    /// carry, and take time in which something else can be done; loopback does neither.
+    fn of(options: &InitOptions, address: IpAddr) -> Self {
+        let is_near = address.is_loopback();
+        let streams = options.streams.map(NonZero::get);
+        Self {
+            streams: streams.unwrap_or(if is_near { 1 } else { 4 }),
+            overlaps: options.overlap.unwrap_or(!is_near),
+        }
+    }
 }
 
 pub(crate) struct Net {
@@ -54,7 +80,10 @@ pub(crate) struct Net {
     door: Option<Door>,
     store: SharedStore,
     peers: Vec<PeerInfo>,
-    connections: BTreeMap<usize, TcpStream>,
+    /// All streams to every peer that there was something to say to.
+    connections: BTreeMap<usize, Vec<TcpStream>>,
+    /// Streams of calls that are not complete.
+    called: BTreeMap<(usize, u8), TcpStream>,
     greetings: Vec<Greeting>,
     notices: Vec<String>,
 }
@@ -78,8 +107,9 @@ impl Door {
         Ok(Self { listener, key: PeerKey::generate()?, address })
     }
 
-    pub(crate) fn info(&self, host: &str) -> PeerInfo {
-        PeerInfo { address: self.address, key: self.key.public(), host: host.to_owned() }
+    pub(crate) fn info(&self, host: &str, manner: Manner) -> PeerInfo {
+        let Self { key, address, .. } = self;
+        PeerInfo { address: *address, key: key.public(), host: host.to_owned(), manner }
     }
 }
 
@@ -109,19 +139,20 @@ fn backend(action: &str) -> impl Fn(&dyn std::fmt::Display) -> Cause {
 }
 
 impl Net {
-    /// Listens at this address, or at the one from which the store was reached, publishes where and under
-    /// which key, and learns the same of all others.
+    /// Listens at the address from which the store was reached, publishes where and under which
+    /// key, and learns the same of all others.
     pub(crate) fn join(
         job: JobId,
         rank: usize,
         world: usize,
-        (host, at): (&str, Option<IpAddr>),
+        host: &str,
+        options: &InitOptions,
         mut store: Client,
         deadline: Instant,
     ) -> Result<Self, ClientError> {
-        let reached = store.local_address()?;
-        let door = Door::open(at.map_or(reached, |at| SocketAddr::new(at, 0)))?;
-        let value = postcard::to_allocvec(&door.info(host)).expect("texts and numbers serialize");
+        let door = Door::open(store.local_address()?)?;
+        let info = door.info(host, Manner::of(options, door.address.ip()));
+        let value = postcard::to_allocvec(&info).expect("texts and numbers serialize");
         store.set(&format!("peer/{rank}"), &value, deadline)?;
         let mut peers = Vec::with_capacity(world);
         for start in (0..world).step_by(WAITED_KEYS_MAX) {
@@ -143,14 +174,24 @@ impl Net {
         peers: Vec<PeerInfo>,
         notices: Vec<String>,
     ) -> Self {
-        let (connections, greetings) = (BTreeMap::new(), Vec::new());
-        Self { job, rank, door: Some(door), store, peers, connections, greetings, notices }
+        Self {
+            job,
+            rank,
+            door: Some(door),
+            store,
+            peers,
+            connections: BTreeMap::new(),
+            called: BTreeMap::new(),
+            greetings: Vec::new(),
+            notices,
+        }
     }
 
     /// A door for a part of the group.
     pub(crate) fn open_door(&self) -> Result<Door, ClientError> {
-        let address = self.door.as_ref().map(|door| door.address);
-        Door::open(address.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?)
+        let door =
+            self.door.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
+        Door::open(door.address)
     }
 
     /// For a part of the group, with connections of its own.
@@ -173,9 +214,20 @@ impl Net {
         &self.peers
     }
 
+    /// How this rank talks, and its parts do.
+    pub(crate) fn manner(&self) -> Manner {
+        self.peers[self.rank].manner
+    }
+
+    /// Whether rounds overlap: all ranks want it.
+    pub(crate) fn overlaps(&self) -> bool {
+        self.peers.iter().all(|peer| peer.manner.overlaps)
+    }
+
     /// Closes every connection and the door, so that whoever waits for us, or calls, learns it.
     pub(crate) fn close(&mut self) {
         self.connections.clear();
+        self.called.clear();
         self.greetings.clear();
         self.door = None;
     }
@@ -197,71 +249,89 @@ impl Net {
         for peer in peers {
             self.connect(peer, node, patience)?;
         }
-        let mut sends: Vec<_> = outgoing.iter().map(Sending::new).collect();
-        let mut recvs: Vec<_> = incoming.iter_mut().map(Receiving::new).collect();
+        let mut traffic = Traffic::new();
+        for Outgoing { fingerprint, peer, bytes } in outgoing {
+            traffic.post_send(*fingerprint, *peer, *bytes, self);
+        }
+        for Incoming { fingerprint, peer, bytes } in incoming {
+            traffic.post_recv(*fingerprint, *peer, &mut **bytes, self);
+        }
+        self.drive(&mut traffic, Traffic::is_idle, node, patience)
+    }
+
+    /// Moves what is under way until `is_over`.
+    pub(crate) fn drive<S: AsRef<[u8]>, R: AsRef<[u8]> + AsMut<[u8]>>(
+        &self,
+        traffic: &mut Traffic<S, R>,
+        is_over: impl Fn(&Traffic<S, R>) -> bool,
+        node: &LocalNode,
+        patience: Patience,
+    ) -> Result<(), Cause> {
         let mut idle = Idle::new(patience);
-        loop {
-            let moved = self.pump(&mut sends, &mut recvs, &node.roster)?;
-            sends.retain(|send| !send.is_done());
-            recvs.retain(|recv| !recv.is_done());
-            if sends.is_empty() && recvs.is_empty() {
-                return Ok(());
-            }
+        while !is_over(traffic) {
+            let moved = traffic.pump(self, &node.roster)?;
             if idle.should_look_again(moved) {
                 continue;
             }
-            let timed_out = self.poll(&sends, &recvs)?;
-            idle.after_poll(timed_out, || node.check(patience, || waited_for(&sends, &recvs)))?;
+            let timed_out = self.poll(traffic)?;
+            idle.after_poll(timed_out, || node.check(patience, || traffic.waited_for()))?;
         }
-    }
-
-    /// Moves bytes as far as sockets take and give them; whether any moved.
-    fn pump(
-        &self,
-        sends: &mut [Sending<'_>],
-        recvs: &mut [Receiving<'_>],
-        roster: &Roster,
-    ) -> Result<bool, Cause> {
-        let mut moved = false;
-        for send in sends {
-            let pumped = send.pump(&self.connections[&send.peer]);
-            moved |= pumped.map_err(|_| roster.lost(send.peer, Departure::Gone))?;
-        }
-        for recv in recvs {
-            moved |= recv.pump(&self.connections[&recv.peer], roster)?;
-        }
-        Ok(moved)
-    }
-
-    /// Sleeps until a socket is ready; whether none was.
-    fn poll(&self, sends: &[Sending<'_>], recvs: &[Receiving<'_>]) -> Result<bool, Cause> {
-        let fd =
-            |peer: &usize, flags| PollFd::from_borrowed_fd(self.connections[peer].as_fd(), flags);
-        let mut fds: Vec<_> = sends.iter().map(|send| fd(&send.peer, PollFlags::OUT)).collect();
-        fds.extend(recvs.iter().map(|recv| fd(&recv.peer, PollFlags::IN)));
-        poll(&mut fds)
-    }
-
-    fn connect(&mut self, peer: usize, node: &LocalNode, patience: Patience) -> Result<(), Cause> {
-        if self.connections.contains_key(&peer) {
-            return Ok(());
-        }
-        let stream = if self.rank < peer {
-            self.dial(peer, node, patience)?
-        } else {
-            return self.await_call(peer, node, patience);
-        };
-        self.connections.insert(peer, stream);
         Ok(())
     }
 
-    fn dial(&self, peer: usize, node: &LocalNode, patience: Patience) -> Result<TcpStream, Cause> {
+    /// Sleeps until a stream is ready; whether none was.
+    fn poll<S: AsRef<[u8]>, R: AsRef<[u8]> + AsMut<[u8]>>(
+        &self,
+        traffic: &Traffic<S, R>,
+    ) -> Result<bool, Cause> {
+        let mut fds = Vec::new();
+        traffic.wanted(self, |stream, sends, takes| {
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::OUT, sends);
+            flags.set(PollFlags::IN, takes);
+            fds.push(PollFd::new(stream, flags));
+        });
+        poll(&mut fds)
+    }
+
+    /// Makes sure that there is a connection to a peer.
+    pub(crate) fn connect(
+        &mut self,
+        peer: usize,
+        node: &LocalNode,
+        patience: Patience,
+    ) -> Result<(), Cause> {
+        if self.connections.contains_key(&peer) {
+            return Ok(());
+        }
+        if peer < self.rank {
+            return self.await_call(peer, node, patience);
+        }
+        let dial = |stream| self.dial(peer, stream, node, patience);
+        let streams = (0..self.streams_to(peer)).map(dial).collect::<Result<_, _>>()?;
+        self.connections.insert(peer, streams);
+        Ok(())
+    }
+
+    /// As many as both sides want: the same on both.
+    fn streams_to(&self, peer: usize) -> u8 {
+        let wanted = [self.rank, peer].map(|rank| self.peers[rank].manner.streams);
+        wanted[0].min(wanted[1]).clamp(1, STREAMS_MAX as u8)
+    }
+
+    fn dial(
+        &self,
+        peer: usize,
+        stream: u8,
+        node: &LocalNode,
+        patience: Patience,
+    ) -> Result<TcpStream, Cause> {
         let failed = backend("connect to a peer");
         let info = &self.peers[peer];
         let lost = || node.roster.lost(peer, Departure::Gone);
-        let mut stream = connect(peer, info.address, node, patience)?;
-        let role = Role::Peer { from: Rank(self.rank as u32), to: Rank(peer as u32) };
+        let role = Role::Peer { from: Rank(self.rank as u32), to: Rank(peer as u32), stream };
         let preamble = Preamble { job: self.job.clone(), role };
+        let mut stream = connect(peer, info.address, node, patience)?;
         let (dialed, flight) =
             dial_peer(&preamble, &self.door()?.key, info.key).map_err(|error| failed(&error))?;
         stream.write_all(&flight).and_then(|()| prepare(&stream)).map_err(|_| lost())?;
@@ -336,7 +406,7 @@ impl Net {
     /// Checks the key of a caller; who has another one is closed without a word.
     fn admit(&mut self, greeting: Greeting) {
         let Ok(Some(flight)) = parse_flight(&greeting.received) else { return };
-        let Role::Peer { from, to } = flight.preamble.role else { return };
+        let Role::Peer { from, to, stream: number } = flight.preamble.role else { return };
         let for_us = flight.preamble.job == self.job && to.index() == self.rank;
         let Some(info) = self.peers.get(from.index()).filter(|_| for_us) else { return };
         let Ok(door) = self.door() else { return };
@@ -344,17 +414,25 @@ impl Net {
         let mut stream = greeting.stream;
         // A reply of some 50 bytes always fits an empty socket.
         if stream.write_all(&accepted.reply).is_ok() {
-            self.connections.insert(from.index(), stream);
+            self.called.insert((from.index(), number), stream);
+            self.complete(from.index());
+        }
+    }
+
+    /// Makes a connection of the streams of a peer that has called with all of them.
+    fn complete(&mut self, peer: usize) {
+        let streams = 0..self.streams_to(peer);
+        if streams.clone().all(|stream| self.called.contains_key(&(peer, stream))) {
+            let streams = streams.filter_map(|stream| self.called.remove(&(peer, stream)));
+            let streams = streams.collect();
+            self.connections.insert(peer, streams);
         }
     }
 }
 
-/// Whose messages are missing; where none is, who does not take ours.
-fn waited_for(sends: &[Sending<'_>], recvs: &[Receiving<'_>]) -> Vec<usize> {
-    if recvs.is_empty() {
-        sends.iter().map(|send| send.peer).collect()
-    } else {
-        recvs.iter().map(|recv| recv.peer).collect()
+impl Streams for Net {
+    fn streams(&self, peer: usize) -> &[TcpStream] {
+        &self.connections[&peer]
     }
 }
 
@@ -435,10 +513,6 @@ fn await_reply(
     }
 }
 
-fn is_temporary(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-}
-
 enum Heard {
     Nothing,
     Whole,
@@ -508,103 +582,5 @@ impl Idle {
             Err(cause) if QUIET_TICKS <= self.quiet_ticks => Err(cause),
             _ => Ok(()),
         }
-    }
-}
-
-const HEADER_BYTES: usize = 40;
-const HEADER_MAGIC: u64 = u64::from_le_bytes(*b"remudat1");
-
-/// Every message begins with what it belongs to: magic, length, fingerprint.
-fn show_header(fingerprint: Fingerprint, bytes: usize) -> [u8; HEADER_BYTES] {
-    let [kinds, count, seq] = fingerprint.encode();
-    let words = [HEADER_MAGIC, bytes as u64, kinds, count, seq].map(u64::to_le_bytes);
-    let mut header = [0; HEADER_BYTES];
-    header.as_chunks_mut::<8>().0.copy_from_slice(&words);
-    header
-}
-
-struct Sending<'a> {
-    peer: usize,
-    header: [u8; HEADER_BYTES],
-    bytes: &'a [u8],
-    sent: usize,
-}
-
-impl<'a> Sending<'a> {
-    fn new(message: &Outgoing<'a>) -> Self {
-        let header = show_header(message.fingerprint, message.bytes.len());
-        Self { peer: message.peer, header, bytes: message.bytes, sent: 0 }
-    }
-
-    fn is_done(&self) -> bool {
-        self.sent == HEADER_BYTES + self.bytes.len()
-    }
-
-    fn pump(&mut self, mut stream: &TcpStream) -> io::Result<bool> {
-        let before = self.sent;
-        while !self.is_done() {
-            let header = &self.header[self.sent.min(HEADER_BYTES)..];
-            let bytes = &self.bytes[self.sent.saturating_sub(HEADER_BYTES)..];
-            match stream.write_vectored(&[IoSlice::new(header), IoSlice::new(bytes)]) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => self.sent += count,
-                Err(error) if is_temporary(&error) => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(before < self.sent)
-    }
-}
-
-struct Receiving<'a> {
-    peer: usize,
-    fingerprint: Fingerprint,
-    header: [u8; HEADER_BYTES],
-    bytes: &'a mut [u8],
-    received: usize,
-}
-
-impl<'a> Receiving<'a> {
-    fn new(message: &'a mut Incoming<'_>) -> Self {
-        let Incoming { fingerprint, peer, bytes } = message;
-        let header = [0; HEADER_BYTES];
-        Self { peer: *peer, fingerprint: *fingerprint, header, bytes, received: 0 }
-    }
-
-    fn is_done(&self) -> bool {
-        self.received == HEADER_BYTES + self.bytes.len()
-    }
-
-    fn pump(&mut self, mut stream: &TcpStream, roster: &Roster) -> Result<bool, Cause> {
-        let gone = |peer| roster.lost(peer, Departure::Gone);
-        let before = self.received;
-        while !self.is_done() {
-            let target = match self.received.checked_sub(HEADER_BYTES) {
-                None => &mut self.header[self.received..],
-                Some(at) => &mut self.bytes[at..],
-            };
-            match stream.read(target) {
-                Ok(0) => return Err(gone(self.peer)),
-                Ok(count) => self.received += count,
-                Err(error) if is_temporary(&error) => break,
-                Err(_) => return Err(gone(self.peer)),
-            }
-            if self.received == HEADER_BYTES {
-                self.check_header(roster)?;
-            }
-        }
-        Ok(before < self.received)
-    }
-
-    fn check_header(&self, roster: &Roster) -> Result<(), Cause> {
-        let ours = show_header(self.fingerprint, self.bytes.len());
-        if self.header == ours {
-            return Ok(());
-        }
-        let mut words = [0; 5];
-        for (word, bytes) in words.iter_mut().zip(self.header.as_chunks::<8>().0) {
-            *word = u64::from_le_bytes(*bytes);
-        }
-        Err(mismatch(self.fingerprint, roster.name(self.peer), [words[2], words[3], words[4]]))
     }
 }

@@ -131,9 +131,10 @@ impl LocalNode {
         ours: Fingerprint,
         place: Place,
         patience: Patience,
+        work: impl FnMut() -> Result<bool, Cause>,
     ) -> Result<&[Place], Cause> {
         self.segment.line(self.me()).entry(ours.seq).write(ours.encode(), place);
-        self.meet(patience)?;
+        self.meet(patience, work)?;
         for local in 0..self.places.len() {
             let (words, place) = self.segment.line(local).entry(ours.seq).read();
             if words != ours.encode() {
@@ -145,12 +146,19 @@ impl LocalNode {
         Ok(&self.places)
     }
 
-    /// Nobody returns before everybody of the node has called.
-    pub(crate) fn meet(&mut self, patience: Patience) -> Result<(), Cause> {
+    /// Nobody returns before everybody of the node has called. Whoever sends to other nodes goes on
+    /// with that `work` while neighbours are late, because these may wait for others who wait for what
+    /// we send; it says whether there is more.
+    pub(crate) fn meet(
+        &mut self,
+        patience: Patience,
+        work: impl FnMut() -> Result<bool, Cause>,
+    ) -> Result<(), Cause> {
         self.meetings = self.meetings.wrapping_add(1);
         let lines = (0..self.roster.neighbours().len()).map(|local| self.segment.line(local));
         let check = || self.check(patience, || self.missing());
-        cells::meet(self.segment.line(self.me()), lines, self.meetings, patience.spin, check)
+        let own = self.segment.line(self.me());
+        cells::meet(own, lines, self.meetings, patience.spin, work, check)
     }
 
     /// Fails when waiting has become pointless.

@@ -40,7 +40,7 @@ impl Engine {
                     let target = &mut all[start..start + range.len()];
                     engine.window_of(&round, other).read(other * range.len(), target);
                 }
-                engine.node.meet(patience)?;
+                engine.meet(patience)?;
             }
             Ok(())
         })
@@ -59,7 +59,7 @@ impl Engine {
             window.write(slice_of(owner).start, &values);
             across.rooms().put(values);
         }
-        self.node.meet(round.patience)
+        self.meet(round.patience)
     }
 
     /// The root gets everybody's numbers, in rank order; `all` is looked at there only.

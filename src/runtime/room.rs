@@ -43,6 +43,14 @@ impl Rooms {
     }
 }
 
+impl<T: Element> Room<T> {
+    /// The same memory as numbers of another type, as many as lie in it.
+    pub(crate) fn cast<U: Element>(self) -> Room<U> {
+        let Self { words, len, .. } = self;
+        Room { words, len: len * size_of::<T>() / size_of::<U>(), element: PhantomData }
+    }
+}
+
 impl<T: Element> Deref for Room<T> {
     type Target = [T];
 
@@ -71,6 +79,9 @@ mod tests {
         rooms.put(numbers);
         let again = rooms.take::<Bf16>(3);
         assert_eq!((again.len(), again.as_ptr().cast::<u8>()), (3, place));
+        let bytes = again.cast::<u8>();
+        assert_eq!((bytes.len(), bytes.as_ptr()), (6, place));
+        assert_eq!(bytes.cast::<Bf16>().len(), 3);
         let fresh = rooms.take::<u8>(0);
         assert!(fresh.is_empty() && rooms.free.is_empty());
     }

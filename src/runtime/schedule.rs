@@ -136,6 +136,23 @@ pub fn blocks(range: Range<usize>, each: usize) -> impl Iterator<Item = Range<us
     range.step_by(each).map(move |start| start..end.min(start + each))
 }
 
+/// What a place of a ring does at once: it gives a part to the next place and takes another from the
+/// previous one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingStep {
+    /// The part that goes to the next.
+    pub give: usize,
+    /// The part that comes from the previous.
+    pub take: usize,
+}
+
+/// The steps of one of `places` that beginning with part `first` passes on what it took: after them a
+/// part has been everywhere.
+pub fn ring(places: usize, first: usize) -> impl Iterator<Item = RingStep> {
+    let part = move |step: usize| (first + places - step) % places;
+    (1..places).map(move |step| RingStep { give: part(step - 1), take: part(step) })
+}
+
 #[cfg(test)]
 #[expect(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
 mod tests {
@@ -165,6 +182,37 @@ mod tests {
         assert_eq!(rounds(9, 4).collect::<Vec<_>>(), [0..4, 4..8, 8..9]);
         assert_eq!(blocks(3..3, 4).count(), 0);
         assert_eq!(blocks(3..9, 4).collect::<Vec<_>>(), [3..7, 7..9]);
+    }
+
+    #[test]
+    fn a_ring_adds_everything_and_then_gives_it_to_all() {
+        for places in 1..9 {
+            // What each place knows of each part: whose numbers are in it.
+            let mut known: Vec<Vec<Vec<usize>>> =
+                (0..places).map(|place| vec![vec![place]; places]).collect();
+            let mut turn = |first: fn(usize) -> usize, adds: bool| {
+                for step in 0..places.saturating_sub(1) {
+                    let before = known.clone();
+                    for (place, known) in known.iter_mut().enumerate() {
+                        let previous = (place + places - 1) % places;
+                        let steps = |place| ring(places, first(place)).nth(step).unwrap();
+                        let RingStep { take, .. } = steps(place);
+                        assert_eq!(take, steps(previous).give, "both mean one part");
+                        let came = &before[previous][take];
+                        let mine = &mut known[take];
+                        if adds { mine.extend(came) } else { mine.clone_from(came) }
+                    }
+                }
+            };
+            turn(|place| place, true);
+            turn(|place| place + 1, false);
+            for parts in &mut known {
+                for part in parts {
+                    part.sort_unstable();
+                    assert!(part.iter().copied().eq(0..places), "{places} places: {part:?}");
+                }
+            }
+        }
     }
 
     proptest! {

@@ -59,9 +59,15 @@ pub enum SegmentError {
     /// Somebody could shrink it while we read.
     #[error("the segment is not sealed against shrinking")]
     NotSealed,
-    /// It is something else, or of another version, or cut.
+    /// It is something else, or cut.
     #[error("this is not a segment of ours")]
     Foreign,
+    /// The launcher is of another release than the library of this program.
+    #[error(
+        "the launcher shares memory in version {0}, this program in version {VERSION}: build the program \
+         with the release of the launcher"
+    )]
+    Version(u32),
     /// Too many ranks for one node.
     #[error("{0} ranks on one node; at most {LOCAL_WORLD_MAX} can share memory")]
     TooManyRanks(usize),
@@ -103,13 +109,19 @@ impl Plan {
         header.magic.store(MAGIC, Release);
     }
 
-    /// `None` unless the header is one of ours.
-    fn read(header: &Header) -> Option<Self> {
-        let known = header.magic.load(Acquire) == MAGIC && header.version.load(Relaxed) == VERSION;
+    /// Fails unless the header is one of ours.
+    fn read(header: &Header) -> Result<Self, SegmentError> {
+        if header.magic.load(Acquire) != MAGIC {
+            return Err(SegmentError::Foreign);
+        }
+        let version = header.version.load(Relaxed);
+        if version != VERSION {
+            return Err(SegmentError::Version(version));
+        }
         let local_world = header.local_world.load(Relaxed) as usize;
         let arena_bytes = header.arena_bytes.load(Relaxed) as usize;
         let sane = (1..=LOCAL_WORLD_MAX).contains(&local_world) && arena_bytes <= ARENAS_BYTES_MAX;
-        (known && sane).then_some(Self { local_world, arena_bytes })
+        if sane { Ok(Self { local_world, arena_bytes }) } else { Err(SegmentError::Foreign) }
     }
 
     fn mailboxes(&self) -> usize {
@@ -186,7 +198,7 @@ impl Segment {
         if !start.is_multiple_of(PAGE) || mapping.bytes() < end {
             return None;
         }
-        let is_written = Plan::read(header(&mapping, start)) == Some(plan);
+        let is_written = Plan::read(header(&mapping, start)).is_ok_and(|written| written == plan);
         let outer = Some(Outer { segment: outer.clone(), locals });
         is_written.then(|| Arc::new(Self { mapping, start, plan, outer }))
     }
@@ -211,7 +223,7 @@ impl Segment {
         if mapping.bytes() < PAGE {
             return Err(SegmentError::Foreign);
         }
-        let plan = Plan::read(header(&mapping, 0)).ok_or(SegmentError::Foreign)?;
+        let plan = Plan::read(header(&mapping, 0))?;
         if plan.bytes() != mapping.bytes() {
             return Err(SegmentError::Foreign);
         }
@@ -370,6 +382,10 @@ mod tests {
         assert!(matches!(Segment::attach(fd), Err(SegmentError::Foreign)));
         let unsealed = rustix::fs::memfd_create("u", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         assert!(matches!(Segment::attach(unsealed), Err(SegmentError::NotSealed)));
+        let fd = Segment::create(1).unwrap();
+        let mapping = Mapping::new(fd.try_clone().unwrap()).unwrap();
+        header(&mapping, 0).version.store(VERSION - 1, Relaxed);
+        assert!(matches!(Segment::attach(fd), Err(SegmentError::Version(_))));
     }
 
     #[test]

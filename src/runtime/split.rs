@@ -103,15 +103,18 @@ impl Engine {
                 Err(error) => problem = Some(error.to_string()),
             }
         }
+        let mut peer = None;
         if let Some(across) = self.across.as_ref().filter(|_| 1 < roster.placement.nodes()) {
             match across.net().open_door() {
-                Ok(door) => means.door = Some(door),
+                Ok(door) => {
+                    // Everybody knows already who runs where.
+                    peer = Some(door.info("", across.net().manner()));
+                    means.door = Some(door);
+                }
                 Err(error) => problem = Some(format!("cannot listen: {error}")),
             }
         }
         let start = means.range.as_ref().map(|range| range.start as u64);
-        // Everybody knows already who runs where.
-        let peer = means.door.as_ref().map(|door| door.info(""));
         let problem = problem.map(|problem| cut(problem, PROBLEM_BYTES_MAX));
         (means, Offer { start, peer, problem })
     }

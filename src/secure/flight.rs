@@ -25,6 +25,8 @@ pub enum Role {
         from: Rank,
         /// Who is called.
         to: Rank,
+        /// Which of the connections between the two.
+        stream: u8,
     },
 }
 

@@ -295,8 +295,10 @@ mod tests {
 
     #[test]
     fn ranks_know_each_other_by_their_published_keys() {
-        let peers =
-            Preamble { job: JobId("j".into()), role: Role::Peer { from: Rank(0), to: Rank(1) } };
+        let peers = Preamble {
+            job: JobId("j".into()),
+            role: Role::Peer { from: Rank(0), to: Rank(1), stream: 0 },
+        };
         let (caller, called) = (PeerKey::generate().unwrap(), PeerKey::generate().unwrap());
         let stranger = PeerKey::generate().unwrap();
         let (dialed, first) = dial_peer(&peers, &caller, called.public()).unwrap();

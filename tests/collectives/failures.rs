@@ -63,7 +63,7 @@ fn a_message_of_another_length_is_told() {
 
 #[test]
 fn who_does_not_come_is_named() {
-    let options = InitOptions { timeout: Duration::from_millis(200) };
+    let options = InitOptions { timeout: Duration::from_millis(200), ..InitOptions::default() };
     let groups = Group::threads_with(3, &options).unwrap();
     let mut causes = on_ranks(groups, |group| match group.rank() {
         1 => None,

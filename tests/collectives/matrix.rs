@@ -3,8 +3,8 @@
 use remuda::runtime::{Bf16, F16, Group};
 
 use crate::operations::{
-    check_all_to_all, check_broadcast, check_messages, check_reductions, check_ring, check_rooted,
-    check_scatter,
+    as_machines, check_all_to_all, check_broadcast, check_messages, check_reductions, check_ring,
+    check_rooted, check_scatter,
 };
 use crate::proof::{Random, proof_cases};
 use crate::sample::Sample;
@@ -21,14 +21,16 @@ fn draw_nodes(random: &mut Random) -> Vec<usize> {
 
 /// Nothing, one, few, what does not fit beside the flags, what does not fit a round.
 fn draw_size(random: &mut Random) -> usize {
-    let edge = [0, 1, 64, 512, 1024, 2048, 4096, 8192, 65_536, 131_072, 262_144][random.below(11)];
+    let edges = [0, 1, 64, 512, 1024, 2048, 4096, 8192, 65_536, 131_072, 262_144, 900_000];
+    let edge = edges[random.below(edges.len())];
     (edge + random.below(3)).saturating_sub(1)
 }
 
 fn check<T: Sample>(random: &mut Random, nodes: &[usize], size: usize) {
     let groups = match nodes {
         [ranks] => Group::threads(*ranks).unwrap(),
-        nodes => Group::threads_on(nodes).unwrap(),
+        nodes if random.below(2) == 0 => Group::threads_on(nodes).unwrap(),
+        nodes => as_machines(nodes, 1 + random.below(5) as u8),
     };
     // What these operations move is as many times larger.
     let part = size / groups.len();

@@ -1,11 +1,19 @@
 //! Every operation, with numbers that lie anywhere and in shared memory.
 
+use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::prelude::*;
-use remuda::runtime::{Bf16, F16, Group, ReduceOp};
+use remuda::runtime::{Bf16, F16, Group, InitOptions, ReduceOp, ReduceOrder};
 
 use crate::sample::{LARGE, OPS, SIZES, Sample, assert_bits, on_ranks, reduced, values};
+
+/// Threads on pretended nodes that talk as machines do: over so many streams, in rounds that overlap.
+pub(crate) fn as_machines(nodes: &[usize], streams: u8) -> Vec<Group> {
+    let streams = NonZero::new(streams);
+    let options = InitOptions { streams, overlap: Some(true), ..InitOptions::default() };
+    Group::threads_on_with(nodes, &options).unwrap()
+}
 
 #[track_caller]
 pub(crate) fn check_reductions<T: Sample>(groups: Vec<Group>, sizes: &[usize]) {
@@ -119,6 +127,46 @@ fn reductions_over_tcp() {
         check_reductions::<F16>(Group::threads_on(nodes).unwrap(), &SIZES);
     }
     check_reductions::<f32>(Group::threads_on(&[2, 1]).unwrap(), &[LARGE]);
+}
+
+/// Several rounds are under way at once, and each message goes over several streams.
+#[test]
+fn reductions_in_many_rounds_over_many_streams() {
+    for (nodes, streams) in [(&[1, 1][..], 3), (&[2, 1], 16), (&[1, 3, 2], 2)] {
+        let groups = || as_machines(nodes, streams);
+        check_reductions::<f32>(groups(), &[1_100_003]);
+        check_reductions::<Bf16>(groups(), &[1_700_001]);
+        check_scatter::<i32>(groups(), &[300_007]);
+        check_broadcast::<u8>(groups(), &[2_500_009]);
+        check_messages::<f64>(groups(), &[0, 1, 200_001]);
+    }
+}
+
+/// Whole numbers have the same sum in any order; all ranks see the same bits of others, which are near.
+#[test]
+fn reductions_in_any_order() {
+    let options = InitOptions { order: ReduceOrder::Any, ..InitOptions::default() };
+    for nodes in [&[1, 1][..], &[1, 1, 1], &[3, 1, 2, 2]] {
+        let groups = || Group::threads_on_with(nodes, &options).unwrap();
+        check_reductions::<i64>(groups(), &[0, 1, 7, 5000, 270_001]);
+        let count = 30_011;
+        let world = nodes.iter().sum();
+        let expected = reduced::<f32>(ReduceOp::Avg, world, count);
+        let sums = on_ranks(groups(), |group| {
+            let mut plain = values::<f32>(group.rank(), count);
+            group.all_reduce(&mut plain, ReduceOp::Avg).unwrap();
+            plain
+        });
+        for sum in &sums {
+            assert_bits(sum, &sums[0], &nodes);
+            for (sum, expected) in sum.iter().zip(&expected) {
+                assert!(
+                    (sum - expected).abs() <= 1e-4 * expected.abs().max(1.0),
+                    "{sum} {expected}"
+                );
+            }
+        }
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::sample::{assert_bits, on_ranks, reduced, tree, values};
 /// One node, several, uneven ones.
 fn placements() -> Vec<Vec<Group>> {
     // A hang ends the test while somebody still looks.
-    let options = InitOptions { timeout: Duration::from_secs(60) };
+    let options = InitOptions { timeout: Duration::from_secs(60), ..InitOptions::default() };
     let nodes = [&[2, 4][..], &[1, 1, 1, 1, 1, 1], &[3, 1, 2]];
     let mut groups = vec![Group::threads_with(6, &options).unwrap()];
     groups.extend(nodes.map(|nodes| Group::threads_on_with(nodes, &options).unwrap()));
@@ -162,7 +162,7 @@ fn a_failure_of_a_part_leaves_the_others_alone() {
 
 #[test]
 fn a_part_has_deadlines_of_its_own() {
-    let options = InitOptions { timeout: Duration::from_millis(200) };
+    let options = InitOptions { timeout: Duration::from_millis(200), ..InitOptions::default() };
     on_ranks(Group::threads_on(&[2, 2]).unwrap(), |group| {
         let part = group.split_with(group.rank() % 2, 0, &options).unwrap().unwrap();
         if group.rank() == 2 {

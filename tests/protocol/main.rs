@@ -42,6 +42,7 @@ fn check(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
 }
 
 const PATIENT: fn() -> Result<(), Infallible> = || Ok(());
+const IDLE: fn() -> Result<bool, Infallible> = || Ok(false);
 
 fn wait(flag: &Flag, target: u32) {
     let Ok(()) = flag.wait(target, AT_ONCE, PATIENT);
@@ -114,7 +115,7 @@ impl Node {
     }
 
     fn meet(&self, me: usize, meeting: u32) {
-        let Ok(()) = meet(&self.lines[me], self.lines.iter(), meeting, AT_ONCE, PATIENT);
+        let Ok(()) = meet(&self.lines[me], self.lines.iter(), meeting, AT_ONCE, IDLE, PATIENT);
     }
 
     /// As the engine opens an operation: what we came for, a meeting, what the others came for.

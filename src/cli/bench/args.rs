@@ -9,7 +9,7 @@ use clap::{ArgAction, Args};
 use crate::bench::{Average, Backend, Collective, Options, Sizes, SizesError, Stride, parse_bytes};
 use crate::cli::line::{BadValue, whole};
 use crate::pool::nearest;
-use crate::runtime::{Dtype, ReduceOp};
+use crate::runtime::{Dtype, ReduceOp, ReduceOrder};
 
 /// Sizes without `-b` and `-e`.
 const FIRST_BYTES: u64 = 8;
@@ -58,6 +58,10 @@ pub(super) struct BenchArgs {
     /// How numbers are combined: sum, prod, min, max, avg, or `all`
     #[arg(short = 'o', long, value_name = "OP", default_value = "sum", value_parser = parse_reduce)]
     pub(super) op: Reduce,
+    /// In which order all-reduces combine numbers of different nodes: canonical, the same bits wherever
+    /// ranks run, or any, around a ring
+    #[arg(long, value_name = "ORDER", default_value = "canonical", value_parser = parse_order)]
+    pub(super) order: ReduceOrder,
     /// The rank that gives or takes, where one does
     #[arg(short = 'r', long, value_name = "RANK", default_value = "0", value_parser = parse_times)]
     pub(super) root: u32,
@@ -128,6 +132,7 @@ pub(in crate::cli) fn words_of(id: &str) -> Vec<&'static str> {
         "datatype" => names(&DTYPES[..7]).chain(["all"]).collect(),
         "backend" => Backend::ALL.map(Backend::name).to_vec(),
         "op" => names(&OPS).chain(["all"]).collect(),
+        "order" => ReduceOrder::ALL.map(ReduceOrder::name).to_vec(),
         _ => Vec::new(),
     }
 }
@@ -189,6 +194,7 @@ impl BenchArgs {
         push("check", text(&u8::from(self.check)));
         push("datatype", text(&word_of(&self.datatype.0, &DTYPES)));
         push("op", text(&word_of(&self.op.0, &OPS)));
+        push("order", text(&self.order));
         push("root", text(&self.root));
         push("average", text(&(self.average as u8)));
         push("local_register", text(&u8::from(self.local_register)));
@@ -287,6 +293,11 @@ fn parse_reduce(text: &str) -> Result<Reduce, BadValue> {
     values_of(text, &OPS).map(Reduce)
 }
 
+fn parse_order(text: &str) -> Result<ReduceOrder, BadValue> {
+    let found = ReduceOrder::ALL.into_iter().find(|order| order.name() == text);
+    found.ok_or_else(|| unknown(text, &ReduceOrder::ALL.map(ReduceOrder::name)))
+}
+
 fn parse_average(text: &str) -> Result<Average, BadValue> {
     const AVERAGES: [Average; 4] = [Average::Rank0, Average::Mean, Average::Min, Average::Max];
     whole(text, 0..=3).map(|at| AVERAGES[at as usize])
@@ -320,7 +331,7 @@ mod tests {
     fn words_say_the_same() {
         check_words("all-reduce");
         check_words("allgather -b 1K -e 1G -f 4 -n 100 -w 0 -c 0 -d half -a 3 -R 0 --json");
-        check_words("REDUCE_SCATTER -b 5 -e 50 -i 5 -o all -d all -r 3 --plot p");
+        check_words("REDUCE_SCATTER -b 5 -e 50 -i 5 -o all -d all -r 3 --plot p --order any");
         check_words("send-recv --pairs --threshold 10.5 --compare a --compare b");
     }
 
@@ -355,5 +366,6 @@ mod tests {
         check_refused("all-reduce -n 0", "it is a number from 1 to");
         check_refused("all-reduce --threshold 0", "expected GB/s");
         check_refused("all-reduce -d int8", "unknown");
+        check_refused("all-reduce --order none", "unknown");
     }
 }

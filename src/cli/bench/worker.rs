@@ -19,7 +19,7 @@ use crate::cli::error::CliError;
 use crate::cli::line::codes::BAD_VALUE;
 use crate::report::summary::reason;
 use crate::report::{print, print_error};
-use crate::runtime::{Error, Group, Note};
+use crate::runtime::{Error, Group, InitOptions, Note};
 
 /// The hidden form of the command that every worker is started with; alone, it is a group of one.
 #[derive(Parser, Debug)]
@@ -44,7 +44,7 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
         .map_err(|error| CliError::usage(BAD_VALUE, error.to_string()))?;
     let args = line.bench();
     let options = args.lower().map_err(|error| CliError::usage(BAD_VALUE, error.to_string()))?;
-    let group = join_group()?;
+    let group = join_group(&InitOptions { order: args.order, ..InitOptions::default() })?;
     let earlier = if group.rank() == 0 { read_all(&args)? } else { Vec::new() };
     let document = match measure_all(&group, &args, &options, &earlier) {
         Ok(document) => document,

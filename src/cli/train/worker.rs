@@ -16,7 +16,7 @@ use crate::cli::error::CliError;
 use crate::cli::line::codes::BAD_VALUE;
 use crate::os::signals;
 use crate::report::{print, print_error};
-use crate::runtime::Group;
+use crate::runtime::{Group, InitOptions};
 use crate::train::{Progress, train};
 
 /// Steps between evaluations are told by notes; whoever keeps the lines sees one of them when there
@@ -45,7 +45,7 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
         print_error(&format!("remuda train: rank 0: {bad}\n"));
         return Ok(Status::CantCreate);
     }
-    let group = join_group()?;
+    let group = join_group(&InitOptions::default())?;
     let status = work(&line.train, &group, &|| stop.load(Ordering::Relaxed) != 0);
     // What was saved is no success: somebody ended this worker, and the launcher tells whom.
     Ok(match stop.load(Ordering::Relaxed) {

@@ -45,14 +45,17 @@ pub struct Identity {
     pub rank: Rank,
     /// The rank's key.
     pub key: RankKey,
-    /// From which address of this machine, where that is one on the way.
-    pub from: Option<IpAddr>,
+    /// At which address of this machine peers find us, if that was chosen. The store is called from it
+    /// where it is one on the way.
+    pub at: Option<IpAddr>,
 }
 
 /// A connection to the store.
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
+    /// See [`Identity::at`].
+    at: Option<IpAddr>,
     channel: Channel,
     received: Vec<u8>,
 }
@@ -67,7 +70,7 @@ impl Client {
         purpose: Purpose,
         deadline: Instant,
     ) -> Result<Self, ClientError> {
-        let mut stream = connect(address, identity.from, deadline)?;
+        let mut stream = connect(address, identity.at, deadline)?;
         stream.set_nodelay(true)?;
         let role = Role::Rank(identity.rank, purpose);
         let preamble = Preamble { job: identity.job.clone(), role };
@@ -85,7 +88,7 @@ impl Client {
                 other => other,
             })?;
         };
-        Ok(Self { channel: dialed.finish(&message)?, stream, received })
+        Ok(Self { channel: dialed.finish(&message)?, stream, at: identity.at, received })
     }
 
     /// Sets a value.
@@ -140,9 +143,11 @@ impl Client {
         }
     }
 
-    /// The address of this machine from which the store was reached: where peers can reach us too.
+    /// The address of this machine at which peers find us: the chosen one, or the one from which the store
+    /// was reached.
     pub fn local_address(&self) -> Result<SocketAddr, ClientError> {
-        Ok(self.stream.local_addr()?)
+        let reached = self.stream.local_addr()?;
+        Ok(self.at.map_or(reached, |at| SocketAddr::new(at, reached.port())))
     }
 
     fn values(

@@ -1,0 +1,129 @@
+//! All-reduces between nodes in a ring, for groups that take sums in any order.
+//!
+//! Every rank talks to two others only, whatever the number of nodes: for networks in which all
+//! talking to all is slow. Sums begin at another node in every part of the numbers, so they are the
+//! same on all ranks, but not the same for every placement.
+
+use std::ops::Range;
+
+use crate::runtime::across::{Across, Round, incoming, outgoing};
+use crate::runtime::element::{Element, ReduceOp};
+use crate::runtime::engine::{Call, Engine};
+use crate::runtime::error::Cause;
+use crate::runtime::memory::{Finish, Memory};
+use crate::runtime::node::{LocalNode, Patience};
+use crate::runtime::schedule::{Placement, RingStep, blocks, ring, rounds, slice};
+use crate::runtime::shm_window::{Workspace, fold_windows_into};
+use crate::runtime::tree::Fold;
+
+/// Our place in the ring that handles one column of the numbers: on every node one rank does.
+struct Place {
+    columns: usize,
+    column: usize,
+    next: usize,
+    previous: usize,
+}
+
+impl Place {
+    /// `None` for ranks beyond the number that every node has.
+    fn of(rank: usize, placement: &Placement) -> Option<Self> {
+        let nodes = placement.nodes();
+        let columns = (0..nodes).map(|node| placement.ranks_of(node).len()).min()?;
+        let (node, column) = (placement.node_of(rank), placement.local_of(rank));
+        let at = |node: usize| placement.ranks_of(node % nodes).get(column).copied();
+        (column < columns).then_some(())?;
+        Some(Self { columns, column, next: at(node + 1)?, previous: at(node + nodes - 1)? })
+    }
+}
+
+impl Engine {
+    /// Everybody gets the reduction of everybody's numbers, in any order.
+    pub(super) fn all_reduce_in_ring<T: Element>(
+        &mut self,
+        call: Call,
+        memory: &mut Memory<'_, T>,
+        finish: Finish,
+        patience: Patience,
+    ) -> Result<(), Cause> {
+        let staging = self.staging::<T>();
+        let place = Place::of(self.roster.rank, &self.roster.placement);
+        let fold = Fold::of(self.roster.neighbours().len());
+        for range in rounds(call.count, staging.len()) {
+            let numbers = memory.stage_in(&range, &staging);
+            let round = self.enter_at::<T>(call, numbers, |_| range.len(), patience)?;
+            if let (Some(place), Some(across)) = (&place, &mut self.across) {
+                let column = slice(round.len, place.columns, place.column);
+                let turn = Turn { round: &round, reduce: call.reduce, finish, place };
+                turn.run(across, &mut self.workspace, &self.node, &fold, column)?;
+            }
+            self.meet(patience)?;
+            memory.stage_out(&range, &staging);
+        }
+        Ok(())
+    }
+}
+
+/// One round of one column.
+struct Turn<'a, T> {
+    round: &'a Round<T>,
+    reduce: ReduceOp,
+    finish: Finish,
+    place: &'a Place,
+}
+
+impl<T: Element> Turn<'_, T> {
+    fn run(
+        &self,
+        across: &mut Across,
+        workspace: &mut Workspace,
+        node: &LocalNode,
+        fold: &Fold,
+        column: Range<usize>,
+    ) -> Result<(), Cause> {
+        let (nodes, home) = (node.roster.placement.nodes(), node.roster.node());
+        let chunk = |chunk: usize| slice(column.len(), nodes, chunk);
+        let mut sums = across.rooms().take::<T::Sum>(column.len());
+        for block in blocks(column.clone(), Workspace::block::<T>()) {
+            let at = block.start - column.start;
+            let into = &mut sums[at..at + block.len()];
+            fold_windows_into(workspace, fold, self.reduce, &self.round.windows, &block, into);
+        }
+        let longest = (0..nodes).map(|part| chunk(part).len()).max().unwrap_or(0);
+        let mut taken = across.rooms().take::<T::Sum>(longest);
+        for RingStep { give, take } in ring(nodes, home) {
+            let taken = &mut taken[..chunk(take).len()];
+            self.pass::<T::Sum>(across, node, &sums[chunk(give)], taken)?;
+            T::Sum::combine_left(self.reduce, &mut sums[chunk(take)], taken);
+        }
+        // What is ours after as many steps as there are others.
+        let ours = chunk((home + 1) % nodes);
+        self.finish.apply(&mut sums[ours]);
+        let mut result = across.narrow::<T>(sums);
+        let mut taken = taken.cast::<T>();
+        for RingStep { give, take } in ring(nodes, home + 1) {
+            let taken = &mut taken[..chunk(take).len()];
+            self.pass::<T>(across, node, &result[chunk(give)], taken)?;
+            result[chunk(take)].copy_from_slice(taken);
+        }
+        for window in &self.round.windows {
+            window.write(column.start, &result);
+        }
+        across.rooms().put(result);
+        across.rooms().put(taken);
+        Ok(())
+    }
+
+    /// Numbers for the next node, and from the previous one.
+    fn pass<E: Element>(
+        &self,
+        across: &mut Across,
+        node: &LocalNode,
+        given: &[E],
+        taken: &mut [E],
+    ) -> Result<(), Cause> {
+        let Round { fingerprint, patience, .. } = *self.round;
+        let given = outgoing(fingerprint, self.place.next, given);
+        let taken = incoming(fingerprint, self.place.previous, taken);
+        across.exchange(&[given], &mut [taken], node, patience)
+    }
+}

@@ -1,0 +1,286 @@
+//! Messages on their way to and from ranks of other nodes: cut into stripes, one for each stream of
+//! a connection, sent and taken in the order in which they were posted.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Read, Write};
+use std::net::TcpStream;
+use std::ops::Range;
+
+use crate::runtime::error::{Cause, Departure, Fingerprint};
+use crate::runtime::node::{Roster, mismatch};
+
+/// Streams between two ranks, at most.
+pub(crate) const STREAMS_MAX: usize = 16;
+/// A stripe is not shorter: it costs a header and a system call at both ends.
+const STRIPE_BYTES_MIN: usize = 1 << 16;
+/// Stripes begin where cache lines do.
+const STRIPE_UNIT: usize = 64;
+
+const HEADER_BYTES: usize = 40;
+const HEADER_MAGIC: u64 = u64::from_le_bytes(*b"remudat1");
+
+/// The part of a message that goes over each of `streams`; as many as are worth it, both sides the
+/// same.
+fn stripes(bytes: usize, streams: usize) -> impl Iterator<Item = Range<usize>> {
+    let count = (bytes / STRIPE_BYTES_MIN).clamp(1, streams);
+    let each = bytes.div_ceil(count).next_multiple_of(STRIPE_UNIT);
+    (0..count).map(move |stripe| (stripe * each).min(bytes)..((stripe + 1) * each).min(bytes))
+}
+
+/// Every stripe begins with what it belongs to: magic, length, fingerprint.
+type Header = [u8; HEADER_BYTES];
+
+fn show_header(fingerprint: Fingerprint, bytes: usize) -> Header {
+    let [kinds, count, seq] = fingerprint.encode();
+    let words = [HEADER_MAGIC, bytes as u64, kinds, count, seq].map(u64::to_le_bytes);
+    let mut header = [0; HEADER_BYTES];
+    header.as_chunks_mut::<8>().0.copy_from_slice(&words);
+    header
+}
+
+/// A part of a message, and how much of header and bytes has moved.
+struct Stripe {
+    range: Range<usize>,
+    header: Header,
+    moved: usize,
+}
+
+impl Stripe {
+    fn is_done(&self) -> bool {
+        self.moved == HEADER_BYTES + self.range.len()
+    }
+
+    /// What of the message has not moved.
+    fn rest(&self) -> Range<usize> {
+        self.range.start + self.moved.saturating_sub(HEADER_BYTES)..self.range.end
+    }
+
+    fn send(&mut self, bytes: &[u8], mut stream: &TcpStream) -> io::Result<()> {
+        while !self.is_done() {
+            let header = &self.header[self.moved.min(HEADER_BYTES)..];
+            match stream.write_vectored(&[IoSlice::new(header), IoSlice::new(&bytes[self.rest()])])
+            {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => self.moved += count,
+                Err(error) if is_temporary(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what has arrived; `check` looks at the header as soon as it is whole.
+    fn receive(
+        &mut self,
+        bytes: &mut [u8],
+        mut stream: &TcpStream,
+        check: impl Fn(&Header) -> Result<(), Cause>,
+        gone: impl Fn() -> Cause,
+    ) -> Result<(), Cause> {
+        while !self.is_done() {
+            let target = match self.moved {
+                0..HEADER_BYTES => &mut self.header[self.moved..],
+                _ => &mut bytes[self.rest()],
+            };
+            match stream.read(target) {
+                Ok(0) => return Err(gone()),
+                Ok(count) => self.moved += count,
+                Err(error) if is_temporary(&error) => return Ok(()),
+                Err(_) => return Err(gone()),
+            }
+            if self.moved == HEADER_BYTES {
+                check(&self.header)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn is_temporary(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// A message one way, in memory that is lent or given.
+struct Message<B> {
+    fingerprint: Fingerprint,
+    bytes: B,
+    /// One for each of the first streams.
+    stripes: Vec<Stripe>,
+}
+
+impl<B: AsRef<[u8]>> Message<B> {
+    fn new(fingerprint: Fingerprint, bytes: B, streams: usize) -> Self {
+        let len = bytes.as_ref().len();
+        let header = show_header(fingerprint, len);
+        let stripe = |range| Stripe { range, header, moved: 0 };
+        let stripes = stripes(len, streams).map(stripe).collect();
+        Self { fingerprint, bytes, stripes }
+    }
+
+    fn is_done(&self) -> bool {
+        self.stripes.iter().all(Stripe::is_done)
+    }
+}
+
+/// What is under way to and from one peer.
+struct Lane<S, R> {
+    peer: usize,
+    sends: VecDeque<Message<S>>,
+    recvs: VecDeque<Message<R>>,
+}
+
+/// What is under way to and from all peers. `S` and `R` hold the bytes.
+pub(crate) struct Traffic<S, R> {
+    lanes: Vec<Lane<S, R>>,
+    sent: Vec<S>,
+    arrived: Vec<R>,
+}
+
+/// The streams to a peer.
+pub(crate) trait Streams {
+    fn streams(&self, peer: usize) -> &[TcpStream];
+}
+
+impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
+    pub(crate) fn new() -> Self {
+        Self { lanes: Vec::new(), sent: Vec::new(), arrived: Vec::new() }
+    }
+
+    fn lane(&mut self, peer: usize) -> &mut Lane<S, R> {
+        let at = self.lanes.iter().position(|lane| lane.peer == peer).unwrap_or_else(|| {
+            self.lanes.push(Lane { peer, sends: VecDeque::new(), recvs: VecDeque::new() });
+            self.lanes.len() - 1
+        });
+        &mut self.lanes[at]
+    }
+
+    pub(crate) fn post_send(&mut self, fp: Fingerprint, peer: usize, bytes: S, net: &impl Streams) {
+        let message = Message::new(fp, bytes, net.streams(peer).len());
+        self.lane(peer).sends.push_back(message);
+    }
+
+    pub(crate) fn post_recv(&mut self, fp: Fingerprint, peer: usize, bytes: R, net: &impl Streams) {
+        let message = Message::new(fp, bytes, net.streams(peer).len());
+        self.lane(peer).recvs.push_back(message);
+    }
+
+    /// Moves bytes as far as sockets take and give them; whether any moved.
+    pub(crate) fn pump(&mut self, net: &impl Streams, roster: &Roster) -> Result<bool, Cause> {
+        let mut has_moved = false;
+        for Lane { peer, sends, recvs } in &mut self.lanes {
+            let streams = net.streams(*peer);
+            let gone = || roster.lost(*peer, Departure::Gone);
+            has_moved |= pump_lane(sends, streams, |message, at, stream| {
+                let bytes = message.bytes.as_ref();
+                message.stripes[at].send(bytes, stream).map_err(|_| gone())
+            })?;
+            has_moved |= pump_lane(recvs, streams, |message, at, stream| {
+                let Message { fingerprint, bytes, stripes } = message;
+                let bytes = bytes.as_mut();
+                let len = bytes.len();
+                let check =
+                    |theirs: &Header| check_header(theirs, *fingerprint, len, *peer, roster);
+                stripes[at].receive(bytes, stream, check, gone)
+            })?;
+            self.sent.extend(take_done(sends));
+            self.arrived.extend(take_done(recvs));
+        }
+        Ok(has_moved)
+    }
+
+    /// What has been sent since the last call: the memory can be used again.
+    pub(crate) fn take_sent(&mut self) -> impl Iterator<Item = S> {
+        self.sent.drain(..)
+    }
+
+    /// What has arrived since the last call.
+    pub(crate) fn take_arrived(&mut self) -> impl Iterator<Item = R> {
+        self.arrived.drain(..)
+    }
+
+    /// Whether something has arrived that nobody has taken.
+    pub(crate) fn has_arrived(&self) -> bool {
+        !self.arrived.is_empty()
+    }
+
+    /// Whether nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.sends.is_empty() && lane.recvs.is_empty())
+    }
+
+    /// Whose messages are missing; where none is, who does not take ours.
+    pub(crate) fn waited_for(&self) -> Vec<usize> {
+        let with = |has: fn(&Lane<S, R>) -> bool| {
+            self.lanes.iter().filter(move |lane| has(lane)).map(|lane| lane.peer)
+        };
+        let missing: Vec<_> = with(|lane| !lane.recvs.is_empty()).collect();
+        if missing.is_empty() { with(|lane| !lane.sends.is_empty()).collect() } else { missing }
+    }
+
+    /// Every stream on which something is missing: whether to send, whether to take.
+    pub(crate) fn wanted<'n>(
+        &self,
+        net: &'n impl Streams,
+        mut want: impl FnMut(&'n TcpStream, bool, bool),
+    ) {
+        for lane in &self.lanes {
+            for (at, stream) in net.streams(lane.peer).iter().enumerate() {
+                let sends = lane.sends.iter().any(|message| is_open(&message.stripes, at));
+                let takes = lane.recvs.iter().any(|message| is_open(&message.stripes, at));
+                if sends || takes {
+                    want(stream, sends, takes);
+                }
+            }
+        }
+    }
+}
+
+fn is_open(stripes: &[Stripe], at: usize) -> bool {
+    stripes.get(at).is_some_and(|stripe| !stripe.is_done())
+}
+
+/// On every stream the first stripe that is not done moves, and those behind it once it is; whether
+/// any did.
+fn pump_lane<B>(
+    messages: &mut VecDeque<Message<B>>,
+    streams: &[TcpStream],
+    mut pump: impl FnMut(&mut Message<B>, usize, &TcpStream) -> Result<(), Cause>,
+) -> Result<bool, Cause> {
+    let mut has_moved = false;
+    for (at, stream) in streams.iter().enumerate() {
+        for message in messages.iter_mut() {
+            if !is_open(&message.stripes, at) {
+                continue;
+            }
+            let before = message.stripes[at].moved;
+            pump(message, at, stream)?;
+            has_moved |= before < message.stripes[at].moved;
+            if !message.stripes[at].is_done() {
+                break;
+            }
+        }
+    }
+    Ok(has_moved)
+}
+
+fn take_done<B: AsRef<[u8]>>(messages: &mut VecDeque<Message<B>>) -> impl Iterator<Item = B> {
+    let done = messages.iter().take_while(|message| message.is_done()).count();
+    messages.drain(..done).map(|message| message.bytes)
+}
+
+fn check_header(
+    theirs: &Header,
+    fingerprint: Fingerprint,
+    len: usize,
+    peer: usize,
+    roster: &Roster,
+) -> Result<(), Cause> {
+    if *theirs == show_header(fingerprint, len) {
+        return Ok(());
+    }
+    let mut words = [0; 5];
+    for (word, bytes) in words.iter_mut().zip(theirs.as_chunks::<8>().0) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    Err(mismatch(fingerprint, roster.name(peer), [words[2], words[3], words[4]]))
+}
