@@ -108,6 +108,15 @@ fn a_document_has_every_row_and_is_compared_with_later_ones() {
     assert_eq!((cells("1024"), cells("8192")), (11, 9), "8 KiB were not measured then");
     let svg = fs::read_to_string(scratch.path("now.svg")).expect("the picture was written");
     assert!(svg.contains(">earlier<") && svg.matches("<polyline").count() == 2, "{svg}");
+
+    scratch.write(
+        "mpi.txt",
+        "# OSU MPI Allreduce Latency Test v7.3\n# Size  Latency(us)\n1024  2.0\n",
+    );
+    let table = scratch.succeed("all-reduce -b 1K -e 2K -n 2 --compare mpi.txt");
+    let row = table.lines().find(|line| line.trim_start().starts_with("1024 ")).expect("a row");
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!((cells.len(), cells[9]), (11, "0.51"), "{table}");
 }
 
 #[test]
@@ -157,7 +166,7 @@ fn a_gate_over_hosts_is_one_error() {
 }
 
 /// Lines that are refused before anything starts.
-const REFUSED: [&str; 21] = [
+const REFUSED: [&str; 23] = [
     "",
     "all-reduse",
     "all-reduce -b 4 -e 2",
@@ -173,6 +182,8 @@ const REFUSED: [&str; 21] = [
     "broadcast --num_gpus 2 -r 2",
     "all-reduce --compare missing.json",
     "all-reduce --compare broken.json",
+    "all-reduce --compare words.txt",
+    "all-reduce --order ring",
     "all-reduce --plot missing/plot.svg",
     "all-reduce --threshold fast",
     "all-gather --compare other.json",
@@ -185,6 +196,7 @@ const REFUSED: [&str; 21] = [
 fn what_cannot_work_is_told_before_anything_starts() {
     let scratch = Scratch::new("bench", "refused");
     scratch.write("broken.json", "{\"version\": 7}");
+    scratch.write("words.txt", "everything was fast\n");
     let other = "{\"version\":1,\"collective\":\"all-reduce\",\"backend\":\"host\",\"world_size\":2,\
                  \"nodes\":1,\"rows\":[]}";
     scratch.write("other.json", other);

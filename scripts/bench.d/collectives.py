@@ -181,6 +181,20 @@ def show(title, results, limit):
     return {"medians_us": medians, "limit": limit}
 
 
+def show_beside(remuda, ranks, medians, bytes_max, directory):
+    """`remuda bench` with Open MPI's figures of the same run in its table, and both in a picture."""
+    theirs = {size: figures["Open MPI"] for size, figures in medians.items() if "Open MPI" in figures}
+    if not theirs:
+        return
+    table = pathlib.Path(directory, "Open MPI.txt")
+    table.write_text("".join(f"{size} {micros:.3f}\n" for size, micros in theirs.items()))
+    picture = harness.OUT / f"all-reduce-{ranks}.svg"
+    command = [remuda, "bench", "all-reduce", "--num_gpus", str(ranks), "--accelerator", "cpu"]
+    command += ["-b", "1K", "-e", str(bytes_max), "-f", "4", "-n", "50", "--compare", str(table), "-q"]
+    print(f"\nremuda bench all-reduce --compare 'Open MPI.txt', {ranks} ranks", flush=True)
+    subprocess.run([*command, "--plot", str(picture)], check=True, timeout=600)
+
+
 def memory_limit(ranks, results):
     gb_s = rate(results, "memory")
     return gb_s and {"name": "memory", "gb_s": gb_s, "bytes": 2 * ranks, "from": 64 << 20}
@@ -202,11 +216,13 @@ def main():
     options = parser.parse_args()
     peers = Peers(options.bytes_max, options.block_s)
     saved = {"bytes_max": options.bytes_max, "ranks": {}, "hosts": {}}
-    for ranks in options.ranks:
-        results = harness.interleaved(peers.memory(ranks), options.rounds)
-        title = f"{ranks} ranks, shared memory"
-        saved["ranks"][ranks] = show(title, results, memory_limit(ranks, results))
     with harness.scratch() as directory:
+        for ranks in options.ranks:
+            results = harness.interleaved(peers.memory(ranks), options.rounds)
+            title = f"{ranks} ranks, shared memory"
+            saved["ranks"][ranks] = shown = show(title, results, memory_limit(ranks, results))
+            medians = shown["medians_us"]
+            show_beside(peers.remuda, ranks, medians, options.bytes_max, directory)
         for hosts in options.hosts:
             results = harness.interleaved(peers.tcp(hosts, directory), options.rounds)
             title = f"{hosts} hosts of a rank each, TCP"

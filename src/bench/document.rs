@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::collective::Collective;
+use super::foreign::read_table;
+
 /// Version of the document.
 pub(super) const VERSION: u32 = 1;
 
@@ -70,6 +73,9 @@ pub enum DocumentError {
     /// Something else, or cut.
     #[error("it holds no results of `remuda bench --json`: {0}")]
     Malformed(#[from] serde_json::Error),
+    /// Neither ours nor a table.
+    #[error("it holds no results of `remuda bench --json`, and no table of sizes and times")]
+    NoTable,
     /// Of another release.
     #[error("its version is {0}, we read {VERSION}")]
     Version(u32),
@@ -105,13 +111,30 @@ impl Document {
     /// What an earlier run has measured for the same size.
     pub fn row_like(&self, row: &Row) -> Option<&Row> {
         self.rows.iter().find(|earlier| {
-            (earlier.bytes, &earlier.dtype, &earlier.op) == (row.bytes, &row.dtype, &row.op)
+            // A table of somebody else may not say of what it is.
+            let is_same = |earlier: &str, ours: &str| earlier.is_empty() || earlier == ours;
+            earlier.bytes == row.bytes
+                && is_same(&earlier.dtype, &row.dtype)
+                && is_same(&earlier.op, &row.op)
         })
     }
 }
 
-/// Reads earlier results.
-pub fn read_document(text: &str) -> Result<Document, DocumentError> {
+/// Reads earlier results of a collective: a document of ours, or a table that somebody else has
+/// measured with `world` ranks.
+pub fn read_results(
+    text: &str,
+    collective: Collective,
+    world: usize,
+) -> Result<Document, DocumentError> {
+    if text.trim_start().starts_with(['{', '[']) {
+        read_document(text)
+    } else {
+        read_table(text, collective, world).ok_or(DocumentError::NoTable)
+    }
+}
+
+fn read_document(text: &str) -> Result<Document, DocumentError> {
     #[derive(Deserialize)]
     struct Head {
         version: u32,
@@ -153,10 +176,12 @@ mod tests {
     fn other_texts_are_refused() {
         #[track_caller]
         fn check(text: &str, part: &str) {
-            let error = read_document(text).expect_err("it is no document").to_string();
+            let read = read_results(text, Collective::AllReduce, 2);
+            let error = read.expect_err("it is no document").to_string();
             assert!(error.contains(part), "{error}");
         }
-        check("", "no results of `remuda bench --json`: EOF");
+        check("", "and no table of sizes and times");
+        check("{", "no results of `remuda bench --json`: EOF");
         check("[]", "no results");
         check("{\"version\": 9}", "its version is 9, we read 1");
         check("{\"version\": 1}", "missing field `collective`");

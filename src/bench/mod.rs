@@ -9,6 +9,7 @@ mod collective;
 #[cfg(feature = "nccl")]
 mod device;
 mod document;
+mod foreign;
 mod gate;
 mod operands;
 mod pairs;
@@ -21,7 +22,7 @@ mod timing;
 
 pub use backend::{Backend, Opened};
 pub use collective::{Collective, Shape};
-pub use document::{Document, DocumentError, PairRow, Row, read_document};
+pub use document::{Document, DocumentError, PairRow, Row, read_results};
 pub use gate::{Shortfall, check_rows, check_wrong};
 pub use pairs::{Pairs, measure_pairs};
 pub use picture::{Series, show_curves, show_heat};

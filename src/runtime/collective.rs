@@ -13,7 +13,7 @@ use crate::runtime::cells::Place;
 use crate::runtime::element::{Element, ReduceOp, ReduceOrder};
 use crate::runtime::engine::{Call, Engine};
 use crate::runtime::error::{Cause, CollectiveError, Operation};
-use crate::runtime::memory::{Finish, Memory, SharedMemory};
+use crate::runtime::memory::{Finish, Memory};
 use crate::runtime::node::Patience;
 use crate::runtime::parts::part_len_max;
 use crate::runtime::schedule::{blocks, rounds, slice};
@@ -114,10 +114,7 @@ impl Engine {
         let offset = self.node.segment.eager_offset(self.node.me(), self.rounds + 1);
         let slot = Window::new(&self.node.segment, offset, call.count)
             .expect("the layout keeps eager slots aligned and inside");
-        match memory {
-            Memory::Slice(values) => slot.write(0, values),
-            Memory::Shared(SharedMemory(window)) => slot.copy_from(window),
-        }
+        memory.copy_to(&(0..call.count), &slot);
         let Round { windows, .. } = self.enter(call, &slot, patience)?;
         if !self.is_for_us(call) {
             return Ok(());

@@ -13,6 +13,8 @@ use crate::runtime::shm_window::{Buffer, Window};
 pub enum Memory<'a, T> {
     /// Anywhere; staged through the segment.
     Slice(&'a mut [T]),
+    /// Several of these, one after the other.
+    Slices(Vec<&'a mut [T]>),
     /// In the segment.
     Shared(SharedMemory<T>),
 }
@@ -25,6 +27,7 @@ impl<T: Element> Memory<'_, T> {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Slice(values) => values.len(),
+            Self::Slices(slices) => slices.iter().map(|values| values.len()).sum(),
             Self::Shared(SharedMemory(window)) => window.len(),
         }
     }
@@ -35,25 +38,42 @@ impl<T: Element> Memory<'_, T> {
             Self::Shared(SharedMemory(window)) if !window.is_within(segment) => {
                 Err(Cause::Argument("the buffer belongs to another group".to_owned()))
             }
-            Self::Shared(_) | Self::Slice(_) => Ok(()),
+            Self::Shared(_) | Self::Slice(_) | Self::Slices(_) => Ok(()),
         }
     }
 
     /// Where the numbers of a round lie: in our own window, or copied into `staging`.
     pub(crate) fn stage_in(&self, range: &Range<usize>, staging: &Window<T>) -> Place {
         match self {
-            Self::Slice(values) => {
-                staging.write(0, &values[range.clone()]);
+            Self::Shared(SharedMemory(window)) => Place::Direct(window.part(range).offset()),
+            Self::Slice(_) | Self::Slices(_) => {
+                self.copy_to(range, staging);
                 Place::Staged(staging.offset())
             }
-            Self::Shared(SharedMemory(window)) => Place::Direct(window.part(range).offset()),
+        }
+    }
+
+    /// Copies a range to the beginning of `target`.
+    pub(crate) fn copy_to(&self, range: &Range<usize>, target: &Window<T>) {
+        match self {
+            Self::Slice(values) => target.write(0, &values[range.clone()]),
+            Self::Slices(slices) => {
+                for Piece { slice, within, at } in pieces(slices, range) {
+                    target.write(at, &slices[slice][within]);
+                }
+            }
+            Self::Shared(SharedMemory(window)) => {
+                target.part(&(0..range.len())).copy_from(&window.part(range));
+            }
         }
     }
 
     /// Takes the result of a round over; in the segment it is in its place already.
     pub(crate) fn stage_out(&mut self, range: &Range<usize>, staging: &Window<T>) {
         match self {
-            Self::Slice(values) => staging.read(0, &mut values[range.clone()]),
+            Self::Slice(_) | Self::Slices(_) => {
+                self.copy_from(range.start, &staging.part(&(0..range.len())));
+            }
             Self::Shared(_) => {}
         }
     }
@@ -62,6 +82,11 @@ impl<T: Element> Memory<'_, T> {
     pub(crate) fn copy_from(&mut self, at: usize, source: &Window<T>) {
         match self {
             Self::Slice(values) => source.read(0, &mut values[at..at + source.len()]),
+            Self::Slices(slices) => {
+                for Piece { slice, within, at } in pieces(slices, &(at..at + source.len())) {
+                    source.read(at, &mut slices[slice][within]);
+                }
+            }
             Self::Shared(SharedMemory(window)) => {
                 window.part(&(at..at + source.len())).copy_from(source);
             }
@@ -71,9 +96,37 @@ impl<T: Element> Memory<'_, T> {
     pub(crate) fn write(&mut self, at: usize, block: &[T]) {
         match self {
             Self::Slice(values) => values[at..at + block.len()].copy_from_slice(block),
+            Self::Slices(slices) => {
+                for Piece { slice, within, at } in pieces(slices, &(at..at + block.len())) {
+                    let len = within.len();
+                    slices[slice][within].copy_from_slice(&block[at..at + len]);
+                }
+            }
             Self::Shared(SharedMemory(window)) => window.write(at, block),
         }
     }
+}
+
+/// A part of a range of several slices: which slice, where within it, where in the range.
+struct Piece {
+    slice: usize,
+    within: Range<usize>,
+    at: usize,
+}
+
+/// The parts of a range of slices that lie one after the other.
+fn pieces<T>(slices: &[&mut [T]], range: &Range<usize>) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    for (slice, values) in slices.iter().enumerate() {
+        let end = start + values.len();
+        let (from, to) = (range.start.max(start), range.end.min(end));
+        if from < to {
+            pieces.push(Piece { slice, within: from - start..to - start, at: from - range.start });
+        }
+        start = end;
+    }
+    pieces
 }
 
 /// What is done to a sum before anybody sees it.
@@ -114,6 +167,31 @@ impl<T: Element, const N: usize> Region for [T; N] {
 
     fn memory(&mut self) -> Memory<'_, T> {
         Memory::Slice(self)
+    }
+}
+
+/// Several slices are one operation on all of their numbers: what would be many meetings is one.
+impl<T: Element> Region for [&mut [T]] {
+    type Element = T;
+
+    fn memory(&mut self) -> Memory<'_, T> {
+        Memory::Slices(self.iter_mut().map(|values| &mut **values).collect())
+    }
+}
+
+impl<T: Element, const N: usize> Region for [&mut [T]; N] {
+    type Element = T;
+
+    fn memory(&mut self) -> Memory<'_, T> {
+        self.as_mut_slice().memory()
+    }
+}
+
+impl<T: Element> Region for Vec<&mut [T]> {
+    type Element = T;
+
+    fn memory(&mut self) -> Memory<'_, T> {
+        self.as_mut_slice().memory()
     }
 }
 

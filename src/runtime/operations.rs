@@ -11,8 +11,8 @@ use crate::runtime::parts::Counts;
 impl Group {
     /// Replaces everybody's numbers by their reduction over all ranks.
     ///
-    /// `data` is a slice, a vector, an array, or a [`Buffer`](crate::runtime::Buffer), which is not
-    /// copied. Floats are combined in the order of the canonical tree: the bits of the result do not
+    /// `data` is a slice, a vector, an array, several slices, or a [`Buffer`](crate::runtime::Buffer),
+    /// which is not copied. Floats are combined in the order of the canonical tree: the bits of the result do not
     /// depend on which rank runs where.
     ///
     /// ```
@@ -23,6 +23,19 @@ impl Group {
     ///     Ok(values)
     /// })?;
     /// assert_eq!(results, [[3.0, 3.0]; 3]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// Several slices are grouped into one operation, which costs as much as that of one:
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group, ReduceOp};
+    /// let results = Group::on_threads(3, |group| {
+    ///     let (mut weight, mut bias) = (vec![1.0f32; 4], [group.rank() as f32]);
+    ///     group.all_reduce(&mut [&mut weight[..], &mut bias[..]], ReduceOp::Sum)?;
+    ///     Ok((weight[3], bias[0]))
+    /// })?;
+    /// assert_eq!(results, [(3.0, 3.0); 3]);
     /// # Ok::<(), Error>(())
     /// ```
     pub fn all_reduce<R: Region + ?Sized>(

@@ -142,6 +142,40 @@ fn reductions_in_many_rounds_over_many_streams() {
     }
 }
 
+/// Cut anywhere, also into nothing: the same as in one piece.
+#[track_caller]
+fn check_grouped(groups: Vec<Group>, count: usize) {
+    let world = groups.len();
+    let expected = reduced::<f32>(ReduceOp::Sum, world, count);
+    on_ranks(groups, |group| {
+        let what = (world, group.rank(), count);
+        let cut = |values: &mut Vec<f32>, call: &dyn Fn(&mut [&mut [f32]])| {
+            let (first, rest) = values.split_at_mut(count / 3);
+            let (second, third) = rest.split_at_mut(count / 2);
+            call(&mut [first, &mut [], second, third]);
+        };
+        let mut summed = values::<f32>(group.rank(), count);
+        cut(&mut summed, &|slices| group.all_reduce(slices, ReduceOp::Sum).unwrap());
+        assert_bits(&summed, &expected, &what);
+        let mut given = values::<f32>(group.rank(), count);
+        cut(&mut given, &|slices| group.broadcast(slices, world - 1).unwrap());
+        assert_bits(&given, &values::<f32>(world - 1, count), &what);
+        let mut taken = values::<f32>(group.rank(), count);
+        cut(&mut taken, &|slices| group.reduce(slices, ReduceOp::Sum, 0).unwrap());
+        let root = group.rank() == 0;
+        let expected = if root { expected.clone() } else { values(group.rank(), count) };
+        assert_bits(&taken, &expected, &what);
+    });
+}
+
+#[test]
+fn several_slices_are_one_operation() {
+    for count in [0, 1, 7, 1023, 5000, 300_001] {
+        check_grouped(Group::threads(3).unwrap(), count);
+        check_grouped(as_machines(&[1, 2], 2), count);
+    }
+}
+
 /// Whole numbers have the same sum in any order; all ranks see the same bits of others, which are near.
 #[test]
 fn reductions_in_any_order() {

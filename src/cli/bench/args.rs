@@ -77,7 +77,8 @@ pub(super) struct BenchArgs {
     /// Fail unless the best size, or every pair, has this bus bandwidth
     #[arg(long, value_name = "GB/s", value_parser = parse_threshold)]
     pub(super) threshold: Option<f64>,
-    /// Show earlier results of --json beside these (repeatable; columns are of the first)
+    /// Show earlier results of --json, or a table of nccl-tests or the OSU micro-benchmarks, beside these
+    /// (repeatable; columns are of the first)
     #[arg(long, value_name = "FILE")]
     pub(super) compare: Vec<PathBuf>,
     /// Draw bus bandwidth over size, or pairs as a heat map, into this SVG file

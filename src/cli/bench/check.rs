@@ -6,7 +6,7 @@ use std::path::Path;
 use super::args::BenchArgs;
 use super::codes::{CANNOT_WRITE, EARLIER_UNREADABLE, NO_GPU, TOO_LARGE};
 use crate::base::{Diagnostic, Status};
-use crate::bench::{Backend, Collective, Document, Options, SizesError, read_document};
+use crate::bench::{Backend, Collective, Document, Options, SizesError, read_results};
 use crate::cli::check::cannot_combine;
 use crate::cli::error::CliError;
 use crate::cli::files::check_file;
@@ -78,11 +78,13 @@ pub(super) fn run(args: &BenchArgs, typed: &Typed, place: &Place) -> Result<(), 
     }
     check_memory(&options, workers, available_memory(), value("maxbytes"), typed)?;
     for file in &args.compare {
-        read_earlier(file, args.collective).map_err(|(status, why)| {
+        read_earlier(file, args.collective, workers).map_err(|(status, why)| {
             let message = format!("cannot use `{}`: {why}", file.display());
             let refused = typed.refuse(&[value("compare")], |spans| {
-                Diagnostic::error(EARLIER_UNREADABLE, spans[0], message)
-                    .help("give what `remuda bench --json` wrote to its standard output")
+                Diagnostic::error(EARLIER_UNREADABLE, spans[0], message).help(
+                    "give what `remuda bench --json` wrote to its standard output, or a table of \
+                         nccl-tests or the OSU micro-benchmarks",
+                )
             });
             CliError::refused(status, refused)
         })?;
@@ -110,13 +112,15 @@ fn bad_sizes(error: SizesError, typed: &Typed) -> CliError {
     refused.into()
 }
 
-/// Earlier results of a file, of the same collective.
+/// Earlier results of a file, of the same collective and, where it is not ours, of as many ranks.
 pub(super) fn read_earlier(
     file: &Path,
     collective: Collective,
+    world: usize,
 ) -> Result<Document, (Status, String)> {
     let text = fs::read_to_string(file).map_err(|error| (Status::NoInput, reason(&error)))?;
-    let document = read_document(&text).map_err(|error| (Status::BadInput, error.to_string()))?;
+    let document = read_results(&text, collective, world)
+        .map_err(|error| (Status::BadInput, error.to_string()))?;
     if document.collective != collective.name() {
         let why = format!("it is of `{}`, not of `{collective}`", document.collective);
         return Err((Status::BadInput, why));

@@ -26,7 +26,11 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         EARLIER_UNREADABLE,
         "earlier results cannot be read",
         "--compare takes what `remuda bench … --json` wrote to its standard output. Keep one of a good \
-         day:\n\n    remuda bench all-reduce -H hosts --json > good.json",
+         day:\n\n    remuda bench all-reduce -H hosts --json > good.json\n\n\
+         It also takes what nccl-tests and the OSU micro-benchmarks print, measured with as many ranks:\n\n    \
+         mpirun -np 2 osu_allreduce > mpi.txt\n    \
+         remuda bench all-reduce --num_gpus 2 --compare mpi.txt\n\n\
+         and any table whose first two columns are bytes and microseconds.",
     ),
     story(
         CANNOT_WRITE,

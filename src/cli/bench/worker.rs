@@ -45,7 +45,8 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
     let args = line.bench();
     let options = args.lower().map_err(|error| CliError::usage(BAD_VALUE, error.to_string()))?;
     let group = join_group(&InitOptions { order: args.order, ..InitOptions::default() })?;
-    let earlier = if group.rank() == 0 { read_all(&args)? } else { Vec::new() };
+    let world = group.world_size();
+    let earlier = if group.rank() == 0 { read_all(&args, world)? } else { Vec::new() };
     let document = match measure_all(&group, &args, &options, &earlier) {
         Ok(document) => document,
         Err(error) => {
@@ -78,10 +79,10 @@ fn status_of(error: &Error) -> Status {
     }
 }
 
-fn read_all(args: &BenchArgs) -> Result<Vec<(String, Document)>, CliError> {
+fn read_all(args: &BenchArgs, world: usize) -> Result<Vec<(String, Document)>, CliError> {
     let read = |file: &std::path::PathBuf| {
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let document = read_earlier(file, args.collective).map_err(|(status, why)| {
+        let document = read_earlier(file, args.collective, world).map_err(|(status, why)| {
             let file = file.display();
             CliError::new(status, EARLIER_UNREADABLE, format!("cannot use `{file}`: {why}"))
         })?;
