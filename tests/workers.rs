@@ -5,6 +5,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
+use std::num::NonZero;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
@@ -14,17 +15,20 @@ use std::time::Duration;
 use remuda::base::{Epoch, JobId, Rank, env_vars};
 use remuda::runtime::contract::{self, FrameReader, NodeRanks, Note, ToWorker, Welcome};
 use remuda::runtime::store::{Server, ServerOptions};
-use remuda::runtime::{CollectiveError, Error, Group, InitOptions, ReduceOp};
+use remuda::runtime::{CollectiveError, Error, Group, InitOptions, ReduceOp, ReduceOrder};
 use remuda::secure::{JobKey, derive_rank_key};
 use rustix::io::FdFlags;
 
 #[path = "../examples/tensor_parallel.rs"]
 mod tensor_parallel;
 
-/// What a worker does: `sum` once, or `loop` until an operation fails, always the same one or `any`;
+/// What a worker does: `sum` once, or `loop` until an operation fails, always the same one or any of
+/// [`ANY`];
 /// `early` and `loop-after-early`: all sum once, and one rank leaves it at that; `product`: what the
 /// example does.
 const ROLE: &str = "REMUDA_TEST_ROLE";
+/// Anything: as nodes of one machine do it, as machines do, and around a ring.
+const ANY: [&str; 3] = ["any", "any-as-machines", "any-in-a-ring"];
 const TIMEOUT_MS: &str = "REMUDA_TEST_TIMEOUT_MS";
 
 /// What a worker that another test started does; by itself it is a group of one.
@@ -34,8 +38,14 @@ fn worker() {
         return assert_eq!(work(&Group::single().unwrap(), "sum"), "1 of 0");
     };
     let timeout_ms = env_vars::get_text(TIMEOUT_MS).map_or(60_000, |text| text.parse().unwrap());
-    let options =
+    let mut options =
         InitOptions { timeout: Duration::from_millis(timeout_ms), ..InitOptions::default() };
+    if role == "any-as-machines" {
+        (options.streams, options.overlap) = (NonZero::new(3), Some(true));
+    }
+    if role == "any-in-a-ring" {
+        options.order = ReduceOrder::Any;
+    }
     if role == "product" {
         return tensor_parallel::main().unwrap();
     }
@@ -48,7 +58,7 @@ fn worker() {
 
 fn work(group: &Group, role: &str) -> String {
     let mut values = vec![group.rank() as i64 + 1; 100_000];
-    if role == "any" {
+    if role.starts_with("any") {
         return work_on_anything(group).expect_err("it ends with an error");
     }
     if role == "early" && group.rank() < 2 {
@@ -312,8 +322,9 @@ fn prove_peer_death() {
         let victim = draw(world) as usize;
         // Not to wait for something: any moment is meant.
         let moment = Duration::from_micros(draw(20_000));
+        let role = ANY[(seed + case) as usize % ANY.len()];
         eprint_case(seed + case, &nodes, victim, moment);
-        kill_one(&nodes, victim, moment);
+        kill_one(&nodes, role, victim, moment);
     }
 }
 
@@ -323,8 +334,8 @@ fn eprint_case(seed: u64, nodes: &[u32], victim: usize, moment: Duration) {
     writeln!(std::io::stderr(), "{line}").expect("stderr is there");
 }
 
-fn kill_one(nodes: &[u32], victim: usize, moment: Duration) {
-    let mut job = start(nodes, "any", 60_000);
+fn kill_one(nodes: &[u32], role: &str, victim: usize, moment: Duration) {
+    let mut job = start(nodes, role, 60_000);
     job.workers.iter_mut().for_each(|worker| drop(worker.hear("working")));
     std::thread::sleep(moment);
     let mut dead = job.workers.remove(victim);

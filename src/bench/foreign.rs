@@ -106,7 +106,6 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::float_cmp, reason = "the figures are exact")]
     fn bandwidth_is_of_the_collective() {
         let document = read_table("3000 1.5", Collective::AllReduce, 4).expect("a row");
         assert_eq!((document.rows[0].algbw_gbs, document.rows[0].busbw_gbs), (2.0, 3.0));
