@@ -35,6 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let first = Dialer {
         address: "127.0.0.1".to_owned(),
         port: port + 1,
+        from: None,
         node: NodeRank(0),
         job: derive_job_id(&key, port),
         key,

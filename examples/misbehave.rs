@@ -10,7 +10,7 @@ use std::time::Duration;
 use remuda::base::env_vars;
 use remuda::os::fork::{Side, exit_now, fork};
 use remuda::runtime::contract::{Note, encode_frame};
-use remuda::runtime::{Group, ReduceOp};
+use remuda::runtime::{CollectiveError, Error, Group, InitOptions, ReduceOp};
 
 /// Longer than any test runs.
 const FOR_EVER: Duration = Duration::from_secs(3600);
@@ -29,6 +29,7 @@ fn main() -> ExitCode {
             sleep(FOR_EVER);
         }
         Some("leave-early") => return leave_early(),
+        Some("sum-for-ever") => return sum_for_ever(),
         Some("flood-of-notes") => return flood_of_notes(),
         _ => return ExitCode::from(2),
     }
@@ -63,14 +64,33 @@ fn flood_of_notes() -> ExitCode {
 
 /// All sum once, and rank 0 leaves it at that.
 fn leave_early() -> ExitCode {
-    let sum = |group: &Group| group.all_reduce(&mut [1.0f32], ReduceOp::Sum);
-    let ended = Group::from_env().and_then(|group| {
+    told(Group::from_env().and_then(|group| {
         sum(&group)?;
         if group.rank() != 0 {
             sum(&group)?;
         }
         Ok(())
-    });
+    }))
+}
+
+/// All sum without end, and wait little for each other.
+fn sum_for_ever() -> ExitCode {
+    let options = InitOptions { timeout: Duration::from_secs(3), ..InitOptions::default() };
+    told(Group::init(&options).and_then(|group| {
+        sum(&group)?;
+        say("summing");
+        loop {
+            sum(&group)?;
+            sleep(Duration::from_millis(10));
+        }
+    }))
+}
+
+fn sum(group: &Group) -> Result<(), CollectiveError> {
+    group.all_reduce(&mut [1.0f32], ReduceOp::Sum)
+}
+
+fn told(ended: Result<(), Error>) -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -31,10 +31,10 @@
 //! | F26 | head and node are parted, both live | `tests/netns/cut.rs::a_pulled_cable_is_noticed_at_both_ends`, `tests/pods/cut.rs::a_pulled_cable_is_noticed_at_both_ends`, `tests/pods/cut.rs::a_pod_whose_cable_is_plugged_in_again_takes_part_in_the_restart` |
 //! | F27 | the link heals before the lease is over | `tests/netns/cut.rs::a_link_that_heals_in_time_is_only_told_of`, `tests/pods/cut.rs::a_link_that_heals_in_time_is_only_told_of` |
 //! | F28 | one direction is lost | `tests/netns/cut.rs::a_node_that_is_not_heard_any_more_is_lost_and_ends_itself`, `tests/netns/cut.rs::a_node_that_hears_nothing_any_more_is_lost_and_ends_itself`, `tests/pods/cut.rs::a_pod_that_is_not_heard_any_more_is_lost_and_ends_itself`, `tests/pods/cut.rs::a_pod_that_hears_nothing_any_more_is_lost_and_ends_itself` |
-//! | F29 | two workers are parted, the head sees both | `tests/collectives/failures.rs::who_does_not_come_is_named` |
+//! | F29 | two workers are parted, the head sees both | `tests/collectives/failures.rs::who_does_not_come_is_named`, `tests/pods/cut.rs::two_pods_that_are_parted_from_each_other_alone_are_named_by_who_waits` |
 //! | F30 | a connection of which one end knows nothing | `tests/netns/cut.rs::a_node_that_is_not_heard_any_more_is_lost_and_ends_itself`, `tests/pods/cut.rs::a_pod_that_is_not_heard_any_more_is_lost_and_ends_itself` |
 //! | F31 | a flood of output on a slow link | `tests/netns/slow.rs::a_flood_of_output_on_a_slow_link_delays_no_beat`, `tests/pods/cut.rs::a_flood_of_output_on_a_slow_link_delays_no_beat`, `src/agent/window.rs::it_takes_what_it_delivered_in_the_last_second` |
-//! | F32 | packets are lost | `tests/netns/slow.rs::packets_that_are_lost_cost_neither_a_node_nor_a_line` |
+//! | F32 | packets are lost | `tests/netns/slow.rs::packets_that_are_lost_cost_neither_a_node_nor_a_line`, `tests/pods/cut.rs::packets_that_are_lost_cost_neither_a_pod_nor_a_line` |
 //! | F33 | ssh lets us in on all hosts but one | `tests/ssh/refused.rs::who_is_not_let_in_is_told_once_and_not_tried_again`, `tests/ssh/refused.rs::every_bad_host_is_told_at_once_and_nothing_starts` |
 //! | F34 | a host key has changed | `tests/ssh/refused.rs::a_changed_host_key_is_refused_whatever_else_the_user_allows` |
 //! | F35 | hosts without a name, an sshd, an answer | `tests/ssh/refused.rs::every_bad_host_is_told_at_once_and_nothing_starts` |

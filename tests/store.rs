@@ -43,7 +43,7 @@ fn soon() -> Instant {
 
 fn identity(rank: u32) -> Identity {
     let key = derive_rank_key(&secret(), Epoch(3), Rank(rank));
-    Identity { job: JobId("j1".into()), epoch: Epoch(3), rank: Rank(rank), key }
+    Identity { job: JobId("j1".into()), epoch: Epoch(3), rank: Rank(rank), key, at: None }
 }
 
 fn connect(address: SocketAddr, identity: &Identity) -> Result<Client, ClientError> {

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 
 use crate::base::{Epoch, JobId, Status, clock, env_vars};
+use crate::os::calls::source_to;
 use crate::os::ports::PortClaim;
 use crate::report::print_error_now;
 use crate::report::summary::reason;
@@ -141,12 +142,7 @@ fn ends_of_connection(text: &str) -> (Option<IpAddr>, Option<IpAddr>) {
 fn source_address_to(host: &str) -> Option<IpAddr> {
     const DISCARD: u16 = 9;
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    (bare, DISCARD).to_socket_addrs().ok()?.find_map(|address| {
-        let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-        let socket = UdpSocket::bind(any).ok()?;
-        socket.connect(address).ok()?;
-        Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
-    })
+    (bare, DISCARD).to_socket_addrs().ok()?.find_map(source_to)
 }
 
 fn serve_store(

@@ -153,6 +153,12 @@ pub const LWS_WORKER_INDEX: &str = "LWS_WORKER_INDEX";
 pub const NNODES: &str = "NNODES";
 /// Nomad: which allocation of the group this is.
 pub const NOMAD_ALLOC_INDEX: &str = "NOMAD_ALLOC_INDEX";
+/// MPIJob: hosts that its launcher reaches over ssh, for MPICH.
+pub const HYDRA_HOST_FILE: &str = "HYDRA_HOST_FILE";
+/// The same for Intel's MPI.
+pub const I_MPI_HYDRA_HOST_FILE: &str = "I_MPI_HYDRA_HOST_FILE";
+/// MPIJob: `launcher` or `worker`.
+pub const K_MPI_JOB_ROLE: &str = "K_MPI_JOB_ROLE";
 /// MPIJob: hosts that its launcher reaches over ssh, for Open MPI 4.
 pub const OMPI_MCA_ORTE_DEFAULT_HOSTFILE: &str = "OMPI_MCA_orte_default_hostfile";
 /// Kubeflow: name of node 0.
@@ -185,6 +191,14 @@ pub const SLURM_NODEID: &str = "SLURM_NODEID";
 pub const VC_TASK_INDEX: &str = "VC_TASK_INDEX";
 /// The same in old releases.
 pub const VK_TASK_INDEX: &str = "VK_TASK_INDEX";
+/// `--accelerator` of `remuda pod`.
+pub const REMUDA_ACCELERATOR: &str = "REMUDA_ACCELERATOR";
+/// `--oversubscribe` of `remuda pod`: 1 or 0.
+pub const REMUDA_OVERSUBSCRIBE: &str = "REMUDA_OVERSUBSCRIBE";
+/// `--share` of `remuda pod`: 1 or 0.
+pub const REMUDA_SHARE: &str = "REMUDA_SHARE";
+/// `--allow_insecure_files` of `remuda pod`: 1 or 0.
+pub const REMUDA_ALLOW_INSECURE_FILES: &str = "REMUDA_ALLOW_INSECURE_FILES";
 /// `--nodes` of `remuda pod`.
 pub const REMUDA_NODES: &str = "REMUDA_NODES";
 /// `--node_rank` of `remuda pod`.
@@ -195,6 +209,9 @@ pub const REMUDA_NUM_GPUS: &str = "REMUDA_NUM_GPUS";
 pub const REMUDA_MASTER_ADDR: &str = "REMUDA_MASTER_ADDR";
 /// `--master_port` of `remuda pod`.
 pub const REMUDA_MASTER_PORT: &str = "REMUDA_MASTER_PORT";
+/// `--local_addr` of `remuda pod`. To a worker: the address at which the others find it; unset, it is the
+/// one from which the store is reached.
+pub const REMUDA_LOCAL_ADDR: &str = "REMUDA_LOCAL_ADDR";
 /// `--job_id` of `remuda pod`.
 pub const REMUDA_JOB_ID: &str = "REMUDA_JOB_ID";
 /// `--join_timeout` of `remuda pod`.

@@ -119,6 +119,10 @@ pub struct ReachArgs {
     /// With --key_file: how long nodes wait for each other [default: 30m]
     #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
     pub join_timeout: Option<Duration>,
+    /// With --key_file: address or interface of this node at which the others find its workers [default:
+    /// the one by which it reaches node 0]
+    #[arg(long, value_name = "ADDR")]
+    pub local_addr: Option<String>,
     /// What else is to be said about ssh.
     #[command(flatten)]
     pub ssh: SshArgs,

@@ -39,9 +39,11 @@ pub(super) fn place(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
     if reach.key_file.is_some() && !reach.no_ssh {
         return Err(needs_other(typed, "key_file", "no_ssh"));
     }
-    for (name, given) in
-        [("job_id", reach.job_id.is_some()), ("join_timeout", reach.join_timeout.is_some())]
-    {
+    for (name, given) in [
+        ("job_id", reach.job_id.is_some()),
+        ("join_timeout", reach.join_timeout.is_some()),
+        ("local_addr", reach.local_addr.is_some()),
+    ] {
         if given && reach.key_file.is_none() {
             return Err(needs_other(typed, name, "key_file"));
         }
@@ -75,7 +77,7 @@ fn launcher_args(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
 }
 
 /// Options of jobs that say nothing about a command on every host: hidden there, and refused.
-pub(super) const NOT_FOR_SSH: [&str; 14] = [
+pub(super) const NOT_FOR_SSH: [&str; 15] = [
     "num_gpus",
     "oversubscribe",
     "share",
@@ -86,6 +88,7 @@ pub(super) const NOT_FOR_SSH: [&str; 14] = [
     "key_file",
     "job_id",
     "join_timeout",
+    "local_addr",
     "launcher_args",
     "max_restarts",
     "pre_term_signal",
@@ -107,8 +110,16 @@ pub(super) fn ssh(typed: &Typed) -> Result<(), Refused> {
 }
 
 /// Options of jobs that say nothing about an examination.
-pub(super) const NOT_FOR_DOCTOR: [&str; 7] =
-    ["no_local_rank", "share", "no_ssh", "node_rank", "key_file", "job_id", "join_timeout"];
+pub(super) const NOT_FOR_DOCTOR: [&str; 8] = [
+    "no_local_rank",
+    "share",
+    "no_ssh",
+    "node_rank",
+    "key_file",
+    "job_id",
+    "join_timeout",
+    "local_addr",
+];
 
 /// `remuda doctor`.
 pub(super) fn doctor(typed: &Typed) -> Result<(), Refused> {

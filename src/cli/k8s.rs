@@ -35,7 +35,7 @@ workers start anew (--max_restarts); what `remuda pod --help` says of signals, e
 the termination log holds.
 
 The pods of a LeaderWorkerSet are started anew also after a job that ended well: delete it then. A
-runtime of the Trainer is what a TrainJob refers to: it needs a `trainer`, which may change image,
+runtime of the Trainer is what a TrainJob refers to; its `trainer`, if it has one, may change image,
 words and number of nodes.
 
 Exit statuses 2, 65, 66, 77, 78, 126 and 127 end the Job at once, for another start would end like

@@ -1,11 +1,12 @@
 //! `remuda pod`: the same command in every pod; each finds out which node it is.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, Parser, ValueEnum};
 
 use super::args::{DeviceArgs, ProgramArgs, WatchArgs, WorkerArgs};
 use super::check;
@@ -14,13 +15,13 @@ use super::line::{self, BadValue, Parsed, Refused, Typed, whole};
 use super::lower::{self, Pod};
 use super::pod_codes as codes;
 use super::run;
-use super::values::{parse_job_id, parse_master_addr, parse_port, parse_timeout};
+use super::values::{AcceleratorArg, parse_job_id, parse_master_addr, parse_port, parse_timeout};
 use crate::base::{Status, env_vars};
 use crate::job::OnTerm;
 use crate::launch::Keeper;
 use crate::os::signals;
-use crate::plan::{Identity, IdentityError, identify};
-use crate::report::summary::step;
+use crate::plan::{Identity, IdentityError, MpiLauncher, Who, identify};
+use crate::report::summary::{count, step};
 use crate::report::{Terminal, say};
 
 /// The words that choose it.
@@ -31,7 +32,9 @@ const HELP_END: &str = "\
 Every option under `Where` can be given as a variable too: `--key_file` is REMUDA_KEY_FILE,
 `--nodes` REMUDA_NODES, and so on. Which node this is, is found in the environment of Indexed
 Jobs, JobSet, LeaderWorkerSet, StatefulSets, Kubeflow (PET_*, PyTorchJob), Volcano, SkyPilot,
-dstack, Nomad and Slurm, or in NODE_RANK; a line says where it was found.
+dstack, Nomad and Slurm, in the hostfile of an MPIJob, or in NODE_RANK; a line says where it was
+found. The launcher of an MPIJob starts the job on the hosts of its hostfile, over ssh and without a
+key, as `remuda run -H` does, once their sshds are there.
 
 A pod that is sent SIGTERM while restarts are left (--max_restarts) leaves with 143, and the job
 goes on, from its last checkpoint, with the pod that comes in its place. Before all pods are there,
@@ -94,6 +97,10 @@ pub struct PodPlaceArgs {
     /// Port of rank 0 there; the two behind it are ours [default: 29500]
     #[arg(long, value_name = "PORT", value_parser = parse_port)]
     pub master_port: Option<u16>,
+    /// Address or interface of this pod at which the others find its workers [default: the one by which it
+    /// reaches pod 0]
+    #[arg(long, value_name = "ADDR")]
+    pub local_addr: Option<String>,
     /// A secret that every pod is given, at least 16 bytes
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
@@ -137,10 +144,32 @@ fn parse_status_addr(text: &str) -> Result<SocketAddr, BadValue> {
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
 /// What the kubelet is told.
-fn keeper(args: &PodPlaceArgs) -> Keeper {
+fn keeper(args: &PodPlaceArgs, role: &Role) -> Keeper {
     let named = env_vars::get(env_vars::REMUDA_TERMINATION_LOG).map(PathBuf::from);
     let termination_log = Some(named.unwrap_or_else(|| TERMINATION_LOG.into()));
-    Keeper { status_addr: args.status_addr, termination_log, on_term: OnTerm::EndsNode }
+    let on_term = match role {
+        Role::Node(_) => OnTerm::EndsNode,
+        // Nobody would know of the job who comes in its place.
+        Role::Launcher(_) => OnTerm::EndsJob,
+    };
+    Keeper { status_addr: args.status_addr, termination_log, on_term }
+}
+
+/// What this pod is to its job.
+enum Role {
+    Node(Box<Pod>),
+    Launcher(MpiLauncher),
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(pod) => pod.fmt(f),
+            Self::Launcher(launcher) => {
+                write!(f, "{launcher} of {}, over ssh", count(launcher.hosts, "host"))
+            }
+        }
+    }
 }
 
 impl PodPlaceArgs {
@@ -157,6 +186,7 @@ impl PodPlaceArgs {
                 parse_master_addr,
             )?,
             master_port: or_variable(self.master_port, env_vars::REMUDA_MASTER_PORT, parse_port)?,
+            local_addr: or_variable(self.local_addr, env_vars::REMUDA_LOCAL_ADDR, text)?,
             key_file: match self.key_file {
                 Some(file) => Some(file),
                 None => or_variable(None, env_vars::REMUDA_KEY_FILE, text)?.map(PathBuf::from),
@@ -167,17 +197,33 @@ impl PodPlaceArgs {
                 env_vars::REMUDA_JOIN_TIMEOUT,
                 parse_timeout,
             )?,
-            isolated: self.isolated
-                || or_variable(None, env_vars::REMUDA_ISOLATED, parse_yes)?.unwrap_or(false),
+            isolated: or_yes(self.isolated, env_vars::REMUDA_ISOLATED)?,
             status_addr: or_variable(
                 self.status_addr,
                 env_vars::REMUDA_STATUS_ADDR,
                 parse_status_addr,
             )?,
             peer_exit: or_variable(self.peer_exit, env_vars::REMUDA_PEER_EXIT, parse_status)?,
-            ..self
+            devices: completed_devices(&self.devices)?,
+            allow_insecure_files: or_yes(
+                self.allow_insecure_files,
+                env_vars::REMUDA_ALLOW_INSECURE_FILES,
+            )?,
         })
     }
+}
+
+fn completed_devices(typed: &DeviceArgs) -> Result<DeviceArgs, CliError> {
+    let kind = |text: &str| AcceleratorArg::from_str(text, false).map_err(BadValue::new);
+    Ok(DeviceArgs {
+        accelerator: or_variable(typed.accelerator, env_vars::REMUDA_ACCELERATOR, kind)?,
+        oversubscribe: or_yes(typed.oversubscribe, env_vars::REMUDA_OVERSUBSCRIBE)?,
+        share: or_yes(typed.share, env_vars::REMUDA_SHARE)?,
+    })
+}
+
+fn or_yes(typed: bool, name: &str) -> Result<bool, CliError> {
+    Ok(typed || or_variable(None, name, parse_yes)?.unwrap_or(false))
 }
 
 fn parse_yes(text: &str) -> Result<bool, BadValue> {
@@ -222,22 +268,28 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     check::program(&args.program, &typed)?;
     check::watch(&args.watch, &typed)?;
     let terminal = Terminal::look();
-    let place = args.pod.completed()?;
-    let who = who(&place)?;
+    let pod = args.pod.completed()?;
+    let role = role(&pod)?;
     if args.watch.talks() {
-        say(&step("Pod", &who.to_string()), terminal.paint);
+        say(&step("Pod", &role.to_string()), terminal.paint);
     }
-    let keeper = keeper(&place);
-    let mut place = lower::pod(&place, &who, &typed)?;
-    place.keeper = keeper;
+    let mut place = match &role {
+        Role::Node(node) => lower::pod(&pod, node, &typed)?,
+        Role::Launcher(launcher) => lower::mpi_hosts(&pod, launcher, &typed, terminal)?,
+    };
+    place.keeper = keeper(&pod, &role);
     check::stdin(&args.watch, place.workers(), &typed)?;
     run::start_program(place, &args.watch, &args.workers, &args.program, terminal)
 }
 
 /// What was typed goes before what the platform says; whoever says everything needs no platform.
-fn who(args: &PodPlaceArgs) -> Result<Pod, CliError> {
+fn role(args: &PodPlaceArgs) -> Result<Role, CliError> {
     let found = match identify(&lower::surroundings()) {
-        Ok(found) => Some(found),
+        Ok(Who::Node(found)) => Some(found),
+        Ok(Who::Launcher(launcher)) if args.node_rank.is_none() => {
+            return Ok(Role::Launcher(launcher));
+        }
+        Ok(Who::Launcher(_)) => None,
         Err(IdentityError::Unknown) if args.node_rank.is_some() => None,
         Err(error) => return Err(unknown(&error)),
     };
@@ -255,7 +307,7 @@ fn who(args: &PodPlaceArgs) -> Result<Pod, CliError> {
             .help("`--nodes` is the number of pods, the same in each of them"));
     }
     let slots = args.num_gpus.or(of_platform(|found| found.slots));
-    Ok(Pod { rank, nodes, slots, found })
+    Ok(Role::Node(Box::new(Pod { rank, nodes, slots, found })))
 }
 
 fn unknown(error: &IdentityError) -> CliError {
@@ -265,8 +317,8 @@ fn unknown(error: &IdentityError) -> CliError {
             "give `--nodes N --node_rank N --master_addr ADDR`, or set NODE_RANK; \
              `remuda pod --help` lists the platforms that are known",
         ),
-        IdentityError::MpiLauncher(file) => told(codes::MPI_LAUNCHER)
-            .help(format!("its hosts have sshd: `remuda run -H {file} SCRIPT`")),
+        IdentityError::MpiHostfile(..) => told(codes::MPI_HOSTFILE)
+            .help("unset the variable that names it, or give `--node_rank` and `--nodes`"),
         IdentityError::Malformed { name, .. } => {
             told(codes::MALFORMED).help(format!("correct {name}, or unset it"))
         }

@@ -30,12 +30,15 @@ pub(super) const POD_WITHOUT_KEY: &str = "P006";
 pub(super) const NO_MASTER: &str = "P007";
 /// Nothing says how many workers a pod has.
 pub(super) const NO_SLOTS: &str = "P008";
-/// A launcher of MPI.
-pub(super) const MPI_LAUNCHER: &str = "P009";
+/// A hostfile of MPI that is not there.
+pub(super) const MPI_HOSTFILE: &str = "P009";
 /// A name that no object may have.
 pub(super) const BAD_OBJECT: &str = "P010";
 /// Hosts that are not alike.
 pub(super) const UNEVEN: &str = "P011";
+
+/// An address that this node does not have.
+pub(super) const BAD_LOCAL_ADDR: &str = "P012";
 
 /// Their stories.
 pub(super) const EXPLANATIONS: &[Explanation] = &[
@@ -96,7 +99,9 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
         HOW_MANY,
         "nothing says how many pods there are",
         "Indexed Jobs and StatefulSets tell a pod its number, not how many there are. Give --nodes, or \
-         set REMUDA_NODES to `completions` or `replicas`.",
+         set REMUDA_NODES to `completions` or `replicas`. A TrainJob tells its pods if it has a \
+         `trainer`, be it an empty one, or if its runtime does: that of `remuda k8s manifest --kind \
+         trainer` does.",
     ),
     story(
         NO_SUCH_NODE,
@@ -125,10 +130,12 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
          same in every pod, or --accelerator cpu.",
     ),
     story(
-        MPI_LAUNCHER,
-        "this pod is the launcher of an MPIJob",
-        "It has a hostfile, and its hosts have sshd: they are reached from here. Start the job with it, \
-         in this pod alone:\n\n    remuda run -H /etc/mpi/hostfile train.py",
+        MPI_HOSTFILE,
+        "the hostfile of an MPIJob is not there",
+        "A variable of MPI names a hostfile (OMPI_MCA_orte_default_hostfile and its like, or \
+         K_MPI_JOB_ROLE, for which it is /etc/mpi/hostfile), nothing else says which node this is, and \
+         the file cannot be read. With it the launcher starts the job on its hosts, over ssh, and a pod \
+         that is itself in it is the node that its line is. If this is no MPIJob, unset the variable.",
     ),
     story(
         BAD_OBJECT,
@@ -141,5 +148,13 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
         "hosts of different sizes cannot become pods",
         "Pods of one job are made from one template, so each has as many workers as every other. Write \
          --nodes and --gpus in the place of the hostfile, or leave the odd host out of it.",
+    ),
+    story(
+        BAD_LOCAL_ADDR,
+        "an address that this node does not have",
+        "--local_addr (REMUDA_LOCAL_ADDR) is an address of this node, or the name of an interface, such \
+         as net1, the same in every pod: there the workers of the node are found by those of the others. \
+         Without it it is the one by which node 0 is reached, and that is as the routes say; where it is \
+         one of the same interface, node 0 is called from it too. Where node 0 listens is --master_addr.",
     ),
 ];

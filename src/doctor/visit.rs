@@ -324,7 +324,7 @@ async fn examine(
     let link = match way {
         Way::Local => {
             let words = ["agent".into(), format!("job={job}"), format!("node={node}")];
-            match connect_local(&words.map(Into::into)) {
+            match connect_local(&words.map(Into::into), None) {
                 Ok(link) => link,
                 Err(error) => return (Seen::Lost(format!("it cannot be started: {error}")), None),
             }

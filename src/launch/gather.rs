@@ -56,7 +56,7 @@ pub(super) async fn see_through(
         None => print_error(&line),
     };
     let gate = Arc::new(Gate::open(door, rules(plan, options, dial), say, &mut tasks)?);
-    let way = Way::Dial(Arc::clone(&gate), dial.join_limit);
+    let way = Way::Dial(Arc::clone(&gate), dial.join_limit, dial.local_addr);
     let job = dispatch(plan, options, (&way, pulse), |sender| {
         // Whoever listens now hears what came while nobody did.
         signals.pass_on();

@@ -171,7 +171,8 @@ impl Joining<'_> {
         let text = format!("node 0 ({called}), which shows what workers write");
         self.say(&step("Joined", &text));
         self.pulse.set_ready(true);
-        let Link { reader, writer, agent, .. } = connect_local(&self.agent_words())?;
+        let Link { reader, writer, agent, .. } =
+            connect_local(&self.agent_words(), self.member.dial.local_addr)?;
         let mut agent = Some(agent);
         let mut attached = connection.attach((reader, writer), &mut self.tasks);
         let part = self.take_part(&mut attached, &mut agent).await;
@@ -210,6 +211,7 @@ impl Joining<'_> {
         Dialer {
             address: dial.address.clone(),
             port: dial.port,
+            from: dial.local_addr,
             node: self.member.node,
             key: dial.key.clone(),
             lease: self.member.lease,

@@ -1,6 +1,7 @@
 //! One node as the launcher sees it: a way to tell it things, and a task that reads its link.
 
 use std::io;
+use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -61,8 +62,9 @@ pub(super) enum Way {
     /// As processes of this machine.
     Local,
     Ssh(Arc<Ssh>),
-    /// The first is this machine; the others come by themselves, within this time.
-    Dial(Arc<Gate>, Duration),
+    /// The first is this machine, whose workers have this address if one was chosen; the others come by
+    /// themselves, within this time.
+    Dial(Arc<Gate>, Duration, Option<IpAddr>),
     /// Links that a test has made.
     #[cfg(test)]
     Played(std::sync::Mutex<Vec<Option<Link>>>),
@@ -119,10 +121,20 @@ pub(super) struct Caller<'a> {
 }
 
 impl Caller<'_> {
+    /// Where the workers of this machine are found, if somebody chose that.
+    fn local_addr(&self) -> Option<IpAddr> {
+        match self.way {
+            Way::Dial(_, _, at) => *at,
+            Way::Local | Way::Ssh(_) => None,
+            #[cfg(test)]
+            Way::Played(_) => None,
+        }
+    }
+
     /// How long a node is waited for that comes by itself.
     pub(super) fn limit(&self) -> Duration {
         match self.way {
-            Way::Dial(_, limit) => *limit,
+            Way::Dial(_, limit, _) => *limit,
             Way::Local | Way::Ssh(_) => Duration::ZERO,
             #[cfg(test)]
             Way::Played(_) => Duration::ZERO,
@@ -164,13 +176,13 @@ impl Node {
         let (events, output) = (caller.events.clone(), caller.output.clone());
         let ends = Ends { node, ranks, link, since, epoch: Arc::clone(&epoch), events, output };
         let (agent, task) = match caller.way {
-            Way::Dial(gate, limit) if node != NodeRank(0) => {
+            Way::Dial(gate, limit, _) if node != NodeRank(0) => {
                 let until = (caller.asked + *limit, *limit);
                 (None, tasks.spawn(serve_joined(Arc::clone(gate), until, ends, told)))
             }
             Way::Local | Way::Dial(..) => {
                 let words = ["agent".into(), format!("job={job}"), format!("node={node}")];
-                let link = connect_local(&words.map(Into::into))?;
+                let link = connect_local(&words.map(Into::into), caller.local_addr())?;
                 (link.agent.pid(), tasks.spawn(serve(link, ends, told)))
             }
             Way::Ssh(ssh) => {

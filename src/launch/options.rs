@@ -1,7 +1,7 @@
 //! What a launch needs beside its plan.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -142,6 +142,8 @@ pub struct DialOptions {
     pub port: u16,
     /// The port of its store.
     pub store_port: u16,
+    /// The address at which the others find the workers of this node; `None`: as its routes say.
+    pub local_addr: Option<IpAddr>,
     /// How long nodes wait for each other.
     pub join_limit: Duration,
     /// The exit status of a node that is stopped because another one failed; `None`: that one's.

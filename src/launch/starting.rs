@@ -23,7 +23,7 @@ impl Dispatcher<'_> {
         self.begin_epoch();
         self.pulse.set_epoch(self.job.epoch().0);
         self.pulse.set_counts(self.job.running(), self.nodes_here());
-        if let Way::Dial(gate, _) = self.caller.way {
+        if let Way::Dial(gate, ..) = self.caller.way {
             gate.begun(self.job.epoch(), self.job.uncharged());
         }
         if !self.has_begun {

@@ -9,6 +9,7 @@ pub mod asked;
 pub mod atomic;
 #[cfg(feature = "cli")]
 pub mod calendar;
+pub mod calls;
 #[cfg(feature = "cli")]
 pub mod code;
 #[cfg(feature = "cli")]
@@ -20,7 +21,6 @@ pub mod fork;
 pub mod heap;
 #[cfg(feature = "cli")]
 pub mod heard;
-#[cfg(feature = "cli")]
 pub mod interfaces;
 pub mod memory;
 #[cfg(feature = "cli")]

@@ -7,11 +7,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::conventions::{CONVENTIONS, is_mpi_worker, mpi_launcher, stateful_set};
+use super::mpi_job::MpiHostfile;
 use crate::base::env_vars;
-use crate::pool::nodeset;
-
-/// Nodes that a job of pods may have.
-const NODES_MAX: u32 = 1 << 17;
 
 /// What a process can know about itself without asking anybody.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +20,8 @@ pub struct Surroundings {
     pub hostname: String,
     /// Its full name, if `/etc/hosts` tells one.
     pub full_name: Option<String>,
+    /// The hostfile of MPI, if [`super::mpi_hostfile`] says where it is.
+    pub mpi_hostfile: Option<MpiHostfile>,
 }
 
 /// Whose rules are followed.
@@ -35,6 +35,8 @@ pub enum Convention {
     PyTorchJob,
     /// `VC_…`.
     Volcano,
+    /// A hostfile of MPI.
+    MpiJob,
     /// `JOBSET_NAME` beside the index of a Job.
     JobSet,
     /// `JOB_COMPLETION_INDEX`.
@@ -74,15 +76,35 @@ pub struct Identity {
     pub read: Vec<(String, String)>,
 }
 
+/// Who a pod is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// A node of the job.
+    Node(Identity),
+    /// The launcher of an `MPIJob`: it has no workers, and reaches its hosts over ssh.
+    Launcher(MpiLauncher),
+}
+
+/// A pod that starts the job on others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MpiLauncher {
+    /// Its hostfile.
+    pub hostfile: String,
+    /// How many hosts are in it.
+    pub hosts: usize,
+    /// The variable by which that was found, and its value.
+    pub said_by: (String, String),
+}
+
 /// Why nobody knows who this pod is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// No convention matches.
     #[error("nothing says which node this is")]
     Unknown,
-    /// The launcher pod of an `MPIJob`, which is told hosts and reaches them by ssh.
-    #[error("this is the launcher of an MPIJob, whose hosts are in `{0}`")]
-    MpiLauncher(String),
+    /// The hostfile of an `MPIJob` is not there.
+    #[error("the hostfile of an MPIJob, `{0}`, cannot be read: {1}")]
+    MpiHostfile(String, String),
     /// A value that means nothing.
     #[error("`{name}={value}` is not {expected}")]
     Malformed {
@@ -116,6 +138,7 @@ impl fmt::Display for Convention {
             Self::Kubeflow => "Kubeflow",
             Self::PyTorchJob => "PyTorchJob",
             Self::Volcano => "Volcano",
+            Self::MpiJob => "MPIJob",
             Self::JobSet => "JobSet",
             Self::IndexedJob => "Indexed Job",
             Self::SkyPilot => "SkyPilot",
@@ -136,25 +159,22 @@ impl fmt::Display for Identity {
     }
 }
 
-type Found = Result<Option<Identity>, IdentityError>;
+impl fmt::Display for MpiLauncher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, value) = &self.said_by;
+        write!(f, "launcher (MPIJob: {name}={value})")
+    }
+}
 
-/// All of them, the most telling first.
-const CONVENTIONS: [fn(&Surroundings) -> Found; 11] = [
-    leader_worker_set,
-    kubeflow,
-    pytorch_job,
-    volcano,
-    job_set,
-    indexed_job,
-    sky_pilot,
-    dstack,
-    nomad,
-    slurm,
-    plain,
-];
+/// Who this pod is. A launcher has an index too, where it is a Job of its own, and is no node by that.
+pub fn identify(around: &Surroundings) -> Result<Who, IdentityError> {
+    match mpi_launcher(around)? {
+        Some(launcher) => Ok(Who::Launcher(launcher)),
+        None => identify_node(around).map(Who::Node),
+    }
+}
 
-/// Who this pod is.
-pub fn identify(around: &Surroundings) -> Result<Identity, IdentityError> {
+fn identify_node(around: &Surroundings) -> Result<Identity, IdentityError> {
     let mut found: Option<Identity> = None;
     for convention in CONVENTIONS {
         let Some(other) = convention(around)? else { continue };
@@ -176,11 +196,10 @@ pub fn identify(around: &Surroundings) -> Result<Identity, IdentityError> {
     if let Some(found) = found {
         return in_range(found);
     }
-    for name in [env_vars::OMPI_MCA_ORTE_DEFAULT_HOSTFILE, env_vars::PRTE_MCA_PRTE_DEFAULT_HOSTFILE]
+    if let Some(MpiHostfile { path, text: Err(why), .. }) = &around.mpi_hostfile
+        && !is_mpi_worker(around)
     {
-        if let Some(file) = around.env.get(name) {
-            return Err(IdentityError::MpiLauncher(file.clone()));
-        }
+        return Err(IdentityError::MpiHostfile(path.clone(), why.clone()));
     }
     stateful_set(around).ok_or(IdentityError::Unknown)
 }
@@ -216,256 +235,23 @@ fn in_range(found: Identity) -> Result<Identity, IdentityError> {
     Err(IdentityError::Malformed { name, value, expected: "less than the number of nodes" })
 }
 
-/// Reads variables and remembers which.
-struct Reader<'a> {
-    env: &'a BTreeMap<String, String>,
-    read: Vec<(String, String)>,
-}
-
-impl<'a> Reader<'a> {
-    fn of(around: &'a Surroundings) -> Self {
-        Self { env: &around.env, read: Vec::new() }
-    }
-
-    fn text(&mut self, name: &str) -> Option<&'a str> {
-        let value = self.env.get(name).filter(|value| !value.is_empty())?;
-        self.read.push((name.to_owned(), value.clone()));
-        Some(value)
-    }
-
-    fn number(&mut self, name: &str, expected: &'static str) -> Result<Option<u32>, IdentityError> {
-        let Some(text) = self.text(name) else { return Ok(None) };
-        let number = text.trim().parse().ok().filter(|number| *number <= NODES_MAX);
-        number.map(Some).ok_or_else(|| malformed(name, text, expected))
-    }
-
-    fn rank(&mut self, name: &str) -> Result<Option<u32>, IdentityError> {
-        self.number(name, "the number of a node")
-    }
-
-    fn count(&mut self, name: &str) -> Result<Option<u32>, IdentityError> {
-        let Some(count) = self.number(name, "a number of nodes")? else { return Ok(None) };
-        if count == 0 {
-            return Err(malformed(name, "0", "a number of nodes"));
-        }
-        Ok(Some(count))
-    }
-
-    fn port(&mut self, name: &str) -> Result<Option<u16>, IdentityError> {
-        let Some(text) = self.text(name) else { return Ok(None) };
-        let port = text.trim().parse().ok().filter(|port| 0 < *port);
-        port.map(Some).ok_or_else(|| malformed(name, text, "a port"))
-    }
-
-    fn found(self, convention: Convention, rank: u32) -> Identity {
-        Identity {
-            convention,
-            rank,
-            nodes: None,
-            master_addr: None,
-            master_port: None,
-            slots: None,
-            base: None,
-            read: self.read,
-        }
-    }
-}
-
-fn malformed(name: &str, value: &str, expected: &'static str) -> IdentityError {
-    IdentityError::Malformed { name: name.to_owned(), value: value.to_owned(), expected }
-}
-
-fn leader_worker_set(around: &Surroundings) -> Found {
-    let mut reader = Reader::of(around);
-    let Some(rank) = reader.rank(env_vars::LWS_WORKER_INDEX)? else { return Ok(None) };
-    let nodes = reader.count(env_vars::LWS_GROUP_SIZE)?;
-    let master_addr = reader.text(env_vars::LWS_LEADER_ADDRESS).map(str::to_owned);
-    let found = reader.found(Convention::LeaderWorkerSet, rank);
-    Ok(Some(Identity { nodes, master_addr, ..found }))
-}
-
-/// `PET_NNODES` may be a range, of which nobody knows what it will be.
-fn kubeflow(around: &Surroundings) -> Found {
-    let mut reader = Reader::of(around);
-    let Some(rank) = reader.rank(env_vars::PET_NODE_RANK)? else { return Ok(None) };
-    let nodes = match around.env.get(env_vars::PET_NNODES).and_then(|nodes| nodes.split_once(':')) {
-        Some((low, high)) if low == high => low.parse().ok(),
-        Some(_) => None,
-        None => reader.count(env_vars::PET_NNODES)?,
-    };
-    // `auto`, `gpu` and `cpu` leave it to the node.
-    let slots = around.env.get(env_vars::PET_NPROC_PER_NODE).and_then(|slots| slots.parse().ok());
-    let slots = slots.filter(|slots| 0 < *slots);
-    let master_addr = reader.text(env_vars::PET_MASTER_ADDR).map(str::to_owned);
-    let master_port = reader.port(env_vars::PET_MASTER_PORT)?;
-    let found = reader.found(Convention::Kubeflow, rank);
-    Ok(Some(Identity { nodes, master_addr, master_port, slots, ..found }))
-}
-
-/// Here `RANK` is a pod's. Below torchrun it is a process's, and `LOCAL_RANK` stands beside it.
-fn pytorch_job(around: &Surroundings) -> Found {
-    let env = &around.env;
-    if env.contains_key(env_vars::LOCAL_RANK) || !env.contains_key(env_vars::MASTER_ADDR) {
-        return Ok(None);
-    }
-    let mut reader = Reader::of(around);
-    let Some(rank) = reader.rank(env_vars::RANK)? else { return Ok(None) };
-    let Some(nodes) = reader.count(env_vars::WORLD_SIZE)? else { return Ok(None) };
-    let master_addr = reader.text(env_vars::MASTER_ADDR).map(str::to_owned);
-    let master_port = reader.port(env_vars::MASTER_PORT)?;
-    let found = reader.found(Convention::PyTorchJob, rank);
-    Ok(Some(Identity { nodes: Some(nodes), master_addr, master_port, ..found }))
-}
-
-/// Every task has a list of its hosts; ours is the one that has us at our index.
-fn volcano(around: &Surroundings) -> Found {
-    let mut reader = Reader::of(around);
-    let rank = reader.rank(env_vars::VC_TASK_INDEX)?;
-    let Some(rank) = (if rank.is_some() { rank } else { reader.rank(env_vars::VK_TASK_INDEX)? })
-    else {
-        return Ok(None);
-    };
-    let is_list = |name: &str| name.starts_with("VC_") && name.ends_with("_HOSTS");
-    let lists: Vec<_> = around.env.iter().filter(|(name, _)| is_list(name)).collect();
-    let has_us = |hosts: &str| {
-        let own = hosts.split(',').nth(rank as usize).unwrap_or_default();
-        own.split('.').next() == Some(around.hostname.as_str())
-    };
-    let ours = match lists[..] {
-        [only] => Some(only),
-        _ => lists.into_iter().find(|(_, hosts)| has_us(hosts)),
-    };
-    let Some((name, hosts)) = ours else {
-        return Ok(Some(reader.found(Convention::Volcano, rank)));
-    };
-    reader.read.push((name.clone(), hosts.clone()));
-    let nodes = hosts.split(',').count() as u32;
-    let master_addr = hosts.split(',').next().map(str::to_owned);
-    let found = reader.found(Convention::Volcano, rank);
-    Ok(Some(Identity { nodes: Some(nodes), master_addr, ..found }))
-}
-
-/// Pods are called `JOBSET-JOB-INDEX-POD`. JobSet sets no variables; these are what templates commonly take
-/// from its labels. Without them a pod is one of an Indexed Job, as in the manifest that we print.
-fn job_set(around: &Surroundings) -> Found {
-    let mut reader = Reader::of(around);
-    let (Some(set), Some(job)) =
-        (reader.text(env_vars::JOBSET_NAME), reader.text(env_vars::REPLICATED_JOB_NAME))
-    else {
-        return Ok(None);
-    };
-    let Some(rank) = reader.rank(env_vars::JOB_COMPLETION_INDEX)? else { return Ok(None) };
-    let base = format!("{set}-{job}-0");
-    let master_addr = Some(format!("{base}-0.{set}"));
-    let found = reader.found(Convention::JobSet, rank);
-    Ok(Some(Identity { master_addr, base: Some(base), ..found }))
-}
-
-/// Pods are called `JOB-INDEX`. How many there are nobody tells them.
-fn indexed_job(around: &Surroundings) -> Found {
-    let mut reader = Reader::of(around);
-    let Some(rank) = reader.rank(env_vars::JOB_COMPLETION_INDEX)? else { return Ok(None) };
-    let base = base_of(&around.hostname, rank);
-    let master_addr = base.as_deref().and_then(|base| first_of(around, base));
-    let found = reader.found(Convention::IndexedJob, rank);
-    Ok(Some(Identity { master_addr, base, ..found }))
-}
-
-fn sky_pilot(around: &Surroundings) -> Found {
-    let mut reader = Reader::of(around);
-    let Some(rank) = reader.rank(env_vars::SKYPILOT_NODE_RANK)? else { return Ok(None) };
-    let nodes = reader.count(env_vars::SKYPILOT_NUM_NODES)?;
-    let slots = reader.number(env_vars::SKYPILOT_NUM_GPUS_PER_NODE, "a number of GPUs")?;
-    let master_addr = around.env.get(env_vars::SKYPILOT_NODE_IPS).and_then(|ips| first_word(ips));
-    let found = reader.found(Convention::SkyPilot, rank);
-    let slots = slots.filter(|slots| 0 < *slots);
-    Ok(Some(Identity { nodes, master_addr, slots, ..found }))
-}
-
-fn dstack(around: &Surroundings) -> Found {
-    let mut reader = Reader::of(around);
-    let Some(rank) = reader.rank(env_vars::DSTACK_NODE_RANK)? else { return Ok(None) };
-    let nodes = reader.count(env_vars::DSTACK_NODES_NUM)?;
-    let slots = reader.number(env_vars::DSTACK_GPUS_PER_NODE, "a number of GPUs")?;
-    let master_addr = reader.text(env_vars::DSTACK_MASTER_NODE_IP).map(str::to_owned);
-    let ips = around.env.get(env_vars::DSTACK_NODES_IPS);
-    let master_addr = master_addr.or_else(|| ips.and_then(|ips| first_word(ips)));
-    let found = reader.found(Convention::Dstack, rank);
-    let slots = slots.filter(|slots| 0 < *slots);
-    Ok(Some(Identity { nodes, master_addr, slots, ..found }))
-}
-
-fn nomad(around: &Surroundings) -> Found {
-    let mut reader = Reader::of(around);
-    let Some(rank) = reader.rank(env_vars::NOMAD_ALLOC_INDEX)? else { return Ok(None) };
-    Ok(Some(reader.found(Convention::Nomad, rank)))
-}
-
-fn slurm(around: &Surroundings) -> Found {
-    let mut reader = Reader::of(around);
-    let Some(rank) = reader.rank(env_vars::SLURM_NODEID)? else { return Ok(None) };
-    let nodes = reader.count(env_vars::SLURM_NNODES)?;
-    let list = around
-        .env
-        .get(env_vars::SLURM_STEP_NODELIST)
-        .or(around.env.get(env_vars::SLURM_JOB_NODELIST));
-    let first = list.and_then(|list| nodeset::read_list(list, 0).ok()?.first()?.0.hosts().next());
-    let first = first.map(|host| host.to_string());
-    let found = reader.found(Convention::Slurm, rank);
-    Ok(Some(Identity { nodes, master_addr: first, ..found }))
-}
-
-/// What scripts are used to set by hand.
-fn plain(around: &Surroundings) -> Found {
-    if around.env.contains_key(env_vars::LOCAL_RANK) {
-        return Ok(None);
-    }
-    let mut reader = Reader::of(around);
-    let Some(rank) = reader.rank(env_vars::NODE_RANK)? else { return Ok(None) };
-    let nodes = reader.count(env_vars::NNODES)?;
-    let nodes = if nodes.is_some() { nodes } else { reader.count(env_vars::WORLD_SIZE)? };
-    let master_addr = reader.text(env_vars::MASTER_ADDR).map(str::to_owned);
-    let master_port = reader.port(env_vars::MASTER_PORT)?;
-    let found = reader.found(Convention::Plain, rank);
-    Ok(Some(Identity { nodes, master_addr, master_port, ..found }))
-}
-
-/// Where nothing else is said: `NAME-3` is node 3 of the pods called `NAME`.
-fn stateful_set(around: &Surroundings) -> Option<Identity> {
-    around.env.get(env_vars::KUBERNETES_SERVICE_HOST)?;
-    let (base, number) = around.hostname.rsplit_once('-')?;
-    let rank = number.parse::<u32>().ok()?;
-    let mut found = Reader::of(around).found(Convention::StatefulSet, rank);
-    found.read.push(("hostname".to_owned(), around.hostname.clone()));
-    let master_addr = first_of(around, base);
-    Some(Identity { master_addr, base: Some(base.to_owned()), ..found })
-}
-
-fn base_of(hostname: &str, rank: u32) -> Option<String> {
-    hostname.strip_suffix(&format!("-{rank}")).map(str::to_owned)
-}
-
-/// Pod 0 of the same name, in our own domain: without a domain no pod has a name.
-fn first_of(around: &Surroundings, base: &str) -> Option<String> {
-    let (own, domain) = around.full_name.as_deref()?.split_once('.')?;
-    (own == around.hostname).then(|| format!("{base}-0.{domain}"))
-}
-
-fn first_word(text: &str) -> Option<String> {
-    text.split([' ', ',', '\n']).find(|word| !word.is_empty()).map(str::to_owned)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::mpi_job;
 
-    /// `NAME=VALUE` with blanks in between; `@` begins the host's full name.
+    /// `NAME=VALUE` with blanks in between; `@` begins the host's full name, `<` the hostfile of MPI.
     fn around(text: &str) -> Surroundings {
         let mut around = Surroundings::default();
         for word in text.split_ascii_whitespace() {
             if let Some(name) = word.strip_prefix('@') {
                 around.hostname = name.split('.').next().unwrap_or_default().to_owned();
                 around.full_name = name.contains('.').then(|| name.to_owned());
+            } else if let Some(hosts) = word.strip_prefix('<') {
+                let (path, said_by) = mpi_job::mpi_hostfile(&around.env).expect("it is named");
+                let is_there = !hosts.is_empty();
+                let text = is_there.then(|| hosts.replace('|', "\n")).ok_or("not there".to_owned());
+                around.mpi_hostfile = Some(MpiHostfile { path, said_by, text });
             } else {
                 let (name, value) = word.split_once('=').expect("NAME=VALUE");
                 around.env.insert(name.to_owned(), value.replace('|', "\n"));
@@ -479,7 +265,8 @@ mod tests {
     fn check(text: &str, expect: &str) {
         let found = match identify(&around(text)) {
             Err(error) => format!("error: {error}"),
-            Ok(found) => {
+            Ok(Who::Launcher(launcher)) => format!("{launcher} of {}", launcher.hosts),
+            Ok(Who::Node(found)) => {
                 let nodes = found.nodes.map_or("?".to_owned(), |nodes| nodes.to_string());
                 let address = found.master_addr.unwrap_or("?".to_owned());
                 let port = found.master_port.map_or(String::new(), |port| format!(":{port}"));
@@ -568,8 +355,39 @@ mod tests {
         );
         check("PET_NODE_RANK=0 PET_MASTER_PORT=0", "error: `PET_MASTER_PORT=0` is not a port");
         check(
-            "OMPI_MCA_orte_default_hostfile=/etc/mpi/hostfile",
-            "error: this is the launcher of an MPIJob, whose hosts are in `/etc/mpi/hostfile`",
+            "OMPI_MCA_orte_default_hostfile=/hosts <",
+            "error: the hostfile of an MPIJob, `/hosts`, cannot be read: not there",
+        );
+        check(
+            "HYDRA_HOST_FILE=/hosts <a-0:2|a-1:3 @a-1",
+            "error: `HYDRA_HOST_FILE=/hosts` is not a hostfile whose hosts have as many slots each",
+        );
+    }
+
+    /// The same for the operator of MPI jobs and for the Trainer, whose launcher is a Job of its own.
+    #[test]
+    fn a_hostfile_of_mpi_says_who_is_a_node_and_who_starts_the_job() {
+        const HOSTS: &str = "<pi-worker-0.pi:2|pi-worker-1.pi:2";
+        let of_operator = |role: &str, name: &str, expect: &str| {
+            check(&format!("K_MPI_JOB_ROLE={role} {HOSTS} @{name}"), expect);
+        };
+        of_operator("launcher", "pi-launcher", "launcher (MPIJob: K_MPI_JOB_ROLE=launcher) of 2");
+        of_operator("worker", "pi-worker-1", "MPIJob: 1 of 2 at pi-worker-0.pi x2");
+        check(
+            "JOB_COMPLETION_INDEX=0 OMPI_MCA_orte_default_hostfile=/etc/mpi/hostfile \
+             <t-node-0-0.t:8|t-node-0-1.t:8 @t-launcher-0-0.t",
+            "launcher (MPIJob: OMPI_MCA_orte_default_hostfile=/etc/mpi/hostfile) of 2",
+        );
+        // To workers no hostfile is given unless somebody mounts it.
+        check(
+            "K_MPI_JOB_ROLE=worker KUBERNETES_SERVICE_HOST=10.9.0.1 < @pi-worker-1.pi.ml.svc",
+            "MPIJob: 1 of ? at pi-worker-0.pi.ml.svc",
+        );
+        // What an image sets for a job that it is not.
+        check("HYDRA_HOST_FILE=/hosts < NODE_RANK=1 NNODES=2", "NODE_RANK: 1 of 2 at ?");
+        check(
+            &format!("K_MPI_JOB_ROLE=worker {HOSTS} NODE_RANK=0 @pi-worker-1"),
+            "error: which node this is: node 1 (MPIJob), but node 0 (NODE_RANK)",
         );
     }
 
@@ -591,7 +409,7 @@ mod tests {
 
     #[test]
     fn it_is_said_what_was_read() {
-        let found = identify(&around("LWS_WORKER_INDEX=1 LWS_GROUP_SIZE=2")).expect("a pod");
+        let found = identify_node(&around("LWS_WORKER_INDEX=1 LWS_GROUP_SIZE=2")).expect("a pod");
         let text = "node 1 (LeaderWorkerSet: LWS_WORKER_INDEX=1 LWS_GROUP_SIZE=2)";
         assert_eq!(found.to_string(), text);
     }

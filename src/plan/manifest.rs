@@ -4,12 +4,18 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
+use crate::base::env_vars;
+
+/// How long pods wait for each other: what `remuda pod` does by itself, where it can be seen and changed.
+const JOIN_TIMEOUT: &str = "30m";
 /// Where the key is mounted.
 const KEY_DIR: &str = "/etc/remuda";
 /// What pods end with that were stopped because of another one: the Job does not count them.
 const PEER_EXIT: u8 = 99;
 /// Exit statuses of a line, a file or a program that no other start would mend.
 const HOPELESS: [u8; 7] = [2, 65, 66, 77, 78, 126, 127];
+/// Where a pod of an Indexed Job has its number, as the Trainer takes it.
+const INDEX: &str = "metadata.annotations['batch.kubernetes.io/job-completion-index']";
 /// Letters of a label in DNS.
 const LABEL_MAX: usize = 63;
 
@@ -328,19 +334,26 @@ fn environment(wanted: &Wanted, address: Option<&str>) -> Value {
         ("REMUDA_MASTER_PORT", wanted.port.to_string()),
         ("REMUDA_KEY_FILE", format!("{KEY_DIR}/key")),
         ("REMUDA_JOB_ID", wanted.name.clone()),
+        ("REMUDA_JOIN_TIMEOUT", JOIN_TIMEOUT.to_owned()),
         ("REMUDA_PEER_EXIT", PEER_EXIT.to_string()),
         ("REMUDA_STATUS_ADDR", format!("0.0.0.0:{}", wanted.status_port)),
         // The root is read-only, and an arbitrary user has no home.
         ("HOME", "/tmp".to_owned()),
     ];
-    // A TrainJob may want another number of pods than its runtime, and tells them.
-    if wanted.controller != Controller::Trainer {
-        variables.push(("REMUDA_NODES", wanted.nodes.to_string()));
-    }
+    // A TrainJob may want another number of pods than its runtime, and tells them by this name.
+    variables.push(match wanted.controller {
+        Controller::Trainer => (env_vars::PET_NNODES, wanted.nodes.to_string()),
+        _ => ("REMUDA_NODES", wanted.nodes.to_string()),
+    });
     variables.extend(address.map(|address| ("REMUDA_MASTER_ADDR", address.to_owned())));
-    let variables =
-        variables.into_iter().map(|(name, value)| json!({"name": name, "value": value}));
-    variables.collect()
+    let mut variables: Vec<Value> =
+        variables.into_iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+    if wanted.controller == Controller::Trainer {
+        // One without a `trainer` tells its pods nothing; what it tells replaces what is here.
+        let from = json!({"fieldRef": {"fieldPath": INDEX}});
+        variables.push(json!({"name": env_vars::PET_NODE_RANK, "valueFrom": from}));
+    }
+    variables.into()
 }
 
 /// The objects as documents of YAML.

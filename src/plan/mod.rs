@@ -7,6 +7,7 @@
 mod bind;
 mod build;
 mod check;
+mod conventions;
 mod cores;
 mod digest;
 mod env;
@@ -14,6 +15,7 @@ mod export;
 mod identity;
 mod launch_plan;
 mod manifest;
+mod mpi_job;
 mod outline;
 mod spec;
 
@@ -22,8 +24,9 @@ pub use build::{PlanError, WORKERS_MAX, plan};
 pub use cores::{CoreShare, CoresError, MemoryFrom, Topology, share_cores};
 pub use digest::digest;
 pub use export::{Export, Origin, propagated};
-pub use identity::{Convention, Identity, IdentityError, Surroundings, identify};
+pub use identity::{Convention, Identity, IdentityError, MpiLauncher, Surroundings, Who, identify};
 pub use launch_plan::{Bindings, EnvValue, LaunchPlan, NodePlan, WorkerPlan, error_file};
 pub use manifest::{Controller, ManifestError, Wanted, manifest, show_yaml};
+pub use mpi_job::{MpiHostfile, mpi_hostfile};
 pub use outline::{OUTLINE_BYTES_MAX, difference, outline};
 pub use spec::{Accelerator, JobSpec, MASTER_PORT, MasterAddr, Program};

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -127,6 +127,7 @@ impl Membership {
                     epoch: welcome.epoch,
                     rank: welcome.rank,
                     key: welcome.key.clone(),
+                    at: local_address()?,
                 };
                 Some(join(address, &identity, &mut roster, &mut sources, options)?)
             }
@@ -397,6 +398,15 @@ fn master_address() -> Result<SocketAddr> {
     addresses
         .next()
         .ok_or_else(|| bad(env_vars::MASTER_ADDR, format!("`{host}`, which has no address")))
+}
+
+/// Where somebody chose the address at which the others find us.
+fn local_address() -> Result<Option<IpAddr>> {
+    let Some(text) = env_vars::get_text(env_vars::REMUDA_LOCAL_ADDR) else { return Ok(None) };
+    let address = text.parse();
+    address
+        .map(Some)
+        .map_err(|_| bad(env_vars::REMUDA_LOCAL_ADDR, format!("`{text}`, which is no address")))
 }
 
 fn host_name() -> String {

@@ -13,7 +13,7 @@ use crate::support::process::{Process, Role};
 use crate::support::proof::has;
 
 /// Of the job, and of the headless Service that gives its pods their names.
-pub(crate) const NAME: &str = "train";
+const NAME: &str = "train";
 
 /// Whether this machine has what these tests need; a skip is recorded.
 pub(crate) fn can_run(test: &str) -> bool {
@@ -24,19 +24,27 @@ pub(crate) fn can_run(test: &str) -> bool {
 pub(crate) struct Cluster {
     pub(crate) network: Network,
     nodes: Nodes,
+    /// What pods are called, without their number, and the Service that gives them their names.
+    names: (&'static str, &'static str),
 }
 
 impl Cluster {
     /// With room for so many pods, whose names exist already.
     pub(crate) fn new(pods: usize) -> Self {
-        let cluster = Self { network: Network::new(pods), nodes: Nodes::new(&[]) };
+        Self::of((NAME, NAME), pods)
+    }
+
+    /// The same for pods that are called `BASE-0.SERVICE`, `BASE-1.SERVICE` and so on.
+    pub(crate) fn of(names: (&'static str, &'static str), pods: usize) -> Self {
+        let cluster = Self { network: Network::new(pods), nodes: Nodes::new(&[]), names };
         cluster.publish(pods);
         cluster
     }
 
     /// From now on these names exist, and no others.
     pub(crate) fn publish(&self, pods: usize) {
-        let name = |pod| format!("{} {NAME}-{pod}.{NAME} {NAME}-{pod}\n", Network::address(pod));
+        let (base, service) = self.names;
+        let name = |pod| format!("{} {base}-{pod}.{service} {base}-{pod}\n", Network::address(pod));
         let names: String = (0..pods).map(name).collect();
         // Written in place: pods have the file itself before their eyes.
         fs::write(self.file("hosts"), format!("127.0.0.1 localhost\n{names}")).expect("a file");
@@ -65,7 +73,8 @@ impl Cluster {
         let launch = launch.through(&["--mount-proc", "--uts", "--ipc"]);
         let hosts = self.file("hosts");
         let hosts = hosts.display();
-        let name = format!("hostname {NAME}-{rank} && mount --bind '{hosts}' /etc/hosts");
+        let (base, _) = self.names;
+        let name = format!("hostname {base}-{rank} && mount --bind '{hosts}' /etc/hosts");
         launch.under(&format!("set -e; {name}; {line}"))
     }
 

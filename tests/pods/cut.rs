@@ -1,8 +1,9 @@
-//! Links between pods that are cut, for good or for a while, and one that is slow.
+//! Links between pods that are cut, for good or for a while, slow ones, and ones that lose packets.
 
 use crate::cluster::{Cluster, can_run};
-use crate::support::launch::{Outcome, Running};
+use crate::support::launch::{Outcome, REMUDA, Running};
 use crate::support::net::Network;
+use crate::support::proof::has;
 
 /// Three pods with a worker each, all of which run until they are stopped; in the order of the pods.
 fn start(options: &[&str]) -> (Cluster, [Running; 3]) {
@@ -171,4 +172,64 @@ fn a_flood_of_output_on_a_slow_link_delays_no_beat() {
     std::fs::write(&slowed, "").expect("written");
     first.end().code(0).does_not_say("nothing heard");
     second.end().code(0);
+}
+
+/// One packet in twenty, in both directions of both pods, while workers fill the link.
+#[test]
+fn packets_that_are_lost_cost_neither_a_pod_nor_a_line() {
+    const NAME: &str = "packets_that_are_lost_cost_neither_a_pod_nor_a_line";
+    const LINES: usize = 200_000;
+    if !can_run(NAME) || !has("nft", NAME) {
+        return;
+    }
+    let cluster = Cluster::new(2);
+    (0..2).for_each(|pod| cluster.network.lose_packets(pod, 5));
+    let [first, second] = [0, 1].map(|rank| {
+        let pod = cluster.pod(rank, 2).options(["--prefix", ""]);
+        pod.sh(&format!("seq {LINES}")).start()
+    });
+    let first = first.end().code(0).does_not_say("nothing heard");
+    assert_eq!(first.stdout_text().lines().count(), 2 * LINES);
+    second.end().code(0);
+    assert!((0..2).all(|pod| 0 < cluster.network.lost_packets(pod)), "the link lost nothing");
+}
+
+/// Between two of them there is no way but by the second interface of each, which was chosen.
+#[test]
+fn pods_that_have_two_interfaces_find_each_other_at_the_chosen_one() {
+    if !can_run("pods_that_have_two_interfaces_find_each_other_at_the_chosen_one") {
+        return;
+    }
+    let cluster = Cluster::new(3);
+    cluster.network.add_second();
+    cluster.network.sever(1, 2);
+    cluster.network.sever(2, 1);
+    let train = "train --model mlp --steps 5";
+    let pods = [0, 1, 2].map(|rank| {
+        let pod = cluster.pod(rank, 3).env("REMUDA_LOCAL_ADDR", "net1");
+        pod.program([REMUDA]).program(train.split(' ')).start()
+    });
+    let [first, second, third] = pods;
+    let first = first.end().code(0);
+    assert!(first.stdout_text().contains("step 5/5"), "{first:#?}");
+    second.end().code(0);
+    third.end().code(0);
+}
+
+/// Pod 0 sees both of them: only who waits for the other notices, and says for whom.
+#[test]
+fn two_pods_that_are_parted_from_each_other_alone_are_named_by_who_waits() {
+    if !can_run("two_pods_that_are_parted_from_each_other_alone_are_named_by_who_waits") {
+        return;
+    }
+    let cluster = Cluster::new(3);
+    let pods = [0, 1, 2].map(|rank| cluster.pod(rank, 3).misbehave("sum-for-ever").start());
+    let [first, second, third] = pods;
+    first.wait_for_lines("summing", 3);
+    cluster.network.sever(1, 2);
+    cluster.network.sever(2, 1);
+    let outcome = first.end().code(1).does_not_say("nothing heard");
+    drop(outcome.says("error[R101]: rank ").says("waiting for rank"));
+    second.end().code(1).says("waiting for rank");
+    third.end().code(1).says("waiting for rank");
 }

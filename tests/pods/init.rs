@@ -51,6 +51,27 @@ fn a_node_0_that_does_not_come_back_is_waited_for_as_long_as_was_said() {
 }
 
 #[test]
+fn what_process_1_is_sent_reaches_the_workers_of_every_pod_and_who_ignores_it_is_killed() {
+    if !can_run(
+        "what_process_1_is_sent_reaches_the_workers_of_every_pod_and_who_ignores_it_is_killed",
+    ) {
+        return;
+    }
+    let cluster = Cluster::new(2);
+    let script = "trap 'echo got usr1' USR1; trap 'echo got usr2' USR2; trap '' TERM; echo up; \
+                  while :; do sleep 0.05; done";
+    let [first, second] = [0, 1].map(|rank| cluster.pod(rank, 2).sh(script).start());
+    first.wait_for_lines("up", 2);
+    init(&second).signal(Signal::USR1);
+    first.wait_for_lines("got usr1", 2);
+    init(&first).signal(Signal::USR2);
+    first.wait_for_lines("got usr2", 2);
+    init(&second).signal(Signal::TERM);
+    first.end().code(143);
+    second.end().code(143);
+}
+
+#[test]
 fn a_thousand_orphans_are_buried_by_process_1() {
     if !can_run("a_thousand_orphans_are_buried_by_process_1") {
         return;

@@ -196,6 +196,28 @@ fn a_second_process_of_a_node_waits_and_the_first_goes_on() {
 }
 
 #[test]
+fn a_node_calls_from_the_address_that_was_chosen_and_is_found_there() {
+    let nodes = Nodes::new(&[1, 1]);
+    let chosen = |rank, at: &str| nodes.node(rank).option(format!("--local_addr={at}"));
+    let script = "echo at $REMUDA_LOCAL_ADDR; sleep 600";
+    let first = nodes.node(0).sh(script).start();
+    let second = chosen(1, "127.0.0.7").sh(script).start();
+    first.wait_for_lines("at 127.0.0.7", 1);
+    let again = nodes.node(1).option("--join_timeout=1s").sh(script).end();
+    drop(again.code(78).says("node 1 (127.0.0.2) has come already, from 127.0.0.7;"));
+    first.signal(Signal::TERM);
+    first.end().code(143);
+    second.end().code(143);
+    let strange = chosen(1, "192.0.2.1").sh(script).end().code(78);
+    strange.says(
+        "error[P012]: `192.0.2.1` is neither an address nor an interface of this node\nhelp: ",
+    );
+    let without =
+        nodes.bare(0).options(["--no_python", "--local_addr=lo"]).sh(script).end().code(2);
+    without.says("`--local_addr` means nothing without `--key_file`");
+}
+
+#[test]
 fn who_waits_for_the_others_can_be_stopped() {
     let nodes = Nodes::new(&[1, 1, 1]);
     let first = nodes.node(0).sh("true").start();

@@ -7,10 +7,10 @@
 //! | a worker, an agent, a node's process, node 0 are killed | `lost` |
 //! | node 0, another node or an agent is killed and replaced, also before all are there (F46, F69) | `again` |
 //! | a node never comes, comes with another plan, job, key (F45, F70, B81) | `joining` |
-//! | a pod is cut off, for good or for a while; its link is slow (F25–F28, F30, F31) | `cut` |
+//! | a pod is cut off, for good or for a while; its link is slow, or loses packets (F25–F32) | `cut` |
 //! | a pod is evicted, killed and replaced while it trains | `again`, `train` |
 //! | names come late, node 0 never comes back, orphans are left to process 1 | `init` |
-//! | the printed manifest is obeyed, beside strangers | `walk` |
+//! | the printed manifest is obeyed, beside strangers | `walk`, `train_job` |
 //! | a port scan, HTTP, TLS, garbage, silence (F44, S15, B77, B78, B80, B83) | `strangers` |
 
 #![cfg(all(feature = "cli", feature = "train"))]
@@ -30,6 +30,8 @@ mod lost;
 mod manifest;
 mod nodes;
 mod pod;
+mod schemas;
 mod strangers;
 mod train;
+mod train_job;
 mod walk;

@@ -243,8 +243,13 @@ fn a_runtime_is_one_of_the_trainers_api_and_leaves_the_number_of_nodes_to_its_jo
     let container = &node.template["spec"]["template"]["spec"]["containers"][0];
     assert_eq!(container["name"], "node");
     let env = container["env"].as_array().expect("variables");
+    let of = |name: &str| env.iter().find(|variable| variable["name"] == name);
     // It would outweigh the PET_NNODES of a TrainJob that wants more of them.
-    assert!(env.iter().all(|variable| variable["name"] != "REMUDA_NODES"), "{env:?}");
+    assert_eq!(of("REMUDA_NODES"), None);
+    // For one that tells its pods nothing; these are the names that it replaces.
+    assert_eq!(of("PET_NNODES").expect("it is there")["value"], "2");
+    let rank = &of("PET_NODE_RANK").expect("it is there")["valueFrom"]["fieldRef"]["fieldPath"];
+    assert_eq!(rank, "metadata.annotations['batch.kubernetes.io/job-completion-index']");
 }
 
 #[test]

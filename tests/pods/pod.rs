@@ -1,7 +1,8 @@
 //! `remuda pod`: the same line in every pod.
 
+use crate::cluster::{Cluster, can_run};
 use crate::nodes::Nodes;
-use crate::support::launch::Launch;
+use crate::support::launch::{Launch, REMUDA, command};
 
 /// One of two pods of an Indexed Job.
 fn pod(nodes: &Nodes, rank: usize) -> Launch {
@@ -88,7 +89,65 @@ fn a_pod_that_nobody_knows_says_what_is_missing() {
         "error[P002]: REMUDA_NODES=`many`: ",
     );
     check(
-        pod().env("OMPI_MCA_orte_default_hostfile", "/etc/mpi/hostfile"),
-        "help: its hosts have sshd: `remuda run -H /etc/mpi/hostfile SCRIPT`\n",
+        pod().env("OMPI_MCA_orte_default_hostfile", "/no/hostfile"),
+        "error[P009]: the hostfile of an MPIJob, `/no/hostfile`, cannot be read: no such file or \
+         directory\nhelp: unset the variable that names it, or give `--node_rank` and `--nodes`\n",
     );
+}
+
+/// Options of the help that stand below `Where`.
+fn options_of_where() -> Vec<String> {
+    let help = command(REMUDA).args(["pod", "--help"]).output().expect("it starts");
+    let help = String::from_utf8(help.stdout).expect("text");
+    let place = help.split("\nWhere:\n").nth(1).expect("it has that part");
+    let place = place.split("\n\n\n").next().unwrap_or_default();
+    let of_where = place.lines().take_while(|line| line.is_empty() || line.starts_with(' '));
+    let names = of_where
+        .filter_map(|line| line.split("--").nth(1).filter(|_| !line.starts_with("        ")));
+    names.map(|rest| rest.split([' ', '\n']).next().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn every_option_of_a_place_has_a_variable() {
+    let nodes = Nodes::new(&[1, 1]);
+    let options = options_of_where();
+    assert!(options.len() == 16 && options.contains(&"share".to_owned()), "{options:?}");
+    for option in options {
+        let launch = Launch::new().command("pod").options(["--no_python", "--no_local_rank"]);
+        let launch = launch.env("JOB_COMPLETION_INDEX", "1").env("REMUDA_NODES", "2");
+        let launch = launch.env("REMUDA_MASTER_ADDR", "127.0.0.1").env("REMUDA_ACCELERATOR", "cpu");
+        let launch = launch.env("REMUDA_KEY_FILE", nodes.dir().join("key"));
+        let variable = format!("REMUDA_{}", option.to_uppercase());
+        let outcome = launch.env(&variable, "/no such").sh("true").end();
+        drop(outcome.says(&match option.as_str() {
+            "key_file" => "error[K001]: cannot read the key file `/no such`".to_owned(),
+            "local_addr" => "error[P012]: `/no such` is neither an address".to_owned(),
+            _ => format!("error[P002]: {variable}=`/no such`: "),
+        }));
+    }
+}
+
+#[test]
+fn pods_that_were_given_the_hostfile_of_an_mpi_job_are_its_hosts() {
+    if !can_run("pods_that_were_given_the_hostfile_of_an_mpi_job_are_its_hosts") {
+        return;
+    }
+    let cluster = Cluster::of(("pi-worker", "pi"), 2);
+    let hostfile = cluster.file("hostfile");
+    std::fs::write(&hostfile, "pi-worker-0.pi:2\npi-worker-1.pi:2\n").expect("a file");
+    let [first, second] = [0, 1].map(|rank| {
+        let launch = cluster.contain(rank, Launch::new().command("pod"), "true");
+        let launch = launch.options(["--accelerator", "cpu", "--no_python", "--no_local_rank"]);
+        let launch = launch.env("K_MPI_JOB_ROLE", "worker").env("HYDRA_HOST_FILE", &hostfile);
+        let launch = launch.env("REMUDA_KEY_FILE", cluster.file("key"));
+        launch.sh("echo $RANK/$WORLD_SIZE at $MASTER_ADDR").start()
+    });
+    let first = first.end().code(0);
+    let mut lines: Vec<_> = first.stdout_text().lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines.last(), Some(&"pi-worker-1:3 │ 3/4 at pi-worker-0.pi"), "{lines:?}");
+    first
+        .says(" hostname=pi-worker-0) of 2\n")
+        .says("       Pod  node 0 (MPIJob: HYDRA_HOST_FILE=");
+    second.end().code(0);
 }

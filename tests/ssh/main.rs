@@ -9,6 +9,7 @@
 //! | login shells, banners, slow and broken start-up files | `shells` |
 //! | options of DeepSpeed and `remuda ssh` over connections | `commands` |
 //! | who cannot be reached, and what is said | `refused` |
+//! | the launcher of an `MPIJob`, whose hosts come late or never | `mpi_job` |
 //! | any of our processes killed, in one way or at random | `killed`, `chaos` |
 
 #![cfg(all(feature = "cli", feature = "train"))]
@@ -23,5 +24,6 @@ mod cluster;
 mod commands;
 mod killed;
 mod launch;
+mod mpi_job;
 mod refused;
 mod shells;

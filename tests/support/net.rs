@@ -111,6 +111,20 @@ impl Network {
         format!("10.77.0.{}", host + 2)
     }
 
+    /// Every host has a second interface, `net1`, on a network of its own: 10.78.0.0/24.
+    pub(crate) fn add_second(&self) {
+        self.head.run("ip link add br1 type bridge");
+        self.head.run("ip link set br1 up");
+        for (host, namespace) in self.hosts.iter().enumerate() {
+            let path = namespace.path();
+            self.head.run(&format!("ip link add w{host} type veth peer name net1 netns {path}"));
+            self.head.run(&format!("ip link set w{host} master br1"));
+            self.head.run(&format!("ip link set w{host} up"));
+            namespace.run(&format!("ip addr add 10.78.0.{}/24 dev net1", host + 2));
+            namespace.run("ip link set net1 up");
+        }
+    }
+
     /// Pulls the cable of a host.
     pub(crate) fn pull(&self, host: usize) {
         self.head.run(&format!("ip link set v{host} down"));
@@ -134,6 +148,8 @@ impl Network {
     /// So many packets in a hundred are lost, of those to a host and of those from it.
     pub(crate) fn lose_packets(&self, host: usize, percent: u32) {
         let own = &self.hosts[host];
+        // As on a wire, and not dozens at once that are lost together or not at all.
+        own.run("ip link set dev eth0 gso_max_segs 1");
         for (namespace, device) in [(&self.head, format!("v{host}")), (own, "eth0".to_owned())] {
             let hook = format!("{{ type filter hook ingress device {device} priority 0; }}");
             namespace.run(&format!("nft add table netdev {device}"));

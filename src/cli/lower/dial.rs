@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
@@ -12,12 +13,12 @@ use crate::cli::hostfile::{is_foreign, open};
 use crate::cli::line::{self, Typed};
 use crate::cli::pod_codes as codes;
 use crate::launch::DialOptions;
-use crate::os::fds;
+use crate::os::{fds, interfaces};
 use crate::report::summary::reason;
 use crate::secure::{JobKey, KEY_FILE_BYTES_MAX, derive_job_id};
 
 /// How long nodes wait for each other: some are still being pulled, scheduled or booted.
-const JOIN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+pub(super) const JOIN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// Behind the port of rank 0.
 const GATE: u16 = 1;
 const STORE: u16 = 2;
@@ -27,6 +28,8 @@ pub(super) struct Meeting<'a> {
     pub(super) key_file: &'a Path,
     pub(super) job_id: Option<&'a str>,
     pub(super) join_timeout: Option<Duration>,
+    /// An address of this node, or an interface that has one.
+    pub(super) local_addr: Option<&'a str>,
     /// Of node 0.
     pub(super) address: &'a str,
     /// Of rank 0.
@@ -68,10 +71,38 @@ pub(super) fn dial(
         address: meeting.address.to_owned(),
         port: master_port + GATE,
         store_port,
+        local_addr: meeting.local_addr.map(own_address).transpose()?,
         join_limit: meeting.join_timeout.unwrap_or(JOIN_TIMEOUT),
         peer_exit: meeting.peer_exit,
     };
     Ok((options, warning))
+}
+
+/// An address of this machine, by itself or by the name of its interface.
+fn own_address(text: &str) -> Result<IpAddr, CliError> {
+    let all = interfaces::addresses().unwrap_or_default();
+    chosen(text, &all).ok_or_else(|| {
+        let message = format!("`{text}` is neither an address nor an interface of this node");
+        let known = all.iter().filter(|(_, address)| !address.is_loopback());
+        let known = known.map(|(name, address)| format!("{name} {address}"));
+        CliError::new(Status::Config, codes::BAD_LOCAL_ADDR, message)
+            .help(format!("it has {}", known.collect::<Vec<_>>().join(", ")))
+    })
+}
+
+/// Of an interface the first address of IPv4, else the first of IPv6 that others can reach.
+fn chosen(text: &str, all: &[(String, IpAddr)]) -> Option<IpAddr> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        // All of 127.0.0.0/8 is ours, and not in the list.
+        let is_ours = address.is_loopback() || all.iter().any(|(_, own)| *own == address);
+        return is_ours.then_some(address);
+    }
+    let of_it = || all.iter().filter(|(name, _)| name == text).map(|(_, address)| *address);
+    let is_far = |address: &IpAddr| match address {
+        IpAddr::V4(_) => true,
+        IpAddr::V6(address) => !address.is_unicast_link_local(),
+    };
+    of_it().find(IpAddr::is_ipv4).or_else(|| of_it().find(is_far))
 }
 
 /// The key, and a warning if others know it. A file that others can write is no secret of ours; one
@@ -140,6 +171,29 @@ fn descriptor(path: &Path) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_is_chosen_by_itself_or_by_its_interface() {
+        let all = [
+            ("lo", "127.0.0.1"),
+            ("eth0", "fe80::1"),
+            ("eth0", "fd00::4"),
+            ("eth0", "10.0.0.4"),
+            ("net1", "fe80::2"),
+            ("net1", "fd01::4"),
+            ("net2", "fe80::3"),
+        ];
+        let all = all.map(|(name, ip)| (name.to_owned(), ip.parse().expect("an address")));
+        let shown =
+            |text: &str| chosen(text, &all).map_or_else(String::new, |address| address.to_string());
+        assert_eq!(shown("10.0.0.4"), "10.0.0.4");
+        assert_eq!(shown("127.0.0.3"), "127.0.0.3");
+        assert_eq!(shown("eth0"), "10.0.0.4");
+        assert_eq!(shown("net1"), "fd01::4");
+        for nothing in ["10.0.0.5", "net2", "net3", "", "::"] {
+            assert_eq!(shown(nothing), "", "{nothing}");
+        }
+    }
 
     #[test]
     fn a_descriptor_is_known_by_its_path() {

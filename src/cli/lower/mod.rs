@@ -18,7 +18,7 @@ mod world;
 pub(super) use devices::{gpu_count, slots_are};
 pub(super) use keep::PidFile;
 pub(super) use options::{Speaker, options, program_and_script, random_bytes};
-pub(super) use pod::{Pod, pod, surroundings};
+pub(super) use pod::{Pod, mpi_hosts, pod, surroundings};
 pub(super) use program::{interpreter, lacks, missing_script, program, search_path};
 pub(super) use size::check_size;
 pub(super) use world::node_of_world;
@@ -148,6 +148,7 @@ pub(super) fn place(
                 key_file,
                 job_id: args.reach.job_id.as_deref(),
                 join_timeout: args.reach.join_timeout,
+                local_addr: args.reach.local_addr.as_deref(),
                 address,
                 master_port,
                 peer_exit: None,

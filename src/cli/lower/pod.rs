@@ -1,13 +1,17 @@
 //! `remuda pod`: what the pod is → hosts, slots, and how the pods come together.
 
 use std::fmt;
+use std::io::Read;
 use std::path::Path;
+
+use clap::Parser;
 
 use super::devices::{self, accelerator, claims, visible};
 use super::dial::{self, KeyIs, Meeting};
 use super::{Place, alone};
 use crate::agent;
 use crate::base::{HostName, NodeRank, Slot, Status, env_vars};
+use crate::cli::args::PlaceArgs;
 use crate::cli::error::CliError;
 use crate::cli::hostfile::Trust;
 use crate::cli::line::Typed;
@@ -15,8 +19,11 @@ use crate::cli::pod::PodPlaceArgs;
 use crate::cli::pod_codes as codes;
 use crate::doctor::{self, SHM_BYTES_MIN};
 use crate::launch::{Keeper, Transport, WayOn};
-use crate::plan::{Accelerator, Identity, MASTER_PORT, Surroundings};
-use crate::report::summary::count;
+use crate::plan::{
+    Accelerator, Identity, MASTER_PORT, MpiHostfile, MpiLauncher, Surroundings, mpi_hostfile,
+};
+use crate::report::Terminal;
+use crate::report::summary::{count, reason};
 
 /// A place among pods.
 pub(in crate::cli) struct Pod {
@@ -46,7 +53,53 @@ pub(in crate::cli) fn surroundings() -> Surroundings {
     let hostname = alone::machine_name();
     let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
     let full_name = full_name(&hosts, &hostname);
-    Surroundings { env, hostname, full_name }
+    let mpi_hostfile = mpi_hostfile(&env).map(|(path, said_by)| {
+        let text = read_mounted(Path::new(&path)).map_err(|error| reason(&error));
+        MpiHostfile { path, said_by, text }
+    });
+    Surroundings { env, hostname, full_name, mpi_hostfile }
+}
+
+/// Files that are mounted from objects of Kubernetes are no longer.
+const MOUNTED_BYTES_MAX: u64 = 1 << 20;
+
+fn read_mounted(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    crate::cli::hostfile::open(path)?.take(MOUNTED_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Options of `remuda run`, with what they are when nobody types them.
+#[derive(Parser)]
+#[command(name = "remuda run")]
+struct Untyped {
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+/// What the launcher of an `MPIJob` starts: workers on the hosts of its hostfile, which it reaches over
+/// ssh. They may not be there yet.
+pub(in crate::cli) fn mpi_hosts(
+    args: &PodPlaceArgs,
+    launcher: &MpiLauncher,
+    typed: &Typed,
+    terminal: Terminal,
+) -> Result<Place, CliError> {
+    let Untyped { place } = Untyped::parse_from(["remuda run", "--hostfile", &launcher.hostfile]);
+    let mut place = PlaceArgs {
+        num_nodes: args.nodes.map(|nodes| nodes.to_string()),
+        num_gpus: args.num_gpus.map(|slots| slots.to_string()),
+        devices: args.devices.clone(),
+        allow_insecure_files: args.allow_insecure_files,
+        ..place
+    };
+    place.reach.master_addr.clone_from(&args.master_addr);
+    place.reach.master_port = args.master_port;
+    let mut place = super::place(&place, typed, terminal)?;
+    if let Transport::Ssh(options) = &mut place.transport {
+        options.patience = args.join_timeout.unwrap_or(dial::JOIN_TIMEOUT);
+    }
+    Ok(Place { way_on: WayOn::Nothing, ..place })
 }
 
 /// `10.0.0.4  train-1.train.ns.svc.cluster.local  train-1`.
@@ -167,6 +220,7 @@ fn transport(
         key_file,
         job_id: args.job_id.as_deref(),
         join_timeout: args.join_timeout,
+        local_addr: args.local_addr.as_deref(),
         address,
         master_port: port.unwrap_or(MASTER_PORT),
         peer_exit: args.peer_exit,

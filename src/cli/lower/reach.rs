@@ -1,6 +1,7 @@
 //! How nodes are reached: flags → [`Transport`].
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::alone;
 use crate::base::{HostName, Status};
@@ -85,6 +86,7 @@ fn options(port: Option<u16>, args: &SshArgs) -> Result<SshOptions, CliError> {
         fanout: args.fanout.map(|fanout| fanout as usize),
         agent_limit: args.agent_timeout,
         agent_path: args.agent_path.as_deref().map(agent_path).transpose()?,
+        patience: Duration::ZERO,
         verbose: false,
     })
 }

@@ -1,10 +1,11 @@
 //! A worker's side of the store: blocking questions, each with a deadline.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::base::{Epoch, JobId, Rank, clock};
+use crate::os::calls::{connect_from, is_on_the_way};
 use crate::runtime::store::state::{Refusal, Reply, Request};
 use crate::secure::{
     Channel, ChannelError, HandshakeError, Preamble, Purpose, RankKey, Role, dial, parse_reply,
@@ -44,12 +45,17 @@ pub struct Identity {
     pub rank: Rank,
     /// The rank's key.
     pub key: RankKey,
+    /// At which address of this machine peers find us, if that was chosen. The store is called from it
+    /// where it is one on the way.
+    pub at: Option<IpAddr>,
 }
 
 /// A connection to the store.
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
+    /// See [`Identity::at`].
+    at: Option<IpAddr>,
     channel: Channel,
     received: Vec<u8>,
 }
@@ -64,7 +70,7 @@ impl Client {
         purpose: Purpose,
         deadline: Instant,
     ) -> Result<Self, ClientError> {
-        let mut stream = connect(address, deadline)?;
+        let mut stream = connect(address, identity.at, deadline)?;
         stream.set_nodelay(true)?;
         let role = Role::Rank(identity.rank, purpose);
         let preamble = Preamble { job: identity.job.clone(), role };
@@ -82,7 +88,7 @@ impl Client {
                 other => other,
             })?;
         };
-        Ok(Self { channel: dialed.finish(&message)?, stream, received })
+        Ok(Self { channel: dialed.finish(&message)?, stream, at: identity.at, received })
     }
 
     /// Sets a value.
@@ -137,9 +143,11 @@ impl Client {
         }
     }
 
-    /// The address of this machine from which the store was reached: where peers can reach us too.
+    /// The address of this machine at which peers find us: the chosen one, or the one from which the store
+    /// was reached.
     pub fn local_address(&self) -> Result<SocketAddr, ClientError> {
-        Ok(self.stream.local_addr()?)
+        let reached = self.stream.local_addr()?;
+        Ok(self.at.map_or(reached, |at| SocketAddr::new(at, reached.port())))
     }
 
     fn values(
@@ -183,13 +191,21 @@ impl Client {
     }
 }
 
-fn connect(address: SocketAddr, deadline: Instant) -> Result<TcpStream, ClientError> {
+fn connect(
+    address: SocketAddr,
+    from: Option<IpAddr>,
+    deadline: Instant,
+) -> Result<TcpStream, ClientError> {
     loop {
         let left = deadline.saturating_duration_since(clock::now());
         if left.is_zero() {
             return Err(ClientError::Deadline);
         }
-        match TcpStream::connect_timeout(&address, left) {
+        let called = match from.filter(|from| is_on_the_way(*from, address)) {
+            Some(from) => connect_from(from, address, left),
+            None => TcpStream::connect_timeout(&address, left),
+        };
+        match called {
             Ok(stream) => return Ok(stream),
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
                 std::thread::sleep(CONNECT_RETRY.min(left));

@@ -2,15 +2,16 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::handshake::{Attempt, Introduction, introduce};
 use super::member::Member;
 use super::words::{Join, Refusal};
 use crate::base::{Epoch, JobId, NodeRank, Status, clock};
+use crate::os::calls::is_on_the_way;
 use crate::secure::JobKey;
 
 /// Between two calls where nobody listens, at least. A call that the kernel refuses costs next to nothing.
@@ -37,6 +38,8 @@ pub struct Dialer {
     pub address: String,
     /// Where it lets agents in.
     pub port: u16,
+    /// From which address of this node, where that is one on the way.
+    pub from: Option<IpAddr>,
     /// Who we are.
     pub node: NodeRank,
     /// Key of the job.
@@ -209,8 +212,17 @@ impl Dialer {
         Err(why)
     }
 
+    async fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let Some(from) = self.from.filter(|from| is_on_the_way(*from, address)) else {
+            return TcpStream::connect(address).await;
+        };
+        let socket = if from.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.bind(SocketAddr::new(from, 0))?;
+        socket.connect(address).await
+    }
+
     async fn try_address(&self, address: SocketAddr) -> Result<Member, NotYet> {
-        let stream = TcpStream::connect(address).await?;
+        let stream = self.connect(address).await?;
         let Self { digest, uncharged, .. } = *self;
         let (build, job) = (self.build.to_owned(), self.job.clone());
         let join = Join { build, job, digest, uncharged };

@@ -33,6 +33,11 @@ const FANOUT_JUMP: usize = 8;
 const LOGIN_LIMIT: Duration = Duration::from_secs(60);
 /// Tries of a connection that is dropped before authentication.
 const TRIES_MAX: u32 = 4;
+/// Between two calls of a host that is not up yet, at least and at most.
+const ABSENT_PAUSE_MIN: Duration = Duration::from_millis(200);
+const ABSENT_PAUSE_MAX: Duration = Duration::from_secs(2);
+/// How often somebody wants to read that it is still waited for.
+const TELL_PAUSE: Duration = Duration::from_secs(10);
 
 /// Everything about ssh that the nodes of a launch share.
 pub struct Ssh {
@@ -50,8 +55,8 @@ pub struct Ssh {
 /// Leads to the user's configuration.
 const USER_LINK: &str = "user";
 
-/// Hears lines that a node prints beside the link.
-pub type Hear = Box<dyn Fn(&str) + Send>;
+/// Hears lines that a node prints beside the link, or why it is still waited for.
+pub type Hear = Box<dyn Fn(&str) + Send + Sync>;
 
 impl Ssh {
     /// For these hosts. Makes the private directory and forks its janitor: no thread may exist yet.
@@ -119,7 +124,7 @@ impl Ssh {
         let window = self.window.get_or_init(|| self.window()).await;
         let _place = window.acquire().await.expect("the window is never closed");
         let asked = clock::now();
-        let master = self.log_in(host, node).await?;
+        let master = self.log_in(host, node, &hear).await?;
         let (login, way) = (Some(clock::now() - asked), Some(self.options.way(host)));
         let arrival = Arrival { login, way, ..Arrival::default() };
         let_in.await;
@@ -154,17 +159,30 @@ impl Ssh {
         self.dir.path().join("config")
     }
 
-    async fn log_in(&self, host: &HostName, node: NodeRank) -> Result<Master, Fault> {
-        let mut tries = 1;
+    async fn log_in(&self, host: &HostName, node: NodeRank, hear: &Hear) -> Result<Master, Fault> {
+        let since = clock::now();
+        let (mut tries, mut told) = (1, since);
         loop {
-            match self.try_to_log_in(host, node, tries).await {
-                Err(fault) if fault.may_pass() && tries < TRIES_MAX => {
-                    tracing::debug!(%host, tries, ?fault, "dropped before authentication");
-                    tokio::time::sleep(jitter(tries)).await;
-                    tries += 1;
+            let fault = match self.try_to_log_in(host, node, tries).await {
+                Ok(master) => return Ok(master),
+                Err(fault) => fault,
+            };
+            let now = clock::now();
+            let waited = now - since;
+            let pause = if fault.may_come() && waited < self.options.patience {
+                if told + TELL_PAUSE <= now {
+                    told = now;
+                    hear(&format!("not there yet after {} s: {}", waited.as_secs(), fault.words));
                 }
-                result => return result,
-            }
+                (waited / 8).clamp(ABSENT_PAUSE_MIN, ABSENT_PAUSE_MAX)
+            } else if fault.may_pass() && tries < TRIES_MAX {
+                tracing::debug!(%host, tries, ?fault, "dropped before authentication");
+                jitter(tries)
+            } else {
+                return Err(fault);
+            };
+            tokio::time::sleep(pause).await;
+            tries += 1;
         }
     }
 

@@ -14,6 +14,12 @@ impl Fault {
     pub(super) fn may_pass(&self) -> bool {
         self.kind == FaultKind::Dropped
     }
+
+    /// Whether the host may only not be up yet.
+    pub(super) fn may_come(&self) -> bool {
+        use FaultKind::{Dropped, NoAnswer, NoSuchName, Refused};
+        matches!(self.kind, NoSuchName | Refused | NoAnswer | Dropped)
+    }
 }
 
 /// Words of OpenSSH, most telling first: what ends a connection is often said after the reason.

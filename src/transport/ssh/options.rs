@@ -27,6 +27,8 @@ pub struct SshOptions {
     /// A host that has let us in, and on which no agent comes up within this time, is given up; while
     /// the agent is being sent it is that much for each piece.
     pub agent_limit: Duration,
+    /// How long a host is waited for that has no name yet, or whose sshd does not answer.
+    pub patience: Duration,
     /// Whether ssh tells what it sees (`-v`), so that we hear of the server.
     pub verbose: bool,
 }
@@ -99,6 +101,7 @@ impl Default for SshOptions {
             fanout: None,
             agent_path: None,
             agent_limit: AGENT_LIMIT,
+            patience: Duration::ZERO,
             verbose: false,
         }
     }

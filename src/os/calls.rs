@@ -1,0 +1,93 @@
+//! Connections that leave from an address of our choice, which the standard library leaves to the kernel.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
+
+use super::interfaces;
+
+/// The address from which packets to somebody leave, by the kernel's routes; nothing is sent.
+pub fn source_to(to: SocketAddr) -> Option<IpAddr> {
+    let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(to).ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
+}
+
+/// Whether packets to somebody leave by the interface that has this address. Of another interface it
+/// would be a strange one there, to which no answer may lead.
+pub fn is_on_the_way(from: IpAddr, to: SocketAddr) -> bool {
+    let Some(source) = source_to(to) else { return false };
+    if source == from || (source.is_loopback() && from.is_loopback()) {
+        return true;
+    }
+    let all = interfaces::addresses().unwrap_or_default();
+    let of = |wanted: IpAddr| all.iter().find(|(_, own)| *own == wanted).map(|(name, _)| name);
+    of(source).is_some_and(|interface| of(from) == Some(interface))
+}
+
+/// Connects from this address of the machine; gives up after `limit`.
+pub fn connect_from(from: IpAddr, to: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    bind(&socket, &SocketAddr::new(from, 0))?;
+    match connect(&socket, &to) {
+        Ok(()) | Err(Errno::INPROGRESS) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let limit = Timespec::try_from(limit).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut waited = [PollFd::new(&socket, PollFlags::OUT)];
+    if retry_on_intr(|| poll(&mut waited, Some(&limit)))? == 0 {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    sockopt::socket_error(&socket)??;
+    let stream = TcpStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn an_address_is_on_the_way_to_those_whom_its_interface_reaches() {
+        let near = SocketAddr::from(([127, 0, 0, 3], 9));
+        assert!(is_on_the_way(IpAddr::from([127, 0, 0, 9]), near));
+        assert!(!is_on_the_way(IpAddr::from([192, 0, 2, 1]), near));
+        assert_eq!(source_to(near), Some(IpAddr::from([127, 0, 0, 1])));
+    }
+
+    #[test]
+    fn who_is_called_sees_the_address_that_was_chosen() {
+        let listener = TcpListener::bind("127.0.0.3:0").expect("a port");
+        let to = listener.local_addr().expect("bound");
+        let from = IpAddr::from([127, 0, 0, 9]);
+        let stream = connect_from(from, to, SOON).expect("it listens");
+        let (_, caller) = listener.accept().expect("it was called");
+        assert_eq!(caller, stream.local_addr().expect("bound"));
+        assert_eq!(caller.ip(), from);
+    }
+
+    #[test]
+    fn who_does_not_listen_and_who_is_not_ours_are_told_apart() {
+        let listener = TcpListener::bind("127.0.0.3:0").expect("a port");
+        let nobody = listener.local_addr().expect("bound");
+        drop(listener);
+        let kind = |from: [u8; 4], to| {
+            let called = connect_from(from.into(), to, SOON);
+            called.expect_err("nobody is there").kind()
+        };
+        assert_eq!(kind([127, 0, 0, 9], nobody), io::ErrorKind::ConnectionRefused);
+        assert_eq!(kind([192, 0, 2, 1], nobody), io::ErrorKind::AddrNotAvailable);
+    }
+}

@@ -1,0 +1,308 @@
+//! What platforms tell a pod, one convention after the other. Pure.
+
+use std::collections::BTreeMap;
+
+use super::identity::{Convention, Identity, IdentityError, MpiLauncher, Surroundings};
+use super::mpi_job::{self, MpiHostfile, Said};
+use crate::base::env_vars;
+use crate::pool::nodeset;
+
+/// Nodes that a job of pods may have.
+const NODES_MAX: u32 = 1 << 17;
+
+pub(super) type Found = Result<Option<Identity>, IdentityError>;
+
+/// All of them, the most telling first.
+pub(super) const CONVENTIONS: [fn(&Surroundings) -> Found; 12] = [
+    mpi_host,
+    leader_worker_set,
+    kubeflow,
+    pytorch_job,
+    volcano,
+    job_set,
+    indexed_job,
+    sky_pilot,
+    dstack,
+    nomad,
+    slurm,
+    plain,
+];
+
+/// Workers are given no hostfile unless somebody mounts it; they know their number by their name.
+pub(super) fn is_mpi_worker(around: &Surroundings) -> bool {
+    around.env.get(env_vars::K_MPI_JOB_ROLE).is_some_and(|role| role == "worker")
+}
+
+/// What the hostfile of MPI says, where there is one that can be read.
+fn mpi_hosts(around: &Surroundings) -> Result<Option<(Said, &MpiHostfile)>, IdentityError> {
+    let Some(hostfile @ MpiHostfile { path, text: Ok(text), .. }) = &around.mpi_hostfile else {
+        return Ok(None);
+    };
+    match mpi_job::read(path, text, &around.hostname) {
+        Ok(said) => Ok(Some((said, hostfile))),
+        Err(expected) => {
+            let (name, value) = hostfile.said_by.clone();
+            Err(IdentityError::Malformed { name, value, expected })
+        }
+    }
+}
+
+pub(super) fn mpi_launcher(around: &Surroundings) -> Result<Option<MpiLauncher>, IdentityError> {
+    let Some((Said::Launcher(hosts), hostfile)) = mpi_hosts(around)? else { return Ok(None) };
+    if is_mpi_worker(around) {
+        return Ok(None);
+    }
+    let MpiHostfile { path, said_by, .. } = hostfile.clone();
+    Ok(Some(MpiLauncher { hostfile: path, hosts, said_by }))
+}
+
+fn mpi_host(around: &Surroundings) -> Found {
+    let Some((Said::Host(host), hostfile)) = mpi_hosts(around)? else { return Ok(None) };
+    let mut reader = Reader::of(around);
+    reader.read.push(hostfile.said_by.clone());
+    reader.read.push(("hostname".to_owned(), around.hostname.clone()));
+    let found = reader.found(Convention::MpiJob, host.rank);
+    let (nodes, slots, master_addr) = (Some(host.nodes), Some(host.slots), Some(host.first));
+    Ok(Some(Identity { nodes, slots, master_addr, base: host.base, ..found }))
+}
+
+/// Reads variables and remembers which.
+struct Reader<'a> {
+    env: &'a BTreeMap<String, String>,
+    read: Vec<(String, String)>,
+}
+
+impl<'a> Reader<'a> {
+    fn of(around: &'a Surroundings) -> Self {
+        Self { env: &around.env, read: Vec::new() }
+    }
+
+    fn text(&mut self, name: &str) -> Option<&'a str> {
+        let value = self.env.get(name).filter(|value| !value.is_empty())?;
+        self.read.push((name.to_owned(), value.clone()));
+        Some(value)
+    }
+
+    fn number(&mut self, name: &str, expected: &'static str) -> Result<Option<u32>, IdentityError> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        let number = text.trim().parse().ok().filter(|number| *number <= NODES_MAX);
+        number.map(Some).ok_or_else(|| malformed(name, text, expected))
+    }
+
+    fn rank(&mut self, name: &str) -> Result<Option<u32>, IdentityError> {
+        self.number(name, "the number of a node")
+    }
+
+    fn count(&mut self, name: &str) -> Result<Option<u32>, IdentityError> {
+        let Some(count) = self.number(name, "a number of nodes")? else { return Ok(None) };
+        if count == 0 {
+            return Err(malformed(name, "0", "a number of nodes"));
+        }
+        Ok(Some(count))
+    }
+
+    fn port(&mut self, name: &str) -> Result<Option<u16>, IdentityError> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        let port = text.trim().parse().ok().filter(|port| 0 < *port);
+        port.map(Some).ok_or_else(|| malformed(name, text, "a port"))
+    }
+
+    fn found(self, convention: Convention, rank: u32) -> Identity {
+        Identity {
+            convention,
+            rank,
+            nodes: None,
+            master_addr: None,
+            master_port: None,
+            slots: None,
+            base: None,
+            read: self.read,
+        }
+    }
+}
+
+fn malformed(name: &str, value: &str, expected: &'static str) -> IdentityError {
+    IdentityError::Malformed { name: name.to_owned(), value: value.to_owned(), expected }
+}
+
+fn leader_worker_set(around: &Surroundings) -> Found {
+    let mut reader = Reader::of(around);
+    let Some(rank) = reader.rank(env_vars::LWS_WORKER_INDEX)? else { return Ok(None) };
+    let nodes = reader.count(env_vars::LWS_GROUP_SIZE)?;
+    let master_addr = reader.text(env_vars::LWS_LEADER_ADDRESS).map(str::to_owned);
+    let found = reader.found(Convention::LeaderWorkerSet, rank);
+    Ok(Some(Identity { nodes, master_addr, ..found }))
+}
+
+/// `PET_NNODES` may be a range, of which nobody knows what it will be.
+fn kubeflow(around: &Surroundings) -> Found {
+    let mut reader = Reader::of(around);
+    let Some(rank) = reader.rank(env_vars::PET_NODE_RANK)? else { return Ok(None) };
+    let nodes = match around.env.get(env_vars::PET_NNODES).and_then(|nodes| nodes.split_once(':')) {
+        Some((low, high)) if low == high => low.parse().ok(),
+        Some(_) => None,
+        None => reader.count(env_vars::PET_NNODES)?,
+    };
+    // `auto`, `gpu` and `cpu` leave it to the node.
+    let slots = around.env.get(env_vars::PET_NPROC_PER_NODE).and_then(|slots| slots.parse().ok());
+    let slots = slots.filter(|slots| 0 < *slots);
+    let master_addr = reader.text(env_vars::PET_MASTER_ADDR).map(str::to_owned);
+    let master_port = reader.port(env_vars::PET_MASTER_PORT)?;
+    let found = reader.found(Convention::Kubeflow, rank);
+    Ok(Some(Identity { nodes, master_addr, master_port, slots, ..found }))
+}
+
+/// Here `RANK` is a pod's. Below torchrun it is a process's, and `LOCAL_RANK` stands beside it.
+fn pytorch_job(around: &Surroundings) -> Found {
+    let env = &around.env;
+    if env.contains_key(env_vars::LOCAL_RANK) || !env.contains_key(env_vars::MASTER_ADDR) {
+        return Ok(None);
+    }
+    let mut reader = Reader::of(around);
+    let Some(rank) = reader.rank(env_vars::RANK)? else { return Ok(None) };
+    let Some(nodes) = reader.count(env_vars::WORLD_SIZE)? else { return Ok(None) };
+    let master_addr = reader.text(env_vars::MASTER_ADDR).map(str::to_owned);
+    let master_port = reader.port(env_vars::MASTER_PORT)?;
+    let found = reader.found(Convention::PyTorchJob, rank);
+    Ok(Some(Identity { nodes: Some(nodes), master_addr, master_port, ..found }))
+}
+
+/// Every task has a list of its hosts; ours is the one that has us at our index.
+fn volcano(around: &Surroundings) -> Found {
+    let mut reader = Reader::of(around);
+    let rank = reader.rank(env_vars::VC_TASK_INDEX)?;
+    let Some(rank) = (if rank.is_some() { rank } else { reader.rank(env_vars::VK_TASK_INDEX)? })
+    else {
+        return Ok(None);
+    };
+    let is_list = |name: &str| name.starts_with("VC_") && name.ends_with("_HOSTS");
+    let lists: Vec<_> = around.env.iter().filter(|(name, _)| is_list(name)).collect();
+    let has_us = |hosts: &str| {
+        let own = hosts.split(',').nth(rank as usize).unwrap_or_default();
+        own.split('.').next() == Some(around.hostname.as_str())
+    };
+    let ours = match lists[..] {
+        [only] => Some(only),
+        _ => lists.into_iter().find(|(_, hosts)| has_us(hosts)),
+    };
+    let Some((name, hosts)) = ours else {
+        return Ok(Some(reader.found(Convention::Volcano, rank)));
+    };
+    reader.read.push((name.clone(), hosts.clone()));
+    let nodes = hosts.split(',').count() as u32;
+    let master_addr = hosts.split(',').next().map(str::to_owned);
+    let found = reader.found(Convention::Volcano, rank);
+    Ok(Some(Identity { nodes: Some(nodes), master_addr, ..found }))
+}
+
+/// Pods are called `JOBSET-JOB-INDEX-POD`. JobSet sets no variables; these are what templates commonly take
+/// from its labels. Without them a pod is one of an Indexed Job, as in the manifest that we print.
+fn job_set(around: &Surroundings) -> Found {
+    let mut reader = Reader::of(around);
+    let (Some(set), Some(job)) =
+        (reader.text(env_vars::JOBSET_NAME), reader.text(env_vars::REPLICATED_JOB_NAME))
+    else {
+        return Ok(None);
+    };
+    let Some(rank) = reader.rank(env_vars::JOB_COMPLETION_INDEX)? else { return Ok(None) };
+    let base = format!("{set}-{job}-0");
+    let master_addr = Some(format!("{base}-0.{set}"));
+    let found = reader.found(Convention::JobSet, rank);
+    Ok(Some(Identity { master_addr, base: Some(base), ..found }))
+}
+
+/// Pods are called `JOB-INDEX`. How many there are nobody tells them.
+fn indexed_job(around: &Surroundings) -> Found {
+    let mut reader = Reader::of(around);
+    let Some(rank) = reader.rank(env_vars::JOB_COMPLETION_INDEX)? else { return Ok(None) };
+    let base = base_of(&around.hostname, rank);
+    let master_addr = base.as_deref().and_then(|base| first_of(around, base));
+    let found = reader.found(Convention::IndexedJob, rank);
+    Ok(Some(Identity { master_addr, base, ..found }))
+}
+
+fn sky_pilot(around: &Surroundings) -> Found {
+    let mut reader = Reader::of(around);
+    let Some(rank) = reader.rank(env_vars::SKYPILOT_NODE_RANK)? else { return Ok(None) };
+    let nodes = reader.count(env_vars::SKYPILOT_NUM_NODES)?;
+    let slots = reader.number(env_vars::SKYPILOT_NUM_GPUS_PER_NODE, "a number of GPUs")?;
+    let master_addr = around.env.get(env_vars::SKYPILOT_NODE_IPS).and_then(|ips| first_word(ips));
+    let found = reader.found(Convention::SkyPilot, rank);
+    let slots = slots.filter(|slots| 0 < *slots);
+    Ok(Some(Identity { nodes, master_addr, slots, ..found }))
+}
+
+fn dstack(around: &Surroundings) -> Found {
+    let mut reader = Reader::of(around);
+    let Some(rank) = reader.rank(env_vars::DSTACK_NODE_RANK)? else { return Ok(None) };
+    let nodes = reader.count(env_vars::DSTACK_NODES_NUM)?;
+    let slots = reader.number(env_vars::DSTACK_GPUS_PER_NODE, "a number of GPUs")?;
+    let master_addr = reader.text(env_vars::DSTACK_MASTER_NODE_IP).map(str::to_owned);
+    let ips = around.env.get(env_vars::DSTACK_NODES_IPS);
+    let master_addr = master_addr.or_else(|| ips.and_then(|ips| first_word(ips)));
+    let found = reader.found(Convention::Dstack, rank);
+    let slots = slots.filter(|slots| 0 < *slots);
+    Ok(Some(Identity { nodes, master_addr, slots, ..found }))
+}
+
+fn nomad(around: &Surroundings) -> Found {
+    let mut reader = Reader::of(around);
+    let Some(rank) = reader.rank(env_vars::NOMAD_ALLOC_INDEX)? else { return Ok(None) };
+    Ok(Some(reader.found(Convention::Nomad, rank)))
+}
+
+fn slurm(around: &Surroundings) -> Found {
+    let mut reader = Reader::of(around);
+    let Some(rank) = reader.rank(env_vars::SLURM_NODEID)? else { return Ok(None) };
+    let nodes = reader.count(env_vars::SLURM_NNODES)?;
+    let list = around
+        .env
+        .get(env_vars::SLURM_STEP_NODELIST)
+        .or(around.env.get(env_vars::SLURM_JOB_NODELIST));
+    let first = list.and_then(|list| nodeset::read_list(list, 0).ok()?.first()?.0.hosts().next());
+    let first = first.map(|host| host.to_string());
+    let found = reader.found(Convention::Slurm, rank);
+    Ok(Some(Identity { nodes, master_addr: first, ..found }))
+}
+
+/// What scripts are used to set by hand.
+fn plain(around: &Surroundings) -> Found {
+    if around.env.contains_key(env_vars::LOCAL_RANK) {
+        return Ok(None);
+    }
+    let mut reader = Reader::of(around);
+    let Some(rank) = reader.rank(env_vars::NODE_RANK)? else { return Ok(None) };
+    let nodes = reader.count(env_vars::NNODES)?;
+    let nodes = if nodes.is_some() { nodes } else { reader.count(env_vars::WORLD_SIZE)? };
+    let master_addr = reader.text(env_vars::MASTER_ADDR).map(str::to_owned);
+    let master_port = reader.port(env_vars::MASTER_PORT)?;
+    let found = reader.found(Convention::Plain, rank);
+    Ok(Some(Identity { nodes, master_addr, master_port, ..found }))
+}
+
+/// Where nothing else is said: `NAME-3` is node 3 of the pods called `NAME`.
+pub(super) fn stateful_set(around: &Surroundings) -> Option<Identity> {
+    around.env.get(env_vars::KUBERNETES_SERVICE_HOST)?;
+    let (base, number) = around.hostname.rsplit_once('-')?;
+    let rank = number.parse::<u32>().ok()?;
+    let is_mpi = is_mpi_worker(around);
+    let convention = if is_mpi { Convention::MpiJob } else { Convention::StatefulSet };
+    let mut found = Reader::of(around).found(convention, rank);
+    found.read.push(("hostname".to_owned(), around.hostname.clone()));
+    let master_addr = first_of(around, base);
+    Some(Identity { master_addr, base: Some(base.to_owned()), ..found })
+}
+
+fn base_of(hostname: &str, rank: u32) -> Option<String> {
+    hostname.strip_suffix(&format!("-{rank}")).map(str::to_owned)
+}
+
+/// Pod 0 of the same name, in our own domain: without a domain no pod has a name.
+fn first_of(around: &Surroundings, base: &str) -> Option<String> {
+    let (own, domain) = around.full_name.as_deref()?.split_once('.')?;
+    (own == around.hostname).then(|| format!("{base}-0.{domain}"))
+}
+
+fn first_word(text: &str) -> Option<String> {
+    text.split([' ', ',', '\n']).find(|word| !word.is_empty()).map(str::to_owned)
+}

@@ -1,0 +1,145 @@
+//! The hostfile that an operator of MPI jobs gives a pod: who is in it, and who is to start the job. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::base::env_vars;
+use crate::pool::{Host, ReadOptions, read_any};
+
+/// Where operators mount it.
+const PATH: &str = "/etc/mpi/hostfile";
+
+/// Variables that name it, of Open MPI 4 and 5, Intel's MPI and MPICH.
+const NAMED_BY: [&str; 4] = [
+    env_vars::OMPI_MCA_ORTE_DEFAULT_HOSTFILE,
+    env_vars::PRTE_MCA_PRTE_DEFAULT_HOSTFILE,
+    env_vars::I_MPI_HYDRA_HOST_FILE,
+    env_vars::HYDRA_HOST_FILE,
+];
+
+/// A hostfile that somebody read for us.
+#[derive(Clone, Debug)]
+pub struct MpiHostfile {
+    /// Its path.
+    pub path: String,
+    /// The variable by which it was found, and its value.
+    pub said_by: (String, String),
+    /// What is in it, or why that cannot be read.
+    pub text: Result<String, String>,
+}
+
+/// Where the hostfile is, and by which variable that is known, with its value.
+pub fn mpi_hostfile(env: &BTreeMap<String, String>) -> Option<(String, (String, String))> {
+    let set = |name: &str| env.get(name).filter(|value| !value.is_empty());
+    let named = NAMED_BY.into_iter().find_map(|name| Some((name, set(name)?)));
+    if let Some((name, path)) = named {
+        return Some((path.clone(), (name.to_owned(), path.clone())));
+    }
+    let role = set(env_vars::K_MPI_JOB_ROLE)?;
+    Some((PATH.to_owned(), (env_vars::K_MPI_JOB_ROLE.to_owned(), role.clone())))
+}
+
+/// What a hostfile says about the machine that reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// It is one of the hosts.
+    Host(HostOf),
+    /// It is none of them, of which there are so many: it starts the job.
+    Launcher(usize),
+}
+
+/// A place among the hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HostOf {
+    pub(super) rank: u32,
+    pub(super) nodes: u32,
+    pub(super) slots: u32,
+    /// Name of the first.
+    pub(super) first: String,
+    /// What all are called, without their number.
+    pub(super) base: Option<String>,
+}
+
+/// `Err`: what is wrong with the file, in a few words.
+pub(super) fn read(path: &str, text: &str, hostname: &str) -> Result<Said, &'static str> {
+    let reading = read_any(path, text.as_bytes(), ReadOptions::default());
+    let hosts = reading.hostfile.hosts();
+    let Some(first) = hosts.first().filter(|_| !reading.findings.has_errors()) else {
+        return Err("a hostfile that can be read");
+    };
+    let Some(rank) = hosts.iter().position(|host| short(host) == hostname) else {
+        return Ok(Said::Launcher(hosts.len()));
+    };
+    if hosts.iter().any(|host| host.slots != first.slots) {
+        return Err("a hostfile whose hosts have as many slots each");
+    }
+    let base = short(first).strip_suffix("-0").filter(|base| {
+        let is_named = |(rank, host)| short(host) == format!("{base}-{rank}");
+        hosts.iter().enumerate().all(is_named)
+    });
+    Ok(Said::Host(HostOf {
+        rank: rank as u32,
+        nodes: hosts.len() as u32,
+        slots: first.slots.get(),
+        first: first.name.to_string(),
+        base: base.map(str::to_owned),
+    }))
+}
+
+/// A name without its domain.
+fn short(host: &Host) -> &str {
+    host.name.as_str().split('.').next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, hostname: &str, expect: &str) {
+        let found = match read("hostfile", text, hostname) {
+            Err(problem) => format!("not {problem}"),
+            Ok(Said::Launcher(hosts)) => format!("launcher of {hosts}"),
+            Ok(Said::Host(HostOf { rank, nodes, slots, first, base })) => {
+                format!("{rank} of {nodes} x{slots} at {first}, {}", base.unwrap_or_default())
+            }
+        };
+        assert_eq!(found, expect);
+    }
+
+    const OPEN_MPI: &str = "pi-worker-0.pi.ml.svc slots=2\npi-worker-1.pi.ml.svc slots=2\n";
+
+    #[test]
+    fn whoever_is_in_it_is_a_node_and_whoever_is_not_starts_the_job() {
+        check(OPEN_MPI, "pi-worker-1", "1 of 2 x2 at pi-worker-0.pi.ml.svc, pi-worker");
+        check(OPEN_MPI, "pi-launcher", "launcher of 2");
+        let with_launcher = format!("pi-launcher.pi.ml.svc slots=2\n{OPEN_MPI}");
+        check(&with_launcher, "pi-launcher", "0 of 3 x2 at pi-launcher.pi.ml.svc, ");
+        check(&with_launcher, "pi-worker-1", "2 of 3 x2 at pi-launcher.pi.ml.svc, ");
+        check("a-0.x:4\na-1.x:4\n", "a-0", "0 of 2 x4 at a-0.x, a");
+        check(
+            "a-0 slots=1\na-1 slots=2\n",
+            "a-1",
+            "not a hostfile whose hosts have as many slots each",
+        );
+        check("", "a", "not a hostfile that can be read");
+        check("a slots=many\n", "a", "not a hostfile that can be read");
+    }
+
+    #[test]
+    fn it_is_where_a_variable_says_or_where_operators_put_it() {
+        #[track_caller]
+        fn check(env: &[(&str, &str)], expect: Option<(&str, &str)>) {
+            let owned = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            let found = mpi_hostfile(&owned.collect());
+            let found = found.as_ref().map(|(path, (name, _))| (path.as_str(), name.as_str()));
+            assert_eq!(found, expect);
+        }
+        check(&[], None);
+        check(&[("K_MPI_JOB_ROLE", "worker")], Some((PATH, "K_MPI_JOB_ROLE")));
+        let open_mpi = "OMPI_MCA_orte_default_hostfile";
+        check(&[("K_MPI_JOB_ROLE", "launcher"), (open_mpi, "/hosts")], Some(("/hosts", open_mpi)));
+        check(&[("I_MPI_HYDRA_HOST_FILE", "/a")], Some(("/a", "I_MPI_HYDRA_HOST_FILE")));
+        check(&[("HYDRA_HOST_FILE", "/a")], Some(("/a", "HYDRA_HOST_FILE")));
+        check(&[(open_mpi, "")], None);
+    }
+}

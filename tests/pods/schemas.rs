@@ -1,0 +1,92 @@
+//! Printed manifests are held against what Kubernetes and its controllers publish, by programs of
+//! others: their YAML is read by another reader than ours, and a field that no schema knows is an error.
+//!
+//! Kubernetes' own schemas are those of the oldest release that will do and of the newest; of JobSet and
+//! the Trainer it is the models that Kubeflow publishes. Of LeaderWorkerSet and Volcano no registry has
+//! any: only their pods are looked at here, and the rest in `manifest`, by what their sources say.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+
+use crate::support::launch::{REMUDA, command};
+use crate::support::proof::has;
+
+fn printed(words: &[&str]) -> String {
+    let mut printed = command(REMUDA);
+    printed.args(["k8s", "manifest", "--image=registry.example/train:1"]).args(words);
+    let printed = printed.args(["--", "train.py", "--lr=1e-3", "yes"]).output().expect("it starts");
+    assert!(printed.status.success(), "{printed:?}");
+    String::from_utf8(printed.stdout).expect("text")
+}
+
+/// What is said of each document, or of what is wrong.
+fn hold(manifest: &str) -> Result<String, String> {
+    let mut check = command(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/schemas"));
+    let piped = check.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut checking = piped.spawn().expect("it starts");
+    let mut input = checking.stdin.take().expect("a pipe");
+    input.write_all(manifest.as_bytes()).expect("it reads");
+    drop(input);
+    let done = checking.wait_with_output().expect("it ends");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    if done.status.success() { Ok(text(done.stdout)) } else { Err(text(done.stderr)) }
+}
+
+const KUBERNETES: &str = "Kubernetes 1.29 and 1.37";
+
+/// Kind of the controller, and what is said of its documents.
+const FITS: [(&str, &str); 5] = [
+    ("job", "Service: KUBERNETES\nJob: KUBERNETES\n"),
+    ("jobset", "JobSet: JobSet v1alpha2\n"),
+    ("trainer", "ClusterTrainingRuntime: Trainer v1alpha1\n"),
+    ("lws", "LeaderWorkerSet: its pods alone\n"),
+    ("volcano", "Job: its pods alone\n"),
+];
+
+#[test]
+fn every_manifest_fits_what_is_published_of_it() {
+    if !has("schemas", "every_manifest_fits_what_is_published_of_it") {
+        return;
+    }
+    let sizes = ["--nodes=4", "--gpus=8", "--with_key", "--namespace=ml", "--max_restarts=2"];
+    let all = |(kind, _): &(&str, &str)| {
+        printed(&[&sizes[..], &["--resource=rdma/hca_shared=1", "--kind", kind]].concat())
+    };
+    let told = hold(&FITS.iter().map(all).collect::<String>());
+    let expect = |(_, told): &(&str, &str)| format!("Secret: KUBERNETES\n{told}");
+    let expect: String = FITS.iter().map(expect).collect();
+    assert_eq!(told, Ok(expect.replace("KUBERNETES", KUBERNETES)));
+}
+
+/// Kind of the controller, and a field of what is printed for it.
+const FIELDS: [(&str, &str); 9] = [
+    ("job", "publishNotReadyAddresses"),
+    ("job", "podReplacementPolicy"),
+    ("job", "readinessProbe"),
+    ("jobset", "subdomain"),
+    ("jobset", "completionMode"),
+    ("trainer", "numNodes"),
+    ("trainer", "readinessProbe"),
+    ("lws", "readinessProbe"),
+    ("volcano", "readinessProbe"),
+];
+
+#[test]
+fn a_field_that_is_misspelt_does_not_fit() {
+    if !has("schemas", "a_field_that_is_misspelt_does_not_fit") {
+        return;
+    }
+    let misspelt = |(kind, field): &(&str, &str)| {
+        let good = printed(&["--nodes=2", "--cpus=1", "--kind", kind]);
+        let key = format!("{field}:");
+        assert!(good.contains(&key), "{field} is not in it");
+        good.replacen(&key, &format!("{field}s:"), 1)
+    };
+    let told = hold(&FIELDS.iter().map(misspelt).collect::<String>());
+    let told = told.expect_err("nobody knows them");
+    assert_eq!(told.lines().count(), FIELDS.len(), "{told}");
+    for ((kind, field), line) in FIELDS.iter().zip(told.lines()) {
+        assert!(line.contains(&format!("{field}s")), "{kind}: {line}");
+    }
+}
