@@ -154,7 +154,7 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
         "an address that this node does not have",
         "--local_addr (REMUDA_LOCAL_ADDR) is an address of this node, or the name of an interface, such \
          as net1, the same in every pod: there the workers of the node are found by those of the others. \
-         Without it it is the one by which node 0 is reached, and that is as the routes say; where it is \
-         one of the same interface, node 0 is called from it too. Where node 0 listens is --master_addr.",
+         By default that is the address by which node 0 is reached, as the routes say. One of the same \
+         interface is also the one from which node 0 is called. Where node 0 listens is --master_addr.",
     ),
 ];

@@ -113,8 +113,9 @@ impl<T: Element> Window<T> {
     }
 }
 
-/// Bytes of one scratch place: a few fit a first-level cache.
-const BLOCK_BYTES: usize = 8192;
+/// Bytes of one scratch place: a few, and as much of every rank's numbers, fit a first-level cache. With
+/// 8 KiB, sums of 64 MiB took 1.7 times as long for four ranks.
+const BLOCK_BYTES: usize = 2048;
 const BLOCK_WORDS: usize = BLOCK_BYTES / 8;
 
 /// Scratch places for folding, for any element type.
