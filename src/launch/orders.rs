@@ -11,8 +11,8 @@ use crate::base::{Epoch, HostName, NodeRank, Rank};
 use crate::plan::{Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, Threads, WorkerPlan};
 use crate::report::epoch_dir;
 use crate::wire::{
-    self, ClaimWish, CoreWish, FileWish, Found, Listen, PortWish, Prepare, Roster, Start, ToAgent,
-    WorkerStart,
+    self, ClaimWish, CoreWish, FileState, FileWish, Found, Listen, PortWish, Prepare, Roster,
+    Start, ToAgent, WorkerStart,
 };
 
 /// Output of a node that may be on its way and not yet shown.
@@ -24,7 +24,12 @@ const FDS_PER_WORKER: u64 = 8;
 const OTHERS_MAX: usize = 8;
 
 /// What a node must look for before anything starts.
-pub(super) fn prepare(plan: &LaunchPlan, options: &Options, node: &NodePlan) -> Prepare {
+pub(super) fn prepare(
+    plan: &LaunchPlan,
+    options: &Options,
+    node: &NodePlan,
+    epoch: Epoch,
+) -> Prepare {
     Prepare {
         cwd: options.cwd.clone().into_os_string().into_vec(),
         program: options.program.clone().into_vec(),
@@ -39,17 +44,24 @@ pub(super) fn prepare(plan: &LaunchPlan, options: &Options, node: &NodePlan) -> 
         cores: options.cores.as_ref().map(|cores| core_wish(cores, node)),
         venv_script: options.venv_script.clone().map(|script| script.into_os_string().into_vec()),
         claim: claim_wish(options.claims, node),
-        files: files(options, node),
+        files: files(options, node, epoch),
     }
 }
 
-fn files(options: &Options, node: &NodePlan) -> Vec<FileWish> {
+/// What the job itself has written is there when it is restarted, also by another node 0, which has not
+/// yet heard of it.
+fn files(options: &Options, node: &NodePlan, epoch: Epoch) -> Vec<FileWish> {
+    let is_first = epoch == Epoch(0) && !matches!(options.transport, Transport::Dial(_));
+    let is_asked = |file: &&WorkersFile| match file.wish.state {
+        FileState::Readable => true,
+        FileState::Without(_) => is_first,
+    };
     let has_rank0 = node.workers.iter().any(|worker| worker.rank == Rank(0));
     let is_needed = |file: &&WorkersFile| match file.of {
         FileOf::Everybody => !node.workers.is_empty(),
         FileOf::Rank0 => has_rank0,
     };
-    options.files.iter().filter(is_needed).map(|file| file.wish.clone()).collect()
+    options.files.iter().filter(is_asked).filter(is_needed).map(|file| file.wish.clone()).collect()
 }
 
 /// What is wanted of node 0.

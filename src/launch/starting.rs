@@ -13,7 +13,8 @@ use crate::wire::{Problem, ToAgent};
 impl Dispatcher<'_> {
     /// Asks a node whether it can start.
     pub(super) fn prepare(&mut self, place: NodeRank) {
-        let prepare = orders::prepare(self.plan, self.options, &self.plan.nodes[place.index()]);
+        let (plan, epoch) = (&self.plan.nodes[place.index()], self.job.epoch());
+        let prepare = orders::prepare(self.plan, self.options, plan, epoch);
         let node = &mut self.nodes[place.index()];
         node.stage = Stage::Asked(clock::now());
         node.tell(&ToAgent::Prepare(Box::new(prepare)));

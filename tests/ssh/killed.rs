@@ -119,6 +119,31 @@ fn a_worker_of_a_training_that_somebody_asks_to_stop_is_told() {
     let _ = std::fs::remove_dir_all(outcome.dir());
 }
 
+/// What it has saved itself is no other run's.
+#[test]
+fn a_training_that_is_restarted_finds_its_own_checkpoints() {
+    if !can_run("a_training_that_is_restarted_finds_its_own_checkpoints") {
+        return;
+    }
+    let hosts = [("n1", 1), ("n2", 1)];
+    let (cluster, launch) = Cluster::new(&hosts);
+    let config = cluster.dir().join("ssh_config");
+    let train = launch.another().command("train").on(&hosts).option("--ssh_config").option(config);
+    let train = train.option("--checkpoint_dir").option(cluster.dir().join("kept"));
+    let train = train.options(["--save_every", "1", "--steps", "2000", "--max_restarts", "1"]);
+    let train = train.options(["--layers", "1", "--heads", "2", "--width", "16", "--block", "8"]);
+    let running = train.option("--keep").option("2").start();
+    running.wait_for_lines("is saved in", 3);
+    let workers = named(&running, "remuda");
+    let mut workers = workers.iter().filter(|one| one.command.starts_with("remuda train-worker "));
+    workers.next().expect("there are two").signal(Signal::KILL);
+    running.wait_for_error("restart 1 of 1");
+    running.wait_for_lines("going on after step ", 1);
+    running.signal(Signal::TERM);
+    running.end().code(143);
+    let _ = std::fs::remove_dir_all(cluster.dir());
+}
+
 #[test]
 fn a_training_elsewhere_whose_directory_cannot_be_made_ends_before_its_first_step() {
     let test = "a_training_elsewhere_whose_directory_cannot_be_made_ends_before_its_first_step";
