@@ -84,7 +84,8 @@ pub(super) struct BenchArgs {
     /// Draw bus bandwidth over size, or pairs as a heat map, into this SVG file
     #[arg(long, value_name = "FILE")]
     pub(super) plot: Option<PathBuf>,
-    /// Show the sizes at which the host's operations change their ways
+    /// Show the sizes at which the host's operations change their ways, and how nodes talk
+    /// (REMUDA_STREAMS says over how many TCP streams)
     #[arg(short = 'v', long)]
     pub(super) verbose: bool,
     /// Results as JSON. The word is that of the launch options.
