@@ -47,6 +47,7 @@ fn options(model: ModelOptions) -> TrainOptions {
         start: None,
         metrics: None,
         plot: None,
+        may_begin: false,
         bucket_bytes: None,
     }
 }

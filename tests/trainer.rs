@@ -173,6 +173,50 @@ help: to go on with that run: `--resume kept`; else name another `--checkpoint_d
     scratch.succeed(&format!("{SMALL} --steps 3 --checkpoint_dir other"));
 }
 
+/// One line for the first start and every later one.
+#[test]
+fn a_run_that_goes_on_by_itself() {
+    let scratch = Scratch::new("train", "auto");
+    let line = |steps| format!("{SMALL} --steps {steps} --checkpoint_dir kept --resume auto");
+    let shown = scratch.succeed(&line(2));
+    assert!(!shown.contains("going on"), "{shown}");
+    let shown = scratch.succeed(&line(4));
+    assert!(shown.contains("going on after step 2 from"), "{shown}");
+    let refused = scratch.run(&format!("{SMALL} --steps 2 --resume auto"));
+    let stderr = text(&refused.stderr);
+    assert!(stderr.contains("--checkpoint_dir"), "{stderr}");
+    assert_eq!(refused.status.code(), Some(2), "{stderr}");
+}
+
+/// The same where the training is a program of another command, as in pods.
+#[test]
+fn a_directory_belongs_to_one_run_whoever_starts_it() {
+    let scratch = Scratch::new("run", "whoever");
+    let train = |more: &str| {
+        let own = env!("CARGO_BIN_EXE_remuda");
+        let options = SMALL.replace("--num_gpus 2", "");
+        format!("--num_gpus 2 --no_python --no_local_rank {own} train {options} {more}")
+    };
+    let kept = "--checkpoint_dir kept";
+    scratch.succeed(&train(&format!("--steps 2 {kept} --resume auto")));
+    let check = |more: &str, expected: &str| {
+        let refused = scratch.run(&train(more));
+        let stderr = text(&refused.stderr);
+        assert!(stderr.contains(expected), "{stderr}");
+        assert_eq!(refused.status.code(), Some(78), "{stderr}");
+    };
+    let of_another = "error[T008]: `kept` holds checkpoints of another run, up to";
+    check(&format!("--steps 3 {kept}"), of_another);
+    let directory = fs::File::open(scratch.path("kept")).expect("it is there");
+    let how = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+    rustix::fs::flock(&directory, how).expect("nobody has it");
+    let in_use = "error[T008]: another run is saving its checkpoints in `kept`";
+    check(&format!("--steps 3 {kept} --resume auto"), in_use);
+    drop(directory);
+    let shown = scratch.succeed(&train(&format!("--steps 3 {kept} --resume auto")));
+    assert!(shown.contains("going on after step 2 from"), "{shown}");
+}
+
 #[test]
 fn a_restart_that_would_lose_steps_is_warned_of() {
     #[track_caller]

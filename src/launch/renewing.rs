@@ -14,8 +14,10 @@ use crate::report::summary::{reason, step};
 use crate::wire::{Problem, ToAgent};
 
 impl Dispatcher<'_> {
-    /// Workers are about to be started.
+    /// Workers are about to be started. Until now it was known what became of those before them: where
+    /// a restart is refused, that is why the job ends.
     pub(super) fn begin_epoch(&mut self) {
+        self.history = History::new(self.plan);
         let start = clock::wall().as_secs_f64();
         let epoch = self.job.epoch().0;
         self.epochs.push(EpochRecord { epoch, start, end: None, cause: None });
@@ -102,7 +104,6 @@ impl Dispatcher<'_> {
     }
 
     fn ask_anew(&mut self, epoch: Epoch) {
-        self.history = History::new(self.plan);
         self.found.fill(None);
         self.caller.asked = clock::now();
         self.waiting_at = self.caller.asked + SILENCE_WARNING;

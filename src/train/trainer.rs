@@ -403,9 +403,12 @@ fn first_checkpoint(options: &TrainOptions) -> Result<Option<PathBuf>, Checkpoin
         (Some(start), Some(kept)) if start.is_restart => checkpoint::of_job(&kept.dir, &start.job),
         _ => None,
     };
-    match own {
-        Some(path) => Ok(Some(path)),
-        None => options.resume.as_deref().map(checkpoint::find).transpose(),
+    if own.is_some() {
+        return Ok(own);
+    }
+    match options.resume.as_deref().map(checkpoint::find).transpose() {
+        Err(CheckpointError::Missing { .. }) if options.may_begin => Ok(None),
+        found => found,
     }
 }
 

@@ -103,6 +103,20 @@ fn a_program_that_cannot_be_executed_is_not_tried_again() {
 }
 
 #[test]
+fn a_restart_that_is_refused_leaves_the_failure_as_the_cause() {
+    let launch = workers(2).options(["--max_restarts", "1"]);
+    let script = launch.dir().join("moves");
+    let text = "#!/bin/sh\n[ $RANK = 1 ] || exec sleep 1000\nrm -f \"$0\"\nexit 5\n";
+    fs::write(&script, text).expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    fs::set_permissions(&script, mode).expect("executable");
+    let outcome = launch.program([script]).end();
+    let outcome = outcome.says("restart 1 of 1").does_not_say("lost with its node");
+    let cause = "error[R101]: rank 1 (localhost) exited with code 5 after";
+    assert!(outcome.stderr.contains(cause), "{outcome:#?}");
+}
+
+#[test]
 fn what_the_user_ends_is_not_restarted() {
     let job = workers(2).options(["--max_restarts", "3"]).sh("echo up; sleep 1000").start();
     job.wait_for_lines("up", 2);

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
@@ -88,8 +88,9 @@ pub(super) struct TrainArgs {
     #[arg(long, value_name = "N")]
     pub(super) keep: Option<NonZeroUsize>,
     /// Go on from a checkpoint, or from the newest one in a directory; sizes, batches and seed are the
-    /// checkpoint's, rates are those of this line
-    #[arg(long, value_name = "PATH")]
+    /// checkpoint's, rates are those of this line. `auto`: from the newest of `--checkpoint_dir`, and
+    /// begin where there is none: one line for the first start and every later one
+    #[arg(long, value_name = "PATH|auto")]
     pub(super) resume: Option<PathBuf>,
     /// Write a JSON object a step into this file
     #[arg(long, value_name = "FILE")]
@@ -147,12 +148,18 @@ impl TrainArgs {
             threads: Threads::new(self.threads.unwrap_or_else(threads_of_environment)),
             eval_every: (0 < self.eval_every).then_some(self.eval_every),
             checkpoint: self.checkpoint_dir.clone().map(kept),
-            resume: self.resume.clone(),
+            resume: if self.is_auto() { self.checkpoint_dir.clone() } else { self.resume.clone() },
+            may_begin: self.is_auto(),
             start: job_start(),
             metrics: self.metrics.clone(),
             plot: self.plot.clone(),
             bucket_bytes: None,
         }
+    }
+
+    /// Whether the run goes on where it can and begins where it cannot.
+    pub(super) fn is_auto(&self) -> bool {
+        self.resume.as_deref() == Some(Path::new("auto"))
     }
 
     fn lower_model(&self) -> ModelOptions {

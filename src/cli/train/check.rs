@@ -63,9 +63,16 @@ pub(super) fn run(
     if args.keep.is_some() && args.checkpoint_dir.is_none() {
         return Err(needs_other(typed, "keep", "checkpoint_dir").into());
     }
+    if args.is_auto() && args.checkpoint_dir.is_none() {
+        return Err(needs_other(typed, "resume", "checkpoint_dir").into());
+    }
     let line = Line(typed);
     let is_here = matches!(workers, Workers::Here(_));
-    let resume = args.resume.as_deref().filter(|path| is_here || path.exists());
+    let resume = if args.is_auto() {
+        args.checkpoint_dir.as_deref().filter(|dir| newest_in(dir).is_some())
+    } else {
+        args.resume.as_deref().filter(|path| is_here || path.exists())
+    };
     let saved = resume.map(|path| line.find_saved(path)).transpose()?;
     if let Some(saved) = &saved {
         line.take_saved(args, saved, is_here)?;
@@ -111,7 +118,8 @@ pub(super) fn files_elsewhere(args: &TrainArgs) -> Vec<WorkersFile> {
         file(of, path, FileState::Readable, format!("`{flag}`: {help}"))
     };
     let data = args.data.iter().map(|path| readable(FileOf::Everybody, path, "--data"));
-    let resume = args.resume.iter().map(|path| readable(FileOf::Rank0, path, "--resume"));
+    let resume = args.resume.iter().filter(|_| !args.is_auto());
+    let resume = resume.map(|path| readable(FileOf::Rank0, path, "--resume"));
     let kept = args.checkpoint_dir.iter().filter(|dir| !goes_on_in(args, dir)).map(|dir| {
         let state = FileState::Without(EXTENSION.to_owned());
         file(FileOf::Rank0, dir, state, another_dir(dir))
@@ -123,11 +131,22 @@ pub(super) fn files_elsewhere(args: &TrainArgs) -> Vec<WorkersFile> {
 fn goes_on_in(args: &TrainArgs, dir: &Path) -> bool {
     let is_it = |path: &Path| path == dir || path.parent() == Some(dir);
     let Some(resume) = &args.resume else { return false };
+    if args.is_auto() {
+        return true;
+    }
     let real = |path: &Path| path.canonicalize().ok();
     is_it(resume)
         || real(dir)
             .zip(real(resume))
             .is_some_and(|(dir, resume)| resume == dir || resume.parent() == Some(&*dir))
+}
+
+/// The directory of checkpoints that holds those of another run, and what is to be said of it.
+pub(super) fn of_another_run(args: &TrainArgs) -> Option<(&Path, String)> {
+    let dir = args.checkpoint_dir.as_deref().filter(|dir| !goes_on_in(args, dir))?;
+    let newest = newest_in(dir)?;
+    let newest = newest.file_name().unwrap_or_default().display();
+    Some((dir, format!("`{}` holds checkpoints of another run, up to `{newest}`", dir.display())))
 }
 
 fn another_dir(dir: &Path) -> String {
@@ -411,13 +430,7 @@ impl Line<'_> {
     /// That no other run is kept where this one is to be: of two runs in one directory each would replace
     /// the other's steps.
     fn check_unused(&self, args: &TrainArgs) -> Result<(), CliError> {
-        let Some(dir) = args.checkpoint_dir.as_deref().filter(|dir| !goes_on_in(args, dir)) else {
-            return Ok(());
-        };
-        let Some(newest) = newest_in(dir) else { return Ok(()) };
-        let newest = newest.file_name().unwrap_or_default().display();
-        let message =
-            format!("`{}` holds checkpoints of another run, up to `{newest}`", dir.display());
+        let Some((dir, message)) = of_another_run(args) else { return Ok(()) };
         let (place, help) = (self.value("checkpoint_dir"), another_dir(dir));
         Err(self.refuse(Status::Config, IN_USE, place, message, |found| {
             found.label("in use").help(help)

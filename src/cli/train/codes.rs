@@ -70,6 +70,8 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
          runs in one directory would replace each other's, and --resume could take the wrong one. \
          Nothing was touched. Go on with the run that is there, or give another directory:\n\n    \
          remuda train --checkpoint_dir kept --resume kept\n    \
-         remuda train --checkpoint_dir kept-2",
+         remuda train --checkpoint_dir kept-2\n\n\
+         What is started again and again by something else, a Job of Kubernetes, says --resume auto: it \
+         begins where there is nothing, and goes on from then on.",
     ),
 ];

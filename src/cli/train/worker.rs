@@ -3,16 +3,19 @@
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::fmt::Write;
+use std::fs::File;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 
 use super::args::TrainArgs;
-use super::check::bad_output;
+use super::check::{bad_output, of_another_run};
+use super::codes::IN_USE;
 use crate::base::{Status, clock, env_vars};
 use crate::cli::bundled::join_group;
 use crate::cli::error::CliError;
+use crate::cli::files::claim_dir;
 use crate::cli::line::codes::BAD_VALUE;
 use crate::os::signals;
 use crate::report::{print, print_error};
@@ -39,18 +42,44 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
     let stop = signals::stop_signal(&[libc::SIGINT, libc::SIGTERM]);
     // Where the launcher has looked, this finds nothing; on other machines nobody has looked before.
     // A disk is asked by a fork, and a group has threads.
-    if env_vars::get_text(env_vars::RANK).is_none_or(|rank| rank == "0")
-        && let Some(bad) = bad_output(&line.train)
-    {
-        print_error(&format!("remuda train: rank 0: {bad}\n"));
-        return Ok(Status::CantCreate);
+    let is_zero = |name| env_vars::get_text(name).is_none_or(|number| number == "0");
+    let mut claim = None;
+    if is_zero(env_vars::RANK) {
+        match claim_files(&line.train, is_zero(env_vars::TORCHELASTIC_RESTART_COUNT)) {
+            Ok(claimed) => claim = claimed,
+            Err((status, why)) => {
+                print_error(&format!("remuda train: rank 0: {why}\n"));
+                return Ok(status);
+            }
+        }
     }
     let group = join_group(&InitOptions::default())?;
     let status = work(&line.train, &group, &|| stop.load(Ordering::Relaxed) != 0);
+    drop(claim);
     // What was saved is no success: somebody ended this worker, and the launcher tells whom.
     Ok(match stop.load(Ordering::Relaxed) {
         signal if signal != 0 && status == Status::Success => Status::Interrupted(signal),
         _ => status,
+    })
+}
+
+/// Looks at the files of rank 0, and takes its directory of checkpoints for this process. What a job
+/// has saved before a restart is its own.
+fn claim_files(args: &TrainArgs, is_first: bool) -> Result<Option<File>, (Status, String)> {
+    if let Some(bad) = bad_output(args) {
+        return Err((Status::CantCreate, bad.to_string()));
+    }
+    let in_use =
+        |message, help| (Status::Config, format!("error[{IN_USE}]: {message}\nhelp: {help}"));
+    if let Some((_, message)) = of_another_run(args).filter(|_| is_first) {
+        let help = "to go on with what is there, at this start and every later one: `--resume auto`; \
+                    else name another `--checkpoint_dir`";
+        return Err(in_use(message, help));
+    }
+    let Some(dir) = &args.checkpoint_dir else { return Ok(None) };
+    claim_dir(dir).map_err(|_| {
+        let message = format!("another run is saving its checkpoints in `{}`", dir.display());
+        in_use(message, "wait for its end, or name another `--checkpoint_dir`")
     })
 }
 
