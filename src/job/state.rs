@@ -149,6 +149,9 @@ impl Job {
 
     /// Workers that have been started and not yet been lost, as far as is known.
     pub fn running(&self) -> usize {
+        if matches!(self.phase, Phase::Preparing | Phase::Resting { .. }) {
+            return 0;
+        }
         let lost = |node: &NodeRank| self.failures.nodes.iter().any(|(_, lost, _)| lost == node);
         let over = |rank: Rank| self.ended[rank.index()] || self.never_started(rank);
         let ranks = (0..).map(Rank).zip(&self.node_of_rank);

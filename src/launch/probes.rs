@@ -1,6 +1,7 @@
 //! What the keeper of a pod asks while a job runs, and reads when it is over: probes, numbers, and a
 //! message for whoever looks at the pod later. Nothing here can change anything.
 
+use std::collections::VecDeque;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -12,14 +13,15 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::options::LaunchError;
 use crate::base::{JobId, NodeRank, Status};
 use crate::os::tasks::Tasks;
 
-/// Who is answered at a time; others wait in the kernel's queue.
-const CALLERS_MAX: usize = 16;
+/// Who is answered at a time; one more takes the place of the first, so that nobody keeps others from
+/// being answered by saying nothing.
+const CALLERS_MAX: usize = 64;
 /// Bytes of a question that are read.
 const QUESTION_BYTES_MAX: usize = 4096;
 /// How long one question may take.
@@ -112,17 +114,24 @@ pub(super) async fn answer_probes(
 
 async fn serve(listener: TcpListener, pulse: Arc<Pulse>) {
     let mut callers = JoinSet::new();
+    let mut in_order = VecDeque::new();
     loop {
         tokio::select! {
-            Some(_) = callers.join_next() => {}
-            called = listener.accept(), if callers.len() < CALLERS_MAX => {
+            Some(_) = callers.join_next() => {
+                in_order.retain(|caller: &AbortHandle| !caller.is_finished());
+            }
+            called = listener.accept() => {
                 // For lack of descriptors, say: the next probe is soon enough.
                 let Ok((stream, _)) = called else {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 };
+                if in_order.len() == CALLERS_MAX && let Some(first) = in_order.pop_front() {
+                    first.abort();
+                }
                 let answered = answer(stream, Arc::clone(&pulse));
-                callers.spawn(async { tokio::time::timeout(QUESTION_MAX, answered).await });
+                let answered = async { tokio::time::timeout(QUESTION_MAX, answered).await };
+                in_order.push_back(callers.spawn(answered));
             }
         }
     }
@@ -229,6 +238,30 @@ mod tests {
         pulse.set_counts(5, 2);
         let (_, metrics) = pulse.answer(b"GET /metrics HTTP/1.1\r\n\r\n");
         assert!(metrics.ends_with("\nremuda_nodes_joined 2\n"), "{metrics}");
+    }
+
+    /// Whoever holds connections is let go before its time is over.
+    #[test]
+    fn silence_keeps_nobody_from_being_answered() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let address = listener.local_addr().expect("it has one");
+            tokio::spawn(serve(listener, Arc::default()));
+            let mut silent = Vec::new();
+            for _ in 0..4 * CALLERS_MAX {
+                silent.push(TcpStream::connect(address).await.expect("it listens"));
+            }
+            let asked = async {
+                let mut stream = TcpStream::connect(address).await?;
+                stream.write_all(b"GET /livez HTTP/1.1\r\n\r\n").await?;
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer).await.map(|_| answer)
+            };
+            let answer = tokio::time::timeout(QUESTION_MAX / 2, asked).await;
+            let answer = answer.expect("an answer").expect("a whole one");
+            assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        });
     }
 
     #[test]
