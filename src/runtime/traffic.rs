@@ -81,8 +81,7 @@ impl Stripe {
             let had_header = HEADER_BYTES <= self.moved;
             // A short message comes whole in one system call.
             let (rest, moved) = (self.rest(), self.moved.min(HEADER_BYTES));
-            let mut targets =
-                [&mut self.header[moved..], &mut bytes[rest]].map(IoSliceMut::new);
+            let mut targets = [&mut self.header[moved..], &mut bytes[rest]].map(IoSliceMut::new);
             match stream.read_vectored(&mut targets) {
                 Ok(0) => return Err(gone()),
                 Ok(count) => self.moved += count,

@@ -58,10 +58,10 @@ pub(super) struct BenchArgs {
     /// How numbers are combined: sum, prod, min, max, avg, or `all`
     #[arg(short = 'o', long, value_name = "OP", default_value = "sum", value_parser = parse_reduce)]
     pub(super) op: Reduce,
-    /// In which order all-reduces combine numbers of different nodes: canonical, the same bits wherever
-    /// ranks run, or any, around a ring
-    #[arg(long, value_name = "ORDER", default_value = "canonical", value_parser = parse_order)]
-    pub(super) order: ReduceOrder,
+    /// In which order numbers are combined: canonical, the same bits wherever ranks run, or any: around
+    /// a ring of nodes, or as NCCL likes [default: canonical; with NCCL any]
+    #[arg(long, value_name = "ORDER", value_parser = parse_order)]
+    pub(super) order: Option<ReduceOrder>,
     /// The rank that gives or takes, where one does
     #[arg(short = 'r', long, value_name = "RANK", default_value = "0", value_parser = parse_times)]
     pub(super) root: u32,
@@ -196,7 +196,7 @@ impl BenchArgs {
         push("check", text(&u8::from(self.check)));
         push("datatype", text(&word_of(&self.datatype.0, &DTYPES)));
         push("op", text(&word_of(&self.op.0, &OPS)));
-        push("order", text(&self.order));
+        push("order", self.order.and_then(|order| text(&order)));
         push("root", text(&self.root));
         push("average", text(&(self.average as u8)));
         push("local_register", text(&u8::from(self.local_register)));
