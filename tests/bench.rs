@@ -94,7 +94,7 @@ fn two_hosts_are_named_and_measured() {
     let scratch = Scratch::new("bench", "hosts");
     scratch.write("hosts", "n1 slots=2\nn2 slots=1\n");
     let table = scratch.succeed(&format!("all-reduce -H hosts --launcher local {SMALL}"));
-    assert!(table.contains("# n1: 2 ranks\n# n2: 1 rank\n"), "{table}");
+    assert!(table.contains("\n# n1: 2 ranks") && table.contains("\n# n2: 1 rank\n"), "{table}");
     assert!(table.contains(": 0 OK"), "{table}");
     let pairs = scratch.succeed("send-recv --pairs -H hosts --launcher local -e 64K -n 3");
     assert!(pairs.contains("# Slowest pair : n1 - n2, "), "{pairs}");
@@ -125,9 +125,10 @@ fn a_document_has_every_row_and_is_compared_with_later_ones() {
         let row = table.lines().find(|line| line.split_whitespace().next() == Some(size));
         row.expect("a row").split_whitespace().count()
     };
-    assert_eq!((cells("1024"), cells("8192")), (11, 9), "8 KiB were not measured then");
+    assert_eq!((cells("1024"), cells("8192")), (15, 13), "8 KiB were not measured then");
+    assert!(table.contains("# was: 2 ranks (earlier.json)\n"), "{table}");
     let svg = fs::read_to_string(scratch.path("now.svg")).expect("the picture was written");
-    assert!(svg.contains(">earlier<") && svg.matches("<polyline").count() == 2, "{svg}");
+    assert!(svg.contains(">earlier, 2 ranks<") && svg.matches("<polyline").count() == 2, "{svg}");
 
     scratch.write(
         "mpi.txt",
@@ -136,7 +137,68 @@ fn a_document_has_every_row_and_is_compared_with_later_ones() {
     let table = scratch.succeed("all-reduce -b 1K -e 2K -n 2 --compare mpi.txt");
     let row = table.lines().find(|line| line.trim_start().starts_with("1024 ")).expect("a row");
     let cells: Vec<&str> = row.split_whitespace().collect();
-    assert_eq!((cells.len(), cells[9]), (11, "0.51"), "{table}");
+    assert_eq!((cells.len(), cells[13]), (15, "0.51"), "{table}");
+    assert!(table.contains("# was: ranks unknown, taken for 2 (mpi.txt)\n"), "{table}");
+}
+
+#[test]
+fn our_own_table_is_compared_and_its_ranks_are_said() {
+    let scratch = Scratch::new("bench", "own-table");
+    let table = scratch.succeed("all-reduce --num_gpus 3 -b 1K -e 2K -n 2");
+    let row = table.lines().find(|line| line.starts_with(' ')).expect("a row");
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!((cells.len(), cells[2]), (13, "float"), "{table}");
+    assert_eq!(cells[5..9], ["nan", "nan", "nan", "N/A"], "all-reduce works in place: {table}");
+    scratch.write("three.txt", &table);
+    let line = "all-reduce --num_gpus 2 -b 1K -e 2K -n 2 --compare three.txt";
+    let later = scratch.succeed(line);
+    assert!(later.contains("# was: 3 ranks (three.txt)\n"), "{later}");
+    let row = later.lines().find(|line| line.starts_with(' ')).expect("a row");
+    let number = |cell: Option<&str>| cell.and_then(|cell| cell.parse::<f64>().ok());
+    let was = number(row.split_whitespace().nth(13)).expect("what was measured then");
+    // It is made of a time that was rounded.
+    let then = number(cells.get(11).copied()).expect("a bandwidth");
+    assert!((was - then).abs() < 0.011, "{table}{later}");
+    let none = scratch.succeed(&format!("{line} -d double"));
+    let remark = "# it has no size, type and operation of these: nothing is compared\n";
+    assert!(none.contains(remark) && !none.contains("   ratio"), "{none}");
+
+    let line = format!("{line} --json --plot now.svg");
+    let compared = &document_of(&scratch, &line)["compared"][0];
+    assert_eq!((&compared["file"], &compared["world_size"]), (&"three.txt".into(), &3.into()));
+}
+
+#[test]
+fn a_document_says_where_when_and_how() {
+    let scratch = Scratch::new("bench", "provenance");
+    scratch.write("hosts", "n1 slots=2\nn2 slots=1\n");
+    let line = "reduce -r 2 -H hosts --launcher local -e 8 -n 2 --json";
+    let document = document_of(&scratch, line);
+    assert_eq!((&document["order"], &document["root"]), (&"canonical".into(), &2.into()));
+    assert_eq!(document["remuda"], env!("CARGO_PKG_VERSION"));
+    let time = document["time"].as_str().expect("a time");
+    assert!(time.len() == 20 && time.starts_with("20") && time.ends_with('Z'), "{time}");
+    let hosts = document["hosts"].as_array().expect("hosts").iter();
+    let hosts: Vec<_> = hosts.map(|host| (&host["name"], &host["ranks"])).collect();
+    assert_eq!(hosts, [(&"n1".into(), &2.into()), (&"n2".into(), &1.into())]);
+    let order = "--order any -H hosts --launcher local -e 8 -n 2";
+    let table = scratch.succeed(&format!("all-reduce {order}"));
+    assert!(table.contains(", backend host, order any\n"), "{table}");
+    let table = scratch.succeed(&format!("broadcast {order}"));
+    let remark = ", order any (no other than canonical here: nothing is combined)\n";
+    assert!(table.contains(remark), "{table}");
+}
+
+#[test]
+fn ranks_that_share_processors_are_told() {
+    let scratch = Scratch::new("bench", "processors");
+    let processors = std::thread::available_parallelism().expect("Linux knows").get();
+    let table = scratch.succeed(&format!("all-reduce --num_gpus {} -e 8 -n 2", processors + 1));
+    let noun = if processors == 1 { "processor" } else { "processors" };
+    let remark = format!(": {} ranks share {processors} {noun}\n", processors + 1);
+    assert!(table.contains(&remark), "{table}");
+    let table = scratch.succeed("all-reduce --num_gpus 1 -e 8 -n 2");
+    assert!(table.contains(": 1 rank\n") && !table.contains("share"), "{table}");
 }
 
 #[test]
@@ -149,7 +211,9 @@ fn pairs_have_a_document_and_a_heat_map() {
     let [first, second, third] = ["rank 0", "rank 1", "rank 2"].map(Value::from);
     assert_eq!(names, [(&first, &second), (&first, &third), (&second, &third)]);
     let svg = fs::read_to_string(scratch.path("heat.svg")).expect("the picture was written");
-    assert_eq!(svg.matches("<title>").count(), 6, "both ways: {svg}");
+    assert_eq!(svg.matches(" - rank ").count(), 6, "both ways: {svg}");
+    assert_eq!(svg.matches(">rank 1<").count(), 2, "a row and a column: {svg}");
+    assert!(svg.contains(">0<") && svg.contains(" GB/s</text>"), "a scale: {svg}");
 }
 
 /// Nobody sees beforehand that a disk is full: the results are on the screen, and it is an error.
@@ -228,7 +292,7 @@ fn a_gate_of_workers_that_a_job_starts_by_name_is_one_error() {
 }
 
 /// Lines that are refused before anything starts.
-const REFUSED: [&str; 30] = [
+const REFUSED: [&str; 32] = [
     "",
     "all-reduse",
     "all-reduce -b 4 -e 2",
@@ -250,6 +314,8 @@ const REFUSED: [&str; 30] = [
     "all-reduce --compare words.txt",
     "all-reduce --order ring",
     "all-reduce --compare bytes.bin",
+    "all-reduce --compare gather.txt",
+    "send-recv --compare bandwidth.txt",
     "all-reduce --compare .",
     "all-reduce --plot missing/plot.svg",
     "all-reduce --plot .",
@@ -266,9 +332,10 @@ fn what_cannot_work_is_told_before_anything_starts() {
     let scratch = Scratch::new("bench", "refused");
     scratch.write("broken.json", "{\"version\": 7}");
     scratch.write("words.txt", "everything was fast\n");
+    scratch.write("gather.txt", "# Collective test starting: all_gather_perf\n8 2.5\n");
+    scratch.write("bandwidth.txt", "# OSU MPI Bandwidth Test v7.3\n8 2.5\n");
     scratch.write("bytes.bin", [0x7f, b'E', b'L', b'F', 0xff]);
-    let other = "{\"version\":1,\"collective\":\"all-reduce\",\"backend\":\"host\",\"world_size\":2,\
-                 \"nodes\":1,\"rows\":[]}";
+    let other = "{\"version\":1,\"collective\":\"all-reduce\",\"world_size\":2,\"rows\":[]}";
     scratch.write("other.json", other);
     let all = scratch.screens(&REFUSED, str::to_owned);
     assert!(!scratch.path("runs").exists(), "nothing was started");

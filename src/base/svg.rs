@@ -52,6 +52,14 @@ impl Canvas {
         ));
     }
 
+    /// Words from a point upwards.
+    pub fn text_upright(&mut self, (x, y): Point, class: &str, content: &str) {
+        let content = escape(content);
+        self.line(format_args!(
+            "<text class=\"{class}\" transform=\"translate({x:.1} {y:.1}) rotate(-90)\">{content}</text>"
+        ));
+    }
+
     /// A line through points.
     pub fn polyline(&mut self, class: &str, points: impl IntoIterator<Item = Point>) {
         let points: Vec<_> = points.into_iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();

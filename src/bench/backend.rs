@@ -31,6 +31,14 @@ impl Backend {
             Self::Staged => "staged",
         }
     }
+
+    /// In which order numbers are combined where nobody says it.
+    pub fn default_order(self) -> ReduceOrder {
+        match self {
+            Self::Host | Self::Staged => ReduceOrder::Canonical,
+            Self::Nccl => ReduceOrder::Any,
+        }
+    }
 }
 
 impl fmt::Display for Backend {

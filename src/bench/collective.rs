@@ -68,6 +68,18 @@ impl Collective {
         }
     }
 
+    /// Of its name, in any of the ways in which it is written: `all-reduce`, `all_reduce`, `Allreduce`.
+    pub fn of_name(name: &str) -> Option<Self> {
+        let plain = |text: &str| text.replace(['-', '_'], "").to_ascii_lowercase();
+        let wanted = plain(name);
+        Self::ALL.into_iter().find(|collective| plain(collective.name()) == wanted)
+    }
+
+    /// Whether numbers are given and taken in the same place.
+    pub fn is_in_place(self) -> bool {
+        matches!(self, Self::AllReduce | Self::Broadcast | Self::Reduce)
+    }
+
     /// Whether numbers are combined.
     pub fn reduces(self) -> bool {
         matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce)
@@ -132,6 +144,18 @@ mod tests {
         check(Collective::ReduceScatter, (64, 256, 64, 1024));
         check(Collective::AllToAll, (64, 256, 256, 1024));
         check(Collective::SendRecv, (257, 257, 257, 1028));
+        for collective in Collective::ALL {
+            let shape = collective.shape(1030, 4, 4);
+            assert_eq!(shape.output == 0, collective.is_in_place(), "{collective}");
+        }
+    }
+
+    #[test]
+    fn names_are_written_in_many_ways() {
+        for name in ["all-to-all", "all_to_all", "alltoall", "AllToAll"] {
+            assert_eq!(Collective::of_name(name), Some(Collective::AllToAll), "{name}");
+        }
+        assert_eq!(Collective::of_name("all"), None);
     }
 
     #[test]

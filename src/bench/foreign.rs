@@ -1,47 +1,111 @@
 //! Tables of other programs, read as earlier results: those of nccl-tests, of the OSU
-//! micro-benchmarks, and any with a size and microseconds in its first two columns. Pure.
+//! micro-benchmarks, our own, and any with a size and microseconds in its first two columns. Pure.
 
 use super::collective::Collective;
-use super::document::{Document, Row, VERSION};
+use super::document::{DocumentError, Read, Row, check_collective};
 
 /// Columns of nccl-tests: size, count, type, operation, root, then time, bandwidths and wrong numbers,
 /// out of place and in place.
 const NCCL_COLUMNS: usize = 9;
 const OUT_OF_PLACE: usize = 5;
 const IN_PLACE: usize = 9;
+/// From a time to its bus bandwidth.
+const TO_BUSBW: usize = 2;
 
-/// The rows of a table that somebody else has measured with `world` ranks; `None` where there are none.
-pub(super) fn read_table(text: &str, collective: Collective, world: usize) -> Option<Document> {
-    let row = |line: &str| read_row(line, collective, world);
-    let rows: Vec<Row> = text.lines().filter_map(row).collect();
-    let document = Document {
-        version: VERSION,
-        collective: collective.name().to_owned(),
-        backend: String::new(),
-        world_size: world,
-        nodes: 0,
-        rows,
-        pairs: Vec::new(),
-    };
-    (!document.rows.is_empty()).then_some(document)
+/// Types in the words of nccl-tests, and in ours.
+const DTYPES: [(&str, &str); 7] = [
+    ("float", "f32"),
+    ("double", "f64"),
+    ("half", "f16"),
+    ("bfloat16", "bf16"),
+    ("int32", "i32"),
+    ("int64", "i64"),
+    ("uint8", "u8"),
+];
+
+/// A type of ours in the words of nccl-tests.
+pub(super) fn nccl_dtype(ours: &str) -> &str {
+    DTYPES.iter().find(|(_, known)| *known == ours).map_or(ours, |(name, _)| name)
 }
 
-fn read_row(line: &str, collective: Collective, world: usize) -> Option<Row> {
+fn our_dtype(name: &str) -> &str {
+    DTYPES.iter().find(|(known, _)| *known == name).map_or(name, |(_, ours)| ours)
+}
+
+/// The rows of a table of a collective. Where it does not say how many ranks have measured it, bus
+/// bandwidth is what it says, else as of `world`.
+pub(super) fn read_table(text: &str, collective: Collective, world: usize) -> Read {
+    if let Some(found) = text.lines().find_map(collective_of) {
+        check_collective(&found, collective)?;
+    }
+    let ranks = ranks_of(text);
+    let row = |line: &str| read_row(line, collective, (ranks, world));
+    let rows: Vec<Row> = text.lines().filter_map(row).collect();
+    if rows.is_empty() { Err(DocumentError::NoTable) } else { Ok((ranks, rows)) }
+}
+
+/// What a line says of the collective: its name here, in nccl-tests (`all_reduce_perf`), or the title
+/// of the OSU micro-benchmarks.
+fn collective_of(line: &str) -> Option<String> {
+    if let Some(ours) = line.strip_prefix("# remuda bench ") {
+        return ours.split_once(':').map(|(name, _)| name.to_owned());
+    }
+    if let Some((_, title)) = line.split_once("OSU MPI") {
+        return osu_collective(title.split(" Test").next()?);
+    }
+    let program = line.split_whitespace().find(|word| word.ends_with("_perf"))?;
+    let name = program.rsplit('/').next()?.trim_end_matches("_perf");
+    Some(Collective::of_name(name).map_or_else(|| name.to_owned(), |known| known.name().to_owned()))
+}
+
+/// Of `-CUDA Allreduce Latency`: of everything else, such as bandwidths, the whole title.
+fn osu_collective(title: &str) -> Option<String> {
+    let (_, title) = title.split_once(' ')?;
+    let name = match title.strip_suffix("Latency").map(str::trim_end) {
+        Some("") => "send-recv",
+        Some("All-to-All Personalized Exchange") => "all-to-all",
+        Some(name) => name,
+        None => title,
+    };
+    let known = Collective::of_name(name);
+    Some(known.map_or_else(|| name.to_owned(), |known| known.name().to_owned()))
+}
+
+/// Ranks that a head names: ours by number, that of nccl-tests in a line for each.
+fn ranks_of(text: &str) -> Option<usize> {
+    let ours = text.lines().find_map(|line| line.strip_prefix("# remuda bench "));
+    if let Some((_, number)) = ours.and_then(|head| head.split_once(": ")) {
+        return number.split_whitespace().next()?.parse().ok();
+    }
+    let is_rank = |line: &&str| {
+        let mut words = line.split_whitespace();
+        let [lead, word, number] = [words.next(), words.next(), words.next()];
+        lead == Some("#")
+            && word == Some("Rank")
+            && number.is_some_and(|number| number.parse::<usize>().is_ok())
+    };
+    Some(text.lines().filter(is_rank).count()).filter(|ranks| 0 < *ranks)
+}
+
+fn read_row(
+    line: &str,
+    collective: Collective,
+    (ranks, world): (Option<usize>, usize),
+) -> Option<Row> {
     let cells: Vec<&str> = line.split_whitespace().collect();
     let bytes: u64 = cells.first()?.parse().ok()?;
     let is_nccl = NCCL_COLUMNS <= cells.len() && cells[2].starts_with(|c: char| c.is_alphabetic());
-    // Ours work in place where nccl-tests does both.
-    let time_at = match collective {
-        _ if !is_nccl => 1,
-        Collective::AllReduce | Collective::Reduce | Collective::Broadcast
-            if IN_PLACE < cells.len() =>
-        {
-            IN_PLACE
-        }
-        _ => OUT_OF_PLACE,
+    let number = |at: usize| cells.get(at)?.parse().ok().filter(|number| 0.0 < *number);
+    // Where nccl-tests does both, that counts which ours do.
+    let times = match (is_nccl, collective.is_in_place()) {
+        (false, _) => [1, 1],
+        (true, true) => [IN_PLACE, OUT_OF_PLACE],
+        (true, false) => [OUT_OF_PLACE, IN_PLACE],
     };
-    let time_us: f64 = cells.get(time_at)?.parse().ok().filter(|time| 0.0 < *time)?;
+    let (at, time_us): (usize, f64) = times.into_iter().find_map(|at| Some((at, number(at)?)))?;
     let algbw_gbs = bytes as f64 / time_us / 1e3;
+    let theirs = || number(at + TO_BUSBW).filter(|_| is_nccl && ranks.is_none());
+    let factor = || collective.bus_factor(ranks.unwrap_or(world));
     Some(Row {
         bytes,
         count: 0,
@@ -50,52 +114,56 @@ fn read_row(line: &str, collective: Collective, world: usize) -> Option<Row> {
         root: None,
         time_us,
         algbw_gbs,
-        busbw_gbs: algbw_gbs * collective.bus_factor(world),
+        busbw_gbs: theirs().unwrap_or_else(|| algbw_gbs * factor()),
         wrong: None,
         iterations: None,
     })
-}
-
-/// A type of nccl-tests in our words.
-fn our_dtype(name: &str) -> &str {
-    match name {
-        "float" => "f32",
-        "double" => "f64",
-        "half" => "f16",
-        "bfloat16" => "bf16",
-        "int32" => "i32",
-        "int64" => "i64",
-        "uint8" => "u8",
-        other => other,
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn read(text: &str, collective: Collective) -> (Option<usize>, Vec<Row>) {
+        read_table(text, collective, 4).expect("there are rows")
+    }
+
     #[track_caller]
     fn check(text: &str, collective: Collective, expect: &[(u64, f64, &str, &str)]) {
-        let document = read_table(text, collective, 4).expect("there are rows");
-        let rows = document.rows.iter();
+        let (_, rows) = read(text, collective);
+        let rows = rows.iter();
         let found: Vec<_> =
             rows.map(|row| (row.bytes, row.time_us, &row.dtype[..], &row.op[..])).collect();
         assert_eq!(found, expect);
     }
 
-    #[test]
-    fn nccl_tests() {
-        let table = "\
-# nThread 1 nGpus 1 minBytes 8 maxBytes 2048 step: 2(factor) warmup iters: 5 iters: 20
+    const NCCL: &str = "\
 #       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
         1024           256     float     sum      -1    12.50    0.08    0.15      0    10.25    0.10    0.20      0
         2048           512     float     sum      -1    13.00    0.16    0.24      0    11.00    0.19    0.28      0
 # Out of bounds values : 0 OK
 ";
+
+    #[test]
+    fn nccl_tests() {
         let expect = [(1024, 10.25, "f32", "sum"), (2048, 11.0, "f32", "sum")];
-        check(table, Collective::AllReduce, &expect);
+        check(NCCL, Collective::AllReduce, &expect);
         let expect = [(1024, 12.5, "f32", "sum"), (2048, 13.0, "f32", "sum")];
-        check(table, Collective::AllGather, &expect);
+        check(NCCL, Collective::AllGather, &expect);
+    }
+
+    #[test]
+    #[expect(clippy::float_cmp, reason = "these are the numbers of the text")]
+    fn ranks_of_nccl_tests_are_those_of_its_head() {
+        let head = "# Collective test starting: all_reduce_perf\n# nThread 1 nGpus 2\n\
+                    # Using devices\n\
+                    #  Rank  0 Group  0 Pid   7 on   node1 device  0 [0000:04:00] NVIDIA H100\n\
+                    #  Rank  1 Group  0 Pid   7 on   node1 device  1 [0000:05:00] NVIDIA H100\n";
+        let (ranks, rows) = read(&format!("{head}{NCCL}"), Collective::AllReduce);
+        assert_eq!(ranks, Some(2));
+        assert_eq!(rows[0].busbw_gbs, rows[0].algbw_gbs, "two ranks: the factor is 1");
+        let (ranks, rows) = read(NCCL, Collective::AllReduce);
+        assert_eq!((ranks, rows[0].busbw_gbs), (None, 0.20), "what it says itself");
     }
 
     #[test]
@@ -107,15 +175,39 @@ mod tests {
     }
 
     #[test]
+    fn tables_of_other_collectives_are_refused() {
+        #[track_caller]
+        fn check(head: &str, collective: Collective, expect: Option<&str>) {
+            let read = read_table(&format!("{head}\n1024 1.8\n"), collective, 4);
+            let error = read.err().map(|error| error.to_string());
+            let expect = expect.map(|found| format!("it is of `{found}`, not of `{collective}`"));
+            assert_eq!(error, expect, "{head}");
+        }
+        use Collective::{AllReduce, AllToAll, SendRecv};
+        check("# Collective test starting: all_gather_perf", AllReduce, Some("all-gather"));
+        check("+ ./build/sendrecv_perf -b 8", SendRecv, None);
+        check("# Collective test starting: hypercube_perf", AllReduce, Some("hypercube"));
+        check("# OSU MPI Allreduce Latency Test", AllReduce, None);
+        check("# OSU MPI-CUDA Allreduce Latency Test v7.1", AllReduce, None);
+        check("# OSU MPI Reduce_scatter Latency Test", AllReduce, Some("reduce-scatter"));
+        check("# OSU MPI All-to-All Personalized Exchange Latency Test", AllToAll, None);
+        check("# OSU MPI Latency Test", SendRecv, None);
+        check("# OSU MPI Bandwidth Test", SendRecv, Some("Bandwidth"));
+        check("# remuda bench broadcast: 2 ranks, backend host", AllReduce, Some("broadcast"));
+        check("# some all-reduce", AllReduce, None);
+    }
+
+    #[test]
     fn bandwidth_is_of_the_collective() {
-        let document = read_table("3000 1.5", Collective::AllReduce, 4).expect("a row");
-        assert_eq!((document.rows[0].algbw_gbs, document.rows[0].busbw_gbs), (2.0, 3.0));
+        let (ranks, rows) = read("3000 1.5", Collective::AllReduce);
+        assert_eq!((ranks, rows[0].algbw_gbs, rows[0].busbw_gbs), (None, 2.0, 3.0));
     }
 
     #[test]
     fn other_texts_have_no_rows() {
         for text in ["", "# size time\n", "12\n", "12 many\n", "0 0\n", "all is well\n"] {
-            assert_eq!(read_table(text, Collective::AllReduce, 2), None, "{text}");
+            let read = read_table(text, Collective::AllReduce, 2);
+            assert!(matches!(read, Err(DocumentError::NoTable)), "{text}");
         }
     }
 }

@@ -11,6 +11,7 @@ mod device;
 mod document;
 mod foreign;
 mod gate;
+mod hosts;
 mod operands;
 mod pairs;
 mod picture;
@@ -22,11 +23,14 @@ mod timing;
 
 pub use backend::{Backend, Opened};
 pub use collective::{Collective, Shape};
-pub use document::{Document, DocumentError, PairRow, Row, read_results};
+pub use document::{
+    Compared, Document, DocumentError, Earlier, PairRow, Row, VERSION, read_results,
+};
 pub use gate::{Shortfall, check_rows, check_wrong};
+pub use hosts::{Host, gather_hosts};
 pub use pairs::{Pairs, measure_pairs};
-pub use picture::{Series, show_curves, show_heat};
+pub use picture::{show_heat, show_results};
 pub use sizes::{BytesError, Sizes, SizesError, Stride, parse_bytes};
 pub use sweep::{Options, measure};
-pub use table::{show_bytes_short, show_foot, show_head, show_pairs, show_ranks, show_row};
+pub use table::{Head, show_bytes_short, show_foot, show_pairs, show_ranks, show_row};
 pub use timing::{Average, Iterations};

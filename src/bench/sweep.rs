@@ -4,7 +4,7 @@ use super::backend::{Backend, Opened};
 use super::collective::Collective;
 #[cfg(feature = "nccl")]
 use super::device::DeviceOperands;
-use super::document::Row;
+use super::document::{Earlier, Row};
 use super::operands::{Measured, Operands};
 use super::sample::Sample;
 use super::sizes::Sizes;
@@ -42,6 +42,28 @@ impl Options {
     pub(super) fn repeats(&self) -> Repeats {
         Repeats { warmup: self.warmup, iterations: self.iterations }
     }
+
+    /// Types and operations, each with all sizes.
+    fn kinds(&self) -> impl Iterator<Item = (Dtype, Option<ReduceOp>)> {
+        let reduce: Vec<Option<ReduceOp>> = if self.collective.reduces() {
+            self.reduce.iter().copied().map(Some).collect()
+        } else {
+            vec![None]
+        };
+        self.dtypes
+            .iter()
+            .flat_map(move |dtype| reduce.clone().into_iter().map(move |op| (*dtype, op)))
+    }
+
+    /// Whether earlier results have anything that `world` ranks will measure.
+    pub fn has_some_of(&self, earlier: &Earlier, world: usize) -> bool {
+        self.kinds().any(|(dtype, reduce)| {
+            self.sizes.iter().any(|bytes| {
+                let bytes = self.collective.shape(bytes, dtype.bytes(), world).bytes as u64;
+                earlier.row_like(bytes, &dtype.to_string(), &name_of(reduce)).is_some()
+            })
+        })
+    }
 }
 
 /// Measures everything, and shows every row to `watch` when it is known; all ranks see the same rows.
@@ -50,26 +72,24 @@ pub fn measure(
     options: &Options,
     watch: &mut dyn FnMut(&Row),
 ) -> Result<Vec<Row>, Error> {
-    let reduce: Vec<Option<ReduceOp>> = if options.collective.reduces() {
-        options.reduce.iter().copied().map(Some).collect()
-    } else {
-        vec![None]
-    };
     let mut rows = Vec::new();
-    for dtype in &options.dtypes {
-        for reduce in &reduce {
-            let mut last = None;
-            for bytes in options.sizes.iter() {
-                let row = measure_dtype(opened, options, *dtype, *reduce, bytes)?;
-                // Sizes that are cut to whole parts may be the same.
-                if last.replace(row.bytes) != Some(row.bytes) {
-                    watch(&row);
-                    rows.push(row);
-                }
+    for (dtype, reduce) in options.kinds() {
+        let mut last = None;
+        for bytes in options.sizes.iter() {
+            let row = measure_dtype(opened, options, dtype, reduce, bytes)?;
+            // Sizes that are cut to whole parts may be the same.
+            if last.replace(row.bytes) != Some(row.bytes) {
+                watch(&row);
+                rows.push(row);
             }
         }
     }
     Ok(rows)
+}
+
+/// The word for an operation, where there is one.
+fn name_of(reduce: Option<ReduceOp>) -> String {
+    reduce.map_or_else(|| "none".to_owned(), |reduce| reduce.to_string())
 }
 
 fn measure_dtype(
@@ -125,7 +145,7 @@ fn measure_row<T: Number>(
         bytes: shape.bytes as u64,
         count: shape.count as u64,
         dtype: T::DTYPE.to_string(),
-        op: reduce.map_or_else(|| "none".to_owned(), |reduce| reduce.to_string()),
+        op: name_of(reduce),
         root: collective.has_root().then_some(options.root),
         time_us: seconds * 1e6,
         algbw_gbs,

@@ -3,10 +3,14 @@
 
 use std::fmt::Write;
 
-use super::document::{Document, Row};
+use super::backend::Backend;
+use super::collective::Collective;
+use super::document::{Earlier, Row};
+use super::foreign::nccl_dtype;
+use super::hosts::Host;
 use super::pairs::Pairs;
 use super::sweep::Options;
-use crate::runtime::{BetweenNodes, Thresholds};
+use crate::runtime::{BetweenNodes, ReduceOrder, Thresholds};
 
 /// A matrix of more places than this is not read; the slowest pairs are.
 const PLACES_MAX: usize = 16;
@@ -47,46 +51,115 @@ fn push_thresholds(text: &mut String, thresholds: &Thresholds) {
     }
 }
 
-/// What stands above the rows: hosts and their ranks, thresholds where they are wanted, columns. With
-/// an earlier run, two columns compare.
-pub fn show_head(
-    options: &Options,
-    hosts: &[(String, usize)],
-    thresholds: Option<&Thresholds>,
-    earlier: bool,
-) -> String {
-    let mut text = String::new();
-    let (collective, world) =
-        (options.collective, hosts.iter().map(|(_, ranks)| ranks).sum::<usize>());
-    let (iterations, warmup) = (options.iterations, options.warmup);
-    let checked = if options.is_checked { "checked" } else { "not checked" };
-    let _ = writeln!(
-        text,
-        "# remuda bench {collective}: {}, backend {}",
-        show_ranks(world),
-        options.backend
-    );
-    let _ = writeln!(text, "# {iterations} after {warmup}, results {checked}");
-    for (host, ranks) in hosts {
-        let _ = writeln!(text, "# {host}: {}", show_ranks(*ranks));
-    }
-    if let Some(thresholds) = thresholds {
-        push_thresholds(&mut text, thresholds);
-    }
-    let _ = writeln!(text, "#");
-    let names = ["size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong"];
-    let units = ["(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", ""];
-    let (then, then_unit) =
-        if earlier { (["was", "ratio"], ["(GB/s)", ""]) } else { ([""; 2], [""; 2]) };
-    push_columns(&mut text, "#", &names, then);
-    push_columns(&mut text, "#", &units, then_unit);
-    text
+/// What stands above the rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'a> {
+    /// What is measured.
+    pub options: &'a Options,
+    /// In which order numbers are combined.
+    pub order: ReduceOrder,
+    /// Where.
+    pub hosts: &'a [Host],
+    /// Where ways change, where that is wanted.
+    pub thresholds: Option<&'a Thresholds>,
+    /// What is compared with; two more columns, if it has anything in common.
+    pub earlier: Option<&'a Earlier>,
 }
 
-fn push_columns(text: &mut String, lead: &str, cells: &[&str; 9], then: [&str; 2]) {
-    const WIDTHS: [usize; 9] = [11, 13, 7, 7, 6, 10, 8, 8, 7];
+impl<'a> Head<'a> {
+    fn world(&self) -> usize {
+        self.hosts.iter().map(|host| host.ranks).sum()
+    }
+
+    /// What stands beside the rows.
+    pub fn beside(&self) -> Option<&'a Earlier> {
+        self.earlier.filter(|earlier| self.options.has_some_of(earlier, self.world()))
+    }
+
+    /// The text.
+    pub fn show(&self) -> String {
+        let Options { collective, backend, iterations, warmup, .. } = self.options;
+        let world = self.world();
+        let checked = if self.options.is_checked { "checked" } else { "not checked" };
+        let order = self.show_order();
+        let mut text = format!(
+            "# remuda bench {collective}: {}, backend {backend}, {order}\n\
+             # {iterations} after {warmup}, results {checked}\n",
+            show_ranks(world)
+        );
+        for Host { name, ranks, processors } in self.hosts {
+            let _ = write!(text, "# {name}: {}", show_ranks(*ranks));
+            let _ = match processors {
+                _ if ranks <= processors => writeln!(text),
+                1 => writeln!(text, " share 1 processor"),
+                _ => writeln!(text, " share {processors} processors"),
+            };
+        }
+        if let Some(thresholds) = self.thresholds {
+            push_thresholds(&mut text, thresholds);
+        }
+        if let Some(earlier) = self.earlier {
+            push_earlier(&mut text, earlier, world, self.beside().is_some());
+        }
+        push_names(&mut text, self.beside().is_some());
+        text
+    }
+
+    /// An order that changes nothing is said to do so.
+    fn show_order(&self) -> String {
+        let Options { collective, backend, .. } = self.options;
+        let order = self.order;
+        let why = match (order, backend) {
+            (ReduceOrder::Canonical, _) => None,
+            _ if !collective.reduces() => Some("nothing is combined"),
+            (ReduceOrder::Any, Backend::Nccl) => None,
+            (ReduceOrder::Any, Backend::Host | Backend::Staged) => match self.hosts.len() {
+                _ if *collective != Collective::AllReduce => Some("of all-reduces only"),
+                1 => Some("one node"),
+                _ => None,
+            },
+        };
+        why.map_or_else(
+            || format!("order {order}"),
+            |why| format!("order {order} (no other than canonical here: {why})"),
+        )
+    }
+}
+
+fn push_earlier(text: &mut String, earlier: &Earlier, world: usize, is_beside: bool) {
+    let Earlier { file, world_size, .. } = earlier;
+    let _ = match world_size {
+        Some(ranks) => writeln!(text, "# was: {} ({file})", show_ranks(*ranks)),
+        None => writeln!(text, "# was: ranks unknown, taken for {world} ({file})"),
+    };
+    if !is_beside {
+        let _ =
+            writeln!(text, "# it has no size, type and operation of these: nothing is compared");
+    }
+}
+
+/// Names of the columns, and their units. Operations are measured in place or out of it, as they are:
+/// the other group is there for who reads tables of nccl-tests.
+fn push_names(text: &mut String, earlier: bool) {
+    let _ = writeln!(text, "#\n#{:61}out-of-place{:24}in-place", "", "");
+    let names = ["time", "algbw", "busbw", "#wrong"];
+    let units = ["(us)", "(GB/s)", "(GB/s)", ""];
+    let (then, then_unit) =
+        if earlier { (["was", "ratio"], ["(GB/s)", ""]) } else { ([""; 2], [""; 2]) };
+    push_columns(text, "#", &["size", "count", "type", "redop", "root"], [names; 2], then);
+    push_columns(text, "#", &["(B)", "(elements)", "", "", ""], [units; 2], then_unit);
+}
+
+fn push_columns(
+    text: &mut String,
+    lead: &str,
+    what: &[&str; 5],
+    groups: [[&str; 4]; 2],
+    then: [&str; 2],
+) {
     let mut line = lead.to_owned();
-    for (cell, width) in cells.iter().zip(WIDTHS) {
+    let groups = groups.iter().flat_map(|group| group.iter().zip([9, 7, 7, 7]));
+    for (cell, width) in what.iter().zip([11, 13, 8, 6, 6]).chain(groups) {
         let _ = write!(line, " {cell:>width$}");
     }
     for cell in then {
@@ -95,34 +168,26 @@ fn push_columns(text: &mut String, lead: &str, cells: &[&str; 9], then: [&str; 2
     let _ = writeln!(text, "{}", line.trim_end());
 }
 
-/// A row, beside the same size of an earlier run.
-pub fn show_row(row: &Row, earlier: Option<&Document>) -> String {
+/// A row of a collective, beside the same size of an earlier run.
+pub fn show_row(row: &Row, collective: Collective, earlier: Option<&Earlier>) -> String {
+    /// Neither a number nor something that a reader of numbers stumbles over.
+    const NOT_MEASURED: [&str; 4] = ["nan", "nan", "nan", "N/A"];
     let root = row.root.map_or_else(|| "-1".to_owned(), |root| root.to_string());
     let wrong = row.wrong.map_or_else(|| "N/A".to_owned(), |wrong| wrong.to_string());
-    let cells = [
-        row.bytes.to_string(),
-        row.count.to_string(),
-        row.dtype.clone(),
-        row.op.clone(),
-        root,
-        significant(row.time_us),
-        significant(row.algbw_gbs),
-        significant(row.busbw_gbs),
-        wrong,
-    ];
-    let then =
-        earlier.and_then(|earlier| earlier.row_like(row)).map_or_else(Default::default, |was| {
-            let ratio = row.busbw_gbs / was.busbw_gbs;
-            let ratio = if ratio.is_finite() { format!("{ratio:.2}") } else { String::new() };
-            [significant(was.busbw_gbs), ratio]
-        });
+    let (bytes, count) = (row.bytes.to_string(), row.count.to_string());
+    let figures = [row.time_us, row.algbw_gbs, row.busbw_gbs].map(significant);
+    let measured = [&figures[0][..], &figures[1], &figures[2], &wrong];
+    let groups =
+        if collective.is_in_place() { [NOT_MEASURED, measured] } else { [measured, NOT_MEASURED] };
+    let was = earlier.and_then(|earlier| earlier.row_like(row.bytes, &row.dtype, &row.op));
+    let then = was.map_or_else(Default::default, |was| {
+        let ratio = row.busbw_gbs / was.busbw_gbs;
+        let ratio = if ratio.is_finite() { format!("{ratio:.2}") } else { String::new() };
+        [significant(was.busbw_gbs), ratio]
+    });
     let mut text = String::new();
-    push_columns(
-        &mut text,
-        " ",
-        &cells.each_ref().map(String::as_str),
-        then.each_ref().map(String::as_str),
-    );
+    let what = [&bytes[..], &count, nccl_dtype(&row.dtype), &row.op, &root];
+    push_columns(&mut text, " ", &what, groups, then.each_ref().map(String::as_str));
     text
 }
 
@@ -191,18 +256,16 @@ fn push_matrix(text: &mut String, pairs: &Pairs) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::backend::Backend;
-    use crate::bench::collective::Collective;
+    use crate::bench::document::read_results;
     use crate::bench::sizes::{Sizes, Stride};
     use crate::bench::timing::{Average, Iterations};
     use crate::runtime::{Dtype, ReduceOp};
 
-    #[test]
-    fn a_table_has_the_columns_of_nccl_tests() {
-        let options = Options {
-            collective: Collective::AllReduce,
+    fn options(collective: Collective) -> Options {
+        Options {
+            collective,
             backend: Backend::Host,
-            sizes: Sizes::new(8, 8, Stride::Factor(2)).expect("there is a size"),
+            sizes: Sizes::new(8, 1 << 26, Stride::Factor(1 << 23)).expect("there is a size"),
             dtypes: vec![Dtype::F32],
             reduce: vec![ReduceOp::Sum],
             root: 0,
@@ -211,37 +274,121 @@ mod tests {
             is_checked: true,
             average: Average::Mean,
             is_registered: true,
-        };
-        let rows = [Row::for_test(8, 1.234), Row::for_test(1 << 26, 20_500.0)];
-        let earlier = Document {
-            version: 1,
-            collective: "all-reduce".to_owned(),
-            backend: "host".to_owned(),
-            world_size: 4,
-            nodes: 2,
-            rows: vec![Row::for_test(1 << 26, 41_000.0)],
-            pairs: Vec::new(),
-        };
-        let hosts = [("n1".to_owned(), 3), ("n2".to_owned(), 1)];
-        let mut text = show_head(&options, &hosts, None, true);
-        for row in &rows {
-            text += &show_row(row, Some(&earlier));
         }
-        text += &show_foot(&rows);
+    }
+
+    fn hosts(ranks: &[usize]) -> Vec<Host> {
+        let host = |(index, ranks): (usize, &usize)| Host {
+            name: format!("n{}", index + 1),
+            ranks: *ranks,
+            processors: 2,
+        };
+        ranks.iter().enumerate().map(host).collect()
+    }
+
+    fn earlier(rows: Vec<Row>) -> Earlier {
+        Earlier { file: "r1/bw.json".to_owned(), world_size: Some(8), rows }
+    }
+
+    fn show(head: Head<'_>, rows: &[Row]) -> String {
+        let collective = head.options.collective;
+        let rows_shown = rows.iter().map(|row| show_row(row, collective, head.beside()));
+        head.show() + &rows_shown.collect::<String>() + &show_foot(rows)
+    }
+
+    #[test]
+    fn a_table_has_the_columns_of_nccl_tests() {
+        let (options, hosts) = (options(Collective::AllReduce), hosts(&[3, 1]));
+        let rows = [Row::for_test(8, 1.234), Row::for_test(1 << 26, 20_500.0)];
+        let earlier = earlier(vec![Row::for_test(1 << 26, 41_000.0)]);
+        let head = Head {
+            options: &options,
+            order: ReduceOrder::Canonical,
+            hosts: &hosts,
+            thresholds: None,
+            earlier: Some(&earlier),
+        };
         let expect = "\
-# remuda bench all-reduce: 4 ranks, backend host
+# remuda bench all-reduce: 4 ranks, backend host, order canonical
 # 20 iterations after 5, results checked
-# n1: 3 ranks
+# n1: 3 ranks share 2 processors
 # n2: 1 rank
+# was: 8 ranks (r1/bw.json)
 #
-#        size         count    type   redop   root       time    algbw    busbw  #wrong      was    ratio
-#         (B)    (elements)                              (us)   (GB/s)   (GB/s)           (GB/s)
-            8             2     f32     sum     -1       1.23     0.01     0.01       0
-     67108864      16777216     f32     sum     -1      20500     3.27     3.27       0     1.64     2.00
+#                                                             out-of-place                        in-place
+#        size         count     type  redop   root      time   algbw   busbw  #wrong      time   algbw   busbw  #wrong      was    ratio
+#         (B)    (elements)                             (us)  (GB/s)  (GB/s)              (us)  (GB/s)  (GB/s)           (GB/s)
+            8             2    float    sum     -1       nan     nan     nan     N/A      1.23    0.01    0.01       0
+     67108864      16777216    float    sum     -1       nan     nan     nan     N/A     20500    3.27    3.27       0     1.64     2.00
 # Out of bounds values : 0 OK
 # Avg bus bandwidth    : 1.6400
 ";
-        assert_eq!(text, expect);
+        assert_eq!(show(head, &rows), expect);
+    }
+
+    #[test]
+    fn our_own_table_is_read_back() {
+        for collective in Collective::ALL {
+            let (options, hosts) = (options(collective), hosts(&[2, 2]));
+            let op = if collective.reduces() { "sum" } else { "none" };
+            let row = |bytes, time_us| Row { op: op.to_owned(), ..Row::for_test(bytes, time_us) };
+            let rows = [row(1 << 10, 1.25), row(1 << 26, 20_500.0)];
+            let earlier = earlier(rows[1..].to_vec());
+            let head = Head {
+                options: &options,
+                order: ReduceOrder::Any,
+                hosts: &hosts,
+                thresholds: None,
+                earlier: Some(&earlier),
+            };
+            let text = show(head, &rows);
+            let lines = text.lines().filter(|line| !line.starts_with('#'));
+            let cells: Vec<usize> = lines.map(|line| line.split_whitespace().count()).collect();
+            assert_eq!(cells, [13, 15], "what stands beside them comes behind them: {text}");
+            let read = read_results(&text, "a".to_owned(), collective, 9).expect("our own text");
+            let times = |rows: &[Row]| -> Vec<_> {
+                rows.iter().map(|row| (row.bytes, row.time_us, row.dtype.clone())).collect()
+            };
+            assert_eq!((read.world_size, times(&read.rows)), (Some(4), times(&rows)));
+        }
+    }
+
+    #[test]
+    fn what_has_nothing_in_common_is_not_compared() {
+        let (options, hosts) = (options(Collective::AllReduce), hosts(&[1]));
+        let rows = [Row::for_test(8, 1.0)];
+        let mut earlier = earlier(vec![Row::for_test(16, 1.0)]);
+        earlier.world_size = None;
+        let head = Head {
+            options: &options,
+            order: ReduceOrder::Canonical,
+            hosts: &hosts,
+            thresholds: None,
+            earlier: Some(&earlier),
+        };
+        let text = show(head, &rows);
+        let expect = "# was: ranks unknown, taken for 1 (r1/bw.json)\n\
+                      # it has no size, type and operation of these: nothing is compared\n";
+        assert!(text.contains(expect) && !text.contains("   ratio"), "{text}");
+    }
+
+    #[test]
+    fn an_order_that_changes_nothing_says_so() {
+        #[track_caller]
+        fn check(collective: Collective, backend: Backend, nodes: &[usize], expect: &str) {
+            let options = Options { backend, ..options(collective) };
+            let hosts = hosts(nodes);
+            let order = ReduceOrder::Any;
+            let head =
+                Head { options: &options, order, hosts: &hosts, thresholds: None, earlier: None };
+            assert_eq!(head.show_order(), expect);
+        }
+        let none = |why: &str| format!("order any (no other than canonical here: {why})");
+        check(Collective::AllReduce, Backend::Host, &[1, 1], "order any");
+        check(Collective::AllReduce, Backend::Host, &[2], &none("one node"));
+        check(Collective::ReduceScatter, Backend::Host, &[1, 1], &none("of all-reduces only"));
+        check(Collective::Broadcast, Backend::Nccl, &[1, 1], &none("nothing is combined"));
+        check(Collective::Reduce, Backend::Nccl, &[2], "order any");
     }
 
     #[test]

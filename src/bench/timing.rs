@@ -92,16 +92,18 @@ impl Repeats {
             Iterations::Exactly(_) => self.warmup,
             Iterations::Fitting => self.warmup.max(1),
         };
-        // The first operation touches memory for the first time, and waits for who comes late.
-        let mut least = f64::INFINITY;
-        for _ in 0..warmup {
-            let start = clock::now();
+        let mut start = clock::now();
+        for round in 0..warmup {
             operation()?;
-            least = least.min(seconds_since(start));
+            // The first touches memory for the first time, and waits for who comes late.
+            if round == 0 && 1 < warmup {
+                start = clock::now();
+            }
         }
+        let warm = seconds_since(start) / f64::from(warmup.max(2) - 1);
         let iterations = match self.iterations {
             Iterations::Exactly(times) => times,
-            Iterations::Fitting => fitting(agree(least)?),
+            Iterations::Fitting => fitting(agree(warm)?),
         };
         meet()?;
         let start = clock::now();

@@ -1,4 +1,4 @@
-//! The date where the user lives.
+//! The date where the user lives, and in UTC.
 
 use std::time::Duration;
 
@@ -15,9 +15,45 @@ pub fn local_stamp(since_1970: Duration) -> String {
     format!("{year:04}{month:02}{day:02}{hour:02}{minute:02}{second:02}")
 }
 
+/// `2026-11-22T17:31:09Z`: a time since 1970 as RFC 3339 writes it, in UTC.
+pub fn utc(since_1970: Duration) -> String {
+    let seconds = since_1970.as_secs();
+    let (day, second) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil(day);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Year, month and day, so many days after 1970-01-01. Years are counted from March, so that a leap day
+/// is the last of its year; 400 of them have 146,097 days.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (era * 400 + year + u64::from(month <= 2), month, day)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_in_utc() {
+        #[track_caller]
+        fn check(seconds: u64, expect: &str) {
+            assert_eq!(utc(Duration::from_secs(seconds)), expect);
+        }
+        check(0, "1970-01-01T00:00:00Z");
+        check(951_782_399, "2000-02-28T23:59:59Z");
+        check(951_782_400, "2000-02-29T00:00:00Z");
+        check(951_868_800, "2000-03-01T00:00:00Z");
+        check(1_735_689_599, "2024-12-31T23:59:59Z");
+        check(4_107_542_400, "2100-03-01T00:00:00Z");
+    }
 
     #[test]
     fn a_stamp_has_fourteen_digits_and_sorts_by_time() {

@@ -85,7 +85,8 @@ pub(super) struct BenchArgs {
     /// (repeatable; columns are of the first)
     #[arg(long, value_name = "FILE")]
     pub(super) compare: Vec<PathBuf>,
-    /// Draw bus bandwidth over size, or pairs as a heat map, into this SVG file
+    /// Draw bus bandwidth over size, or pairs as a heat map, into this SVG file; with several types or
+    /// operations, each is a curve
     #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().try_map(parse_picture))]
     pub(super) plot: Option<PathBuf>,
     /// Show the sizes at which the host's operations change their ways, and how nodes talk
@@ -251,9 +252,7 @@ fn unknown(text: &str, names: &[&str]) -> BadValue {
 
 /// `all-reduce`, `all_reduce` and `allreduce` are the same.
 fn parse_collective(text: &str) -> Result<Collective, BadValue> {
-    let plain = |text: &str| text.replace(['-', '_'], "").to_ascii_lowercase();
-    let wanted = plain(text);
-    let found = Collective::ALL.into_iter().find(|collective| plain(collective.name()) == wanted);
+    let found = Collective::of_name(text);
     found.ok_or_else(|| unknown(text, &Collective::ALL.map(Collective::name)))
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::args::BenchArgs;
 use super::codes::{CANNOT_WRITE, EARLIER_UNREADABLE, NO_GPU, TOO_LARGE};
 use crate::base::{Diagnostic, Status};
-use crate::bench::{Backend, Collective, Document, Options, SizesError, read_results};
+use crate::bench::{Backend, Collective, Earlier, Options, SizesError, read_results};
 use crate::cli::check::cannot_combine;
 use crate::cli::error::CliError;
 use crate::cli::files::check_file;
@@ -112,25 +112,18 @@ fn bad_sizes(error: SizesError, typed: &Typed) -> CliError {
     refused.into()
 }
 
-/// Earlier results of a file, of the same collective and, where it is not ours, of as many ranks.
+/// Earlier results of a file, of the same collective; where it does not say of how many ranks, as if of
+/// `world`.
 pub(super) fn read_earlier(
     file: &Path,
     collective: Collective,
     world: usize,
-) -> Result<Document, (Status, String)> {
+) -> Result<Earlier, (Status, String)> {
     let bytes = fs::read(file).map_err(|error| (Status::NoInput, reason(&error)))?;
     let text = String::from_utf8(bytes)
         .map_err(|_| (Status::BadInput, "it holds no text, and so no results".to_owned()))?;
-    let document = read_results(&text, collective, world)
-        .map_err(|error| (Status::BadInput, error.to_string()))?;
-    if document.collective != collective.name() {
-        let why = format!("it is of `{}`, not of `{collective}`", document.collective);
-        return Err((Status::BadInput, why));
-    }
-    if document.rows.is_empty() {
-        return Err((Status::BadInput, "it has no sizes".to_owned()));
-    }
-    Ok(document)
+    read_results(&text, file.display().to_string(), collective, world)
+        .map_err(|error| (Status::BadInput, error.to_string()))
 }
 
 /// That all workers of this machine find memory for the greatest size.
@@ -142,15 +135,9 @@ fn check_memory(
     typed: &Typed,
 ) -> Result<(), CliError> {
     let Some(available) = available.map(|bytes| bytes as f64) else { return Ok(()) };
-    let element_bytes = |dtype: &Dtype| match dtype {
-        Dtype::F64 | Dtype::I64 => 8,
-        Dtype::F32 | Dtype::I32 => 4,
-        Dtype::F16 | Dtype::Bf16 => 2,
-        Dtype::U8 => 1,
-    };
     let needed = |dtype: &Dtype| {
-        let shape = options.collective.shape(options.sizes.last(), element_bytes(dtype), workers);
-        (shape.input + shape.output) as f64 * element_bytes(dtype) as f64
+        let shape = options.collective.shape(options.sizes.last(), dtype.bytes(), workers);
+        (shape.input + shape.output) as f64 * dtype.bytes() as f64
     };
     let total = options.dtypes.iter().map(needed).fold(0.0, f64::max) * workers as f64;
     if total <= available {

@@ -27,10 +27,12 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         "earlier results cannot be read",
         "--compare takes what `remuda bench … --json` wrote to its standard output. Keep one of a good \
          day:\n\n    remuda bench all-reduce -H hosts --json > good.json\n\n\
-         It also takes what nccl-tests and the OSU micro-benchmarks print, measured with as many ranks:\n\n    \
+         It also takes what nccl-tests, the OSU micro-benchmarks and `remuda bench` itself print:\n\n    \
          mpirun -np 2 osu_allreduce > mpi.txt\n    \
          remuda bench all-reduce --num_gpus 2 --compare mpi.txt\n\n\
-         and any table whose first two columns are bytes and microseconds.",
+         and any table whose first two columns are bytes and microseconds. Results must be of the collective \
+         that is measured, as far as the file tells; how many ranks measured them is said above the rows, and \
+         where it is unknown bus bandwidth is as of so many as are here.",
     ),
     story(
         CANNOT_WRITE,

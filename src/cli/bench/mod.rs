@@ -54,6 +54,9 @@ bundled runtime move them: through shared memory inside a node, over TCP between
 folded in the canonical order. With `--backend nccl` they are on GPUs and NCCL moves them, and sums
 them in an order of its own unless `--order canonical` is given; there is no way back to another backend: what cannot be measured is an error.
 
+Columns are those of nccl-tests, for who reads its tables. An operation works in place (all-reduce,
+broadcast, reduce) or out of it, and is measured as it works; the other columns hold `nan`.
+
 Exit status: 0; 1 if numbers are wrong or `--threshold` is not reached; else as for `remuda run`.";
 
 /// Short options of nccl-tests win, and `--json` means the results.

@@ -9,18 +9,20 @@ use clap::Parser;
 use super::args::BenchArgs;
 use super::check::read_earlier;
 use super::codes::{CANNOT_WRITE, EARLIER_UNREADABLE, NOT_GOOD_ENOUGH};
-use crate::base::Status;
+use crate::base::{Status, clock};
 use crate::bench::{
-    Backend, Document, Opened, Options, Row, Series, Shortfall, check_rows, check_wrong, measure,
-    measure_pairs, show_curves, show_foot, show_head, show_heat, show_pairs, show_ranks, show_row,
+    Backend, Document, Earlier, Head, Host, Opened, Options, Row, Shortfall, VERSION, check_rows,
+    check_wrong, gather_hosts, measure, measure_pairs, show_foot, show_heat, show_pairs,
+    show_results, show_row,
 };
 use crate::cli::bundled::join_group;
 use crate::cli::error::CliError;
 use crate::cli::files::check_file;
 use crate::cli::line::codes::BAD_VALUE;
+use crate::os::calendar::utc;
 use crate::report::summary::reason;
 use crate::report::{print, print_error};
-use crate::runtime::{Error, Group, InitOptions, Note};
+use crate::runtime::{Error, Group, InitOptions, Note, ReduceOrder};
 
 /// The hidden form of the command that every worker is started with; alone, it is a group of one.
 #[derive(Parser, Debug)]
@@ -86,7 +88,7 @@ fn status_of(error: &Error) -> Status {
 
 /// What rank 0 needs of its node before anything is measured: the earlier results, and a place for the
 /// picture.
-fn prepare(args: &BenchArgs, world: usize) -> Result<Vec<(String, Document)>, CliError> {
+fn prepare(args: &BenchArgs, world: usize) -> Result<Vec<Earlier>, CliError> {
     if let Some(file) = &args.plot {
         check_file(file).map_err(|why| {
             let message = format!("cannot write `{}`: {why}", file.display());
@@ -94,12 +96,10 @@ fn prepare(args: &BenchArgs, world: usize) -> Result<Vec<(String, Document)>, Cl
         })?;
     }
     let read = |file: &PathBuf| {
-        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let document = read_earlier(file, args.collective, world).map_err(|(status, why)| {
+        read_earlier(file, args.collective, world).map_err(|(status, why)| {
             let file = file.display();
             CliError::new(status, EARLIER_UNREADABLE, format!("cannot use `{file}`: {why}"))
-        })?;
-        Ok((name, document))
+        })
     };
     args.compare.iter().map(read).collect()
 }
@@ -109,10 +109,8 @@ fn measure_all(
     group: &Group,
     args: &BenchArgs,
     options: &Options,
-    earlier: &[(String, Document)],
+    earlier: &[Earlier],
 ) -> Result<(Document, Option<String>), Error> {
-    let placement = group.placement();
-    let nodes = placement.nodes();
     let speaks = group.rank() == 0 && !args.json;
     let draws = group.rank() == 0 && args.plot.is_some();
     // What nobody can be shown is no reason to stop.
@@ -121,17 +119,11 @@ fn measure_all(
             let _ = print(text);
         }
     };
-    let mut document = Document {
-        version: 1,
-        collective: options.collective.name().to_owned(),
-        backend: options.backend.name().to_owned(),
-        world_size: group.world_size(),
-        nodes,
-        rows: Vec::new(),
-        pairs: Vec::new(),
-    };
     let opened = Opened::open(group, options.backend, args.order)?;
+    let hosts = gather_hosts(group)?;
     group.note(&Note::Ready);
+    let order = args.order.unwrap_or(options.backend.default_order());
+    let mut document = begin(options, order, hosts, earlier);
     if args.pairs {
         let pairs = measure_pairs(group, options)?;
         say(&show_pairs(&pairs));
@@ -139,28 +131,39 @@ fn measure_all(
         let picture = draws.then(|| show_heat("send-recv: GB/s each way between pairs", &pairs));
         return Ok((document, picture));
     }
-    let host_of = |node: usize| {
-        let ranks = placement.ranks_of(node);
-        (placement.host_of(ranks[0]).to_owned(), ranks.len())
-    };
-    let hosts: Vec<(String, usize)> = (0..nodes).map(host_of).collect();
     // NCCL has its own.
     let is_ours = options.backend != Backend::Nccl;
     let thresholds = (args.verbose && is_ours).then(|| group.thresholds());
-    let first = earlier.first().map(|(_, document)| document);
-    say(&show_head(options, &hosts, thresholds.as_ref(), first.is_some()));
-    document.rows = measure(&opened, options, &mut |row: &Row| say(&show_row(row, first)))?;
+    let thresholds = thresholds.as_ref();
+    let head =
+        Head { options, order, hosts: &document.hosts, thresholds, earlier: earlier.first() };
+    say(&head.show());
+    let beside = head.beside();
+    let collective = options.collective;
+    document.rows =
+        measure(&opened, options, &mut |row: &Row| say(&show_row(row, collective, beside)))?;
     say(&show_foot(&document.rows));
-    let picture = draws.then(|| draw(&document, earlier));
+    let picture = draws.then(|| show_results(&document, earlier));
     Ok((document, picture))
 }
 
-fn draw(document: &Document, earlier: &[(String, Document)]) -> String {
-    let now = format!("{}, {} now", show_ranks(document.world_size), document.backend);
-    let mut series = vec![Series { name: &now, rows: &document.rows }];
-    series.extend(earlier.iter().map(|(name, then)| Series { name, rows: &then.rows }));
-    let title = format!("{}: bus bandwidth by size", document.collective);
-    show_curves(&title, &series)
+/// Everything that is known before the first size.
+fn begin(options: &Options, order: ReduceOrder, hosts: Vec<Host>, earlier: &[Earlier]) -> Document {
+    Document {
+        version: VERSION,
+        remuda: env!("CARGO_PKG_VERSION"),
+        time: utc(clock::wall()),
+        collective: options.collective.name().to_owned(),
+        backend: options.backend.name().to_owned(),
+        order: order.name().to_owned(),
+        root: options.collective.has_root().then_some(options.root),
+        world_size: hosts.iter().map(|host| host.ranks).sum(),
+        nodes: hosts.len(),
+        hosts,
+        rows: Vec::new(),
+        pairs: Vec::new(),
+        compared: earlier.iter().map(Earlier::compared).collect(),
+    }
 }
 
 /// Writes the picture. Results are on the screen by now.

@@ -1,0 +1,119 @@
+//! The hosts of a job: how many ranks are on each, and how many processors these may use.
+
+use std::num::NonZeroUsize;
+use std::thread::available_parallelism;
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+use serde::Serialize;
+
+use crate::runtime::{Error, Group};
+
+/// Words of a set of processors, 64 in each.
+const WORDS: usize = CpuSet::MAX_CPU / 64;
+
+/// A node, as results name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Host {
+    /// Its name in the hostfile.
+    pub name: String,
+    /// Ranks on it.
+    pub ranks: usize,
+    /// Processors that its ranks may use, all together.
+    pub processors: usize,
+}
+
+/// What one rank may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Usable {
+    /// Processors that it may run on, as bits.
+    set: Vec<u64>,
+    /// Processors that it may keep busy.
+    count: usize,
+}
+
+impl Usable {
+    fn here() -> Self {
+        // A larger machine refuses to fill the set: then it is not known.
+        let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+        let word = |word: usize| {
+            let bits = (0..64).filter(|bit| allowed.is_set(64 * word + bit));
+            bits.fold(0, |word, bit| word | 1 << bit)
+        };
+        let count = available_parallelism().map_or(1, NonZeroUsize::get);
+        Self { set: (0..WORDS).map(word).collect(), count }
+    }
+}
+
+/// Of all nodes, in order; all ranks ask, and all are told.
+pub fn gather_hosts(group: &Group) -> Result<Vec<Host>, Error> {
+    let own = Usable::here();
+    let mut given: Vec<i64> = own.set.iter().map(|word| word.cast_signed()).collect();
+    given.push(own.count as i64);
+    let mut all = vec![0; given.len() * group.world_size()];
+    group.all_gather(&given, &mut all)?;
+    let of_rank = |rank: &usize| {
+        let given = &all[rank * given.len()..][..given.len()];
+        let set = given[..WORDS].iter().map(|word| word.cast_unsigned()).collect();
+        Usable { set, count: given[WORDS] as usize }
+    };
+    let placement = group.placement();
+    let host = |node: usize| {
+        let ranks = placement.ranks_of(node);
+        let usable: Vec<Usable> = ranks.iter().map(of_rank).collect();
+        let name = placement.host_of(ranks[0]).to_owned();
+        Host { name, ranks: ranks.len(), processors: processors_of(&usable) }
+    };
+    Ok((0..placement.nodes()).map(host).collect())
+}
+
+/// Ranks may be bound to different processors; a quota is of all of them together.
+fn processors_of(ranks: &[Usable]) -> usize {
+    let size = |set: &[u64]| set.iter().map(|word| word.count_ones() as usize).sum::<usize>();
+    let mut union = vec![0; WORDS];
+    for rank in ranks {
+        union.iter_mut().zip(&rank.set).for_each(|(all, own)| *all |= own);
+    }
+    let below = ranks.iter().filter(|rank| rank.count < size(&rank.set)).map(|rank| rank.count);
+    match (size(&union), below.min()) {
+        // Nobody could tell on which it may run.
+        (0, _) => ranks.iter().map(|rank| rank.count).max().unwrap_or(1),
+        (all, quota) => quota.map_or(all, |quota| quota.min(all)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(ranks: &[(u64, usize)], expect: usize) {
+        let rank = |(word, count): &(u64, usize)| {
+            let mut set = vec![0; WORDS];
+            set[1] = *word;
+            Usable { set, count: *count }
+        };
+        let ranks: Vec<Usable> = ranks.iter().map(rank).collect();
+        assert_eq!(processors_of(&ranks), expect);
+    }
+
+    #[test]
+    fn processors_of_ranks_are_counted_once() {
+        check(&[(0b11, 2), (0b11, 2)], 2);
+        // Bound to one each.
+        check(&[(0b01, 1), (0b10, 1)], 2);
+        // A quota of two.
+        check(&[(0xff, 2), (0xff, 2), (0xff, 2)], 2);
+        // Where the set is not known.
+        check(&[(0, 4), (0, 4)], 4);
+    }
+
+    #[test]
+    fn every_rank_sees_the_same_hosts() -> Result<(), Error> {
+        let hosts = Group::on_threads(3, gather_hosts)?;
+        assert_eq!(hosts[0], hosts[2]);
+        assert_eq!((hosts[0].len(), hosts[0][0].ranks), (1, 3));
+        let here = available_parallelism().expect("Linux knows").get();
+        assert_eq!(hosts[0][0].processors, here);
+        Ok(())
+    }
+}
