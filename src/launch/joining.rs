@@ -257,6 +257,11 @@ impl Joining<'_> {
         };
         let mut screen = format!("error[{}]: {}; {so}\n", codes::NOT_JOINED, neutral(title));
         screen += &neutral_lines(lines);
+        let help = match (self.epoch, fault) {
+            (Some(_), DialFault::NoAnswer(..)) => "why it ended is on node 0's own screen",
+            (_, fault) => fault.help(),
+        };
+        let screen = format!("{screen}help: {help}\n");
         say(&screen, self.member.paint);
         self.leave_message(status, &screen, None);
         status

@@ -26,7 +26,7 @@ use crate::report::record::{
 use crate::report::summary::{Failure, count, duration, processes, reason, show_failure};
 use crate::report::{Pages, neutral};
 use crate::transport::Fault;
-use crate::wire::{Problem, Stream};
+use crate::wire::{Blame, Problem, Stream};
 
 /// Everything that is known at the end.
 pub(super) struct Story<'a> {
@@ -73,6 +73,23 @@ pub(super) fn show_refusal<'a>(
         let _ = writeln!(text, "  {} more, of {hosts}", count(more, "reason"));
     }
     text
+}
+
+/// Where to look for why a node was lost, or what keeps it from being lost again.
+fn help_of_lost(host: &str, loss: &NodeLoss) -> Option<String> {
+    match loss {
+        // A bug of ours, or somebody's wish.
+        NodeLoss::LinkClosed(Some(WorkerExit::Code(70)))
+        | NodeLoss::Garbled(_)
+        | NodeLoss::Leaves => None,
+        NodeLoss::Silent | NodeLoss::LinkClosed(Some(WorkerExit::Code(75))) => Some(format!(
+            "is {host} up, and the network to it? `--lease TIME` allows a longer silence"
+        )),
+        NodeLoss::LinkClosed(Some(_)) | NodeLoss::ShimDied => {
+            Some(format!("if nobody killed it, the kernel may have: see `dmesg` on {host}"))
+        }
+        NodeLoss::LinkClosed(None) => Some(format!("is {host} up? see `uptime` and `dmesg` there")),
+    }
 }
 
 fn reason_and_help(problem: &Problem) -> (&str, Option<&str>) {
@@ -209,14 +226,16 @@ impl Story<'_> {
         }
     }
 
-    /// What to type to go on without all that cannot take part, if anybody is left.
+    /// What to type to go on without all that cannot take part, if anybody is left who can.
     fn without_absent(&self) -> String {
         let unreachable = self.faults.iter().map(|(node, _)| *node);
         let mut nodes: Vec<NodeRank> =
             unreachable.chain(self.problems.iter().map(|(node, _)| *node)).collect();
         nodes.sort_unstable();
         nodes.dedup();
-        if nodes.is_empty() || self.has_let_run() || nodes.len() == self.plan.nodes.len() {
+        let is_of_job = self.problems.iter().any(|(_, problem)| problem.blame == Blame::Job);
+        let is_all = nodes.len() == self.plan.nodes.len();
+        if nodes.is_empty() || self.has_let_run() || is_all || is_of_job {
             return String::new();
         }
         let how = self.going_on_without(&nodes, None);
@@ -303,7 +322,7 @@ impl Story<'_> {
             let mut failure = match cause {
                 Cause::Worker(end) => self.worker_failed(end.rank, title, pages),
                 Cause::NotStarted { failure, .. } => self.not_started(*failure, title),
-                Cause::Node { node, .. } => self.node_lost(*node, title),
+                Cause::Node { node, loss } => self.node_lost(*node, loss, title),
             };
             failure.facts.extend(self.also_lost());
             failure.facts.extend(self.earlier());
@@ -484,12 +503,13 @@ impl Story<'_> {
         }
     }
 
-    fn node_lost(&self, node: NodeRank, title: String) -> Failure {
+    fn node_lost(&self, node: NodeRank, loss: &NodeLoss, title: String) -> Failure {
+        let next = help_of_lost(&self.host(node), loss);
         Failure {
             code: codes::NODE_LOST,
             title,
             facts: vec![format!("lost with it: {}", self.ranks_of(node))],
-            help: self.without_lost(node),
+            help: next.into_iter().chain(self.without_lost(node)).collect(),
             ..Failure::default()
         }
     }

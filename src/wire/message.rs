@@ -9,7 +9,7 @@ use crate::base::{Epoch, LocalRank, NodeRank, Rank, Slot, Status, WorkerExit};
 use crate::secure::JobKey;
 
 /// Version of everything in this file.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// First word of the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,6 +120,8 @@ pub struct Prepare {
     pub claim: Option<ClaimWish>,
     /// Files beside the script that workers of this node will need.
     pub files: Vec<FileWish>,
+    /// Whether the paths are also looked for on another machine, or were typed on one.
+    pub elsewhere: bool,
 }
 
 /// A file as workers will need it.
@@ -131,6 +133,17 @@ pub struct FileWish {
     pub state: FileState,
     /// What the user can do if it is not.
     pub help: String,
+    /// Whose trouble it is then.
+    pub blame: Blame,
+}
+
+/// Whose trouble a problem is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Blame {
+    /// The node's: the job can go on without it.
+    Node,
+    /// The job's: another node would meet it in this one's place.
+    Job,
 }
 
 /// How a file must be.
@@ -340,12 +353,20 @@ pub struct Problem {
     pub help: Option<String>,
     /// The exit status it leads to.
     pub status: u8,
+    /// Whose trouble it is.
+    pub blame: Blame,
 }
 
 impl Problem {
-    /// A problem and the exit status it leads to.
+    /// A problem of the node and the exit status it leads to.
     pub fn new(status: Status, message: impl Into<String>) -> Self {
-        Self { message: message.into(), help: None, status: status.code() }
+        Self { message: message.into(), help: None, status: status.code(), blame: Blame::Node }
+    }
+
+    /// Says that another node would meet it too.
+    #[must_use]
+    pub fn of_job(self) -> Self {
+        Self { blame: Blame::Job, ..self }
     }
 
     /// Says what to do about it.
