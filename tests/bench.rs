@@ -70,6 +70,26 @@ fn the_sizes_at_which_ways_change_are_shown_on_demand() {
 }
 
 #[test]
+fn without_a_number_short_operations_are_repeated_more_often() {
+    let scratch = Scratch::new("bench", "iterations");
+    let head = "# as many iterations as fit 0.1 s (20 to 5000) after 5, results checked\n";
+    let table = scratch.succeed("all-reduce --num_gpus 2 -e 8");
+    assert!(table.contains(head), "{table}");
+    let exactly = scratch.succeed("all-reduce --num_gpus 2 -e 8 -n 7 -w 0");
+    assert!(exactly.contains("# 7 iterations after 0, results checked\n"), "{exactly}");
+    let of = |line: &str, rows: &str| {
+        let document = document_of(&scratch, line);
+        let rows = document[rows].as_array().expect("rows").iter();
+        rows.map(|row| row["iterations"].as_u64().expect("a number")).collect::<Vec<_>>()
+    };
+    let chosen = of("all-reduce --num_gpus 2 -e 64 -w 0 --json", "rows");
+    assert!(chosen.iter().all(|times| (20..=5000).contains(times)), "{chosen:?}");
+    assert_eq!(of("all-reduce --num_gpus 2 -e 16 -n 7 --json", "rows"), [7, 7]);
+    let chosen = of("send-recv --pairs --num_gpus 3 -e 64 --json", "pairs");
+    assert!(chosen.iter().all(|times| (20..=5000).contains(times)), "{chosen:?}");
+}
+
+#[test]
 fn two_hosts_are_named_and_measured() {
     let scratch = Scratch::new("bench", "hosts");
     scratch.write("hosts", "n1 slots=2\nn2 slots=1\n");

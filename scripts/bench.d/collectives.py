@@ -190,7 +190,7 @@ def show_beside(remuda, ranks, medians, bytes_max, directory):
     table.write_text("".join(f"{size} {micros:.3f}\n" for size, micros in theirs.items()))
     picture = harness.OUT / f"all-reduce-{ranks}.svg"
     command = [remuda, "bench", "all-reduce", "--num_gpus", str(ranks), "--accelerator", "cpu"]
-    command += ["-b", "1K", "-e", str(bytes_max), "-f", "4", "-n", "50", "--compare", str(table), "-q"]
+    command += ["-b", "1K", "-e", str(bytes_max), "-f", "4", "--compare", str(table), "-q"]
     print(f"\nremuda bench all-reduce --compare 'Open MPI.txt', {ranks} ranks", flush=True)
     subprocess.run([*command, "--plot", str(picture)], check=True, timeout=600)
 

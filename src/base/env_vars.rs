@@ -230,6 +230,8 @@ pub const REMUDA_TERMINATION_LOG: &str = "REMUDA_TERMINATION_LOG";
 pub const REMUDA_STREAMS: &str = "REMUDA_STREAMS";
 /// The file of NCCL to load, instead of the first that is found.
 pub const REMUDA_NCCL_LIBRARY: &str = "REMUDA_NCCL_LIBRARY";
+/// The file of NVRTC to load, instead of the first that is found.
+pub const REMUDA_NVRTC_LIBRARY: &str = "REMUDA_NVRTC_LIBRARY";
 
 /// Where NCCL's RAS service listens: `host:port`.
 pub const NCCL_RAS_ADDR: &str = "NCCL_RAS_ADDR";

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::runtime::{Error, Group};
+use crate::runtime::{Error, Group, ReduceOrder};
 
 #[cfg(feature = "nccl")]
 use super::device::Devices;
@@ -49,12 +49,19 @@ pub enum Opened<'a> {
 }
 
 impl<'a> Opened<'a> {
-    /// Connects what has to be connected; all ranks call it.
-    pub fn open(group: &'a Group, backend: Backend) -> Result<Self, Error> {
+    /// Connects what has to be connected; all ranks call it. `order` is for devices, whose groups have
+    /// orders of their own.
+    pub fn open(
+        group: &'a Group,
+        backend: Backend,
+        order: Option<ReduceOrder>,
+    ) -> Result<Self, Error> {
         match backend {
             Backend::Host => Ok(Self::Host(group)),
             #[cfg(feature = "nccl")]
-            Backend::Nccl | Backend::Staged => Devices::open(group, backend).map(Self::Devices),
+            Backend::Nccl | Backend::Staged => {
+                Devices::open(group, backend, order).map(Self::Devices)
+            }
             #[cfg(not(feature = "nccl"))]
             Backend::Nccl | Backend::Staged => Err(Error::BadArgument(format!(
                 "backend {backend} is not in this build; build it with the feature `nccl`"

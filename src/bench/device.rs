@@ -7,7 +7,7 @@ use crate::runtime::device::cudarc::driver::{CudaContext, CudaSlice, DriverError
 use crate::runtime::device::{
     DeviceBackend, DeviceElement, DeviceGroup, device_count, open_device,
 };
-use crate::runtime::{Error, Group, ReduceOp};
+use crate::runtime::{Error, Group, ReduceOp, ReduceOrder};
 
 use super::backend::Backend;
 use super::collective::Collective;
@@ -22,14 +22,23 @@ pub struct Devices<'a> {
 
 impl<'a> Devices<'a> {
     /// Ranks of a node take its devices in turn; where there are fewer, some share one.
-    pub(super) fn open(group: &'a Group, backend: Backend) -> Result<Self, Error> {
+    pub(super) fn open(
+        group: &'a Group,
+        backend: Backend,
+        order: Option<ReduceOrder>,
+    ) -> Result<Self, Error> {
         let wanted = match backend {
             Backend::Staged => DeviceBackend::Staged,
             Backend::Host | Backend::Nccl => DeviceBackend::Nccl,
         };
         let count = device_count()?;
         let context = open_device(group.local_rank() % count.max(1))?;
-        Ok(Self { group, devices: DeviceGroup::new(group, &context, wanted)? })
+        let devices = DeviceGroup::new(group, &context, wanted)?;
+        let devices = match order {
+            Some(ReduceOrder::Canonical) => devices.in_canonical_order()?,
+            Some(ReduceOrder::Any) | None => devices,
+        };
+        Ok(Self { group, devices })
     }
 
     pub(super) fn group(&self) -> &'a Group {

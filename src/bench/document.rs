@@ -30,6 +30,9 @@ pub struct Row {
     pub busbw_gbs: f64,
     /// Numbers that were not what they must be, of all ranks; `null` where nobody looked.
     pub wrong: Option<u64>,
+    /// Operations that were timed; unknown of a table of another program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iterations: Option<u32>,
 }
 
 /// Both ways between two places.
@@ -45,6 +48,9 @@ pub struct PairRow {
     pub time_us: f64,
     /// Each way at once, in GB/s.
     pub busbw_gbs: f64,
+    /// Exchanges that were timed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iterations: Option<u32>,
 }
 
 /// Results of a run.
@@ -96,6 +102,7 @@ impl Row {
             algbw_gbs: busbw_gbs,
             busbw_gbs,
             wrong: Some(0),
+            iterations: Some(20),
         }
     }
 }

@@ -52,6 +52,7 @@ fn read_row(line: &str, collective: Collective, world: usize) -> Option<Row> {
         algbw_gbs,
         busbw_gbs: algbw_gbs * collective.bus_factor(world),
         wrong: None,
+        iterations: None,
     })
 }
 

@@ -88,7 +88,7 @@ mod tests {
 
     fn pair(left: &str, right: &str, busbw_gbs: f64) -> PairRow {
         let (left, right) = (left.to_owned(), right.to_owned());
-        PairRow { left, right, bytes: 8, time_us: 1.0, busbw_gbs }
+        PairRow { left, right, bytes: 8, time_us: 1.0, busbw_gbs, iterations: None }
     }
 
     #[test]

@@ -29,4 +29,4 @@ pub use picture::{Series, show_curves, show_heat};
 pub use sizes::{Sizes, SizesError, Stride, parse_bytes};
 pub use sweep::{Options, measure};
 pub use table::{show_bytes_short, show_foot, show_head, show_pairs, show_ranks, show_row};
-pub use timing::Average;
+pub use timing::{Average, Iterations};

@@ -6,7 +6,7 @@
 use super::document::PairRow;
 use super::operands::zeros;
 use super::sweep::Options;
-use crate::base::clock;
+use super::timing::{Repeats, Timed};
 use crate::runtime::{Error, Group, ReduceOp};
 
 /// Times of all pairs; the same on all ranks.
@@ -18,6 +18,8 @@ pub struct Pairs {
     pub bytes: u64,
     /// Seconds of one exchange, row by row, the same both ways; 0 where a place would meet itself.
     seconds: Vec<f64>,
+    /// Exchanges that were timed, in the same places.
+    iterations: Vec<i64>,
 }
 
 impl Pairs {
@@ -34,8 +36,9 @@ impl Pairs {
         let row = |(left, right): (usize, usize)| {
             let busbw_gbs = self.gbs(left, right)?;
             let time_us = self.seconds[left * places + right] * 1e6;
+            let iterations = u32::try_from(self.iterations[left * places + right]).ok();
             let (left, right) = (self.names[left].clone(), self.names[right].clone());
-            Some(PairRow { left, right, bytes: self.bytes, time_us, busbw_gbs })
+            Some(PairRow { left, right, bytes: self.bytes, time_us, busbw_gbs, iterations })
         };
         pairs.filter_map(row).collect()
     }
@@ -75,18 +78,21 @@ pub fn measure_pairs(group: &Group, options: &Options) -> Result<Pairs, Error> {
     };
     let names: Vec<String> = ranks.iter().map(name).collect();
     let mut seconds = vec![0.0; ranks.len() * ranks.len()];
+    let mut iterations = vec![0; seconds.len()];
     let ours = ranks.iter().position(|rank| *rank == group.rank());
     let numbers: Vec<u8> = zeros(if ours.is_some() { bytes as usize } else { 0 })?;
     let mut taken = numbers.clone();
     for round in rounds(ranks.len()) {
         if let Some((ours, other)) = ours.and_then(|ours| Some((ours, partner(&round, ours)?))) {
             let own = time_exchange(group, options, ranks[other], (&numbers, &mut taken))?;
-            seconds[ours * ranks.len() + other] = own;
+            seconds[ours * ranks.len() + other] = own.seconds;
+            iterations[ours * ranks.len() + other] = i64::from(own.iterations);
         }
         group.barrier()?;
     }
     group.all_reduce(&mut seconds, ReduceOp::Sum)?;
-    Ok(Pairs { seconds: slower_of_both(&seconds, names.len()), names, bytes })
+    group.all_reduce(&mut iterations, ReduceOp::Sum)?;
+    Ok(Pairs { seconds: slower_of_both(&seconds, names.len()), iterations, names, bytes })
 }
 
 /// Whom a place meets in a round.
@@ -110,15 +116,15 @@ fn time_exchange(
     options: &Options,
     peer: usize,
     (given, taken): (&[u8], &mut [u8]),
-) -> Result<f64, Error> {
-    for _ in 0..options.warmup.max(1) {
-        group.send_recv(given, peer, taken, peer)?;
-    }
-    let start = clock::now();
-    for _ in 0..options.iterations {
-        group.send_recv(given, peer, taken, peer)?;
-    }
-    Ok(start.elapsed().as_secs_f64() / f64::from(options.iterations))
+) -> Result<Timed, Error> {
+    let slower = |seconds: f64| {
+        let mut theirs = [0.0];
+        group.send_recv(&[seconds], peer, &mut theirs, peer)?;
+        Ok(seconds.max(theirs[0]))
+    };
+    let repeats = Repeats { warmup: options.warmup.max(1), ..options.repeats() };
+    // Exchanges wait for each other; no other meeting is needed.
+    repeats.time(|| Ok(group.send_recv(given, peer, taken, peer)?), slower, || Ok(()))
 }
 
 #[cfg(test)]
@@ -129,7 +135,7 @@ mod tests {
     use crate::bench::backend::Backend;
     use crate::bench::collective::Collective;
     use crate::bench::sizes::{Sizes, Stride};
-    use crate::bench::timing::Average;
+    use crate::bench::timing::{Average, Iterations};
     use crate::runtime::Dtype;
 
     #[test]
@@ -156,7 +162,7 @@ mod tests {
             dtypes: vec![Dtype::U8],
             reduce: vec![ReduceOp::Sum],
             root: 0,
-            iterations: 3,
+            iterations: Iterations::Exactly(3),
             warmup: 1,
             is_checked: false,
             average: Average::Max,
@@ -170,6 +176,7 @@ mod tests {
         assert_eq!(here[0], here[2]);
         assert_eq!(here[0].names, ["rank 0", "rank 1", "rank 2"]);
         assert_eq!(here[0].rows().len(), 3);
+        assert!(here[0].rows().iter().all(|row| row.iterations == Some(3)));
         assert_eq!(here[0].gbs(1, 1), None);
         assert_eq!(here[0].gbs(1, 2), here[0].gbs(2, 1));
 

@@ -8,7 +8,7 @@ use super::document::Row;
 use super::operands::{Measured, Operands};
 use super::sample::Sample;
 use super::sizes::Sizes;
-use super::timing::{Average, time};
+use super::timing::{Average, Iterations, Repeats, Timed, time};
 use crate::runtime::{Bf16, Dtype, Error, F16, Group, ReduceOp};
 
 /// What is measured.
@@ -26,9 +26,9 @@ pub struct Options {
     pub reduce: Vec<ReduceOp>,
     /// The rank that is another than the others, where one is.
     pub root: usize,
-    /// Operations of a size that are timed; 1 or more.
-    pub iterations: u32,
-    /// Operations before them.
+    /// Operations of a size that are timed.
+    pub iterations: Iterations,
+    /// Operations before them; where iterations are chosen, at least one.
     pub warmup: u32,
     /// Whether results are compared with what they must be.
     pub is_checked: bool,
@@ -36,6 +36,12 @@ pub struct Options {
     pub average: Average,
     /// Whether operations in place work in memory of the group, where they need not copy.
     pub is_registered: bool,
+}
+
+impl Options {
+    pub(super) fn repeats(&self) -> Repeats {
+        Repeats { warmup: self.warmup, iterations: self.iterations }
+    }
 }
 
 /// Measures everything, and shows every row to `watch` when it is known; all ranks see the same rows.
@@ -107,7 +113,7 @@ fn measure_row<T: Number>(
         let call = (collective, shape);
         Operands::<T>::new(group, call, (reduce, options.root), is_registered)
     };
-    let (seconds, wrong) = match opened {
+    let (Timed { seconds, iterations }, wrong) = match opened {
         Opened::Host(_) => measure_operation(group, options, host(options.is_registered)?)?,
         #[cfg(feature = "nccl")]
         Opened::Devices(devices) => {
@@ -125,20 +131,20 @@ fn measure_row<T: Number>(
         algbw_gbs,
         busbw_gbs: algbw_gbs * collective.bus_factor(world),
         wrong,
+        iterations: Some(iterations),
     })
 }
 
-/// Seconds, and wrong numbers of all ranks where that is looked at.
+/// The time, and wrong numbers of all ranks where that is looked at.
 fn measure_operation(
     group: &Group,
     options: &Options,
     mut operation: impl Measured,
-) -> Result<(f64, Option<u64>), Error> {
+) -> Result<(Timed, Option<u64>), Error> {
     operation.fill()?;
-    let times = (options.warmup, options.iterations);
-    let seconds = time(group, times, options.average, || operation.run())?;
+    let timed = time(group, options.repeats(), options.average, || operation.run())?;
     let wrong = options.is_checked.then(|| count_wrong(group, &mut operation)).transpose()?;
-    Ok((seconds, wrong))
+    Ok((timed, wrong))
 }
 
 /// Runs the operation once more on known numbers; wrong ones of all ranks.
@@ -164,7 +170,7 @@ mod tests {
             dtypes: vec![Dtype::F32, Dtype::U8],
             reduce: vec![ReduceOp::Sum, ReduceOp::Max],
             root: 0,
-            iterations: 2,
+            iterations: Iterations::Exactly(2),
             warmup: 1,
             is_checked: true,
             average: Average::Max,
@@ -181,6 +187,7 @@ mod tests {
         assert_eq!(of("f32", "sum"), [0, 16, 64, 256]);
         assert_eq!(of("u8", "max"), [0, 4, 16, 64, 256]);
         assert!(rows[0].iter().all(|row| row.wrong == Some(0) && 0.0 < row.time_us));
+        assert!(rows[0].iter().all(|row| row.iterations == Some(2)));
         Ok(())
     }
 }

@@ -66,7 +66,7 @@ pub fn show_head(
         show_ranks(world),
         options.backend
     );
-    let _ = writeln!(text, "# {iterations} iterations after {warmup}, results {checked}");
+    let _ = writeln!(text, "# {iterations} after {warmup}, results {checked}");
     for (host, ranks) in hosts {
         let _ = writeln!(text, "# {host}: {}", show_ranks(*ranks));
     }
@@ -194,7 +194,7 @@ mod tests {
     use crate::bench::backend::Backend;
     use crate::bench::collective::Collective;
     use crate::bench::sizes::{Sizes, Stride};
-    use crate::bench::timing::Average;
+    use crate::bench::timing::{Average, Iterations};
     use crate::runtime::{Dtype, ReduceOp};
 
     #[test]
@@ -206,7 +206,7 @@ mod tests {
             dtypes: vec![Dtype::F32],
             reduce: vec![ReduceOp::Sum],
             root: 0,
-            iterations: 20,
+            iterations: Iterations::Exactly(20),
             warmup: 5,
             is_checked: true,
             average: Average::Mean,

@@ -276,13 +276,9 @@ impl Across {
         workspace: &mut Workspace,
     ) -> Room<T::Sum> {
         let mut sums = self.rooms.take(self.ours.len() * slice.len());
-        let mut at = 0;
-        for fold in &self.ours {
-            for block in blocks(slice.clone(), Workspace::block::<T>()) {
-                let into = &mut sums[at..at + block.len()];
-                fold_windows_into(workspace, fold, reduce, &round.windows, &block, into);
-                at += block.len();
-            }
+        for (piece, fold) in self.ours.iter().enumerate() {
+            let into = &mut sums[piece * slice.len()..][..slice.len()];
+            fold_windows_into(workspace, fold, reduce, &round.windows, slice, into);
         }
         sums
     }

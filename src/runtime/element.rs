@@ -12,7 +12,7 @@ mod sealed {
 }
 
 /// Type of an element on the wire and in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Dtype {
     /// 32-bit float.
@@ -32,6 +32,16 @@ pub enum Dtype {
 }
 
 impl Dtype {
+    /// Of an element.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::U8 => 1,
+            Self::F16 | Self::Bf16 => 2,
+            Self::F32 | Self::I32 => 4,
+            Self::F64 | Self::I64 => 8,
+        }
+    }
+
     pub(crate) fn from_code(code: u8) -> Option<Self> {
         [Self::F32, Self::F64, Self::I32, Self::I64, Self::U8, Self::F16, Self::Bf16]
             .into_iter()
@@ -54,7 +64,7 @@ impl fmt::Display for Dtype {
 }
 
 /// How elements of several ranks become one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ReduceOp {
     /// Sum, in the order of the canonical tree; integers wrap.

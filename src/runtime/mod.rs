@@ -51,7 +51,7 @@
 //! | `tree`, `schedule` | orders and placements as data |
 //! | `shm`, `shm_window`, `flag`, `node` | the memory of a node, and meetings in it |
 //! | `across`, `overlap`, `ring`, `net`, `traffic`, `room` | other nodes |
-//! | `device`, `nccl` | numbers on GPUs (feature `nccl`) |
+//! | `device`, `nccl`, `nvrtc`, `library` | numbers on GPUs (feature `nccl`) |
 //! | `membership`, `split`, `contract`, `watch`, `store` | becoming a rank, and learning that others are gone |
 
 mod across;
@@ -67,6 +67,8 @@ mod error;
 mod flag;
 mod group;
 mod half;
+#[cfg(feature = "nccl")]
+pub mod library;
 mod membership;
 mod memory;
 mod message;
@@ -74,6 +76,8 @@ mod message;
 pub mod nccl;
 mod net;
 mod node;
+#[cfg(feature = "nccl")]
+pub mod nvrtc;
 mod operations;
 mod overlap;
 mod parts;

@@ -12,7 +12,7 @@ use crate::runtime::engine::{Call, Engine};
 use crate::runtime::error::Cause;
 use crate::runtime::memory::{Finish, Memory};
 use crate::runtime::node::{LocalNode, Patience};
-use crate::runtime::schedule::{Placement, RingStep, blocks, ring, rounds, slice};
+use crate::runtime::schedule::{Placement, RingStep, ring, rounds, slice};
 use crate::runtime::shm_window::{Workspace, fold_windows_into};
 use crate::runtime::tree::Fold;
 
@@ -83,11 +83,8 @@ impl<T: Element> Turn<'_, T> {
         let (nodes, home) = (node.roster.placement.nodes(), node.roster.node());
         let chunk = |chunk: usize| slice(column.len(), nodes, chunk);
         let mut sums = across.rooms().take::<T::Sum>(column.len());
-        for block in blocks(column.clone(), Workspace::block::<T>()) {
-            let at = block.start - column.start;
-            let into = &mut sums[at..at + block.len()];
-            fold_windows_into(workspace, fold, self.reduce, &self.round.windows, &block, into);
-        }
+        let windows = &self.round.windows;
+        fold_windows_into(workspace, fold, self.reduce, windows, &column, &mut sums);
         let longest = (0..nodes).map(|part| chunk(part).len()).max().unwrap_or(0);
         let mut taken = across.rooms().take::<T::Sum>(longest);
         for RingStep { give, take } in ring(nodes, home) {

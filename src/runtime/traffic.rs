@@ -2,7 +2,7 @@
 //! a connection, sent and taken in the order in which they were posted.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
 
@@ -78,17 +78,17 @@ impl Stripe {
         gone: impl Fn() -> Cause,
     ) -> Result<(), Cause> {
         while !self.is_done() {
-            let target = match self.moved {
-                0..HEADER_BYTES => &mut self.header[self.moved..],
-                _ => &mut bytes[self.rest()],
-            };
-            match stream.read(target) {
+            let had_header = HEADER_BYTES <= self.moved;
+            // A short message comes whole in one system call.
+            let (rest, moved) = (self.rest(), self.moved.min(HEADER_BYTES));
+            let mut targets = [&mut self.header[moved..], &mut bytes[rest]].map(IoSliceMut::new);
+            match stream.read_vectored(&mut targets) {
                 Ok(0) => return Err(gone()),
                 Ok(count) => self.moved += count,
                 Err(error) if is_temporary(&error) => return Ok(()),
                 Err(_) => return Err(gone()),
             }
-            if self.moved == HEADER_BYTES {
+            if !had_header && HEADER_BYTES <= self.moved {
                 check(&self.header)?;
             }
         }

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
-use crate::bench::{Average, Backend, Collective, Options, Sizes, SizesError, Stride, parse_bytes};
+use crate::bench::{
+    Average, Backend, Collective, Iterations, Options, Sizes, SizesError, Stride, parse_bytes,
+};
 use crate::cli::line::{BadValue, whole};
 use crate::pool::nearest;
 use crate::runtime::{Dtype, ReduceOp, ReduceOrder};
@@ -43,10 +45,10 @@ pub(super) struct BenchArgs {
     /// Or so many bytes more
     #[arg(short = 'i', long = "stepbytes", value_name = "SIZE", value_parser = parse_step)]
     pub(super) step_bytes: Option<u64>,
-    /// Operations of a size that are timed
-    #[arg(short = 'n', long, value_name = "N", default_value = "20", value_parser = parse_iterations)]
-    pub(super) iters: u32,
-    /// Operations before them
+    /// Operations of a size that are timed [default: as many as fit 0.1 s, 20 to 5000]
+    #[arg(short = 'n', long, value_name = "N", value_parser = parse_iterations)]
+    pub(super) iters: Option<u32>,
+    /// Operations before them, which are not; one at least where -n is left out
     #[arg(short = 'w', long, value_name = "N", default_value = "5", value_parser = parse_times)]
     pub(super) warmup_iters: u32,
     /// Compare results with what they must be: 0 or 1
@@ -58,10 +60,10 @@ pub(super) struct BenchArgs {
     /// How numbers are combined: sum, prod, min, max, avg, or `all`
     #[arg(short = 'o', long, value_name = "OP", default_value = "sum", value_parser = parse_reduce)]
     pub(super) op: Reduce,
-    /// In which order all-reduces combine numbers of different nodes: canonical, the same bits wherever
-    /// ranks run, or any, around a ring
-    #[arg(long, value_name = "ORDER", default_value = "canonical", value_parser = parse_order)]
-    pub(super) order: ReduceOrder,
+    /// In which order numbers are combined: canonical, the same bits wherever ranks run, or any: around
+    /// a ring of nodes, or as NCCL likes [default: canonical; with NCCL any]
+    #[arg(long, value_name = "ORDER", value_parser = parse_order)]
+    pub(super) order: Option<ReduceOrder>,
     /// The rank that gives or takes, where one does
     #[arg(short = 'r', long, value_name = "RANK", default_value = "0", value_parser = parse_times)]
     pub(super) root: u32,
@@ -169,7 +171,7 @@ impl BenchArgs {
             dtypes: self.datatype.0.clone(),
             reduce: self.op.0.clone(),
             root: self.root as usize,
-            iterations: self.iters,
+            iterations: self.iters.map_or(Iterations::Fitting, Iterations::Exactly),
             warmup: self.warmup_iters,
             is_checked: self.check,
             average: self.average,
@@ -191,12 +193,12 @@ impl BenchArgs {
         push("maxbytes", self.max_bytes.and_then(|bytes| text(&bytes)));
         push("stepfactor", self.step_factor.and_then(|factor| text(&factor)));
         push("stepbytes", self.step_bytes.and_then(|bytes| text(&bytes)));
-        push("iters", text(&self.iters));
+        push("iters", self.iters.and_then(|times| text(&times)));
         push("warmup_iters", text(&self.warmup_iters));
         push("check", text(&u8::from(self.check)));
         push("datatype", text(&word_of(&self.datatype.0, &DTYPES)));
         push("op", text(&word_of(&self.op.0, &OPS)));
-        push("order", text(&self.order));
+        push("order", self.order.and_then(|order| text(&order)));
         push("root", text(&self.root));
         push("average", text(&(self.average as u8)));
         push("local_register", text(&u8::from(self.local_register)));

@@ -51,8 +51,8 @@ struct BenchFace {
 const HELP_END: &str = "\
 Rank 0 prints, reads `--compare` and writes `--plot`, on its node. Numbers move as workers of the
 bundled runtime move them: through shared memory inside a node, over TCP between nodes; sums are
-folded in the canonical order. With `--backend nccl` they are on GPUs and NCCL moves them; there is
-no way back to another backend: what cannot be measured is an error.
+folded in the canonical order. With `--backend nccl` they are on GPUs and NCCL moves them, and sums
+them in an order of its own unless `--order canonical` is given; there is no way back to another backend: what cannot be measured is an error.
 
 Exit status: 0; 1 if numbers are wrong or `--threshold` is not reached; else as for `remuda run`.";
 

@@ -44,7 +44,10 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
         .map_err(|error| CliError::usage(BAD_VALUE, error.to_string()))?;
     let args = line.bench();
     let options = args.lower().map_err(|error| CliError::usage(BAD_VALUE, error.to_string()))?;
-    let group = join_group(&InitOptions { order: args.order, ..InitOptions::default() })?;
+    let group = join_group(&InitOptions {
+        order: args.order.unwrap_or_default(),
+        ..InitOptions::default()
+    })?;
     let world = group.world_size();
     let earlier = if group.rank() == 0 { read_all(&args, world)? } else { Vec::new() };
     let document = match measure_all(&group, &args, &options, &earlier) {
@@ -116,7 +119,7 @@ fn measure_all(
         rows: Vec::new(),
         pairs: Vec::new(),
     };
-    let opened = Opened::open(group, options.backend)?;
+    let opened = Opened::open(group, options.backend, args.order)?;
     group.note(&Note::Ready);
     if args.pairs {
         let pairs = measure_pairs(group, options)?;

@@ -6,6 +6,8 @@ use cudarc::driver::CudaContext;
 
 use super::choice::{Choice, DeviceBackend, OFFER_WORDS, Offer, choose};
 use super::ffi::words_of;
+use super::ffi_fold::Folder;
+use super::nccl::Nccl;
 use super::staged::Staged;
 use super::{DeviceGroup, Patience, Way};
 use crate::base::{clock, env_vars};
@@ -13,6 +15,7 @@ use crate::runtime::element::ReduceOp;
 use crate::runtime::error::{Error, Operation, Result};
 use crate::runtime::group::Group;
 use crate::runtime::nccl::{Communicator, Library, NcclError, Progress, share_id};
+use crate::runtime::nvrtc::Compiler;
 
 /// How long ranks go on by themselves before they tell each other how far they are.
 const ROUND: std::time::Duration = std::time::Duration::from_millis(5);
@@ -40,7 +43,10 @@ pub(super) fn connect(
         Choice::Nccl => {
             let library = library.and_then(Result::ok).expect("who has none has offered none");
             match make(group, context, &library)? {
-                Ok(nccl) => return assemble(group.clone(), context, Way::Nccl(nccl), None),
+                Ok(communicator) => {
+                    let way = Way::Nccl(Nccl { communicator, folder: None });
+                    return assemble(group.clone(), context, way, None);
+                }
                 Err(problem) if wanted == DeviceBackend::Auto => Some(problem),
                 Err(problem) => return Err(Error::Device(problem)),
             }
@@ -157,6 +163,27 @@ fn look(begun: &mut Result<Communicator, String>) -> Stage {
     }
 }
 
+/// Every rank opens its compiler; all or none reduce in the canonical order.
+pub(super) fn make_canonical(devices: &DeviceGroup) -> Result<()> {
+    let mut way = devices.lock();
+    let Some(Way::Nccl(nccl)) = &mut *way else { return Ok(()) };
+    let context = devices.stream.context();
+    let ours = Compiler::open().map_err(|error| Error::Device(error.to_string()));
+    let ours = ours.and_then(|compiler| Folder::new(compiler, context));
+    let group = &devices.group;
+    let mut all = vec![0u8; group.world_size()];
+    group.all_gather(&[u8::from(ours.is_ok())], &mut all)?;
+    let folder = ours?;
+    if let Some(rank) = all.iter().position(|has| *has == 0) {
+        let name = group.inner.roster.name(rank);
+        return Err(Error::Device(format!(
+            "rank {name} cannot compile for its GPU: see its error"
+        )));
+    }
+    nccl.folder = Some(folder);
+    Ok(())
+}
+
 /// Groups of devices by color, as [`Group::split`].
 pub(super) fn split(
     whole: &DeviceGroup,
@@ -167,21 +194,23 @@ pub(super) fn split(
     let context = whole.stream.context();
     let mut way = whole.lock();
     let nccl = match &mut *way {
-        Some(Way::Nccl(nccl)) => {
-            let split =
-                nccl.begin_split(color, key).map_err(|error| Error::Device(error.to_string()));
+        Some(Way::Nccl(Nccl { communicator, folder })) => {
+            let split = communicator
+                .begin_split(color, key)
+                .map_err(|error| Error::Device(error.to_string()));
             let split = split?;
             let patience = Patience::new(&whole.group, &whole.stream);
-            patience.taken_up(nccl).map_err(|trouble| whole.refuse(Operation::Split, trouble))?;
-            split
+            let taken_up = patience.taken_up(communicator);
+            taken_up.map_err(|trouble| whole.refuse(Operation::Split, trouble))?;
+            split.map(|split| (split, folder.as_ref().map(Folder::fresh)))
         }
         Some(Way::Staged(_)) => None,
         None => return Err(whole.refuse(Operation::Split, super::ended()).into()),
     };
     let Some(part) = part else { return Ok(None) };
     let (way, obstacle) = match nccl {
-        Some(nccl) => match all_or_none(&part, Ok(nccl))? {
-            Ok(nccl) => (Way::Nccl(nccl), None),
+        Some((communicator, folder)) => match all_or_none(&part, Ok(communicator))? {
+            Ok(communicator) => (Way::Nccl(Nccl { communicator, folder }), None),
             Err(problem) => return Err(Error::Device(problem)),
         },
         None => (Way::Staged(Staged::new(&part, context)?), whole.obstacle.clone()),

@@ -24,12 +24,18 @@
 //! |---|---|
 //! | `choice` | NCCL or the host, and what stands in the way |
 //! | `connect` | from a group to devices that are connected |
+//! | `nccl` | by NCCL, in its order or in the canonical one |
+//! | `canonical`, `kernel`, `ffi_fold` | who folds what, how that is written in CUDA, and its run |
 //! | `pipeline`, `staged` | by way of the host, in chunks that overlap |
 //! | `ffi` | the driver |
 
+mod canonical;
 mod choice;
 mod connect;
 mod ffi;
+mod ffi_fold;
+mod kernel;
+mod nccl;
 mod pipeline;
 mod staged;
 
@@ -41,11 +47,14 @@ use cudarc::driver::{
     CudaContext, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, DriverError, ValidAsZeroBits,
 };
 
+use self::canonical::Goal;
 pub use self::choice::DeviceBackend;
 pub use self::ffi::{device_count, open_device};
+pub use self::kernel::FoldKernel;
+use self::nccl::Nccl;
 use self::staged::Staged;
 use crate::base::clock;
-use crate::runtime::element::{Element, ReduceOp};
+use crate::runtime::element::{Element, ReduceOp, ReduceOrder};
 use crate::runtime::engine::Call;
 use crate::runtime::error::{Cause, CollectiveError, Operation, Result};
 use crate::runtime::group::Group;
@@ -70,7 +79,7 @@ pub struct DeviceGroup {
 
 /// How numbers move.
 enum Way {
-    Nccl(Communicator),
+    Nccl(Nccl),
     Staged(Staged),
 }
 
@@ -133,7 +142,30 @@ impl DeviceGroup {
         self.obstacle.as_deref()
     }
 
-    /// See [`Group::all_reduce`]. Only `staged` sums in the canonical order.
+    /// The same ranks, which reduce in the order of the canonical [tree](crate::runtime::tree) from now
+    /// on: to the bits to which a [`Group`] comes on CPUs, wherever ranks run. All ranks call it.
+    ///
+    /// By way of the host that is so anyway. With NCCL, [`Self::all_reduce`], [`Self::reduce`] and
+    /// [`Self::reduce_scatter`] become an exchange of slices, a fold on the device (a [`FoldKernel`],
+    /// compiled by NVRTC when it is first needed), and another exchange: as many bytes as around a
+    /// ring, and scratch memory of as many as are reduced, at most 128 MiB.
+    ///
+    /// An error where a rank has no NVRTC.
+    pub fn in_canonical_order(self) -> Result<Self> {
+        connect::make_canonical(&self)?;
+        Ok(self)
+    }
+
+    /// In which order operations reduce; [`ReduceOrder::Any`] is NCCL's own.
+    pub fn order(&self) -> ReduceOrder {
+        match &*self.lock() {
+            Some(Way::Nccl(nccl)) => nccl.order(),
+            Some(Way::Staged(_)) | None => ReduceOrder::Canonical,
+        }
+    }
+
+    /// See [`Group::all_reduce`]. NCCL sums in an order of its own, unless
+    /// [told otherwise](Self::in_canonical_order).
     pub fn all_reduce<T: DeviceElement>(
         &self,
         data: &mut impl DevicePtrMut<T>,
@@ -141,7 +173,7 @@ impl DeviceGroup {
     ) -> Result<(), CollectiveError> {
         let call = Call { reduce: op, ..Call::new(Operation::AllReduce, data.len()) };
         self.run::<T>(call, |way, patience| match way {
-            Way::Nccl(nccl) => Ok(nccl.all_reduce(data, op, &self.stream)?),
+            Way::Nccl(nccl) => nccl.reduce(data, op, Goal::All, patience),
             Way::Staged(staged) => staged.all_reduce(&self.group, data, op, patience),
         })
     }
@@ -156,7 +188,7 @@ impl DeviceGroup {
         self.group.check_rank(Operation::Reduce, root)?;
         let call = Call::new(Operation::Reduce, data.len());
         self.run::<T>(Call { reduce: op, root: Some(root), ..call }, |way, patience| match way {
-            Way::Nccl(nccl) => Ok(nccl.reduce(data, op, root, &self.stream)?),
+            Way::Nccl(nccl) => nccl.reduce(data, op, Goal::Root(root), patience),
             Way::Staged(staged) => staged.reduce(&self.group, data, op, root, patience),
         })
     }
@@ -170,7 +202,7 @@ impl DeviceGroup {
         self.group.check_rank(Operation::Broadcast, root)?;
         let call = Call { root: Some(root), ..Call::new(Operation::Broadcast, data.len()) };
         self.run::<T>(call, |way, patience| match way {
-            Way::Nccl(nccl) => Ok(nccl.broadcast(data, root, &self.stream)?),
+            Way::Nccl(nccl) => Ok(nccl.communicator.broadcast(data, root, &self.stream)?),
             Way::Staged(staged) => staged.broadcast(&self.group, data, root, patience),
         })
     }
@@ -184,7 +216,7 @@ impl DeviceGroup {
         self.group.check_parts(Operation::AllGather, all.len(), ours.len())?;
         let call = Call::new(Operation::AllGather, ours.len());
         self.run::<T>(call, |way, patience| match way {
-            Way::Nccl(nccl) => Ok(nccl.all_gather(ours, all, &self.stream)?),
+            Way::Nccl(nccl) => Ok(nccl.communicator.all_gather(ours, all, &self.stream)?),
             Way::Staged(staged) => staged.all_gather(&self.group, ours, all, patience),
         })
     }
@@ -199,7 +231,7 @@ impl DeviceGroup {
         self.group.check_parts(Operation::ReduceScatter, all.len(), ours.len())?;
         let call = Call { reduce: op, ..Call::new(Operation::ReduceScatter, all.len()) };
         self.run::<T>(call, |way, patience| match way {
-            Way::Nccl(nccl) => Ok(nccl.reduce_scatter(all, ours, op, &self.stream)?),
+            Way::Nccl(nccl) => nccl.reduce_scatter(all, ours, op, patience),
             Way::Staged(staged) => staged.reduce_scatter(&self.group, all, ours, op, patience),
         })
     }
@@ -216,7 +248,9 @@ impl DeviceGroup {
         let parts = if root == self.group.rank() { self.parts(ours.len()) } else { Vec::new() };
         let sends = [(root, 0..ours.len())];
         self.run::<T>(call, |way, patience| match way {
-            Way::Nccl(nccl) => Ok(nccl.exchange((ours, &sends), (all, &parts), &self.stream)?),
+            Way::Nccl(nccl) => {
+                Ok(nccl.communicator.exchange((ours, &sends), (all, &parts), &self.stream)?)
+            }
             Way::Staged(staged) => staged.gather(&self.group, ours, all, root, patience),
         })
     }
@@ -233,7 +267,9 @@ impl DeviceGroup {
         let parts = if root == self.group.rank() { self.parts(ours.len()) } else { Vec::new() };
         let recvs = [(root, 0..ours.len())];
         self.run::<T>(call, |way, patience| match way {
-            Way::Nccl(nccl) => Ok(nccl.exchange((all, &parts), (ours, &recvs), &self.stream)?),
+            Way::Nccl(nccl) => {
+                Ok(nccl.communicator.exchange((all, &parts), (ours, &recvs), &self.stream)?)
+            }
             Way::Staged(staged) => staged.scatter(&self.group, all, ours, root, patience),
         })
     }
@@ -250,7 +286,9 @@ impl DeviceGroup {
         let call = Call::new(Operation::AllToAll, given.len());
         let parts = self.parts(part);
         self.run::<T>(call, |way, patience| match way {
-            Way::Nccl(nccl) => Ok(nccl.exchange((given, &parts), (taken, &parts), &self.stream)?),
+            Way::Nccl(nccl) => {
+                Ok(nccl.communicator.exchange((given, &parts), (taken, &parts), &self.stream)?)
+            }
             Way::Staged(staged) => staged.all_to_all(&self.group, given, taken, patience),
         })
     }
@@ -270,7 +308,7 @@ impl DeviceGroup {
         let call = Call::new(Operation::SendRecv, values.len().max(taken.len()));
         self.run::<T>(call, |way, patience| match way {
             Way::Nccl(nccl) => {
-                Ok(nccl.exchange((values, &sends), (taken, &recvs), &self.stream)?)
+                Ok(nccl.communicator.exchange((values, &sends), (taken, &recvs), &self.stream)?)
             }
             Way::Staged(staged) => {
                 staged.send_recv(&self.group, (values, to), (taken, from), patience)
@@ -324,7 +362,7 @@ impl DeviceGroup {
         self.stream.context().bind_to_thread()?;
         operation(way, &patience)?;
         match way {
-            Way::Nccl(nccl) => patience.over(nccl),
+            Way::Nccl(nccl) => patience.over(&nccl.communicator),
             Way::Staged(_) => Ok(()),
         }
     }
@@ -351,7 +389,7 @@ impl Drop for DeviceGroup {
     fn drop(&mut self) {
         let _ = self.stream.context().bind_to_thread();
         let way = self.way.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Way::Nccl(mut nccl)) = way.take() {
+        if let Some(Way::Nccl(Nccl { communicator: mut nccl, .. })) = way.take() {
             let limit = clock::now() + FINALIZE_MAX;
             let patience = Patience { deadline: limit, ..Patience::new(&self.group, &self.stream) };
             let is_over = nccl.begin_finalize().is_ok() && patience.taken_up(&nccl).is_ok();
@@ -376,6 +414,11 @@ pub(super) struct Patience<'a> {
 impl<'a> Patience<'a> {
     fn new(group: &'a Group, stream: &'a Arc<CudaStream>) -> Self {
         Self { group, stream, deadline: clock::now() + group.timeout() }
+    }
+
+    /// Our rank, and how many there are.
+    pub(super) fn ranks(&self) -> (usize, usize) {
+        (self.group.rank(), self.group.world_size())
     }
 
     /// Returns when it is done, when somebody is gone, or at the deadline.

@@ -1,14 +1,21 @@
 //! The functions of NCCL, and the library that holds them.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use libloading::os::unix;
-
 use super::error::NcclError;
-use super::search::Places;
+use crate::base::env_vars::REMUDA_NCCL_LIBRARY;
+use crate::runtime::library::{Opened, Wanted, functions, text};
+
+/// The library.
+pub(crate) static NCCL: Wanted = Wanted {
+    name: "NCCL",
+    files: &["libnccl.so.2", "libnccl.so"],
+    package: "nvidia-nccl-cu13",
+    variable: REMUDA_NCCL_LIBRARY,
+};
 
 /// Bytes of a [`UniqueId`].
 pub const UNIQUE_ID_BYTES: usize = 128;
@@ -99,32 +106,6 @@ impl Config {
     }
 }
 
-/// A field, a type and a look-up for each function.
-macro_rules! functions {
-    ($($field:ident = $symbol:ident ( $($argument:ty),* ) -> $result:ty;)*) => {
-        /// Every function that we call; each was found when the library was opened.
-        pub(super) struct Functions {
-            $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> $result,)*
-        }
-
-        impl Functions {
-            /// # Safety
-            ///
-            /// `library` is an NCCL, never closed.
-            unsafe fn find(library: &unix::Library) -> Result<Self, &'static str> {
-                Ok(Self {
-                    $($field: {
-                        let symbol = concat!(stringify!($symbol), "\0").as_bytes();
-                        // SAFETY: a function of that name has this type in every NCCL since 2.18.
-                        let found = unsafe { library.get(symbol) };
-                        *found.map_err(|_| stringify!($symbol))?
-                    },)*
-                })
-            }
-        }
-    };
-}
-
 functions! {
     get_version = ncclGetVersion(*mut c_int) -> c_int;
     get_unique_id = ncclGetUniqueId(*mut UniqueId) -> c_int;
@@ -165,63 +146,17 @@ impl Library {
     /// worker of this environment would load, or the system's. Loaded once in a process.
     pub fn open() -> Result<Arc<Self>, NcclError> {
         static OPENED: OnceLock<Result<Arc<Library>, NcclError>> = OnceLock::new();
-        OPENED.get_or_init(|| Self::open_first(&Places::of_environment()).map(Arc::new)).clone()
+        OPENED.get_or_init(|| Self::open_first().map(Arc::new)).clone()
     }
 
-    fn open_first(places: &Places) -> Result<Self, NcclError> {
-        let mut refused = Vec::new();
-        for path in places.candidates() {
-            match Self::open_at(&path) {
-                Ok(library) => return Ok(library),
-                Err(NcclError::NotLoadable(mut files)) => refused.append(&mut files),
-                Err(other) => return Err(other),
-            }
-        }
-        // A bare name that nobody knows is not worth a word.
-        refused.retain(|(path, _)| path.components().nth(1).is_some());
-        if refused.is_empty() {
-            return Err(NcclError::NotFound { searched: places.directories() });
-        }
-        Err(NcclError::NotLoadable(refused))
-    }
-
-    fn open_at(path: &Path) -> Result<Self, NcclError> {
-        // SAFETY: the initialisers of an NCCL start nothing; a file of another kind under its name
-        // is the user's to answer for, as with any program's library path.
-        let opened = unsafe { unix::Library::open(Some(path), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        let library = opened.map_err(|error| {
-            NcclError::NotLoadable(vec![(path.to_owned(), words_of(&error, path))])
-        })?;
-        // NCCL has threads, and thread-local destructors: once in, it stays.
-        let library: &'static unix::Library = Box::leak(Box::new(library));
-        // SAFETY: never closed, and of that name.
-        let functions = unsafe { Functions::find(library) };
-        let missing = |symbol| NcclError::MissingSymbol { path: path.to_owned(), symbol };
-        let functions = functions.map_err(missing)?;
-        let mut library = Self { path: path.to_owned(), version: Version(0), functions };
-        library.path = library.real_path().unwrap_or(library.path);
+    fn open_first() -> Result<Self, NcclError> {
+        let Opened { path, functions } = Opened::open(&NCCL)?;
+        let mut library = Self { path, version: Version(0), functions };
         library.version = library.ask_version()?;
         if library.version < Version::LEAST {
             return Err(NcclError::TooOld { path: library.path, version: library.version });
         }
         Ok(library)
-    }
-
-    /// The file that the loader has taken for a bare name.
-    fn real_path(&self) -> Option<PathBuf> {
-        use std::os::unix::ffi::OsStrExt;
-        let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-        // SAFETY: any address may be asked about; the answer is written to `info`.
-        let known =
-            unsafe { libc::dladdr(self.functions.get_version as *const c_void, info.as_mut_ptr()) };
-        // SAFETY: zeros are a valid `Dl_info`.
-        let name = unsafe { info.assume_init() }.dli_fname;
-        if known == 0 || name.is_null() {
-            return None;
-        }
-        // SAFETY: a string of the loader that lives as long as the library.
-        let name = unsafe { CStr::from_ptr(name) };
-        std::fs::canonicalize(std::ffi::OsStr::from_bytes(name.to_bytes())).ok()
     }
 
     fn ask_version(&self) -> Result<Version, NcclError> {
@@ -264,27 +199,4 @@ impl Library {
         let meaning = meaning.unwrap_or_else(|| format!("result {code}"));
         Err(NcclError::Call { function, code, meaning, detail })
     }
-}
-
-/// # Safety
-///
-/// Null, or a string that lives through the call.
-unsafe fn text(pointer: *const c_char) -> Option<String> {
-    if pointer.is_null() {
-        return None;
-    }
-    // SAFETY: the caller's promise.
-    let text = unsafe { CStr::from_ptr(pointer) }.to_string_lossy();
-    let text = text.trim().to_owned();
-    (!text.is_empty()).then_some(text)
-}
-
-/// What the loader said, without the path that stands before it.
-fn words_of(error: &libloading::Error, path: &Path) -> String {
-    let words =
-        std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
-    let path = path.to_string_lossy();
-    let words =
-        words.strip_prefix(&*path).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&words);
-    words.to_owned()
 }

@@ -6,9 +6,10 @@
 //! is unsafe to call.
 
 use std::ffi::{c_int, c_void};
+use std::marker::PhantomData;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut};
+use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
 
 use super::error::NcclError;
 use super::ffi::{Comm, Config, Functions, IN_PROGRESS, Library, SUCCESS, Stream, UniqueId};
@@ -215,17 +216,21 @@ impl Communicator {
         (taken, recvs): (&mut impl DevicePtrMut<T>, &[Piece]),
         stream: &CudaStream,
     ) -> Result<(), NcclError> {
+        let (given, taken) = (Held::to_read(given, stream), Held::to_write(taken, stream));
+        self.exchange_held((&given, sends), (&taken, recvs), stream)
+    }
+
+    /// The same on memory that the stream holds.
+    pub(crate) fn exchange_held<T: Element>(
+        &mut self,
+        (given, sends): (&Held<'_, T>, &[Piece]),
+        (taken, recvs): (&Held<'_, T>, &[Piece]),
+        stream: &CudaStream,
+    ) -> Result<(), NcclError> {
         let inside = |len: usize, piece: &Piece| piece.1.start <= piece.1.end && piece.1.end <= len;
-        assert!(
-            sends.iter().all(|piece| inside(given.len(), piece)),
-            "a part lies inside the whole"
-        );
-        assert!(
-            recvs.iter().all(|piece| inside(taken.len(), piece)),
-            "a part lies inside the whole"
-        );
-        let (from, _reads) = given.device_ptr(stream);
-        let (to, _writes) = taken.device_ptr_mut(stream);
+        assert!(sends.iter().all(|piece| inside(given.len, piece)), "a part lies inside the whole");
+        assert!(recvs.iter().all(|piece| inside(taken.len, piece)), "a part lies inside the whole");
+        let (from, to) = (given.at, taken.at);
         let functions = &self.library.functions;
         let address = |start: u64, piece: &Piece| start + (piece.1.start * size_of::<T>()) as u64;
         let dtype = dtype_code(T::DTYPE);
@@ -275,6 +280,30 @@ impl Drop for Communicator {
             // SAFETY: a live communicator, the last use of it.
             let _ = unsafe { (self.library.functions.comm_abort)(self.raw) };
         }
+    }
+}
+
+/// Memory of a device that a stream may use until this is dropped: it waits for whoever used it
+/// before, and they for it.
+pub(crate) struct Held<'a, T> {
+    at: u64,
+    len: usize,
+    #[expect(dead_code, reason = "it is there to be dropped")]
+    guard: SyncOnDrop<'a>,
+    element: PhantomData<T>,
+}
+
+impl<'a, T> Held<'a, T> {
+    /// Nobody may write to it through this.
+    pub(crate) fn to_read(data: &'a impl DevicePtr<T>, stream: &'a CudaStream) -> Self {
+        let (len, (at, guard)) = (data.len(), data.device_ptr(stream));
+        Self { at, len, guard, element: PhantomData }
+    }
+
+    pub(crate) fn to_write(data: &'a mut impl DevicePtrMut<T>, stream: &'a CudaStream) -> Self {
+        let len = data.len();
+        let (at, guard) = data.device_ptr_mut(stream);
+        Self { at, len, guard, element: PhantomData }
     }
 }
 

@@ -1,13 +1,10 @@
 //! NCCL, opened at run time where it is found.
 //!
-//! The library is bound by hand: its results are numbers here, as a later version may have results
-//! that today's header does not know; communicators never block, so that every wait of ours has a
-//! deadline and hears of lost peers; and a library that is missing is an error that says where it was
-//! looked for.
+//! The [library](crate::runtime::library) is bound by hand. Communicators never block, so that every
+//! wait of ours has a deadline and hears of lost peers.
 //!
 //! | file | what for |
 //! |---|---|
-//! | `search` | where the library may lie |
 //! | `ffi` | its functions, and the library that holds them |
 //! | `ffi_communicator` | ranks that are connected, and what they can begin together |
 //! | `ras` | what NCCL knows about a job that stands still |
@@ -17,11 +14,12 @@ mod error;
 mod ffi;
 mod ffi_communicator;
 pub mod ras;
-mod search;
 
 pub use error::NcclError;
+#[cfg(test)]
+pub(crate) use ffi::NCCL;
 pub use ffi::{Library, UNIQUE_ID_BYTES, UniqueId, Version};
-pub(crate) use ffi_communicator::{Communicator, Piece, Progress};
+pub(crate) use ffi_communicator::{Communicator, Held, Piece, Progress};
 
 use crate::runtime::error::{Error, Result};
 use crate::runtime::group::Group;

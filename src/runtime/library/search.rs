@@ -1,4 +1,4 @@
-//! Where NCCL may lie, in the order in which it is tried.
+//! Where a library may lie, in the order in which it is tried.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,13 +6,10 @@ use std::path::PathBuf;
 use crate::base::env_vars;
 use crate::os::shared_libraries::{library_directories, python_packages};
 
-/// How the file is called: the wheels of Python have the first name only.
-const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
-
 /// What the environment says about libraries.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {
-    /// `REMUDA_NCCL_LIBRARY`: this file and no other.
+    /// This file and no other.
     pub(super) given: Option<OsString>,
     /// `LD_LIBRARY_PATH`.
     pub(super) loader_path: Option<OsString>,
@@ -21,10 +18,11 @@ pub(super) struct Places {
 }
 
 impl Places {
-    pub(super) fn of_environment() -> Self {
+    /// `variable` may name the file.
+    pub(super) fn of_environment(variable: &str) -> Self {
         let roots = [env_vars::VIRTUAL_ENV, env_vars::CONDA_PREFIX].map(env_vars::get);
         Self {
-            given: env_vars::get(env_vars::REMUDA_NCCL_LIBRARY),
+            given: env_vars::get(variable),
             loader_path: env_vars::get(env_vars::LD_LIBRARY_PATH),
             roots: roots.into_iter().flatten().map(PathBuf::from).collect(),
         }
@@ -32,14 +30,15 @@ impl Places {
 
     /// Files to try, those that are there first, then bare names for the system's loader. The order
     /// is the one in which a Python worker of the same environment finds its NCCL.
-    pub(super) fn candidates(&self) -> Vec<PathBuf> {
+    pub(super) fn candidates(&self, names: &[&str]) -> Vec<PathBuf> {
         if let Some(file) = &self.given {
             return vec![file.into()];
         }
         let directories = self.directories();
-        let in_directory = |directory: &PathBuf| NAMES.map(|name| directory.join(name));
+        let in_directory =
+            |directory: &PathBuf| names.iter().map(|name| directory.join(name)).collect::<Vec<_>>();
         let files = directories.iter().flat_map(in_directory).filter(|file| file.is_file());
-        files.chain(NAMES.map(PathBuf::from)).collect()
+        files.chain(names.iter().map(PathBuf::from)).collect()
     }
 
     /// Where was looked, for who must find out why nothing was found.
@@ -54,6 +53,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+
+    const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
     fn root(name: &str, files: &[&str]) -> PathBuf {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/libraries/nccl").join(name);
@@ -75,7 +76,7 @@ mod tests {
             loader_path: Some(other.clone().into_os_string()),
             roots: vec![venv.clone()],
         };
-        let candidates = places.candidates();
+        let candidates = places.candidates(&NAMES);
         let expect = [venv.join(wheel), other.join("libnccl.so.2"), other.join("libnccl.so")];
         assert_eq!(candidates[..3], expect);
         let last = &candidates[candidates.len() - 2..];
@@ -85,6 +86,6 @@ mod tests {
     #[test]
     fn a_file_that_was_named_is_the_only_one() {
         let places = Places { given: Some("/opt/my/libnccl.so".into()), ..Places::default() };
-        assert_eq!(places.candidates(), [PathBuf::from("/opt/my/libnccl.so")]);
+        assert_eq!(places.candidates(&NAMES), [PathBuf::from("/opt/my/libnccl.so")]);
     }
 }

@@ -1,0 +1,195 @@
+//! Reductions of devices in the canonical order: who gives which numbers to whom, as data.
+//!
+//! Every rank is given everybody's numbers of its slice, folds them, and gives the result to whoever
+//! wants it: together that moves what a ring would. What does not fit the scratch memory is cut into
+//! turns. No I/O, no device.
+
+use std::ops::Range;
+
+use crate::runtime::nccl::Piece;
+use crate::runtime::schedule::{blocks, slice};
+
+/// Elements at whose multiples parts begin in the scratch memory; at least a pack of every type.
+const STRIDE_UNIT: usize = 64;
+
+/// Who wants the reduction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Goal {
+    /// Everybody, all of it.
+    All,
+    /// This rank, all of it.
+    Root(usize),
+    /// Everybody the part with its number.
+    Parts,
+}
+
+/// A part of an operation that fits the scratch memory, as one rank sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Turn {
+    /// Ranges of our numbers, for those who fold them.
+    pub(super) gives: Vec<Piece>,
+    /// Ranges of the scratch memory, for everybody's numbers of our slice.
+    pub(super) takes: Vec<Piece>,
+    /// Where one rank's numbers begin in the scratch memory and where the next one's do.
+    pub(super) stride: usize,
+    /// Elements that we fold.
+    pub(super) len: usize,
+    /// Ranges of the scratch memory, for those who want our result.
+    pub(super) results: Vec<Piece>,
+    /// Ranges of what we want, for the results of others.
+    pub(super) places: Vec<Piece>,
+}
+
+impl Turn {
+    /// Elements of the scratch memory.
+    pub(super) fn scratch(&self) -> usize {
+        self.takes.len() * self.stride
+    }
+}
+
+/// The turns of an operation: `len` elements are reduced, of the part of a rank where every rank gets
+/// one; in a turn a rank's scratch memory holds some `most` of them, and up to a unit more for every
+/// rank. All ranks have as many turns.
+pub(super) fn turns(
+    goal: Goal,
+    (rank, world): (usize, usize),
+    len: usize,
+    most: usize,
+) -> impl Iterator<Item = Turn> {
+    let chunk = match goal {
+        Goal::All | Goal::Root(_) => most,
+        Goal::Parts => most / world,
+    };
+    blocks(0..len, chunk.max(1)).map(move |chunk| turn(goal, (rank, world), len, &chunk))
+}
+
+fn turn(goal: Goal, (rank, world): (usize, usize), len: usize, chunk: &Range<usize>) -> Turn {
+    let slice_of = |owner: usize| match goal {
+        Goal::All | Goal::Root(_) => {
+            let slice = slice(chunk.len(), world, owner);
+            chunk.start + slice.start..chunk.start + slice.end
+        }
+        Goal::Parts => owner * len + chunk.start..owner * len + chunk.end,
+    };
+    let ours = slice_of(rank).len();
+    let stride = ours.next_multiple_of(STRIDE_UNIT);
+    let owners = (0..world).filter(|owner| !slice_of(*owner).is_empty());
+    let owners: Vec<usize> = owners.collect();
+    let with_all = |range: &dyn Fn(usize) -> Range<usize>| match ours {
+        0 => Vec::new(),
+        _ => (0..world).map(|peer| (peer, range(peer))).collect(),
+    };
+    let wants = |peer: usize| match goal {
+        Goal::All => true,
+        Goal::Root(root) => peer == root,
+        // Its own result only.
+        Goal::Parts => false,
+    };
+    let mut results: Vec<Piece> = with_all(&|_| 0..ours);
+    results.retain(|(peer, _)| wants(*peer) || (goal == Goal::Parts && *peer == rank));
+    let places = match goal {
+        Goal::Parts => vec![(rank, chunk.clone())],
+        _ if wants(rank) => owners.iter().map(|owner| (*owner, slice_of(*owner))).collect(),
+        _ => Vec::new(),
+    };
+    Turn {
+        gives: owners.iter().map(|owner| (*owner, slice_of(*owner))).collect(),
+        takes: with_all(&|peer| peer * stride..peer * stride + ours),
+        stride,
+        len: ours,
+        results,
+        places,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Letters of what is summed, so that the order shows.
+    type Numbers = Vec<String>;
+
+    fn exchange(from: &[(Numbers, Vec<Piece>)], to: &mut [(Numbers, Vec<Piece>)]) {
+        for (taker, (numbers, takes)) in to.iter_mut().enumerate() {
+            for (giver, range) in takes.iter() {
+                let given = &from[*giver];
+                let found: Vec<_> = given.1.iter().filter(|(peer, _)| *peer == taker).collect();
+                assert_eq!(found.len(), 1, "{giver} gives {taker} one piece");
+                assert_eq!(found[0].1.len(), range.len());
+                numbers[range.clone()].clone_from_slice(&given.0[found[0].1.clone()]);
+            }
+        }
+        let given: usize = from.iter().map(|(_, pieces)| pieces.len()).sum();
+        let taken: usize = to.iter().map(|(_, pieces)| pieces.len()).sum();
+        assert_eq!(given, taken, "nothing is given that nobody takes");
+    }
+
+    /// What every rank has at the end.
+    fn run(goal: Goal, world: usize, len: usize, most: usize) -> Vec<Numbers> {
+        let whole = if goal == Goal::Parts { world * len } else { len };
+        let letters = |rank: usize| (0..whole).map(move |at| format!("{rank}:{at}")).collect();
+        let given: Vec<Numbers> = (0..world).map(letters).collect();
+        let mut taken = match goal {
+            Goal::Parts => vec![vec![String::new(); len]; world],
+            _ => given.clone(),
+        };
+        let of_rank = |rank| turns(goal, (rank, world), len, most).collect::<Vec<_>>();
+        let all: Vec<Vec<Turn>> = (0..world).map(of_rank).collect();
+        assert!(all.iter().all(|turns| turns.len() == all[0].len()));
+        for (at, _) in all[0].iter().enumerate() {
+            let side = |numbers: &Numbers, pieces: &Vec<Piece>| (numbers.clone(), pieces.clone());
+            let turn = |rank: usize| &all[rank][at];
+            let gives: Vec<_> = (0..world).map(|r| side(&given[r], &turn(r).gives)).collect();
+            let empty = |rank: usize| vec![String::new(); turn(rank).scratch()];
+            let mut scratch: Vec<_> =
+                (0..world).map(|r| (empty(r), turn(r).takes.clone())).collect();
+            exchange(&gives, &mut scratch);
+            for (rank, (scratch, pieces)) in scratch.iter_mut().enumerate() {
+                let Turn { stride, len, results, .. } = turn(rank);
+                assert!(*stride * world <= most + world * STRIDE_UNIT);
+                for i in 0..*len {
+                    let of = |peer: usize| scratch[peer * stride + i].clone();
+                    scratch[i] = (0..world).map(of).collect::<Vec<_>>().join("+");
+                }
+                pieces.clone_from(results);
+            }
+            let mut places: Vec<_> = (0..world).map(|r| side(&taken[r], &turn(r).places)).collect();
+            exchange(&scratch, &mut places);
+            taken = places.into_iter().map(|(numbers, _)| numbers).collect();
+        }
+        taken
+    }
+
+    fn sum(world: usize, at: usize) -> String {
+        (0..world).map(|rank| format!("{rank}:{at}")).collect::<Vec<_>>().join("+")
+    }
+
+    #[test]
+    fn everybody_has_the_sum_of_all() {
+        for (world, len, most) in
+            [(1, 3, 100), (2, 0, 64), (3, 1, 64), (3, 700, 256), (5, 640, 640)]
+        {
+            let expect: Numbers = (0..len).map(|at| sum(world, at)).collect();
+            let found = run(Goal::All, world, len, most);
+            assert!(found.iter().all(|numbers| *numbers == expect), "{world} ranks, {len}");
+        }
+    }
+
+    #[test]
+    fn only_the_root_has_it() {
+        let found = run(Goal::Root(1), 3, 300, 128);
+        assert_eq!(found[1], (0..300).map(|at| sum(3, at)).collect::<Numbers>());
+        assert_eq!(found[2], (0..300).map(|at| format!("2:{at}")).collect::<Numbers>());
+    }
+
+    #[test]
+    fn everybody_has_a_part_of_it() {
+        for (world, part, most) in [(1, 5, 4), (2, 0, 64), (4, 100, 120), (3, 65, 1000)] {
+            let found = run(Goal::Parts, world, part, most);
+            for (rank, numbers) in found.iter().enumerate() {
+                let expect: Numbers = (0..part).map(|at| sum(world, rank * part + at)).collect();
+                assert_eq!(*numbers, expect, "rank {rank} of {world}");
+            }
+        }
+    }
+}

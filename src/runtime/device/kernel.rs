@@ -1,0 +1,204 @@
+//! Sums on a device in the canonical order, as source in CUDA: the [tree](crate::runtime::tree) of so
+//! many parts, written out.
+//!
+//! Numbers are widened, combined and rounded by the operations of `half` and `element`, so a device
+//! comes to the bits of a CPU; what is no number may carry another payload.
+
+use std::fmt::Write as _;
+
+use crate::runtime::element::{Dtype, ReduceOp};
+use crate::runtime::tree::{Fold, Operand, Step};
+
+/// Bytes that a thread takes from every part at once.
+pub(super) const PACK_BYTES: usize = 16;
+
+/// A kernel that folds parts in the order of the canonical tree.
+///
+/// In C, `extern "C" __global__ void NAME(T *parts, unsigned long long stride, unsigned long long
+/// packs)`: part `p` begins at element `p * stride`, and in the end the first part is the reduction of
+/// all. `parts` and strides are aligned to 16 bytes, and a pack is 16 bytes of every part: what lies
+/// between the end of the numbers and the end of their last pack is read and changed too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FoldKernel {
+    /// What the parts are made of.
+    pub dtype: Dtype,
+    /// How they are combined.
+    pub op: ReduceOp,
+    /// How many there are.
+    pub parts: usize,
+}
+
+impl FoldKernel {
+    /// What it is called: `fold_f32_sum_4`.
+    pub fn name(&self) -> String {
+        format!("fold_{}_{}_{}", self.dtype, self.op, self.parts)
+    }
+
+    /// Elements of a pack.
+    pub fn pack(&self) -> usize {
+        PACK_BYTES / self.dtype.bytes()
+    }
+
+    /// All that a compiler needs.
+    pub fn source(&self) -> String {
+        let Types { stored, sum, unsigned } = types_of(self.dtype);
+        let (pack, name) = (self.pack(), self.name());
+        let (widen, narrow) = conversions_of(self.dtype);
+        let combined = combined(self.op, unsigned);
+        let fold = Fold::of(self.parts);
+        let (steps, result) = (steps(&fold), operand(fold.result));
+        let result = match self.op {
+            ReduceOp::Avg => mean(self.dtype, self.parts, &result),
+            ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Min | ReduceOp::Max => result,
+        };
+        format!(
+            "\
+typedef {stored} stored;
+typedef {sum} sum_t;
+struct __align__({PACK_BYTES}) pack_t {{ stored at[{pack}]; }};
+
+static __device__ __forceinline__ sum_t widen(stored value) {{
+{widen}}}
+
+static __device__ __forceinline__ stored narrow(sum_t value) {{
+{narrow}}}
+
+static __device__ __forceinline__ sum_t combine(sum_t left, sum_t right) {{
+    return {combined};
+}}
+
+extern \"C\" __global__ void {name}(stored *parts, unsigned long long stride, unsigned long long packs) {{
+    pack_t *all = (pack_t *)parts;
+    const unsigned long long next = stride / {pack}, threads = (unsigned long long)gridDim.x * blockDim.x;
+    for (unsigned long long at = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; at < packs; at += threads) {{
+        pack_t result;
+#pragma unroll
+        for (int i = 0; i < {pack}; i++) {{
+{steps}            result.at[i] = narrow({result});
+        }}
+        all[at] = result;
+    }}
+}}
+"
+        )
+    }
+}
+
+/// How CUDA calls what numbers are kept in and combined in.
+struct Types {
+    stored: &'static str,
+    sum: &'static str,
+    /// For integers: the type that wraps.
+    unsigned: Option<&'static str>,
+}
+
+fn types_of(dtype: Dtype) -> Types {
+    let float = |stored, sum| Types { stored, sum, unsigned: None };
+    let integer = |stored, unsigned| Types { stored, sum: stored, unsigned: Some(unsigned) };
+    match dtype {
+        Dtype::F32 => float("float", "float"),
+        Dtype::F64 => float("double", "double"),
+        Dtype::F16 | Dtype::Bf16 => float("unsigned short", "float"),
+        Dtype::I32 => integer("int", "unsigned int"),
+        Dtype::I64 => integer("long long", "unsigned long long"),
+        Dtype::U8 => integer("unsigned char", "unsigned int"),
+    }
+}
+
+/// The bodies of `widen` and `narrow`; see `half`.
+fn conversions_of(dtype: Dtype) -> (&'static str, &'static str) {
+    match dtype {
+        Dtype::F16 => (
+            "    const unsigned int magnitude = (value & 0x7fffu) << 13;
+    const float finite = __uint_as_float(magnitude) * __uint_as_float(239u << 23);
+    const bool is_finite = magnitude < 0x7c00u << 13;
+    const unsigned int bits = is_finite ? __float_as_uint(finite) : 0x7f800000u | magnitude;
+    return __uint_as_float((value & 0x8000u) << 16 | bits);
+",
+            "    const unsigned int bits = __float_as_uint(value), magnitude = bits & 0x7fffffffu;
+    unsigned int half;
+    if (0x47800000u <= magnitude)
+        half = 0x7f800000u < magnitude ? 0x7e00u : 0x7c00u;
+    else if (magnitude < 0x38800000u)
+        half = __float_as_uint(__uint_as_float(magnitude) + 0.5f) - 0x3f000000u;
+    else
+        half = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
+    return (unsigned short)((bits & 0x80000000u) >> 16 | half);
+",
+        ),
+        Dtype::Bf16 => (
+            "    return __uint_as_float((unsigned int)value << 16);
+",
+            "    const unsigned int bits = __float_as_uint(value);
+    const bool is_nan = 0x7f800000u < (bits & 0x7fffffffu);
+    return (unsigned short)(is_nan ? bits >> 16 | 0x40u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+",
+        ),
+        Dtype::F32 | Dtype::F64 | Dtype::I32 | Dtype::I64 | Dtype::U8 => {
+            ("    return value;\n", "    return value;\n")
+        }
+    }
+}
+
+fn combined(op: ReduceOp, unsigned: Option<&str>) -> String {
+    match (op, unsigned) {
+        (ReduceOp::Sum | ReduceOp::Avg, None) => "left + right".to_owned(),
+        (ReduceOp::Prod, None) => "left * right".to_owned(),
+        (ReduceOp::Sum | ReduceOp::Avg, Some(wraps)) => {
+            format!("(sum_t)(({wraps})left + ({wraps})right)")
+        }
+        (ReduceOp::Prod, Some(wraps)) => format!("(sum_t)(({wraps})left * ({wraps})right)"),
+        (ReduceOp::Min, _) => "right < left ? right : left".to_owned(),
+        (ReduceOp::Max, _) => "left < right ? right : left".to_owned(),
+    }
+}
+
+/// One rounding of 1/parts and one of the product; integers are divided, towards zero.
+fn mean(dtype: Dtype, parts: usize, sum: &str) -> String {
+    match dtype {
+        Dtype::F32 | Dtype::F64 | Dtype::F16 | Dtype::Bf16 => {
+            format!("{sum} * ((sum_t)1 / (sum_t){parts})")
+        }
+        Dtype::I32 | Dtype::I64 | Dtype::U8 => format!("(sum_t)((long long){sum} / {parts}ll)"),
+    }
+}
+
+/// A line for every step; what a place of the fold holds is overwritten as it is there.
+fn steps(fold: &Fold) -> String {
+    let mut lines = String::new();
+    let mut write = |line: String| {
+        writeln!(lines, "            {line}").expect("texts grow");
+    };
+    if 0 < fold.scratch {
+        let places: Vec<_> = (0..fold.scratch).map(|place| format!("s{place}")).collect();
+        write(format!("sum_t {};", places.join(", ")));
+    }
+    for Step { into, left, right } in &fold.steps {
+        write(format!("s{into} = combine({}, {});", operand(*left), operand(*right)));
+    }
+    lines
+}
+
+fn operand(operand: Operand) -> String {
+    match operand {
+        Operand::Source(part) => format!("widen(all[{part} * next + at].at[i])"),
+        Operand::Scratch(place) => format!("s{place}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_is_written_out() {
+        let source = FoldKernel { dtype: Dtype::F32, op: ReduceOp::Avg, parts: 3 }.source();
+        let expect = "\
+            sum_t s0;
+            s0 = combine(widen(all[0 * next + at].at[i]), widen(all[1 * next + at].at[i]));
+            s0 = combine(s0, widen(all[2 * next + at].at[i]));
+            result.at[i] = narrow(s0 * ((sum_t)1 / (sum_t)3));
+";
+        assert!(source.contains(expect.trim_start()), "{source}");
+    }
+}

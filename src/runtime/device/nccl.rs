@@ -1,0 +1,104 @@
+//! Operations of devices by NCCL. It reduces in an order of its own; in the canonical one ranks
+//! exchange slices and fold them.
+
+use std::sync::Arc;
+
+use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut};
+
+use super::canonical::{Goal, Turn, turns};
+use super::ffi_fold::Folder;
+use super::kernel::FoldKernel;
+use super::{DeviceElement, Patience, Trouble};
+use crate::runtime::element::{ReduceOp, ReduceOrder};
+use crate::runtime::nccl::{Communicator, Held};
+
+/// Scratch memory of a device for what is reduced in the canonical order.
+const SCRATCH_BYTES: usize = 128 << 20;
+
+pub(super) struct Nccl {
+    pub(super) communicator: Communicator,
+    /// For the canonical order.
+    pub(super) folder: Option<Folder>,
+}
+
+impl Nccl {
+    pub(super) fn order(&self) -> ReduceOrder {
+        if self.folder.is_some() { ReduceOrder::Canonical } else { ReduceOrder::Any }
+    }
+
+    /// For everybody or for one.
+    pub(super) fn reduce<T: DeviceElement>(
+        &mut self,
+        data: &mut impl DevicePtrMut<T>,
+        op: ReduceOp,
+        goal: Goal,
+        patience: &Patience<'_>,
+    ) -> Result<(), Trouble> {
+        let (stream, len) = (patience.stream, data.len());
+        let Some(folder) = &mut self.folder else {
+            let nccl = &mut self.communicator;
+            let begun = match goal {
+                Goal::Root(root) => nccl.reduce(data, op, root, stream),
+                Goal::All | Goal::Parts => nccl.all_reduce(data, op, stream),
+            };
+            return Ok(begun?);
+        };
+        let data = Held::to_write(data, stream);
+        let mut fold = Canonical { nccl: &mut self.communicator, folder, op, patience };
+        let ranks = patience.ranks();
+        turns(goal, ranks, len, SCRATCH_BYTES / size_of::<T>())
+            .try_for_each(|turn| fold.take(&turn, &data, &data))
+    }
+
+    /// Rank `r` gets part `r`.
+    pub(super) fn reduce_scatter<T: DeviceElement>(
+        &mut self,
+        all: &impl DevicePtr<T>,
+        ours: &mut impl DevicePtrMut<T>,
+        op: ReduceOp,
+        patience: &Patience<'_>,
+    ) -> Result<(), Trouble> {
+        let (stream, len) = (patience.stream, ours.len());
+        let Some(folder) = &mut self.folder else {
+            return Ok(self.communicator.reduce_scatter(all, ours, op, stream)?);
+        };
+        let (all, ours) = (Held::to_read(all, stream), Held::to_write(ours, stream));
+        let mut fold = Canonical { nccl: &mut self.communicator, folder, op, patience };
+        let ranks = patience.ranks();
+        turns(Goal::Parts, ranks, len, SCRATCH_BYTES / size_of::<T>())
+            .try_for_each(|turn| fold.take(&turn, &all, &ours))
+    }
+}
+
+/// A reduction in the canonical order.
+struct Canonical<'a> {
+    nccl: &'a mut Communicator,
+    folder: &'a mut Folder,
+    op: ReduceOp,
+    patience: &'a Patience<'a>,
+}
+
+impl Canonical<'_> {
+    /// One turn, put on the stream.
+    fn take<T: DeviceElement>(
+        &mut self,
+        turn: &Turn,
+        given: &Held<'_, T>,
+        taken: &Held<'_, T>,
+    ) -> Result<(), Trouble> {
+        let stream: &Arc<CudaStream> = self.patience.stream;
+        let (_, parts) = self.patience.ranks();
+        let kernel = FoldKernel { dtype: T::DTYPE, op: self.op, parts };
+        {
+            let mut scratch = self.folder.scratch::<T>(turn.scratch(), stream)?;
+            let scratch = Held::to_write(&mut scratch, stream);
+            self.nccl.exchange_held((given, &turn.gives), (&scratch, &turn.takes), stream)?;
+        }
+        self.patience.taken_up(self.nccl)?;
+        self.folder.fold::<T>(kernel, (turn.stride, turn.len), stream)?;
+        let scratch = self.folder.scratch::<T>(turn.scratch(), stream)?;
+        let scratch = Held::to_read(&scratch, stream);
+        self.nccl.exchange_held((&scratch, &turn.results), (taken, &turn.places), stream)?;
+        self.patience.taken_up(self.nccl)
+    }
+}

@@ -1,0 +1,67 @@
+//! Why a library of NVIDIA cannot be used.
+
+use std::path::PathBuf;
+
+use super::Wanted;
+
+/// A library cannot be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LibraryError {
+    /// No file of that name anywhere.
+    #[error(
+        "cannot find {}: there is no `{}` in {}; install it (`pip install {}`), or name the file in {}",
+        .wanted.name, .wanted.files[0], show(.searched), .wanted.package, .wanted.variable
+    )]
+    NotFound {
+        /// What was looked for.
+        wanted: &'static Wanted,
+        /// Directories in which it was looked for, beside those of the system's loader.
+        searched: Vec<PathBuf>,
+    },
+    /// There are files, and the loader takes none of them.
+    #[error("cannot load {}: {}", .wanted.name, .refused.iter().map(|(path, why)| format!("`{}`: {why}", path.display())).collect::<Vec<_>>().join("; "))]
+    NotLoadable {
+        /// What was looked for.
+        wanted: &'static Wanted,
+        /// Every file, and what the loader said.
+        refused: Vec<(PathBuf, String)>,
+    },
+    /// The library has no such function.
+    #[error("`{}` is no {} that we can use: it lacks `{symbol}`", .path.display(), .wanted.name)]
+    MissingSymbol {
+        /// What was looked for.
+        wanted: &'static Wanted,
+        /// The library.
+        path: PathBuf,
+        /// The function.
+        symbol: &'static str,
+    },
+}
+
+const SHOWN_MAX: usize = 6;
+
+fn show(paths: &[PathBuf]) -> String {
+    let mut shown: Vec<String> =
+        paths.iter().take(SHOWN_MAX).map(|path| format!("`{}`", path.display())).collect();
+    if let Some(more) = paths.len().checked_sub(SHOWN_MAX).filter(|more| 0 < *more) {
+        shown.push(format!("{more} more directories"));
+    }
+    shown.push("the directories of the system's loader".to_owned());
+    shown.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_missing_is_told_with_places_and_cures() {
+        let searched = ["/venv/lib", "/usr/lib"].map(PathBuf::from).to_vec();
+        let expect = "cannot find NCCL: there is no `libnccl.so.2` in `/venv/lib`, `/usr/lib`, the \
+                      directories of the system's loader; install it (`pip install \
+                      nvidia-nccl-cu13`), or name the file in REMUDA_NCCL_LIBRARY";
+        let wanted = &crate::runtime::nccl::NCCL;
+        assert_eq!(LibraryError::NotFound { wanted, searched }.to_string(), expect);
+    }
+}

@@ -1,0 +1,217 @@
+//! The functions of NVRTC, and the library that holds them.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use super::{Architecture, NvrtcError};
+use crate::base::env_vars::REMUDA_NVRTC_LIBRARY;
+use crate::runtime::library::{Opened, Wanted, functions, open_beside, text};
+
+/// The library.
+static NVRTC: Wanted = Wanted {
+    name: "NVRTC",
+    files: &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
+    package: "nvidia-cuda-nvrtc",
+    variable: REMUDA_NVRTC_LIBRARY,
+};
+
+const SUCCESS: c_int = 0;
+const COMPILATION: c_int = 6;
+
+/// `nvrtcProgram`.
+type Program = *mut c_void;
+
+functions! {
+    version = nvrtcVersion(*mut c_int, *mut c_int) -> c_int;
+    get_error_string = nvrtcGetErrorString(c_int) -> *const c_char;
+    create_program = nvrtcCreateProgram(*mut Program, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char) -> c_int;
+    destroy_program = nvrtcDestroyProgram(*mut Program) -> c_int;
+    compile_program = nvrtcCompileProgram(Program, c_int, *const *const c_char) -> c_int;
+    get_log_size = nvrtcGetProgramLogSize(Program, *mut usize) -> c_int;
+    get_log = nvrtcGetProgramLog(Program, *mut c_char) -> c_int;
+    get_cubin_size = nvrtcGetCUBINSize(Program, *mut usize) -> c_int;
+    get_cubin = nvrtcGetCUBIN(Program, *mut c_char) -> c_int;
+}
+
+/// The NVRTC of this process. Any thread may use it.
+pub struct Compiler {
+    path: PathBuf,
+    version: (i32, i32),
+    functions: Functions,
+}
+
+impl fmt::Debug for Compiler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NVRTC {} (`{}`)", self.version(), self.path.display())
+    }
+}
+
+/// What became of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compiled {
+    /// For the driver to load.
+    pub cubin: Vec<u8>,
+    /// What the compiler said: warnings, and what was asked for.
+    pub log: String,
+}
+
+impl Compiler {
+    /// The first that is found: the file that `REMUDA_NVRTC_LIBRARY` names, or the one that a Python
+    /// worker of this environment would load, or the system's. Loaded once in a process.
+    pub fn open() -> Result<Arc<Self>, NvrtcError> {
+        static OPENED: OnceLock<Result<Arc<Compiler>, NvrtcError>> = OnceLock::new();
+        let open = || Self::of(Opened::open(&NVRTC)?).map(Arc::new);
+        OPENED.get_or_init(open).clone()
+    }
+
+    /// This file.
+    pub fn open_file(path: &Path) -> Result<Arc<Self>, NvrtcError> {
+        Self::of(Opened::open_first(&NVRTC, [path.to_owned()])?).map(Arc::new)
+    }
+
+    fn of(Opened { path, functions }: Opened<Functions>) -> Result<Self, NvrtcError> {
+        let mut compiler = Self { path, version: (0, 0), functions };
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: it writes two numbers.
+        let code = unsafe { (compiler.functions.version)(&raw mut major, &raw mut minor) };
+        compiler.check("nvrtcVersion", code)?;
+        compiler.version = (major, minor);
+        // It looks for this where the loader does, which is not where wheels of Python have it.
+        open_beside(&compiler.path, &format!("libnvrtc-builtins.so.{major}.{minor}"));
+        Ok(compiler)
+    }
+
+    /// The file that was loaded.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Major and minor version: that of CUDA to which it belongs.
+    pub fn version(&self) -> String {
+        format!("{}.{}", self.version.0, self.version.1)
+    }
+
+    /// Makes code of the devices of one architecture. Sums and products are not contracted, so that
+    /// every operation rounds as it does on a CPU; `options` come beside that.
+    pub fn compile(
+        &self,
+        name: &str,
+        source: &str,
+        architecture: Architecture,
+        options: &[&str],
+    ) -> Result<Compiled, NvrtcError> {
+        let target = format!("--gpu-architecture={architecture}");
+        if [name, source].iter().chain(options).any(|text| text.contains('\0')) {
+            return Err(self.refused(name, "there is a zero byte in it".to_owned()));
+        }
+        let options = [target.as_str(), "--fmad=false", "--std=c++17"]
+            .into_iter()
+            .chain(options.iter().copied());
+        let source = Source::create(self, name, source)?;
+        match source.compile(&options.map(c_string).collect::<Vec<_>>()) {
+            Ok(()) => Ok(Compiled { cubin: source.cubin()?, log: source.log()? }),
+            Err(NvrtcError::Call { code: COMPILATION, .. }) => {
+                Err(self.refused(name, source.log()?))
+            }
+            Err(NvrtcError::Call { meaning, .. }) => {
+                // An architecture that it does not know, say.
+                let log = source.log().ok().filter(|log| !log.is_empty());
+                Err(self.refused(name, log.unwrap_or(meaning)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn refused(&self, name: &str, log: String) -> NvrtcError {
+        NvrtcError::Refused { version: self.version(), name: name.to_owned(), log }
+    }
+
+    fn check(&self, function: &'static str, code: c_int) -> Result<(), NvrtcError> {
+        if code == SUCCESS {
+            return Ok(());
+        }
+        // SAFETY: any number may be asked about; the answer is a string of the library.
+        let meaning = unsafe { text((self.functions.get_error_string)(code)) };
+        let meaning = meaning.unwrap_or_else(|| format!("result {code}"));
+        Err(NvrtcError::Call { function, code, meaning })
+    }
+}
+
+/// A source that the compiler holds.
+struct Source<'c> {
+    compiler: &'c Compiler,
+    raw: Program,
+}
+
+impl<'c> Source<'c> {
+    fn create(compiler: &'c Compiler, name: &str, source: &str) -> Result<Self, NvrtcError> {
+        let (name, source) = (c_string(name), c_string(source));
+        let mut raw = std::ptr::null_mut();
+        let none = std::ptr::null();
+        // SAFETY: two strings, which are copied, no headers, and one place that is written.
+        let code = unsafe {
+            (compiler.functions.create_program)(
+                &raw mut raw,
+                source.as_ptr(),
+                name.as_ptr(),
+                0,
+                none,
+                none,
+            )
+        };
+        compiler.check("nvrtcCreateProgram", code)?;
+        Ok(Self { compiler, raw })
+    }
+
+    fn compile(&self, options: &[CString]) -> Result<(), NvrtcError> {
+        let words: Vec<*const c_char> = options.iter().map(|word| word.as_ptr()).collect();
+        let count = words.len() as c_int;
+        // SAFETY: a live program, and as many strings as are told.
+        let code =
+            unsafe { (self.compiler.functions.compile_program)(self.raw, count, words.as_ptr()) };
+        self.compiler.check("nvrtcCompileProgram", code)
+    }
+
+    fn cubin(&self) -> Result<Vec<u8>, NvrtcError> {
+        let Functions { get_cubin_size, get_cubin, .. } = &self.compiler.functions;
+        self.bytes(("nvrtcGetCUBINSize", *get_cubin_size), ("nvrtcGetCUBIN", *get_cubin))
+    }
+
+    fn log(&self) -> Result<String, NvrtcError> {
+        let Functions { get_log_size, get_log, .. } = &self.compiler.functions;
+        let size = ("nvrtcGetProgramLogSize", *get_log_size);
+        let bytes = self.bytes(size, ("nvrtcGetProgramLog", *get_log))?;
+        let text = String::from_utf8_lossy(&bytes);
+        Ok(text.trim_end_matches('\0').trim().to_owned())
+    }
+
+    /// Asks how many bytes there are, and for them.
+    fn bytes(
+        &self,
+        (size_name, size_of): (&'static str, unsafe extern "C" fn(Program, *mut usize) -> c_int),
+        (name, get): (&'static str, unsafe extern "C" fn(Program, *mut c_char) -> c_int),
+    ) -> Result<Vec<u8>, NvrtcError> {
+        let mut size = 0;
+        // SAFETY: a live program; it writes one number.
+        let code = unsafe { size_of(self.raw, &raw mut size) };
+        self.compiler.check(size_name, code)?;
+        let mut bytes = vec![0u8; size];
+        // SAFETY: a live program; it writes as many bytes as it said.
+        let code = unsafe { get(self.raw, bytes.as_mut_ptr().cast()) };
+        self.compiler.check(name, code)?;
+        Ok(bytes)
+    }
+}
+
+impl Drop for Source<'_> {
+    fn drop(&mut self) {
+        // SAFETY: a live program, the last use of it.
+        let _ = unsafe { (self.compiler.functions.destroy_program)(&raw mut self.raw) };
+    }
+}
+
+fn c_string(text: &str) -> CString {
+    CString::new(text).expect("looked at before")
+}

@@ -1,0 +1,267 @@
+//! Goal: the kernels of GPUs are code that NVIDIA's compilers take, and come to the bits of a group on
+//! CPUs. No GPU is needed.
+//! Method: NVRTC of two CUDAs (`scripts/libraries`) compiles them; the C++ compiler makes the same
+//! source a program of this machine, a thread of the device after the other.
+
+#![cfg(all(feature = "cli", feature = "nccl"))]
+
+#![expect(clippy::disallowed_methods, reason = "tests start what they test")]
+
+#[expect(dead_code, reason = "shared with tests that use more of it")]
+mod support;
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use remuda::runtime::device::FoldKernel;
+use remuda::runtime::nvrtc::{Architecture, Compiler};
+use remuda::runtime::{Bf16, Dtype, Element, F16, Group, ReduceOp};
+use support::proof::{Random, has};
+
+const OPS: [ReduceOp; 5] =
+    [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg];
+const DTYPES: [Dtype; 7] =
+    [Dtype::F32, Dtype::F64, Dtype::I32, Dtype::I64, Dtype::U8, Dtype::F16, Dtype::Bf16];
+
+fn compiler(name: &str) -> std::sync::Arc<Compiler> {
+    let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let nvidia = target.parent().expect("a directory of target").join("nvidia");
+    Compiler::open_file(&nvidia.join(name)).expect("scripts/libraries has been run")
+}
+
+fn of_cuda_12() -> std::sync::Arc<Compiler> {
+    compiler("nvrtc12/lib/python3/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12")
+}
+
+fn of_cuda_13() -> std::sync::Arc<Compiler> {
+    compiler("nvrtc13/lib/python3/site-packages/nvidia/cu13/lib/libnvrtc.so.13")
+}
+
+/// Compiles a kernel; it may not move registers to memory.
+#[track_caller]
+fn check(compiler: &Compiler, kernel: FoldKernel, (major, minor): (u32, u32)) {
+    let architecture = Architecture { major, minor };
+    let verbose = ["--ptxas-options=-v"];
+    let compiled = compiler
+        .compile(&kernel.name(), &kernel.source(), architecture, &verbose)
+        .unwrap_or_else(|error| panic!("{} for {architecture}: {error}", kernel.name()));
+    assert!(compiled.cubin.starts_with(b"\x7fELF"), "code for a device is an ELF file");
+    let log = &compiled.log;
+    assert!(log.contains(&kernel.name()) && log.contains("0 bytes spill stores"), "{log}");
+    assert!(!log.contains("warning"), "{log}");
+}
+
+#[test]
+fn every_kernel_compiles_without_a_gpu() {
+    if !has("nccl", "every_kernel_compiles_without_a_gpu") {
+        return;
+    }
+    let (old, new) = (of_cuda_12(), of_cuda_13());
+    assert_eq!((old.version(), new.version()), ("12.4".to_owned(), "13.0".to_owned()));
+    for dtype in DTYPES {
+        for op in OPS {
+            check(&new, FoldKernel { dtype, op, parts: 5 }, (9, 0));
+        }
+        check(&old, FoldKernel { dtype, op: ReduceOp::Avg, parts: 8 }, (8, 0));
+        check(&old, FoldKernel { dtype, op: ReduceOp::Sum, parts: 2 }, (7, 0));
+        check(&new, FoldKernel { dtype, op: ReduceOp::Avg, parts: 16 }, (10, 0));
+    }
+    check(&new, FoldKernel { dtype: Dtype::Bf16, op: ReduceOp::Sum, parts: 72 }, (9, 0));
+}
+
+#[test]
+fn what_the_compiler_refuses_is_told_in_its_words() {
+    if !has("nccl", "what_the_compiler_refuses_is_told_in_its_words") {
+        return;
+    }
+    let compiler = of_cuda_13();
+    let sm_90 = Architecture { major: 9, minor: 0 };
+    let refused = |source: &str, architecture| {
+        compiler.compile("mine.cu", source, architecture, &[]).unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused("__global__ void add(float *a) { a[0] = b; }", sm_90),
+        "NVRTC 13.0 refuses `mine.cu`: mine.cu(1): error: identifier \"b\" is undefined\n  \
+         __global__ void add(float *a) { a[0] = b; }\n                                         \
+         ^\n\n1 error detected in the compilation of \"mine.cu\"."
+    );
+    let old = refused("", Architecture { major: 3, minor: 5 });
+    let start = "NVRTC 13.0 refuses `mine.cu`: nvrtc: error: invalid value for --gpu-architecture";
+    assert!(old.starts_with(start), "{old}");
+    assert_eq!(refused("\0", sm_90), "NVRTC 13.0 refuses `mine.cu`: there is a zero byte in it");
+}
+
+/// A device as far as the kernels know one: two blocks of three threads.
+const DEVICE: &str = r"
+#include <cstdio>
+#include <cstring>
+#include <vector>
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __align__(bytes) alignas(bytes)
+struct Place { unsigned x; };
+static Place gridDim{2}, blockDim{3}, blockIdx{0}, threadIdx{0};
+static inline float __uint_as_float(unsigned bits) { float v; memcpy(&v, &bits, 4); return v; }
+static inline unsigned __float_as_uint(float value) { unsigned b; memcpy(&b, &value, 4); return b; }
+";
+
+/// Takes cases from its input: kernel, stride, packs, words; and gives back what becomes of them.
+const MAIN: &str = r"
+int main() {
+    unsigned long long head[4];
+    while (fread(head, sizeof head, 1, stdin) == 1) {
+        std::vector<unsigned long long> words(head[3] + 1);
+        /* As a device has it: begin at 16 bytes. */
+        unsigned long long *parts = words.data() + ((size_t)words.data() / 8 & 1);
+        if (fread(parts, 8, head[3], stdin) != head[3]) return 1;
+        for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++)
+            for (threadIdx.x = 0; threadIdx.x < blockDim.x; threadIdx.x++)
+                kernels[head[0]](parts, head[1], head[2]);
+        fwrite(parts, 8, head[3], stdout);
+    }
+}
+";
+
+/// Makes a program of the kernels.
+fn build(kernels: &[FoldKernel], directory: &Path) -> PathBuf {
+    let mut source = DEVICE.to_owned();
+    let mut table = String::new();
+    for kernel in kernels {
+        let name = kernel.name();
+        write!(source, "namespace of_{name} {{\n{}}}\n", kernel.source()).expect("texts grow");
+        writeln!(table, "    (Kernel)of_{name}::{name},").expect("texts grow");
+    }
+    write!(
+        source,
+        "typedef void (*Kernel)(void *, unsigned long long, unsigned long long);\n\
+         static const Kernel kernels[] = {{\n{table}}};\n{MAIN}"
+    )
+    .expect("texts grow");
+    std::fs::create_dir_all(directory).expect("a directory of the test's own");
+    let (file, program) = (directory.join("kernels.cpp"), directory.join("kernels"));
+    std::fs::write(&file, source).expect("written");
+    let flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-Wno-unknown-pragmas", "-o"];
+    let built = Command::new("c++").args(flags).arg(&program).arg(&file).output();
+    let built = built.expect("there is a compiler");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    program
+}
+
+/// One case: a kernel, and everybody's numbers.
+struct Case {
+    kernel: usize,
+    stride: usize,
+    packs: usize,
+    bytes: Vec<u8>,
+    /// What a group on CPUs makes of them.
+    expect: Vec<u8>,
+    is_nan: fn(&[u8]) -> bool,
+}
+
+fn case<T: Element>(random: &mut Random, kernels: &[FoldKernel], kernel: usize) -> Case {
+    let FoldKernel { op, parts, .. } = kernels[kernel];
+    let pack = kernels[kernel].pack();
+    let len = random.below(5 * pack) + 1;
+    let stride = (len + random.below(3)).next_multiple_of(64);
+    let all: Vec<Vec<T>> = (0..parts).map(|_| numbers(random, len)).collect();
+    let sums = Group::on_threads(parts, |group| {
+        let mut ours = all[group.rank()].clone();
+        group.all_reduce(&mut ours, op)?;
+        Ok(ours)
+    });
+    let mut bytes = vec![0u8; parts * stride * size_of::<T>()];
+    for (part, numbers) in all.iter().enumerate() {
+        let at = part * stride * size_of::<T>();
+        let from = bytemuck::cast_slice::<T, u8>(numbers);
+        bytes[at..at + from.len()].copy_from_slice(from);
+    }
+    Case {
+        kernel,
+        stride,
+        packs: len.div_ceil(pack),
+        bytes,
+        expect: bytemuck::cast_slice(&sums.expect("threads can be a group")[0]).to_vec(),
+        is_nan: is_nan::<T>,
+    }
+}
+
+/// Any bits at all: small and great numbers, those below the normal ones, and what is no number.
+fn numbers<T: Element>(random: &mut Random, len: usize) -> Vec<T> {
+    let mut bytes: Vec<u8> = (0..len * size_of::<T>()).map(|_| random.below(256) as u8).collect();
+    if random.below(2) == 0 {
+        // Of one size, so that sums round instead of taking the greatest.
+        let top = bytes.chunks_mut(size_of::<T>()).map(|value| value.last_mut());
+        top.flatten().for_each(|byte| *byte = *byte & 0x81 | 0x3c);
+    }
+    bytes.chunks(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
+}
+
+#[expect(clippy::eq_op, reason = "what is no number does not equal itself")]
+fn is_nan<T: Element>(bytes: &[u8]) -> bool {
+    let value: T = bytemuck::pod_read_unaligned(bytes);
+    value != value
+}
+
+#[test]
+fn kernels_come_to_the_bits_of_a_group_on_cpus() {
+    if !has("compiler", "kernels_come_to_the_bits_of_a_group_on_cpus") {
+        return;
+    }
+    let mut kernels = Vec::new();
+    for dtype in DTYPES {
+        for op in OPS {
+            kernels.extend([2, 3, 4, 7, 9].map(|parts| FoldKernel { dtype, op, parts }));
+        }
+    }
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels");
+    let program = build(&kernels, &directory);
+    let mut random = Random::from_seed();
+    let cases: Vec<Case> = (0..kernels.len())
+        .map(|kernel| match kernels[kernel].dtype {
+            Dtype::F32 => case::<f32>(&mut random, &kernels, kernel),
+            Dtype::F64 => case::<f64>(&mut random, &kernels, kernel),
+            Dtype::I32 => case::<i32>(&mut random, &kernels, kernel),
+            Dtype::I64 => case::<i64>(&mut random, &kernels, kernel),
+            Dtype::U8 => case::<u8>(&mut random, &kernels, kernel),
+            Dtype::F16 => case::<F16>(&mut random, &kernels, kernel),
+            Dtype::Bf16 => case::<Bf16>(&mut random, &kernels, kernel),
+        })
+        .collect();
+    let mut output = run(&program, &cases).into_iter();
+    for case in &cases {
+        let found: Vec<u8> = output.by_ref().take(case.bytes.len()).collect();
+        let kernel = kernels[case.kernel];
+        let size = kernel.dtype.bytes();
+        for (at, expect) in case.expect.chunks(size).enumerate() {
+            let found = &found[at * size..(at + 1) * size];
+            let both_nan = (case.is_nan)(found) && (case.is_nan)(expect);
+            assert!(found == expect || both_nan, "{}: {found:?}, {expect:?}", kernel.name());
+        }
+    }
+    std::fs::remove_dir_all(directory).expect("the test's own");
+}
+
+/// What the program makes of all cases, one behind the other.
+fn run(program: &Path, cases: &[Case]) -> Vec<u8> {
+    let pipes = (Stdio::piped(), Stdio::piped());
+    let child = Command::new(program).stdin(pipes.0).stdout(pipes.1).spawn();
+    let mut child = child.expect("it was built");
+    let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let output = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for Case { kernel, stride, packs, bytes, .. } in cases {
+                let head = [*kernel, *stride, *packs, bytes.len() / 8].map(|word| word as u64);
+                stdin.write_all(bytemuck::cast_slice(&head)).expect("the program reads");
+                stdin.write_all(bytes).expect("the program reads");
+            }
+        });
+        let mut output = Vec::new();
+        stdout.read_to_end(&mut output).expect("the program writes");
+        output
+    });
+    assert!(child.wait().expect("it ends").success());
+    output
+}
