@@ -87,6 +87,8 @@ pub enum ToAgent {
     /// This launcher stands in the place of one that has begun epochs. Nothing was started on this
     /// link, and whatever follows on it is of this epoch.
     Skip(Epoch),
+    /// Somebody wants to know how the workers are doing.
+    Look,
 }
 
 /// What a node must have for the job to start.
@@ -320,6 +322,8 @@ pub enum FromAgent {
     Examined(Box<Examination>),
     /// The answer to [`ToAgent::Dial`], in its order.
     Dialed(Vec<Dialed>),
+    /// The answer to [`ToAgent::Look`]: workers that live and are stopped by a signal or a debugger.
+    Suspended(Vec<Rank>),
 }
 
 /// What a node found when it prepared.

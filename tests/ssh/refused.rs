@@ -102,6 +102,23 @@ error[R107]: 2 of 2 hosts cannot take part; nothing was started
     assert_eq!(outcome.stderr.find("error["), Some(0), "{outcome:#?}");
 }
 
+/// Whoever sits there does not wonder for long, and what is given up sooner has nothing to say.
+#[test]
+fn a_job_that_waits_for_hosts_says_so_once_before_it_gives_up() {
+    if !can_run("a_job_that_waits_for_hosts_says_so_once_before_it_gives_up") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    cluster.configure(HANG);
+    let outcome = launch.options(["--agent_timeout", "9s"]).sh("exit 0").end().code(69);
+    let (waiting, error) = outcome.stderr.split_once('\n').expect("two parts");
+    let (waiting, since) = waiting.split_once(", since ").expect("a time");
+    assert_eq!(waiting, "   Waiting  for n1, n2 to start our agent (ssh has let us in)");
+    assert!(since.ends_with(" s"), "{since}");
+    let expected = "error[R107]: 2 of 2 hosts cannot take part; nothing was started\n";
+    assert!(error.starts_with(expected), "{outcome:#?}");
+}
+
 /// Whoever asks how it goes hears how far each host has come.
 #[test]
 fn a_job_that_waits_for_hosts_says_on_request_how_far_they_are() {
