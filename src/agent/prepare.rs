@@ -27,6 +27,9 @@ const VENV_LIMIT: Duration = Duration::from_secs(60);
 /// As a program: the executable of the agent, wherever it is on a node.
 pub const OWN_EXECUTABLE: &str = "/proc/self/exe";
 
+/// Our own commands whose workers a job may start by their names.
+const BUNDLED: [&str; 2] = ["train", "bench"];
+
 /// What it is called where it runs.
 pub(super) const OWN_NAME: &[u8] = b"remuda";
 
@@ -180,7 +183,10 @@ pub(super) fn check_script(site: Site<'_>, script: Option<&[u8]>) -> Result<(), 
         Ok(_) => Ok(()),
         Err(error) => {
             let problem = problem(&reason(&error));
-            Err(if is_module(script) {
+            Err(if let Some(name) = BUNDLED.iter().find(|name| script == **name) {
+                let line = format!("--no_python --no_local_rank remuda {name}");
+                problem.help(format!("the program that comes with remuda: `{line}`"))
+            } else if is_module(script) {
                 problem.help(format!("if it is a module: `--module {}`", script.display()))
             } else {
                 site.explain(problem, Path::new(script))
