@@ -152,6 +152,35 @@ fn pairs_have_a_document_and_a_heat_map() {
     assert_eq!(svg.matches("<title>").count(), 6, "both ways: {svg}");
 }
 
+/// Nobody sees beforehand that a disk is full: the results are on the screen, and it is an error.
+#[test]
+fn a_picture_that_cannot_be_written_is_73() {
+    let scratch = Scratch::new("bench", "full");
+    let line = "all-reduce --num_gpus 2 -e 1K -n 3 -q --plot /dev/full";
+    let output = scratch.run(line);
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(73), "{stderr}");
+    assert!(stdout.contains("# Avg bus bandwidth"), "{stdout}");
+    let begin = "error[B003]: cannot write `/dev/full`: no space left on device\n";
+    assert!(stderr.starts_with(begin), "{stderr}");
+    let gated = scratch.run(&format!("{line} --threshold 1e6"));
+    let stderr = text(&gated.stderr);
+    assert_eq!(gated.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("error[B003]") && stderr.contains("error[B004]"), "{stderr}");
+}
+
+/// Workers that a job starts by name look themselves: nobody else has.
+#[test]
+fn workers_look_where_the_picture_goes_before_they_measure() {
+    let scratch = Scratch::new("run", "named-picture");
+    let line = "-q -n 1 --accelerator cpu --no_python --no_local_rank";
+    let remuda = env!("CARGO_BIN_EXE_remuda");
+    let output = scratch.run(&format!("{line} {remuda} bench all-reduce -e 1K -n 3 --plot ."));
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!((output.status.code(), &stdout[..]), (Some(73), ""), "{stderr}");
+    assert!(stderr.starts_with("error[B003]: cannot write `.`: it is a directory\n"), "{stderr}");
+}
+
 #[test]
 fn a_gate_closes_with_1_and_says_why() {
     let scratch = Scratch::new("bench", "gate");
@@ -199,11 +228,14 @@ fn a_gate_of_workers_that_a_job_starts_by_name_is_one_error() {
 }
 
 /// Lines that are refused before anything starts.
-const REFUSED: [&str; 23] = [
+const REFUSED: [&str; 30] = [
     "",
     "all-reduse",
     "all-reduce -b 4 -e 2",
     "all-reduce -b 1.5M",
+    "all-reduce -e 9999999T",
+    "all-reduce -i n2",
+    "all-reduce -e n1@n2:0",
     "all-reduce -i 1 -e 1G",
     "all-reduce -i 1K -f 2",
     "all-reduce -d fp8",
@@ -217,7 +249,11 @@ const REFUSED: [&str; 23] = [
     "all-reduce --compare broken.json",
     "all-reduce --compare words.txt",
     "all-reduce --order ring",
+    "all-reduce --compare bytes.bin",
+    "all-reduce --compare .",
     "all-reduce --plot missing/plot.svg",
+    "all-reduce --plot .",
+    "all-reduce --plot bw.png",
     "all-reduce --threshold fast",
     "all-gather --compare other.json",
     "all-reduce --compare other.json --json",
@@ -230,6 +266,7 @@ fn what_cannot_work_is_told_before_anything_starts() {
     let scratch = Scratch::new("bench", "refused");
     scratch.write("broken.json", "{\"version\": 7}");
     scratch.write("words.txt", "everything was fast\n");
+    scratch.write("bytes.bin", [0x7f, b'E', b'L', b'F', 0xff]);
     let other = "{\"version\":1,\"collective\":\"all-reduce\",\"backend\":\"host\",\"world_size\":2,\
                  \"nodes\":1,\"rows\":[]}";
     scratch.write("other.json", other);

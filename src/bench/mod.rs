@@ -26,7 +26,7 @@ pub use document::{Document, DocumentError, PairRow, Row, read_results};
 pub use gate::{Shortfall, check_rows, check_wrong};
 pub use pairs::{Pairs, measure_pairs};
 pub use picture::{Series, show_curves, show_heat};
-pub use sizes::{Sizes, SizesError, Stride, parse_bytes};
+pub use sizes::{BytesError, Sizes, SizesError, Stride, parse_bytes};
 pub use sweep::{Options, measure};
 pub use table::{show_bytes_short, show_foot, show_head, show_pairs, show_ranks, show_row};
 pub use timing::{Average, Iterations};

@@ -71,20 +71,38 @@ impl Sizes {
     }
 }
 
+/// Why a text is no number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BytesError {
+    /// It does not begin with digits.
+    #[error("expected a size")]
+    NoNumber,
+    /// Something else follows them.
+    #[error("expected a size with one of the units K, M, G and T")]
+    NoUnit,
+    /// Above 16 TiB.
+    #[error("no more than 16T are measured")]
+    TooLarge,
+}
+
 /// A number of bytes: `8`, `64K`, `128M`, `1GiB`; units are powers of 1024, as in nccl-tests.
-pub fn parse_bytes(text: &str) -> Option<u64> {
+pub fn parse_bytes(text: &str) -> Result<u64, BytesError> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
+    if number.is_empty() {
+        return Err(BytesError::NoNumber);
+    }
     let shift = match unit.to_ascii_uppercase().as_str() {
         "" | "B" => 0,
         "K" | "KB" | "KIB" => 10,
         "M" | "MB" | "MIB" => 20,
         "G" | "GB" | "GIB" => 30,
         "T" | "TB" | "TIB" => 40,
-        _ => return None,
+        _ => return Err(BytesError::NoUnit),
     };
-    let bytes = number.parse::<u64>().ok()?.checked_mul(1 << shift)?;
-    (bytes <= BYTES_MAX).then_some(bytes)
+    // Digits alone fail only by being too many.
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    bytes.filter(|bytes| *bytes <= BYTES_MAX).ok_or(BytesError::TooLarge)
 }
 
 #[cfg(test)]
@@ -116,11 +134,18 @@ mod tests {
 
     #[test]
     fn bytes_have_units() {
-        assert_eq!(parse_bytes("8"), Some(8));
-        assert_eq!(parse_bytes("64K"), Some(65536));
-        assert_eq!(parse_bytes("1gib"), Some(1 << 30));
-        for text in ["", "K", "1.5M", "-1", "8X", "99999999999999999999", "17T", "1 M"] {
-            assert_eq!(parse_bytes(text), None, "{text}");
+        assert_eq!(parse_bytes("8"), Ok(8));
+        assert_eq!(parse_bytes("64K"), Ok(65536));
+        assert_eq!(parse_bytes("1gib"), Ok(1 << 30));
+        assert_eq!(parse_bytes("16T"), Ok(1 << 44));
+        for text in ["", "K", "-1", "n2"] {
+            assert_eq!(parse_bytes(text), Err(BytesError::NoNumber), "{text}");
+        }
+        for text in ["1.5M", "8X", "1 M"] {
+            assert_eq!(parse_bytes(text), Err(BytesError::NoUnit), "{text}");
+        }
+        for text in ["99999999999999999999", "17T", "9999999T", "99999999T"] {
+            assert_eq!(parse_bytes(text), Err(BytesError::TooLarge), "{text}");
         }
     }
 }

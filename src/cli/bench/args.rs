@@ -4,10 +4,12 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Args};
 
 use crate::bench::{
-    Average, Backend, Collective, Iterations, Options, Sizes, SizesError, Stride, parse_bytes,
+    Average, Backend, BytesError, Collective, Iterations, Options, Sizes, SizesError, Stride,
+    parse_bytes,
 };
 use crate::cli::line::{BadValue, whole};
 use crate::pool::nearest;
@@ -37,7 +39,7 @@ pub(super) struct BenchArgs {
     #[arg(short = 'b', long = "minbytes", value_name = "SIZE", value_parser = parse_size)]
     pub(super) min_bytes: Option<u64>,
     /// Greatest size [default: 64M; of --pairs 8M]
-    #[arg(short = 'e', long = "maxbytes", value_name = "SIZE", value_parser = parse_size)]
+    #[arg(short = 'e', long = "maxbytes", value_name = "SIZE", value_parser = parse_last)]
     pub(super) max_bytes: Option<u64>,
     /// From one size to the next: so many times as much [default: 2]
     #[arg(short = 'f', long = "stepfactor", value_name = "N", value_parser = parse_factor)]
@@ -84,7 +86,7 @@ pub(super) struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) compare: Vec<PathBuf>,
     /// Draw bus bandwidth over size, or pairs as a heat map, into this SVG file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().try_map(parse_picture))]
     pub(super) plot: Option<PathBuf>,
     /// Show the sizes at which the host's operations change their ways, and how nodes talk
     /// (REMUDA_STREAMS says over how many TCP streams)
@@ -261,13 +263,30 @@ fn parse_backend(text: &str) -> Result<Backend, BadValue> {
 }
 
 fn parse_size(text: &str) -> Result<u64, BadValue> {
-    parse_bytes(text)
-        .ok_or_else(|| BadValue::new("expected a size").help("write `8`, `64K`, `128M` or `1G`"))
+    parse_bytes(text).map_err(|error| {
+        let help = match error {
+            BytesError::NoNumber | BytesError::NoUnit => "write `8`, `64K`, `128M` or `1G`",
+            BytesError::TooLarge => "write `128M` or `1G`; units are K, M, G and T",
+        };
+        BadValue::new(error.to_string()).help(help)
+    })
 }
 
-/// A step that leads somewhere.
+/// The same where `remuda run` takes hosts: `option` does here what the letter does there.
+fn parse_size_or_hosts(text: &str, (verb, option): (&str, &str)) -> Result<u64, BadValue> {
+    let names_hosts = text.starts_with(|first: char| first.is_alphabetic() || first == '@');
+    let help = || format!("hosts are {verb} with `--{option} {text}`; a size is `64M`");
+    parse_size(text).map_err(|bad| if names_hosts { bad.help(help()) } else { bad })
+}
+
+/// `-e`: of `remuda run`, the hosts that are left out.
+fn parse_last(text: &str) -> Result<u64, BadValue> {
+    parse_size_or_hosts(text, ("left out", "exclude"))
+}
+
+/// A step that leads somewhere; of `remuda run`, the hosts that are taken.
 fn parse_step(text: &str) -> Result<u64, BadValue> {
-    match parse_size(text)? {
+    match parse_size_or_hosts(text, ("taken", "include"))? {
         0 => Err(BadValue::new("a step of nothing leads nowhere").help("write `1M`, for example")),
         bytes => Ok(bytes),
     }
@@ -305,6 +324,19 @@ fn parse_order(text: &str) -> Result<ReduceOrder, BadValue> {
 fn parse_average(text: &str) -> Result<Average, BadValue> {
     const AVERAGES: [Average; 4] = [Average::Rank0, Average::Mean, Average::Min, Average::Max];
     whole(text, 0..=3).map(|at| AVERAGES[at as usize])
+}
+
+/// A name that does not promise another format than the one that is written.
+fn parse_picture(file: OsString) -> Result<PathBuf, BadValue> {
+    const OTHERS: [&str; 8] = ["png", "jpg", "jpeg", "gif", "webp", "pdf", "ps", "eps"];
+    let file = PathBuf::from(file);
+    let ending = file.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
+    if ending.is_none_or(|ending| !OTHERS.contains(&ending.as_str())) {
+        return Ok(file);
+    }
+    let named = file.with_extension("svg");
+    let help = format!("name it `{}`", named.display());
+    Err(BadValue::new("pictures are written as SVG").help(help))
 }
 
 fn parse_threshold(text: &str) -> Result<f64, BadValue> {
@@ -365,8 +397,9 @@ mod tests {
         check_refused("", "COLLECTIVE");
         check_refused("all-reduse", "unknown");
         check_refused("all-reduce -b x", "expected a size");
-        check_refused("all-reduce -f 1", "it is a number from 2 to");
         check_refused("all-reduce -i 0", "leads nowhere");
+        check_refused("all-reduce --plot a.PNG", "written as SVG");
+        check_refused("all-reduce -f 1", "it is a number from 2 to");
         check_refused("all-reduce -n 0", "it is a number from 1 to");
         check_refused("all-reduce --threshold 0", "expected GB/s");
         check_refused("all-reduce -d int8", "unknown");

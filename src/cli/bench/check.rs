@@ -118,7 +118,9 @@ pub(super) fn read_earlier(
     collective: Collective,
     world: usize,
 ) -> Result<Document, (Status, String)> {
-    let text = fs::read_to_string(file).map_err(|error| (Status::NoInput, reason(&error)))?;
+    let bytes = fs::read(file).map_err(|error| (Status::NoInput, reason(&error)))?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| (Status::BadInput, "it holds no text, and so no results".to_owned()))?;
     let document = read_results(&text, collective, world)
         .map_err(|error| (Status::BadInput, error.to_string()))?;
     if document.collective != collective.name() {

@@ -35,7 +35,10 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     story(
         CANNOT_WRITE,
         "a picture cannot be written",
-        "Where --plot goes is looked at before anything is measured.",
+        "Where --plot goes is looked at before anything is measured, on the node of rank 0, which writes \
+         it. What nobody can see beforehand, such as a disk that is full, is told at the end: the results \
+         are on the screen by then, and the exit status is 73 all the same. The picture is SVG, which \
+         every browser shows.",
     ),
     story(
         NOT_GOOD_ENOUGH,

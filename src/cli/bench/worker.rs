@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use clap::Parser;
 
@@ -10,12 +11,12 @@ use super::check::read_earlier;
 use super::codes::{CANNOT_WRITE, EARLIER_UNREADABLE, NOT_GOOD_ENOUGH};
 use crate::base::Status;
 use crate::bench::{
-    Backend, Document, Opened, Options, Pairs, Row, Series, Shortfall, check_rows, check_wrong,
-    measure, measure_pairs, show_curves, show_foot, show_head, show_heat, show_pairs, show_ranks,
-    show_row,
+    Backend, Document, Opened, Options, Row, Series, Shortfall, check_rows, check_wrong, measure,
+    measure_pairs, show_curves, show_foot, show_head, show_heat, show_pairs, show_ranks, show_row,
 };
 use crate::cli::bundled::join_group;
 use crate::cli::error::CliError;
+use crate::cli::files::check_file;
 use crate::cli::line::codes::BAD_VALUE;
 use crate::report::summary::reason;
 use crate::report::{print, print_error};
@@ -49,8 +50,8 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
         ..InitOptions::default()
     })?;
     let world = group.world_size();
-    let earlier = if group.rank() == 0 { read_all(&args, world)? } else { Vec::new() };
-    let document = match measure_all(&group, &args, &options, &earlier) {
+    let earlier = if group.rank() == 0 { prepare(&args, world)? } else { Vec::new() };
+    let (document, picture) = match measure_all(&group, &args, &options, &earlier) {
         Ok(document) => document,
         Err(error) => {
             print_error(&format!("remuda bench: rank {}: {error}\n", group.rank()));
@@ -64,8 +65,9 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
     if args.json {
         print(&document.show()).map_err(CliError::output)?;
     }
+    let kept = keep(picture, args.plot.as_deref());
     match judge(&document, args.threshold) {
-        Ok(()) => Ok(Status::Success),
+        Ok(()) => Ok(kept),
         Err(shortfall) => {
             print_error(&format!("error[{NOT_GOOD_ENOUGH}]: {shortfall}\n"));
             Ok(Status::Findings)
@@ -82,8 +84,16 @@ fn status_of(error: &Error) -> Status {
     }
 }
 
-fn read_all(args: &BenchArgs, world: usize) -> Result<Vec<(String, Document)>, CliError> {
-    let read = |file: &std::path::PathBuf| {
+/// What rank 0 needs of its node before anything is measured: the earlier results, and a place for the
+/// picture.
+fn prepare(args: &BenchArgs, world: usize) -> Result<Vec<(String, Document)>, CliError> {
+    if let Some(file) = &args.plot {
+        check_file(file).map_err(|why| {
+            let message = format!("cannot write `{}`: {why}", file.display());
+            CliError::new(Status::CantCreate, CANNOT_WRITE, message)
+        })?;
+    }
+    let read = |file: &PathBuf| {
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let document = read_earlier(file, args.collective, world).map_err(|(status, why)| {
             let file = file.display();
@@ -94,16 +104,17 @@ fn read_all(args: &BenchArgs, world: usize) -> Result<Vec<(String, Document)>, C
     args.compare.iter().map(read).collect()
 }
 
-/// Measures, and shows as it goes.
+/// Measures, and shows as it goes; the picture is rank 0's.
 fn measure_all(
     group: &Group,
     args: &BenchArgs,
     options: &Options,
     earlier: &[(String, Document)],
-) -> Result<Document, Error> {
+) -> Result<(Document, Option<String>), Error> {
     let placement = group.placement();
     let nodes = placement.nodes();
     let speaks = group.rank() == 0 && !args.json;
+    let draws = group.rank() == 0 && args.plot.is_some();
     // What nobody can be shown is no reason to stop.
     let say = |text: &str| {
         if speaks {
@@ -125,10 +136,8 @@ fn measure_all(
         let pairs = measure_pairs(group, options)?;
         say(&show_pairs(&pairs));
         document.pairs = pairs.rows();
-        if group.rank() == 0 {
-            draw_pairs(args, &pairs);
-        }
-        return Ok(document);
+        let picture = draws.then(|| show_heat("send-recv: GB/s each way between pairs", &pairs));
+        return Ok((document, picture));
     }
     let host_of = |node: usize| {
         let ranks = placement.ranks_of(node);
@@ -142,31 +151,25 @@ fn measure_all(
     say(&show_head(options, &hosts, thresholds.as_ref(), first.is_some()));
     document.rows = measure(&opened, options, &mut |row: &Row| say(&show_row(row, first)))?;
     say(&show_foot(&document.rows));
-    if group.rank() == 0 {
-        draw_rows(args, &document, earlier);
-    }
-    Ok(document)
+    let picture = draws.then(|| draw(&document, earlier));
+    Ok((document, picture))
 }
 
-fn draw_rows(args: &BenchArgs, document: &Document, earlier: &[(String, Document)]) {
+fn draw(document: &Document, earlier: &[(String, Document)]) -> String {
     let now = format!("{}, {} now", show_ranks(document.world_size), document.backend);
     let mut series = vec![Series { name: &now, rows: &document.rows }];
     series.extend(earlier.iter().map(|(name, then)| Series { name, rows: &then.rows }));
     let title = format!("{}: bus bandwidth by size", document.collective);
-    draw(args, || show_curves(&title, &series));
+    show_curves(&title, &series)
 }
 
-fn draw_pairs(args: &BenchArgs, pairs: &Pairs) {
-    draw(args, || show_heat("send-recv: GB/s each way between pairs", pairs));
-}
-
-/// Results are on the screen by now: a picture that cannot be kept is said, and that is all.
-fn draw(args: &BenchArgs, picture: impl FnOnce() -> String) {
-    let Some(file) = &args.plot else { return };
-    if let Err(error) = fs::write(file, picture()) {
-        let (file, why) = (file.display(), reason(&error));
-        print_error(&format!("error[{CANNOT_WRITE}]: cannot write `{file}`: {why}\n"));
-    }
+/// Writes the picture. Results are on the screen by now.
+fn keep(picture: Option<String>, file: Option<&Path>) -> Status {
+    let (Some(picture), Some(file)) = (picture, file) else { return Status::Success };
+    let Err(error) = fs::write(file, picture) else { return Status::Success };
+    let (file, why) = (file.display(), reason(&error));
+    print_error(&format!("error[{CANNOT_WRITE}]: cannot write `{file}`: {why}\n"));
+    Status::CantCreate
 }
 
 fn judge(document: &Document, threshold: Option<f64>) -> Result<(), Shortfall> {
