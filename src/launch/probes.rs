@@ -185,8 +185,9 @@ pub(super) fn leave_message(
     status: Status,
     (text, cause): (&str, Option<NodeRank>),
 ) {
-    let whose = Some((job.0.as_str(), node));
-    file.into_iter().for_each(|file| write_message(file, whose, status, (text, cause)));
+    if let Some(file) = file {
+        write_message(file, Some((job.0.as_str(), node)), status, (text, cause));
+    }
 }
 
 /// Writes there why nothing was started, and nothing is known of a job.
