@@ -375,7 +375,7 @@ impl DeviceGroup {
         };
         self.group.abort(&cause.to_string());
         let rank = self.group.inner.roster.own_name();
-        let error = CollectiveError { op, seq: 0, bytes: 0, rank, cause };
+        let error = CollectiveError { op, seq: 0, bytes: 0, rank, cause, earlier: None };
         self.group.report(&error);
         error
     }
@@ -413,7 +413,7 @@ pub(super) struct Patience<'a> {
 
 impl<'a> Patience<'a> {
     fn new(group: &'a Group, stream: &'a Arc<CudaStream>) -> Self {
-        Self { group, stream, deadline: clock::now() + group.timeout() }
+        Self { group, stream, deadline: clock::after(group.timeout()) }
     }
 
     /// Our rank, and how many there are.
