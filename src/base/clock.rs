@@ -8,10 +8,10 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// So long from now on; what is longer than a hundred years is a hundred years.
-pub fn after(limit: Duration) -> Instant {
+/// So long after a time; what is longer than a hundred years is a hundred years.
+pub fn after(start: Instant, limit: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
-    now() + limit.min(FAR)
+    start + limit.min(FAR)
 }
 
 /// Time since 1970 in UTC; jumps when somebody sets the clock.

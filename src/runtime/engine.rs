@@ -105,7 +105,7 @@ impl Engine {
     ) -> Result<(), CollectiveError> {
         self.calls += 1;
         let since = clock::now();
-        let deadline = clock::after(self.timeout);
+        let deadline = clock::after(since, self.timeout);
         let patience = Patience { since, deadline, spin: self.spin };
         let earlier = self.failed.as_ref().and_then(|failed| failed.at);
         let outcome = match &self.failed {

@@ -276,7 +276,7 @@ fn join(
     sources: &mut Sources,
     options: &InitOptions,
 ) -> Result<Net> {
-    let deadline = clock::after(options.timeout);
+    let deadline = clock::after(clock::now(), options.timeout);
     let connect = |purpose| Client::connect(address, identity, purpose, deadline);
     let store = connect(Purpose::Ask).map_err(store_error(address, "connect"))?;
     sources.store = Some(connect(Purpose::Watch).map_err(store_error(address, "connect"))?);
