@@ -265,7 +265,7 @@ impl Story<'_> {
     pub(super) fn node_of_cause(&self) -> Option<NodeRank> {
         Some(match self.verdict.cause.as_ref()? {
             Cause::Worker(end) => self.worker(end.rank).node,
-            Cause::NotStarted { rank, .. } => self.worker(*rank).node,
+            Cause::GaveUp { rank, .. } | Cause::NotStarted { rank, .. } => self.worker(*rank).node,
             Cause::Node { node, .. } => *node,
         })
     }
@@ -276,10 +276,11 @@ impl Story<'_> {
             Cause::Worker(end) => {
                 let worker = self.worker(end.rank);
                 let exit = worker.ended.as_ref().map_or(WorkerExit::Lost, |ended| ended.exit);
-                let ran = worker
-                    .ran()
-                    .map_or_else(String::new, |ran| format!(" after {}", duration(ran)));
-                format!("rank {} ({}) {exit}{ran}", worker.rank, worker.host)
+                format!("rank {} ({}) {exit}{}", worker.rank, worker.host, after(worker))
+            }
+            Cause::GaveUp { rank, .. } => {
+                let worker = self.worker(*rank);
+                format!("rank {} ({}) gave up{}", worker.rank, worker.host, after(worker))
             }
             Cause::NotStarted { rank, .. } => {
                 let worker = self.worker(*rank);
@@ -321,6 +322,7 @@ impl Story<'_> {
             let title = format!("{}; {}", self.what_happened(cause), self.stopped());
             let mut failure = match cause {
                 Cause::Worker(end) => self.worker_failed(end.rank, title, pages),
+                Cause::GaveUp { rank, told } => self.worker_gave_up(*rank, told.rank, title, pages),
                 Cause::NotStarted { failure, .. } => self.not_started(*failure, title),
                 Cause::Node { node, loss } => self.node_lost(*node, loss, title),
             };
@@ -431,6 +433,23 @@ impl Story<'_> {
         }
     }
 
+    /// What it said last, or else what the peer said that told.
+    fn worker_gave_up(&self, rank: Rank, told: Rank, title: String, pages: &Pages) -> Failure {
+        let mut failure = self.worker_failed(rank, title, pages);
+        let peer = self.worker(told);
+        let exit = peer.ended.as_ref().map_or(WorkerExit::Lost, |ended| ended.exit);
+        failure.facts.push(format!(
+            "rank {} ({}), which {exit}, had heard of it; it was stopped before it ended by itself",
+            peer.rank, peer.host
+        ));
+        if failure.last_lines.is_none() {
+            failure.last_lines = pages.last_lines(told);
+            let stream = failure.last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
+            failure.log = pages.log_path(told, stream);
+        }
+        failure
+    }
+
     /// Workers that had ended well before the others failed, or were stopped: whoever still needed
     /// them in a collective waited in vain.
     fn ended_before(&self, failure: Option<Instant>) -> Vec<String> {
@@ -444,7 +463,7 @@ impl Story<'_> {
             return Vec::new();
         };
         let who = voice::rank_and_others(&early);
-        let ran = first.ran().map_or_else(String::new, |ran| format!(" after {}", duration(ran)));
+        let ran = after(first);
         vec![format!("{who} had exited with 0{ran}; a collective needs every rank until its end")]
     }
 
@@ -639,6 +658,9 @@ impl Story<'_> {
         };
         match cause {
             Cause::Worker(end) => of_worker("worker_failed", end.rank, code_and_signal(end.exit)),
+            Cause::GaveUp { rank, told } => {
+                of_worker("worker_failed", *rank, code_and_signal(told.exit))
+            }
             Cause::NotStarted { rank, .. } => of_worker("worker_not_started", *rank, (None, None)),
             Cause::Node { node, .. } => CauseRecord {
                 kind: "node_lost",
@@ -667,6 +689,11 @@ impl Story<'_> {
     fn host(&self, node: NodeRank) -> String {
         self.plan.nodes[node.index()].host.to_string()
     }
+}
+
+/// ` after 1.1 s`, where that is known.
+fn after(worker: &WorkerHistory) -> String {
+    worker.ran().map_or_else(String::new, |ran| format!(" after {}", duration(ran)))
 }
 
 fn worker_record(worker: &WorkerHistory) -> WorkerRecord {
