@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         }
         Some("leave-early") => return leave_early(),
         Some("sum-for-ever") => return sum_for_ever(),
+        Some("give-up") => return give_up(),
         Some("flood-of-notes") => return flood_of_notes(),
         _ => return ExitCode::from(2),
     }
@@ -70,6 +71,18 @@ fn leave_early() -> ExitCode {
             sum(&group)?;
         }
         Ok(())
+    }))
+}
+
+/// Rank 1 ends the collectives of all, and itself takes its time.
+fn give_up() -> ExitCode {
+    told(Group::from_env().and_then(|group| {
+        sum(&group)?;
+        if group.rank() == 1 {
+            group.abort("the loss is not a number");
+            sleep(FOR_EVER);
+        }
+        Ok(sum(&group)?)
     }))
 }
 

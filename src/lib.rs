@@ -14,7 +14,8 @@
 //! | L0 | [`base`] | ids, clock, exit statuses, diagnostics, environment variables |
 //!
 //! A Rust worker needs [`runtime`] alone: `default-features = false` builds it with a handful of
-//! crates and none of the launcher.
+//! crates and none of the launcher. The feature `nccl` adds numbers on GPUs, `train` the bundled models
+//! and trainer, `cli` the launcher.
 //!
 //! [`bench`]: mod@bench
 

@@ -185,6 +185,42 @@ fn files_that_cannot_be_trusted_or_read_are_refused() {
     assert!(outcome.stdout_text().starts_with("A=<1>\n"));
 }
 
+/// A pod begins in the root, and its home may be somebody else's.
+#[test]
+fn files_are_named_so_that_they_are_found() {
+    let check = |name: &str, home: &str, shown: &str| {
+        let Place { launch, home: made, .. } = place(workers(1));
+        fs::create_dir_all(made.join("file")).expect("a directory can be made");
+        let file = if name == "absolute" { made.join("file") } else { "file".into() };
+        let home = if home == "made" { made.clone() } else { home.into() };
+        let launch = launch.cwd("/").env("HOME", home).env("DS_ENV_FILE", file);
+        let outcome = launch.sh("echo started").end().code(66);
+        let shown = shown.replace("MADE", &made.display().to_string());
+        let screen = format!(
+            "error[E016]: environment file `{shown}` is not a regular file: it is a directory\n\
+             --> {shown}\nhelp: write the variables to a file\n{shown}: 1 error, 0 warnings\n"
+        );
+        assert_eq!(outcome.stderr, screen);
+    };
+    check("relative", "made", "~/file");
+    check("absolute", "/nowhere", "MADE/file");
+    check("absolute", "/", "MADE/file");
+}
+
+#[test]
+fn a_working_directory_that_is_gone_is_named() {
+    let Place { launch, here, .. } = place(workers(1));
+    let outcome = launch.under("rmdir \"$PWD\"").sh("echo started").end().code(66);
+    assert_eq!(
+        outcome.stderr,
+        format!(
+            "error[M007]: the working directory `{}` is gone: no such file or directory\n\
+             help: `cd` to one that is there\n",
+            here.display()
+        )
+    );
+}
+
 /// In a namespace in which we are an ordinary user, and nobody else is anybody we know.
 #[test]
 fn a_file_of_somebody_else_is_refused() {

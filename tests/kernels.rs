@@ -4,7 +4,6 @@
 //! source a program of this machine, a thread of the device after the other.
 
 #![cfg(all(feature = "cli", feature = "nccl"))]
-
 #![expect(clippy::disallowed_methods, reason = "tests start what they test")]
 
 #[expect(dead_code, reason = "shared with tests that use more of it")]

@@ -42,7 +42,8 @@ fn told() -> Result<String, Error> {
     let address = &id.0[8..16];
     let digest = id.0.iter().fold(0u64, |sum, byte| sum.wrapping_mul(31) + u64::from(*byte));
     let (version, path) = (library.version(), library.path().display());
-    Ok(format!("told: {version} {path} {address:?} {digest}"))
+    let registers = library.can_register();
+    Ok(format!("told: {version} {path} {address:?} {digest} registers: {registers}"))
 }
 
 /// Workers with nothing but a variable that leads to libraries.
@@ -84,6 +85,7 @@ fn every_rank_loads_the_library_of_its_environment_and_has_the_id_of_rank_0() {
         let start = format!("{version} {} [2, 0, ", file.display());
         assert!(told[0].starts_with(&start), "{told:?}");
         assert!(told[0].contains(", 127, 0, 0, 1] "), "{told:?}");
+        assert!(told[0].ends_with(" registers: true"), "{told:?}");
     }
 }
 

@@ -89,6 +89,19 @@ fn a_wait_has_a_deadline() {
 }
 
 #[track_caller]
+/// What comes too late is no answer to the next question.
+#[test]
+fn a_question_that_was_given_up_does_not_disturb_the_next() {
+    let fixture = serve();
+    let mut client = connect(fixture.server.address(), &identity(0)).unwrap();
+    client.set("ours", b"1", soon()).unwrap();
+    for _ in 0..3 {
+        let late = client.peek("nobody's", clock::now());
+        assert!(matches!(late, Err(ClientError::Deadline)), "{late:?}");
+    }
+    assert_eq!(client.peek("ours", soon()).unwrap().as_deref(), Some(&b"1"[..]));
+}
+
 fn check_refused(identity: &Identity, expect: &HandshakeError, why: &str) {
     let fixture = serve();
     match connect(fixture.server.address(), identity) {

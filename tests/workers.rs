@@ -478,5 +478,5 @@ fn without_the_environment_the_command_is_named() {
         panic!("this process is no worker");
     };
     let text = error.to_string();
-    assert!(text.contains("type `remuda run --num_gpus 2 --no_python -- "), "{text}");
+    assert!(text.contains("type `remuda run -n 2 "), "{text}");
 }

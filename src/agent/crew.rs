@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use rustix::process::Pid;
 use tokio::sync::{Notify, mpsc};
 
 use super::output::{self, Forward, Outbox, StreamEnd};
 use super::rank_link::{self, Ear, Welcomes};
 use super::window::Window;
 use crate::base::{Rank, WorkerExit};
+use crate::os::family::Stat;
 use crate::os::tasks::Tasks;
 use crate::runtime::contract::{self, ToWorker};
 use crate::wire::{FailedStart, FromAgent, OpenFailure, Stream, WorkerStart};
@@ -39,6 +41,8 @@ pub(super) struct Crew {
 
 struct Worker {
     rank: Rank,
+    /// Its process, once it has one.
+    pid: Option<Pid>,
     /// Frames for its rank socket.
     frames: Option<mpsc::UnboundedSender<Vec<u8>>>,
     lives: bool,
@@ -84,6 +88,15 @@ impl Crew {
     /// Places of those that live.
     pub(super) fn living(&self) -> Vec<usize> {
         (0..self.workers.len()).filter(|index| self.workers[*index].lives).collect()
+    }
+
+    /// Those that live and are stopped by a signal or a debugger.
+    pub(super) fn suspended(&self) -> Vec<Rank> {
+        let is_suspended = |worker: &&Worker| {
+            let stat = worker.pid.filter(|_| worker.lives).and_then(Stat::of);
+            stat.is_some_and(|stat| stat.is_suspended())
+        };
+        self.workers.iter().filter(is_suspended).map(|worker| worker.rank).collect()
     }
 
     /// Places of all.
@@ -148,6 +161,7 @@ impl Crew {
             }
         }
         let worker = &mut self.workers[index];
+        worker.pid = Pid::from_raw(pid as i32);
         if let (Some(pipe), Some(pieces)) = (fds.next(), worker.pieces.take()) {
             tasks.spawn(output::write_stdin(pipe, rank, pieces, Arc::clone(&self.outbox)));
         }
@@ -242,6 +256,7 @@ impl Worker {
         let (stdin, pieces) = mpsc::unbounded_channel();
         Self {
             rank: start.rank,
+            pid: None,
             frames: None,
             lives: true,
             streams: BTreeMap::new(),

@@ -6,7 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{listen, prepare};
+use super::listen;
+use super::prepare::{self, Site};
 use crate::base::{Status, clock, env_vars};
 use crate::inventory::{self, GpuState};
 use crate::os::account::{self, Bounds};
@@ -39,20 +40,21 @@ pub(super) struct Examined {
 /// Looks at everything that was asked for. May take its time.
 pub(super) fn examine(wish: &Examine) -> Examined {
     let cwd = Path::new(OsStr::from_bytes(&wish.cwd));
+    let site = Site { cwd, elsewhere: wish.elsewhere };
     // Before the limit of files is raised.
     let compute = compute();
     let (python, packages) = ask_python(wish, cwd);
     let (network, doors, port) = open_doors(wish);
     let environment = env_vars::all();
     let looked_for = |program: &Vec<u8>| {
-        prepare::find_program(cwd, ("program", program), &environment).map(|_| ())
+        prepare::find_program(site, ("program", program), &environment).map(|_| ())
     };
     let report = Examination {
         version: EXAM_VERSION,
         machine: machine(),
-        cwd: prepare::check_cwd(cwd),
+        cwd: prepare::check_cwd(site),
         program: wish.program.as_ref().map(looked_for),
-        script: wish.script.as_ref().map(|script| prepare::check_script(cwd, Some(script))),
+        script: wish.script.as_ref().map(|script| prepare::check_script(site, Some(script))),
         python,
         compute,
         gpus: gpus(),

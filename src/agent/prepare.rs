@@ -27,6 +27,9 @@ const VENV_LIMIT: Duration = Duration::from_secs(60);
 /// As a program: the executable of the agent, wherever it is on a node.
 pub const OWN_EXECUTABLE: &str = "/proc/self/exe";
 
+/// Our own commands whose workers a job may start by their names.
+const BUNDLED: [&str; 2] = ["train", "bench"];
+
 /// What it is called where it runs.
 pub(super) const OWN_NAME: &[u8] = b"remuda";
 
@@ -49,6 +52,27 @@ pub(super) struct Prepared {
 /// Names and values.
 pub(super) type Environment = BTreeMap<Vec<u8>, Vec<u8>>;
 
+/// Where the files of a job are looked for.
+#[derive(Clone, Copy)]
+pub(super) struct Site<'a> {
+    /// What relative names begin in.
+    pub(super) cwd: &'a Path,
+    /// Whether they are looked for on other machines too, or were typed on another one.
+    pub(super) elsewhere: bool,
+}
+
+impl Site<'_> {
+    /// Says where a file should have been, as far as that is news.
+    fn explain(self, problem: Problem, file: &Path) -> Problem {
+        let place =
+            (!file.is_absolute()).then(|| format!("it was looked for in `{}`", self.cwd.display()));
+        let every_node =
+            self.elsewhere.then(|| "the same path must exist on every node".to_owned());
+        let help: Vec<String> = place.into_iter().chain(every_node).collect();
+        if help.is_empty() { problem } else { problem.help(help.join("; ")) }
+    }
+}
+
 /// Examines everything and gives all reasons at once.
 pub(super) fn examine(
     job: &JobId,
@@ -56,10 +80,11 @@ pub(super) fn examine(
     prepare: &Prepare,
 ) -> Result<Prepared, Vec<Problem>> {
     let cwd = Path::new(OsStr::from_bytes(&prepare.cwd));
+    let site = Site { cwd, elsewhere: prepare.elsewhere };
     let mut problems = Vec::new();
     problems.extend(check_fds(prepare.fds).err());
-    let (path, env) = match check_cwd(cwd) {
-        Ok(()) => look_there(cwd, prepare, &mut problems),
+    let (path, env) = match check_cwd(site) {
+        Ok(()) => look_there(site, prepare, &mut problems),
         // Where it is missing, so is what lies in it or is named from it.
         Err(problem) => {
             problems.push(problem);
@@ -69,7 +94,9 @@ pub(super) fn examine(
     let shares =
         prepare.cores.as_ref().map_or(Ok(Default::default()), |wish| bind::share(wish, &env));
     let shares = note(&mut problems, shares);
-    let listening = note(&mut problems, listen::arrange(job, epoch, prepare));
+    // Whichever node has rank 0 listens.
+    let listening = listen::arrange(job, epoch, prepare).map_err(Problem::of_job);
+    let listening = note(&mut problems, listening);
     let claims = prepare.claim.as_ref().map(|wish| claims::claim(job, wish)).transpose();
     let claims = claims.map_err(|taken| problems.extend(taken)).ok();
     match (path, listening, shares, claims) {
@@ -87,29 +114,30 @@ pub(super) fn examine(
 /// What is needed of a working directory that is there: script, environment, and what the workers
 /// execute.
 fn look_there(
-    cwd: &Path,
+    site: Site<'_>,
     prepare: &Prepare,
     problems: &mut Vec<Problem>,
 ) -> (Option<CString>, Environment) {
-    problems.extend(check_script(cwd, prepare.script.as_deref()).err());
-    problems.extend(prepare.files.iter().filter_map(|wish| check_wish(cwd, wish).err()));
-    let env = note(problems, environment(cwd, prepare)).unwrap_or_else(env_vars::all);
+    problems.extend(check_script(site, prepare.script.as_deref()).err());
+    problems.extend(prepare.files.iter().filter_map(|wish| check_wish(site.cwd, wish).err()));
+    let env = note(problems, environment(site, prepare)).unwrap_or_else(env_vars::all);
     let what = if prepare.script.is_some() { "interpreter" } else { "program" };
-    let path = note(problems, find_program(cwd, (what, &prepare.program), &env));
+    let path = note(problems, find_program(site, (what, &prepare.program), &env));
     (path, env)
 }
 
-/// What can be seen to be missing here without a launcher: the working directory, else the script, and
-/// what is to run it.
+/// What can be seen to be missing here without a launcher, which is on another machine: the working
+/// directory, else the script, and what is to run it.
 pub fn lacks(cwd: &Path, script: Option<&OsStr>, program: &OsStr) -> Vec<Problem> {
-    if let Err(problem) = check_cwd(cwd) {
+    let site = Site { cwd, elsewhere: true };
+    if let Err(problem) = check_cwd(site) {
         return vec![problem];
     }
     let what = if script.is_some() { "interpreter" } else { "program" };
     let program = (what, program.as_bytes());
     let found = [
-        check_script(cwd, script.map(OsStr::as_bytes)),
-        find_program(cwd, program, &env_vars::all()).map(drop),
+        check_script(site, script.map(OsStr::as_bytes)),
+        find_program(site, program, &env_vars::all()).map(drop),
     ];
     found.into_iter().filter_map(Result::err).collect()
 }
@@ -118,17 +146,15 @@ fn note<T>(problems: &mut Vec<Problem>, result: Result<T, Problem>) -> Option<T>
     result.map_err(|problem| problems.push(problem)).ok()
 }
 
-pub(super) fn check_cwd(cwd: &Path) -> Result<(), Problem> {
-    match std::fs::metadata(cwd) {
+pub(super) fn check_cwd(site: Site<'_>) -> Result<(), Problem> {
+    let shown = site.cwd.display();
+    match std::fs::metadata(site.cwd) {
         Ok(metadata) if metadata.is_dir() => Ok(()),
-        Ok(_) => {
-            Err(Problem::new(Status::NoInput, format!("`{}` is not a directory", cwd.display())))
+        Ok(_) => Err(Problem::new(Status::NoInput, format!("`{shown}` is not a directory"))),
+        Err(error) => {
+            let message = format!("cannot use the working directory `{shown}`: {}", reason(&error));
+            Err(site.explain(Problem::new(Status::NoInput, message), site.cwd))
         }
-        Err(error) => Err(Problem::new(
-            Status::NoInput,
-            format!("cannot use the working directory `{}`: {}", cwd.display(), reason(&error)),
-        )
-        .help("the same path must exist on every node")),
     }
 }
 
@@ -141,7 +167,8 @@ fn check_fds(workers: u64) -> Result<(), Problem> {
     Err(Problem::new(Status::OsLimit, message).help("raise it with `ulimit -n` or in limits.conf"))
 }
 
-pub(super) fn check_script(cwd: &Path, script: Option<&[u8]>) -> Result<(), Problem> {
+pub(super) fn check_script(site: Site<'_>, script: Option<&[u8]>) -> Result<(), Problem> {
+    let cwd = site.cwd;
     let Some(script) = script.map(OsStr::from_bytes) else {
         return Ok(());
     };
@@ -156,10 +183,13 @@ pub(super) fn check_script(cwd: &Path, script: Option<&[u8]>) -> Result<(), Prob
         Ok(_) => Ok(()),
         Err(error) => {
             let problem = problem(&reason(&error));
-            Err(if is_module(script) {
+            Err(if let Some(name) = BUNDLED.iter().find(|name| script == **name) {
+                let line = format!("--no_python --no_local_rank remuda {name}");
+                problem.help(format!("the program that comes with remuda: `{line}`"))
+            } else if is_module(script) {
                 problem.help(format!("if it is a module: `--module {}`", script.display()))
             } else {
-                problem.help(same_path(cwd, script))
+                site.explain(problem, Path::new(script))
             })
         }
     }
@@ -172,13 +202,14 @@ fn check_wish(cwd: &Path, wish: &FileWish) -> Result<(), Problem> {
     match &wish.state {
         FileState::Readable => File::open(&file).map(drop).map_err(|error| {
             let message = format!("cannot read `{shown}`: {}", reason(&error));
-            Problem::new(Status::NoInput, message).help(&wish.help)
+            Problem { blame: wish.blame, ..Problem::new(Status::NoInput, message).help(&wish.help) }
         }),
         FileState::Without(ending) => match newest_with(&file, ending) {
             None => Ok(()),
             Some(newest) => {
                 let message = format!("`{shown}` is in use: it holds `{}`", newest.display());
-                Err(Problem::new(Status::Config, message).help(&wish.help))
+                let problem = Problem::new(Status::Config, message).help(&wish.help);
+                Err(Problem { blame: wish.blame, ..problem })
             }
         },
     }
@@ -189,15 +220,6 @@ fn newest_with(dir: &Path, ending: &str) -> Option<PathBuf> {
     let names =
         std::fs::read_dir(dir).ok()?.flatten().map(|entry| PathBuf::from(entry.file_name()));
     names.filter(|name| name.extension().is_some_and(|it| it == ending)).max()
-}
-
-/// Where a file should have been. The launcher may be another machine than this.
-fn same_path(cwd: &Path, file: &OsStr) -> String {
-    let on_every_node = "the same path must exist on every node";
-    if Path::new(file).is_absolute() {
-        return on_every_node.to_owned();
-    }
-    format!("it was looked for in `{}`; {on_every_node}", cwd.display())
 }
 
 /// `pkg.train`: names with dots between them, and not the name of a file.
@@ -213,19 +235,17 @@ fn is_module(script: &OsStr) -> bool {
 }
 
 /// Our environment, or what it becomes when the script has been read.
-fn environment(cwd: &Path, prepare: &Prepare) -> Result<Environment, Problem> {
+fn environment(site: Site<'_>, prepare: &Prepare) -> Result<Environment, Problem> {
     let Some(script) = prepare.venv_script.as_deref().map(OsStr::from_bytes) else {
         return Ok(env_vars::all());
     };
     let shown = script.display();
-    let path = cwd.join(script);
+    let path = site.cwd.join(script);
     if let Err(error) = std::fs::metadata(&path) {
         let message = format!("cannot read venv script `{shown}`: {}", reason(&error));
-        return Err(
-            Problem::new(Status::NoInput, message).help("the same path must exist on every node")
-        );
+        return Err(site.explain(Problem::new(Status::NoInput, message), Path::new(script)));
     }
-    sourced::environment_after(&path, cwd, VENV_LIMIT).map_err(|error| {
+    sourced::environment_after(&path, site.cwd, VENV_LIMIT).map_err(|error| {
         Problem::new(Status::Config, format!("venv script `{shown}`: {error}"))
             .help(format!("try it: `. {shown}`"))
     })
@@ -233,10 +253,11 @@ fn environment(cwd: &Path, prepare: &Prepare) -> Result<Environment, Problem> {
 
 /// `what` it is to the user: a program, or what reads the script.
 pub(super) fn find_program(
-    cwd: &Path,
+    site: Site<'_>,
     (what, program): (&str, &[u8]),
     env: &Environment,
 ) -> Result<CString, Problem> {
+    let cwd = site.cwd;
     let shown = OsStr::from_bytes(program).display().to_string();
     let name = CString::new(program)
         .map_err(|_| Problem::new(Status::NotFound, "the program's name holds a NUL byte"))?;
@@ -256,7 +277,7 @@ pub(super) fn find_program(
             } else if shown.contains([' ', '$']) && !shown.contains('\'') {
                 problem.help(format!("for a shell: `-- sh -c '{shown}'`"))
             } else if is_path {
-                problem.help(same_path(cwd, OsStr::from_bytes(program)))
+                site.explain(problem, Path::new(OsStr::from_bytes(program)))
             } else {
                 problem.help(not_in_path(path.as_deref()))
             }

@@ -247,6 +247,7 @@ impl Agent {
                 let clock_us = clock::machine_us();
                 self.outbox.send(&FromAgent::Clock { asked_us: at_us, clock_us });
             }
+            ToAgent::Look => self.outbox.send(&FromAgent::Suspended(self.crew.suspended())),
             ToAgent::Bye => {}
             ToAgent::Renew => self.renew(),
             ToAgent::Skip(epoch) => self.skip(epoch),

@@ -8,6 +8,12 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
+/// So long after a time; what is longer than a hundred years is a hundred years.
+pub fn after(start: Instant, limit: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
+    start + limit.min(FAR)
+}
+
 /// Time since 1970 in UTC; jumps when somebody sets the clock.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
 pub fn wall() -> Duration {

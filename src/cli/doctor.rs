@@ -208,6 +208,7 @@ fn visit(
             port: None,
             token: Token(lower::random_bytes()?),
             depth,
+            elsewhere: false,
         },
         port: match port {
             MasterPort::Exactly(port) => PortWish::Exactly(port),

@@ -8,10 +8,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::{CommandFactory, Parser};
 
+use super::check;
 use super::error::CliError;
 use super::hostfile::{self, Trust};
 use super::line::{BadValue, whole};
 use super::lower;
+use super::pod;
 use super::pod_codes as codes;
 use crate::base::Status;
 use crate::plan::{Controller, Wanted, manifest, show_yaml};
@@ -29,8 +31,7 @@ The pods share a secret. Without --with_key it is to be made once, beside what i
 The image holds the program and remuda, and needs no ssh, no root and no writable root: see
 `remuda k8s containerfile`.
 
-Checkpoints need a volume that all pods share: add it to `volumes` and `volumeMounts`. A pod that
-is lost, evicted or killed is replaced by its controller, comes back as the same node, and all
+Checkpoints need a volume that all pods share: `--volume CLAIM:PATH`. A pod that is lost, evicted or killed is replaced by its controller, comes back as the same node, and all
 workers start anew (--max_restarts); what `remuda pod --help` says of signals, exit statuses and
 the termination log holds.
 
@@ -123,6 +124,9 @@ struct ManifestArgs {
     /// A further resource of each pod, such as `rdma/hca_shared=1`
     #[arg(long, value_name = "NAME=N", value_parser = parse_resource)]
     resource: Option<(String, u32)>,
+    /// A claim on a volume, and where it is mounted, such as `data:/data`; may be given several times
+    #[arg(long, value_name = "CLAIM:PATH", value_parser = parse_volume)]
+    volume: Vec<(String, String)>,
     /// How often workers are started anew after a failure, or the loss of a pod
     #[arg(long, value_name = "N", default_value = "3", value_parser = parse_number)]
     max_restarts: u32,
@@ -152,6 +156,17 @@ fn parse_port(text: &str) -> Result<u16, BadValue> {
 fn parse_resource(text: &str) -> Result<(String, u32), BadValue> {
     let (name, number) = text.split_once('=').ok_or_else(|| BadValue::new("expected NAME=N"))?;
     Ok((name.to_owned(), parse_count(number)?))
+}
+
+fn parse_volume(text: &str) -> Result<(String, String), BadValue> {
+    let parts = text.split_once(':').filter(|(claim, path)| {
+        let is_letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+        !claim.is_empty() && claim.chars().all(is_letter) && path.starts_with('/')
+    });
+    let (claim, path) = parts
+        .filter(|(_, path)| !path.contains(':') && 1 < path.len())
+        .ok_or_else(|| BadValue::new("expected CLAIM:PATH, such as data:/data"))?;
+    Ok((claim.to_owned(), path.to_owned()))
 }
 
 /// Its commands.
@@ -192,6 +207,8 @@ fn wanted(args: ManifestArgs) -> Result<Wanted, CliError> {
         words.push(format!("--max_restarts={}", args.max_restarts));
     }
     words.extend(args.words);
+    check_words(&words)?;
+    check_ports(args.master_port, args.status_port)?;
     Ok(Wanted {
         controller: match args.kind {
             Kind::Job => Controller::Job,
@@ -213,9 +230,47 @@ fn wanted(args: ManifestArgs) -> Result<Wanted, CliError> {
         grace_s: args.grace,
         shm: args.shm,
         resource: args.resource,
+        volumes: args.volume,
         restarts_max: args.max_restarts,
         words,
     })
+}
+
+/// What every pod would refuse is refused here. Kubernetes may put words of its own in the place of some.
+fn check_words(words: &[String]) -> Result<(), CliError> {
+    if words.iter().any(|word| word.contains("$(")) {
+        return Ok(());
+    }
+    let words = words.iter().map(OsString::from).collect();
+    let (args, typed) = super::to_run(pod::parse(words)?)?;
+    check::program(&args.program, &typed)?;
+    check::watch(&args.watch, &typed)?;
+    let set = [
+        ("master_port", args.pod.master_port.is_some()),
+        ("status_addr", args.pod.status_addr.is_some()),
+        ("nodes", args.pod.nodes.is_some()),
+        ("num_gpus", args.pod.num_gpus.is_some()),
+    ];
+    let Some((name, _)) = set.into_iter().find(|(_, is_set)| *is_set) else { return Ok(()) };
+    let ours = match name {
+        "status_addr" => "status_port",
+        "num_gpus" => "gpus",
+        same => same,
+    };
+    let message = format!("`--{name}` of the pods would differ from what the manifest itself says");
+    Err(CliError::usage(codes::CLASH, message)
+        .help(format!("give `--{ours}` to `remuda k8s manifest`, before the `--`")))
+}
+
+/// Probes need a port that the job leaves them.
+fn check_ports(master: u16, status: u16) -> Result<(), CliError> {
+    if !(master..=master + 2).contains(&status) {
+        return Ok(());
+    }
+    let message =
+        format!("port {status} is that of the probes, and the job has {master} to {}", master + 2);
+    Err(CliError::usage(codes::CLASH, message)
+        .help("give another `--master_port`, or another `--status_port`"))
 }
 
 /// Hosts, and slots of each: pods of one job are all alike.

@@ -18,9 +18,10 @@ use super::run;
 use super::values::{AcceleratorArg, parse_job_id, parse_master_addr, parse_port, parse_timeout};
 use crate::base::{Status, env_vars};
 use crate::job::OnTerm;
-use crate::launch::Keeper;
+use crate::launch::{self, Keeper};
 use crate::os::signals;
 use crate::plan::{Identity, IdentityError, MpiLauncher, Who, identify};
+use crate::report::diagnostic::Paint;
 use crate::report::summary::{count, step};
 use crate::report::{Terminal, say};
 
@@ -48,7 +49,8 @@ SIGTERM.
 How the job ended is written to /dev/termination-log where there is such a file, or to the file
 that REMUDA_TERMINATION_LOG names: a JSON object of at most 4096 bytes, {\"version\": 1, \"job\":
 NAME, \"node\": N, \"status\": N, \"cause\": N or null, \"text\": TEXT}, of this node, its exit status,
-the node that was the cause, and the last screen, cut off at the end if it is long.";
+the node that was the cause, and the last screen, cut off at the end if it is long. Of a start that
+was refused, job and node are null.";
 
 /// Take part in a job as the node that this pod is, without ssh. Pods that are given the same key
 /// become one job, which pod 0 leads.
@@ -143,10 +145,14 @@ fn parse_status_addr(text: &str) -> Result<SocketAddr, BadValue> {
 /// Where the kubelet reads how a container ended, unless we are told otherwise.
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
+fn termination_log() -> PathBuf {
+    let named = env_vars::get(env_vars::REMUDA_TERMINATION_LOG).map(PathBuf::from);
+    named.unwrap_or_else(|| TERMINATION_LOG.into())
+}
+
 /// What the kubelet is told.
 fn keeper(args: &PodPlaceArgs, role: &Role) -> Keeper {
-    let named = env_vars::get(env_vars::REMUDA_TERMINATION_LOG).map(PathBuf::from);
-    let termination_log = Some(named.unwrap_or_else(|| TERMINATION_LOG.into()));
+    let termination_log = Some(termination_log());
     let on_term = match role {
         Role::Node(_) => OnTerm::EndsNode,
         // Nobody would know of the job who comes in its place.
@@ -260,10 +266,19 @@ pub fn parse(words: Vec<OsString>) -> Result<Parsed<PodArgs>, Refused> {
     line::parse(definition(), Typed::new(PROGRAM, words))
 }
 
-/// Parses and runs.
+/// Parses and runs; what keeps it from beginning is also told to the kubelet.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     // Process 1 never hears a signal that comes while it does not listen, unless it waits.
     let _waiting = signals::let_requests_wait();
+    let ended = start(words);
+    // Whoever asked for a text, such as `--help`, was given it.
+    if let Some(error) = ended.as_ref().err().filter(|error| error.status() != Status::Success) {
+        launch::leave_refusal(&termination_log(), error.status(), &error.screen(Paint::Plain));
+    }
+    ended
+}
+
+fn start(words: Vec<OsString>) -> Result<Status, CliError> {
     let (args, typed) = super::to_run(parse(words)?)?;
     check::program(&args.program, &typed)?;
     check::watch(&args.watch, &typed)?;

@@ -40,6 +40,9 @@ pub(super) const UNEVEN: &str = "P011";
 /// An address that this node does not have.
 pub(super) const BAD_LOCAL_ADDR: &str = "P012";
 
+/// Something that a manifest says twice, or a port that it gives twice.
+pub(super) const CLASH: &str = "P013";
+
 /// Their stories.
 pub(super) const EXPLANATIONS: &[Explanation] = &[
     story(
@@ -156,5 +159,12 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
          as net1, the same in every pod: there the workers of the node are found by those of the others. \
          By default that is the address by which node 0 is reached, as the routes say. One of the same \
          interface is also the one from which node 0 is called. Where node 0 listens is --master_addr.",
+    ),
+    story(
+        CLASH,
+        "a manifest that contradicts itself",
+        "The job has --master_port and the two ports behind it, and the probes have --status_port: they \
+         may not meet. And --nodes, --num_gpus, --master_port and --status_addr of the pods follow from \
+         what `remuda k8s manifest` is given before the `--`; they are not given again behind it.",
     ),
 ];

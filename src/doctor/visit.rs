@@ -190,7 +190,9 @@ impl<'a> Round<'a> {
             Reach::Local => wish.addr,
             Reach::Ssh(_) => wish.addr.filter(|_| is_first),
         };
-        Examine { addr, others, port: is_first.then_some(self.visit.port), ..wish }
+        let by_ssh = matches!(self.visit.reach, Reach::Ssh(_));
+        let elsewhere = by_ssh || 1 < self.visit.nodes.len();
+        Examine { addr, others, port: is_first.then_some(self.visit.port), elsewhere, ..wish }
     }
 
     /// Every node knocks at the doors of its partners, and at that of rank 0.

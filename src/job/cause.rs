@@ -29,6 +29,11 @@ impl End {
         matches!(self.exit, WorkerExit::Signal { signal, .. } if !self.sent.contains(&signal))
     }
 
+    /// A death by a signal that we sent.
+    fn is_of_our_making(&self) -> bool {
+        matches!(self.exit, WorkerExit::Signal { signal, .. } if self.sent.contains(&signal))
+    }
+
     /// A failure that we did not bring about by stopping the job.
     pub(super) fn is_own_failure(&self) -> bool {
         match self.exit {
@@ -105,6 +110,13 @@ impl StartFailure {
 pub enum Cause {
     /// A worker.
     Worker(End),
+    /// A worker that gave up on its peers, which ended first: it was stopped before it ended by itself.
+    GaveUp {
+        /// Which.
+        rank: Rank,
+        /// The end of a peer that had heard of it.
+        told: End,
+    },
     /// A worker that never became its program.
     NotStarted {
         /// Which worker.
@@ -126,7 +138,9 @@ impl Cause {
     pub fn status(&self) -> Status {
         match self {
             Self::Worker(End { exit: WorkerExit::Lost, .. }) => Status::LeaseLost,
-            Self::Worker(end) => Status::Worker(end.exit.shell_status()),
+            Self::Worker(end) | Self::GaveUp { told: end, .. } => {
+                Status::Worker(end.exit.shell_status())
+            }
             Self::NotStarted { failure, .. } => failure.status(),
             Self::Node { loss, .. } => match loss {
                 NodeLoss::LinkClosed(Some(exit))
@@ -197,7 +211,7 @@ pub(super) fn find(ends: &[End], failures: &Failures) -> Option<Cause> {
     }
     let violent = ends.iter().filter(|end| end.is_violent() && in_time(end.at));
     let end = violent.min_by_key(|end| end.at).or(own)?;
-    Some(Cause::Worker(blame(end, ends, &failures.blamed).clone()))
+    Some(blame(end, ends, &failures.blamed))
 }
 
 /// Where workers do not need each other nothing is the cause of anything: the greatest status counts,
@@ -218,19 +232,24 @@ pub(super) fn greatest(ends: &[End], failures: &Failures) -> Option<Cause> {
         .map(|(_, cause)| cause)
 }
 
-/// Follows reports of lost peers, at most once per worker.
-fn blame<'a>(first: &'a End, ends: &'a [End], blamed: &[(Rank, Rank)]) -> &'a End {
+/// Follows reports of lost peers, at most once per worker, to who ended by itself, or to who gave up and
+/// was still about to end when we stopped it.
+fn blame(first: &End, ends: &[End], blamed: &[(Rank, Rank)]) -> Cause {
     let mut end = first;
     for _ in 0..ends.len() {
         let Some((_, peer)) = blamed.iter().find(|(reporter, _)| *reporter == end.rank) else {
             break;
         };
         match ends.iter().find(|other| other.rank == *peer && !other.exit.is_success()) {
-            Some(other) if other.rank != first.rank => end = other,
-            _ => break,
+            Some(other) if other.rank == first.rank => break,
+            Some(other) if other.is_of_our_making() => {
+                return Cause::GaveUp { rank: other.rank, told: end.clone() };
+            }
+            Some(other) => end = other,
+            None => break,
         }
     }
-    end
+    Cause::Worker(end.clone())
 }
 
 #[cfg(test)]
@@ -339,6 +358,16 @@ mod tests {
         let ends =
             [end(1, WorkerExit::Code(1), 1, &[], now), end(3, WorkerExit::Code(5), 8, &[], now)];
         check_blaming(&ends, &[(1, 3)], 3);
+    }
+
+    #[test]
+    fn who_gave_up_and_was_stopped_is_named_with_the_status_of_who_told() {
+        let now = clock::now();
+        let ends = [end(1, WorkerExit::Code(3), 1, &[], now), end(2, signal(15), 9, &[15], now)];
+        let blamed = vec![(Rank(1), Rank(2))];
+        let cause = find(&ends, &Failures { blamed, ..Failures::default() }).expect("a cause");
+        assert!(matches!(&cause, Cause::GaveUp { rank: Rank(2), told } if told.rank == Rank(1)));
+        assert_eq!(cause.status().code(), 3);
     }
 
     #[test]

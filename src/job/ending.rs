@@ -68,6 +68,7 @@ impl Job {
     pub(super) fn is_cause(&self, cause: Option<&cause::Cause>, rank: Rank) -> bool {
         match cause {
             Some(cause::Cause::Worker(end)) => end.rank == rank,
+            Some(cause::Cause::GaveUp { rank: named, .. }) => *named == rank,
             Some(cause::Cause::NotStarted { rank: failed, .. }) => *failed == rank,
             Some(cause::Cause::Node { node, .. }) => self.node_of_rank[rank.index()] == *node,
             None => false,

@@ -21,7 +21,7 @@ impl Job {
         let can_pass = match &verdict.cause {
             // What cannot be executed now cannot be executed later.
             None | Some(Cause::NotStarted { .. }) => false,
-            Some(Cause::Worker(_) | Cause::Node { .. }) => {
+            Some(Cause::Worker(_) | Cause::GaveUp { .. } | Cause::Node { .. }) => {
                 matches!(reason, StopReason::Failure | StopReason::Leaving)
             }
         };

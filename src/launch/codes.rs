@@ -46,7 +46,9 @@ pub const EXPLANATIONS: &[Explanation] = &[
          other did; all others were stopped because of it. The last lines that it wrote stand below; \
          the exit status of the launcher is that of this rank, or 128 + the signal. `killed by SIGKILL` \
          without anybody who killed it is usually the kernel, out of memory: when it was, a line says \
-         so. A rank that only lost its peer is not named here; the peer is.",
+         so. A rank that only lost its peer is not named here; the peer is. One that \
+         `gave up` had ended the collectives of all and was stopped while it was about to end: the \
+         status is that of the rank that heard of it first.",
     ),
     story(
         WORKER_NOT_STARTED,

@@ -36,6 +36,8 @@ use crate::wire::{Found, Problem, ToAgent};
 
 /// Silence of a node that is worth a line.
 pub(super) const SILENCE_WARNING: Duration = Duration::from_secs(10);
+/// Silence before anything has started that makes whoever sits there wonder, where nothing else was said.
+const PATIENCE: Duration = Duration::from_millis(2500);
 /// What nodes have said and nobody has heard; of more, a link has to wait.
 const EVENTS_MAX: usize = 1024;
 
@@ -81,6 +83,14 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
     // A name server that does not answer holds up nobody who has ended.
     runtime.shutdown_background();
     status
+}
+
+/// When we first say whom we wait for. Nodes that come by themselves were announced.
+fn patience(options: &Options) -> Duration {
+    match options.transport {
+        Transport::Local | Transport::Ssh(_) if options.talks => PATIENCE,
+        Transport::Local | Transport::Ssh(_) | Transport::Dial(_) => SILENCE_WARNING,
+    }
 }
 
 /// How nodes will be reached.
@@ -247,7 +257,7 @@ impl<'a> Dispatcher<'a> {
             pause: Pause::default(),
             rested,
             tell_rested,
-            waiting_at: clock::now() + SILENCE_WARNING,
+            waiting_at: clock::now() + patience(options),
         })
     }
 

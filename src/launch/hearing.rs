@@ -109,6 +109,7 @@ impl Dispatcher<'_> {
             FromAgent::Leftovers { rank, .. }
             | FromAgent::StdinTaken { rank, .. }
             | FromAgent::Note { rank, .. } => about(rank),
+            FromAgent::Suspended(ranks) => ranks.iter().find_map(about),
             FromAgent::Idle { .. } => so_early(),
             FromAgent::Examined(_) | FromAgent::Dialed(_) => {
                 Some("it answers what it was not asked".to_owned())
@@ -191,6 +192,12 @@ impl Dispatcher<'_> {
                 let is_clean = undead.is_empty();
                 self.history.undead.extend(undead.into_iter().map(|process| (node, process)));
                 Some(Event::Idle { node, is_clean })
+            }
+            FromAgent::Suspended(ranks) => {
+                for rank in ranks {
+                    self.reporter.say(voice::suspended(self.history.worker(rank)));
+                }
+                None
             }
             FromAgent::Paused => {
                 self.pause.stopped(Who::Node(node));

@@ -58,14 +58,23 @@ pub struct Member {
     pub paint: Paint,
 }
 
+impl Member {
+    fn leave_message(&self, status: Status, text: &str, cause: Option<NodeRank>) {
+        let file = self.keeper.termination_log.as_deref();
+        leave_message(file, (&self.dial.job, self.node), status, (text, cause));
+    }
+}
+
 /// Takes part in the job of node 0. Returns the exit status of the job.
 pub fn join(plan: &LaunchPlan, member: &Member) -> Result<Status, LaunchError> {
     if let Some(first) = member.lacks.first() {
         let host = plan.nodes[member.node.index()].host.as_str();
         let what = "this node cannot take part; nothing was started here";
         let problems = member.lacks.iter().map(|problem| (host, problem));
-        say(&show_refusal(what, problems), member.paint);
-        return Ok(Status::Worker(first.status));
+        let (screen, status) = (show_refusal(what, problems), Status::Worker(first.status));
+        say(&screen, member.paint);
+        member.leave_message(status, &screen, None);
+        return Ok(status);
     }
     heap::share();
     signals::hear_of_children();
@@ -257,8 +266,13 @@ impl Joining<'_> {
         };
         let mut screen = format!("error[{}]: {}; {so}\n", codes::NOT_JOINED, neutral(title));
         screen += &neutral_lines(lines);
+        let help = match (self.epoch, fault) {
+            (Some(_), DialFault::NoAnswer(..)) => "why it ended is on node 0's own screen",
+            (_, fault) => fault.help(),
+        };
+        let screen = format!("{screen}help: {help}\n");
         say(&screen, self.member.paint);
-        self.leave_message(status, &screen, None);
+        self.member.leave_message(status, &screen, None);
         status
     }
 
@@ -426,7 +440,7 @@ impl Joining<'_> {
                 }
                 let own = self.member.node;
                 let own_status = self.member.dial.status_of(own, Status::Worker(status), cause);
-                self.leave_message(own_status, &text, cause);
+                self.member.leave_message(own_status, &text, cause);
                 own_status
             }
             Part::Lost | Part::Again | Part::Replaced => {
@@ -435,7 +449,7 @@ impl Joining<'_> {
                 }
                 let text = show_failure(&self.leader_lost());
                 say(&text, self.member.paint);
-                self.leave_message(Status::LeaseLost, &text, Some(NodeRank(0)));
+                self.member.leave_message(Status::LeaseLost, &text, Some(NodeRank(0)));
                 Status::LeaseLost
             }
             Part::Left => Status::Interrupted(self.stops.last().copied().unwrap_or(libc::SIGTERM)),
@@ -446,14 +460,8 @@ impl Joining<'_> {
     fn left(&self, signal: i32) -> Status {
         let status = Status::Interrupted(signal);
         let text = format!("left the job, asked by {}\n", signal_name(signal));
-        self.leave_message(status, &text, Some(self.member.node));
+        self.member.leave_message(status, &text, Some(self.member.node));
         status
-    }
-
-    fn leave_message(&self, status: Status, text: &str, cause: Option<NodeRank>) {
-        let Member { keeper, dial, node, .. } = self.member;
-        let file = keeper.termination_log.as_deref();
-        leave_message(file, (&dial.job, *node), status, (text, cause));
     }
 
     fn leader_lost(&self) -> Failure {

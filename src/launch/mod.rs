@@ -36,3 +36,4 @@ pub use options::{
     Claims, Cores, DialOptions, FileOf, Judge, Keeper, LaunchError, Options, StdinTo, Transport,
     WayOn, WorkersFile,
 };
+pub use probes::leave_refusal;

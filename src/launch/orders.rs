@@ -45,7 +45,14 @@ pub(super) fn prepare(
         venv_script: options.venv_script.clone().map(|script| script.into_os_string().into_vec()),
         claim: claim_wish(options.claims, node),
         files: files(options, node, epoch),
+        elsewhere: is_elsewhere(plan, &options.transport),
     }
+}
+
+/// Whether any machine but this one has a part in the job; a node that is started alone is one of several.
+fn is_elsewhere(plan: &LaunchPlan, transport: &Transport) -> bool {
+    let by_ssh = matches!(transport, Transport::Ssh(_));
+    by_ssh || 1 < plan.nodes.len() || (plan.workers_here() as u32) < plan.world_size
 }
 
 /// What the job itself has written is there when it is restarted, also by another node 0, which has not

@@ -167,8 +167,9 @@ async fn answer(mut stream: TcpStream, pulse: Arc<Pulse>) -> io::Result<()> {
 #[derive(Serialize)]
 struct Message<'a> {
     version: u32,
-    job: &'a str,
-    node: u32,
+    /// Which job and which node of it; of a start that was refused nobody may know.
+    job: Option<&'a str>,
+    node: Option<u32>,
     status: u8,
     /// The node that was the cause of a failure.
     cause: Option<u32>,
@@ -184,11 +185,26 @@ pub(super) fn leave_message(
     status: Status,
     (text, cause): (&str, Option<NodeRank>),
 ) {
-    let Some(file) = file else { return };
+    if let Some(file) = file {
+        write_message(file, Some((job.0.as_str(), node)), status, (text, cause));
+    }
+}
+
+/// Writes there why nothing was started, and nothing is known of a job.
+pub fn leave_refusal(file: &Path, status: Status, text: &str) {
+    write_message(file, None, status, (text, None));
+}
+
+fn write_message(
+    file: &Path,
+    whose: Option<(&str, NodeRank)>,
+    status: Status,
+    (text, cause): (&str, Option<NodeRank>),
+) {
     let message = Message {
         version: 1,
-        job: &job.0,
-        node: node.0,
+        job: whose.map(|(job, _)| job),
+        node: whose.map(|(_, node)| node.0),
         status: status.code(),
         cause: cause.map(|cause| cause.0),
         text,
@@ -267,7 +283,8 @@ mod tests {
     #[test]
     fn a_message_has_the_beginning_of_a_long_text_and_fits() {
         for text in ["short", &"\u{1}é\n".repeat(5000), &"x".repeat(5000), &"\u{7}".repeat(9000)] {
-            let message = Message { version: 1, job: "a", node: 3, status: 7, cause: None, text };
+            let message =
+                Message { version: 1, job: Some("a"), node: Some(3), status: 7, cause: None, text };
             let json = fitting(message);
             assert!(json.len() <= MESSAGE_BYTES_MAX);
             let back: serde_json::Value = serde_json::from_str(&json).expect("JSON");

@@ -26,7 +26,7 @@ use crate::report::record::{
 use crate::report::summary::{Failure, count, duration, processes, reason, show_failure};
 use crate::report::{Pages, neutral};
 use crate::transport::Fault;
-use crate::wire::{Problem, Stream};
+use crate::wire::{Blame, Problem, Stream};
 
 /// Everything that is known at the end.
 pub(super) struct Story<'a> {
@@ -73,6 +73,23 @@ pub(super) fn show_refusal<'a>(
         let _ = writeln!(text, "  {} more, of {hosts}", count(more, "reason"));
     }
     text
+}
+
+/// Where to look for why a node was lost, or what keeps it from being lost again.
+fn help_of_lost(host: &str, loss: &NodeLoss) -> Option<String> {
+    match loss {
+        // A bug of ours, or somebody's wish.
+        NodeLoss::LinkClosed(Some(WorkerExit::Code(70)))
+        | NodeLoss::Garbled(_)
+        | NodeLoss::Leaves => None,
+        NodeLoss::Silent | NodeLoss::LinkClosed(Some(WorkerExit::Code(75))) => Some(format!(
+            "is {host} up, and the network to it? `--lease TIME` allows a longer silence"
+        )),
+        NodeLoss::LinkClosed(Some(_)) | NodeLoss::ShimDied => {
+            Some(format!("if nobody killed it, the kernel may have: see `dmesg` on {host}"))
+        }
+        NodeLoss::LinkClosed(None) => Some(format!("is {host} up? see `uptime` and `dmesg` there")),
+    }
 }
 
 fn reason_and_help(problem: &Problem) -> (&str, Option<&str>) {
@@ -209,14 +226,16 @@ impl Story<'_> {
         }
     }
 
-    /// What to type to go on without all that cannot take part, if anybody is left.
+    /// What to type to go on without all that cannot take part, if anybody is left who can.
     fn without_absent(&self) -> String {
         let unreachable = self.faults.iter().map(|(node, _)| *node);
         let mut nodes: Vec<NodeRank> =
             unreachable.chain(self.problems.iter().map(|(node, _)| *node)).collect();
         nodes.sort_unstable();
         nodes.dedup();
-        if nodes.is_empty() || self.has_let_run() || nodes.len() == self.plan.nodes.len() {
+        let is_of_job = self.problems.iter().any(|(_, problem)| problem.blame == Blame::Job);
+        let is_all = nodes.len() == self.plan.nodes.len();
+        if nodes.is_empty() || self.has_let_run() || is_all || is_of_job {
             return String::new();
         }
         let how = self.going_on_without(&nodes, None);
@@ -246,7 +265,7 @@ impl Story<'_> {
     pub(super) fn node_of_cause(&self) -> Option<NodeRank> {
         Some(match self.verdict.cause.as_ref()? {
             Cause::Worker(end) => self.worker(end.rank).node,
-            Cause::NotStarted { rank, .. } => self.worker(*rank).node,
+            Cause::GaveUp { rank, .. } | Cause::NotStarted { rank, .. } => self.worker(*rank).node,
             Cause::Node { node, .. } => *node,
         })
     }
@@ -257,10 +276,11 @@ impl Story<'_> {
             Cause::Worker(end) => {
                 let worker = self.worker(end.rank);
                 let exit = worker.ended.as_ref().map_or(WorkerExit::Lost, |ended| ended.exit);
-                let ran = worker
-                    .ran()
-                    .map_or_else(String::new, |ran| format!(" after {}", duration(ran)));
-                format!("rank {} ({}) {exit}{ran}", worker.rank, worker.host)
+                format!("rank {} ({}) {exit}{}", worker.rank, worker.host, after(worker))
+            }
+            Cause::GaveUp { rank, .. } => {
+                let worker = self.worker(*rank);
+                format!("rank {} ({}) gave up{}", worker.rank, worker.host, after(worker))
             }
             Cause::NotStarted { rank, .. } => {
                 let worker = self.worker(*rank);
@@ -302,8 +322,9 @@ impl Story<'_> {
             let title = format!("{}; {}", self.what_happened(cause), self.stopped());
             let mut failure = match cause {
                 Cause::Worker(end) => self.worker_failed(end.rank, title, pages),
+                Cause::GaveUp { rank, told } => self.worker_gave_up(*rank, told.rank, title, pages),
                 Cause::NotStarted { failure, .. } => self.not_started(*failure, title),
-                Cause::Node { node, .. } => self.node_lost(*node, title),
+                Cause::Node { node, loss } => self.node_lost(*node, loss, title),
             };
             failure.facts.extend(self.also_lost());
             failure.facts.extend(self.earlier());
@@ -412,6 +433,23 @@ impl Story<'_> {
         }
     }
 
+    /// What it said last, or else what the peer said that told.
+    fn worker_gave_up(&self, rank: Rank, told: Rank, title: String, pages: &Pages) -> Failure {
+        let mut failure = self.worker_failed(rank, title, pages);
+        let peer = self.worker(told);
+        let exit = peer.ended.as_ref().map_or(WorkerExit::Lost, |ended| ended.exit);
+        failure.facts.push(format!(
+            "rank {} ({}), which {exit}, had heard of it; it was stopped before it ended by itself",
+            peer.rank, peer.host
+        ));
+        if failure.last_lines.is_none() {
+            failure.last_lines = pages.last_lines(told);
+            let stream = failure.last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
+            failure.log = pages.log_path(told, stream);
+        }
+        failure
+    }
+
     /// Workers that had ended well before the others failed, or were stopped: whoever still needed
     /// them in a collective waited in vain.
     fn ended_before(&self, failure: Option<Instant>) -> Vec<String> {
@@ -425,7 +463,7 @@ impl Story<'_> {
             return Vec::new();
         };
         let who = voice::rank_and_others(&early);
-        let ran = first.ran().map_or_else(String::new, |ran| format!(" after {}", duration(ran)));
+        let ran = after(first);
         vec![format!("{who} had exited with 0{ran}; a collective needs every rank until its end")]
     }
 
@@ -484,12 +522,13 @@ impl Story<'_> {
         }
     }
 
-    fn node_lost(&self, node: NodeRank, title: String) -> Failure {
+    fn node_lost(&self, node: NodeRank, loss: &NodeLoss, title: String) -> Failure {
+        let next = help_of_lost(&self.host(node), loss);
         Failure {
             code: codes::NODE_LOST,
             title,
             facts: vec![format!("lost with it: {}", self.ranks_of(node))],
-            help: self.without_lost(node),
+            help: next.into_iter().chain(self.without_lost(node)).collect(),
             ..Failure::default()
         }
     }
@@ -619,6 +658,9 @@ impl Story<'_> {
         };
         match cause {
             Cause::Worker(end) => of_worker("worker_failed", end.rank, code_and_signal(end.exit)),
+            Cause::GaveUp { rank, told } => {
+                of_worker("worker_failed", *rank, code_and_signal(told.exit))
+            }
             Cause::NotStarted { rank, .. } => of_worker("worker_not_started", *rank, (None, None)),
             Cause::Node { node, .. } => CauseRecord {
                 kind: "node_lost",
@@ -647,6 +689,11 @@ impl Story<'_> {
     fn host(&self, node: NodeRank) -> String {
         self.plan.nodes[node.index()].host.to_string()
     }
+}
+
+/// ` after 1.1 s`, where that is known.
+fn after(worker: &WorkerHistory) -> String {
+    worker.ran().map_or_else(String::new, |ran| format!(" after {}", duration(ran)))
 }
 
 fn worker_record(worker: &WorkerHistory) -> WorkerRecord {

@@ -142,6 +142,16 @@ pub(super) fn state(worker: &WorkerHistory, now: Instant) -> String {
     step("State", &format!("rank {} ({}): {state}", worker.rank, worker.host))
 }
 
+/// A worker does nothing until somebody continues it.
+pub(super) fn suspended(worker: &WorkerHistory) -> String {
+    let (rank, host) = (worker.rank, &worker.host);
+    let pid = worker.pid().map_or_else(|| "PID".to_owned(), |pid| pid.to_string());
+    let text = format!(
+        "rank {rank} ({host}): pid {pid} is suspended (state T); `kill -CONT {pid}` there continues it"
+    );
+    step("State", &text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -77,6 +77,8 @@ impl Dispatcher<'_> {
         for worker in &self.history.workers {
             self.reporter.say(voice::state(worker, now));
         }
+        // What their processes look like their nodes alone know; one that is silent holds up nothing.
+        self.tell_all(&ToAgent::Look);
     }
 
     fn count_workers(&self) -> String {

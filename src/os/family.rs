@@ -125,6 +125,11 @@ impl Stat {
         parse_stat(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
     }
 
+    /// Stopped, by a signal (`T`) or a debugger (`t`).
+    pub fn is_suspended(&self) -> bool {
+        matches!(self.state, 'T' | 't')
+    }
+
     /// Dead but not yet buried.
     pub fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X')

@@ -116,18 +116,14 @@ pub enum IdentityError {
         expected: &'static str,
     },
     /// Two conventions do not agree.
-    #[error("{what}: {one} ({of_one}), but {other} ({of_other})")]
+    #[error("{what}: {one}, but {other}")]
     Conflict {
         /// About what.
         what: &'static str,
-        /// What the first says.
+        /// What the first says, who that is, and where it is read.
         one: String,
-        /// Who that is.
-        of_one: Convention,
-        /// What another says.
+        /// The same of another.
         other: String,
-        /// Who that is.
-        of_other: Convention,
     },
 }
 
@@ -151,11 +147,18 @@ impl fmt::Display for Convention {
     }
 }
 
-impl fmt::Display for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Identity {
+    /// What it says, and where that was read.
+    fn with_source(&self, what: &str) -> String {
         let read: Vec<_> =
             self.read.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        write!(f, "node {} ({}: {})", self.rank, self.convention, read.join(" "))
+        format!("{what} ({}: {})", self.convention, read.join(" "))
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.with_source(&format!("node {}", self.rank)))
     }
 }
 
@@ -206,21 +209,19 @@ fn identify_node(around: &Surroundings) -> Result<Identity, IdentityError> {
 
 /// What two conventions both say must be the same.
 fn agree(first: &Identity, other: &Identity) -> Result<(), IdentityError> {
-    let conflict = |what, one: String, theirs: String| IdentityError::Conflict {
+    let conflict = |what, one: &str, theirs: &str| IdentityError::Conflict {
         what,
-        one,
-        of_one: first.convention,
-        other: theirs,
-        of_other: other.convention,
+        one: first.with_source(one),
+        other: other.with_source(theirs),
     };
     if first.rank != other.rank {
         let (one, theirs) = (format!("node {}", first.rank), format!("node {}", other.rank));
-        return Err(conflict("which node this is", one, theirs));
+        return Err(conflict("which node this is", &one, &theirs));
     }
     match (first.nodes, other.nodes) {
         (Some(one), Some(theirs)) if one != theirs => {
             let (one, theirs) = (format!("{one} nodes"), format!("{theirs} nodes"));
-            Err(conflict("how many nodes there are", one, theirs))
+            Err(conflict("how many nodes there are", &one, &theirs))
         }
         _ => Ok(()),
     }
@@ -387,7 +388,8 @@ mod tests {
         check("HYDRA_HOST_FILE=/hosts < NODE_RANK=1 NNODES=2", "NODE_RANK: 1 of 2 at ?");
         check(
             &format!("K_MPI_JOB_ROLE=worker {HOSTS} NODE_RANK=0 @pi-worker-1"),
-            "error: which node this is: node 1 (MPIJob), but node 0 (NODE_RANK)",
+            "error: which node this is: node 1 (MPIJob: K_MPI_JOB_ROLE=worker hostname=pi-worker-1), but \
+             node 0 (NODE_RANK: NODE_RANK=0)",
         );
     }
 
@@ -395,15 +397,18 @@ mod tests {
     fn two_that_contradict_each_other_are_both_shown() {
         check(
             "PET_NODE_RANK=1 JOB_COMPLETION_INDEX=2",
-            "error: which node this is: node 1 (Kubeflow), but node 2 (Indexed Job)",
+            "error: which node this is: node 1 (Kubeflow: PET_NODE_RANK=1), but node 2 (Indexed Job: \
+             JOB_COMPLETION_INDEX=2)",
         );
         check(
             "PET_NODE_RANK=1 PET_NNODES=2 RANK=1 WORLD_SIZE=16 MASTER_ADDR=a",
-            "error: how many nodes there are: 2 nodes (Kubeflow), but 16 nodes (PyTorchJob)",
+            "error: how many nodes there are: 2 nodes (Kubeflow: PET_NODE_RANK=1 PET_NNODES=2), but 16 \
+             nodes (PyTorchJob: RANK=1 WORLD_SIZE=16 MASTER_ADDR=a)",
         );
         check(
             "SLURM_NODEID=0 NODE_RANK=1",
-            "error: which node this is: node 0 (Slurm), but node 1 (NODE_RANK)",
+            "error: which node this is: node 0 (Slurm: SLURM_NODEID=0), but node 1 (NODE_RANK: \
+             NODE_RANK=1)",
         );
     }
 

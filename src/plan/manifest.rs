@@ -8,6 +8,8 @@ use crate::base::env_vars;
 
 /// How long pods wait for each other: what `remuda pod` does by itself, where it can be seen and changed.
 const JOIN_TIMEOUT: &str = "30m";
+/// As whom pods run, and the group to which volumes are given.
+const USER: u32 = 10001;
 /// Where the key is mounted.
 const KEY_DIR: &str = "/etc/remuda";
 /// What pods end with that were stopped because of another one: the Job does not count them.
@@ -65,6 +67,8 @@ pub struct Wanted {
     pub shm: String,
     /// A resource that each pod is to be given beside GPUs: name and number.
     pub resource: Option<(String, u32)>,
+    /// Claims on volumes, and where each is mounted.
+    pub volumes: Vec<(String, String)>,
     /// How often workers are started anew.
     pub restarts_max: u32,
     /// Words behind `remuda pod`.
@@ -269,12 +273,12 @@ fn volcano_policies(wanted: &Wanted) -> Vec<Value> {
 
 /// A pod of the job. Who it is, and where pod 0 is if its platform says so, it finds by itself.
 fn pod(wanted: &Wanted, address: Option<&str>, restart: &str) -> Value {
-    let spec = json!({
+    let mut spec = json!({
         "restartPolicy": restart,
         "terminationGracePeriodSeconds": wanted.grace_s,
         "securityContext": {
             "runAsNonRoot": true,
-            "runAsUser": 10001,
+            "runAsUser": USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [container(wanted, address)],
@@ -284,7 +288,25 @@ fn pod(wanted: &Wanted, address: Option<&str>, restart: &str) -> Value {
             {"name": "tmp", "emptyDir": {}},
         ],
     });
+    if !wanted.volumes.is_empty() {
+        // A volume is root's until it is given to a group of the pod's.
+        spec["securityContext"]["fsGroup"] = json!(USER);
+        spec["securityContext"]["fsGroupChangePolicy"] = json!("OnRootMismatch");
+    }
+    for (number, (claim, _)) in wanted.volumes.iter().enumerate() {
+        let source = json!({"claimName": claim});
+        let volume = json!({"name": volume_name(number), "persistentVolumeClaim": source});
+        push(&mut spec["volumes"], volume);
+    }
     json!({"metadata": {"labels": labels(wanted)}, "spec": spec})
+}
+
+fn volume_name(number: usize) -> String {
+    format!("volume-{number}")
+}
+
+fn push(list: &mut Value, item: Value) {
+    list.as_array_mut().expect("it was made as a list").push(item);
 }
 
 fn container(wanted: &Wanted, address: Option<&str>) -> Value {
@@ -315,6 +337,12 @@ fn container(wanted: &Wanted, address: Option<&str>) -> Value {
             {"name": "tmp", "mountPath": "/tmp"},
         ],
     });
+    for (number, (_, path)) in wanted.volumes.iter().enumerate() {
+        push(
+            &mut container["volumeMounts"],
+            json!({"name": volume_name(number), "mountPath": path}),
+        );
+    }
     let mut limits = Map::new();
     if wanted.gpus {
         limits.insert("nvidia.com/gpu".to_owned(), json!(wanted.slots.to_string()));
@@ -439,6 +467,7 @@ mod tests {
             grace_s: 120,
             shm: "8Gi".to_owned(),
             resource: None,
+            volumes: Vec::new(),
             restarts_max: 3,
             words: vec!["train.py".to_owned(), "--lr=1e-3".to_owned()],
         }

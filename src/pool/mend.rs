@@ -87,6 +87,9 @@ mod tests {
         check("n[3-1] slots=2\n", "n[3-1] slots=2\n");
         check("- host: a\n  slots: 4\n", "- host: a\n  slots: 4\n");
         check("a 8\nb 8\nc\n", "a 8\nb 8\nc\n");
+        for two in ["a 6 slots=1\n", "a 6 slots = 1\n", "a lots=6 slots=1\n", "a 6 lots=1\n"] {
+            check(two, two);
+        }
     }
 
     #[test]

@@ -14,11 +14,14 @@ pub(super) struct Settings {
     slots_at: Option<Span>,
     /// A slot count was meant, even if it could not be read: its absence is not to be reported.
     slots_meant: bool,
+    /// Words of the line that say slots, however they are spelled: of two, one is not mended into another.
+    sayings: usize,
 }
 
 impl Settings {
     /// Reads them all; `first` is the word before them.
     pub(super) fn read(mut self, first: Word<'_>, mut rest: &[Word<'_>], out: &mut Line) {
+        self.sayings = rest.iter().filter(|word| says_slots(**word)).count();
         while let Some((&word, after)) = rest.split_first() {
             let taken = self.spaced(word, after, out).or_else(|| self.setting(word, out));
             let Some(taken) = taken else {
@@ -121,8 +124,8 @@ impl Settings {
             Diagnostic::error(codes::UNKNOWN_KEY, key.span, message).label("expected `slots=N`");
         self.slots_meant |= meant.is_some();
         let sign = Span::new(key.span.start, key.span.end + 1);
-        Some(match (meant, self.slots_at) {
-            (Some(_), None) => problem.help("did you mean `slots`?").suggest(sign, "slots="),
+        Some(match (meant, self.sayings) {
+            (Some(_), 1) => problem.help("did you mean `slots`?").suggest(sign, "slots="),
             _ => problem.help("a line is a host name and its slots: `worker-0 slots=4`"),
         })
     }
@@ -132,16 +135,7 @@ impl Settings {
         let is_number = word.text.bytes().all(|byte| byte.is_ascii_digit());
         if is_number && !self.slots_meant {
             self.slots_meant = true;
-            out.problems.push(
-                Diagnostic::error(
-                    codes::MISSING_SLOTS,
-                    word.span,
-                    "`slots=` is missing before the number",
-                )
-                .label("expected `slots=N`")
-                .help("write the number as a slot count")
-                .suggest(word.span, format!("slots={}", word.text)),
-            );
+            out.problems.push(number_alone(word, self.sayings));
             return;
         }
         let last = rest.last().map_or(word.span, |last| last.span);
@@ -159,6 +153,26 @@ impl Settings {
         });
         self.slots_meant = true;
     }
+}
+
+/// A number that stands where slots should; behind it the line may have `slots=` as well.
+fn number_alone(word: Word<'_>, sayings: usize) -> Diagnostic {
+    if 0 < sayings {
+        let message = format!("`{}` stands before `slots`", word.text);
+        return Diagnostic::error(codes::UNEXPECTED_TEXT, word.span, message)
+            .label("expected `slots=N` directly after the host")
+            .help("remove it, or write it where it belongs: in the name, or behind `slots=`");
+    }
+    Diagnostic::error(codes::MISSING_SLOTS, word.span, "`slots=` is missing before the number")
+        .label("expected `slots=N`")
+        .help("write the number as a slot count")
+        .suggest(word.span, format!("slots={}", word.text))
+}
+
+/// `slots=4`, `slots`, `lots=4`.
+fn says_slots(word: Word<'_>) -> bool {
+    let key = word.text.split(['=', ':']).next().unwrap_or_default();
+    key == "slots" || key.len() < word.text.len() && nearest(key, ["slots"]).is_some()
 }
 
 pub(super) fn missing_slots(host: Word<'_>) -> Diagnostic {

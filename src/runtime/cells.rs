@@ -72,7 +72,7 @@ impl Entry {
 pub(crate) struct Line {
     pub(crate) flag: Flag,
     entries: [Entry; 2],
-    /// Not 0 once the rank has ended well.
+    /// How the rank has ended, if it has ended well: a [`Departure`].
     departed: AtomicU32,
 }
 
@@ -82,14 +82,20 @@ impl Line {
         &self.entries[(round & 1) as usize]
     }
 
-    /// Says that the rank has ended well.
-    pub(crate) fn depart(&self) {
-        self.departed.store(1, SeqCst);
+    /// Says that the rank takes part in nothing more, and how it ended.
+    pub(crate) fn depart(&self, how: Departure) {
+        match how {
+            // Where it cannot be written, more has been said.
+            Departure::Left => {
+                let _ = self.departed.compare_exchange(0, how as u32, SeqCst, SeqCst);
+            }
+            Departure::Gone | Departure::Exited => self.departed.store(how as u32, SeqCst),
+        }
     }
 
-    /// Whether it has said so. What it did before is seen by whoever sees this.
-    pub(crate) fn has_departed(&self) -> bool {
-        self.departed.load(Acquire) != 0
+    /// How it has ended, if it has said so. What it did before is seen by whoever sees this.
+    pub(crate) fn departure(&self) -> Option<Departure> {
+        departure_of(self.departed.load(Acquire)).filter(|how| *how != Departure::Gone)
     }
 }
 
@@ -121,6 +127,11 @@ impl Mailbox {
     pub(crate) fn entry(&self) -> &Entry {
         &self.entry
     }
+}
+
+fn departure_of(code: u32) -> Option<Departure> {
+    let all = [Departure::Gone, Departure::Exited, Departure::Left];
+    all.into_iter().find(|how| *how as u32 == code)
 }
 
 /// Somebody gave up, and why; the first alarm of an epoch stays.
@@ -186,10 +197,7 @@ impl AlarmCell {
         let text: Vec<u8> =
             words.flat_map(|word| word.load(Relaxed).to_le_bytes()).take(bytes).collect();
         let lost = self.lost.load(Relaxed);
-        let how = match self.lost_how.load(Relaxed) {
-            how if how == Departure::Exited as u32 => Departure::Exited,
-            _ => Departure::Gone,
-        };
+        let how = departure_of(self.lost_how.load(Relaxed)).unwrap_or(Departure::Gone);
         Alarm {
             by: Rank(self.by.load(Relaxed)),
             lost: (lost != u32::MAX).then_some(Loss { rank: Rank(lost), how }),

@@ -71,9 +71,9 @@ pub enum ReduceOp {
     Sum = 1,
     /// Product; integers wrap.
     Prod = 2,
-    /// Smallest.
+    /// Smallest; NaN where a rank has one.
     Min = 3,
-    /// Largest.
+    /// Largest; NaN where a rank has one.
     Max = 4,
     /// The sum, then multiplied once by 1/ranks; integers are divided, towards zero.
     Avg = 5,
@@ -209,12 +209,14 @@ fn zip_right<T: Copy, S: Copy>(left: &[T], right: &mut [S], f: impl Fn(T, S) -> 
     }
 }
 
+#[expect(clippy::eq_op, reason = "what is no number does not equal itself, and wins")]
 fn smaller<T: PartialOrd>(left: T, right: T) -> T {
-    if right < left { right } else { left }
+    if right < left || right != right { right } else { left }
 }
 
+#[expect(clippy::eq_op, reason = "as above")]
 fn larger<T: PartialOrd>(left: T, right: T) -> T {
-    if left < right { right } else { left }
+    if left < right || right != right { right } else { left }
 }
 
 /// Runs `$kernel(args…, f)` with the function of `$op`, so that the choice is made outside the loop.

@@ -48,7 +48,14 @@ pub(crate) struct Engine {
     timeout: Duration,
     order: ReduceOrder,
     calls: u64,
-    failed: Option<Cause>,
+    failed: Option<Failed>,
+}
+
+/// Why nothing can follow.
+struct Failed {
+    cause: Cause,
+    /// The operation that failed; `None` where the group was aborted.
+    at: Option<Operation>,
 }
 
 impl Engine {
@@ -59,10 +66,11 @@ impl Engine {
         (timeout, order): (Duration, ReduceOrder),
     ) -> Self {
         let world = roster.placement.world_size();
+        let store = across.as_ref().map(|across| across.net().shared_store());
         Self {
             spin: Spin::for_ranks(segment.node_world()),
             fold: Fold::of(world),
-            node: LocalNode::new(roster.clone(), segment),
+            node: LocalNode::new(roster.clone(), segment, store),
             across,
             roster,
             workspace: Workspace::default(),
@@ -85,7 +93,7 @@ impl Engine {
     pub(crate) fn abort(&mut self, alarm: Alarm) {
         if self.failed.is_none() {
             self.tell(&alarm);
-            self.failed = Some(self.roster.cause(alarm));
+            self.failed = Some(Failed { cause: self.roster.cause(alarm), at: None });
         }
     }
 
@@ -96,13 +104,17 @@ impl Engine {
         body: impl FnOnce(&mut Self, Call, Patience) -> Result<(), Cause>,
     ) -> Result<(), CollectiveError> {
         self.calls += 1;
-        let patience = Patience { deadline: clock::now() + self.timeout, spin: self.spin };
+        let since = clock::now();
+        let deadline = clock::after(since, self.timeout);
+        let patience = Patience { since, deadline, spin: self.spin };
+        let earlier = self.failed.as_ref().and_then(|failed| failed.at);
         let outcome = match &self.failed {
-            Some(cause) => Err(cause.clone()),
+            Some(failed) => Err(failed.cause.clone()),
             None => self
                 .check_alarm()
                 .and_then(|()| body(self, call, patience))
-                .map_err(|cause| self.give_up(cause)),
+                .inspect(|()| self.node.end_wait())
+                .map_err(|cause| self.give_up(cause, call.op)),
         };
         outcome.map_err(|cause| CollectiveError {
             op: call.op,
@@ -110,6 +122,7 @@ impl Engine {
             bytes: (call.count * size_of::<T>()) as u64,
             rank: self.roster.own_name(),
             cause,
+            earlier,
         })
     }
 
@@ -122,9 +135,12 @@ impl Engine {
     }
 
     /// An operation that failed half way leaves the ranks at different places: nothing can follow.
-    fn give_up(&mut self, cause: Cause) -> Cause {
+    fn give_up(&mut self, cause: Cause, op: Operation) -> Cause {
         let cause = match cause {
             Cause::PeerLost { how: Departure::Gone, .. } => self.explain_loss().unwrap_or(cause),
+            Cause::Deadline { waiting_for } => {
+                Cause::Deadline { waiting_for: self.node.trace(waiting_for) }
+            }
             cause => cause,
         };
         let lost = match &cause {
@@ -137,7 +153,7 @@ impl Engine {
             cause => (self.roster.own_name(), cause.to_string()),
         };
         self.tell(&Alarm { by, lost, reason });
-        self.failed = Some(cause.clone());
+        self.failed = Some(Failed { cause: cause.clone(), at: Some(op) });
         cause
     }
 

@@ -17,9 +17,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// Nothing told this process that it is a worker.
-    #[error(
-        "this process was not started as a worker; type `remuda run --num_gpus 2 --no_python -- {program}`"
-    )]
+    #[error("this process was not started as a worker; type `remuda run -n 2 {program}`")]
     NoEnvironment {
         /// How this program was called.
         program: String,
@@ -111,6 +109,8 @@ pub struct CollectiveError {
     pub rank: Rank,
     /// Why.
     pub cause: Cause,
+    /// The operation of the group that had failed before, if that is why.
+    pub earlier: Option<Operation>,
 }
 
 /// Why a collective operation failed.
@@ -162,6 +162,8 @@ pub enum Departure {
     Gone = 0,
     /// It ended well, but before this operation.
     Exited = 1,
+    /// It has dropped its group, and lives.
+    Left = 2,
 }
 
 /// Who is gone, and how.
@@ -175,8 +177,17 @@ impl std::error::Error for CollectiveError {}
 
 impl fmt::Display for CollectiveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { op, seq, bytes, rank, cause } = self;
-        write!(f, "{op} (operation {seq}, {bytes} bytes) failed on rank {rank}: {cause}")
+        let Self { op, seq, bytes, rank, cause, earlier } = self;
+        write!(f, "{op} ")?;
+        // What cannot be done is none of the group's operations.
+        if *seq != 0 {
+            write!(f, "(operation {seq}, {bytes} bytes) ")?;
+        }
+        write!(f, "failed on rank {rank}: ")?;
+        if let Some(op) = earlier {
+            write!(f, "the group had failed before, at {op}: ")?;
+        }
+        cause.fmt(f)
     }
 }
 
@@ -191,6 +202,9 @@ impl fmt::Display for Cause {
             }
             Self::PeerLost { rank, host, how: Departure::Exited } => {
                 write!(f, "rank {rank} on host `{host}` exited with 0 before it took part")
+            }
+            Self::PeerLost { rank, host, how: Departure::Left } => {
+                write!(f, "rank {rank} on host `{host}` dropped the group before it took part")
             }
             Self::Mismatch { ours, peer, theirs } => {
                 write!(f, "we called {ours}, but rank {peer} called {theirs}")
@@ -317,6 +331,12 @@ pub struct Fingerprint {
 const ROOT_BITS: u32 = 32;
 
 impl Fingerprint {
+    /// As whoever takes a message calls it.
+    pub(crate) fn taken(self) -> Self {
+        let op = if self.op == Operation::Send { Operation::Recv } else { self.op };
+        Self { op, ..self }
+    }
+
     pub(crate) fn encode(&self) -> [u64; 3] {
         let kinds = self.op as u64 | (self.dtype as u64) << 8 | (self.reduce as u64) << 16;
         let kinds = kinds | (self.order as u64) << 24;
@@ -410,9 +430,14 @@ mod tests {
             bytes: 4096,
             rank: Rank(0),
             cause: Cause::PeerLost { rank: Rank(3), host: "n2".into(), how: Departure::Gone },
+            earlier: None,
         };
         let expect =
             "all_reduce (operation 12, 4096 bytes) failed on rank 0: rank 3 on host `n2` is gone";
+        assert_eq!(error.to_string(), expect);
+        let cause = Cause::Argument("there is no rank 9 among 4".into());
+        let error = CollectiveError { seq: 0, cause, ..error };
+        let expect = "all_reduce failed on rank 0: there is no rank 9 among 4";
         assert_eq!(error.to_string(), expect);
         let deadline = Cause::Deadline { waiting_for: (0..10).map(Rank).collect() };
         assert_eq!(

@@ -21,7 +21,7 @@ use crate::runtime::shm::{EAGER_BYTES, Segment, staging_bytes};
 use crate::runtime::shm_window::{Arena, Buffer, Seat};
 use crate::runtime::split::{Part, Wish};
 
-/// Deadline of an operation unless the caller sets another: torch's.
+/// Deadline of an operation unless the caller sets another: ten minutes, as torch has it.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
 
 /// A set of ranks that communicate; every rank holds one of its own.
@@ -63,11 +63,26 @@ pub(super) struct Inner {
     /// Given up once the runner is gone, which looks at the segment.
     #[expect(dead_code, reason = "it is there to be dropped")]
     seat: Option<Seat>,
+    /// Likewise: what the runner still did is done by then.
+    #[expect(dead_code, reason = "it is there to be dropped")]
+    leaving: Option<Leaving>,
     links: Links,
     options: InitOptions,
     between_nodes: Option<BetweenNodes>,
     /// The group of which this one is a part. It has the links, so it lives as long.
     whole: Option<Group>,
+}
+
+/// Says to the ranks of the node, when dropped, that this one takes part in nothing more.
+struct Leaving {
+    segment: Arc<Segment>,
+    local: usize,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.segment.depart(self.local, Departure::Left);
+    }
 }
 
 /// How a group is made.
@@ -126,7 +141,9 @@ impl Default for InitOptions {
 
 impl Group {
     /// The group that the environment describes: that of `remuda run`, or, with
-    /// `REMUDA_KEY_FILE RANK WORLD_SIZE MASTER_ADDR MASTER_PORT`, of anything else.
+    /// `REMUDA_KEY_FILE RANK WORLD_SIZE MASTER_ADDR MASTER_PORT`, of anything else. The key file holds
+    /// a secret of 16 bytes or more, the same for all ranks; they find each other through rank 0, which
+    /// listens at the address.
     pub fn from_env() -> Result<Self> {
         Self::init(&InitOptions::default())
     }
@@ -204,6 +221,7 @@ impl Group {
         let engine = Engine::new(roster.clone(), segment.clone(), across, manner);
         let inner = Inner {
             arena: Arena::new(&segment, roster.local_rank()),
+            leaving: Some(Leaving { segment: segment.clone(), local: roster.local_rank() }),
             roster,
             local_rank,
             restart_count,
@@ -236,7 +254,7 @@ impl Group {
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group, ReduceOp};
-    /// // Two rows of two: columns of neighbours share memory bandwidth, rows do not meet.
+    /// // Two rows of two; a row sums by itself, while the other may be anywhere.
     /// let results = Group::on_threads(4, |group| {
     ///     let row = group.split(group.rank() / 2, group.rank())?.expect("every rank has a row");
     ///     let mut sum = [group.rank() as i32];
@@ -275,6 +293,8 @@ impl Group {
             segment,
             runner: Runner::new(engine),
             seat: Some(seat),
+            // Who leaves a part has not left the whole.
+            leaving: None,
             links: Links::default(),
             options: options.clone(),
             between_nodes,
@@ -353,7 +373,7 @@ impl Group {
     pub(crate) fn check_alarm(&self, op: Operation) -> Result<(), CollectiveError> {
         let Some(cause) = self.alarm() else { return Ok(()) };
         let rank = self.inner.roster.own_name();
-        let error = CollectiveError { op, seq: 0, bytes: 0, rank, cause };
+        let error = CollectiveError { op, seq: 0, bytes: 0, rank, cause, earlier: None };
         self.report(&error);
         Err(error)
     }

@@ -79,6 +79,12 @@ impl Membership {
         if let Some(path) = env_vars::get(env_vars::REMUDA_KEY_FILE) {
             return Self::from_key_file(&path, options);
         }
+        // Whoever sets these means a job of several.
+        if [env_vars::RANK, env_vars::WORLD_SIZE].iter().all(|name| env_vars::get(name).is_some()) {
+            let problem = "missing: it names a file with a secret that all ranks share, of 16 bytes or \
+                           more";
+            return Err(bad(env_vars::REMUDA_KEY_FILE, problem));
+        }
         let program = std::env::args_os().next().unwrap_or_else(|| OsString::from("./worker"));
         Err(Error::NoEnvironment { program: program.to_string_lossy().into_owned() })
     }
@@ -270,7 +276,7 @@ fn join(
     sources: &mut Sources,
     options: &InitOptions,
 ) -> Result<Net> {
-    let deadline = clock::now() + options.timeout;
+    let deadline = clock::after(clock::now(), options.timeout);
     let connect = |purpose| Client::connect(address, identity, purpose, deadline);
     let store = connect(Purpose::Ask).map_err(store_error(address, "connect"))?;
     sources.store = Some(connect(Purpose::Watch).map_err(store_error(address, "connect"))?);
@@ -375,10 +381,14 @@ fn serve(
 
 fn read_key(path: &OsString) -> Result<JobKey> {
     let mut text = Vec::new();
-    let file = std::fs::File::open(path).map_err(Error::os("open the key file"))?;
+    let shown = path.to_string_lossy();
+    let file = std::fs::File::open(path).map_err(|error| {
+        bad(env_vars::REMUDA_KEY_FILE, format!("`{shown}`, which cannot be opened: {error}"))
+    })?;
     let mut file = file.take(KEY_FILE_BYTES_MAX as u64 + 1);
     file.read_to_end(&mut text).map_err(Error::os("read the key file"))?;
-    JobKey::from_text(&text).map_err(|error| bad(env_vars::REMUDA_KEY_FILE, error.to_string()))
+    JobKey::from_text(&text)
+        .map_err(|error| bad(env_vars::REMUDA_KEY_FILE, format!("`{shown}`: {error}")))
 }
 
 fn number(name: &'static str) -> Result<usize> {

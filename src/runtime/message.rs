@@ -224,7 +224,7 @@ impl Engine {
         self.await_flag(&mailbox.posted, taking.base.wrapping_add(1), taking.from, patience)?;
         let (words, place) = mailbox.entry().read();
         if words != taking.fingerprint.encode() {
-            return Err(mismatch(taking.fingerprint, self.roster.name(taking.from), words));
+            return Err(mismatch(taking.fingerprint.taken(), self.roster.name(taking.from), words));
         }
         let chunks = match place {
             Place::Direct(_) => Chunks::whole(taking.values.len()),

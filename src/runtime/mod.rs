@@ -52,7 +52,7 @@
 //! | `shm`, `shm_window`, `flag`, `node` | the memory of a node, and meetings in it |
 //! | `across`, `overlap`, `ring`, `net`, `traffic`, `room` | other nodes |
 //! | `device`, `nccl`, `nvrtc`, `library` | numbers on GPUs (feature `nccl`) |
-//! | `membership`, `split`, `contract`, `watch`, `store` | becoming a rank, and learning that others are gone |
+//! | `membership`, `split`, `contract`, `watch`, `waits`, `store` | becoming a rank, and learning that others are gone, or late |
 
 mod across;
 mod cells;
@@ -93,6 +93,7 @@ mod started;
 pub mod store;
 mod traffic;
 pub mod tree;
+mod waits;
 mod watch;
 mod work;
 

@@ -206,6 +206,10 @@ impl Net {
         Self::new(self.job.clone(), rank, door, self.store.clone(), peers, notices)
     }
 
+    pub(crate) fn shared_store(&self) -> SharedStore {
+        self.store.clone()
+    }
+
     pub(crate) fn store(&self) -> MutexGuard<'_, Client> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }

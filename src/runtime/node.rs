@@ -4,15 +4,18 @@
 //! meeting is over when every counter has come to it. What each came for is compared at the first
 //! one, always.
 
+use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::base::{Rank, clock};
 use crate::runtime::cells::{self, Alarm, Place};
 use crate::runtime::error::{Cause, Departure, Fingerprint, Loss};
 use crate::runtime::flag::Spin;
+use crate::runtime::net::SharedStore;
 use crate::runtime::schedule::Placement;
 use crate::runtime::shm::Segment;
+use crate::runtime::waits::Waits;
 
 /// Who we are among whom.
 #[derive(Clone, Debug)]
@@ -103,21 +106,50 @@ impl Roster {
 /// Until when an operation may wait, and how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
+    /// When the operation began.
+    pub(crate) since: Instant,
     pub(crate) deadline: Instant,
     pub(crate) spin: Spin,
 }
+
+/// How long a rank that drops its group has time to end.
+const LEFT_PATIENCE: Duration = Duration::from_millis(500);
 
 pub(crate) struct LocalNode {
     pub(crate) roster: Arc<Roster>,
     pub(crate) segment: Arc<Segment>,
     meetings: u32,
     places: Vec<Place>,
+    /// When a rank was seen first that has dropped its group.
+    left_since: Cell<Option<Instant>>,
+    /// What other nodes are told about long waits.
+    waits: Option<Waits>,
 }
 
 impl LocalNode {
-    pub(crate) fn new(roster: Arc<Roster>, segment: Arc<Segment>) -> Self {
+    pub(crate) fn new(
+        roster: Arc<Roster>,
+        segment: Arc<Segment>,
+        store: Option<SharedStore>,
+    ) -> Self {
         let places = vec![Place::Staged(0); roster.neighbours().len()];
-        Self { roster, segment, meetings: 0, places }
+        let waits = store.map(|store| Waits::new(roster.own_name(), store));
+        Self { roster, segment, meetings: 0, places, left_since: Cell::new(None), waits }
+    }
+
+    /// An operation went well.
+    pub(crate) fn end_wait(&self) {
+        if let Some(waits) = &self.waits {
+            waits.end();
+        }
+    }
+
+    /// Who has not come, where those for whom we waited wait for others.
+    pub(crate) fn trace(&self, waiting_for: Vec<Rank>) -> Vec<Rank> {
+        match &self.waits {
+            Some(waits) => waits.trace(&waiting_for),
+            None => waiting_for,
+        }
     }
 
     pub(crate) fn me(&self) -> usize {
@@ -174,11 +206,16 @@ impl LocalNode {
         // is seen then.
         let left = self.left();
         if !left.is_empty()
-            && let Some(rank) = waiting_for().into_iter().find(|rank| left.contains(rank))
+            && let missing = waiting_for()
+            && let Some((rank, how)) = left.into_iter().find(|(rank, _)| missing.contains(rank))
+            && self.is_said(how)
         {
-            return Err(self.roster.lost(rank, Departure::Exited));
+            return Err(self.roster.lost(rank, how));
         }
         if clock::now() < patience.deadline {
+            if let Some(waits) = &self.waits {
+                waits.tell(patience, || self.roster.names(&waiting_for()));
+            }
             Ok(())
         } else {
             Err(Cause::Deadline { waiting_for: self.roster.names(&waiting_for()) })
@@ -186,10 +223,19 @@ impl LocalNode {
     }
 
     /// The ranks of our node that have ended well.
-    fn left(&self) -> Vec<usize> {
+    fn left(&self) -> Vec<(usize, Departure)> {
         let neighbours = self.roster.neighbours().iter().enumerate();
-        let left = neighbours.filter(|(local, _)| self.segment.has_departed(*local));
-        left.map(|(_, rank)| *rank).collect()
+        neighbours
+            .filter_map(|(local, rank)| Some((*rank, self.segment.departure(local)?)))
+            .collect()
+    }
+
+    /// Whoever drops its group as the last thing it does will have ended in a moment, and how is worth
+    /// more.
+    fn is_said(&self, how: Departure) -> bool {
+        let since = self.left_since.get().unwrap_or_else(clock::now);
+        self.left_since.set(Some(since));
+        how != Departure::Left || since + LEFT_PATIENCE <= clock::now()
     }
 
     fn missing(&self) -> Vec<usize> {

@@ -403,6 +403,7 @@ impl Group {
 
     pub(super) fn bad_argument(&self, op: Operation, problem: String) -> CollectiveError {
         let rank = self.inner.roster.own_name();
-        CollectiveError { op, seq: 0, bytes: 0, rank, cause: Cause::Argument(problem) }
+        let cause = Cause::Argument(problem);
+        CollectiveError { op, seq: 0, bytes: 0, rank, cause, earlier: None }
     }
 }

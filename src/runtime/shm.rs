@@ -21,6 +21,7 @@ use crate::os::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::os::atomic::{AtomicU32, AtomicU64};
 use crate::os::memory::{self, Mapping};
 use crate::runtime::cells::{Alarm, AlarmCell, Line, Mailbox};
+use crate::runtime::error::Departure;
 
 /// Payload that travels beside the flags, without a second meeting.
 pub(crate) const EAGER_BYTES: usize = 4096;
@@ -300,17 +301,18 @@ impl Segment {
         }
     }
 
-    /// Says to everybody on this node that a rank has ended well, and wakes them.
-    pub(crate) fn depart(&self, local: usize) {
-        self.line(local).depart();
+    /// Says to everybody on this node how a rank has ended that takes part in nothing more, and wakes
+    /// them.
+    pub(crate) fn depart(&self, local: usize, how: Departure) {
+        self.line(local).depart(how);
         self.wake_all();
     }
 
-    /// Whether a rank has ended well. What it did before is seen by whoever sees this.
-    pub(crate) fn has_departed(&self, local: usize) -> bool {
+    /// How a rank has ended, if well. What it did before is seen by whoever sees this.
+    pub(crate) fn departure(&self, local: usize) -> Option<Departure> {
         match &self.outer {
-            Some(Outer { segment, locals }) => segment.has_departed(locals[local]),
-            None => self.line(local).has_departed(),
+            Some(Outer { segment, locals }) => segment.departure(locals[local]),
+            None => self.line(local).departure(),
         }
     }
 
@@ -333,7 +335,7 @@ fn header(mapping: &Mapping, start: usize) -> &Header {
 mod tests {
     use super::*;
     use crate::base::Rank;
-    use crate::runtime::error::{Departure, Loss};
+    use crate::runtime::error::Loss;
     use crate::runtime::flag::Spin;
 
     fn segment(ranks: usize) -> Arc<Segment> {

@@ -43,8 +43,12 @@ impl Group {
         range: Range<usize>,
         op: ReduceOp,
     ) -> Work<Buffer<T>> {
-        let window = buffer.window().part(&range);
-        let pending = self.start_window(window, op, Finish::Keep, |_| {});
+        let pending = if range.start <= range.end && range.end <= buffer.len() {
+            self.start_window(buffer.window().part(&range), op, Finish::Keep, |_| {})
+        } else {
+            let problem = format!("elements {range:?} of a buffer of {}", buffer.len());
+            Pending::failed(self.bad_argument(Operation::AllReduce, problem))
+        };
         Work::new(pending, Arc::new(Mutex::new(Some(buffer))), self.clone())
     }
 
@@ -216,7 +220,7 @@ impl Group {
             self.abort(&reason);
             let rank = self.inner.roster.own_name();
             let cause = Cause::System(reason);
-            Pending::failed(CollectiveError { op, seq: 0, bytes: 0, rank, cause })
+            Pending::failed(CollectiveError { op, seq: 0, bytes: 0, rank, cause, earlier: None })
         })
     }
 }

@@ -282,5 +282,5 @@ fn check_header(
     for (word, bytes) in words.iter_mut().zip(theirs.as_chunks::<8>().0) {
         *word = u64::from_le_bytes(*bytes);
     }
-    Err(mismatch(fingerprint, roster.name(peer), [words[2], words[3], words[4]]))
+    Err(mismatch(fingerprint.taken(), roster.name(peer), [words[2], words[3], words[4]]))
 }

@@ -135,7 +135,7 @@ impl Watcher {
                 }
                 Ok(Some(ToWorker::PeerEnded { rank })) => {
                     if let Some(local) = self.roster.neighbour(rank.index()) {
-                        self.segment.depart(local);
+                        self.segment.depart(local, Departure::Exited);
                     }
                 }
                 Ok(Some(ToWorker::Welcome(_))) | Err(_) => {

@@ -100,8 +100,8 @@ impl Fault {
                 ));
             }
             FaultKind::HostKeyUnknown => {
-                // Whatever refused may not ask by itself.
-                let ask = "-o StrictHostKeyChecking=ask";
+                // Whatever refused may not ask by itself, and a configuration may forbid it to.
+                let ask = "-o BatchMode=no -o StrictHostKeyChecking=ask";
                 return Some(format!(
                     "log in once with `ssh {ask} {way}` and compare the fingerprint"
                 ));

@@ -32,6 +32,8 @@ pub struct Examine {
     pub token: Token,
     /// How closely to look.
     pub depth: Depth,
+    /// Whether the paths are also looked for on another machine, or were typed on one.
+    pub elsewhere: bool,
 }
 
 /// How closely a node is looked at.

@@ -9,7 +9,7 @@ use crate::base::{Epoch, LocalRank, NodeRank, Rank, Slot, Status, WorkerExit};
 use crate::secure::JobKey;
 
 /// Version of everything in this file.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// First word of the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +87,8 @@ pub enum ToAgent {
     /// This launcher stands in the place of one that has begun epochs. Nothing was started on this
     /// link, and whatever follows on it is of this epoch.
     Skip(Epoch),
+    /// Somebody wants to know how the workers are doing.
+    Look,
 }
 
 /// What a node must have for the job to start.
@@ -120,6 +122,8 @@ pub struct Prepare {
     pub claim: Option<ClaimWish>,
     /// Files beside the script that workers of this node will need.
     pub files: Vec<FileWish>,
+    /// Whether the paths are also looked for on another machine, or were typed on one.
+    pub elsewhere: bool,
 }
 
 /// A file as workers will need it.
@@ -131,6 +135,17 @@ pub struct FileWish {
     pub state: FileState,
     /// What the user can do if it is not.
     pub help: String,
+    /// Whose trouble it is then.
+    pub blame: Blame,
+}
+
+/// Whose trouble a problem is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Blame {
+    /// The node's: the job can go on without it.
+    Node,
+    /// The job's: another node would meet it in this one's place.
+    Job,
 }
 
 /// How a file must be.
@@ -307,6 +322,8 @@ pub enum FromAgent {
     Examined(Box<Examination>),
     /// The answer to [`ToAgent::Dial`], in its order.
     Dialed(Vec<Dialed>),
+    /// The answer to [`ToAgent::Look`]: workers that live and are stopped by a signal or a debugger.
+    Suspended(Vec<Rank>),
 }
 
 /// What a node found when it prepared.
@@ -340,12 +357,20 @@ pub struct Problem {
     pub help: Option<String>,
     /// The exit status it leads to.
     pub status: u8,
+    /// Whose trouble it is.
+    pub blame: Blame,
 }
 
 impl Problem {
-    /// A problem and the exit status it leads to.
+    /// A problem of the node and the exit status it leads to.
     pub fn new(status: Status, message: impl Into<String>) -> Self {
-        Self { message: message.into(), help: None, status: status.code() }
+        Self { message: message.into(), help: None, status: status.code(), blame: Blame::Node }
+    }
+
+    /// Says that another node would meet it too.
+    #[must_use]
+    pub fn of_job(self) -> Self {
+        Self { blame: Blame::Job, ..self }
     }
 
     /// Says what to do about it.

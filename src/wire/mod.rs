@@ -17,7 +17,7 @@ pub use frame::{
     Decoder, FRAME_BYTES_MAX, FrameError, OUTPUT_BYTES_MAX, encode, encode_output_head,
 };
 pub use message::{
-    AgentHello, ClaimWish, CoreWish, FailedStart, FileState, FileWish, Found, FromAgent,
+    AgentHello, Blame, ClaimWish, CoreWish, FailedStart, FileState, FileWish, Found, FromAgent,
     LauncherHello, Leftover, Listen, Master, OpenFailure, PortWish, Prepare, Problem, Start,
     Stream, ToAgent, VERSION, WorkerNote, WorkerStart,
 };

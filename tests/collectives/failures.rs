@@ -1,8 +1,9 @@
 //! Ranks that call different things, that do not come, that give up.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use remuda::runtime::{Cause, CollectiveError, Group, InitOptions, Operation, ReduceOp};
+use remuda::runtime::{Cause, CollectiveError, Departure, Group, InitOptions, Operation, ReduceOp};
 
 use crate::sample::on_ranks;
 
@@ -80,6 +81,74 @@ fn who_does_not_come_is_named() {
     }
 }
 
+/// Between nodes most ranks wait for one that waits itself.
+#[test]
+fn who_does_not_come_is_named_on_every_node() {
+    let options = InitOptions { timeout: Duration::from_secs(2), ..InitOptions::default() };
+    for nodes in [&[2, 2][..], &[1, 1, 1, 1]] {
+        let groups = Group::threads_on_with(nodes, &options).unwrap();
+        let told = AtomicUsize::new(0);
+        let causes = on_ranks(groups, |group| {
+            if group.rank() == 1 {
+                // It computes until all others have given up.
+                while told.load(Ordering::Relaxed) < 3 {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                return None;
+            }
+            let cause = group.all_reduce(&mut [1.0f32; 3000], ReduceOp::Sum).err();
+            told.fetch_add(1, Ordering::Relaxed);
+            cause.map(|error| error.cause)
+        });
+        for cause in causes.into_iter().flatten() {
+            let is_true = match &cause {
+                Cause::Deadline { waiting_for } => waiting_for.iter().map(|rank| rank.0).eq([1]),
+                Cause::Aborted { reason, .. } => reason.ends_with("waiting for rank 1"),
+                _ => false,
+            };
+            assert!(is_true, "{nodes:?}: {cause:?}");
+        }
+    }
+}
+
+#[test]
+fn who_drops_its_group_is_not_waited_for() {
+    let groups = Group::threads(3).unwrap();
+    let causes: Vec<_> = std::thread::scope(|scope| {
+        let run = |group: Group| match group.rank() {
+            1 => None,
+            _ => group.barrier().err().map(|error| error.cause),
+        };
+        let threads: Vec<_> =
+            groups.into_iter().map(|group| scope.spawn(move || run(group))).collect();
+        threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(causes.len(), 2);
+    for cause in causes {
+        let Cause::PeerLost { rank, how, .. } = cause else { panic!("{cause:?}") };
+        assert_eq!((rank.index(), how), (1, Departure::Left));
+    }
+}
+
+#[test]
+fn after_a_failure_every_call_says_what_failed_first() {
+    let told = on_ranks(Group::threads(2).unwrap(), |group| {
+        let len = 3 + group.rank();
+        group.all_reduce(&mut vec![0u8; len], ReduceOp::Sum).expect_err("they differ");
+        group.barrier().expect_err("it is over").to_string()
+    });
+    let expect = "barrier (operation 2, 0 bytes) failed on rank 0: the group had failed before, at \
+                  all_reduce: ";
+    assert!(told[0].starts_with(expect), "{told:?}");
+}
+
+#[test]
+fn a_deadline_may_be_as_long_as_one_likes() {
+    let options = InitOptions { timeout: Duration::MAX, ..InitOptions::default() };
+    let groups = Group::threads_with(2, &options).unwrap();
+    on_ranks(groups, |group| group.barrier().unwrap());
+}
+
 #[test]
 fn an_abort_ends_what_is_under_way_everywhere() {
     for groups in [Group::threads(3).unwrap(), Group::threads_on(&[1, 2]).unwrap()] {
@@ -102,6 +171,15 @@ fn a_buffer_of_another_group_is_refused() {
     let mut buffer = theirs.alloc::<f32>(3000).unwrap();
     let error = ours.all_reduce(&mut buffer, ReduceOp::Sum).expect_err("it lies elsewhere");
     assert_eq!(error.cause, Cause::Argument("the buffer belongs to another group".to_owned()));
+}
+
+#[test]
+fn a_range_outside_of_its_buffer_is_refused() {
+    let group = Group::single().unwrap();
+    let buffer = group.alloc::<f32>(100).unwrap();
+    let error = group.start_all_reduce(buffer, 50..101, ReduceOp::Sum).wait();
+    let error = error.expect_err("there are 100");
+    assert_eq!(error.cause, Cause::Argument("elements 50..101 of a buffer of 100".to_owned()));
 }
 
 #[test]

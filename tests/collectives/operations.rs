@@ -15,6 +15,27 @@ pub(crate) fn as_machines(nodes: &[usize], streams: u8) -> Vec<Group> {
     Group::threads_on_with(nodes, &options).unwrap()
 }
 
+/// Wherever it is: who folds what depends on the placement.
+#[test]
+fn what_is_no_number_stays_none() {
+    for culprit in 0..3 {
+        for op in [ReduceOp::Min, ReduceOp::Max] {
+            let found = on_ranks(Group::threads_on(&[2, 1]).unwrap(), |group| {
+                let is_culprit = group.rank() == culprit;
+                let mut values = [if is_culprit { f32::NAN } else { group.rank() as f32 }, 1.0];
+                group.all_reduce(&mut values, op).unwrap();
+                values
+            });
+            for [none, one] in found {
+                assert!(
+                    none.is_nan() && (one - 1.0).abs() < f32::EPSILON,
+                    "{op} {culprit}: {none}"
+                );
+            }
+        }
+    }
+}
+
 #[track_caller]
 pub(crate) fn check_reductions<T: Sample>(groups: Vec<Group>, sizes: &[usize]) {
     let world = groups.len();

@@ -237,6 +237,7 @@ fn start_of_a_job(lease_ms: u32) -> [ToAgent; 4] {
         venv_script: None,
         claim: None,
         files: Vec::new(),
+        elsewhere: false,
     };
     let worker = WorkerStart {
         rank: Rank(0),

@@ -298,7 +298,8 @@ fn a_lost_agent() {
         "    Launch  3 workers on 2 nodes (DIR/hostfile), job JOB\n    Record  DIR/runs/RUN\n\
          \x20 Stopping  1 worker after a failure, grace 10.0 s\n\
          error[R103]: the agent on n1 was killed by signal 9 (SIGKILL); 1 other worker was stopped\n\
-         \x20 lost with it: ranks 1-2\nhelp: to go on without it: --exclude 'n1'\n",
+         \x20 lost with it: ranks 1-2\n\
+         help: if nobody killed it, the kernel may have: see `dmesg` on n1\nhelp: to go on without it: --exclude 'n1'\n",
     );
 }
 
@@ -312,7 +313,8 @@ fn a_lost_shim() {
         "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n    Record  DIR/runs/RUN\n\
          error[R103]: remuda-shim on localhost, the parent of its workers, died; they were killed; no other \
          worker had to be stopped\n\
-         \x20 lost with it: ranks 0-1\n",
+         \x20 lost with it: ranks 0-1\n\
+         help: if nobody killed it, the kernel may have: see `dmesg` on localhost\n",
     );
 }
 

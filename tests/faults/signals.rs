@@ -177,6 +177,27 @@ fn quit_tells_about_every_worker_and_goes_on() {
     job.end().code(0).says("State  rank 0 (n0): pid ");
 }
 
+/// By somebody else: what the launcher itself stops is told as such.
+#[test]
+fn quit_tells_which_worker_is_suspended() {
+    let job = ready(hosts(&[("n0", 1), ("n1", 1)]), POLITE, 2);
+    let worker = job.wait_for_role(Role::Worker, 2).remove(0);
+    worker.signal(Signal::STOP);
+    wait_for("a worker that is suspended", || (worker.state() == Some('T')).then_some(()));
+    job.signal(Signal::QUIT);
+    let pid = worker.pid;
+    let line = format!("pid {pid} is suspended (state T); `kill -CONT {pid}` there continues it\n");
+    job.wait_for_error(&line);
+    let stderr = job.stderr();
+    let runs = stderr.lines().find(|line| line.contains(&format!("pid {pid}, runs for ")));
+    let who = runs.and_then(|line| line.split(": ").next()).expect("who it is");
+    assert!(stderr.contains(&format!("{who}: {line}")), "{stderr}");
+    assert_eq!(stderr.matches("is suspended").count(), 1, "{stderr}");
+    worker.signal(Signal::CONT);
+    job.signal(Signal::TERM);
+    job.end().code(143);
+}
+
 #[test]
 fn user_signals_reach_the_workers_alone() {
     let script = "trap 'echo got USR1; exit 0' USR1; echo ready; while :; do sleep 0.02; done";

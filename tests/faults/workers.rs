@@ -29,6 +29,32 @@ fn failing(fails: &str, rank_1: &str) -> Launch {
     launch.env("FLAG", flag).sh(&after_rank_1(fails, rank_1))
 }
 
+/// Nobody but us has sent it a signal: that is not what happened.
+#[test]
+fn who_gives_up_and_is_stopped_before_it_ends_is_named_for_that() {
+    for launch in [
+        workers(3),
+        hosts(&[("n0", 2), ("n1", 1)]).options([
+            "--no_python",
+            "--no_local_rank",
+            "--accelerator",
+            "cpu",
+        ]),
+    ] {
+        let outcome = launch
+            .misbehave("give-up")
+            .end()
+            .code(1)
+            .says("error[R101]: rank 1 (")
+            .says(") gave up after ")
+            .says("rank 1 aborted the group: the loss is not a number")
+            .says(", which exited with code 1, had heard of it; it was stopped before it ended by itself")
+            .does_not_say("killed by signal");
+        let cause = &outcome.record()["cause"];
+        assert_eq!((&cause["rank"], &cause["code"]), (&1.into(), &1.into()), "{cause}");
+    }
+}
+
 #[test]
 fn an_exit_code_is_the_jobs_and_stops_the_others() {
     let outcome = hosts(&[("n0", 1), ("n1", 2)])

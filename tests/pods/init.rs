@@ -46,7 +46,7 @@ fn a_node_0_that_does_not_come_back_is_waited_for_as_long_as_was_said() {
     second.wait_for_error("   Waiting  for node 0 (train-0.train:29501), since 1");
     second.end().code(75).says(
         "error[R108]: node 0 (train-0.train:29501) did not answer: nobody listens there; there was no \
-         restart\n",
+         restart\nhelp: why it ended is on node 0's own screen\n",
     );
 }
 

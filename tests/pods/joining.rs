@@ -58,7 +58,8 @@ fn a_node_with_another_key_gets_no_answer_and_the_right_one_still_comes() {
     let other = nodes.write_key("other", b"another secret, as long as the first");
     let stranger = nodes.node_with_key(1, &other).sh("true").end();
     stranger.code(77).says("error[R108]: node 0 (127.0.0.1:").says(
-        ") closes every connection without an answer: it has another key; nothing was started\n",
+        ") closes every connection without an answer: it has another key; nothing was started\n\
+         help: give every node the same key file\n",
     );
     first.wait_for_error(
         "note: 127.0.0.1 was not let in: as node 1: the handshake failed: the other side has another \
@@ -78,8 +79,9 @@ fn a_node_with_another_plan_is_refused_and_both_plans_are_on_both_screens() {
     let difference = "\
         node 1 (127.0.0.2) has another plan than node 0";
     let lines = "  node 0 has  program: sh -c true\n  node 1 has  program: sh -c false\n";
+    let help = "help: every node is given the same line, hosts and remuda, and a `--node_rank` of its own\n";
     let refused = nodes.node(1).sh("false").end().code(78);
-    drop(refused.says(&format!("error[R108]: {difference}; nothing was started\n{lines}")));
+    drop(refused.says(&format!("error[R108]: {difference}; nothing was started\n{lines}{help}")));
     // It does not wait for node 2, which could change nothing.
     let screen = "\
 error[R107]: 1 of 3 hosts cannot take part; nothing was started
@@ -176,7 +178,8 @@ fn a_node_0_that_never_comes_is_told_with_the_last_reason() {
     let port = nodes.port + 1;
     alone.says(&format!(
         "error[R108]: node 0 (127.0.0.1:{port}) did not answer: nobody listens there; nothing was \
-         started\n"
+         started\nhelp: is node 0 up, and is it given the same `--master_addr` and `--master_port`? its \
+         own screen says whom it waits for\n"
     ));
     let alone = nodes.node(1).options(["--join_timeout=1s", "--master_addr=no.such.host.invalid"]);
     alone.sh("true").end().code(69).says("did not answer: name or service not known");

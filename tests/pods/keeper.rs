@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::nodes::Nodes;
 use crate::support::cgroup::Group;
@@ -34,6 +35,45 @@ fn message(log: &PathBuf) -> serde_json::Value {
     let text = fs::read(log).expect("the file is there");
     assert!(text.len() <= 4096);
     serde_json::from_slice(&text).expect("it is JSON")
+}
+
+/// A start that is refused leaves its screen too, whether or not anybody knows of which node.
+#[test]
+fn a_pod_that_is_refused_leaves_its_screen() {
+    let nodes = Nodes::new(&[1, 1]);
+    let (launch, log) = pod(&nodes, 1);
+    let check = |launch: Launch, status: u8, screen: &str| {
+        fs::write(&log, "").expect("a file of the keeper's");
+        let outcome = launch.end().code(status.into());
+        let message = message(&log);
+        let text = message["text"].as_str().expect("a text");
+        assert!(text.starts_with("error[") && outcome.stderr.ends_with(text), "{outcome:#?}");
+        let text = text.replace(&*nodes.dir().to_string_lossy(), "DIR");
+        assert!(text.starts_with(screen), "{text}");
+        let whose = (&message["version"], &message["status"], &message["cause"]);
+        assert_eq!(whose, (&1.into(), &status.into(), &Value::Null));
+        (message["job"].clone(), message["node"].clone())
+    };
+    let typed = launch.another().command("pod").env("REMUDA_TERMINATION_LOG", &log);
+    let screen = "error[C001]: there is no option `--nods`\n";
+    let nobody = (Value::Null, Value::Null);
+    assert_eq!(check(typed.options(["--nods", "2"]).program(["true"]), 2, screen), nobody);
+    let screen = "\
+error[K001]: cannot read the key file `DIR/nowhere`: no such file or directory
+help: mount the same Secret in every pod, and give the path of its entry
+";
+    let typed = launch.option("--key_file").option(nodes.dir().join("nowhere"));
+    assert_eq!(check(typed.sh("true"), 66, screen), nobody);
+    let python = Launch::new().command("pod").options(["--accelerator", "cpu", "--nodes=2"]);
+    let python = python.options(["--node_rank=1", "--job_id=a", "--master_addr=127.0.0.1"]);
+    let python = python.env("REMUDA_KEY_FILE", nodes.dir().join("key"));
+    let python = python.env("REMUDA_TERMINATION_LOG", &log).program(["train"]);
+    let screen = "\
+error[R100]: this node cannot take part; nothing was started here
+  pod-1: cannot read script `train`: no such file or directory
+help: the program that comes with remuda: `--no_python --no_local_rank remuda train`
+";
+    assert_eq!(check(python, 66, screen), ("a".into(), 1.into()));
 }
 
 #[test]

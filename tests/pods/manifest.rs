@@ -34,6 +34,55 @@ fn check<T: DeserializeOwned + serde::Serialize>(document: &Value) -> T {
     filled
 }
 
+/// The whole screen of a manifest that no pod could follow.
+#[track_caller]
+fn check_refused(words: &[&str], screen: &str) {
+    let mut printed = command(REMUDA);
+    printed.args(["k8s", "manifest", "--image=i", "--nodes=2", "--gpus=1"]).args(words);
+    let printed = printed.output().expect("it starts");
+    assert_eq!(String::from_utf8_lossy(&printed.stderr), screen);
+    assert_eq!((printed.status.code(), printed.stdout.len()), (Some(2), 0));
+}
+
+#[test]
+fn what_every_pod_would_refuse_is_refused_at_once() {
+    check_refused(
+        &["--", "--no_pyton", "train"],
+        "error[C001]: there is no option `--no_pyton`\n --> command line:1:29\n  |\n\
+         1 | remuda pod --max_restarts=3 --no_pyton train\n  |                             \
+         ^^^^^^^^^^ unknown\n  |\nhelp: did you mean `--no_python`?\n",
+    );
+    check_refused(
+        &["--", "--master_port=8079", "train.py"],
+        "error[P013]: `--master_port` of the pods would differ from what the manifest itself says\n\
+         help: give `--master_port` to `remuda k8s manifest`, before the `--`\n",
+    );
+    check_refused(
+        &["--master_port=8079", "--", "train.py"],
+        "error[P013]: port 8080 is that of the probes, and the job has 8079 to 8081\n\
+         help: give another `--master_port`, or another `--status_port`\n",
+    );
+    let words = ["--nodes=2", "--gpus=1", "--", "--log_level=$(LEVEL)", "train.py"];
+    assert_eq!(printed(&words).len(), 2, "what Kubernetes puts in nobody knows");
+}
+
+#[test]
+fn volumes_are_mounted_and_given_to_the_user_of_the_pods() {
+    let volumes = ["--volume=data:/data", "--volume=runs-1:/runs"];
+    let words = [&volumes[..], &["--nodes=2", "--gpus=1", "--", "train.py"]].concat();
+    let objects = printed(&words);
+    let spec = &check::<Job>(&objects[1]).spec.expect("a spec").template.spec.expect("a spec");
+    let security = spec.security_context.as_ref().expect("one");
+    assert_eq!((security.fs_group, security.run_as_user), (Some(10001), Some(10001)));
+    let mounts = spec.containers[0].volume_mounts.iter().flatten();
+    let mounts: Vec<_> = mounts.map(|mount| (&*mount.name, &*mount.mount_path)).collect();
+    let claims = spec.volumes.iter().flatten().filter_map(|volume| {
+        Some((&*volume.name, &*volume.persistent_volume_claim.as_ref()?.claim_name))
+    });
+    assert_eq!(claims.collect::<Vec<_>>(), [("volume-0", "data"), ("volume-1", "runs-1")]);
+    assert_eq!(mounts[3..], [("volume-0", "/data"), ("volume-1", "/runs")]);
+}
+
 fn template(pods: &Value) -> Value {
     let template: PodTemplateSpec = check(pods);
     let spec = template.spec.expect("a spec");

@@ -76,8 +76,8 @@ fn a_pod_that_nobody_knows_says_what_is_missing() {
     );
     check(
         pod().env("PET_NODE_RANK", "1").env("NODE_RANK", "0"),
-        "error[P003]: which node this is: node 1 (Kubeflow), but node 0 (NODE_RANK)\nhelp: unset one of \
-         the two, or give `--node_rank` and `--nodes` in its place\n",
+        "error[P003]: which node this is: node 1 (Kubeflow: PET_NODE_RANK=1), but node 0 \
+         (NODE_RANK: NODE_RANK=0)\nhelp: unset one of the two, or give `--node_rank` and `--nodes` in its place\n",
     );
     check(
         pod().env("NODE_RANK", "2").option("--nodes=2"),

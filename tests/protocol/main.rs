@@ -276,10 +276,10 @@ fn who_sees_that_a_rank_has_left_sees_what_it_did_before() {
             let line = line.clone();
             thread::spawn(move || {
                 line.flag.raise(1);
-                line.depart();
+                line.depart(Departure::Exited);
             })
         };
-        if line.has_departed() {
+        if line.departure().is_some() {
             assert!(line.flag.has_reached(1));
         }
         leaver.join().unwrap();

@@ -7,6 +7,7 @@ use rustix::process::Signal;
 
 use crate::cluster::{Cluster, can_run};
 use crate::support::launch::{Outcome, REMUDA, command};
+use crate::support::terminal::{self, Recording};
 use crate::support::wait_for;
 
 #[test]
@@ -27,7 +28,8 @@ fn every_bad_host_is_told_at_once_and_nothing_starts() {
         outcome.says("the name does not resolve:\n    n2: ssh: Could not resolve hostname");
     let outcome = outcome.says("nobody listens:\n    n3: ssh: connect to host 127.0.0.1 port 1");
     let outcome = outcome.says("the host key is not known:\n    n4: ");
-    let outcome = outcome.says("help: log in once with `ssh -o StrictHostKeyChecking=ask -F ");
+    let outcome = outcome
+        .says("help: log in once with `ssh -o BatchMode=no -o StrictHostKeyChecking=ask -F ");
     let outcome = outcome.says("help: to go on without them: --exclude 'n2@n3@n4'");
     assert!(!started.exists(), "all or nothing: {outcome:?}");
 }
@@ -98,6 +100,23 @@ error[R107]: 2 of 2 hosts cannot take part; nothing was started
 ";
     assert_eq!(screen(&outcome), expected);
     assert_eq!(outcome.stderr.find("error["), Some(0), "{outcome:#?}");
+}
+
+/// Whoever sits there does not wonder for long, and what is given up sooner has nothing to say.
+#[test]
+fn a_job_that_waits_for_hosts_says_so_once_before_it_gives_up() {
+    if !can_run("a_job_that_waits_for_hosts_says_so_once_before_it_gives_up") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    cluster.configure(HANG);
+    let outcome = launch.options(["--agent_timeout", "9s"]).sh("exit 0").end().code(69);
+    let (waiting, error) = outcome.stderr.split_once('\n').expect("two parts");
+    let (waiting, since) = waiting.split_once(", since ").expect("a time");
+    assert_eq!(waiting, "   Waiting  for n1, n2 to start our agent (ssh has let us in)");
+    assert!(since.ends_with(" s"), "{since}");
+    let expected = "error[R107]: 2 of 2 hosts cannot take part; nothing was started\n";
+    assert!(error.starts_with(expected), "{outcome:#?}");
 }
 
 /// Whoever asks how it goes hears how far each host has come.
@@ -233,6 +252,71 @@ help: to go on with that run: `--resume DIR/kept`; else name another `--checkpoi
 ";
     assert_eq!(screen(&outcome), expected);
     assert_eq!(outcome.stderr.find("error["), Some(0), "{outcome:#?}");
+}
+
+/// Another node would lack it as well if this one were left out.
+#[test]
+fn what_rank_0_needs_is_no_reason_to_leave_its_node_out() {
+    if !can_run("what_rank_0_needs_is_no_reason_to_leave_its_node_out") {
+        return;
+    }
+    let hosts = [("n1", 1), ("n2", 1)];
+    let (cluster, launch) = Cluster::new(&hosts);
+    let config = cluster.dir().join("ssh_config");
+    let train = launch.another().command("train").on(&hosts).option("--ssh_config").option(config);
+    let outcome = train.options(["--resume", "/nowhere/kept"]).end().code(66);
+    let expected = "\
+error[R100]: 1 of 2 nodes cannot take part; nothing was started
+  n1: cannot read `/nowhere/kept`: no such file or directory
+help: `--resume`: rank 0 reads it: the path must exist on its node
+";
+    assert_eq!(screen(&outcome), expected);
+    let outcome = launch.options(["--master_addr", "192.0.2.1"]).sh("exit 0").end().code(78);
+    let expected = "\
+error[R100]: 1 of 2 nodes cannot take part; nothing was started
+  n1: cannot listen on `192.0.2.1`: it is not an address of this node
+help: `--master_addr` is an address or a name of the first node
+";
+    assert_eq!(screen(&outcome), expected);
+}
+
+/// What is typed as it stands there asks, also where the configuration forbids questions.
+#[test]
+fn the_line_that_makes_a_key_known_can_be_typed_as_it_stands() {
+    if !can_run("the_line_that_makes_a_key_known_can_be_typed_as_it_stands") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1)]);
+    cluster.configure_client("Host n1\n  HostKeyAlias stranger\n  BatchMode yes\nHost *");
+    let config = cluster.dir().join("ssh_config");
+    let again = launch.another().on(&[("n1", 1)]).option("--ssh_config").option(config);
+    let outcome = launch.sh("exit 0").end().code(77);
+    let expected = "\
+error[R107]: the host cannot be reached; nothing was started
+  the host key is not known:
+    n1: Host key verification failed.
+  help: log in once with `ssh -o BatchMode=no -o StrictHostKeyChecking=ask -F DIR/ssh_config n1` and \
+compare the fingerprint
+";
+    assert_eq!(screen(&outcome), expected);
+    let line = outcome.stderr.lines().find(|line| line.contains("log in once")).expect("a help");
+    let line = line.split('`').nth(1).expect("a command");
+    let (screen, theirs) = terminal::open();
+    let keyboard = rustix::io::dup(&screen).expect("a copy");
+    let recording = Recording::start(screen);
+    let mut ssh = command("setsid");
+    // It asks its terminal, whatever its standard input is.
+    ssh.args(["--ctty", "--wait", "sh", "-c", &format!("exec {line} true")]);
+    ssh.stdin(theirs.try_clone().expect("a copy")).stdout(theirs.try_clone().expect("a copy"));
+    let mut typed = ssh.stderr(theirs).spawn().expect("setsid starts");
+    // Our copies of the terminal's other end would keep it open.
+    drop(ssh);
+    recording.wait_for("Are you sure you want to continue connecting");
+    rustix::io::write(&keyboard, b"yes\n").expect("typed");
+    assert!(typed.wait().expect("it ends").success());
+    drop((recording.end(), keyboard));
+    let again = again.options(["--accelerator", "cpu", "--no_python"]);
+    again.program(["true"]).end().code(0);
 }
 
 /// Everything from the first error on, with the files of the test in `DIR`.

@@ -111,7 +111,8 @@ fn read_key(path: &Path, key_is: KeyIs) -> Result<(JobKey, String), CliError> {
     let shown = path.display();
     let unreadable = |error: &std::io::Error| {
         let message = format!("cannot read the key file `{shown}`: {}", reason(error));
-        CliError::new(Status::NoInput, codes::KEY_UNREADABLE, message).help(MAKE_ONE)
+        let help = help_of_unreadable(error, key_is);
+        CliError::new(Status::NoInput, codes::KEY_UNREADABLE, message).help(help)
     };
     let file = match descriptor(path) {
         // It was meant for us, and not for workers. Whoever writes into it may not have begun.
@@ -129,7 +130,13 @@ fn read_key(path: &Path, key_is: KeyIs) -> Result<(JobKey, String), CliError> {
         return refused(
             codes::KEY_WRITABLE,
             "can be written by others".to_owned(),
-            "`chmod go-w` it, or make a new one",
+            match key_is {
+                KeyIs::File => "`chmod go-w` it, or make a new one",
+                KeyIs::Mounted => {
+                    "`chmod go-w` it; a Secret's volume has `defaultMode: 0400`, or 0444 for users other \
+                     than root"
+                }
+            },
         );
     }
     if is_foreign(found.uid(), own) {
@@ -155,6 +162,22 @@ fn read_key(path: &Path, key_is: KeyIs) -> Result<(JobKey, String), CliError> {
         String::new()
     };
     Ok((key, warning))
+}
+
+/// In a pod it is root's, and the pod's user may be another.
+fn help_of_unreadable(error: &std::io::Error, key_is: KeyIs) -> &'static str {
+    let is_refused = error.kind() == std::io::ErrorKind::PermissionDenied;
+    match (key_is, is_refused) {
+        (KeyIs::File, false) => MAKE_ONE,
+        (KeyIs::File, true) => "it must be yours: `chown` it, and `chmod 600` it",
+        (KeyIs::Mounted, false) => {
+            "mount the same Secret in every pod, and give the path of its entry"
+        }
+        (KeyIs::Mounted, true) => {
+            "a Secret's volume with `defaultMode: 0400` is root's alone: for another user give it \
+             `defaultMode: 0444`, or 0440 and an `fsGroup`"
+        }
+    }
 }
 
 const MAKE_ONE: &str = "make one and give every node the same: \

@@ -71,9 +71,20 @@ pub(in crate::cli) fn exports(
 /// Where we stand.
 pub(in crate::cli) fn working_directory() -> Result<PathBuf, CliError> {
     std::env::current_dir().map_err(|error| {
-        let message = format!("no working directory: {}", reason(&error));
+        let what = match entered_directory() {
+            Some(gone) => format!("the working directory `{}` is gone", gone.display()),
+            None => "no working directory".to_owned(),
+        };
+        let message = format!("{what}: {}", reason(&error));
         CliError::new(Status::NoInput, NOT_READ, message).help("`cd` to one that is there")
     })
+}
+
+/// What the working directory was called when somebody entered it; the kernel says that it is deleted.
+fn entered_directory() -> Option<PathBuf> {
+    let link = std::fs::read_link("/proc/self/cwd").ok()?.into_os_string().into_vec();
+    let path = link.strip_suffix(b" (deleted)")?;
+    Some(OsString::from_vec(path.to_vec()).into())
 }
 
 /// `NAME=VALUE` as it is, `NAME` with our value.
@@ -269,13 +280,18 @@ fn missing(named: &OsStr) -> Findings {
 
 /// Below the working directory as one types it, below home with `~`.
 fn shown(path: &Path) -> String {
-    let here = std::env::current_dir().ok();
-    if let Some(rest) = here.and_then(|here| path.strip_prefix(here).ok().map(Path::to_owned)) {
+    if let Some(rest) = std::env::current_dir().ok().and_then(|here| below(path, &here)) {
         return rest.display().to_string();
     }
-    let home = env_vars::get(env_vars::HOME);
-    match home.and_then(|home| path.strip_prefix(home).ok().map(Path::to_owned)) {
+    let home = env_vars::get(env_vars::HOME).map(PathBuf::from);
+    match home.and_then(|home| below(path, &home)) {
         Some(rest) => format!("~/{}", rest.display()),
         None => path.display().to_string(),
     }
+}
+
+/// The way there from a directory; below the root everything is, and keeps its slash.
+fn below(path: &Path, directory: &Path) -> Option<PathBuf> {
+    directory.parent()?;
+    path.strip_prefix(directory).ok().map(Path::to_owned)
 }

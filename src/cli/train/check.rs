@@ -27,7 +27,7 @@ use crate::train::{
     CheckpointError, Corpus, EXTENSION, Identity, ModelOptions, Saved, inspect, newest_in,
     worker_bytes,
 };
-use crate::wire::{FileState, FileWish};
+use crate::wire::{Blame, FileState, FileWish};
 
 /// Different bytes of a text that was not read yet, at most.
 const VOCABULARY_MAX: usize = 256;
@@ -108,7 +108,12 @@ fn take_samples(args: &mut TrainArgs, saved: &Saved, workers: usize) {
 pub(super) fn files_elsewhere(args: &TrainArgs) -> Vec<WorkersFile> {
     let file = |of, path: &Path, state, help: String| {
         let path = path.as_os_str().as_bytes().to_vec();
-        WorkersFile { of, wish: FileWish { path, state, help } }
+        // Rank 0 is on another node when its own has no part, and looks for the same there.
+        let blame = match of {
+            FileOf::Everybody => Blame::Node,
+            FileOf::Rank0 => Blame::Job,
+        };
+        WorkersFile { of, wish: FileWish { path, state, help, blame } }
     };
     let readable = |of, path: &Path, flag: &str| {
         let help = match of {

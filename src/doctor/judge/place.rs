@@ -10,23 +10,30 @@ pub(super) fn judge(case: &Case) -> Vec<Finding> {
     let mut found = Vec::new();
     for (rank, _, patient) in case.patients() {
         let report = &patient.report;
-        found.extend(missing(codes::CWD, rank, Some(&report.cwd)));
+        let missing = |code, looked| missing(code, rank, looked, 1 < case.nodes.len());
+        found.extend(missing(codes::CWD, Some(&report.cwd)));
         // Where the directory is missing so is what it holds, and what is named from it.
         let of_cwd = |looked: Option<_>| looked.filter(|_| report.cwd.is_ok());
-        found.extend(missing(codes::PROGRAM, rank, of_cwd(report.program.as_ref())));
-        found.extend(missing(codes::SCRIPT, rank, of_cwd(report.script.as_ref())));
+        found.extend(missing(codes::PROGRAM, of_cwd(report.program.as_ref())));
+        found.extend(missing(codes::SCRIPT, of_cwd(report.script.as_ref())));
         found.extend(broken_python(rank, patient));
     }
     found.extend(versions(case));
     found
 }
 
-fn missing(code: &'static str, rank: NodeRank, looked: Option<&Looked>) -> Option<Finding> {
+fn missing(
+    code: &'static str,
+    rank: NodeRank,
+    looked: Option<&Looked>,
+    has_others: bool,
+) -> Option<Finding> {
     let problem = looked?.as_ref().err()?;
     let finding = Finding::new(code, Severity::Error, rank, problem.message.clone());
     Some(match &problem.help {
         Some(help) => finding.help(help.clone()),
-        None => finding.help("the same path must be there on every node"),
+        None if has_others => finding.help("the same path must be there on every node"),
+        None => finding,
     })
 }
 

@@ -123,7 +123,7 @@ fn all_or_none(
     group: &Group,
     mut begun: Result<Communicator, String>,
 ) -> Result<Result<Communicator, String>> {
-    let deadline = clock::now() + group.timeout();
+    let deadline = clock::after(clock::now(), group.timeout());
     loop {
         let stage = look(&mut begun);
         let late = deadline <= clock::now();

@@ -148,8 +148,8 @@ fn combined(op: ReduceOp, unsigned: Option<&str>) -> String {
             format!("(sum_t)(({wraps})left + ({wraps})right)")
         }
         (ReduceOp::Prod, Some(wraps)) => format!("(sum_t)(({wraps})left * ({wraps})right)"),
-        (ReduceOp::Min, _) => "right < left ? right : left".to_owned(),
-        (ReduceOp::Max, _) => "left < right ? right : left".to_owned(),
+        (ReduceOp::Min, _) => "right < left || right != right ? right : left".to_owned(),
+        (ReduceOp::Max, _) => "left < right || right != right ? right : left".to_owned(),
     }
 }
 

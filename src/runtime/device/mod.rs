@@ -26,6 +26,7 @@
 //! | `connect` | from a group to devices that are connected |
 //! | `nccl` | by NCCL, in its order or in the canonical one |
 //! | `canonical`, `kernel`, `ffi_fold` | who folds what, how that is written in CUDA, and its run |
+//! | `registered` | memory that NCCL was shown |
 //! | `pipeline`, `staged` | by way of the host, in chunks that overlap |
 //! | `ffi` | the driver |
 
@@ -37,6 +38,7 @@ mod ffi_fold;
 mod kernel;
 mod nccl;
 mod pipeline;
+mod registered;
 mod staged;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,7 +46,8 @@ use std::time::{Duration, Instant};
 
 pub use cudarc;
 use cudarc::driver::{
-    CudaContext, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, DriverError, ValidAsZeroBits,
+    CudaContext, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, DriverError,
+    ValidAsZeroBits,
 };
 
 use self::canonical::Goal;
@@ -52,6 +55,7 @@ pub use self::choice::DeviceBackend;
 pub use self::ffi::{device_count, open_device};
 pub use self::kernel::FoldKernel;
 use self::nccl::Nccl;
+pub use self::registered::RegisteredSlice;
 use self::staged::Staged;
 use crate::base::clock;
 use crate::runtime::element::{Element, ReduceOp, ReduceOrder};
@@ -154,6 +158,16 @@ impl DeviceGroup {
     pub fn in_canonical_order(self) -> Result<Self> {
         connect::make_canonical(&self)?;
         Ok(self)
+    }
+
+    /// Shows NCCL memory that operations will use again and again: it need not copy it then, where the way
+    /// between the devices allows that. By way of the host, and with an NCCL before 2.19, nothing
+    /// changes. All ranks call it, with slices of one length.
+    pub fn register<T: DeviceElement>(
+        &self,
+        slice: CudaSlice<T>,
+    ) -> Result<RegisteredSlice<'_, T>> {
+        RegisteredSlice::new(self, slice)
     }
 
     /// In which order operations reduce; [`ReduceOrder::Any`] is NCCL's own.
@@ -375,7 +389,7 @@ impl DeviceGroup {
         };
         self.group.abort(&cause.to_string());
         let rank = self.group.inner.roster.own_name();
-        let error = CollectiveError { op, seq: 0, bytes: 0, rank, cause };
+        let error = CollectiveError { op, seq: 0, bytes: 0, rank, cause, earlier: None };
         self.group.report(&error);
         error
     }
@@ -413,7 +427,7 @@ pub(super) struct Patience<'a> {
 
 impl<'a> Patience<'a> {
     fn new(group: &'a Group, stream: &'a Arc<CudaStream>) -> Self {
-        Self { group, stream, deadline: clock::now() + group.timeout() }
+        Self { group, stream, deadline: clock::after(clock::now(), group.timeout()) }
     }
 
     /// Our rank, and how many there are.

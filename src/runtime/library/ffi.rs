@@ -21,15 +21,19 @@ pub(crate) trait Functions: Sized {
     fn address(&self) -> *const c_void;
 }
 
-/// A struct with a field, a type and a look-up for each function.
+/// A struct with a field, a type and a look-up for each function; those behind `?` may be missing.
 macro_rules! functions {
     ($first:ident = $($rest:tt)*) => {
         $crate::runtime::library::functions!(@ $first, $first = $($rest)*);
     };
-    (@ $first:ident, $($field:ident = $symbol:ident ( $($argument:ty),* ) -> $result:ty;)*) => {
-        /// Every function that we call; each was found when the library was opened.
+    (
+        @ $first:ident, $($field:ident = $symbol:ident ( $($argument:ty),* ) -> $result:ty;)*
+        $(? $also:ident = $name:ident ( $($given:ty),* ) -> $returned:ty;)*
+    ) => {
+        /// Every function that we call; each was looked for when the library was opened.
         pub(super) struct Functions {
             $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> $result,)*
+            $(pub(super) $also: Option<unsafe extern "C" fn($($given),*) -> $returned>,)*
         }
 
         impl $crate::runtime::library::Functions for Functions {
@@ -42,6 +46,11 @@ macro_rules! functions {
                         // SAFETY: a function of that name has this type in every version that we take.
                         let found = unsafe { library.get(symbol) };
                         *found.map_err(|_| stringify!($symbol))?
+                    },)*
+                    $($also: {
+                        let symbol = concat!(stringify!($name), "\0").as_bytes();
+                        // SAFETY: as above.
+                        unsafe { library.get(symbol) }.ok().map(|found| *found)
                     },)*
                 })
             }

@@ -70,6 +70,8 @@ pub(super) const IN_PROGRESS: c_int = 7;
 
 /// `ncclComm_t`.
 pub(super) type Comm = *mut c_void;
+/// What NCCL calls memory that it was shown.
+pub(super) type Registration = *mut c_void;
 /// `cudaStream_t`.
 pub(super) type Stream = *mut c_void;
 
@@ -126,6 +128,8 @@ functions! {
     recv = ncclRecv(*mut c_void, usize, c_int, c_int, Comm, Stream) -> c_int;
     group_start = ncclGroupStart() -> c_int;
     group_end = ncclGroupEnd() -> c_int;
+    ? comm_register = ncclCommRegister(Comm, *mut c_void, usize, *mut Registration) -> c_int;
+    ? comm_deregister = ncclCommDeregister(Comm, Registration) -> c_int;
 }
 
 /// The NCCL of this process.
@@ -175,6 +179,11 @@ impl Library {
     /// Its version.
     pub fn version(&self) -> Version {
         self.version
+    }
+
+    /// Whether it can be shown memory that operations use again and again (since 2.19).
+    pub fn can_register(&self) -> bool {
+        self.functions.comm_register.is_some() && self.functions.comm_deregister.is_some()
     }
 
     /// An id for a new communicator. This process listens from now on for the ranks that are told it,

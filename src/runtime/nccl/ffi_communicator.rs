@@ -12,7 +12,9 @@ use std::sync::Arc;
 use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
 
 use super::error::NcclError;
-use super::ffi::{Comm, Config, Functions, IN_PROGRESS, Library, SUCCESS, Stream, UniqueId};
+use super::ffi::{
+    Comm, Config, Functions, IN_PROGRESS, Library, Registration, SUCCESS, Stream, UniqueId,
+};
 use crate::runtime::element::{Dtype, Element, ReduceOp};
 
 /// How far what was begun last is.
@@ -258,6 +260,33 @@ impl Communicator {
         outcome.and(ended)
     }
 
+    /// Shows NCCL memory of the device, which it may then read and write without a copy of its own; `None`
+    /// where it is too old for that (2.19).
+    pub(crate) fn register<T>(
+        &mut self,
+        memory: &Held<'_, T>,
+    ) -> Result<Option<Registered>, NcclError> {
+        let Functions { comm_register: Some(register), comm_deregister: Some(_), .. } =
+            &self.library.functions
+        else {
+            return Ok(None);
+        };
+        let mut raw = std::ptr::null_mut();
+        let (at, bytes) = (memory.at as *mut c_void, memory.len * size_of::<T>());
+        // SAFETY: a live communicator, memory of the device, and one place that is written.
+        let code = unsafe { register(self.raw, at, bytes, &raw mut raw) };
+        begun(&self.library, "ncclCommRegister", code)?;
+        Ok(Some(Registered(raw)))
+    }
+
+    /// Makes NCCL forget memory, before it is freed.
+    pub(crate) fn deregister(&mut self, Registered(raw): Registered) {
+        if let Some(deregister) = self.library.functions.comm_deregister {
+            // SAFETY: a live communicator, and what it gave. Nothing can be done about a refusal.
+            let _ = unsafe { deregister(self.raw, raw) };
+        }
+    }
+
     /// Begins to bring everything to an end that was begun.
     pub(crate) fn begin_finalize(&mut self) -> Result<(), NcclError> {
         // SAFETY: a live communicator.
@@ -282,6 +311,14 @@ impl Drop for Communicator {
         }
     }
 }
+
+/// Memory that a communicator was shown.
+pub(crate) struct Registered(Registration);
+
+// SAFETY: a name that only its communicator understands, which any thread may use.
+unsafe impl Send for Registered {}
+// SAFETY: as above; nothing can be done with a shared one.
+unsafe impl Sync for Registered {}
 
 /// Memory of a device that a stream may use until this is dropped: it waits for whoever used it
 /// before, and they for it.

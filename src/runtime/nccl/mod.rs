@@ -19,7 +19,7 @@ pub use error::NcclError;
 #[cfg(test)]
 pub(crate) use ffi::NCCL;
 pub use ffi::{Library, UNIQUE_ID_BYTES, UniqueId, Version};
-pub(crate) use ffi_communicator::{Communicator, Held, Piece, Progress};
+pub(crate) use ffi_communicator::{Communicator, Held, Piece, Progress, Registered};
 
 use crate::runtime::error::{Error, Result};
 use crate::runtime::group::Group;

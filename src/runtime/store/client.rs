@@ -58,6 +58,8 @@ pub struct Client {
     at: Option<IpAddr>,
     channel: Channel,
     received: Vec<u8>,
+    /// Answers on their way to questions that were given up.
+    owed: usize,
 }
 
 const CONNECT_RETRY: Duration = Duration::from_millis(20);
@@ -88,7 +90,7 @@ impl Client {
                 other => other,
             })?;
         };
-        Ok(Self { channel: dialed.finish(&message)?, stream, at: identity.at, received })
+        Ok(Self { channel: dialed.finish(&message)?, stream, at: identity.at, received, owed: 0 })
     }
 
     /// Sets a value.
@@ -163,10 +165,24 @@ impl Client {
 
     fn ask(&mut self, request: &Request, deadline: Instant) -> Result<Reply, ClientError> {
         self.send(request)?;
-        match self.receive(deadline)? {
-            Reply::Refused(refusal) => Err(refusal.into()),
-            reply => Ok(reply),
+        match self.answer(deadline) {
+            Ok(Reply::Refused(refusal)) => Err(refusal.into()),
+            Ok(reply) => Ok(reply),
+            Err(ClientError::Deadline) if request.is_answered_at_once() => {
+                self.owed += 1;
+                Err(ClientError::Deadline)
+            }
+            Err(error) => Err(error),
         }
+    }
+
+    /// The answer to the last question, behind those to questions that were given up.
+    fn answer(&mut self, deadline: Instant) -> Result<Reply, ClientError> {
+        while 0 < self.owed {
+            self.receive(deadline)?;
+            self.owed -= 1;
+        }
+        self.receive(deadline)
     }
 
     /// Asks without waiting for the answer; [`Self::receive`] gets it.

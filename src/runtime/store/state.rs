@@ -71,6 +71,16 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// Whether the answer does not wait for what others do.
+    pub(super) fn is_answered_at_once(&self) -> bool {
+        match self {
+            Self::Set { .. } | Self::SetOnce { .. } | Self::Peek { .. } | Self::Add { .. } => true,
+            Self::Wait { .. } | Self::Barrier { .. } => false,
+        }
+    }
+}
+
 /// What a client is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {

@@ -83,6 +83,20 @@ impl DialFault {
             Self::Refused(refusal) => Status::Worker(refusal.status),
         }
     }
+
+    /// What to do about it.
+    pub fn help(&self) -> &'static str {
+        match self {
+            Self::NoAnswer(..) => {
+                "is node 0 up, and is it given the same `--master_addr` and `--master_port`? its own \
+                 screen says whom it waits for"
+            }
+            Self::OtherKey(_) => "give every node the same key file",
+            Self::Refused(_) => {
+                "every node is given the same line, hosts and remuda, and a `--node_rank` of its own"
+            }
+        }
+    }
 }
 
 /// Why one call came to nothing.

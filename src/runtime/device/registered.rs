@@ -1,0 +1,58 @@
+//! Memory of a device that NCCL was shown.
+
+use std::ops::{Deref, DerefMut};
+
+use cudarc::driver::CudaSlice;
+
+use super::{DeviceElement, DeviceGroup, Way};
+use crate::runtime::error::{Error, Result};
+use crate::runtime::nccl::{Held, Registered};
+
+/// Memory that NCCL may read and write without a copy of its own, where the way between devices allows
+/// it. Made by [`DeviceGroup::register`]; used as the slice that it is.
+pub struct RegisteredSlice<'a, T> {
+    devices: &'a DeviceGroup,
+    slice: CudaSlice<T>,
+    /// `None` where there is nobody to show it to.
+    registered: Option<Registered>,
+}
+
+impl<'a, T: DeviceElement> RegisteredSlice<'a, T> {
+    pub(super) fn new(devices: &'a DeviceGroup, mut slice: CudaSlice<T>) -> Result<Self> {
+        let stream = devices.stream.clone();
+        let registered = match &mut *devices.lock() {
+            Some(Way::Nccl(nccl)) => {
+                let memory = Held::to_write(&mut slice, &stream);
+                let registered = nccl.communicator.register(&memory);
+                registered.map_err(|error| Error::Device(error.to_string()))?
+            }
+            Some(Way::Staged(_)) | None => None,
+        };
+        Ok(Self { devices, slice, registered })
+    }
+}
+
+impl<T> Deref for RegisteredSlice<'_, T> {
+    type Target = CudaSlice<T>;
+
+    fn deref(&self) -> &CudaSlice<T> {
+        &self.slice
+    }
+}
+
+impl<T> DerefMut for RegisteredSlice<'_, T> {
+    fn deref_mut(&mut self) -> &mut CudaSlice<T> {
+        &mut self.slice
+    }
+}
+
+impl<T> Drop for RegisteredSlice<'_, T> {
+    fn drop(&mut self) {
+        // A communicator that failed is gone, and knows nothing any more.
+        if let (Some(registered), Some(Way::Nccl(nccl))) =
+            (self.registered.take(), &mut *self.devices.lock())
+        {
+            nccl.communicator.deregister(registered);
+        }
+    }
+}
