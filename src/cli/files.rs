@@ -1,10 +1,10 @@
 //! Files that a command will write at its end, looked at before it begins.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::Path;
 
-use rustix::fs::{Access, FlockOperation};
+use rustix::fs::Access;
 
 use crate::report::ask_disk;
 use crate::report::summary::reason;
@@ -32,17 +32,4 @@ fn look_at(file: &Path) -> io::Result<()> {
 /// That something can be written to, as far as its permissions say.
 pub(super) fn check_writable(path: &Path) -> io::Result<()> {
     Ok(rustix::fs::access(path, Access::WRITE_OK)?)
-}
-
-/// Somebody else has it.
-pub(super) struct Taken;
-
-/// Takes a directory for this process, as long as what is returned lives. Where there are no locks, it
-/// is everybody's.
-pub(super) fn claim_dir(dir: &Path) -> Result<Option<File>, Taken> {
-    let Ok(opened) = File::open(dir) else { return Ok(None) };
-    match rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive) {
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Taken),
-        _ => Ok(Some(opened)),
-    }
 }

@@ -88,7 +88,8 @@ impl Drop for Leaving {
 /// How a group is made.
 #[derive(Clone, Debug)]
 pub struct InitOptions {
-    /// Deadline of every operation.
+    /// Deadline of every operation. One that needs another has a group of its own
+    /// ([`Group::split_with`]), or is started and waited for ([`Work::wait_for`](crate::runtime::Work::wait_for)).
     pub timeout: Duration,
     /// TCP streams between two ranks of different nodes, 1 to 16; where the two differ, the lesser.
     /// `None`: what `REMUDA_STREAMS` says, else 1 on loopback and 4 between machines, because
@@ -185,12 +186,22 @@ impl Group {
     }
 
     /// Runs `worker` on every rank of a group of threads, and returns what each returned, in rank
-    /// order. Where one fails, the group ends for all, and its error is returned.
+    /// order. Where one fails, the group ends for all, and its error is returned; where one returns
+    /// early, nobody waits for it.
     pub fn on_threads<V: Send>(
         ranks: usize,
         worker: impl Fn(&Self) -> Result<V> + Sync,
     ) -> Result<Vec<V>> {
-        let groups = Self::threads(ranks)?;
+        Self::on_threads_with(ranks, &InitOptions::default(), worker)
+    }
+
+    /// [`Self::on_threads`] with options.
+    pub fn on_threads_with<V: Send>(
+        ranks: usize,
+        options: &InitOptions,
+        worker: impl Fn(&Self) -> Result<V> + Sync,
+    ) -> Result<Vec<V>> {
+        let groups = Self::threads_with(ranks, options)?;
         std::thread::scope(|scope| {
             let worker = &worker;
             let spawn = |group: Self| scope.spawn(move || group.run_worker(worker));

@@ -131,6 +131,19 @@ fn who_drops_its_group_is_not_waited_for() {
 }
 
 #[test]
+fn a_thread_that_returns_early_is_not_waited_for() {
+    let ended = Group::on_threads_with(3, &InitOptions::default(), |group| {
+        if group.rank() != 1 {
+            group.barrier()?;
+        }
+        Ok(())
+    });
+    let error = ended.expect_err("rank 1 does not come").to_string();
+    assert!(error.contains("rank 1 on host `"), "{error}");
+    assert!(error.contains("` dropped the group before it took part"), "{error}");
+}
+
+#[test]
 fn after_a_failure_every_call_says_what_failed_first() {
     let told = on_ranks(Group::threads(2).unwrap(), |group| {
         let len = 3 + group.rank();

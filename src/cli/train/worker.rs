@@ -4,10 +4,13 @@ use std::cell::Cell;
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::fs::File;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use super::args::TrainArgs;
 use super::check::{bad_output, of_another_run};
@@ -15,7 +18,6 @@ use super::codes::IN_USE;
 use crate::base::{Status, clock, env_vars};
 use crate::cli::bundled::join_group;
 use crate::cli::error::CliError;
-use crate::cli::files::claim_dir;
 use crate::cli::line::codes::BAD_VALUE;
 use crate::os::signals;
 use crate::report::{print, print_error};
@@ -81,6 +83,19 @@ fn claim_files(args: &TrainArgs, is_first: bool) -> Result<Option<File>, (Status
         let message = format!("another run is saving its checkpoints in `{}`", dir.display());
         in_use(message, "wait for its end, or name another `--checkpoint_dir`")
     })
+}
+
+/// Somebody else has it.
+struct Taken;
+
+/// Takes a directory for this process, as long as what is returned lives. Where there are no locks, it
+/// is everybody's.
+fn claim_dir(dir: &Path) -> Result<Option<File>, Taken> {
+    let Ok(opened) = File::open(dir) else { return Ok(None) };
+    match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Err(Taken),
+        _ => Ok(Some(opened)),
+    }
 }
 
 /// Trains as one worker of `group`, and prints what rank 0 has to tell. `stop` is asked between steps.
