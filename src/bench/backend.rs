@@ -62,6 +62,7 @@ impl<'a> Opened<'a> {
     pub fn open(
         group: &'a Group,
         backend: Backend,
+        #[cfg_attr(not(feature = "nccl"), expect(unused_variables, reason = "it is for devices"))]
         order: Option<ReduceOrder>,
     ) -> Result<Self, Error> {
         match backend {

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use crate::runtime::device::cudarc::driver::{CudaContext, CudaSlice, DriverError};
+use crate::runtime::device::cudarc::driver::{CudaContext, DriverError};
 use crate::runtime::device::{
-    DeviceBackend, DeviceElement, DeviceGroup, device_count, open_device,
+    DeviceBackend, DeviceElement, DeviceGroup, RegisteredSlice, device_count, open_device,
 };
 use crate::runtime::{Error, Group, ReduceOp, ReduceOrder};
 
@@ -54,8 +54,8 @@ impl<'a> Devices<'a> {
 pub(super) struct DeviceOperands<'a, T: Sample> {
     devices: &'a DeviceGroup,
     host: Operands<'a, T>,
-    numbers: CudaSlice<T>,
-    output: CudaSlice<T>,
+    numbers: RegisteredSlice<'a, T>,
+    output: RegisteredSlice<'a, T>,
 }
 
 fn failed(error: DriverError) -> Error {
@@ -64,22 +64,31 @@ fn failed(error: DriverError) -> Error {
 
 impl<'a, T: Sample + DeviceElement> DeviceOperands<'a, T> {
     /// `host` has memory of its own: nothing of the group's.
-    pub(super) fn new(devices: &'a Devices<'a>, host: Operands<'a, T>) -> Result<Self, Error> {
+    pub(super) fn new(
+        devices: &'a Devices<'a>,
+        host: Operands<'a, T>,
+        is_registered: bool,
+    ) -> Result<Self, Error> {
         let stream = devices.context().default_stream();
-        // The driver gives no memory of no size.
-        let zeros = |len: usize| stream.alloc_zeros::<T>(len.max(1)).map_err(failed);
+        let devices = &devices.devices;
+        let zeros = |len: usize| {
+            // The driver gives no memory of no size.
+            let slice = stream.alloc_zeros::<T>(len.max(1)).map_err(failed)?;
+            let plain = RegisteredSlice::unregistered;
+            if is_registered { devices.register(slice) } else { Ok(plain(devices, slice)) }
+        };
         let (numbers, output) = (zeros(host.numbers().len())?, zeros(host.output().len())?);
-        Ok(Self { devices: &devices.devices, host, numbers, output })
+        Ok(Self { devices, host, numbers, output })
     }
 
     fn copy_to_device(&mut self) -> Result<(), DriverError> {
         let stream = self.numbers.stream().clone();
         let (numbers, output) = (self.host.numbers(), self.host.output());
         if !numbers.is_empty() {
-            stream.memcpy_htod(numbers, &mut self.numbers)?;
+            stream.memcpy_htod(numbers, &mut *self.numbers)?;
         }
         if !output.is_empty() {
-            stream.memcpy_htod(output, &mut self.output)?;
+            stream.memcpy_htod(output, &mut *self.output)?;
         }
         stream.synchronize()
     }

@@ -137,7 +137,8 @@ fn measure_row<T: Number>(
         Opened::Host(_) => measure_operation(group, options, host(options.is_registered)?)?,
         #[cfg(feature = "nccl")]
         Opened::Devices(devices) => {
-            measure_operation(group, options, DeviceOperands::new(devices, host(false)?)?)?
+            let operands = DeviceOperands::new(devices, host(false)?, options.is_registered)?;
+            measure_operation(group, options, operands)?
         }
     };
     let algbw_gbs = if seconds == 0.0 { 0.0 } else { shape.bytes as f64 / seconds / 1e9 };

@@ -72,9 +72,10 @@ pub(super) struct BenchArgs {
     /// Whose time counts: 0 rank 0's, 1 the mean, 2 the least, 3 the greatest
     #[arg(short = 'a', long, value_name = "0-3", default_value = "1", value_parser = parse_average)]
     pub(super) average: Average,
-    /// Operations in place work in memory of the group: 0 or 1
-    #[arg(short = 'R', long, value_name = "0|1", default_value = "1", value_parser = parse_switch, action = ArgAction::Set)]
-    pub(super) local_register: bool,
+    /// Operations in place work in memory of the group, or NCCL is shown the memory: 0 or 1
+    /// [default: 1; on GPUs 0]
+    #[arg(short = 'R', long, value_name = "0|1", value_parser = parse_switch, action = ArgAction::Set)]
+    pub(super) local_register: Option<bool>,
     /// With send-recv: every pair of nodes by itself (of ranks on one node), the slowest by name
     #[arg(long)]
     pub(super) pairs: bool,
@@ -178,7 +179,7 @@ impl BenchArgs {
             warmup: self.warmup_iters,
             is_checked: self.check,
             average: self.average,
-            is_registered: self.local_register,
+            is_registered: self.local_register.unwrap_or(self.backend == Backend::Host),
         })
     }
 
@@ -204,7 +205,7 @@ impl BenchArgs {
         push("order", self.order.and_then(|order| text(&order)));
         push("root", text(&self.root));
         push("average", text(&(self.average as u8)));
-        push("local_register", text(&u8::from(self.local_register)));
+        push("local_register", self.local_register.and_then(|is_on| text(&u8::from(is_on))));
         push("threshold", self.threshold.and_then(|threshold| text(&threshold)));
         for file in &self.compare {
             push("compare", Some(file.into()));

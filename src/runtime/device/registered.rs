@@ -32,6 +32,14 @@ impl<'a, T: DeviceElement> RegisteredSlice<'a, T> {
     }
 }
 
+impl<'a, T> RegisteredSlice<'a, T> {
+    /// A slice that NCCL is not shown.
+    #[cfg(feature = "cli")]
+    pub(crate) fn unregistered(devices: &'a DeviceGroup, slice: CudaSlice<T>) -> Self {
+        Self { devices, slice, registered: None }
+    }
+}
+
 impl<T> Deref for RegisteredSlice<'_, T> {
     type Target = CudaSlice<T>;
 
