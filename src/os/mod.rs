@@ -32,6 +32,7 @@ pub mod shared_file;
 #[cfg(any(feature = "cli", feature = "nccl"))]
 pub mod shared_libraries;
 pub mod signals;
+pub(crate) mod simd;
 #[cfg(feature = "cli")]
 pub mod sourced;
 #[cfg(feature = "cli")]

@@ -3,8 +3,14 @@
 //! Every kernel combines position by position, left operand first, so no instruction set can change
 //! a bit of the result.
 
+#![expect(
+    clippy::inline_always,
+    reason = "what loops call has their instruction set only inside of them"
+)]
+
 use std::fmt;
 
+use crate::os::simd::vectorized;
 use crate::runtime::half::{Bf16, F16};
 
 mod sealed {
@@ -188,6 +194,7 @@ pub trait Float: Element<Sum = Self> + PartialOrd {
     fn square_root(self) -> Self;
 }
 
+#[inline(always)]
 fn zip_into<T: Copy, S>(out: &mut [S], left: &[T], right: &[T], f: impl Fn(T, T) -> S) {
     debug_assert!(out.len() == left.len() && out.len() == right.len());
     for ((out, left), right) in out.iter_mut().zip(left).zip(right) {
@@ -195,6 +202,7 @@ fn zip_into<T: Copy, S>(out: &mut [S], left: &[T], right: &[T], f: impl Fn(T, T)
     }
 }
 
+#[inline(always)]
 fn zip_left<T: Copy, S: Copy>(left: &mut [S], right: &[T], f: impl Fn(S, T) -> S) {
     debug_assert_eq!(left.len(), right.len());
     for (left, right) in left.iter_mut().zip(right) {
@@ -202,6 +210,7 @@ fn zip_left<T: Copy, S: Copy>(left: &mut [S], right: &[T], f: impl Fn(S, T) -> S
     }
 }
 
+#[inline(always)]
 fn zip_right<T: Copy, S: Copy>(left: &[T], right: &mut [S], f: impl Fn(T, S) -> S) {
     debug_assert_eq!(left.len(), right.len());
     for (left, right) in left.iter().zip(right) {
@@ -210,23 +219,26 @@ fn zip_right<T: Copy, S: Copy>(left: &[T], right: &mut [S], f: impl Fn(T, S) -> 
 }
 
 #[expect(clippy::eq_op, reason = "what is no number does not equal itself, and wins")]
+#[inline(always)]
 fn smaller<T: PartialOrd>(left: T, right: T) -> T {
     if right < left || right != right { right } else { left }
 }
 
 #[expect(clippy::eq_op, reason = "as above")]
+#[inline(always)]
 fn larger<T: PartialOrd>(left: T, right: T) -> T {
     if left < right || right != right { right } else { left }
 }
 
-/// Runs `$kernel(args…, f)` with the function of `$op`, so that the choice is made outside the loop.
+/// Runs `$kernel(args…, f)` with the function of `$op`, in the version for this processor, so that both
+/// choices are made outside the loop.
 macro_rules! dispatch {
     ($op:expr, $add:expr, $mul:expr, $kernel:ident($($arg:expr),*)) => {
         match $op {
-            ReduceOp::Sum | ReduceOp::Avg => $kernel($($arg,)* $add),
-            ReduceOp::Prod => $kernel($($arg,)* $mul),
-            ReduceOp::Min => $kernel($($arg,)* smaller),
-            ReduceOp::Max => $kernel($($arg,)* larger),
+            ReduceOp::Sum | ReduceOp::Avg => vectorized(|| $kernel($($arg,)* $add)),
+            ReduceOp::Prod => vectorized(|| $kernel($($arg,)* $mul)),
+            ReduceOp::Min => vectorized(|| $kernel($($arg,)* smaller)),
+            ReduceOp::Max => vectorized(|| $kernel($($arg,)* larger)),
         }
     };
 }
@@ -272,9 +284,7 @@ macro_rules! float {
         element!($type, $dtype, |l, r| l + r, |l, r| l * r, |values, parts| {
             // One rounding of 1/parts and one per element, whoever the parts are.
             let factor = 1.0 / parts as $type;
-            for value in values {
-                *value *= factor;
-            }
+            vectorized(|| values.iter_mut().for_each(|value| *value *= factor));
         });
 
         impl Float for $type {
@@ -336,25 +346,27 @@ macro_rules! half {
             }
 
             fn widen(values: &[Self], sums: &mut [f32]) {
-                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum = value.to_f32());
+                let sums = sums.iter_mut().zip(values);
+                vectorized(|| sums.for_each(|(sum, value)| *sum = value.to_f32()));
             }
 
             fn narrow<'a>(sums: &'a [f32], room: &'a mut Vec<Self>) -> &'a [Self] {
-                room.clear();
-                room.extend(sums.iter().map(|sum| Self::from_f32(*sum)));
+                room.resize(sums.len(), Self::default());
+                let values = room.iter_mut().zip(sums);
+                vectorized(|| values.for_each(|(value, sum)| *value = Self::from_f32(*sum)));
                 room
             }
 
             fn divide(values: &mut [Self], parts: u64) {
                 let factor = 1.0 / parts as f32;
-                for value in values {
-                    *value = Self::from_f32(value.to_f32() * factor);
-                }
+                let scaled = |value: &Self| Self::from_f32(value.to_f32() * factor);
+                vectorized(|| values.iter_mut().for_each(|value| *value = scaled(value)));
             }
         }
     };
 }
 
+#[inline(always)]
 fn half_into<T: Copy + Into<f32>>(
     out: &mut [f32],
     left: &[T],
@@ -364,10 +376,12 @@ fn half_into<T: Copy + Into<f32>>(
     zip_into(out, left, right, |l, r| f(l.into(), r.into()));
 }
 
+#[inline(always)]
 fn half_left<T: Copy + Into<f32>>(left: &mut [f32], right: &[T], f: impl Fn(f32, f32) -> f32) {
     zip_left(left, right, |l, r| f(l, r.into()));
 }
 
+#[inline(always)]
 fn half_right<T: Copy + Into<f32>>(left: &[T], right: &mut [f32], f: impl Fn(f32, f32) -> f32) {
     zip_right(left, right, |l, r| f(l.into(), r));
 }
@@ -384,6 +398,7 @@ integer!(u8, U8);
 #[expect(clippy::float_cmp, reason = "these results are exact")]
 mod tests {
     use super::*;
+    use crate::os::simd::tests::at_every_level;
 
     #[track_caller]
     fn check<T: Element<Sum = T>>(op: ReduceOp, left: &[T], right: &[T], expect: &[T]) {
@@ -406,6 +421,46 @@ mod tests {
         check(ReduceOp::Max, &[3i64, -7], &[2, 5], &[3, 5]);
         check(ReduceOp::Sum, &[250u8], &[10], &[4]);
         check(ReduceOp::Prod, &[i32::MAX], &[2], &[-2]);
+    }
+
+    /// Everything that is done to numbers, as bytes.
+    fn everything<T: Element>(bits: &[u8]) -> Vec<u8> {
+        let values: Vec<T> =
+            bits.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect();
+        let (left, right) = values.split_at(values.len() / 2);
+        let mut results = Vec::new();
+        for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max] {
+            let zeros = vec![<T::Sum as bytemuck::Zeroable>::zeroed(); left.len()];
+            let (mut out, mut wide) = (zeros.clone(), zeros);
+            T::combine(op, &mut out, left, &right[..left.len()]);
+            T::widen(left, &mut wide);
+            T::combine_left(op, &mut wide, &right[..left.len()]);
+            T::combine_right(op, left, &mut out);
+            T::Sum::divide(&mut out, 3);
+            results.extend_from_slice(bytemuck::cast_slice(T::narrow(&out, &mut Vec::new())));
+            results.extend_from_slice(bytemuck::cast_slice(&wide));
+        }
+        let mut means = left.to_vec();
+        T::divide(&mut means, 7);
+        results.extend_from_slice(bytemuck::cast_slice(&means));
+        results
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+        #[test]
+        fn every_processor_comes_to_the_same_bits(
+            bits in proptest::collection::vec(proptest::num::u8::ANY, 1100..1200),
+        ) {
+            let each = [
+                everything::<f32>, everything::<f64>, everything::<F16>, everything::<Bf16>,
+                everything::<i32>, everything::<i64>, everything::<u8>,
+            ];
+            for everything in each {
+                let found = at_every_level(|| everything(&bits));
+                proptest::prop_assert!(found.iter().all(|bytes| *bytes == found[0]));
+            }
+        }
     }
 
     #[test]

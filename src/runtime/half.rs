@@ -1,5 +1,10 @@
 //! 16-bit floats. They are moved as they are and combined in `f32`.
 
+#![expect(
+    clippy::inline_always,
+    reason = "what loops call has their instruction set only inside of them"
+)]
+
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -36,6 +41,7 @@ impl F16 {
     }
 
     /// The nearest value, the even one of two.
+    #[inline(always)]
     pub fn from_f32(value: f32) -> Self {
         let bits = value.to_bits();
         let (sign, magnitude) = (bits & SIGN, bits & !SIGN);
@@ -52,6 +58,7 @@ impl F16 {
     }
 
     /// The same value.
+    #[inline(always)]
     pub fn to_f32(self) -> f32 {
         let bits = u32::from(self.0);
         let magnitude = (bits & 0x7fff) << F16_CUT;
@@ -75,6 +82,7 @@ impl Bf16 {
     }
 
     /// The nearest value, the even one of two.
+    #[inline(always)]
     pub fn from_f32(value: f32) -> Self {
         let bits = value.to_bits();
         let is_nan = INFINITY < bits & !SIGN;
@@ -82,12 +90,14 @@ impl Bf16 {
     }
 
     /// The same value.
+    #[inline(always)]
     pub fn to_f32(self) -> f32 {
         f32::from_bits(u32::from(self.0) << 16)
     }
 }
 
 /// Cuts bits off, to the nearest, the even one of two.
+#[inline(always)]
 fn round(bits: u32, cut: u32) -> u32 {
     let below_half = (1 << (cut - 1)) - 1;
     (bits + below_half + (bits >> cut & 1)) >> cut
@@ -114,6 +124,7 @@ macro_rules! compare {
         }
 
         impl From<$type> for f32 {
+            #[inline(always)]
             fn from(value: $type) -> Self {
                 value.to_f32()
             }

@@ -201,8 +201,8 @@ pub fn clip_factor<F: Float>(norm: f64, norm_max: f64) -> F {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::simd::tests::at_every_level;
     use crate::train::model::Init;
-    use crate::train::simd::at_every_level;
     use std::num::NonZeroUsize;
 
     const OPTIONS: AdamWOptions = AdamWOptions { beta1: 0.9, beta2: 0.99, weight_decay: 0.1 };

@@ -282,8 +282,8 @@ versions! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::simd::tests::at_every_level;
     use crate::train::rng::Stream;
-    use crate::train::simd::at_every_level;
 
     fn draw<F: Float>(len: usize, name: u64) -> Vec<F> {
         let mut stream = Stream::new(&[name]);

@@ -78,7 +78,7 @@ fn a_training_that_loses_an_agent_shows_one_error() {
     let lines = lines_without_launch(&outcome);
     // The other workers may have ended before we hear of the agent: nobody is left to be stopped, or
     // it is what they are stopped for.
-    let (before, error) = lines.split_at(lines.len().saturating_sub(3));
+    let (before, error) = lines.split_at(lines.len().saturating_sub(4));
     let lost = "      Lost  n2: the connection stands, but a signal ended the agent";
     assert!(before.contains(&lost), "{outcome:#?}");
     // A worker may also have ended, with its word about it, before anybody knew of a failure.
@@ -88,7 +88,11 @@ fn a_training_that_loses_an_agent_shows_one_error() {
     let (how, others) = error[0].split_once("; ").expect("what became of the others");
     assert_eq!(how, "error[R103]: the link to the agent on n2 ended", "{outcome:#?}");
     assert!(others.contains(" other worker"), "{outcome:#?}");
-    let help = ["  lost with it: rank 1", "help: to go on without it: --exclude 'n2'"];
+    let help = [
+        "  lost with it: rank 1",
+        "help: is n2 up? see `uptime` and `dmesg` there",
+        "help: to go on without it: --exclude 'n2'",
+    ];
     assert_eq!(error[1..], help, "{outcome:#?}");
     let survivor = String::from_utf8_lossy(&outcome.run_file("rank0.stderr")).into_owned();
     assert!(survivor.contains("is gone"), "it is kept: {survivor}");

@@ -4,7 +4,4 @@
 pub(in crate::train) mod matmul;
 mod versions;
 
-pub(in crate::train) use versions::{Level, level, versions};
-
-#[cfg(test)]
-pub(in crate::train) use versions::tests::at_every_level;
+pub(in crate::train) use versions::versions;
