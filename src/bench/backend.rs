@@ -78,6 +78,15 @@ impl<'a> Opened<'a> {
         }
     }
 
+    /// The library that moves the numbers, if it is not ours: its version and its file.
+    pub fn library(&self) -> Option<String> {
+        match self {
+            Self::Host(_) => None,
+            #[cfg(feature = "nccl")]
+            Self::Devices(devices) => devices.library(),
+        }
+    }
+
     /// The ranks.
     pub fn group(&self) -> &'a Group {
         match self {

@@ -45,6 +45,12 @@ impl<'a> Devices<'a> {
         self.group
     }
 
+    /// What moves the numbers: `NCCL 2.28.9 (/usr/lib/libnccl.so.2)`.
+    pub(super) fn library(&self) -> Option<String> {
+        let library = self.devices.library()?;
+        Some(format!("NCCL {} ({})", library.version(), library.path().display()))
+    }
+
     fn context(&self) -> &Arc<CudaContext> {
         self.devices.stream().context()
     }

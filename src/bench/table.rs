@@ -60,6 +60,8 @@ pub struct Head<'a> {
     pub order: ReduceOrder,
     /// Where.
     pub hosts: &'a [Host],
+    /// The library that moves the numbers, where that is wanted and it is not ours.
+    pub library: Option<&'a str>,
     /// Where ways change, where that is wanted.
     pub thresholds: Option<&'a Thresholds>,
     /// What is compared with; two more columns, if it has anything in common.
@@ -94,6 +96,9 @@ impl<'a> Head<'a> {
                 1 => writeln!(text, " share 1 processor"),
                 _ => writeln!(text, " share {processors} processors"),
             };
+        }
+        if let Some(library) = self.library {
+            let _ = writeln!(text, "# {library}");
         }
         if let Some(thresholds) = self.thresholds {
             push_thresholds(&mut text, thresholds);
@@ -306,6 +311,7 @@ mod tests {
             order: ReduceOrder::Canonical,
             hosts: &hosts,
             thresholds: None,
+            library: None,
             earlier: Some(&earlier),
         };
         let expect = "\
@@ -339,6 +345,7 @@ mod tests {
                 order: ReduceOrder::Any,
                 hosts: &hosts,
                 thresholds: None,
+                library: None,
                 earlier: Some(&earlier),
             };
             let text = show(head, &rows);
@@ -364,6 +371,7 @@ mod tests {
             order: ReduceOrder::Canonical,
             hosts: &hosts,
             thresholds: None,
+            library: None,
             earlier: Some(&earlier),
         };
         let text = show(head, &rows);
@@ -379,8 +387,14 @@ mod tests {
             let options = Options { backend, ..options(collective) };
             let hosts = hosts(nodes);
             let order = ReduceOrder::Any;
-            let head =
-                Head { options: &options, order, hosts: &hosts, thresholds: None, earlier: None };
+            let head = Head {
+                options: &options,
+                order,
+                hosts: &hosts,
+                thresholds: None,
+                library: None,
+                earlier: None,
+            };
             assert_eq!(head.show_order(), expect);
         }
         let none = |why: &str| format!("order any (no other than canonical here: {why})");

@@ -90,8 +90,8 @@ pub(super) struct BenchArgs {
     /// operations, each is a curve
     #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().try_map(parse_picture))]
     pub(super) plot: Option<PathBuf>,
-    /// Show the sizes at which the host's operations change their ways, and how nodes talk
-    /// (REMUDA_STREAMS says over how many TCP streams)
+    /// Show the sizes at which the host's operations change their ways, how nodes talk (REMUDA_STREAMS
+    /// says over how many TCP streams), and which NCCL moves numbers on GPUs
     #[arg(short = 'v', long)]
     pub(super) verbose: bool,
     /// Results as JSON. The word is that of the launch options.

@@ -135,8 +135,9 @@ fn measure_all(
     let is_ours = options.backend != Backend::Nccl;
     let thresholds = (args.verbose && is_ours).then(|| group.thresholds());
     let thresholds = thresholds.as_ref();
-    let head =
-        Head { options, order, hosts: &document.hosts, thresholds, earlier: earlier.first() };
+    let library = args.verbose.then(|| opened.library()).flatten();
+    let (hosts, library, earlier_first) = (&document.hosts, library.as_deref(), earlier.first());
+    let head = Head { options, order, hosts, library, thresholds, earlier: earlier_first };
     say(&head.show());
     let beside = head.beside();
     let collective = options.collective;

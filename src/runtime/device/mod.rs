@@ -62,7 +62,7 @@ use crate::runtime::element::{Element, ReduceOp, ReduceOrder};
 use crate::runtime::engine::Call;
 use crate::runtime::error::{Cause, CollectiveError, Operation, Result};
 use crate::runtime::group::Group;
-use crate::runtime::nccl::{Communicator, NcclError, Piece, Progress, ras};
+use crate::runtime::nccl::{Communicator, Library, NcclError, Piece, Progress, ras};
 
 /// A number that groups move and devices hold.
 pub trait DeviceElement: Element + DeviceRepr + ValidAsZeroBits {}
@@ -138,6 +138,14 @@ impl DeviceGroup {
             Some(Way::Nccl(_)) => "nccl",
             Some(Way::Staged(_)) => "staged",
             None => "none",
+        }
+    }
+
+    /// The NCCL that moves the numbers, where one does.
+    pub fn library(&self) -> Option<Arc<Library>> {
+        match &*self.lock() {
+            Some(Way::Nccl(nccl)) => Some(nccl.communicator.library().clone()),
+            Some(Way::Staged(_)) | None => None,
         }
     }
 

@@ -85,6 +85,11 @@ impl Communicator {
         Ok(color.map(|_| Self { library: self.library.clone(), raw }))
     }
 
+    /// Whose it is.
+    pub(crate) fn library(&self) -> &Arc<Library> {
+        &self.library
+    }
+
     /// Whether what was begun last has been taken up, or what went wrong since, here or elsewhere.
     pub(crate) fn progress(&self) -> Result<Progress, NcclError> {
         let mut state = SUCCESS;
