@@ -301,19 +301,21 @@ mod tests {
         head.show() + &rows_shown.collect::<String>() + &show_foot(rows)
     }
 
+    fn head<'a>(
+        options: &'a Options,
+        order: ReduceOrder,
+        hosts: &'a [Host],
+        earlier: Option<&'a Earlier>,
+    ) -> Head<'a> {
+        Head { options, order, hosts, library: None, thresholds: None, earlier }
+    }
+
     #[test]
     fn a_table_has_the_columns_of_nccl_tests() {
         let (options, hosts) = (options(Collective::AllReduce), hosts(&[3, 1]));
         let rows = [Row::for_test(8, 1.234), Row::for_test(1 << 26, 20_500.0)];
         let earlier = earlier(vec![Row::for_test(1 << 26, 41_000.0)]);
-        let head = Head {
-            options: &options,
-            order: ReduceOrder::Canonical,
-            hosts: &hosts,
-            thresholds: None,
-            library: None,
-            earlier: Some(&earlier),
-        };
+        let head = head(&options, ReduceOrder::Canonical, &hosts, Some(&earlier));
         let expect = "\
 # remuda bench all-reduce: 4 ranks, backend host, order canonical
 # 20 iterations after 5, results checked
@@ -340,14 +342,7 @@ mod tests {
             let row = |bytes, time_us| Row { op: op.to_owned(), ..Row::for_test(bytes, time_us) };
             let rows = [row(1 << 10, 1.25), row(1 << 26, 20_500.0)];
             let earlier = earlier(rows[1..].to_vec());
-            let head = Head {
-                options: &options,
-                order: ReduceOrder::Any,
-                hosts: &hosts,
-                thresholds: None,
-                library: None,
-                earlier: Some(&earlier),
-            };
+            let head = head(&options, ReduceOrder::Any, &hosts, Some(&earlier));
             let text = show(head, &rows);
             let lines = text.lines().filter(|line| !line.starts_with('#'));
             let cells: Vec<usize> = lines.map(|line| line.split_whitespace().count()).collect();
@@ -366,14 +361,7 @@ mod tests {
         let rows = [Row::for_test(8, 1.0)];
         let mut earlier = earlier(vec![Row::for_test(16, 1.0)]);
         earlier.world_size = None;
-        let head = Head {
-            options: &options,
-            order: ReduceOrder::Canonical,
-            hosts: &hosts,
-            thresholds: None,
-            library: None,
-            earlier: Some(&earlier),
-        };
+        let head = head(&options, ReduceOrder::Canonical, &hosts, Some(&earlier));
         let text = show(head, &rows);
         let expect = "# was: ranks unknown, taken for 1 (r1/bw.json)\n\
                       # it has no size, type and operation of these: nothing is compared\n";
@@ -387,14 +375,7 @@ mod tests {
             let options = Options { backend, ..options(collective) };
             let hosts = hosts(nodes);
             let order = ReduceOrder::Any;
-            let head = Head {
-                options: &options,
-                order,
-                hosts: &hosts,
-                thresholds: None,
-                library: None,
-                earlier: None,
-            };
+            let head = head(&options, order, &hosts, None);
             assert_eq!(head.show_order(), expect);
         }
         let none = |why: &str| format!("order any (no other than canonical here: {why})");

@@ -7,7 +7,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,16 +14,13 @@ use crate::base::{Rank, clock};
 use crate::runtime::cells::Alarm;
 use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::error::{Cause, Fingerprint, Loss};
-use crate::runtime::net::{ABORT_KEY, Incoming, Net, Outgoing};
+use crate::runtime::net::{ABORT_KEY, Incoming, Net, Outgoing, STORE_PATIENCE};
 use crate::runtime::node::{LocalNode, Patience, Roster};
 use crate::runtime::room::{Room, Rooms};
 use crate::runtime::schedule::blocks;
 use crate::runtime::shm_window::{Window, Workspace, fold_windows_into};
 use crate::runtime::traffic::Traffic;
 use crate::runtime::tree::{Fold, pieces};
-
-/// How long giving up may take because of the store.
-const STORE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// See [`Across::is_short`]: what a node takes in at most, and from how many others fewer than this.
 const SHORT_BYTES: usize = 1 << 14;

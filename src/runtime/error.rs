@@ -173,6 +173,13 @@ pub(crate) struct Loss {
     pub(crate) how: Departure,
 }
 
+impl CollectiveError {
+    /// Of what never became an operation of the group.
+    pub(crate) fn before(op: Operation, rank: Rank, cause: Cause) -> Self {
+        Self { op, seq: 0, bytes: 0, rank, cause, earlier: None }
+    }
+}
+
 impl std::error::Error for CollectiveError {}
 
 impl fmt::Display for CollectiveError {

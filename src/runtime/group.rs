@@ -384,7 +384,7 @@ impl Group {
     pub(crate) fn check_alarm(&self, op: Operation) -> Result<(), CollectiveError> {
         let Some(cause) = self.alarm() else { return Ok(()) };
         let rank = self.inner.roster.own_name();
-        let error = CollectiveError { op, seq: 0, bytes: 0, rank, cause, earlier: None };
+        let error = CollectiveError::before(op, rank, cause);
         self.report(&error);
         Err(error)
     }

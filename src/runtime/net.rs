@@ -34,8 +34,8 @@ const TICK: Duration = Duration::from_millis(50);
 const QUIET_TICKS: u32 = 4;
 /// Where in the store the first rank of a job that gives up says so.
 pub(crate) const ABORT_KEY: &str = "abort";
-/// How long one question to the store may take while a peer is waited for.
-const STORE_PATIENCE: Duration = Duration::from_secs(1);
+/// How long one question to the store may take while others wait.
+pub(crate) const STORE_PATIENCE: Duration = Duration::from_secs(1);
 /// How long one attempt to call a peer may take.
 const ATTEMPT: Duration = Duration::from_secs(5);
 /// Callers that have not shown a key.
@@ -90,6 +90,10 @@ pub(crate) struct Net {
 
 /// A connection to the store that all groups of a rank share.
 pub(crate) type SharedStore = Arc<Mutex<Client>>;
+
+pub(crate) fn lock(store: &SharedStore) -> MutexGuard<'_, Client> {
+    store.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Where a rank waits to be called, and what it shows there.
 pub(crate) struct Door {
@@ -211,7 +215,7 @@ impl Net {
     }
 
     pub(crate) fn store(&self) -> MutexGuard<'_, Client> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.store)
     }
 
     pub(crate) fn peers(&self) -> &[PeerInfo] {

@@ -404,6 +404,6 @@ impl Group {
     pub(super) fn bad_argument(&self, op: Operation, problem: String) -> CollectiveError {
         let rank = self.inner.roster.own_name();
         let cause = Cause::Argument(problem);
-        CollectiveError { op, seq: 0, bytes: 0, rank, cause, earlier: None }
+        CollectiveError::before(op, rank, cause)
     }
 }

@@ -220,7 +220,7 @@ impl Group {
             self.abort(&reason);
             let rank = self.inner.roster.own_name();
             let cause = Cause::System(reason);
-            Pending::failed(CollectiveError { op, seq: 0, bytes: 0, rank, cause, earlier: None })
+            Pending::failed(CollectiveError::before(op, rank, cause))
         })
     }
 }

@@ -6,13 +6,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::base::{Rank, clock};
-use crate::runtime::net::SharedStore;
+use crate::runtime::net::{STORE_PATIENCE, SharedStore, lock};
 use crate::runtime::node::Patience;
 
 /// A wait that is worth a word: it is longer than this, or than a quarter of what it may be.
 const LONG: Duration = Duration::from_secs(1);
-/// How long a question to the store may take.
-const STORE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a rank tells.
 pub(crate) struct Waits {
@@ -67,10 +65,6 @@ impl Waits {
 
 fn key(rank: Rank) -> String {
     format!("waits/{rank}")
-}
-
-fn lock(store: &SharedStore) -> std::sync::MutexGuard<'_, crate::runtime::store::Client> {
-    store.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Follows waits from one rank on; who has told of none, or waits in a circle with us, ends a way.

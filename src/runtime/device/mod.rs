@@ -397,7 +397,7 @@ impl DeviceGroup {
         };
         self.group.abort(&cause.to_string());
         let rank = self.group.inner.roster.own_name();
-        let error = CollectiveError { op, seq: 0, bytes: 0, rank, cause, earlier: None };
+        let error = CollectiveError::before(op, rank, cause);
         self.group.report(&error);
         error
     }
