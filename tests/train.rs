@@ -348,8 +348,8 @@ fn checkpoints_that_do_not_fit() {
     check_error(
         &resume(path),
         &scratch,
-        "`DIR/step-00000020.safetensors` is not a checkpoint of `remuda train`: its numbers are not \
-         those that were saved",
+        "`DIR/step-00000020.safetensors` is not a checkpoint of `remuda train`: checksum mismatch: it \
+         was changed after it was saved",
         Status::BadInput,
     );
     fs::write(scratch.file(path), &bytes[..last]).expect("it can be written");
@@ -448,6 +448,7 @@ fn kind(progress: &Progress) -> char {
     match progress {
         Progress::Started(_) => '(',
         Progress::Resumed { .. } => 'r',
+        Progress::Damaged(_) => 'd',
         Progress::Stepped(_) => '.',
         Progress::Saved { .. } => 's',
         Progress::NotRemoved { .. } => '!',

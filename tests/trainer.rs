@@ -188,6 +188,39 @@ fn a_run_that_goes_on_by_itself() {
     assert_eq!(refused.status.code(), Some(2), "{stderr}");
 }
 
+/// The header decides how a run goes on as much as the numbers do.
+#[test]
+fn auto_passes_over_a_damaged_checkpoint() {
+    let scratch = Scratch::new("train", "damaged");
+    let line = |steps| format!("{SMALL} --steps {steps} --checkpoint_dir kept --resume auto");
+    scratch.succeed(&line(2));
+    let early = "kept/step-00000002.safetensors";
+    let late = "kept/step-00000004.safetensors";
+    let whole = fs::read(scratch.path(early)).expect("it was kept");
+    scratch.succeed(&line(4));
+    let mut flipped = fs::read(scratch.path(late)).expect("it was kept");
+    let step = b"\\\"step\\\":4";
+    let at = flipped.windows(step.len()).position(|bytes| bytes == step).expect("it has a step");
+    flipped[at + step.len() - 1] ^= 1;
+    scratch.write(late, &flipped);
+    let shown = scratch.succeed(&line(6));
+    let damaged = "warning: `kept/step-00000004.safetensors` is not a checkpoint of `remuda train`: \
+                   checksum mismatch: it was changed after it was saved";
+    assert!(shown.contains(damaged), "{shown}");
+    assert!(shown.contains("going on after step 2 from"), "{shown}");
+    // Without one that is whole there is nothing to go on from, and beginning anew was not asked for.
+    fs::remove_dir_all(scratch.path("kept")).expect("it was kept");
+    fs::create_dir(scratch.path("kept")).expect("it can be made");
+    scratch.write(early, &whole[..whole.len() - 1]);
+    let refused = scratch.run(&line(4));
+    assert_eq!(refused.status.code(), Some(65), "{}", text(&refused.stderr));
+    // One that was named is the one that is meant.
+    scratch.write(early, &whole);
+    scratch.write(late, &flipped);
+    let refused = scratch.run(&format!("{SMALL} --steps 6 --checkpoint_dir kept --resume kept"));
+    assert_eq!(refused.status.code(), Some(65), "{}", text(&refused.stderr));
+}
+
 /// The same where the training is a program of another command, as in pods.
 #[test]
 fn a_directory_belongs_to_one_run_whoever_starts_it() {

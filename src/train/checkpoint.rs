@@ -1,13 +1,15 @@
 //! A run on the disk: parameters, both moments and the step, as a safetensors file.
 //!
 //! A file is there completely or not at all: it is written under another name, synced, renamed, and
-//! the directory is synced.
+//! the directory is synced. Its header holds the SHA-256 of the whole file, in which zeros stand for
+//! the digest itself: no bit of the file can change unnoticed.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::TensorView;
@@ -18,8 +20,14 @@ use super::adamw::Moments;
 use super::identity::Identity;
 use super::model::{Parameter, ParameterTable};
 
-/// The format of the files; another one is refused.
-const FORMAT: &str = "remuda-train/1";
+/// The format of the files that are written.
+const FORMAT: &str = "remuda-train/2";
+/// The format of earlier builds, which is still read: its digest covers parameters and moments only.
+const FORMAT_1: &str = "remuda-train/1";
+/// What stands in place of the digest while the file is digested.
+const NO_DIGEST: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+/// Bytes by which a checkpoint is told from other files.
+const BEGINNING_BYTES: u64 = 64 << 10;
 /// What the names of the moments begin with.
 const FIRST: &str = "optimizer.first.";
 const SECOND: &str = "optimizer.second.";
@@ -110,9 +118,9 @@ struct Header {
     /// Which model: kind, sizes, vocabulary.
     model: String,
     step: u64,
-    /// Of parameters and moments.
+    /// Of the file with [`NO_DIGEST`] in its place; in [`FORMAT_1`] of parameters and moments.
     sha256: String,
-    /// Absent in files of earlier builds.
+    /// Absent in files of the first builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     samples: Option<Samples>,
 }
@@ -156,15 +164,39 @@ pub(super) fn save(
         format: FORMAT.to_owned(),
         model: identity.to_string(),
         step,
-        sha256: digest(params, moments),
+        sha256: NO_DIGEST.to_owned(),
         samples: Some(samples),
     };
     let header = serde_json::to_string(&header).expect("texts and numbers have a JSON form");
     // One entry: the map has no order, and equal runs are to give equal files.
     let metadata = HashMap::from([(HEADER.to_owned(), header)]);
-    let bytes = safetensors::serialize(views, Some(metadata))
+    let mut bytes = safetensors::serialize(views, Some(metadata))
         .expect("shapes and lengths come from the same table");
+    let place = place_of(&bytes, NO_DIGEST).expect("it was written just now");
+    let digest = digest_around(&bytes, &place);
+    bytes[place].copy_from_slice(digest.as_bytes());
     replace(path, &bytes).map_err(|source| CheckpointError::Write { path: path.to_owned(), source })
+}
+
+/// Where the header holds this digest, if it does so once.
+fn place_of(bytes: &[u8], digest: &str) -> Option<Range<usize>> {
+    let (length, rest) = bytes.split_first_chunk::<8>()?;
+    let header = rest.get(..usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+    // The entry is a JSON text within the JSON of the header.
+    let entry = format!(r#"\"sha256\":\"{digest}\""#);
+    let mut found = std::str::from_utf8(header).ok()?.match_indices(&entry);
+    let ((first, _), None) = (found.next()?, found.next()) else { return None };
+    let end = length.len() + first + entry.len() - r#"\""#.len();
+    Some(end - digest.len()..end)
+}
+
+/// SHA-256 of a file with [`NO_DIGEST`] at this place, as hexadecimal text.
+fn digest_around(bytes: &[u8], place: &Range<usize>) -> String {
+    let mut digest = Sha256::new();
+    digest.update(&bytes[..place.start]);
+    digest.update(NO_DIGEST);
+    digest.update(&bytes[place.end..]);
+    format!("{:x}", digest.finalize())
 }
 
 fn view<'a>(prefix: &str, parameter: &Parameter, buffer: &'a [f32]) -> (String, TensorView<'a>) {
@@ -191,12 +223,51 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// The checkpoint that `path` means: itself, or the newest one in a directory.
 pub(super) fn find(path: &Path) -> Result<PathBuf, CheckpointError> {
+    find_all(path).map(|mut found| found.swap_remove(0))
+}
+
+/// The checkpoints that `path` may mean, at least one: itself, or those in a directory, the newest
+/// first.
+pub(super) fn find_all(path: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     if !path.is_dir() {
-        return Ok(path.to_owned());
+        return Ok(vec![path.to_owned()]);
     }
     let read = |source| CheckpointError::Read { path: path.to_owned(), source };
-    let newest = all_in(path).map_err(read)?.pop();
-    newest.ok_or_else(|| CheckpointError::Missing { dir: path.to_owned() })
+    let mut found = all_in(path).map_err(read)?;
+    found.reverse();
+    if found.is_empty() {
+        return Err(CheckpointError::Missing { dir: path.to_owned() });
+    }
+    Ok(found)
+}
+
+/// A checkpoint and those before it in its directory, the newest first.
+pub(super) fn and_earlier(path: PathBuf) -> Vec<PathBuf> {
+    let earlier = path.parent().and_then(|dir| all_in(dir).ok()).unwrap_or_default();
+    let earlier = earlier.into_iter().rev().filter(|other| *other < path);
+    let earlier: Vec<_> = earlier.collect();
+    std::iter::once(path).chain(earlier).collect()
+}
+
+/// Reads the first of several that is not damaged, and tells what is wrong with those before it. The
+/// error is that of the first.
+pub(super) fn first_whole<T>(
+    paths: Vec<PathBuf>,
+    mut read: impl FnMut(&Path) -> Result<T, CheckpointError>,
+    mut tell: impl FnMut(&CheckpointError),
+) -> Result<(PathBuf, T), CheckpointError> {
+    let mut damaged: Option<CheckpointError> = None;
+    for path in paths {
+        match read(&path) {
+            Ok(found) => return Ok((path, found)),
+            Err(error @ CheckpointError::Malformed { .. }) => {
+                tell(&error);
+                damaged.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(damaged.expect("there is at least one"))
 }
 
 /// The newest checkpoint of a directory, if it can be read and holds one.
@@ -272,12 +343,18 @@ pub struct Saved {
 /// Finds a checkpoint (a file, or the newest one in a directory) and reads all of it, whatever model
 /// it is of.
 pub fn inspect(path: &Path) -> Result<Saved, CheckpointError> {
-    let path = find(path)?;
-    let bytes = read(&path)?;
-    match inspect_bytes(&bytes) {
-        Ok((step, model, samples)) => Ok(Saved { path, step, model, samples }),
-        Err(error) => Err(error.of(&path, "")),
-    }
+    inspect_file(&find(path)?)
+}
+
+/// Finds the newest checkpoint of a directory that is whole. The error is that of the newest.
+pub fn inspect_newest(dir: &Path) -> Result<Saved, CheckpointError> {
+    first_whole(find_all(dir)?, inspect_file, |_| ()).map(|(_, saved)| saved)
+}
+
+fn inspect_file(path: &Path) -> Result<Saved, CheckpointError> {
+    let bytes = read(path)?;
+    let (step, model, samples) = inspect_bytes(&bytes).map_err(|error| error.of(path, ""))?;
+    Ok(Saved { path: path.to_owned(), step, model, samples })
 }
 
 fn inspect_bytes(bytes: &[u8]) -> Result<(u64, Identity, Option<Samples>), ParseError> {
@@ -285,8 +362,8 @@ fn inspect_bytes(bytes: &[u8]) -> Result<(u64, Identity, Option<Samples>), Parse
     let foreign = || ParseError::Malformed(format!("its model is `{}`", header.model));
     let model: Identity = header.model.parse().map_err(|()| foreign())?;
     let table = model.parameters(bytes.len() as u64).ok_or_else(foreign)?;
-    parse(bytes, &table, &model)?;
-    Ok((header.step, model, header.samples))
+    let Checkpoint { step, samples, .. } = parse(bytes, header, &table, &model)?;
+    Ok((step, model, samples))
 }
 
 /// Reads a checkpoint of this model.
@@ -296,11 +373,32 @@ pub(super) fn load(
     identity: &Identity,
 ) -> Result<Checkpoint, CheckpointError> {
     let bytes = read(path)?;
-    parse(&bytes, table, identity).map_err(|error| error.of(path, &identity.to_string()))
+    let found = header(&bytes).and_then(|header| parse(&bytes, header, table, identity));
+    found.map_err(|error| error.of(path, &identity.to_string()))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, CheckpointError> {
-    fs::read(path).map_err(|source| CheckpointError::Read { path: path.to_owned(), source })
+    let error = |source| CheckpointError::Read { path: path.to_owned(), source };
+    // Before it is opened: a pipe would wait for its writer.
+    let found = fs::metadata(path).map_err(error)?;
+    if !found.is_file() {
+        let reason = "it is not a regular file".to_owned();
+        return Err(CheckpointError::Malformed { path: path.to_owned(), reason });
+    }
+    read_bytes(&mut File::open(path).map_err(error)?, found.len()).map_err(error)
+}
+
+/// All of a file, or only the beginning of one that does not begin as a checkpoint.
+fn read_bytes(file: &mut File, length: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(BEGINNING_BYTES).read_to_end(&mut bytes)?;
+    let begins_well = bytes.split_first_chunk::<8>().is_some_and(|(header, rest)| {
+        u64::from_le_bytes(*header) <= length && rest.first() == Some(&b'{')
+    });
+    if begins_well {
+        file.take(length.saturating_sub(BEGINNING_BYTES)).read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
 }
 
 /// What is wrong with the bytes of a checkpoint.
@@ -324,25 +422,34 @@ fn malformed(error: &safetensors::SafeTensorError) -> ParseError {
     ParseError::Malformed(error.to_string())
 }
 
+fn mismatch() -> ParseError {
+    ParseError::Malformed("checksum mismatch: it was changed after it was saved".to_owned())
+}
+
+/// The header of a file, all of which is as it was saved; of [`FORMAT_1`] only [`parse`] can tell.
 fn header(bytes: &[u8]) -> Result<Header, ParseError> {
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| malformed(&error))?;
     let entry = header.metadata().as_ref().and_then(|metadata| metadata.get(HEADER));
     let missing = || ParseError::Malformed(format!("its header has no `{HEADER}`"));
     let header: Header = serde_json::from_str(entry.ok_or_else(missing)?)
         .map_err(|error| ParseError::Malformed(format!("its `{HEADER}` is not ours: {error}")))?;
-    if header.format == FORMAT {
-        Ok(header)
-    } else {
-        Err(ParseError::Malformed(format!("its format is `{}`", header.format)))
+    match header.format.as_str() {
+        FORMAT => {
+            let is_whole = place_of(bytes, &header.sha256)
+                .is_some_and(|place| digest_around(bytes, &place) == header.sha256);
+            if is_whole { Ok(header) } else { Err(mismatch()) }
+        }
+        FORMAT_1 => Ok(header),
+        other => Err(ParseError::Malformed(format!("its format is `{other}`"))),
     }
 }
 
 fn parse(
     bytes: &[u8],
+    header: Header,
     table: &ParameterTable,
     identity: &Identity,
 ) -> Result<Checkpoint, ParseError> {
-    let header = header(bytes)?;
     if header.model != identity.to_string() {
         return Err(ParseError::Mismatch { found: header.model });
     }
@@ -353,8 +460,8 @@ fn parse(
         second: gather(&tensors, table, SECOND)?,
     };
     let checkpoint = Checkpoint { step: header.step, samples: header.samples, params, moments };
-    if checkpoint.digest() != header.sha256 {
-        return Err(ParseError::Malformed("its numbers are not those that were saved".to_owned()));
+    if header.format == FORMAT_1 && checkpoint.digest() != header.sha256 {
+        return Err(mismatch());
     }
     Ok(checkpoint)
 }
@@ -383,3 +490,6 @@ fn gather(
     }
     Ok(flat)
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,7 +30,7 @@ mod trainer;
 
 pub use adamw::{AdamW, AdamWOptions, Moments, clip_factor, gradient_norm};
 pub use checkpoint::{
-    CheckpointError, EXTENSION, Samples as SavedSamples, Saved, inspect, newest_in,
+    CheckpointError, EXTENSION, Samples as SavedSamples, Saved, inspect, inspect_newest, newest_in,
 };
 pub use corpus::{Corpus, CorpusError, Place};
 pub use float::Float;

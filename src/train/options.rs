@@ -33,7 +33,8 @@ pub struct TrainOptions {
     pub checkpoint: Option<CheckpointOptions>,
     /// A checkpoint, or a directory whose newest one is meant, to go on from.
     pub resume: Option<PathBuf>,
-    /// Whether the run begins where `resume` is a directory without checkpoints.
+    /// Whether the run begins where `resume` is a directory without checkpoints, and passes over
+    /// damaged ones in it.
     pub may_begin: bool,
     /// Of a job that is restarted after failures: which start this is.
     pub start: Option<JobStart>,

@@ -17,6 +17,8 @@ pub enum Progress {
         /// Which samples those took and these take, where that is not the same.
         otherwise: Option<String>,
     },
+    /// A checkpoint is damaged; an earlier one is tried.
+    Damaged(String),
     /// A step is done.
     Stepped(StepReport),
     /// A checkpoint is on the disk.
@@ -115,6 +117,7 @@ impl fmt::Display for Progress {
                 write!(f, "going on after step {step} from `{}`", path.display())?;
                 otherwise.iter().try_for_each(|how| write!(f, ", which took {how}"))
             }
+            Self::Damaged(error) => write!(f, "warning: {error}"),
             Self::Stepped(report) => report.fmt(f),
             Self::Saved { path, step } => write!(f, "step {step} is saved in `{}`", path.display()),
             Self::NotRemoved { path, why } => {

@@ -373,8 +373,10 @@ fn first_state(
     }
     let zeros = || vec![0.0; table.len()];
     let (mut params, mut first, mut second, mut step) = (zeros(), zeros(), zeros(), [NO_STEP]);
-    if let (true, Some(path)) = (desk.is_open, first_checkpoint(options)?) {
-        let found = checkpoint::load(&path, table, identity)?;
+    if let (true, Some(paths)) = (desk.is_open, first_checkpoints(options)?) {
+        let load = |path: &Path| checkpoint::load(path, table, identity);
+        let damaged = |error: &CheckpointError| desk.tell(|| Progress::Damaged(error.to_string()));
+        let (path, found) = checkpoint::first_whole(paths, load, damaged)?;
         (params, first, second) = (found.params, found.moments.first, found.moments.second);
         step = [found.step as i64];
         let now = samples_of(group, options);
@@ -397,18 +399,23 @@ fn first_state(
 /// Said to the other workers instead of a step: there is no checkpoint.
 const NO_STEP: i64 = -1;
 
-/// What this start goes on from: the last checkpoint of its own job, else what the user named.
-fn first_checkpoint(options: &TrainOptions) -> Result<Option<PathBuf>, CheckpointError> {
+/// What this start may go on from: the last checkpoint of its own job, else what the user named. With
+/// earlier ones, in case it is damaged, where the user named none in particular.
+fn first_checkpoints(options: &TrainOptions) -> Result<Option<Vec<PathBuf>>, CheckpointError> {
     let own = match (&options.start, &options.checkpoint) {
         (Some(start), Some(kept)) if start.is_restart => checkpoint::of_job(&kept.dir, &start.job),
         _ => None,
     };
-    if own.is_some() {
-        return Ok(own);
+    if let Some(own) = own {
+        return Ok(Some(checkpoint::and_earlier(own)));
     }
-    match options.resume.as_deref().map(checkpoint::find).transpose() {
-        Err(CheckpointError::Missing { .. }) if options.may_begin => Ok(None),
-        found => found,
+    let Some(path) = options.resume.as_deref() else { return Ok(None) };
+    if !options.may_begin {
+        return checkpoint::find(path).map(|found| Some(vec![found]));
+    }
+    match checkpoint::find_all(path) {
+        Err(CheckpointError::Missing { .. }) => Ok(None),
+        found => found.map(Some),
     }
 }
 

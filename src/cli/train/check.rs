@@ -24,8 +24,8 @@ use crate::launch::{FileOf, WorkersFile};
 use crate::report::summary::{count, reason, show_bytes};
 use crate::report::{ask_disk, make_dirs};
 use crate::train::{
-    CheckpointError, Corpus, EXTENSION, Identity, ModelOptions, Saved, inspect, newest_in,
-    worker_bytes,
+    CheckpointError, Corpus, EXTENSION, Identity, ModelOptions, Saved, inspect, inspect_newest,
+    newest_in, worker_bytes,
 };
 use crate::wire::{Blame, FileState, FileWish};
 
@@ -73,7 +73,8 @@ pub(super) fn run(
     } else {
         args.resume.as_deref().filter(|path| is_here || path.exists())
     };
-    let saved = resume.map(|path| line.find_saved(path)).transpose()?;
+    let inspect = if args.is_auto() { inspect_newest } else { inspect };
+    let saved = resume.map(|path| line.find_saved(path, inspect)).transpose()?;
     if let Some(saved) = &saved {
         line.take_saved(args, saved, is_here)?;
         take_samples(args, saved, workers.count());
@@ -212,7 +213,11 @@ impl Line<'_> {
         CliError::Findings { status, findings: vec![self.0.refuse(&[place], make).findings] }
     }
 
-    fn find_saved(&self, path: &Path) -> Result<Saved, CliError> {
+    fn find_saved(
+        &self,
+        path: &Path,
+        inspect: fn(&Path) -> Result<Saved, CheckpointError>,
+    ) -> Result<Saved, CliError> {
         let answer = ask_disk(|| fs::metadata(path).map(drop));
         let hangs = answer.err().filter(|error| error.kind() == io::ErrorKind::TimedOut);
         let found = match hangs {
