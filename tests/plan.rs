@@ -3,6 +3,7 @@
 
 #![cfg(feature = "cli")]
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
@@ -14,7 +15,7 @@ use remuda::plan::{
     Accelerator, Bindings, EnvValue, Export, JobSpec, LaunchPlan, MasterAddr, Origin, PlanError,
     Program, Threads, WorkerPlan, digest, plan,
 };
-use remuda::report::plan::{Secrets, plan_json, show_plan};
+use remuda::report::plan::{Secrets, show_plan, write_plan_json};
 
 fn host(name: &str) -> HostName {
     HostName::parse(name).expect("a host name")
@@ -123,6 +124,26 @@ fn cpu_slots_are_visible_devices_too_as_in_deepspeed() {
 }
 
 #[test]
+fn cpu_slots_tell_accelerate_to_use_the_cpu() {
+    let default = |accelerator| {
+        let plan = planned(&JobSpec { accelerator, ..spec() });
+        let env = plan.nodes[0].workers[0].defaults(Threads::Inherited);
+        env.into_iter().find(|(name, _)| name == env_vars::ACCELERATE_USE_CPU)
+    };
+    let value = default(Accelerator::Cpu).map(|(_, value)| value);
+    assert_eq!(value, Some("true".into()));
+    assert_eq!(default(Accelerator::Cuda), None);
+    // The user's value replaces it.
+    let exports = vec![Export::flag(env_vars::ACCELERATE_USE_CPU, "false")];
+    let plan = planned(&JobSpec { accelerator: Accelerator::Cpu, exports, ..spec() });
+    let worker = &plan.nodes[0].workers[0];
+    assert_eq!(bound(worker)[env_vars::ACCELERATE_USE_CPU], "false");
+    assert!(
+        !worker.defaults(Threads::Inherited).iter().any(|(name, _)| name == "ACCELERATE_USE_CPU")
+    );
+}
+
+#[test]
 fn what_the_environment_says_about_threads_stays() {
     let plan = planned(&spec());
     let bindings = bindings("a", 1);
@@ -144,8 +165,8 @@ fn a_later_epoch_is_a_restart_to_torch() {
 fn what_is_given_is_known_and_what_is_not_stays_symbolic() {
     let value = |spec: &JobSpec, name: &str| {
         let plan = planned(spec);
-        let env = &plan.nodes[0].workers[0].env;
-        env.iter().find(|(found, _)| found == name).expect("it is set").1.clone()
+        let mut env = plan.nodes[0].workers[0].env();
+        env.find(|(found, _)| *found == name).expect("it is set").1.into_owned()
     };
     let open = spec();
     assert_eq!(value(&open, env_vars::MASTER_ADDR), EnvValue::MasterAddr);
@@ -162,10 +183,14 @@ fn what_is_given_is_known_and_what_is_not_stays_symbolic() {
     assert_eq!(value(&given, env_vars::OMP_NUM_THREADS), EnvValue::Known("7".into()));
 }
 
+fn argv(worker: &WorkerPlan) -> Vec<OsString> {
+    worker.argv().map(Cow::into_owned).collect()
+}
+
 #[track_caller]
 fn check_argv(program: Program, expect: &[&str]) {
     let plan = planned(&JobSpec { program, ..spec() });
-    assert_eq!(plan.nodes[1].workers[1].argv, expect);
+    assert_eq!(argv(&plan.nodes[1].workers[1]), expect);
 }
 
 #[test]
@@ -309,6 +334,12 @@ fn check_golden(path: &str, found: &str) {
     assert_eq!(found, expected, "for {path}");
 }
 
+fn plan_json(plan: &LaunchPlan, secrets: Secrets) -> String {
+    let mut text = Vec::new();
+    write_plan_json(&mut text, plan, secrets).expect("memory takes everything");
+    String::from_utf8(text).expect("JSON is UTF-8")
+}
+
 #[test]
 fn the_document_is_what_programs_rely_on() {
     check_golden("tests/plan/full.json", &plan_json(&planned(&full_spec()), Secrets::Masked));
@@ -317,6 +348,33 @@ fn the_document_is_what_programs_rely_on() {
 #[test]
 fn the_table_is_what_people_see() {
     check_golden("tests/plan/full.expected", &show_plan(&planned(&full_spec()), Secrets::Masked));
+}
+
+fn large(hosts: u32, slots: u32) -> LaunchPlan {
+    let slots: Vec<Slot> = (0..slots).map(Slot).collect();
+    let nodes = (1..=hosts).map(|n| (host(&format!("n{n}")), slots.clone())).collect();
+    planned(&JobSpec { nodes, ..spec() })
+}
+
+#[test]
+fn table_of_a_large_plan_shows_ranges() {
+    let table = |plan: &LaunchPlan| {
+        let shown = show_plan(plan, Secrets::Masked);
+        shown.split("\n\n").next().expect("a table").to_owned()
+    };
+    assert_eq!(
+        table(&large(4096, 64)),
+        "node    host       ranks     slots\n0-4095  n[1-4096]  0-262143  0-63 each"
+    );
+    assert_eq!(table(&large(64, 2)).lines().count(), 65);
+    let mut uneven = spec();
+    uneven.nodes = (0..100).map(|n| (host(&format!("n{n}")), vec![Slot(0)])).collect();
+    uneven.nodes[40].1 = [0, 1, 3, 5, 6, 7].map(Slot).to_vec();
+    assert_eq!(
+        table(&planned(&uneven)),
+        "node   host      ranks   slots\n0-39   n[0-39]   0-39    0 each\n\
+         40     n40       40-45   0,1,3,5-7\n41-99  n[41-99]  46-104  0 each"
+    );
 }
 
 #[test]
@@ -376,7 +434,7 @@ proptest! {
                 prop_assert_eq!(&env["RANK"], &worker.rank.to_string());
                 prop_assert_eq!(&env["LOCAL_RANK"], &worker.local_rank.to_string());
                 prop_assert_eq!(&env["NODE_RANK"], &node.node_rank.to_string());
-                prop_assert!(worker.env.is_sorted_by(|left, right| left.0 < right.0));
+                prop_assert!(worker.env().is_sorted_by(|left, right| left.0 < right.0));
             }
         }
     }
@@ -384,7 +442,7 @@ proptest! {
     #[test]
     fn arguments_arrive_byte_for_byte(spec in some_spec()) {
         for worker in workers(&planned(&spec)) {
-            prop_assert!(worker.argv.ends_with(&spec.args));
+            prop_assert!(argv(worker).ends_with(&spec.args));
         }
     }
 

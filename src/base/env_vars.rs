@@ -64,6 +64,8 @@ pub const TORCHELASTIC_USE_AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
 pub const TORCHELASTIC_ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
 /// Whether torch aborts NCCL operations that fail.
 pub const TORCH_NCCL_ASYNC_ERROR_HANDLING: &str = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+/// Whether Hugging Face's accelerate uses the CPU although no launcher of its own says so.
+pub const ACCELERATE_USE_CPU: &str = "ACCELERATE_USE_CPU";
 /// Descriptor of the socket between a worker and its agent; see `runtime::contract`.
 pub const REMUDA_RANK_FD: &str = "REMUDA_RANK_FD";
 /// Descriptor of the memory that the workers of a node share.

@@ -17,9 +17,9 @@ use super::machine_codes::NOT_FOR_WORKERS;
 use crate::base::{NodeRank, Status};
 use crate::launch::{self, LaunchError, Member, Options, Transport, WorkersFile};
 use crate::plan::{self, JobSpec, LaunchPlan, PlanError, Program};
-use crate::report::plan::{Secrets, plan_json, show_plan};
+use crate::report::plan::{Secrets, show_plan, write_plan_json};
 use crate::report::summary::{count, duration, step};
-use crate::report::{Terminal, print, print_error, say};
+use crate::report::{Terminal, print, print_by, print_error, say};
 
 /// What the program says of itself when it is called by one of DeepSpeed's names.
 const ABOUT_FACE: &str = "\
@@ -271,5 +271,9 @@ fn announcement(plan: &LaunchPlan, options: &Options, origin: &str) -> String {
 
 fn show(plan: &LaunchPlan, watch: &WatchArgs) -> std::io::Result<()> {
     let secrets = if watch.show_env { Secrets::Shown } else { Secrets::Masked };
-    if watch.json { print(&plan_json(plan, secrets)) } else { print(&show_plan(plan, secrets)) }
+    if watch.json {
+        print_by(|out| write_plan_json(out, plan, secrets))
+    } else {
+        print(&show_plan(plan, secrets))
+    }
 }

@@ -106,14 +106,14 @@ fn core_wish(cores: &Cores, node: &NodePlan) -> CoreWish {
     CoreWish { list, workers: node.workers.len() as u32 }
 }
 
-/// What every node is told to start, once all have said what they found; nothing where a node has no
-/// part in the job.
-pub(super) fn starts(
-    plan: &LaunchPlan,
-    options: &Options,
-    found: &[Option<Found>],
+/// The start messages of all nodes, made one after the other: together they are as large as the
+/// environments of all workers. Nothing where a node has no part in the job.
+pub(super) fn starts<'a>(
+    plan: &'a LaunchPlan,
+    options: &'a Options,
+    found: &'a [Option<Found>],
     epoch: Epoch,
-) -> Vec<Option<Start>> {
+) -> impl Iterator<Item = Option<Start>> + 'a {
     let node0 = found.first().and_then(Option::as_ref);
     let (master_addr, master_port) = match node0.and_then(|found| found.master.as_ref()) {
         Some(master) => (master.addr.clone(), master.port),
@@ -126,7 +126,7 @@ pub(super) fn starts(
         error_dir: error_dir(options, epoch),
     };
     let mut ranks = (0..).map(Rank);
-    let start = |(node, own): (&NodePlan, &Option<Found>)| {
+    let start = move |(node, own): (&NodePlan, &Option<Found>)| {
         let ranks: Vec<Rank> = ranks.by_ref().take(node.workers.len()).collect();
         let own = own.as_ref()?;
         Some(Start {
@@ -135,7 +135,7 @@ pub(super) fn starts(
             window_bytes: WINDOW_BYTES,
         })
     };
-    plan.nodes.iter().zip(found).map(start).collect()
+    plan.nodes.iter().zip(found).map(start)
 }
 
 /// What every node is told of all others, as a frame: packed once, for it would else be as much work
@@ -202,7 +202,7 @@ fn workers(
     let worker = |(worker, rank): (&WorkerPlan, Rank)| WorkerStart {
         rank,
         local_rank: worker.local_rank,
-        argv: worker.argv.iter().map(|word| word.clone().into_vec()).collect(),
+        argv: worker.argv().map(|word| word.into_owned().into_vec()).collect(),
         env: to_bytes(worker.bind(bindings, Threads::Inherited, epoch)),
         env_default: to_bytes(worker.defaults(threads)),
         stdin: options.stdin.includes(worker.rank),

@@ -1,7 +1,6 @@
 //! The end of a job as people and machines read it.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -476,8 +475,8 @@ impl Story<'_> {
         let ours = format!("--local_rank={}", worker.local_rank);
         let workers = &self.plan.nodes[worker.node.index()].workers;
         let plan = workers.iter().find(|plan| plan.rank == worker.rank)?;
-        let has = |words: &[OsString]| words.iter().any(|word| *word == *ours);
-        let passed = has(&plan.argv) && !has(&self.options.command);
+        let is_typed = self.options.command.iter().any(|word| *word == *ours);
+        let passed = !is_typed && plan.argv().any(|word| *word == *ours);
         let is_named = |line: &Vec<u8>| String::from_utf8_lossy(line).contains("--local_rank");
         (passed && said.any(is_named)).then(|| {
             format!("`{ours}` is passed as DeepSpeed does; `--no_local_rank` leaves it out")

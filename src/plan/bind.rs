@@ -33,8 +33,7 @@ impl WorkerPlan {
         epoch: Epoch,
     ) -> Vec<(OsString, OsString)> {
         let restarts = OsStr::new(env_vars::TORCHELASTIC_RESTART_COUNT);
-        self.env
-            .iter()
+        self.env()
             .filter_map(|(name, value)| {
                 let is_count = name == restarts;
                 let bound = if is_count {
@@ -42,7 +41,7 @@ impl WorkerPlan {
                 } else {
                     value.bind(bindings, threads, self.rank)?
                 };
-                Some((name.clone(), bound))
+                Some((name.to_owned(), bound))
             })
             .collect()
     }
@@ -63,7 +62,7 @@ impl WorkerPlan {
             ) => None,
         };
         let found =
-            self.env.iter().filter_map(|(name, value)| Some((name.clone(), default(value)?)));
+            self.env().filter_map(|(name, value)| Some((name.to_owned(), default(&value)?)));
         found.collect()
     }
 }

@@ -1,15 +1,17 @@
 //! `JobSpec` → `LaunchPlan`.
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
+use std::sync::Arc;
 
 use crate::base::{HostName, LocalRank, NodeRank, Rank, Slot, Status};
 
 use super::check;
-use super::env::{self, Place};
+use super::env;
 use super::launch_plan::{LaunchPlan, NodePlan, WorkerPlan};
-use super::spec::{JobSpec, Program};
+use super::spec::JobSpec;
+use super::template::{NodeShare, Template};
 
-/// Workers of a job; every one has its own environment in the plan.
+/// Workers of a job.
 pub const WORKERS_MAX: u32 = 1 << 20;
 
 /// Why there is no plan.
@@ -105,18 +107,23 @@ impl PlanError {
 pub fn plan(spec: &JobSpec) -> Result<LaunchPlan, PlanError> {
     let world_size = check::world_size(spec)?;
     check::exports(&spec.exports)?;
-    let job_env = env::of_job(spec, world_size);
+    let template = Template::new(&spec.program, &spec.args, env::of_job(spec, world_size));
+    // The words of the workers differ in a number only.
+    check::argv(template.argv(LocalRank(0)))?;
+    let template = Arc::new(template);
     let mut ranks = (0..).map(Rank);
-    let mut nodes = Vec::with_capacity(spec.nodes.len());
+    let mut nodes: Vec<NodePlan> = Vec::with_capacity(spec.nodes.len());
+    let mut known: Option<Arc<OsStr>> = None;
     for (node_rank, (host, slots)) in (0..).map(NodeRank).zip(&spec.nodes) {
-        let devices = devices(slots, &spec.device_names);
+        let is_as_before = nodes.last().is_some_and(|node| node.slots == *slots);
+        let devices = known.filter(|_| is_as_before);
+        let devices = devices.unwrap_or_else(|| devices_of(slots, &spec.device_names));
+        known = Some(Arc::clone(&devices));
+        let (template, local_size) = (Arc::clone(&template), slots.len());
+        let share = Arc::new(NodeShare { template, node_rank, local_size, devices });
         let mut workers = Vec::with_capacity(slots.len());
         for ((local_rank, &slot), rank) in (0..).map(LocalRank).zip(slots).zip(&mut ranks) {
-            let argv = argv(&spec.program, local_rank, &spec.args);
-            check::argv(&argv)?;
-            let place = Place { rank, local_rank, node_rank, local_size: slots.len() };
-            let env = env::of_worker(&job_env, &devices, place, spec);
-            workers.push(WorkerPlan { rank, local_rank, slot, argv, env });
+            workers.push(WorkerPlan { rank, local_rank, slot, share: Arc::clone(&share) });
         }
         nodes.push(NodePlan { node_rank, host: host.clone(), slots: slots.clone(), workers });
     }
@@ -134,24 +141,9 @@ pub fn plan(spec: &JobSpec) -> Result<LaunchPlan, PlanError> {
 }
 
 /// `0,1,2`: every worker of a node sees all devices of the job there, as in DeepSpeed.
-fn devices(slots: &[Slot], names: &[String]) -> String {
+fn devices_of(slots: &[Slot], names: &[String]) -> Arc<OsStr> {
     let name =
         |slot: &Slot| names.get(slot.0 as usize).cloned().unwrap_or_else(|| slot.to_string());
-    slots.iter().map(name).collect::<Vec<_>>().join(",")
-}
-
-/// `--local_rank` stands before the user's own arguments.
-fn argv(program: &Program, local_rank: LocalRank, args: &[OsString]) -> Vec<OsString> {
-    let (mut argv, wants_rank): (Vec<OsString>, bool) = match program {
-        Program::Python { script, module, local_rank, interpreter } => {
-            let mut argv = vec![interpreter.clone(), "-u".into()];
-            argv.extend(module.then(|| "-m".into()));
-            argv.push(script.clone());
-            (argv, *local_rank)
-        }
-        Program::Exec { program, local_rank } => (vec![program.clone()], *local_rank),
-    };
-    argv.extend(wants_rank.then(|| format!("--local_rank={local_rank}").into()));
-    argv.extend_from_slice(args);
-    argv
+    let names = slots.iter().map(name).collect::<Vec<_>>().join(",");
+    OsStr::new(&names).into()
 }

@@ -1,7 +1,8 @@
 //! What a spec must be before it is planned: everything `execve` would refuse later, on some node.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use super::build::{PlanError, WORKERS_MAX};
@@ -53,11 +54,11 @@ pub(super) fn exports(exports: &[Export]) -> Result<(), PlanError> {
 }
 
 /// The command of a worker; argument 0 is the program.
-pub(super) fn argv(argv: &[OsString]) -> Result<(), PlanError> {
-    if argv.first().is_some_and(|program| program.is_empty()) {
-        return Err(PlanError::EmptyProgram);
-    }
-    for (index, argument) in argv.iter().enumerate() {
+pub(super) fn argv<'a>(argv: impl Iterator<Item = Cow<'a, OsStr>>) -> Result<(), PlanError> {
+    for (index, argument) in argv.enumerate() {
+        if index == 0 && argument.is_empty() {
+            return Err(PlanError::EmptyProgram);
+        }
         if STRING_BYTES_MAX < argument.len() {
             return Err(PlanError::ArgumentTooLong { index, bytes: argument.len() });
         }

@@ -1,6 +1,6 @@
 //! The plan in 32 bytes: what nodes that computed it on their own compare.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use sha2::{Digest, Sha256};
@@ -26,11 +26,11 @@ pub fn digest(plan: &LaunchPlan) -> [u8; 32] {
 }
 
 /// What `--env` gives to every worker, by name.
-pub(super) fn given(plan: &LaunchPlan) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+pub(super) fn given(plan: &LaunchPlan) -> impl Iterator<Item = (&OsStr, OsString)> {
     let worker = plan.nodes.iter().find_map(|node| node.workers.first());
-    let env = worker.into_iter().flat_map(|worker| &worker.env);
-    env.filter_map(|(name, value)| match (plan.origins.get(name), value) {
-        (Some(Origin::Flag), EnvValue::Known(value)) => Some((name.as_os_str(), value.as_os_str())),
+    let env = worker.into_iter().flat_map(WorkerPlan::env);
+    env.filter_map(|(name, value)| match (plan.origins.get(name), value.into_owned()) {
+        (Some(Origin::Flag), EnvValue::Known(value)) => Some((name, value)),
         _ => None,
     })
 }
@@ -58,8 +58,8 @@ fn add_worker(hash: &mut Sha256, worker: &WorkerPlan) {
     number(hash, worker.rank.0);
     number(hash, worker.local_rank.0);
     number(hash, worker.slot.0);
-    number(hash, worker.argv.len() as u32);
-    for argument in &worker.argv {
+    number(hash, worker.argv().count() as u32);
+    for argument in worker.argv() {
         text(hash, argument.as_bytes());
     }
 }

@@ -1,13 +1,16 @@
 //! What comes out of a plan.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::base::{HostName, JobId, LocalRank, NodeRank, Rank, Slot};
 
 use super::export::Origin;
 use super::spec::MasterAddr;
+use super::template::{NodeShare, Place};
 
 /// What every node will run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,10 +63,20 @@ pub struct WorkerPlan {
     pub local_rank: LocalRank,
     /// Its device.
     pub slot: Slot,
+    /// Command and environment: stored once for all, with blanks.
+    pub(super) share: Arc<NodeShare>,
+}
+
+impl WorkerPlan {
     /// Program and arguments.
-    pub argv: Vec<OsString>,
-    /// The variables that we set, sorted by name.
-    pub env: Vec<(OsString, EnvValue)>,
+    pub fn argv(&self) -> impl Iterator<Item = Cow<'_, OsStr>> {
+        self.share.template.argv(self.local_rank)
+    }
+
+    /// The variables that remuda sets, sorted by name.
+    pub fn env(&self) -> impl Iterator<Item = (&OsStr, Cow<'_, EnvValue>)> {
+        self.share.env(Place { rank: self.rank, local_rank: self.local_rank })
+    }
 }
 
 /// A value that may have to wait for the world.

@@ -18,6 +18,7 @@ mod manifest;
 mod mpi_job;
 mod outline;
 mod spec;
+mod template;
 
 pub use bind::Threads;
 pub use build::{PlanError, WORKERS_MAX, plan};

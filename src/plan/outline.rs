@@ -19,12 +19,12 @@ const SHOWN_MAX: usize = 8;
 pub fn outline(plan: &LaunchPlan) -> Vec<String> {
     let program = plan.nodes.iter().find_map(|node| node.workers.first());
     let program = program.map(|worker| {
-        let words = worker.argv.iter().map(|word| word.display().to_string());
+        let words = worker.argv().map(|word| word.display().to_string());
         format!("program: {}", words.collect::<Vec<_>>().join(" "))
     });
     // Values may be secrets.
     let given = given(plan).map(|(name, value)| {
-        format!("--env {}, a value with the mark {:04x}", name.display(), mark(value))
+        format!("--env {}, a value with the mark {:04x}", name.display(), mark(&value))
     });
     let head = program.into_iter().chain([format!("world size: {}", plan.world_size)]).chain(given);
     let lines = head.chain(plan.nodes.iter().map(show_node)).take(LINES_MAX);

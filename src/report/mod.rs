@@ -31,5 +31,6 @@ pub use reporter::{Consumed, OutputSender, Reporter};
 pub use run_dir::{RunDir, ask_disk, make_dirs};
 pub use status::Step;
 pub use terminal::{
-    StatusPlace, Terminal, explain_panics, print, print_error, print_error_now, say, start_log,
+    StatusPlace, Terminal, explain_panics, print, print_by, print_error, print_error_now, say,
+    start_log,
 };

@@ -1,7 +1,9 @@
 //! A plan for people (`--dry-run`) and for programs (`--dry-run --json`).
 
-use std::ffi::{OsStr, OsString};
+use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::LazyLock;
 
@@ -13,9 +15,16 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use crate::base::Slot;
 use crate::base::shell::quoted;
 use crate::plan::{EnvValue, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, WorkerPlan};
+use crate::pool::nodeset;
 
 /// Version of the JSON document; a field that changes its meaning raises it.
 pub const PLAN_VERSION: u32 = 1;
+
+/// Nodes that have a row of their own; of more, neighbours with the same slots share one.
+const NODE_ROWS_MAX: usize = 64;
+
+/// Bytes of a document that are written at once.
+const WRITE_BYTES: usize = 64 << 10;
 
 /// What stands in place of a secret.
 pub(super) const MASK: &str = "***";
@@ -43,7 +52,7 @@ pub fn is_secret(name: &OsStr) -> bool {
     MARKS.is_match(name.as_bytes())
 }
 
-/// A table of the nodes, and what rank 0 runs; the other workers differ in their ranks only.
+/// A table of the nodes and the command of rank 0; the other workers differ in their ranks only.
 pub fn show_plan(plan: &LaunchPlan, secrets: Secrets) -> String {
     let mut out = table(&rows(plan));
     let port = match plan.master_port {
@@ -66,13 +75,13 @@ pub fn show_plan(plan: &LaunchPlan, secrets: Secrets) -> String {
 }
 
 fn show_worker(out: &mut String, plan: &LaunchPlan, worker: &WorkerPlan, secrets: Secrets) {
-    let command: Vec<String> = worker.argv.iter().map(quoted).collect();
+    let command: Vec<String> = worker.argv().map(quoted).collect();
     line(out, &format!("command of rank {}: {}", worker.rank, command.join(" ")));
     line(out, &format!("environment of rank {}, and who supplied it:", worker.rank));
-    let origins: Vec<String> = worker.env.iter().map(|(name, _)| origin(plan, name)).collect();
+    let origins: Vec<String> = worker.env().map(|(name, _)| origin(plan, name)).collect();
     let width = origins.iter().map(|origin| origin.chars().count()).max().unwrap_or(0);
-    for ((name, value), origin) in worker.env.iter().zip(origins) {
-        let shown = if secrets.hides(name) { MASK.to_owned() } else { show_value(value) };
+    for ((name, value), origin) in worker.env().zip(origins) {
+        let shown = if secrets.hides(name) { MASK.to_owned() } else { show_value(&value) };
         let name = name.to_string_lossy();
         line(out, &format!("  {origin:width$}  {}={shown}", name.escape_debug()));
     }
@@ -104,10 +113,26 @@ type Row = [String; 4];
 
 fn rows(plan: &LaunchPlan) -> Vec<Row> {
     let title = ["node", "host", "ranks", "slots"].map(str::to_owned);
-    let nodes = plan.nodes.iter().map(|node| {
-        [node.node_rank.to_string(), node.host.to_string(), ranks(node), show_slots(&node.slots)]
-    });
+    let are_alike = |one: &NodePlan, next: &NodePlan| one.slots == next.slots;
+    let nodes = if plan.nodes.len() <= NODE_ROWS_MAX {
+        plan.nodes.chunks(1).map(row).collect::<Vec<_>>()
+    } else {
+        plan.nodes.chunk_by(are_alike).map(row).collect()
+    };
     std::iter::once(title).chain(nodes).collect()
+}
+
+/// One node, or several neighbours with the same slots.
+fn row(nodes: &[NodePlan]) -> Row {
+    let [first, .., last] = nodes else {
+        return nodes.first().map_or_else(Row::default, |node| {
+            let slots = show_slots(&node.slots);
+            [node.node_rank.to_string(), node.host.to_string(), ranks(nodes), slots]
+        });
+    };
+    let places = format!("{}-{}", first.node_rank, last.node_rank);
+    let hosts = nodeset::fold(nodes.iter().map(|node| node.host.as_str()));
+    [places, hosts, ranks(nodes), format!("{} each", show_slots(&first.slots))]
 }
 
 fn table(rows: &[Row]) -> String {
@@ -125,20 +150,32 @@ fn table(rows: &[Row]) -> String {
     out
 }
 
-fn ranks(node: &NodePlan) -> String {
-    match &node.workers[..] {
-        [] => "-".to_owned(),
-        [only] => only.rank.to_string(),
-        [first, .., last] => format!("{}-{}", first.rank, last.rank),
+/// The ranks of neighbours are one run.
+fn ranks(nodes: &[NodePlan]) -> String {
+    let mut workers = nodes.iter().flat_map(|node| &node.workers);
+    match (workers.next(), workers.next_back()) {
+        (Some(first), Some(last)) => format!("{}-{}", first.rank, last.rank),
+        (Some(only), None) => only.rank.to_string(),
+        (None, _) => "-".to_owned(),
     }
 }
 
+/// `0-7`, `0,2,5-7`: three and more neighbours are a range.
 fn show_slots(slots: &[Slot]) -> String {
-    slots.iter().map(Slot::to_string).collect::<Vec<_>>().join(",")
+    let run = |run: &[Slot]| match run {
+        [first, _, .., last] => format!("{first}-{last}"),
+        short => short.iter().map(Slot::to_string).collect::<Vec<_>>().join(","),
+    };
+    let are_neighbours = |one: &Slot, next: &Slot| one.0.checked_add(1) == Some(next.0);
+    slots.chunk_by(are_neighbours).map(run).collect::<Vec<_>>().join(",")
 }
 
-/// The plan as a document: the same plan gives the same bytes. Ends with a newline.
-pub fn plan_json(plan: &LaunchPlan, secrets: Secrets) -> String {
+/// Writes the plan as a document: the same plan gives the same bytes. Ends with a newline.
+///
+/// One worker at a time: a large job has more text than memory should hold.
+pub fn write_plan_json(out: impl io::Write, plan: &LaunchPlan, secrets: Secrets) -> io::Result<()> {
+    let mut out = io::BufWriter::with_capacity(WRITE_BYTES, out);
+    let hidden = &hidden_names(plan, secrets);
     let document = PlanDocument {
         version: PLAN_VERSION,
         master_addr: match &plan.master_addr {
@@ -147,57 +184,77 @@ pub fn plan_json(plan: &LaunchPlan, secrets: Secrets) -> String {
         },
         master_port: plan.master_port,
         world_size: plan.world_size,
-        nodes: plan.nodes.iter().map(|node| node_document(node, secrets)).collect(),
+        nodes: List(|| plan.nodes.iter().map(|node| node_document(node, hidden))),
         origins: OriginsDocument(plan),
     };
-    let mut text = serde_json::to_string_pretty(&document).expect("keys are strings");
-    text.push('\n');
-    text
+    serde_json::to_writer_pretty(&mut out, &document)?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+/// The variables whose values are not shown: every worker has the same names.
+fn hidden_names(plan: &LaunchPlan, secrets: Secrets) -> HashSet<&OsStr> {
+    let first = plan.nodes.iter().find_map(|node| node.workers.first());
+    let names = first.into_iter().flat_map(WorkerPlan::env).map(|(name, _)| name);
+    names.filter(|name| secrets.hides(name)).collect()
 }
 
 #[derive(serde::Serialize)]
-struct PlanDocument<'a> {
+struct PlanDocument<'a, N: Serialize> {
     version: u32,
     master_addr: Option<&'a str>,
     master_port: Option<u16>,
     world_size: u32,
-    nodes: Vec<NodeDocument<'a>>,
+    nodes: N,
     origins: OriginsDocument<'a>,
 }
 
 #[derive(serde::Serialize)]
-struct NodeDocument<'a> {
+struct NodeDocument<'a, W: Serialize> {
     node_rank: u32,
     host: &'a str,
     slots: Vec<u32>,
-    workers: Vec<WorkerDocument<'a>>,
+    workers: W,
 }
 
 #[derive(serde::Serialize)]
-struct WorkerDocument<'a> {
+struct WorkerDocument<'a, A: Serialize> {
     rank: u32,
     local_rank: u32,
     slot: u32,
-    argv: Vec<Text<'a>>,
+    argv: A,
     env: EnvDocument<'a>,
 }
 
-fn node_document(node: &NodePlan, secrets: Secrets) -> NodeDocument<'_> {
+fn node_document<'a>(node: &'a NodePlan, hidden: &'a HashSet<&'a OsStr>) -> impl Serialize {
     NodeDocument {
         node_rank: node.node_rank.0,
         host: node.host.as_str(),
         slots: node.slots.iter().map(|slot| slot.0).collect(),
-        workers: node.workers.iter().map(|worker| worker_document(worker, secrets)).collect(),
+        workers: List(move || node.workers.iter().map(move |it| worker_document(it, hidden))),
     }
 }
 
-fn worker_document(worker: &WorkerPlan, secrets: Secrets) -> WorkerDocument<'_> {
+fn worker_document<'a>(worker: &'a WorkerPlan, hidden: &'a HashSet<&'a OsStr>) -> impl Serialize {
     WorkerDocument {
         rank: worker.rank.0,
         local_rank: worker.local_rank.0,
         slot: worker.slot.0,
-        argv: worker.argv.iter().map(|argument| Text(argument)).collect(),
-        env: EnvDocument { env: &worker.env, secrets },
+        argv: List(|| worker.argv().map(Text)),
+        env: EnvDocument { worker, hidden },
+    }
+}
+
+/// A list that is made while it is written.
+struct List<F>(F);
+
+impl<I, F> Serialize for List<F>
+where
+    I: Iterator<Item: Serialize>,
+    F: Fn() -> I,
+{
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq((self.0)())
     }
 }
 
@@ -216,32 +273,33 @@ impl Serialize for OriginsDocument<'_> {
 }
 
 /// A string, or `{"base64": …}` where the bytes are no UTF-8.
-pub(super) struct Text<'a>(pub(super) &'a OsStr);
+pub(super) struct Text<T>(pub(super) T);
 
-impl Serialize for Text<'_> {
+impl<T: AsRef<OsStr>> Serialize for Text<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if let Some(text) = self.0.to_str() {
+        let text = self.0.as_ref();
+        if let Some(text) = text.to_str() {
             return serializer.serialize_str(text);
         }
         let mut map = serializer.serialize_map(Some(1))?;
-        map.serialize_entry("base64", &BASE64.encode(self.0.as_bytes()))?;
+        map.serialize_entry("base64", &BASE64.encode(text.as_bytes()))?;
         map.end()
     }
 }
 
 /// An object, in the order of the names; what is not known yet is null.
 struct EnvDocument<'a> {
-    env: &'a [(OsString, EnvValue)],
-    secrets: Secrets,
+    worker: &'a WorkerPlan,
+    hidden: &'a HashSet<&'a OsStr>,
 }
 
 impl Serialize for EnvDocument<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.env.len()))?;
-        for (name, value) in self.env {
-            let shown = match value {
-                EnvValue::Known(_) if self.secrets.hides(name) => Some(Text(OsStr::new(MASK))),
-                EnvValue::Known(value) => Some(Text(value)),
+        let mut map = serializer.serialize_map(None)?;
+        for (name, value) in self.worker.env() {
+            let shown = match value.as_ref() {
+                EnvValue::Known(_) if self.hidden.contains(name) => Some(Text(OsStr::new(MASK))),
+                EnvValue::Known(value) => Some(Text(value.as_os_str())),
                 EnvValue::MasterAddr
                 | EnvValue::MasterPort
                 | EnvValue::JobId

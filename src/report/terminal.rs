@@ -114,8 +114,14 @@ fn paint(terminal: bool) -> Paint {
 
 /// Writes requested data; a reader that went away is not an error.
 pub fn print(text: &str) -> io::Result<()> {
+    print_by(|stdout| stdout.write_all(text.as_bytes()))
+}
+
+/// Writes to standard output what need not be in memory all at once. A reader that leaves early is
+/// no error.
+pub fn print_by(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match write(&mut stdout).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
     }

@@ -1,5 +1,7 @@
 //! Which hosts `remuda run` takes: any dialect, a list in place of a file, a scheduler's allocation.
 
+use std::fs;
+use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -148,4 +150,28 @@ fn an_allocation_that_makes_no_sense_is_shown() {
     let (_, stderr, status) = dry_run(&directory, &[], &[("PBS_NODEFILE", "/nowhere/nodes")]);
     assert!(stderr.contains("error[H010]"), "{stderr}");
     assert_eq!(status, 66);
+}
+
+/// What ranks have in common is in memory once. The document is larger than a pipe, so its writer can
+/// be looked at while it waits for a reader, with all of the plan.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
+fn dry_run_of_a_large_job_takes_little_memory() {
+    const KIB_MAX: u64 = 100 << 10;
+    let directory = scratch("large");
+    let mut command = Command::new(REMUDA);
+    command.args(["run", "--dry-run", "--json", "--accelerator", "cpu", "-H", "n[1-4096]:64"]);
+    command.args(["--no_python", "/bin/true"]).env_clear().current_dir(&directory);
+    command.stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("remuda starts");
+    let mut head = vec![0; 1 << 20];
+    let mut stdout = child.stdout.take().expect("a pipe");
+    stdout.read_exact(&mut head).expect("the document is longer");
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it waits");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().expect("a number");
+    assert!(peak < KIB_MAX, "{peak} KiB");
+    // A reader that leaves early is no error.
+    drop(stdout);
+    assert!(child.wait().expect("ours").success());
 }

@@ -43,12 +43,12 @@ fn limit(stack: Option<u64>) -> u64 {
 }
 
 fn size(worker: &WorkerPlan) -> usize {
-    let argv = worker.argv.iter().map(|word| cost(word.len()));
+    let argv = worker.argv().map(|word| cost(word.len()));
     let value = |value: &EnvValue| match value {
         EnvValue::Known(value) => value.len(),
         _ => UNKNOWN_BYTES,
     };
-    let env = worker.env.iter().map(|(name, found)| cost(OsStr::len(name) + 1 + value(found)));
+    let env = worker.env().map(|(name, found)| cost(OsStr::len(name) + 1 + value(&found)));
     argv.chain(env).sum()
 }
 

@@ -1,0 +1,105 @@
+//! Command and environment of a job's workers, stored once, with blanks for what differs.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+
+use crate::base::{LocalRank, NodeRank, Rank};
+
+use super::launch_plan::EnvValue;
+use super::spec::Program;
+
+/// The variables of a job by name, with blanks.
+pub(super) type TemplateEnv = BTreeMap<OsString, Variable>;
+
+/// A value of the template: the same for every worker, or a blank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Variable {
+    /// The same for every worker.
+    Same(EnvValue),
+    /// The rank.
+    Rank,
+    /// The local rank.
+    LocalRank,
+    /// The rank of the node.
+    NodeRank,
+    /// Workers of the node.
+    LocalSize,
+    /// The devices of the node.
+    Devices,
+}
+
+/// What all workers of a job share.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Template {
+    head: Vec<OsString>,
+    passes_local_rank: bool,
+    tail: Vec<OsString>,
+    /// Sorted by name.
+    env: Vec<(OsString, Variable)>,
+}
+
+/// What all workers of one node share.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NodeShare {
+    pub(super) template: Arc<Template>,
+    pub(super) node_rank: NodeRank,
+    /// Workers of the node.
+    pub(super) local_size: usize,
+    /// `0,1,2`; equal texts of neighbouring nodes are stored once.
+    pub(super) devices: Arc<OsStr>,
+}
+
+/// The place of one worker on its node and in the job.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) rank: Rank,
+    pub(super) local_rank: LocalRank,
+}
+
+impl Template {
+    /// `--local_rank` stands before the user's own arguments.
+    pub(super) fn new(program: &Program, args: &[OsString], env: TemplateEnv) -> Self {
+        let (head, passes_local_rank): (Vec<OsString>, bool) = match program {
+            Program::Python { script, module, local_rank, interpreter } => {
+                let mut head = vec![interpreter.clone(), "-u".into()];
+                head.extend(module.then(|| "-m".into()));
+                head.push(script.clone());
+                (head, *local_rank)
+            }
+            Program::Exec { program, local_rank } => (vec![program.clone()], *local_rank),
+        };
+        Self { head, passes_local_rank, tail: args.to_vec(), env: env.into_iter().collect() }
+    }
+
+    /// Program and arguments of a worker.
+    pub(super) fn argv(&self, local_rank: LocalRank) -> impl Iterator<Item = Cow<'_, OsStr>> {
+        let passed = self
+            .passes_local_rank
+            .then(|| Cow::Owned(OsString::from(format!("--local_rank={local_rank}"))));
+        let (head, tail) = (self.head.iter(), self.tail.iter());
+        let borrowed = |word| Cow::Borrowed(OsString::as_os_str(word));
+        head.map(borrowed).chain(passed).chain(tail.map(borrowed))
+    }
+}
+
+impl NodeShare {
+    /// The variables of a worker, sorted by name.
+    pub(super) fn env(&self, place: Place) -> impl Iterator<Item = (&OsStr, Cow<'_, EnvValue>)> {
+        let env = self.template.env.iter();
+        env.map(move |(name, variable)| (name.as_os_str(), self.value(variable, place)))
+    }
+
+    fn value<'a>(&self, variable: &'a Variable, place: Place) -> Cow<'a, EnvValue> {
+        let known = |value: String| Cow::Owned(EnvValue::Known(value.into()));
+        match variable {
+            Variable::Same(value) => Cow::Borrowed(value),
+            Variable::Rank => known(place.rank.to_string()),
+            Variable::LocalRank => known(place.local_rank.to_string()),
+            Variable::NodeRank => known(self.node_rank.to_string()),
+            Variable::LocalSize => known(self.local_size.to_string()),
+            Variable::Devices => Cow::Owned(EnvValue::Known(self.devices.as_ref().to_owned())),
+        }
+    }
+}
