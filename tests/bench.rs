@@ -10,7 +10,7 @@ mod scratch;
 
 use std::fs;
 
-use scratch::{Scratch, check_expected, text};
+use scratch::{Scratch, check_expected, screen_of, text};
 use serde_json::Value;
 
 /// Sizes that are measured in no time.
@@ -268,7 +268,7 @@ fn a_gate_over_hosts_is_one_error() {
     scratch.write("hosts", "n1 slots=2\nn2 slots=1\n");
     let line = "all-reduce -H hosts --launcher local -e 1K -n 3 --threshold 1e6";
     let closed = scratch.run(line);
-    let stderr = text(&closed.stderr);
+    let stderr = screen_of(&closed);
     assert_eq!(closed.status.code(), Some(1), "{stderr}");
     let lines: Vec<&str> = stderr.lines().collect();
     let [launch, record, error] = lines[..] else { panic!("{stderr}") };
@@ -285,7 +285,7 @@ fn a_gate_of_workers_that_a_job_starts_by_name_is_one_error() {
     let line = "-q -n 2 --accelerator cpu --no_python --no_local_rank";
     let bench = "bench all-reduce -e 1K -n 3 --threshold 1e6";
     let closed = scratch.run(&format!("{line} {} {bench}", env!("CARGO_BIN_EXE_remuda")));
-    let stderr = text(&closed.stderr);
+    let stderr = screen_of(&closed);
     assert_eq!(closed.status.code(), Some(1), "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
     assert!(stderr.contains("error[B004]: bus bandwidth is "), "{stderr}");

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use support::delays::without_delays;
 use support::launch::{REMUDA, command};
 
 /// Standard output, standard error and the exit status of a command on hosts `n1` … `n4`.
@@ -25,7 +26,7 @@ fn run(name: &str, options: &[&str], words: &[&OsStr]) -> (String, String, Optio
     ssh.env("HOME", &directory).current_dir(&directory);
     let output = ssh.output().expect("remuda starts");
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    (text(output.stdout), text(output.stderr), output.status.code())
+    (text(output.stdout), without_delays(&text(output.stderr)), output.status.code())
 }
 
 #[track_caller]

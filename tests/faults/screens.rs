@@ -31,7 +31,7 @@ fn redacted(outcome: &Outcome) -> String {
         // An end may be known before the last words are read.
         (r"(  Stopping .*\n)((?:\S+:\d+ +│ .*\n)+)", "$2$1"),
     ];
-    let text = outcome.stderr.replace(&*outcome.dir().to_string_lossy(), "DIR");
+    let text = outcome.screen().replace(&*outcome.dir().to_string_lossy(), "DIR");
     rules.iter().fold(text, |text, (pattern, with)| {
         Regex::new(pattern).expect("a pattern").replace_all(&text, *with).into_owned()
     })

@@ -5,6 +5,7 @@ use std::fs;
 use std::process::Output;
 
 use crate::cluster::{Cluster, can_run};
+use crate::support::delays::without_delays;
 use crate::support::launch::{Launch, REMUDA, command};
 use crate::support::process::MARK;
 
@@ -19,7 +20,7 @@ fn ssh(cluster: &Cluster, launch: &Launch, options: &[&str], script: &str) -> Ou
 }
 
 fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+    without_delays(&String::from_utf8_lossy(bytes))
 }
 
 #[test]

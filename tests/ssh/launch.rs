@@ -276,10 +276,8 @@ fn many_hosts_are_told_of_the_fast_key_exchange_once() {
         run.options(["--no_python", "--no_local_rank", "--accelerator", "cpu"]).sh("exit 0").end()
     };
     let outcome = again(&hosts, &[]).code(0);
-    // On a machine with much to do some hosts are waited for.
-    let said =
-        outcome.stderr.split_inclusive('\n').filter(|line| !line.starts_with("   Waiting  "));
-    let said: Vec<_> = said.collect();
+    let screen = outcome.screen();
+    let said: Vec<_> = screen.split_inclusive('\n').collect();
     let [note, begin, record] = said[..] else { panic!("{outcome:#?}") };
     assert!(begin.starts_with("    Launch  33 workers on 33 nodes "), "{outcome:#?}");
     assert_eq!(note, FAST_NOTE);

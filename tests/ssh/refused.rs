@@ -99,7 +99,7 @@ error[R107]: 2 of 2 hosts cannot take part; nothing was started
 `--agent_timeout TIME` waits longer
 ";
     assert_eq!(screen(&outcome), expected);
-    assert_eq!(outcome.stderr.find("error["), Some(0), "{outcome:#?}");
+    assert_eq!(outcome.screen().find("error["), Some(0), "{outcome:#?}");
 }
 
 /// Whoever sits there does not wonder for long, and what is given up sooner has nothing to say.
@@ -187,7 +187,7 @@ error[R100]: 2 of 5 nodes cannot take part; nothing was started
 help: give its whole path; PATH there is `/usr/bin:/bin`
 help: to go on without them: --exclude 'n2@n4'
 ";
-    assert_eq!(outcome.stderr, expected);
+    assert_eq!(outcome.screen(), expected);
     let again = again.options(["--accelerator", "cpu", "--no_python", "--exclude", "n2@n4"]);
     again.program(["tool"]).end().code(0);
 }
@@ -251,7 +251,7 @@ help: `--resume`: rank 0 reads it: the path must exist on its node
 help: to go on with that run: `--resume DIR/kept`; else name another `--checkpoint_dir`
 ";
     assert_eq!(screen(&outcome), expected);
-    assert_eq!(outcome.stderr.find("error["), Some(0), "{outcome:#?}");
+    assert_eq!(outcome.screen().find("error["), Some(0), "{outcome:#?}");
 }
 
 /// Another node would lack it as well if this one were left out.
@@ -321,7 +321,7 @@ compare the fingerprint
 
 /// Everything from the first error on, with the files of the test in `DIR`.
 fn screen(outcome: &Outcome) -> String {
-    let text = outcome.stderr.replace(&*outcome.dir().to_string_lossy(), "DIR");
+    let text = outcome.screen().replace(&*outcome.dir().to_string_lossy(), "DIR");
     let error = text.find("error[").unwrap_or_else(|| panic!("no error: {text}"));
     text[error..].to_owned()
 }

@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 
 use rustix::process::{Pid, Signal};
 
+use super::delays::without_delays;
 use super::process::{self, MARK, Process, Role, marked};
 use super::{wait_for, wait_for_or};
 
@@ -417,6 +418,11 @@ impl Outcome {
     pub(crate) fn does_not_say(self, text: &str) -> Self {
         assert!(!self.stderr.contains(text), "did not expect `{text}` in {self:#?}");
         self
+    }
+
+    /// Standard error for comparisons of the whole.
+    pub(crate) fn screen(&self) -> String {
+        without_delays(&self.stderr)
     }
 
     /// Standard output as text.

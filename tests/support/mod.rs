@@ -2,6 +2,7 @@
 //! the processes that carry the marker, and the oracle that says that nothing of a job is left.
 
 pub(crate) mod cgroup;
+pub(crate) mod delays;
 pub(crate) mod launch;
 pub(crate) mod net;
 pub(crate) mod process;

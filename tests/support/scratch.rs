@@ -6,6 +6,9 @@ use std::process::{Command, Output, Stdio};
 
 use remuda::base::env_vars;
 
+#[path = "delays.rs"]
+mod delays;
+
 /// Removed with the value.
 pub(crate) struct Scratch {
     command: &'static str,
@@ -55,7 +58,7 @@ impl Scratch {
             let output = self.run(line);
             let status = output.status.code().expect("it ends by itself");
             assert!(output.stdout.is_empty(), "{line}: {}", text(&output.stdout));
-            let stderr = shown(&text(&output.stderr));
+            let stderr = shown(&screen_of(&output));
             format!("$ remuda {} {line}\n{stderr}[{status}]\n\n", self.command)
         };
         lines.iter().map(screen).collect()
@@ -66,6 +69,11 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+/// Standard error for comparisons of the whole.
+pub(crate) fn screen_of(output: &Output) -> String {
+    delays::without_delays(&text(&output.stderr))
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {

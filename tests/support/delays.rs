@@ -1,0 +1,18 @@
+//! Screens without the lines that a slow machine adds.
+
+/// Beginnings of lines that report a delay: the load of the machine decides whether they are there.
+const DELAYS: [&str; 3] =
+    ["   Waiting  ", "   Stalled  ", "remuda agent: nothing heard from the launcher for "];
+
+/// A screen as it would be where nothing takes long: for comparisons of whole screens.
+pub(crate) fn without_delays(screen: &str) -> String {
+    let is_delay = |line: &&str| DELAYS.iter().any(|delay| line.starts_with(delay));
+    screen.split_inclusive('\n').filter(|line| !is_delay(line)).collect()
+}
+
+#[test]
+fn lines_about_delays_are_left_out() {
+    let screen = "    Launch  2 workers\n   Waiting  for n1, since 10.0 s\n   Stalled  for 12 s\nWaiting\nend";
+    assert_eq!(without_delays(screen), "    Launch  2 workers\nWaiting\nend");
+    assert_eq!(without_delays(""), "");
+}
