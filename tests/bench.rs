@@ -317,6 +317,7 @@ const REFUSED: [&str; 32] = [
     "all-reduce --compare gather.txt",
     "send-recv --compare bandwidth.txt",
     "all-reduce --compare .",
+    "all-reduce --compare /dev/zero",
     "all-reduce --plot missing/plot.svg",
     "all-reduce --plot .",
     "all-reduce --plot bw.png",

@@ -1,6 +1,7 @@
 //! What can be known before anything is measured, with the place of the command line.
 
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use super::args::BenchArgs;
@@ -16,6 +17,9 @@ use crate::inventory::available_memory;
 use crate::launch::Transport;
 use crate::report::summary::{count, reason, show_bytes};
 use crate::runtime::Dtype;
+
+/// Bytes of a file of earlier results.
+const RESULTS_BYTES_MAX: u64 = 64 << 20;
 
 /// Checks the options against each other and against the place where they will be used.
 pub(super) fn run(args: &BenchArgs, typed: &Typed, place: &Place) -> Result<(), CliError> {
@@ -119,7 +123,14 @@ pub(super) fn read_earlier(
     collective: Collective,
     world: usize,
 ) -> Result<Earlier, (Status, String)> {
-    let bytes = fs::read(file).map_err(|error| (Status::NoInput, reason(&error)))?;
+    let mut bytes = Vec::new();
+    File::open(file)
+        .and_then(|file| file.take(RESULTS_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .map_err(|error| (Status::NoInput, reason(&error)))?;
+    if RESULTS_BYTES_MAX < bytes.len() as u64 {
+        let limit = RESULTS_BYTES_MAX >> 20;
+        return Err((Status::BadInput, format!("it is larger than {limit} MiB")));
+    }
     let text = String::from_utf8(bytes)
         .map_err(|_| (Status::BadInput, "it holds no text, and so no results".to_owned()))?;
     read_results(&text, file.display().to_string(), collective, world)
