@@ -90,8 +90,9 @@ pub const EXPLANATIONS: &[Explanation] = &[
         "hosts cannot be reached, or cannot run our agent",
         "Ssh could not connect, or could not prove who we are; its words stand behind each host. What \
          ssh itself can do by hand, remuda can:\n\n    ssh -o BatchMode=yes worker-3 true\n\n\
-         A host that was reached and cannot take part has no place for our executable, another processor, \
-         or a login shell that does not come to the command; it has --agent_timeout for that.\n\n\
+         A host that was reached and cannot take part has no place for our executable, another processor, an \
+         older C library, or a login shell that does not come to the command; it has --agent_timeout for \
+         that.\n\n\
          Nothing asks for a password or about an unknown host key while a job starts. To go on without a \
          host: --exclude worker-3.\n\n\
          Nodes that are started one by one (`--no_ssh`) come by themselves: those that are listed did \

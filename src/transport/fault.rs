@@ -59,6 +59,8 @@ pub enum FaultKind {
     Hangs,
     /// Its processor is another than ours.
     OtherArch,
+    /// Its C library is older than the agent needs.
+    OldLibc,
     /// There is no place for the agent.
     NoRoom,
     /// The binary did not arrive as it was sent.
@@ -117,6 +119,9 @@ impl Fault {
                 return Some(format!("{causes}: see `ssh -v {way} true`"));
             }
             FaultKind::OtherArch => "install remuda on that host and give `--agent_path FILE`",
+            FaultKind::OldLibc => {
+                "install a remuda that was built for that C library there, and give `--agent_path FILE`"
+            }
             FaultKind::NoRoom => "give `--agent_path FILE`, a remuda that is installed there",
             FaultKind::NotInstalled => {
                 "install this remuda there, or leave `--agent_path` out: it brings itself"
@@ -159,6 +164,7 @@ impl FaultKind {
             Self::NoAgent => "the agent did not come up",
             Self::Hangs => "ssh let us in, and the host hangs",
             Self::OtherArch => "another processor than ours",
+            Self::OldLibc => "the C library is too old for the agent",
             Self::NoRoom => "no place for the agent",
             Self::Damaged => "the agent cannot run there",
             Self::Absent => "did not come",
@@ -183,7 +189,7 @@ impl FaultKind {
             Self::NotInstalled | Self::NoAgent | Self::OtherBuild => Status::Protocol,
             Self::OtherArch | Self::OtherPlan => Status::Config,
             Self::NoRoom => Status::CantCreate,
-            Self::Damaged => Status::NotExecutable,
+            Self::Damaged | Self::OldLibc => Status::NotExecutable,
         }
     }
 
@@ -195,6 +201,7 @@ impl FaultKind {
                 | Self::NoAgent
                 | Self::Hangs
                 | Self::OtherArch
+                | Self::OldLibc
                 | Self::NoRoom
                 | Self::Damaged
                 | Self::OtherPlan

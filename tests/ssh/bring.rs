@@ -212,6 +212,47 @@ fn another_processor_than_ours_is_told() {
     outcome.says("n1: it is riscv128, we are ").says("--agent_path FILE");
 }
 
+/// The loader's own words about a real executable that asks for versions which no glibc has.
+#[test]
+fn node_with_an_older_glibc_names_both_versions() {
+    if !can_run("node_with_an_older_glibc_names_both_versions") {
+        return;
+    }
+    let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
+    let copy = untrusted_copy(cluster.dir());
+    let newer = cluster.dir().join("newer");
+    let mut bytes = fs::read(REMUDA).expect("it was built");
+    let name = b"\0GLIBC_2.";
+    let mut from = 0;
+    while let Some(at) = bytes[from..].windows(name.len()).position(|found| found == name) {
+        from += at + name.len();
+        // `GLIBC_2.34` becomes `GLIBC_9.34`.
+        bytes[from - 2] = b'9';
+    }
+    fs::write(&newer, bytes).expect("a file");
+    // What is received on the node is replaced by it.
+    let bin = cluster.dir().join("bin");
+    fs::create_dir(&bin).expect("a directory");
+    let script = format!(
+        "case $3 in /dev/zero) exec /usr/bin/head \"$@\";; esac; \
+         /usr/bin/head \"$@\" >/dev/null; cat {}",
+        newer.display()
+    );
+    let made = command("sh")
+        .args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$2\" >\"$1\" && chmod 755 \"$1\"", "sh"])
+        .arg(bin.join("head"))
+        .arg(script)
+        .status();
+    assert!(made.expect("sh starts").success());
+    cluster.set_variable("PATH", &format!("{}:/usr/bin:/bin", bin.display()));
+    let outcome = launch.remuda(copy).sh("exit 0").end().code(126);
+    let outcome = outcome.says("the C library is too old for the agent:\n");
+    let here = command("getconf").arg("GNU_LIBC_VERSION").output().expect("glibc has it").stdout;
+    let here = String::from_utf8(here).expect("text");
+    let there = format!("{} is installed there; this build of remuda needs glibc 9.", here.trim());
+    let _outcome = outcome.says(&there).says("--agent_path FILE");
+}
+
 /// The kernel refuses to let a file grow: the same as a full disk, and nobody's disk is full.
 #[test]
 fn a_place_without_room_is_told() {

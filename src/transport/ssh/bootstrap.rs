@@ -40,7 +40,8 @@ pub(super) const COMMAND: &str = concat!(
     "{ rm -f $t; echo $c: nothing can be executed there >&2; continue; }; ",
     "head -c $n /dev/zero >$t || { rm -f $t; echo $c: no room >&2; continue; }; ",
     "echo ${m}send; head -c $n >$t; ",
-    "case $(./$t agent $d - </dev/null) in $d) ;; *) rm -f $t; echo ${m}bad; exit 74;; esac; ",
+    "case $(./$t agent $d - </dev/null) in $d) ;; *) rm -f $t; ",
+    "echo ${m}bad $(getconf GNU_LIBC_VERSION 2>/dev/null); exit 74;; esac; ",
     "ln $t remuda 2>/dev/null || test -x remuda || mv $t remuda; rm -f $t; e ./remuda pushed; ",
     "done; echo ${m}nowhere; exit 73'",
 );
@@ -103,7 +104,10 @@ pub(super) enum Answer {
     /// It is another machine than ours: `uname -m`.
     OtherArch(String),
     /// The binary arrived damaged, or cannot run there.
-    Bad,
+    Bad {
+        /// The C library there, such as `glibc 2.28`, if it has a name.
+        libc: String,
+    },
     /// There is no directory for the binary.
     Nowhere,
 }
@@ -185,11 +189,12 @@ fn parse(line: &[u8]) -> Option<Answer> {
         None => match line {
             "send" => Some(Answer::Send),
             "up" => Some(Answer::Up),
-            "bad" => Some(Answer::Bad),
+            "bad" => Some(Answer::Bad { libc: String::new() }),
             "nowhere" => Some(Answer::Nowhere),
             _ => None,
         },
         Some(("arch", arch)) => Some(Answer::OtherArch(arch.to_owned())),
+        Some(("bad", libc)) => Some(Answer::Bad { libc: libc.trim().to_owned() }),
         Some(_) => None,
     }
 }
@@ -244,6 +249,10 @@ mod tests {
         assert_eq!(rest, b"remuda-link:up\n", "bytes of the link are nobody's but the link's");
         let (answers, _, _) = scan(&[b"remuda-link:arch aarch64\n"]);
         assert_eq!(answers, [Answer::OtherArch("aarch64".to_owned())]);
+        for (line, libc) in [("bad", ""), ("bad ", ""), ("bad glibc 2.28", "glibc 2.28")] {
+            let (answers, _, _) = scan(&[format!("remuda-link:{line}\n").as_bytes()]);
+            assert_eq!(answers, [Answer::Bad { libc: libc.to_owned() }]);
+        }
     }
 
     #[test]

@@ -293,9 +293,10 @@ impl Ssh {
                     let words = format!("it is {arch}, we are {}", std::env::consts::ARCH);
                     return Err(Fault::new(FaultKind::OtherArch, words));
                 }
-                Ok(Answer::Bad) => {
+                Ok(Answer::Bad { libc }) => {
                     let words = "the binary does not run there, or arrived damaged";
-                    return Err(call.fail(FaultKind::Damaged, words).await);
+                    let fault = call.fail(FaultKind::Damaged, words).await;
+                    return Err(fault.or_old_libc(&libc));
                 }
                 Ok(Answer::Nowhere) => return Err(call.fail(FaultKind::NoRoom, "").await),
                 Err(NoAnswer::Late(limit)) => {

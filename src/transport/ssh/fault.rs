@@ -9,6 +9,14 @@ impl Fault {
         Self::new(classify(&words), tidy(&words))
     }
 
+    /// The same fault, or a C library that lacks what the binary needs: the loader reports that.
+    pub(super) fn or_old_libc(self, libc: &str) -> Self {
+        let Some((major, minor)) = missing_glibc(&self.words) else { return self };
+        let found = if libc.is_empty() { "an older C library" } else { libc };
+        let needed = format!("this build of remuda needs glibc {major}.{minor}");
+        Self::new(FaultKind::OldLibc, format!("{found} is installed there; {needed}"))
+    }
+
     /// Whether trying again may help: sshd drops connections when too many are being made. Who was
     /// not let in is never tried again.
     pub(super) fn may_pass(&self) -> bool {
@@ -20,6 +28,17 @@ impl Fault {
         use FaultKind::{Dropped, NoAnswer, NoSuchName, Refused};
         matches!(self.kind, NoSuchName | Refused | NoAnswer | Dropped)
     }
+}
+
+/// The highest version of glibc that a loader did not find:
+/// ``libc.so.6: version `GLIBC_2.34' not found (required by ./remuda)``.
+fn missing_glibc(words: &str) -> Option<(u32, u32)> {
+    let version = |line: &str| {
+        let (_, rest) = line.split_once("version `GLIBC_")?;
+        let (major, minor) = rest.split_once("' not found")?.0.split_once('.')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    };
+    words.lines().filter_map(version).max()
 }
 
 /// Words of OpenSSH, most telling first: what ends a connection is often said after the reason.
@@ -69,6 +88,23 @@ mod tests {
     #[track_caller]
     fn check(words: &str, kind: FaultKind) {
         assert_eq!(Fault::of_ssh(words).kind, kind, "for `{words}`");
+    }
+
+    #[test]
+    fn loader_that_misses_versions_of_glibc_is_understood() {
+        let why = "the binary does not run there, or arrived damaged";
+        let loader = "./.n1-7: /lib64/libc.so.6: version `GLIBC_2.32' not found (required by ./.n1-7)\n\
+                      ./.n1-7: /lib64/libc.so.6: version `GLIBC_2.34' not found (required by ./.n1-7)\n\
+                      ./.n1-7: /lib64/libm.so.6: version `GLIBC_2.9' not found (required by ./.n1-7)";
+        let fault = |words: &str| Fault::new(FaultKind::Damaged, format!("{why}\n{words}"));
+        let old = fault(loader).or_old_libc("glibc 2.28");
+        let words = "glibc 2.28 is installed there; this build of remuda needs glibc 2.34";
+        assert_eq!(old, Fault::new(FaultKind::OldLibc, words));
+        let unnamed = fault(loader).or_old_libc("");
+        assert!(unnamed.words.starts_with("an older C library is installed there; "));
+        for other in ["", "./.n1-7: not found", "./.n1-7: cannot execute binary file"] {
+            assert_eq!(fault(other).or_old_libc("glibc 2.28"), fault(other));
+        }
     }
 
     #[test]
