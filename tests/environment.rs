@@ -51,6 +51,22 @@ fn values_arrive_as_they_stand_and_nothing_is_run() {
 }
 
 #[test]
+fn address_and_port_of_the_environment_are_noted() {
+    let job = || {
+        let Place { launch, .. } = place(workers(1));
+        let launch = launch.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", "4321");
+        launch.sh("echo $MASTER_PORT")
+    };
+    let note = "note: MASTER_PORT=4321 of the environment is not used; type `--master_port 4321`\n";
+    let outcome = job().end().code(0).says(note);
+    assert_ne!(outcome.stdout_text(), "4321\n");
+    let _outcome = job().option("--quiet").end().code(0).does_not_say("4321");
+    let typed = job().options(["--master_port", "4321", "--dry-run"]);
+    let outcome = typed.end().code(0).does_not_say("note: MASTER");
+    assert!(outcome.stdout_text().contains("MASTER_PORT=4321\n"), "{outcome:#?}");
+}
+
+#[test]
 fn the_command_line_outranks_this_directory_which_outranks_home_which_outranks_us() {
     let Place { launch, home, here } = place(workers(1));
     write(&home, ".deepspeed_env", "B=home\nC=home\nD=home\n");
@@ -140,7 +156,7 @@ fn check_refused(prepare: impl Fn(&Path), code: i32, screen: &str) {
     prepare(&here.join(".deepspeed_env"));
     let outcome = launch.sh("echo started").end().code(code);
     let end = ".deepspeed_env: 1 error, 0 warnings\n";
-    assert_eq!(outcome.stderr, format!("{screen}{end}"));
+    assert_eq!(outcome.screen(), format!("{screen}{end}"));
     assert_eq!(outcome.stdout_text(), "");
 }
 
@@ -200,7 +216,7 @@ fn files_are_named_so_that_they_are_found() {
             "error[E016]: environment file `{shown}` is not a regular file: it is a directory\n\
              --> {shown}\nhelp: write the variables to a file\n{shown}: 1 error, 0 warnings\n"
         );
-        assert_eq!(outcome.stderr, screen);
+        assert_eq!(outcome.screen(), screen);
     };
     check("relative", "made", "~/file");
     check("absolute", "/nowhere", "MADE/file");

@@ -88,6 +88,11 @@ pub(super) fn main(program: &'static str, words: Vec<OsString>) -> Result<Status
     let terminal = Terminal::look();
     let place = lower::place(&args.place, &typed, terminal)?;
     check::stdin(&args.watch, place.workers(), &typed)?;
+    if let Some(note) = lower::unused_variables(&args.place.reach, &place)
+        && args.watch.talks()
+    {
+        say(&note, terminal.paint);
+    }
     start_program(place, &args.watch, &args.workers, &args.program, terminal)
 }
 

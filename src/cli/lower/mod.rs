@@ -12,6 +12,7 @@ mod pod;
 mod pool;
 mod program;
 mod reach;
+mod rendezvous;
 mod size;
 mod world;
 
@@ -20,6 +21,7 @@ pub(super) use keep::PidFile;
 pub(super) use options::{Speaker, options, program_and_script, random_bytes};
 pub(super) use pod::{Pod, mpi_hosts, pod, surroundings};
 pub(super) use program::{interpreter, lacks, missing_script, program, search_path};
+pub(super) use rendezvous::unused_variables;
 pub(super) use size::check_size;
 pub(super) use world::node_of_world;
 
