@@ -13,6 +13,8 @@ pub(super) enum Alarm {
     Sweep(usize),
     /// Workers that nobody supervises had their grace.
     Orphaned,
+    /// Look whether workers that import torch have met.
+    Group,
     /// Look whether everything that a dead shim left is gone.
     Bury,
 }
@@ -35,7 +37,8 @@ impl Alarms {
 
     /// The workers of this epoch are gone, and whatever was to be done about them.
     pub(super) fn forget_workers(&mut self) {
-        self.0.retain(|(_, alarm)| !matches!(alarm, Alarm::Held(_) | Alarm::Sweep(_)));
+        self.0
+            .retain(|(_, alarm)| !matches!(alarm, Alarm::Held(_) | Alarm::Sweep(_) | Alarm::Group));
     }
 
     /// Takes one whose time has come, with the time.

@@ -90,6 +90,11 @@ impl Crew {
         (0..self.workers.len()).filter(|index| self.workers[*index].lives).collect()
     }
 
+    /// Processes of those that live.
+    pub(super) fn living_pids(&self) -> impl Iterator<Item = Pid> {
+        self.workers.iter().filter(|worker| worker.lives).filter_map(|worker| worker.pid)
+    }
+
     /// Those that live and are stopped by a signal or a debugger.
     pub(super) fn suspended(&self) -> Vec<Rank> {
         let is_suspended = |worker: &&Worker| {

@@ -15,6 +15,7 @@ mod crew;
 mod doors;
 mod ending;
 mod exam;
+mod group_watch;
 mod launcher;
 mod listen;
 mod notes;

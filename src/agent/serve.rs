@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use super::alarms::{Alarm, Alarms};
 use super::crew::{Crew, StreamEnded};
+use super::group_watch::{GroupWatch, Sighting};
 use super::launcher::{FIRST_BEAT, Launcher, Terms, next_message};
 use super::output::Outbox;
 use super::place::Place;
@@ -19,7 +20,7 @@ use super::shim::{FromShim, Shim, ToShim};
 use super::shim_lost::{ShimState, next_packet};
 use super::starting::{Phase, our_hello};
 use super::{doors, exam};
-use crate::base::{JobId, NodeRank, Status, clock};
+use crate::base::{Epoch, JobId, NodeRank, Status, clock};
 use crate::os::family;
 use crate::os::ports::PortClaim;
 use crate::os::tasks::Tasks;
@@ -109,6 +110,7 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<Status
         shim_has_place: false,
         roster: None,
         undead: None,
+        group_watch: None,
         failure: None,
         alarms: Alarms::default(),
         told,
@@ -144,6 +146,8 @@ pub(super) struct Agent {
     pub(super) claims: Vec<OwnedFd>,
     /// Set once nothing is left, but for these.
     pub(super) undead: Option<Vec<Leftover>>,
+    /// Of this epoch, until it is decided.
+    pub(super) group_watch: Option<GroupWatch>,
     /// What it ends with, if not with success.
     pub(super) failure: Option<Status>,
     pub(super) alarms: Alarms,
@@ -156,6 +160,8 @@ pub(super) enum Inner {
     StreamEnded(StreamEnded),
     Examined(Box<Examined>),
     Reported(Box<exam::Examined>),
+    /// A look in an epoch at what the workers have mapped and to whom they are connected.
+    GroupSeen(Epoch, Sighting),
 }
 
 /// What came of a look at this node.
@@ -191,6 +197,7 @@ impl Agent {
             }
             Turn::Inner(Inner::Examined(found)) => self.examined(*found),
             Turn::Inner(Inner::Reported(found)) => self.report(*found),
+            Turn::Inner(Inner::GroupSeen(epoch, seen)) => self.group_seen(epoch, seen),
             Turn::Alarm => self.ring(),
         }
         self.launcher.is_some() || self.undead.is_none() && !self.crew.is_empty()
@@ -304,6 +311,7 @@ impl Agent {
                 }
                 Alarm::Orphaned => self.tell_shim(&ToShim::Kill),
                 Alarm::Bury => self.bury(),
+                Alarm::Group => self.look_for_group(),
             }
         }
     }

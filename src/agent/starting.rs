@@ -144,6 +144,7 @@ impl Agent {
         }
         self.crew.open_window(start.window_bytes);
         self.crew.engage(&start.workers);
+        self.watch_group(start);
         let workers: Vec<_> =
             start.workers.iter().map(|worker| resolve(worker, &prepare, &prepared)).collect();
         let (job, epoch) = (self.job.clone(), self.outbox.epoch());

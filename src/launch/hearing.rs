@@ -121,6 +121,7 @@ impl Dispatcher<'_> {
             | FromAgent::ShimDied
             | FromAgent::Beat
             | FromAgent::Paused
+            | FromAgent::Ungrouped { .. }
             | FromAgent::Clock { .. } => None,
         }
     }
@@ -196,6 +197,14 @@ impl Dispatcher<'_> {
             FromAgent::Suspended(ranks) => {
                 for rank in ranks {
                     self.reporter.say(voice::suspended(self.history.worker(rank)));
+                }
+                None
+            }
+            FromAgent::Ungrouped { master, seconds } => {
+                let workers = self.history.workers.len();
+                let warning = voice::ungrouped(workers, &master, seconds);
+                if self.noted.insert(warning.clone()) {
+                    self.reporter.say(warning);
                 }
                 None
             }

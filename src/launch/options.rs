@@ -51,6 +51,8 @@ pub struct Options {
     pub style: Style,
     /// Whether the user hears of what happens and is no failure.
     pub talks: bool,
+    /// Time after which workers that import torch and are not connected are worth a warning; 0: never.
+    pub group_limit: Duration,
     /// Whether workers are bound to processors of their own.
     pub cores: Option<Cores>,
     /// Script that nodes read before workers start.

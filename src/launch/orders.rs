@@ -133,6 +133,7 @@ pub(super) fn starts<'a>(
             workers: workers(plan, options, (node, own), (&bindings, epoch), ranks),
             store: node0.and_then(|found| found.store),
             window_bytes: WINDOW_BYTES,
+            group_limit_ms: options.group_limit.as_millis() as u32,
         })
     };
     plan.nodes.iter().zip(found).map(start)

@@ -276,6 +276,7 @@ fn options() -> Options {
             },
         },
         talks: false,
+        group_limit: Duration::ZERO,
         cores: None,
         venv_script: None,
         claims: Claims::None,

@@ -129,6 +129,17 @@ pub(super) fn stood_still(time: Duration, lease: Duration) -> String {
     step("Stalled", &format!("this launcher stood still for {time}; {so}"))
 }
 
+/// Workers import torch and form no group: a script that a launcher of its own would have prepared.
+pub(super) fn ungrouped(workers: usize, master: &str, seconds: u32) -> String {
+    let (workers, master) = (count(workers, "worker"), neutral(master));
+    format!(
+        "warning: {workers} import torch, but none has connected to MASTER_ADDR:MASTER_PORT ({master}) \
+         within {seconds} s: each may train a copy of its own\n\
+         help: call `torch.distributed.init_process_group()` in the script; workers that are meant to be \
+         independent can ignore this\n"
+    )
+}
+
 /// How a worker is doing.
 pub(super) fn state(worker: &WorkerHistory, now: Instant) -> String {
     let state = match (&worker.started, &worker.ended) {
@@ -157,6 +168,15 @@ mod tests {
     use super::*;
     use crate::base::{HostName, LocalRank, NodeRank, Slot, WorkerExit};
     use crate::launch::history::{Ended, History};
+
+    #[test]
+    fn workers_without_a_group_are_warned_of() {
+        let text = ungrouped(4, "n1:29500\x1b[2J", 60);
+        let expect = "warning: 4 workers import torch, but none has connected to \
+                      MASTER_ADDR:MASTER_PORT (n1:29500";
+        assert!(text.starts_with(expect) && !text.contains('\x1b'), "{text}");
+        assert!(text.contains(" within 60 s: each may train a copy of its own\nhelp: "), "{text}");
+    }
 
     #[test]
     fn what_is_being_stopped_and_why() {

@@ -28,6 +28,8 @@ pub mod names;
 #[cfg(feature = "cli")]
 pub mod ports;
 #[cfg(feature = "cli")]
+pub mod procfs;
+#[cfg(feature = "cli")]
 pub mod shared_file;
 #[cfg(any(feature = "cli", feature = "nccl"))]
 pub mod shared_libraries;

@@ -9,7 +9,7 @@ use crate::base::{Epoch, LocalRank, NodeRank, Rank, Slot, Status, WorkerExit};
 use crate::secure::JobKey;
 
 /// Version of everything in this file.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// First word of the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -208,6 +208,8 @@ pub struct Start {
     pub store: Option<SocketAddr>,
     /// Output that may be on its way and not yet [`ToAgent::Consumed`].
     pub window_bytes: u64,
+    /// Time after which [`FromAgent::Ungrouped`] is worth a message; 0: never.
+    pub group_limit_ms: u32,
 }
 
 /// One worker.
@@ -324,6 +326,13 @@ pub enum FromAgent {
     Dialed(Vec<Dialed>),
     /// The answer to [`ToAgent::Look`]: workers that live and are stopped by a signal or a debugger.
     Suspended(Vec<Rank>),
+    /// The workers of the node of rank 0 import torch, and none of them has a connection to rank 0.
+    Ungrouped {
+        /// `MASTER_ADDR:MASTER_PORT`.
+        master: String,
+        /// For how long, at least.
+        seconds: u32,
+    },
 }
 
 /// What a node found when it prepared.

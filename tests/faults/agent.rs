@@ -1,6 +1,7 @@
 //! An agent on its own: the test is its launcher, and says what launchers do not.
 
 use std::io::{Read, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,6 +13,7 @@ use remuda::wire::{
 };
 use rustix::process::{Pid, Signal};
 
+use crate::support::delays::without_delays;
 use crate::support::launch::{REMUDA, command};
 use crate::support::process::{MARK, assert_clean, marked};
 use crate::support::{wait_for, wait_for_or};
@@ -99,7 +101,7 @@ impl Agent {
         let mut text = String::new();
         let stderr = self.child.stderr.as_mut().expect("a pipe");
         stderr.read_to_string(&mut text).expect("text");
-        text
+        without_delays(&text)
     }
 }
 
@@ -207,6 +209,87 @@ fn a_launcher_of_an_epoch_that_has_not_begun_is_as_good_as_gone() {
     assert_eq!(agent.end(), Some(76));
 }
 
+/// A script that forms no group, with a file that only has the name of torch's library, as the agent
+/// sees nothing else of it.
+const MAPS_TORCH: &str = "\
+import mmap, os, socket, sys, time
+if sys.argv[2] == 'listen':
+    listener = socket.create_server(('127.0.0.1', int(os.environ['MASTER_PORT'])))
+path = os.path.join(sys.argv[1], 'libtorch_cpu.so')
+with open(path, 'wb') as file:
+    file.write(b'x' * 4096)
+file = open(path, 'rb')
+mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+# Long enough for many looks.
+time.sleep(1 if sys.argv[2] == 'listen' else 1000)
+";
+
+/// Starts two workers, of which rank 0 does `what`.
+fn start_ungrouped(agent: &mut Agent, dir: &Path, what: &str) {
+    let [hello, prepare, _, start] = start_of_a_job(60_000);
+    let (ToAgent::Prepare(prepare), ToAgent::Start(start)) = (prepare, start) else {
+        unreachable!("they are in this order")
+    };
+    if let ToAgent::Hello(hello) = &hello {
+        agent.job.clone_from(&hello.job);
+    }
+    let free = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("there are ports");
+    let port = free.local_addr().expect("bound").port().to_string();
+    drop(free);
+    let worker = |rank: u32| {
+        let what = if rank == 0 { what } else { "run" };
+        let argv = ["python3", "-c", MAPS_TORCH, dir.to_str().expect("text"), what];
+        let env = [("RANK", &*rank.to_string()), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1")];
+        let env = env.into_iter().chain([("MASTER_PORT", &*port)]);
+        WorkerStart {
+            rank: Rank(rank),
+            local_rank: LocalRank(rank),
+            argv: argv.map(Into::into).to_vec(),
+            env: env.map(|(name, value)| (name.into(), value.into())).collect(),
+            ..start.workers[0].clone()
+        }
+    };
+    let workers = vec![worker(0), worker(1)];
+    let prepare = Prepare { program: b"python3".to_vec(), world_size: 2, listen: None, ..*prepare };
+    let roster = Roster { nodes: vec![("n0".to_owned(), 2)] }.pack();
+    agent.say(EPOCH, &hello);
+    agent.say(EPOCH, &ToAgent::Prepare(Box::new(prepare)));
+    agent.wait_until_it_says(|message| matches!(message, FromAgent::Ready(_)));
+    agent.say(EPOCH, &ToAgent::Roster(roster));
+    agent.say(EPOCH, &ToAgent::Start(Start { workers, group_limit_ms: 30, ..start }));
+}
+
+#[test]
+fn agent_reports_torch_workers_without_a_connection() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("torch-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("a directory");
+    let mut agent = Agent::start("ungrouped", Stdio::inherit());
+    start_ungrouped(&mut agent, &dir, "run");
+    agent.wait_until_it_says(|message| match message {
+        FromAgent::Ungrouped { master, .. } => {
+            assert!(master.starts_with("127.0.0.1:"), "{master}");
+            true
+        }
+        _ => false,
+    });
+    agent.say(EPOCH, &ToAgent::Kill);
+    agent.wait_until_it_says(|message| matches!(message, FromAgent::Idle { .. }));
+    agent.say(EPOCH, &ToAgent::Bye);
+    assert_eq!(agent.end(), Some(0));
+    // One that listens at the port of rank 0 has a group, or will have one.
+    let mut agent = Agent::start("grouped", Stdio::inherit());
+    start_ungrouped(&mut agent, &dir, "listen");
+    agent.wait_until_it_says(|message| {
+        assert!(!matches!(message, FromAgent::Ungrouped { .. }), "{message:?}");
+        matches!(message, FromAgent::Exited { rank: Rank(0), .. })
+    });
+    agent.say(EPOCH, &ToAgent::Kill);
+    agent.wait_until_it_says(|message| matches!(message, FromAgent::Idle { .. }));
+    agent.say(EPOCH, &ToAgent::Bye);
+    assert_eq!(agent.end(), Some(0));
+    std::fs::remove_dir_all(dir).expect("ours");
+}
+
 /// What a launcher says until a worker runs.
 fn start_of_a_job(lease_ms: u32) -> [ToAgent; 4] {
     let hello = LauncherHello {
@@ -247,7 +330,8 @@ fn start_of_a_job(lease_ms: u32) -> [ToAgent; 4] {
         env_default: Vec::new(),
         stdin: false,
     };
-    let start = Start { workers: vec![worker], store: None, window_bytes: 1 << 20 };
+    let start =
+        Start { workers: vec![worker], store: None, window_bytes: 1 << 20, group_limit_ms: 0 };
     let roster = Roster { nodes: vec![("n0".to_owned(), 1)] }.pack();
     [
         ToAgent::Hello(hello),

@@ -1,6 +1,7 @@
 //! What a launch needs beside its plan.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use super::environment::working_directory;
 use super::keep::rank_files;
@@ -15,6 +16,9 @@ use crate::report::{Keep, RunDir, Style, Terminal, make_dirs};
 use crate::secure::JobKey;
 use crate::transport::ssh::AGENT_LIMIT;
 use crate::wire;
+
+/// Time that workers may have imported torch without a connection to rank 0 before that is told.
+const GROUP_LIMIT: Duration = Duration::from_secs(60);
 
 /// Who of the workers has something to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +99,11 @@ pub(in crate::cli) fn options(
         },
         // Programs of ours meet at the store.
         talks: speaker == Speaker::Everybody && args.talks(),
+        group_limit: if speaker == Speaker::Everybody && args.warns() {
+            GROUP_LIMIT
+        } else {
+            Duration::ZERO
+        },
         cores,
         venv_script: workers_args.venv_script.clone(),
         lets_run: false,

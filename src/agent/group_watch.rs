@@ -1,0 +1,205 @@
+//! Watches, at a slow pace, whether workers that import torch meet at `MASTER_ADDR:MASTER_PORT`. Those
+//! that never do may each train a model of their own and exit with 0.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+
+use super::alarms::Alarm;
+use super::serve::{Agent, Inner};
+use crate::base::{Epoch, clock, env_vars};
+use crate::os::procfs;
+use crate::wire::{FromAgent, Start, WorkerStart};
+
+/// What the files of torch's own libraries are called.
+const TORCH: &str = "libtorch";
+/// Looks at workers that have not imported torch.
+const LOOKS_MAX: u32 = 30;
+/// Looks within the limit.
+const LOOKS_PER_LIMIT: u32 = 3;
+/// Workers that stand for all of a node.
+const WORKERS_MAX: usize = 16;
+
+/// The state of the watch on the node of rank 0, until it is decided.
+#[derive(Debug)]
+pub(super) struct GroupWatch {
+    /// `MASTER_ADDR:MASTER_PORT`.
+    master: String,
+    port: u16,
+    /// Time that workers may have imported torch without a connection.
+    limit: Duration,
+    torch_since: Option<Instant>,
+    looks_left: u32,
+}
+
+/// What one look has found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sighting {
+    /// Living workers that were looked at.
+    workers: usize,
+    /// Those that have mapped torch.
+    with_torch: usize,
+    /// A socket has the port of rank 0, or nobody can tell.
+    has_socket: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Decision {
+    LookAgain,
+    /// They have met, or it is no job of torch.
+    Fine,
+    /// They import torch, and none of them has a connection.
+    Ungrouped,
+}
+
+impl GroupWatch {
+    /// The watch of a start: on the node of rank 0 of a job of several workers.
+    pub(super) fn of(start: &Start) -> Option<Self> {
+        let has_rank0 = |worker: &&WorkerStart| variable(worker, env_vars::RANK) == Some("0");
+        let rank0 = start.workers.iter().find(has_rank0)?;
+        let several = variable(rank0, env_vars::WORLD_SIZE)?.parse::<u32>().ok()? > 1;
+        let address = variable(rank0, env_vars::MASTER_ADDR)?;
+        let port = variable(rank0, env_vars::MASTER_PORT)?.parse().ok()?;
+        let limit = Duration::from_millis(u64::from(start.group_limit_ms));
+        (several && !limit.is_zero()).then(|| Self {
+            master: format!("{address}:{port}"),
+            port,
+            limit,
+            torch_since: None,
+            looks_left: LOOKS_MAX,
+        })
+    }
+
+    fn pause(&self) -> Duration {
+        self.limit / LOOKS_PER_LIMIT
+    }
+
+    fn decide(&mut self, now: Instant, seen: Sighting) -> Decision {
+        if seen.has_socket || seen.workers == 0 {
+            return Decision::Fine;
+        }
+        if seen.with_torch < seen.workers {
+            self.torch_since = None;
+            self.looks_left = self.looks_left.saturating_sub(1);
+            return if self.looks_left == 0 { Decision::Fine } else { Decision::LookAgain };
+        }
+        let since = *self.torch_since.get_or_insert(now);
+        if now.saturating_duration_since(since) < self.limit {
+            return Decision::LookAgain;
+        }
+        Decision::Ungrouped
+    }
+}
+
+fn variable<'a>(worker: &'a WorkerStart, name: &str) -> Option<&'a str> {
+    let (_, value) = worker.env.iter().find(|(found, _)| found == name.as_bytes())?;
+    std::str::from_utf8(value).ok()
+}
+
+/// Looks at processes and sockets; the first connection spares the look at the processes.
+fn look(pids: &[Pid], port: u16) -> Sighting {
+    let has_socket = procfs::has_tcp_socket(port).unwrap_or(true);
+    let maps_torch = |pid: &&Pid| procfs::maps_library(**pid, TORCH).unwrap_or(false);
+    let with_torch = if has_socket { 0 } else { pids.iter().filter(maps_torch).count() };
+    Sighting { workers: pids.len(), with_torch, has_socket }
+}
+
+impl Agent {
+    /// Workers of an epoch were started.
+    pub(super) fn watch_group(&mut self, start: &Start) {
+        self.group_watch = GroupWatch::of(start);
+        if let Some(watch) = &self.group_watch {
+            self.alarms.set(clock::now() + watch.pause(), Alarm::Group);
+        }
+    }
+
+    /// On a thread of its own: the files of a process can be slow to read.
+    pub(super) fn look_for_group(&mut self) {
+        let Some(watch) = &self.group_watch else { return };
+        let (port, epoch, told) = (watch.port, self.outbox.epoch(), self.told.clone());
+        let pids: Vec<Pid> = self.crew.living_pids().take(WORKERS_MAX).collect();
+        self.tasks.spawn_blocking(move || {
+            let _ = told.send(Inner::GroupSeen(epoch, look(&pids, port)));
+        });
+    }
+
+    pub(super) fn group_seen(&mut self, epoch: Epoch, seen: Sighting) {
+        let is_of_now = epoch == self.outbox.epoch();
+        let Some(watch) = self.group_watch.as_mut().filter(|_| is_of_now) else { return };
+        let now = clock::now();
+        match watch.decide(now, seen) {
+            Decision::LookAgain => self.alarms.set(now + watch.pause(), Alarm::Group),
+            Decision::Fine => self.group_watch = None,
+            Decision::Ungrouped => {
+                let (master, seconds) = (watch.master.clone(), watch.limit.as_secs() as u32);
+                self.group_watch = None;
+                self.outbox.send(&FromAgent::Ungrouped { master, seconds });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{LocalRank, Rank};
+
+    fn start(rank: &str, world_size: &str, group_limit_ms: u32) -> Start {
+        let env = [
+            (env_vars::RANK, rank),
+            (env_vars::WORLD_SIZE, world_size),
+            (env_vars::MASTER_ADDR, "n1"),
+            (env_vars::MASTER_PORT, "29500"),
+        ];
+        let worker = WorkerStart {
+            rank: Rank(0),
+            local_rank: LocalRank(0),
+            argv: Vec::new(),
+            env: env.map(|(name, value)| (name.into(), value.into())).to_vec(),
+            env_default: Vec::new(),
+            stdin: false,
+        };
+        Start { workers: vec![worker], store: None, window_bytes: 0, group_limit_ms }
+    }
+
+    #[test]
+    fn group_is_watched_on_the_node_of_rank_0_of_several() {
+        assert_eq!(GroupWatch::of(&start("0", "2", 60_000)).expect("watched").master, "n1:29500");
+        assert!(GroupWatch::of(&start("1", "2", 60_000)).is_none());
+        assert!(GroupWatch::of(&start("0", "1", 60_000)).is_none());
+        assert!(GroupWatch::of(&start("0", "2", 0)).is_none());
+    }
+
+    /// Looks every 20 s, each `workers/with torch`, or `+` where a socket was seen.
+    #[track_caller]
+    fn check(looks: &str, expect: &[(u32, Decision)]) {
+        let mut watch = GroupWatch::of(&start("0", "4", 60_000)).expect("watched");
+        let begin = clock::now();
+        let decisions = looks.split(' ').zip(1..).map(|(look, count)| {
+            let number = |text: &str| text.parse().expect("a number");
+            let seen = match look.split_once('/') {
+                None => Sighting { workers: 4, with_torch: 0, has_socket: true },
+                Some((workers, with_torch)) => Sighting {
+                    workers: number(workers),
+                    with_torch: number(with_torch),
+                    has_socket: false,
+                },
+            };
+            (count, watch.decide(begin + watch.pause() * count, seen))
+        });
+        let decided = decisions.filter(|(_, decision)| *decision != Decision::LookAgain);
+        assert_eq!(decided.collect::<Vec<_>>(), expect, "{looks}");
+    }
+
+    #[test]
+    fn group_watch_warns_once_torch_was_there_for_the_limit() {
+        check("4/4 4/4 4/4 4/4", &[(4, Decision::Ungrouped)]);
+        check("4/0 4/2 4/4 4/4 4/4 4/4", &[(6, Decision::Ungrouped)]);
+        check("4/4 4/4 4/4", &[]);
+        check("4/4 4/4 +", &[(3, Decision::Fine)]);
+        check("+", &[(1, Decision::Fine)]);
+        check("4/4 4/4 4/4 0/0", &[(4, Decision::Fine)]);
+        let never = ["4/3"; LOOKS_MAX as usize].join(" ");
+        check(&never, &[(LOOKS_MAX, Decision::Fine)]);
+    }
+}

@@ -1,0 +1,87 @@
+//! What `/proc` shows of mapped libraries and of TCP sockets. Every read has a bound.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+
+use rustix::process::Pid;
+
+/// Bytes of one file of `/proc` that are read.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Whether a process has mapped a shared library whose file name begins so, such as `libtorch`.
+pub fn maps_library(pid: Pid, prefix: &str) -> io::Result<bool> {
+    any_line(&format!("/proc/{}/maps", pid.as_raw_pid()), |line| is_library(line, prefix))
+}
+
+/// Whether any TCP socket of this network namespace has this port, its own or that of its peer.
+pub fn has_tcp_socket(port: u16) -> io::Result<bool> {
+    if any_line("/proc/self/net/tcp", |line| has_port(line, port))? {
+        return Ok(true);
+    }
+    match any_line("/proc/self/net/tcp6", |line| has_port(line, port)) {
+        // A kernel without IPv6.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        found => found,
+    }
+}
+
+fn any_line(path: &str, mut is_it: impl FnMut(&str) -> bool) -> io::Result<bool> {
+    let mut lines = BufReader::new(File::open(path)?.take(FILE_BYTES_MAX));
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if lines.read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        if is_it(&String::from_utf8_lossy(&line)) {
+            return Ok(true);
+        }
+    }
+    if lines.get_ref().limit() == 0 { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(false) }
+}
+
+/// The sixth word of a line is the path; it may hold blanks.
+fn is_library(line: &str, prefix: &str) -> bool {
+    let Some((_, name)) = line.trim_end().rsplit_once('/') else { return false };
+    name.starts_with(prefix) && name.contains(".so")
+}
+
+/// `0: 0100007F:733C 00000000:0000 0A …`: the second and the third word end in a port.
+fn has_port(line: &str, port: u16) -> bool {
+    let addresses = line.split_ascii_whitespace().skip(1).take(2);
+    let ports = addresses.filter_map(|address| address.rsplit_once(':'));
+    ports.into_iter().any(|(_, hex)| u16::from_str_radix(hex, 16) == Ok(port))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn library_is_found_by_the_name_of_its_file() {
+        let line = |path: &str| format!("7f00-7f01 r-xp 00000000 fd:00 42        {path}\n");
+        assert!(is_library(&line("/opt/my env/torch/lib/libtorch_cpu.so"), "libtorch"));
+        assert!(is_library(&line("/lib/libtorch.so.2 (deleted)"), "libtorch"));
+        assert!(!is_library(&line("/lib/libtorch.py"), "libtorch"));
+        assert!(!is_library(&line("/libtorch/libc.so.6"), "libtorch"));
+        assert!(!is_library(&line("[heap]"), "libtorch"));
+        let own = rustix::process::getpid();
+        assert!(maps_library(own, "libc").expect("it is ours"));
+        assert!(!maps_library(own, "libtorch").expect("it is ours"));
+    }
+
+    #[test]
+    fn sockets_are_found_by_either_port() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("there are ports");
+        let port = listener.local_addr().expect("bound").port();
+        assert!(has_tcp_socket(port).expect("mounted"));
+        let stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+        let other = stream.local_addr().expect("bound").port();
+        assert!(has_tcp_socket(other).expect("mounted"));
+        assert!(has_port("   1: 0100007F:A000 0100007F:733C 01 00000000:00000000", 29500));
+        assert!(!has_port("   1: 0100007F:A000 0100007F:733D 01 0000:733C", 29500));
+        assert!(!has_port("  sl  local_address rem_address   st", 29500));
+    }
+}
