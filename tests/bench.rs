@@ -292,7 +292,7 @@ fn a_gate_of_workers_that_a_job_starts_by_name_is_one_error() {
 }
 
 /// Lines that are refused before anything starts.
-const REFUSED: [&str; 32] = [
+const REFUSED: [&str; 33] = [
     "",
     "all-reduse",
     "all-reduce -b 4 -e 2",
