@@ -71,10 +71,10 @@
 //! | F74 | one process after the other is killed | `tests/ssh/chaos.rs::prove_chaos`, `tests/faults/random.rs::prove_random_kill`, `tests/faults/random.rs::prove_stop_then_kill` |
 //! | B77 | a frame that is empty, or longer than any | `src/wire/frame.rs::decoder_rejects_long_frame_before_allocation`, `src/wire/frame.rs::decoder_reports_garbage_as_error`, `tests/pods/strangers.rs::strangers_get_no_answer_and_the_job_does_not_notice_them` |
 //! | B78 | half a frame, then silence | `tests/pods/strangers.rs::a_crowd_that_says_nothing_keeps_nobody_out` |
-//! | B79 | another version of ours | `tests/pods/strangers.rs::strangers_get_no_answer_and_the_job_does_not_notice_them`, `src/secure/flight.rs::strangers_are_recognised` |
+//! | B79 | another version of ours | `tests/pods/strangers.rs::strangers_get_no_answer_and_the_job_does_not_notice_them`, `src/secure/flight.rs::first_flight_names_foreign_protocols` |
 //! | B80 | HTTP, TLS, ssh at our ports | `tests/pods/strangers.rs::strangers_get_no_answer_and_the_job_does_not_notice_them`, `tests/pods/walk.rs::an_engineer_obeys_the_manifest_a_pod_is_killed_and_strangers_change_nothing` |
-//! | B81 | another key, job, epoch or node | `tests/pods/joining.rs::a_node_with_another_key_gets_no_answer_and_the_right_one_still_comes`, `tests/pods/joining.rs::a_node_of_another_job_is_refused_by_name`, `tests/pods/joining.rs::a_second_process_of_a_node_waits_and_the_first_goes_on`, `src/secure/handshake.rs::only_the_right_key_and_epoch_come_in` |
-//! | B82 | a handshake that is repeated, frames out of order | `tests/pods/strangers.rs::a_handshake_that_is_repeated_by_somebody_else_is_of_no_use`, `src/secure/handshake.rs::a_message_that_is_repeated_or_out_of_order_is_forged` |
+//! | B81 | another key, job, epoch or node | `tests/pods/joining.rs::a_node_with_another_key_gets_no_answer_and_the_right_one_still_comes`, `tests/pods/joining.rs::a_node_of_another_job_is_refused_by_name`, `tests/pods/joining.rs::a_second_process_of_a_node_waits_and_the_first_goes_on`, `src/secure/handshake.rs::handshake_requires_the_right_key_and_epoch` |
+//! | B82 | a handshake that is repeated, frames out of order | `tests/pods/strangers.rs::a_handshake_that_is_repeated_by_somebody_else_is_of_no_use`, `src/secure/handshake.rs::channel_rejects_repeated_and_reordered_messages` |
 //! | B83 | a crowd that says nothing | `tests/pods/strangers.rs::a_crowd_that_says_nothing_keeps_nobody_out` |
 //! | B84 | a node speaks of a worker of another one | `src/launch/scale.rs::prove_scale` |
 //! | B85 | a node says twice what it says once | `src/launch/scale.rs::prove_scale`, `src/job/lost.rs::an_end_that_comes_after_the_loss_of_its_node_is_no_surprise` |
