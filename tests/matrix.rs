@@ -61,7 +61,7 @@
 //! | F56 | output without end, memory with one | `tests/faults/output.rs::prove_endless_line` |
 //! | F57 | the wall clock jumps | `tests/architecture.rs::banned_words_stay_in_their_rooms` |
 //! | F58 | a machine was suspended, and goes on | `tests/faults/ours.rs::a_machine_that_stood_still_as_a_whole_goes_on` |
-//! | F66 | a crash loop | `src/job/restarting.rs::a_crash_loop_waits_longer_and_longer_up_to_a_bound` |
+//! | F66 | a crash loop | `src/job/restarting.rs::crash_loop_pause_doubles_up_to_a_bound` |
 //! | F68 | two jobs want the same GPUs | `tests/faults/claims.rs::a_second_job_on_a_gpu_is_refused_before_anything_starts`, `tests/faults/claims.rs::a_gpu_is_free_when_agent_and_shim_are_gone_and_not_before`, `tests/faults/claims.rs::a_gpu_is_kept_across_a_restart`, `tests/faults/claims.rs::hosts_of_one_job_on_one_machine_share_its_gpus` |
 //! | F69 | node 0 is replaced | `tests/pods/again.rs::a_node_0_that_is_replaced_goes_on_after_the_epochs_of_the_other`, `tests/pods/again.rs::pod_0_that_is_evicted_is_called_again_by_the_others`, `tests/pods/again.rs::a_node_0_that_is_lost_before_all_are_there_is_called_again` |
 //! | F70 | nodes that are started apart | `tests/pods/joining.rs::a_node_that_never_comes_is_named_on_every_screen` |
@@ -77,7 +77,7 @@
 //! | B82 | a handshake that is repeated, frames out of order | `tests/pods/strangers.rs::a_handshake_that_is_repeated_by_somebody_else_is_of_no_use`, `src/secure/handshake.rs::channel_rejects_repeated_and_reordered_messages` |
 //! | B83 | a crowd that says nothing | `tests/pods/strangers.rs::a_crowd_that_says_nothing_keeps_nobody_out` |
 //! | B84 | a node speaks of a worker of another one | `src/launch/scale.rs::prove_scale` |
-//! | B85 | a node says twice what it says once | `src/launch/scale.rs::prove_scale`, `src/job/lost.rs::an_end_that_comes_after_the_loss_of_its_node_is_no_surprise` |
+//! | B85 | a node says twice what it says once | `src/launch/scale.rs::prove_scale`, `src/job/lost.rs::worker_exit_after_the_loss_of_its_node_is_ignored` |
 //!
 //! Without a test, and why:
 //!
