@@ -41,7 +41,8 @@ pub(super) fn connect(
     let obstacle = match choice {
         Choice::Staged(obstacle) => obstacle.map(|obstacle| obstacle.to_string()),
         Choice::Nccl => {
-            let library = library.and_then(Result::ok).expect("a rank without a library has offered none");
+            let library =
+                library.and_then(Result::ok).expect("a rank without a library has offered none");
             match make(group, context, &library)? {
                 Ok(communicator) => {
                     let way = Way::Nccl(Nccl { communicator, folder: None });
