@@ -1,13 +1,13 @@
-//! One rank of the all-reduce timing: `f32` sums in place, in the canonical order. `scripts/bench
-//! collectives` runs it beside its peers.
+//! One rank of the all-reduce benchmark: `f32` sums in place, in the canonical order.
+//! `scripts/bench collectives` runs it and compares it with other libraries.
 //!
 //! ```text
 //! remuda run -n 2 --no_python --no_local_rank -- target/release/examples/all_reduce 1048576 0.1 buffer
 //! ```
 //!
-//! Prints one line a size: bytes, microseconds (the median of blocks; a block takes as long as its
-//! slowest rank). The numbers lie in a `buffer` of the group, or in a `slice` of the rank's own.
-//! `threads=N` as a fourth word makes ranks of threads.
+//! Prints one line per size: bytes, microseconds (the median of blocks; the time of a block is that
+//! of its slowest rank). The data is in a `buffer` of the group, or in a `slice` of the rank alone.
+//! `threads=N` as fourth argument runs the ranks as threads.
 
 use std::io::Write;
 
@@ -74,7 +74,7 @@ fn time(
     Ok(blocks[BLOCKS / 2] * 1e6)
 }
 
-/// Seconds of one operation.
+/// Seconds of one operation, the mean of `times` repetitions.
 fn repeat<R>(group: &Group, data: &mut R, times: usize) -> Result<f64, Error>
 where
     R: remuda::runtime::Region<Element = f32> + std::ops::DerefMut<Target = [f32]>,

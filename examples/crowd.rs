@@ -1,5 +1,5 @@
-//! Nodes that only play their part: they dial in at once, with the real handshake and the real frames, and
-//! their workers end well as soon as they are started. Node 0 is a real one. For `scripts/bench pods`.
+//! Simulated nodes for `scripts/bench pods`: they all connect at once, with the real handshake and
+//! the real frames, and their workers exit with 0 as soon as they are started. Node 0 is real.
 //!
 //! ```text
 //! remuda run --no_ssh --node_rank 0 -H HOSTS --key_file KEY --master_addr 127.0.0.1 \
@@ -7,8 +7,8 @@
 //! crowd NODES PORT KEY
 //! ```
 //!
-//! `HOSTS` has `n0 slots=1`, `n1 slots=1` and so on. Two lines are printed: after how many seconds every
-//! node was let in, and after how many the job was over.
+//! `HOSTS` contains `n0 slots=1`, `n1 slots=1` and so on. Two lines are printed: the seconds until
+//! every node had joined, and until the job was complete.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -96,7 +96,7 @@ fn tell(what: &str, since: Instant) {
     println!("{what} {:.6}", (clock::now() - since).as_secs_f64());
 }
 
-/// An agent that is told what to do and says that it has done it; then whoever waits for the last word.
+/// Simulates an agent: answers the launcher's messages, then waits for the end of the job.
 async fn play(link: (LinkReader, LinkWriter), mut attached: Attached, _tasks: Tasks) {
     obey(link).await;
     attached.agent_ended(Some(WorkerExit::Code(0)));

@@ -1,4 +1,4 @@
-//! A worker that does what workers should not. Tests start it; the first word names the bad habit.
+//! Faulty worker for tests; the first argument selects the fault.
 
 use std::io::Write;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -12,7 +12,7 @@ use remuda::os::fork::{Side, exit_now, fork};
 use remuda::runtime::contract::{Note, encode_frame};
 use remuda::runtime::{CollectiveError, Error, Group, InitOptions, ReduceOp};
 
-/// Longer than any test runs.
+/// Time that is longer than any test.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
 fn main() -> ExitCode {
@@ -37,12 +37,12 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Writes steps until somebody gives it a line to read, and says how many.
+/// Sends 201,000 step notes to the agent, prints `flooded`, and waits for a line on standard input.
 fn flood_of_notes() -> ExitCode {
     let number = env_vars::get_text(env_vars::REMUDA_RANK_FD);
     let fd = number.and_then(|number| number.parse().ok());
     let Some(fd) = fd else { return ExitCode::FAILURE };
-    // SAFETY: the agent left this descriptor to us, and nobody else here takes it.
+    // SAFETY: this process has inherited the descriptor from the agent, and uses it only here.
     let mut agent = UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
     let flood = std::thread::spawn(move || {
         let note =
@@ -63,7 +63,7 @@ fn flood_of_notes() -> ExitCode {
     if ended.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// All sum once, and rank 0 leaves it at that.
+/// Every rank reduces once; then rank 0 exits, and the others continue.
 fn leave_early() -> ExitCode {
     told(Group::from_env().and_then(|group| {
         sum(&group)?;
@@ -74,7 +74,7 @@ fn leave_early() -> ExitCode {
     }))
 }
 
-/// Rank 1 ends the collectives of all, and itself takes its time.
+/// Rank 1 aborts the group, and exits only later.
 fn give_up() -> ExitCode {
     told(Group::from_env().and_then(|group| {
         sum(&group)?;
@@ -86,7 +86,7 @@ fn give_up() -> ExitCode {
     }))
 }
 
-/// All sum without end, and wait little for each other.
+/// Every rank reduces without end, with a short time limit.
 fn sum_for_ever() -> ExitCode {
     let options = InitOptions { timeout: Duration::from_secs(3), ..InitOptions::default() };
     told(Group::init(&options).and_then(|group| {
@@ -113,8 +113,8 @@ fn told(ended: Result<(), Error>) -> ExitCode {
     }
 }
 
-/// A chain of processes of which each leaves its session and lives only until it has forked the
-/// next.
+/// Starts a chain of processes, each of which leaves its session and exits as soon as it has forked
+/// the next one.
 fn start_chain() {
     if !matches!(fork(), Ok(Side::Child)) {
         return;
@@ -130,7 +130,7 @@ fn start_chain() {
     }
 }
 
-/// A child that has ended and is never waited for.
+/// Creates a child that has exited and is never reaped.
 fn make_zombie() {
     if matches!(fork(), Ok(Side::Child)) {
         exit_now(0);

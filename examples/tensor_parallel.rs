@@ -1,5 +1,5 @@
-//! A matrix product whose weights are cut into tiles over a grid of ranks, as large models are
-//! trained: every rank multiplies one tile, rows of the grid add up what belongs together.
+//! Matrix product with weights in tiles over a grid of ranks, as in the training of large models:
+//! every rank multiplies one tile, and each row of the grid adds its partial results.
 //!
 //! ```text
 //! remuda run -n 4 --no_python --no_local_rank -- target/release/examples/tensor_parallel
@@ -9,14 +9,14 @@ use std::io::Write;
 
 use remuda::runtime::{Error, Group, ReduceOp};
 
-/// `y = W x`, and several `x` side by side.
+/// Sizes of `y = W x`, for several vectors `x` at once.
 const OUTPUTS: usize = 96;
 const INPUTS: usize = 64;
 const BATCH: usize = 8;
 
 pub(crate) fn main() -> Result<(), Error> {
     let world = Group::from_env()?;
-    // Two columns where that is possible: ranks 0 and 1 share a block of outputs, and so on.
+    // Two columns if possible: ranks 0 and 1 share a block of outputs, and so on.
     let columns = if world.world_size().is_multiple_of(2) { 2 } else { 1 };
     let rows = world.world_size() / columns;
     let (row, column) = (world.rank() / columns, world.rank() % columns);
@@ -24,17 +24,17 @@ pub(crate) fn main() -> Result<(), Error> {
     let column_group = world.split(column, row)?.expect("every rank has a column");
 
     let (outputs, inputs) = (part(OUTPUTS, rows, row), part(INPUTS, columns, column));
-    // In memory that the ranks of a node share: sums are made where the numbers lie.
+    // In memory that the ranks of a node share, so that the reduction needs no copy.
     let mut y = world.alloc::<f32>(outputs.len() * BATCH)?;
     for (at, output) in outputs.clone().enumerate() {
         for batch in 0..BATCH {
             y[at * BATCH + batch] = inputs.clone().map(|i| weight(output, i) * x(i, batch)).sum();
         }
     }
-    // Every rank has seen a part of the inputs only.
+    // Every rank has used a part of the inputs only.
     row_group.all_reduce(&mut y, ReduceOp::Sum)?;
 
-    // How far off are we, over all blocks of outputs?
+    // The largest error over all blocks of outputs.
     let mut worst = [0.0f32];
     for (at, output) in outputs.enumerate() {
         for batch in 0..BATCH {

@@ -48,18 +48,18 @@ fn every_collective_has_a_table_and_right_results() {
 fn the_sizes_at_which_ways_change_are_shown_on_demand() {
     let scratch = Scratch::new("bench", "thresholds");
     let table = scratch.succeed(&format!("all-reduce -v --num_gpus 2 {SMALL}"));
-    let expect = "# sums up to 4K: one meeting, numbers beside the flags\n\
-                  # numbers outside of shared memory: 256K of a rank at a time\n#\n";
+    let expect = "# reductions up to 4K: one barrier, data beside the flags\n\
+                  # data outside of shared memory: 256K per rank at a time\n#\n";
     assert!(table.contains(expect), "{table}");
     scratch.write("hosts", "n1 slots=1\nn2 slots=1\nn3 slots=1\n");
     let table = scratch.succeed(&format!("all-reduce -v -H hosts --launcher local {SMALL}"));
-    let expect = "# sums up to 8K: folded on every node; above: each rank a slice\n\
-                  # numbers outside of shared memory: 1M of a rank at a time\n\
-                  # between nodes: 1 stream to a peer, one round at a time, order canonical\n#\n";
+    let expect = "# reductions up to 8K: every node combines all data; above: every rank a slice\n\
+                  # data outside of shared memory: 1M per rank at a time\n\
+                  # between nodes: 1 stream per peer, one round at a time, order canonical\n#\n";
     assert!(table.contains(expect), "{table}");
     let ring = "all-reduce -v -H hosts --launcher local --order any --env REMUDA_STREAMS=2";
     let table = scratch.succeed(&format!("{ring} {SMALL}"));
-    let expect = "# between nodes: 2 streams to a peer, one round at a time, order any\n#\n";
+    let expect = "# between nodes: 2 streams per peer, one round at a time, order any\n#\n";
     assert!(table.contains(expect), "{table}");
     let streams = "all-reduce -H hosts --launcher local --env REMUDA_STREAMS=17";
     let refused = scratch.run(&format!("{streams} {SMALL}"));
@@ -126,7 +126,7 @@ fn a_document_has_every_row_and_is_compared_with_later_ones() {
         row.expect("a row").split_whitespace().count()
     };
     assert_eq!((cells("1024"), cells("8192")), (15, 13), "8 KiB were not measured then");
-    assert!(table.contains("# was: 2 ranks (earlier.json)\n"), "{table}");
+    assert!(table.contains("# compared with: 2 ranks (earlier.json)\n"), "{table}");
     let svg = fs::read_to_string(scratch.path("now.svg")).expect("the picture was written");
     assert!(svg.contains(">earlier, 2 ranks<") && svg.matches("<polyline").count() == 2, "{svg}");
 
@@ -138,7 +138,7 @@ fn a_document_has_every_row_and_is_compared_with_later_ones() {
     let row = table.lines().find(|line| line.trim_start().starts_with("1024 ")).expect("a row");
     let cells: Vec<&str> = row.split_whitespace().collect();
     assert_eq!((cells.len(), cells[13]), (15, "0.51"), "{table}");
-    assert!(table.contains("# was: ranks unknown, taken for 2 (mpi.txt)\n"), "{table}");
+    assert!(table.contains("# compared with: ranks unknown, assumed 2 (mpi.txt)\n"), "{table}");
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn our_own_table_is_compared_and_its_ranks_are_said() {
     scratch.write("three.txt", &table);
     let line = "all-reduce --num_gpus 2 -b 1K -e 2K -n 2 --compare three.txt";
     let later = scratch.succeed(line);
-    assert!(later.contains("# was: 3 ranks (three.txt)\n"), "{later}");
+    assert!(later.contains("# compared with: 3 ranks (three.txt)\n"), "{later}");
     let row = later.lines().find(|line| line.starts_with(' ')).expect("a row");
     let number = |cell: Option<&str>| cell.and_then(|cell| cell.parse::<f64>().ok());
     let was = number(row.split_whitespace().nth(13)).expect("what was measured then");
@@ -160,7 +160,7 @@ fn our_own_table_is_compared_and_its_ranks_are_said() {
     let then = number(cells.get(11).copied()).expect("a bandwidth");
     assert!((was - then).abs() < 0.011, "{table}{later}");
     let none = scratch.succeed(&format!("{line} -d double"));
-    let remark = "# it has no size, type and operation of these: nothing is compared\n";
+    let remark = "# nothing compared: no size, type and reduction in common\n";
     assert!(none.contains(remark) && !none.contains("   ratio"), "{none}");
 
     let line = format!("{line} --json --plot now.svg");
@@ -185,7 +185,7 @@ fn a_document_says_where_when_and_how() {
     let table = scratch.succeed(&format!("all-reduce {order}"));
     assert!(table.contains(", backend host, order any\n"), "{table}");
     let table = scratch.succeed(&format!("broadcast {order}"));
-    let remark = ", order any (no other than canonical here: nothing is combined)\n";
+    let remark = ", order any (same as canonical: no reduction)\n";
     assert!(table.contains(remark), "{table}");
 }
 
@@ -275,7 +275,7 @@ fn a_gate_over_hosts_is_one_error() {
     let begin = [launch, record].map(|line| line.split_whitespace().next());
     assert_eq!(begin, [Some("Launch"), Some("Record")], "{stderr}");
     let rest = error.strip_prefix("error[B004]: bus bandwidth is ").expect("the gate");
-    assert!(rest.ends_with("), 1000000 are asked for"), "{stderr}");
+    assert!(rest.ends_with("), below --threshold 1000000"), "{stderr}");
 }
 
 /// As pods start it: by its name, as the program of a job.

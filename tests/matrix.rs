@@ -48,7 +48,7 @@
 //! | F43 | the port of rank 0 is taken | `tests/faults/options.rs::a_master_port_that_is_taken_is_an_error_before_anything_starts`, `src/os/ports.rs::a_port_is_claimed_once_even_after_its_socket_was_let_go`, `tests/pods/joining.rs::a_port_that_is_taken_is_told_before_anybody_waits` |
 //! | F44 | a stranger at the store | `tests/store.rs::strangers_get_a_closed_connection`, `tests/pods/strangers.rs::strangers_get_no_answer_and_the_job_does_not_notice_them`, `tests/pods/walk.rs::an_engineer_obeys_the_manifest_a_pod_is_killed_and_strangers_change_nothing` |
 //! | F45 | a rank of another job at the store | `tests/store.rs::who_has_another_key_epoch_job_or_rank_stays_outside`, `tests/pods/joining.rs::a_node_of_another_job_is_refused_by_name` |
-//! | F46 | somebody of an earlier epoch comes back | `tests/pods/again.rs::a_node_whose_agent_is_killed_comes_back_with_another_one`, `tests/store.rs::who_has_another_key_epoch_job_or_rank_stays_outside`, `tests/faults/agent.rs::what_was_said_in_an_earlier_epoch_is_not_heard`, `src/wire/frame.rs::an_epoch_that_is_announced_is_heard_and_the_one_before_is_not` |
+//! | F46 | somebody of an earlier epoch comes back | `tests/pods/again.rs::a_node_whose_agent_is_killed_comes_back_with_another_one`, `tests/store.rs::who_has_another_key_epoch_job_or_rank_stays_outside`, `tests/faults/agent.rs::what_was_said_in_an_earlier_epoch_is_not_heard`, `src/wire/frame.rs::decoder_accepts_only_the_renewed_epoch` |
 //! | F47 | a log volume that is full | `tests/faults/output.rs::a_log_disk_that_is_full_is_told_once_and_ends_nothing`, `src/report/files.rs::what_cannot_be_written_is_told_once` |
 //! | F48 | a log volume that hangs | `tests/faults/output.rs::a_log_disk_that_hangs_holds_up_neither_screen_nor_workers`, `tests/faults/output.rs::a_record_whose_disk_hangs_holds_up_no_end`, `tests/faults/output.rs::a_disk_that_hangs_before_the_start_is_told`, `src/report/files.rs::a_file_says_itself_what_is_missing_in_it` |
 //! | F49 | a terminal stops reading | `tests/faults/output.rs::a_terminal_that_stands_still_holds_up_no_worker`, `tests/faults/output.rs::a_screen_that_stands_still_costs_lines_that_are_counted` |
@@ -61,7 +61,7 @@
 //! | F56 | output without end, memory with one | `tests/faults/output.rs::prove_endless_line` |
 //! | F57 | the wall clock jumps | `tests/architecture.rs::banned_words_stay_in_their_rooms` |
 //! | F58 | a machine was suspended, and goes on | `tests/faults/ours.rs::a_machine_that_stood_still_as_a_whole_goes_on` |
-//! | F66 | a crash loop | `src/job/restarting.rs::a_crash_loop_waits_longer_and_longer_up_to_a_bound` |
+//! | F66 | a crash loop | `src/job/restarting.rs::crash_loop_pause_doubles_up_to_a_bound` |
 //! | F68 | two jobs want the same GPUs | `tests/faults/claims.rs::a_second_job_on_a_gpu_is_refused_before_anything_starts`, `tests/faults/claims.rs::a_gpu_is_free_when_agent_and_shim_are_gone_and_not_before`, `tests/faults/claims.rs::a_gpu_is_kept_across_a_restart`, `tests/faults/claims.rs::hosts_of_one_job_on_one_machine_share_its_gpus` |
 //! | F69 | node 0 is replaced | `tests/pods/again.rs::a_node_0_that_is_replaced_goes_on_after_the_epochs_of_the_other`, `tests/pods/again.rs::pod_0_that_is_evicted_is_called_again_by_the_others`, `tests/pods/again.rs::a_node_0_that_is_lost_before_all_are_there_is_called_again` |
 //! | F70 | nodes that are started apart | `tests/pods/joining.rs::a_node_that_never_comes_is_named_on_every_screen` |
@@ -69,15 +69,15 @@
 //! | F72 | our own code panics | `tests/faults/agent.rs::an_agent_that_panics_says_whose_bug_it_is_and_stops_its_workers` |
 //! | F73 | a scheduler that takes the nodes away | `tests/faults/restarts.rs::workers_hear_a_warning_before_they_are_asked_to_stop`, `tests/pods/again.rs::a_pod_that_is_evicted_leaves_and_the_job_goes_on_with_another_one` |
 //! | F74 | one process after the other is killed | `tests/ssh/chaos.rs::prove_chaos`, `tests/faults/random.rs::prove_random_kill`, `tests/faults/random.rs::prove_stop_then_kill` |
-//! | B77 | a frame that is empty, or longer than any | `src/wire/frame.rs::a_monstrous_length_ends_the_link_before_anything_is_allocated`, `src/wire/frame.rs::garbage_is_an_error_and_not_a_panic`, `tests/pods/strangers.rs::strangers_get_no_answer_and_the_job_does_not_notice_them` |
+//! | B77 | a frame that is empty, or longer than any | `src/wire/frame.rs::decoder_rejects_long_frame_before_allocation`, `src/wire/frame.rs::decoder_reports_garbage_as_error`, `tests/pods/strangers.rs::strangers_get_no_answer_and_the_job_does_not_notice_them` |
 //! | B78 | half a frame, then silence | `tests/pods/strangers.rs::a_crowd_that_says_nothing_keeps_nobody_out` |
-//! | B79 | another version of ours | `tests/pods/strangers.rs::strangers_get_no_answer_and_the_job_does_not_notice_them`, `src/secure/flight.rs::strangers_are_recognised` |
+//! | B79 | another version of ours | `tests/pods/strangers.rs::strangers_get_no_answer_and_the_job_does_not_notice_them`, `src/secure/flight.rs::first_flight_names_foreign_protocols` |
 //! | B80 | HTTP, TLS, ssh at our ports | `tests/pods/strangers.rs::strangers_get_no_answer_and_the_job_does_not_notice_them`, `tests/pods/walk.rs::an_engineer_obeys_the_manifest_a_pod_is_killed_and_strangers_change_nothing` |
-//! | B81 | another key, job, epoch or node | `tests/pods/joining.rs::a_node_with_another_key_gets_no_answer_and_the_right_one_still_comes`, `tests/pods/joining.rs::a_node_of_another_job_is_refused_by_name`, `tests/pods/joining.rs::a_second_process_of_a_node_waits_and_the_first_goes_on`, `src/secure/handshake.rs::only_the_right_key_and_epoch_come_in` |
-//! | B82 | a handshake that is repeated, frames out of order | `tests/pods/strangers.rs::a_handshake_that_is_repeated_by_somebody_else_is_of_no_use`, `src/secure/handshake.rs::a_message_that_is_repeated_or_out_of_order_is_forged` |
+//! | B81 | another key, job, epoch or node | `tests/pods/joining.rs::a_node_with_another_key_gets_no_answer_and_the_right_one_still_comes`, `tests/pods/joining.rs::a_node_of_another_job_is_refused_by_name`, `tests/pods/joining.rs::a_second_process_of_a_node_waits_and_the_first_goes_on`, `src/secure/handshake.rs::handshake_requires_the_right_key_and_epoch` |
+//! | B82 | a handshake that is repeated, frames out of order | `tests/pods/strangers.rs::a_handshake_that_is_repeated_by_somebody_else_is_of_no_use`, `src/secure/handshake.rs::channel_rejects_repeated_and_reordered_messages` |
 //! | B83 | a crowd that says nothing | `tests/pods/strangers.rs::a_crowd_that_says_nothing_keeps_nobody_out` |
 //! | B84 | a node speaks of a worker of another one | `src/launch/scale.rs::prove_scale` |
-//! | B85 | a node says twice what it says once | `src/launch/scale.rs::prove_scale`, `src/job/lost.rs::an_end_that_comes_after_the_loss_of_its_node_is_no_surprise` |
+//! | B85 | a node says twice what it says once | `src/launch/scale.rs::prove_scale`, `src/job/lost.rs::worker_exit_after_the_loss_of_its_node_is_ignored` |
 //!
 //! Without a test, and why:
 //!

@@ -114,7 +114,7 @@ fn check_refused(identity: &Identity, expect: &HandshakeError, why: &str) {
 #[test]
 fn who_has_another_key_epoch_job_or_rank_stays_outside() {
     let right = identity(1);
-    let wrong_key = "the handshake failed: the other side has another key";
+    let wrong_key = "handshake failed: the peer has a different key";
     let other_secret = Identity {
         key: derive_rank_key(&JobKey::from_random([8; 32]), Epoch(3), Rank(1)),
         ..right.clone()
@@ -167,14 +167,15 @@ fn check_stranger(bytes: &[u8], why: &str) {
 
 #[test]
 fn strangers_get_a_closed_connection() {
-    check_stranger(b"GET / HTTP/1.1\r\n\r\n", "not our protocol (looks like HTTP)");
-    check_stranger(b"\x16\x03\x01\x02\x00\x01", "not our protocol (looks like TLS)");
-    check_stranger(b"SSH-2.0-x\r\n", "not our protocol (looks like ssh)");
+    check_stranger(b"GET / HTTP/1.1\r\n\r\n", "not the remuda protocol (looks like HTTP)");
+    check_stranger(b"\x16\x03\x01\x02\x00\x01", "not the remuda protocol (looks like TLS)");
+    check_stranger(b"SSH-2.0-x\r\n", "not the remuda protocol (looks like ssh)");
     check_stranger(
         b"remuda\x01\x00\xff\xff\xff\xff",
         "the first message has 131082 bytes, at most 256 are read",
     );
-    check_stranger(b"remuda\x63\x00\x00\x00\x00\x00", "the peer speaks protocol 99, we speak 1");
+    let other = "the peer uses protocol version 99, this remuda uses version 1";
+    check_stranger(b"remuda\x63\x00\x00\x00\x00\x00", other);
 }
 
 #[test]
@@ -189,7 +190,10 @@ fn a_replayed_greeting_gets_no_further() {
         stream.read_exact(&mut reply).unwrap();
         // Without the ephemeral key of the first flight nothing can be said on this connection.
         stream.write_all(&[0x20, 0].into_iter().chain([0; 32]).collect::<Vec<_>>()).unwrap();
-        assert_eq!(fixture.refused.recv().unwrap(), "a message was changed on the way");
+        assert_eq!(
+            fixture.refused.recv().unwrap(),
+            "a message was modified, repeated or reordered in transit"
+        );
     }
 }
 

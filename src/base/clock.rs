@@ -1,20 +1,21 @@
-//! The only clock of the program. Decisions use [`now`]; [`wall`] is for people and files.
+//! The only module that reads a clock. Decisions use [`now`]; screens and files use [`wall`].
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Monotonic time.
+/// Current monotonic time.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
 pub fn now() -> Instant {
     Instant::now()
 }
 
-/// So long after a time; what is longer than a hundred years is a hundred years.
+/// The time `limit` after `start`; limits above a hundred years count as a hundred years, so that
+/// the addition cannot overflow.
 pub fn after(start: Instant, limit: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
     start + limit.min(FAR)
 }
 
-/// Time since 1970 in UTC; jumps when somebody sets the clock.
+/// Time since 1970 in UTC; it jumps when the system clock is set.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
 pub fn wall() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()

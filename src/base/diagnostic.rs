@@ -1,6 +1,6 @@
-//! What is wrong with a text, and where: data, drawn by `report`.
+//! Diagnostics: the problems of an input text with their positions, as data that `report` renders.
 
-/// A text that the user wrote, with the name under which it is shown.
+/// An input text of the user, with the name under which diagnostics show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     /// A path, or the flag that carried the text (`--include`).
@@ -31,70 +31,70 @@ impl Span {
     }
 }
 
-/// How bad it is.
+/// Severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Worth knowing.
+    /// Information; the input is accepted.
     Note,
-    /// Accepted, but probably not what was meant.
+    /// The input is accepted, but is probably not what was meant.
     Warning,
-    /// Not accepted.
+    /// The input is rejected.
     Error,
 }
 
-/// Whether a change may be made without asking.
+/// Whether a suggested change may be applied without asking the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applicability {
-    /// It is what was meant.
+    /// The change is what was meant.
     Certain,
-    /// It may be what was meant: a person decides.
+    /// The change may be what was meant: the user decides.
     Guess,
 }
 
-/// A change that mends the text.
+/// A change that fixes the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suggestion {
-    /// What to replace.
+    /// The bytes to replace.
     pub span: Span,
-    /// What to write instead.
+    /// The new text for them.
     pub replacement: String,
-    /// Who decides.
+    /// Whether the change may be applied without asking.
     pub applicability: Applicability,
 }
 
-/// One thing that is wrong with a text.
+/// One problem of an input text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Stable code, `H003`.
+    /// Stable code, such as `H003`.
     pub code: &'static str,
-    /// How bad it is.
+    /// How bad the problem is.
     pub severity: Severity,
-    /// What is wrong: lower case, no full stop, literals in backticks.
+    /// Description of the problem: lower case, no full stop, literals in backticks.
     pub message: String,
-    /// Where; `None` when it is the text as a whole.
+    /// Position of the problem; `None` when it concerns the text as a whole.
     pub span: Option<Span>,
-    /// What stands under the carets.
+    /// Text under the carets.
     pub label: String,
-    /// Other places that belong to it, with their labels.
+    /// Other positions that the problem involves, with their labels.
     pub related: Vec<(Span, String)>,
-    /// What to type.
+    /// What the user can type to fix the problem.
     pub help: Option<String>,
-    /// The change that mends it.
+    /// The change that fixes the problem.
     pub suggestion: Option<Suggestion>,
 }
 
 impl Diagnostic {
-    /// An error with a place and no more.
+    /// An error at `span`, without label, help or suggestion.
     pub fn error(code: &'static str, span: Span, message: impl Into<String>) -> Self {
         Self { span: Some(span), ..Self::whole(code, message) }
     }
 
-    /// The same, as a warning.
+    /// A warning at `span`, without label, help or suggestion.
     pub fn warning(code: &'static str, span: Span, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, span, message) }
     }
 
-    /// An error of the text as a whole.
+    /// An error that concerns the text as a whole.
     pub fn whole(code: &'static str, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -108,7 +108,7 @@ impl Diagnostic {
         }
     }
 
-    /// Changes how bad it is.
+    /// Sets the severity.
     #[must_use]
     pub fn severity(mut self, severity: Severity) -> Self {
         self.severity = severity;
@@ -122,27 +122,27 @@ impl Diagnostic {
         self
     }
 
-    /// Adds another place, with its label.
+    /// Adds another position, with its label.
     #[must_use]
     pub fn related(mut self, span: Span, label: impl Into<String>) -> Self {
         self.related.push((span, label.into()));
         self
     }
 
-    /// Sets the line that says what to type.
+    /// Sets the help line, which shows what to type.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// Sets the change that mends the text.
+    /// Sets the change that fixes the text.
     #[must_use]
     pub fn suggest(self, span: Span, replacement: impl Into<String>) -> Self {
         self.change(span, replacement.into(), Applicability::Certain)
     }
 
-    /// Sets a change that may mend the text, if it is what was meant.
+    /// Sets a change that the user has to confirm.
     #[must_use]
     pub fn guess(self, span: Span, replacement: impl Into<String>) -> Self {
         self.change(span, replacement.into(), Applicability::Guess)
@@ -154,33 +154,33 @@ impl Diagnostic {
     }
 }
 
-/// The story of one code, for `remuda explain`.
+/// Explanation of one error code, for `remuda explain`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// `H003`.
+    /// The code, such as `H003`.
     pub code: &'static str,
-    /// One line: what it says.
+    /// Summary in one line.
     pub title: &'static str,
-    /// What is wrong, why it matters, what to do.
+    /// What is wrong, why it matters and how to fix it.
     pub text: &'static str,
 }
 
-/// An [`Explanation`], in a table.
+/// Constructs an [`Explanation`] for a table of codes.
 pub const fn story(code: &'static str, title: &'static str, text: &'static str) -> Explanation {
     Explanation { code, title, text }
 }
 
-/// A source with everything that is wrong with it.
+/// A source with all of its diagnostics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Findings {
-    /// What the spans point into.
+    /// The text that the spans refer to.
     pub source: Source,
-    /// In the order of the text.
+    /// Diagnostics in the order of the text.
     pub diagnostics: Vec<Diagnostic>,
 }
 
 impl Findings {
-    /// How many are that bad.
+    /// Number of diagnostics with exactly this severity.
     pub fn count(&self, severity: Severity) -> usize {
         self.diagnostics.iter().filter(|diagnostic| diagnostic.severity == severity).count()
     }

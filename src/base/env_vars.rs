@@ -6,21 +6,21 @@ use std::ffi::OsString;
 pub const RANK: &str = "RANK";
 /// Rank of the worker on its node.
 pub const LOCAL_RANK: &str = "LOCAL_RANK";
-/// Workers of the job.
+/// Number of workers of the job.
 pub const WORLD_SIZE: &str = "WORLD_SIZE";
-/// Workers of this node, as DeepSpeed names it.
+/// Number of workers of this node, as DeepSpeed names it.
 pub const LOCAL_SIZE: &str = "LOCAL_SIZE";
-/// Workers of this node, as torchrun names it.
+/// Number of workers of this node, as torchrun names it.
 pub const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
 /// Rank of the node, as torchrun names it.
 pub const GROUP_RANK: &str = "GROUP_RANK";
-/// Nodes of the job, as torchrun names it.
+/// Number of nodes of the job, as torchrun names it.
 pub const GROUP_WORLD_SIZE: &str = "GROUP_WORLD_SIZE";
 /// Rank of the node.
 pub const NODE_RANK: &str = "NODE_RANK";
 /// Rank of the node, as DeepSpeed names it.
 pub const CROSS_RANK: &str = "CROSS_RANK";
-/// Nodes of the job, as DeepSpeed names it.
+/// Number of nodes of the job, as DeepSpeed names it.
 pub const CROSS_SIZE: &str = "CROSS_SIZE";
 /// torchrun's role of the worker; always `default`.
 pub const ROLE_NAME: &str = "ROLE_NAME";
@@ -28,27 +28,27 @@ pub const ROLE_NAME: &str = "ROLE_NAME";
 pub const ROLE_RANK: &str = "ROLE_RANK";
 /// Workers of a role; equal to `WORLD_SIZE`.
 pub const ROLE_WORLD_SIZE: &str = "ROLE_WORLD_SIZE";
-/// Where torch's rank 0 listens.
+/// Address on which torch's rank 0 listens.
 pub const MASTER_ADDR: &str = "MASTER_ADDR";
-/// The port on which torch's rank 0 listens.
+/// Port on which torch's rank 0 listens.
 pub const MASTER_PORT: &str = "MASTER_PORT";
 /// Devices that a CUDA program may use.
 pub const CUDA_VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
-/// Name of whoever is logged in.
+/// Name of the user that is logged in.
 pub const LOGNAME: &str = "LOGNAME";
 /// Devices that a HIP program may use.
 pub const HIP_VISIBLE_DEVICES: &str = "HIP_VISIBLE_DEVICES";
-/// Devices that AMD's runtime shows to whoever asks; what is below numbers them anew.
+/// Devices that AMD's ROCr runtime exposes; `HIP_VISIBLE_DEVICES` numbers these from 0 again.
 pub const ROCR_VISIBLE_DEVICES: &str = "ROCR_VISIBLE_DEVICES";
 /// Devices that a Level Zero program may use.
 pub const ZE_AFFINITY_MASK: &str = "ZE_AFFINITY_MASK";
 /// Devices that an Ascend program may use.
 pub const ASCEND_RT_VISIBLE_DEVICES: &str = "ASCEND_RT_VISIBLE_DEVICES";
-/// The same for Cambricon MLUs.
+/// Devices that a program for Cambricon MLUs may use.
 pub const MLU_VISIBLE_DEVICES: &str = "MLU_VISIBLE_DEVICES";
-/// The same for Tecorigin SDAA.
+/// Devices that a program for Tecorigin SDAA may use.
 pub const SDAA_VISIBLE_DEVICES: &str = "SDAA_VISIBLE_DEVICES";
-/// The same for Biren SUPA.
+/// Devices that a program for Biren SUPA may use.
 pub const SUPA_VISIBLE_DEVICES: &str = "SUPA_VISIBLE_DEVICES";
 /// Threads of an OpenMP program.
 pub const OMP_NUM_THREADS: &str = "OMP_NUM_THREADS";
@@ -70,47 +70,47 @@ pub const ACCELERATE_USE_CPU: &str = "ACCELERATE_USE_CPU";
 pub const REMUDA_RANK_FD: &str = "REMUDA_RANK_FD";
 /// Descriptor of the memory that the workers of a node share.
 pub const REMUDA_SHM_FD: &str = "REMUDA_SHM_FD";
-/// Job key of workers that something else started.
+/// File with the job key, for workers that another launcher started.
 pub const REMUDA_KEY_FILE: &str = "REMUDA_KEY_FILE";
-/// Marks every process of a job with its name.
+/// Name of the job; set in every process of it.
 pub const REMUDA_JOB: &str = "REMUDA_JOB";
-/// Where run directories are made.
+/// Directory in which run directories are created.
 pub const REMUDA_RUN_DIR: &str = "REMUDA_RUN_DIR";
-/// Name or path of the environment files; `.deepspeed_env` without it.
+/// Name or path of the environment files; `.deepspeed_env` when unset.
 pub const DS_ENV_FILE: &str = "DS_ENV_FILE";
-/// Set on clusters where two of NCCL's and UCX's variables must not travel.
+/// Set on clusters where two variables of NCCL and UCX must not be exported to other nodes.
 pub const AISC_JOB_NAME: &str = "AISC_JOB_NAME";
-/// Modules of Python are searched here first.
+/// Directories that Python searches first for modules.
 pub const PYTHONPATH: &str = "PYTHONPATH";
-/// Binds threads of Intel's OpenMP; conflicts with processors of our choice.
+/// Thread binding of Intel's OpenMP; it conflicts with the processors that remuda binds workers to.
 pub const KMP_AFFINITY: &str = "KMP_AFFINITY";
-/// Which kind of devices slots are: `auto`, `cpu`, `cuda`.
+/// Kind of device of a slot: `auto`, `cpu` or `cuda`.
 pub const DS_ACCELERATOR: &str = "DS_ACCELERATOR";
-/// Python to use when `--python` does not say.
+/// Python to use when `--python` is not given.
 pub const PYTHON_EXEC: &str = "PYTHON_EXEC";
 /// Root of an active virtual environment.
 pub const VIRTUAL_ENV: &str = "VIRTUAL_ENV";
 /// Root of an active conda environment.
 pub const CONDA_PREFIX: &str = "CONDA_PREFIX";
-/// Where programs are searched.
+/// Directories that are searched for programs.
 pub const PATH: &str = "PATH";
-/// The user's home.
+/// Home directory of the user.
 pub const HOME: &str = "HOME";
-/// Where state of a user is kept; run directories go below it.
+/// Directory for the state of a user; run directories are created below it.
 pub const XDG_STATE_HOME: &str = "XDG_STATE_HOME";
-/// Private directory of a login.
+/// Private runtime directory of a login session.
 pub const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
-/// Set by sshd: address and port of its client, then its own.
+/// Set by sshd: address and port of the client, then address and port of the server.
 pub const SSH_CONNECTION: &str = "SSH_CONNECTION";
-/// Where the loader looks for libraries first.
+/// Directories that the dynamic loader searches first.
 pub const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
-/// Slurm: set inside a job.
+/// Slurm: id of the job; set inside a job.
 pub const SLURM_JOB_ID: &str = "SLURM_JOB_ID";
-/// Slurm: nodes of the step that we are a task of.
+/// Slurm: nodes of the step that this process is a task of.
 pub const SLURM_STEP_NODELIST: &str = "SLURM_STEP_NODELIST";
 /// Slurm: nodes of the job.
 pub const SLURM_JOB_NODELIST: &str = "SLURM_JOB_NODELIST";
-/// Slurm: GPUs asked for on every node.
+/// Slurm: GPUs requested on every node.
 pub const SLURM_GPUS_PER_NODE: &str = "SLURM_GPUS_PER_NODE";
 /// Slurm: GPUs of this node.
 pub const SLURM_GPUS_ON_NODE: &str = "SLURM_GPUS_ON_NODE";
@@ -118,7 +118,7 @@ pub const SLURM_GPUS_ON_NODE: &str = "SLURM_GPUS_ON_NODE";
 pub const SLURM_STEP_TASKS_PER_NODE: &str = "SLURM_STEP_TASKS_PER_NODE";
 /// Slurm: tasks of each node of the job.
 pub const SLURM_TASKS_PER_NODE: &str = "SLURM_TASKS_PER_NODE";
-/// Slurm: tasks of the step that we are a task of.
+/// Slurm: tasks of the step that this process is a task of.
 pub const SLURM_STEP_NUM_TASKS: &str = "SLURM_STEP_NUM_TASKS";
 /// PBS: file with a line for each slot.
 pub const PBS_NODEFILE: &str = "PBS_NODEFILE";
@@ -135,63 +135,63 @@ pub const DSTACK_GPUS_PER_NODE: &str = "DSTACK_GPUS_PER_NODE";
 pub const DSTACK_MASTER_NODE_IP: &str = "DSTACK_MASTER_NODE_IP";
 /// dstack: addresses of all nodes.
 pub const DSTACK_NODES_IPS: &str = "DSTACK_NODES_IPS";
-/// dstack: how many nodes there are.
+/// dstack: number of nodes.
 pub const DSTACK_NODES_NUM: &str = "DSTACK_NODES_NUM";
-/// dstack: which node this is.
+/// dstack: rank of this node.
 pub const DSTACK_NODE_RANK: &str = "DSTACK_NODE_RANK";
-/// JobSet: its name, as our manifests pass it on.
+/// JobSet: its name, as the manifests of `remuda k8s` pass it on.
 pub const JOBSET_NAME: &str = "JOBSET_NAME";
-/// Indexed Job: which pod this is.
+/// Indexed Job: index of this pod.
 pub const JOB_COMPLETION_INDEX: &str = "JOB_COMPLETION_INDEX";
 /// Kubernetes: set in every pod.
 pub const KUBERNETES_SERVICE_HOST: &str = "KUBERNETES_SERVICE_HOST";
-/// LeaderWorkerSet: pods of the group.
+/// LeaderWorkerSet: number of pods of the group.
 pub const LWS_GROUP_SIZE: &str = "LWS_GROUP_SIZE";
 /// LeaderWorkerSet: name of the first pod.
 pub const LWS_LEADER_ADDRESS: &str = "LWS_LEADER_ADDRESS";
-/// LeaderWorkerSet: which pod of the group this is.
+/// LeaderWorkerSet: index of this pod in the group.
 pub const LWS_WORKER_INDEX: &str = "LWS_WORKER_INDEX";
-/// How many nodes there are, as scripts are used to set it.
+/// Number of nodes, as scripts usually set it.
 pub const NNODES: &str = "NNODES";
-/// Nomad: which allocation of the group this is.
+/// Nomad: index of this allocation in the group.
 pub const NOMAD_ALLOC_INDEX: &str = "NOMAD_ALLOC_INDEX";
-/// MPIJob: hosts that its launcher reaches over ssh, for MPICH.
+/// MPIJob: file of the hosts that its launcher reaches over ssh, for MPICH.
 pub const HYDRA_HOST_FILE: &str = "HYDRA_HOST_FILE";
-/// The same for Intel's MPI.
+/// MPIJob: file of the hosts that its launcher reaches over ssh, for Intel MPI.
 pub const I_MPI_HYDRA_HOST_FILE: &str = "I_MPI_HYDRA_HOST_FILE";
 /// MPIJob: `launcher` or `worker`.
 pub const K_MPI_JOB_ROLE: &str = "K_MPI_JOB_ROLE";
-/// MPIJob: hosts that its launcher reaches over ssh, for Open MPI 4.
+/// MPIJob: file of the hosts that its launcher reaches over ssh, for Open MPI 4.
 pub const OMPI_MCA_ORTE_DEFAULT_HOSTFILE: &str = "OMPI_MCA_orte_default_hostfile";
 /// Kubeflow: name of node 0.
 pub const PET_MASTER_ADDR: &str = "PET_MASTER_ADDR";
-/// Kubeflow: the port on which rank 0 listens.
+/// Kubeflow: port on which rank 0 listens.
 pub const PET_MASTER_PORT: &str = "PET_MASTER_PORT";
-/// Kubeflow: how many nodes there are, or from how many to how many.
+/// Kubeflow: number of nodes, or a range `MIN:MAX`.
 pub const PET_NNODES: &str = "PET_NNODES";
-/// Kubeflow: which node this is.
+/// Kubeflow: rank of this node.
 pub const PET_NODE_RANK: &str = "PET_NODE_RANK";
 /// Kubeflow: workers of each node.
 pub const PET_NPROC_PER_NODE: &str = "PET_NPROC_PER_NODE";
 /// The same for Open MPI 5.
 pub const PRTE_MCA_PRTE_DEFAULT_HOSTFILE: &str = "PRTE_MCA_prte_default_hostfile";
-/// JobSet: name of the job in it that we belong to.
+/// JobSet: name of the job in it that this pod belongs to.
 pub const REPLICATED_JOB_NAME: &str = "REPLICATED_JOB_NAME";
 /// SkyPilot: addresses of all nodes.
 pub const SKYPILOT_NODE_IPS: &str = "SKYPILOT_NODE_IPS";
-/// SkyPilot: which node this is.
+/// SkyPilot: rank of this node.
 pub const SKYPILOT_NODE_RANK: &str = "SKYPILOT_NODE_RANK";
 /// SkyPilot: GPUs of each node.
 pub const SKYPILOT_NUM_GPUS_PER_NODE: &str = "SKYPILOT_NUM_GPUS_PER_NODE";
-/// SkyPilot: how many nodes there are.
+/// SkyPilot: number of nodes.
 pub const SKYPILOT_NUM_NODES: &str = "SKYPILOT_NUM_NODES";
-/// Slurm: how many nodes the job has.
+/// Slurm: number of nodes of the job.
 pub const SLURM_NNODES: &str = "SLURM_NNODES";
-/// Slurm: which node this is.
+/// Slurm: rank of this node.
 pub const SLURM_NODEID: &str = "SLURM_NODEID";
-/// Volcano: which pod of its task this is.
+/// Volcano: index of this pod in its task.
 pub const VC_TASK_INDEX: &str = "VC_TASK_INDEX";
-/// The same in old releases.
+/// Volcano: index of this pod in its task, in old releases.
 pub const VK_TASK_INDEX: &str = "VK_TASK_INDEX";
 /// `--accelerator` of `remuda pod`.
 pub const REMUDA_ACCELERATOR: &str = "REMUDA_ACCELERATOR";
@@ -211,8 +211,8 @@ pub const REMUDA_NUM_GPUS: &str = "REMUDA_NUM_GPUS";
 pub const REMUDA_MASTER_ADDR: &str = "REMUDA_MASTER_ADDR";
 /// `--master_port` of `remuda pod`.
 pub const REMUDA_MASTER_PORT: &str = "REMUDA_MASTER_PORT";
-/// `--local_addr` of `remuda pod`. To a worker: the address at which the others find it; unset, it is the
-/// one from which the store is reached.
+/// `--local_addr` of `remuda pod`. For a worker: the address on which other ranks connect to it;
+/// when unset, the local address of its connection to the store.
 pub const REMUDA_LOCAL_ADDR: &str = "REMUDA_LOCAL_ADDR";
 /// `--job_id` of `remuda pod`.
 pub const REMUDA_JOB_ID: &str = "REMUDA_JOB_ID";
@@ -225,35 +225,35 @@ pub const REMUDA_PEER_EXIT: &str = "REMUDA_PEER_EXIT";
 
 /// `--status_addr` of `remuda pod`.
 pub const REMUDA_STATUS_ADDR: &str = "REMUDA_STATUS_ADDR";
-/// The file to which `remuda pod` writes how the job ended.
+/// File to which `remuda pod` writes the outcome of the job.
 pub const REMUDA_TERMINATION_LOG: &str = "REMUDA_TERMINATION_LOG";
 
-/// TCP streams between two ranks of different nodes.
+/// Number of TCP streams between two ranks of different nodes.
 pub const REMUDA_STREAMS: &str = "REMUDA_STREAMS";
-/// The file of NCCL to load, instead of the first that is found.
+/// Path of the NCCL library to load, instead of the first one that is found.
 pub const REMUDA_NCCL_LIBRARY: &str = "REMUDA_NCCL_LIBRARY";
-/// The file of NVRTC to load, instead of the first that is found.
+/// Path of the NVRTC library to load, instead of the first one that is found.
 pub const REMUDA_NVRTC_LIBRARY: &str = "REMUDA_NVRTC_LIBRARY";
 
-/// Where NCCL's RAS service listens: `host:port`.
+/// Address on which NCCL's RAS service listens: `host:port`.
 pub const NCCL_RAS_ADDR: &str = "NCCL_RAS_ADDR";
-/// 1: NCCL since 2.30 lets several ranks share a device.
+/// `1` allows several ranks to share a device, in NCCL 2.30 and later.
 pub const NCCL_MULTI_RANK_GPU_ENABLE: &str = "NCCL_MULTI_RANK_GPU_ENABLE";
 
-/// Filter of our own log, in tracing's syntax.
+/// Filter of the log of remuda itself, in the syntax of tracing.
 pub const REMUDA_LOG: &str = "REMUDA_LOG";
 
-/// Set: no colours, <https://no-color.org>.
+/// When set, output has no colours: <https://no-color.org>.
 pub const NO_COLOR: &str = "NO_COLOR";
-/// Set and not 0: colours even where nobody looks.
+/// When set and not 0, output has colours even if it is not a terminal.
 pub const CLICOLOR_FORCE: &str = "CLICOLOR_FORCE";
-/// Kind of the terminal.
+/// Type of the terminal.
 pub const TERM: &str = "TERM";
 
-/// Variables that say who a worker is, or connect it with its agent: not the user's to set.
+/// Variables that identify a worker or connect it with its agent; the user cannot set them.
 ///
-/// `CUDA_VISIBLE_DEVICES`, `OMP_NUM_THREADS` and most of `TORCHELASTIC_*` are not among them: a value
-/// of the user replaces ours.
+/// `CUDA_VISIBLE_DEVICES`, `OMP_NUM_THREADS` and most of `TORCHELASTIC_*` are not among them: a
+/// value of the user replaces that of remuda.
 pub const RESERVED: &[&str] = &[
     RANK,
     LOCAL_RANK,

@@ -1,4 +1,4 @@
-//! How things end: the documented exit statuses, and the end of one worker.
+//! Exit statuses: the documented ones of `remuda`, and the one of a worker.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 pub enum Status {
     /// Every worker of every node returned 0.
     Success,
-    /// A tool found something to say about its input.
+    /// A checking command found problems in its input.
     Findings,
-    /// The command line, selectors included, makes no sense.
+    /// The command line, selectors included, is invalid.
     Usage,
     /// An input file is malformed.
     BadInput,
@@ -20,9 +20,9 @@ pub enum Status {
     NoInput,
     /// A host cannot be reached.
     Unreachable,
-    /// Our own bug.
+    /// Internal error: a bug of remuda.
     Bug,
-    /// The operating system refused: descriptors, processes, memory.
+    /// A limit of the operating system: descriptors, processes, memory.
     OsLimit,
     /// An output file cannot be created.
     CantCreate,
@@ -30,11 +30,11 @@ pub enum Status {
     Io,
     /// A node was lost.
     LeaseLost,
-    /// The other end speaks another protocol.
+    /// The peer uses another protocol.
     Protocol,
-    /// Permission or authentication.
+    /// Permission denied, or authentication failed.
     Permission,
-    /// The configuration makes no sense.
+    /// The configuration is invalid.
     Config,
     /// `--timeout` ran out.
     Timeout,
@@ -42,14 +42,14 @@ pub enum Status {
     NotExecutable,
     /// The program does not exist.
     NotFound,
-    /// Ended by a signal that the user sent us.
+    /// The user ended the job with a signal to the launcher.
     Interrupted(i32),
     /// The status of the worker that failed first.
     Worker(u8),
 }
 
 impl Status {
-    /// The number that the shell sees.
+    /// The number that the shell receives.
     pub fn code(self) -> u8 {
         match self {
             Self::Success => 0,
@@ -81,24 +81,24 @@ impl From<Status> for ExitCode {
     }
 }
 
-/// How a worker ended. A death by signal can never look like success.
+/// How a worker ended. Termination by a signal never counts as success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WorkerExit {
-    /// It returned or called `exit`.
+    /// The worker returned from `main` or called `exit`.
     Code(u8),
-    /// A signal ended it.
+    /// A signal terminated the worker.
     Signal {
         /// The signal's number.
         signal: i32,
         /// Whether the kernel wrote a core file.
         core: bool,
     },
-    /// Nobody saw its end: its node was lost.
+    /// Its end is unknown, because its node was lost.
     Lost,
 }
 
 impl WorkerExit {
-    /// Whether the worker did what it was asked to.
+    /// Whether the worker exited with 0.
     pub fn is_success(self) -> bool {
         self == Self::Code(0)
     }
@@ -133,7 +133,7 @@ const SIGNAL_NAMES: [&str; 32] = [
     "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
 ];
 
-/// The signal of that name, with or without `SIG`, or of that number.
+/// The signal with this name, with or without `SIG`, or with this decimal number (1 to 31).
 pub fn signal_number(name: &str) -> Option<i32> {
     let bare = name.strip_prefix("SIG").unwrap_or(name);
     let named = SIGNAL_NAMES.iter().position(|known| *known == bare).map(|index| index as i32);
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_death_by_signal_is_never_success() {
+    fn exit_by_signal_is_never_success() {
         for signal in 1..65 {
             let exit = WorkerExit::Signal { signal, core: false };
             assert!(!exit.is_success());
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn every_signal_is_known_by_its_name() {
+    fn signal_number_accepts_every_name_and_number() {
         for signal in 1..32 {
             let name = signal_name(signal);
             assert_eq!(signal_number(&name), Some(signal));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_are_the_documented_ones() {
+    fn status_codes_are_the_documented_ones() {
         assert_eq!(Status::Interrupted(2).code(), 130);
         assert_eq!(Status::Interrupted(15).code(), 143);
         assert_eq!(Status::Worker(7).code(), 7);

@@ -1,4 +1,4 @@
-//! Numbers and names that cannot be mixed up.
+//! Identifiers of jobs, nodes, workers and hosts, each with a type of its own.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -48,12 +48,12 @@ number! {
     Slot
 }
 number! {
-    /// How often the job was started: 0 at first, one more after every restart.
+    /// Number of restarts of the job: 0 at first, one more after every restart.
     Epoch
 }
 
 impl Epoch {
-    /// The one after this.
+    /// The epoch after this one.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)
@@ -66,7 +66,7 @@ impl Epoch {
 pub struct JobId(pub String);
 
 impl JobId {
-    /// The name that these bytes stand for.
+    /// The job name derived from these bytes; one letter for each byte, 32 letters.
     pub fn from_bytes(bytes: [u8; 8]) -> Self {
         const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
         Self(bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect())
@@ -79,7 +79,7 @@ impl fmt::Display for JobId {
     }
 }
 
-/// A name that can be handed to a resolver or to ssh without becoming anything else.
+/// Host name that neither a resolver nor ssh can interpret as anything else.
 ///
 /// The grammar is one for the whole program: ASCII letters, digits, `.`, `-`, `_`, and `:` inside
 /// brackets for IPv6; the first character is alphanumeric or `[`; at most 253 bytes, 63 a label.
@@ -87,10 +87,10 @@ impl fmt::Display for JobId {
 #[serde(transparent)]
 pub struct HostName(SmolStr);
 
-/// Why a text is not a host name; columns are byte offsets into the text.
+/// Why a text is not a host name; positions are byte offsets into the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostNameError {
-    /// Nothing there.
+    /// The text is empty.
     #[error("the host name is empty")]
     Empty,
     /// The first character decides whether ssh reads a host or an option.
@@ -101,13 +101,13 @@ pub enum HostNameError {
     BadCharacter {
         /// The character.
         character: char,
-        /// Where it stands, in bytes.
+        /// Its byte offset.
         at: usize,
     },
     /// Unicode names must be written in punycode.
     #[error("the host name is not ASCII; write it in punycode")]
     NotAscii {
-        /// Where the first such character stands, in bytes.
+        /// Byte offset of the first such character.
         at: usize,
     },
     /// More than 253 bytes.
@@ -119,15 +119,15 @@ pub enum HostNameError {
     /// A label of more than 63 bytes.
     #[error("a label of the host name is longer than 63 bytes")]
     LabelTooLong,
-    /// `[::1` without its end, or a bad address between brackets.
+    /// An opening bracket without a closing one, such as `[::1`.
     #[error("missing `]` after the IPv6 address")]
     UnclosedBracket,
-    /// Brackets around something that is no IPv6 address.
+    /// Text in brackets that is not an IPv6 address.
     #[error("`{0}` is not an IPv6 address")]
     NotIpv6(String),
 }
 
-/// A character as it is, if it can be seen.
+/// The character itself if it is printable ASCII, otherwise its escape sequence.
 fn shown(character: char) -> String {
     if character.is_ascii_graphic() {
         character.to_string()
@@ -147,8 +147,8 @@ impl HostName {
         &self.0
     }
 
-    /// The one spelling of all that a resolver takes for the same name: lower case, no final dot,
-    /// the shortest form of an IPv6 address.
+    /// Canonical spelling, the same for all spellings that a resolver treats as one name: lower
+    /// case, no final dot, the shortest form of an IPv6 address.
     pub fn canonical(&self) -> Cow<'_, str> {
         if let Some(address) = self.ipv6() {
             return format!("[{address}]").into();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_name_never_becomes_an_option_or_a_command() {
+    fn host_name_rejects_options_and_commands() {
         check("worker-0", "worker-0");
         check("10.0.0.1", "10.0.0.1");
         check("[::1]", "[::1]");
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn spellings_of_one_host_have_one_canonical_form() {
+    fn host_name_canonical_form_ignores_spelling() {
         for (written, canonical) in [("A", "a"), ("a.Example.", "a.example"), ("[0:0::1]", "[::1]")]
         {
             let host = HostName::parse(written).expect("a host name");

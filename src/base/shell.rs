@@ -1,9 +1,9 @@
-//! Words as one would type them in a shell. For eyes only: nothing is ever run from this text. Pure.
+//! Shell quoting for display. Pure; no quoted text is ever executed.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// A word, in quotes where a shell would see something else in it.
+/// A word, in quotes where a shell would interpret it as something else.
 pub fn quoted(word: impl AsRef<OsStr>) -> String {
     let word = word.as_ref();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(&byte);
@@ -29,7 +29,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_reads_the_same_word_again() {
+    fn quoted_word_is_read_back_by_a_shell() {
         check(b"/home/a/ssh.conf", "/home/a/ssh.conf");
         check(b"[127.0.0.1]:22", "'[127.0.0.1]:22'");
         check(b"it's", r"'it'\''s'");

@@ -1,12 +1,11 @@
-//! Pictures as SVG text: a canvas, and round numbers for axes. Nothing is measured or drawn here,
-//! viewers do that.
+//! Charts as SVG text: a canvas, and round numbers for axes. Layout of text is left to the viewer.
 
 use std::fmt::Write;
 
-/// Numbers on an axis, about.
+/// Approximate number of ticks on an axis.
 const TICKS: f64 = 6.0;
 
-/// A place in the picture, in pixels from its upper left corner.
+/// Position in the picture, in pixels from its upper left corner.
 pub type Point = (f64, f64);
 
 /// A picture under construction.
@@ -16,8 +15,8 @@ pub struct Canvas {
 }
 
 impl Canvas {
-    /// A white picture; `style` is CSS for the classes that shapes will name, beside `title`,
-    /// `label`, `grid` and `axis`.
+    /// Creates an empty white picture; `style` is CSS for the classes that shapes will name, in
+    /// addition to `title`, `label`, `grid` and `axis`.
     pub fn new((width, height): Point, style: &str) -> Self {
         const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#57606a}\
             .title{font-size:14px;font-weight:600;fill:#1f2328}.label{font-size:12px}\
@@ -31,20 +30,20 @@ impl Canvas {
         canvas
     }
 
-    /// The picture.
+    /// Completes the picture and returns its SVG text.
     pub fn finish(mut self) -> String {
         self.svg.push_str("</svg>\n");
         self.svg
     }
 
-    /// A straight line.
+    /// Draws a straight line.
     pub fn rule(&mut self, class: &str, (x1, y1): Point, (x2, y2): Point) {
         self.line(format_args!(
             "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
         ));
     }
 
-    /// Words; `anchor` is `start`, `middle` or `end`.
+    /// Draws text; `anchor` is `start`, `middle` or `end`.
     pub fn text(&mut self, (x, y): Point, anchor: &str, class: &str, content: &str) {
         let content = escape(content);
         self.line(format_args!(
@@ -52,7 +51,7 @@ impl Canvas {
         ));
     }
 
-    /// Words from a point upwards.
+    /// Draws text from a point upwards.
     pub fn text_upright(&mut self, (x, y): Point, class: &str, content: &str) {
         let content = escape(content);
         self.line(format_args!(
@@ -60,21 +59,21 @@ impl Canvas {
         ));
     }
 
-    /// A line through points.
+    /// Draws a line through points.
     pub fn polyline(&mut self, class: &str, points: impl IntoIterator<Item = Point>) {
         let points: Vec<_> = points.into_iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let points = points.join(" ");
         self.line(format_args!("<polyline class=\"{class}\" points=\"{points}\"/>"));
     }
 
-    /// A small circle around a point.
+    /// Draws a small filled circle at a point.
     pub fn dot(&mut self, class: &str, (x, y): Point) {
         self.line(format_args!(
             "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.2\"/>"
         ));
     }
 
-    /// A filled rectangle, with words that a viewer shows over it.
+    /// Draws a filled rectangle with a tooltip.
     pub fn cell(&mut self, (x, y): Point, (width, height): Point, fill: &str, hint: &str) {
         let hint = escape(hint);
         self.line(format_args!(
@@ -92,7 +91,7 @@ fn escape(content: &str) -> String {
     content.replace('&', "&amp;").replace('<', "&lt;")
 }
 
-/// The distance between numbers on an axis: 1, 2 or 5 times a power of ten.
+/// Distance between the ticks of an axis: 1, 2 or 5 times a power of ten.
 pub fn tick_step(low: f64, high: f64) -> f64 {
     let raw = ((high - low) / TICKS).max(1e-6);
     let power = 10.0_f64.powf(raw.log10().floor());
@@ -107,7 +106,7 @@ pub fn ticks((low, high): (f64, f64), step: f64) -> impl Iterator<Item = f64> {
     (first..=last).map(move |i| i as f64 * step)
 }
 
-/// A number of an axis, without the digits that the step of the ticks does not need.
+/// Label of a tick: at most four decimals, without trailing zeros.
 pub fn short(value: f64) -> String {
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -124,14 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn axes_have_round_numbers() {
+    fn ticks_are_round_numbers() {
         check_ticks(1.5, 4.5, &["1.5", "2", "2.5", "3", "3.5", "4", "4.5"]);
         check_ticks(0.0, 1000.0, &["0", "200", "400", "600", "800", "1000"]);
         check_ticks(0.0, 0.012, &["0", "0.002", "0.004", "0.006", "0.008", "0.01", "0.012"]);
     }
 
     #[test]
-    fn words_cannot_become_markup() {
+    fn canvas_escapes_markup_in_text() {
         let mut canvas = Canvas::new((10.0, 10.0), "");
         canvas.text((0.0, 0.0), "start", "title", "a < b & c");
         canvas.cell((0.0, 0.0), (1.0, 1.0), "red", "<script>");

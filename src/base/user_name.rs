@@ -1,20 +1,19 @@
-//! The name of a user on another machine.
+//! Name of a user on another machine.
 
 use std::fmt;
 
-/// A name that can be handed to ssh without becoming anything else: ASCII letters, digits, `.`, `-`
-/// and `_`, the first character neither `-` nor `.`; at most 255 bytes, which is what a login name has
-/// on Linux.
+/// User name that ssh cannot interpret as anything else: ASCII letters, digits, `.`, `-` and `_`,
+/// the first character neither `-` nor `.`; at most 255 bytes, the limit of a login name on Linux.
 ///
-/// Ssh puts it into what it hands to a shell (`%r` in `ProxyCommand` and `Match exec`), so no
-/// character of it may mean anything there.
+/// Ssh inserts the name into commands that a shell runs (`%r` in `ProxyCommand` and `Match exec`),
+/// so no character of it may have a meaning in a shell.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UserName(String);
 
 /// Why a text is not a user name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserNameError {
-    /// Nothing there.
+    /// The text is empty.
     #[error("the user name is empty")]
     Empty,
     /// The first character decides whether ssh reads a user or an option.
@@ -25,7 +24,7 @@ pub enum UserNameError {
     BadCharacter {
         /// The character.
         character: char,
-        /// Where it stands, in bytes.
+        /// Its byte offset.
         at: usize,
     },
     /// More than 255 bytes.
@@ -77,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_name_never_becomes_an_option_or_a_command() {
+    fn user_name_rejects_options_and_commands() {
         check("ada", "ada");
         check("_svc.train-01", "_svc.train-01");
         check("", "error: the user name is empty");

@@ -1,4 +1,4 @@
-//! What moves the numbers that are measured.
+//! Backend of a benchmark: host memory, NCCL, or GPUs by way of the host.
 
 use std::fmt;
 
@@ -7,23 +7,23 @@ use crate::runtime::{Error, Group, ReduceOrder};
 #[cfg(feature = "nccl")]
 use super::device::Devices;
 
-/// As it was asked for.
+/// Backend, as requested on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
-    /// Numbers of the host: shared memory and TCP.
+    /// Data in host memory, moved through shared memory and TCP.
     #[default]
     Host,
-    /// Numbers on GPUs, moved by NCCL; where that cannot be, nothing is measured.
+    /// Data in GPU memory, moved by NCCL; an error where NCCL cannot be used.
     Nccl,
-    /// Numbers on GPUs, by way of the host.
+    /// Data in GPU memory, moved by way of the host.
     Staged,
 }
 
 impl Backend {
-    /// All of them.
+    /// All backends.
     pub const ALL: [Self; 3] = [Self::Host, Self::Nccl, Self::Staged];
 
-    /// `host`.
+    /// Name on the command line, such as `host`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Host => "host",
@@ -32,7 +32,7 @@ impl Backend {
         }
     }
 
-    /// In which order numbers are combined where nobody says it.
+    /// Order of reductions where `--order` is not given.
     pub fn default_order(self) -> ReduceOrder {
         match self {
             Self::Host | Self::Staged => ReduceOrder::Canonical,
@@ -47,18 +47,18 @@ impl fmt::Display for Backend {
     }
 }
 
-/// A backend that is ready.
+/// A backend that is connected.
 pub enum Opened<'a> {
-    /// The group is all that it takes.
+    /// The group itself.
     Host(&'a Group),
-    /// Devices that are connected.
+    /// Connected devices.
     #[cfg(feature = "nccl")]
     Devices(Devices<'a>),
 }
 
 impl<'a> Opened<'a> {
-    /// Connects what has to be connected; all ranks call it. `order` is for devices, whose groups have
-    /// orders of their own.
+    /// Connects the backend; all ranks call it. `order` applies to groups of devices, which have an
+    /// order of their own.
     pub fn open(
         group: &'a Group,
         backend: Backend,
@@ -73,12 +73,12 @@ impl<'a> Opened<'a> {
             }
             #[cfg(not(feature = "nccl"))]
             Backend::Nccl | Backend::Staged => Err(Error::BadArgument(format!(
-                "backend {backend} is not in this build; build it with the feature `nccl`"
+                "this build has no backend {backend}; build remuda with the feature `nccl`"
             ))),
         }
     }
 
-    /// The library that moves the numbers, if it is not ours: its version and its file.
+    /// External library that moves the data, if there is one: its version and its path.
     pub fn library(&self) -> Option<String> {
         match self {
             Self::Host(_) => None,
@@ -87,7 +87,7 @@ impl<'a> Opened<'a> {
         }
     }
 
-    /// The ranks.
+    /// The group of the ranks that take part.
     pub fn group(&self) -> &'a Group {
         match self {
             Self::Host(group) => group,

@@ -1,46 +1,46 @@
-//! What is measured: what each collective moves, and how its bandwidth is counted. Sizes, counts and
-//! factors are those of nccl-tests (`PERFORMANCE.md` there derives them). Pure.
+//! Collectives that can be measured: the data that each moves, and how its bandwidth is calculated.
+//! Sizes, counts and factors are those of nccl-tests (derived in its `PERFORMANCE.md`). Pure.
 
 use std::fmt;
 
 /// An operation of a group that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collective {
-    /// Everybody gets the reduction of everybody's numbers.
+    /// Every rank receives the reduction of the data of all ranks.
     AllReduce,
-    /// Everybody gets everybody's part.
+    /// Every rank receives the parts of all ranks.
     AllGather,
-    /// Everybody gets a part of the reduction.
+    /// Every rank receives one part of the reduction.
     ReduceScatter,
-    /// Everybody gets the root's numbers.
+    /// Every rank receives the data of the root.
     Broadcast,
-    /// The root gets the reduction.
+    /// The root receives the reduction.
     Reduce,
-    /// The root gets everybody's part.
+    /// The root receives the parts of all ranks.
     Gather,
-    /// Everybody gets a part of the root's numbers.
+    /// Every rank receives one part of the data of the root.
     Scatter,
-    /// Everybody gets a part from everybody.
+    /// Every rank receives one part from every rank.
     AllToAll,
-    /// Everybody gives to the next rank and takes from the one before.
+    /// Every rank sends to the next rank and receives from the previous one.
     SendRecv,
 }
 
-/// What one operation of a size moves, per rank.
+/// Data that one operation of a size moves, per rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Elements, as the table shows them: of a part where there are parts.
+    /// Elements as the table shows them: of one part where the data is divided into parts.
     pub count: usize,
-    /// Elements that a rank gives.
+    /// Elements of the input of a rank.
     pub input: usize,
-    /// Elements that it takes elsewhere than where it gives; 0 in place.
+    /// Elements of the separate output of a rank; 0 for operations in place.
     pub output: usize,
-    /// Bytes, as the table shows them: the greater of what is given and what is taken.
+    /// Bytes as the table shows them: of input or output, whichever is larger.
     pub bytes: usize,
 }
 
 impl Collective {
-    /// All of them, in the order of help texts.
+    /// All collectives, in the order of help texts.
     pub const ALL: [Self; 9] = [
         Self::AllReduce,
         Self::AllGather,
@@ -53,7 +53,7 @@ impl Collective {
         Self::SendRecv,
     ];
 
-    /// The word for it on the command line.
+    /// Name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::AllReduce => "all-reduce",
@@ -68,30 +68,31 @@ impl Collective {
         }
     }
 
-    /// Of its name, in any of the ways in which it is written: `all-reduce`, `all_reduce`, `Allreduce`.
+    /// The collective with this name, in any common spelling: `all-reduce`, `all_reduce`,
+    /// `Allreduce`.
     pub fn of_name(name: &str) -> Option<Self> {
         let plain = |text: &str| text.replace(['-', '_'], "").to_ascii_lowercase();
         let wanted = plain(name);
         Self::ALL.into_iter().find(|collective| plain(collective.name()) == wanted)
     }
 
-    /// Whether numbers are given and taken in the same place.
+    /// Whether input and output are the same memory.
     pub fn is_in_place(self) -> bool {
         matches!(self, Self::AllReduce | Self::Broadcast | Self::Reduce)
     }
 
-    /// Whether numbers are combined.
+    /// Whether data is reduced.
     pub fn reduces(self) -> bool {
         matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce)
     }
 
-    /// Whether one rank is another than the others.
+    /// Whether the operation has a root.
     pub fn has_root(self) -> bool {
         matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter)
     }
 
-    /// What a size becomes when `world` ranks with elements of `element_bytes` share it: whole
-    /// elements, parts of equal length.
+    /// The data for a size of `bytes`, for `world` ranks and elements of `element_bytes` bytes; the
+    /// size is rounded down to whole elements and parts of equal length.
     pub fn shape(self, bytes: u64, element_bytes: usize, world: usize) -> Shape {
         let count = usize::try_from(bytes).unwrap_or(usize::MAX) / element_bytes;
         let (part, whole) = (count / world, count / world * world);
@@ -105,8 +106,8 @@ impl Collective {
         Shape { count, input, output, bytes: input.max(output) * element_bytes }
     }
 
-    /// What algorithm bandwidth is multiplied with to become bus bandwidth, which does not depend on
-    /// the number of ranks where the links are the limit.
+    /// Factor from algorithm bandwidth to bus bandwidth, which does not depend on the number of
+    /// ranks where the links are the limit.
     pub fn bus_factor(self, world: usize) -> f64 {
         let others = (world - 1) as f64 / world as f64;
         match self {
@@ -132,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_are_those_of_nccl_tests() {
+    fn collective_shapes_match_nccl_tests() {
         #[track_caller]
         fn check(collective: Collective, expect: (usize, usize, usize, usize)) {
             let Shape { count, input, output, bytes } = collective.shape(1030, 4, 4);
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_written_in_many_ways() {
+    fn collective_name_accepts_common_spellings() {
         for name in ["all-to-all", "all_to_all", "alltoall", "AllToAll"] {
             assert_eq!(Collective::of_name(name), Some(Collective::AllToAll), "{name}");
         }
@@ -160,7 +161,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::float_cmp, reason = "the factors are exact")]
-    fn bus_factors() {
+    fn collective_bus_factors_match_nccl_tests() {
         assert_eq!(Collective::AllReduce.bus_factor(4), 1.5);
         assert_eq!(Collective::AllGather.bus_factor(4), 0.75);
         assert_eq!(Collective::Broadcast.bus_factor(4), 1.0);

@@ -1,5 +1,5 @@
-//! Measured operations on numbers of GPUs: filled and compared on the host, moved by a
-//! [`DeviceGroup`].
+//! Measured operations on data in GPU memory, which is filled and checked on the host and moved by
+//! a [`DeviceGroup`].
 
 use std::sync::Arc;
 
@@ -14,14 +14,15 @@ use super::collective::Collective;
 use super::operands::{Measured, Operands};
 use super::sample::Sample;
 
-/// This rank's device, connected with those of the others.
+/// Device of this rank, connected with those of the other ranks.
 pub struct Devices<'a> {
     group: &'a Group,
     devices: DeviceGroup,
 }
 
 impl<'a> Devices<'a> {
-    /// Ranks of a node take its devices in turn; where there are fewer, some share one.
+    /// Connects the devices. Local rank `r` of a node uses device `r` modulo the number of devices,
+    /// so that ranks share devices where there are fewer devices than ranks.
     pub(super) fn open(
         group: &'a Group,
         backend: Backend,
@@ -45,7 +46,7 @@ impl<'a> Devices<'a> {
         self.group
     }
 
-    /// What moves the numbers: `NCCL 2.28.9 (/usr/lib/libnccl.so.2)`.
+    /// External library that moves the data, such as `NCCL 2.28.9 (/usr/lib/libnccl.so.2)`.
     pub(super) fn library(&self) -> Option<String> {
         let library = self.devices.library()?;
         Some(format!("NCCL {} ({})", library.version(), library.path().display()))
@@ -56,7 +57,7 @@ impl<'a> Devices<'a> {
     }
 }
 
-/// The memory of one measured operation on a device.
+/// Memory of one measured operation on a device.
 pub(super) struct DeviceOperands<'a, T: Sample> {
     devices: &'a DeviceGroup,
     host: Operands<'a, T>,
@@ -69,7 +70,8 @@ fn failed(error: DriverError) -> Error {
 }
 
 impl<'a, T: Sample + DeviceElement> DeviceOperands<'a, T> {
-    /// `host` has memory of its own: nothing of the group's.
+    /// Allocates device memory for the operation of `host`, which must not use shared memory of the
+    /// group.
     pub(super) fn new(
         devices: &'a Devices<'a>,
         host: Operands<'a, T>,
@@ -78,7 +80,7 @@ impl<'a, T: Sample + DeviceElement> DeviceOperands<'a, T> {
         let stream = devices.context().default_stream();
         let devices = &devices.devices;
         let zeros = |len: usize| {
-            // The driver gives no memory of no size.
+            // The driver cannot allocate zero bytes.
             let slice = stream.alloc_zeros::<T>(len.max(1)).map_err(failed)?;
             let plain = RegisteredSlice::unregistered;
             if is_registered { devices.register(slice) } else { Ok(plain(devices, slice)) }

@@ -1,4 +1,4 @@
-//! Results as a versioned JSON document, and earlier ones read back.
+//! Results as a versioned JSON document, and the reader of earlier results.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,135 +6,135 @@ use super::collective::Collective;
 use super::foreign::read_table;
 use super::hosts::Host;
 
-/// Version of the document.
+/// Version of the document format.
 pub const VERSION: u32 = 1;
 
-/// One size.
+/// Result for one size, type and reduction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What a rank gives or takes, whichever is more.
+    /// Bytes of input or output of a rank, whichever is larger.
     pub bytes: u64,
-    /// Elements: of a part where there are parts.
+    /// Number of elements: of one part where the data is divided into parts.
     pub count: u64,
-    /// Their type.
+    /// Type of the elements.
     pub dtype: String,
-    /// How they are combined, or `none`.
+    /// Reduction, or `none`.
     pub op: String,
-    /// The rank that is another than the others.
+    /// Root of the operation, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<usize>,
-    /// Microseconds of one operation.
+    /// Duration of one operation, in microseconds.
     pub time_us: f64,
-    /// Algorithm bandwidth: bytes by time, in GB/s.
+    /// Algorithm bandwidth: bytes divided by time, in GB/s.
     pub algbw_gbs: f64,
     /// Bus bandwidth, in GB/s.
     pub busbw_gbs: f64,
-    /// Numbers that were not what they must be, of all ranks; `null` where nobody looked.
+    /// Number of wrong elements on all ranks; `null` where results were not checked.
     pub wrong: Option<u64>,
-    /// Operations that were timed; unknown of a table of another program.
+    /// Number of timed operations; unknown for a table of another program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iterations: Option<u32>,
 }
 
-/// Both ways between two places.
+/// Result for one pair of nodes or ranks, with transfers in both directions at once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PairRow {
-    /// One.
+    /// Name of one node or rank.
     pub left: String,
-    /// The other.
+    /// Name of the other.
     pub right: String,
-    /// Bytes each way.
+    /// Bytes in each direction.
     pub bytes: u64,
-    /// Microseconds of one exchange.
+    /// Duration of one exchange, in microseconds.
     pub time_us: f64,
-    /// Each way at once, in GB/s.
+    /// Bandwidth in each direction, in GB/s.
     pub busbw_gbs: f64,
-    /// Exchanges that were timed.
+    /// Number of timed exchanges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iterations: Option<u32>,
 }
 
-/// Results of a run, as they are written.
+/// Results of a run, as written to a file.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Document {
-    /// 1.
+    /// [`VERSION`] of the document.
     pub version: u32,
-    /// Of the program.
+    /// Version of remuda.
     pub remuda: &'static str,
-    /// When it was measured: `2026-11-22T17:31:09Z`.
+    /// UTC time of the measurement, such as `2026-11-22T17:31:09Z`.
     pub time: String,
-    /// What was measured.
+    /// Name of the collective.
     pub collective: String,
-    /// What moved the numbers.
+    /// Name of the backend.
     pub backend: String,
-    /// In which order numbers were combined, where they were: `canonical` or `any`.
+    /// Order of reductions: `canonical` or `any`.
     pub order: String,
-    /// The rank that is another than the others, where one is.
+    /// Root of the operation, if it has one.
     pub root: Option<usize>,
-    /// Ranks.
+    /// Number of ranks.
     pub world_size: usize,
-    /// Nodes.
+    /// Number of nodes.
     pub nodes: usize,
-    /// The same by name.
+    /// The nodes, with names and processors.
     pub hosts: Vec<Host>,
-    /// Sizes, in the order in which they were measured.
+    /// Results, in the order of the measurement.
     pub rows: Vec<Row>,
-    /// Pairs of places, if pairs were measured.
+    /// Results of pairs, if pairs were measured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pairs: Vec<PairRow>,
-    /// Earlier results that were looked at beside these.
+    /// Earlier results that these were compared with.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub compared: Vec<Compared>,
 }
 
-/// Whose results were looked at.
+/// Source of earlier results that a run was compared with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Compared {
-    /// The file, as it was named.
+    /// The file, as named on the command line.
     pub file: String,
-    /// Ranks that measured it; `null` where it does not say.
+    /// Number of ranks of the earlier run; `null`: unknown.
     pub world_size: Option<usize>,
 }
 
-/// Results that were read: of an earlier run, or of another program.
+/// Earlier results that were read from a file: of remuda or of another program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Earlier {
-    /// The file, as it was named.
+    /// The file, as named on the command line.
     pub file: String,
-    /// Ranks that measured it; `None` where it does not say.
+    /// Number of ranks of the earlier run; `None`: unknown.
     pub world_size: Option<usize>,
-    /// Sizes; where ranks are unknown, bus bandwidth is as of so many as are here.
+    /// Results; if the number of ranks is unknown, bus bandwidth assumes that of this run.
     pub rows: Vec<Row>,
 }
 
-/// Why a text holds no results.
+/// Why a file cannot be used as earlier results.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
-    /// Something else, or cut.
-    #[error("it holds no results of `remuda bench --json`: {0}")]
+    /// The JSON is not a document of results, or is truncated.
+    #[error("it is not a result of `remuda bench --json`: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// Neither ours nor a table.
-    #[error("it holds no results of `remuda bench --json`, and no table of sizes and times")]
+    /// The text is neither a document nor a table.
+    #[error("it is neither a result of `remuda bench --json` nor a table of sizes and times")]
     NoTable,
-    /// Of something else than what is measured.
-    #[error("it is of `{found}`, not of `{wanted}`")]
+    /// The results are of another collective.
+    #[error("it contains results of `{found}`, not of `{wanted}`")]
     Other {
-        /// In its own words.
+        /// Name of the collective in the file.
         found: String,
-        /// What is measured.
+        /// Collective of this run.
         wanted: Collective,
     },
-    /// Ours, without results that could be compared.
-    #[error("it has no sizes")]
+    /// The document contains no results.
+    #[error("it contains no sizes")]
     Empty,
-    /// Of another release.
-    #[error("its version is {0}, we read {VERSION}")]
+    /// The document is of another version.
+    #[error("its version is {0}, this remuda reads version {VERSION}")]
     Version(u32),
 }
 
 #[cfg(test)]
 impl Row {
-    /// A row of `f32` sums that took `time_us`, with the bus bandwidth that this makes.
+    /// A row of `f32` sums that took `time_us`, with the resulting bandwidth.
     pub(super) fn for_test(bytes: u64, time_us: f64) -> Self {
         let busbw_gbs = bytes as f64 / time_us / 1e3;
         Self {
@@ -153,7 +153,7 @@ impl Row {
 }
 
 impl Document {
-    /// The document, in one line for each value.
+    /// The JSON text of the document, with one line for each value.
     pub fn show(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("numbers and texts serialize");
         text.push('\n');
@@ -162,23 +162,23 @@ impl Document {
 }
 
 impl Earlier {
-    /// What was measured for the same size, type and operation.
+    /// The earlier result for the same size, type and reduction.
     pub fn row_like(&self, bytes: u64, dtype: &str, op: &str) -> Option<&Row> {
         self.rows.iter().find(|earlier| {
-            // A table of somebody else may not say of what it is.
+            // A table of another program may not name the type and reduction.
             let is_same = |earlier: &str, ours: &str| earlier.is_empty() || earlier == ours;
             earlier.bytes == bytes && is_same(&earlier.dtype, dtype) && is_same(&earlier.op, op)
         })
     }
 
-    /// What the document says of it.
+    /// The entry for these results in a document.
     pub fn compared(&self) -> Compared {
         Compared { file: self.file.clone(), world_size: self.world_size }
     }
 }
 
-/// Reads earlier results of a collective: a document of ours, or a table. `world` counts where a table
-/// does not say how many ranks have measured it.
+/// Parses earlier results of a collective, a JSON document or a table. `world` is the number of
+/// ranks to assume where a table does not contain it.
 pub fn read_results(
     text: &str,
     file: String,
@@ -193,7 +193,7 @@ pub fn read_results(
     read.map(|(world_size, rows)| Earlier { file, world_size, rows })
 }
 
-/// Ranks, as far as they are known, and rows.
+/// Result of parsing: the number of ranks, if known, and the rows.
 pub(super) type Read = Result<(Option<usize>, Vec<Row>), DocumentError>;
 
 fn read_document(text: &str, collective: Collective) -> Read {
@@ -219,7 +219,7 @@ fn read_document(text: &str, collective: Collective) -> Read {
     Ok((Some(body.world_size), body.rows))
 }
 
-/// That results are of the collective that is measured; `found` is somebody else's word for theirs.
+/// Checks that results are of the wanted collective; `found` is its name in the file.
 pub(super) fn check_collective(found: &str, wanted: Collective) -> Result<(), DocumentError> {
     if Collective::of_name(found) == Some(wanted) {
         return Ok(());
@@ -253,30 +253,30 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_back() {
+    fn bench_document_is_read_back() {
         let document = document();
         let text = document.show();
         let read = |collective| read_results(&text, "a.json".to_owned(), collective, 9);
-        let earlier = read(Collective::Broadcast).expect("our own text");
+        let earlier = read(Collective::Broadcast).expect("a document of remuda");
         assert_eq!((earlier.world_size, &earlier.rows), (Some(2), &document.rows));
         assert!(earlier.row_like(16, "f32", "sum").is_some());
         assert_eq!(earlier.row_like(16, "f64", "sum"), None);
-        let error = read(Collective::Reduce).expect_err("it is of another").to_string();
-        assert_eq!(error, "it is of `broadcast`, not of `reduce`");
+        let error = read(Collective::Reduce).expect_err("another collective").to_string();
+        assert_eq!(error, "it contains results of `broadcast`, not of `reduce`");
     }
 
     #[test]
-    fn other_texts_are_refused() {
+    fn bench_document_rejects_other_texts() {
         #[track_caller]
         fn check(text: &str, part: &str) {
             let read = read_results(text, "a".to_owned(), Collective::AllReduce, 2);
             let error = read.expect_err("it is no document").to_string();
             assert!(error.contains(part), "{error}");
         }
-        check("", "and no table of sizes and times");
-        check("{", "no results of `remuda bench --json`: EOF");
-        check("[]", "no results");
-        check("{\"version\": 9}", "its version is 9, we read 1");
+        check("", "nor a table of sizes and times");
+        check("{", "not a result of `remuda bench --json`: EOF");
+        check("[]", "not a result");
+        check("{\"version\": 9}", "its version is 9, this remuda reads version 1");
         check("{\"version\": 1}", "missing field `collective`");
     }
 }

@@ -1,18 +1,18 @@
-//! Tables of other programs, read as earlier results: those of nccl-tests, of the OSU
-//! micro-benchmarks, our own, and any with a size and microseconds in its first two columns. Pure.
+//! Parser of result tables: of nccl-tests, of the OSU micro-benchmarks, of remuda, and of any
+//! program that prints a size and microseconds in the first two columns. Pure.
 
 use super::collective::Collective;
 use super::document::{DocumentError, Read, Row, check_collective};
 
-/// Columns of nccl-tests: size, count, type, operation, root, then time, bandwidths and wrong numbers,
-/// out of place and in place.
+/// Smallest number of columns of nccl-tests: size, count, type, operation, root, then time, two
+/// bandwidths and wrong values, out of place and then in place.
 const NCCL_COLUMNS: usize = 9;
 const OUT_OF_PLACE: usize = 5;
 const IN_PLACE: usize = 9;
-/// From a time to its bus bandwidth.
+/// Distance from the column of a time to that of its bus bandwidth.
 const TO_BUSBW: usize = 2;
 
-/// Types in the words of nccl-tests, and in ours.
+/// Names of types in nccl-tests, and in remuda.
 const DTYPES: [(&str, &str); 7] = [
     ("float", "f32"),
     ("double", "f64"),
@@ -23,7 +23,7 @@ const DTYPES: [(&str, &str); 7] = [
     ("uint8", "u8"),
 ];
 
-/// A type of ours in the words of nccl-tests.
+/// Name of a type in nccl-tests.
 pub(super) fn nccl_dtype(ours: &str) -> &str {
     DTYPES.iter().find(|(_, known)| *known == ours).map_or(ours, |(name, _)| name)
 }
@@ -32,8 +32,8 @@ fn our_dtype(name: &str) -> &str {
     DTYPES.iter().find(|(known, _)| *known == name).map_or(name, |(_, ours)| ours)
 }
 
-/// The rows of a table of a collective. Where it does not say how many ranks have measured it, bus
-/// bandwidth is what it says, else as of `world`.
+/// Parses a table of a collective. If it does not contain the number of ranks, its own bus
+/// bandwidth is used, or else that for `world` ranks.
 pub(super) fn read_table(text: &str, collective: Collective, world: usize) -> Read {
     if let Some(found) = text.lines().find_map(collective_of) {
         check_collective(&found, collective)?;
@@ -44,8 +44,8 @@ pub(super) fn read_table(text: &str, collective: Collective, world: usize) -> Re
     if rows.is_empty() { Err(DocumentError::NoTable) } else { Ok((ranks, rows)) }
 }
 
-/// What a line says of the collective: its name here, in nccl-tests (`all_reduce_perf`), or the title
-/// of the OSU micro-benchmarks.
+/// Name of the collective in a line: in a heading of remuda, in the name of a program of nccl-tests
+/// (`all_reduce_perf`), or in a title of the OSU micro-benchmarks.
 fn collective_of(line: &str) -> Option<String> {
     if let Some(ours) = line.strip_prefix("# remuda bench ") {
         return ours.split_once(':').map(|(name, _)| name.to_owned());
@@ -58,7 +58,8 @@ fn collective_of(line: &str) -> Option<String> {
     Some(Collective::of_name(name).map_or_else(|| name.to_owned(), |known| known.name().to_owned()))
 }
 
-/// Of `-CUDA Allreduce Latency`: of everything else, such as bandwidths, the whole title.
+/// Name of the collective in a title such as `-CUDA Allreduce Latency`; for any other test, such as
+/// bandwidth, the whole title.
 fn osu_collective(title: &str) -> Option<String> {
     let (_, title) = title.split_once(' ')?;
     let name = match title.strip_suffix("Latency").map(str::trim_end) {
@@ -71,7 +72,8 @@ fn osu_collective(title: &str) -> Option<String> {
     Some(known.map_or_else(|| name.to_owned(), |known| known.name().to_owned()))
 }
 
-/// Ranks that a head names: ours by number, that of nccl-tests in a line for each.
+/// Number of ranks in the heading: a number in that of remuda, one line for each rank in that of
+/// nccl-tests.
 fn ranks_of(text: &str) -> Option<usize> {
     let ours = text.lines().find_map(|line| line.strip_prefix("# remuda bench "));
     if let Some((_, number)) = ours.and_then(|head| head.split_once(": ")) {
@@ -96,7 +98,7 @@ fn read_row(
     let bytes: u64 = cells.first()?.parse().ok()?;
     let is_nccl = NCCL_COLUMNS <= cells.len() && cells[2].starts_with(|c: char| c.is_alphabetic());
     let number = |at: usize| cells.get(at)?.parse().ok().filter(|number| 0.0 < *number);
-    // Where nccl-tests does both, that counts which ours do.
+    // Of the two results of nccl-tests, the one that matches the operation of remuda is preferred.
     let times = match (is_nccl, collective.is_in_place()) {
         (false, _) => [1, 1],
         (true, true) => [IN_PLACE, OUT_OF_PLACE],
@@ -145,7 +147,7 @@ mod tests {
 ";
 
     #[test]
-    fn nccl_tests() {
+    fn table_of_nccl_tests_is_read() {
         let expect = [(1024, 10.25, "f32", "sum"), (2048, 11.0, "f32", "sum")];
         check(NCCL, Collective::AllReduce, &expect);
         let expect = [(1024, 12.5, "f32", "sum"), (2048, 13.0, "f32", "sum")];
@@ -154,7 +156,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::float_cmp, reason = "these are the numbers of the text")]
-    fn ranks_of_nccl_tests_are_those_of_its_head() {
+    fn table_of_nccl_tests_has_ranks_in_its_heading() {
         let head = "# Collective test starting: all_reduce_perf\n# nThread 1 nGpus 2\n\
                     # Using devices\n\
                     #  Rank  0 Group  0 Pid   7 on   node1 device  0 [0000:04:00] NVIDIA H100\n\
@@ -163,11 +165,11 @@ mod tests {
         assert_eq!(ranks, Some(2));
         assert_eq!(rows[0].busbw_gbs, rows[0].algbw_gbs, "two ranks: the factor is 1");
         let (ranks, rows) = read(NCCL, Collective::AllReduce);
-        assert_eq!((ranks, rows[0].busbw_gbs), (None, 0.20), "what it says itself");
+        assert_eq!((ranks, rows[0].busbw_gbs), (None, 0.20), "the table's own value");
     }
 
     #[test]
-    fn osu_and_plain_tables() {
+    fn tables_of_osu_and_plain_tables_are_read() {
         let osu = "\n# OSU MPI Allreduce Latency Test v7.3\n# Size       Avg Latency(us)\n\
                    4                       0.98\n8   1.00   0.9  1.1  1000\n";
         check(osu, Collective::AllReduce, &[(4, 0.98, "", ""), (8, 1.0, "", "")]);
@@ -175,12 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn tables_of_other_collectives_are_refused() {
+    fn table_of_another_collective_is_rejected() {
         #[track_caller]
         fn check(head: &str, collective: Collective, expect: Option<&str>) {
             let read = read_table(&format!("{head}\n1024 1.8\n"), collective, 4);
             let error = read.err().map(|error| error.to_string());
-            let expect = expect.map(|found| format!("it is of `{found}`, not of `{collective}`"));
+            let expect = expect
+                .map(|found| format!("it contains results of `{found}`, not of `{collective}`"));
             assert_eq!(error, expect, "{head}");
         }
         use Collective::{AllReduce, AllToAll, SendRecv};
@@ -198,13 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn bandwidth_is_of_the_collective() {
+    fn table_without_ranks_uses_the_assumed_bus_factor() {
         let (ranks, rows) = read("3000 1.5", Collective::AllReduce);
         assert_eq!((ranks, rows[0].algbw_gbs, rows[0].busbw_gbs), (None, 2.0, 3.0));
     }
 
     #[test]
-    fn other_texts_have_no_rows() {
+    fn table_parser_rejects_other_texts() {
         for text in ["", "# size time\n", "12\n", "12 many\n", "0 0\n", "all is well\n"] {
             let read = read_table(text, Collective::AllReduce, 2);
             assert!(matches!(read, Err(DocumentError::NoTable)), "{text}");

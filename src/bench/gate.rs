@@ -1,52 +1,54 @@
-//! Whether results are good enough to begin a job. Pure.
+//! Regression threshold: checks whether results are correct and fast enough. Pure.
 
 use super::document::{PairRow, Row};
 use super::table::show_bytes_short;
 
-/// What is not good enough, in words.
+/// Why results fail the check.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Shortfall {
-    /// Numbers came out that cannot be right.
-    #[error("{wrong} numbers are wrong, the first of them at {size} of {dtype}")]
+    /// Results contain wrong values.
+    #[error("{wrong} values are wrong, the first of them at size {size} of type {dtype}")]
     Wrong {
-        /// How many.
+        /// Number of wrong values.
         wrong: u64,
-        /// The first size that has some.
+        /// First size that has some.
         size: String,
-        /// And its type.
+        /// Type of that size.
         dtype: String,
     },
-    /// Too slow at every size.
-    #[error("bus bandwidth is {best_gbs:.2} GB/s at best ({size}), {threshold_gbs} are asked for")]
+    /// The bus bandwidth of every size is below the threshold.
+    #[error(
+        "bus bandwidth is at most {best_gbs:.2} GB/s (at {size}), below --threshold {threshold_gbs}"
+    )]
     Slow {
-        /// The best of all sizes.
+        /// Largest bus bandwidth of all sizes.
         best_gbs: f64,
-        /// At this one.
+        /// Size that has it.
         size: String,
-        /// What was asked for.
+        /// The threshold.
         threshold_gbs: f64,
     },
-    /// Too slow between two places.
+    /// The bandwidth of a pair is below the threshold.
     #[error(
-        "between {left} and {right} there are {gbs:.2} GB/s, {threshold_gbs} are asked for ({count} of {pairs} pairs are below)"
+        "bandwidth between {left} and {right} is {gbs:.2} GB/s, below --threshold {threshold_gbs} ({count} of {pairs} pairs are below)"
     )]
     SlowPair {
-        /// One of the slowest pair.
+        /// One side of the slowest pair.
         left: String,
-        /// The other.
+        /// The other side.
         right: String,
-        /// Between them.
+        /// Bandwidth of the slowest pair.
         gbs: f64,
-        /// What was asked for.
+        /// The threshold.
         threshold_gbs: f64,
-        /// Pairs below it.
+        /// Number of pairs below it.
         count: usize,
-        /// Pairs that were measured.
+        /// Number of measured pairs.
         pairs: usize,
     },
 }
 
-/// Numbers must be right.
+/// Checks that no value is wrong.
 pub fn check_wrong(rows: &[Row]) -> Result<(), Shortfall> {
     let wrong: u64 = rows.iter().filter_map(|row| row.wrong).sum();
     let first = rows.iter().find(|row| row.wrong.is_some_and(|wrong| 0 < wrong));
@@ -56,7 +58,7 @@ pub fn check_wrong(rows: &[Row]) -> Result<(), Shortfall> {
     })
 }
 
-/// The best size must reach the threshold, and every pair.
+/// Checks that the largest bus bandwidth of all sizes, and that of every pair, reach the threshold.
 pub fn check_rows(
     rows: &[Row],
     pairs: &[PairRow],
@@ -92,27 +94,28 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_says_what_is_missing() {
+    fn threshold_error_shows_bandwidth_and_limit() {
         let row = |bytes, busbw_gbs| Row { busbw_gbs, ..Row::for_test(bytes, 1.0) };
         let rows = [row(8, 0.1), row(1 << 20, 3.0), row(2 << 20, 2.0)];
         assert_eq!(check_rows(&rows, &[], None), Ok(()));
         assert_eq!(check_rows(&rows, &[], Some(3.0)), Ok(()));
         let slow = check_rows(&rows, &[], Some(5.0)).expect_err("it is too slow");
-        assert_eq!(slow.to_string(), "bus bandwidth is 3.00 GB/s at best (1M), 5 are asked for");
+        let expect = "bus bandwidth is at most 3.00 GB/s (at 1M), below --threshold 5";
+        assert_eq!(slow.to_string(), expect);
         let pairs = [pair("n1", "n2", 4.0), pair("n1", "n3", 0.5), pair("n2", "n3", 0.9)];
         let slow = check_rows(&[], &pairs, Some(1.0)).expect_err("it is too slow");
         assert_eq!(
             slow.to_string(),
-            "between n1 and n3 there are 0.50 GB/s, 1 are asked for (2 of 3 pairs are below)"
+            "bandwidth between n1 and n3 is 0.50 GB/s, below --threshold 1 (2 of 3 pairs are below)"
         );
     }
 
     #[test]
-    fn wrong_numbers_are_never_good_enough() {
+    fn wrong_values_fail_the_check() {
         let row = |bytes, wrong| Row { wrong: Some(wrong), ..Row::for_test(bytes, 1.0) };
         assert_eq!(check_wrong(&[row(8, 0)]), Ok(()));
         let wrong = check_wrong(&[row(8, 0), row(1024, 2), row(2048, 3)]);
         let text = wrong.expect_err("some are wrong").to_string();
-        assert_eq!(text, "5 numbers are wrong, the first of them at 1K of f32");
+        assert_eq!(text, "5 values are wrong, the first of them at size 1K of type f32");
     }
 }

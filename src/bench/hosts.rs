@@ -1,4 +1,4 @@
-//! The hosts of a job: how many ranks are on each, and how many processors these may use.
+//! Hosts of a job: the number of ranks on each, and of processors that these may use.
 
 use std::num::NonZeroUsize;
 use std::thread::available_parallelism;
@@ -8,32 +8,32 @@ use serde::Serialize;
 
 use crate::runtime::{Error, Group};
 
-/// Words of a set of processors, 64 in each.
+/// Words of a set of processors, with 64 processors each.
 const WORDS: usize = CpuSet::MAX_CPU / 64;
 
-/// A node, as results name it.
+/// A node, as shown in results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Host {
-    /// Its name in the hostfile.
+    /// Name in the hostfile.
     pub name: String,
-    /// Ranks on it.
+    /// Number of ranks on the node.
     pub ranks: usize,
-    /// Processors that its ranks may use, all together.
+    /// Number of processors that its ranks together may use.
     pub processors: usize,
 }
 
-/// What one rank may use.
+/// Processors that one rank may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Usable {
-    /// Processors that it may run on, as bits.
+    /// Processors that the rank may run on, as bits.
     set: Vec<u64>,
-    /// Processors that it may keep busy.
+    /// Number of processors that it may keep busy, by its quota.
     count: usize,
 }
 
 impl Usable {
     fn here() -> Self {
-        // A larger machine refuses to fill the set: then it is not known.
+        // On a machine with more processors than the set holds the call fails: the set stays empty.
         let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
         let word = |word: usize| {
             let bits = (0..64).filter(|bit| allowed.is_set(64 * word + bit));
@@ -44,7 +44,7 @@ impl Usable {
     }
 }
 
-/// Of all nodes, in order; all ranks ask, and all are told.
+/// Collects the hosts of all nodes, in order; all ranks call it and all receive the result.
 pub fn gather_hosts(group: &Group) -> Result<Vec<Host>, Error> {
     let own = Usable::here();
     let mut given: Vec<i64> = own.set.iter().map(|word| word.cast_signed()).collect();
@@ -66,7 +66,8 @@ pub fn gather_hosts(group: &Group) -> Result<Vec<Host>, Error> {
     Ok((0..placement.nodes()).map(host).collect())
 }
 
-/// Ranks may be bound to different processors; a quota is of all of them together.
+/// Number of processors that the ranks of a node together may use. Ranks may be bound to different
+/// processors; a quota applies to all of them together.
 fn processors_of(ranks: &[Usable]) -> usize {
     let size = |set: &[u64]| set.iter().map(|word| word.count_ones() as usize).sum::<usize>();
     let mut union = vec![0; WORDS];
@@ -75,7 +76,7 @@ fn processors_of(ranks: &[Usable]) -> usize {
     }
     let below = ranks.iter().filter(|rank| rank.count < size(&rank.set)).map(|rank| rank.count);
     match (size(&union), below.min()) {
-        // Nobody could tell on which it may run.
+        // No rank knows its set.
         (0, _) => ranks.iter().map(|rank| rank.count).max().unwrap_or(1),
         (all, quota) => quota.map_or(all, |quota| quota.min(all)),
     }
@@ -97,18 +98,18 @@ mod tests {
     }
 
     #[test]
-    fn processors_of_ranks_are_counted_once() {
+    fn host_counts_shared_processors_once() {
         check(&[(0b11, 2), (0b11, 2)], 2);
-        // Bound to one each.
+        // Each rank is bound to one processor.
         check(&[(0b01, 1), (0b10, 1)], 2);
         // A quota of two.
         check(&[(0xff, 2), (0xff, 2), (0xff, 2)], 2);
-        // Where the set is not known.
+        // The sets are unknown.
         check(&[(0, 4), (0, 4)], 4);
     }
 
     #[test]
-    fn every_rank_sees_the_same_hosts() -> Result<(), Error> {
+    fn hosts_are_equal_on_every_rank() -> Result<(), Error> {
         let hosts = Group::on_threads(3, gather_hosts)?;
         assert_eq!(hosts[0], hosts[2]);
         assert_eq!((hosts[0].len(), hosts[0][0].ranks), (1, 3));

@@ -1,8 +1,8 @@
-//! How fast the ranks of a job move and combine numbers, in the terms of nccl-tests: time, algorithm
-//! and bus bandwidth for each size, results checked by default.
+//! L5: benchmark of collectives, in the terms of nccl-tests: time, algorithm bandwidth and bus
+//! bandwidth for each size, with results checked by default.
 //!
-//! A worker program on top of [`runtime`](crate::runtime): nothing here that its user could not
-//! write. The texts and pictures are made here and printed by `cli`.
+//! A worker program on top of [`runtime`](crate::runtime) that uses only its public interface.
+//! Tables and charts are made here and printed by `cli`.
 
 mod backend;
 mod collective;

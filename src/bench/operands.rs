@@ -1,30 +1,32 @@
-//! The memory of one measured operation: filled, used, and compared with what must come out.
+//! Operands of one measured operation: fills them, runs the operation, and compares the result with
+//! the expected one.
 
 use super::collective::{Collective, Shape};
 use super::sample::{PERIOD, Pattern, Sample};
 use crate::runtime::{Buffer, Error, Group, ReduceOp};
 
-/// An operation with its memory, wherever that lies.
+/// An operation with its operands, in host or device memory.
 pub(super) trait Measured {
-    /// Writes what this rank gives, and forgets what it took.
+    /// Writes the input of this rank, and zeroes its output.
     fn fill(&mut self) -> Result<(), Error>;
 
-    /// The operation, once.
+    /// Runs the operation once.
     fn run(&mut self) -> Result<(), Error>;
 
-    /// How many numbers of this rank are others than they must be after one run on filled memory.
+    /// Number of values of this rank that differ from the expected ones, after one run on filled
+    /// operands.
     fn wrong(&mut self) -> Result<u64, Error>;
 }
 
-/// Where the numbers of operations in place lie.
+/// Memory of the input, which operations in place overwrite.
 enum Numbers<T: Sample> {
-    /// In memory that ranks of a node share.
+    /// Memory that the ranks of a node share.
     Buffer(Buffer<T>),
-    /// In the rank's own.
+    /// Memory of the rank alone.
     Own(Vec<T>),
 }
 
-/// See the module.
+/// Operands in host memory.
 pub(super) struct Operands<'a, T: Sample> {
     group: &'a Group,
     collective: Collective,
@@ -35,7 +37,7 @@ pub(super) struct Operands<'a, T: Sample> {
     output: Vec<T>,
 }
 
-/// A vector of zeros, or an error where there is not so much memory.
+/// Allocates a vector of zeros; an error where the memory is not available.
 pub(super) fn zeros<T: Sample>(len: usize) -> Result<Vec<T>, Error> {
     let mut zeros = Vec::new();
     zeros.try_reserve_exact(len).map_err(|_| {
@@ -70,31 +72,31 @@ impl<'a, T: Sample> Operands<'a, T> {
         Ok(Self { group, collective, shape, pattern, root, numbers, output })
     }
 
-    /// What the operation works in, or gives.
+    /// Input, which operations in place overwrite.
     #[cfg(feature = "nccl")]
     pub(super) fn numbers(&self) -> &[T] {
         self.numbers.as_slice()
     }
 
-    /// What it takes.
+    /// Separate output; empty for operations in place.
     #[cfg(feature = "nccl")]
     pub(super) fn output(&self) -> &[T] {
         &self.output
     }
 
-    /// Both.
+    /// Input and output.
     #[cfg(feature = "nccl")]
     pub(super) fn memory_mut(&mut self) -> (&mut [T], &mut [T]) {
         (self.numbers.as_mut_slice(), &mut self.output)
     }
 
-    /// What is called: the operation, how it combines, and its root.
+    /// The call: collective, reduction and root.
     #[cfg(feature = "nccl")]
     pub(super) fn call(&self) -> (Collective, Option<ReduceOp>, usize) {
         (self.collective, self.pattern.reduce, self.root)
     }
 
-    /// How many of the numbers that came from every rank are others than they must be.
+    /// Number of wrong values in an output that has one part from every rank.
     fn differing_parts(&self, period_from: impl Fn(usize) -> Vec<T>) -> u64 {
         if self.shape.count == 0 {
             return 0;
@@ -151,7 +153,7 @@ impl<T: Sample> Measured for Operands<'_, T> {
             Collective::Reduce if is_root => {
                 differing(self.numbers.as_slice(), &pattern.reduced_period(0))
             }
-            // Whoever is not the root keeps what it had.
+            // The data of all ranks but the root is unchanged.
             Collective::Reduce => differing(self.numbers.as_slice(), &pattern.period(rank, 0)),
             Collective::Broadcast => {
                 differing(self.numbers.as_slice(), &pattern.period(self.root, 0))
@@ -188,7 +190,7 @@ impl<T: Sample> Numbers<T> {
     }
 }
 
-/// Positions at which numbers are not those of a period that repeats.
+/// Number of positions at which `numbers` differ from the repeated `period`.
 fn differing<T: Sample>(numbers: &[T], period: &[T]) -> u64 {
     let parts = numbers.chunks(PERIOD);
     let differ = |part: &[T]| part.iter().zip(period).filter(|(is, must)| is != must).count();
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_what_they_must_be() -> Result<(), Error> {
+    fn operands_of_every_collective_are_verified() -> Result<(), Error> {
         for world in [1, 2, 3] {
             Group::on_threads(world, |group| {
                 check_all::<f32>(group)?;
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_counted() -> Result<(), Error> {
+    fn operands_count_wrong_values() -> Result<(), Error> {
         let wrong = Group::on_threads(2, |group| {
             let shape = Collective::AllGather.shape(4000, 4, 2);
             let mut operands =

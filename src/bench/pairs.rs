@@ -1,7 +1,7 @@
-//! Every pair of nodes by itself, or of ranks where there is one node: who is slow.
+//! Bandwidth of every pair of nodes, or of ranks where there is one node, to find slow ones.
 //!
-//! Pairs are measured as a tournament is played: in each round everybody meets one other, so that
-//! n places take n - 1 rounds instead of n² / 2 meetings.
+//! Pairs are measured in a round-robin tournament: in each round every place exchanges data with
+//! one other, so that n places take n - 1 rounds instead of n² / 2 separate exchanges.
 
 use super::document::PairRow;
 use super::operands::zeros;
@@ -9,27 +9,27 @@ use super::sweep::Options;
 use super::timing::{Repeats, Timed};
 use crate::runtime::{Error, Group, ReduceOp};
 
-/// Times of all pairs; the same on all ranks.
+/// Times of all pairs; equal on all ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pairs {
-    /// The places, in order.
+    /// Names of the places (nodes or ranks), in order.
     pub names: Vec<String>,
-    /// Bytes each way.
+    /// Bytes in each direction.
     pub bytes: u64,
-    /// Seconds of one exchange, row by row, the same both ways; 0 where a place would meet itself.
+    /// Seconds of one exchange, as a symmetric matrix by rows; 0 on the diagonal.
     seconds: Vec<f64>,
-    /// Exchanges that were timed, in the same places.
+    /// Number of timed exchanges, in the same layout.
     iterations: Vec<i64>,
 }
 
 impl Pairs {
-    /// GB/s each way between two places; none between a place and itself.
+    /// Bandwidth in each direction between two places, in GB/s; `None` for a place and itself.
     pub fn gbs(&self, left: usize, right: usize) -> Option<f64> {
         let seconds = self.seconds[left * self.names.len() + right];
         (0.0 < seconds).then(|| self.bytes as f64 / seconds / 1e9)
     }
 
-    /// All pairs, as the document has them.
+    /// Rows of the document, one for each pair.
     pub fn rows(&self) -> Vec<PairRow> {
         let places = self.names.len();
         let pairs = (0..places).flat_map(|left| (left + 1..places).map(move |right| (left, right)));
@@ -43,7 +43,7 @@ impl Pairs {
         pairs.filter_map(row).collect()
     }
 
-    /// The same, the slowest first.
+    /// Rows of the document, the slowest pair first.
     pub fn slowest_first(&self) -> Vec<PairRow> {
         let mut rows = self.rows();
         rows.sort_by(|left, right| left.busbw_gbs.total_cmp(&right.busbw_gbs));
@@ -51,9 +51,10 @@ impl Pairs {
     }
 }
 
-/// Who meets whom: in every round each place at most once, in all rounds each pair once.
+/// Pairs of each round: each place is in at most one pair of a round, and each pair in one round.
 fn rounds(places: usize) -> Vec<Vec<(usize, usize)>> {
-    // One place stays where it is, the others go round. Whoever meets nobody has a rest.
+    // Circle method: one place is fixed and the others rotate. With an odd number, the partner of
+    // an imaginary place pauses.
     let seats = places.next_multiple_of(2).max(2);
     let round = |turn: usize| {
         let at = |seat: usize| if seat == 0 { 0 } else { 1 + (seat - 1 + turn) % (seats - 1) };
@@ -64,7 +65,7 @@ fn rounds(places: usize) -> Vec<Vec<(usize, usize)>> {
     (0..seats - 1).map(round).collect()
 }
 
-/// Measures all pairs with messages of the greatest size of `options`.
+/// Measures all pairs with messages of the largest size of `options`; all ranks call it.
 pub fn measure_pairs(group: &Group, options: &Options) -> Result<Pairs, Error> {
     let bytes = options.sizes.last();
     let placement = group.placement();
@@ -95,7 +96,7 @@ pub fn measure_pairs(group: &Group, options: &Options) -> Result<Pairs, Error> {
     Ok(Pairs { seconds: slower_of_both(&seconds, names.len()), iterations, names, bytes })
 }
 
-/// Whom a place meets in a round.
+/// Partner of a place in a round; `None`: it pauses.
 fn partner(round: &[(usize, usize)], place: usize) -> Option<usize> {
     round.iter().find_map(|(left, right)| match place {
         _ if place == *left => Some(*right),
@@ -104,7 +105,8 @@ fn partner(round: &[(usize, usize)], place: usize) -> Option<usize> {
     })
 }
 
-/// Both sides of an exchange have timed it; the slower one is right about when it was over.
+/// The longer of the two times that both sides of an exchange have measured: the exchange is
+/// complete only when it is so on both sides.
 fn slower_of_both(seconds: &[f64], places: usize) -> Vec<f64> {
     let at = |left: usize, right: usize| seconds[left * places + right];
     let both = (0..places * places).map(|cell| (cell / places, cell % places));
@@ -123,7 +125,7 @@ fn time_exchange(
         Ok(seconds.max(theirs[0]))
     };
     let repeats = Repeats { warmup: options.warmup.max(1), ..options.repeats() };
-    // Exchanges wait for each other; no other meeting is needed.
+    // An exchange synchronizes its two ranks, so no barrier is needed.
     repeats.time(|| Ok(group.send_recv(given, peer, taken, peer)?), slower, || Ok(()))
 }
 
@@ -139,7 +141,7 @@ mod tests {
     use crate::runtime::Dtype;
 
     #[test]
-    fn everybody_meets_everybody_once_and_nobody_twice_at_a_time() {
+    fn rounds_contain_each_pair_once() {
         for places in 0..40 {
             let mut met = BTreeSet::new();
             for round in rounds(places) {
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_one_node_and_nodes_of_many_are_places() -> Result<(), Error> {
+    fn pairs_are_of_ranks_on_one_node_and_of_nodes_on_many() -> Result<(), Error> {
         let here = Group::on_threads(3, |group| measure_pairs(group, &options()))?;
         assert_eq!(here[0], here[2]);
         assert_eq!(here[0].names, ["rank 0", "rank 1", "rank 2"]);

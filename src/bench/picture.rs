@@ -1,4 +1,5 @@
-//! Results as pictures: bus bandwidth over size, one curve a run, and pairs as a heat map. Pure.
+//! Charts of results: bus bandwidth over size with a curve for each run, and pairs as a heat map.
+//! Pure.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,29 +15,29 @@ const LEFT: f64 = 72.0;
 const RIGHT: f64 = 28.0;
 const TOP: f64 = 52.0;
 const BOTTOM: f64 = 58.0;
-/// Curves that can be told apart, a dash for each time that colours are used up.
+/// Colours of curves, and dash patterns: the next pattern begins each time the colours are used up.
 const COLOURS: [&str; 8] =
     ["#0969da", "#bc4c00", "#1a7f37", "#8250df", "#cf222e", "#9a6700", "#1b7c83", "#57606a"];
 const DASHES: [&str; 5] = ["none", "7 4", "2 3", "10 3 2 3", "14 5"];
-/// Names one below the other, and what a line before them takes.
+/// Names in a column of the legend, and the width of the line before a name.
 const LEGEND_ROWS: usize = 20;
 const LEGEND_LINE: f64 = 56.0;
-/// The scale of colours: cells side by side.
+/// Number and width of the cells of the colour scale.
 const SCALE_CELLS: usize = 40;
 const SCALE_CELL: f64 = 5.0;
-/// Width of a letter, about.
+/// Approximate width of a letter.
 const LETTER: f64 = 7.0;
 
-/// Bandwidths on the axis, as powers of ten: from a whole power to 1, 2 or 5 times one.
+/// Range of the bandwidth axis, as exponents of ten: from a whole power to 1, 2 or 5 times one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Powers {
     low: f64,
     high: f64,
 }
 
-/// Numbers of a power of ten that have a line.
+/// Multiples of a power of ten that have a grid line.
 const STEPS: [f64; 3] = [1.0, 2.0, 5.0];
-/// So many powers have all of them.
+/// Number of powers of ten up to which all multiples have a grid line; above, only the powers do.
 const STEPS_POWERS_MAX: f64 = 3.0;
 
 impl Powers {
@@ -47,7 +48,7 @@ impl Powers {
         Self { low, high: (step * power).log10().max(low + STEPS[1].log10()) }
     }
 
-    /// Numbers with a line, and how they are written.
+    /// Values that have a grid line, with their labels.
     fn ticks(self) -> Vec<(f64, String)> {
         let steps = if self.high - self.low <= STEPS_POWERS_MAX { &STEPS[..] } else { &STEPS[..1] };
         let powers = self.low as i32..=self.high.floor() as i32;
@@ -61,15 +62,15 @@ impl Powers {
     }
 }
 
-/// The part of the plane that is shown: sizes as powers of two, bandwidths as powers of ten, so that
-/// small sizes do not all lie on the ground.
+/// Ranges of the axes: sizes as powers of two, bandwidths as powers of ten, so that the curves of
+/// small sizes do not lie on the axis.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     sizes: (f64, f64),
     gbs: Powers,
 }
 
-/// Whether a row has a place on axes of powers.
+/// Whether a row can be shown on logarithmic axes.
 fn is_shown(row: &Row) -> bool {
     0 < row.bytes && 0.0 < row.busbw_gbs && row.busbw_gbs.is_finite()
 }
@@ -100,7 +101,7 @@ impl Frame {
     }
 }
 
-/// Bus bandwidth over size: a curve for each run, type and operation.
+/// Chart of bus bandwidth over size, with a curve for each run, type and reduction.
 pub fn show_results(document: &Document, earlier: &[Earlier]) -> String {
     let Document { collective, backend, world_size, .. } = document;
     let here = format!("{}, {backend}", show_ranks(*world_size));
@@ -112,7 +113,7 @@ pub fn show_results(document: &Document, earlier: &[Earlier]) -> String {
     show_curves(&title, &series_of(&runs))
 }
 
-/// Rows of the types and operations that were measured now.
+/// Earlier rows of the types and reductions that this run has measured.
 fn comparable(now: &[Row], earlier: &Earlier) -> Vec<Row> {
     let kinds: BTreeSet<String> = now.iter().map(kind_of).collect();
     let is_one = |row: &&Row| {
@@ -122,7 +123,8 @@ fn comparable(now: &[Row], earlier: &Earlier) -> Vec<Row> {
     earlier.rows.iter().filter(is_one).cloned().collect()
 }
 
-/// Files by name, with their directory where that tells them apart, and ranks.
+/// Names of earlier runs: the file name, with its directory where the name alone is ambiguous, and
+/// the number of ranks.
 fn run_names(earlier: &[Earlier]) -> Vec<String> {
     let stem = |file: &Path| file.with_extension("").file_name().map(PathBuf::from);
     let short = |file: &Path| stem(file).unwrap_or_else(|| file.to_owned());
@@ -144,13 +146,13 @@ fn run_names(earlier: &[Earlier]) -> Vec<String> {
     earlier.iter().map(name).collect()
 }
 
-/// `f32 sum`, or nothing where a table does not say.
+/// Type and reduction of a row, such as `f32 sum`; empty where a table does not name them.
 fn kind_of(row: &Row) -> String {
     let op = if row.op == "none" { "" } else { &row.op };
     format!("{} {op}", row.dtype).trim().to_owned()
 }
 
-/// Rows of every run by type and operation, named by what differs.
+/// Curves of all runs, types and reductions, named by what differs between them.
 fn series_of<'a>(runs: &[(String, &'a Vec<Row>)]) -> Vec<Series<'a>> {
     let mut found: Vec<(&str, String, Vec<&Row>)> = Vec::new();
     for (run, rows) in runs {
@@ -177,7 +179,7 @@ fn series_of<'a>(runs: &[(String, &'a Vec<Row>)]) -> Vec<Series<'a>> {
     series.collect()
 }
 
-/// One curve.
+/// Name and points of one curve.
 #[derive(Clone, Debug)]
 struct Series<'a> {
     name: String,
@@ -193,7 +195,9 @@ fn show_curves(title: &str, series: &[Series<'_>]) -> String {
     let frame = Frame::around(series);
     match frame {
         Some(frame) => axes(&mut canvas, frame),
-        None => canvas.text((WIDTH / 2.0, HEIGHT / 2.0), "middle", "label", "nothing above 0 GB/s"),
+        None => {
+            canvas.text((WIDTH / 2.0, HEIGHT / 2.0), "middle", "label", "no bandwidth above 0 GB/s")
+        }
     }
     for (index, one) in series.iter().enumerate() {
         if let Some(frame) = frame {
@@ -207,7 +211,7 @@ fn show_curves(title: &str, series: &[Series<'_>]) -> String {
     canvas.finish()
 }
 
-/// Colours first, then dashes.
+/// CSS classes of a curve; colours vary first, then dash patterns.
 fn class_of(index: usize) -> String {
     format!("run{} dash{}", index % COLOURS.len(), index / COLOURS.len() % DASHES.len())
 }
@@ -232,7 +236,7 @@ fn axes(canvas: &mut Canvas, frame: Frame) {
     }
     let base = HEIGHT - BOTTOM;
     let powers = (frame.sizes.1 - frame.sizes.0).ceil();
-    // As many sizes as have room side by side.
+    // The axis has room for the labels of about 12 sizes.
     let stride = (powers / 12.0).ceil().max(1.0);
     for power in ticks(frame.sizes, stride) {
         let x = frame.x(power);
@@ -254,13 +258,13 @@ fn curve(canvas: &mut Canvas, frame: Frame, index: usize, series: &Series<'_>) {
     }
 }
 
-/// Pairs as a heat map: pale is the fastest, red is nothing.
+/// Heat map of pairs: the fastest is pale green, 0 GB/s is red.
 pub fn show_heat(title: &str, pairs: &Pairs) -> String {
     let places = pairs.names.len();
     let side = (640.0 / places.max(1) as f64).clamp(4.0, 64.0);
     let longest = pairs.names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let names = 7.5 * longest as f64;
-    // Long names of columns stand upright.
+    // Column names that are wider than a cell are written vertically.
     let upright = side < names;
     let (left, top) = (28.0 + names, 62.0 + if upright { names } else { 0.0 });
     let end = (left + side * places as f64, top + side * places as f64);
@@ -294,7 +298,7 @@ pub fn show_heat(title: &str, pairs: &Pairs) -> String {
     canvas.finish()
 }
 
-/// What colours mean, from nothing to the fastest.
+/// Draws the colour scale, from 0 to the fastest pair.
 fn scale(canvas: &mut Canvas, (x, y): Point, high: f64) {
     for cell in 0..SCALE_CELLS {
         let gbs = high * cell as f64 / (SCALE_CELLS - 1) as f64;
@@ -308,7 +312,7 @@ fn scale(canvas: &mut Canvas, (x, y): Point, high: f64) {
     canvas.text((x + width, y + 28.0), "middle", "label", &format!("{high:.2} GB/s"));
 }
 
-/// From red, nothing, to a pale green, the fastest; digits can be read on all of it.
+/// Colour of a bandwidth, from red at 0 to pale green at `high`; digits are legible on all of them.
 fn colour_of(gbs: f64, high: f64) -> String {
     let share = if 0.0 < high { gbs / high } else { 1.0 };
     let mix = |slow: f64, fast: f64| (slow + share * (fast - slow)).round() as u8;
@@ -328,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn every_run_type_and_operation_has_a_curve_and_a_name() {
+    fn chart_has_a_named_curve_for_each_run_type_and_reduction() {
         let max = |row: Row| Row { op: "max".to_owned(), ..row };
         let now = vec![row(0, 0.0), row(8, 0.0), row(8, 1.0), row(1 << 20, 9.0), max(row(8, 2.0))];
         let then = earlier("<then>.json", vec![row(64, 2.0)]);
@@ -348,13 +352,13 @@ mod tests {
         assert_eq!(of(&runs[1..]), [("<then>, 4 ranks".to_owned(), 1)]);
         let svg = show_curves("all-reduce", &series_of(&runs));
         assert_eq!(svg.matches("<polyline").count(), 3);
-        assert_eq!(svg.matches("<circle").count(), 4, "nothing has no place on these axes");
+        assert_eq!(svg.matches("<circle").count(), 4, "zeros cannot be shown on these axes");
         assert!(svg.contains("&lt;then>") && svg.contains(">1M<") && !svg.contains("NaN"));
-        assert!(show_curves("nothing", &[]).contains("nothing above 0"));
+        assert!(show_curves("nothing", &[]).contains("no bandwidth above 0"));
     }
 
     #[test]
-    fn files_of_one_name_are_told_apart() {
+    fn run_names_of_equal_files_have_their_directory() {
         #[track_caller]
         fn check(files: &[&str], expect: &[&str]) {
             let all: Vec<Earlier> = files.iter().map(|file| earlier(file, Vec::new())).collect();
@@ -369,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn bandwidths_have_round_numbers() {
+    fn bandwidth_axis_has_round_numbers() {
         #[track_caller]
         fn check(least: f64, best: f64, expect: &[&str]) {
             let ticks = Powers::around(least, best).ticks();
@@ -381,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_the_reddest() {
+    fn heat_map_colour_is_red_at_zero() {
         assert_eq!(colour_of(0.0, 3.0), "#f08074");
         assert_eq!(colour_of(3.0, 3.0), "#daf0de");
         assert_eq!(colour_of(0.0, 0.0), "#daf0de");

@@ -1,18 +1,18 @@
-//! Numbers whose results are known beforehand, for every type and every rank. Pure.
+//! Test data with known reductions, for every type and every rank. Pure.
 
 use crate::runtime::{Bf16, Element, F16, ReduceOp};
 
-/// Numbers repeat after so many positions: a prime, so that shifted parts do not look alike.
+/// Period of the data in elements; a prime, so that shifted parts differ.
 pub(super) const PERIOD: usize = 251;
-/// Up to so many ranks, sums of numbers below 4 fit a byte.
+/// Largest number of ranks for which sums of values below 4 fit a byte.
 const RANKS_OF_FOUR_MAX: usize = 64;
 
-/// An element that small numbers and the results of small numbers can be written in.
+/// An element type that represents the test data and its reductions.
 pub(super) trait Sample: Element {
-    /// The nearest value; integers wrap.
+    /// The value nearest to `whole`; integers wrap.
     fn of_whole(whole: u64) -> Self;
 
-    /// The mean of `ranks` numbers with this sum, rounded as a group rounds it.
+    /// The mean of `ranks` values with this sum, rounded as a group rounds it.
     fn of_mean(sum: u64, ranks: u64) -> Self;
 }
 
@@ -52,7 +52,7 @@ macro_rules! integer {
             }
 
             fn of_mean(sum: u64, ranks: u64) -> Self {
-                // Sums wrap before they are divided, towards zero.
+                // Sums wrap first; the division then rounds towards zero.
                 (i128::from(sum as Self) / i128::from(ranks)) as Self
             }
         }
@@ -67,23 +67,23 @@ integer!(i32);
 integer!(i64);
 integer!(u8);
 
-/// What every rank gives at every position, and what becomes of it.
+/// Test data of all ranks, and their reduction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pattern {
-    /// Ranks that take part.
+    /// Number of ranks.
     pub(super) world: usize,
-    /// How numbers are combined; `None` where they are only moved.
+    /// Reduction; `None` for operations that only move data.
     pub(super) reduce: Option<ReduceOp>,
 }
 
 impl Pattern {
-    /// The number of a rank at a position.
+    /// The value of a rank at a position.
     pub(super) fn value(self, rank: usize, position: usize) -> u64 {
         let position = position % PERIOD;
         let whole = match self.reduce {
-            // A byte, exact in every type.
+            // A value below 251, which is exact in every type.
             None => (position * 7 + rank * 13) % PERIOD,
-            // One rank doubles, so that products neither grow nor vanish.
+            // One rank has 2 and the others 1, so that every product is 2.
             Some(ReduceOp::Prod) => 1 + usize::from(position % self.world == rank),
             Some(ReduceOp::Sum | ReduceOp::Avg | ReduceOp::Min | ReduceOp::Max) => {
                 let levels = if self.world <= RANKS_OF_FOUR_MAX { 4 } else { 2 };
@@ -93,12 +93,12 @@ impl Pattern {
         whole as u64
     }
 
-    /// The numbers of a rank for one period, beginning at a position.
+    /// The data of a rank for one period, beginning at position `start`.
     pub(super) fn period<T: Sample>(self, rank: usize, start: usize) -> Vec<T> {
         (start..start + PERIOD).map(|position| T::of_whole(self.value(rank, position))).collect()
     }
 
-    /// The reduction over all ranks for one period, beginning at a position.
+    /// The reduction over all ranks for one period, beginning at position `start`.
     pub(super) fn reduced_period<T: Sample>(self, start: usize) -> Vec<T> {
         (start..start + PERIOD).map(|position| self.reduced(position)).collect()
     }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ranks_give_differs_from_rank_to_rank() {
+    fn test_data_differs_from_rank_to_rank() {
         for reduce in [None, Some(ReduceOp::Sum), Some(ReduceOp::Prod), Some(ReduceOp::Max)] {
             let pattern = Pattern { world: 3, reduce };
             let [first, second, third] = [0, 1, 2].map(|rank| pattern.period::<i32>(rank, 0));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn results_of_many_ranks_are_exact_in_small_types() {
+    fn test_data_reductions_are_exact_in_small_types() {
         for world in [1, 2, 64, 65, 250] {
             let pattern = Pattern { world, reduce: Some(ReduceOp::Sum) };
             for position in 0..PERIOD {

@@ -1,17 +1,17 @@
-//! Which sizes are measured. Pure.
+//! Sizes that are measured. Pure.
 
 use std::iter;
 
-/// From one size to the next.
+/// Step from one size to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stride {
-    /// So many times as much; 2 or more.
+    /// Multiplication by this factor; 2 or more.
     Factor(u64),
-    /// So many bytes more; 1 or more.
+    /// Addition of this number of bytes; 1 or more.
     Bytes(u64),
 }
 
-/// Sizes from one to another. Made by [`Sizes::new`], so there is at least one, and not too many.
+/// Range of sizes. [`Sizes::new`] guarantees that it has at least one and at most 10,000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     first: u64,
@@ -19,23 +19,23 @@ pub struct Sizes {
     stride: Stride,
 }
 
-/// Why there are no such sizes.
+/// Why a range of sizes is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizesError {
-    /// Nothing lies between them.
-    #[error("the smallest size is above the greatest")]
+    /// The smallest size is above the largest.
+    #[error("the smallest size is above the largest")]
     Empty,
-    /// Nobody reads such a table.
-    #[error("these are {count} sizes, at most {SIZES_MAX} are measured")]
+    /// The range has more sizes than a table can usefully have.
+    #[error("the range has {count} sizes, the limit is {SIZES_MAX}")]
     TooMany {
-        /// How many.
+        /// Number of sizes.
         count: u64,
     },
 }
 
-/// Rows of a table.
+/// Largest number of sizes in a range.
 const SIZES_MAX: u64 = 10_000;
-/// Above this a number is a typing error.
+/// Largest size in bytes; a larger one is a typing error.
 const BYTES_MAX: u64 = 1 << 44;
 
 impl Sizes {
@@ -53,7 +53,7 @@ impl Sizes {
         Ok(Self { first, last, stride })
     }
 
-    /// The greatest size, at most.
+    /// Upper bound of the sizes.
     pub fn last(&self) -> u64 {
         self.last
     }
@@ -71,21 +71,22 @@ impl Sizes {
     }
 }
 
-/// Why a text is no number of bytes.
+/// Why a text is not a number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BytesError {
-    /// It does not begin with digits.
+    /// The text does not begin with digits.
     #[error("expected a size")]
     NoNumber,
-    /// Something else follows them.
+    /// The digits are not followed by a known unit.
     #[error("expected a size with one of the units K, M, G and T")]
     NoUnit,
-    /// Above 16 TiB.
-    #[error("no more than 16T are measured")]
+    /// The size is above 16 TiB.
+    #[error("the largest size is 16T")]
     TooLarge,
 }
 
-/// A number of bytes: `8`, `64K`, `128M`, `1GiB`; units are powers of 1024, as in nccl-tests.
+/// Parses a number of bytes, such as `8`, `64K`, `128M` or `1GiB`; units are powers of 1024, as in
+/// nccl-tests.
 pub fn parse_bytes(text: &str) -> Result<u64, BytesError> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -100,7 +101,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, BytesError> {
         "T" | "TB" | "TIB" => 40,
         _ => return Err(BytesError::NoUnit),
     };
-    // Digits alone fail only by being too many.
+    // Digits fail to parse only if there are too many.
     let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
     bytes.filter(|bytes| *bytes <= BYTES_MAX).ok_or(BytesError::TooLarge)
 }
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_go_from_the_first_to_the_last() {
+    fn sizes_span_the_range() {
         check(8, 64, Stride::Factor(2), &[8, 16, 32, 64]);
         check(8, 63, Stride::Factor(4), &[8, 32]);
         check(0, 4, Stride::Factor(2), &[0, 2, 4]);
@@ -126,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_is_refused() {
+    fn sizes_reject_invalid_ranges() {
         assert_eq!(Sizes::new(9, 8, Stride::Factor(2)), Err(SizesError::Empty));
         let many = SizesError::TooMany { count: 1 << 20 };
         assert_eq!(Sizes::new(1, 1 << 20, Stride::Bytes(1)), Err(many));
     }
 
     #[test]
-    fn bytes_have_units() {
+    fn parse_bytes_accepts_units() {
         assert_eq!(parse_bytes("8"), Ok(8));
         assert_eq!(parse_bytes("64K"), Ok(65536));
         assert_eq!(parse_bytes("1gib"), Ok(1 << 30));

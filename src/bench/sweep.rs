@@ -1,4 +1,4 @@
-//! A table: all sizes, types and operations, one after the other.
+//! Measurement of all sizes, types and reductions, one after the other.
 
 use super::backend::{Backend, Opened};
 use super::collective::Collective;
@@ -11,30 +11,30 @@ use super::sizes::Sizes;
 use super::timing::{Average, Iterations, Repeats, Timed, time};
 use crate::runtime::{Bf16, Dtype, Error, F16, Group, ReduceOp};
 
-/// What is measured.
+/// Options of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// What every row does.
+    /// Collective to measure.
     pub collective: Collective,
-    /// What moves the numbers.
+    /// Backend that moves the data.
     pub backend: Backend,
     /// Sizes in bytes.
     pub sizes: Sizes,
     /// Types of elements.
     pub dtypes: Vec<Dtype>,
-    /// How numbers are combined, where they are.
+    /// Reductions, for collectives that reduce.
     pub reduce: Vec<ReduceOp>,
-    /// The rank that is another than the others, where one is.
+    /// Root, for collectives that have one.
     pub root: usize,
-    /// Operations of a size that are timed.
+    /// Number of timed operations per size.
     pub iterations: Iterations,
-    /// Operations before them; where iterations are chosen, at least one.
+    /// Number of untimed operations before them; at least one where the iterations are chosen.
     pub warmup: u32,
-    /// Whether results are compared with what they must be.
+    /// Whether results are compared with the expected ones.
     pub is_checked: bool,
-    /// Whose time counts.
+    /// How the times of the ranks are combined.
     pub average: Average,
-    /// Whether operations in place work in memory of the group, where they need not copy.
+    /// Whether operations in place use shared memory of the group, which saves a copy.
     pub is_registered: bool,
 }
 
@@ -43,7 +43,7 @@ impl Options {
         Repeats { warmup: self.warmup, iterations: self.iterations }
     }
 
-    /// Types and operations, each with all sizes.
+    /// Combinations of type and reduction; each is measured with all sizes.
     fn kinds(&self) -> impl Iterator<Item = (Dtype, Option<ReduceOp>)> {
         let reduce: Vec<Option<ReduceOp>> = if self.collective.reduces() {
             self.reduce.iter().copied().map(Some).collect()
@@ -55,7 +55,7 @@ impl Options {
             .flat_map(move |dtype| reduce.clone().into_iter().map(move |op| (*dtype, op)))
     }
 
-    /// Whether earlier results have anything that `world` ranks will measure.
+    /// Whether earlier results have a size, type and reduction that `world` ranks will measure.
     pub fn has_some_of(&self, earlier: &Earlier, world: usize) -> bool {
         self.kinds().any(|(dtype, reduce)| {
             self.sizes.iter().any(|bytes| {
@@ -66,7 +66,8 @@ impl Options {
     }
 }
 
-/// Measures everything, and shows every row to `watch` when it is known; all ranks see the same rows.
+/// Runs the measurement, and passes each row to `watch` when it is complete; all ranks call it and
+/// all receive the same rows.
 pub fn measure(
     opened: &Opened<'_>,
     options: &Options,
@@ -77,7 +78,7 @@ pub fn measure(
         let mut last = None;
         for bytes in options.sizes.iter() {
             let row = measure_dtype(opened, options, dtype, reduce, bytes)?;
-            // Sizes that are cut to whole parts may be the same.
+            // Sizes that are rounded down to whole parts may be equal.
             if last.replace(row.bytes) != Some(row.bytes) {
                 watch(&row);
                 rows.push(row);
@@ -87,7 +88,7 @@ pub fn measure(
     Ok(rows)
 }
 
-/// The word for an operation, where there is one.
+/// Name of a reduction, or `none`.
 fn name_of(reduce: Option<ReduceOp>) -> String {
     reduce.map_or_else(|| "none".to_owned(), |reduce| reduce.to_string())
 }
@@ -110,7 +111,7 @@ fn measure_dtype(
     }
 }
 
-/// What both the host and the devices can work with.
+/// An element type that both the host and the devices support.
 #[cfg(feature = "nccl")]
 trait Number: Sample + crate::runtime::device::DeviceElement {}
 #[cfg(feature = "nccl")]
@@ -156,7 +157,8 @@ fn measure_row<T: Number>(
     })
 }
 
-/// The time, and wrong numbers of all ranks where that is looked at.
+/// Measures an operation; returns its time, and the number of wrong values on all ranks if results
+/// are checked.
 fn measure_operation(
     group: &Group,
     options: &Options,
@@ -168,7 +170,8 @@ fn measure_operation(
     Ok((timed, wrong))
 }
 
-/// Runs the operation once more on known numbers; wrong ones of all ranks.
+/// Runs the operation once more on freshly filled operands; returns the number of wrong values on
+/// all ranks.
 fn count_wrong(group: &Group, operation: &mut impl Measured) -> Result<u64, Error> {
     operation.fill()?;
     operation.run()?;
@@ -183,7 +186,7 @@ mod tests {
     use crate::bench::sizes::Stride;
 
     #[test]
-    fn a_table_has_a_row_for_each_size_type_and_operation() -> Result<(), Error> {
+    fn measure_returns_a_row_per_size_type_and_reduction() -> Result<(), Error> {
         let options = Options {
             collective: Collective::ReduceScatter,
             backend: Backend::Host,

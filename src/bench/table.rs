@@ -1,5 +1,5 @@
-//! Results as text, in the columns of nccl-tests. Comments begin with `#`, so that tools that read
-//! its tables read ours. Pure.
+//! Result tables in the columns of nccl-tests. Comments begin with `#`, so that tools for its
+//! tables also read those of remuda. Pure.
 
 use std::fmt::Write;
 
@@ -12,59 +12,61 @@ use super::pairs::Pairs;
 use super::sweep::Options;
 use crate::runtime::{BetweenNodes, ReduceOrder, Thresholds};
 
-/// A matrix of more places than this is not read; the slowest pairs are.
+/// Largest number of places shown as a matrix; above, the slowest pairs are listed instead.
 const PLACES_MAX: usize = 16;
-/// Pairs that are listed then.
+/// Number of slowest pairs that are listed.
 const SLOWEST: usize = 10;
 
-/// A number of bytes in the largest unit that divides it: `512`, `64K`, `1M`.
+/// A number of bytes in the largest unit that divides it, such as `512`, `64K` or `1M`.
 pub fn show_bytes_short(bytes: u64) -> String {
     let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
     let unit = units.iter().find(|(shift, _)| bytes != 0 && bytes.trailing_zeros() >= *shift);
     unit.map_or_else(|| bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
 }
 
-/// `1 rank`, `2 ranks`.
+/// A number of ranks, such as `1 rank` or `2 ranks`.
 pub fn show_ranks(ranks: usize) -> String {
     format!("{ranks} {}", if ranks == 1 { "rank" } else { "ranks" })
 }
 
-/// The sizes at which a group changes its ways.
+/// Appends the sizes at which a group changes its algorithms.
 fn push_thresholds(text: &mut String, thresholds: &Thresholds) {
     let Thresholds { eager_bytes, round_bytes, short_bytes, between_nodes } = thresholds;
     let size = |bytes: usize| show_bytes_short(bytes as u64);
     if let Some(eager) = eager_bytes {
-        let _ =
-            writeln!(text, "# sums up to {}: one meeting, numbers beside the flags", size(*eager));
+        let eager = size(*eager);
+        let _ = writeln!(text, "# reductions up to {eager}: one barrier, data beside the flags");
     }
     if let Some(short) = short_bytes {
         let short = size(*short);
-        let _ =
-            writeln!(text, "# sums up to {short}: folded on every node; above: each rank a slice");
+        let _ = writeln!(
+            text,
+            "# reductions up to {short}: every node combines all data; above: every rank a slice"
+        );
     }
     let round = size(*round_bytes);
-    let _ = writeln!(text, "# numbers outside of shared memory: {round} of a rank at a time");
+    let _ = writeln!(text, "# data outside of shared memory: {round} per rank at a time");
     if let Some(BetweenNodes { streams, overlap, order }) = between_nodes {
         let streams = if *streams == 1 { "1 stream".into() } else { format!("{streams} streams") };
-        let rounds = if *overlap { "rounds overlap" } else { "one round at a time" };
-        let _ = writeln!(text, "# between nodes: {streams} to a peer, {rounds}, order {order}");
+        let rounds = if *overlap { "overlapping rounds" } else { "one round at a time" };
+        let _ = writeln!(text, "# between nodes: {streams} per peer, {rounds}, order {order}");
     }
 }
 
-/// What stands above the rows.
+/// Heading of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
-    /// What is measured.
+    /// Options of the measurement.
     pub options: &'a Options,
-    /// In which order numbers are combined.
+    /// Order of reductions.
     pub order: ReduceOrder,
-    /// Where.
+    /// Hosts of the job.
     pub hosts: &'a [Host],
-    /// The library that moves the numbers, where that is wanted and it is not ours.
+    /// External library that moves the data, if it is to be shown.
     pub library: Option<&'a str>,
-    /// Where ways change, where that is wanted.
+    /// Sizes at which algorithms change, if they are to be shown.
     pub thresholds: Option<&'a Thresholds>,
-    /// What is compared with; two more columns, if it has anything in common.
+    /// Earlier results to compare with; they add two columns if they have a row in common.
     pub earlier: Option<&'a Earlier>,
 }
 
@@ -73,12 +75,12 @@ impl<'a> Head<'a> {
         self.hosts.iter().map(|host| host.ranks).sum()
     }
 
-    /// What stands beside the rows.
+    /// Earlier results that are shown beside the rows; `None` if they have no row in common.
     pub fn beside(&self) -> Option<&'a Earlier> {
         self.earlier.filter(|earlier| self.options.has_some_of(earlier, self.world()))
     }
 
-    /// The text.
+    /// The text of the heading.
     pub fn show(&self) -> String {
         let Options { collective, backend, iterations, warmup, .. } = self.options;
         let world = self.world();
@@ -110,23 +112,24 @@ impl<'a> Head<'a> {
         text
     }
 
-    /// An order that changes nothing is said to do so.
+    /// Order of reductions for the heading, with the reason if `any` does not differ from
+    /// `canonical`.
     fn show_order(&self) -> String {
         let Options { collective, backend, .. } = self.options;
         let order = self.order;
         let why = match (order, backend) {
             (ReduceOrder::Canonical, _) => None,
-            _ if !collective.reduces() => Some("nothing is combined"),
+            _ if !collective.reduces() => Some("no reduction"),
             (ReduceOrder::Any, Backend::Nccl) => None,
             (ReduceOrder::Any, Backend::Host | Backend::Staged) => match self.hosts.len() {
-                _ if *collective != Collective::AllReduce => Some("of all-reduces only"),
+                _ if *collective != Collective::AllReduce => Some("only all-reduce has another"),
                 1 => Some("one node"),
                 _ => None,
             },
         };
         why.map_or_else(
             || format!("order {order}"),
-            |why| format!("order {order} (no other than canonical here: {why})"),
+            |why| format!("order {order} (same as canonical: {why})"),
         )
     }
 }
@@ -134,17 +137,16 @@ impl<'a> Head<'a> {
 fn push_earlier(text: &mut String, earlier: &Earlier, world: usize, is_beside: bool) {
     let Earlier { file, world_size, .. } = earlier;
     let _ = match world_size {
-        Some(ranks) => writeln!(text, "# was: {} ({file})", show_ranks(*ranks)),
-        None => writeln!(text, "# was: ranks unknown, taken for {world} ({file})"),
+        Some(ranks) => writeln!(text, "# compared with: {} ({file})", show_ranks(*ranks)),
+        None => writeln!(text, "# compared with: ranks unknown, assumed {world} ({file})"),
     };
     if !is_beside {
-        let _ =
-            writeln!(text, "# it has no size, type and operation of these: nothing is compared");
+        let _ = writeln!(text, "# nothing compared: no size, type and reduction in common");
     }
 }
 
-/// Names of the columns, and their units. Operations are measured in place or out of it, as they are:
-/// the other group is there for who reads tables of nccl-tests.
+/// Appends the names of the columns and their units. An operation is measured either in place or
+/// out of place; the other group of columns exists for readers of nccl-tests tables.
 fn push_names(text: &mut String, earlier: bool) {
     let _ = writeln!(text, "#\n#{:61}out-of-place{:24}in-place", "", "");
     let names = ["time", "algbw", "busbw", "#wrong"];
@@ -173,9 +175,9 @@ fn push_columns(
     let _ = writeln!(text, "{}", line.trim_end());
 }
 
-/// A row of a collective, beside the same size of an earlier run.
+/// A row of the table, with the earlier result of the same size.
 pub fn show_row(row: &Row, collective: Collective, earlier: Option<&Earlier>) -> String {
-    /// Neither a number nor something that a reader of numbers stumbles over.
+    /// Cells of the group that is not measured; parsers of numbers accept them.
     const NOT_MEASURED: [&str; 4] = ["nan", "nan", "nan", "N/A"];
     let root = row.root.map_or_else(|| "-1".to_owned(), |root| root.to_string());
     let wrong = row.wrong.map_or_else(|| "N/A".to_owned(), |wrong| wrong.to_string());
@@ -196,7 +198,7 @@ pub fn show_row(row: &Row, collective: Collective, earlier: Option<&Earlier>) ->
     text
 }
 
-/// Two digits behind the point, fewer where there are many before it.
+/// A number with two decimals, with one from 100 on, and with none from 10,000 on.
 fn significant(value: f64) -> String {
     match value {
         _ if 10_000.0 <= value => format!("{value:.0}"),
@@ -205,7 +207,7 @@ fn significant(value: f64) -> String {
     }
 }
 
-/// What stands below the rows.
+/// Lines below the rows: number of wrong values and average bus bandwidth.
 pub fn show_foot(rows: &[Row]) -> String {
     let mut text = String::new();
     if rows.iter().any(|row| row.wrong.is_some()) {
@@ -218,7 +220,7 @@ pub fn show_foot(rows: &[Row]) -> String {
     text
 }
 
-/// GB/s between all places, and the slowest pair by name.
+/// Table of the bandwidth of all pairs in GB/s, with the slowest pair and the median.
 pub fn show_pairs(pairs: &Pairs) -> String {
     let size = show_bytes_short(pairs.bytes);
     let mut text =
@@ -311,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_the_columns_of_nccl_tests() {
+    fn table_has_the_columns_of_nccl_tests() {
         let (options, hosts) = (options(Collective::AllReduce), hosts(&[3, 1]));
         let rows = [Row::for_test(8, 1.234), Row::for_test(1 << 26, 20_500.0)];
         let earlier = earlier(vec![Row::for_test(1 << 26, 41_000.0)]);
@@ -321,7 +323,7 @@ mod tests {
 # 20 iterations after 5, results checked
 # n1: 3 ranks share 2 processors
 # n2: 1 rank
-# was: 8 ranks (r1/bw.json)
+# compared with: 8 ranks (r1/bw.json)
 #
 #                                                             out-of-place                        in-place
 #        size         count     type  redop   root      time   algbw   busbw  #wrong      time   algbw   busbw  #wrong      was    ratio
@@ -335,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_table_is_read_back() {
+    fn table_of_remuda_is_read_back() {
         for collective in Collective::ALL {
             let (options, hosts) = (options(collective), hosts(&[2, 2]));
             let op = if collective.reduces() { "sum" } else { "none" };
@@ -346,8 +348,9 @@ mod tests {
             let text = show(head, &rows);
             let lines = text.lines().filter(|line| !line.starts_with('#'));
             let cells: Vec<usize> = lines.map(|line| line.split_whitespace().count()).collect();
-            assert_eq!(cells, [13, 15], "what stands beside them comes behind them: {text}");
-            let read = read_results(&text, "a".to_owned(), collective, 9).expect("our own text");
+            assert_eq!(cells, [13, 15], "the compared columns follow the others: {text}");
+            let read =
+                read_results(&text, "a".to_owned(), collective, 9).expect("a table of remuda");
             let times = |rows: &[Row]| -> Vec<_> {
                 rows.iter().map(|row| (row.bytes, row.time_us, row.dtype.clone())).collect()
             };
@@ -356,20 +359,20 @@ mod tests {
     }
 
     #[test]
-    fn what_has_nothing_in_common_is_not_compared() {
+    fn table_without_common_rows_is_not_compared() {
         let (options, hosts) = (options(Collective::AllReduce), hosts(&[1]));
         let rows = [Row::for_test(8, 1.0)];
         let mut earlier = earlier(vec![Row::for_test(16, 1.0)]);
         earlier.world_size = None;
         let head = head(&options, ReduceOrder::Canonical, &hosts, Some(&earlier));
         let text = show(head, &rows);
-        let expect = "# was: ranks unknown, taken for 1 (r1/bw.json)\n\
-                      # it has no size, type and operation of these: nothing is compared\n";
+        let expect = "# compared with: ranks unknown, assumed 1 (r1/bw.json)\n\
+                      # nothing compared: no size, type and reduction in common\n";
         assert!(text.contains(expect) && !text.contains("   ratio"), "{text}");
     }
 
     #[test]
-    fn an_order_that_changes_nothing_says_so() {
+    fn heading_names_an_order_without_effect() {
         #[track_caller]
         fn check(collective: Collective, backend: Backend, nodes: &[usize], expect: &str) {
             let options = Options { backend, ..options(collective) };
@@ -378,16 +381,17 @@ mod tests {
             let head = head(&options, order, &hosts, None);
             assert_eq!(head.show_order(), expect);
         }
-        let none = |why: &str| format!("order any (no other than canonical here: {why})");
+        let same = |why: &str| format!("order any (same as canonical: {why})");
         check(Collective::AllReduce, Backend::Host, &[1, 1], "order any");
-        check(Collective::AllReduce, Backend::Host, &[2], &none("one node"));
-        check(Collective::ReduceScatter, Backend::Host, &[1, 1], &none("of all-reduces only"));
-        check(Collective::Broadcast, Backend::Nccl, &[1, 1], &none("nothing is combined"));
+        check(Collective::AllReduce, Backend::Host, &[2], &same("one node"));
+        let only = same("only all-reduce has another");
+        check(Collective::ReduceScatter, Backend::Host, &[1, 1], &only);
+        check(Collective::Broadcast, Backend::Nccl, &[1, 1], &same("no reduction"));
         check(Collective::Reduce, Backend::Nccl, &[2], "order any");
     }
 
     #[test]
-    fn sizes_are_short() {
+    fn show_bytes_uses_the_largest_unit() {
         for (bytes, text) in [(0, "0"), (8, "8"), (1024, "1K"), (1536, "1536"), (3 << 30, "3G")] {
             assert_eq!(show_bytes_short(bytes), text);
         }

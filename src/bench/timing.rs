@@ -1,4 +1,4 @@
-//! The time of one operation, from what every rank has measured.
+//! Time of one operation, from the measurements of all ranks.
 
 use std::fmt;
 use std::time::Instant;
@@ -6,21 +6,21 @@ use std::time::Instant;
 use crate::base::clock;
 use crate::runtime::{Error, Group, ReduceOp};
 
-/// What the operations of a size take together, about, where nobody says how many they are.
+/// Approximate total time of the operations of a size, in seconds, where `-n` is not given.
 const BUDGET_S: f64 = 0.1;
-/// Fewer say little; more say nothing new.
+/// Bounds of the number of operations then: fewer are not significant, more add nothing.
 const FITTING: (u32, u32) = (20, 5000);
 
-/// Whose time counts.
+/// How the times of the ranks are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Average {
-    /// That of rank 0.
+    /// Time of rank 0.
     Rank0,
-    /// The mean of all.
+    /// Mean of all ranks.
     Mean,
-    /// The least.
+    /// Shortest time of all ranks.
     Min,
-    /// The greatest.
+    /// Longest time of all ranks.
     Max,
 }
 
@@ -35,18 +35,19 @@ impl Average {
     }
 }
 
-/// How many operations of a size are timed.
+/// Number of timed operations per size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Iterations {
-    /// So many; 1 or more.
+    /// This number; 1 or more.
     Exactly(u32),
-    /// As many as fit 0.1 s, 20 to 5,000: twenty short ones would time the scheduler.
+    /// As many as fit 0.1 s, 20 to 5,000: with a fixed number of twenty, short operations would
+    /// measure the scheduler.
     Fitting,
 }
 
-/// How many are timed where nobody says it, and one takes so long.
+/// Number of operations of `seconds` each that fit 0.1 s, between 20 and 5,000.
 fn fitting(seconds: f64) -> u32 {
-    // What took no time gives infinity, which the cast bounds.
+    // For 0 seconds the quotient is infinite, which the cast saturates.
     ((BUDGET_S / seconds) as u32).clamp(FITTING.0, FITTING.1)
 }
 
@@ -63,31 +64,31 @@ impl fmt::Display for Iterations {
     }
 }
 
-/// How often an operation is repeated.
+/// Numbers of untimed and timed repetitions of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Repeats {
     pub(super) warmup: u32,
     pub(super) iterations: Iterations,
 }
 
-/// What was measured.
+/// Result of timing an operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Timed {
-    /// Of one operation.
+    /// Seconds of one operation.
     pub(super) seconds: f64,
     pub(super) iterations: u32,
 }
 
 impl Repeats {
-    /// Seconds of one operation, after some that are not counted. `agree` makes the slowest rank's
-    /// time of what takes part everybody's, so that all repeat equally often.
+    /// Times an operation after the warm-up. `agree` returns the longest time of all participating
+    /// ranks, so that all of them repeat equally often; `meet` synchronizes them before the timing.
     pub(super) fn time(
         self,
         mut operation: impl FnMut() -> Result<(), Error>,
         agree: impl FnOnce(f64) -> Result<f64, Error>,
         meet: impl FnOnce() -> Result<(), Error>,
     ) -> Result<Timed, Error> {
-        // Whoever chooses has to know something.
+        // The number of iterations is chosen by the time of the warm-up, so there must be one.
         let warmup = match self.iterations {
             Iterations::Exactly(_) => self.warmup,
             Iterations::Fitting => self.warmup.max(1),
@@ -95,7 +96,7 @@ impl Repeats {
         let mut start = clock::now();
         for round in 0..warmup {
             operation()?;
-            // The first touches memory for the first time, and waits for who comes late.
+            // The first operation touches memory for the first time and waits for late ranks.
             if round == 0 && 1 < warmup {
                 start = clock::now();
             }
@@ -118,7 +119,7 @@ fn seconds_since(start: Instant) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// Seconds of one operation of all ranks, and how many were timed; the same on all ranks.
+/// Times an operation on all ranks; the result is equal on all of them.
 pub(super) fn time(
     group: &Group,
     repeats: Repeats,
@@ -142,7 +143,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::float_cmp, reason = "the means are exact")]
-    fn averages() {
+    fn average_combines_the_times_of_ranks() {
         let seconds = [2.0, 1.0, 6.0];
         let of = |average: Average| average.of(&seconds);
         assert_eq!(of(Average::Rank0), 2.0);
@@ -152,17 +153,17 @@ mod tests {
     }
 
     #[test]
-    fn short_operations_are_repeated_more_often() {
+    fn fitting_repeats_short_operations_more_often() {
         let times = [0.0, 5e-6, 1e-4, 1e-3, 1.0].map(fitting);
         assert_eq!(times, [5000, 5000, 1000, 100, 20]);
     }
 
     #[test]
-    fn all_ranks_repeat_as_often_as_the_slowest_can() -> Result<(), Error> {
+    fn iterations_follow_the_slowest_rank() -> Result<(), Error> {
         let timed = Group::on_threads(3, |group| {
             let mut runs = 0;
             let repeats = Repeats { warmup: 2, iterations: Iterations::Fitting };
-            // Only rank 1 takes time, and nobody waits for it.
+            // Only rank 1 takes time, and no rank waits for it.
             let operation = || {
                 runs += 1;
                 if group.rank() == 1 {

@@ -1,4 +1,4 @@
-//! What is known of the nodes, and what is wrong with them.
+//! Facts about the nodes, and the findings derived from them.
 
 use std::time::Duration;
 
@@ -7,111 +7,111 @@ use crate::transport::Arrival;
 use crate::transport::Fault;
 use crate::wire::{Dialed, Examination};
 
-/// All nodes, and what is wanted of them.
+/// Facts about all nodes, with the requirements of the job.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// In the order of their ranks.
+    /// Nodes in the order of their ranks.
     pub nodes: Vec<NodeFacts>,
-    /// What their slots stand for.
+    /// Devices that the slots stand for.
     pub slots_are: SlotsAre,
-    /// Which port rank 0 is to have.
+    /// Requested port for rank 0.
     pub port: MasterPort,
 }
 
-/// What slots stand for.
+/// Devices that slots stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotsAre {
-    /// GPUs of NVIDIA.
+    /// NVIDIA GPUs, one for each worker.
     Gpus,
-    /// The same, if any node has one.
+    /// NVIDIA GPUs, one for each worker, if any node has one.
     GpusIfAny,
-    /// As above, but several workers may have one.
+    /// NVIDIA GPUs that several workers may share.
     SharedGpus,
-    /// What we know nothing of: processors, devices of others.
+    /// Devices that are not examined: processors, accelerators of other vendors.
     Other,
 }
 
-/// Which port rank 0 is to have.
+/// Requested port for rank 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MasterPort {
-    /// This one or none.
+    /// This port and no other.
     Exactly(u16),
-    /// This one, or else any that is free.
+    /// This port if it is free, otherwise any free one.
     Rather(u16),
 }
 
-/// One node.
+/// Facts about one node.
 #[derive(Clone, Debug)]
 pub struct NodeFacts {
-    /// Its name in the hostfile.
+    /// Name of the host in the hostfile.
     pub host: HostName,
-    /// How many workers it would have.
+    /// Number of workers that it would have.
     pub slots: u32,
-    /// What was seen.
+    /// Outcome of its examination.
     pub seen: Seen,
 }
 
-/// How far we came.
+/// Outcome of the examination of a node.
 #[derive(Clone, Debug)]
 pub enum Seen {
-    /// There was no link.
+    /// No link to the node could be established.
     Unreachable(Fault),
-    /// There was one, and no report came over it.
+    /// The agent sent no report over its link, for this reason.
     Lost(String),
-    /// Another remuda answered, which we do not understand.
+    /// The agent uses another protocol version.
     OtherVersion {
-        /// Its build.
+        /// Build of the agent.
         build: String,
     },
-    /// Everything.
+    /// The agent sent its report.
     Examined(Box<Patient>),
 }
 
-/// A node that was examined.
+/// Facts about a node that was examined.
 #[derive(Clone, Debug)]
 pub struct Patient {
-    /// The way there.
+    /// How the link was established.
     pub arrival: Arrival,
-    /// Time that the way there took, until its agent could speak.
+    /// Time until its agent was connected.
     pub reached: Duration,
     /// Build of its agent.
     pub build: String,
-    /// Its clock.
+    /// Its wall clock.
     pub clock: Clock,
-    /// What it tells.
+    /// Its report.
     pub report: Examination,
-    /// What came of its knocks at the doors of others; `None`: it did not say in time.
+    /// Results of its test connections to other nodes; `None`: it did not report them in time.
     pub dialed: Option<Vec<Dialed>>,
 }
 
-/// A clock of the day beside ours.
+/// Wall clock of a node, compared with the clock of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
-    /// Theirs − ours.
+    /// Clock of the node minus clock of this machine, in microseconds.
     pub ahead_us: i64,
-    /// By how much that may be wrong.
+    /// Largest error of that difference, in microseconds.
     pub error_us: u64,
 }
 
-/// One thing that is wrong with one node.
+/// One problem of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Stable code, `D001`.
+    /// Stable code, such as `D001`.
     pub code: &'static str,
-    /// How bad it is. With an error a job cannot run there.
+    /// Severity; with an error, no job can run on the node.
     pub severity: Severity,
-    /// Where.
+    /// Rank of the node.
     pub node: NodeRank,
-    /// What: the same for all nodes that have the same trouble.
+    /// Description, the same for all nodes that have the same problem.
     pub message: String,
-    /// What is different from node to node.
+    /// Part of the description that differs from node to node.
     pub detail: Option<String>,
-    /// What to do.
+    /// What the user can do.
     pub help: Option<String>,
 }
 
 impl Finding {
-    /// One without help.
+    /// A finding without detail and help.
     pub(super) fn new(
         code: &'static str,
         severity: Severity,
@@ -133,7 +133,7 @@ impl Finding {
 }
 
 impl Case {
-    /// Those that were examined.
+    /// The nodes that were examined.
     pub(super) fn patients(&self) -> impl Iterator<Item = (NodeRank, &NodeFacts, &Patient)> {
         (0..).map(NodeRank).zip(&self.nodes).filter_map(|(rank, node)| match &node.seen {
             Seen::Examined(patient) => Some((rank, node, &**patient)),

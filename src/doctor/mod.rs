@@ -1,6 +1,6 @@
-//! L5: the hosts of a file as they really are. [`visit`] goes to every node over the link of a launch
-//! and comes back with facts; [`judge`] makes findings of them, and is pure. Starts no job; `cli`
-//! decides what is done about it.
+//! L5: examination of the hosts of a hostfile. [`visit`] collects facts from every node over the
+//! same link as a launch; [`judge`] derives findings from them, and is pure. No job is started;
+//! `cli` decides what follows from the findings.
 
 mod case;
 pub mod codes;

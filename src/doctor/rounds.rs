@@ -1,10 +1,11 @@
-//! Who knocks at whose door. Pure.
+//! Choice of the test connections between nodes. Pure.
 
-/// Up to so many nodes everybody knocks at everybody.
+/// Largest number of nodes of which every one connects to every other.
 const ALL_MAX: usize = 64;
 
-/// For each node the nodes at whose doors it knocks. Of many nodes each asks its neighbours at the
-/// distances 1, 2, 4 and so on, unless all are wanted: every node is asked by as many.
+/// For each node, the nodes that it connects to. With more than 64 nodes, and unless `all` is set,
+/// each node connects to those at the distances 1, 2, 4 and so on, so that every node is the target
+/// of equally many connections.
 pub(super) fn partners(nodes: usize, all: bool) -> Vec<Vec<usize>> {
     let of = |node: usize| -> Vec<usize> {
         if all || nodes <= ALL_MAX {
@@ -22,16 +23,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_nodes_ask_everybody() {
+    fn partners_of_few_nodes_are_all_others() {
         assert_eq!(partners(3, false), [vec![1, 2], vec![0, 2], vec![0, 1]]);
         assert!(partners(1, false)[0].is_empty());
         assert_eq!(partners(100, true)[7].len(), 99);
     }
 
     proptest::proptest! {
-        /// Nobody asks itself or anybody twice; everybody is asked, by as many as it asks.
+        /// No node connects to itself or to a node twice; every node is the target of as many
+        /// connections as it makes.
         #[test]
-        fn everybody_is_asked_as_often_as_it_asks(nodes in 2usize..300, all: bool) {
+        fn partners_are_distributed_evenly(nodes in 2usize..300, all: bool) {
             let rounds = partners(nodes, all);
             let mut asked = vec![0; nodes];
             for (node, partners) in rounds.iter().enumerate() {

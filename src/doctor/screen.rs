@@ -1,4 +1,4 @@
-//! What was found, for people and for programs. Pure.
+//! Screens and JSON document of the findings. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,16 +16,17 @@ use crate::report::neutral;
 use crate::report::summary::{count, duration};
 use crate::wire::{Examination, Gpu, Limit, Looked};
 
-/// Version of the JSON document; a field that changes its meaning raises it.
+/// Version of the JSON document; it is raised when a field changes its meaning.
 pub const DOCTOR_VERSION: u32 = 1;
 
-/// Hosts of one finding whose details are shown.
+/// Number of hosts of one finding that are shown with details.
 const DETAILS_MAX: usize = 3;
-/// Lines of one detail.
+/// Number of lines shown of one detail.
 const LINES_MAX: usize = 16;
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// 0 where nothing is wrong; notes are not wrong. Where nobody was examined it is not known.
+/// Exit status of `remuda doctor`: 0 if there are no warnings and errors, 1 if there are, 2 if no
+/// node could be examined.
 pub fn status(case: &Case, findings: &[Finding]) -> Status {
     if case.patients().next().is_none() {
         return Status::Usage;
@@ -34,7 +35,7 @@ pub fn status(case: &Case, findings: &[Finding]) -> Status {
     if is_clean { Status::Success } else { Status::Findings }
 }
 
-/// The exit status of a job that does not start because of them; `None`: there is no error.
+/// Exit status of a job that these findings keep from starting; `None`: there is no error.
 pub fn refusal(findings: &[Finding]) -> Option<Status> {
     let worst = findings.iter().find(|found| found.severity == Severity::Error)?;
     Some(match worst.code {
@@ -46,7 +47,7 @@ pub fn refusal(findings: &[Finding]) -> Option<Status> {
     })
 }
 
-/// The hosts that a job could use: those without an error.
+/// Hosts that a job could use: those without an error.
 pub fn hosts_without_errors<'a>(
     case: &'a Case,
     findings: &'a [Finding],
@@ -58,7 +59,7 @@ pub fn hosts_without_errors<'a>(
     nodes.filter(move |(rank, _)| is_good(*rank)).map(|(_, node)| &node.host)
 }
 
-/// The table, every finding, and how many there are.
+/// The screen of `remuda doctor`: table of the hosts, findings, and summary line.
 pub fn show(case: &Case, findings: &[Finding]) -> String {
     let mut out = table(case);
     if !findings.is_empty() {
@@ -79,26 +80,23 @@ fn summary(case: &Case, findings: &[Finding]) -> String {
     warned.sort_unstable();
     warned.dedup();
     let all = format!("{}, {}", count(nodes, "host"), count(slots as usize, "slot"));
-    let are = if good == 1 { "is" } else { "are" };
     match (nodes - good, warned.len()) {
-        (0, 0) => format!("{all}: nothing is wrong\n"),
-        (0, warned) => format!("{all}: no errors, warnings about {warned}\n"),
-        (bad, 0) => format!("{all}: errors on {bad}, {good} {are} good\n"),
-        (bad, warned) => {
-            format!("{all}: errors on {bad}, {good} {are} good, warnings about {warned}\n")
-        }
+        (0, 0) => format!("{all}: no problems found\n"),
+        (0, warned) => format!("{all}: no errors, warnings on {warned}\n"),
+        (bad, 0) => format!("{all}: errors on {bad}, {good} usable\n"),
+        (bad, warned) => format!("{all}: errors on {bad}, {good} usable, warnings on {warned}\n"),
     }
 }
 
-/// What the nodes of a row have in common: its cells, and whether the clock is off.
+/// Key of a row of the table: the cells that its nodes share, and whether their clocks are off.
 type Alike = ([String; 4], bool);
 
-/// Equal rows are one.
+/// Table of the hosts; hosts with equal cells share a row.
 fn table(case: &Case) -> String {
     const TITLES: [&str; 8] = ["host", "reached", "clock", "sshd", "GPUs", "cpus", "memory", "shm"];
     let mut order: Vec<(Alike, Vec<&NodeFacts>)> = Vec::new();
     for node in &case.nodes {
-        // One clock that is off must not speak for others.
+        // A clock that is off must not be shown for nodes with correct clocks.
         let cells = (cells(node), patient_of(node).is_some_and(|patient| is_off(patient.clock)));
         match order.iter_mut().find(|(known, _)| *known == cells) {
             Some((_, nodes)) => nodes.push(node),
@@ -132,7 +130,7 @@ fn patient_of(node: &NodeFacts) -> Option<&Patient> {
     }
 }
 
-/// What is the same on nodes that are alike: sshd, GPUs, processors, shared memory.
+/// Cells that the nodes of a row share: sshd, GPUs, processors, shared memory.
 fn cells(node: &NodeFacts) -> [String; 4] {
     let Some(patient) = patient_of(node) else { return [""; 4].map(str::to_owned) };
     let report = &patient.report;
@@ -146,7 +144,7 @@ fn neutral_word(text: &str) -> String {
     neutral(text.split_whitespace().next().unwrap_or("-"))
 }
 
-/// What is free is a little different everywhere: from the least to the most.
+/// Range of the free memory, which differs slightly from node to node.
 fn show_memory(patients: &[&Patient]) -> String {
     let free = patients.iter().filter_map(|patient| patient.report.compute.memory_bytes);
     match (free.clone().min().map(gib), free.max().map(gib)) {
@@ -156,7 +154,7 @@ fn show_memory(patients: &[&Patient]) -> String {
     }
 }
 
-/// Whole gibibytes where there are many.
+/// A size in GiB, with one decimal below 10 GiB.
 fn gib(bytes: u64) -> String {
     let gib = bytes as f64 / GIB;
     if gib < 10.0 { format!("{gib:.1} GiB") } else { format!("{gib:.0} GiB") }
@@ -175,7 +173,8 @@ fn show_gpus(report: &Examination) -> String {
     }
 }
 
-/// `120 ms`, `40 ms-1.2 s`, or that nobody was.
+/// Range of the times until nodes were reached, such as `120 ms` or `40 ms-1.2 s`; `no` if none
+/// was.
 fn show_reached(patients: &[&Patient]) -> String {
     let times = patients.iter().map(|patient| rounded(patient.reached));
     match (times.clone().min(), times.max()) {
@@ -185,7 +184,7 @@ fn show_reached(patients: &[&Patient]) -> String {
     }
 }
 
-/// Of what is measured once, two digits are worth showing.
+/// A time rounded to 10 ms from 100 ms on; more digits of one measurement mean nothing.
 fn rounded(time: Duration) -> Duration {
     let ms = time.as_millis() as u64;
     Duration::from_millis(if ms < 100 { ms } else { ms / 10 * 10 })
@@ -195,7 +194,7 @@ fn is_off(clock: Clock) -> bool {
     clock.ahead_us.unsigned_abs().saturating_sub(clock.error_us) > CLOCK_OFF_US
 }
 
-/// The clock that is furthest off.
+/// Difference of the clock that is furthest off.
 fn show_clocks(patients: &[&Patient]) -> String {
     let worst = patients
         .iter()
@@ -210,7 +209,7 @@ fn show_clocks(patients: &[&Patient]) -> String {
     format!("{sign}{}", duration(Duration::from_millis(off_us.div_ceil(1_000))))
 }
 
-/// Findings that say the same, once, with the names of all hosts.
+/// Findings for a screen: equal ones are shown once, with the names of all their hosts.
 pub fn show_findings(case: &Case, findings: &[Finding]) -> String {
     let mut out = String::new();
     for group in groups(findings) {
@@ -249,7 +248,7 @@ fn show_details(out: &mut String, case: &Case, group: &[&Finding]) {
     }
 }
 
-/// In the order of the first of each.
+/// Groups equal findings, in the order of the first finding of each group.
 fn groups(findings: &[Finding]) -> Vec<Vec<&Finding>> {
     let mut places: BTreeMap<(&str, Severity, &str, Option<&str>), usize> = BTreeMap::new();
     let mut groups: Vec<Vec<&Finding>> = Vec::new();
@@ -290,7 +289,7 @@ struct FindingDocument<'a> {
     details: BTreeMap<&'a str, &'a str>,
 }
 
-/// The same for programs, with everything that the nodes told; ends with a line end.
+/// The JSON document of `remuda doctor`: facts about all nodes and findings; ends with a newline.
 pub fn show_json(case: &Case, findings: &[Finding]) -> String {
     let groups = groups(findings);
     let document = Document {
@@ -444,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn the_screen_folds_what_is_the_same() {
+    fn doctor_screen_folds_equal_rows_and_findings() {
         let case = sick();
         let expect = "\
 host          reached  clock  sshd  GPUs  cpus  memory   shm
@@ -456,22 +455,22 @@ error[D001]: n[3-4] (2): cannot be reached: nobody listens
   n4: ssh: connect to host n4 port 22: Connection refused
   help: is its sshd running, and on this port? see `--ssh_port`
 
-5 hosts, 5 slots: errors on 2, 3 are good
+5 hosts, 5 slots: errors on 2, 3 usable
 ";
         assert_eq!(show(&case, &judge(&case)), expect);
     }
 
     #[test]
-    fn nothing_wrong_is_said_and_ends_with_0() {
+    fn doctor_without_findings_exits_with_0() {
         let case = testing::case(2);
         let findings = judge(&case);
         assert_eq!(status(&case, &findings), Status::Success);
         let screen = show(&case, &findings);
-        assert!(screen.ends_with("\n\n2 hosts, 2 slots: nothing is wrong\n"), "{screen}");
+        assert!(screen.ends_with("\n\n2 hosts, 2 slots: no problems found\n"), "{screen}");
     }
 
     #[test]
-    fn some_that_are_sick_are_findings_and_nobody_examined_is_no_answer() {
+    fn doctor_status_distinguishes_findings_from_no_examination() {
         let mut case = sick();
         assert_eq!(status(&case, &judge(&case)), Status::Findings);
         case.nodes.drain(..2);
@@ -480,7 +479,7 @@ error[D001]: n[3-4] (2): cannot be reached: nobody listens
     }
 
     #[test]
-    fn the_document_has_a_version_and_names_the_good_hosts() {
+    fn doctor_document_has_a_version_and_good_hosts() {
         let case = sick();
         let text = show_json(&case, &judge(&case));
         let document: Value = serde_json::from_str(&text).expect("a document");

@@ -1,5 +1,5 @@
-//! Goes to every node at the same time and comes back with facts: an agent is started as for a job,
-//! examines, knocks at the doors of others, and ends. Thin: what to think of it is `judge`'s.
+//! Collects facts from all nodes at the same time: on each, an agent is started as for a job,
+//! examines its node, connects to other nodes, and exits. The facts are interpreted by `judge`.
 
 use std::io;
 use std::net::IpAddr;
@@ -24,79 +24,79 @@ use crate::wire::{
     LauncherHello, PortWish, ToAgent, Token, Whose,
 };
 
-/// Round trips by which a clock is compared.
+/// Number of round trips by which a clock is compared.
 const CLOCK_QUESTIONS: u32 = 5;
-/// An agent that does not greet within this time is lost.
+/// Time limit for the first message of an agent.
 const HELLO_LIMIT: Duration = Duration::from_secs(30);
-/// One whose report takes longer hangs.
+/// Time limit for the report of an agent.
 const EXAM_LIMIT: Duration = Duration::from_secs(60);
-/// All knocks of a node are over before.
+/// Time limit for the results of a node's test connections, which themselves end earlier.
 const DIAL_LIMIT: Duration = Duration::from_secs(30);
-/// An agent that was told to end is waited for so long.
+/// Time limit for the exit of an agent after `Bye`.
 const BYE_LIMIT: Duration = Duration::from_secs(1);
-/// How often it is said for whom we wait.
+/// Interval of the lines that name the nodes that have not answered.
 const WAITING: Duration = Duration::from_secs(10);
-/// Of the names of those, so much is shown.
+/// Characters of the names in such a line.
 const NAMES_CHARS_MAX: usize = 60;
 const LINK_READ_BYTES: usize = 64 * 1024;
 
-/// How nodes are reached.
+/// How agents are started on nodes.
 #[derive(Clone, Debug)]
 pub enum Reach {
-    /// Every node is this machine.
+    /// As local processes: every node is this machine.
     Local,
     /// Over ssh.
     Ssh(SshOptions),
 }
 
-/// Everything about a visit that is the same for all nodes.
+/// Request to examine nodes.
 #[derive(Clone, Debug)]
 pub struct Visit {
-    /// How nodes are reached.
+    /// How agents are started.
     pub reach: Reach,
-    /// The hosts in the order of ranks, and how many workers each would have.
+    /// The hosts in the order of ranks, and the number of workers that each would have.
     pub nodes: Vec<(HostName, u32)>,
-    /// What is asked of every node. Which address and which port are those of the first alone.
+    /// Request for every node; over ssh, its address is for the first node only.
     pub wish: Examine,
-    /// The port of the first node.
+    /// Requested port for rank 0, on the first node.
     pub port: PortWish,
-    /// Whether everybody knocks at everybody, however many they are.
+    /// Whether every node connects to every other, however many there are.
     pub all_ways: bool,
 }
 
-/// Why nobody was visited.
+/// Why no node was examined.
 #[derive(Debug, thiserror::Error)]
 pub enum VisitError {
-    /// Threads, pipes or memory.
-    #[error("nodes cannot be visited: {0}")]
+    /// The system refused threads, pipes or memory.
+    #[error("cannot examine the hosts: {0}")]
     Os(#[from] io::Error),
-    /// Links.
+    /// The limit of open files is too low for the links.
     #[error("{needed} open files are needed here, the limit is {limit}; raise it with `ulimit -n`")]
     OpenFiles {
-        /// So many.
+        /// Number of open files that are needed.
         needed: u64,
         /// The hard limit.
         limit: u64,
     },
 }
 
-/// What came of a visit.
+/// Result of an examination.
 #[derive(Debug)]
 pub struct Visited {
-    /// One fact for each node, in order.
+    /// Facts about each node, in the order of ranks.
     pub nodes: Vec<NodeFacts>,
-    /// The signal of a user who did not wait for all of them.
+    /// Signal that interrupted the examination, if one did.
     pub interrupted: Option<i32>,
 }
 
-/// Visits all nodes; `say` hears lines about what takes long. SIGINT and SIGTERM end the waiting: of
-/// nodes that have not answered that is told.
+/// Examines all nodes; `say` receives progress lines for the user. SIGINT and SIGTERM end the wait:
+/// nodes that have not answered by then count as lost.
 pub fn visit(visit: &Visit, say: &dyn Fn(&str)) -> Result<Visited, VisitError> {
     heap::share();
     signals::hear_of_children();
     family::become_subreaper();
     check_open_files(visit)?;
-    // Before anything that starts a thread: it forks.
+    // Before any thread starts, because it forks.
     let way = match &visit.reach {
         Reach::Local => Way::Local,
         Reach::Ssh(options) => {
@@ -133,7 +133,7 @@ enum Way {
     Ssh(Arc<Ssh>),
 }
 
-/// A visit while it lasts.
+/// State of an examination in progress.
 struct Round<'a> {
     visit: &'a Visit,
     say: &'a dyn Fn(&str),
@@ -143,11 +143,11 @@ struct Round<'a> {
     interrupt: Heard,
     terminate: Heard,
     interrupted: Option<i32>,
-    /// In the order of ranks; `None` until somebody has come back.
+    /// Outcome and session of each node, in the order of ranks; `None` until its task has finished.
     found: Vec<Option<(Seen, Option<Bedside>)>>,
 }
 
-/// What a task brings from a node.
+/// Result of a task: index of the node, outcome, and the session if the agent is connected.
 type Brought = (usize, Seen, Option<Bedside>);
 
 impl<'a> Round<'a> {
@@ -179,7 +179,7 @@ impl<'a> Round<'a> {
         self.gather(told, "reports of").await;
     }
 
-    /// What is asked of one node.
+    /// The request for one node.
     fn wish(&self, place: usize) -> Examine {
         const OTHERS_MAX: usize = 3;
         let others = self.visit.nodes.iter().enumerate().filter(|(other, _)| *other != place);
@@ -195,7 +195,7 @@ impl<'a> Round<'a> {
         Examine { addr, others, port: is_first.then_some(self.visit.port), elsewhere, ..wish }
     }
 
-    /// Every node knocks at the doors of its partners, and at that of rank 0.
+    /// Makes every node connect to its partners, and to the port of rank 0.
     async fn knock_all(&mut self) {
         let reports: Vec<Option<&Examination>> =
             self.found.iter().map(|found| report_of(found.as_ref()?)).collect();
@@ -230,14 +230,16 @@ impl<'a> Round<'a> {
         self.gather(told, "connections between").await;
     }
 
-    /// The name of a host as the others are to look it up; an address needs nobody.
+    /// Name of a host that other nodes are to resolve; `None` if it is an address, or the
+    /// examination is quick.
     fn name_to_resolve(&self, place: usize) -> Option<String> {
         let name = self.visit.nodes[place].0.as_str();
         let is_address = name.starts_with('[') || name.parse::<IpAddr>().is_ok();
         (self.visit.wish.depth == Depth::Full && !is_address).then(|| name.to_owned())
     }
 
-    /// Waits for everybody, and says now and then for whom; or until somebody has waited enough.
+    /// Waits for the results of all tasks, and reports every 10 s which nodes have not answered;
+    /// returns early at SIGINT or SIGTERM.
     async fn gather(&mut self, mut told: mpsc::UnboundedReceiver<Brought>, what: &str) {
         let (mut waited, mut wake) = (Duration::ZERO, clock::now() + WAITING);
         loop {
@@ -258,7 +260,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Somebody has waited enough.
+    /// Ends the tasks that are still running, after a signal.
     fn stop(&mut self, signal: i32) {
         self.interrupted = Some(signal);
         self.tasks = Tasks::default();
@@ -280,12 +282,12 @@ impl<'a> Round<'a> {
         (self.say)(&step("Waiting", &text));
     }
 
-    /// Ends all agents, and gives what was found.
+    /// Ends all agents, and returns the facts.
     async fn go_home(mut self) -> Vec<NodeFacts> {
         let mut facts = Vec::new();
         let silent = match self.interrupted {
-            Some(_) => "it had not answered when nobody waited any more",
-            None => "its task ended without a word",
+            Some(_) => "no answer before the examination was interrupted",
+            None => "internal error: its task ended without a result",
         };
         for ((host, slots), found) in self.visit.nodes.iter().zip(self.found) {
             let (seen, bedside) = found.unwrap_or_else(|| (Seen::Lost(silent.to_owned()), None));
@@ -314,7 +316,7 @@ async fn sleep_until(at: Instant) {
     tokio::time::sleep_until(at.into()).await;
 }
 
-/// One node: from nothing to its report.
+/// Starts an agent on a node and requests its report.
 async fn examine(
     way: &Way,
     host: &HostName,
@@ -328,11 +330,13 @@ async fn examine(
             let words = ["agent".into(), format!("job={job}"), format!("node={node}")];
             match connect_local(&words.map(Into::into), None) {
                 Ok(link) => link,
-                Err(error) => return (Seen::Lost(format!("it cannot be started: {error}")), None),
+                Err(error) => {
+                    return (Seen::Lost(format!("the agent cannot be started: {error}")), None);
+                }
             }
         }
         Way::Ssh(ssh) => {
-            // What a node prints beside the link is no part of the report.
+            // Output of the node beside the link is not part of the report.
             let hear = |line: &str| tracing::debug!(line = %neutral(line));
             match ssh.connect(host, (&job, node), Box::new(hear), std::future::ready(())).await {
                 Ok(link) => link,
@@ -357,14 +361,14 @@ async fn knock(seen: Seen, mut bedside: Bedside, doors: Vec<Door>) -> (Seen, Bed
     (Seen::Examined(patient), bedside)
 }
 
-/// Why there is no report.
+/// Why an agent sent no report.
 enum NoReport {
     Lost(String),
-    /// Its build.
+    /// The agent uses another protocol version; its build.
     Version(String),
 }
 
-/// A link to an agent that is asked and answers.
+/// Session with the agent of one node.
 struct Bedside {
     reader: LinkReader,
     writer: LinkWriter,
@@ -382,7 +386,7 @@ impl Bedside {
 
     async fn say(&self, message: &ToAgent) -> Result<(), NoReport> {
         let written = self.writer.write_all(&wire::encode(Epoch(0), message), &[]).await;
-        written.map_err(|error| NoReport::Lost(format!("its link does not take words: {error}")))
+        written.map_err(|error| NoReport::Lost(format!("cannot send to the agent: {error}")))
     }
 
     async fn hear(&mut self) -> Result<FromAgent, NoReport> {
@@ -394,13 +398,13 @@ impl Bedside {
                 Err(error) => return Err(lost(&error.to_string())),
             }
             match self.reader.read(self.decoder.room(LINK_READ_BYTES)).await {
-                Ok(0) | Err(_) => return Err(lost("its link ended")),
+                Ok(0) | Err(_) => return Err(lost("the connection ended")),
                 Ok(_) => {}
             }
         }
     }
 
-    /// The first message that is an answer; beats are none.
+    /// Waits for the first message that `pick` accepts; heartbeats are skipped.
     async fn answer<T>(
         &mut self,
         limit: Duration,
@@ -415,7 +419,7 @@ impl Bedside {
         };
         match tokio::time::timeout(limit, answer).await {
             Ok(answer) => answer,
-            Err(_) => Err(NoReport::Lost(format!("nothing came within {}", duration(limit)))),
+            Err(_) => Err(NoReport::Lost(format!("no answer within {}", duration(limit)))),
         }
     }
 
@@ -442,7 +446,8 @@ impl Bedside {
         if theirs.version != wire::VERSION {
             return Err(NoReport::Version(theirs.build));
         }
-        // The way may have begun later than we: only so many are made at a time.
+        // The connection may have begun later than this task, because the number of simultaneous
+        // connections is limited.
         let way = arrival.login.zip(arrival.shell).map(|(login, shell)| login + shell);
         let reached = way.unwrap_or_else(|| clock::now() - asked);
         let offset = self.compare_clocks().await?;
@@ -487,7 +492,7 @@ impl Bedside {
     }
 }
 
-/// Their clock of the day beside ours, at the moment of the report.
+/// Wall clock of a node compared with that of this machine, at the moment of its report.
 fn day_of(offset: &ClockOffset, report: &Examination) -> Clock {
     let (now_us, wall_us) = (clock::machine_us(), clock::wall().as_micros() as i64);
     let age_us = now_us.wrapping_sub(offset.to_ours(report.machine.clock_us)) as i64;

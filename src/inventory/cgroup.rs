@@ -1,28 +1,29 @@
-//! Control groups: where the limits of this process are written, in either version.
+//! Control groups: directories that contain the limits of this process, in versions 1 and 2.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A group that we are in, or one above it.
+/// Control group of this process, or an ancestor of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Group {
-    /// A directory of a hierarchy of version 1, which has the controller that was asked for.
+    /// Directory in the hierarchy of the requested controller, in version 1.
     V1(PathBuf),
-    /// A directory of the one hierarchy of version 2.
+    /// Directory in the unified hierarchy of version 2.
     V2(PathBuf),
 }
 
-/// Every group whose limits of `controller` hold for us: ours and all above it.
+/// All groups whose limits of `controller` apply to this process: its own and every ancestor.
 ///
-/// `membership` is `/proc/self/cgroup`, `root` where the hierarchies are mounted. Inside a container
-/// the path may be that of the host: not all of these directories exist, but the mount itself is
-/// among them.
+/// `membership` is `/proc/self/cgroup`, `root` the directory where the hierarchies are mounted.
+/// Inside a container the path may be that of the host: some of these directories then do not
+/// exist, but the mount itself is among them.
 pub(super) fn groups(membership: &Path, root: &Path, controller: &str) -> Vec<Group> {
     let membership = fs::read_to_string(membership).unwrap_or_default();
     membership.lines().filter_map(|line| hierarchy(line, root, controller)).flatten().collect()
 }
 
-/// The groups of one line: `0::/path` is version 2, `4:cpu,cpuacct:/path` is version 1.
+/// Groups of one line of `/proc/self/cgroup`: `0::/path` is version 2, `4:cpu,cpuacct:/path` is
+/// version 1.
 fn hierarchy(line: &str, root: &Path, controller: &str) -> Option<Vec<Group>> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (controllers, path) = (fields.next()?, fields.next()?);
@@ -39,7 +40,7 @@ fn hierarchy(line: &str, root: &Path, controller: &str) -> Option<Vec<Group>> {
 pub(super) mod tests {
     use super::*;
 
-    /// A made-up tree: the file of memberships, and the directory where groups are mounted.
+    /// Creates a tree of control groups; returns the membership file and the mount directory.
     pub(in crate::inventory) fn tree(
         name: &str,
         membership: &str,
@@ -58,7 +59,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_group_above_ours_counts_and_other_controllers_do_not() {
+    fn cgroup_ancestors_of_the_controller_count() {
         let (membership, root) =
             tree("groups", "4:cpu,cpuacct:/box\n3:memory:/\n0::/pod/box\n", &[]);
         let (v1, v2) =

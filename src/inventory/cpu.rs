@@ -1,4 +1,4 @@
-//! Processors that we may use: our affinity, and the quota of our control groups.
+//! Processors that this process may use, by its affinity and the quota of its control groups.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -8,25 +8,25 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::cgroup::{Group, groups};
 
-/// Processor time of a control group: microseconds that it may run in each period.
+/// CPU quota of a control group: processor time in microseconds for each period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuQuota {
-    /// Microseconds of processor time.
+    /// Processor time in each period, in microseconds.
     pub quota_us: u64,
-    /// Microseconds of a period.
+    /// Length of a period, in microseconds.
     pub period_us: u64,
 }
 
 impl CpuQuota {
-    /// As whole processors, rounded up; at least 1.
+    /// The quota in whole processors, rounded up; at least 1.
     pub fn cpus(self) -> usize {
         1.max(self.quota_us.div_ceil(self.period_us.max(1))) as usize
     }
 }
 
-/// How many processors this process may keep busy; at least 1.
+/// Number of processors that this process may keep busy; at least 1.
 pub fn usable_cpus() -> usize {
-    // The set of rustix holds 1024 processors; a larger machine refuses to fill it.
+    // The set of rustix holds 1024 processors; on a larger machine the system call fails.
     let allowed = sched_getaffinity(None)
         .map(|set: CpuSet| set.count() as usize)
         .or_else(|_| std::thread::available_parallelism().map(NonZeroUsize::get))
@@ -35,9 +35,9 @@ pub fn usable_cpus() -> usize {
     1.max(allowed).min(quota.map_or(usize::MAX, CpuQuota::cpus))
 }
 
-/// The tightest quota of our control group and of all above it, in either version; `None`: no limit.
+/// The smallest quota of this process's control group and its ancestors; `None`: no limit.
 ///
-/// `membership` is `/proc/self/cgroup`, `root` where the hierarchies are mounted.
+/// `membership` is `/proc/self/cgroup`, `root` the directory where the hierarchies are mounted.
 pub fn cpu_quota(membership: &Path, root: &Path) -> Option<CpuQuota> {
     let quotas = groups(membership, root, "cpu").into_iter().filter_map(|group| match group {
         Group::V1(group) => read_v1(&group),
@@ -46,14 +46,14 @@ pub fn cpu_quota(membership: &Path, root: &Path) -> Option<CpuQuota> {
     quotas.min_by_key(|quota| quota.cpus())
 }
 
-/// `cpu.max`: `max 100000` or `150000 100000`.
+/// Reads the quota of a group of version 2: `cpu.max` is `max 100000` or `150000 100000`.
 fn read_v2(group: &Path) -> Option<CpuQuota> {
     let text = fs::read_to_string(group.join("cpu.max")).ok()?;
     let (quota, period) = text.trim().split_once(' ')?;
     Some(CpuQuota { quota_us: quota.parse().ok()?, period_us: period.parse().ok()? })
 }
 
-/// A quota of -1 is none.
+/// Reads the quota of a group of version 1; `None` where it is -1, which means no limit.
 fn read_v1(group: &Path) -> Option<CpuQuota> {
     let number = |name: &str| fs::read_to_string(group.join(name)).ok()?.trim().parse().ok();
     Some(CpuQuota {
@@ -67,7 +67,7 @@ mod tests {
     use super::super::cgroup::tests::tree;
     use super::*;
 
-    /// A made-up control group tree; returns the quota seen from it.
+    /// Checks the quota in processors of a process in the given tree of control groups.
     #[track_caller]
     fn check(name: &str, membership: &str, files: &[(&str, &str)], expect: Option<usize>) {
         let (membership, root) = tree(name, membership, files);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_quota_counts() {
+    fn cpu_quota_is_the_smallest_of_all_ancestors() {
         check("none", "0::/\n", &[], None);
         check("unlimited", "0::/\n", &[("cpu.max", "max 100000\n")], None);
         check("half", "0::/\n", &[("cpu.max", "150000 100000\n")], Some(2));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_always_a_processor() {
+    fn usable_cpus_is_at_least_one() {
         assert!(1 <= usable_cpus());
     }
 }

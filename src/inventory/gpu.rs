@@ -1,4 +1,4 @@
-//! GPUs: counted by their device files, asked about through NVML only when somebody wants to know.
+//! GPUs: counted by their device files; NVML is opened only when names or UUIDs are needed.
 
 use std::path::Path;
 
@@ -7,10 +7,11 @@ use nvml_wrapper::error::NvmlError;
 
 use crate::base::Slot;
 
-/// How many GPUs the driver offers: the files `nvidia0`, `nvidia1`, … of a directory, `/dev` as a
-/// rule. Costs one listing; the driver is not loaded.
+/// Number of GPUs that the driver offers: the files `nvidia0`, `nvidia1`, … of a directory, usually
+/// `/dev`. Costs one directory listing; the driver library is not loaded.
 ///
-/// Their numbers need not be dense (a container may see `nvidia3` alone); CUDA counts from 0 anyway.
+/// The numbers of the files need not be dense (a container may have `nvidia3` alone); CUDA counts
+/// from 0 anyway.
 pub fn gpu_count(dev: &Path) -> u32 {
     let Ok(entries) = dev.read_dir() else { return 0 };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -23,17 +24,17 @@ fn is_gpu_file(name: &str) -> bool {
     })
 }
 
-/// What `CUDA_VISIBLE_DEVICES` leaves of the GPUs.
+/// GPUs that `CUDA_VISIBLE_DEVICES` selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VisibleDevices {
-    /// By number, in the order in which CUDA counts them.
+    /// GPUs by number, in the order in which CUDA counts them.
     Slots(Vec<Slot>),
-    /// By UUID (`GPU-…`, `MIG-…`): only NVML knows which these are, see [`slots_of`].
+    /// GPUs by UUID (`GPU-…`, `MIG-…`), which only NVML can resolve; see [`slots_of`].
     Uuids(Vec<String>),
 }
 
-/// Reads `CUDA_VISIBLE_DEVICES` as CUDA does: unset means all, and the list ends at the first entry
-/// that names no device, so that an empty value or `-1` hides all of them.
+/// Parses `CUDA_VISIBLE_DEVICES` as CUDA does: unset means all GPUs, and the list ends at the first
+/// entry that names no device, so that an empty value or `-1` hides all of them.
 pub fn visible_devices(count: u32, variable: Option<&str>) -> VisibleDevices {
     let Some(variable) = variable else {
         return VisibleDevices::Slots((0..count).map(Slot).collect());
@@ -52,17 +53,17 @@ pub fn visible_devices(count: u32, variable: Option<&str>) -> VisibleDevices {
 /// One GPU, as NVML describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
-    /// Its number in NVML's order, that of the PCI bus.
+    /// Number of the GPU in NVML's order, which is that of the PCI bus.
     pub slot: Slot,
-    /// `NVIDIA H200`.
+    /// Name, such as `NVIDIA H200`.
     pub name: String,
-    /// `GPU-…`; starts with that of no other GPU.
+    /// UUID, `GPU-…`; no UUID is a prefix of another.
     pub uuid: String,
-    /// All of its memory.
+    /// Total memory.
     pub memory_bytes: u64,
 }
 
-/// All GPUs, with names; `None` when NVML cannot be opened (no driver) or does not answer.
+/// All GPUs as NVML describes them; `None` when NVML cannot be opened (no driver) or fails.
 pub fn gpus() -> Option<Vec<Gpu>> {
     let nvml = Nvml::init().ok()?;
     (0..nvml.device_count().ok()?).map(|index| describe(&nvml, index).ok()).collect()
@@ -78,8 +79,8 @@ fn describe(nvml: &Nvml, index: u32) -> Result<Gpu, NvmlError> {
     })
 }
 
-/// The UUIDs of all GPUs, in the order of the PCI bus. The driver's own files say them, to everybody
-/// and without a library; a driver that hides them is asked through NVML.
+/// The UUIDs of all GPUs, in the order of the PCI bus. They are read from the driver's files in
+/// `/proc`, without a library; if the driver hides them there, NVML is opened.
 pub fn gpu_uuids() -> Vec<String> {
     match uuids_in(Path::new("/proc/driver/nvidia/gpus")) {
         Some(uuids) => uuids,
@@ -87,7 +88,8 @@ pub fn gpu_uuids() -> Vec<String> {
     }
 }
 
-/// `None` where one of them is not told; no GPU without the driver.
+/// UUIDs in a directory like `/proc/driver/nvidia/gpus`; empty if it does not exist, `None` if one
+/// of them is hidden.
 fn uuids_in(dir: &Path) -> Option<Vec<String>> {
     let entries = dir.read_dir().into_iter().flatten().flatten();
     let mut addresses: Vec<_> = entries.map(|entry| entry.path()).collect();
@@ -95,15 +97,16 @@ fn uuids_in(dir: &Path) -> Option<Vec<String>> {
     addresses.iter().map(|address| uuid_in(&address.join("information"))).collect()
 }
 
-/// The line `GPU UUID:   GPU-…`, of which an old driver shows question marks to some.
+/// UUID in the line `GPU UUID:   GPU-…`; `None` where an old driver shows question marks instead,
+/// as it does to unprivileged users.
 fn uuid_in(information: &Path) -> Option<String> {
     let text = std::fs::read_to_string(information).ok()?;
     let uuid = text.lines().find_map(|line| line.strip_prefix("GPU UUID:"))?.trim();
     (!uuid.is_empty() && !uuid.contains('?')).then(|| uuid.to_owned())
 }
 
-/// The slots of GPUs that are named by UUID; the start of a UUID is enough, as in CUDA. `None` when
-/// one of them is not there, or is a part of a GPU (MIG).
+/// The slots of GPUs that are given by UUID; a prefix of a UUID is enough, as in CUDA. `None` when
+/// one of them does not exist, or is a partition of a GPU (MIG).
 pub fn slots_of(uuids: &[String], gpus: &[Gpu]) -> Option<Vec<Slot>> {
     let slot_of = |uuid: &String| gpus.iter().find(|gpu| gpu.uuid.starts_with(uuid.as_str()));
     uuids.iter().map(|uuid| slot_of(uuid).map(|gpu| gpu.slot)).collect()
@@ -114,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_numbered_files_are_gpus() {
+    fn gpu_files_have_numbers() {
         for (name, expect) in [
             ("nvidia0", true),
             ("nvidia12", true),
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn visible_devices_are_read_as_cuda_reads_them() {
+    fn visible_devices_are_parsed_as_by_cuda() {
         check(None, &[0, 1, 2, 3]);
         check(Some("0,1"), &[0, 1]);
         check(Some("3, 1"), &[3, 1]);
@@ -146,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn uuids_become_slots_when_nvml_knows_them() {
+    fn uuids_are_resolved_to_slots() {
         let gpu = |slot, uuid: &str| Gpu {
             slot: Slot(slot),
             name: "GPU".to_owned(),
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn uuids_are_read_from_the_files_of_the_driver_in_bus_order() {
+    fn uuids_are_read_from_driver_files_in_bus_order() {
         let dir = std::env::temp_dir().join(format!("remuda-gpus-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         assert_eq!(uuids_in(&dir), Some(Vec::new()), "no driver");
@@ -178,11 +181,11 @@ mod tests {
         assert_eq!(uuids_in(&dir), Some(vec!["GPU-aa11".to_owned(), "GPU-bb22".to_owned()]));
         describe("0000:1a:00.0", "GPU-????????-????-????-????-????????????");
         assert_eq!(uuids_in(&dir), None);
-        std::fs::remove_dir_all(dir).expect("ours");
+        std::fs::remove_dir_all(dir).expect("the test has created it");
     }
 
     #[test]
-    fn a_machine_without_a_driver_has_no_names() {
+    fn gpus_is_none_without_a_driver() {
         match gpus() {
             None => {}
             Some(found) => assert!(found.iter().all(|gpu| gpu.uuid.starts_with("GPU-"))),

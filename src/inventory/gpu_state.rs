@@ -1,4 +1,4 @@
-//! How GPUs are: everything that NVML tells and a doctor wants to know.
+//! State of the GPUs as NVML reports it, for `remuda doctor`.
 
 use std::fs;
 
@@ -13,41 +13,41 @@ use nvml_wrapper::{Device, Nvml, cuda_driver_version_major, cuda_driver_version_
 pub struct Gpus {
     /// Version of the driver.
     pub driver: Option<String>,
-    /// The newest CUDA that it knows: `12.4`.
+    /// Newest CUDA version that the driver supports, such as `12.4`.
     pub cuda: Option<String>,
-    /// In the order of the PCI bus; one that does not answer is why there is none.
+    /// GPUs in the order of the PCI bus, or the error of the first one that does not answer.
     pub devices: Result<Vec<GpuState>, String>,
 }
 
-/// One GPU.
+/// State of one GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuState {
-    /// `NVIDIA H200`.
+    /// Name, such as `NVIDIA H200`.
     pub name: String,
-    /// `GPU-…`.
+    /// UUID, `GPU-…`.
     pub uuid: String,
-    /// All of its memory.
+    /// Total memory.
     pub memory_bytes: u64,
-    /// Whether it is cut into parts (MIG).
+    /// Whether it is partitioned (MIG).
     pub mig: bool,
-    /// Memory errors since the driver was loaded that could not be corrected; `None`: not counted.
+    /// Uncorrected memory errors since the driver was loaded; `None`: not counted.
     pub ecc_errors: Option<u64>,
-    /// Who computes on it.
+    /// Processes that compute on it.
     pub users: Vec<GpuUser>,
 }
 
 /// A process that uses a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GpuUser {
-    /// Its pid, as the driver counts.
+    /// Pid of the process, as the driver reports it.
     pub pid: u32,
-    /// Its name, if it may be seen from here.
+    /// Name of the process, if it is visible in this pid namespace.
     pub name: Option<String>,
-    /// Memory of the GPU that it holds.
+    /// GPU memory that it holds.
     pub memory_bytes: Option<u64>,
 }
 
-/// Asks NVML; the error says why it does not answer.
+/// Queries NVML; the error is why NVML does not answer.
 pub fn gpu_states() -> Result<Gpus, String> {
     let nvml = Nvml::init().map_err(|error| error.to_string())?;
     let cuda = nvml.sys_cuda_driver_version().ok();
@@ -66,7 +66,7 @@ pub fn gpu_states() -> Result<Gpus, String> {
 
 fn describe(device: &Device<'_>) -> Result<GpuState, NvmlError> {
     let ecc = device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile);
-    // What a GPU does not have, or does not let us see, is no fault of it.
+    // A GPU that does not support the query, or does not permit it, is not faulty.
     let users = device.running_compute_processes().unwrap_or_default();
     let mut users: Vec<GpuUser> = users.iter().map(user).collect();
     users.sort();
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_without_a_driver_says_why() {
+    fn gpu_states_without_a_driver_is_an_error() {
         match gpu_states() {
             Err(why) => assert!(!why.is_empty()),
             Ok(found) => assert!(found.devices.is_ok(), "{found:?}"),

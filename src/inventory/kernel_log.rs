@@ -1,15 +1,15 @@
-//! Errors of GPUs in the kernel's log, where it may be read.
+//! GPU errors in the kernel's log, if this process may read it.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// Newest errors that are told.
+/// Number of newest errors that are reported.
 const XIDS_MAX: usize = 8;
-/// The kernel keeps no more lines than fit in some megabytes.
+/// Bound of the records read; the kernel's log holds only some megabytes, so it has fewer.
 const RECORDS_MAX: usize = 1 << 20;
 
-/// Lines of the driver about errors (`Xid`), the newest last; none where the log may not be read.
+/// Error lines of the driver (`Xid`), newest last; empty if the log cannot be read.
 pub fn xids() -> Vec<String> {
     let log = File::options().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg");
     let Ok(mut log) = log else { return Vec::new() };
@@ -19,7 +19,7 @@ pub fn xids() -> Vec<String> {
         match log.read(&mut record) {
             Ok(0) => break,
             Ok(length) => found.extend(xid_in(&String::from_utf8_lossy(&record[..length]))),
-            // A record that was overwritten while we read.
+            // The kernel overwrote a record before it was read; the next read goes on after it.
             Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => break,
@@ -28,6 +28,7 @@ pub fn xids() -> Vec<String> {
     found.split_off(found.len().saturating_sub(XIDS_MAX))
 }
 
+/// Error in a record of the log, such as
 /// `6,1234,99,-;NVRM: Xid (PCI:0000:1a:00): 79, GPU has fallen off the bus.`
 fn xid_in(record: &str) -> Option<String> {
     let (_, text) = record.split_once(';')?;
@@ -40,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_the_driver_are_known_by_their_name() {
+    fn xid_is_found_in_a_log_record() {
         let record =
             "4,1203,99;NVRM: Xid (PCI:0000:1a:00): 79, pid=7, GPU has fallen off the bus.\n";
         let expect = "Xid (PCI:0000:1a:00): 79, pid=7, GPU has fallen off the bus.";
@@ -50,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_the_log_ends() {
+    fn xids_reads_a_bounded_log() {
         assert!(xids().len() <= XIDS_MAX);
     }
 }

@@ -1,5 +1,5 @@
-//! Libraries that a worker may load, and their versions: from the names of files, from what Python's
-//! packages say beside them, or from the library itself. Nothing is loaded.
+//! Libraries that a worker may load, with their versions, which come from the file name, from the
+//! metadata of the Python package, or from the content of the file. No library is loaded.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -9,22 +9,22 @@ use std::path::{Path, PathBuf};
 /// A library that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundLibrary {
-    /// `NCCL`, `CUDA runtime`.
+    /// Name, `NCCL` or `CUDA runtime`.
     pub name: &'static str,
-    /// `2.21.5`.
+    /// Version, such as `2.21.5`; `None`: unknown.
     pub version: Option<String>,
-    /// The file itself, links resolved.
+    /// Path of the file, with symbolic links resolved.
     pub path: PathBuf,
 }
 
-/// What is looked for.
+/// A library to look for.
 struct Wanted {
     name: &'static str,
-    /// How its file begins.
+    /// Prefix of its file name.
     file: &'static str,
-    /// How its Python package is called.
+    /// Prefix of the name of its Python package.
     package: &'static str,
-    /// What stands before the version inside the file.
+    /// Text that precedes the version in the content of the file, if there is one.
     sign: Option<&'static [u8]>,
 }
 
@@ -43,10 +43,10 @@ const WANTED: [Wanted; 2] = [
     },
 ];
 
-/// Of a library that does not say its version outside, so much is read.
+/// Bytes of a library that are searched for its version, if neither name nor package has it.
 const SCANNED_BYTES_MAX: u64 = 1 << 30;
 
-/// What lies in these directories, in their order, each file once.
+/// Libraries in these directories, in the order of the directories, each file once.
 pub fn libraries(directories: &[PathBuf]) -> Vec<FoundLibrary> {
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
@@ -71,7 +71,8 @@ fn files_of(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// `libnccl.so`, `libnccl.so.2`, `libnccl.so.2.21.5`; not `libnccl.so.debug`.
+/// Whether a file name is that of a library: `libnccl.so`, `libnccl.so.2`, `libnccl.so.2.21.5`, but
+/// not `libnccl.so.debug`.
 fn is_library(name: &str, file: &str) -> bool {
     name.strip_prefix(file).is_some_and(|rest| {
         rest.is_empty()
@@ -86,7 +87,8 @@ fn version_of(wanted: &Wanted, directory: &Path, real: &Path) -> Option<String> 
     of_name.or_else(|| of_package(wanted, directory)).or_else(|| scan(real, wanted.sign?))
 }
 
-/// `site-packages/nvidia/nccl/lib` stands beside `site-packages/nvidia_nccl_cu12-2.21.5.dist-info`.
+/// Version of the Python package that contains the directory: the package of
+/// `site-packages/nvidia/nccl/lib` is `site-packages/nvidia_nccl_cu12-2.21.5.dist-info`.
 fn of_package(wanted: &Wanted, directory: &Path) -> Option<String> {
     let packages = directory.ancestors().nth(3)?;
     files_of(packages).iter().find_map(|path| {
@@ -96,7 +98,7 @@ fn of_package(wanted: &Wanted, directory: &Path) -> Option<String> {
     })
 }
 
-/// The version that stands behind a sign in a file.
+/// Version that follows `sign` in the content of a file.
 fn scan(path: &Path, sign: &[u8]) -> Option<String> {
     const PIECE_BYTES: usize = 1 << 20;
     const VERSION_BYTES_MAX: usize = 64;
@@ -112,13 +114,14 @@ fn scan(path: &Path, sign: &[u8]) -> Option<String> {
         if read == 0 {
             return None;
         }
-        // A sign at the border is looked at again.
+        // The end of the piece is searched again with the next one: a sign may cross the border.
         let kept = piece.len().saturating_sub(sign.len() + VERSION_BYTES_MAX);
         piece.drain(..kept);
     }
 }
 
-/// `2.21.5+cuda12.4` → `2.21.5`; a format (`%d.%d`) is none.
+/// Version number at the start of `bytes`, `2.21.5` for `2.21.5+cuda12.4`; `None` for a format
+/// string such as `%d.%d`.
 fn number(bytes: &[u8]) -> Option<String> {
     let is_part = |byte: &&u8| byte.is_ascii_digit() || **byte == b'.';
     let text: String = bytes.iter().take_while(is_part).map(|byte| char::from(*byte)).collect();
@@ -149,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_told_by_the_name_the_package_or_the_file() {
+    fn library_version_comes_from_name_package_or_file() {
         check("named", &[("lib/libnccl.so.2.21.5", b"")], "lib", Some("2.21.5"));
         let package: [(&str, &[u8]); 2] = [
             ("site/nvidia/nccl/lib/libnccl.so.2", b""),
@@ -163,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_library_is_left_alone() {
+    fn libraries_ignores_other_files() {
         let root = tree("others", &[("libnccl.so.debug", b""), ("libnccl_static.a", b"")]);
         assert!(libraries(&[root]).is_empty());
     }

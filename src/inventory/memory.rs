@@ -1,4 +1,4 @@
-//! Memory that our processes may still take: what the machine has to give, and the limits of our
+//! Memory that new processes may use, by the available memory of the machine and the limits of the
 //! control groups.
 
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::cgroup::{Group, groups};
 
-/// Bytes that processes started now may take without swapping or being killed; `None`: unknown.
+/// Bytes that new processes may use without swapping or being killed; `None`: unknown.
 pub fn available_memory() -> Option<u64> {
     let meminfo = fs::read_to_string("/proc/meminfo").ok();
     let free = meminfo.and_then(|text| parse_available(&text));
@@ -14,16 +14,17 @@ pub fn available_memory() -> Option<u64> {
     [free, limit].into_iter().flatten().min()
 }
 
-/// `MemAvailable` of `/proc/meminfo`, in bytes.
+/// Parses `MemAvailable` of `/proc/meminfo`, in bytes.
 fn parse_available(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
     kib.checked_mul(1024)
 }
 
-/// The smallest limit of our control group and of all above it, in bytes; `None`: no limit.
+/// The smallest limit of this process's control group and its ancestors, in bytes; `None`: no
+/// limit.
 ///
-/// `membership` is `/proc/self/cgroup`, `root` where the hierarchies are mounted.
+/// `membership` is `/proc/self/cgroup`, `root` the directory where the hierarchies are mounted.
 pub fn memory_limit(membership: &Path, root: &Path) -> Option<u64> {
     groups(membership, root, "memory").iter().filter_map(limit_of).min()
 }
@@ -36,7 +37,8 @@ fn limit_of(group: &Group) -> Option<u64> {
     parse_limit(&fs::read_to_string(file).ok()?)
 }
 
-/// `max`, or bytes. Version 1 says "no limit" with the largest whole page that it can count.
+/// Parses a limit, `max` or bytes; `None`: no limit, which version 1 writes as the largest multiple
+/// of the page size.
 fn parse_limit(text: &str) -> Option<u64> {
     const UNLIMITED: u64 = i64::MAX as u64 / 65_536 * 65_536;
     text.trim().parse().ok().filter(|bytes| *bytes < UNLIMITED)
@@ -48,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smallest_limit_counts() {
+    fn memory_limit_is_the_smallest_of_all_ancestors() {
         #[track_caller]
         fn check(name: &str, membership: &str, files: &[(&str, &str)], expect: Option<u64>) {
             let (membership, root) = tree(&format!("memory-{name}"), membership, files);
@@ -72,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_machine_can_give_is_read_from_its_line() {
+    fn available_memory_is_parsed_from_meminfo() {
         #[track_caller]
         fn check(text: &str, expect: Option<u64>) {
             assert_eq!(parse_available(text), expect, "{text:?}");
@@ -87,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_memory() {
+    fn available_memory_is_known_on_this_machine() {
         assert!(available_memory().is_some_and(|bytes| 1 << 20 < bytes));
     }
 }

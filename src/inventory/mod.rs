@@ -1,7 +1,8 @@
-//! L3: what this machine has: GPUs, processors, memory, and how much of them is ours.
+//! L3: inventory of this machine: GPUs, processors and memory, and how much of them this process
+//! may use.
 //!
-//! Plain functions that look and return data; nothing is decided and nothing is kept. A library or
-//! a file that is not there means "none" or "unknown", never a panic.
+//! Functions that read the system and return data; they decide nothing and keep no state. A missing
+//! library or file means "none" or "unknown", never a panic.
 
 mod cgroup;
 mod cpu;

@@ -1,27 +1,27 @@
-//! Interfaces and adapters of InfiniBand, as `/sys/class` tells them.
+//! Network interfaces and InfiniBand adapters, read from `/sys/class`.
 
 use std::fs;
 use std::path::Path;
 
-/// An interface that is up.
+/// A network interface that is up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Nic {
-    /// `eth0`.
+    /// Name, such as `eth0`.
     pub name: String,
-    /// Megabits in a second; many virtual ones do not say.
+    /// Speed in megabits per second; `None` for many virtual interfaces.
     pub speed_mbit: Option<u32>,
-    /// Largest packet.
+    /// Largest packet in bytes.
     pub mtu: u32,
 }
 
-/// A port of an adapter of InfiniBand.
+/// A port of an InfiniBand adapter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IbPort {
-    /// `mlx5_0/1`.
+    /// Adapter and port, such as `mlx5_0/1`.
     pub name: String,
-    /// `ACTIVE`.
+    /// State, such as `ACTIVE`.
     pub state: String,
-    /// `400 Gb/sec (4X NDR)`.
+    /// Rate, such as `400 Gb/sec (4X NDR)`.
     pub rate: String,
 }
 
@@ -30,9 +30,9 @@ pub fn nics(class: &Path) -> Vec<Nic> {
     const LOOPBACK: &str = "lo";
     let nic = |name: String| {
         let dir = class.join(&name);
-        // A tunnel or a bridge without members does not know.
+        // The state of a tunnel, or of a bridge without members, is `unknown`.
         let is_up = matches!(text(&dir, "operstate").as_deref(), Some("up" | "unknown"));
-        // The driver of one that is down, or virtual, says -1 or nothing.
+        // The driver of an interface that is down or virtual reports -1 or nothing.
         let speed_mbit = number(&dir, "speed").filter(|speed| 0 < *speed);
         let mtu = number(&dir, "mtu").unwrap_or(0);
         is_up.then_some(Nic { name, speed_mbit, mtu })
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_that_are_up_tell_their_speed_if_they_know_it() {
+    fn nics_have_their_speed_if_known() {
         let root = tree(
             "net",
             &[
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_of_adapters_tell_state_and_rate() {
+    fn ib_ports_have_state_and_rate() {
         let root = tree(
             "infiniband",
             &[

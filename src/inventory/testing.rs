@@ -1,9 +1,9 @@
-//! What tests of this module share.
+//! Helpers of the tests of this module.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A made-up tree of files, in a directory of its own below `target`.
+/// Creates a tree of files in a directory of its own below `target`; returns the directory.
 pub(super) fn tree(name: &str, files: &[(&str, &str)]) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("target").join(name);
     let _ = fs::remove_dir_all(&root);

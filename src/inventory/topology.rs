@@ -1,15 +1,15 @@
-//! Cores and memory nodes, as `/sys/devices/system` tells them.
+//! Cores and memory nodes, read from `/sys/devices/system`.
 
 use std::fs;
 use std::path::Path;
 
 use crate::plan::Topology;
 
-/// Processors of a machine; the kernel knows no larger ones.
+/// Largest number of processors of a machine that the kernel supports.
 const CPUS_MAX: u32 = 8192;
 
-/// Reads a tree like `/sys/devices/system`. What is not told is left out: every processor without
-/// siblings is a core, and a machine that tells no memory nodes has none to choose from.
+/// Reads a tree like `/sys/devices/system`. Missing files are tolerated: a processor without
+/// siblings is a core of its own, and a machine without memory nodes has none in the result.
 pub fn topology(system: &Path) -> Topology {
     let online = list(&system.join("cpu/online"));
     let mut cores: Vec<Vec<u32>> = online.iter().map(|cpu| siblings(system, *cpu)).collect();
@@ -20,10 +20,10 @@ pub fn topology(system: &Path) -> Topology {
     Topology { cores, memory: nodes.into_iter().map(|node| (node, processors(node))).collect() }
 }
 
-/// The processors that share the core of one; itself at least.
+/// Processors that share a core with `cpu`, including itself.
 fn siblings(system: &Path, cpu: u32) -> Vec<u32> {
     let topology = system.join(format!("cpu/cpu{cpu}/topology"));
-    // The second is the name of older kernels.
+    // Older kernels use the second name.
     let found = ["core_cpus_list", "thread_siblings_list"].map(|name| list(&topology.join(name)));
     found.into_iter().find(|list| list.contains(&cpu)).unwrap_or_else(|| vec![cpu])
 }
@@ -32,7 +32,7 @@ fn list(path: &Path) -> Vec<u32> {
     fs::read_to_string(path).map_or_else(|_| Vec::new(), |text| parse_list(&text))
 }
 
-/// `0-3,8`, as the kernel writes it: ascending, each once.
+/// Parses a list of the kernel such as `0-3,8`: ascending, each number once.
 fn parse_list(text: &str) -> Vec<u32> {
     let range = |item: &str| {
         let (first, last) = item.split_once('-').unwrap_or((item, item));
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn siblings_are_one_core_and_memory_nodes_may_have_no_processors() {
+    fn topology_groups_siblings_and_memory_nodes() {
         let root = tree(
             "flat-hbm",
             &[
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_tells_little_has_a_core_for_each_processor() {
+    fn topology_without_siblings_has_a_core_per_cpu() {
         let root = tree("bare", &[("cpu/online", "0-1,4\n")]);
         let cores = vec![vec![0], vec![1], vec![4]];
         assert_eq!(topology(&root), Topology { cores, memory: Vec::new() });
@@ -83,12 +83,12 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_a_core() {
+    fn topology_of_this_machine_has_a_core() {
         assert!(!topology(Path::new("/sys/devices/system")).cores.is_empty());
     }
 
     #[test]
-    fn lists_are_those_of_the_kernel() {
+    fn cpu_list_is_parsed_as_the_kernel_writes_it() {
         assert_eq!(parse_list("0-3,8,10-11\n"), [0, 1, 2, 3, 8, 10, 11]);
         assert!(parse_list("\n").is_empty());
         assert!(parse_list("0-4294967295").is_empty());

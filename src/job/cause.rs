@@ -314,7 +314,7 @@ mod tests {
         check(NodeLoss::Silent, 75);
         check(NodeLoss::ShimDied, 75);
         check(NodeLoss::Leaves, 143);
-        check(NodeLoss::Garbled("a frame holds no known message".to_owned()), 76);
+        check(NodeLoss::Garbled("a frame contains no known message".to_owned()), 76);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Nodes are lost, and their workers with them.
+//! Loss of nodes, and of the workers on them.
 
 use std::time::Instant;
 
@@ -20,8 +20,8 @@ impl Job {
         if self.note_loss(now, node, loss) { self.go_on_without(now) } else { Vec::new() }
     }
 
-    /// Whether the place of a node that is gone is free for another one. Where a node has refused, the
-    /// job will not start whoever comes.
+    /// Whether a lost node may be replaced before the start. False once a node has refused, because
+    /// then the job will not start with any replacement.
     pub(super) fn awaits_another(&self, node: NodeRank) -> bool {
         self.policy.early_loss == OnEarlyLoss::AwaitsAnother
             && node != NodeRank(0)
@@ -37,7 +37,8 @@ impl Job {
         vec![Effect::Replace(nodes)]
     }
 
-    /// All of them before anybody is stopped: who is not there has nobody to be stopped.
+    /// Handles nodes that lost their leases together. All of them are noted before any worker is
+    /// stopped, so that no lost node is asked to stop workers.
     pub(super) fn fell_silent(&mut self, now: Instant, nodes: &[NodeRank]) -> Vec<Effect> {
         let (awaited, lost): (Vec<_>, Vec<_>) =
             nodes.iter().partition(|node| self.awaits_another(**node));
@@ -51,7 +52,7 @@ impl Job {
         if is_news { self.go_on_without(now) } else { Vec::new() }
     }
 
-    /// False if there was nothing left to lose.
+    /// Notes the loss of a node; false if the node was already lost or idle.
     fn note_loss(&mut self, now: Instant, node: NodeRank, loss: NodeLoss) -> bool {
         match self.nodes[node.index()] {
             Node::Lost => return false,
@@ -62,8 +63,8 @@ impl Job {
             }
             Node::Asked | Node::Ready | Node::Refused | Node::Running => {}
         }
-        // A shim's death is told by an agent that lives on and will say `Idle` itself, once there
-        // is something that can be left.
+        // The death of a shim is reported by an agent that still runs. It reports `Idle` itself,
+        // unless the job was still preparing.
         if loss != NodeLoss::ShimDied || matches!(self.phase, Phase::Preparing) {
             self.nodes[node.index()] = Node::Lost;
             self.lose_workers_of(node, now);
@@ -104,7 +105,7 @@ mod tests {
     use crate::job::{Cause, Event};
 
     #[test]
-    fn a_lost_node_stops_the_others_and_is_the_cause() {
+    fn lost_node_stops_the_others_and_is_the_cause() {
         let now = clock::now();
         let mut job = running(2, now);
         let loss = NodeLoss::LinkClosed(None);
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shim_that_dies_before_the_start_starts_nothing() {
+    fn shim_lost_before_the_start_prevents_the_start() {
         let mut job = preparing(2);
         let now = clock::now();
         let loss = NodeLoss::ShimDied;
@@ -129,13 +130,13 @@ mod tests {
         assert_eq!(verdict.cause, Some(Cause::Node { node: NodeRank(1), loss }));
         job = preparing(2);
         job.step(now, Event::NodeLost { node: NodeRank(1), loss: NodeLoss::ShimDied });
-        assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [], "it was on its way");
+        assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [], "the agent had sent it before");
         assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);
         assert!(job.verdict().is_some());
     }
 
     #[test]
-    fn a_node_that_is_gone_before_the_start_may_be_replaced() {
+    fn node_lost_before_the_start_may_be_replaced() {
         let now = clock::now();
         let awaiting = || {
             let mut job = preparing(3);
@@ -153,14 +154,14 @@ mod tests {
         assert_eq!(effects, [Effect::Replace(vec![NodeRank(1), NodeRank(2)])]);
         job.step(now, Event::Ready(NodeRank(2)));
         assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [Effect::Start]);
-        assert_eq!(job.step(now, Event::Timer), [], "nobody was lost");
-        // Nobody came: whoever waited says so, and it is no loss of a node.
+        assert_eq!(job.step(now, Event::Timer), [], "no node was lost");
+        // No replacement joined: the launcher reports a refusal, which is not a lost node.
         let mut job = awaiting();
         job.step(now, gone(NodeLoss::Silent));
         job.step(now, Event::Refused(NodeRank(1)));
         job.step(now, Event::Refused(NodeRank(2)));
         assert_eq!(job.verdict().expect("over").cause, None);
-        // An agent that fails would fail again, and a job with a node that refuses does not start.
+        // No replacement after a failed agent, which would fail again, or after a refusal.
         for (refuses, loss) in [
             (false, NodeLoss::LinkClosed(Some(WorkerExit::Code(70)))),
             (false, NodeLoss::Garbled("x".to_owned())),
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_fall_silent_together_are_lost_together() {
+    fn silent_nodes_are_lost_together() {
         let now = clock::now();
         let mut job = running(3, now);
         let effects = job.step(now, Event::Silent(vec![NodeRank(2), NodeRank(0)]));
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_comes_after_the_loss_of_its_node_is_no_surprise() {
+    fn worker_exit_after_the_loss_of_its_node_is_ignored() {
         let now = clock::now();
         let mut job = running(2, now);
         job.step(now, Event::NodeLost { node: NodeRank(0), loss: NodeLoss::Silent });

@@ -1,13 +1,15 @@
-//! How often somebody asked for the end: once politely, twice in a hurry, three times in despair.
+//! Counter of the user's requests to end the job: the first stops it, the second kills the workers,
+//! the third ends the launcher without waiting.
 
 use std::time::{Duration, Instant};
 
-/// What comes so soon after a request belongs to it, of whichever kind it is: `timeout` signals its
-/// command and then its whole group, a wrapper passes on what the terminal has sent already, systemd
-/// sends SIGHUP right behind SIGTERM. Whoever means it twice is slower, or presses once more.
+/// Interval within which further signals belong to the same request, whatever their number:
+/// `timeout` signals its command and then its whole group, a wrapper forwards a signal that the
+/// terminal has sent already, systemd sends SIGHUP directly after SIGTERM. A second request of a
+/// user is slower, or can be repeated.
 pub const SAME_REQUEST: Duration = Duration::from_millis(50);
 
-/// Requests that came to one process.
+/// Requests that one process has received.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Requests {
     count: u32,
@@ -15,9 +17,10 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Counts a signal; which request it is, or `None` if it belongs to the one before.
+    /// Counts a signal; returns the number of its request, from 1 on, or `None` if the signal
+    /// belongs to the request before.
     pub fn note(&mut self, now: Instant) -> Option<u32> {
-        // Measured from the signal that counted: a flood of signals is more than one request.
+        // Measured from the last counted signal, so that a flood of signals is several requests.
         if self.last.is_some_and(|last| now.saturating_duration_since(last) < SAME_REQUEST) {
             return None;
         }
@@ -33,7 +36,7 @@ mod tests {
     use crate::base::clock;
 
     #[test]
-    fn signals_at_once_are_one_request_and_a_flood_is_several() {
+    fn simultaneous_signals_are_one_request() {
         let start = clock::now();
         let mut requests = Requests::default();
         let mut at = |ms| requests.note(start + Duration::from_millis(ms));

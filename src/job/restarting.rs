@@ -1,5 +1,5 @@
-//! From an epoch that failed to the next one. Everybody has been stopped and buried by then: a new
-//! epoch has nothing of an earlier one but its nodes.
+//! Restart of a job in the next epoch after a failure. All workers of the failed epoch have exited
+//! and been reaped before: a new epoch shares only the nodes with earlier ones.
 
 use std::time::{Duration, Instant};
 
@@ -9,33 +9,34 @@ use super::state::{Job, Node, Phase};
 use super::stopping::SIGTERM;
 use crate::base::{NodeRank, Status};
 
-/// An epoch that lasted so long is no part of a crash loop.
+/// Epochs shorter than this count as a crash loop.
 const SHORT_EPOCH_MAX: Duration = Duration::from_secs(60);
-/// What a crash loop waits between two starts.
+/// Bounds of the pause between two starts.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 impl Job {
-    /// A failure that is not of our own doing, and whose next epoch would meet nothing of this one.
+    /// Whether the job may be restarted after this verdict: a worker or node failed without a
+    /// request of the user, no process of this epoch is left, and restarts are left.
     pub(super) fn may_restart(&self, reason: StopReason, verdict: &Verdict) -> bool {
         let can_pass = match &verdict.cause {
-            // What cannot be executed now cannot be executed later.
+            // A program that cannot be executed now could not be executed later either.
             None | Some(Cause::NotStarted { .. }) => false,
             Some(Cause::Worker(_) | Cause::GaveUp { .. } | Cause::Node { .. }) => {
                 matches!(reason, StopReason::Failure | StopReason::Leaving)
             }
         };
-        let is_buried = verdict.unconfirmed.is_empty() && !self.is_dirty;
+        let is_clean = verdict.unconfirmed.is_empty() && !self.is_dirty;
         let is_wanted = self.asked == 0 && self.policy.failure == OnFailure::StopAll;
-        can_pass && is_buried && is_wanted && self.has_restarts_left()
+        can_pass && is_clean && is_wanted && self.has_restarts_left()
     }
 
-    /// Whether a failure now would not be the end.
+    /// Whether the job could restart after another failure.
     pub(super) fn has_restarts_left(&self) -> bool {
         self.epoch.0 - self.uncharged < self.policy.restarts_max
     }
 
-    /// Whether another node 0 would go on where we stop, asked by a signal.
+    /// Whether a replacement of node 0 would continue the job, which SIGTERM has ended on this one.
     pub fn may_be_taken_over(&self) -> bool {
         let was_asked =
             self.verdict().is_some_and(|verdict| verdict.status == Status::Interrupted(SIGTERM));
@@ -55,7 +56,8 @@ impl Job {
         Effect::Rest { verdict, next: self.epoch.next(), pause }
     }
 
-    /// The next epoch begins with the question whether nodes can start, as the first one did.
+    /// Begins the next epoch: all nodes are asked again whether they can start, as in the first
+    /// one.
     pub(super) fn renew(&mut self) -> Vec<Effect> {
         let cut_off = (0..).map(NodeRank).zip(&self.nodes);
         let cut_off =
@@ -71,7 +73,8 @@ impl Job {
         vec![Effect::Renew(cut_off)]
     }
 
-    /// An agent without a shim lives, but can start nothing; one of a node that leaves is not to.
+    /// Whether the agent of a node, although it runs, cannot be used in the next epoch: without its
+    /// shim it can start no worker, and on a leaving node it must not.
     fn is_of_no_use(&self, node: NodeRank) -> bool {
         self.has_lost(node, &NodeLoss::ShimDied) || self.is_leaving(node)
     }
@@ -85,7 +88,7 @@ impl Job {
     }
 }
 
-/// Twice as long after every short epoch, up to a bound.
+/// Pause after so many consecutive short epochs: 1 s after the first, then doubled up to the bound.
 fn pause_after(short_epochs: u32) -> Duration {
     let doubled = 1u32.checked_shl(short_epochs.saturating_sub(1)).unwrap_or(u32::MAX);
     PAUSE_MIN.saturating_mul(doubled).min(PAUSE_MAX)
@@ -98,7 +101,7 @@ mod tests {
     use crate::job::testing::{GRACE, exit, idle, policy};
     use crate::job::{Event, Policy};
 
-    /// A job of two nodes with two workers each that is restarted once.
+    /// A running job of two nodes with two workers each that may be restarted once.
     fn started(now: Instant) -> Job {
         let node_of_rank = [0, 0, 1, 1].map(NodeRank).to_vec();
         let mut job = Job::new(Policy { restarts_max: 1, ..policy() }, node_of_rank);
@@ -111,8 +114,8 @@ mod tests {
         assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [Effect::Start]);
     }
 
-    /// Ends all but some; returns what comes of it.
-    fn bury(job: &mut Job, now: Instant) -> Vec<Effect> {
+    /// Ends all workers and makes both nodes idle; returns the last effects.
+    fn end_epoch(job: &mut Job, now: Instant) -> Vec<Effect> {
         for rank in 0..4 {
             job.step(now, exit(rank, WorkerExit::Code(1), now, &[15]));
         }
@@ -121,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_epoch_is_buried_everywhere_before_the_next_one_begins() {
+    fn restart_waits_for_the_end_of_all_workers() {
         let now = clock::now();
         let mut job = started(now);
         job.step(now, exit(2, WorkerExit::Code(7), now, &[]));
@@ -140,21 +143,21 @@ mod tests {
         all_ready(&mut job, now);
         assert_eq!(job.running(), 4);
         job.step(now, exit(0, WorkerExit::Code(9), now, &[]));
-        bury(&mut job, now);
+        end_epoch(&mut job, now);
         let verdict = job.verdict().expect("no restart is left");
         assert_eq!(verdict.status, Status::Worker(9), "the last failure is the cause");
     }
 
     #[test]
-    fn a_lost_node_and_one_without_a_shim_get_new_links() {
+    fn restart_reconnects_lost_nodes_and_nodes_without_shim() {
         let now = clock::now();
         let mut job = started(now);
         job.step(now, Event::NodeLost { node: NodeRank(1), loss: NodeLoss::Silent });
-        bury(&mut job, now);
+        end_epoch(&mut job, now);
         assert_eq!(job.step(now + PAUSE_MIN, Event::Timer), [Effect::Renew(vec![NodeRank(1)])]);
         let mut job = started(now);
         job.step(now, Event::NodeLost { node: NodeRank(0), loss: NodeLoss::ShimDied });
-        bury(&mut job, now);
+        end_epoch(&mut job, now);
         let lost = Event::NodeLost { node: NodeRank(1), loss: NodeLoss::LinkClosed(None) };
         assert_eq!(job.step(now, lost), [Effect::Wake(now + PAUSE_MIN)], "while it rests");
         let both = vec![NodeRank(0), NodeRank(1)];
@@ -164,13 +167,13 @@ mod tests {
         job.step(now, exit(3, WorkerExit::Code(1), now, &[15]));
         job.step(now, idle(1));
         job.step(now, Event::NodeLost { node: NodeRank(1), loss: NodeLoss::ShimDied });
-        bury(&mut job, now);
+        end_epoch(&mut job, now);
         let effects = job.step(now + PAUSE_MIN, Event::Timer);
-        assert_eq!(effects, [Effect::Renew(vec![NodeRank(1)])], "it died after its last word");
+        assert_eq!(effects, [Effect::Renew(vec![NodeRank(1)])], "the shim died after `Idle`");
     }
 
     #[test]
-    fn a_node_that_is_asked_to_end_is_replaced_and_that_is_no_failure() {
+    fn evicted_node_is_replaced_without_using_a_restart() {
         let now = clock::now();
         let evicting = |now| {
             let mut job = started(now);
@@ -185,7 +188,7 @@ mod tests {
                 effects[..2],
                 [Effect::Stopping(StopReason::Leaving), Effect::Signal(SIGTERM)]
             );
-            let effects = bury(&mut job, now);
+            let effects = end_epoch(&mut job, now);
             let Effect::Rest { pause, .. } = &effects[0] else { panic!("{effects:?}") };
             assert_eq!(*pause, PAUSE_MIN, "it is no crash loop");
             let renewed = [Effect::Renew(vec![NodeRank(1)])];
@@ -195,28 +198,28 @@ mod tests {
         assert_eq!((job.epoch(), job.uncharged()), (Epoch(3), 3));
         // The only restart that a failure may have.
         job.step(now, exit(0, WorkerExit::Code(9), now, &[]));
-        bury(&mut job, now);
+        end_epoch(&mut job, now);
         assert_eq!(job.step(now + PAUSE_MIN, Event::Timer), [Effect::Renew(vec![])]);
         all_ready(&mut job, now);
         job.step(now, term.clone());
-        bury(&mut job, now);
+        end_epoch(&mut job, now);
         assert_eq!(job.verdict().expect("none is left").status, Status::Interrupted(SIGTERM));
         assert!(!job.may_be_taken_over(), "nor for another node 0");
-        // Whoever deletes the job asks node 0 as well.
+        // When the whole job is deleted, node 0 receives SIGTERM as well.
         let mut job = evicting(now);
         job.step(now, term);
         job.step(now, Event::Signal(SIGTERM));
-        bury(&mut job, now);
+        end_epoch(&mut job, now);
         assert_eq!(job.verdict().expect("over").status, Status::Interrupted(SIGTERM));
-        assert!(job.may_be_taken_over(), "if nobody asks the others");
+        assert!(job.may_be_taken_over(), "if the other nodes are not asked");
     }
 
     #[test]
-    fn a_restart_that_a_node_refuses_ends_the_job_with_the_cause() {
+    fn refused_restart_ends_the_job_with_the_first_cause() {
         let now = clock::now();
         let mut job = started(now);
         job.step(now, exit(2, WorkerExit::Code(7), now, &[]));
-        bury(&mut job, now);
+        end_epoch(&mut job, now);
         job.step(now + PAUSE_MIN, Event::Timer);
         job.step(now, Event::Ready(NodeRank(0)));
         job.step(now, Event::Refused(NodeRank(1)));
@@ -230,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_wants_to_end_is_not_restarted() {
+    fn job_ended_by_the_user_is_not_restarted() {
         #[track_caller]
         fn check(before: &[Event], during: &[Event], status: Status) {
             let now = clock::now();
@@ -238,7 +241,7 @@ mod tests {
             for event in before {
                 job.step(now, event.clone());
             }
-            bury(&mut job, now);
+            end_epoch(&mut job, now);
             for event in during {
                 job.step(now, event.clone());
             }
@@ -253,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_restarted_beside_what_could_not_be_killed() {
+    fn job_with_unkillable_processes_is_not_restarted() {
         let now = clock::now();
         let mut job = started(now);
         job.step(now, exit(0, WorkerExit::Code(7), now, &[]));
@@ -263,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_loop_waits_longer_and_longer_up_to_a_bound() {
+    fn crash_loop_pause_doubles_up_to_a_bound() {
         let seconds = |short| pause_after(short).as_secs();
         assert_eq!([0, 1, 2, 3, 6, 7, 99].map(seconds), [1, 1, 2, 4, 32, 60, 60]);
     }

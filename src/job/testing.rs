@@ -1,4 +1,4 @@
-//! Jobs for the tests of this module.
+//! Helpers of the tests of this module: jobs in various states.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,10 @@
-//! What a round needs beyond its node: sums of other nodes in, results out.
+//! Part of a collective between nodes: receives sums of other nodes and sends results.
 //!
-//! For each slice the rank to which it belongs is its owner. On every other node one rank, the
-//! owner's helper, folds the pieces of the canonical tree that lie there and sends them; the owner
-//! combines all pieces in tree order and sends the result back. Both ways together move what a ring
-//! would. What is short goes from the first rank of every node to all others at once instead.
+//! The rank to which a slice belongs is its owner. On every other node one rank, the owner's
+//! helper, folds the pieces of the canonical tree that lie there and sends them; the owner combines
+//! all pieces in tree order and sends the result back. Both directions together move as many bytes
+//! as a ring. Short data is instead sent from the first rank of every node to all other nodes at
+//! once.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,17 +23,18 @@ use crate::runtime::shm_window::{Window, Workspace, fold_windows_into};
 use crate::runtime::traffic::Traffic;
 use crate::runtime::tree::{Fold, pieces};
 
-/// See [`Across::is_short`]: what a node takes in at most, and from how many others fewer than this.
+/// Limits of [`Across::is_short`]: the bytes that a node receives in total, and the number of other
+/// nodes, which must be lower.
 const SHORT_BYTES: usize = 1 << 14;
 const SHORT_NODES_MAX: usize = 16;
 
-/// The most that is short between so many nodes.
+/// Largest size in bytes that is short between so many nodes; `None` where no size is.
 pub(crate) fn short_bytes_max(nodes: usize) -> Option<usize> {
     let others = nodes - 1;
     (0 < others && others < SHORT_NODES_MAX).then(|| SHORT_BYTES / others)
 }
 
-/// An alarm as the store carries it.
+/// Serialized form of an [`Alarm`] in the store.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct AbortNotice {
     pub(crate) by: Rank,
@@ -46,34 +48,35 @@ impl From<AbortNotice> for Alarm {
     }
 }
 
-/// One round, opened: what everybody came for, and where the numbers of the node lie.
+/// State of one round: the operation that all ranks called, and the windows of this node.
 pub(crate) struct Round<T> {
     pub(crate) fingerprint: Fingerprint,
     pub(crate) windows: Vec<Window<T>>,
-    /// Elements of every window.
+    /// Number of elements of every window.
     pub(crate) len: usize,
     pub(crate) patience: Patience,
 }
 
+/// Connections of this rank to other nodes, and its part in collectives between nodes.
 pub(crate) struct Across {
     net: Net,
     roster: Arc<Roster>,
     /// Node of every piece, left to right.
     nodes_of_pieces: Vec<usize>,
-    /// How many of them every node has.
+    /// Number of pieces of every node.
     pieces_of: Vec<usize>,
-    /// Makes the sum of all from the sums of pieces.
+    /// Fold of the sums of all pieces into the total.
     combine: Fold,
-    /// Make the pieces of this node from its windows.
+    /// Folds of the windows of this node into its pieces.
     ours: Vec<Fold>,
     rooms: Rooms,
-    /// What rounds have on its way; nothing between operations.
+    /// Transfers of the current rounds; empty between operations.
     traffic: Traffic<Shared, Arrival>,
-    /// What has arrived and was not asked for yet.
+    /// Received data that was not requested yet.
     arrived: Vec<Arrival>,
 }
 
-/// Bytes that go to several ranks.
+/// Bytes that are sent to several ranks.
 struct Shared(Arc<Room<u8>>);
 
 impl AsRef<[u8]> for Shared {
@@ -82,7 +85,7 @@ impl AsRef<[u8]> for Shared {
     }
 }
 
-/// What comes from another node.
+/// Data received from another node.
 struct Arrival {
     what: What,
     bytes: Room<u8>,
@@ -90,9 +93,9 @@ struct Arrival {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
-    /// Pieces of our slice, of a round, by their node.
+    /// Pieces of this rank's slice in a round, from a node.
     Pieces { seq: u64, node: usize },
-    /// The result of a round in the slice of a rank that we help.
+    /// Result of a round in the slice of a rank that this one helps.
     Slice { seq: u64, owner: usize },
 }
 
@@ -141,7 +144,7 @@ impl Across {
         &self.net
     }
 
-    /// The reduction over all ranks of our slice, `slice_of(rank)`.
+    /// Returns the reduction over all ranks of this rank's slice, `slice_of(rank)`.
     pub(crate) fn reduce<T: Element>(
         &mut self,
         round: &Round<T>,
@@ -156,8 +159,8 @@ impl Across {
         Ok(sum)
     }
 
-    /// Sends the pieces of this node of the slices whose owners we help, and returns those of our own
-    /// slice; [`Self::take_sum`] wants them.
+    /// Sends this node's pieces to the owners that this rank helps, and returns those of
+    /// its own slice, for [`Self::take_sum`].
     pub(crate) fn send_pieces<T: Element>(
         &mut self,
         round: &Round<T>,
@@ -186,7 +189,8 @@ impl Across {
         Ok(self.fold_ours(round, reduce, &owned, workspace))
     }
 
-    /// The reduction over all ranks of our slice, of which this node has `ours`.
+    /// Returns the reduction over all ranks of this rank's slice; `ours` are the pieces of this
+    /// node.
     pub(crate) fn take_sum<T: Element>(
         &mut self,
         round: &Round<T>,
@@ -210,13 +214,13 @@ impl Across {
         Ok(self.combine::<T::Sum>(sums, len, reduce, workspace))
     }
 
-    /// Whether so many bytes are sooner everywhere at once than folded slice by slice: one meeting of
-    /// nodes instead of two, and every node folds everything.
+    /// Whether sending this number of bytes to all nodes is faster than folding slice by slice:
+    /// nodes then exchange data once instead of twice, and every node folds everything.
     pub(crate) fn is_short(&self, bytes: usize) -> bool {
         short_bytes_max(self.roster.placement.nodes()).is_some_and(|most| bytes <= most)
     }
 
-    /// The reduction over all ranks of everything, for the first rank of each node.
+    /// Returns the reduction over all ranks of all data; the first rank of each node calls it.
     pub(crate) fn reduce_everywhere<T: Element>(
         &mut self,
         round: &Round<T>,
@@ -237,8 +241,8 @@ impl Across {
         Ok(Some(self.combine::<T::Sum>(sums, round.len, reduce, workspace)))
     }
 
-    /// Sends, and takes the pieces of every other node from our helper there: `len` elements each, in
-    /// the order of nodes. The place of ours stays empty.
+    /// Sends, and receives the pieces of every other node from this rank's helper there: `len`
+    /// elements each, in the order of nodes. The entry of this node stays empty.
     fn exchange_sums<T: Element>(
         &mut self,
         round: &Round<T>,
@@ -252,7 +256,7 @@ impl Across {
             let len = if home == roster.node() { 0 } else { self.pieces_of[home] * len };
             sums.push(self.rooms.take(len));
         }
-        // Helpers come in the order of nodes, ours left out, as the places do.
+        // Helpers are in the order of nodes without this one, as the entries are.
         let places = sums.iter_mut().enumerate().filter(|(home, _)| *home != roster.node());
         let helpers = roster.placement.helpers(roster.rank);
         let mut incoming: Vec<_> = places
@@ -263,7 +267,7 @@ impl Across {
         Ok(sums)
     }
 
-    /// The pieces of our node for a slice, one after the other.
+    /// Folds the pieces of this node for a slice, one after the other.
     fn fold_ours<T: Element>(
         &mut self,
         round: &Round<T>,
@@ -279,7 +283,7 @@ impl Across {
         sums
     }
 
-    /// The sum of all from the pieces of every node.
+    /// Combines the pieces of every node into the total.
     fn combine<T: Element<Sum = T>>(
         &mut self,
         sums: Vec<Room<T>>,
@@ -309,8 +313,8 @@ impl Across {
         result
     }
 
-    /// Gives our slice to the other nodes, and gets the slices whose owners we help:
-    /// `(owner, numbers)`, to be put back.
+    /// Sends this rank's slice to the other nodes, and returns the slices of owners that it helps:
+    /// `(owner, data)`; the caller returns the buffers.
     pub(crate) fn spread<T: Element>(
         &mut self,
         round: &Round<T>,
@@ -326,7 +330,7 @@ impl Across {
         Ok(slices)
     }
 
-    /// Gives our slice to the other nodes; [`Self::take_slices`] gets those of others.
+    /// Sends this rank's slice to the other nodes; [`Self::take_slices`] receives those of others.
     pub(crate) fn send_slice<T: Element>(
         &mut self,
         round: &Round<T>,
@@ -346,7 +350,8 @@ impl Across {
         self.work(&roster).map(drop)
     }
 
-    /// The slices of a round whose owners we help: `(owner, numbers)`, to be put back.
+    /// Receives the slices of a round, of owners that this rank helps: `(owner, data)`; the caller
+    /// returns the buffers.
     pub(crate) fn take_slices<T: Element>(
         &mut self,
         round: &Round<T>,
@@ -386,7 +391,7 @@ impl Across {
         Ok(())
     }
 
-    /// Waits for something that was expected.
+    /// Waits for expected data.
     fn arrival(
         &mut self,
         what: What,
@@ -403,7 +408,7 @@ impl Across {
         }
     }
 
-    /// Moves what is on its way without waiting; whether there is more.
+    /// Continues the current transfers without waiting; returns whether there are more.
     pub(crate) fn work(&mut self, roster: &Roster) -> Result<bool, Cause> {
         if self.traffic.is_idle() {
             return Ok(false);
@@ -412,28 +417,29 @@ impl Across {
         Ok(!self.traffic.is_idle())
     }
 
-    /// Waits until everything is sent, at the end of an operation, and keeps the memory for the next.
+    /// Waits until everything is sent, at the end of an operation, and keeps the buffers for the
+    /// next.
     pub(crate) fn settle(&mut self, node: &LocalNode, patience: Patience) -> Result<(), Cause> {
         self.net.drive(&mut self.traffic, Traffic::is_idle, node, patience)?;
         self.keep_sent();
         Ok(())
     }
 
-    /// Keeps the memory of what is sent.
+    /// Keeps the buffers that have been sent.
     pub(crate) fn keep_sent(&mut self) {
         let Self { traffic, rooms, .. } = self;
         let bytes = traffic.take_sent().filter_map(|Shared(bytes)| Arc::into_inner(bytes));
         bytes.for_each(|bytes| rooms.put(bytes));
     }
 
-    /// Keeps memory once nobody sends it any more.
+    /// Keeps a buffer once no transfer uses it any more.
     pub(crate) fn let_go(&mut self, bytes: Arc<Room<u8>>) {
         if let Some(bytes) = Arc::into_inner(bytes) {
             self.rooms.put(bytes);
         }
     }
 
-    /// A sum in the type of its numbers.
+    /// Converts a sum to the type of its elements.
     pub(crate) fn narrow<T: Element>(&mut self, sum: Room<T::Sum>) -> Room<T> {
         if T::DTYPE == <T::Sum as Element>::DTYPE {
             return sum.cast();
@@ -444,12 +450,12 @@ impl Across {
         narrow
     }
 
-    /// Room for numbers of an operation.
+    /// The buffers for data of an operation.
     pub(crate) fn rooms(&mut self) -> &mut Rooms {
         &mut self.rooms
     }
 
-    /// Brings the root's numbers to its helper on every other node.
+    /// Sends the root's data to its helper on every other node.
     pub(crate) fn broadcast<T: Element>(
         &mut self,
         round: &Round<T>,
@@ -476,7 +482,7 @@ impl Across {
         Ok(())
     }
 
-    /// First ranks of all nodes meet, and compare what their nodes came for.
+    /// Synchronizes the first ranks of all nodes, and compares the calls of their nodes.
     pub(crate) fn greet(
         &mut self,
         fingerprint: Fingerprint,
@@ -500,7 +506,7 @@ impl Across {
         self.net.exchange(&outgoing, &mut incoming, node, patience)
     }
 
-    /// Messages to and from ranks of other nodes, all at once.
+    /// Sends and receives messages to and from ranks of other nodes, all at once.
     pub(crate) fn exchange(
         &mut self,
         outgoing: &[Outgoing<'_>],
@@ -511,7 +517,8 @@ impl Across {
         self.net.exchange(outgoing, incoming, node, patience)
     }
 
-    /// What is behind a closed connection: perhaps the peer only gave up because of another.
+    /// The alarm behind a closed connection, if there is one: the peer may have closed it because
+    /// another rank failed.
     pub(crate) fn explain(&self) -> Option<Alarm> {
         let deadline = clock::now() + STORE_PATIENCE;
         let mut store = self.net.store();
@@ -520,13 +527,13 @@ impl Across {
         Some(postcard::from_bytes::<AbortNotice>(&notice).ok()?.into())
     }
 
-    /// Tells the other nodes, first why, then by closing connections, so that who sees a closed
-    /// connection finds the reason.
+    /// Notifies the other nodes of a failure: writes the alarm to the store first, then closes the
+    /// connections, so that a rank that sees a closed connection finds the reason.
     pub(crate) fn give_up(&mut self, alarm: &Alarm) {
         let Alarm { by, lost, reason } = alarm.clone();
         let notice = postcard::to_allocvec(&AbortNotice { by, lost, reason })
             .expect("texts and numbers serialize");
-        // The store may be what is gone; peers then learn it from their connections.
+        // The store itself may be lost; peers then notice the failure by their connections.
         let key = self.net.notices().first().map_or(ABORT_KEY, String::as_str);
         let _ = self.net.store().set_once(key, &notice, clock::now() + STORE_PATIENCE);
         self.net.close();

@@ -1,9 +1,9 @@
-//! What ranks of a node say to each other in shared memory: who has come, for what, where its
-//! numbers lie, who has left, who gave up.
+//! Cells in shared memory by which the ranks of a node synchronize: which ranks have arrived, for
+//! which operation, where their data lies, which have left, and which have failed.
 //!
-//! Everything is atomic, and zeros are a good beginning: the memory of a segment is nothing else at
-//! first. Where it lies is `shm`'s business. `tests/protocol` compiles this file against a model of
-//! memory and tries the orders in which ranks can run.
+//! Everything is atomic, and zero is the initial state, because the memory of a new segment is
+//! zero. The layout of the segment is in `shm`. `tests/protocol` compiles this file against a model
+//! of memory and tries the orders in which ranks can run.
 
 use crate::base::Rank;
 use crate::os::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -11,15 +11,16 @@ use crate::os::atomic::{AtomicU32, AtomicU64};
 use crate::runtime::error::{Departure, Loss};
 use crate::runtime::flag::{Flag, Spin};
 
-/// Of the reason of an alarm.
+/// Words of memory for the reason of an alarm.
 const REASON_WORDS: usize = 32;
 
-/// Where a rank's numbers lie.
+/// Position of a rank's data in the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A copy of this round's part, at this offset.
+    /// A staged copy of this round's part begins at this offset.
     Staged(usize),
-    /// This round's part, at this offset, and everything that follows, where it is used.
+    /// The user's buffer lies in the segment: this round's part begins at this offset, and the
+    /// parts of later rounds follow it.
     Direct(usize),
 }
 
@@ -43,7 +44,7 @@ impl Place {
     }
 }
 
-/// What a rank says about the operation that it has come for.
+/// Call of a rank: the fingerprint of its operation, and the position of its data.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct Entry {
@@ -65,27 +66,27 @@ impl Entry {
     }
 }
 
-/// Flag and entries of one rank. Two entries, used in turn: a rank can be one operation ahead of a
-/// peer that still reads, never two.
+/// Flag and entries of one rank. The two entries are used in turn: a rank can be one operation
+/// ahead of a peer that still reads, never two.
 #[derive(Default)]
 #[repr(C, align(128))]
 pub(crate) struct Line {
     pub(crate) flag: Flag,
     entries: [Entry; 2],
-    /// How the rank has ended, if it has ended well: a [`Departure`].
+    /// How the rank has left, if it left without an error: a [`Departure`].
     departed: AtomicU32,
 }
 
 impl Line {
-    /// The entry of the `round`-th meeting.
+    /// The entry of the `round`-th synchronization.
     pub(crate) fn entry(&self, round: u64) -> &Entry {
         &self.entries[(round & 1) as usize]
     }
 
-    /// Says that the rank takes part in nothing more, and how it ended.
+    /// Marks the rank as taking part in no further operation, and how it left.
     pub(crate) fn depart(&self, how: Departure) {
         match how {
-            // Where it cannot be written, more has been said.
+            // A failed exchange means that a stronger departure is written already.
             Departure::Left => {
                 let _ = self.departed.compare_exchange(0, how as u32, SeqCst, SeqCst);
             }
@@ -93,15 +94,16 @@ impl Line {
         }
     }
 
-    /// How it has ended, if it has said so. What it did before is seen by whoever sees this.
+    /// How the rank has left, if it has. A reader that sees it also sees everything that the rank
+    /// wrote before.
     pub(crate) fn departure(&self) -> Option<Departure> {
         departure_of(self.departed.load(Acquire)).filter(|how| *how != Departure::Gone)
     }
 }
 
-/// Nobody returns before every rank of the node has come to this meeting, or before `check`, asked
-/// now and then, fails. `lines` are those of all ranks, `own` among them. While others have not come,
-/// `work` is done, as long as it says that there is more.
+/// Barrier of a node: returns when every rank has arrived, or when `check`, which is called now and
+/// then, fails. `lines` are those of all ranks, including `own`. While ranks are missing, `work` is
+/// called, as long as it returns that there is more.
 pub(crate) fn meet<'l, E>(
     own: &Line,
     mut lines: impl Iterator<Item = &'l Line>,
@@ -114,7 +116,7 @@ pub(crate) fn meet<'l, E>(
     lines.try_for_each(|line| line.flag.wait_working(meeting, spin, &mut work, &mut check))
 }
 
-/// The way from one rank to another: what was posted, what was taken.
+/// Mailbox from one rank to another: counters of posted and of received messages.
 #[derive(Default)]
 #[repr(C, align(128))]
 pub(crate) struct Mailbox {
@@ -134,18 +136,18 @@ fn departure_of(code: u32) -> Option<Departure> {
     all.into_iter().find(|how| *how as u32 == code)
 }
 
-/// Somebody gave up, and why; the first alarm of an epoch stays.
+/// Failure of a rank, with its reason; the first alarm of an epoch is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Alarm {
-    /// Who raised it.
+    /// Rank that raised it.
     pub(crate) by: Rank,
-    /// Whose loss was the reason.
+    /// Lost rank, if one was the reason.
     pub(crate) lost: Option<Loss>,
-    /// In words, cut to what fits.
+    /// Reason as text, truncated to the cell.
     pub(crate) reason: String,
 }
 
-/// Where an alarm is raised.
+/// Cell in shared memory for an alarm.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct AlarmCell {
@@ -157,13 +159,13 @@ pub(crate) struct AlarmCell {
     reason: [AtomicU64; REASON_WORDS],
 }
 
-/// Nobody raised it / somebody is writing it / it can be read.
+/// States of an alarm cell: no alarm / an alarm is being written / an alarm can be read.
 const QUIET: u32 = 0;
 const WRITING: u32 = 1;
 const RAISED: u32 = 2;
 
 impl AlarmCell {
-    /// Raises it, unless somebody else has.
+    /// Raises an alarm, unless another rank has raised one already.
     pub(crate) fn raise(&self, alarm: &Alarm) {
         if self.state.compare_exchange(QUIET, WRITING, SeqCst, SeqCst).is_ok() {
             self.write(alarm);
@@ -171,7 +173,7 @@ impl AlarmCell {
         }
     }
 
-    /// The alarm, if one was raised.
+    /// Returns the alarm, if one was raised.
     pub(crate) fn look(&self) -> Option<Alarm> {
         (self.state.load(Acquire) == RAISED).then(|| self.read())
     }

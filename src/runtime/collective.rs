@@ -1,10 +1,11 @@
-//! The operations of a group.
+//! Collectives of a group on host memory.
 //!
-//! A large operation is a series of rounds of [`staging_bytes`](crate::runtime::shm::staging_bytes).
-//! In a round every rank of the node shows a window: a range of its buffer where that lies in the
-//! segment, else a staged copy. Then each rank handles its slice over all windows, block by block;
-//! with other nodes it exchanges what [`across`](crate::runtime::across) says. Small sums on one node
-//! travel beside the flags and meet once.
+//! A large operation is a series of rounds of
+//! [`staging_bytes`](crate::runtime::shm::staging_bytes). In a round every rank of the node
+//! publishes a window: a range of its buffer if that lies in the segment, otherwise a staged copy.
+//! Then each rank processes its slice over all windows, block by block; with other nodes it
+//! exchanges data by [`across`](crate::runtime::across). Small reductions on one node are stored
+//! beside the flags and need only one barrier.
 
 use std::ops::Range;
 
@@ -20,15 +21,15 @@ use crate::runtime::schedule::{blocks, rounds, slice};
 use crate::runtime::shm::EAGER_BYTES;
 use crate::runtime::shm_window::{Window, Workspace, fold_windows};
 
-/// How numbers are reduced.
+/// Algorithm of a reduction.
 enum Way {
-    /// Everybody sees everything beside the flags.
+    /// All data is stored beside the flags; one barrier.
     Eager,
-    /// Round by round.
+    /// One round after the other.
     Rounds,
     /// Several rounds at once, with other nodes.
     Overlapping,
-    /// Round by round, around a ring of nodes.
+    /// One round after the other, around a ring of nodes.
     Ring,
 }
 
@@ -40,7 +41,7 @@ impl Engine {
         }
     }
 
-    /// Everybody gets the reduction of everybody's numbers.
+    /// Writes the reduction of the data of all ranks to every rank.
     pub(crate) fn all_reduce<T: Element>(
         &mut self,
         memory: Memory<'_, T>,
@@ -51,7 +52,8 @@ impl Engine {
         self.reduce_any(call, memory, finish)
     }
 
-    /// The root gets the reduction of everybody's numbers; nobody else's numbers change.
+    /// Writes the reduction of the data of all ranks to the root; the data of other ranks is
+    /// unchanged.
     pub(crate) fn reduce<T: Element>(
         &mut self,
         memory: Memory<'_, T>,
@@ -62,7 +64,7 @@ impl Engine {
         self.reduce_any(Call { reduce, root: Some(root), ..call }, memory, Finish::Keep)
     }
 
-    /// For the root of the call, or for everybody.
+    /// Reduces to the root of the call, or to all ranks if it has none.
     fn reduce_any<T: Element>(
         &mut self,
         call: Call,
@@ -83,7 +85,8 @@ impl Engine {
         })
     }
 
-    /// The same on all ranks: it depends on what all have come for, and on who they are.
+    /// Selects the algorithm; equal on all ranks, because it depends only on the call and on the
+    /// placement.
     fn way_of<T: Element>(&self, call: Call) -> Way {
         match &self.across {
             None if call.count * size_of::<T>() <= EAGER_BYTES => Way::Eager,
@@ -103,7 +106,8 @@ impl Engine {
         call.root.is_none_or(|root| root == self.roster.rank)
     }
 
-    /// Whoever wants the result folds everything: one meeting, and the slots are used in turn.
+    /// Reduces data beside the flags: every rank that receives the result folds all data itself.
+    /// One barrier; the slots are used in turn.
     fn reduce_eager<T: Element>(
         &mut self,
         call: Call,
@@ -125,7 +129,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Folds a slice of the windows of this node, block by block, and gives what comes out to `put`
+    /// Folds a slice of the windows of this node, block by block, and passes each result to `put`
     /// with its position.
     fn fold_here<T: Element>(
         &mut self,
@@ -157,8 +161,8 @@ impl Engine {
             let place = memory.stage_in(&range, &staging);
             let is_one_node = self.across.is_none();
             let left = call.count - done;
-            // Where nothing is staged, nothing limits a round. All ranks of the node see the same
-            // places, so they agree; other nodes do not see them.
+            // If no rank has staged its data, a round has no limit. All ranks of the node see the
+            // same places, so they agree on it; other nodes do not see them.
             let len = |places: &[Place]| {
                 let is_direct = |place: &Place| matches!(place, Place::Direct(_));
                 if is_one_node && places.iter().all(is_direct) { left } else { range.len() }
@@ -180,8 +184,8 @@ impl Engine {
         }
     }
 
-    /// Folds our slice over all windows and writes the result to the same place of the root's, or of
-    /// all of them.
+    /// Folds this rank's slice over all windows and writes the result to the same place in the
+    /// root's window, or in all windows.
     fn reduce_slice<T: Element>(&mut self, call: Call, finish: Finish, round: &Round<T>) {
         let slice = slice(round.len, self.world(), self.roster.rank);
         let windows = &round.windows;
@@ -193,7 +197,7 @@ impl Engine {
         });
     }
 
-    /// With other nodes, the ranks of the root's node share the work.
+    /// Reduces with other nodes; for a reduction to a root, the ranks of its node share the work.
     fn reduce_across<T: Element>(
         &mut self,
         reduce: ReduceOp,
@@ -219,7 +223,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What is short is folded on every node, by its first rank.
+    /// Reduces short data, which the first rank of every node folds.
     fn all_reduce_short<T: Element>(
         &mut self,
         reduce: ReduceOp,
@@ -237,7 +241,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Rank `r` gets part `r` of the reduction of everybody's numbers.
+    /// Writes part `r` of the reduction of the data of all ranks to rank `r`.
     pub(crate) fn reduce_scatter<T: Element>(
         &mut self,
         all: &[T],
@@ -263,7 +267,8 @@ impl Engine {
         })
     }
 
-    /// One round of [`Self::reduce_scatter`]: windows hold a part of `ours`' length for every rank.
+    /// One round of [`Self::reduce_scatter`]: windows contain, for every rank, a part as long as
+    /// `ours`.
     fn reduce_part<T: Element>(
         &mut self,
         reduce: ReduceOp,
@@ -289,14 +294,14 @@ impl Engine {
         Ok(())
     }
 
-    /// The window on this node in which a rank's part can be found.
+    /// The window on this node that contains a rank's part.
     pub(super) fn window_of<'r, T>(&self, round: &'r Round<T>, rank: usize) -> &'r Window<T> {
         let placement = &self.roster.placement;
         let holder = placement.helper(self.roster.node(), rank);
         &round.windows[placement.local_of(holder)]
     }
 
-    /// Everybody gets the root's numbers.
+    /// Writes the root's data to every rank.
     pub(crate) fn broadcast<T: Element>(
         &mut self,
         mut memory: Memory<'_, T>,
@@ -348,12 +353,13 @@ impl Engine {
         self.meet(patience)
     }
 
-    /// Nobody returns before everybody has called.
+    /// Returns when every rank has called it.
     pub(crate) fn barrier(&mut self) -> Result<(), CollectiveError> {
         self.agree::<u8>(Call::new(Operation::Barrier, 0))
     }
 
-    /// Nobody returns before everybody has made this call, and nobody if somebody has made another.
+    /// Returns when every rank has made this call; an error on all ranks if one of them has made
+    /// another call.
     pub(crate) fn agree<T: Element>(&mut self, call: Call) -> Result<(), CollectiveError> {
         self.run::<T>(call, |engine, call, patience| {
             let nothing = engine.staging::<T>().part(&(0..0));

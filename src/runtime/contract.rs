@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_welcome_says_where_everybody_is() {
+    fn welcome_contains_the_placement_of_all_ranks() {
         check_placement(&[&[0, 1], &[2]], 2, "[0, 0, 1]");
         check_placement(&[&[0, 2], &[1]], 0, "[0, 1, 0]");
         check_placement(&[&[0, 1], &[1]], 0, "the welcome is impossible: ranks are not dense");
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_arrive_in_any_pieces() {
+    fn frame_reader_joins_messages_in_any_pieces() {
         let messages = [
             ToWorker::Welcome(Box::new(welcome(&[&[0, 1], &[2]], 1))),
             ToWorker::PeerGone { rank: Rank(2) },
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_version_2_stay() {
+    fn contract_bytes_match_golden_bytes_of_version_2() {
         let frame = encode_frame(&Note::PeerLost { rank: Rank(300) });
         assert_eq!(frame, [3, 0, 0, 0, 2, 2, 0xac, 2]);
         let frame = encode_frame(&ToWorker::PeerGone { rank: Rank(1) });
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn no_length_is_trusted() {
+    fn frame_reader_rejects_invalid_lengths() {
         check_bytes(&[0xff, 0xff, 0xff, 0xff], "None");
         check_bytes(
             &[0xff, 0xff, 0xff, 0xff, 2],
@@ -324,7 +324,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn frame_reader_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
             let mut reader = FrameReader::from_agent();
             reader.push(&bytes);
             while let Ok(Some(_)) = reader.next::<ToWorker>() {}

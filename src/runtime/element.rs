@@ -1,11 +1,11 @@
-//! Element types and how two of them become one.
+//! Element types and their reductions.
 //!
-//! Every kernel combines position by position, left operand first, so no instruction set can change
-//! a bit of the result.
+//! Every kernel combines position by position, left operand first, so that the instruction set
+//! cannot change a bit of the result.
 
 #![expect(
     clippy::inline_always,
-    reason = "what loops call has their instruction set only inside of them"
+    reason = "a function has the instruction set of a loop only if it is inlined into it"
 )]
 
 use std::fmt;
@@ -282,7 +282,8 @@ macro_rules! element {
 macro_rules! float {
     ($type:ident, $dtype:ident) => {
         element!($type, $dtype, |l, r| l + r, |l, r| l * r, |values, parts| {
-            // One rounding of 1/parts and one per element, whoever the parts are.
+            // One rounding of 1/parts and one for each element, so that the result does not depend
+            // on how the parts are distributed.
             let factor = 1.0 / parts as $type;
             vectorized(|| values.iter_mut().for_each(|value| *value *= factor));
         });
@@ -316,7 +317,7 @@ macro_rules! float {
 macro_rules! integer {
     ($type:ident, $dtype:ident) => {
         element!($type, $dtype, $type::wrapping_add, $type::wrapping_mul, |values, parts| {
-            // Through 128 bits, because more ranks may take part than the type can count.
+            // In 128 bits, because the number of ranks may exceed the range of the type.
             for value in values.iter_mut() {
                 *value = (i128::from(*value) / i128::from(parts)) as $type;
             }
@@ -414,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn combinations() {
+    fn reduce_ops_match_their_definition() {
         check(ReduceOp::Sum, &[1.5f32, -1.0], &[2.0, 1.0], &[3.5, 0.0]);
         check(ReduceOp::Prod, &[1.5f64, -1.0], &[2.0, 1.0], &[3.0, -1.0]);
         check(ReduceOp::Min, &[3, -7], &[2, 5], &[2, -7]);
@@ -423,7 +424,7 @@ mod tests {
         check(ReduceOp::Prod, &[i32::MAX], &[2], &[-2]);
     }
 
-    /// Everything that is done to numbers, as bytes.
+    /// Results of all kernels for an input, as bytes.
     fn everything<T: Element>(bits: &[u8]) -> Vec<u8> {
         let values: Vec<T> =
             bits.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect();
@@ -449,7 +450,7 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
         #[test]
-        fn every_processor_comes_to_the_same_bits(
+        fn kernels_give_the_same_bits_on_every_processor(
             bits in proptest::collection::vec(proptest::num::u8::ANY, 1100..1200),
         ) {
             let each = [
@@ -464,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mean_of_integers_is_cut_towards_zero() {
+    fn integer_mean_rounds_towards_zero() {
         let mut values = [7, -7];
         i32::divide(&mut values, 2);
         assert_eq!(values, [3, -3]);

@@ -1,4 +1,4 @@
-//! What all operations share: counting, deadlines, rounds, and giving up.
+//! Engine of a group: counters, deadlines, rounds and failures, which all operations share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::runtime::shm::{Segment, staging_bytes};
 use crate::runtime::shm_window::{Window, Workspace};
 use crate::runtime::tree::Fold;
 
-/// One operation as the caller asked for it.
+/// Parameters of one operation, as its caller passed them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
     pub(crate) op: Operation,
@@ -29,21 +29,21 @@ impl Call {
     }
 }
 
-/// Runs operations one after the other; behind a lock of its group.
+/// State of a group that runs operations one after the other, behind the lock of the group.
 pub(crate) struct Engine {
     pub(super) node: LocalNode,
     pub(super) roster: Arc<Roster>,
-    /// The way to other nodes, if there are any.
+    /// Connections to other nodes, if there are any.
     pub(super) across: Option<Across>,
     pub(super) workspace: Workspace,
-    /// Folds all ranks; for jobs of one node.
+    /// Fold of the windows of all ranks, for groups on one node.
     pub(super) fold: Fold,
     pub(super) rounds: u64,
-    /// Rounds of messages to and from every rank.
+    /// Counters of message rounds to and from every rank.
     pub(super) sent: Vec<u32>,
     pub(super) received: Vec<u32>,
     pub(crate) spin: Spin,
-    /// How often the group was split.
+    /// Number of splits of the group.
     pub(super) splits: u64,
     timeout: Duration,
     order: ReduceOrder,
@@ -51,10 +51,10 @@ pub(crate) struct Engine {
     failed: Option<Failed>,
 }
 
-/// Why nothing can follow.
+/// Failure of the group, after which every operation fails.
 struct Failed {
     cause: Cause,
-    /// The operation that failed; `None` where the group was aborted.
+    /// The operation that failed; `None` if the group was aborted.
     at: Option<Operation>,
 }
 
@@ -97,7 +97,8 @@ impl Engine {
         }
     }
 
-    /// Counts, sets the deadline, and turns a failure into an error that ends the group.
+    /// Runs an operation: counts it, sets its deadline, and turns a failure into an error that ends
+    /// the group.
     pub(super) fn run<T: Element>(
         &mut self,
         call: Call,
@@ -126,7 +127,8 @@ impl Engine {
         })
     }
 
-    /// Once an operation: ranks that are never late never wait long enough to look for an alarm.
+    /// Checks for an alarm once in each operation, because ranks that are never late do not wait
+    /// long enough to check for one.
     fn check_alarm(&self) -> Result<(), Cause> {
         match self.node.segment.alarm() {
             Some(alarm) => Err(self.roster.cause(alarm)),
@@ -134,7 +136,7 @@ impl Engine {
         }
     }
 
-    /// An operation that failed half way leaves the ranks at different places: nothing can follow.
+    /// Ends the group after a failed operation, which leaves the ranks in different states.
     fn give_up(&mut self, cause: Cause, op: Operation) -> Cause {
         let cause = match cause {
             Cause::PeerLost { how: Departure::Gone, .. } => self.explain_loss().unwrap_or(cause),
@@ -148,7 +150,7 @@ impl Engine {
             _ => None,
         };
         let (by, reason) = match &cause {
-            // Passed on as it was heard.
+            // Forwarded unchanged.
             Cause::Aborted { by, reason } => (*by, reason.clone()),
             cause => (self.roster.own_name(), cause.to_string()),
         };
@@ -157,7 +159,8 @@ impl Engine {
         cause
     }
 
-    /// A peer that closed its connection may have given up because of another one.
+    /// The cause behind a closed connection, if there is one: the peer may have failed because of
+    /// another rank.
     fn explain_loss(&mut self) -> Option<Cause> {
         let told = self.node.segment.alarm();
         let alarm = told.or_else(|| self.across.as_mut()?.explain())?;
@@ -171,7 +174,7 @@ impl Engine {
         }
     }
 
-    /// In which order an operation combines; only the one that knows two asks.
+    /// Order of reductions of an operation; only all-reduce has another than the canonical one.
     pub(super) fn order_of(&self, op: Operation) -> ReduceOrder {
         if op == Operation::AllReduce { self.order } else { ReduceOrder::Canonical }
     }
@@ -189,7 +192,7 @@ impl Engine {
         }
     }
 
-    /// Opens a round: every rank's staged window, in local order.
+    /// Begins a round; returns the staged window of every rank, in local order.
     pub(super) fn enter<T: Element>(
         &mut self,
         call: Call,
@@ -200,7 +203,8 @@ impl Engine {
         self.enter_at(call, place, |_| ours.len(), patience)
     }
 
-    /// Opens a round: every rank's window, in local order, as long as `len` makes of all places.
+    /// Begins a round; returns the window of every rank, in local order. `len` computes their
+    /// length from the places of all ranks.
     pub(super) fn enter_at<T: Element>(
         &mut self,
         call: Call,
@@ -221,15 +225,14 @@ impl Engine {
         Ok(Round { fingerprint, windows, len, patience })
     }
 
-    /// Nobody of the node returns before everybody has called; what is on its way to other nodes goes
-    /// on.
+    /// Barrier of the node; transfers to other nodes continue meanwhile.
     pub(super) fn meet(&mut self, patience: Patience) -> Result<(), Cause> {
         let Self { node, across, roster, .. } = self;
         let work = || across.as_mut().map_or(Ok(false), |across| across.work(roster));
         node.meet(patience, work)
     }
 
-    /// Where this rank stages what lies outside the segment.
+    /// Window in which this rank stages data that lies outside the segment.
     pub(super) fn staging<T: Element>(&self) -> Window<T> {
         let offset = self.node.segment.staging_offset(self.node.me());
         let bytes = staging_bytes(self.across.is_some());

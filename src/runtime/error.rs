@@ -1,4 +1,4 @@
-//! What can go wrong, naming who, where and which operation.
+//! Errors of the runtime, which name the rank, its host and the operation.
 
 use std::fmt;
 
@@ -166,7 +166,7 @@ pub enum Departure {
     Left = 2,
 }
 
-/// Who is gone, and how.
+/// Lost rank, and how it left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Loss {
     pub(crate) rank: Rank,
@@ -174,7 +174,7 @@ pub(crate) struct Loss {
 }
 
 impl CollectiveError {
-    /// Of what never became an operation of the group.
+    /// An error of a call that did not become an operation of the group.
     pub(crate) fn before(op: Operation, rank: Rank, cause: Cause) -> Self {
         Self { op, seq: 0, bytes: 0, rank, cause, earlier: None }
     }
@@ -186,7 +186,7 @@ impl fmt::Display for CollectiveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { op, seq, bytes, rank, cause, earlier } = self;
         write!(f, "{op} ")?;
-        // What cannot be done is none of the group's operations.
+        // A rejected call has no number, because it is not an operation of the group.
         if *seq != 0 {
             write!(f, "(operation {seq}, {bytes} bytes) ")?;
         }
@@ -338,7 +338,7 @@ pub struct Fingerprint {
 const ROOT_BITS: u32 = 32;
 
 impl Fingerprint {
-    /// As whoever takes a message calls it.
+    /// The same operation as its receiver calls it.
     pub(crate) fn taken(self) -> Self {
         let op = if self.op == Operation::Send { Operation::Recv } else { self.op };
         Self { op, ..self }
@@ -350,7 +350,7 @@ impl Fingerprint {
         [kinds | u64::from(self.root.0) << ROOT_BITS, self.count, self.seq]
     }
 
-    /// `None` for words that no rank of ours can have written.
+    /// Decodes a fingerprint; `None` for words that no rank writes.
     pub(crate) fn decode([kinds, count, seq]: [u64; 3]) -> Option<Self> {
         Some(Self {
             op: Operation::from_code(kinds as u8)?,
@@ -415,7 +415,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fingerprint_survives_its_three_words() {
+    fn fingerprint_survives_encoding() {
         let fingerprint = Fingerprint {
             op: Operation::Broadcast,
             dtype: Dtype::F64,
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_everything() {
+    fn error_message_names_operation_rank_and_cause() {
         let error = CollectiveError {
             op: Operation::AllReduce,
             seq: 12,

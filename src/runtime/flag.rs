@@ -1,4 +1,4 @@
-//! Counters in shared memory, and waiting for them: a while awake, then asleep.
+//! Counters in shared memory on which ranks wait, first by spinning, then by sleeping.
 
 use std::time::Duration;
 
@@ -14,21 +14,21 @@ pub(crate) struct Flag {
     sleepers: AtomicU32,
 }
 
-/// How long to burn time before sleeping.
+/// Number of polls before a waiting thread sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spin {
-    /// Looks with a pause in between: for a peer that runs at this moment.
+    /// Polls with a pause instruction between them, for a peer that is running.
     pub(crate) pauses: u32,
-    /// Looks with the processor offered to others: for a peer that waits for one.
+    /// Polls that yield the processor between them, for a peer that waits for one.
     pub(crate) yields: u32,
 }
 
 impl Spin {
-    /// For a thread that has nothing else to do.
+    /// Polls of a thread that has nothing else to do.
     pub(crate) fn for_ranks(local_world: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // Offering the processor early costs nothing when nobody wants it. On a machine that others
-        // use too, 2000 pauses made a meeting take 46 µs, 200 of them 5 to 10.
+        // Yielding early costs nothing when no other thread wants the processor. On a machine with
+        // other load, a barrier took 46 µs with 2000 pauses, and 5 to 10 µs with 200.
         if local_world <= cores {
             Self { pauses: 200, yields: 200 }
         } else {
@@ -36,31 +36,33 @@ impl Spin {
         }
     }
 
-    /// For a thread beside one that computes.
+    /// Polls of a thread that runs beside a computing one.
     pub(crate) const BRIEF: Self = Self { pauses: 100, yields: 2 };
 }
 
-/// How long a sleeper can be unaware of an alarm that forgot to wake it.
+/// Longest sleep; bounds the delay of an alarm that did not wake the sleeper.
 const SLEEP: Duration = Duration::from_millis(20);
-/// How long it can be unaware of work that it has beside waiting.
+/// Longest sleep of a thread that has work beside waiting.
 const NAP: Duration = Duration::from_micros(200);
 
 impl Flag {
-    /// Whether the counter has come to `target`.
+    /// Whether the counter has reached `target`.
     pub(crate) fn has_reached(&self, target: u32) -> bool {
         reached(self.value.load(Acquire), target)
     }
 
     /// Sets the counter; only its owner calls this.
     pub(crate) fn raise(&self, value: u32) {
-        // Sequentially consistent on both sides: either we see the sleeper, or it sees the value.
+        // Sequentially consistent on both sides: either this rank sees the sleeper, or the sleeper
+        // sees the value.
         self.value.store(value, SeqCst);
         if self.sleepers.load(SeqCst) != 0 {
             memory::futex_wake_all(&self.value);
         }
     }
 
-    /// Returns when the counter has come to `target`, or when `check`, asked now and then, fails.
+    /// Waits until the counter has reached `target`, or `check`, which is called now and then,
+    /// fails.
     pub(crate) fn wait<E>(
         &self,
         target: u32,
@@ -70,7 +72,7 @@ impl Flag {
         self.wait_working(target, spin, || Ok(false), check)
     }
 
-    /// The same beside `work`, which is done as long as it says that there is more.
+    /// Waits as [`Self::wait`] does, and calls `work` as long as it returns that there is more.
     pub(crate) fn wait_working<E>(
         &self,
         target: u32,
@@ -88,13 +90,13 @@ impl Flag {
                 return Ok(());
             }
             if let Err(reason) = check() {
-                // A rank may have raised the flag and left between the two looks.
+                // The rank may have raised the flag and left between the two polls.
                 return if self.has_reached(target) { Ok(()) } else { Err(reason) };
             }
         }
     }
 
-    /// Wakes everybody who sleeps, to look for an alarm.
+    /// Wakes all sleeping threads, so that they check for an alarm.
     pub(crate) fn wake(&self) {
         memory::futex_wake_all(&self.value);
     }
@@ -116,7 +118,8 @@ impl Flag {
     }
 
     fn sleep(&self, target: u32, limit: Duration) {
-        // A sleeper that dies here leaves the count too high, which costs its owner a system call.
+        // A sleeper that dies here leaves the count too high, which costs the flag's owner one
+        // system call for each raise.
         self.sleepers.fetch_add(1, SeqCst);
         let seen = self.value.load(SeqCst);
         if !reached(seen, target) {

@@ -1,4 +1,4 @@
-//! Ranks that communicate, as their user sees them.
+//! Process group, the interface for users of the runtime.
 
 use std::fmt;
 use std::num::NonZero;
@@ -60,20 +60,21 @@ pub(super) struct Inner {
     arena: Arc<Arena>,
     segment: Arc<Segment>,
     pub(super) runner: Runner,
-    /// Given up once the runner is gone, which looks at the segment.
+    /// Lease of the segment; dropped after the runner, which reads the segment.
     #[expect(dead_code, reason = "it is there to be dropped")]
     seat: Option<Seat>,
-    /// Likewise: what the runner still did is done by then.
+    /// Departure notice; dropped after the runner, when its last operations are complete.
     #[expect(dead_code, reason = "it is there to be dropped")]
     leaving: Option<Leaving>,
     links: Links,
     options: InitOptions,
     between_nodes: Option<BetweenNodes>,
-    /// The group of which this one is a part. It has the links, so it lives as long.
+    /// The group of which this one is a part. It owns the connections, so it must live as long.
     whole: Option<Group>,
 }
 
-/// Says to the ranks of the node, when dropped, that this one takes part in nothing more.
+/// Notice to the ranks of the node, given when it is dropped, that this rank takes part in no
+/// further operation.
 struct Leaving {
     segment: Arc<Segment>,
     local: usize,
@@ -216,7 +217,7 @@ impl Group {
         impl Drop for OnPanic<'_> {
             fn drop(&mut self) {
                 if std::thread::panicking() {
-                    // The others would wait for a rank that never comes.
+                    // The other ranks would wait for one that never arrives.
                     self.0.abort("a rank panicked");
                 }
             }
@@ -304,7 +305,7 @@ impl Group {
             segment,
             runner: Runner::new(engine),
             seat: Some(seat),
-            // Who leaves a part has not left the whole.
+            // A rank that leaves a part has not left the whole group.
             leaving: None,
             links: Links::default(),
             options: options.clone(),
@@ -363,12 +364,13 @@ impl Group {
     }
 
     fn raise(&self, alarm: Alarm) {
-        // First the flag, so that an operation that holds the engine lets go of it.
+        // The alarm comes first, so that an operation that holds the engine's lock ends and
+        // releases it.
         self.inner.segment.raise_alarm(&alarm);
         self.inner.runner.interrupt(|engine| engine.abort(alarm));
     }
 
-    /// Runs an operation once everything that was started is over.
+    /// Runs an operation after all started ones are complete.
     pub(super) fn blocking(
         &self,
         operation: impl FnOnce(&mut Engine) -> Result<(), CollectiveError>,
@@ -380,7 +382,7 @@ impl Group {
         outcome
     }
 
-    /// Fails when the group is known to be of no use any more, without waiting for anybody.
+    /// Fails if the group is known to have failed; does not wait for other ranks.
     pub(crate) fn check_alarm(&self, op: Operation) -> Result<(), CollectiveError> {
         let Some(cause) = self.alarm() else { return Ok(()) };
         let rank = self.inner.roster.own_name();
@@ -389,24 +391,25 @@ impl Group {
         Err(error)
     }
 
-    /// Why the group is of no use any more, if that is known; waits for nobody.
+    /// Why the group has failed, if it is known to have; does not wait for other ranks.
     pub(super) fn alarm(&self) -> Option<Cause> {
         self.inner.segment.alarm().map(|alarm| self.inner.roster.cause(alarm))
     }
 
-    /// How long an operation may take.
+    /// Time limit of an operation.
     #[cfg(feature = "nccl")]
     pub(super) fn timeout(&self) -> Duration {
         self.inner.options.timeout
     }
 
-    /// Points the launcher to the worker that is the cause, and the groups of which this one is a
-    /// part: who is gone is gone for them too, and they can tell nodes that this one does not reach.
+    /// Reports the worker that caused the error to the launcher, and to the groups of which this
+    /// one is a part: a lost rank is lost for them too, and they can notify nodes that this group
+    /// does not reach.
     pub(crate) fn report(&self, error: &CollectiveError) {
         if let Cause::Aborted { by, .. } = &error.cause
             && *by != error.rank
         {
-            // What it said is the cause, and what we say its echo.
+            // The error of that rank is the cause; the error of this one is its consequence.
             self.note(&Note::PeerLost { rank: *by });
         }
         let Cause::PeerLost { rank, how, .. } = &error.cause else { return };

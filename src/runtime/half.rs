@@ -1,8 +1,8 @@
-//! 16-bit floats. They are moved as they are and combined in `f32`.
+//! 16-bit floats, which are moved unchanged and combined in `f32`.
 
 #![expect(
     clippy::inline_always,
-    reason = "what loops call has their instruction set only inside of them"
+    reason = "a function has the instruction set of a loop only if it is inlined into it"
 )]
 
 use std::cmp::Ordering;
@@ -18,14 +18,14 @@ pub struct F16(u16);
 #[repr(transparent)]
 pub struct Bf16(u16);
 
-/// Sign and the rest of an `f32`.
+/// Masks of the sign and of the other bits of an `f32`.
 const SIGN: u32 = 0x8000_0000;
 const INFINITY: u32 = 0x7f80_0000;
-/// How far an exponent of `binary16` lies below that of an `f32`: 2 to this power.
+/// Difference between the exponent biases of `f32` and `binary16`.
 const REBIAS: u32 = 112;
-/// Bits that the fraction of an `f32` has more than that of `binary16`.
+/// Difference between the fraction lengths of `f32` and `binary16`, in bits.
 const F16_CUT: u32 = 13;
-/// As `f32`: the least normal `F16`, and the power of two above the largest.
+/// Bits, as `f32`, of the smallest normal `F16`, and of the power of two above the largest one.
 const F16_NORMAL_MIN: u32 = (REBIAS + 1) << 23;
 const F16_BEYOND: u32 = (REBIAS + 31) << 23;
 
@@ -48,7 +48,8 @@ impl F16 {
         let half = if F16_BEYOND <= magnitude {
             if INFINITY < magnitude { 0x7e00 } else { 0x7c00 }
         } else if magnitude < F16_NORMAL_MIN {
-            // A sum of 0.5 and something small has the unit of the subnormals: the addition rounds.
+            // The unit of a sum of 0.5 and a small number is that of the subnormals, so the
+            // addition rounds.
             let half = 0.5f32;
             (f32::from_bits(magnitude) + half).to_bits() - half.to_bits()
         } else {
@@ -96,7 +97,7 @@ impl Bf16 {
     }
 }
 
-/// Cuts bits off, to the nearest, the even one of two.
+/// Drops `cut` low bits, rounding to nearest, ties to even.
 #[inline(always)]
 fn round(bits: u32, cut: u32) -> u32 {
     let below_half = (1 << (cut - 1)) - 1;
@@ -139,7 +140,7 @@ compare!(Bf16);
 mod tests {
     use super::*;
 
-    /// By the definition: sign, exponent, fraction.
+    /// Value of the bits by the definition of the format: sign, exponent, fraction.
     fn value_of(bits: u16) -> f64 {
         let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
         let value = match exponent {
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn every_half_is_the_float_that_it_says_and_comes_back() {
+    fn half_survives_conversion_to_float_and_back() {
         for bits in 0..=u16::MAX {
             let (half, wide) = (F16::from_bits(bits), value_of(bits));
             let found = f64::from(half.to_f32());
@@ -169,10 +170,10 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_between_goes_to_the_nearer_or_the_even_one() {
+    fn half_rounds_to_nearest_ties_to_even() {
         for bits in 0..0x7c00u16 {
             let (low, high) = (value_of(bits), value_of(bits + 1));
-            // The one above the largest would be 65536.
+            // The value above the largest one would be 65536.
             let high = if high.is_infinite() { 65536.0 } else { high };
             let middle = f64::midpoint(low, high) as f32;
             let even = bits + (bits & 1);

@@ -1,4 +1,5 @@
-//! How a process becomes a rank: from its agent, from a key file, or as one of many threads.
+//! Rendezvous: how a process becomes a rank, by its agent, by a key file, or as one of several
+//! threads.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -25,10 +26,10 @@ use crate::runtime::traffic::STREAMS_MAX;
 use crate::runtime::watch::{Sources, Watch};
 use crate::secure::{JobKey, KEY_FILE_BYTES_MAX, Purpose, derive_rank_key};
 
-/// How long the agent may take to say who we are: it has started us, so it is there.
+/// Time limit for the agent's welcome; the agent has started this process, so it is running.
 const WELCOME_MAX: Duration = Duration::from_secs(60);
 
-/// Everything that makes a process a rank.
+/// State of a rank from which its group is created.
 pub(crate) struct Membership {
     pub(crate) roster: Arc<Roster>,
     pub(crate) segment: Arc<Segment>,
@@ -38,17 +39,18 @@ pub(crate) struct Membership {
     pub(crate) links: Links,
 }
 
-/// What lives as long as the group, beside its memory.
+/// Resources that live as long as the group, besides its memory.
 #[derive(Default)]
 pub(crate) struct Links {
     pub(crate) agent: Option<AgentLink>,
     #[expect(dead_code, reason = "it is there to be dropped")]
     pub(crate) watch: Option<Watch>,
-    /// The store, where this rank has to serve it itself. Last, so that our own clients go first.
+    /// The store's server, if this rank serves the store. Dropped last, after this rank's own
+    /// clients.
     pub(crate) server: Option<Arc<Server>>,
 }
 
-/// The way to the agent. Notes are never waited for.
+/// Connection to the agent, on which sending a note never blocks.
 pub(crate) struct AgentLink {
     stream: Mutex<(UnixStream, Vec<u8>)>,
 }
@@ -61,8 +63,8 @@ impl AgentLink {
         if unsent.is_empty() {
             unsent.extend_from_slice(&encode_frame(note));
         }
-        // What the kernel does not take now goes first the next time; an agent that is gone is the
-        // watch's business.
+        // Bytes that the kernel does not accept now are sent first the next time; a lost agent is
+        // detected by the watch.
         if let Ok(count) = stream.write(unsent) {
             unsent.drain(..count);
         }
@@ -70,7 +72,7 @@ impl AgentLink {
 }
 
 impl Membership {
-    /// As the environment says.
+    /// Joins the job that the environment describes.
     pub(crate) fn from_env(options: &InitOptions) -> Result<Self> {
         let options = &InitOptions { streams: streams_wanted(options)?, ..options.clone() };
         if let Some(fd) = env_vars::get(env_vars::REMUDA_RANK_FD) {
@@ -79,7 +81,7 @@ impl Membership {
         if let Some(path) = env_vars::get(env_vars::REMUDA_KEY_FILE) {
             return Self::from_key_file(&path, options);
         }
-        // Whoever sets these means a job of several.
+        // If these variables are set, a job of several ranks is meant.
         if [env_vars::RANK, env_vars::WORLD_SIZE].iter().all(|name| env_vars::get(name).is_some()) {
             let problem = "missing: it names a file with a secret that all ranks share, of 16 bytes or \
                            more";
@@ -112,7 +114,7 @@ impl Membership {
         Ok(membership)
     }
 
-    /// A rank that has been told everything.
+    /// Joins the job that the agent's welcome describes.
     pub(crate) fn welcomed(
         welcome: &Welcome,
         segment: Arc<Segment>,
@@ -152,7 +154,8 @@ impl Membership {
         })
     }
 
-    /// Started by something else: rank 0 serves the store, and every rank is a node of its own.
+    /// Joins a job that another launcher has started: rank 0 serves the store, and every rank is a
+    /// node of its own.
     fn from_key_file(path: &OsString, options: &InitOptions) -> Result<Self> {
         let key = read_key(path)?;
         let rank = number(env_vars::RANK)?;
@@ -203,8 +206,8 @@ impl Membership {
     }
 }
 
-/// Ranks that are threads of this process, on pretended nodes: `ranks_of_nodes[n]` of them share
-/// memory, different nodes talk over TCP on loopback.
+/// Creates ranks that are threads of this process, on simulated nodes: the `ranks_of_nodes[n]`
+/// ranks of node `n` share memory, and nodes communicate over TCP on loopback.
 pub(crate) fn simulate(ranks_of_nodes: &[usize], options: &InitOptions) -> Result<Vec<Membership>> {
     use crate::runtime::contract::NodeRanks;
     let world: usize = ranks_of_nodes.iter().sum();
@@ -251,7 +254,7 @@ pub(crate) fn simulate(ranks_of_nodes: &[usize], options: &InitOptions) -> Resul
     })
 }
 
-/// Ranks that are threads of this process and share memory.
+/// Creates ranks that are threads of this process and share memory.
 pub(crate) fn threads(ranks: usize) -> Result<Vec<Membership>> {
     if ranks == 0 {
         return Err(Error::BadArgument("a group needs at least one rank".to_owned()));
@@ -284,7 +287,7 @@ fn join(
     let host = roster.placement.host_of(rank).to_owned();
     let net = Net::join(identity.job.clone(), rank, world, &host, options, store, deadline)
         .map_err(store_error(address, "find the other ranks"))?;
-    // What ranks call themselves: without an agent nobody else knows.
+    // Each rank publishes its own host name: without an agent no other process knows it.
     roster.placement.rename_hosts(|rank| net.peers()[rank].host.clone());
     Ok(net)
 }
@@ -293,7 +296,7 @@ fn store_error(address: SocketAddr, action: &'static str) -> impl Fn(ClientError
     move |source| Error::Store { address, action, source }
 }
 
-/// As many as the program says, else as the environment does.
+/// Number of streams that the program requests, or else the environment.
 fn streams_wanted(options: &InitOptions) -> Result<Option<NonZero<u8>>> {
     let Some(text) = env_vars::get_text(env_vars::REMUDA_STREAMS) else {
         return Ok(options.streams);
@@ -305,8 +308,9 @@ fn streams_wanted(options: &InitOptions) -> Result<Option<NonZero<u8>>> {
     Ok(options.streams.or(Some(wanted)))
 }
 
-/// Nodes that were started one by one (`--no_ssh`) have no store in common: a group of a part of
-/// the world would compute something else without a word.
+/// Checks that all ranks of the world can be reached. Nodes that were started one by one
+/// (`--no_ssh`) have no common store: a group of some ranks of the world would silently compute
+/// something else.
 fn check_world(welcome: &Welcome) -> Result<()> {
     let here: usize = welcome.nodes.iter().map(|node| node.ranks.len()).sum();
     let world =
@@ -373,7 +377,7 @@ fn serve(
         job: job.clone(),
         epoch,
         key_of: Box::new(key_of),
-        // A worker has no place to tell of strangers at its door.
+        // A worker has no place to report connections of strangers.
         on_refused: Box::new(|_, _| {}),
     };
     Server::bind(address, options).map_err(Error::os("listen for the other ranks"))
@@ -410,7 +414,7 @@ fn master_address() -> Result<SocketAddr> {
         .ok_or_else(|| bad(env_vars::MASTER_ADDR, format!("`{host}`, which has no address")))
 }
 
-/// Where somebody chose the address at which the others find us.
+/// The address that the user has chosen for connections of other ranks to this one, if any.
 fn local_address() -> Result<Option<IpAddr>> {
     let Some(text) = env_vars::get_text(env_vars::REMUDA_LOCAL_ADDR) else { return Ok(None) };
     let address = text.parse();
@@ -420,7 +424,7 @@ fn local_address() -> Result<Option<IpAddr>> {
 }
 
 fn host_name() -> String {
-    // Only for messages; a system without /proc runs all the same.
+    // The name is used in messages only; on a system without /proc it is empty.
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
 }

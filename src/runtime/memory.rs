@@ -1,4 +1,4 @@
-//! Where the numbers of a call lie, and how a round gets at them.
+//! Memory of a call, and its copies to and from the windows of a round.
 
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ impl<T: Element> Memory<'_, T> {
         }
     }
 
-    /// Fails for a buffer of a group that has nothing in common with the one of `segment`.
+    /// Fails for a buffer of a group that shares no memory with the group of `segment`.
     pub(crate) fn check_home(&self, segment: &Segment) -> Result<(), Cause> {
         match self {
             Self::Shared(SharedMemory(window)) if !window.is_within(segment) => {
@@ -42,7 +42,8 @@ impl<T: Element> Memory<'_, T> {
         }
     }
 
-    /// Where the numbers of a round lie: in our own window, or copied into `staging`.
+    /// Position of the data of a round: in the buffer itself, or in `staging`, to which it is
+    /// copied.
     pub(crate) fn stage_in(&self, range: &Range<usize>, staging: &Window<T>) -> Place {
         match self {
             Self::Shared(SharedMemory(window)) => Place::Direct(window.part(range).offset()),
@@ -68,7 +69,8 @@ impl<T: Element> Memory<'_, T> {
         }
     }
 
-    /// Takes the result of a round over; in the segment it is in its place already.
+    /// Copies the result of a round from `staging`; for a buffer in the segment it is in place
+    /// already.
     pub(crate) fn stage_out(&mut self, range: &Range<usize>, staging: &Window<T>) {
         match self {
             Self::Slice(_) | Self::Slices(_) => {
@@ -78,7 +80,7 @@ impl<T: Element> Memory<'_, T> {
         }
     }
 
-    /// Takes all of `source` over, from position `at` on.
+    /// Copies all of `source` to position `at`.
     pub(crate) fn copy_from(&mut self, at: usize, source: &Window<T>) {
         match self {
             Self::Slice(values) => source.read(0, &mut values[at..at + source.len()]),
@@ -107,14 +109,14 @@ impl<T: Element> Memory<'_, T> {
     }
 }
 
-/// A part of a range of several slices: which slice, where within it, where in the range.
+/// Part of a range over several slices: index of the slice, position in it, position in the range.
 struct Piece {
     slice: usize,
     within: Range<usize>,
     at: usize,
 }
 
-/// The parts of a range of slices that lie one after the other.
+/// Parts of a range over slices that are treated as one after the other.
 fn pieces<T>(slices: &[&mut [T]], range: &Range<usize>) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut start = 0;
@@ -129,7 +131,7 @@ fn pieces<T>(slices: &[&mut [T]], range: &Range<usize>) -> Vec<Piece> {
     pieces
 }
 
-/// What is done to a sum before anybody sees it.
+/// Operation on a sum before it is written to the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finish {
     Keep,
@@ -170,7 +172,8 @@ impl<T: Element, const N: usize> Region for [T; N] {
     }
 }
 
-/// Several slices are one operation on all of their numbers: what would be many meetings is one.
+/// Several slices are one operation on all of their elements, with one synchronization instead of
+/// many.
 impl<T: Element> Region for [&mut [T]] {
     type Element = T;
 

@@ -1,10 +1,10 @@
-//! Messages between ranks: to several and from several at once, of any lengths.
+//! Point-to-point messages between ranks: to several and from several at once, of any lengths.
 //!
-//! Both sides meet: a message is over when it has been taken. Between ranks of a node it goes through
-//! the sender's staging area, of which every receiver has a share, in chunks that use the halves of
-//! the share in turn; one that lies in the segment is read where it lies. Chunk *k* of every message
-//! is posted before chunk *k* of any is waited for, and nothing is waited for before chunk 0 of all
-//! is posted, so no circle of ranks can wait for each other.
+//! Sends are synchronous: a message is complete when its receiver has read it. Between ranks of a
+//! node it goes through the sender's staging area, of which every receiver has a share, in chunks
+//! that use the halves of the share in turn; a message in the segment is read in place. Chunk *k*
+//! of every message is posted before the rank waits for chunk *k* of any, and chunk 0 of all
+//! messages is posted before the first wait, so that ranks cannot wait for each other in a circle.
 
 use std::ops::Range;
 
@@ -19,44 +19,45 @@ use crate::runtime::node::{Patience, mismatch};
 use crate::runtime::schedule::rounds;
 use crate::runtime::shm_window::Window;
 
-/// Numbers for a rank.
+/// Data to send to a rank.
 pub(crate) struct Parcel<'a, T> {
     pub(crate) to: usize,
     pub(crate) values: &'a [T],
 }
 
-/// Room for numbers of a rank.
+/// Memory for data of a rank.
 pub(crate) struct Slot<'a, T> {
     pub(crate) from: usize,
     pub(crate) values: &'a mut [T],
 }
 
-/// A message on its way to a rank of this node.
+/// State of a message that is sent to a rank of this node.
 struct Posting<'a, T> {
     to: usize,
     values: &'a [T],
     chunks: Vec<Range<usize>>,
-    /// The share of our staging area through which it goes; `None` when it is read where it lies.
+    /// Share of the staging area through which it goes; `None` if it is read in place.
     share: Option<Window<T>>,
-    /// What the counters of the mailbox were before.
+    /// Value of the mailbox's counters before the message.
     base: u32,
 }
 
-/// A message on its way from a rank of this node.
+/// State of a message that is received from a rank of this node.
 struct Taking<'a, T> {
     from: usize,
     values: &'a mut [T],
     fingerprint: Fingerprint,
-    /// Known with the first chunk.
+    /// Position of the data and its chunks, which the first chunk announces.
     source: Option<(Place, Vec<Range<usize>>)>,
     base: u32,
 }
 
-/// Chunks of a message that can be on their way at once.
+/// Number of chunks of a message that can be in transit at once.
 const HALVES: usize = 2;
 
 impl Engine {
-    /// Gives and takes messages, at most one each way with every rank; one to ourselves is copied.
+    /// Sends and receives messages, at most one in each direction with every rank; a message to
+    /// this rank itself is copied.
     pub(crate) fn exchange<T: Element>(
         &mut self,
         op: Operation,
@@ -66,13 +67,13 @@ impl Engine {
         let lens = parcels.iter().map(|parcel| parcel.values.len());
         let lens = lens.chain(slots.iter().map(|slot| slot.values.len()));
         let call = Call::new(op, lens.sum());
-        // Whatever each side calls it, they must agree on what it is.
+        // The two sides may have called different functions, but must mean the same operation.
         self.run::<T>(call, |engine, _, patience| {
             engine.deliver(Operation::Send, parcels, slots, patience)
         })
     }
 
-    /// The messages of an operation.
+    /// Transfers the messages of an operation.
     pub(super) fn deliver<T: Element>(
         &mut self,
         op: Operation,
@@ -134,7 +135,7 @@ impl Engine {
         self.node.segment.mailbox(self.roster.placement.local_of(from), self.node.me())
     }
 
-    /// Says what comes, and posts its first chunk.
+    /// Announces a message, and posts its first chunk.
     fn post<'a, T: Element>(&mut self, op: Operation, parcel: &Parcel<'a, T>) -> Posting<'a, T> {
         let Parcel { to, values } = *parcel;
         let fingerprint = message_fingerprint::<T>(op, values.len(), self.sent[to]);
@@ -155,7 +156,7 @@ impl Engine {
         posting
     }
 
-    /// Copies a chunk, whose half of the share is free, and says so.
+    /// Copies a chunk to its half of the share, which is free, and posts it.
     fn post_chunk<T: Element>(&self, posting: &Posting<'_, T>, chunk: usize) {
         if let Some(share) = &posting.share {
             let half = chunk % HALVES * (share.len() / HALVES);
@@ -165,7 +166,7 @@ impl Engine {
         self.mailbox_to(posting.to).posted.raise(posted);
     }
 
-    /// The part of our staging area through which a rank of this node is sent to.
+    /// The share of the staging area for messages to a rank of this node.
     fn share_of<T: Element>(&self, to: usize) -> Window<T> {
         let (local, len) = (self.roster.placement.local_of(to), self.share_len::<T>());
         self.staging::<T>().part(&(local * len..(local + 1) * len))
@@ -199,7 +200,8 @@ impl Engine {
         for chunk in 0..lens.max().unwrap_or(0) {
             for posting in postings.iter().filter(|posting| chunk < posting.chunks.len()) {
                 if 0 < chunk {
-                    // The half of the share is free once the chunk before the last one is taken.
+                    // The half of the share is free once the chunk before the previous one is
+                    // taken.
                     self.await_taken(posting, (chunk + 1).saturating_sub(HALVES), patience)?;
                     self.post_chunk(posting, chunk);
                 }
@@ -214,7 +216,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits for the first chunk, and learns what comes and how.
+    /// Waits for the first chunk, and reads the announcement of the message.
     fn open<T: Element>(
         &mut self,
         taking: &mut Taking<'_, T>,
@@ -280,7 +282,7 @@ impl Engine {
         flag.wait(number, patience.spin, || self.node.check(patience, || vec![peer]))
     }
 
-    /// Messages to and from other nodes.
+    /// Transfers messages to and from other nodes.
     fn deliver_far<T: Element>(
         &mut self,
         op: Operation,
@@ -322,7 +324,7 @@ impl<T> Taking<'_, T> {
     }
 }
 
-/// How a message is cut; at least one chunk, because every message meets.
+/// Division of a message into chunks; at least one, because every message synchronizes its ranks.
 struct Chunks;
 
 impl Chunks {
@@ -335,7 +337,8 @@ impl Chunks {
     }
 }
 
-/// Both sides say the same, so that they can be compared; `before` is what their counters were.
+/// Fingerprint of a message, equal on both sides, so that they can be compared; `before` is the
+/// value of their counters before the message.
 fn message_fingerprint<T: Element>(op: Operation, count: usize, before: u32) -> Fingerprint {
     Fingerprint {
         op,

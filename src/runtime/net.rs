@@ -1,10 +1,11 @@
-//! Messages between ranks of different nodes, over TCP.
+//! TCP mesh of the ranks of different nodes.
 //!
-//! Connections are made when they are first needed: the lower rank calls, the higher one accepts.
-//! Who is who is proved by keys that the ranks published in the store; afterwards bytes are plain.
-//! Between machines a connection has several streams: networks and clouds bound what one may carry.
-//! A rank that waits to be called accepts everybody, and calls go upwards only, so no circle of
-//! ranks can wait for each other.
+//! Connections are made when they are first needed: the lower rank connects, the higher one
+//! accepts. Ranks authenticate each other by keys that they have published in the store; later
+//! bytes are plain text. Between machines a connection has several streams, because networks and
+//! clouds limit the bandwidth of one. A rank that waits for a connection accepts those of all
+//! ranks, and only lower ranks connect to higher ones, so that ranks cannot wait for each other in
+//! a circle.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -27,22 +28,22 @@ use crate::secure::{
     parse_flight, parse_reply,
 };
 
-/// How often a wait looks up from its sockets.
+/// Interval at which a wait on sockets checks for other events.
 const TICK: Duration = Duration::from_millis(50);
-/// Ticks without a byte after which an alarm is believed: what a rank sent before it ended may still
-/// be on its way.
+/// Number of ticks without a byte after which an alarm takes effect: bytes that a rank sent before
+/// it ended may still be in transit.
 const QUIET_TICKS: u32 = 4;
-/// Where in the store the first rank of a job that gives up says so.
+/// Key in the store for the alarm of the first rank of a job that fails.
 pub(crate) const ABORT_KEY: &str = "abort";
-/// How long one question to the store may take while others wait.
+/// Time limit of one request to the store while other ranks wait.
 pub(crate) const STORE_PATIENCE: Duration = Duration::from_secs(1);
-/// How long one attempt to call a peer may take.
+/// Time limit of one attempt to connect to a peer.
 const ATTEMPT: Duration = Duration::from_secs(5);
-/// Callers that have not shown a key.
+/// Largest number of callers that have not authenticated yet.
 const GREETINGS_MAX: usize = 64;
 const GREETING_MAX: Duration = Duration::from_secs(5);
 
-/// What a rank publishes about itself.
+/// Address and key that a rank publishes in the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PeerInfo {
     pub(crate) address: SocketAddr,
@@ -51,18 +52,19 @@ pub(crate) struct PeerInfo {
     pub(crate) manner: Manner,
 }
 
-/// How a rank wants to talk to other nodes. Everybody knows everybody's, so all do the same.
+/// Settings of a rank for communication with other nodes. Every rank knows those of all ranks, so
+/// all derive the same behaviour.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Manner {
-    /// Streams of a connection, at most.
+    /// Largest number of streams of a connection.
     pub(crate) streams: u8,
     /// Whether rounds overlap.
     overlaps: bool,
 }
 
 impl Manner {
-    /// What is not said depends on what lies between: networks and clouds bound what one stream may
-    /// carry, and take time in which something else can be done; loopback does neither.
+    /// Settings from the options; defaults depend on the address: networks and clouds limit the
+    /// bandwidth of one stream, and their latency can be overlapped; loopback has neither property.
     fn of(options: &InitOptions, address: IpAddr) -> Self {
         let is_near = address.is_loopback();
         let streams = options.streams.map(NonZero::get);
@@ -76,26 +78,26 @@ impl Manner {
 pub(crate) struct Net {
     job: JobId,
     rank: usize,
-    /// Closed once the group is given up.
+    /// Listener; `None` once the group has failed.
     door: Option<Door>,
     store: SharedStore,
     peers: Vec<PeerInfo>,
-    /// All streams to every peer that there was something to say to.
+    /// All streams to every connected peer.
     connections: BTreeMap<usize, Vec<TcpStream>>,
-    /// Streams of calls that are not complete.
+    /// Accepted streams of connections that are not complete.
     called: BTreeMap<(usize, u8), TcpStream>,
     greetings: Vec<Greeting>,
     notices: Vec<String>,
 }
 
-/// A connection to the store that all groups of a rank share.
+/// Connection to the store that all groups of a rank share.
 pub(crate) type SharedStore = Arc<Mutex<Client>>;
 
 pub(crate) fn lock(store: &SharedStore) -> MutexGuard<'_, Client> {
     store.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where a rank waits to be called, and what it shows there.
+/// Listener of a rank, with its key.
 pub(crate) struct Door {
     listener: TcpListener,
     key: PeerKey,
@@ -117,21 +119,21 @@ impl Door {
     }
 }
 
-/// A caller that has not said all of its first message.
+/// An accepted connection with an incomplete first flight.
 struct Greeting {
     stream: TcpStream,
     received: Vec<u8>,
     since: Instant,
 }
 
-/// A message to a peer.
+/// Message to send to a peer.
 pub(crate) struct Outgoing<'a> {
     pub(crate) fingerprint: Fingerprint,
     pub(crate) peer: usize,
     pub(crate) bytes: &'a [u8],
 }
 
-/// A message of known length from a peer.
+/// Message of known length to receive from a peer.
 pub(crate) struct Incoming<'a> {
     pub(crate) fingerprint: Fingerprint,
     pub(crate) peer: usize,
@@ -143,8 +145,8 @@ fn backend(action: &str) -> impl Fn(&dyn std::fmt::Display) -> Cause {
 }
 
 impl Net {
-    /// Listens at the address from which the store was reached, publishes where and under which
-    /// key, and learns the same of all others.
+    /// Listens on the local address of the connection to the store, publishes address and key, and
+    /// reads those of all other ranks.
     pub(crate) fn join(
         job: JobId,
         rank: usize,
@@ -191,14 +193,14 @@ impl Net {
         }
     }
 
-    /// A door for a part of the group.
+    /// Opens a listener for a part of the group.
     pub(crate) fn open_door(&self) -> Result<Door, ClientError> {
         let door =
             self.door.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
         Door::open(door.address)
     }
 
-    /// For a part of the group, with connections of its own.
+    /// Creates the mesh of a part of the group, with connections of its own.
     pub(crate) fn part(
         &self,
         rank: usize,
@@ -222,17 +224,18 @@ impl Net {
         &self.peers
     }
 
-    /// How this rank talks, and its parts do.
+    /// Settings of this rank, which apply to parts of the group too.
     pub(crate) fn manner(&self) -> Manner {
         self.peers[self.rank].manner
     }
 
-    /// Whether rounds overlap: all ranks want it.
+    /// Whether rounds overlap, which they do if all ranks want it.
     pub(crate) fn overlaps(&self) -> bool {
         self.peers.iter().all(|peer| peer.manner.overlaps)
     }
 
-    /// Closes every connection and the door, so that whoever waits for us, or calls, learns it.
+    /// Closes every connection and the listener, so that ranks that wait for this one, or connect
+    /// to it, notice the failure.
     pub(crate) fn close(&mut self) {
         self.connections.clear();
         self.called.clear();
@@ -244,8 +247,8 @@ impl Net {
         self.door.as_ref().ok_or_else(|| Cause::Backend("the group was given up".to_owned()))
     }
 
-    /// Sends and receives at once, at most one message each way with every peer; a message of
-    /// another operation is an error.
+    /// Sends and receives at once, at most one message in each direction with every peer; a message
+    /// of another operation is an error.
     pub(crate) fn exchange(
         &mut self,
         outgoing: &[Outgoing<'_>],
@@ -267,7 +270,7 @@ impl Net {
         self.drive(&mut traffic, Traffic::is_idle, node, patience)
     }
 
-    /// Moves what is under way until `is_over`.
+    /// Continues the transfers until `is_over` returns true.
     pub(crate) fn drive<S: AsRef<[u8]>, R: AsRef<[u8]> + AsMut<[u8]>>(
         &self,
         traffic: &mut Traffic<S, R>,
@@ -287,7 +290,7 @@ impl Net {
         Ok(())
     }
 
-    /// Sleeps until a stream is ready; whether none was.
+    /// Sleeps until a stream is ready, for at most a tick; returns whether none was.
     fn poll<S: AsRef<[u8]>, R: AsRef<[u8]> + AsMut<[u8]>>(
         &self,
         traffic: &Traffic<S, R>,
@@ -302,7 +305,7 @@ impl Net {
         poll(&mut fds)
     }
 
-    /// Makes sure that there is a connection to a peer.
+    /// Connects to a peer, unless it is connected already.
     pub(crate) fn connect(
         &mut self,
         peer: usize,
@@ -321,7 +324,7 @@ impl Net {
         Ok(())
     }
 
-    /// As many as both sides want: the same on both.
+    /// Number of streams to a peer, which is the minimum of both sides and so equal on both.
     fn streams_to(&self, peer: usize) -> u8 {
         let wanted = [self.rank, peer].map(|rank| self.peers[rank].manner.streams);
         wanted[0].min(wanted[1]).clamp(1, STREAMS_MAX as u8)
@@ -370,8 +373,8 @@ impl Net {
         Ok(())
     }
 
-    /// Whether a rank has left the store, or the group was given up. Without a connection to it
-    /// nothing else would tell.
+    /// Whether waiting for a rank is pointless: it has left the store, or the group has failed.
+    /// Without a connection to the rank nothing else would show it.
     fn is_pointless(&self, rank: Rank) -> bool {
         let gone = gone_key(rank);
         let keys = self.notices.iter().chain([&gone]);
@@ -380,8 +383,8 @@ impl Net {
         keys.into_iter().any(|key| matches!(store.peek(key, deadline), Ok(Some(_))))
     }
 
-    /// Where in the store those who give up say so: this group's key, then those of the groups of
-    /// which it is a part.
+    /// Keys in the store for alarms: that of this group, then those of the groups of which it is a
+    /// part.
     pub(crate) fn notices(&self) -> &[String] {
         &self.notices
     }
@@ -390,7 +393,7 @@ impl Net {
         let now = clock::now();
         self.greetings.retain(|greeting| now < greeting.since + GREETING_MAX);
         while self.greetings.len() < GREETINGS_MAX {
-            // Whatever goes wrong concerns a caller that nobody has identified.
+            // An error concerns only a caller that has not authenticated.
             let Some(Ok((stream, _))) = self.door.as_ref().map(|door| door.listener.accept())
             else {
                 return;
@@ -411,7 +414,8 @@ impl Net {
         }
     }
 
-    /// Checks the key of a caller; who has another one is closed without a word.
+    /// Checks the key of a caller; the connection of one with another key is closed without an
+    /// answer.
     fn admit(&mut self, greeting: Greeting) {
         let Ok(Some(flight)) = parse_flight(&greeting.received) else { return };
         let Role::Peer { from, to, stream: number } = flight.preamble.role else { return };
@@ -420,14 +424,14 @@ impl Net {
         let Ok(door) = self.door() else { return };
         let Ok(accepted) = accept_peer(&flight, &door.key, info.key) else { return };
         let mut stream = greeting.stream;
-        // A reply of some 50 bytes always fits an empty socket.
+        // A reply of about 50 bytes always fits the buffer of a new socket.
         if stream.write_all(&accepted.reply).is_ok() {
             self.called.insert((from.index(), number), stream);
             self.complete(from.index());
         }
     }
 
-    /// Makes a connection of the streams of a peer that has called with all of them.
+    /// Completes the connection of a peer, once all of its streams are accepted.
     fn complete(&mut self, peer: usize) {
         let streams = 0..self.streams_to(peer);
         if streams.clone().all(|stream| self.called.contains_key(&(peer, stream))) {
@@ -444,7 +448,7 @@ impl Streams for Net {
     }
 }
 
-/// Calls a peer. Attempts are short, so that who waits for a host that does not answer hears of an
+/// Connects to a peer. Attempts are short, so that a rank that waits for a silent host notices an
 /// alarm.
 fn connect(
     peer: usize,
@@ -461,7 +465,8 @@ fn connect(
         };
         match error.kind() {
             TimedOut => node.check(patience, || vec![peer])?,
-            // Its listener lives as long as the rank; one that dies now resets who waits at it.
+            // The listener lives as long as the rank; the kernel resets connections that wait for
+            // the listener of a rank that dies.
             ConnectionRefused | ConnectionReset | ConnectionAborted => {
                 return Err(node.roster.lost(peer, Departure::Gone));
             }
@@ -496,14 +501,14 @@ fn await_reply(
     loop {
         let reply = parse_reply(&received).map_err(|error| backend("greet a peer")(&error))?;
         if let Some((message, bytes)) = reply {
-            // The peer says nothing more until it has heard from us.
+            // The peer sends nothing more until it has received a message from this rank.
             return if bytes == received.len() {
                 Ok(message)
             } else {
                 Err(Cause::Backend(format!("rank {peer} spoke out of turn")))
             };
         }
-        // Not a byte more than the reply: what follows it belongs to the first message.
+        // Exactly the reply is read: later bytes belong to the first message.
         let wanted = match received.first_chunk::<2>() {
             None => 2 - received.len(),
             Some(head) => 2 + usize::from(u16::from_le_bytes(*head)) - received.len(),
@@ -545,7 +550,8 @@ impl Greeting {
     }
 }
 
-/// Decides between looking again at once and sleeping, and when to look for reasons to give up.
+/// Idle strategy of a wait: decides when to poll again at once, when to sleep, and when to check
+/// for failures.
 struct Idle {
     looks: u32,
     looks_max: u32,
@@ -570,7 +576,7 @@ impl Idle {
         self.looks <= self.looks_max
     }
 
-    /// Now and then while nothing happens.
+    /// Whether it is time to check for failures.
     fn is_time_to_ask(&self) -> bool {
         0 < self.quiet_ticks && self.quiet_ticks.is_multiple_of(QUIET_TICKS)
     }

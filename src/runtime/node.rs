@@ -1,8 +1,8 @@
-//! One rank's place in the shared memory of its node: meetings with deadlines.
+//! Barriers of the ranks of a node in shared memory, with deadlines.
 //!
-//! Every rank of the node goes through the same meetings in the same order and counts them; a
-//! meeting is over when every counter has come to it. What each came for is compared at the first
-//! one, always.
+//! Every rank of the node passes the same barriers in the same order and counts them; a barrier is
+//! complete when every counter has reached it. The first barrier of an operation always compares
+//! the calls of the ranks.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -17,30 +17,30 @@ use crate::runtime::schedule::Placement;
 use crate::runtime::shm::Segment;
 use crate::runtime::waits::Waits;
 
-/// Who we are among whom.
+/// Rank of this process, and the placement of all ranks of its group.
 #[derive(Clone, Debug)]
 pub(crate) struct Roster {
     pub(crate) rank: usize,
     pub(crate) placement: Placement,
-    /// For a group that is a part of another.
+    /// Members in the job, for a group that is a part of another.
     part: Option<Part>,
 }
 
-/// Which ranks of the job a group consists of.
+/// Ranks of the job that form a group.
 #[derive(Clone, Debug)]
 struct Part {
     job: Arc<Roster>,
-    /// The rank of the job that each rank of the group is.
+    /// Rank in the job of each rank of the group.
     members: Vec<usize>,
 }
 
 impl Roster {
-    /// All ranks of a job.
+    /// A group of all ranks of a job.
     pub(crate) fn of_job(rank: usize, placement: Placement) -> Self {
         Self { rank, placement, part: None }
     }
 
-    /// Some ranks of `whole`, in this order; we are among them, at position `rank`.
+    /// A group of some ranks of `whole`, in this order; this process is at position `rank`.
     pub(crate) fn part_of(whole: &Arc<Self>, rank: usize, members: &[usize]) -> Self {
         let job = whole.part.as_ref().map_or(whole, |part| &part.job).clone();
         let placement = whole.placement.part(members);
@@ -48,7 +48,7 @@ impl Roster {
         Self { rank, placement, part: Some(Part { job, members }) }
     }
 
-    /// The rank of the job that a rank of the group is: what people are told.
+    /// Rank in the job of a rank of the group, for messages.
     pub(crate) fn name(&self, rank: usize) -> Rank {
         Rank(self.part.as_ref().map_or(rank, |part| part.members[rank]) as u32)
     }
@@ -73,12 +73,12 @@ impl Roster {
         self.placement.local_of(self.rank)
     }
 
-    /// The ranks of our node, ourselves included, in the order of their lines.
+    /// The ranks of this node, including this one, in the order of their lines.
     pub(crate) fn neighbours(&self) -> &[usize] {
         self.placement.ranks_of(self.node())
     }
 
-    /// The place of a rank on our node, if it is there.
+    /// Position of a rank on this node; `None` if it is on another node.
     pub(crate) fn neighbour(&self, rank: usize) -> Option<usize> {
         self.neighbours().iter().position(|other| *other == rank)
     }
@@ -92,7 +92,7 @@ impl Roster {
         Cause::PeerLost { rank, host, how }
     }
 
-    /// What an alarm means to us.
+    /// Converts an alarm to a cause.
     pub(crate) fn cause(&self, alarm: Alarm) -> Cause {
         match alarm.lost {
             Some(Loss { rank, how }) if rank.index() < self.job().placement.world_size() => {
@@ -103,16 +103,17 @@ impl Roster {
     }
 }
 
-/// Until when an operation may wait, and how.
+/// Deadline of an operation, and how it waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// When the operation began.
+    /// Start of the operation.
     pub(crate) since: Instant,
     pub(crate) deadline: Instant,
     pub(crate) spin: Spin,
 }
 
-/// How long a rank that drops its group has time to end.
+/// Time that a rank has to exit after it dropped its group; until then the exit is preferred as
+/// cause.
 const LEFT_PATIENCE: Duration = Duration::from_millis(500);
 
 pub(crate) struct LocalNode {
@@ -120,9 +121,9 @@ pub(crate) struct LocalNode {
     pub(crate) segment: Arc<Segment>,
     meetings: u32,
     places: Vec<Place>,
-    /// When a rank was seen first that has dropped its group.
+    /// Time at which this rank first noticed one that has dropped its group.
     left_since: Cell<Option<Instant>>,
-    /// What other nodes are told about long waits.
+    /// Report of long waits to other nodes.
     waits: Option<Waits>,
 }
 
@@ -137,14 +138,15 @@ impl LocalNode {
         Self { roster, segment, meetings: 0, places, left_since: Cell::new(None), waits }
     }
 
-    /// An operation went well.
+    /// Ends the wait of an operation that succeeded.
     pub(crate) fn end_wait(&self) {
         if let Some(waits) = &self.waits {
             waits.end();
         }
     }
 
-    /// Who has not come, where those for whom we waited wait for others.
+    /// Missing ranks at the end of the chain of waits, if the awaited ranks themselves wait for
+    /// others.
     pub(crate) fn trace(&self, waiting_for: Vec<Rank>) -> Vec<Rank> {
         match &self.waits {
             Some(waits) => waits.trace(&waiting_for),
@@ -156,8 +158,8 @@ impl LocalNode {
         self.roster.local_rank()
     }
 
-    /// Opens a round: tells everybody what we came for and where our numbers lie, waits until
-    /// everybody has come, compares, and returns where everybody's numbers lie.
+    /// Begins a round: publishes the call and the position of this rank's data, waits until every
+    /// rank has arrived, compares the calls, and returns the positions of the data of all ranks.
     pub(crate) fn enter(
         &mut self,
         ours: Fingerprint,
@@ -178,9 +180,9 @@ impl LocalNode {
         Ok(&self.places)
     }
 
-    /// Nobody returns before everybody of the node has called. Whoever sends to other nodes goes on
-    /// with that `work` while neighbours are late, because these may wait for others who wait for what
-    /// we send; it says whether there is more.
+    /// Barrier of the node. A rank that sends to other nodes continues with that `work` while its
+    /// neighbours are late, because these may wait for ranks that wait for its data; `work` returns
+    /// whether there is more.
     pub(crate) fn meet(
         &mut self,
         patience: Patience,
@@ -193,7 +195,7 @@ impl LocalNode {
         cells::meet(own, lines, self.meetings, patience.spin, work, check)
     }
 
-    /// Fails when waiting has become pointless.
+    /// Fails if waiting has become pointless: after an alarm, an exit or the deadline.
     pub(crate) fn check(
         &self,
         patience: Patience,
@@ -202,8 +204,8 @@ impl LocalNode {
         if let Some(alarm) = self.segment.alarm() {
             return Err(self.roster.cause(alarm));
         }
-        // Who has left is looked at before who is missing: the last thing a rank did before it left
-        // is seen then.
+        // Departed ranks are read before missing ones, so that the last action of a rank before its
+        // departure is visible.
         let left = self.left();
         if !left.is_empty()
             && let missing = waiting_for()
@@ -222,7 +224,7 @@ impl LocalNode {
         }
     }
 
-    /// The ranks of our node that have ended well.
+    /// The ranks of this node that have left without an error.
     fn left(&self) -> Vec<(usize, Departure)> {
         let neighbours = self.roster.neighbours().iter().enumerate();
         neighbours
@@ -230,8 +232,8 @@ impl LocalNode {
             .collect()
     }
 
-    /// Whoever drops its group as the last thing it does will have ended in a moment, and how is worth
-    /// more.
+    /// Whether a departure is to be reported now. A rank that drops its group as its last action
+    /// will exit soon, and its exit is the better cause.
     fn is_said(&self, how: Departure) -> bool {
         let since = self.left_since.get().unwrap_or_else(clock::now);
         self.left_since.set(Some(since));
@@ -245,7 +247,7 @@ impl LocalNode {
     }
 }
 
-/// The error of a rank that finds other words than its own.
+/// The cause of a failure because a peer has made another call.
 pub(crate) fn mismatch(ours: Fingerprint, peer: Rank, words: [u64; 3]) -> Cause {
     match Fingerprint::decode(words) {
         Some(theirs) => Cause::Mismatch { ours, peer, theirs },

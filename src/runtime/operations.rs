@@ -1,4 +1,4 @@
-//! Operations that return when they are over.
+//! Blocking operations of a group.
 
 use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::engine::Engine;

@@ -1,8 +1,9 @@
-//! All-reduces that other nodes take part in: rounds that overlap.
+//! All-reduce between nodes with overlapping rounds.
 //!
-//! While the pieces of one round travel, the next one is folded, and the result of the one before
-//! comes home. Every rank takes the same steps in the same order, so what is sent on a connection is
-//! what is expected there; and whoever waits for neighbours goes on sending.
+//! While the pieces of one round are in transit, the next round is folded and the result of the
+//! previous one is received. Every rank takes the same steps in the same order, so that each
+//! connection carries what its receiver expects; a rank that waits for neighbours continues to
+//! send.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,33 +18,33 @@ use crate::runtime::room::Room;
 use crate::runtime::schedule::{rounds, slice};
 use crate::runtime::shm_window::Window;
 
-/// Rounds under way at once between machines: one is folded, one summed, one comes home. Together they
-/// take the room of a round that is alone, so that what is on its way is still in a cache when it is
-/// taken.
+/// Number of rounds in progress at once between machines: one is folded, one summed, one received.
+/// Together they use as much memory as a single round does otherwise, so that data in transit is
+/// still in a cache when it is needed.
 const ROUNDS_UNDER_WAY: usize = 3;
-/// A share of the staging area begins where cache lines do, whatever the type.
+/// Alignment of the shares of the staging area, in elements; a cache line for every type.
 const SHARE_UNIT: usize = 64;
 
-/// A round, and where its numbers lie in the memory of the call.
+/// A round in progress, with its range in the memory of the call.
 struct UnderWay<T> {
     round: Round<T>,
     range: Range<usize>,
-    /// Where it is staged.
+    /// Share of the staging area that the round uses.
     share: Window<T>,
 }
 
-/// One whose pieces travel; this node's of our slice are here.
+/// A round with its pieces in transit, and this node's pieces of this rank's slice.
 type Folded<T> = (UnderWay<T>, Room<<T as Element>::Sum>);
 
-/// The rounds under way.
+/// The rounds in progress.
 struct Line<T: Element> {
     folded: Option<Folded<T>>,
-    /// Its result travels.
+    /// The round with its result in transit.
     summed: Option<UnderWay<T>>,
 }
 
 impl Engine {
-    /// Everybody gets the reduction of everybody's numbers.
+    /// Writes the reduction of the data of all ranks to every rank.
     pub(super) fn all_reduce_overlapping<T: Element>(
         &mut self,
         call: Call,
@@ -66,7 +67,7 @@ impl Engine {
         across.as_mut().map_or(Ok(()), |across| across.settle(node, patience))
     }
 
-    /// Every round of the line goes one step further, and one more joins it.
+    /// Advances every round by one step, and begins another one.
     fn step<T: Element>(
         &mut self,
         line: &mut Line<T>,
@@ -83,7 +84,7 @@ impl Engine {
         }
     }
 
-    /// Steps until all rounds are over.
+    /// Advances all rounds until they are complete.
     fn clear<T: Element>(
         &mut self,
         line: &mut Line<T>,
@@ -94,7 +95,7 @@ impl Engine {
         (1..ROUNDS_UNDER_WAY).try_for_each(|_| self.step(line, None, memory, reduce, finish))
     }
 
-    /// Opens a round, and sends the pieces of this node.
+    /// Begins a round, and sends the pieces of this node.
     fn fold_round<T: Element>(
         &mut self,
         call: Call,
@@ -113,7 +114,7 @@ impl Engine {
         Ok((UnderWay { round, range, share }, ours))
     }
 
-    /// Makes our slice's result, gives it to this node and sends it to the others.
+    /// Computes the result of this rank's slice, writes it on this node and sends it to the others.
     fn sum_round<T: Element>(
         &mut self,
         reduce: ReduceOp,
@@ -137,7 +138,7 @@ impl Engine {
         Ok(under_way)
     }
 
-    /// Takes the other slices, and what we came for.
+    /// Receives the other slices, and copies the result of the round to the memory of the call.
     fn end_round<T: Element>(
         &mut self,
         memory: &mut Memory<'_, T>,
@@ -159,7 +160,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Of our staging area, for each round under way. Where rounds do not overlap they are alone.
+    /// Shares of the staging area, one for each round in progress; a single share if rounds do not
+    /// overlap.
     fn shares<T: Element>(&self) -> Vec<Window<T>> {
         let staging = self.staging::<T>();
         if !self.across.as_ref().is_some_and(|across| across.net().overlaps()) {

@@ -1,4 +1,4 @@
-//! Operations that move parts without computing: from every rank to one or to all, and back.
+//! Operations that move parts without reducing them: gather, scatter and all-to-all.
 
 use crate::runtime::across::Round;
 use crate::runtime::element::Element;
@@ -10,7 +10,7 @@ use crate::runtime::schedule::rounds;
 use crate::runtime::shm_window::Window;
 
 impl Engine {
-    /// Everybody gets everybody's numbers, in rank order.
+    /// Writes the data of all ranks to every rank, in rank order.
     pub(crate) fn all_gather<T: Element>(
         &mut self,
         ours: &[T],
@@ -19,7 +19,7 @@ impl Engine {
         self.gather_all(Operation::AllGather, ours, all)
     }
 
-    /// An [`Self::all_gather`] under another name.
+    /// Performs an [`Self::all_gather`] as part of another operation.
     pub(super) fn gather_all<T: Element>(
         &mut self,
         op: Operation,
@@ -46,7 +46,7 @@ impl Engine {
         })
     }
 
-    /// Puts the parts of the ranks that we help into our window.
+    /// Copies the parts of the ranks that this one helps into its window.
     fn gather_across<T: Element>(
         &mut self,
         round: &Round<T>,
@@ -62,7 +62,8 @@ impl Engine {
         self.meet(round.patience)
     }
 
-    /// The root gets everybody's numbers, in rank order; `all` is looked at there only.
+    /// Writes the data of all ranks to `all` of the root, in rank order; `all` of others is
+    /// ignored.
     pub(crate) fn gather<T: Element>(
         &mut self,
         ours: &[T],
@@ -81,7 +82,7 @@ impl Engine {
         })
     }
 
-    /// Rank `r` gets part `r` of the root's numbers; `all` is looked at there only.
+    /// Writes part `r` of `all` of the root to rank `r`; `all` of other ranks is ignored.
     pub(crate) fn scatter<T: Element>(
         &mut self,
         all: &[T],
@@ -100,7 +101,7 @@ impl Engine {
         })
     }
 
-    /// Part `r` of everybody's `input` goes to rank `r`; parts are as long as `counts` says.
+    /// Sends part `r` of every rank's `input` to rank `r`; `counts` are the lengths of the parts.
     pub(crate) fn all_to_all<T: Element>(
         &mut self,
         input: &[T],
@@ -110,7 +111,7 @@ impl Engine {
         let world = self.world();
         let (count, sent, taken) = match counts {
             Counts::Equal(part) => (part, vec![part; world], vec![part; world]),
-            // Ranks differ, so there is nothing to compare but the parts themselves.
+            // The lengths differ between ranks, so only the parts themselves can be compared.
             Counts::Given { sent, taken } => (0, sent.to_vec(), taken.to_vec()),
         };
         let call = Call::new(Operation::AllToAll, count);
@@ -122,7 +123,8 @@ impl Engine {
         })
     }
 
-    /// Everybody comes and says for what, so that who came for something else is told.
+    /// Synchronizes all ranks and compares their calls, so that a rank with another call is
+    /// reported.
     fn assemble<T: Element>(&mut self, call: Call, patience: Patience) -> Result<(), Cause> {
         let nothing = self.staging::<T>().part(&(0..0));
         let round = self.enter(call, &nothing, patience)?;
@@ -131,7 +133,7 @@ impl Engine {
     }
 }
 
-/// How long the parts of an [`Engine::all_to_all`] are.
+/// Lengths of the parts of an [`Engine::all_to_all`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Counts<'a> {
     Equal(usize),
@@ -156,7 +158,7 @@ fn slots_of<T>(mut all: &mut [T], counts: Vec<usize>) -> Vec<Slot<'_, T>> {
     parts.collect()
 }
 
-/// How much of every rank's part fits a staging area at once.
+/// Number of elements of every rank's part that fit a staging area at once.
 pub(super) fn part_len_max<T: Element>(staging: &Window<T>, world: usize) -> Result<usize, Cause> {
     match staging.len() / world {
         0 => Err(Cause::Argument(format!("{world} ranks are too many for one staging area"))),

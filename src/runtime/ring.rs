@@ -1,8 +1,8 @@
-//! All-reduces between nodes in a ring, for groups that take sums in any order.
+//! All-reduce between nodes in a ring, for groups that accept sums in any order.
 //!
-//! Every rank talks to two others only, whatever the number of nodes: for networks in which all
-//! talking to all is slow. Sums begin at another node in every part of the numbers, so they are the
-//! same on all ranks, but not the same for every placement.
+//! Every rank communicates with two others only, whatever the number of nodes, for networks in
+//! which all-to-all traffic is slow. The sum of each part of the data begins at another node, so
+//! the result is equal on all ranks, but differs between placements.
 
 use std::ops::Range;
 
@@ -16,7 +16,8 @@ use crate::runtime::schedule::{Placement, RingStep, ring, rounds, slice};
 use crate::runtime::shm_window::{Workspace, fold_windows_into};
 use crate::runtime::tree::Fold;
 
-/// Our place in the ring that handles one column of the numbers: on every node one rank does.
+/// Position of this rank in the ring of one column of the data, to which one rank of every node
+/// belongs.
 struct Place {
     columns: usize,
     column: usize,
@@ -25,7 +26,7 @@ struct Place {
 }
 
 impl Place {
-    /// `None` for ranks beyond the number that every node has.
+    /// Position of a rank; `None` for ranks beyond the number that every node has.
     fn of(rank: usize, placement: &Placement) -> Option<Self> {
         let nodes = placement.nodes();
         let columns = (0..nodes).map(|node| placement.ranks_of(node).len()).min()?;
@@ -37,7 +38,7 @@ impl Place {
 }
 
 impl Engine {
-    /// Everybody gets the reduction of everybody's numbers, in any order.
+    /// Writes the reduction of the data of all ranks, in any order, to every rank.
     pub(super) fn all_reduce_in_ring<T: Element>(
         &mut self,
         call: Call,
@@ -63,7 +64,7 @@ impl Engine {
     }
 }
 
-/// One round of one column.
+/// State of one round of one column.
 struct Turn<'a, T> {
     round: &'a Round<T>,
     reduce: ReduceOp,
@@ -92,7 +93,7 @@ impl<T: Element> Turn<'_, T> {
             self.pass::<T::Sum>(across, node, &sums[chunk(give)], taken)?;
             T::Sum::combine_left(self.reduce, &mut sums[chunk(take)], taken);
         }
-        // What is ours after as many steps as there are others.
+        // The chunk that this rank has reduced completely after one step for each other node.
         let ours = chunk((home + 1) % nodes);
         self.finish.apply(&mut sums[ours]);
         let mut result = across.narrow::<T>(sums);
@@ -110,7 +111,7 @@ impl<T: Element> Turn<'_, T> {
         Ok(())
     }
 
-    /// Numbers for the next node, and from the previous one.
+    /// Sends data to the next node, and receives data from the previous one.
     fn pass<E: Element>(
         &self,
         across: &mut Across,

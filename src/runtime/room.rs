@@ -1,22 +1,22 @@
-//! Memory for numbers on their way between nodes, used again round after round. What is allocated
-//! and freed every time goes back to the kernel every time, and is faulted in page by page: with 256
-//! KiB a round that took twice as long as sending it.
+//! Pool of buffers for data in transit between nodes, which are reused in every round. Memory that
+//! is allocated and freed each time is returned to the kernel and faulted in again page by page:
+//! with 256 KiB per round that took twice as long as sending the data.
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use crate::runtime::element::Element;
 
-/// Rooms that are kept for later; an operation has a few for each node at once.
+/// Largest number of unused buffers; an operation has a few for each node at once.
 const KEPT_MAX: usize = 256;
 
-/// Rooms that nobody uses at the moment.
+/// Pool of unused buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Rooms {
     free: Vec<Vec<u64>>,
 }
 
-/// A slice of numbers. Given back by [`Rooms::put`]; one that is dropped is only allocated anew.
+/// Buffer of elements. [`Rooms::put`] returns it to the pool; a dropped one is freed instead.
 #[derive(Debug)]
 pub(crate) struct Room<T> {
     words: Vec<u64>,
@@ -25,7 +25,7 @@ pub(crate) struct Room<T> {
 }
 
 impl Rooms {
-    /// Room for `len` numbers. What they are is left over from before.
+    /// Returns a buffer for `len` elements, with the content of an earlier use.
     pub(crate) fn take<T: Element>(&mut self, len: usize) -> Room<T> {
         let mut words = self.free.pop().unwrap_or_default();
         let wanted = (len * size_of::<T>()).div_ceil(size_of::<u64>());
@@ -35,7 +35,7 @@ impl Rooms {
         Room { words, len, element: PhantomData }
     }
 
-    /// Keeps a room for later.
+    /// Returns a buffer to the pool.
     pub(crate) fn put<T>(&mut self, room: Room<T>) {
         if self.free.len() < KEPT_MAX {
             self.free.push(room.words);
@@ -44,7 +44,7 @@ impl Rooms {
 }
 
 impl<T: Element> Room<T> {
-    /// The same memory as numbers of another type, as many as lie in it.
+    /// Converts the buffer to elements of another type, as many as fit.
     pub(crate) fn cast<U: Element>(self) -> Room<U> {
         let Self { words, len, .. } = self;
         Room { words, len: len * size_of::<T>() / size_of::<U>(), element: PhantomData }
@@ -71,7 +71,7 @@ mod tests {
     use crate::runtime::Bf16;
 
     #[test]
-    fn a_room_is_used_again_by_any_type() {
+    fn buffer_is_reused_for_any_element_type() {
         let mut rooms = Rooms::default();
         let mut numbers = rooms.take::<f32>(5);
         numbers.fill(1.0);

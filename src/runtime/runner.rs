@@ -1,4 +1,5 @@
-//! Who runs the engine: the caller of a blocking operation, or the communication thread, never both.
+//! Executor of the engine: either the caller of a blocking operation or the communication thread
+//! runs it, never both.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
@@ -10,29 +11,29 @@ use crate::runtime::engine::Engine;
 use crate::runtime::error::CollectiveError;
 use crate::runtime::flag::Spin;
 
-/// The engine of a group and its communication thread, which begins with the first started
+/// Engine of a group and its communication thread, which is created with the first started
 /// operation.
 pub(crate) struct Runner {
-    /// Ends before the engine that it uses.
+    /// Communication thread; it ends before the engine that it uses.
     comm: OnceLock<Comm>,
     core: Arc<Core>,
 }
 
 struct Core {
     engine: Mutex<Engine>,
-    /// Operations that were started and are not over; blocking ones wait for them, so that all
-    /// ranks see one order.
+    /// Number of started operations that are not complete; blocking ones wait for them, so that all
+    /// ranks have the same order.
     pending: Mutex<usize>,
     idle: Condvar,
 }
 
-/// Started operations that can wait for their turn; starting one more waits for a place.
+/// Length of the queue of started operations; starting one more blocks.
 const STARTED_MAX: usize = 1024;
 
 type Outcome = Result<(), CollectiveError>;
 type Job = Box<dyn FnOnce(&mut Engine) + Send>;
 
-/// The thread that runs started operations, in order.
+/// Thread that runs started operations, in order.
 struct Comm {
     jobs: Option<SyncSender<Job>>,
     thread: Option<JoinHandle<()>>,
@@ -45,13 +46,13 @@ impl Runner {
         Self { comm: OnceLock::new(), core: Arc::new(core) }
     }
 
-    /// Runs an operation once everything that was started is over.
+    /// Runs an operation after all started ones are complete.
     pub(crate) fn run<V>(&self, operation: impl FnOnce(&mut Engine) -> V) -> V {
         self.core.wait_idle();
         operation(&mut self.core.lock())
     }
 
-    /// Starts an operation, and tells `watch` when it begins and when it has succeeded.
+    /// Starts an operation; `watch` is called when it begins and when it has succeeded.
     pub(crate) fn start(
         &self,
         operation: impl FnOnce(&mut Engine) -> Outcome + Send + 'static,
@@ -65,7 +66,7 @@ impl Runner {
             if ended.is_ok() {
                 watch(Moment::Done);
             }
-            // The receiver may be gone: its owner dropped the handle and does not care.
+            // Sending fails if the owner has dropped the handle.
             let _ = done.send(ended);
         });
         *self.core.pending.lock().unwrap_or_else(PoisonError::into_inner) += 1;
@@ -74,17 +75,17 @@ impl Runner {
         Ok(Pending { outcome, ended: None })
     }
 
-    /// The communication thread, started by whoever needs it first.
+    /// The communication thread, which is created at its first use.
     fn comm(&self) -> io::Result<&Comm> {
         if let Some(comm) = self.comm.get() {
             return Ok(comm);
         }
         let comm = Comm::start(self.core.clone())?;
-        // Who comes second drops a thread that has nothing to do.
+        // Of two threads created at once, the second one has no operation and is dropped.
         Ok(self.comm.get_or_init(|| comm))
     }
 
-    /// The engine, as soon as the operation under way is over.
+    /// Runs `action` on the engine as soon as the current operation is complete.
     pub(crate) fn interrupt(&self, action: impl FnOnce(&mut Engine)) {
         action(&mut self.core.lock());
     }
@@ -97,7 +98,7 @@ impl Core {
 
     fn wait_idle(&self) {
         let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        // Every started operation has a deadline of its own, so this ends.
+        // Every started operation has a deadline, so this wait ends.
         drop(self.idle.wait_while(pending, |pending| 0 < *pending));
     }
 
@@ -113,7 +114,7 @@ impl Comm {
         let body = move || {
             for job in queue {
                 let mut engine = core.lock();
-                // The caller computes meanwhile: it should have the processor.
+                // The caller computes meanwhile and should have the processor.
                 let patient = std::mem::replace(&mut engine.spin, Spin::BRIEF);
                 job(&mut engine);
                 engine.spin = patient;
@@ -130,20 +131,20 @@ impl Drop for Comm {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // A panic there has been seen by whoever waited for the operation.
+            // A panic of the thread was reported by the caller that waited for the operation.
             let _ = thread.join();
         }
     }
 }
 
-/// What the communication thread tells about an operation.
+/// Event of a started operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
     Started,
     Done,
 }
 
-/// The end of a started operation, to come.
+/// Future outcome of a started operation.
 pub(crate) struct Pending {
     outcome: Receiver<Outcome>,
     ended: Option<Outcome>,
@@ -153,7 +154,7 @@ impl Pending {
     /// An operation that could not be started.
     pub(crate) fn failed(error: CollectiveError) -> Self {
         let (done, outcome) = mpsc::channel();
-        // The receiver is here.
+        // Sending cannot fail: the receiver exists.
         let _ = done.send(Err(error));
         Self { outcome, ended: None }
     }
@@ -173,12 +174,12 @@ impl Pending {
     /// Waits for the end, unless the outcome was taken.
     pub(crate) fn poll_ended(&mut self) {
         if self.ended.is_none() {
-            // Nothing comes any more where the outcome was taken.
+            // If the outcome was taken already, the channel is closed.
             self.ended = self.outcome.recv().ok();
         }
     }
 
-    /// Whether it has ended, after waiting for at most `limit`.
+    /// Waits for at most `limit`; returns whether the operation has ended.
     pub(crate) fn poll(&mut self, limit: Duration) -> bool {
         if self.ended.is_none() {
             self.ended = match self.outcome.recv_timeout(limit) {

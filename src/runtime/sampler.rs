@@ -91,7 +91,7 @@ impl DistributedSampler {
             (0..self.rows).collect()
         };
         let places = (0..self.len()).map(|nth| self.rank + nth * self.replicas);
-        // Past the end the order begins again, as often as it takes.
+        // After the end the order is repeated as often as needed.
         places.map(|place| order[place % self.rows]).collect::<Vec<_>>().into_iter()
     }
 }
@@ -102,7 +102,7 @@ pub fn randperm(n: usize, seed: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
     for i in 0..n.saturating_sub(1) {
         let left = n - i;
-        // Beyond this many rows 32 bits would favour the first ones.
+        // With more rows, 32 random bits would favour the first ones.
         let z = if n < (u32::MAX / 20) as usize {
             random.next_u32() as usize % left
         } else {
@@ -168,8 +168,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_generator_is_the_published_one() {
-        // Seed 5489 is the default of the paper; its 10,000th output is the one that C++ demands.
+    fn mersenne_twister_matches_published_output() {
+        // Seed 5489 is the default of the paper; the C++ standard specifies the 10,000th output.
         let mut random = Mt19937::new(5489);
         let last = (0..10_000).map(|_| random.next_u32()).last();
         assert_eq!(last, Some(4_123_659_995));

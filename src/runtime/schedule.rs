@@ -112,7 +112,8 @@ impl Placement {
     }
 }
 
-/// Elements whose boundaries no two slices share: a cache line of bytes.
+/// Alignment of slices in elements: a cache line for one-byte types, so that no two ranks write to
+/// one.
 const SLICE_UNIT: usize = 64;
 
 /// Part `index` when `count` elements are shared between `parts` ranks: contiguous, in order,
@@ -160,7 +161,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_impossible_placement_is_refused() {
+    fn placement_rejects_impossible_nodes() {
         let hosts = |count: usize| (0..count).map(|host| format!("n{host}")).collect::<Vec<_>>();
         assert_eq!(Placement::new(hosts(2), vec![0, 0]), None);
         assert_eq!(Placement::new(hosts(1), vec![0, 1]), None);
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_keeps_everybody_where_they_are() {
+    fn placement_of_a_part_keeps_the_nodes() {
         let hosts = ["a", "b", "c"].map(str::to_owned).to_vec();
         let part = Placement::new(hosts, vec![0, 1, 1, 2, 2]).unwrap().part(&[4, 0, 3]);
         assert_eq!([0, 1, 2].map(|rank| part.host_of(rank)), ["c", "a", "c"]);
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_and_blocks() {
+    fn rounds_and_blocks_cover_the_range() {
         assert_eq!(rounds(0, 4).collect::<Vec<_>>(), [0..0]);
         assert_eq!(rounds(9, 4).collect::<Vec<_>>(), [0..4, 4..8, 8..9]);
         assert_eq!(blocks(3..3, 4).count(), 0);
@@ -185,9 +186,9 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_adds_everything_and_then_gives_it_to_all() {
+    fn ring_sums_all_parts_and_distributes_them() {
         for places in 1..9 {
-            // What each place knows of each part: whose numbers are in it.
+            // For each place and part, the places that have contributed to the sum.
             let mut known: Vec<Vec<Vec<usize>>> =
                 (0..places).map(|place| vec![vec![place]; places]).collect();
             let mut turn = |first: fn(usize) -> usize, adds: bool| {
@@ -219,7 +220,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn slices_cover_everything_once(count in 0usize..100_000, parts in 1usize..20) {
+        fn slices_cover_each_element_once(count in 0usize..100_000, parts in 1usize..20) {
             let mut next = 0;
             for index in 0..parts {
                 let slice = slice(count, parts, index);
@@ -229,9 +230,9 @@ mod tests {
             prop_assert_eq!(next, count);
         }
 
-        /// On every node exactly one rank handles what belongs to a rank, and both sides agree.
+        /// On every node exactly one rank helps each rank, and both sides agree.
         #[test]
-        fn help_is_mutual(node_of in proptest::collection::vec(0usize..4, 1..30)) {
+        fn helpers_and_owners_agree(node_of in proptest::collection::vec(0usize..4, 1..30)) {
             let hosts = (0..4).map(|host| host.to_string()).collect();
             let Some(placement) = Placement::new(hosts, node_of) else { return Ok(()) };
             for rank in 0..placement.world_size() {

@@ -1,4 +1,4 @@
-//! The memory that the ranks of one node share: where what lies in it.
+//! Segment of memory that the ranks of one node share, and its layout.
 //!
 //! ```text
 //! header | a line per rank | a mailbox per ordered pair | two eager slots per rank
@@ -6,12 +6,12 @@
 //! ```
 //!
 //! Every rank allocates in its own arena only, so there is no lock that a dead rank could hold. The
-//! file is sparse: a part costs memory when it is first touched, and buffers give theirs back.
+//! file is sparse: a part uses memory only after its first access, and freed buffers return theirs.
 //!
-//! A group that is a part of another has a segment inside the other's: all but the arenas, in memory
-//! of the first of its ranks. Buffers lie in the same mapping, so they serve both groups.
+//! A group that is a part of another has a segment inside the other's, without arenas, in memory of
+//! the first of its ranks. Buffers lie in the same mapping, so both groups can use them.
 //!
-//! `unsafe` here turns offsets into references to atomics; data moves in `shm_window`.
+//! `unsafe` in this file converts offsets to references to atomics; data is moved by `shm_window`.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,18 +23,19 @@ use crate::os::memory::{self, Mapping};
 use crate::runtime::cells::{Alarm, AlarmCell, Line, Mailbox};
 use crate::runtime::error::Departure;
 
-/// Payload that travels beside the flags, without a second meeting.
+/// Largest payload in bytes that is stored beside the flags and needs one barrier only.
 pub(crate) const EAGER_BYTES: usize = 4096;
-/// What one round of a staged operation moves per rank: several fit a second-level cache.
+/// Bytes per rank in one round of a staged operation; several of them fit a second-level cache.
 const STAGING_BYTES: usize = 1 << 18;
-/// The same where other nodes take part: a round costs meetings of nodes, which are slower than caches.
+/// Bytes per rank in one round with other nodes: a round costs exchanges between nodes, which are
+/// slower than cache misses.
 pub(crate) const STAGING_ACROSS_BYTES: usize = 1 << 20;
 
-/// What a rank stages at a time, alone on its node or with other nodes.
+/// Bytes that a rank stages at a time, on one node or with other nodes.
 pub(crate) const fn staging_bytes(has_others: bool) -> usize {
     if has_others { STAGING_ACROSS_BYTES } else { STAGING_BYTES }
 }
-/// Ranks of one node.
+/// Largest number of ranks on one node.
 pub(crate) const LOCAL_WORLD_MAX: usize = 1024;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"remudash");
@@ -43,7 +44,7 @@ const PAGE: usize = 4096;
 /// The header has a page of its own.
 const LINES: usize = PAGE;
 const ARENA_BYTES_MIN: usize = 1 << 30;
-/// All arenas together stay below what a 47-bit address space comfortably holds.
+/// Largest total size of all arenas, which fits a 47-bit address space with room to spare.
 const ARENAS_BYTES_MAX: usize = 1 << 45;
 
 /// Why a segment cannot be used.
@@ -80,12 +81,12 @@ struct Header {
     version: AtomicU32,
     local_world: AtomicU32,
     arena_bytes: AtomicU64,
-    /// Ranks that will not look at this segment any more; counted in parts of another one.
+    /// Number of ranks that have left this segment; counted in segments of parts only.
     left: AtomicU32,
     alarm: AlarmCell,
 }
 
-/// Where the parts of a segment begin.
+/// Offsets of the regions of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
     local_world: usize,
@@ -97,7 +98,7 @@ impl Plan {
         if local_world == 0 || LOCAL_WORLD_MAX < local_world {
             return Err(SegmentError::TooManyRanks(local_world));
         }
-        // Ranks may hold unequal shares, but together never more than the machine has.
+        // Ranks may use unequal amounts, but together never more than the machine has.
         let share = 2 * memory::machine_bytes() as usize / local_world;
         let arena_bytes = share.max(ARENA_BYTES_MIN).min(ARENAS_BYTES_MAX / local_world);
         Ok(Self { local_world, arena_bytes: arena_bytes.next_multiple_of(PAGE) })
@@ -110,7 +111,7 @@ impl Plan {
         header.magic.store(MAGIC, Release);
     }
 
-    /// Fails unless the header is one of ours.
+    /// Reads the layout from a header; fails if the file is not a segment of this version.
     fn read(header: &Header) -> Result<Self, SegmentError> {
         if header.magic.load(Acquire) != MAGIC {
             return Err(SegmentError::Foreign);
@@ -151,7 +152,7 @@ impl Plan {
 #[derive(Debug)]
 pub(crate) struct Segment {
     mapping: Arc<Mapping>,
-    /// Where it begins in the mapping.
+    /// Offset of the segment in the mapping.
     start: usize,
     plan: Plan,
     outer: Option<Outer>,
@@ -161,12 +162,12 @@ pub(crate) struct Segment {
 #[derive(Debug)]
 struct Outer {
     segment: Arc<Segment>,
-    /// Which line of the outer segment belongs to each of our ranks.
+    /// Line in the outer segment of each rank of this one.
     locals: Vec<usize>,
 }
 
 impl Segment {
-    /// Makes the file for `local_world` ranks and writes its header.
+    /// Creates the file for `local_world` ranks and writes its header.
     pub(crate) fn create(local_world: usize) -> Result<OwnedFd, SegmentError> {
         let os = |action| move |source| SegmentError::Os { action, source };
         let plan = Plan::for_ranks(local_world)?;
@@ -176,7 +177,7 @@ impl Segment {
         Ok(fd)
     }
 
-    /// Bytes of a part for `local_world` ranks.
+    /// Size in bytes of a part for `local_world` ranks.
     pub(crate) fn part_bytes(local_world: usize) -> usize {
         Plan { local_world, arena_bytes: 0 }.bytes()
     }
@@ -186,8 +187,8 @@ impl Segment {
         Plan { local_world, arena_bytes: 0 }.write(header(&self.mapping, start));
     }
 
-    /// A part of `outer` that begins at `start`, for the ranks that have these lines there. `None`
-    /// when there is no such part.
+    /// Opens the part of `outer` at `start`, for the ranks with these lines in `outer`. `None` if
+    /// there is no such part.
     pub(crate) fn part_of(
         outer: &Arc<Self>,
         start: usize,
@@ -204,17 +205,17 @@ impl Segment {
         is_written.then(|| Arc::new(Self { mapping, start, plan, outer }))
     }
 
-    /// Says that one rank will not look at this part any more; whether all have said so.
+    /// Marks one rank as having left this part.
     pub(crate) fn leave(&self) {
         self.header().left.fetch_add(1, SeqCst);
     }
 
-    /// Whether nobody looks at this part any more.
+    /// Whether all ranks have left this part.
     pub(crate) fn is_left_by_all(&self) -> bool {
         self.header().left.load(SeqCst) as usize == self.plan.local_world
     }
 
-    /// Maps a segment that somebody else made.
+    /// Maps a segment that another process has created.
     pub(crate) fn attach(fd: OwnedFd) -> Result<Arc<Self>, SegmentError> {
         let os = |action| move |source| SegmentError::Os { action, source };
         if !memory::is_sealed_against_shrinking(fd.as_fd()).map_err(os("inspect"))? {
@@ -235,7 +236,7 @@ impl Segment {
         header(&self.mapping, self.start)
     }
 
-    /// Ranks of the job on this node, whether they belong to the group or not.
+    /// Number of ranks of the job on this node, in the group or not.
     pub(crate) fn node_world(&self) -> usize {
         self.outer.as_ref().map_or(self.plan.local_world, |outer| outer.segment.node_world())
     }
@@ -244,7 +245,7 @@ impl Segment {
         &self.mapping
     }
 
-    /// Where in the segment memory of ours lies, if it does.
+    /// Offset of memory in the segment; `None` if it lies elsewhere.
     pub(crate) fn offset_of<T>(&self, memory: &Range<*const T>) -> Option<usize> {
         let start = (memory.start as usize).checked_sub(self.mapping.base().as_ptr() as usize)?;
         let bytes = memory.end as usize - memory.start as usize;
@@ -269,46 +270,46 @@ impl Segment {
         assert!(from.max(to) < self.plan.local_world, "there is a mailbox per pair of ranks");
         let index = from * self.plan.local_world + to;
         let offset = self.start + self.plan.mailboxes() + index * size_of::<Mailbox>();
-        // SAFETY: as for lines.
+        // SAFETY: as for `line`.
         unsafe { self.mapping.base().add(offset).cast().as_ref() }
     }
 
-    /// Where a rank's eager payload of a round lies.
+    /// Offset of a rank's eager payload of a round.
     pub(crate) fn eager_offset(&self, local: usize, round: u64) -> usize {
         self.start + self.plan.eager() + (2 * local + (round & 1) as usize) * EAGER_BYTES
     }
 
-    /// Where a rank stages what lies outside the segment.
+    /// Offset of a rank's staging area.
     pub(crate) fn staging_offset(&self, local: usize) -> usize {
         self.start + self.plan.staging() + local * STAGING_ACROSS_BYTES
     }
 
-    /// Where a rank allocates: offset and size.
+    /// Offset and size of a rank's arena.
     pub(crate) fn arena(&self, local: usize) -> (usize, usize) {
         (self.plan.arenas() + local * self.plan.arena_bytes, self.plan.arena_bytes)
     }
 
-    /// Says to everybody on this node that the group is of no use any more, and wakes them.
+    /// Raises an alarm for all ranks of this node, and wakes them.
     pub(crate) fn raise_alarm(&self, alarm: &Alarm) {
         self.header().alarm.raise(alarm);
         self.wake_all();
     }
 
     fn wake_all(&self) {
-        // Whoever sleeps elsewhere looks up soon by itself.
+        // Ranks that sleep elsewhere check for an alarm at short intervals.
         for local in 0..self.local_world() {
             self.line(local).flag.wake();
         }
     }
 
-    /// Says to everybody on this node how a rank has ended that takes part in nothing more, and wakes
-    /// them.
+    /// Marks a rank as having left, for all ranks of this node, and wakes them.
     pub(crate) fn depart(&self, local: usize, how: Departure) {
         self.line(local).depart(how);
         self.wake_all();
     }
 
-    /// How a rank has ended, if well. What it did before is seen by whoever sees this.
+    /// How a rank has left, if without an error. A reader that sees it also sees everything that
+    /// the rank wrote before.
     pub(crate) fn departure(&self, local: usize) -> Option<Departure> {
         match &self.outer {
             Some(Outer { segment, locals }) => segment.departure(locals[local]),
@@ -316,7 +317,7 @@ impl Segment {
         }
     }
 
-    /// The alarm, if one was raised here or in a segment of which this is a part.
+    /// The alarm, if one was raised in this segment or in one of which it is a part.
     pub(crate) fn alarm(&self) -> Option<Alarm> {
         let own = self.header().alarm.look();
         own.or_else(|| self.outer.as_ref()?.segment.alarm())
@@ -325,9 +326,9 @@ impl Segment {
 
 fn header(mapping: &Mapping, start: usize) -> &Header {
     let inside = start.is_multiple_of(PAGE) && start + size_of::<Header>() <= mapping.bytes();
-    assert!(inside, "a segment holds its header");
-    // SAFETY: the place is page aligned and holds a header's bytes; a header consists of atomics, for
-    // which all bits are valid.
+    assert!(inside, "a segment contains its header");
+    // SAFETY: the position is page aligned and has room for a header; a header consists of atomics,
+    // for which all bits are valid.
     unsafe { mapping.base().add(start).cast().as_ref() }
 }
 
@@ -343,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_wakes_a_sleeper_and_survives_wrapping() {
+    fn flag_wakes_a_sleeper_and_wraps() {
         let (segment, start) = (segment(1), u32::MAX - 1);
         let flag = &segment.line(0).flag;
         flag.raise(start);
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_that_fails_ends_a_wait() {
+    fn flag_wait_ends_when_the_check_fails() {
         let segment = segment(1);
         let flag = &segment.line(0).flag;
         assert_eq!(flag.wait(1, Spin::BRIEF, || Err("enough")), Err("enough"));
@@ -368,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_do_not_overlap() {
+    fn segment_regions_do_not_overlap() {
         for local_world in [1, 2, 9, 64, 1000] {
             let plan = Plan::for_ranks(local_world).unwrap();
             assert!(size_of::<Header>() <= LINES);
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_file_is_refused() {
+    fn segment_rejects_a_foreign_file() {
         let fd = memory::create_shared("foreign", 1 << 16).unwrap();
         assert!(matches!(Segment::attach(fd), Err(SegmentError::Foreign)));
         let unsealed = rustix::fs::memfd_create("u", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
@@ -391,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_alarm_stays() {
+    fn segment_keeps_the_first_alarm() {
         let segment = segment(2);
         assert_eq!(segment.alarm(), None);
         let lost = Some(Loss { rank: Rank(0), how: Departure::Exited });
@@ -402,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_is_freed_with_its_last_holder() {
+    fn segment_is_freed_with_its_last_holder() {
         let fd = Segment::create(1).unwrap();
         let inode = rustix::fs::fstat(&fd).unwrap().st_ino;
         let listed = || {

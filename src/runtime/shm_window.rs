@@ -1,10 +1,10 @@
-//! Numbers that lie in the segment: owned buffers, and windows through which an operation reads and
-//! writes those of every rank of the node.
+//! Data in the segment: owned buffers, and windows through which an operation reads and writes the
+//! data of every rank of the node.
 //!
-//! Who may touch what is decided by the schedule, not by the borrow checker: between the meeting
-//! that opens a round and the one that ends it, a position is touched by the one rank of the node
-//! whose duty it is; outside of rounds only by the owner of the buffer. All functions here are
-//! called by the engine under that rule, and every `SAFETY` comment leans on it.
+//! Access is governed by the schedule, not by the borrow checker: between the barrier that begins a
+//! round and the one that ends it, only the rank of the node to which a position is assigned
+//! accesses it; outside of rounds, only the owner of the buffer does. The engine calls all
+//! functions of this file under that rule, and every `SAFETY` comment depends on it.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -21,10 +21,10 @@ use crate::runtime::tree::{Fold, Operand, Step};
 
 const PAGE: usize = 4096;
 
-/// A range of elements of the segment, whoever owns it.
+/// Range of elements in the segment, of any rank.
 pub(crate) struct Window<T> {
     segment: Arc<Segment>,
-    /// Keeps the memory from being given back while an operation is under way.
+    /// Keeps the memory from being freed while an operation is in progress.
     memory: Option<Arc<Allocation>>,
     offset: usize,
     len: usize,
@@ -44,7 +44,8 @@ impl<T> Clone for Window<T> {
 }
 
 impl<T: Element> Window<T> {
-    /// `None` when the range is not inside the segment or not aligned: a peer said where it lies.
+    /// Creates a window; `None` if the range, which a peer has published, is outside the segment or
+    /// not aligned.
     pub(crate) fn new(segment: &Arc<Segment>, offset: usize, len: usize) -> Option<Self> {
         let end = len.checked_mul(size_of::<T>()).and_then(|bytes| offset.checked_add(bytes))?;
         let inside = end <= segment.mapping().bytes() && offset.is_multiple_of(align_of::<T>());
@@ -61,17 +62,17 @@ impl<T: Element> Window<T> {
         self.len
     }
 
-    /// Whether it lies in the same mapping as a segment.
+    /// Whether the window lies in the same mapping as a segment.
     pub(crate) fn is_within(&self, segment: &Segment) -> bool {
         std::ptr::eq(self.segment.mapping(), segment.mapping())
     }
 
-    /// Where it lies in the segment, in bytes.
+    /// Offset of the window in the segment, in bytes.
     pub(crate) fn offset(&self) -> usize {
         self.offset
     }
 
-    /// A part of it.
+    /// A part of the window.
     pub(crate) fn part(&self, range: &Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= self.len, "a part lies inside the whole");
         let offset = self.offset + range.start * size_of::<T>();
@@ -89,32 +90,33 @@ impl<T: Element> Window<T> {
     /// Copies `values` to position `at`.
     pub(crate) fn write(&self, at: usize, values: &[T]) {
         let to = self.address(&(at..at + values.len()));
-        // SAFETY: in bounds; by the rule of this module the positions are ours to write now. They
-        // cannot overlap `values`, which is a slice that somebody else borrows from its owner.
+        // SAFETY: in bounds; by the rule of this module only this rank accesses the positions now.
+        // They cannot overlap `values`, which is borrowed from its owner.
         unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), to, values.len()) };
     }
 
     /// Copies the elements from position `at` on into `values`.
     pub(crate) fn read(&self, at: usize, values: &mut [T]) {
         let from = self.address(&(at..at + values.len()));
-        // SAFETY: as for `write`; by the rule nobody writes these positions now.
+        // SAFETY: as for `write`; by the rule no rank writes these positions now.
         unsafe { std::ptr::copy_nonoverlapping(from, values.as_mut_ptr(), values.len()) };
     }
 
-    /// Copies all of `source`, which is as long.
+    /// Copies all of `source`, which has the same length.
     pub(crate) fn copy_from(&self, source: &Self) {
         self.write(0, source.peek(&(0..self.len)));
     }
 
-    /// Looks at some positions; not for longer than the round lasts.
+    /// Elements at some positions; the slice must not be used after the round.
     fn peek(&self, range: &Range<usize>) -> &[T] {
-        // SAFETY: in bounds and aligned; by the rule nobody writes these positions until the caller,
-        // whose duty they are, does so itself, after the last use of the slice.
+        // SAFETY: in bounds and aligned; by the rule no rank writes these positions until the
+        // caller, to which they are assigned, does so itself, after the last use of the slice.
         unsafe { std::slice::from_raw_parts(self.address(range), range.len()) }
     }
 }
 
-/// Bytes of one scratch place: a few, and as much of every rank's numbers, fit a first-level cache.
+/// Size in bytes of one scratch place: a few of them, and as many bytes of every rank's data, fit a
+/// first-level cache.
 const BLOCK_BYTES: usize = 2048;
 const BLOCK_WORDS: usize = BLOCK_BYTES / 8;
 
@@ -125,7 +127,7 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// Elements that are folded at a time.
+    /// Number of elements that are folded at a time.
     pub(crate) const fn block<T: Element>() -> usize {
         BLOCK_BYTES / size_of::<T::Sum>()
     }
@@ -170,7 +172,7 @@ impl Workspace {
             (Operand::Source(left), Operand::Scratch(_)) => {
                 T::combine_right(op, source(left), into);
             }
-            // A fold keeps the left operand in `into` and the right one in the next place.
+            // A fold has its left operand in `into` and its right one in the next place.
             (Operand::Scratch(_), Operand::Scratch(_)) => {
                 T::Sum::combine_left(op, into, &bytemuck::cast_slice(after)[..len]);
             }
@@ -189,8 +191,8 @@ pub(crate) fn fold_windows<'w, T: Element>(
     workspace.fold(fold, op, block.len(), &|index| windows[index].peek(block))
 }
 
-/// Folds a range of the windows into another place, block by block. The numbers of a single rank go
-/// there at once.
+/// Folds a range of the windows into a target, block by block. The data of a single rank is copied
+/// at once.
 pub(crate) fn fold_windows_into<T: Element>(
     workspace: &mut Workspace,
     fold: &Fold,
@@ -209,15 +211,15 @@ pub(crate) fn fold_windows_into<T: Element>(
     }
 }
 
-/// The free part of a rank's arena. First fit; neighbours are joined when they become free. All
-/// groups of a rank share it.
+/// Allocator of a rank's arena, first fit; adjacent free ranges are merged. All groups of a rank
+/// share it.
 #[derive(Debug)]
 pub(crate) struct Arena {
     segment: Arc<Segment>,
     free: Mutex<Vec<Range<usize>>>,
-    /// Groups that are parts of the one that the arena was made for.
+    /// Segments of the groups that are parts of the arena's group.
     parts: Mutex<Vec<PartSegment>>,
-    /// Whether a part has failed that is gone now.
+    /// Whether a part has failed that no longer exists.
     tainted: AtomicBool,
 }
 
@@ -225,13 +227,13 @@ pub(crate) struct Arena {
 #[derive(Debug)]
 struct PartSegment {
     segment: Arc<Segment>,
-    /// Where it lies, if that is in our arena.
+    /// Its range, if it is in this rank's arena.
     range: Option<Range<usize>>,
     /// Whether this rank has left it.
     is_left: bool,
 }
 
-/// A rank's place in a part; given up when dropped.
+/// Lease of a part's segment by a rank; the rank leaves the part when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Seat {
     arena: Arc<Arena>,
@@ -264,7 +266,7 @@ impl Arena {
         Arc::new(Self { segment: segment.clone(), free, parts, tainted })
     }
 
-    /// Takes memory for the segment of a part.
+    /// Allocates memory for the segment of a part.
     pub(crate) fn take_part(&self, local_world: usize) -> Result<Range<usize>, Error> {
         self.sweep();
         let range = self.take(Segment::part_bytes(local_world))?;
@@ -272,8 +274,8 @@ impl Arena {
         Ok(range)
     }
 
-    /// Takes a seat in a part, whose memory is given back when all have left it. Without a segment
-    /// nobody has a seat, and the memory is given back at once.
+    /// Leases the segment of a part; its memory is freed when all ranks have left it. Without a
+    /// segment there is no lease, and the memory is freed at once.
     pub(crate) fn sit(
         self: &Arc<Self>,
         segment: Option<&Arc<Segment>>,
@@ -290,12 +292,12 @@ impl Arena {
         Some(Seat { arena: self.clone(), segment })
     }
 
-    /// Forgets parts that nobody needs any more.
+    /// Frees the segments of parts that all ranks have left.
     fn sweep(&self) {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         parts.retain(|part| {
             if part.is_left && part.segment.alarm().is_some() {
-                // A late peer may still look at it: it stays where it is.
+                // A late peer may still access it, so its memory is not freed.
                 self.tainted.store(true, Relaxed);
                 return false;
             }
@@ -307,7 +309,7 @@ impl Arena {
         });
     }
 
-    /// Whether a peer that is late in a group that failed may still write to memory of ours.
+    /// Whether a late peer of a failed group may still write to memory of this arena.
     fn is_haunted(&self) -> bool {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         self.tainted.load(Relaxed)
@@ -315,18 +317,18 @@ impl Arena {
             || parts.iter().any(|part| part.segment.alarm().is_some())
     }
 
-    /// Makes a range zero and free.
+    /// Zeroes a range and frees it.
     fn give_back(&self, range: Range<usize>) {
         let (offset, bytes) = (range.start, range.len());
         let mapping = self.segment.mapping();
         if mapping.discard(offset as u64, bytes as u64).is_err() {
-            // SAFETY: the range was ours alone and nobody refers to it any more.
+            // SAFETY: only this rank had the range, and no reference to it is left.
             unsafe { mapping.base().as_ptr().add(offset).write_bytes(0, bytes) };
         }
         self.put(range);
     }
 
-    /// Elements that are zero.
+    /// Allocates a buffer of zeros.
     pub(crate) fn alloc<T: Element>(self: &Arc<Self>, len: usize) -> Result<Buffer<T>, Error> {
         let range = self.take(len.saturating_mul(size_of::<T>()))?;
         let allocation = Allocation { arena: self.clone(), range: range.clone() };
@@ -373,7 +375,7 @@ impl Arena {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // After a failure nobody else may get this memory.
+        // After a failure the memory must not be reused.
         if !self.arena.is_haunted() {
             self.arena.give_back(self.range.clone());
         }
@@ -392,12 +394,13 @@ impl<T: Element> Buffer<T> {
         self.window.clone()
     }
 
-    /// The same memory as numbers of another type, as many as it holds.
+    /// Converts the buffer to elements of another type, as many as fit.
     #[cfg(feature = "nccl")]
     pub(crate) fn cast<U: Element>(self) -> Buffer<U> {
         let Window { segment, memory, offset, len, .. } = self.window;
         let len = len * size_of::<T>() / size_of::<U>();
-        // Buffers begin at pages, and every number is valid as any other: they are plain old data.
+        // Buffers begin at pages, and all bits are valid for every element type: it is plain old
+        // data.
         Buffer { window: Window { segment, memory, offset, len, element: PhantomData } }
     }
 }
@@ -412,8 +415,8 @@ impl<T: Element> Deref for Buffer<T> {
 
 impl<T: Element> DerefMut for Buffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: in bounds and aligned. No operation is under way: a blocking one borrows the
-        // buffer, an asynchronous one owns it, and its handle gives it back after the last meeting.
+        // SAFETY: in bounds and aligned. No operation is in progress: a blocking one borrows the
+        // buffer, an asynchronous one owns it, and its handle returns it after the last barrier.
         unsafe {
             std::slice::from_raw_parts_mut(
                 self.window.address(&(0..self.window.len)),
@@ -429,7 +432,7 @@ impl<T: Element> fmt::Debug for Buffer<T> {
     }
 }
 
-/// A buffer of which some ranges are lent to operations under way while the owner works on the rest.
+/// Buffer of which some ranges are lent to operations in progress while the owner uses the rest.
 #[derive(Debug)]
 pub(crate) struct SharedBuffer<T: Element> {
     buffer: Buffer<T>,
@@ -441,14 +444,14 @@ impl<T: Element> SharedBuffer<T> {
         Self { buffer, lent: Vec::new() }
     }
 
-    /// Lends a range; nobody may lend or touch it until [`Self::reclaim_all`].
+    /// Lends a range, which must not be lent again or accessed until [`Self::reclaim_all`].
     pub(crate) fn lend(&mut self, range: &Range<usize>) -> Window<T> {
         self.assert_free(range);
         self.lent.push(range.clone());
         self.buffer.window.part(range)
     }
 
-    /// Says that no operation is under way any more.
+    /// Ends all lending; no operation may be in progress.
     pub(crate) fn reclaim_all(&mut self) {
         self.lent.clear();
     }
@@ -461,7 +464,7 @@ impl<T: Element> SharedBuffer<T> {
         assert!(!self.is_lent(range), "elements {range:?} are being reduced already");
     }
 
-    /// A range of which nothing is lent.
+    /// The elements of a range of which nothing is lent.
     pub(crate) fn slice_mut(&mut self, range: &Range<usize>) -> &mut [T] {
         self.assert_free(range);
         // SAFETY: in bounds and aligned; the range is not lent, and the slice borrows `self`, so it
@@ -480,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn freedmemory_returns_to_the_kernel_and_reads_as_zero() {
+    fn arena_returns_freed_memory_to_the_kernel() {
         let arena = arena();
         let resident = || resident_bytes(arena.segment.mapping().fd()).unwrap();
         let before = resident();
@@ -490,18 +493,18 @@ mod tests {
         drop(buffer);
         assert_eq!(resident(), before);
         assert!(arena.alloc::<f64>(100_000).unwrap().iter().all(|value| *value == 0.0));
-        assert_eq!(arena.free.lock().unwrap().len(), 1, "neighbours are joined");
+        assert_eq!(arena.free.lock().unwrap().len(), 1, "adjacent ranges are merged");
     }
 
     #[test]
-    fn more_than_there_is_is_an_error() {
+    fn arena_without_room_is_an_error() {
         let arena = arena();
         assert!(matches!(arena.alloc::<f64>(usize::MAX), Err(Error::OutOfMemory { .. })));
         assert_eq!(arena.alloc::<u8>(0).unwrap().len(), 0);
     }
 
     #[test]
-    fn a_window_outside_the_segment_does_not_exist() {
+    fn window_outside_the_segment_is_rejected() {
         let segment = Segment::attach(Segment::create(1).unwrap()).unwrap();
         let bytes = segment.mapping().bytes();
         assert!(Window::<f32>::new(&segment, bytes - 4, 1).is_some());
@@ -512,7 +515,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "elements 3..5 are being reduced already")]
-    fn what_is_lent_cannot_be_written() {
+    fn shared_buffer_rejects_access_to_lent_ranges() {
         let mut buffer = SharedBuffer::new(arena().alloc::<f32>(8).unwrap());
         let _window = buffer.lend(&(4..8));
         buffer.slice_mut(&(0..4)).fill(1.0);
@@ -520,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fold_of_slices_is_the_fold_of_numbers() {
+    fn fold_of_slices_equals_fold_of_elements() {
         let values: Vec<Vec<f32>> = (0..7).map(|rank| vec![0.1 * rank as f32; 5]).collect();
         let sources: Vec<&[f32]> = values.iter().map(Vec::as_slice).collect();
         let mut workspace = Workspace::default();

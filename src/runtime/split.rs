@@ -1,8 +1,8 @@
-//! Groups of some ranks of a group.
+//! Split of a group into smaller ones.
 //!
-//! All ranks say what they wish; everybody computes the same new groups. Then the first member of
-//! each on every node offers memory for its flags, and, where a group spans nodes, every member a
-//! place where it can be called. A rank that cannot do its part says so, and all members hear it.
+//! All ranks exchange their requests, and all compute the same new groups. Then the first member of
+//! each group on every node offers memory for its flags, and, if a group spans nodes, every member
+//! offers a listener. A rank that cannot do its part reports the problem to all members.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::runtime::node::Roster;
 use crate::runtime::shm::Segment;
 use crate::runtime::shm_window::{Arena, Seat};
 
-/// Which group a rank wants to be in, and where among its ranks.
+/// Group that a rank requests, and its position in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
     pub(crate) color: Option<usize>,
     pub(crate) key: usize,
 }
 
-/// What a rank needs to be a member of a new group.
+/// Resources of a member of a new group.
 pub(crate) struct Part {
     pub(crate) roster: Arc<Roster>,
     pub(crate) segment: Arc<Segment>,
@@ -33,30 +33,30 @@ pub(crate) struct Part {
     pub(crate) seat: Seat,
 }
 
-/// What a member tells the others.
+/// Offer of a member to the others.
 #[derive(Debug, Serialize, Deserialize)]
 struct Offer {
-    /// Where the segment of its node begins, from the first member of the node.
+    /// Offset of the segment of its node, from the first member of the node.
     start: Option<u64>,
-    /// Where it can be called, if the group spans nodes.
+    /// Its listener, if the group spans nodes.
     peer: Option<PeerInfo>,
-    /// Why it can do nothing of the kind.
+    /// Why it can offer nothing.
     problem: Option<String>,
 }
 
-/// What a member has in hand for its offer.
+/// Resources behind a member's offer.
 #[derive(Default)]
 struct Means {
     range: Option<Range<usize>>,
     door: Option<Door>,
 }
 
-/// Every offer takes as much.
+/// Size in bytes of every encoded offer.
 const OFFER_BYTES: usize = 192;
 const PROBLEM_BYTES_MAX: usize = 96;
 
 impl Engine {
-    /// Makes the group that the color of our wish names.
+    /// Creates the group for the color of this rank's request.
     pub(crate) fn split(&mut self, wish: Wish, arena: &Arc<Arena>) -> Result<Option<Part>> {
         self.splits += 1;
         let wishes = self.exchange_wishes(wish)?;
@@ -93,7 +93,7 @@ impl Engine {
         Ok(all.as_chunks::<3>().0.iter().map(read).collect())
     }
 
-    /// Takes what our part of the work needs.
+    /// Allocates the resources of this rank, and describes them in an offer.
     fn prepare(&self, roster: &Roster, arena: &Arena) -> (Means, Offer) {
         let mut means = Means::default();
         let mut problem = None;
@@ -107,7 +107,7 @@ impl Engine {
         if let Some(across) = self.across.as_ref().filter(|_| 1 < roster.placement.nodes()) {
             match across.net().open_door() {
                 Ok(door) => {
-                    // Everybody knows already who runs where.
+                    // The host name is omitted, because all ranks know it already.
                     peer = Some(door.info("", across.net().manner()));
                     means.door = Some(door);
                 }
@@ -135,7 +135,7 @@ impl Engine {
         Error::Split { rank: self.roster.name(rank), problem: problem.to_owned() }
     }
 
-    /// Finds the segment and the peers that the members offer.
+    /// Opens the segment and the connections that the members offer.
     fn join_part(
         &self,
         roster: &Arc<Roster>,
@@ -168,8 +168,8 @@ impl Engine {
         Ok((segment, Some(Across::new(net, roster.clone()))))
     }
 
-    /// Where in the store the new group says that it was given up: a name of fixed length that
-    /// differs from those of all other groups.
+    /// Key in the store for the new group's alarm: a name of fixed length that differs from those
+    /// of all other groups.
     fn notice_of_part(&self, net: &Net, color: usize) -> String {
         let ours = net.notices().first().map_or("", String::as_str);
         let digest = Sha256::digest(format!("{ours}/{}/{color}", self.splits));
@@ -178,7 +178,7 @@ impl Engine {
     }
 }
 
-/// Who shares our color, in the order of keys, and of ranks where keys are equal.
+/// Ranks with the same color as `ours`, in the order of keys, and of ranks where keys are equal.
 fn members(wishes: &[Wish], ours: Wish) -> Vec<usize> {
     let shares = |rank: &usize| ours.color.is_some() && wishes[*rank].color == ours.color;
     let mut members: Vec<usize> = (0..wishes.len()).filter(shares).collect();

@@ -1,7 +1,7 @@
-//! Operations that are started and waited for later.
+//! Non-blocking operations, which are started and awaited later.
 //!
-//! A handle that borrowed memory would be unsound where it is forgotten, so started operations own
-//! what they work on, a [`Buffer`], a vector, anything that is a slice, and give it back in the end.
+//! A handle that borrowed memory would be unsound if it were leaked, so started operations own
+//! their memory, a [`Buffer`], a vector or anything that is a slice, and return it at the end.
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -175,7 +175,7 @@ impl Group {
         self.start(Operation::Barrier, Ok(()), (), |engine, ()| engine.barrier())
     }
 
-    /// Starts an operation on memory that it owns.
+    /// Starts an operation, which owns its memory.
     fn start<M: Send + 'static>(
         &self,
         op: Operation,

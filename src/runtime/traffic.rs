@@ -1,5 +1,5 @@
-//! Messages on their way to and from ranks of other nodes: cut into stripes, one for each stream of
-//! a connection, sent and taken in the order in which they were posted.
+//! Transfers to and from ranks of other nodes. Messages are divided into stripes, one for each
+//! stream of a connection, and sent and received in the order in which they were posted.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -9,25 +9,25 @@ use std::ops::Range;
 use crate::runtime::error::{Cause, Departure, Fingerprint};
 use crate::runtime::node::{Roster, mismatch};
 
-/// Streams between two ranks, at most.
+/// Largest number of streams between two ranks.
 pub(crate) const STREAMS_MAX: usize = 16;
-/// A stripe is not shorter: it costs a header and a system call at both ends.
+/// Smallest size in bytes of a stripe, which costs a header and a system call at both ends.
 const STRIPE_BYTES_MIN: usize = 1 << 16;
-/// Stripes begin where cache lines do.
+/// Alignment of stripes in bytes: a cache line.
 const STRIPE_UNIT: usize = 64;
 
 const HEADER_BYTES: usize = 40;
 const HEADER_MAGIC: u64 = u64::from_le_bytes(*b"remudat1");
 
-/// The part of a message that goes over each of `streams`; as many as are worth it, both sides the
-/// same.
+/// Stripes of a message over at most `streams` streams; as many as are worthwhile, equal on both
+/// sides.
 fn stripes(bytes: usize, streams: usize) -> impl Iterator<Item = Range<usize>> {
     let count = (bytes / STRIPE_BYTES_MIN).clamp(1, streams);
     let each = bytes.div_ceil(count).next_multiple_of(STRIPE_UNIT);
     (0..count).map(move |stripe| (stripe * each).min(bytes)..((stripe + 1) * each).min(bytes))
 }
 
-/// Every stripe begins with what it belongs to: magic, length, fingerprint.
+/// Header of every stripe: magic, length, fingerprint.
 type Header = [u8; HEADER_BYTES];
 
 fn show_header(fingerprint: Fingerprint, bytes: usize) -> Header {
@@ -38,7 +38,7 @@ fn show_header(fingerprint: Fingerprint, bytes: usize) -> Header {
     header
 }
 
-/// A part of a message, and how much of header and bytes has moved.
+/// Part of a message, and the number of bytes of header and data that have been transferred.
 struct Stripe {
     range: Range<usize>,
     header: Header,
@@ -50,7 +50,7 @@ impl Stripe {
         self.moved == HEADER_BYTES + self.range.len()
     }
 
-    /// What of the message has not moved.
+    /// Range of the message that has not been transferred.
     fn rest(&self) -> Range<usize> {
         self.range.start + self.moved.saturating_sub(HEADER_BYTES)..self.range.end
     }
@@ -69,7 +69,7 @@ impl Stripe {
         Ok(())
     }
 
-    /// Takes what has arrived; `check` looks at the header as soon as it is whole.
+    /// Receives available bytes; `check` verifies the header as soon as it is complete.
     fn receive(
         &mut self,
         bytes: &mut [u8],
@@ -79,7 +79,7 @@ impl Stripe {
     ) -> Result<(), Cause> {
         while !self.is_done() {
             let had_header = HEADER_BYTES <= self.moved;
-            // A short message comes whole in one system call.
+            // A short message is received completely in one system call.
             let (rest, moved) = (self.rest(), self.moved.min(HEADER_BYTES));
             let mut targets = [&mut self.header[moved..], &mut bytes[rest]].map(IoSliceMut::new);
             match stream.read_vectored(&mut targets) {
@@ -100,11 +100,11 @@ pub(crate) fn is_temporary(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// A message one way, in memory that is lent or given.
+/// Message in one direction, in borrowed or owned memory.
 struct Message<B> {
     fingerprint: Fingerprint,
     bytes: B,
-    /// One for each of the first streams.
+    /// Stripes, one for each of the first streams.
     stripes: Vec<Stripe>,
 }
 
@@ -122,21 +122,21 @@ impl<B: AsRef<[u8]>> Message<B> {
     }
 }
 
-/// What is under way to and from one peer.
+/// Transfers to and from one peer.
 struct Lane<S, R> {
     peer: usize,
     sends: VecDeque<Message<S>>,
     recvs: VecDeque<Message<R>>,
 }
 
-/// What is under way to and from all peers. `S` and `R` hold the bytes.
+/// Transfers to and from all peers. `S` and `R` contain the bytes that are sent and received.
 pub(crate) struct Traffic<S, R> {
     lanes: Vec<Lane<S, R>>,
     sent: Vec<S>,
     arrived: Vec<R>,
 }
 
-/// The streams to a peer.
+/// Access to the streams of each peer.
 pub(crate) trait Streams {
     fn streams(&self, peer: usize) -> &[TcpStream];
 }
@@ -164,7 +164,7 @@ impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
         self.lane(peer).recvs.push_back(message);
     }
 
-    /// Moves bytes as far as sockets take and give them; whether any moved.
+    /// Transfers as many bytes as possible without blocking; returns whether there were any.
     pub(crate) fn pump(&mut self, net: &impl Streams, roster: &Roster) -> Result<bool, Cause> {
         let mut has_moved = false;
         for Lane { peer, sends, recvs } in &mut self.lanes {
@@ -188,27 +188,28 @@ impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
         Ok(has_moved)
     }
 
-    /// What has been sent since the last call: the memory can be used again.
+    /// Messages that have been sent since the last call; their memory can be reused.
     pub(crate) fn take_sent(&mut self) -> impl Iterator<Item = S> {
         self.sent.drain(..)
     }
 
-    /// What has arrived since the last call.
+    /// Messages that have been received since the last call.
     pub(crate) fn take_arrived(&mut self) -> impl Iterator<Item = R> {
         self.arrived.drain(..)
     }
 
-    /// Whether something has arrived that nobody has taken.
+    /// Whether a received message has not been taken yet.
     pub(crate) fn has_arrived(&self) -> bool {
         !self.arrived.is_empty()
     }
 
-    /// Whether nothing is under way.
+    /// Whether there are no transfers.
     pub(crate) fn is_idle(&self) -> bool {
         self.lanes.iter().all(|lane| lane.sends.is_empty() && lane.recvs.is_empty())
     }
 
-    /// Whose messages are missing; where none is, who does not take ours.
+    /// Peers with missing messages; if there are none, peers that do not receive those of this
+    /// rank.
     pub(crate) fn waited_for(&self) -> Vec<usize> {
         let with = |has: fn(&Lane<S, R>) -> bool| {
             self.lanes.iter().filter(move |lane| has(lane)).map(|lane| lane.peer)
@@ -217,7 +218,7 @@ impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
         if missing.is_empty() { with(|lane| !lane.sends.is_empty()).collect() } else { missing }
     }
 
-    /// Every stream on which something is missing: whether to send, whether to take.
+    /// Streams with pending transfers: whether to send, whether to receive.
     pub(crate) fn wanted<'n>(
         &self,
         net: &'n impl Streams,
@@ -239,8 +240,8 @@ fn is_open(stripes: &[Stripe], at: usize) -> bool {
     stripes.get(at).is_some_and(|stripe| !stripe.is_done())
 }
 
-/// On every stream the first stripe that is not done moves, and those behind it once it is; whether
-/// any did.
+/// Transfers the first incomplete stripe on every stream, and then those after it; returns whether
+/// any byte was transferred.
 fn pump_lane<B>(
     messages: &mut VecDeque<Message<B>>,
     streams: &[TcpStream],

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The definition, in letters.
+    /// The tree by its definition, as text.
     fn show(leaves: Range<usize>) -> String {
         if leaves.len() == 1 {
             return leaves.start.to_string();
@@ -108,8 +108,8 @@ mod tests {
         format!("({}+{})", show(leaves.start..middle), show(middle..leaves.end))
     }
 
-    /// Runs a fold over texts; a step that reads what nobody wrote, or overwrites what is still
-    /// needed, shows up in the text.
+    /// Runs a fold over texts; a step that reads a place that was not written, or overwrites one
+    /// that is still needed, shows in the text.
     fn run(fold: &Fold, sources: &[String]) -> String {
         let mut scratch = vec!["?".to_owned(); fold.scratch];
         let read = |scratch: &[String], operand| match operand {
@@ -128,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn small_trees() {
+    fn tree_of_few_leaves_matches_the_definition() {
         assert_eq!(run(&Fold::of(1), &leaves(1)), "0");
         assert_eq!(run(&Fold::of(3), &leaves(3)), "((0+1)+2)");
         assert_eq!(run(&Fold::of(7), &leaves(7)), "(((0+1)+(2+3))+((4+5)+6))");
     }
 
     #[test]
-    fn a_fold_is_the_tree_and_needs_few_places() {
+    fn fold_computes_the_tree_with_few_places() {
         for count in 1..200 {
             let fold = Fold::of(count);
             assert_eq!(run(&fold, &leaves(count)), show(0..count));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_within_ranks_are_the_same_tree() {
+    fn tree_over_lanes_equals_tree_over_ranks() {
         for ranks in 1..40 {
             for accumulate in [1, 2, 4, 8] {
                 let inner: Vec<_> =
@@ -157,10 +157,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Whoever holds which rank, even scattered: pieces summed at home and then combined are the
+        /// For any placement of the ranks, pieces summed on their nodes and then combined are the
         /// canonical tree.
         #[test]
-        fn pieces_of_any_placement_combine_to_the_tree(
+        fn tree_pieces_of_any_placement_combine(
             node_of in proptest::collection::vec(0usize..4, 1..40),
         ) {
             let pieces = pieces(&node_of);

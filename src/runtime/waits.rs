@@ -1,5 +1,5 @@
-//! Who waits for whom, between nodes: whoever waits long says so in the store, and whoever has waited
-//! until its deadline finds there for whom all are waiting in the end.
+//! Wait graph between nodes: a rank that waits long reports in the store for which ranks it waits,
+//! and a rank finds there, when its deadline has passed, the ranks at the end of the chain.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -9,10 +9,10 @@ use crate::base::{Rank, clock};
 use crate::runtime::net::{STORE_PATIENCE, SharedStore, lock};
 use crate::runtime::node::Patience;
 
-/// A wait that is worth a word: it is longer than this, or than a quarter of what it may be.
+/// Duration of a wait after which it is reported, unless a quarter of its time limit is shorter.
 const LONG: Duration = Duration::from_secs(1);
 
-/// What a rank tells.
+/// Reporter of a rank's waits.
 pub(crate) struct Waits {
     rank: Rank,
     store: SharedStore,
@@ -24,7 +24,7 @@ impl Waits {
         Self { rank, store, told: RefCell::default() }
     }
 
-    /// Says for whom this rank waits, once it has waited long, and again when that changes.
+    /// Reports for which ranks this one waits, once it has waited long, and again when they change.
     pub(crate) fn tell(&self, patience: Patience, waiting_for: impl FnOnce() -> Vec<Rank>) {
         let long = LONG.min(patience.deadline.saturating_duration_since(patience.since) / 4);
         if clock::now() < patience.since + long {
@@ -36,14 +36,14 @@ impl Waits {
         }
     }
 
-    /// This rank waits no more.
+    /// Reports that this rank no longer waits.
     pub(crate) fn end(&self) {
         if !self.told.borrow().is_empty() {
             self.write(Vec::new());
         }
     }
 
-    /// A store that cannot be reached is told about elsewhere.
+    /// Writes to the store; an unreachable store is reported elsewhere.
     fn write(&self, waiting_for: Vec<Rank>) {
         let value = postcard::to_allocvec(&waiting_for).expect("numbers serialize");
         let deadline = clock::now() + STORE_PATIENCE;
@@ -51,7 +51,7 @@ impl Waits {
         self.told.replace(waiting_for);
     }
 
-    /// For whom these are waiting, and so on: those who wait for nobody.
+    /// Follows the waits of these ranks to the ranks that do not wait.
     pub(crate) fn trace(&self, waiting_for: &[Rank]) -> Vec<Rank> {
         let deadline = clock::now() + STORE_PATIENCE;
         let mut store = lock(&self.store);
@@ -67,7 +67,8 @@ fn key(rank: Rank) -> String {
     format!("waits/{rank}")
 }
 
-/// Follows waits from one rank on; who has told of none, or waits in a circle with us, ends a way.
+/// Follows waits from one rank on; a chain ends at a rank that has reported none, or at a circle
+/// with this rank.
 fn trace(
     own: Rank,
     waiting_for: &[Rank],
@@ -105,13 +106,13 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_every_way_is_who_has_not_come() {
+    fn wait_graph_ends_at_the_missing_ranks() {
         check(&[(0, &[1])], &[1]);
         check(&[(0, &[2]), (2, &[1]), (3, &[2])], &[1]);
         check(&[(0, &[2, 4]), (2, &[1, 4])], &[1, 4]);
-        // It waited once, and came.
+        // Rank 2 has waited before, but no longer does.
         check(&[(0, &[2]), (2, &[])], &[2]);
-        // All wait for each other.
+        // Both ranks wait for each other.
         check(&[(0, &[1]), (1, &[0])], &[]);
     }
 }

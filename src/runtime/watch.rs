@@ -1,5 +1,5 @@
-//! A thread that waits for bad news: a worker that ended, an agent that vanished, a rank elsewhere
-//! that gave up. It turns them into the alarm of the node, which every wait looks at.
+//! Watchdog thread for failures: a worker that has exited, a lost agent, or a failed rank on
+//! another node. It turns them into the alarm of the node, which every wait checks.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,19 +20,19 @@ use crate::runtime::node::Roster;
 use crate::runtime::shm::Segment;
 use crate::runtime::store::{Client, ClientError, Reply, Request};
 
-/// How long the rest of a message may take whose beginning is here.
+/// Time limit for the rest of a message after its beginning has been received.
 const MESSAGE_MAX: Duration = Duration::from_secs(5);
 
-/// Where bad news come from.
+/// Sources of failure notifications.
 #[derive(Default)]
 pub(crate) struct Sources {
-    /// The agent, with what it had sent beyond its welcome.
+    /// Connection to the agent, with the bytes that were received after its welcome.
     pub(crate) agent: Option<(UnixStream, FrameReader)>,
     /// A connection to the store for this purpose.
     pub(crate) store: Option<Client>,
 }
 
-/// The thread; dropping it ends it.
+/// Handle of the thread, which ends when this is dropped.
 pub(crate) struct Watch {
     stop: OwnedFd,
     thread: Option<JoinHandle<()>>,
@@ -64,10 +64,11 @@ fn to_io(error: ClientError) -> io::Error {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // An eventfd refuses only when its counter is full, and then the thread wakes as well.
+        // Writing to an eventfd fails only when its counter is full, and then the thread wakes
+        // anyway.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was reported by its hook.
+            // A panic of the thread was reported by the panic hook.
             let _ = thread.join();
         }
     }
@@ -150,7 +151,8 @@ impl Watcher {
         self.alarm(None, reason);
     }
 
-    /// Whether a rank gave up, or the store ended, which by itself is no reason to.
+    /// Reads the store's notification: a rank has failed, or the store has ended, which alone is no
+    /// failure.
     fn read_store(&mut self) {
         let Some(mut store) = self.sources.store.take() else { return };
         let Ok(Reply::Values(values)) = store.receive(clock::now() + MESSAGE_MAX) else { return };

@@ -1,4 +1,4 @@
-//! Handles of operations under way.
+//! Handles of operations in progress.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -1,43 +1,43 @@
-//! An encrypted, ordered stream of messages after a handshake.
+//! Encrypted, ordered stream of messages after a handshake.
 
 use std::sync::Arc;
 
 use snow::StatelessTransportState;
 
-/// Most bytes of one message.
+/// Largest plaintext of one message, in bytes.
 pub const PLAINTEXT_BYTES_MAX: usize = 65_535 - TAG_BYTES;
 
 const TAG_BYTES: usize = 16;
 const HEAD_BYTES: usize = 2;
 
-/// Why a message cannot be sent or read; the connection is of no use afterwards.
+/// Why a message cannot be sent or read; the connection is unusable afterwards.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChannelError {
-    /// Too long for one message.
+    /// The plaintext is too long for one message.
     #[error("a message of {0} bytes is too long, at most {PLAINTEXT_BYTES_MAX} fit")]
     TooLong(usize),
-    /// Changed, repeated, or out of order.
-    #[error("a message was changed on the way")]
+    /// The message is not the next one that the peer sealed.
+    #[error("a message was modified, repeated or reordered in transit")]
     Forged,
 }
 
-/// One side of a channel.
+/// One end of an encrypted channel.
 pub struct Channel {
     sealer: Sealer,
     opener: Opener,
 }
 
-/// The half of a channel that speaks.
+/// Sending half of a channel.
 pub struct Sealer {
     noise: Arc<StatelessTransportState>,
-    /// Messages sealed so far.
+    /// Number of messages sealed so far.
     nonce: u64,
 }
 
-/// The half of a channel that hears.
+/// Receiving half of a channel.
 pub struct Opener {
     noise: Arc<StatelessTransportState>,
-    /// Messages opened so far.
+    /// Number of messages opened so far.
     nonce: u64,
 }
 
@@ -48,24 +48,24 @@ impl Channel {
         Self { sealer, opener: Opener { noise, nonce: 0 } }
     }
 
-    /// Both halves, for two that do not wait for each other.
+    /// Splits the channel into its halves, for two tasks that do not wait for each other.
     pub fn split(self) -> (Sealer, Opener) {
         (self.sealer, self.opener)
     }
 
-    /// Appends an encrypted message to `wire`.
+    /// Encrypts a message and appends it to `wire`.
     pub fn seal(&mut self, plain: &[u8], wire: &mut Vec<u8>) -> Result<(), ChannelError> {
         self.sealer.seal(plain, wire)
     }
 
-    /// Takes the next message off the front of `wire`; `None`: more must come.
+    /// Removes the next message from the front of `wire` and decrypts it; `None`: it is incomplete.
     pub fn open(&mut self, wire: &mut Vec<u8>) -> Result<Option<Vec<u8>>, ChannelError> {
         self.opener.open(wire)
     }
 }
 
 impl Sealer {
-    /// Appends an encrypted message to `wire`.
+    /// Encrypts a message and appends it to `wire`.
     pub fn seal(&mut self, plain: &[u8], wire: &mut Vec<u8>) -> Result<(), ChannelError> {
         if PLAINTEXT_BYTES_MAX < plain.len() {
             return Err(ChannelError::TooLong(plain.len()));
@@ -82,7 +82,7 @@ impl Sealer {
 }
 
 impl Opener {
-    /// Takes the next message off the front of `wire`; `None`: more must come.
+    /// Removes the next message from the front of `wire` and decrypts it; `None`: it is incomplete.
     pub fn open(&mut self, wire: &mut Vec<u8>) -> Result<Option<Vec<u8>>, ChannelError> {
         let Some(head) = wire.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
         let end = HEAD_BYTES + usize::from(u16::from_le_bytes(*head));

@@ -1,4 +1,4 @@
-//! The first bytes of every connection of ours, parsed before anybody is trusted.
+//! First flight: the first bytes of every connection, parsed before the peer is authenticated.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,74 +6,74 @@ use crate::base::{JobId, NodeRank, Rank};
 
 /// Version of the handshake.
 pub const VERSION: u16 = 1;
-/// Most bytes that somebody unknown can make us hold.
+/// Largest first flight in bytes; an unauthenticated peer can occupy no more memory.
 pub const FIRST_FLIGHT_BYTES_MAX: usize = 256;
 
 const MAGIC: &[u8; 6] = b"remuda";
 const HEAD_BYTES: usize = 12;
 
-/// Who calls.
+/// Identity that the caller claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Role {
-    /// The agent of a node, to node 0.
+    /// The agent of a node, which connects to node 0.
     Agent(NodeRank),
-    /// A worker, to the store.
+    /// A worker, which connects to the store.
     Rank(Rank, Purpose),
-    /// A worker, to a worker.
+    /// A worker, which connects to another worker.
     Peer {
-        /// Who calls.
+        /// Rank of the caller.
         from: Rank,
-        /// Who is called.
+        /// Rank of the listener.
         to: Rank,
-        /// Which of the connections between the two.
+        /// Index of the connection among those between the two.
         stream: u8,
     },
 }
 
-/// What a worker's connection to the store is for; one of each.
+/// Purpose of a worker's connection to the store; a worker has one connection of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Purpose {
-    /// Questions and answers.
+    /// Requests and responses.
     Ask,
-    /// Waits for bad news while the other one is used.
+    /// Notification of failures while the other connection is in use.
     Watch,
 }
 
-/// What is said in clear, and becomes the prologue of the handshake.
+/// Part of the first flight in clear text, which becomes the prologue of the handshake.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preamble {
-    /// Which job.
+    /// Job of the caller.
     pub job: JobId,
-    /// Who calls.
+    /// Identity that the caller claims.
     pub role: Role,
 }
 
 /// A complete first flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flight {
-    /// Who calls, for which job.
+    /// Identity and job of the caller.
     pub preamble: Preamble,
-    /// The bytes of the preamble, as the prologue.
+    /// The bytes of the preamble, as the prologue of the handshake.
     pub prologue: Vec<u8>,
     /// The first Noise message.
     pub message: Vec<u8>,
-    /// Bytes of the input that it took.
+    /// Length of the flight in the input.
     pub bytes: usize,
 }
 
-/// Why the first bytes are none of ours.
+/// Why the first bytes are not a first flight.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlightError {
-    /// Something else speaks.
-    #[error("not our protocol (looks like {0})")]
+    /// The peer uses another protocol.
+    #[error("not the remuda protocol (looks like {0})")]
     Foreign(&'static str),
-    /// Another release.
-    #[error("the peer speaks protocol {0}, we speak {VERSION}")]
+    /// The peer is another release of remuda.
+    #[error("the peer uses protocol version {0}, this remuda uses version {VERSION}")]
     Version(u16),
-    /// More than an unknown may send.
+    /// The flight is longer than an unauthenticated peer may send.
     #[error("the first message has {0} bytes, at most {FIRST_FLIGHT_BYTES_MAX} are read")]
     TooLong(usize),
-    /// The preamble means nothing.
+    /// The preamble cannot be decoded.
     #[error("the preamble is malformed")]
     Malformed,
 }
@@ -84,7 +84,7 @@ impl Preamble {
     }
 }
 
-/// Lays out a first flight.
+/// Encodes a first flight.
 pub(super) fn show_flight(prologue: &[u8], message: &[u8]) -> Vec<u8> {
     let mut flight = Vec::with_capacity(HEAD_BYTES + prologue.len() + message.len());
     flight.extend_from_slice(MAGIC);
@@ -96,7 +96,7 @@ pub(super) fn show_flight(prologue: &[u8], message: &[u8]) -> Vec<u8> {
     flight
 }
 
-/// Reads a first flight from the bytes that have arrived; `None`: more must come.
+/// Parses a first flight from the bytes received so far; `None`: it is incomplete.
 pub fn parse_flight(bytes: &[u8]) -> Result<Option<Flight>, FlightError> {
     let seen = bytes.len().min(MAGIC.len());
     if bytes[..seen] != MAGIC[..seen] {
@@ -123,7 +123,7 @@ pub fn parse_flight(bytes: &[u8]) -> Result<Option<Flight>, FlightError> {
     Ok(Some(Flight { preamble, prologue, message, bytes: end }))
 }
 
-/// What a stranger seems to speak, for the one line that is logged.
+/// Guesses the protocol of an unknown peer, for the one line that is logged.
 fn guess(bytes: &[u8]) -> &'static str {
     const KNOWN: [(&[u8], &str); 6] = [
         (b"GET ", "HTTP"),
@@ -157,12 +157,13 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_recognised() {
-        check(b"GET / HTTP/1.1\r\n", "not our protocol (looks like HTTP)");
-        check(b"\x16\x03\x01\x02\x00", "not our protocol (looks like TLS)");
-        check(b"SSH-2.0-OpenSSH_9.2", "not our protocol (looks like ssh)");
-        check(b"\0\0\0\0", "not our protocol (looks like something else)");
-        check(b"remuda\x63\x00\0\0\0\0", "the peer speaks protocol 99, we speak 1");
+    fn first_flight_names_foreign_protocols() {
+        check(b"GET / HTTP/1.1\r\n", "not the remuda protocol (looks like HTTP)");
+        check(b"\x16\x03\x01\x02\x00", "not the remuda protocol (looks like TLS)");
+        check(b"SSH-2.0-OpenSSH_9.2", "not the remuda protocol (looks like ssh)");
+        check(b"\0\0\0\0", "not the remuda protocol (looks like something else)");
+        let other = "the peer uses protocol version 99, this remuda uses version 1";
+        check(b"remuda\x63\x00\0\0\0\0", other);
         check(
             b"remuda\x01\x00\xff\xff\xff\xff",
             "the first message has 131082 bytes, at most 256 are read",
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flight_arrives_byte_by_byte() {
+    fn first_flight_is_parsed_byte_by_byte() {
         let flight = show_flight(&preamble().encode(), &[1, 2, 3]);
         for end in 0..flight.len() {
             check(&flight[..end], "more");
@@ -183,7 +184,10 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn no_bytes_panic(tail in proptest::collection::vec(any::<u8>(), 0..400), ours: bool) {
+        fn first_flight_never_panics(
+            tail in proptest::collection::vec(any::<u8>(), 0..400),
+            ours: bool,
+        ) {
             let mut bytes = if ours { b"remuda\x01\x00".to_vec() } else { Vec::new() };
             bytes.extend(tail);
             if let Ok(Some(flight)) = parse_flight(&bytes) {

@@ -13,25 +13,25 @@ const NN_PSK: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 const KK: &str = "Noise_KK_25519_ChaChaPoly_BLAKE2s";
 const MESSAGE_BYTES_MAX: usize = 256;
 
-/// Why two sides did not come together.
+/// Why a handshake failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
-    /// Another key, another preamble, or bytes that were changed, repeated or cut.
-    #[error("the handshake failed: the other side has another key")]
+    /// The peer has another key or preamble, or bytes were modified, repeated or cut.
+    #[error("handshake failed: the peer has a different key")]
     Key,
-    /// The other side belongs to another start of the job.
-    #[error("we belong to epoch {ours}, the other side to epoch {theirs}")]
+    /// The peer belongs to another epoch of the job.
+    #[error("this process is in epoch {ours}, the peer in epoch {theirs}")]
     Epoch {
-        /// Ours.
+        /// Epoch of this process.
         ours: Epoch,
-        /// Theirs.
+        /// Epoch of the peer.
         theirs: Epoch,
     },
-    /// The other side has had enough of us.
-    #[error("the other side refused: {0}")]
+    /// The peer has the key but refused the connection.
+    #[error("the peer refused the connection: {0}")]
     Refused(String),
-    /// A message of the handshake that means nothing.
-    #[error("a message of the handshake is malformed")]
+    /// A message of the handshake cannot be decoded.
+    #[error("a handshake message is malformed")]
     Malformed,
 }
 
@@ -41,31 +41,31 @@ impl From<snow::Error> for HandshakeError {
     }
 }
 
-/// What the called side says to one that has the key.
+/// Answer of the listener to a caller that has the key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// Come in.
+    /// The caller is accepted.
     Welcome,
-    /// You belong to another start of the job than we.
+    /// The caller belongs to another epoch than the listener, which is in this one.
     WrongEpoch(Epoch),
-    /// Somebody came as you before.
+    /// A connection with the same role exists already.
     Taken,
 }
 
-/// The calling side, its first flight sent.
+/// State of the caller after its first flight.
 pub struct Dialed {
     noise: HandshakeState,
     epoch: Epoch,
 }
 
-/// The called side, the key proved.
+/// State of the listener after the caller has proved that it has the key.
 pub struct Accepted {
     noise: HandshakeState,
-    /// To which start of the job the caller belongs.
+    /// Epoch of the caller.
     pub epoch: Epoch,
 }
 
-/// Begins a handshake: the bytes to send.
+/// Begins a handshake as the caller; also returns the bytes to send.
 pub fn dial(
     preamble: &Preamble,
     key: &RankKey,
@@ -79,20 +79,20 @@ pub fn dial(
 }
 
 impl Dialed {
-    /// Ends the handshake with the message of a reply.
+    /// Completes the handshake with the message of the listener's reply.
     pub fn finish(mut self, message: &[u8]) -> Result<Channel, HandshakeError> {
         let payload = read(&mut self.noise, message)?;
         match postcard::from_bytes(&payload).map_err(|_| HandshakeError::Malformed)? {
             Answer::Welcome => Ok(Channel::new(self.noise.into_stateless_transport_mode()?)),
             Answer::WrongEpoch(theirs) => Err(HandshakeError::Epoch { ours: self.epoch, theirs }),
             Answer::Taken => {
-                Err(HandshakeError::Refused("this rank is connected already".to_owned()))
+                Err(HandshakeError::Refused("this rank is already connected".to_owned()))
             }
         }
     }
 }
 
-/// Checks the key of a caller.
+/// Verifies that the caller of a first flight has the key.
 pub fn accept(flight: &Flight, key: &RankKey) -> Result<Accepted, HandshakeError> {
     let mut noise = builder(NN_PSK, &flight.prologue)?.psk(0, key.bytes())?.build_responder()?;
     let payload = read(&mut noise, &flight.message)?;
@@ -101,7 +101,8 @@ pub fn accept(flight: &Flight, key: &RankKey) -> Result<Accepted, HandshakeError
 }
 
 impl Accepted {
-    /// Ends the handshake: the bytes to send, and the channel, unless the answer is a refusal.
+    /// Completes the handshake; returns the bytes to send, and the channel if the caller is
+    /// welcome.
     pub fn reply(mut self, answer: &Answer) -> Result<(Vec<u8>, Option<Channel>), HandshakeError> {
         let payload = postcard::to_allocvec(answer).expect("an enum of numbers serializes");
         let reply = show_reply(&write(&mut self.noise, &payload)?);
@@ -113,18 +114,19 @@ impl Accepted {
     }
 }
 
-/// The ephemeral key of a rank, for its data connections. Never stored, never sent.
+/// Ephemeral key pair of a rank, for its data connections. The private half is never stored or
+/// sent.
 pub struct PeerKey {
     private: Vec<u8>,
     public: PeerPublicKey,
 }
 
-/// What peers must know to call a rank, or to be called by it.
+/// Public half of a [`PeerKey`], which peers need for a handshake with that rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerPublicKey([u8; 32]);
 
 impl PeerKey {
-    /// A new key.
+    /// Generates a key pair.
     pub fn generate() -> Result<Self, HandshakeError> {
         let pair = builder(KK, &[])?.generate_keypair()?;
         let public = pair.public.try_into().map_err(|_| HandshakeError::Malformed)?;
@@ -135,22 +137,22 @@ impl PeerKey {
         &self.private
     }
 
-    /// The half that is published.
+    /// The public half.
     pub fn public(&self) -> PeerPublicKey {
         self.public
     }
 }
 
-/// The calling rank, its first flight sent.
+/// State of the calling rank after its first flight.
 pub struct PeerDialed(HandshakeState);
 
-/// The called rank, the caller's key proved; what to send to the caller.
+/// Result of the listening rank after the caller has proved its key.
 pub struct PeerAccepted {
-    /// The bytes of the reply.
+    /// Bytes of the reply to send.
     pub reply: Vec<u8>,
 }
 
-/// Begins a handshake between ranks: the bytes to send.
+/// Begins a handshake between ranks as the caller; also returns the bytes to send.
 pub fn dial_peer(
     preamble: &Preamble,
     ours: &PeerKey,
@@ -164,13 +166,13 @@ pub fn dial_peer(
 }
 
 impl PeerDialed {
-    /// Ends the handshake; what follows is plain.
+    /// Completes the handshake; later bytes are plain text.
     pub fn finish(mut self, message: &[u8]) -> Result<(), HandshakeError> {
         read(&mut self.0, message).map(drop)
     }
 }
 
-/// Checks the key of a calling rank; what follows the reply is plain.
+/// Verifies the key of a calling rank; bytes after the reply are plain text.
 pub fn accept_peer(
     flight: &Flight,
     ours: &PeerKey,
@@ -182,8 +184,8 @@ pub fn accept_peer(
     Ok(PeerAccepted { reply: show_reply(&write(&mut noise, &[])?) })
 }
 
-/// Reads a reply from the bytes that have arrived: its message and the bytes that it took; `None`:
-/// more must come.
+/// Parses a reply from the bytes received so far, into its message and its length; `None`: it is
+/// incomplete.
 pub fn parse_reply(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>, HandshakeError> {
     let Some(head) = bytes.first_chunk::<2>() else { return Ok(None) };
     let end = 2 + usize::from(u16::from_le_bytes(*head));
@@ -238,7 +240,7 @@ mod tests {
         parse_flight(bytes).unwrap().unwrap()
     }
 
-    /// A whole handshake, then one message each way.
+    /// Runs a whole handshake, then sends one message in each direction.
     fn connect(ours: &RankKey, theirs: &RankKey, answer: &Answer) -> Result<(), HandshakeError> {
         let (dialed, first) = dial(&preamble("j", 1), ours, Epoch(4))?;
         let accepted = accept(&flight(&first), theirs)?;
@@ -257,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_right_key_and_epoch_come_in() {
+    fn handshake_requires_the_right_key_and_epoch() {
         let right = key(1, 1);
         assert_eq!(connect(&right, &right, &Answer::Welcome), Ok(()));
         assert_eq!(connect(&key(2, 1), &right, &Answer::Welcome), Err(HandshakeError::Key));
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_repeated_or_out_of_order_is_forged() {
+    fn channel_rejects_repeated_and_reordered_messages() {
         let right = key(1, 1);
         let (dialed, first) = dial(&preamble("j", 1), &right, Epoch(0)).unwrap();
         let accepted = accept(&flight(&first), &right).unwrap();
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_preamble_fails() {
+    fn handshake_rejects_a_changed_preamble() {
         let (_, first) = dial(&preamble("j", 1), &key(1, 1), Epoch(0)).unwrap();
         let mut changed = flight(&first);
         changed.prologue = preamble("k", 1).encode();
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_know_each_other_by_their_published_keys() {
+    fn peer_handshake_requires_the_published_keys() {
         let peers = Preamble {
             job: JobId("j".into()),
             role: Role::Peer { from: Rank(0), to: Rank(1), stream: 0 },

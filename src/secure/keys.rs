@@ -1,4 +1,4 @@
-//! Keys of a job: one secret, and what is derived from it for each rank and node.
+//! Keys of a job: one secret, and the keys derived from it for each rank and node.
 
 use std::fmt;
 
@@ -7,35 +7,35 @@ use sha2::{Digest, Sha256};
 use crate::base::{Epoch, JobId, NodeRank, Rank};
 use crate::secure::handshake::{HandshakeError, PeerKey};
 
-/// Fewest bytes of a key file.
+/// Smallest size of a key file, in bytes.
 pub const KEY_FILE_BYTES_MIN: usize = 16;
-/// Most bytes of a key file.
+/// Largest size of a key file, in bytes.
 pub const KEY_FILE_BYTES_MAX: usize = 64 << 10;
 
-/// The secret of a job. Workers never get it. No log shows it, and it leaves our memory with its last
-/// owner.
+/// Secret key of a job. Workers never receive it, no log shows it, and its memory is zeroed when it
+/// is dropped.
 #[derive(Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct JobKey([u8; 32]);
 
 impl Drop for JobKey {
     fn drop(&mut self) {
         self.0.fill(0);
-        // Somebody might look: the compiler must not leave it out.
+        // Without it the compiler could omit the fill, because nothing reads the memory afterwards.
         std::hint::black_box(&self.0);
     }
 }
 
-/// The secret of one rank in one epoch: it opens the store, as that rank, and nothing else.
+/// Secret key of one rank in one epoch; it authenticates that rank to the store and nothing else.
 #[derive(Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct RankKey([u8; 32]);
 
-/// Why a key file is not a key.
+/// Why the content of a key file is not a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// Guessable.
+    /// The key is so short that it could be guessed.
     #[error("the key has {0} bytes, at least {KEY_FILE_BYTES_MIN} are needed")]
     TooShort(usize),
-    /// Some other file.
+    /// The file is too long to be a key file.
     #[error("the key has {0} bytes, at most {KEY_FILE_BYTES_MAX} are read")]
     TooLong(usize),
 }
@@ -46,13 +46,13 @@ impl JobKey {
         Self(bytes)
     }
 
-    /// A key that nobody can guess; fails only when the system has no randomness.
+    /// Generates a random key; fails only when the system has no randomness.
     pub fn generate() -> Result<Self, HandshakeError> {
-        // The private half of a new pair, as the source of randomness that is at hand.
+        // The private half of a new key pair is the source of randomness, without another crate.
         Ok(Self(hmac(b"remuda job key 1", &[PeerKey::generate()?.secret()])))
     }
 
-    /// The key that any 16 bytes or more stand for, such as the contents of a key file.
+    /// Derives a key from any text of 16 bytes or more, such as the content of a key file.
     pub fn from_text(text: &[u8]) -> Result<Self, KeyError> {
         match text.len() {
             ..KEY_FILE_BYTES_MIN => Err(KeyError::TooShort(text.len())),
@@ -72,7 +72,7 @@ impl RankKey {
     }
 }
 
-/// Keys never appear in a log.
+/// Prints no key, so that no log contains one.
 impl fmt::Debug for JobKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JobKey(…)")
@@ -85,20 +85,21 @@ impl fmt::Debug for RankKey {
     }
 }
 
-/// The key with which a rank of an epoch proves to the store that it is this rank.
+/// Derives the key with which a rank authenticates itself to the store in one epoch.
 pub fn derive_rank_key(job: &JobKey, epoch: Epoch, rank: Rank) -> RankKey {
     let (epoch, rank) = (epoch.0.to_le_bytes(), rank.0.to_le_bytes());
     RankKey(hmac(job.bytes(), &[b"remuda rank 1", &epoch, &rank]))
 }
 
-/// The key with which an agent proves to node 0 that it is the agent of this node. It holds for
-/// every epoch: links outlive restarts.
+/// Derives the key with which the agent of a node authenticates itself to node 0. It is valid in
+/// every epoch, because links outlive restarts.
 pub fn derive_agent_key(job: &JobKey, node: NodeRank) -> RankKey {
     RankKey(hmac(job.bytes(), &[b"remuda agent 1", &node.0.to_le_bytes()]))
 }
 
-/// The name of a job that nobody has named: the same wherever its key and its port are known, so that
-/// jobs that share a key and a machine have different ones. It says nothing about the key.
+/// Derives the name of a job that the user has not named from its key and its port, so that all
+/// pods derive the same one and jobs that share a key and a machine have different ones. The name
+/// does not reveal the key.
 pub fn derive_job_id(job: &JobKey, port: u16) -> JobId {
     let bytes = hmac(job.bytes(), &[b"remuda job id 1", &port.to_le_bytes()]);
     JobId::from_bytes(*bytes.first_chunk().expect("a digest has 32 bytes"))
@@ -106,7 +107,7 @@ pub fn derive_job_id(job: &JobKey, port: u16) -> JobId {
 
 const HMAC_BLOCK: usize = 64;
 
-/// HMAC-SHA-256 of RFC 2104, for keys of at most a block.
+/// HMAC-SHA-256 as in RFC 2104, for keys of at most one block.
 fn hmac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     assert!(key.len() <= HMAC_BLOCK, "longer keys would have to be hashed first");
     let pad = |byte: u8| {
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn hmac_is_rfc_4231s() {
+    fn hmac_matches_rfc_4231() {
         let found = hmac(&[0x0b; 20], &[b"Hi ", b"There"]);
         let expect = "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7";
         assert_eq!(found.to_vec(), bytes(expect));
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rank_and_epoch_has_its_own_key() {
+    fn rank_key_differs_by_rank_and_epoch() {
         let job = JobKey::from_random([7; 32]);
         let key = |epoch, rank| derive_rank_key(&job, Epoch(epoch), Rank(rank));
         assert_eq!(key(0, 1), key(0, 1));
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_file_has_sensible_length() {
+    fn job_key_rejects_short_and_long_files() {
         assert_eq!(JobKey::from_text(b"short"), Err(KeyError::TooShort(5)));
         assert!(JobKey::from_text(&[b'x'; 16]).is_ok());
         assert_ne!(JobKey::from_text(&[0; 16]), JobKey::from_text(&[0; 17]));

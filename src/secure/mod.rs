@@ -1,14 +1,14 @@
-//! L1: keys and handshakes as byte machines: bytes in, bytes out, no sockets, no clock.
+//! L1: keys and handshakes, as functions from bytes to bytes without sockets or clock.
 //!
-//! Everything of ours that listens asks for the same first flight:
+//! Every listener of remuda requires the same first flight:
 //!
 //! ```text
 //! magic (6) | version (2) | preamble bytes (2) | message bytes (2) | preamble | Noise message
 //! ```
 //!
-//! in at most [`FIRST_FLIGHT_BYTES_MAX`]. The clear preamble says who calls, so that the right key
-//! can be found, and is the prologue of the handshake, so that it cannot be changed on the way. Who
-//! has no key gets no answer, only a closed connection.
+//! in at most [`FIRST_FLIGHT_BYTES_MAX`]. The preamble in clear text identifies the caller, so that
+//! the listener can find the right key, and is the prologue of the handshake, so that it cannot be
+//! modified in transit. A caller without the key receives no answer, only a closed connection.
 
 mod channel;
 mod flight;

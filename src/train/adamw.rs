@@ -1,5 +1,5 @@
-//! AdamW with decoupled weight decay, and clipping by the global norm: torch's formulas, element by
-//! element, so that threads and SIMD widths change no bit.
+//! AdamW with decoupled weight decay, and clipping by the global norm. The formulas are torch's,
+//! element by element, so that the number of threads and the SIMD width change no bit.
 
 use std::ops::Range;
 
@@ -9,11 +9,12 @@ use super::model::ParameterTable;
 use super::simd::versions;
 use super::threads::Threads;
 
-/// Elements that a thread handles at a time. The norm is summed over these blocks, in their order.
+/// Number of elements that a thread processes at a time. The norm is summed over these blocks in
+/// order.
 const BLOCK: usize = 16 * 1024;
-/// What torch adds to a norm before it divides by it.
+/// Value that torch adds to a norm before it divides by it.
 const NORM_EPSILON: f64 = 1e-6;
-/// What torch adds to the root of the second moment.
+/// Value that torch adds to the root of the second moment.
 const ROOT_EPSILON: f64 = 1e-8;
 
 /// The settings of [`AdamW`].
@@ -46,7 +47,7 @@ pub struct Moments<F> {
     pub second: Vec<F>,
 }
 
-/// Some elements of one parameter.
+/// Range of elements of one parameter.
 #[derive(Clone, Debug)]
 struct Block {
     range: Range<usize>,
@@ -66,7 +67,7 @@ struct Step<F> {
     rate: F,
 }
 
-/// A block with everything that a step changes.
+/// Memory of a block that a step reads and changes.
 struct Work<'a, F> {
     params: &'a mut [F],
     first: &'a mut [F],
@@ -146,7 +147,7 @@ impl<F: Float> Step<F> {
     }
 }
 
-/// Cuts the buffers into blocks, which cover them in order.
+/// Divides the buffers into blocks, in order.
 fn cut<'a, F>(
     blocks: &'a [Block],
     mut params: &'a mut [F],
@@ -170,7 +171,7 @@ fn take<'a, F>(rest: &mut &'a mut [F], len: usize) -> &'a mut [F] {
 }
 
 versions! {
-    /// One step of some elements.
+    /// Performs one step on a range of elements.
     fn update<F>(params: &mut [F], first: &mut [F], second: &mut [F], gradients: &[F], step: &Step<F>) {
         let elements = params.iter_mut().zip(first).zip(second).zip(gradients);
         for (((p, m), v), &g) in elements {
@@ -217,7 +218,7 @@ mod tests {
     /// The first step moves every parameter by the learning rate against its gradient's sign, after
     /// the decay of those that decay.
     #[test]
-    fn the_first_step_by_hand() {
+    fn adamw_first_step_matches_the_formula() {
         let mut params = [1.0, -2.0, 0.5];
         AdamW::<f64>::new(&table([1, 1]), OPTIONS, Threads::ONE).step(
             &mut params,
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_change_no_bit() {
+    fn adamw_gives_the_same_bits_with_any_threads() {
         let table = table([20_000, 1000]);
         let gradients: Vec<f32> = (0..table.len()).map(|i| (i % 97) as f32 - 48.0).collect();
         let run = |count| {
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn every_instruction_set_gives_the_same_bits() {
+    fn adamw_gives_the_same_bits_on_every_instruction_set() {
         let table = table([500, 333]);
         let digests = at_every_level(|| {
             let mut params: Vec<f32> = table.init(1);
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn clipping_only_shrinks() {
+    fn clipping_never_lengthens_the_gradient() {
         assert_eq!(clip_factor::<f64>(0.5, 1.0).to_bits(), 1.0_f64.to_bits());
         assert!((clip_factor::<f64>(4.0, 1.0) - 0.25).abs() < 1e-6);
     }

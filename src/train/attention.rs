@@ -4,17 +4,17 @@ use super::Float;
 use super::kernels::{causal_softmax, causal_softmax_backward};
 use super::simd::matmul::{Matrix, MatrixMut, multiply};
 
-/// Queries handled together; keys after the last of them are never looked at.
+/// Number of queries processed together; keys after the last of them are never read.
 const BLOCK: usize = 64;
 
-/// The sizes of one attention layer on one sequence.
+/// Sizes of one attention layer for one sequence.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attention {
-    /// Tokens in the sequence.
+    /// Number of tokens of the sequence.
     pub(super) length: usize,
-    /// Heads of the layer.
+    /// Number of heads of the layer.
     pub(super) heads: usize,
-    /// Features of a token, over all heads.
+    /// Number of features of a token, over all heads.
     pub(super) width: usize,
 }
 
@@ -27,13 +27,13 @@ impl Attention {
         F::ONE / F::from_f64(self.head_width() as f64).sqrt()
     }
 
-    /// The blocks of tokens: (first, count).
+    /// Blocks of tokens, as (first, count).
     fn blocks(self) -> impl Iterator<Item = (usize, usize)> {
         (0..self.length).step_by(BLOCK).map(move |first| (first, BLOCK.min(self.length - first)))
     }
 
-    /// Tokens `first..first + count` of head `head` in a buffer with `parts` · width features a token
-    /// (query, key and value are parts 0, 1, 2).
+    /// Matrix of the tokens `first..first + count` of head `head`, in a buffer with `parts` · width
+    /// features per token (query, key and value are the parts 0, 1 and 2).
     fn head<F>(
         self,
         data: &[F],
@@ -46,7 +46,7 @@ impl Attention {
         Matrix::strided(&data[begin..], count, self.head_width(), stride)
     }
 
-    /// The same, to be written.
+    /// Mutable matrix of the same tokens.
     fn head_mut<F>(
         self,
         data: &mut [F],
@@ -59,8 +59,8 @@ impl Attention {
         MatrixMut::strided(&mut data[begin..], count, self.head_width(), stride)
     }
 
-    /// From queries, keys and values side by side to the mixed values; `chances` keeps what each query
-    /// paid attention to, one matrix a head.
+    /// Forward pass. `qkv` has the shape length × 3 · width, `mixed` the shape length × width;
+    /// `chances` receives the attention probabilities, one matrix of length × length per head.
     pub(super) fn forward<F: Float>(self, qkv: &[F], chances: &mut [F], mixed: &mut [F]) {
         for (head, chances) in chances.chunks_exact_mut(self.length * self.length).enumerate() {
             for (first, count) in self.blocks() {
@@ -77,8 +77,8 @@ impl Attention {
         }
     }
 
-    /// Gradient of queries, keys and values from that of the mixed values. `scratch` holds one matrix of
-    /// a head, its content is of no use afterwards.
+    /// Backward pass: computes the gradient of queries, keys and values from that of the mixed
+    /// values. `scratch` has room for the matrix of one head; its content is undefined afterwards.
     pub(super) fn backward<F: Float>(
         self,
         qkv: &[F],
@@ -97,7 +97,8 @@ impl Attention {
         }
     }
 
-    /// Turns rows of `scratch` into the gradient of the scores, and computes that of their queries.
+    /// Converts rows of `scratch` to the gradient of the scores, and computes the gradient of their
+    /// queries.
     #[expect(clippy::too_many_arguments, reason = "the operands of one formula")]
     fn queries_backward<F: Float>(
         self,
@@ -121,7 +122,7 @@ impl Attention {
         multiply(dqueries, dscores, self.head(qkv, KEY, head, seen));
     }
 
-    /// Gradient of the keys and values of a block: from all queries at or after it.
+    /// Computes the gradient of the keys and values of a block from all queries at or after it.
     #[expect(clippy::too_many_arguments, reason = "the operands of one formula")]
     fn keys_backward<F: Float>(
         self,
@@ -143,7 +144,7 @@ impl Attention {
     }
 }
 
-/// A buffer with one part: (parts, part).
+/// Layout of a buffer with one part, as (parts, part).
 const WHOLE: (usize, usize) = (1, 0);
 const QUERY: (usize, usize) = (3, 0);
 const KEY: (usize, usize) = (3, 1);

@@ -1,8 +1,8 @@
-//! A run on the disk: parameters, both moments and the step, as a safetensors file.
+//! Checkpoints of a run: parameters, both moments and the step, as a safetensors file.
 //!
-//! A file is there completely or not at all: it is written under another name, synced, renamed, and
-//! the directory is synced. Its header holds the SHA-256 of the whole file, in which zeros stand for
-//! the digest itself: no bit of the file can change unnoticed.
+//! A file exists completely or not at all: it is written under another name, synced and renamed,
+//! and the directory is synced. Its header holds the SHA-256 of the whole file, in which zeros stand
+//! for the digest itself: no bit of the file can change unnoticed.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -79,12 +79,12 @@ pub enum CheckpointError {
     },
 }
 
-/// The state of a run between two steps.
+/// State of a run between two steps.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Checkpoint {
-    /// Steps done.
+    /// Number of completed steps.
     pub(super) step: u64,
-    /// Which samples they took, if the file says so.
+    /// Samples that these steps used, if the file contains them.
     pub(super) samples: Option<Samples>,
     /// The flat parameter buffer.
     pub(super) params: Vec<f32>,
@@ -108,14 +108,14 @@ pub(super) fn digest(params: &[f32], moments: &Moments<f32>) -> String {
     format!("{:x}", digest.finalize())
 }
 
-/// The entry of the file's metadata that is ours.
+/// Entry of the file's metadata that contains the header of remuda.
 const HEADER: &str = "remuda-train";
 
-/// What a checkpoint says about itself.
+/// Header of a checkpoint.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Header {
     format: String,
-    /// Which model: kind, sizes, vocabulary.
+    /// Identity of the model: kind, sizes, vocabulary.
     model: String,
     step: u64,
     /// Of the file with [`NO_DIGEST`] in its place; in [`FORMAT_1`] of parameters and moments.
@@ -143,12 +143,13 @@ impl fmt::Display for Samples {
     }
 }
 
-/// The name of the checkpoint after `step` steps.
+/// Path of the checkpoint after `step` steps.
 pub(super) fn path_of(dir: &Path, step: u64) -> PathBuf {
     dir.join(format!("step-{step:08}.{EXTENSION}"))
 }
 
-/// Writes a run's state into `path`, which afterwards holds the old content or all of the new.
+/// Writes the state of a run to `path`, which afterwards has either its old content or all of the
+/// new.
 pub(super) fn save(
     path: &Path,
     table: &ParameterTable,
@@ -168,7 +169,7 @@ pub(super) fn save(
         samples: Some(samples),
     };
     let header = serde_json::to_string(&header).expect("texts and numbers have a JSON form");
-    // One entry: the map has no order, and equal runs are to give equal files.
+    // One entry only: the map has no order, and equal runs must give equal files.
     let metadata = HashMap::from([(HEADER.to_owned(), header)]);
     let mut bytes = safetensors::serialize(views, Some(metadata))
         .expect("shapes and lengths come from the same table");
@@ -206,7 +207,7 @@ fn view<'a>(prefix: &str, parameter: &Parameter, buffer: &'a [f32]) -> (String, 
     (format!("{prefix}{}", parameter.name), view)
 }
 
-/// Replaces a file in one step, so that a crash at any time leaves the old or the new one.
+/// Replaces a file atomically, so that a crash at any time leaves the old or the new one.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = match path.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir,
@@ -221,7 +222,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// The checkpoint that `path` means: itself, or the newest one in a directory.
+/// The checkpoint that `path` refers to: the file itself, or the newest one in a directory.
 pub(super) fn find(path: &Path) -> Result<PathBuf, CheckpointError> {
     find_all(path).map(|mut found| found.swap_remove(0))
 }
@@ -281,13 +282,14 @@ fn all_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths =
         entries.map(|entry| entry.map(|it| it.path())).collect::<io::Result<Vec<_>>>()?;
     paths.retain(|path| path.extension().is_some_and(|it| it == EXTENSION));
-    // Steps are padded with zeros: the greatest name is the newest checkpoint.
+    // Steps are padded with zeros, so the last name is that of the newest checkpoint.
     paths.sort();
     Ok(paths)
 }
 
-/// Removes the oldest checkpoints beside this one, the newest of `keep`. Later ones, and files with
-/// other names, are not ours. Returns what could not be removed, with why.
+/// Removes the oldest checkpoints in the directory of `newest`, so that `keep` are left. Later
+/// ones, and files with other names, are left alone. Returns the files that could not be removed,
+/// with their errors.
 pub(super) fn prune(newest: &Path, keep: NonZeroUsize) -> Vec<(PathBuf, io::Error)> {
     let Some(dir) = newest.parent() else { return Vec::new() };
     let mut ours = match all_in(dir) {
@@ -300,17 +302,17 @@ pub(super) fn prune(newest: &Path, keep: NonZeroUsize) -> Vec<(PathBuf, io::Erro
     ours.into_iter().filter_map(remove).collect()
 }
 
-/// As [`path_of`] names them.
+/// Whether a file has a name as [`path_of`] gives it.
 fn is_named_by_step(path: &Path) -> bool {
     let step = path.file_stem().and_then(|stem| stem.to_str()?.strip_prefix("step-"));
     step.is_some_and(|step| 8 <= step.len() && step.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Where a directory says which of its checkpoints the last job with restarts has saved. Not in the
-/// checkpoints: equal runs are to give equal files.
+/// File in a directory of checkpoints that names the last one that a job with restarts has saved.
+/// It is not part of the checkpoints, because equal runs must give equal files.
 const JOB_FILE: &str = "last-of-job";
 
-/// Notes that this job has saved this checkpoint.
+/// Records that this job has saved this checkpoint.
 pub(super) fn note_job(path: &Path, job: &str) -> Result<(), CheckpointError> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(());
@@ -320,7 +322,7 @@ pub(super) fn note_job(path: &Path, job: &str) -> Result<(), CheckpointError> {
     replace(&note, text.as_bytes()).map_err(|source| CheckpointError::Write { path: note, source })
 }
 
-/// The last checkpoint that this job has saved here.
+/// The last checkpoint that this job has saved in the directory.
 pub(super) fn of_job(dir: &Path, job: &str) -> Option<PathBuf> {
     let text = fs::read_to_string(dir.join(JOB_FILE)).ok()?;
     let (saved_by, name) = text.trim_end().split_once(' ')?;
@@ -401,7 +403,7 @@ fn read_bytes(file: &mut File, length: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What is wrong with the bytes of a checkpoint.
+/// Why the bytes of a file are not a checkpoint.
 #[derive(Debug)]
 enum ParseError {
     Malformed(String),
@@ -432,7 +434,7 @@ fn header(bytes: &[u8]) -> Result<Header, ParseError> {
     let entry = header.metadata().as_ref().and_then(|metadata| metadata.get(HEADER));
     let missing = || ParseError::Malformed(format!("its header has no `{HEADER}`"));
     let header: Header = serde_json::from_str(entry.ok_or_else(missing)?)
-        .map_err(|error| ParseError::Malformed(format!("its `{HEADER}` is not ours: {error}")))?;
+        .map_err(|error| ParseError::Malformed(format!("its `{HEADER}` cannot be parsed: {error}")))?;
     match header.format.as_str() {
         FORMAT => {
             let is_whole = place_of(bytes, &header.sha256)
@@ -466,7 +468,7 @@ fn parse(
     Ok(checkpoint)
 }
 
-/// Puts the tensors whose names begin with `prefix` into a flat buffer.
+/// Copies the tensors with names that begin with `prefix` to a flat buffer.
 fn gather(
     tensors: &SafeTensors<'_>,
     table: &ParameterTable,
@@ -485,7 +487,7 @@ fn gather(
                 parameter.shape
             )));
         }
-        // The bytes of a file need not be aligned, so they are copied, not cast.
+        // The bytes of a file may be unaligned, so they are copied, not cast.
         bytemuck::cast_slice_mut(&mut flat[parameter.range.clone()]).copy_from_slice(tensor.data());
     }
     Ok(flat)

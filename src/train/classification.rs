@@ -1,4 +1,5 @@
-//! A classifier that learns an unknown linear map: data without a file, for measurements.
+//! Classification task with synthetic data: a classifier learns a random linear map, for
+//! measurements.
 
 use super::corpus::Place;
 use super::identity::Identity;
@@ -8,13 +9,13 @@ use super::progress::Count;
 use super::rng::Stream;
 use super::task::{Extent, Task, Unit};
 
-/// Keeps the map apart from the samples.
+/// Random stream of the map, different from that of the samples.
 const TEACHER_STREAM: u64 = 0x7eac;
-/// Keeps samples apart from initial values.
+/// Random stream of the samples, different from that of the initial values.
 const SAMPLE_STREAM: u64 = 0x5a3e;
-/// The lane of samples that training never sees.
+/// Lane of the samples that training never uses.
 const HELD_OUT_LANE: u64 = u64::MAX;
-/// Batches of an evaluation.
+/// Number of batches of an evaluation.
 const VALIDATION_BATCHES: u64 = 8;
 
 /// The map and the model that learns it.
@@ -22,14 +23,14 @@ const VALIDATION_BATCHES: u64 = 8;
 pub(super) struct Classification {
     sizes: MlpOptions,
     model: Mlp<f32>,
-    /// One row a class.
+    /// The map, with one row per class.
     teacher: Vec<f32>,
     batch_size: usize,
     seed: u64,
 }
 
 impl Classification {
-    /// Draws the map and sizes the model.
+    /// Draws the map and creates the model.
     pub(super) fn new(sizes: &MlpOptions, options: &TrainOptions) -> Self {
         let mut features = vec![sizes.inputs];
         features.extend(std::iter::repeat_n(sizes.width, sizes.layers));
@@ -44,7 +45,7 @@ impl Classification {
         }
     }
 
-    /// The class whose row of the map points most in the direction of the input.
+    /// The class of the row of the map that has the largest product with the input.
     fn class(&self, input: &[f32]) -> u8 {
         let score = |row: &[f32]| row.iter().zip(input).map(|(a, b)| a * b).sum::<f32>();
         let scores = self.teacher.chunks_exact(self.sizes.inputs).map(score);

@@ -1,4 +1,4 @@
-//! The text to learn: any bytes, from files or the one built in, as tokens of a small vocabulary.
+//! Training text: any bytes, from files or the embedded one, as tokens of a small vocabulary.
 
 use std::io;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use super::rng::Stream;
 /// A frozen snapshot of this project's own text, for a first run without any file.
 static EMBEDDED: &[u8] = include_bytes!("corpus.txt");
 
-/// Keeps batches apart from the streams that draw initial values.
+/// Random stream of the batches, different from those of the initial values.
 const BATCH_STREAM: u64 = 0xba7c;
 
 /// Why a text cannot be learned.
@@ -90,7 +90,7 @@ impl Corpus {
     }
 
     /// Bytes of the text.
-    #[expect(clippy::len_without_is_empty, reason = "an empty text is refused before anybody asks")]
+    #[expect(clippy::len_without_is_empty, reason = "an empty text is rejected on construction")]
     pub fn len(&self) -> usize {
         self.len
     }
@@ -113,12 +113,12 @@ impl Corpus {
         (self.vocabulary.get(usize::from(token)) == Some(&byte)).then_some(token)
     }
 
-    /// The first nine tenths, from which batches are drawn.
+    /// Range of the first nine tenths, from which batches are drawn.
     fn training(&self) -> Range<usize> {
         0..self.len - self.len / 10
     }
 
-    /// The last tenth, which training never sees.
+    /// Range of the last tenth, which training never uses.
     fn held_out(&self) -> Range<usize> {
         self.training().end..self.len
     }
@@ -142,7 +142,7 @@ impl Corpus {
         EMBEDDED.len()
     }
 
-    /// Tokens `begin..begin + out.len()` of the text.
+    /// Reads the tokens `begin..begin + out.len()` of the text.
     fn read(&self, mut begin: usize, mut out: &mut [u8]) {
         for bytes in self.parts.iter().map(Part::bytes) {
             let count = bytes.len().saturating_sub(begin).min(out.len());
@@ -156,7 +156,7 @@ impl Corpus {
         }
     }
 
-    /// The sequences that begin at these places.
+    /// The sequences that begin at these positions.
     fn sequences(&self, begins: impl Iterator<Item = usize>, length: usize) -> Sequences {
         let mut window = vec![0; length + 1];
         let (mut inputs, mut targets) = (Vec::new(), Vec::new());
@@ -213,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn the_embedded_text_is_the_frozen_one() {
+    fn corpus_embedded_text_is_frozen() {
         assert!(EMBEDDED.len() <= 512 * 1024);
         let frozen = include_str!("corpus.sha256").trim();
         assert_eq!(format!("{:x}", Sha256::digest(EMBEDDED)), frozen);
     }
 
     #[test]
-    fn tokens_are_the_distinct_bytes_in_order() {
+    fn corpus_tokens_are_the_distinct_bytes_in_order() {
         let corpus = corpus(&[b"banana", b"\xff\0"]);
         assert_eq!(corpus.vocabulary(), b"\0abn\xff");
         assert_eq!(corpus.token(b'n'), Some(3));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_cross_the_borders_of_files() {
+    fn corpus_windows_cross_file_borders() {
         let corpus = corpus(&[b"abc", b"", b"def", b"g"]);
         let mut out = [9; 6];
         corpus.read(1, &mut out);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_the_next_tokens() {
+    fn corpus_targets_are_the_next_tokens() {
         static TEXT: [u8; 256] = {
             let mut t = [0; 256];
             let mut i = 0;
@@ -254,14 +254,14 @@ mod tests {
         );
         assert!(
             batch.targets.iter().all(|&token| token < 231),
-            "training never sees the last tenth"
+            "training never uses the last tenth"
         );
         assert_eq!(batch, corpus.batch(place, 4, 8));
         assert_ne!(batch, corpus.batch(Place { lane: 4, ..place }, 4, 8));
     }
 
     #[test]
-    fn validation_covers_the_last_tenth_side_by_side() {
+    fn corpus_validation_covers_the_last_tenth() {
         let corpus = corpus(&[EMBEDDED]);
         let begin = EMBEDDED.len() - EMBEDDED.len() / 10;
         let batches = corpus.validation(12, 64, usize::MAX);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_too_short_says_how_much_is_needed() {
+    fn corpus_error_of_a_short_text_has_the_minimum() {
         let short = corpus(&[&EMBEDDED[..100]]).check_block(64).expect_err("100 bytes");
         assert_eq!(
             short.to_string(),

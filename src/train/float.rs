@@ -1,5 +1,5 @@
-//! The numbers the models compute with: one trait for `f32` and `f64`, so that the formulas that
-//! train in single precision are the ones that finite differences check in double.
+//! Floating-point types of the models: one trait for `f32` and `f64`, so that finite differences in
+//! double precision check the same formulas that train in single precision.
 
 use std::fmt::{Debug, Display};
 use std::iter::Sum;
@@ -117,7 +117,8 @@ macro_rules! forward_to_std {
         fn ln(self) -> Self {
             self.ln()
         }
-        // Comparisons instead of `max` and `min` of std: no rule for NaN, so one instruction.
+        // A comparison instead of `max` and `min` of std: without a rule for NaN it is one
+        // instruction.
         #[inline(always)]
         fn max(self, other: Self) -> Self {
             if self < other { other } else { self }
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn exp_is_exp() {
+    fn exp_matches_the_standard_library() {
         for i in -8000..8000 {
             let x = f64::from(i) * 0.01;
             close(Float::exp(x), f64::exp(x), 1e-15);
@@ -270,7 +271,7 @@ mod tests {
         assert!(Float::exp(1e300_f64).is_finite());
     }
 
-    /// erfc by its series (all terms positive) where that is well conditioned.
+    /// erf by its series of positive terms, where that is well conditioned.
     fn erf(z: f64) -> f64 {
         let mut term = 2.0 / std::f64::consts::PI.sqrt() * (-z * z).exp() * z;
         let mut sum = term;

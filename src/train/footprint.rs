@@ -1,15 +1,15 @@
-//! How much memory a run will take, before anything is made of it: what can never fit is told with
-//! the command line, and not by the kernel that ends a worker.
+//! Estimate of the memory of a run before it starts, so that sizes that can never fit are reported
+//! as an error of the command line, instead of a worker that the kernel kills.
 //!
-//! Numbers are `f64`: whatever sizes somebody types, their product is one, and nobody needs its last
-//! digits.
+//! Sizes are `f64`, because the product of arbitrary sizes does not overflow and its last digits do
+//! not matter.
 
 use super::gpt::{GptConfig, tile_height};
 use super::options::{MlpOptions, ModelOptions, TrainOptions};
 
-/// What a worker takes without a model: its program, libraries, buffers of its streams.
+/// Memory of a worker without a model: its program, libraries, buffers of its streams.
 const WORKER_BYTES: f64 = (8 << 20) as f64;
-/// Batches of an evaluation that are kept, and of the last evaluation, which is whole.
+/// Number of batches of an evaluation that are kept, including the last, complete one.
 const KEPT_BATCHES: f64 = 16.0;
 
 /// Bytes that one worker of a run takes at its peak, its share of shared memory included. A text has
@@ -21,14 +21,14 @@ pub fn worker_bytes(options: &TrainOptions, vocabulary: usize) -> f64 {
             let (block, layers) = (gpt.block, gpt.layers);
             let config =
                 GptConfig { vocabulary, block, layers, heads: gpt.heads, width: gpt.width };
-            // The weights again, transposed.
+            // A second copy of the weights, transposed.
             (gpt_parameters(&config), 1.0, gpt_work(&config, samples))
         }
         ModelOptions::Mlp(mlp) => (mlp_parameters(mlp), 0.0, mlp_work(mlp, samples as f64)),
     };
     // Weights, gradient, two moments; partial sums of earlier micro-batches.
     let partial_sums = options.accumulate.get().next_power_of_two().ilog2();
-    // A checkpoint is written, and read, as a whole: weights and moments.
+    // A checkpoint is written and read as a whole: weights and moments.
     let is_kept = options.checkpoint.is_some() || options.resume.is_some();
     let buffers = 4.0 + copies + f64::from(partial_sums) + if is_kept { 3.0 } else { 0.0 };
     WORKER_BYTES + size_of::<f32>() as f64 * (parameters * buffers + work)
@@ -41,7 +41,7 @@ fn gpt_parameters(config: &GptConfig) -> f64 {
     (vocabulary + block) * width + layers * of_layer + width
 }
 
-/// Activations and their gradients, cut into tiles: what [`Tile`](super::gpt) holds.
+/// Elements of the activations and their gradients in all tiles, see [`Tile`](super::gpt).
 fn gpt_work(config: &GptConfig, sequences: usize) -> f64 {
     let [vocabulary, block, layers, heads, width] =
         [config.vocabulary, config.block, config.layers, config.heads, config.width]
@@ -59,7 +59,7 @@ fn mlp_parameters(mlp: &MlpOptions) -> f64 {
     (inputs + 1.0) * width + (layers - 1.0) * (width + 1.0) * width + (width + 1.0) * classes
 }
 
-/// Outputs of the layers with their gradients, and the inputs, which are made up.
+/// Elements of the outputs of the layers, their gradients, and the synthetic inputs.
 fn mlp_work(mlp: &MlpOptions, samples: f64) -> f64 {
     let outputs = mlp.layers as f64 * mlp.width as f64 + mlp.classes as f64;
     samples * (2.0 * outputs + (1.0 + KEPT_BATCHES) * mlp.inputs as f64)
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_is_that_of_the_buffers() {
+    fn footprint_matches_the_buffers() {
         check_gpt(5, 4, 1, 8, 1);
         check_gpt(96, 16, 3, 4, 7);
         check_gpt(3, 100, 2, 2, 9);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn monstrous_sizes_are_numbers_too() {
+    fn footprint_of_huge_sizes_is_finite() {
         let monster = usize::MAX;
         let mlp = MlpOptions { inputs: monster, layers: monster, width: monster, classes: 10 };
         assert!((mlp_parameters(&mlp) + mlp_work(&mlp, monster as f64)).is_finite());

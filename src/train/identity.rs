@@ -1,4 +1,4 @@
-//! Which model a checkpoint is of: everything that must be the same for a run to go on.
+//! Identity of the model of a checkpoint: the values that must be equal for a run to resume.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,8 +43,8 @@ pub enum Identity {
 }
 
 impl Identity {
-    /// The model's parameters. `None` if a model of this size cannot have been saved in so many
-    /// bytes: then the text is no line of ours.
+    /// Parameters of the model. `None` if a model of this size cannot have been saved in `bytes`
+    /// bytes, so that the text is not an identity.
     pub(super) fn parameters(&self, bytes: u64) -> Option<ParameterTable> {
         let fits = |sizes: &[usize]| {
             let product = sizes.iter().try_fold(1u64, |product, size| {
@@ -121,7 +121,7 @@ impl FromStr for Identity {
             },
             _ => return Err(()),
         };
-        // Whatever it says beyond that, it means something else.
+        // A text with anything else in it is rejected.
         if found.to_string() == text { Ok(found) } else { Err(()) }
     }
 }
@@ -134,7 +134,7 @@ mod tests {
     const MLP: &str = "mlp inputs=784 layers=2 width=1024 classes=10 teacher=18446744073709551615";
 
     #[test]
-    fn a_line_is_read_as_it_was_written() {
+    fn identity_survives_text() {
         for line in [GPT, MLP] {
             let identity: Identity = line.parse().expect("a line of ours");
             assert_eq!(identity.to_string(), line);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn no_size_is_believed_that_the_file_cannot_have() {
+    fn identity_rejects_sizes_beyond_the_file() {
         #[track_caller]
         fn check(line: &str, from: &str, to: &str) {
             let identity: Identity = line.replace(from, to).parse().expect("well formed");

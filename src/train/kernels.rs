@@ -1,19 +1,19 @@
-//! The loops between the matrix products: layer norm, softmax, GELU, cross entropy.
+//! Kernels between the matrix products: layer norm, softmax, GELU, cross entropy.
 //!
-//! Each handles whole rows and adds within a row in [`LANES`] fixed lanes, so its bits depend neither
-//! on the SIMD width nor on how rows are dealt to threads.
+//! Each kernel processes whole rows and adds within a row in [`LANES`] fixed lanes, so that its
+//! bits depend neither on the SIMD width nor on the distribution of rows to threads.
 
 use super::Float;
 use super::simd::versions;
 
-/// Partial sums of a reduction: as many as the widest register holds in single precision.
+/// Number of partial sums of a reduction: the single-precision lanes of the widest register.
 const LANES: usize = 16;
-/// Rows and columns that are transposed at a time.
+/// Number of rows and columns that are transposed at a time.
 const SQUARE: usize = 16;
-/// Added to a variance before its root, as torch does.
+/// Value that torch adds to a variance before the root.
 const NORM_EPSILON: f64 = 1e-5;
 
-/// The lanes of a reduction, added in the order of a tree.
+/// Combines the lanes of a reduction in the order of a tree.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "must inherit the SIMD features of its caller")]
 fn fold<F: Float>(lanes: &mut [F; LANES], combine: impl Fn(F, F) -> F) -> F {
@@ -76,7 +76,7 @@ fn largest<F: Float>(row: &[F]) -> F {
     fold(&mut lanes, F::max)
 }
 
-/// Transposes `height` × `width` numbers; with constants for both, the loops are unrolled.
+/// Transposes `height` × `width` elements; if both are constants, the loops are unrolled.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "must see constant sizes")]
 fn transpose_square<F: Float>(
@@ -99,7 +99,7 @@ fn transpose_square<F: Float>(
 }
 
 versions! {
-    /// `x += y`.
+    /// Computes `x += y`.
     pub(super) fn add<F>(x: &mut [F], y: &[F]) {
         for (x, &y) in x.iter_mut().zip(y) {
             *x += y;
@@ -137,7 +137,8 @@ versions! {
         fold(&mut lanes, |a, b| a + b)
     }
 
-    /// Layer norm without its gain in `normal`, with it in `y`; `scale` keeps each row's 1/σ.
+    /// Layer norm: writes the result without the gain to `normal`, with it to `y`, and 1/σ of each
+    /// row to `scale`.
     pub(super) fn layer_norm<F>(x: &[F], gain: &[F], normal: &mut [F], scale: &mut [F], y: &mut [F]) {
         let width = gain.len();
         let share = F::ONE / F::from_f64(width as f64);
@@ -153,8 +154,8 @@ versions! {
         }
     }
 
-    /// Backward of [`layer_norm`]: `dx = dskip + ∂(dy)`, where `dskip` is the gradient that comes past
-    /// the norm, and `dgain += ∂`.
+    /// Backward pass of [`layer_norm`]: `dx = dskip + ∂(dy)`, where `dskip` is the gradient of the
+    /// skip connection, and `dgain += ∂`.
     pub(super) fn layer_norm_backward<F>(
         dy: &[F],
         dskip: &[F],
@@ -183,7 +184,8 @@ versions! {
         }
     }
 
-    /// GELU by the exact normal distribution: `y = x·Φ(x)`; `x` becomes the derivative `Φ(x) + x·φ(x)`.
+    /// GELU with the exact normal distribution: `y = x·Φ(x)`; `x` is replaced by the derivative
+    /// `Φ(x) + x·φ(x)`.
     pub(super) fn gelu<F>(x: &mut [F], y: &mut [F]) {
         let half = F::from_f64(0.5);
         let root_half = F::from_f64(std::f64::consts::FRAC_1_SQRT_2);
@@ -198,7 +200,7 @@ versions! {
         }
     }
 
-    /// `dy *= derivative`.
+    /// Computes `dy *= derivative`.
     pub(super) fn scale_by<F>(dy: &mut [F], derivative: &[F]) {
         for (dy, &derivative) in dy.iter_mut().zip(derivative) {
             *dy *= derivative;
@@ -212,14 +214,14 @@ versions! {
         }
     }
 
-    /// Adds `bias` to a row and clips it below at 0.
+    /// Adds `bias` to a row and applies ReLU.
     pub(super) fn bias_relu<F>(row: &mut [F], bias: F) {
         for x in row {
             *x = (*x + bias).max(F::ZERO);
         }
     }
 
-    /// Backward of the clipping: no gradient where the output is 0.
+    /// Backward pass of ReLU: the gradient is 0 where the output is 0.
     pub(super) fn relu_backward<F>(dy: &mut [F], y: &[F]) {
         for (dy, &y) in dy.iter_mut().zip(y) {
             *dy = if F::ZERO < y { *dy } else { F::ZERO };
@@ -231,12 +233,13 @@ versions! {
         sum(row, |x| x)
     }
 
-    /// Softmax of `scale · scores` over the keys that a query may see: row `i` of `scores` is query
-    /// `first + i` and sees keys `0..=first + i`; the others get probability 0.
+    /// Softmax of `scale · scores` over the keys that are visible to a query: row `i` of `scores`
+    /// is query `first + i`, to which the keys `0..=first + i` are visible; others have probability
+    /// 0.
     pub(super) fn causal_softmax<F>(scores: &mut [F], cols: usize, first: usize, scale: F) {
         for (i, row) in scores.chunks_exact_mut(cols).enumerate() {
             let seen = first + i + 1;
-            // Whole vectors instead of a scalar tail; the masked lanes come out as exact zeros below.
+            // Whole vectors instead of a scalar tail; the masked lanes become exact zeros below.
             let whole = seen.next_multiple_of(LANES).min(cols);
             row[seen..whole].fill(F::LOWEST);
             let top = largest(&row[..seen]);
@@ -251,8 +254,8 @@ versions! {
         }
     }
 
-    /// Backward of [`causal_softmax`] in place: from the gradient of the probabilities to that of the
-    /// unscaled scores.
+    /// Backward pass of [`causal_softmax`] in place: replaces the gradient of the probabilities by
+    /// that of the unscaled scores.
     pub(super) fn causal_softmax_backward<F>(gradient: &mut [F], chance: &[F], cols: usize, scale: F) {
         for (gradient, chance) in gradient.chunks_exact_mut(cols).zip(chance.chunks_exact(cols)) {
             let mean = dot(gradient, chance);
@@ -262,7 +265,8 @@ versions! {
         }
     }
 
-    /// `-ln softmax(row)[target]`; the row becomes `weight ·` the gradient of that.
+    /// Cross entropy `-ln softmax(row)[target]`; the row is replaced by its gradient times
+    /// `weight`.
     pub(super) fn cross_entropy<F>(row: &mut [F], target: usize, weight: F) -> F {
         let top = largest(row);
         let wanted = row[target] - top;
@@ -290,7 +294,7 @@ mod tests {
         (0..len).map(|_| F::from_f64(3.0 * stream.normal())).collect()
     }
 
-    /// Every kernel, on rows that are no multiple of any vector.
+    /// Results of every kernel, on rows with a length that is not a multiple of a vector.
     fn everything<F: Float>(rows: usize, cols: usize) -> Vec<u64> {
         let zeros = |len| vec![F::ZERO; len];
         let (x, dy, gain) = (draw::<F>(rows * cols, 1), draw(rows * cols, 2), draw(cols, 3));
@@ -321,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn every_instruction_set_gives_the_same_bits() {
+    fn kernels_give_the_same_bits_on_every_instruction_set() {
         for (rows, cols) in [(1, 1), (3, 7), (5, 16), (17, 65), (64, 130)] {
             let single = at_every_level(|| everything::<f32>(rows, cols));
             assert!(single.iter().all(|bits| *bits == single[0]), "f32, {rows} × {cols}");
@@ -331,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn gelu_at_known_points() {
+    fn gelu_matches_known_values() {
         // x·Φ(x) of 0, 1, -1, 3, -5, from tables of the normal distribution.
         let expected = [
             0.0,
@@ -349,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_sees_itself_and_what_came_before() {
+    fn causal_softmax_masks_later_keys() {
         let mut scores = draw::<f32>(4 * 20, 9);
         causal_softmax(&mut scores, 20, 16, 1.0);
         for (i, row) in scores.chunks_exact(20).enumerate() {

@@ -1,4 +1,4 @@
-//! A GPT that learns to go on with a text.
+//! Language task: a GPT learns to continue a text.
 
 use super::corpus::{Corpus, CorpusError, Place};
 use super::gpt::{Gpt, GptConfig, Sequences};
@@ -9,15 +9,15 @@ use super::progress::Count;
 use super::rng::Stream;
 use super::task::{Extent, Task, Unit};
 
-/// Sequences of an evaluation on the way.
+/// Number of sequences of an evaluation during the run.
 const WINDOWS_SOME: usize = 480;
-/// Sequences of an evaluation of the whole held-out part, at most: 4 MiB of text in blocks of 64.
+/// Largest number of sequences of the final evaluation: 4 MiB of text in blocks of 64.
 const WINDOWS_MAX: usize = 64 * 1024;
-/// Characters of the sample.
+/// Number of characters of the sample.
 const SAMPLE_LEN: usize = 320;
-/// Below 1, likely characters become likelier.
+/// Temperature of the sample; below 1, likely characters become more likely.
 const TEMPERATURE: f32 = 0.8;
-/// Keeps the sample apart from the streams that draw batches and initial values.
+/// Random stream of the sample, different from those of batches and initial values.
 const SAMPLE_STREAM: u64 = 0x5a3b;
 
 /// A text and the model that learns it.
@@ -29,7 +29,7 @@ pub(super) struct Language {
 }
 
 impl Language {
-    /// Opens the text and sizes the model for it.
+    /// Opens the text and creates a model for it.
     pub(super) fn new(gpt: &GptOptions, options: &TrainOptions) -> Result<Self, CorpusError> {
         let &GptOptions { block, layers, heads, width, ref data } = gpt;
         let corpus = Corpus::open(data)?;
@@ -41,7 +41,7 @@ impl Language {
     }
 }
 
-/// Draws a token from the model's scores, which become probabilities.
+/// Draws a token from the model's logits, which are replaced by probabilities.
 fn draw(scores: &mut [f32], stream: &mut Stream) -> u8 {
     let vocabulary = scores.len();
     kernels::causal_softmax(scores, vocabulary, vocabulary - 1, 1.0 / TEMPERATURE);

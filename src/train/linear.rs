@@ -1,24 +1,25 @@
-//! Gradients of weight matrices: the one sum that runs over all tiles.
+//! Gradients of weight matrices, which are sums over all tiles.
 
 use super::Float;
 use super::simd::matmul::{Matrix, MatrixMut, multiply, multiply_add};
 use super::threads::Threads;
 
-/// Elements of a weight gradient that one thread computes at a time: a block of rows, by shape alone.
+/// Number of elements of a weight gradient that one thread computes at a time, in a block of rows
+/// that depends on the shape alone.
 const BLOCK_LEN: usize = 128 * 128;
 
-/// `weight = Σ over tiles of dyᵀ · x`, for a weight matrix of `inputs` columns.
+/// Gradient of a weight matrix with `inputs` columns: `weight = Σ over tiles of dyᵀ · x`.
 #[derive(Debug)]
 pub(super) struct WeightGradient<'a, F> {
-    /// Where it goes: (outputs, inputs), rows one after the other.
+    /// The gradient, of shape outputs × inputs, in row-major order.
     pub(super) weight: &'a mut [F],
-    /// Columns of the weight.
+    /// Number of columns of the weight.
     pub(super) inputs: usize,
-    /// Per tile: gradient of the outputs and the inputs, both with one row a token.
+    /// For each tile, the gradient of the outputs and the inputs, both with one row per token.
     pub(super) tiles: Vec<(&'a [F], &'a [F])>,
 }
 
-/// Some rows of a weight gradient.
+/// Block of rows of a weight gradient.
 struct Block<'a, F> {
     rows: &'a mut [F],
     first: usize,
@@ -27,7 +28,7 @@ struct Block<'a, F> {
     tiles: &'a [(&'a [F], &'a [F])],
 }
 
-/// Computes several weight gradients, split over threads by rows.
+/// Computes several weight gradients; threads share the rows.
 pub(super) fn weight_gradients<F: Float>(
     threads: Threads,
     gradients: &mut [WeightGradient<'_, F>],

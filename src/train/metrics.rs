@@ -1,4 +1,4 @@
-//! One JSON object a step, a line each.
+//! Metrics file: one line with a JSON object for each step.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::plot::Curve;
 use super::progress::StepReport;
 
-/// The line of a step; `val_loss` only where the held-out part was evaluated.
+/// Line of a step; `val_loss` is present only if the held-out part was evaluated.
 #[derive(Serialize, Deserialize)]
 struct Line {
     step: u64,
@@ -20,15 +20,16 @@ struct Line {
     ms: f64,
 }
 
-/// A file that grows by a line a step.
+/// Metrics file of a run.
 #[derive(Debug)]
 pub(super) struct Metrics {
     file: BufWriter<File>,
 }
 
 impl Metrics {
-    /// Opens the file of a run that has done `step` steps. Lines of these are kept and returned as a
-    /// curve; what an earlier run wrote after its last checkpoint is left out, for it is done again.
+    /// Opens the file of a run that has completed `step` steps. Lines of these steps are kept and
+    /// returned as a curve; lines that an earlier run wrote after its last checkpoint are removed,
+    /// because those steps are repeated.
     pub(super) fn open(path: &Path, step: u64) -> io::Result<(Self, Curve)> {
         let old = match step {
             0 => String::new(),
@@ -44,7 +45,7 @@ impl Metrics {
         Ok((metrics, curve))
     }
 
-    /// Adds a step. Lines are complete in the file after each evaluation, so it can be watched.
+    /// Adds a step. The lines are flushed after each evaluation, so that the file can be followed.
     pub(super) fn write(&mut self, report: &StepReport) -> io::Result<()> {
         let &StepReport { step, loss, val_loss, items_per_s, ms, .. } = report;
         let round = |x: f64| (x * 1000.0).round() / 1000.0;
@@ -66,7 +67,7 @@ impl Metrics {
         self.file.write_all(b"\n")
     }
 
-    /// Brings what is left to the file.
+    /// Flushes the remaining lines.
     pub(super) fn finish(mut self) -> io::Result<()> {
         self.file.flush()
     }

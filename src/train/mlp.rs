@@ -1,8 +1,8 @@
-//! A multi-layer perceptron for classification: linear layers with biases, ReLU between them, softmax
+//! Multi-layer perceptron for classification: linear layers with biases, ReLU between them, softmax
 //! cross entropy at the end.
 //!
-//! Activations have one row a *feature*: then a weight matrix, its output and its gradient are cut
-//! into the same rows, and any of them can be dealt to threads.
+//! Activations have one row per *feature*, so that a weight matrix, its output and its gradient are
+//! divided into the same rows, which threads can share.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use super::model::{GradientSink, Init, Model, ParameterTable};
 use super::simd::matmul::{Matrix, MatrixMut, multiply};
 use super::threads::Threads;
 
-/// Features handled at a time.
+/// Number of features processed at a time.
 const BLOCK: usize = 128;
 
 /// Samples with their classes.
@@ -32,7 +32,7 @@ pub struct Mlp<F> {
     threads: Threads,
 }
 
-/// A linear layer and what follows it.
+/// Linear layer with its activation.
 #[derive(Debug)]
 struct Layer<F> {
     inputs: usize,
@@ -40,13 +40,13 @@ struct Layer<F> {
     weight: Range<usize>,
     bias: Range<usize>,
     after: Activation,
-    /// The output after the activation, one row a feature.
+    /// Output after the activation, one row per feature.
     y: Vec<F>,
     /// Gradient of the output before the activation.
     dy: Vec<F>,
 }
 
-/// What follows a linear layer.
+/// Activation after a linear layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Activation {
     Relu,
@@ -111,7 +111,7 @@ impl<F: Float> Model<F> for Mlp<F> {
     }
 }
 
-/// What a layer reads, features by samples: the output of the layer before it, or the batch.
+/// Input of a layer, of shape features × samples: the output of the previous layer, or the batch.
 fn input<'a, F: Float>(before: &'a [Layer<F>], batch: &'a Samples<F>) -> Matrix<'a, F> {
     let samples = batch.classes.len();
     match before.last() {
@@ -133,7 +133,7 @@ impl<F: Float> Layer<F> {
         Self { inputs, outputs, weight, bias, after, y: Vec::new(), dy: Vec::new() }
     }
 
-    /// `y = activation(weight · x + bias)`.
+    /// Forward pass: `y = activation(weight · x + bias)`.
     fn forward(&mut self, threads: Threads, params: &[F], x: Matrix<'_, F>, samples: usize) {
         self.y.resize(self.outputs * samples, F::ZERO);
         self.dy.resize(self.outputs * samples, F::ZERO);
@@ -152,7 +152,8 @@ impl<F: Float> Layer<F> {
         });
     }
 
-    /// Mean loss of the classes whose scores this layer computed, and the gradient of its output.
+    /// Computes the mean loss of the samples by the logits of this layer, and the gradient of its
+    /// output.
     fn score(&mut self, classes: &[u8]) -> F {
         let samples = classes.len();
         let share = F::ONE / F::from_f64(samples as f64);
@@ -166,7 +167,7 @@ impl<F: Float> Layer<F> {
         kernels::total(&losses) * share
     }
 
-    /// Gradient of weight and bias, which lie one after the other in `gradient`.
+    /// Computes the gradient of weight and bias, which are adjacent in `gradient`.
     fn weight_backward(&self, threads: Threads, x: Matrix<'_, F>, gradient: &mut [F]) {
         let (weight, bias) = gradient.split_at_mut(self.weight.len());
         let (inputs, samples) = (self.inputs, self.dy.len() / self.outputs);
@@ -181,7 +182,7 @@ impl<F: Float> Layer<F> {
         });
     }
 
-    /// Gradient of what the layer before computed, before its activation.
+    /// Computes the gradient of the previous layer's output before its activation.
     fn input_backward(&self, threads: Threads, params: &[F], previous: &mut Self) {
         let (inputs, outputs) = (self.inputs, self.outputs);
         let samples = self.dy.len() / outputs;

@@ -1,11 +1,11 @@
-//! A file as memory, read as it is touched.
+//! Memory-mapped file, which is read on access.
 
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::path::Path;
 
-/// The content of a file that nobody shortens while we read it.
+/// Content of a file, which must not be truncated while it is mapped.
 #[derive(Debug)]
 pub(super) struct MappedFile(memmap2::Mmap);
 
@@ -13,9 +13,9 @@ impl MappedFile {
     /// Maps a file.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
-        // SAFETY: the mapping is private and read-only, and the file is a training text that is left
-        // alone during the run. Were it changed, we would read other bytes; were it cut short, the
-        // kernel would end this process with SIGBUS, which is how a lost input should end it.
+        // SAFETY: the mapping is private and read-only, and the file is a training text that does
+        // not change during the run. If it is modified, other bytes are read; if it is truncated,
+        // the kernel terminates this process with SIGBUS, as is right for a lost input.
         unsafe { memmap2::Mmap::map(&file) }.map(Self)
     }
 }

@@ -1,5 +1,5 @@
-//! What a model is to the trainer: a table of parameters over one flat buffer, and a function from
-//! parameters and a micro-batch to a loss and gradients.
+//! Interface of a model for the trainer: a table of parameters in one flat buffer, and a function
+//! from parameters and a micro-batch to a loss and gradients.
 
 use std::ops::Range;
 
@@ -26,10 +26,10 @@ impl Parameter {
     }
 }
 
-/// How a parameter begins.
+/// Initial values of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Init {
-    /// All the same value.
+    /// A constant.
     Constant(f64),
     /// Normally distributed around 0.
     Normal {
@@ -110,7 +110,7 @@ impl<'a> IntoIterator for &'a ParameterTable {
     }
 }
 
-/// Keeps initial values apart from the streams that draw batches.
+/// Random stream of the initial values, different from those of the batches.
 const INIT_STREAM: u64 = 0x1417;
 
 impl Init {
@@ -132,7 +132,7 @@ pub trait GradientSink<F> {
     fn ready(&mut self, range: Range<usize>);
 }
 
-/// Gradients that nobody waits for.
+/// Sink that only collects gradients.
 impl<F> GradientSink<F> for Vec<F> {
     fn range(&mut self, range: Range<usize>) -> &mut [F] {
         &mut self[range]
@@ -141,7 +141,7 @@ impl<F> GradientSink<F> for Vec<F> {
     fn ready(&mut self, _range: Range<usize>) {}
 }
 
-/// Gradients that leave for the other workers as soon as they are ready.
+/// Sink that starts the reduction of gradients as soon as they are ready.
 impl<F: runtime::Float> GradientSink<F> for runtime::Gradients<'_, F> {
     fn range(&mut self, range: Range<usize>) -> &mut [F] {
         self.range(range)

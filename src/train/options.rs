@@ -1,4 +1,4 @@
-//! What a training run is told.
+//! Options of a training run.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;

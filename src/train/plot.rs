@@ -1,4 +1,4 @@
-//! The loss curve as an SVG picture: axes with round numbers, the training loss of every step in the
+//! Chart of the loss curve as SVG: axes with round numbers, the training loss of every step in the
 //! background, its running mean in front, and the held-out loss as points.
 
 use crate::base::svg::{Canvas, Point, short, tick_step, ticks};
@@ -10,9 +10,9 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = 24.0;
 const TOP: f64 = 52.0;
 const BOTTOM: f64 = 52.0;
-/// Points of a curve; more could not be told apart.
+/// Largest number of points of a curve; more could not be distinguished.
 const POINTS_MAX: usize = 1600;
-/// How training, its running mean and the held-out part look.
+/// CSS of the training loss, its running mean and the held-out loss.
 const STYLE: &str = ".steps{fill:none;stroke:#0969da;stroke-opacity:.22;stroke-width:1}\
     .mean{fill:none;stroke:#0969da;stroke-width:2.2;stroke-linejoin:round}\
     .held{fill:none;stroke:#bc4c00;stroke-width:1.6;stroke-dasharray:5 3}\
@@ -35,17 +35,17 @@ impl Curve {
     }
 }
 
-/// The part of the plane that is shown.
+/// Ranges of the axes.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     x: (f64, f64),
     y: (f64, f64),
-    /// Distance between the numbers on the y axis; the frame begins and ends on one.
+    /// Distance between the ticks of the y axis; the frame begins and ends at a tick.
     y_step: f64,
 }
 
 impl Frame {
-    /// A frame that holds every finite point.
+    /// A frame that contains every finite point.
     fn around(curve: &Curve) -> Option<Self> {
         let finite = |point: &&(u64, f64)| point.1.is_finite();
         let points: Vec<_> = curve.train.iter().chain(&curve.held_out).filter(finite).collect();
@@ -126,7 +126,7 @@ fn legend(canvas: &mut Canvas, held_out: bool) {
     }
 }
 
-/// The curve smoothed by a window that grows with the run: a fiftieth of it on either side.
+/// Running mean of a curve, over a window of a fiftieth of the run on either side.
 fn running_mean(points: &[(u64, f64)]) -> Vec<(u64, f64)> {
     let reach = points.len() / 50;
     let mut sums = vec![0.0];
@@ -134,8 +134,8 @@ fn running_mean(points: &[(u64, f64)]) -> Vec<(u64, f64)> {
         sums.push(sums[sums.len() - 1] + point.1);
     }
     let mean = |(i, point): (usize, &(u64, f64))| {
-        // The beginning of a run is steep, so a window never reaches farther ahead than back; its end
-        // is flat, so there it may reach farther back than ahead.
+        // The beginning of a curve is steep, so a window never reaches farther ahead than back; its
+        // end is flat, so there a window may reach farther back than ahead.
         let reach = reach.min(i);
         let (begin, end) = (i - reach, (i + reach + 1).min(points.len()));
         (point.0, (sums[end] - sums[begin]) / (end - begin) as f64)
@@ -154,26 +154,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_picture_holds_every_curve() {
+    fn chart_contains_every_curve() {
         let train = (1..=200).map(|step| (step, 4.0 / (step as f64).sqrt())).collect();
         let curve = Curve { train, held_out: vec![(100, 1.0), (200, f64::NAN)] };
         let svg = show_svg("a < b", &curve);
         assert_eq!(svg.matches("<polyline").count(), 3);
-        assert_eq!(svg.matches("<circle").count(), 1, "what is not a number is not drawn");
+        assert_eq!(svg.matches("<circle").count(), 1, "a NaN is not drawn");
         assert!(svg.contains("a &lt; b") && svg.ends_with("</svg>\n") && !svg.contains("NaN"));
     }
 
     #[test]
-    fn a_run_without_steps_has_a_picture_too() {
+    fn chart_of_a_run_without_steps_is_valid() {
         assert!(show_svg("nothing", &Curve::default()).contains("no steps"));
         let once = Curve { train: vec![(7, 2.0)], held_out: Vec::new() };
         assert!(!show_svg("one step", &once).contains("NaN"));
     }
 
     #[test]
-    fn the_mean_of_a_line_is_the_line() {
+    fn running_mean_of_a_line_is_the_line() {
         let points: Vec<_> = (0..500).map(|i| (i, 3.0 - i as f64 * 0.001)).collect();
-        // The last window has nothing after it.
+        // The window of the last point contains only points before it.
         for (mean, point) in running_mean(&points).iter().zip(&points).take(490) {
             assert!((mean.1 - point.1).abs() < 1e-9, "{mean:?} {point:?}");
         }

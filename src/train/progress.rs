@@ -1,4 +1,4 @@
-//! What a run tells while it goes on, and how a person reads it.
+//! Progress events of a run, and their text for the user.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -170,7 +170,7 @@ impl fmt::Display for Summary {
         let Some(path) = checkpoint else { return Ok(()) };
         write!(f, "\nto go on: --resume {}", path.display())?;
         match end {
-            // All steps are done: the same line again would do nothing.
+            // All steps are complete, so the same command line would do nothing.
             End::Complete => write!(f, " --steps {}", more_steps(*step)),
             End::Stopped => Ok(()),
         }
@@ -182,7 +182,7 @@ pub fn more_steps(done: u64) -> u64 {
     done.max(1).saturating_mul(2)
 }
 
-/// A number with its noun.
+/// A number with its noun in singular or plural.
 pub(super) struct Count<N>(pub(super) N, pub(super) &'static str);
 
 impl<N: fmt::Display + PartialEq + From<u8>> fmt::Display for Count<N> {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_read() {
+    fn progress_events_have_their_text() {
         check(&report(None), "step   40/1000  loss 2.3457  46080 tokens/s  33.3 ms");
         check(
             &report(Some(2.5)),

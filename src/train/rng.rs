@@ -1,4 +1,4 @@
-//! Random numbers as a function of where they are used, not of how many were drawn before.
+//! Random numbers that depend on the place where they are used, not on the number of earlier draws.
 
 /// A stream of random numbers named by a tuple of integers, such as (seed, step, lane).
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ impl Stream {
     /// # Panics
     /// If `bound` is 0.
     pub fn below(&mut self, bound: usize) -> usize {
-        assert!(0 < bound, "there is no number below 0");
+        assert!(0 < bound, "the bound must be positive");
         ((u128::from(self.bits()) * bound as u128) >> 64) as usize
     }
 
@@ -40,7 +40,7 @@ impl Stream {
     }
 }
 
-/// Step of a Weyl sequence: the golden ratio's fraction.
+/// Step of a Weyl sequence: the fractional part of the golden ratio.
 const WEYL: u64 = 0x9e37_79b9_7f4a_7c15;
 
 fn mix(value: u64) -> u64 {
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_a_stream() {
+    fn random_stream_depends_on_its_name() {
         let draw = |name: &[u64]| Stream::new(name).bits();
         assert_eq!(draw(&[1, 2, 3]), draw(&[1, 2, 3]));
         assert_ne!(draw(&[1, 2, 3]), draw(&[1, 3, 2]));
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_of_the_normal_distribution() {
+    fn normal_samples_have_the_expected_moments() {
         let mut stream = Stream::new(&[7]);
         let draws: Vec<f64> = (0..100_000).map(|_| stream.normal()).collect();
         let moment = |n| draws.iter().map(|x| x.powi(n)).sum::<f64>() / draws.len() as f64;
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn below_stays_below_and_reaches_everything() {
+    fn below_covers_the_range() {
         let mut stream = Stream::new(&[3]);
         let mut seen = [0; 5];
         (0..1000).for_each(|_| seen[stream.below(5)] += 1);

@@ -1,4 +1,4 @@
-//! The learning rate of each step: a linear warm-up, then half a cosine.
+//! Learning-rate schedule: a linear warm-up, then half a cosine.
 
 /// A learning rate as a function of the step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn corners() {
+    fn learning_rate_matches_known_points() {
         check(0, 0.1);
         check(8, 0.9);
         check(9, 1.0);
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warmup_longer_than_the_run_never_divides_by_zero() {
+    fn warmup_longer_than_the_run_is_finite() {
         let schedule = Schedule { rate: 1.0, rate_min: 0.1, warmup: 10, steps: 10 };
         assert!((0..20).all(|step| schedule.at(step).is_finite()));
     }

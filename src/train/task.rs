@@ -1,4 +1,4 @@
-//! What the trainer needs to know of what it trains.
+//! Interface of a training task: a model with its data.
 
 use super::corpus::Place;
 use super::identity::Identity;
@@ -6,48 +6,48 @@ use super::model::Model;
 
 /// A model together with its data.
 pub(super) trait Task {
-    /// The model.
+    /// Type of the model.
     type Model: Model<f32>;
 
     /// The model and its work space.
     fn model(&mut self) -> &mut Self::Model;
 
-    /// One line for people: sizes of the model and of the data.
+    /// One line for the user, with the sizes of the model and of the data.
     fn title(&self) -> String;
 
-    /// Everything that a checkpoint of this model must agree with.
+    /// Identity of the model, which a checkpoint must match.
     fn identity(&self) -> Identity;
 
-    /// What is counted in a micro-batch: tokens or samples.
+    /// Unit in which a micro-batch is counted: tokens or samples.
     fn unit(&self) -> Unit;
 
-    /// The micro-batch of a lane at a step: a function of the place alone.
+    /// The micro-batch of a lane at a step, which depends on `place` alone.
     fn batch(&self, place: Place) -> Batch<Self>;
 
-    /// Batches that training never sees, each with the number of its items.
+    /// Batches that training never uses, each with its number of items.
     fn validation(&self, extent: Extent) -> Vec<(Batch<Self>, usize)>;
 
-    /// Something the model made up, if it can.
+    /// A sample that the model generates, if it can.
     fn sample(&mut self, params: &[f32], seed: u64) -> Option<String>;
 }
 
-/// The batches of a task's model.
+/// Type of the batches of a task's model.
 pub(super) type Batch<T> = <<T as Task>::Model as Model<f32>>::Batch;
 
-/// What is counted in a micro-batch.
+/// Unit in which a micro-batch is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unit {
-    /// Its plural.
+    /// Name of the unit in plural.
     pub(super) name: &'static str,
-    /// How many a micro-batch has.
+    /// Number of them in a micro-batch.
     pub(super) count: usize,
 }
 
-/// How much of the held-out data an evaluation looks at.
+/// Part of the held-out data that an evaluation uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// Enough to see where the run is going.
+    /// A sample that is large enough to show the trend.
     Some,
-    /// All of it, up to a generous bound.
+    /// All of it, up to a high bound.
     Whole,
 }

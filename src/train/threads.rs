@@ -1,7 +1,7 @@
-//! Work split over threads, by rows and never within a sum.
+//! Distribution of work to threads, by rows and never within a sum.
 //!
-//! The caller cuts work into tiles whose sizes depend on shapes alone; threads then only decide who
-//! computes a tile, not what is computed. One, two or three threads give the same bits.
+//! The caller divides work into tiles by shape alone; the number of threads affects only which
+//! thread computes a tile, not its result. One, two or three threads give the same bits.
 
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
@@ -42,7 +42,7 @@ fn run_on<T: Send>(count: usize, mut tiles: Vec<T>, work: &(impl Fn(T) + Sync)) 
     thread::scope(|scope| {
         for part in &parts {
             let started = thread::Builder::new().spawn_scoped(scope, || work_on(part));
-            // A system that has no thread left makes it slower, not different.
+            // If no more threads can be started, the work is slower, but its result is the same.
             if started.is_err() {
                 work_on(part);
             }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_tile_is_worked_on_once() {
+    fn threads_process_each_tile_once() {
         for count in 1..6 {
             for len in 0..12 {
                 let mut tiles = vec![0; len];

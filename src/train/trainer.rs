@@ -1,5 +1,5 @@
-//! The training loop: micro-batches through the model, their mean gradient through the data-parallel
-//! runtime, the optimizer, and what has to be told and kept.
+//! Training loop: micro-batches through the model, their mean gradient through the data-parallel
+//! runtime, the optimizer, progress reports, metrics and checkpoints.
 
 use std::fs;
 use std::io;
@@ -106,7 +106,7 @@ pub struct Outcome {
     pub digest: String,
 }
 
-/// A run between two steps.
+/// State of a run between two steps.
 struct Run<'a, T: Task> {
     group: &'a Group,
     options: &'a TrainOptions,
@@ -117,7 +117,7 @@ struct Run<'a, T: Task> {
     desk: Desk<'a>,
 }
 
-/// What rank 0 does beside training.
+/// Rank 0's reporter of training progress; inactive on other ranks.
 struct Desk<'a> {
     is_open: bool,
     watch: &'a mut dyn FnMut(&Progress),
@@ -126,7 +126,7 @@ struct Desk<'a> {
     saved: Option<PathBuf>,
 }
 
-/// One step as all workers see it.
+/// Result of one step, equal on all workers.
 struct Step {
     loss: f32,
     norm: f64,
@@ -134,7 +134,7 @@ struct Step {
 }
 
 impl<'a, T: Task> Run<'a, T> {
-    /// Builds model, optimizer and runtime, or finds the run to go on with.
+    /// Creates model, optimizer and runtime, with the state of a checkpoint if the run resumes.
     fn new(
         group: &'a Group,
         options: &'a TrainOptions,
@@ -158,7 +158,7 @@ impl<'a, T: Task> Run<'a, T> {
         Ok(Self { group, options, task, params, optimizer, ddp, desk })
     }
 
-    /// All steps, then the last evaluation and the sample.
+    /// Runs all steps, then the final evaluation and the sample.
     fn train(mut self, stop: &dyn Fn() -> bool) -> Result<Outcome, TrainError> {
         let watched = self.task.validation(Extent::Some);
         let (mut last, mut end, mut spent) = (None, End::Complete, Duration::ZERO);
@@ -178,12 +178,12 @@ impl<'a, T: Task> Run<'a, T> {
         self.finish(end, last, spent, items / spent.as_secs_f64().max(1e-9))
     }
 
-    /// One step: every lane's micro-batch, the mean gradient, the optimizer.
+    /// Runs one step: the micro-batches of all lanes, the mean gradient, the optimizer.
     fn step(&mut self, wants_stop: bool) -> Result<Step, TrainError> {
         let accumulate = self.options.accumulate.get();
         let (step, lanes) = (self.optimizer.steps(), self.group.world_size() * accumulate);
-        // One slot a lane, so that the mean is summed in the same order for every split; the last
-        // slot counts those who want to stop.
+        // One slot per lane, so that the mean is summed in the same order for every number of
+        // workers; the last slot counts the workers that want to stop.
         let mut slots = self.group.alloc::<f32>(lanes + 1)?;
         for micro_batch in 0..accumulate {
             let lane = self.group.rank() * accumulate + micro_batch;
@@ -194,7 +194,8 @@ impl<'a, T: Task> Run<'a, T> {
                 self.ddp.micro_batch(|sink| model.backward(&self.params, &batch, sink))?;
         }
         slots[lanes] = f32::from(u8::from(wants_stop));
-        // The losses travel behind the last bucket: workers wait for each other once a step.
+        // The losses are reduced after the last bucket, so that workers wait for each other once in
+        // each step.
         let slots = self.group.start_all_reduce(slots, 0..lanes + 1, ReduceOp::Sum);
         let norm = self.descend(step)?;
         let slots = slots.wait()?;
@@ -205,7 +206,7 @@ impl<'a, T: Task> Run<'a, T> {
         Ok(Step { loss, norm, wants_stop: 0.0 < slots[lanes] })
     }
 
-    /// Moves the parameters against the mean gradient; returns the gradient's norm.
+    /// Updates the parameters by the mean gradient; returns the norm of the gradient.
     fn descend(&mut self, step: u64) -> Result<f64, TrainError> {
         let gradient = self.ddp.reduce()?;
         let norm = gradient_norm(self.options.threads, gradient);
@@ -214,7 +215,7 @@ impl<'a, T: Task> Run<'a, T> {
         Ok(norm)
     }
 
-    /// Evaluates and saves where the options say so, and tells.
+    /// Evaluates and saves if the options request it, and reports the step.
     fn after_step(
         &mut self,
         step: &Step,
@@ -247,13 +248,13 @@ impl<'a, T: Task> Run<'a, T> {
         }
     }
 
-    /// Items of all workers in a step.
+    /// Number of items of all workers in a step.
     fn items_per_step(&self) -> f64 {
         let lanes = self.group.world_size() * self.options.accumulate.get();
         (lanes * self.task.unit().count) as f64
     }
 
-    /// Mean loss over batches, dealt to all workers and summed in the order of the batches.
+    /// Mean loss over batches, which all workers share; it is summed in the order of the batches.
     fn evaluate(&mut self, batches: &[(Batch<T>, usize)]) -> Result<f64, TrainError> {
         let (rank, world) = (self.group.rank(), self.group.world_size());
         let mut losses = vec![0.0_f32; batches.len()];
@@ -298,7 +299,7 @@ impl<'a, T: Task> Run<'a, T> {
         }
     }
 
-    /// The evaluation of the whole held-out part, the sample, the picture, the summary.
+    /// Evaluates the whole held-out part, and writes the sample, the chart and the summary.
     fn finish(
         mut self,
         end: End,
@@ -338,13 +339,13 @@ fn start(group: &Group, options: &TrainOptions, title: &str, parameters: usize) 
     }
 }
 
-/// Which samples a step takes.
+/// Samples that the steps of this run use.
 fn samples_of(group: &Group, options: &TrainOptions) -> Samples {
     let lanes = group.world_size() * options.accumulate.get();
     Samples { lanes, batch_size: options.batch_size.get(), seed: options.seed }
 }
 
-/// A step as the launcher is told of it.
+/// Note about a step for the launcher.
 fn note(report: &StepReport) -> Note {
     Note::Step {
         step: report.step,
@@ -354,8 +355,8 @@ fn note(report: &StepReport) -> Note {
     }
 }
 
-/// Parameters and optimizer before the first step of this run: drawn, or read by rank 0 and handed to
-/// everybody, for its disk may be nobody else's.
+/// Parameters and optimizer before the first step of this run: drawn, or read by rank 0 and
+/// broadcast to all ranks, because its disk may not be shared.
 fn first_state(
     group: &Group,
     options: &TrainOptions,
@@ -396,11 +397,12 @@ fn first_state(
     Ok((params, AdamW::resume(table, options.optimizer, options.threads, moments, step)))
 }
 
-/// Said to the other workers instead of a step: there is no checkpoint.
+/// Broadcast to the other workers instead of a step: there is no checkpoint.
 const NO_STEP: i64 = -1;
 
-/// What this start may go on from: the last checkpoint of its own job, else what the user named. With
-/// earlier ones, in case it is damaged, where the user named none in particular.
+/// The checkpoints from which this start may resume, the preferred one first: the last one of its own
+/// job, or else what the user has named. Earlier ones follow, in case it is damaged, unless the user
+/// has named a file.
 fn first_checkpoints(options: &TrainOptions) -> Result<Option<Vec<PathBuf>>, CheckpointError> {
     let own = match (&options.start, &options.checkpoint) {
         (Some(start), Some(kept)) if start.is_restart => checkpoint::of_job(&kept.dir, &start.job),

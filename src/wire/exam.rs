@@ -1,5 +1,5 @@
-//! What a node tells about itself when a doctor asks. Types made for the wire: the report says its
-//! version, and judges nothing.
+//! Request and report of a node's examination by `remuda doctor`. Types made for the wire: the
+//! report carries its version and contains facts only.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,41 +11,41 @@ use crate::base::NodeRank;
 /// Version of an [`Examination`].
 pub const EXAM_VERSION: u32 = 2;
 
-/// What is to be looked at.
+/// Request to examine a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Examine {
     /// Working directory of a job.
     pub cwd: Vec<u8>,
-    /// What its workers would execute.
+    /// Program that its workers would execute.
     pub program: Option<Vec<u8>>,
-    /// Whether that is a Python, whose version and libraries count.
+    /// Whether the program is a Python; its version and libraries are then reported.
     pub is_python: bool,
-    /// The file that the program would read.
+    /// File that the program would read.
     pub script: Option<Vec<u8>>,
-    /// Address at which the others are to reach this node; `None`: it knows best.
+    /// Address at which the other nodes connect to this one; `None`: the node chooses it.
     pub addr: Option<String>,
     /// Some of the other hosts, as the hostfile names them.
     pub others: Vec<String>,
-    /// On the node of rank 0: the port that it would listen on.
+    /// On the node of rank 0: the port that rank 0 would listen on.
     pub port: Option<PortWish>,
-    /// Who comes to our door must know it.
+    /// Token that a peer must present to the test listener of this node.
     pub token: Token,
-    /// How closely to look.
+    /// Depth of the examination.
     pub depth: Depth,
-    /// Whether the paths are also looked for on another machine, or were typed on one.
+    /// Whether the paths are also checked on another machine, or were typed on one.
     pub elsewhere: bool,
 }
 
-/// How closely a node is looked at.
+/// Depth of an examination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Depth {
-    /// What costs nothing: before every job.
+    /// Cheap facts only, as before every job.
     Quick,
-    /// Versions of libraries and of Python too.
+    /// Versions of Python and of libraries as well.
     Full,
 }
 
-/// Good for one examination.
+/// Secret of one examination, with which nodes recognise each other.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token(pub [u8; 16]);
 
@@ -55,21 +55,21 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Whether something is there, or why it cannot be used.
+/// Whether a directory or file can be used, or why not.
 pub type Looked = Result<(), Problem>;
 
-/// Everything that a node tells.
+/// Report of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Examination {
     /// [`EXAM_VERSION`] of the agent.
     pub version: u32,
-    /// Which machine it is, and who we are there.
+    /// Identity of the machine, and the user of the agent there.
     pub machine: Machine,
     /// The working directory.
     pub cwd: Looked,
-    /// The program, if there is one to look for.
+    /// The program, if the request named one.
     pub program: Option<Looked>,
-    /// The script, if there is one.
+    /// The script, if the request named one.
     pub script: Option<Looked>,
     /// The Python that would be run.
     pub python: Option<Python>,
@@ -77,106 +77,106 @@ pub struct Examination {
     pub compute: Compute,
     /// GPUs.
     pub gpus: Gpus,
-    /// NCCL and the CUDA runtime, wherever they lie.
+    /// Every NCCL and CUDA runtime that was found.
     pub libraries: Vec<Library>,
-    /// Addresses and doors.
+    /// Addresses, interfaces and test listeners.
     pub network: Network,
 }
 
-/// Which machine it is, and who we are there.
+/// Identity of a machine, and the user of the agent there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// What it calls itself.
+    /// Host name that the machine is configured with.
     pub host_name: String,
-    /// The same for all names of one running kernel.
+    /// Boot id of the running kernel; two host names with the same one are one machine.
     pub boot_id: String,
-    /// Version of its kernel.
+    /// Version of the kernel.
     pub kernel: String,
-    /// `x86_64`.
+    /// Architecture, such as `x86_64`.
     pub arch: String,
-    /// Our name there; `None` where the number has none.
+    /// User name of the agent; `None` where its uid has no name.
     pub user: Option<String>,
-    /// Our number there.
+    /// Uid of the agent.
     pub uid: u32,
-    /// Its clock since the start, as in the hello.
+    /// Clock of the machine in microseconds since it started, as in [`super::AgentHello`].
     pub clock_us: u64,
-    /// Its clock of the day at the same moment, in microseconds since 1970.
+    /// Wall clock at the same moment, in microseconds since 1970.
     pub wall_us: u64,
 }
 
-/// A Python.
+/// A Python interpreter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Python {
-    /// `3.11.2`, or why it does not say.
+    /// Version, such as `3.11.2`, or why it is unknown.
     pub version: Result<String, String>,
 }
 
 /// Processors, memory and limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compute {
-    /// Processors that may be used: affinity and the control group's quota.
+    /// Processors that workers may use, by affinity and the control group's quota.
     pub cpus: u32,
-    /// Memory that may still be taken.
+    /// Available memory; `None`: unknown.
     pub memory_bytes: Option<u64>,
-    /// Limit of the control group.
+    /// Memory limit of the control group; `None`: no limit.
     pub memory_limit_bytes: Option<u64>,
-    /// `/dev/shm`, or why it cannot be used.
+    /// Size of `/dev/shm`, or why it cannot be used.
     pub shm: Result<Room, String>,
-    /// Bytes that may be locked in memory.
+    /// Limit of bytes locked in memory.
     pub memlock: Limit,
-    /// Open files.
+    /// Limit of open files.
     pub nofile: Limit,
 }
 
-/// A file system.
+/// Size of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Room {
-    /// How large it is.
+    /// Total size.
     pub total_bytes: u64,
-    /// How much is free.
+    /// Free space.
     pub free_bytes: u64,
 }
 
-/// A limit of the kernel; `None`: unlimited.
+/// Resource limit of the kernel; `None`: unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
-    /// Holds now.
+    /// Limit in force.
     pub soft: Option<u64>,
-    /// As far as a program may raise it.
+    /// Limit up to which a program may raise the soft one.
     pub hard: Option<u64>,
 }
 
-/// What is known of GPUs.
+/// GPUs of a node, and their driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpus {
-    /// Device files, `/dev/nvidia0` and so on.
+    /// Number of device files, `/dev/nvidia0` and so on.
     pub files: u32,
-    /// As NVML tells.
+    /// GPUs as NVML describes them.
     pub devices: Vec<Gpu>,
-    /// Why NVML does not tell, where there are device files.
+    /// Why NVML did not answer although there are device files.
     pub silent: Option<String>,
     /// Version of the driver.
     pub driver: Option<String>,
-    /// The newest CUDA that the driver knows: `12.4`.
+    /// Newest CUDA version that the driver supports, such as `12.4`.
     pub cuda: Option<String>,
-    /// Newest errors (Xid) in the kernel's log, where that may be read.
+    /// Newest GPU errors (Xid) in the kernel's log, where the agent may read it.
     pub xids: Vec<String>,
 }
 
 /// One GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// `NVIDIA H200`.
+    /// Name, such as `NVIDIA H200`.
     pub name: String,
-    /// `GPU-…`.
+    /// UUID, `GPU-…`.
     pub uuid: String,
-    /// All of its memory.
+    /// Total memory.
     pub memory_bytes: u64,
-    /// Whether it is cut into parts (MIG).
+    /// Whether it is partitioned (MIG).
     pub mig: bool,
-    /// Memory errors since the driver was loaded that could not be corrected; `None`: not counted.
+    /// Uncorrected memory errors since the driver was loaded; `None`: not counted.
     pub ecc_errors: Option<u64>,
-    /// Who uses it.
+    /// Processes that use it.
     pub processes: Vec<GpuProcess>,
 }
 
@@ -185,120 +185,121 @@ pub struct Gpu {
 pub struct GpuProcess {
     /// Its pid on the node.
     pub pid: u32,
-    /// Its name, if it may be seen.
+    /// Its name, if it is visible to the agent.
     pub name: Option<String>,
-    /// Memory of the GPU that it holds.
+    /// GPU memory that it holds.
     pub memory_bytes: Option<u64>,
 }
 
 /// A library that workers may load.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Library {
-    /// `NCCL`, `CUDA runtime`.
+    /// Name, such as `NCCL` or `CUDA runtime`.
     pub name: String,
-    /// `2.21.5`; `None` where nobody says.
+    /// Version, such as `2.21.5`; `None`: unknown.
     pub version: Option<String>,
-    /// Where.
+    /// Path of its file.
     pub path: String,
 }
 
-/// Addresses and doors.
+/// Interfaces, adapters and test listeners of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Network {
     /// Interfaces that are up, without the loopback.
     pub interfaces: Vec<Interface>,
-    /// Adapters of InfiniBand.
+    /// Ports of InfiniBand adapters.
     pub adapters: Vec<Adapter>,
-    /// Where this node waits for the others, or why it cannot.
+    /// Address of this node's test listener, or why it cannot listen.
     pub door: Result<SocketAddr, Problem>,
-    /// On the node of rank 0: the port is ours until the link ends, and somebody waits there too.
+    /// On the node of rank 0: address of a second test listener on the master port, which the agent
+    /// holds until the link ends.
     pub master: Option<Result<SocketAddr, Problem>>,
 }
 
-/// An interface.
+/// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Interface {
-    /// `eth0`.
+    /// Name, such as `eth0`.
     pub name: String,
-    /// Megabits in a second, where the driver says so.
+    /// Speed in megabits per second, where the driver reports it.
     pub speed_mbit: Option<u32>,
-    /// Largest packet.
+    /// Largest packet in bytes.
     pub mtu: u32,
-    /// Whether the node's own address, see [`Network::door`], is one of it.
+    /// Whether the interface has the address of the node's listener, see [`Network::door`].
     pub has_door: bool,
 }
 
-/// A port of an adapter of InfiniBand.
+/// A port of an InfiniBand adapter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Adapter {
-    /// `mlx5_0/1`.
+    /// Adapter and port, such as `mlx5_0/1`.
     pub name: String,
-    /// `ACTIVE`, `DOWN`.
+    /// State, such as `ACTIVE` or `DOWN`.
     pub state: String,
-    /// `400 Gb/sec (4X NDR)`.
+    /// Rate, such as `400 Gb/sec (4X NDR)`.
     pub rate: String,
 }
 
-/// Where somebody waits for a knock.
+/// A test listener that a node is asked to connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Door {
-    /// Whose it is.
+    /// Owner of the listener.
     pub whose: Whose,
-    /// A name of the owner that is to be looked up on the way.
+    /// Name of the owner, which the connecting node resolves as well.
     pub name: Option<String>,
-    /// Where.
+    /// Address of the listener.
     pub addr: SocketAddr,
-    /// What opens it.
+    /// Token that the listener accepts.
     pub token: Token,
 }
 
-/// Whose door it is.
+/// Owner of a test listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Whose {
-    /// The one that a node opened for this.
+    /// The listener that a node opened for the examination.
     Node(NodeRank),
-    /// The master port.
+    /// The listener on the master port.
     Master,
 }
 
-/// What came of a knock.
+/// Result of one test connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dialed {
-    /// At whose door.
+    /// Owner of the listener.
     pub whose: Whose,
-    /// How many microseconds it took, or why nobody opened.
+    /// Duration in microseconds, or why the connection failed.
     pub outcome: Result<u32, DialFault>,
-    /// Addresses of the owner's name, in order; none: there is no such name. `None`: nobody asked, or
-    /// nobody answered in time.
+    /// Addresses of the owner's name, sorted; empty: the name does not exist. `None`: the name was
+    /// not looked up, or the lookup timed out.
     pub resolved: Option<Vec<IpAddr>>,
 }
 
-/// Why a door stayed shut.
+/// Why a test connection failed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum DialFault {
-    /// Nothing came back in time: packets are dropped.
+    /// The connection timed out: packets are dropped.
     NoAnswer,
-    /// Nobody listens, or a filter says so.
+    /// The connection was refused: no process listens, or a filter rejects it.
     Refused,
-    /// The kernel knows no way there.
+    /// The kernel has no route to the address.
     NoRoute,
-    /// Somebody else answered.
+    /// Another process than the expected agent answered.
     Stranger,
-    /// Whatever else the kernel says.
+    /// Any other error of the kernel.
     Other(String),
 }
 
-/// What a knock at a door says, and what is answered. Neither tells the token.
+/// Direction of a proof between two nodes. Neither direction reveals the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occasion {
-    /// Who comes.
+    /// From the connecting node.
     Knock,
-    /// Who opens.
+    /// From the listening node.
     Open,
 }
 
 impl Token {
-    /// Proof that its owner knows the token.
+    /// Proof that the sender knows the token: SHA-256 of a purpose string and the token.
     pub fn proof(&self, occasion: Occasion) -> [u8; 32] {
         use sha2::{Digest, Sha256};
         let purpose: &[u8] = match occasion {
@@ -314,10 +315,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proof_is_of_its_token_and_of_its_occasion() {
+    fn token_proof_depends_on_token_and_direction() {
         let (one, other) = (Token([1; 16]), Token([2; 16]));
         assert_ne!(one.proof(Occasion::Knock), one.proof(Occasion::Open));
         assert_ne!(one.proof(Occasion::Knock), other.proof(Occasion::Knock));
-        assert_eq!(format!("{one:?}"), "Token(…)", "nobody logs it");
+        assert_eq!(format!("{one:?}"), "Token(…)", "a log does not contain the token");
     }
 }

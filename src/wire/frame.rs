@@ -1,6 +1,7 @@
-//! Bytes ↔ messages. A frame is its length and its epoch, four little-endian bytes each, then as
-//! many bytes of postcard. A length is never trusted: what exceeds [`FRAME_BYTES_MAX`] ends the link
-//! before anything is allocated for it. What was said in an earlier epoch is not heard.
+//! Encoding of messages as frames. A frame is its length and its epoch, four little-endian bytes
+//! each, then as many bytes of postcard. A length is never trusted: a frame above
+//! [`FRAME_BYTES_MAX`] ends the link before memory is allocated for it. Frames of earlier epochs
+//! are discarded.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,34 +18,34 @@ pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 const WORD_BYTES: usize = size_of::<u32>();
 const HEAD_BYTES: usize = 2 * WORD_BYTES;
 
-/// Why a link cannot be understood any more.
+/// Why the bytes of a link cannot be decoded; the link ends.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FrameError {
-    /// A length that no peer of ours sends.
+    /// A length above the limit, which no peer sends.
     #[error("a frame of {0} bytes is longer than the limit of {FRAME_BYTES_MAX}")]
     TooLong(usize),
-    /// An epoch that has not begun.
-    #[error("a frame is of epoch {theirs}, we are in {ours}")]
+    /// An epoch that has not begun on this side.
+    #[error("received a frame of epoch {theirs} in epoch {ours}")]
     Epoch {
-        /// In the frame.
+        /// Epoch of the frame.
         theirs: Epoch,
-        /// Of the link.
+        /// Epoch of the link.
         ours: Epoch,
     },
-    /// Bytes that are no message.
-    #[error("a frame holds no known message")]
+    /// Bytes that are not a message.
+    #[error("a frame contains no known message")]
     Malformed,
 }
 
-/// A message as a frame.
+/// Encodes a message as a frame.
 pub fn encode<M: Serialize>(epoch: Epoch, message: &M) -> Vec<u8> {
     let frame = postcard::to_extend(message, vec![0; HEAD_BYTES])
         .expect("growing a vector does not fail and every message is serialisable");
     with_head(epoch, frame, 0)
 }
 
-/// The frame of `FromAgent::Output` up to its bytes, of which `bytes` follow on the link. Saves
-/// copying them.
+/// Encodes the frame of a `FromAgent::Output` up to its payload of `bytes` bytes, which the caller
+/// sends after it. Saves a copy of the payload.
 pub fn encode_output_head(epoch: Epoch, rank: Rank, stream: Stream, bytes: usize) -> Vec<u8> {
     let empty = FromAgent::Output { rank, stream, bytes: Vec::new() };
     let mut head = postcard::to_extend(&empty, vec![0; HEAD_BYTES])
@@ -58,13 +59,13 @@ pub fn encode_output_head(epoch: Epoch, rank: Rank, stream: Stream, bytes: usize
 
 fn with_head(epoch: Epoch, mut frame: Vec<u8>, following: usize) -> Vec<u8> {
     let length = frame.len() - HEAD_BYTES + following;
-    assert!(length <= FRAME_BYTES_MAX, "a message of ours exceeds the limit");
+    assert!(length <= FRAME_BYTES_MAX, "a message that remuda sends exceeds the limit");
     frame[..WORD_BYTES].copy_from_slice(&(length as u32).to_le_bytes());
     frame[WORD_BYTES..HEAD_BYTES].copy_from_slice(&epoch.0.to_le_bytes());
     frame
 }
 
-/// Collects bytes of a link and gives whole messages back.
+/// Decoder of a link: collects bytes and returns whole messages.
 #[derive(Default)]
 pub struct Decoder {
     buffer: Vec<u8>,
@@ -73,22 +74,23 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// For a link of this epoch; by default it is that of the first frame.
+    /// Decoder for a link in `epoch`; the default decoder takes the epoch of the first frame.
     pub fn of(epoch: Epoch) -> Self {
         Self { epoch: Some(epoch), ..Self::default() }
     }
 
-    /// This epoch has begun: what is left of the one before is passed over.
+    /// Begins a new epoch: remaining frames of earlier epochs are discarded.
     pub fn renew(&mut self, epoch: Epoch) {
         self.epoch = Some(epoch);
     }
 
-    /// The epoch of the link; `None` until a frame has come.
+    /// The epoch of the link; `None` until a frame has been received.
     pub fn epoch(&self) -> Option<Epoch> {
         self.epoch
     }
 
-    /// Room for at least `wanted` more bytes: append to it what was read.
+    /// Buffer with room for at least `wanted` more bytes, to which the caller appends what it
+    /// reads.
     pub fn room(&mut self, wanted: usize) -> &mut Vec<u8> {
         if 0 < self.start {
             self.buffer.drain(..self.start);
@@ -98,13 +100,13 @@ impl Decoder {
         &mut self.buffer
     }
 
-    /// Adds bytes that were read elsewhere.
+    /// Adds bytes that the caller has read into a buffer of its own.
     pub fn push(&mut self, bytes: &[u8]) {
         self.room(bytes.len()).extend_from_slice(bytes);
     }
 
-    /// The next whole message of our epoch; `None` until more bytes have come. What an earlier epoch
-    /// has left on its way is passed over.
+    /// Returns the next whole message of this epoch; `None` until more bytes have been received.
+    /// Discards frames of earlier epochs.
     pub fn message<M: DeserializeOwned>(&mut self) -> Result<Option<M>, FrameError> {
         while let Some((epoch, length)) = self.head()? {
             let begin = self.start + HEAD_BYTES;
@@ -124,7 +126,7 @@ impl Decoder {
         Ok(None)
     }
 
-    /// Epoch and length of the next frame.
+    /// Returns epoch and length of the next frame.
     fn head(&self) -> Result<Option<(Epoch, usize)>, FrameError> {
         let pending = &self.buffer[self.start..];
         let Some((length, rest)) = pending.split_first_chunk::<WORD_BYTES>() else {
@@ -146,7 +148,7 @@ mod tests {
     use crate::wire::ToAgent;
 
     #[test]
-    fn a_message_survives_any_cut() {
+    fn decoder_joins_a_message_cut_anywhere() {
         let message = ToAgent::Stdin { rank: Rank(3), bytes: b"hello".to_vec() };
         let epoch = Epoch(3);
         let frame = [encode(epoch, &message), encode(epoch, &ToAgent::Kill)].concat();
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn output_sent_in_two_parts_is_the_same_message() {
+    fn output_head_and_payload_equal_the_whole_frame() {
         for bytes in [0, 1, 127, 128, 65_536] {
             let payload = vec![7u8; bytes];
             let head = encode_output_head(Epoch(1), Rank(2), Stream::Stderr, bytes);
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_monstrous_length_ends_the_link_before_anything_is_allocated() {
+    fn decoder_rejects_long_frame_before_allocation() {
         let mut decoder = Decoder::default();
         decoder.push(&u32::MAX.to_le_bytes());
         let error = decoder.message::<ToAgent>().expect_err("too long");
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_said_in_our_epoch_is_heard() {
+    fn decoder_discards_frames_of_earlier_epochs() {
         let mut decoder = Decoder::of(Epoch(2));
         for (epoch, signal) in [(1, 1), (2, 2), (0, 3), (2, 4)] {
             decoder.push(&encode(Epoch(epoch), &ToAgent::Signal(signal)));
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_frame_says_in_which_epoch_a_link_is() {
+    fn decoder_takes_epoch_of_first_frame() {
         let mut decoder = Decoder::default();
         assert_eq!(decoder.epoch(), None);
         decoder.push(&encode(Epoch(7), &ToAgent::Kill));
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_that_is_announced_is_heard_and_the_one_before_is_not() {
+    fn decoder_accepts_only_the_renewed_epoch() {
         let mut decoder = Decoder::of(Epoch(0));
         decoder.push(&encode(Epoch(0), &ToAgent::Renew));
         assert_eq!(decoder.message(), Ok(Some(ToAgent::Renew)));
@@ -220,15 +222,15 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_an_error_and_not_a_panic() {
+    fn decoder_reports_garbage_as_error() {
         let mut decoder = Decoder::default();
         decoder.push(&[2, 0, 0, 0, 0, 0, 0, 0, 255, 255]);
         assert_eq!(decoder.message::<FromAgent>(), Err(FrameError::Malformed));
     }
 
-    /// Old and new builds must agree: a change of these bytes needs a new `VERSION`.
+    /// Golden bytes: a change of them needs a new `VERSION`, because old builds would misread them.
     #[test]
-    fn the_bytes_of_a_message_never_change() {
+    fn frame_bytes_match_golden_bytes() {
         let exited = FromAgent::Exited {
             rank: Rank(5),
             exit: WorkerExit::Signal { signal: 9, core: false },

@@ -1,4 +1,5 @@
-//! The messages. Types made for the wire: append-only, pinned by golden bytes.
+//! Messages between launcher and agent. Types made for the wire: append-only, pinned by golden
+//! bytes.
 
 use std::net::SocketAddr;
 
@@ -11,213 +12,213 @@ use crate::secure::JobKey;
 /// Version of everything in this file.
 pub const VERSION: u32 = 9;
 
-/// First word of the launcher.
+/// First message of the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LauncherHello {
     /// [`VERSION`] of the launcher.
     pub version: u32,
-    /// Its build, for the message when versions differ.
+    /// Build of the launcher, for the error message when versions differ.
     pub build: String,
-    /// The job.
+    /// Name of the job.
     pub job: String,
-    /// Which node the agent is.
+    /// Rank of the agent's node.
     pub node: NodeRank,
 }
 
-/// First word of an agent.
+/// First message of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentHello {
     /// [`VERSION`] of the agent.
     pub version: u32,
-    /// Its build.
+    /// Build of the agent.
     pub build: String,
-    /// The agent's pid.
+    /// Pid of the agent.
     pub pid: u32,
-    /// Its clock, in microseconds since the node started.
+    /// Clock of the agent, in microseconds since the node started.
     pub clock_us: u64,
 }
 
-/// Launcher → agent.
+/// Message from the launcher to an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToAgent {
-    /// Who speaks.
+    /// Identity of the launcher; the first message.
     Hello(LauncherHello),
-    /// Look whether the job could start here.
+    /// Check whether the job can start on this node.
     Prepare(Box<Prepare>),
     /// Start the workers.
     Start(Start),
     /// Signal every worker's process group.
     Signal(i32),
-    /// Kill everything of the job on this node.
+    /// Kill every process of the job on this node.
     Kill,
-    /// Input for a worker.
+    /// Standard input for a worker.
     Stdin {
-        /// Which worker.
+        /// Rank of the worker.
         rank: Rank,
-        /// What it may read; empty: the end.
+        /// Input; empty: end of input.
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
-    /// A worker of another node failed; those of this node need not wait for it.
+    /// A worker of another node failed; workers of this node need not wait for it.
     PeerGone(Rank),
-    /// Output of that many bytes has been dealt with.
+    /// Number of bytes of output that the launcher has processed; the agent may send as many more.
     Consumed(u64),
-    /// The launcher lives; the agent says what its clock shows.
+    /// Heartbeat of the launcher; the agent answers with [`FromAgent::Clock`].
     Beat {
-        /// When, on the launcher's clock.
+        /// Time on the launcher's clock.
         at_us: u64,
     },
-    /// The launcher is about to be stopped (Ctrl-Z): the workers stop too, and its silence means
-    /// nothing.
+    /// The launcher is about to be suspended (Ctrl-Z): the workers are suspended too, and missing
+    /// heartbeats do not end the lease.
     Pause,
-    /// It is back, and the workers go on.
+    /// The launcher continues, and so do the workers.
     Resume,
-    /// Nothing more is wanted: end.
+    /// Nothing more follows: exit.
     Bye,
-    /// Nothing of this epoch is left, here or elsewhere. The next one begins: whatever follows on this
-    /// link is of it.
+    /// No process of this epoch is left on any node, and the next epoch begins: every later frame
+    /// of this link belongs to it.
     Renew,
-    /// Who takes part, a packed [`super::Roster`]: the same bytes for all nodes, before
+    /// The nodes of the job, a packed [`super::Roster`]: the same bytes for all nodes, before
     /// [`ToAgent::Start`].
     Roster(#[serde(with = "serde_bytes")] Vec<u8>),
-    /// Look this node over, and listen for the others. No job follows.
+    /// Examine this node, and listen for the others. No job follows.
     Examine(Box<Examine>),
-    /// Knock at these doors; each is answered or not within a bounded time.
+    /// Connect to these test listeners; each connection succeeds or fails within a bounded time.
     Dial(Vec<Door>),
-    /// This launcher stands in the place of one that has begun epochs. Nothing was started on this
-    /// link, and whatever follows on it is of this epoch.
+    /// This launcher replaces one that has already begun epochs. Nothing was started on this link,
+    /// and every later frame of it belongs to this epoch.
     Skip(Epoch),
-    /// Somebody wants to know how the workers are doing.
+    /// Report the workers that are suspended, with [`FromAgent::Suspended`].
     Look,
 }
 
-/// What a node must have for the job to start.
+/// Request to check whether the job can start on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prepare {
     /// Working directory.
     pub cwd: Vec<u8>,
     /// Program that the workers run, as typed.
     pub program: Vec<u8>,
-    /// File that the program is about to read (a script).
+    /// Script that the program will read.
     pub script: Option<Vec<u8>>,
-    /// Descriptors that the agent will need.
+    /// Number of file descriptors that the agent will need.
     pub fds: u64,
-    /// Node 0: where rank 0 and the store listen.
+    /// On node 0: addresses for rank 0 and the store.
     pub listen: Option<Listen>,
-    /// Key of the job; ranks get keys derived from it.
+    /// Key of the job; ranks receive keys derived from it.
     pub key: JobKey,
-    /// Workers of the job.
+    /// Number of workers of the job.
     pub world_size: u32,
-    /// Silence after which the agent stops the workers.
+    /// Time without a heartbeat after which the agent stops the workers.
     pub lease_ms: u32,
-    /// How often the agent says that it lives.
+    /// Interval of the agent's heartbeats.
     pub beat_ms: u32,
-    /// Time between TERM and KILL when the launcher is gone.
+    /// Time between SIGTERM and SIGKILL when the launcher is lost.
     pub grace_ms: u32,
-    /// Whether workers are bound to processors of their own.
+    /// How to bind workers to processors; `None`: they are not bound.
     pub cores: Option<CoreWish>,
-    /// Script whose environment the workers get.
+    /// Script that is sourced for the environment of the workers.
     pub venv_script: Option<Vec<u8>>,
-    /// GPUs that no other job may use.
+    /// GPUs to lock against other jobs.
     pub claim: Option<ClaimWish>,
-    /// Files beside the script that workers of this node will need.
+    /// Further files that workers of this node will need.
     pub files: Vec<FileWish>,
-    /// Whether the paths are also looked for on another machine, or were typed on one.
+    /// Whether the paths are also checked on another machine, or were typed on one.
     pub elsewhere: bool,
 }
 
-/// A file as workers will need it.
+/// A file that workers will need, and its required state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileWish {
-    /// Which; seen from the working directory.
+    /// Path, relative to the working directory.
     pub path: Vec<u8>,
-    /// How it must be.
+    /// Required state.
     pub state: FileState,
-    /// What the user can do if it is not.
+    /// Help for the user if the file is not in this state.
     pub help: String,
-    /// Whose trouble it is then.
+    /// Scope of the problem if the file is not in this state.
     pub blame: Blame,
 }
 
-/// Whose trouble a problem is.
+/// Scope of a problem: one node, or the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Blame {
-    /// The node's: the job can go on without it.
+    /// The problem concerns this node: the job can run without it.
     Node,
-    /// The job's: another node would meet it in this one's place.
+    /// The problem concerns the job: a replacement of this node would have it too.
     Job,
 }
 
-/// How a file must be.
+/// Required state of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileState {
-    /// A file, or a directory, that can be read.
+    /// The path is a readable file or directory.
     Readable,
-    /// No directory that holds files with this ending.
+    /// The path is not a directory that contains files with this suffix.
     Without(String),
 }
 
-/// GPUs are kept from other jobs, or shared with them.
+/// Request to lock GPUs against other jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimWish {
-    /// Those of these slots; a slot without a GPU is nobody's.
+    /// Slots of the GPUs; a slot without a GPU is not locked.
     pub slots: Vec<Slot>,
-    /// Whether another job that has one is no reason to refuse.
+    /// Whether the GPUs may be shared with jobs that use them already.
     pub share: bool,
 }
 
-/// Processors are shared out among the workers of a node.
+/// Request to divide processors among the workers of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoreWish {
-    /// These; `None`: one of each core.
+    /// Processors to divide; `None`: one of each core.
     pub list: Option<Vec<u32>>,
-    /// Workers of the node.
+    /// Number of workers of the node.
     pub workers: u32,
 }
 
-/// What is wanted of node 0.
+/// Addresses on which node 0 is to listen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listen {
-    /// Address at which the other nodes reach it; `None`: it knows best.
+    /// Address at which the other nodes connect to it; `None`: node 0 chooses it.
     pub addr: Option<String>,
     /// Port for rank 0.
     pub port: PortWish,
     /// Some of the other hosts, as the hostfile names them.
     pub others: Vec<String>,
-    /// Whether the workers need a store: they do on several nodes.
+    /// Whether the workers need a store, as they do on several nodes.
     pub store: bool,
-    /// Its port; 0: one of the kernel's choice.
+    /// Port of the store; 0: the kernel chooses one.
     pub store_port: u16,
 }
 
-/// Which port rank 0 is to have.
+/// Requested port for rank 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PortWish {
-    /// This one or none.
+    /// This port and no other.
     Exactly(u16),
-    /// This one, or else any that is free.
+    /// This port if it is free, otherwise any free one.
     Rather(u16),
 }
 
-/// Everything that starts the workers of a node.
+/// Request to start the workers of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     /// The workers of this node.
     pub workers: Vec<WorkerStart>,
-    /// Where the store listens, if there is one.
+    /// Address of the store, if there is one.
     pub store: Option<SocketAddr>,
-    /// Output that may be on its way and not yet [`ToAgent::Consumed`].
+    /// Bytes of output that may be sent before they are [`ToAgent::Consumed`].
     pub window_bytes: u64,
     /// Time after which [`FromAgent::Ungrouped`] is worth a message; 0: never.
     pub group_limit_ms: u32,
 }
 
-/// One worker.
+/// Description of one worker to start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerStart {
-    /// Its rank.
+    /// Rank in the job.
     pub rank: Rank,
-    /// Its rank on the node.
+    /// Rank on the node.
     pub local_rank: LocalRank,
     /// Program and arguments.
     pub argv: Vec<Vec<u8>>,
@@ -225,106 +226,106 @@ pub struct WorkerStart {
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
     /// Variables to set unless the environment already has them.
     pub env_default: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Whether [`ToAgent::Stdin`] will come; otherwise it reads `/dev/null`.
+    /// Whether [`ToAgent::Stdin`] supplies its standard input; otherwise it reads `/dev/null`.
     pub stdin: bool,
 }
 
-/// Agent → launcher.
+/// Message from an agent to the launcher.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FromAgent {
-    /// Who speaks.
+    /// Identity of the agent; the first message.
     Hello(AgentHello),
-    /// The job could start here.
+    /// The job can start on this node.
     Ready(Found),
-    /// It could not, for all these reasons.
+    /// The job cannot start on this node, for all of these reasons.
     Refused(Vec<Problem>),
-    /// A worker became its program.
+    /// A worker has executed its program.
     Started {
-        /// Which.
+        /// Rank of the worker.
         rank: Rank,
-        /// Its pid on the node.
+        /// Pid of the worker on the node.
         pid: u32,
-        /// When, on the agent's clock.
+        /// Time of the start on the agent's clock.
         at_us: u64,
     },
-    /// A worker could not become its program.
+    /// A worker could not execute its program.
     StartFailed(FailedStart),
-    /// A worker wrote. Its bytes follow; see [`super::encode_output_head`].
+    /// Output of a worker. Its bytes follow; see [`super::encode_output_head`].
     Output {
-        /// Which.
+        /// Rank of the worker.
         rank: Rank,
-        /// Where.
+        /// Stream that the worker wrote to.
         stream: Stream,
-        /// What.
+        /// Output, of any length up to [`super::OUTPUT_BYTES_MAX`].
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
-    /// Nothing more will come from this stream.
+    /// End of an output stream.
     OutputEnd {
-        /// Which worker.
+        /// Rank of the worker.
         rank: Rank,
-        /// Which stream.
+        /// Stream that ended.
         stream: Stream,
-        /// Somebody still holds the other end.
+        /// Whether another process still holds the other end open.
         held: bool,
     },
-    /// A worker ended; exactly one for each that started.
+    /// A worker exited; exactly one message for each worker that started.
     Exited {
-        /// Which.
+        /// Rank of the worker.
         rank: Rank,
-        /// How.
+        /// How the worker ended.
         exit: WorkerExit,
-        /// When, on the agent's clock.
+        /// Time of the exit on the agent's clock.
         at_us: u64,
-        /// Signals that we had sent it before.
+        /// Signals that the agent had sent to the worker before.
         sent: Vec<i32>,
-        /// By how much the kernel's count of out-of-memory kills rose while it ran.
+        /// Increase of the kernel's count of out-of-memory kills while the worker ran.
         oom_kills: u64,
     },
-    /// A worker that has ended left processes behind, which are being stopped.
+    /// A worker that has exited left processes behind, which are being stopped.
     Leftovers {
-        /// Which worker.
+        /// Rank of the worker.
         rank: Rank,
-        /// What it left.
+        /// Processes that it left behind.
         processes: Vec<Leftover>,
     },
-    /// A worker says something about itself.
+    /// Event that a worker reports about itself.
     Note {
-        /// Which.
+        /// Rank of the worker.
         rank: Rank,
-        /// What.
+        /// The event.
         note: WorkerNote,
     },
     /// The shim died; its workers were killed.
     ShimDied,
-    /// No process of the job is left on this node, but for these.
+    /// No process of the job is left on this node, except those that could not be killed.
     Idle {
-        /// What could not be killed.
+        /// Processes that could not be killed.
         undead: Vec<Leftover>,
     },
-    /// The agent lives.
+    /// Heartbeat of the agent.
     Beat,
-    /// The answer to [`ToAgent::Pause`]: the workers are being stopped.
+    /// Answer to [`ToAgent::Pause`]: the workers are being suspended.
     Paused,
-    /// The answer to [`ToAgent::Beat`].
+    /// Answer to [`ToAgent::Beat`].
     Clock {
-        /// When it was asked, on the launcher's clock.
+        /// Time of the request on the launcher's clock.
         asked_us: u64,
-        /// The agent's clock, in microseconds since the node started.
+        /// Clock of the agent, in microseconds since the node started.
         clock_us: u64,
     },
-    /// A worker has taken, or will never take, that much of its standard input.
+    /// Progress of a worker's standard input.
     StdinTaken {
-        /// Which.
+        /// Rank of the worker.
         rank: Rank,
-        /// Of [`ToAgent::Stdin`].
+        /// Bytes of [`ToAgent::Stdin`] that the worker has read or will never read.
         bytes: u64,
     },
-    /// The answer to [`ToAgent::Examine`].
+    /// Answer to [`ToAgent::Examine`].
     Examined(Box<Examination>),
-    /// The answer to [`ToAgent::Dial`], in its order.
+    /// Answer to [`ToAgent::Dial`], in the order of the request.
     Dialed(Vec<Dialed>),
-    /// The answer to [`ToAgent::Look`]: workers that live and are stopped by a signal or a debugger.
+    /// Answer to [`ToAgent::Look`]: live workers that a signal or a debugger has stopped.
     Suspended(Vec<Rank>),
     /// The workers of the node of rank 0 import torch, and none of them has a connection to rank 0.
     Ungrouped {
@@ -335,54 +336,54 @@ pub enum FromAgent {
     },
 }
 
-/// What a node found when it prepared.
+/// Facts that a node determined while it prepared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
-    /// Where rank 0 will listen, on node 0.
+    /// On node 0: address on which rank 0 will listen.
     pub master: Option<Master>,
-    /// Where the store listens, on node 0.
+    /// On node 0: address of the store.
     pub store: Option<SocketAddr>,
-    /// CPUs that the workers may use.
+    /// Number of CPUs that the workers may use.
     pub cpus: u32,
-    /// What the user should know about this node.
+    /// Notes about this node for the user.
     pub notes: Vec<String>,
 }
 
-/// Where rank 0 will listen.
+/// Address on which rank 0 will listen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Master {
-    /// The address at which the other nodes reach it.
+    /// Address at which the other nodes connect to rank 0.
     pub addr: String,
-    /// The port, which was free.
+    /// Port, which was free when the node prepared.
     pub port: u16,
 }
 
 /// A reason why a node cannot take part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// What is wrong.
+    /// Description of the problem.
     pub message: String,
-    /// What to do about it.
+    /// What the user can do about it.
     pub help: Option<String>,
-    /// The exit status it leads to.
+    /// Exit status of the job that it causes.
     pub status: u8,
-    /// Whose trouble it is.
+    /// Scope of the problem.
     pub blame: Blame,
 }
 
 impl Problem {
-    /// A problem of the node and the exit status it leads to.
+    /// A problem of the node, with the exit status that it causes.
     pub fn new(status: Status, message: impl Into<String>) -> Self {
         Self { message: message.into(), help: None, status: status.code(), blame: Blame::Node }
     }
 
-    /// Says that another node would meet it too.
+    /// Marks the problem as one that a replacement of the node would have too.
     #[must_use]
     pub fn of_job(self) -> Self {
         Self { blame: Blame::Job, ..self }
     }
 
-    /// Says what to do about it.
+    /// Sets the help text.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
@@ -390,60 +391,60 @@ impl Problem {
     }
 }
 
-/// A worker that could not become its program.
+/// Failure to start a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedStart {
-    /// Which.
+    /// Rank of the worker.
     pub rank: Rank,
-    /// At which step.
+    /// Step that failed.
     pub step: OpenFailure,
-    /// The kernel's reason.
+    /// Error of the kernel.
     pub errno: i32,
 }
 
-/// The steps of a start.
+/// Step of a worker's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OpenFailure {
-    /// Pipes, or fork.
+    /// Creation of pipes, or fork.
     Fork,
-    /// Session and descriptors.
+    /// Setup of the session and of descriptors.
     Setup,
-    /// The working directory.
+    /// Change to the working directory.
     Chdir,
-    /// The program itself.
+    /// Execution of the program.
     Exec,
 }
 
-/// What a worker says about itself.
+/// Event that a worker reports about itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum WorkerNote {
-    /// Its group is complete; work begins.
+    /// Its group is complete, and its work begins.
     Ready,
-    /// A training step is done.
+    /// A training step is complete.
     Step {
-        /// Which, from 1 on.
+        /// Number of the step, from 1 on.
         step: u64,
-        /// How many there will be.
+        /// Total number of steps, if known.
         steps: Option<u64>,
         /// Loss of the step.
         loss: Option<f64>,
-        /// Speed of all workers.
+        /// Speed of all workers together.
         tokens_per_s: Option<f64>,
     },
-    /// An operation failed because this rank is gone.
+    /// An operation failed because this rank was lost.
     PeerLost(Rank),
 }
 
 /// A process that outlived its worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leftover {
-    /// Its pid on the node.
+    /// Pid on the node.
     pub pid: u32,
-    /// Its name.
+    /// Name of the process.
     pub name: String,
 }
 
-/// Where a worker writes.
+/// Output stream of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Stream {
     /// Descriptor 1.

@@ -1,4 +1,4 @@
-//! L3: what launcher and agent say to each other: versioned, bounded frames. Pure.
+//! L3: the messages between launcher and agent, in versioned, bounded frames. Pure.
 
 mod exam;
 mod frame;
@@ -24,7 +24,8 @@ pub use message::{
 pub use offset::ClockOffset;
 pub use roster::{Roster, RosterError};
 
-/// How often both ends say that they live: several beats may be late before the lease ends.
+/// Heartbeat interval of both ends for a lease: a tenth of it, between 10 ms and 3 s, so that
+/// several heartbeats may be late before the lease expires.
 pub fn beat(lease: Duration) -> Duration {
     const BEAT_MIN: Duration = Duration::from_millis(10);
     const BEAT_MAX: Duration = Duration::from_secs(3);

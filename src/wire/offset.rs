@@ -1,11 +1,11 @@
-//! How far the clock of a node is from ours. Pure.
+//! Offset between the clock of a node and the launcher's clock. Pure.
 
 use std::collections::VecDeque;
 
-/// Newest round trips that count: clocks drift, so an old one is worth nothing.
+/// Number of newest round trips that are kept: clocks drift, so old ones are useless.
 const SAMPLES_MAX: usize = 8;
 
-/// The clock of one node, in microseconds, known the better the faster an answer came.
+/// Estimate of the clock offset of one node, in microseconds; the shortest round trip decides.
 #[derive(Debug, Default)]
 pub struct ClockOffset {
     samples: VecDeque<Sample>,
@@ -13,13 +13,14 @@ pub struct ClockOffset {
 
 #[derive(Clone, Copy, Debug)]
 struct Sample {
-    /// Its clock − ours; wrong by half of the round trip at most.
+    /// Clock of the node minus clock of the launcher; the error is at most half of the round trip.
     offset_us: i64,
     round_trip_us: u64,
 }
 
 impl ClockOffset {
-    /// A question of `asked_us` was answered with `clock_us`, and the answer came at `heard_us`.
+    /// Adds a sample: a request sent at `asked_us` was answered with the node's clock `clock_us`,
+    /// and the answer was received at `heard_us`.
     pub fn add(&mut self, asked_us: u64, clock_us: u64, heard_us: u64) {
         let middle = u64::midpoint(asked_us, heard_us);
         let offset_us = clock_us.wrapping_sub(middle) as i64;
@@ -30,7 +31,7 @@ impl ClockOffset {
         self.samples.push_back(Sample { offset_us, round_trip_us });
     }
 
-    /// A time of the node's clock as one of ours.
+    /// Converts a time of the node's clock to the launcher's clock.
     pub fn to_ours(&self, at_us: u64) -> u64 {
         let best = self.samples.iter().min_by_key(|sample| sample.round_trip_us);
         at_us.wrapping_sub(best.map_or(0, |sample| sample.offset_us) as u64)
@@ -38,7 +39,7 @@ impl ClockOffset {
 }
 
 impl ClockOffset {
-    /// By how much [`Self::to_ours`] may be wrong; `None` before the first answer.
+    /// Largest error of [`Self::to_ours`]; `None` before the first answer.
     pub fn error_us(&self) -> Option<u64> {
         self.samples.iter().map(|sample| sample.round_trip_us.div_ceil(2)).min()
     }
@@ -49,10 +50,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fastest_answer_counts() {
+    fn clock_offset_prefers_shortest_round_trip() {
         let mut offset = ClockOffset::default();
         assert_eq!(offset.to_ours(7), 7);
-        // The first answer came when the agent had started; its clock is 1000 ahead.
+        // The agent sent the first answer only after it had started; its clock is 1000 ahead.
         offset.add(100, 1_000 + 880, 900);
         assert_eq!(offset.to_ours(1_500), 120);
         offset.add(1_000, 2_010, 1_020);
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_drifted_is_followed() {
+    fn clock_offset_follows_drift() {
         let mut offset = ClockOffset::default();
         offset.add(0, 5, 10);
         for turn in 1..=SAMPLES_MAX as u64 {
@@ -72,9 +73,9 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever the delays on either way: the error is at most half of the best round trip.
+        /// For any delays in either direction, the error is at most half of the best round trip.
         #[test]
-        fn the_error_is_at_most_half_of_the_best_round_trip(
+        fn clock_offset_error_is_half_the_best_round_trip(
             ahead in -1_000_000i64..1_000_000,
             delays in proptest::collection::vec((0u64..10_000, 0u64..10_000), 1..SAMPLES_MAX),
         ) {

@@ -1,42 +1,43 @@
-//! Who takes part in a job: the same for all nodes, so the launcher packs it once, whatever their
-//! number. Names that follow each other mostly begin alike, and nodes mostly have equally many
-//! workers: neither is said twice.
+//! List of the nodes of a job. It is the same for all nodes, so the launcher packs it once,
+//! whatever their number. The encoding omits the common prefix of successive names, and counts runs
+//! of nodes with equally many workers.
 
 use serde::{Deserialize, Serialize};
 
-/// Everybody, in the order of the nodes; ranks are counted through them.
+/// All nodes of a job, in the order of their ranks; worker ranks are counted through them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roster {
-    /// Name of each node, and how many workers it has.
+    /// Name of each node, and its number of workers.
     pub nodes: Vec<(String, u32)>,
 }
 
-/// What an unpacked roster may hold: more than any job of ours.
+/// Limits of an unpacked roster: total bytes of the names, and number of ranks. No real job reaches
+/// them.
 const NAME_BYTES_MAX: usize = 64 << 20;
 const RANKS_MAX: u64 = 1 << 24;
 
-/// Why bytes are no roster.
+/// Why bytes are not a roster.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum RosterError {
-    /// No encoding of ours.
+    /// The bytes are not a packed roster.
     #[error("the list of nodes is malformed")]
     Malformed,
-    /// It would fill the memory.
-    #[error("the list of nodes is longer than any")]
+    /// The unpacked roster would exceed the limits.
+    #[error("the list of nodes is too long")]
     TooLong,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Packed<'a> {
-    /// So many workers, on each of so many nodes.
+    /// Runs of nodes with equally many workers: workers per node, number of nodes.
     runs: Vec<(u32, u32)>,
-    /// How many bytes of the name before are also of this one, and the rest.
+    /// For each name, the number of bytes that it shares with the name before, and the rest.
     #[serde(borrow)]
     names: Vec<(u32, &'a str)>,
 }
 
 impl Roster {
-    /// As bytes.
+    /// Encodes the roster.
     pub fn pack(&self) -> Vec<u8> {
         let (mut runs, mut names) =
             (Vec::<(u32, u32)>::new(), Vec::with_capacity(self.nodes.len()));
@@ -53,7 +54,7 @@ impl Roster {
         postcard::to_allocvec(&Packed { runs, names }).expect("texts and numbers serialize")
     }
 
-    /// From bytes.
+    /// Decodes a roster.
     pub fn unpack(bytes: &[u8]) -> Result<Self, RosterError> {
         let Packed { runs, names } =
             postcard::from_bytes(bytes).map_err(|_| RosterError::Malformed)?;
@@ -79,7 +80,7 @@ impl Roster {
     }
 }
 
-/// Of two texts that begin alike: so many bytes, up to a whole character.
+/// Length in bytes of the common prefix of two texts, in whole characters.
 fn shared_bytes(one: &str, other: &str) -> usize {
     let alike = one.char_indices().zip(other.chars()).take_while(|((_, a), b)| a == b);
     alike.last().map_or(0, |((at, a), _)| at + a.len_utf8())
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_of_nodes_take_a_few_bytes_each() {
+    fn roster_packs_thousands_of_nodes_small() {
         let nodes = (0..4096).map(|node| (format!("node-{node:05}.cluster"), 8)).collect();
         let roster = Roster { nodes };
         let bytes = roster.pack();
@@ -103,14 +104,14 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_no_roster() {
+    fn roster_rejects_inconsistent_bytes() {
         let packed = |runs: &[(u32, u32)], names: &[(u32, &'static str)]| {
             let packed = Packed { runs: runs.to_vec(), names: names.to_vec() };
             Roster::unpack(&postcard::to_allocvec(&packed).expect("it serializes"))
         };
         assert_eq!(packed(&[(2, 1)], &[(0, "a")]), Ok(roster(&[("a", 2)])));
         let malformed = Err(RosterError::Malformed);
-        assert_eq!(packed(&[(2, 1)], &[(1, "a")]), malformed, "nothing comes before the first");
+        assert_eq!(packed(&[(2, 1)], &[(1, "a")]), malformed, "no name precedes the first");
         assert_eq!(packed(&[(2, 1)], &[(0, "ä"), (1, "b")]), malformed, "half a character");
         assert_eq!(packed(&[(2, 1)], &[(0, "a"), (0, "b")]), malformed, "no workers for the last");
         assert_eq!(packed(&[(2, 2)], &[(0, "a")]), malformed, "no node for workers");
@@ -121,7 +122,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn every_roster_comes_back(
+        fn roster_survives_pack_and_unpack(
             nodes in proptest::collection::vec(("[ab.ä]{0,6}", 0u32..4), 0..20),
         ) {
             let roster = Roster { nodes };
@@ -129,7 +130,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_are_a_panic(bytes in proptest::collection::vec(0u8.., 0..64)) {
+        fn roster_unpack_never_panics(bytes in proptest::collection::vec(0u8.., 0..64)) {
             let _ = Roster::unpack(&bytes);
         }
     }

@@ -14,7 +14,7 @@ fn on_hosts(lines: &str) -> (Doctor, Launch) {
 #[test]
 fn hosts_with_which_nothing_is_wrong_end_with_0() {
     let (doctor, _launch) = on_hosts("n1 slots=1\nn2 slots=1\n");
-    let said = doctor.word("--no_python").run().code(0).says("2 hosts, 2 slots: nothing is wrong");
+    let said = doctor.word("--no_python").run().code(0).says("2 hosts, 2 slots: no problems found");
     said.says("note[D035]: n2: is the same machine as n1").says("n[1-2] (2)");
 }
 
@@ -24,7 +24,7 @@ fn what_is_missing_is_told_once_for_all_hosts() {
     let said = doctor.word("nowhere.py").run().code(1);
     let line =
         "error[D011]: n[1-2] (2): cannot read script `nowhere.py`: no such file or directory";
-    said.says(line).says("2 hosts, 2 slots: errors on 2, 0 are good");
+    said.says(line).says("2 hosts, 2 slots: errors on 2, 0 usable");
 }
 
 #[test]

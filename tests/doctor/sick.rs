@@ -50,7 +50,7 @@ fn a_host_where_nobody_listens_is_left_out_of_the_good_ones() {
     let good = cluster.dir().join("good");
     let said = doctor(&cluster).word("--quick").word("--good").word(&good.display().to_string());
     let said = said.run().code(1).says("error[D001]: gone: cannot be reached: nobody listens");
-    said.says("Connection refused").says("errors on 1, 2 are good").does_not_say("debug1");
+    said.says("Connection refused").says("errors on 1, 2 usable").does_not_say("debug1");
     assert_eq!(lines_of(&good), "n1 slots=1\nn2 slots=1\n");
 }
 
@@ -79,7 +79,7 @@ fn two_commands_lead_from_another_schedulers_file_with_sick_hosts_to_a_job() {
     let said = doctor.word("--good").word(&good.display().to_string()).run().code(1);
     let said = said.says("error[D001]: n4: cannot be reached: the name does not resolve");
     let said = said.says("error[D001]: n3: cannot be reached: permission denied");
-    said.says("error[D009]: n2: cannot use the working directory").says("errors on 3, 2 are good");
+    said.says("error[D009]: n2: cannot use the working directory").says("errors on 3, 2 usable");
     assert_eq!(lines_of(&good), lines("n1") + &lines("n5"));
     let launch = launch.option("-H").option(good).cwd(here.join("job"));
     let outcome = launch
@@ -112,7 +112,7 @@ fn a_directory_and_a_program_that_are_not_there_are_told() {
     let inside = here.join("inside");
     fs::create_dir(&inside).expect("a directory");
     let said = doctor(&cluster).cwd(&inside).word("--no_python").run().code(1);
-    said.says("error[D009]: n2: cannot use the working directory").says("errors on 1, 1 is good");
+    said.says("error[D009]: n2: cannot use the working directory").says("errors on 1, 1 usable");
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_name_that_is_another_machine_on_one_node_is_told() {
         in_own_mounts(&cluster, name, &format!("mount --bind {} /etc/hosts", hosts.display()));
     }
     let said = doctor(&cluster).word("--no_python").run().code(1);
-    let said = said.says("warning[D037]: n4: another machine is found there for `n[1-2]`");
+    let said = said.says("warning[D037]: n4: `n[1-2]` resolves to another machine there");
     let said = said.says("n4: n1: 10.9.9.1 there, 10.9.0.1 elsewhere");
     said.says("help: compare `getent ahosts n1` with that of others").does_not_say("[D037]: n1");
     let said = doctor(&cluster).word("--quick").run();
@@ -159,8 +159,8 @@ fn what_was_found_before_an_interrupt_is_shown() {
     let interrupt = ["timeout", "--preserve-status", "--signal=INT", "10"].map(str::to_owned);
     let doctor = doctor(&cluster).through(&interrupt).word("--quick").word("--no_python");
     let said = doctor.word("--good").word(&good.display().to_string()).run().code(130);
-    let said = said.says("error[D002]: n2: its agent gave no report: it had not");
-    said.says("2 hosts, 2 slots: errors on 1, 1 is good");
+    let said = said.says("error[D002]: n2: its agent sent no report: no answer before");
+    said.says("2 hosts, 2 slots: errors on 1, 1 usable");
     assert_eq!(lines_of(&good), "n1 slots=1\n");
 }
 
@@ -187,7 +187,7 @@ fn a_clock_that_is_off_is_told() {
     let run = format!("export LD_PRELOAD={library}; eval \"$SSH_ORIGINAL_COMMAND\"");
     configure(&cluster, "n2", &format!("ForceCommand {run}"));
     let said = doctor(&cluster).word("--quick").run().code(1);
-    said.says("warning[D007]: n2: its clock is ahead of ours")
+    said.says("warning[D007]: n2: its clock is ahead of the local one")
         .says("n2: by ")
         .does_not_say("n1: its clock");
 }

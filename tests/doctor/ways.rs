@@ -24,8 +24,8 @@ fn a_node_that_the_others_do_not_reach_is_named() {
         hosts.network.host(other).run(&way);
     }
     let said = doctor(&hosts, &launch).run().code(1);
-    let said = said.says("error[D031]: n3: the other nodes do not reach it: ");
-    said.says("errors on 1, 2 are good");
+    let said = said.says("error[D031]: n3: the other nodes cannot connect to it: ");
+    said.says("errors on 1, 2 usable");
 }
 
 #[test]
@@ -37,5 +37,5 @@ fn a_way_that_is_closed_between_two_is_told_of_both() {
     let way = format!("ip route add unreachable {}/32", Network::address(1));
     hosts.network.host(2).run(&way);
     let said = doctor(&hosts, &launch).run().code(1);
-    said.says("error[D030]: n3: it does not reach n2: there is no way there");
+    said.says("error[D030]: n3: it cannot connect to n2: no route to its address");
 }

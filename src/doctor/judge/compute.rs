@@ -1,4 +1,4 @@
-//! Processors, memory and limits.
+//! Findings about processors, memory and limits.
 
 use super::odd_ones;
 use crate::base::{NodeRank, Severity};
@@ -8,14 +8,13 @@ use crate::report::summary::count;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-/// Containers get 64 MiB unless somebody asks for more; NCCL and data loaders need far more.
-/// Less than this of `/dev/shm` is too little for NCCL and data loaders.
+/// Smallest size of `/dev/shm` for NCCL and data loaders; containers have 64 MiB by default.
 pub const SHM_BYTES_MIN: u64 = 512 * MIB;
-/// What is free of it.
+/// Smallest free space in `/dev/shm`.
 const SHM_FREE_BYTES_MIN: u64 = 64 * MIB;
-/// Fewer open files are used up by data loaders and sockets of NCCL.
+/// Smallest limit of open files; data loaders and sockets of NCCL use up a lower one.
 const FILES_MIN: u64 = 4096;
-/// A worker with less is killed while it loads its libraries.
+/// Smallest available memory for each worker; with less it is killed while it loads its libraries.
 const WORKER_BYTES_MIN: u64 = GIB;
 
 pub(super) fn judge(case: &Case) -> Vec<Finding> {
@@ -45,7 +44,7 @@ fn shared_memory(rank: NodeRank, patient: &Patient) -> Option<Finding> {
         Ok(room) if room.free_bytes < SHM_FREE_BYTES_MIN => Some(
             finding(Severity::Warning, "/dev/shm is full".to_owned())
                 .detail(format!("{} MiB left", room.free_bytes / MIB))
-                .help("see `ls -l /dev/shm` there for what dead jobs have left"),
+                .help("see `ls -l /dev/shm` there for files of ended jobs"),
         ),
         Ok(_) => None,
     }
@@ -54,7 +53,7 @@ fn shared_memory(rank: NodeRank, patient: &Patient) -> Option<Finding> {
 fn limits(rank: NodeRank, patient: &Patient) -> Vec<Finding> {
     let mut found = Vec::new();
     let compute = &patient.report.compute;
-    // Only who registers memory with an adapter locks much of it.
+    // Only a process that registers memory with an adapter locks much of it.
     let has_adapters = !patient.report.network.adapters.is_empty();
     if let Some(hard) = compute.memlock.hard.filter(|_| has_adapters) {
         let message = format!("only {} MiB may be locked in memory", hard / MIB);
@@ -82,7 +81,7 @@ fn shares(rank: NodeRank, node: &NodeFacts, patient: &Patient) -> Vec<Finding> {
         let message = format!("{cpus} for {}", count(slots as usize, "worker"));
         found.push(
             Finding::new(codes::FEW_CPUS, Severity::Warning, rank, message)
-                .help("see affinity and quota of the container or the allocation"),
+                .help("see the CPU affinity and quota of the container or the allocation"),
         );
     }
     if let Some(bytes) = compute.memory_bytes
@@ -92,13 +91,14 @@ fn shares(rank: NodeRank, node: &NodeFacts, patient: &Patient) -> Vec<Finding> {
         found.push(
             Finding::new(codes::LITTLE_MEMORY, Severity::Warning, rank, message)
                 .detail(format!("{} MiB for {}", bytes / MIB, count(slots as usize, "worker")))
-                .help("see who uses it, and the memory limit of the container"),
+                .help("see which processes use it, and the memory limit of the container"),
         );
     }
     found
 }
 
-/// On purpose where one machine plays several; with GPUs it is a mistake.
+/// Finding for two host names of one machine: a note, because one machine may play several on
+/// purpose, but a warning if it has GPUs.
 fn same_machine(case: &Case) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut seen: Vec<(&str, &str, NodeRank)> = Vec::new();
@@ -113,7 +113,7 @@ fn same_machine(case: &Case) -> Vec<Finding> {
                 let message = format!("is the same machine as {}", case.host(*first));
                 found.push(
                     Finding::new(codes::SAME_MACHINE, severity, rank, message)
-                        .help("write one of the names, with all of its slots"),
+                        .help("list the machine once, with all of its slots"),
                 );
             }
             _ => seen.push((boot, name, rank)),
@@ -122,7 +122,7 @@ fn same_machine(case: &Case) -> Vec<Finding> {
     found
 }
 
-/// Whether an interface is slower than those of the others; used by the ways between nodes.
+/// Findings for interfaces with another speed than those of most nodes.
 pub(super) fn odd_speeds(case: &Case) -> Vec<Finding> {
     let speed = |(rank, _, patient): (_, _, &Patient)| {
         let nics = &patient.report.network.interfaces;
@@ -146,7 +146,7 @@ mod tests {
     use crate::wire::{Adapter, Interface, Limit, Room};
 
     #[test]
-    fn shared_memory_is_there_and_large() {
+    fn doctor_checks_shared_memory() {
         #[track_caller]
         fn with(shm: Result<Room, String>, expect: &[&str]) {
             let mut one = case(2);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_are_too_low_are_told() {
+    fn doctor_reports_low_limits() {
         let limit = |number| Limit { soft: Some(number), hard: Some(number) };
         let mut one = case(2);
         seen(&mut one, 0).report.compute.memlock = limit(8 * MIB);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_have_processors_and_memory() {
+    fn doctor_checks_processors_and_memory_per_worker() {
         let mut one = case(2);
         one.nodes[1].slots = 8;
         seen(&mut one, 1).report.compute.cpus = 4;
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn one_machine_behind_two_names_is_told() {
+    fn doctor_reports_two_names_of_one_machine() {
         let mut one = case(3);
         let first = seen(&mut one, 0).report.machine.clone();
         seen(&mut one, 2).report.machine = first;
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_interface_is_told() {
+    fn doctor_reports_slow_interfaces() {
         let mut one = case(3);
         for (node, speed) in [100_000, 1_000, 100_000].into_iter().enumerate() {
             seen(&mut one, node).report.network.interfaces = vec![Interface {

@@ -1,4 +1,4 @@
-//! Slots against GPUs, and how the GPUs are.
+//! Findings about GPUs: their number compared with the slots, their state and their software.
 
 use super::odd_ones;
 use crate::base::{NodeRank, Severity};
@@ -36,10 +36,10 @@ pub(super) fn judge(case: &Case) -> Vec<Finding> {
 fn slots(rank: NodeRank, slots: u32, gpus: &Gpus) -> Option<Finding> {
     let there = count(gpus.files as usize, "GPU");
     if gpus.files < slots {
-        let message = format!("{there}, and {} in use by the job", count(slots as usize, "slot"));
+        let message = format!("{there}, but the job uses {}", count(slots as usize, "slot"));
         return Some(
             Finding::new(codes::TOO_FEW_GPUS, Severity::Error, rank, message)
-                .help("correct `slots=`, or see `nvidia-smi` there for a GPU that has gone"),
+                .help("correct `slots=`, or see `nvidia-smi` there for a missing GPU"),
         );
     }
     (slots < gpus.files).then(|| {
@@ -52,22 +52,24 @@ fn health(rank: NodeRank, gpus: &Gpus) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(why) = &gpus.silent {
         found.push(
-            Finding::new(codes::NO_DRIVER, Severity::Error, rank, "its GPUs do not answer")
+            Finding::new(codes::NO_DRIVER, Severity::Error, rank, "its GPU driver does not answer")
                 .detail(why.clone())
-                .help("run `nvidia-smi` there; library and kernel module may be of two versions"),
+                .help(
+                    "run `nvidia-smi` there; library and kernel module may have different versions",
+                ),
         );
     }
     let numbered = || gpus.devices.iter().enumerate();
     if let Some(which) = which(numbered().filter(|(_, gpu)| gpu.mig)) {
-        let message = format!("{which} cut into parts (MIG)");
+        let message = format!("{which} partitioned (MIG)");
         found.push(
             Finding::new(codes::MIG, Severity::Warning, rank, message)
                 .help("NCCL joins whole GPUs only: `nvidia-smi -mig 0`"),
         );
     }
-    let is_ill = |gpu: &Gpu| gpu.ecc_errors.is_some_and(|errors| 0 < errors);
-    if let Some(which) = which(numbered().filter(|(_, gpu)| is_ill(gpu))) {
-        let message = format!("memory errors that could not be corrected: {which}");
+    let has_errors = |gpu: &Gpu| gpu.ecc_errors.is_some_and(|errors| 0 < errors);
+    if let Some(which) = which(numbered().filter(|(_, gpu)| has_errors(gpu))) {
+        let message = format!("uncorrected memory errors: {which}");
         found.push(
             Finding::new(codes::ECC, Severity::Error, rank, message)
                 .help("drain the node and reset the GPU: `nvidia-smi -q -d ECC,ROW_REMAPPER`"),
@@ -77,14 +79,14 @@ fn health(rank: NodeRank, gpus: &Gpus) -> Vec<Finding> {
         found.push(
             Finding::new(codes::XID, Severity::Warning, rank, "its driver has logged errors (Xid)")
                 .detail(newest.clone())
-                .help("NVIDIA's list of Xid errors says which of them need a reset or a repair"),
+                .help("NVIDIA's list of Xid errors shows which of them need a reset or a repair"),
         );
     }
     found.extend(numbered().filter_map(|(number, gpu)| in_use(rank, number, gpu)));
     found
 }
 
-/// `GPU 3`, `GPUs 0,3`.
+/// List of GPUs for a message, such as `GPU 3` or `GPUs 0,3`; `None` if it is empty.
 fn which<'a>(gpus: impl Iterator<Item = (usize, &'a Gpu)>) -> Option<String> {
     let numbers: Vec<String> = gpus.map(|(number, _)| number.to_string()).collect();
     match &numbers[..] {
@@ -94,7 +96,8 @@ fn which<'a>(gpus: impl Iterator<Item = (usize, &'a Gpu)>) -> Option<String> {
     }
 }
 
-/// Nothing of ours runs during an examination: whoever is there is somebody else.
+/// Finding for a GPU with processes; they belong to another job, because remuda runs none during an
+/// examination.
 fn in_use(rank: NodeRank, number: usize, gpu: &Gpu) -> Option<Finding> {
     let show = |process: &GpuProcess| {
         let name = process.name.as_deref().unwrap_or("a process");
@@ -130,7 +133,7 @@ fn kinds(case: &Case) -> Vec<Finding> {
     let finding = |(rank, kinds): (_, Vec<_>)| {
         let message = format!("its GPUs are {}, most are {}", show(&kinds), show(&usual));
         Finding::new(codes::OTHER_GPUS, Severity::Warning, rank, message)
-            .help("the slowest and the smallest sets the pace of all")
+            .help("the slowest and the smallest GPU limit the whole job")
     };
     odd.into_iter().map(finding).collect()
 }
@@ -143,12 +146,12 @@ fn drivers(case: &Case) -> Vec<Finding> {
     let finding = |(rank, driver)| {
         let message = format!("driver {driver}, most have {usual}");
         Finding::new(codes::OTHER_DRIVER, Severity::Warning, rank, message)
-            .help("bring all nodes to one driver")
+            .help("install one driver version on all nodes")
     };
     odd.into_iter().map(finding).collect()
 }
 
-/// The first that a worker would find.
+/// Findings for nodes on which a worker would load another version of a library than on most.
 fn libraries(case: &Case, name: &'static str) -> Vec<Finding> {
     let first = |(rank, _, patient): (_, _, &Patient)| {
         let mut of_name = patient.report.libraries.iter().filter(|library| library.name == name);
@@ -165,7 +168,7 @@ fn libraries(case: &Case, name: &'static str) -> Vec<Finding> {
     let finding = |(rank, version)| {
         let message = format!("{}, most have {}", show(&version), show(&usual));
         Finding::new(code, Severity::Warning, rank, message)
-            .help("give all nodes the same environment; `--json` shows where each library lies")
+            .help("give all nodes the same environment; `--json` shows the path of each library")
     };
     odd.into_iter().map(finding).collect()
 }
@@ -177,7 +180,7 @@ mod tests {
     use crate::wire::Library;
 
     #[test]
-    fn slots_without_a_gpu_are_an_error_where_there_are_gpus_at_all() {
+    fn doctor_compares_slots_with_gpus_if_any_node_has_gpus() {
         let mut one = case(2);
         one.nodes[1].slots = 4;
         check(&one, &[]);
@@ -185,7 +188,7 @@ mod tests {
         check(
             &one,
             &[
-                "error[D013] n2: 0 GPUs, and 4 slots in use by the job",
+                "error[D013] n2: 0 GPUs, but the job uses 4 slots",
                 "note[D014] n1: 2 GPUs, of which the job uses 1",
             ],
         );
@@ -196,48 +199,51 @@ mod tests {
     }
 
     #[test]
-    fn ill_gpus_are_told() {
+    fn doctor_reports_gpu_problems() {
         #[track_caller]
-        fn one_ill(make_ill: impl Fn(&mut Gpus), expect: &str) {
+        fn check_problem(add_problem: impl Fn(&mut Gpus), expect: &str) {
             let mut one = case(2);
             one.nodes.iter_mut().for_each(|node| node.slots = 2);
             for node in 0..2 {
                 seen(&mut one, node).report.gpus = gpus(2);
             }
-            make_ill(&mut seen(&mut one, 1).report.gpus);
+            add_problem(&mut seen(&mut one, 1).report.gpus);
             check(&one, &[expect]);
         }
-        one_ill(
+        check_problem(
             |gpus| gpus.silent = Some("library mismatch".to_owned()),
-            "error[D015] n2: its GPUs do not answer",
+            "error[D015] n2: its GPU driver does not answer",
         );
-        one_ill(
+        check_problem(
             |gpus| gpus.devices[1].name = "NVIDIA L4".to_owned(),
             "warning[D016] n2: its GPUs are NVIDIA H200 (140 GiB) and NVIDIA L4 (140 GiB), most are \
              NVIDIA H200 (140 GiB)",
         );
-        one_ill(
+        check_problem(
             |gpus| gpus.driver = Some("535.1".to_owned()),
             "warning[D017] n2: driver 535.1, most have 550.54",
         );
-        one_ill(|gpus| gpus.devices[0].mig = true, "warning[D018] n2: GPU 0 cut into parts (MIG)");
-        one_ill(
-            |gpus| gpus.devices.iter_mut().for_each(|gpu| gpu.ecc_errors = Some(2)),
-            "error[D019] n2: memory errors that could not be corrected: GPUs 0,1",
+        check_problem(
+            |gpus| gpus.devices[0].mig = true,
+            "warning[D018] n2: GPU 0 partitioned (MIG)",
         );
-        one_ill(
+        check_problem(
+            |gpus| gpus.devices.iter_mut().for_each(|gpu| gpu.ecc_errors = Some(2)),
+            "error[D019] n2: uncorrected memory errors: GPUs 0,1",
+        );
+        check_problem(
             |gpus| gpus.xids = vec!["Xid (PCI:1): 79".to_owned()],
             "warning[D020] n2: its driver has logged errors (Xid)",
         );
-        let somebody = GpuProcess { pid: 7, name: None, memory_bytes: Some(1 << 30) };
-        one_ill(
-            |gpus| gpus.devices[1].processes = vec![somebody.clone()],
+        let process = GpuProcess { pid: 7, name: None, memory_bytes: Some(1 << 30) };
+        check_problem(
+            |gpus| gpus.devices[1].processes = vec![process.clone()],
             "warning[D021] n2: GPU 1 is in use",
         );
     }
 
     #[test]
-    fn the_first_library_of_a_name_counts() {
+    fn doctor_compares_the_first_library_of_each_name() {
         let library = |name: &str, version: &str| Library {
             name: name.to_owned(),
             version: Some(version.to_owned()),

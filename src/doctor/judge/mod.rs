@@ -1,4 +1,5 @@
-//! Facts of all nodes → what is wrong. Pure: a table of tests for each kind of finding.
+//! Derives findings from the facts about all nodes. Pure: a table of tests for each kind of
+//! finding.
 
 mod compute;
 mod gpus;
@@ -18,7 +19,7 @@ use std::collections::BTreeMap;
 use super::case::{Case, Finding};
 use crate::base::NodeRank;
 
-/// Everything that is wrong, the worst first.
+/// All findings, the most severe first.
 pub fn judge(case: &Case) -> Vec<Finding> {
     let families =
         [reach::judge, place::judge, gpus::judge, compute::judge, ways::judge, names::judge];
@@ -27,7 +28,8 @@ pub fn judge(case: &Case) -> Vec<Finding> {
     found
 }
 
-/// Who differs from most, and what most have; among equals the first counts.
+/// The most frequent value and the nodes that have another; of equally frequent values the first
+/// one counts. `None` if all values are equal.
 fn odd_ones<T: Ord + Clone>(values: &[(NodeRank, T)]) -> Option<(T, Vec<(NodeRank, T)>)> {
     let mut counts: BTreeMap<&T, (usize, Reverse<usize>)> = BTreeMap::new();
     for (place, (_, value)) in values.iter().enumerate() {
@@ -53,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn the_minority_is_odd_and_of_two_the_second() {
+    fn odd_ones_are_the_minority_or_the_second_of_two() {
         check(&[], None);
         check(&[5, 5, 5], None);
         check(&[5, 6, 5], Some((5, &[1])));

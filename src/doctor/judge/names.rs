@@ -1,4 +1,4 @@
-//! Names of hosts: whether they stand for the same machine wherever they are looked up.
+//! Findings about host names that do not resolve to the same machine on all nodes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,14 +10,15 @@ use crate::doctor::codes;
 use crate::pool::nodeset::fold;
 use crate::wire::Whose;
 
-/// What a node finds under the name of a host.
+/// Result of resolving a host name on a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Found {
     Nothing,
     OtherMachine,
 }
 
-/// A name that only ssh knows is nobody's, and as good as any.
+/// Compares the lookups of each name; a name that no node resolves, because only ssh knows it, is
+/// no problem.
 pub(super) fn judge(case: &Case) -> Vec<Finding> {
     let mut odd: BTreeMap<(NodeRank, Found), Vec<(&HostName, String)>> = BTreeMap::new();
     for host in (0..case.nodes.len() as u32).map(NodeRank) {
@@ -30,7 +31,8 @@ pub(super) fn judge(case: &Case) -> Vec<Finding> {
     odd.into_iter().map(|((node, found), hosts)| finding(node, found, &hosts)).collect()
 }
 
-/// Who finds what under the name of a host, where most find something else.
+/// Nodes on which the name of a host resolves to other addresses than on most: node, its addresses,
+/// the usual addresses.
 fn odd_lookups(case: &Case, host: NodeRank) -> Vec<(NodeRank, &[IpAddr], &[IpAddr])> {
     let lookups = case.patients().filter_map(|(node, _, patient)| {
         let mut dialed = patient.dialed.iter().flatten();
@@ -48,14 +50,14 @@ fn odd_lookups(case: &Case, host: NodeRank) -> Vec<(NodeRank, &[IpAddr], &[IpAdd
 fn finding(node: NodeRank, found: Found, hosts: &[(&HostName, String)]) -> Finding {
     let names = fold(hosts.iter().map(|(host, _)| host.as_str()));
     let message = match found {
-        Found::Nothing => format!("no address is found there for `{names}`"),
-        Found::OtherMachine => format!("another machine is found there for `{names}`"),
+        Found::Nothing => format!("`{names}` does not resolve there"),
+        Found::OtherMachine => format!("`{names}` resolves to another machine there"),
     };
     let (first, detail) = &hosts[0];
     Finding::new(codes::OTHER_NAME, Severity::Warning, node, message)
         .detail(format!("{first}: {detail}"))
         .help(format!(
-            "compare `getent ahosts {first}` with that of others: /etc/hosts, search list"
+            "compare `getent ahosts {first}` with other hosts; see /etc/hosts and the search list"
         ))
 }
 
@@ -72,7 +74,8 @@ mod tests {
     use super::*;
     use crate::wire::Dialed;
 
-    /// Four hosts, and the last numbers of the addresses that each finds for the others.
+    /// Checks four hosts; `resolved` gives the last bytes of the addresses that one finds for
+    /// another.
     #[track_caller]
     fn check_names(resolved: impl Fn(usize, usize) -> Vec<u8>, expect: &[&str]) {
         let mut one = case(4);
@@ -94,21 +97,21 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_stands_for_another_machine_is_told_of_who_thinks_so() {
+    fn doctor_reports_nodes_that_resolve_a_name_differently() {
         check_names(|_, host| vec![host as u8], &[]);
         check_names(|_, _| Vec::new(), &[]);
-        // A machine with two addresses, of which a resolver may give either first.
+        // A machine with two addresses, either of which a resolver may return first.
         check_names(
             |dialer, host| if dialer == 1 { vec![host as u8, 9] } else { vec![host as u8] },
             &[],
         );
         check_names(
             |dialer, host| vec![if (dialer, host) == (1, 2) { 99 } else { host as u8 }],
-            &["warning[D037] n2: another machine is found there for `n3`"],
+            &["warning[D037] n2: `n3` resolves to another machine there"],
         );
         check_names(
             |dialer, host| if dialer == 3 { Vec::new() } else { vec![host as u8] },
-            &["warning[D037] n4: no address is found there for `n[1-3]`"],
+            &["warning[D037] n4: `n[1-3]` does not resolve there"],
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a job finds what it needs: directory, program, script, Python.
+//! Findings about the files that a job needs: working directory, program, script, Python.
 
 use super::odd_ones;
 use crate::base::{NodeRank, Severity};
@@ -12,7 +12,7 @@ pub(super) fn judge(case: &Case) -> Vec<Finding> {
         let report = &patient.report;
         let missing = |code, looked| missing(code, rank, looked, 1 < case.nodes.len());
         found.extend(missing(codes::CWD, Some(&report.cwd)));
-        // Where the directory is missing so is what it holds, and what is named from it.
+        // If the directory is missing, so are its files and the paths relative to it.
         let of_cwd = |looked: Option<_>| looked.filter(|_| report.cwd.is_ok());
         found.extend(missing(codes::PROGRAM, of_cwd(report.program.as_ref())));
         found.extend(missing(codes::SCRIPT, of_cwd(report.script.as_ref())));
@@ -32,19 +32,19 @@ fn missing(
     let finding = Finding::new(code, Severity::Error, rank, problem.message.clone());
     Some(match &problem.help {
         Some(help) => finding.help(help.clone()),
-        None if has_others => finding.help("the same path must be there on every node"),
+        None if has_others => finding.help("the path must exist on every node"),
         None => finding,
     })
 }
 
-/// One that is not there is told already.
+/// Finding for a Python that does not run; a missing one is reported as a missing program.
 fn broken_python(rank: NodeRank, patient: &Patient) -> Option<Finding> {
     let why = patient.report.python.as_ref()?.version.as_ref().err()?;
     let is_there = matches!(patient.report.program, Some(Ok(())));
     is_there.then(|| {
         Finding::new(codes::PYTHON, Severity::Error, rank, "its Python does not work")
             .detail(why.clone())
-            .help("run it there by hand: the environment may be for another machine")
+            .help("run it there by hand: the environment may be made for another machine")
     })
 }
 
@@ -70,7 +70,7 @@ mod tests {
     use crate::wire::{Problem, Python};
 
     #[test]
-    fn what_is_not_there_is_an_error_in_the_words_of_the_node() {
+    fn doctor_reports_missing_paths_with_the_node_message() {
         let problem = |message: &str| Err(Problem::new(Status::NoInput, message));
         let mut one = case(2);
         seen(&mut one, 1).report.cwd = problem("cannot use the working directory `/x`: gone");
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn pythons_work_and_are_the_same() {
+    fn doctor_reports_broken_and_different_pythons() {
         let version = |version: &str| Some(Python { version: Ok(version.to_owned()) });
         let mut one = case(3);
         for (node, number) in ["3.11.2", "3.9.1", "3.11.2"].iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Whether we come there: connection, login shell, build, clock, user.
+//! Findings about access to a node: connection, login shell, build, clock, user.
 
 use std::time::Duration;
 
@@ -9,10 +9,13 @@ use crate::doctor::codes;
 use crate::report::summary::duration;
 use crate::transport::{Arrival, Fault, FaultKind};
 
-/// A login shell that takes longer makes every job start late.
+/// Start-up time of a login shell from which it is slow; it delays the start of every job.
 const SHELL_SLOW: Duration = Duration::from_secs(2);
-/// Clocks that are further apart make logs hard to compare, and certificates and builds fail.
+/// Difference of clocks above which logs are hard to compare, and certificates and builds fail.
 pub(in crate::doctor) const CLOCK_OFF_US: u64 = 1_000_000;
+
+const SAME_BUILD: &str =
+    "install this build there, or omit --agent_path, so that remuda copies itself to the node";
 
 pub(super) fn judge(case: &Case) -> Vec<Finding> {
     let nodes = (0..).map(NodeRank).zip(&case.nodes);
@@ -41,18 +44,23 @@ fn absent(case: &Case, rank: NodeRank, node: &NodeFacts) -> Option<Finding> {
                 None => finding,
             })
         }
-        Seen::Lost(why) => Some(
-            finding(codes::LOST, format!("its agent gave no report: {why}"))
-                .help("run it again; if it stays so, look for a hung file system or driver there"),
-        ),
+        Seen::Lost(why) => {
+            Some(finding(codes::LOST, format!("its agent sent no report: {why}")).help(
+                "run it again; if it fails again, look for a hung file system or driver there",
+            ))
+        }
         Seen::OtherVersion { build } => Some(
-            finding(codes::OTHER_BUILD, format!("remuda {build} there speaks another protocol"))
-                .help("install the same build there, or leave --agent_path out to bring ours"),
+            finding(
+                codes::OTHER_BUILD,
+                format!("remuda {build} there uses another protocol version"),
+            )
+            .help(SAME_BUILD),
         ),
     }
 }
 
-/// What helps the first host of a kind is told to all of them: they are one finding.
+/// The first fault of a kind; its help is given for all nodes with that kind, so that they form one
+/// finding.
 fn first_of(case: &Case, kind: FaultKind) -> Option<&Fault> {
     case.nodes.iter().find_map(|node| match &node.seen {
         Seen::Unreachable(fault) if fault.kind == kind => Some(fault),
@@ -67,8 +75,7 @@ fn build(rank: NodeRank, patient: &Patient) -> Option<Finding> {
     let build = &patient.build;
     (build != OURS).then(|| {
         let message = format!("remuda {build} there, {OURS} here");
-        Finding::new(codes::OTHER_BUILD, Severity::Warning, rank, message)
-            .help("install the same build there, or leave --agent_path out to bring ours")
+        Finding::new(codes::OTHER_BUILD, Severity::Warning, rank, message).help(SAME_BUILD)
     })
 }
 
@@ -76,7 +83,7 @@ fn is_slow(arrival: &Arrival) -> bool {
     arrival.shell.is_some_and(|took| SHELL_SLOW <= took)
 }
 
-/// How to come to the first host with a slow shell: the line for one is an example for all.
+/// Ssh arguments for the first host with a slow shell, which the help shows as an example.
 fn slow_way(case: &Case) -> String {
     let mut slow = case.patients().filter(|(_, _, patient)| is_slow(&patient.arrival));
     slow.find_map(|(_, _, patient)| patient.arrival.way.clone())
@@ -97,7 +104,7 @@ fn shell(rank: NodeRank, patient: &Patient, way: &str) -> Vec<Finding> {
         );
     }
     if let Some(first) = arrival.noise.lines().map(str::trim).find(|line| !line.is_empty()) {
-        let message = "its login shell prints text that nobody asked for";
+        let message = "its login shell prints text in non-interactive sessions";
         found.push(
             Finding::new(codes::NOISY_SHELL, Severity::Warning, rank, message)
                 .detail(format!("`{}`", first.escape_debug()))
@@ -118,9 +125,14 @@ fn clock(rank: NodeRank, patient: &Patient) -> Option<Finding> {
         if 0 < clock.ahead_us { "ahead of" } else { "behind" },
     );
     Some(
-        Finding::new(codes::CLOCK, Severity::Warning, rank, format!("its clock is {way} ours"))
-            .detail(format!("by {off}"))
-            .help("see `timedatectl` or `chronyc tracking` there"),
+        Finding::new(
+            codes::CLOCK,
+            Severity::Warning,
+            rank,
+            format!("its clock is {way} the local one"),
+        )
+        .detail(format!("by {off}"))
+        .help("see `timedatectl` or `chronyc tracking` there"),
     )
 }
 
@@ -144,13 +156,13 @@ fn users(case: &Case) -> Vec<Finding> {
     let users: Vec<_> = case.patients().map(user).collect();
     let show = |(name, uid): &(Option<String>, u32)| match name {
         Some(name) => format!("`{name}` ({uid})"),
-        None => format!("number {uid}, without a name"),
+        None => format!("uid {uid}, without a name"),
     };
     let Some((usual, odd)) = odd_ones(&users) else { return Vec::new() };
     let finding = |(rank, user)| {
-        let message = format!("we are {} there, {} on most", show(&user), show(&usual));
+        let message = format!("the user is {} there, {} on most", show(&user), show(&usual));
         Finding::new(codes::OTHER_USER, Severity::Warning, rank, message).help(
-            "files of one user belong to another there; name the user: `user@host` in the hostfile",
+            "files of one user belong to another there; set the user: `user@host` in the hostfile",
         )
     };
     odd.into_iter().map(finding).collect()
@@ -163,29 +175,29 @@ mod tests {
     use crate::doctor::case::Clock;
 
     #[test]
-    fn who_does_not_come_to_an_agent_is_an_error() {
+    fn doctor_reports_nodes_without_a_report() {
         let words = "ssh: connect to host n2 port 22: Connection refused";
         let fault = Fault::new(FaultKind::Refused, words);
         let mut one = case(3);
         one.nodes[1].seen = Seen::Unreachable(fault);
         check(&one, &["error[D001] n2: cannot be reached: nobody listens"]);
-        one.nodes[1].seen = Seen::Lost("the link ended".to_owned());
-        check(&one, &["error[D002] n2: its agent gave no report: the link ended"]);
+        one.nodes[1].seen = Seen::Lost("the connection ended".to_owned());
+        check(&one, &["error[D002] n2: its agent sent no report: the connection ended"]);
         one.nodes[1].seen = Seen::OtherVersion { build: "9.9.9".to_owned() };
-        check(&one, &["error[D003] n2: remuda 9.9.9 there speaks another protocol"]);
+        check(&one, &["error[D003] n2: remuda 9.9.9 there uses another protocol version"]);
     }
 
     #[test]
-    fn shells_clocks_and_builds_are_looked_at() {
+    fn doctor_checks_shells_clocks_and_builds() {
         let mut one = case(3);
         seen(&mut one, 0).arrival.noise = "\n  Welcome!\n".to_owned();
-        check(&one, &["warning[D005] n1: its login shell prints text that nobody asked for"]);
+        check(&one, &["warning[D005] n1: its login shell prints text in non-interactive sessions"]);
         let mut one = case(3);
         seen(&mut one, 2).arrival.shell = Some(Duration::from_secs(7));
         check(&one, &["warning[D006] n3: its login shell is slow"]);
         let mut one = case(3);
         seen(&mut one, 1).clock = Clock { ahead_us: -90_000_000, error_us: 300 };
-        check(&one, &["warning[D007] n2: its clock is behind ours"]);
+        check(&one, &["warning[D007] n2: its clock is behind the local one"]);
         seen(&mut one, 1).clock = Clock { ahead_us: 3_000_000, error_us: 2_500_000 };
         check(&one, &[]);
         seen(&mut one, 1).build = "0.0.1".to_owned();
@@ -195,10 +207,10 @@ mod tests {
     }
 
     #[test]
-    fn who_is_somebody_else_or_has_another_server_is_told() {
+    fn doctor_reports_other_users_and_ssh_servers() {
         let mut one = case(3);
         seen(&mut one, 2).report.machine.uid = 1001;
-        check(&one, &["warning[D008] n3: we are `ada` (1001) there, `ada` (1000) on most"]);
+        check(&one, &["warning[D008] n3: the user is `ada` (1001) there, `ada` (1000) on most"]);
         let mut one = case(3);
         for (node, server) in ["OpenSSH_9.2p1", "OpenSSH_9.2p1", "OpenSSH_8.0"].iter().enumerate() {
             seen(&mut one, node).arrival.server = Some((*server).to_owned());

@@ -1,4 +1,4 @@
-//! Nodes with which nothing is wrong, to be made ill.
+//! Facts about nodes without problems, which tests modify.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::doctor::case::{Case, Clock, MasterPort, NodeFacts, Patient, Seen, Slo
 use crate::transport::Arrival;
 use crate::wire::{Compute, EXAM_VERSION, Examination, Gpu, Gpus, Limit, Machine, Network, Room};
 
-/// `n1`, `n2` and so on, with a slot each, on machines without GPUs.
+/// Nodes `n1`, `n2` and so on, with one slot each, on machines without GPUs.
 pub(in crate::doctor) fn case(nodes: usize) -> Case {
     let nodes = (1..=nodes).map(|number| NodeFacts {
         host: HostName::parse(&format!("n{number}")).expect("a name"),
@@ -19,7 +19,7 @@ pub(in crate::doctor) fn case(nodes: usize) -> Case {
     Case { nodes: nodes.collect(), slots_are: SlotsAre::GpusIfAny, port }
 }
 
-/// The patient that a node is.
+/// Facts of an examined node, to be modified.
 pub(super) fn seen(case: &mut Case, node: usize) -> &mut Patient {
     match &mut case.nodes[node].seen {
         Seen::Examined(patient) => patient,
@@ -27,7 +27,7 @@ pub(super) fn seen(case: &mut Case, node: usize) -> &mut Patient {
     }
 }
 
-/// Healthy ones.
+/// GPUs without problems.
 pub(super) fn gpus(count: u32) -> Gpus {
     let gpu = |number| Gpu {
         name: "NVIDIA H200".to_owned(),
@@ -47,7 +47,7 @@ pub(super) fn gpus(count: u32) -> Gpus {
     }
 }
 
-/// Everything that is found, as `error[D001] n2: message`.
+/// Checks all findings, each written as `error[D001] n2: message`.
 #[track_caller]
 pub(super) fn check(case: &Case, expect: &[&str]) {
     let found = judge(case).into_iter().map(|finding| {

@@ -1,4 +1,5 @@
-//! Ways between nodes: addresses, doors, the master port, interfaces.
+//! Findings about connections between nodes: addresses, test listeners, the master port,
+//! interfaces.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +36,7 @@ fn no_address(rank: NodeRank, patient: &Patient) -> Option<Finding> {
 fn adapters(rank: NodeRank, patient: &Patient) -> Option<Finding> {
     let adapters = &patient.report.network.adapters;
     let down: Vec<_> = adapters.iter().filter(|one| one.state != "ACTIVE").collect();
-    // A second port without a cable is usual; none at all is not.
+    // An unused second port is common; an adapter without any active port is not.
     let is_blind = !down.is_empty() && down.len() == adapters.len();
     is_blind.then(|| {
         let states: Vec<_> =
@@ -51,7 +52,7 @@ fn master_port(case: &Case) -> Option<Finding> {
     let (rank, _, patient) = case.patients().next().filter(|(rank, ..)| *rank == NodeRank(0))?;
     let master = patient.report.network.master.as_ref()?;
     match (master, case.port) {
-        // That there is no address is told already.
+        // The missing address is reported by `no_address`.
         (Err(_), _) if patient.report.network.door.is_err() => None,
         (Err(problem), _) => {
             let finding =
@@ -63,18 +64,18 @@ fn master_port(case: &Case) -> Option<Finding> {
                 codes::PORT_TAKEN,
                 Severity::Note,
                 rank,
-                format!("port {port} is taken: a job would get another one"),
+                format!("port {port} is in use: a job would use another one"),
             )
-            .help("somebody else's job runs there, or one that did not end: `ss -ltnp`"),
+            .help("another job runs there, or one that has not ended: see `ss -ltnp`"),
         ),
         (Ok(_), _) => None,
     }
 }
 
-/// Who knocked where, and what came of it.
+/// Results of the test connections, by connecting node and target; `None`: connected.
 type Knocks<'a> = BTreeMap<(NodeRank, Side), Option<&'a DialFault>>;
 
-/// A door that was knocked at.
+/// Target of a test connection: listener of a node, or master port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Side {
     Node(NodeRank),
@@ -95,8 +96,8 @@ fn knocks(case: &Case) -> Knocks<'_> {
     knocks
 }
 
-/// Of a door that most could not open its owner is to blame, of somebody to whom most doors stayed
-/// shut he himself; the rest is between two.
+/// Attributes failed connections: if most connections to a node fail, to that node; if most
+/// connections from a node fail, to that node; any other failure to the pair of nodes.
 fn blame(case: &Case, knocks: &Knocks<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     let ranks = || (0..case.nodes.len() as u32).map(NodeRank);
@@ -105,7 +106,7 @@ fn blame(case: &Case, knocks: &Knocks<'_>) -> Vec<Finding> {
         let at_door: Vec<_> = at(knocks, Side::Node(target), target).collect();
         if let Some(fault) = most_failed(&at_door) {
             unreached.push(target);
-            let message = format!("the other nodes do not reach it: {}", show(fault));
+            let message = format!("the other nodes cannot connect to it: {}", show(fault));
             let finding = Finding::new(codes::NOT_REACHED, Severity::Error, target, message);
             found.push(finding.detail(address_of(case, target)).help(FIREWALL));
         }
@@ -114,15 +115,15 @@ fn blame(case: &Case, knocks: &Knocks<'_>) -> Vec<Finding> {
     for dialer in ranks() {
         let of_dialer: Vec<_> = knocks
             .iter()
-            .filter(|((who, side), _)| {
-                *who == dialer
+            .filter(|((from, side), _)| {
+                *from == dialer
                     && matches!(side, Side::Node(node) if *node != dialer && !unreached.contains(node))
             })
             .map(|(_, fault)| *fault)
             .collect();
         if let Some(fault) = most_failed(&of_dialer) {
             isolated.push(dialer);
-            let message = format!("it does not reach the other nodes: {}", show(fault));
+            let message = format!("it cannot connect to the other nodes: {}", show(fault));
             let finding = Finding::new(codes::REACHES_NOBODY, Severity::Error, dialer, message);
             found.push(finding.help(FIREWALL));
         }
@@ -132,7 +133,7 @@ fn blame(case: &Case, knocks: &Knocks<'_>) -> Vec<Finding> {
         if unreached.contains(target) || isolated.contains(dialer) {
             continue;
         }
-        let message = format!("it does not reach {}: {}", case.host(*target), show(fault));
+        let message = format!("it cannot connect to {}: {}", case.host(*target), show(fault));
         let finding = Finding::new(codes::REACHES_NOBODY, Severity::Error, *dialer, message);
         found.push(finding.detail(address_of(case, *target)).help(FIREWALL));
     }
@@ -140,7 +141,7 @@ fn blame(case: &Case, knocks: &Knocks<'_>) -> Vec<Finding> {
     found
 }
 
-/// Those that reach node 0 and still not the port of rank 0.
+/// Findings for nodes that can connect to node 0, but not to the port of rank 0.
 fn master_door(
     case: &Case,
     knocks: &Knocks<'_>,
@@ -154,13 +155,13 @@ fn master_door(
         |dialer: NodeRank| !matches!(knocks.get(&(dialer, Side::Node(NodeRank(0)))), Some(Some(_)));
     let of_master = knocks.iter().filter(|((_, side), _)| *side == Side::Master);
     let failed = of_master.filter_map(|((dialer, _), fault)| Some((*dialer, (*fault)?)));
-    let told = failed.filter(|(dialer, _)| !isolated.contains(dialer) && reaches_node(*dialer));
+    let reported = failed.filter(|(dialer, _)| !isolated.contains(dialer) && reaches_node(*dialer));
     let finding = |(dialer, fault): (NodeRank, &DialFault)| {
-        let message = format!("it does not reach the port of rank 0: {}", show(fault));
+        let message = format!("it cannot connect to the port of rank 0: {}", show(fault));
         let finding = Finding::new(codes::NO_MASTER, Severity::Error, dialer, message);
         finding.detail(master_address(case)).help(FIREWALL)
     };
-    told.map(finding).collect()
+    reported.map(finding).collect()
 }
 
 fn at<'a>(
@@ -168,11 +169,11 @@ fn at<'a>(
     door: Side,
     owner: NodeRank,
 ) -> impl Iterator<Item = Option<&'a DialFault>> {
-    let is_at = move |(who, side): &(NodeRank, Side)| *side == door && *who != owner;
+    let is_at = move |(from, side): &(NodeRank, Side)| *side == door && *from != owner;
     knocks.iter().filter(move |(knock, _)| is_at(knock)).map(|(_, fault)| *fault)
 }
 
-/// The first fault, if there are two at least and more than half of all.
+/// The first fault, if at least two and more than half of the connections failed.
 fn most_failed<'a>(knocks: &[Option<&'a DialFault>]) -> Option<&'a DialFault> {
     let mut faults = knocks.iter().filter_map(|fault| *fault);
     let failed = faults.clone().count();
@@ -182,9 +183,9 @@ fn most_failed<'a>(knocks: &[Option<&'a DialFault>]) -> Option<&'a DialFault> {
 fn show(fault: &DialFault) -> &str {
     match fault {
         DialFault::NoAnswer => "no answer",
-        DialFault::Refused => "nobody listens, or a filter refuses",
-        DialFault::NoRoute => "there is no way there",
-        DialFault::Stranger => "somebody else answers at its address",
+        DialFault::Refused => "connection refused; a filter may reject it",
+        DialFault::NoRoute => "no route to its address",
+        DialFault::Stranger => "another process answers at its address",
         DialFault::Other(why) => why,
     }
 }
@@ -214,7 +215,7 @@ mod tests {
     use crate::base::Status;
     use crate::wire::{Dialed, Problem};
 
-    /// Everybody knocks at everybody; these did not get in.
+    /// Nodes that all connect to each other; the connections that `shut` selects get no answer.
     fn with_shut(nodes: usize, shut: impl Fn(usize, usize) -> bool) -> Case {
         let mut one = case(nodes);
         for dialer in 0..nodes {
@@ -230,54 +231,54 @@ mod tests {
     }
 
     #[test]
-    fn blame_falls_on_the_one_that_all_have_trouble_with() {
+    fn doctor_blames_the_node_with_failed_connections() {
         check(&with_shut(4, |_, _| false), &[]);
         check(
             &with_shut(4, |_, target| target == 2),
-            &["error[D031] n3: the other nodes do not reach it: no answer"],
+            &["error[D031] n3: the other nodes cannot connect to it: no answer"],
         );
         check(
             &with_shut(4, |dialer, _| dialer == 2),
-            &["error[D030] n3: it does not reach the other nodes: no answer"],
+            &["error[D030] n3: it cannot connect to the other nodes: no answer"],
         );
         check(
             &with_shut(4, |dialer, target| dialer == 2 || target == 2),
             &[
-                "error[D030] n3: it does not reach the other nodes: no answer",
-                "error[D031] n3: the other nodes do not reach it: no answer",
+                "error[D030] n3: it cannot connect to the other nodes: no answer",
+                "error[D031] n3: the other nodes cannot connect to it: no answer",
             ],
         );
         check(
             &with_shut(4, |dialer, target| (dialer, target) == (1, 3)),
-            &["error[D030] n2: it does not reach n4: no answer"],
+            &["error[D030] n2: it cannot connect to n4: no answer"],
         );
         check(
             &with_shut(2, |_, _| true),
             &[
-                "error[D030] n1: it does not reach n2: no answer",
-                "error[D030] n2: it does not reach n1: no answer",
+                "error[D030] n1: it cannot connect to n2: no answer",
+                "error[D030] n2: it cannot connect to n1: no answer",
             ],
         );
     }
 
     #[test]
-    fn the_port_of_rank_0_is_a_door_of_its_own() {
+    fn doctor_reports_an_unreachable_master_port() {
         let mut one = with_shut(3, |_, _| false);
         let shut =
             Dialed { whose: Whose::Master, outcome: Err(DialFault::Refused), resolved: None };
         seen(&mut one, 1).dialed.as_mut().expect("set").push(shut);
-        let why = "nobody listens, or a filter refuses";
-        check(&one, &[&format!("error[D032] n2: it does not reach the port of rank 0: {why}")]);
+        let why = "connection refused; a filter may reject it";
+        check(&one, &[&format!("error[D032] n2: it cannot connect to the port of rank 0: {why}")]);
     }
 
     #[test]
-    fn a_port_that_is_taken_matters_to_who_asked_for_it() {
+    fn master_port_in_use_is_an_error_if_requested() {
         let mut one = case(2);
         let address = |port: u16| Some(Ok(([10, 0, 0, 1], port).into()));
         seen(&mut one, 0).report.network.master = address(29500);
         check(&one, &[]);
         seen(&mut one, 0).report.network.master = address(40001);
-        check(&one, &["note[D029] n1: port 29500 is taken: a job would get another one"]);
+        check(&one, &["note[D029] n1: port 29500 is in use: a job would use another one"]);
         one.port = MasterPort::Exactly(29500);
         let problem = Problem::new(Status::Config, "master port 29500 is taken");
         seen(&mut one, 0).report.network.master = Some(Err(problem));
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_an_address_and_one_without_a_fabric_are_told() {
+    fn doctor_reports_missing_address_and_inactive_adapters() {
         let mut one = case(2);
         let problem = Problem::new(Status::Config, "no address is known");
         seen(&mut one, 1).report.network.door = Err(problem);

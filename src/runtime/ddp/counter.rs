@@ -1,7 +1,8 @@
-//! Sums micro-batches in the order of the canonical tree, with few buffers: a binary counter.
+//! Sum of micro-batches in the order of the canonical tree, with few buffers: a binary counter.
 //!
-//! It holds one partial sum per bit of the number of micro-batches so far; equal ones are added, the
-//! older on the left, as a carry. What remains is added from the right in the end.
+//! The counter has one partial sum for each set bit of the number of micro-batches so far; two sums
+//! of equal size are added, the older one on the left, as a carry. The remaining sums are added
+//! from the right at the end.
 
 use std::ops::Range;
 
@@ -9,9 +10,9 @@ use crate::runtime::element::{Float, ReduceOp};
 
 #[derive(Debug)]
 pub(crate) struct BinaryCounter<T> {
-    /// Oldest and largest first: `(micro-batches, sum)`.
+    /// Partial sums `(micro-batches, sum)`, oldest and largest first.
     sums: Vec<(usize, Vec<T>)>,
-    /// Buffers to use again.
+    /// Unused buffers.
     spare: Vec<Vec<T>>,
     len: usize,
 }
@@ -21,7 +22,7 @@ impl<T: Float> BinaryCounter<T> {
         Self { sums: Vec::new(), spare: Vec::new(), len }
     }
 
-    /// A buffer of zeros for a micro-batch.
+    /// Returns a buffer of zeros for a micro-batch.
     pub(crate) fn buffer(&mut self) -> Vec<T> {
         let mut buffer = self.spare.pop().unwrap_or_else(|| vec![T::ZERO; self.len]);
         buffer.fill(T::ZERO);
@@ -46,7 +47,7 @@ impl<T: Float> BinaryCounter<T> {
         }
     }
 
-    /// Forgets all micro-batches.
+    /// Discards all micro-batches.
     pub(crate) fn clear(&mut self) {
         self.spare.extend(self.sums.drain(..).map(|(_, sum)| sum));
     }
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_counter_is_the_canonical_tree() {
+    fn counter_sums_in_the_order_of_the_canonical_tree() {
         for count in 1..70usize {
             let values: Vec<f32> = (0..count).map(|i| 1.0 / (3.0 + i as f32)).collect();
             let mut counter = BinaryCounter::new(1);

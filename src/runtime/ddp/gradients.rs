@@ -1,4 +1,4 @@
-//! The gradient of one micro-batch, while backward writes it.
+//! Gradient of one micro-batch while the backward pass writes it.
 
 use std::ops::Range;
 
@@ -16,11 +16,11 @@ pub struct Gradients<'a, T: Float> {
     ready: Vec<Range<usize>>,
 }
 
-/// Where a micro-batch's gradient is written.
+/// Memory into which the gradient of a micro-batch is written.
 pub(crate) enum Target<'a, T: Float> {
-    /// Kept in the rank for now.
+    /// Memory of the rank alone, because more micro-batches follow.
     Private(&'a mut [T]),
-    /// Where it is reduced.
+    /// Memory from which buckets are reduced.
     Shared(Launcher<'a, T>),
 }
 
@@ -91,7 +91,7 @@ impl<'a, T: Float> Gradients<'a, T> {
         }
     }
 
-    /// Announces what backward did not.
+    /// Announces all ranges that the backward pass has not announced as ready.
     pub(crate) fn finish(mut self) {
         self.ready.sort_by_key(|range| range.start);
         let mut end = self.len;

@@ -1,4 +1,4 @@
-//! Where every tensor lies in a flat buffer, and which ranges of it travel together. Pure.
+//! Layout of tensors in a flat buffer, and the buckets in which they are reduced. Pure.
 
 use std::ops::Range;
 
@@ -55,7 +55,7 @@ impl Layout {
         self.tensors.iter().map(|(name, range)| (name.as_str(), range.clone()))
     }
 
-    /// A number that two different layouts do not share by accident.
+    /// Digest of the layout; different layouts have different digests.
     pub(crate) fn digest(&self) -> Sha256 {
         let mut digest = Sha256::new();
         for (name, range) in &self.tensors {
@@ -74,9 +74,9 @@ pub struct Bucket {
     pub range: Range<usize>,
 }
 
-/// Whole tensors in reverse order of registration, which is about the order in which backward
-/// finishes them. A bucket is closed when it has reached its size, `first_bytes` for the first one,
-/// `bytes` for the others, so the first leaves early.
+/// Buckets of whole tensors in reverse order of registration, which is approximately the order in
+/// which the backward pass completes them. A bucket is closed when it has reached its size:
+/// `first_bytes` for the first one, so that its reduction starts early, and `bytes` for the others.
 pub(super) fn buckets(
     layout: &Layout,
     element_bytes: usize,
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_are_whole_tensors_from_the_end() {
+    fn buckets_are_whole_tensors_in_reverse_order() {
         assert_eq!(ranges(&[10, 20, 30], 1, 1), [30..60, 10..30, 0..10]);
         assert_eq!(ranges(&[10, 20, 30], 1, 1000), [30..60, 0..30]);
         assert_eq!(ranges(&[10, 20, 30], 1000, 1), [0..60]);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layout_knows_its_tensors() {
+    fn layout_finds_tensors_by_name() {
         let layout = Layout::new([("weight", 12), ("bias", 1)]);
         assert_eq!(layout.range("bias"), 12..13);
         assert_eq!(layout.len(), 13);
@@ -133,7 +133,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn every_element_is_in_one_bucket(
+        fn buckets_contain_each_element_once(
             sizes in proptest::collection::vec(0usize..5000, 0..30),
             first in 0usize..8000,
             bytes in 0usize..40_000,

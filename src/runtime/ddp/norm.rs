@@ -1,12 +1,12 @@
-//! Norms of flat buffers whose bits depend on the buffer alone: fixed blocks, never shards or
-//! threads.
+//! Norms of flat buffers. Their bits depend on the buffer alone, because the sum is over fixed
+//! blocks, never over shards or threads.
 
 use crate::runtime::element::Float;
 use crate::runtime::tree::split;
 
-/// Elements of a block.
+/// Number of elements of a block.
 const NORM_BLOCK: usize = 4096;
-/// Sums that run side by side in a block, so that a vector unit has something to do.
+/// Number of independent sums in a block, so that the compiler can vectorize them.
 const COLUMNS: usize = 8;
 
 /// Sum of squares, in f64: squares of a block are summed in eight columns, columns and blocks in the
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_norm_is_the_norm() {
+    fn global_norm_matches_the_definition() {
         assert_eq!(global_norm(&[3.0f32, 4.0]), 5.0);
         assert_eq!(sum_of_squares::<f64>(&[]), 0.0);
         let ones = vec![1.0f32; 3 * NORM_BLOCK + 17];
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn clipping_only_shortens() {
+    fn clip_grad_norm_never_lengthens() {
         let mut gradient = [3.0f64, 4.0];
         assert_eq!(clip_grad_norm(&mut gradient, 10.0), 5.0);
         assert_eq!(gradient, [3.0, 4.0]);

@@ -1,4 +1,4 @@
-//! The step of data-parallel training: micro-batches in, one mean gradient out.
+//! Step of data-parallel training, from micro-batches to one mean gradient.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -83,12 +83,13 @@ pub struct DistributedDataParallel<T: Float> {
     len: usize,
 }
 
-/// Buckets of a step, and how far each of them is.
+/// Progress of the buckets of a step.
 struct Reducer {
     buckets: Vec<Bucket>,
-    /// Elements of each bucket that are not announced yet.
+    /// Number of elements of each bucket that are not announced as ready yet.
     missing: Vec<usize>,
-    /// Buckets leave in order on every rank, so that all ranks see one order of operations.
+    /// Next bucket to reduce. Buckets are started in order on every rank, so that all ranks have
+    /// the same order of operations.
     next: usize,
     pending: Vec<Pending>,
     events: Events,
@@ -130,7 +131,7 @@ impl<T: Float> DistributedDataParallel<T> {
     ) -> Result<V, CollectiveError> {
         let all = self.options.accumulate;
         assert!(self.micro_batches < all, "`reduce` follows {all} micro-batches");
-        // A late peer of a group that failed may still write into the gradient.
+        // If the group has failed, a late peer may still write into the gradient.
         self.group.check_alarm(Operation::AllReduce)?;
         self.micro_batches += 1;
         if self.micro_batches < all {
@@ -198,16 +199,17 @@ impl<T: Float> DistributedDataParallel<T> {
 impl<T: Float> Drop for DistributedDataParallel<T> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // The others would wait for buckets that never come.
+            // The other ranks would wait for buckets that are never reduced.
             self.group.abort("a rank panicked");
         }
-        // Peers still read and write the gradient until the last bucket is done; an error has
-        // nobody left to be told.
+        // Peers read and write the gradient until the last bucket is complete. An error cannot be
+        // returned from a drop.
         let _ = self.reducer.wait();
     }
 }
 
-/// Ranks that disagree here would add unlike things, or hang.
+/// Checks that all ranks have the same layout and options; otherwise they would add unrelated data,
+/// or hang.
 fn check_agreement<T: Float>(
     group: &Group,
     layout: &Layout,
@@ -257,7 +259,7 @@ fn record(events: &Events, event: DdpEvent) {
     events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
 }
 
-/// What the last micro-batch of a step writes into, and starts reductions from.
+/// Gradient of the last micro-batch of a step, which starts the reductions of complete buckets.
 pub(crate) struct Launcher<'a, T: Float> {
     group: &'a Group,
     gradient: &'a mut SharedBuffer<T>,

@@ -1,55 +1,56 @@
-//! Reductions of devices in the canonical order: who gives which numbers to whom, as data.
+//! Plan of device reductions in the canonical order: the data that each rank sends to each other
+//! one.
 //!
-//! Every rank is given everybody's numbers of its slice, folds them, and gives the result to whoever
-//! wants it: together that moves what a ring would. What does not fit the scratch memory is cut into
-//! turns. No I/O, no device.
+//! Every rank receives the data of all ranks for its slice, folds it, and sends the result to the
+//! ranks that need it: together as many bytes as a ring moves. Data that does not fit the scratch
+//! memory is divided into turns. Pure: no I/O, no device.
 
 use std::ops::Range;
 
 use crate::runtime::nccl::Piece;
 use crate::runtime::schedule::{blocks, slice};
 
-/// Elements at whose multiples parts begin in the scratch memory; at least a pack of every type.
+/// Alignment of parts in the scratch memory, in elements; at least one pack of every type.
 const STRIDE_UNIT: usize = 64;
 
-/// Who wants the reduction.
+/// Receivers of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
-    /// Everybody, all of it.
+    /// Every rank receives the whole result.
     All,
-    /// This rank, all of it.
+    /// This rank alone receives the whole result.
     Root(usize),
-    /// Everybody the part with its number.
+    /// Rank `r` receives part `r` of the result.
     Parts,
 }
 
-/// A part of an operation that fits the scratch memory, as one rank sees it.
+/// Plan of one rank for a part of an operation that fits the scratch memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Turn {
-    /// Ranges of our numbers, for those who fold them.
+    /// Ranges of this rank's input to send to the ranks that fold them.
     pub(super) gives: Vec<Piece>,
-    /// Ranges of the scratch memory, for everybody's numbers of our slice.
+    /// Ranges of the scratch memory that receive the data of all ranks for this rank's slice.
     pub(super) takes: Vec<Piece>,
-    /// Where one rank's numbers begin in the scratch memory and where the next one's do.
+    /// Distance in elements between the data of successive ranks in the scratch memory.
     pub(super) stride: usize,
-    /// Elements that we fold.
+    /// Number of elements that this rank folds.
     pub(super) len: usize,
-    /// Ranges of the scratch memory, for those who want our result.
+    /// Ranges of the scratch memory with this rank's result, to send to the ranks that need it.
     pub(super) results: Vec<Piece>,
-    /// Ranges of what we want, for the results of others.
+    /// Ranges of this rank's output that receive the results of others.
     pub(super) places: Vec<Piece>,
 }
 
 impl Turn {
-    /// Elements of the scratch memory.
+    /// Number of elements of scratch memory that the turn uses.
     pub(super) fn scratch(&self) -> usize {
         self.takes.len() * self.stride
     }
 }
 
-/// The turns of an operation: `len` elements are reduced, of the part of a rank where every rank gets
-/// one; in a turn a rank's scratch memory holds some `most` of them, and up to a unit more for every
-/// rank. All ranks have as many turns.
+/// Turns of an operation that reduces `len` elements (for [`Goal::Parts`], of the part of one
+/// rank). In a turn, the scratch memory of a rank holds about `most` elements, and up to one
+/// alignment unit more for every rank. All ranks have the same number of turns.
 pub(super) fn turns(
     goal: Goal,
     (rank, world): (usize, usize),
@@ -82,7 +83,7 @@ fn turn(goal: Goal, (rank, world): (usize, usize), len: usize, chunk: &Range<usi
     let wants = |peer: usize| match goal {
         Goal::All => true,
         Goal::Root(root) => peer == root,
-        // Its own result only.
+        // A rank needs only its own result.
         Goal::Parts => false,
     };
     let mut results: Vec<Piece> = with_all(&|_| 0..ours);
@@ -106,7 +107,7 @@ fn turn(goal: Goal, (rank, world): (usize, usize), len: usize, chunk: &Range<usi
 mod tests {
     use super::*;
 
-    /// Letters of what is summed, so that the order shows.
+    /// Elements with a text as sum, which shows the order of the additions.
     type Numbers = Vec<String>;
 
     fn exchange(from: &[(Numbers, Vec<Piece>)], to: &mut [(Numbers, Vec<Piece>)]) {
@@ -121,10 +122,10 @@ mod tests {
         }
         let given: usize = from.iter().map(|(_, pieces)| pieces.len()).sum();
         let taken: usize = to.iter().map(|(_, pieces)| pieces.len()).sum();
-        assert_eq!(given, taken, "nothing is given that nobody takes");
+        assert_eq!(given, taken, "every piece that is sent is received");
     }
 
-    /// What every rank has at the end.
+    /// Runs all turns; returns the output of every rank.
     fn run(goal: Goal, world: usize, len: usize, most: usize) -> Vec<Numbers> {
         let whole = if goal == Goal::Parts { world * len } else { len };
         let letters = |rank: usize| (0..whole).map(move |at| format!("{rank}:{at}")).collect();
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_has_the_sum_of_all() {
+    fn turns_reduce_to_all_ranks() {
         for (world, len, most) in
             [(1, 3, 100), (2, 0, 64), (3, 1, 64), (3, 700, 256), (5, 640, 640)]
         {
@@ -176,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn only_the_root_has_it() {
+    fn turns_reduce_to_the_root_alone() {
         let found = run(Goal::Root(1), 3, 300, 128);
         assert_eq!(found[1], (0..300).map(|at| sum(3, at)).collect::<Numbers>());
         assert_eq!(found[2], (0..300).map(|at| format!("2:{at}")).collect::<Numbers>());
     }
 
     #[test]
-    fn everybody_has_a_part_of_it() {
+    fn turns_reduce_one_part_to_each_rank() {
         for (world, part, most) in [(1, 5, 4), (2, 0, 64), (4, 100, 120), (3, 65, 1000)] {
             let found = run(Goal::Parts, world, part, most);
             for (rank, numbers) in found.iter().enumerate() {

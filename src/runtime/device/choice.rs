@@ -1,5 +1,5 @@
-//! Which way numbers take between the devices of a group: every rank says what it has, and all come
-//! to the same end.
+//! Choice of the backend for the devices of a group: every rank contributes what it has, and all
+//! ranks derive the same choice.
 
 use std::fmt;
 
@@ -23,15 +23,15 @@ impl DeviceBackend {
     const ALL: [Self; 3] = [Self::Auto, Self::Nccl, Self::Staged];
 }
 
-/// What a rank tells the others.
+/// Facts about the device and NCCL of one rank, which it sends to all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Offer {
     pub(super) wanted: DeviceBackend,
-    /// Of the device.
+    /// UUID of the device.
     pub(super) uuid: u128,
-    /// `ncclGetVersion`; 0 where there is no NCCL.
+    /// Result of `ncclGetVersion`; 0 where there is no NCCL.
     pub(super) nccl: u32,
-    /// Whether NCCL was told that ranks may share a device.
+    /// Whether NCCL is configured to let ranks share a device.
     pub(super) may_share: bool,
 }
 
@@ -53,7 +53,7 @@ impl Offer {
     }
 }
 
-/// What stands in the way of NCCL.
+/// Reason why NCCL cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
     Missing(Rank),
@@ -75,20 +75,20 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// What all ranks come to.
+/// Backend that all ranks use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
     Nccl,
-    /// By wish, or because of something.
+    /// By way of the host, as requested or because of an obstacle.
     Staged(Option<Obstacle>),
 }
 
-/// Why they come to nothing.
+/// Why no backend can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Two ranks want different things.
+    /// Two ranks request different backends.
     Wishes([Rank; 2]),
-    /// NCCL is wanted and cannot be.
+    /// NCCL is requested but cannot be used.
     Nccl(Obstacle),
 }
 
@@ -103,10 +103,10 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// NCCL since this version lets ranks share a device when it is told to.
+/// First version of NCCL that lets ranks share a device when it is configured to.
 const SHARING_SINCE: u32 = 23_000;
 
-/// The same on every rank: a function of everybody's offers, in rank order.
+/// Chooses the backend from the offers of all ranks, in rank order; equal on every rank.
 pub(super) fn choose(offers: &[Offer], name: impl Fn(usize) -> Rank) -> Result<Choice, Refusal> {
     let wanted = offers.first().map_or(DeviceBackend::Auto, |offer| offer.wanted);
     if let Some(other) = offers.iter().position(|offer| offer.wanted != wanted) {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_of_their_own_and_one_version_use_nccl() {
+    fn choice_is_nccl_for_own_devices_and_one_version() {
         let other = Offer { uuid: u128::MAX, ..GOOD };
         check(&[GOOD, other], Ok(Choice::Nccl));
         let staged = |offer| Offer { wanted: DeviceBackend::Staged, ..offer };
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_the_way_is_named_and_decides_only_where_it_may() {
+    fn choice_names_the_obstacle_to_nccl() {
         let nccl = |offer| Offer { wanted: DeviceBackend::Nccl, ..offer };
         let shared = Obstacle::SharedDevice([Rank(0), Rank(1)]);
         check(&[GOOD, GOOD], Ok(Choice::Staged(Some(shared))));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_shared_where_nccl_can_and_was_told_to() {
+    fn choice_shares_devices_if_nccl_is_configured_to() {
         let new = Offer { nccl: 23_007, may_share: true, ..GOOD };
         check(&[new, new], Ok(Choice::Nccl));
         let old = Offer { nccl: 22_907, ..new };
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn different_wishes_are_an_error() {
+    fn choice_rejects_different_requests() {
         let other = Offer { wanted: DeviceBackend::Staged, uuid: 3, ..GOOD };
         let words = "ranks 0 and 1 asked for different backends of their devices";
         check(&[GOOD, other], Err(words));

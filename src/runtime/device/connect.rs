@@ -1,4 +1,4 @@
-//! From a group to devices that are connected.
+//! Connection of the devices of a group.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,11 +17,11 @@ use crate::runtime::group::Group;
 use crate::runtime::nccl::{Communicator, Library, NcclError, Progress, share_id};
 use crate::runtime::nvrtc::Compiler;
 
-/// How long ranks go on by themselves before they tell each other how far they are.
+/// Interval at which ranks exchange the progress of the connection.
 const ROUND: std::time::Duration = std::time::Duration::from_millis(5);
 
-/// Every rank says what it has; all decide alike; then NCCL's communicator is made, or memory of the
-/// host pinned.
+/// Connects the devices of a group: all ranks exchange their offers and choose the backend; then
+/// NCCL's communicator is created, or host memory is pinned.
 pub(super) fn connect(
     group: &Group,
     context: &Arc<CudaContext>,
@@ -34,14 +34,15 @@ pub(super) fn connect(
     let offers = exchange_offers(group, context, wanted, library.as_ref())?;
     let name = |rank: usize| group.inner.roster.name(rank);
     let choice = choose(&offers, name).map_err(|refusal| {
-        // Our own library's words say more than that we have none.
+        // The error of this rank's own library is more precise than a missing offer.
         let own = library.as_ref().and_then(|library| library.as_ref().err());
         Error::Device(own.map_or_else(|| refusal.to_string(), ToString::to_string))
     })?;
     let obstacle = match choice {
         Choice::Staged(obstacle) => obstacle.map(|obstacle| obstacle.to_string()),
         Choice::Nccl => {
-            let library = library.and_then(Result::ok).expect("who has none has offered none");
+            let library =
+                library.and_then(Result::ok).expect("a rank without a library has offered none");
             match make(group, context, &library)? {
                 Ok(communicator) => {
                     let way = Way::Nccl(Nccl { communicator, folder: None });
@@ -90,7 +91,7 @@ fn exchange_offers(
     Ok(all.as_chunks::<OFFER_WORDS>().0.iter().map(|words| Offer::decode(*words)).collect())
 }
 
-/// Makes the communicator on all ranks or on none. The outer error is the group's.
+/// Creates the communicator on all ranks or on none. The outer error is the group's.
 fn make(
     group: &Group,
     context: &Arc<CudaContext>,
@@ -109,7 +110,7 @@ fn make(
     all_or_none(group, begun)
 }
 
-/// How far a rank is.
+/// Progress of a rank in the creation of a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Failed = 0,
@@ -117,8 +118,8 @@ enum Stage {
     Done = 2,
 }
 
-/// Waits until every rank's communicator is there; where one fails, none is. Ranks tell each other how
-/// far they are, so that nobody waits for one that has failed, and one that is gone is named.
+/// Waits until every rank has its communicator; if one rank fails, all fail. Ranks exchange their
+/// progress, so that no rank waits for a failed one, and a lost rank is named.
 fn all_or_none(
     group: &Group,
     mut begun: Result<Communicator, String>,
@@ -143,7 +144,7 @@ fn all_or_none(
     }
 }
 
-/// Looks for a while how far our communicator is.
+/// Polls this rank's communicator for the length of a round; returns its progress.
 fn look(begun: &mut Result<Communicator, String>) -> Stage {
     let round = clock::now() + ROUND;
     loop {
@@ -163,7 +164,7 @@ fn look(begun: &mut Result<Communicator, String>) -> Stage {
     }
 }
 
-/// Every rank opens its compiler; all or none reduce in the canonical order.
+/// Opens the compiler on every rank; either all ranks reduce in the canonical order or none.
 pub(super) fn make_canonical(devices: &DeviceGroup) -> Result<()> {
     let mut way = devices.lock();
     let Some(Way::Nccl(nccl)) = &mut *way else { return Ok(()) };
@@ -184,7 +185,7 @@ pub(super) fn make_canonical(devices: &DeviceGroup) -> Result<()> {
     Ok(())
 }
 
-/// Groups of devices by color, as [`Group::split`].
+/// Splits a group of devices by color, as [`Group::split`] does.
 pub(super) fn split(
     whole: &DeviceGroup,
     color: Option<usize>,

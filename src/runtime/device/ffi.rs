@@ -1,4 +1,4 @@
-//! Where the driver of CUDA is asked without the checks of Rust.
+//! Calls of the CUDA driver that `cudarc` has no safe function for.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -37,7 +37,7 @@ pub fn open_device(ordinal: usize) -> Result<Arc<CudaContext>> {
 
 /// Devices that this process may use.
 pub fn device_count() -> Result<usize> {
-    // SAFETY: it opens a library of the system and closes it.
+    // SAFETY: the call opens a library of the system and closes it again.
     if !unsafe { sys::is_culib_present() } {
         let problem = "cannot use a GPU: there is no CUDA driver (`libcuda.so.1`) on this machine";
         return Err(Error::Device(problem.to_owned()));
@@ -48,28 +48,28 @@ pub fn device_count() -> Result<usize> {
     Ok(count.max(0) as usize)
 }
 
-/// The driver's words for what went wrong.
+/// The driver's message for an error.
 pub(super) fn words_of(error: DriverError) -> String {
     let text = error.error_string().map(|text| text.to_string_lossy().into_owned());
     text.unwrap_or_else(|_| format!("CUDA error {:?}", error.0))
 }
 
-/// Bytes of a slot of host memory, of which there are some in each direction.
+/// Size in bytes of a slot of pinned host memory.
 const SLOT_BYTES: usize = 4 << 20;
-/// One is filled, one is worked on, one is emptied.
+/// Number of slots in each direction: one is filled, one is processed, one is emptied.
 const SLOTS: usize = 3;
 
-/// Host memory that the device reads and writes by itself, in the segment of the node.
+/// Pinned host memory in the segment of the node, which the device reads and writes directly.
 pub(super) struct Pinned {
     context: Arc<CudaContext>,
-    /// `None` while an operation has them.
+    /// Slots for input and output; `None` while an operation uses them.
     slots: Option<Vec<(Buffer<u8>, Buffer<u8>)>>,
-    /// Where the driver knows our memory; addresses and nothing more.
+    /// Addresses of the memory that is registered with the driver.
     registered: Vec<usize>,
 }
 
 impl Pinned {
-    /// Memory that the driver refuses to pin works too, slower.
+    /// Allocates and pins the slots. Memory that the driver refuses to pin is used too, but slower.
     pub(super) fn new(
         context: &Arc<CudaContext>,
         mut alloc: impl FnMut(usize) -> Result<Buffer<u8>>,
@@ -81,8 +81,8 @@ impl Pinned {
         let mut registered = Vec::new();
         for buffer in slots.iter().flat_map(|(input, output)| [input, output]) {
             let at = buffer.as_ptr() as usize;
-            // SAFETY: mapped memory of ours, which is registered until this value is dropped, and
-            // the buffers live as long.
+            // SAFETY: the memory is mapped by this process and registered until this value is
+            // dropped, and the buffers live as long.
             let code = unsafe { sys::cuMemHostRegister_v2(at as *mut _, SLOT_BYTES, 0) };
             if code.result().is_ok() {
                 registered.push(at);
@@ -100,31 +100,32 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         let _ = self.context.bind_to_thread();
         for at in &self.registered {
-            // SAFETY: registered by us, and nothing is under way: operations wait for their copies.
+            // SAFETY: the memory is registered, and no copy is in progress: operations wait for
+            // their copies.
             let _ = unsafe { sys::cuMemHostUnregister(*at as *mut _) };
         }
     }
 }
 
-/// The memory of one operation on the device: what is given, and what is taken.
+/// Device memory of one operation: input and output.
 pub(super) struct Ends<'a, T> {
     given: (sys::CUdeviceptr, usize),
     taken: (sys::CUdeviceptr, usize),
-    /// Streams that use the memory later wait for us.
+    /// Guards that make streams which use the memory later wait for this operation.
     #[expect(dead_code, reason = "they are there to be dropped")]
     guards: Vec<SyncOnDrop<'a>>,
     element: PhantomData<T>,
 }
 
 impl<'a, T: Element> Ends<'a, T> {
-    /// One memory, given and taken.
+    /// Memory that is both input and output.
     pub(super) fn in_place(data: &'a mut impl DevicePtrMut<T>, stream: &'a CudaStream) -> Self {
         let len = data.len();
         let (at, guard) = data.device_ptr_mut(stream);
         Self { given: (at, len), taken: (at, len), guards: vec![guard], element: PhantomData }
     }
 
-    /// One memory is given, another taken.
+    /// Separate memory for input and output.
     pub(super) fn apart(
         (given, out): (&'a impl DevicePtr<T>, &'a CudaStream),
         (taken, back): (&'a mut impl DevicePtrMut<T>, &'a CudaStream),
@@ -146,7 +147,7 @@ impl<'a, T: Element> Ends<'a, T> {
     }
 }
 
-/// Copies of one operation between its memory on the device and the slots.
+/// Copies of one operation between its device memory and the slots.
 pub(super) struct DeviceCopier<'a, T: Element> {
     pinned: &'a mut Pinned,
     slots: Vec<Slot<T>>,
@@ -158,7 +159,7 @@ pub(super) struct DeviceCopier<'a, T: Element> {
 }
 
 impl<'a, T: Element> DeviceCopier<'a, T> {
-    /// Takes the slots for one operation.
+    /// Reserves the slots for one operation.
     pub(super) fn new(
         pinned: &'a mut Pinned,
         (out, back): (&'a Arc<CudaStream>, &'a Arc<CudaStream>),
@@ -183,7 +184,7 @@ impl<'a, T: Element> DeviceCopier<'a, T> {
 
 impl<T: Element> Drop for DeviceCopier<'_, T> {
     fn drop(&mut self) {
-        // The device must not touch what may become somebody else's.
+        // The device must not access memory that may be reused after the drop.
         let _ = self.out.synchronize();
         let _ = self.back.synchronize();
         let bytes = |slot: Slot<T>| (slot.input.cast(), slot.output.cast());
@@ -203,8 +204,8 @@ impl<T: Element> Copier<T> for DeviceCopier<'_, T> {
         for range in ranges {
             let to = &mut self.slots[slot].input[at..at + range.len()];
             let from = Ends::<T>::at(self.ends.given, range);
-            // SAFETY: both ranges were checked; the slot is not touched before the event below has
-            // come, and lives until the stream is done with it.
+            // SAFETY: both ranges were checked; the slot is not accessed before the event below has
+            // occurred, and lives until the stream has finished with it.
             unsafe { result::memcpy_dtoh_async(to, from, self.out.cu_stream())? };
             at += range.len();
         }

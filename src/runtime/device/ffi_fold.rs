@@ -1,4 +1,5 @@
-//! Folds on a device: compiled for it when they are first needed, and run on parts in scratch memory.
+//! Folds on a device: kernels that are compiled when first needed and run on parts in scratch
+//! memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use super::kernel::FoldKernel;
 use crate::runtime::error::{Cause, Error};
 use crate::runtime::nvrtc::{Architecture, Compiler, NvrtcError};
 
-/// Threads of a block, and blocks of a launch at most: more than any device runs at once; they go on
-/// where others end.
+/// Threads of a block, and the largest number of blocks of a launch, which is more than any device
+/// runs at once; a block continues with further elements when it has finished its own.
 const THREADS: u32 = 256;
 const BLOCKS_MAX: u64 = 4096;
 
@@ -37,7 +38,7 @@ impl From<NvrtcError> for Trouble {
 }
 
 impl Folder {
-    /// For the device of a context.
+    /// Creates a folder for the device of a context.
     pub(super) fn new(compiler: Arc<Compiler>, context: &Arc<CudaContext>) -> Result<Self, Error> {
         let (major, minor) = context.compute_capability().map_err(|error| {
             let words = words_of(error);
@@ -48,7 +49,7 @@ impl Folder {
         Ok(Self { compiler, context, architecture, loaded, scratch: None })
     }
 
-    /// The same for another group of the device.
+    /// Creates a folder with the same compiler for another group on the device.
     pub(super) fn fresh(&self) -> Self {
         let Self { compiler, context, architecture, .. } = self;
         let (compiler, context) = (compiler.clone(), context.clone());
@@ -73,7 +74,7 @@ impl Folder {
         Ok(function)
     }
 
-    /// Scratch memory of so many elements; what is in it is anything.
+    /// Scratch memory of at least `len` elements, with arbitrary content.
     pub(super) fn scratch<T: DeviceElement>(
         &mut self,
         len: usize,
@@ -81,18 +82,19 @@ impl Folder {
     ) -> Result<CudaViewMut<'_, T>, DriverError> {
         let bytes = (len * size_of::<T>()).max(1);
         if self.scratch.as_ref().is_none_or(|scratch| scratch.len() < bytes) {
-            // The old one goes first: there may not be room for both.
+            // The old memory is freed first: there may not be room for both.
             self.scratch = None;
             self.scratch = Some(stream.alloc_zeros(bytes)?);
         }
         let scratch = self.scratch.as_mut().expect("it is there now");
-        // SAFETY: every number is valid as any other: they are plain old data; memory of the driver is
-        // aligned for all of them.
+        // SAFETY: the element types are plain old data, for which all bits are valid; memory of the
+        // driver is aligned for all of them.
         let view = unsafe { scratch.transmute_mut(len) };
         Ok(view.expect("it has as many bytes"))
     }
 
-    /// Begins to fold the parts of the scratch memory, `stride` elements each, into the first `len`.
+    /// Starts the fold of the parts of the scratch memory, `stride` elements each, into its first
+    /// `len` elements.
     pub(super) fn fold<T: DeviceElement>(
         &mut self,
         kernel: FoldKernel,
@@ -114,7 +116,7 @@ impl Folder {
         };
         let mut launch = stream.launch_builder(&function);
         launch.arg(&mut parts).arg(&stride).arg(&packs);
-        // SAFETY: the arguments are those of the kernel; all that it touches lies in `parts`.
+        // SAFETY: the arguments are those of the kernel; it accesses only memory of `parts`.
         unsafe { launch.launch(grid)? };
         Ok(())
     }

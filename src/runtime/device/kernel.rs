@@ -1,15 +1,15 @@
-//! Sums on a device in the canonical order, as source in CUDA: the [tree](crate::runtime::tree) of so
-//! many parts, written out.
+//! CUDA source of reductions in the canonical order: the unrolled [tree](crate::runtime::tree) of a
+//! number of parts.
 //!
-//! Numbers are widened, combined and rounded by the operations of `half` and `element`, so a device
-//! comes to the bits of a CPU; what is no number may carry another payload.
+//! Elements are widened, combined and rounded by the same operations as in `half` and `element`, so
+//! a device computes the same bits as a CPU; only the payload of a NaN may differ.
 
 use std::fmt::Write as _;
 
 use crate::runtime::element::{Dtype, ReduceOp};
 use crate::runtime::tree::{Fold, Operand, Step};
 
-/// Bytes that a thread takes from every part at once.
+/// Bytes that a thread loads from every part at once.
 pub(super) const PACK_BYTES: usize = 16;
 
 /// A kernel that folds parts in the order of the canonical tree.
@@ -84,11 +84,11 @@ extern \"C\" __global__ void {name}(stored *parts, unsigned long long stride, un
     }
 }
 
-/// How CUDA calls what numbers are kept in and combined in.
+/// CUDA types in which elements are stored and combined.
 struct Types {
     stored: &'static str,
     sum: &'static str,
-    /// For integers: the type that wraps.
+    /// Unsigned type for wrapping arithmetic of integers.
     unsigned: Option<&'static str>,
 }
 
@@ -105,7 +105,7 @@ fn types_of(dtype: Dtype) -> Types {
     }
 }
 
-/// The bodies of `widen` and `narrow`; see `half`.
+/// Bodies of the CUDA functions `widen` and `narrow`; see `half`.
 fn conversions_of(dtype: Dtype) -> (&'static str, &'static str) {
     match dtype {
         Dtype::F16 => (
@@ -153,7 +153,8 @@ fn combined(op: ReduceOp, unsigned: Option<&str>) -> String {
     }
 }
 
-/// One rounding of 1/parts and one of the product; integers are divided, towards zero.
+/// Expression for the mean: for floats one rounding of 1/parts and one of the product; integers are
+/// divided and rounded towards zero.
 fn mean(dtype: Dtype, parts: usize, sum: &str) -> String {
     match dtype {
         Dtype::F32 | Dtype::F64 | Dtype::F16 | Dtype::Bf16 => {
@@ -163,7 +164,7 @@ fn mean(dtype: Dtype, parts: usize, sum: &str) -> String {
     }
 }
 
-/// A line for every step; what a place of the fold holds is overwritten as it is there.
+/// Source lines of the steps of a fold; each overwrites a place as the fold does on a CPU.
 fn steps(fold: &Fold) -> String {
     let mut lines = String::new();
     let mut write = |line: String| {
@@ -191,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tree_is_written_out() {
+    fn kernel_source_unrolls_the_tree() {
         let source = FoldKernel { dtype: Dtype::F32, op: ReduceOp::Avg, parts: 3 }.source();
         let expect = "\
             sum_t s0;

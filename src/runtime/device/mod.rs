@@ -81,13 +81,13 @@ pub struct DeviceGroup {
     obstacle: Option<String>,
 }
 
-/// How numbers move.
+/// Backend that moves the data.
 enum Way {
     Nccl(Nccl),
     Staged(Staged),
 }
 
-/// Why an operation came to nothing.
+/// Why an operation failed.
 pub(super) enum Trouble {
     Cause(Cause),
     Collective(CollectiveError),
@@ -111,9 +111,9 @@ impl From<CollectiveError> for Trouble {
     }
 }
 
-/// How long the last drop waits for the other ranks' ends of a communicator.
+/// Time limit for the other ranks to finalize a communicator when it is dropped.
 const FINALIZE_MAX: Duration = Duration::from_secs(10);
-/// How long NCCL may take to say what it waits for.
+/// Time limit for the answer of NCCL's RAS service.
 const RAS_LIMIT: Duration = Duration::from_secs(5);
 
 impl DeviceGroup {
@@ -353,12 +353,13 @@ impl DeviceGroup {
         connect::split(self, color.into(), key)
     }
 
-    /// A part of `len` elements with every rank.
+    /// One part of `len` elements for every rank.
     fn parts(&self, len: usize) -> Vec<Piece> {
         (0..self.group.world_size()).map(|rank| (rank, rank * len..(rank + 1) * len)).collect()
     }
 
-    /// Meets everybody, and performs the operation. A failure ends the group for all.
+    /// Agrees with all ranks on the call, and performs the operation. A failure ends the group for
+    /// all ranks.
     fn run<T: DeviceElement>(
         &self,
         call: Call,
@@ -373,7 +374,7 @@ impl DeviceGroup {
         })
     }
 
-    /// Gives an operation to the device, and waits for it.
+    /// Submits an operation to the device, and waits for it.
     fn perform(
         &self,
         way: Option<&mut Way>,
@@ -389,7 +390,7 @@ impl DeviceGroup {
         }
     }
 
-    /// Ends the group for all.
+    /// Aborts the group for all ranks after a failure; returns the error.
     fn refuse(&self, op: Operation, trouble: Trouble) -> CollectiveError {
         let cause = match trouble {
             Trouble::Collective(error) => return error,
@@ -426,7 +427,7 @@ fn ended() -> Trouble {
     Trouble::Cause(Cause::Backend("an earlier operation of these devices failed".to_owned()))
 }
 
-/// Waits for devices as long as there is hope.
+/// Waits for device operations until they complete, a rank is lost or the deadline passes.
 pub(super) struct Patience<'a> {
     group: &'a Group,
     stream: &'a Arc<CudaStream>,
@@ -438,12 +439,12 @@ impl<'a> Patience<'a> {
         Self { group, stream, deadline: clock::after(clock::now(), group.timeout()) }
     }
 
-    /// Our rank, and how many there are.
+    /// This rank, and the number of ranks.
     pub(super) fn ranks(&self) -> (usize, usize) {
         (self.group.rank(), self.group.world_size())
     }
 
-    /// Returns when it is done, when somebody is gone, or at the deadline.
+    /// Waits until the operation is complete, a rank is lost, or the deadline passes.
     pub(super) fn wait(
         &self,
         is_done: &mut dyn FnMut() -> Result<bool, Trouble>,
@@ -465,12 +466,12 @@ impl<'a> Patience<'a> {
         }
     }
 
-    /// Returns when NCCL has taken up what was begun.
+    /// Waits until NCCL has enqueued the operation.
     fn taken_up(&self, nccl: &Communicator) -> Result<(), Trouble> {
         self.wait(&mut || Ok(nccl.progress()? == Progress::Done), nccl_is_late)
     }
 
-    /// Returns when what NCCL has begun on the stream is over.
+    /// Waits until the operations that NCCL has enqueued on the stream are complete.
     fn over(&self, nccl: &Communicator) -> Result<(), Trouble> {
         self.taken_up(nccl)?;
         let event = self.stream.record_event(None)?;
@@ -482,7 +483,8 @@ impl<'a> Patience<'a> {
     }
 }
 
-/// Small operations are over within microseconds, great ones are not worth a processor.
+/// Pause between two polls: none at first, because small operations take microseconds, then longer,
+/// because large ones should not occupy a processor.
 fn pause(looks: u32) {
     const SPINS: u32 = 200;
     const YIELDS: u32 = 2000;

@@ -1,4 +1,4 @@
-//! Operations of devices by NCCL. It reduces in an order of its own; in the canonical one ranks
+//! Device operations by NCCL. NCCL reduces in an order of its own; for the canonical order ranks
 //! exchange slices and fold them.
 
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use super::{DeviceElement, Patience, Trouble};
 use crate::runtime::element::{ReduceOp, ReduceOrder};
 use crate::runtime::nccl::{Communicator, Held};
 
-/// Scratch memory of a device for what is reduced in the canonical order.
+/// Bytes of scratch memory of a device for reductions in the canonical order.
 const SCRATCH_BYTES: usize = 128 << 20;
 
 pub(super) struct Nccl {
     pub(super) communicator: Communicator,
-    /// For the canonical order.
+    /// Kernels for the canonical order; `None`: NCCL reduces in its own order.
     pub(super) folder: Option<Folder>,
 }
 
@@ -26,7 +26,7 @@ impl Nccl {
         if self.folder.is_some() { ReduceOrder::Canonical } else { ReduceOrder::Any }
     }
 
-    /// For everybody or for one.
+    /// Reduces to all ranks, or to one.
     pub(super) fn reduce<T: DeviceElement>(
         &mut self,
         data: &mut impl DevicePtrMut<T>,
@@ -50,7 +50,7 @@ impl Nccl {
             .try_for_each(|turn| fold.take(&turn, &data, &data))
     }
 
-    /// Rank `r` gets part `r`.
+    /// Reduces so that rank `r` receives part `r`.
     pub(super) fn reduce_scatter<T: DeviceElement>(
         &mut self,
         all: &impl DevicePtr<T>,
@@ -79,7 +79,7 @@ struct Canonical<'a> {
 }
 
 impl Canonical<'_> {
-    /// One turn, put on the stream.
+    /// Enqueues one turn on the stream.
     fn take<T: DeviceElement>(
         &mut self,
         turn: &Turn,

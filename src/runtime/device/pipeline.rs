@@ -1,5 +1,5 @@
-//! An operation on numbers of a device, by way of the host, chunk by chunk: while one is worked on,
-//! the next is on its way to the host and the one before on its way back.
+//! Pipeline of an operation on device data by way of the host, in chunks: while one chunk is
+//! processed, the next one is copied to the host and the previous one back to the device.
 
 use std::ops::Range;
 
@@ -8,27 +8,27 @@ use crate::runtime::shm_window::Buffer;
 
 /// Host memory of one chunk.
 pub(super) struct Slot<T: Element> {
-    /// What the device gave.
+    /// Data from the device.
     pub(super) input: Buffer<T>,
-    /// What it gets, for operations that are not in place.
+    /// Data for the device, for operations that are not in place.
     pub(super) output: Buffer<T>,
 }
 
-/// Copies between a device and slots of the host. All of them may be under way at once; a slot is
-/// ours from when it is filled until it begins to be emptied.
+/// Copies between a device and slots of the host. All of them may be in progress at once; the host
+/// may access a slot from when it is filled until the copy back begins.
 pub(super) trait Copier<T: Element> {
     type Error;
 
     fn slots(&self) -> usize;
 
-    /// Begins to fill a slot with ranges of what this rank gives, one behind the other.
+    /// Starts to fill a slot with ranges of this rank's input, one after the other.
     fn begin_out(&mut self, slot: usize, ranges: &[Range<usize>]) -> Result<(), Self::Error>;
 
     fn is_filled(&mut self, slot: usize) -> Result<bool, Self::Error>;
 
     fn slot(&mut self, slot: usize) -> &mut Slot<T>;
 
-    /// Begins to bring a slot's input or output to ranges of what this rank takes.
+    /// Starts to copy a slot's input or output to ranges of this rank's output.
     fn begin_back(
         &mut self,
         slot: usize,
@@ -42,27 +42,27 @@ pub(super) trait Copier<T: Element> {
 /// One chunk of an operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Step {
-    /// Elements of every part.
+    /// Number of elements of every part.
     pub(super) len: usize,
-    /// Ranges of what this rank gives.
+    /// Ranges of this rank's input.
     pub(super) out: Vec<Range<usize>>,
-    /// Ranges of what it takes.
+    /// Ranges of this rank's output.
     pub(super) back: Vec<Range<usize>>,
 }
 
-/// What of a rank's memory an operation reads or writes.
+/// Part of a rank's memory that an operation reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// Nothing.
+    /// No memory.
     None,
-    /// So many elements, one part.
+    /// One part with this number of elements.
     Whole(usize),
-    /// A part for every rank: parts, and elements of each.
+    /// One part for every rank: number of parts, and elements of each.
     Parts(usize, usize),
 }
 
 impl Side {
-    /// Elements of a part.
+    /// Number of elements of a part.
     fn part(self) -> usize {
         match self {
             Self::None => 0,
@@ -87,8 +87,8 @@ impl Side {
     }
 }
 
-/// The chunks of an operation that fit slots of `slot_len` elements; all ranks have as many when
-/// `parts` is the same for all of them: the greatest number of parts that any rank has in a slot.
+/// Chunks of an operation that fit slots of `slot_len` elements. `parts` is the largest number of
+/// parts that any rank has in a slot; if it is equal on all ranks, so is their number of chunks.
 pub(super) fn steps(
     out: Side,
     back: Side,
@@ -104,8 +104,8 @@ pub(super) fn steps(
     })
 }
 
-/// Runs all steps: `work` is done on the host between a chunk's way out and its way back, and `wait`
-/// returns when what it is given says so, or gives up.
+/// Runs all steps. `work` processes a chunk on the host between its two copies; `wait` returns when
+/// the condition that it receives holds, or with an error.
 pub(super) fn run<T: Element, C: Copier<T>, E: From<C::Error>>(
     copier: &mut C,
     steps: &[Step],
@@ -123,7 +123,7 @@ pub(super) fn run<T: Element, C: Copier<T>, E: From<C::Error>>(
         wait(&mut || Ok(copier.is_filled(slot)?))?;
         work(step, copier.slot(slot))?;
         copier.begin_back(slot, &step.back, is_in_place)?;
-        // The slot of the chunk before is empty by now, most likely: its way back was during `work`.
+        // The slot of the previous chunk is probably empty by now: its copy back ran during `work`.
         if let Some(step) = steps.get(at + ahead) {
             let slot = (at + ahead) % slots;
             wait(&mut || Ok(copier.is_emptied(slot)?))?;
@@ -141,19 +141,19 @@ mod tests {
     use super::*;
     use crate::runtime::{Error, Group, ReduceOp};
 
-    /// A device that does everything as late as it may: a copy happens when it is asked for the
-    /// second time whether it has.
+    /// A device that does everything as late as possible: a copy takes place when its completion is
+    /// queried for the second time.
     struct Lazy {
         given: Vec<f32>,
         taken: Vec<f32>,
         slots: Vec<Slot<f32>>,
         out: Vec<Option<Copy>>,
         back: Vec<Option<Copy>>,
-        /// Fillings and emptyings, as they were begun.
+        /// Copies in both directions, in the order in which they were started.
         order: Vec<String>,
     }
 
-    /// A copy that is under way.
+    /// A copy in progress.
     #[derive(Clone)]
     struct Copy {
         asked: u32,
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_overlap_and_nothing_is_lost() -> Result<(), Error> {
+    fn pipeline_overlaps_chunks_without_loss() -> Result<(), Error> {
         for len in [0, 1, 6, 7, 18, 24, 40] {
             let results = Group::on_threads(2, |group| {
                 let given: Vec<f32> = (0..len).map(|i| (i * (group.rank() + 1)) as f32).collect();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_all_ranks_travel_side_by_side() -> Result<(), Error> {
+    fn pipeline_chunks_contain_parts_of_all_ranks() -> Result<(), Error> {
         let part = 5;
         let results = Group::on_threads(3, |group| {
             let given: Vec<f32> = (0..part).map(|i| (10 * group.rank() + i) as f32).collect();
@@ -306,10 +306,10 @@ mod tests {
     }
 
     #[test]
-    fn a_side_that_gives_nothing_has_no_ranges() {
+    fn pipeline_side_without_memory_has_no_ranges() {
         let all = shown(steps(Side::None, Side::Parts(2, 3), 2, 4));
         assert_eq!(all, ["2: [] to [0..2, 3..5]", "1: [] to [2..3, 5..6]"]);
-        // A message of three, and one of five in the other direction.
+        // A message of three elements, and one of five in the other direction.
         let all = shown(steps(Side::Whole(3), Side::Whole(5), 1, 4));
         assert_eq!(all, ["4: [0..3] to [0..4]", "1: [] to [4..5]"]);
     }

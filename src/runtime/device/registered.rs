@@ -1,4 +1,4 @@
-//! Memory of a device that NCCL was shown.
+//! Device memory that is registered with NCCL.
 
 use std::ops::{Deref, DerefMut};
 
@@ -33,7 +33,7 @@ impl<'a, T: DeviceElement> RegisteredSlice<'a, T> {
 }
 
 impl<'a, T> RegisteredSlice<'a, T> {
-    /// A slice that NCCL is not shown.
+    /// A slice that is not registered with NCCL.
     #[cfg(feature = "cli")]
     pub(crate) fn unregistered(devices: &'a DeviceGroup, slice: CudaSlice<T>) -> Self {
         Self { devices, slice, registered: None }
@@ -56,7 +56,7 @@ impl<T> DerefMut for RegisteredSlice<'_, T> {
 
 impl<T> Drop for RegisteredSlice<'_, T> {
     fn drop(&mut self) {
-        // A communicator that failed is gone, and knows nothing any more.
+        // A failed communicator no longer exists, so the memory is not registered any more.
         if let (Some(registered), Some(Way::Nccl(nccl))) =
             (self.registered.take(), &mut *self.devices.lock())
         {

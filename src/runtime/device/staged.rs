@@ -1,5 +1,5 @@
-//! Operations of devices by way of the host: what the host's group does, on chunks of pinned memory
-//! of the segment, with the copies of other chunks under way beside it.
+//! Device operations by way of the host: the operations of the host's group on chunks of pinned
+//! memory of the segment, while other chunks are copied.
 
 use std::sync::Arc;
 
@@ -13,18 +13,19 @@ use crate::runtime::error::{CollectiveError, Error, Result};
 use crate::runtime::group::Group;
 use crate::runtime::memory::{Finish, Memory, SharedMemory};
 
-/// What the operations of a group need on the host.
+/// Streams and pinned memory for the operations of a group by way of the host.
 pub(super) struct Staged {
     pinned: Pinned,
     streams: [Arc<CudaStream>; 2],
 }
 
-/// How an operation is cut into chunks.
+/// Division of an operation into chunks.
 #[derive(Clone, Copy)]
 struct Cut {
     out: Side,
     back: Side,
-    /// The most parts that any rank has in a slot; the same on all ranks, so that their chunks are.
+    /// Largest number of parts that any rank has in a slot; equal on all ranks, so that they have
+    /// the same chunks.
     parts: usize,
     is_in_place: bool,
 }
@@ -169,7 +170,7 @@ impl Staged {
     ) -> Result<(), Trouble> {
         let cut = Cut::apart(Side::Whole(values.len()), Side::Whole(taken.len()), 1);
         self.apart((values, taken), cut, patience, |step, Slot { input, output }| {
-            // Our peers may have more or fewer chunks than we: what is empty is not sent.
+            // Peers may have more or fewer chunks than this rank: empty ones are not sent.
             let (given, wanted) = (total(&step.out), total(&step.back));
             let sends = [(to, &input[..given])];
             let recvs = vec![(from, &mut output[..wanted])];
@@ -178,7 +179,7 @@ impl Staged {
         })
     }
 
-    /// An operation on memory that is given, taken, or both.
+    /// Runs an operation on memory that is input, output, or both.
     fn in_place<T: DeviceElement>(
         &mut self,
         data: &mut impl DevicePtrMut<T>,
@@ -195,7 +196,7 @@ impl Staged {
         })
     }
 
-    /// An operation from one memory to another.
+    /// Runs an operation from one memory to another.
     fn apart<T: DeviceElement>(
         &mut self,
         (given, taken): (&impl DevicePtr<T>, &mut impl DevicePtrMut<T>),
@@ -208,7 +209,7 @@ impl Staged {
         self.run(ends, (&out, &back), cut, patience, work)
     }
 
-    /// Does `work` on every chunk between its way out and its way back.
+    /// Runs `work` on every chunk between its copy to the host and its copy back.
     fn run<T: DeviceElement>(
         &mut self,
         ends: Ends<'_, T>,

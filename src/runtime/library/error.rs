@@ -1,4 +1,4 @@
-//! Why a library of NVIDIA cannot be used.
+//! Errors of libraries of NVIDIA that cannot be used.
 
 use std::path::PathBuf;
 
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_library_that_is_missing_is_told_with_places_and_cures() {
+    fn missing_library_error_lists_directories_and_remedies() {
         let searched = ["/venv/lib", "/usr/lib"].map(PathBuf::from).to_vec();
         let expect = "cannot find NCCL: there is no `libnccl.so.2` in `/venv/lib`, `/usr/lib`, the \
                       directories of the system's loader; install it (`pip install \

@@ -1,4 +1,4 @@
-//! A library that is opened, and its functions.
+//! Opened libraries and their functions.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
@@ -8,20 +8,21 @@ use libloading::os::unix;
 use super::search::Places;
 use super::{LibraryError, Wanted};
 
-/// The functions of a library; made by [`functions!`].
+/// Function table of a library; declared by [`functions!`].
 pub(crate) trait Functions: Sized {
-    /// Looks for all of them; where one is missing, that is its name.
+    /// Looks up all functions; the error is the name of a missing one.
     ///
     /// # Safety
     ///
-    /// `library` is what the functions were declared for, never closed.
+    /// `library` must be the library that the functions were declared for, and never be closed.
     unsafe fn find(library: &unix::Library) -> Result<Self, &'static str>;
 
-    /// Where the first of them lies.
+    /// Address of the first function.
     fn address(&self) -> *const c_void;
 }
 
-/// A struct with a field, a type and a look-up for each function; those behind `?` may be missing.
+/// Declares a struct with a field, a type and a lookup for each function; those marked with `?` may
+/// be missing.
 macro_rules! functions {
     ($first:ident = $($rest:tt)*) => {
         $crate::runtime::library::functions!(@ $first, $first = $($rest)*);
@@ -30,7 +31,7 @@ macro_rules! functions {
         @ $first:ident, $($field:ident = $symbol:ident ( $($argument:ty),* ) -> $result:ty;)*
         $(? $also:ident = $name:ident ( $($given:ty),* ) -> $returned:ty;)*
     ) => {
-        /// Every function that we call; each was looked for when the library was opened.
+        /// All functions that are called; each was looked up when the library was opened.
         pub(super) struct Functions {
             $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> $result,)*
             $(pub(super) $also: Option<unsafe extern "C" fn($($given),*) -> $returned>,)*
@@ -43,7 +44,7 @@ macro_rules! functions {
                 Ok(Self {
                     $($field: {
                         let symbol = concat!(stringify!($symbol), "\0").as_bytes();
-                        // SAFETY: a function of that name has this type in every version that we take.
+                        // SAFETY: the function has this type in every supported version.
                         let found = unsafe { library.get(symbol) };
                         *found.map_err(|_| stringify!($symbol))?
                     },)*
@@ -71,8 +72,8 @@ pub(crate) struct Opened<F> {
 }
 
 impl<F: Functions> Opened<F> {
-    /// The first that is found: the file that the variable names, or the one that a Python worker of
-    /// this environment would load, or the system's.
+    /// Opens the first library that is found: the file that the variable names, or the one that a
+    /// Python worker of this environment would load, or the system's.
     pub(crate) fn open(wanted: &'static Wanted) -> Result<Self, LibraryError> {
         let places = Places::of_environment(wanted.variable);
         match Self::open_first(wanted, places.candidates(wanted.files)) {
@@ -83,7 +84,7 @@ impl<F: Functions> Opened<F> {
         }
     }
 
-    /// The first of these files that the loader takes.
+    /// Opens the first of these files that the loader accepts.
     pub(crate) fn open_first(
         wanted: &'static Wanted,
         files: impl IntoIterator<Item = PathBuf>,
@@ -95,7 +96,7 @@ impl<F: Functions> Opened<F> {
                 Err(words) => refused.push((path, words)),
             }
         }
-        // A bare name that nobody knows is not worth a word.
+        // A bare name that the loader does not find is not reported.
         refused.retain(|(path, _)| path.components().nth(1).is_some());
         Err(LibraryError::NotLoadable { wanted, refused })
     }
@@ -105,9 +106,9 @@ impl<F: Functions> Opened<F> {
         path: PathBuf,
         wanted: &'static Wanted,
     ) -> Result<Self, LibraryError> {
-        // These have threads, and thread-local destructors: once in, they stay.
+        // These libraries have threads and thread-local destructors, so they are never unloaded.
         let library: &'static unix::Library = Box::leak(Box::new(library));
-        // SAFETY: never closed, and of that name.
+        // SAFETY: the library is never closed, and has the name that the functions belong to.
         match unsafe { F::find(library) } {
             Ok(functions) => {
                 let path = real_path(functions.address()).unwrap_or(path);
@@ -118,8 +119,8 @@ impl<F: Functions> Opened<F> {
     }
 }
 
-/// Opens a file that a library will ask the loader for by its name, if it lies beside the library: the
-/// loader knows it then. It stays open.
+/// Opens a file beside a library, if it exists, so that the loader finds it when the library
+/// requests it by name. The file stays open.
 pub(crate) fn open_beside(library: &Path, name: &str) {
     if let Some(file) = library.parent().map(|directory| directory.join(name))
         && file.is_file()
@@ -129,44 +130,46 @@ pub(crate) fn open_beside(library: &Path, name: &str) {
     }
 }
 
-/// Opens a file, or says what the loader said.
+/// Opens a file; the error is the loader's message.
 fn open_file(path: &Path) -> Result<unix::Library, String> {
-    // SAFETY: the initialisers of these libraries start nothing; a file of another kind under their
-    // name is the user's to answer for, as with any program's library path.
+    // SAFETY: the initialisers of these libraries start nothing; if the user supplies another file
+    // under their name, that is the user's responsibility, as with any library path.
     let opened = unsafe { unix::Library::open(Some(path), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     opened.map_err(|error| words_of(&error, path))
 }
 
-/// The file that the loader has taken for a bare name.
+/// Path of the file that the loader has opened for a bare name.
 fn real_path(function: *const c_void) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: any address may be asked about; the answer is written to `info`.
+    // SAFETY: any address may be passed; the result is written to `info`.
     let known = unsafe { libc::dladdr(function, info.as_mut_ptr()) };
     // SAFETY: zeros are a valid `Dl_info`.
     let name = unsafe { info.assume_init() }.dli_fname;
     if known == 0 || name.is_null() {
         return None;
     }
-    // SAFETY: a string of the loader that lives as long as the library.
+    // SAFETY: the loader's string lives as long as the library.
     let name = unsafe { CStr::from_ptr(name) };
     std::fs::canonicalize(std::ffi::OsStr::from_bytes(name.to_bytes())).ok()
 }
 
+/// Copies a C string; `None` for null.
+///
 /// # Safety
 ///
-/// Null, or a string that lives through the call.
+/// `pointer` must be null, or a string that lives through the call.
 pub(crate) unsafe fn text(pointer: *const c_char) -> Option<String> {
     if pointer.is_null() {
         return None;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     let text = unsafe { CStr::from_ptr(pointer) }.to_string_lossy();
     let text = text.trim().to_owned();
     (!text.is_empty()).then_some(text)
 }
 
-/// What the loader said, without the path that stands before it.
+/// The loader's message, without the path that precedes it.
 fn words_of(error: &libloading::Error, path: &Path) -> String {
     let words =
         std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);

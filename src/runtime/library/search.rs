@@ -1,4 +1,4 @@
-//! Where a library may lie, in the order in which it is tried.
+//! Search for a library: the candidate paths, in the order in which they are tried.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,19 +6,19 @@ use std::path::PathBuf;
 use crate::base::env_vars;
 use crate::os::shared_libraries::{library_directories, python_packages};
 
-/// What the environment says about libraries.
+/// Settings of the environment that determine where libraries are searched.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {
-    /// This file and no other.
+    /// File that the user has named; no other is tried.
     pub(super) given: Option<OsString>,
-    /// `LD_LIBRARY_PATH`.
+    /// Value of `LD_LIBRARY_PATH`.
     pub(super) loader_path: Option<OsString>,
-    /// Roots of the environments that are active: `VIRTUAL_ENV`, `CONDA_PREFIX`.
+    /// Roots of the active environments: `VIRTUAL_ENV`, `CONDA_PREFIX`.
     pub(super) roots: Vec<PathBuf>,
 }
 
 impl Places {
-    /// `variable` may name the file.
+    /// Reads the settings of this process; `variable` is the one that may name the file.
     pub(super) fn of_environment(variable: &str) -> Self {
         let roots = [env_vars::VIRTUAL_ENV, env_vars::CONDA_PREFIX].map(env_vars::get);
         Self {
@@ -28,8 +28,8 @@ impl Places {
         }
     }
 
-    /// Files to try, those that are there first, then bare names for the system's loader. The order
-    /// is the one in which a Python worker of the same environment finds its NCCL.
+    /// Files to try: first existing files, then bare names for the system's loader. The order is
+    /// the one in which a Python worker of the same environment finds its NCCL.
     pub(super) fn candidates(&self, names: &[&str]) -> Vec<PathBuf> {
         if let Some(file) = &self.given {
             return vec![file.into()];
@@ -41,7 +41,7 @@ impl Places {
         files.chain(names.iter().map(PathBuf::from)).collect()
     }
 
-    /// Where was looked, for who must find out why nothing was found.
+    /// Searched directories, for the error message when nothing was found.
     pub(super) fn directories(&self) -> Vec<PathBuf> {
         let packages = python_packages(&self.roots);
         library_directories(&packages, self.loader_path.as_deref(), &self.roots)
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_of_python_comes_before_the_path_of_the_loader() {
+    fn search_prefers_the_python_environment_to_the_loader_path() {
         let wheel = "lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2";
         let venv = root("venv", &[wheel]);
         let other = root("other", &["libnccl.so", "libnccl.so.2"]);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_named_is_the_only_one() {
+    fn search_tries_only_the_named_file() {
         let places = Places { given: Some("/opt/my/libnccl.so".into()), ..Places::default() };
         assert_eq!(places.candidates(&NAMES), [PathBuf::from("/opt/my/libnccl.so")]);
     }

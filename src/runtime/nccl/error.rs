@@ -1,4 +1,4 @@
-//! What can go wrong between us and NCCL.
+//! Errors of NCCL.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The functions of NCCL, and the library that holds them.
+//! Function table of NCCL, and the loaded library.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
@@ -9,7 +9,7 @@ use super::error::NcclError;
 use crate::base::env_vars::REMUDA_NCCL_LIBRARY;
 use crate::runtime::library::{Opened, Wanted, functions, text};
 
-/// The library.
+/// Names under which the library is searched.
 pub(crate) static NCCL: Wanted = Wanted {
     name: "NCCL",
     files: &["libnccl.so.2", "libnccl.so"],
@@ -30,7 +30,7 @@ pub struct UniqueId(pub [u8; UNIQUE_ID_BYTES]);
 
 impl fmt::Debug for UniqueId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // It lets whoever has it in.
+        // A process that has the id can join the communicator, so no log may contain it.
         f.write_str("UniqueId(…)")
     }
 }
@@ -70,12 +70,12 @@ pub(super) const IN_PROGRESS: c_int = 7;
 
 /// `ncclComm_t`.
 pub(super) type Comm = *mut c_void;
-/// What NCCL calls memory that it was shown.
+/// Handle of registered memory.
 pub(super) type Registration = *mut c_void;
 /// `cudaStream_t`.
 pub(super) type Stream = *mut c_void;
 
-/// `ncclConfig_t` as of [`Version::LEAST`]; its first fields tell newer libraries where it ends.
+/// `ncclConfig_t` as of [`Version::LEAST`]; its first fields contain its size for newer libraries.
 #[repr(C)]
 pub(super) struct Config {
     pub(super) size: usize,
@@ -90,7 +90,7 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// Calls return at once; everything else as NCCL sees fit.
+    /// Configuration in which calls do not block, with NCCL's defaults for everything else.
     pub(super) fn without_blocking() -> Self {
         const MAGIC: u32 = 0xcafe_beef;
         const UNSET: c_int = c_int::MIN;
@@ -165,7 +165,7 @@ impl Library {
 
     fn ask_version(&self) -> Result<Version, NcclError> {
         let mut version = 0;
-        // SAFETY: it writes one number.
+        // SAFETY: the call writes one number.
         let code = unsafe { (self.functions.get_version)(&raw mut version) };
         self.check("ncclGetVersion", code)?;
         Ok(Version(u32::try_from(version).unwrap_or(0)))
@@ -190,20 +190,20 @@ impl Library {
     /// on the interface that `NCCL_SOCKET_IFNAME` names.
     pub fn unique_id(&self) -> Result<UniqueId, NcclError> {
         let mut id = UniqueId([0; UNIQUE_ID_BYTES]);
-        // SAFETY: it writes one id.
+        // SAFETY: the call writes one id.
         let code = unsafe { (self.functions.get_unique_id)(&raw mut id) };
         self.check("ncclGetUniqueId", code)?;
         Ok(id)
     }
 
-    /// An error for every result but success, with NCCL's words.
+    /// Converts every result but success to an error, with NCCL's message.
     pub(super) fn check(&self, function: &'static str, code: c_int) -> Result<(), NcclError> {
         if code == SUCCESS {
             return Ok(());
         }
-        // SAFETY: any number may be asked about; the answer is a string of the library.
+        // SAFETY: any number may be passed; the result is a string of the library.
         let meaning = unsafe { text((self.functions.get_error_string)(code)) };
-        // SAFETY: without a communicator it is the last error of this process.
+        // SAFETY: without a communicator the result is the last error of this process.
         let detail = unsafe { text((self.functions.get_last_error)(std::ptr::null_mut())) };
         let meaning = meaning.unwrap_or_else(|| format!("result {code}"));
         Err(NcclError::Call { function, code, meaning, detail })

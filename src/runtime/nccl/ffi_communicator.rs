@@ -1,9 +1,9 @@
-//! A communicator of NCCL that never blocks: every call begins something, and
-//! [`Communicator::progress`] says how far it is.
+//! NCCL communicator with non-blocking calls: every call starts an operation, and
+//! [`Communicator::progress`] returns its state.
 //!
-//! Lengths are checked here and memory is handed over by `cudarc`'s slices, which wait for whoever
-//! used them before and are not freed before the stream is done with them; so none of these functions
-//! is unsafe to call.
+//! Lengths are checked here, and memory is passed as slices of `cudarc`, which wait for earlier
+//! uses and are not freed before the stream has finished with them; so none of these functions is
+//! unsafe to call.
 
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
@@ -17,27 +17,28 @@ use super::ffi::{
 };
 use crate::runtime::element::{Dtype, Element, ReduceOp};
 
-/// How far what was begun last is.
+/// State of the operation that was started last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     Underway,
     Done,
 }
 
-/// One rank's end of a communicator.
+/// Communicator of one rank.
 pub(crate) struct Communicator {
     library: Arc<Library>,
     raw: Comm,
 }
 
-// SAFETY: NCCL lets any thread use a communicator, one at a time, and all uses are through `&mut`.
+// SAFETY: NCCL permits any thread to use a communicator, one at a time, and all uses are through
+// `&mut`.
 unsafe impl Send for Communicator {}
 
-/// What goes to a peer or comes from it: the peer, and which elements of the memory of the call.
+/// Piece of data to or from a peer: the peer, and the range of elements in the memory of the call.
 pub(crate) type Piece = (usize, std::ops::Range<usize>);
 
 impl Communicator {
-    /// Begins to make a communicator; every rank does, on its device, with the same id.
+    /// Starts to create a communicator; every rank calls it, on its device, with the same id.
     pub(crate) fn begin(
         library: &Arc<Library>,
         id: UniqueId,
@@ -60,8 +61,8 @@ impl Communicator {
         Ok(Self { library: library.clone(), raw })
     }
 
-    /// Begins to make communicators of the ranks that name the same color; all ranks take part.
-    /// A rank without a color gets none.
+    /// Starts to create communicators of the ranks with the same color; all ranks call it. A rank
+    /// without a color is in none.
     pub(crate) fn begin_split(
         &mut self,
         color: Option<usize>,
@@ -85,15 +86,16 @@ impl Communicator {
         Ok(color.map(|_| Self { library: self.library.clone(), raw }))
     }
 
-    /// Whose it is.
+    /// The library that the communicator belongs to.
     pub(crate) fn library(&self) -> &Arc<Library> {
         &self.library
     }
 
-    /// Whether what was begun last has been taken up, or what went wrong since, here or elsewhere.
+    /// State of the operation that was started last, or an error since then, on this rank or
+    /// another.
     pub(crate) fn progress(&self) -> Result<Progress, NcclError> {
         let mut state = SUCCESS;
-        // SAFETY: a live communicator; it writes one number.
+        // SAFETY: the communicator is live; the call writes one number.
         let code =
             unsafe { (self.library.functions.comm_get_async_error)(self.raw, &raw mut state) };
         self.library.check("ncclCommGetAsyncError", code)?;
@@ -104,7 +106,7 @@ impl Communicator {
         }
     }
 
-    /// Replaces everybody's numbers by their reduction.
+    /// Replaces the data of every rank by the reduction of all.
     pub(crate) fn all_reduce<T: Element>(
         &mut self,
         data: &mut impl DevicePtrMut<T>,
@@ -117,13 +119,13 @@ impl Communicator {
             data,
             stream,
             |nccl, Memory { from, to, dtype }, comm, on| {
-                // SAFETY: as `in_place` says.
+                // SAFETY: as documented on `in_place`.
                 unsafe { (nccl.all_reduce)(from, to, count, dtype, op_code(op), comm, on) }
             },
         )
     }
 
-    /// Replaces everybody's numbers by the root's.
+    /// Replaces the data of every rank by that of the root.
     pub(crate) fn broadcast<T: Element>(
         &mut self,
         data: &mut impl DevicePtrMut<T>,
@@ -136,13 +138,13 @@ impl Communicator {
             data,
             stream,
             |nccl, Memory { from, to, dtype }, comm, on| {
-                // SAFETY: as `in_place` says.
+                // SAFETY: as documented on `in_place`.
                 unsafe { (nccl.broadcast)(from, to, count, dtype, root as c_int, comm, on) }
             },
         )
     }
 
-    /// Replaces the root's numbers by the reduction; nobody else's change.
+    /// Replaces the root's data by the reduction; the data of other ranks is unchanged.
     pub(crate) fn reduce<T: Element>(
         &mut self,
         data: &mut impl DevicePtrMut<T>,
@@ -152,12 +154,12 @@ impl Communicator {
     ) -> Result<(), NcclError> {
         let count = data.len();
         self.in_place("ncclReduce", data, stream, |nccl, Memory { from, to, dtype }, comm, on| {
-            // SAFETY: as `in_place` says; only the root's memory is written.
+            // SAFETY: as documented on `in_place`; only the root's memory is written.
             unsafe { (nccl.reduce)(from, to, count, dtype, op_code(op), root as c_int, comm, on) }
         })
     }
 
-    /// Everybody's `ours`, in rank order; `all` is world size times as long.
+    /// Gathers `ours` of all ranks into `all`, in rank order; `all` is world size times as long.
     pub(crate) fn all_gather<T: Element>(
         &mut self,
         ours: &impl DevicePtr<T>,
@@ -167,12 +169,12 @@ impl Communicator {
         let count = ours.len();
         self.apart("ncclAllGather", (ours, all), stream, |nccl, memory, comm, on| {
             let Memory { from, to, dtype } = memory;
-            // SAFETY: as `apart` says; the lengths were checked by who calls.
+            // SAFETY: as documented on `apart`; the caller has checked the lengths.
             unsafe { (nccl.all_gather)(from, to, count, dtype, comm, on) }
         })
     }
 
-    /// Our part of the reduction; `all` is world size times as long as `ours`.
+    /// Writes this rank's part of the reduction to `ours`; `all` is world size times as long.
     pub(crate) fn reduce_scatter<T: Element>(
         &mut self,
         all: &impl DevicePtr<T>,
@@ -183,12 +185,12 @@ impl Communicator {
         let count = ours.len();
         self.apart("ncclReduceScatter", (all, ours), stream, |nccl, memory, comm, on| {
             let Memory { from, to, dtype } = memory;
-            // SAFETY: as `apart` says; the lengths were checked by who calls.
+            // SAFETY: as documented on `apart`; the caller has checked the lengths.
             unsafe { (nccl.reduce_scatter)(from, to, count, dtype, op_code(op), comm, on) }
         })
     }
 
-    /// Begins a call on one memory, which outlives the work on the stream.
+    /// Starts a call on one memory, which outlives the work on the stream.
     fn in_place<T: Element>(
         &mut self,
         function: &'static str,
@@ -202,7 +204,7 @@ impl Communicator {
         begun(&self.library, function, code)
     }
 
-    /// The same on two: one is read, the other written.
+    /// Starts a call on two memories, one of which is read and the other written.
     fn apart<T: Element>(
         &mut self,
         function: &'static str,
@@ -216,7 +218,7 @@ impl Communicator {
         begun(&self.library, function, code)
     }
 
-    /// Pieces of `given` to peers and pieces of `taken` from peers, all at once.
+    /// Sends pieces of `given` to peers and receives pieces of `taken` from peers, all at once.
     pub(crate) fn exchange<T: Element>(
         &mut self,
         (given, sends): (&impl DevicePtr<T>, &[Piece]),
@@ -227,7 +229,7 @@ impl Communicator {
         self.exchange_held((&given, sends), (&taken, recvs), stream)
     }
 
-    /// The same on memory that the stream holds.
+    /// Does the same on memory that the stream holds.
     pub(crate) fn exchange_held<T: Element>(
         &mut self,
         (given, sends): (&Held<'_, T>, &[Piece]),
@@ -241,7 +243,7 @@ impl Communicator {
         let functions = &self.library.functions;
         let address = |start: u64, piece: &Piece| start + (piece.1.start * size_of::<T>()) as u64;
         let dtype = dtype_code(T::DTYPE);
-        // SAFETY: it begins a list of calls of this thread.
+        // SAFETY: the call begins a group of calls of this thread.
         begun(&self.library, "ncclGroupStart", unsafe { (functions.group_start)() })?;
         let mut outcome = Ok(());
         for piece in sends {
@@ -260,13 +262,13 @@ impl Communicator {
             };
             outcome = outcome.and_then(|()| begun(&self.library, "ncclRecv", code));
         }
-        // SAFETY: it ends the list, whatever became of its calls.
+        // SAFETY: the call ends the group, whether its calls succeeded or not.
         let ended = begun(&self.library, "ncclGroupEnd", unsafe { (functions.group_end)() });
         outcome.and(ended)
     }
 
-    /// Shows NCCL memory of the device, which it may then read and write without a copy of its own; `None`
-    /// where it is too old for that (2.19).
+    /// Registers device memory with NCCL, which can then access it without an internal copy; `None`
+    /// if NCCL is too old for that (before 2.19).
     pub(crate) fn register<T>(
         &mut self,
         memory: &Held<'_, T>,
@@ -278,55 +280,56 @@ impl Communicator {
         };
         let mut raw = std::ptr::null_mut();
         let (at, bytes) = (memory.at as *mut c_void, memory.len * size_of::<T>());
-        // SAFETY: a live communicator, memory of the device, and one place that is written.
+        // SAFETY: the communicator is live, the memory is the device's, and one handle is written.
         let code = unsafe { register(self.raw, at, bytes, &raw mut raw) };
         begun(&self.library, "ncclCommRegister", code)?;
         Ok(Some(Registered(raw)))
     }
 
-    /// Makes NCCL forget memory, before it is freed.
+    /// Deregisters memory, before it is freed.
     pub(crate) fn deregister(&mut self, Registered(raw): Registered) {
         if let Some(deregister) = self.library.functions.comm_deregister {
-            // SAFETY: a live communicator, and what it gave. Nothing can be done about a refusal.
+            // SAFETY: the communicator is live, and the handle is its own. An error cannot be
+            // handled.
             let _ = unsafe { deregister(self.raw, raw) };
         }
     }
 
-    /// Begins to bring everything to an end that was begun.
+    /// Starts to complete all operations and to release the communicator's resources.
     pub(crate) fn begin_finalize(&mut self) -> Result<(), NcclError> {
-        // SAFETY: a live communicator.
+        // SAFETY: the communicator is live.
         let code = unsafe { (self.library.functions.comm_finalize)(self.raw) };
         begun(&self.library, "ncclCommFinalize", code)
     }
 
-    /// Gives back what a communicator held that came to its end.
+    /// Releases a finalized communicator.
     pub(crate) fn destroy(mut self) {
         let raw = std::mem::replace(&mut self.raw, std::ptr::null_mut());
-        // SAFETY: a live communicator, the last use of it. Nothing can be done about a refusal.
+        // SAFETY: the communicator is live, and this is its last use. An error cannot be handled.
         let _ = unsafe { (self.library.functions.comm_destroy)(raw) };
     }
 }
 
 impl Drop for Communicator {
-    /// Ends it at once: operations under way leave the device with an error.
+    /// Aborts the communicator: operations in progress end with an error.
     fn drop(&mut self) {
         if !self.raw.is_null() {
-            // SAFETY: a live communicator, the last use of it.
+            // SAFETY: the communicator is live, and this is its last use.
             let _ = unsafe { (self.library.functions.comm_abort)(self.raw) };
         }
     }
 }
 
-/// Memory that a communicator was shown.
+/// Memory that is registered with a communicator.
 pub(crate) struct Registered(Registration);
 
-// SAFETY: a name that only its communicator understands, which any thread may use.
+// SAFETY: the handle is opaque, and any thread may use it with its communicator.
 unsafe impl Send for Registered {}
-// SAFETY: as above; nothing can be done with a shared one.
+// SAFETY: as above; a shared reference permits no operation.
 unsafe impl Sync for Registered {}
 
-/// Memory of a device that a stream may use until this is dropped: it waits for whoever used it
-/// before, and they for it.
+/// Device memory that a stream may use until this is dropped: the stream waits for earlier uses,
+/// and later uses wait for the stream.
 pub(crate) struct Held<'a, T> {
     at: u64,
     len: usize,
@@ -336,7 +339,7 @@ pub(crate) struct Held<'a, T> {
 }
 
 impl<'a, T> Held<'a, T> {
-    /// Nobody may write to it through this.
+    /// Memory that the stream only reads.
     pub(crate) fn to_read(data: &'a impl DevicePtr<T>, stream: &'a CudaStream) -> Self {
         let (len, (at, guard)) = (data.len(), data.device_ptr(stream));
         Self { at, len, guard, element: PhantomData }
@@ -349,7 +352,7 @@ impl<'a, T> Held<'a, T> {
     }
 }
 
-/// Memory of a call as NCCL takes it.
+/// Addresses and element type of a call, as NCCL expects them.
 struct Memory {
     from: *const c_void,
     to: *mut c_void,
@@ -363,7 +366,7 @@ impl Memory {
     }
 }
 
-/// Begun or already over.
+/// Checks that a call has been started or has already completed.
 fn begun(library: &Library, function: &'static str, code: c_int) -> Result<(), NcclError> {
     if code == IN_PROGRESS { Ok(()) } else { library.check(function, code) }
 }

@@ -1,7 +1,7 @@
-//! What NCCL itself knows about a job that stands still: its RAS service.
+//! Client of NCCL's RAS service, which reports the state of a job that makes no progress.
 //!
-//! Since 2.24 every process with a communicator has a thread that answers questions on a port of its
-//! host, in lines of text.
+//! Since NCCL 2.24 every process with a communicator has a thread that answers requests on a port
+//! of its host, in lines of text.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use crate::base::{clock, env_vars};
 
-/// Where it listens unless `NCCL_RAS_ADDR` says otherwise.
+/// Address of the service unless `NCCL_RAS_ADDR` is set.
 const ADDRESS_DEFAULT: &str = "localhost:28028";
-/// An answer of thousands of ranks is longer than anybody reads.
+/// Bytes of an answer that are shown; that of thousands of ranks is longer.
 const ANSWER_BYTES_MAX: usize = 4096;
 
 /// Asks the service of this host how the job is; at most `limit` long.
@@ -28,7 +28,8 @@ pub fn status(limit: Duration) -> io::Result<String> {
     Err(last)
 }
 
-/// `VERBOSE STATUS`, with the limit told too: the service asks the other processes in its turn.
+/// Requests `VERBOSE STATUS`. The time limit is sent too, because the service queries the other
+/// processes in turn.
 fn ask(address: SocketAddr, limit: Duration) -> io::Result<String> {
     let deadline = clock::now() + limit;
     let mut stream = TcpStream::connect_timeout(&address, limit)?;
@@ -47,7 +48,7 @@ fn ask(address: SocketAddr, limit: Duration) -> io::Result<String> {
             Ok(0) => break,
             Ok(count) => answer.extend_from_slice(&bytes[..count]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // What has come is worth more than the error.
+            // An incomplete answer is more useful than the error.
             Err(_) if !answer.is_empty() => break,
             Err(error) => return Err(error),
         }
@@ -56,7 +57,7 @@ fn ask(address: SocketAddr, limit: Duration) -> io::Result<String> {
     Ok(without_greetings(&String::from_utf8_lossy(&answer)))
 }
 
-/// The service answers each setting with a line of its own.
+/// The answer without the lines with which the service acknowledges each setting.
 fn without_greetings(answer: &str) -> String {
     let is_greeting =
         |line: &str| line.starts_with("SERVER PROTOCOL") || line.trim() == "OK" || line.is_empty();
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_that_answers_and_goes_is_understood() {
+    fn ras_client_reads_an_answer_until_the_close() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
         let server = std::thread::spawn(move || {
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_listens_there_is_an_error() {
+    fn ras_client_without_a_listener_is_an_error() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
         drop(listener);

@@ -1,4 +1,4 @@
-//! Why there is no code.
+//! Errors of NVRTC.
 
 use crate::runtime::library::LibraryError;
 

@@ -1,4 +1,4 @@
-//! The functions of NVRTC, and the library that holds them.
+//! Function table of NVRTC, and the loaded library.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::fmt;
@@ -9,7 +9,7 @@ use super::{Architecture, NvrtcError};
 use crate::base::env_vars::REMUDA_NVRTC_LIBRARY;
 use crate::runtime::library::{Opened, Wanted, functions, open_beside, text};
 
-/// The library.
+/// Names under which the library is searched.
 static NVRTC: Wanted = Wanted {
     name: "NVRTC",
     files: &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
@@ -74,11 +74,11 @@ impl Compiler {
     fn of(Opened { path, functions }: Opened<Functions>) -> Result<Self, NvrtcError> {
         let mut compiler = Self { path, version: (0, 0), functions };
         let (mut major, mut minor) = (0, 0);
-        // SAFETY: it writes two numbers.
+        // SAFETY: the call writes two numbers.
         let code = unsafe { (compiler.functions.version)(&raw mut major, &raw mut minor) };
         compiler.check("nvrtcVersion", code)?;
         compiler.version = (major, minor);
-        // It looks for this where the loader does, which is not where wheels of Python have it.
+        // NVRTC searches this library where the loader does, but Python wheels have it elsewhere.
         open_beside(&compiler.path, &format!("libnvrtc-builtins.so.{major}.{minor}"));
         Ok(compiler)
     }
@@ -116,7 +116,7 @@ impl Compiler {
                 Err(self.refused(name, source.log()?))
             }
             Err(NvrtcError::Call { meaning, .. }) => {
-                // An architecture that it does not know, say.
+                // For example an unknown architecture, for which there may be no log.
                 let log = source.log().ok().filter(|log| !log.is_empty());
                 Err(self.refused(name, log.unwrap_or(meaning)))
             }
@@ -132,14 +132,14 @@ impl Compiler {
         if code == SUCCESS {
             return Ok(());
         }
-        // SAFETY: any number may be asked about; the answer is a string of the library.
+        // SAFETY: any number may be passed; the result is a string of the library.
         let meaning = unsafe { text((self.functions.get_error_string)(code)) };
         let meaning = meaning.unwrap_or_else(|| format!("result {code}"));
         Err(NvrtcError::Call { function, code, meaning })
     }
 }
 
-/// A source that the compiler holds.
+/// A program of the compiler.
 struct Source<'c> {
     compiler: &'c Compiler,
     raw: Program,
@@ -150,7 +150,7 @@ impl<'c> Source<'c> {
         let (name, source) = (c_string(name), c_string(source));
         let mut raw = std::ptr::null_mut();
         let none = std::ptr::null();
-        // SAFETY: two strings, which are copied, no headers, and one place that is written.
+        // SAFETY: the two strings are copied, there are no headers, and one handle is written.
         let code = unsafe {
             (compiler.functions.create_program)(
                 &raw mut raw,
@@ -168,7 +168,7 @@ impl<'c> Source<'c> {
     fn compile(&self, options: &[CString]) -> Result<(), NvrtcError> {
         let words: Vec<*const c_char> = options.iter().map(|word| word.as_ptr()).collect();
         let count = words.len() as c_int;
-        // SAFETY: a live program, and as many strings as are told.
+        // SAFETY: the program is live, and the count is that of the strings.
         let code =
             unsafe { (self.compiler.functions.compile_program)(self.raw, count, words.as_ptr()) };
         self.compiler.check("nvrtcCompileProgram", code)
@@ -187,18 +187,18 @@ impl<'c> Source<'c> {
         Ok(text.trim_end_matches('\0').trim().to_owned())
     }
 
-    /// Asks how many bytes there are, and for them.
+    /// Queries the size of a text, and reads it.
     fn bytes(
         &self,
         (size_name, size_of): (&'static str, unsafe extern "C" fn(Program, *mut usize) -> c_int),
         (name, get): (&'static str, unsafe extern "C" fn(Program, *mut c_char) -> c_int),
     ) -> Result<Vec<u8>, NvrtcError> {
         let mut size = 0;
-        // SAFETY: a live program; it writes one number.
+        // SAFETY: the program is live; the call writes one number.
         let code = unsafe { size_of(self.raw, &raw mut size) };
         self.compiler.check(size_name, code)?;
         let mut bytes = vec![0u8; size];
-        // SAFETY: a live program; it writes as many bytes as it said.
+        // SAFETY: the program is live; the call writes the size that it has returned.
         let code = unsafe { get(self.raw, bytes.as_mut_ptr().cast()) };
         self.compiler.check(name, code)?;
         Ok(bytes)
@@ -207,11 +207,11 @@ impl<'c> Source<'c> {
 
 impl Drop for Source<'_> {
     fn drop(&mut self) {
-        // SAFETY: a live program, the last use of it.
+        // SAFETY: the program is live, and this is its last use.
         let _ = unsafe { (self.compiler.functions.destroy_program)(&raw mut self.raw) };
     }
 }
 
 fn c_string(text: &str) -> CString {
-    CString::new(text).expect("looked at before")
+    CString::new(text).expect("checked before")
 }

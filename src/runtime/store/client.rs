@@ -1,4 +1,4 @@
-//! A worker's side of the store: blocking questions, each with a deadline.
+//! Client of the store for a worker: blocking requests, each with a deadline.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -85,7 +85,7 @@ impl Client {
                 break message;
             }
             receive(&mut stream, &mut received, deadline).map_err(|error| match error {
-                // A store that does not know our key closes without a word.
+                // A store that rejects the key closes the connection without an answer.
                 ClientError::Io(_) => HandshakeError::Key.into(),
                 other => other,
             })?;
@@ -176,7 +176,7 @@ impl Client {
         }
     }
 
-    /// The answer to the last question, behind those to questions that were given up.
+    /// Receives the answer to the last request, after those to requests that timed out.
     fn answer(&mut self, deadline: Instant) -> Result<Reply, ClientError> {
         while 0 < self.owed {
             self.receive(deadline)?;
@@ -185,7 +185,7 @@ impl Client {
         self.receive(deadline)
     }
 
-    /// Asks without waiting for the answer; [`Self::receive`] gets it.
+    /// Sends a request without waiting for the answer; [`Self::receive`] returns it.
     pub(crate) fn send(&mut self, request: &Request) -> Result<(), ClientError> {
         let plain = postcard::to_allocvec(request).expect("texts and numbers serialize");
         let mut wire = Vec::new();

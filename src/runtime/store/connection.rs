@@ -1,4 +1,4 @@
-//! One connection to the store, as its server sees it: bytes in, requests out.
+//! Server's side of one connection to the store, which decodes received bytes into requests.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,10 +13,10 @@ use crate::secure::{
     Purpose, RankKey, accept, parse_flight,
 };
 
-/// A request of the largest size, encrypted, and a little of the next one.
+/// Bytes that are buffered: the largest encrypted request and part of the next one.
 const RECEIVED_BYTES_MAX: usize = 128 << 10;
 
-/// Replies that a client may leave unread.
+/// Bytes of replies that a client may leave unread.
 const TO_SEND_BYTES_MAX: usize = 256 << 10;
 
 /// Why a connection is closed.
@@ -46,14 +46,14 @@ impl ConnectionError {
     }
 }
 
-/// What the bytes so far amount to.
+/// Result of decoding the bytes received so far.
 pub(super) enum Progress {
     NeedsMore,
     Greeted(Greeted),
     Asked(Request),
 }
 
-/// A first flight, complete but not checked.
+/// A complete first flight; its key is not checked yet.
 pub(super) struct Greeted {
     pub(super) flight: Flight,
 }
@@ -79,7 +79,7 @@ impl Connection {
         Ok(Self { stream, peer, stage, received: Vec::new(), to_send: Vec::new() })
     }
 
-    /// Since when it has not shown a key.
+    /// Time of the connection, if it has not authenticated yet.
     pub(super) fn greeting_since(&self) -> Option<Instant> {
         match self.stage {
             Stage::Greeting { since } => Some(since),
@@ -98,7 +98,7 @@ impl Connection {
         if self.to_send.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT }
     }
 
-    /// Reads and writes what the kernel has and takes; an error when the other side is gone.
+    /// Reads and writes as many bytes as possible without blocking; an error if the peer is gone.
     pub(super) fn pump(&mut self) -> io::Result<()> {
         self.flush()?;
         let limit = match self.stage {
@@ -136,7 +136,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The next thing that was said, from what has been received.
+    /// Decodes the next message from the received bytes.
     pub(super) fn next(&mut self) -> Result<Progress, ConnectionError> {
         match &mut self.stage {
             Stage::Greeting { .. } => match parse_flight(&self.received)? {
@@ -155,7 +155,7 @@ impl Connection {
         }
     }
 
-    /// Checks the key of a greeting and answers it.
+    /// Checks the key of a first flight and answers it.
     pub(super) fn admit(
         &mut self,
         greeted: &Greeted,
@@ -184,8 +184,8 @@ impl Connection {
         }
     }
 
-    /// Queues a reply; what the kernel does not take now follows when it can. A client that asks
-    /// without reading answers is cut off.
+    /// Queues a reply; bytes that the kernel does not accept now are sent later. The connection of
+    /// a client that sends requests without reading the answers is closed.
     pub(super) fn send(&mut self, reply: &Reply) -> Result<(), ConnectionError> {
         let Stage::Open { channel, .. } = &mut self.stage else {
             return Err(ConnectionError::Nonsense);

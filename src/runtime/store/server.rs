@@ -1,4 +1,4 @@
-//! Serves a [`State`] on one thread: a poll loop over sockets that never block.
+//! Server of a [`State`] on one thread: a poll loop over non-blocking sockets.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Display;
@@ -15,17 +15,17 @@ use crate::runtime::store::connection::{Connection, Greeted, Progress};
 use crate::runtime::store::state::{ClientId, Refusal, Reply, Request, State, gone_key};
 use crate::secure::{Preamble, Purpose, RankKey, Role};
 
-/// Connections that have not shown a key.
+/// Largest number of connections that have not authenticated yet.
 pub(super) const PENDING_MAX: usize = 64;
-/// How long one may take to show its key.
+/// Time limit for the authentication of a connection.
 pub(super) const GREETING_MAX: Duration = Duration::from_secs(5);
-/// How long one may take while others wait for its place.
+/// Time limit for it while further connections wait.
 const GREETING_CROWDED: Duration = Duration::from_millis(500);
-/// How often times are looked at while something has one.
+/// Interval at which time limits are checked, while there are any.
 const TICK: Duration = Duration::from_millis(50);
-/// Asks on its own account; no connection has this number.
+/// Client id of the server's own requests; no connection has it.
 const OURSELVES: ClientId = ClientId(u64::MAX);
-/// Connections in all.
+/// Largest number of connections.
 const CONNECTIONS_MAX: usize = 1 << 18;
 
 /// Tells about a connection that was refused, and why; the peer gets only a close.
@@ -80,10 +80,11 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // An eventfd refuses only when its counter is full, and then the thread wakes as well.
+        // Writing to an eventfd fails only when its counter is full, and then the thread wakes
+        // anyway.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was reported by its hook.
+            // A panic of the thread was reported by the panic hook.
             let _ = thread.join();
         }
     }
@@ -97,11 +98,12 @@ struct Service {
     connections: BTreeMap<ClientId, Connection>,
     present: HashSet<(Rank, Purpose)>,
     next_id: u64,
-    /// Accepting failed, for lack of descriptors say: leave the listener alone for a while.
+    /// Time until which the listener is not polled, after accepting failed, for example for lack of
+    /// descriptors.
     rest_until: Option<Instant>,
 }
 
-/// What `poll` found.
+/// Sockets that `poll` has reported as ready.
 struct Ready {
     stop: bool,
     listener: bool,
@@ -156,7 +158,8 @@ impl Service {
         })
     }
 
-    /// Whether one more unknown may come in; in a crowd the oldest that is too slow has to leave.
+    /// Whether one more unauthenticated connection may be accepted; if there are too many, the
+    /// oldest one that has exceeded the shorter limit is closed.
     fn make_place(&mut self, now: Instant) -> bool {
         if self.pending().count() < PENDING_MAX {
             return true;
@@ -189,7 +192,7 @@ impl Service {
         }
     }
 
-    /// Moves one connection on as far as it goes.
+    /// Processes one connection as far as possible without blocking.
     fn progress(&mut self, id: ClientId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let outcome = connection.pump();
@@ -211,7 +214,8 @@ impl Service {
         }
     }
 
-    /// Somebody has said who it is: check the key, the epoch, and that it is the only one.
+    /// Answers a first flight: checks the key, the epoch, and that the rank has no other connection
+    /// of this purpose.
     fn greet(&mut self, id: ClientId, greeted: &Greeted) {
         let Preamble { job, role } = &greeted.flight.preamble;
         let Role::Rank(rank, purpose) = *role else {
@@ -261,7 +265,8 @@ impl Service {
         self.state.client_gone(id);
     }
 
-    /// A rank holds its watch as long as it lives: others may want to know.
+    /// Records the end of a rank's watch connection, which it holds as long as it lives, for other
+    /// ranks.
     fn note_end(&mut self, (rank, purpose): (Rank, Purpose)) {
         if purpose == Purpose::Watch {
             let request = Request::Set { key: gone_key(rank), value: Vec::new() };

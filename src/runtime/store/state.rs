@@ -1,5 +1,5 @@
-//! What the store does, as a state machine: requests in, replies out, in any order that the waits
-//! demand. No I/O, no clock; deadlines are the clients' business.
+//! State machine of the store: takes requests and returns replies, in the order in which waits end.
+//! No I/O, no clock; clients have the deadlines.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -72,7 +72,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// Whether the answer does not wait for what others do.
+    /// Whether the answer does not depend on requests of other clients.
     pub(super) fn is_answered_at_once(&self) -> bool {
         match self {
             Self::Set { .. } | Self::SetOnce { .. } | Self::Peek { .. } | Self::Add { .. } => true,
@@ -240,7 +240,7 @@ impl State {
         clients.into_iter().map(|client| (client, Reply::Done)).collect()
     }
 
-    /// Sets a value; those for whom it was the last one missing are to be told.
+    /// Sets a value; returns the replies to clients that waited for it last.
     fn store(&mut self, key: &str, value: Vec<u8>) -> Result<Vec<(ClientId, Reply)>, Refusal> {
         let before = self.values.get(key).map_or(0, |old| key.len() + old.len());
         let bytes = self.bytes - before + key.len() + value.len();
@@ -309,7 +309,7 @@ mod tests {
         Request::Barrier { key: "b".into(), count }
     }
 
-    /// Runs requests of clients; each line shows who was told what.
+    /// Runs requests of clients; each line shows the replies, with their clients.
     #[track_caller]
     fn check(story: &[(u64, Request, &str)]) {
         let mut state = State::default();
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_when_the_last_key_is_set() {
+    fn store_wait_ends_with_the_last_key() {
         check(&[
             (1, wait(&["a", "b"]), ""),
             (2, set("b", "y"), "2: Done"),
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_count() {
+    fn store_counters_add() {
         check(&[
             (1, add("n", 3), "1: Sum(3)"),
             (2, add("n", -5), "2: Sum(-2)"),
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn barriers_open_for_all_at_once_and_again() {
+    fn store_barrier_opens_for_all_and_is_reusable() {
         check(&[
             (1, barrier(2), ""),
             (2, barrier(3), "2: others wait at this barrier for another count"),
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_hold() {
+    fn store_rejects_requests_out_of_bounds() {
         let mut state = State::default();
         let mut ask = |request| show(&state.step(ClientId(1), request)[0].1);
         assert_eq!(ask(set(&"k".repeat(257), "")), "the request is out of bounds");
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn who_went_away_waits_no_more() {
+    fn store_forgets_waits_of_closed_connections() {
         let mut state = State::default();
         assert_eq!(state.step(ClientId(1), wait(&["a"])), []);
         assert_eq!(

@@ -1,9 +1,9 @@
-//! A small GPT: token and position embeddings, pre-norm blocks of causal attention and a GELU
+//! Small GPT: token and position embeddings, pre-norm blocks of causal attention and a GELU
 //! network, a final norm, and a head that shares the token embedding. No biases, no dropout.
 //!
-//! A micro-batch is cut into tiles of whole sequences. Forward runs a tile through the whole model;
-//! backward runs all tiles through one block, sums its weight gradients, reports them, and goes on to
-//! the block before it.
+//! A micro-batch is divided into tiles of whole sequences. The forward pass runs a tile through the
+//! whole model; the backward pass runs all tiles through one block, sums its weight gradients,
+//! reports them, and continues with the previous block.
 
 mod config;
 mod tile;
@@ -80,13 +80,13 @@ impl<F: Float> Gpt<F> {
         }
     }
 
-    /// Numbers in the work space that the last batch made.
+    /// Number of elements of the work space that the last batch allocated.
     #[cfg(test)]
     pub(super) fn work_len(&self) -> usize {
         self.tiles.iter().map(Tile::len).sum()
     }
 
-    /// Makes the tiles for `sequences` sequences of `length` tokens, unless they are there.
+    /// Allocates the tiles for `sequences` sequences of `length` tokens, unless they exist.
     fn prepare(&mut self, length: usize, sequences: usize) {
         assert!(0 < length && length <= self.config.block, "{length} tokens in a sequence");
         let height = tile_height(length, sequences);
@@ -97,7 +97,7 @@ impl<F: Float> Gpt<F> {
         }
     }
 
-    /// Transposes the blocks' matrices.
+    /// Transposes the matrices of the blocks.
     fn turn(&mut self, params: &[F]) {
         let mut matrices = Vec::new();
         let mut rest = &mut self.turned[..];
@@ -128,8 +128,8 @@ impl<F: Float> Gpt<F> {
         kernels::total(&sums) * share
     }
 
-    /// The head's share of the token embedding's gradient, the final norm, and the gradient that
-    /// enters the last block.
+    /// Backward pass of the head: computes its part of the token embedding's gradient, the gradient
+    /// of the final norm, and that of the last block's output.
     fn head_backward(&mut self, params: &[F], gradients: &mut dyn GradientSink<F>) {
         let model = Context::new(&self.config, &self.ranges, params, &self.turned);
         self.threads.run(&mut self.tiles, |tile| tile.head_backward(&model));
@@ -167,7 +167,7 @@ impl<F: Float> Gpt<F> {
         gradients.ready(ranges.whole());
     }
 
-    /// Adds the embeddings' own gradient, token by token in the order of the batch.
+    /// Adds the gradient of the embeddings, token by token in the order of the batch.
     fn embedding_backward(&mut self, batch: &Sequences, gradients: &mut dyn GradientSink<F>) {
         let width = self.config.width;
         let embeddings = self.ranges.token_embedding.start..self.ranges.position_embedding.end;
@@ -210,18 +210,18 @@ impl<F: Float> Model<F> for Gpt<F> {
     }
 }
 
-/// What the weight gradient of a linear layer sums over, in one tile and block: gradient of the
-/// outputs, inputs.
+/// Operands of the weight gradient of a linear layer, for one tile and block: gradient of the
+/// outputs, and inputs.
 type Operands<F> = fn(&Tile<F>, usize) -> (&[F], &[F]);
 
-/// Sequences in a tile: enough rows to keep a matrix product busy, few enough to stay in a core's
-/// cache, and at least two tiles where there are two sequences.
+/// Number of sequences in a tile: enough rows for an efficient matrix product, few enough for the
+/// cache of a core, and at least two tiles if there are two sequences.
 pub(super) fn tile_height(length: usize, sequences: usize) -> usize {
     const ROWS: usize = 192;
     (ROWS / length).clamp(1, sequences.div_ceil(2).max(1))
 }
 
-/// Every tile with its part of the batch.
+/// Pairs every tile with its part of the batch.
 fn with_tokens<'a, F: Float>(
     tiles: &'a mut [Tile<F>],
     batch: &'a Sequences,
@@ -234,13 +234,13 @@ fn with_tokens<'a, F: Float>(
     })
 }
 
-/// `sum = Σ parts`, in their order.
+/// Computes `sum = Σ parts`, in their order.
 fn sum_tiles<'a, F: Float>(sum: &mut [F], parts: impl Iterator<Item = &'a [F]>) {
     sum.fill(F::ZERO);
     parts.for_each(|part| kernels::add(sum, part));
 }
 
-/// A block's parameters, or their gradients.
+/// Parameters of a block, or their gradients.
 #[derive(Debug)]
 struct BlockParts<T> {
     attention_norm: T,
@@ -257,7 +257,7 @@ impl BlockRanges {
         self.attention_norm.start..self.down.end
     }
 
-    /// The block's parameters in the flat buffer.
+    /// The parameters of the block in the flat buffer.
     fn view<'a, F>(&self, params: &'a [F]) -> BlockParts<&'a [F]> {
         BlockParts {
             attention_norm: &params[self.attention_norm.clone()],
@@ -269,7 +269,7 @@ impl BlockRanges {
         }
     }
 
-    /// Cuts the slice that [`BlockRanges::whole`] names into the block's parameters.
+    /// Divides the slice of [`BlockRanges::whole`] into the parameters of the block.
     fn split_mut<'a, F>(&self, block: &'a mut [F]) -> BlockParts<&'a mut [F]> {
         let (attention_norm, rest) = block.split_at_mut(self.attention_norm.len());
         let (qkv, rest) = rest.split_at_mut(self.qkv.len());

@@ -1,4 +1,4 @@
-//! Some sequences of a micro-batch on their way through the model, and back.
+//! Tile of a micro-batch: a few sequences, with their activations and gradients.
 
 use super::BlockParts;
 use super::config::{GptConfig, Ranges};
@@ -7,7 +7,7 @@ use crate::train::attention::Attention;
 use crate::train::kernels;
 use crate::train::simd::matmul::{Matrix, MatrixMut, multiply, multiply_add};
 
-/// What a tile needs to know of its model.
+/// Model as a tile uses it: sizes, threads and parameters.
 #[derive(Debug)]
 pub(super) struct Context<'a, F> {
     config: &'a GptConfig,
@@ -17,7 +17,7 @@ pub(super) struct Context<'a, F> {
 }
 
 impl<'a, F> Context<'a, F> {
-    /// A model with its parameters, and these again with every matrix transposed.
+    /// Context of a model with its parameters, and a copy of them with every matrix transposed.
     pub(super) fn new(
         config: &'a GptConfig,
         ranges: &'a Ranges,
@@ -36,7 +36,7 @@ impl<'a, F> Context<'a, F> {
     }
 }
 
-/// How much a tile holds.
+/// Size of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TileShape {
     pub(super) sequences: usize,
@@ -44,13 +44,13 @@ pub(super) struct TileShape {
 }
 
 impl TileShape {
-    /// Rows of the tile.
+    /// Number of rows of the tile, one per token.
     pub(super) fn tokens(self) -> usize {
         self.sequences * self.length
     }
 }
 
-/// The activations and gradients of a few sequences. Buffers have one row a token.
+/// Activations and gradients of a few sequences. Buffers have one row per token.
 #[derive(Debug)]
 pub(super) struct Tile<F> {
     shape: TileShape,
@@ -59,13 +59,13 @@ pub(super) struct Tile<F> {
     stream: Vec<F>,
     blocks: Vec<BlockState<F>>,
     final_norm: Norm<F>,
-    /// Scores of the next token; after [`Tile::score`] their gradient.
+    /// Logits of the next token; after [`Tile::score`] their gradient.
     logits: Vec<F>,
     losses: Vec<F>,
     backward: Backward<F>,
 }
 
-/// What a block's backward pass needs from its forward pass.
+/// Activations of a block that its backward pass needs.
 #[derive(Debug)]
 struct BlockState<F> {
     attention_norm: Norm<F>,
@@ -73,12 +73,12 @@ struct BlockState<F> {
     chances: Vec<F>,
     mixed: Vec<F>,
     network_norm: Norm<F>,
-    /// Before the GELU; afterwards the GELU's derivative.
+    /// Input of the GELU; after the forward pass, the derivative of the GELU.
     hidden: Vec<F>,
     activated: Vec<F>,
 }
 
-/// The output of a layer norm, and what its backward pass needs.
+/// Output of a layer norm, and the values that its backward pass needs.
 #[derive(Debug)]
 struct Norm<F> {
     normal: Vec<F>,
@@ -86,14 +86,14 @@ struct Norm<F> {
     y: Vec<F>,
 }
 
-/// Gradients inside one block; every block uses the same buffers.
+/// Gradients inside a block; all blocks use the same buffers.
 #[derive(Debug)]
 struct Backward<F> {
-    /// Of the block's output, later of its input.
+    /// Gradient of the block's output, later of its input.
     stream: Vec<F>,
-    /// Of the residual stream between attention and network.
+    /// Gradient of the residual stream between attention and network.
     middle: Vec<F>,
-    /// Of the block's output while `stream` already is that of its input.
+    /// Gradient of the block's output, when `stream` is already that of its input.
     output: Vec<F>,
     normed: Vec<F>,
     qkv: Vec<F>,
@@ -114,7 +114,7 @@ impl<F: Float> Norm<F> {
         kernels::layer_norm(x, gain, &mut self.normal, &mut self.scale, &mut self.y);
     }
 
-    /// `dx = dskip + ∂(dy)`; `dgain` is overwritten.
+    /// Backward pass: `dx = dskip + ∂(dy)`; `dgain` is overwritten.
     fn backward(&self, dy: &[F], dskip: &[F], gain: &[F], dx: &mut [F], dgain: &mut [F]) {
         dgain.fill(F::ZERO);
         kernels::layer_norm_backward(dy, dskip, gain, &self.normal, &self.scale, dx, dgain);
@@ -147,7 +147,7 @@ impl<F: Float> Tile<F> {
         }
     }
 
-    /// Numbers in all buffers together.
+    /// Number of elements of all buffers together.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         let norm = |norm: &Norm<F>| norm.normal.len() + norm.scale.len() + norm.y.len();
@@ -166,12 +166,12 @@ impl<F: Float> Tile<F> {
         self.shape
     }
 
-    /// Scores of the next token, after a forward pass.
+    /// Logits of the next token, after a forward pass.
     pub(super) fn logits_mut(&mut self) -> &mut [F] {
         &mut self.logits
     }
 
-    /// Runs tokens through the model, up to the logits.
+    /// Forward pass of the tokens through the model, up to the logits.
     pub(super) fn forward(&mut self, model: &Context<'_, F>, inputs: &[u8]) {
         let (width, vocabulary) = (model.config.width, model.config.vocabulary);
         self.embed(model, inputs);
@@ -199,7 +199,7 @@ impl<F: Float> Tile<F> {
         }
     }
 
-    /// `stream += mix(attention(norm(stream)))`.
+    /// Attention layer: `stream += mix(attention(norm(stream)))`.
     fn attend(&mut self, model: &Context<'_, F>, layer: usize) {
         let (weights, turned) = (model.block(layer), model.turned_block(layer));
         let state = &mut self.blocks[layer];
@@ -224,7 +224,7 @@ impl<F: Float> Tile<F> {
         );
     }
 
-    /// `stream += down(gelu(up(norm(stream))))`.
+    /// Feed-forward layer: `stream += down(gelu(up(norm(stream))))`.
     fn transform(&mut self, model: &Context<'_, F>, layer: usize) {
         let (weights, turned) = (model.block(layer), model.turned_block(layer));
         let state = &mut self.blocks[layer];
@@ -243,7 +243,8 @@ impl<F: Float> Tile<F> {
         );
     }
 
-    /// Turns the logits into losses and their own gradient, each token weighing `share`.
+    /// Computes the losses, and replaces the logits by their gradient; each token has the weight
+    /// `share`.
     pub(super) fn score(&mut self, targets: &[u8], share: F) {
         let vocabulary = self.logits.len() / self.shape.tokens();
         let rows = self.logits.chunks_exact_mut(vocabulary).zip(&mut self.losses).zip(targets);
@@ -257,7 +258,7 @@ impl<F: Float> Tile<F> {
         kernels::total(&self.losses)
     }
 
-    /// Gradient of the residual stream after the last block.
+    /// Computes the gradient of the residual stream after the last block.
     pub(super) fn head_backward(&mut self, model: &Context<'_, F>) {
         let (width, vocabulary) = (model.config.width, model.config.vocabulary);
         let tokens = self.shape.tokens();
@@ -273,8 +274,8 @@ impl<F: Float> Tile<F> {
         self.final_norm.backward(normed, middle, gain, stream, network_gain);
     }
 
-    /// From the gradient of a block's output to that of its input, leaving on the way what its weight
-    /// gradients need.
+    /// Computes the gradient of a block's input from that of its output, and keeps the values that
+    /// its weight gradients need.
     pub(super) fn block_backward(&mut self, model: &Context<'_, F>, layer: usize) {
         let backward = &mut self.backward;
         std::mem::swap(&mut backward.stream, &mut backward.output);
@@ -339,7 +340,7 @@ impl<F: Float> Tile<F> {
         &self.backward.stream
     }
 
-    // What the weight gradients sum over: gradient of a linear layer's output, and its input.
+    // Operands of the weight gradients: gradient of a linear layer's output, and its input.
 
     pub(super) fn head_gradient(&self) -> (&[F], &[F]) {
         (&self.logits, &self.final_norm.y)
@@ -361,7 +362,7 @@ impl<F: Float> Tile<F> {
         (&self.backward.output, &self.blocks[layer].activated)
     }
 
-    // This tile's part of the gains' gradients, valid until the next block.
+    // Part of this tile in the gradients of the gains, valid until the next block.
 
     pub(super) fn attention_gain_gradient(&self) -> &[F] {
         &self.backward.attention_gain

@@ -1,26 +1,26 @@
-//! Matrix products over slices: bounds checked once, then the `gemm` crate.
+//! Matrix products over slices, with one check of the bounds, by the `gemm` crate.
 //!
-//! The order in which an element's products are added depends on the shapes of the call and on the
-//! type of the processor only. Callers therefore cut their work into tiles by shape, never by the
-//! number of threads.
+//! The order in which the products of an element are added depends only on the shapes of the call
+//! and on the type of the processor. Callers therefore divide their work into tiles by shape, never
+//! by the number of threads.
 
 use crate::train::Float;
 
-/// A matrix that is read: a window into a slice.
+/// Read-only matrix, a window into a slice.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::train) struct Matrix<'a, F> {
     data: &'a [F],
     shape: Shape,
 }
 
-/// A matrix that is written.
+/// Mutable matrix, a window into a slice.
 #[derive(Debug)]
 pub(in crate::train) struct MatrixMut<'a, F> {
     data: &'a mut [F],
     shape: Shape,
 }
 
-/// Rows, columns, and the distances between their neighbours.
+/// Number of rows and columns, and their strides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     rows: usize,
@@ -39,15 +39,15 @@ impl Shape {
 }
 
 impl<'a, F> Matrix<'a, F> {
-    /// A matrix whose rows lie one after the other.
+    /// A matrix in row-major order without gaps.
     pub(in crate::train) fn new(data: &'a [F], rows: usize, cols: usize) -> Self {
         Self::strided(data, rows, cols, cols)
     }
 
-    /// A matrix whose rows are contiguous and begin every `row_stride` elements.
+    /// A matrix of contiguous rows that begin every `row_stride` elements of `data`.
     ///
     /// # Panics
-    /// If it reaches beyond `data`.
+    /// If the matrix reaches beyond `data`.
     pub(in crate::train) fn strided(
         data: &'a [F],
         rows: usize,
@@ -59,7 +59,7 @@ impl<'a, F> Matrix<'a, F> {
         Self { data, shape }
     }
 
-    /// Its transpose; no element moves.
+    /// The transpose; no element is moved.
     #[must_use]
     pub(in crate::train) fn t(self) -> Self {
         let Shape { rows, cols, row_stride, col_stride } = self.shape;
@@ -70,15 +70,15 @@ impl<'a, F> Matrix<'a, F> {
 }
 
 impl<'a, F> MatrixMut<'a, F> {
-    /// A matrix whose rows lie one after the other.
+    /// A matrix in row-major order without gaps.
     pub(in crate::train) fn new(data: &'a mut [F], rows: usize, cols: usize) -> Self {
         Self::strided(data, rows, cols, cols)
     }
 
-    /// A matrix whose rows are contiguous and begin every `row_stride` elements.
+    /// A matrix of contiguous rows that begin every `row_stride` elements of `data`.
     ///
     /// # Panics
-    /// If it reaches beyond `data`, or if rows overlap.
+    /// If the matrix reaches beyond `data`, or if rows overlap.
     pub(in crate::train) fn strided(
         data: &'a mut [F],
         rows: usize,
@@ -92,7 +92,7 @@ impl<'a, F> MatrixMut<'a, F> {
     }
 }
 
-/// `out = a · b`.
+/// Computes `out = a · b`.
 pub(in crate::train) fn multiply<F: Float>(
     out: MatrixMut<'_, F>,
     a: Matrix<'_, F>,
@@ -101,7 +101,7 @@ pub(in crate::train) fn multiply<F: Float>(
     product(out, Destination::Overwrite, a, b);
 }
 
-/// `out += a · b`.
+/// Computes `out += a · b`.
 pub(in crate::train) fn multiply_add<F: Float>(
     out: MatrixMut<'_, F>,
     a: Matrix<'_, F>,
@@ -110,14 +110,14 @@ pub(in crate::train) fn multiply_add<F: Float>(
     product(out, Destination::Add, a, b);
 }
 
-/// What happens to the old content of the result.
+/// Treatment of the old content of the result.
 #[derive(Clone, Copy)]
 enum Destination {
     Overwrite,
     Add,
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "a matrix that is written is handed over")]
+#[expect(clippy::needless_pass_by_value, reason = "a mutable matrix is passed by value")]
 fn product<F: Float>(out: MatrixMut<'_, F>, to: Destination, a: Matrix<'_, F>, b: Matrix<'_, F>) {
     let (o, l, r) = (out.shape, a.shape, b.shape);
     assert!(o.rows == l.rows && o.cols == r.cols && l.cols == r.rows, "{o:?} = {l:?} · {r:?}");
@@ -125,9 +125,9 @@ fn product<F: Float>(out: MatrixMut<'_, F>, to: Destination, a: Matrix<'_, F>, b
         Destination::Overwrite => (false, F::ZERO),
         Destination::Add => (true, F::ONE),
     };
-    // SAFETY: the three shapes agree (asserted above) and each was checked against the length of its
-    // slice when it was made; rows of `out` do not overlap, and `out` is borrowed exclusively. For a
-    // type that it does not know `gemm` panics.
+    // SAFETY: the three shapes agree (asserted above) and each was checked against the length of
+    // its slice when the matrix was created; rows of `out` do not overlap, and `out` is borrowed
+    // exclusively. For an unknown type `gemm` panics.
     unsafe {
         gemm::gemm(
             o.rows,
@@ -157,9 +157,9 @@ fn product<F: Float>(out: MatrixMut<'_, F>, to: Destination, a: Matrix<'_, F>, b
 mod tests {
     use super::*;
 
-    /// 2 × 3 times 3 × 2, written out.
+    /// A product of 2 × 3 and 3 × 2, written out.
     #[test]
-    fn products_and_transposes() {
+    fn matmul_matches_a_product_by_hand() {
         let a = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
         let b = [7.0, 8.0, 9.0, 10.0, 11.0, 12.0];
         let mut out = [1.0; 4];
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_window_leaves_its_neighbours_alone() {
+    fn matmul_into_a_window_keeps_other_columns() {
         let a = [2.0_f64];
         let b = [3.0, 4.0];
         let mut out = [-1.0; 8];
@@ -189,14 +189,14 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "is larger than")]
-    fn a_matrix_beyond_its_slice_is_refused() {
+    fn matrix_beyond_its_slice_panics() {
         let _ = Matrix::new(&[0.0_f32; 5], 2, 3);
     }
 
-    /// One element's sum must not depend on how many rows are computed beside it, as long as tiles are
-    /// cut by shape; this checks that repeated calls agree.
+    /// The sum of an element must not depend on the number of other rows, as long as tiles are
+    /// divided by shape; this checks that repeated calls agree.
     #[test]
-    fn the_same_call_gives_the_same_bits() {
+    fn matmul_repeated_calls_give_the_same_bits() {
         let a: Vec<f32> = (0..192 * 96).map(|i| ((i * 37 % 101) as f32 - 50.0) / 17.0).collect();
         let b: Vec<f32> = (0..96 * 65).map(|i| ((i * 53 % 89) as f32 - 44.0) / 13.0).collect();
         let run = || {

@@ -1,5 +1,5 @@
-//! The two places of the trainer that need `unsafe`: code compiled for several instruction sets, and
-//! matrix products.
+//! Parts of the trainer that need `unsafe`: code compiled for several instruction sets, and matrix
+//! products.
 
 pub(in crate::train) mod matmul;
 mod versions;

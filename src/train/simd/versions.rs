@@ -1,13 +1,13 @@
-//! One function, compiled for several instruction sets and chosen when it is called.
+//! Functions compiled for several instruction sets, with dispatch at run time.
 //!
-//! The binary travels between machines, so it cannot be built for the newest of them. The functions are
-//! element-wise, or add in an order written down in lanes, and no version fuses a product and a sum into
-//! one rounding: all versions return the same bits.
+//! The binary is copied between machines, so it cannot be built for the newest of them. The
+//! functions are element-wise, or add in a fixed order of lanes, and no version fuses a product and
+//! a sum into one rounding, so all versions return the same bits.
 
 /// Defines a function generic over [`Float`](crate::train::Float) together with its versions.
 ///
-/// The body is inlined into one copy per instruction set; everything it calls in its inner loops must
-/// be `#[inline(always)]`, or it falls back to the baseline.
+/// The body is inlined into one copy per instruction set; functions that it calls in its inner
+/// loops must be `#[inline(always)]`, otherwise they are compiled for the baseline.
 macro_rules! versions {
     ($(
         $(#[$meta:meta])*
@@ -30,7 +30,7 @@ macro_rules! versions {
                     body($($argument),*)
                 }
                 match $crate::os::simd::level() {
-                    // SAFETY: `level` saw these features on this processor.
+                    // SAFETY: `level` has detected these features on this processor.
                     $crate::os::simd::Level::Avx512 => unsafe { avx512($($argument),*) },
                     // SAFETY: as above.
                     $crate::os::simd::Level::Avx2 => unsafe { avx2($($argument),*) },
