@@ -46,30 +46,30 @@ const ARENA_BYTES_MIN: usize = 1 << 30;
 /// All arenas together stay below what a 47-bit address space comfortably holds.
 const ARENAS_BYTES_MAX: usize = 1 << 45;
 
-/// Why a segment cannot be used.
+/// Error of a shared memory segment.
 #[derive(Debug, thiserror::Error)]
 pub enum SegmentError {
-    /// The kernel refused.
+    /// A system call failed.
     #[error("cannot {action} shared memory: {source}")]
     Os {
-        /// What was tried.
+        /// Operation that failed.
         action: &'static str,
-        /// The kernel's answer.
+        /// Error of the kernel.
         source: std::io::Error,
     },
-    /// Somebody could shrink it while we read.
+    /// The segment is not sealed, so another process could shrink it.
     #[error("the segment is not sealed against shrinking")]
     NotSealed,
-    /// It is something else, or cut.
+    /// The file is not a segment, or is truncated.
     #[error("this is not a segment of ours")]
     Foreign,
-    /// The launcher is of another release than the library of this program.
+    /// The launcher has a different version than the library of this program.
     #[error(
         "the launcher shares memory in version {0}, this program in version {VERSION}: build the program \
          with the release of the launcher"
     )]
     Version(u32),
-    /// Too many ranks for one node.
+    /// The node has too many ranks.
     #[error("{0} ranks on one node; at most {LOCAL_WORLD_MAX} can share memory")]
     TooManyRanks(usize),
 }

@@ -380,9 +380,10 @@ impl Drop for Allocation {
     }
 }
 
-/// Numbers in the memory that the ranks of a node share: operations on them copy nothing inside the
-/// node. Made by [`Group::alloc`](crate::runtime::Group::alloc), zero at first, given back when
-/// dropped. After an operation on it has failed, its contents are anything.
+/// Buffer in the shared memory of a node, which operations do not need to copy within the node.
+///
+/// [`Group::alloc`](crate::runtime::Group::alloc) creates it, filled with zeros; dropping it frees it. After
+/// an operation on it has failed, its contents are unspecified.
 pub struct Buffer<T> {
     window: Window<T>,
 }

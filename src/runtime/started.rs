@@ -1,7 +1,7 @@
-//! Operations that are started and waited for later.
+//! Nonblocking operations of [`Group`](crate::runtime::Group), which return a [`Work`] handle.
 //!
-//! A handle that borrowed memory would be unsound where it is forgotten, so started operations own
-//! what they work on, a [`Buffer`], a vector, anything that is a slice, and give it back in the end.
+//! A handle that borrows memory would be unsound if it is leaked, so these operations own their memory (a
+//! [`Buffer`], a vector, anything that is a slice) and return it at the end.
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Mutex, PoisonError};

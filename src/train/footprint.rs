@@ -1,8 +1,7 @@
-//! How much memory a run will take, before anything is made of it: what can never fit is told with
-//! the command line, and not by the kernel that ends a worker.
+//! Estimate of the memory of a run, so that a run that cannot fit is refused before it starts instead of
+//! being killed by the kernel.
 //!
-//! Numbers are `f64`: whatever sizes somebody types, their product is one, and nobody needs its last
-//! digits.
+//! Numbers are `f64`, so that the product of any sizes is representable.
 
 use super::gpt::{GptConfig, tile_height};
 use super::options::{MlpOptions, ModelOptions, TrainOptions};
@@ -12,7 +11,7 @@ const WORKER_BYTES: f64 = (8 << 20) as f64;
 /// Batches of an evaluation that are kept, and of the last evaluation, which is whole.
 const KEPT_BATCHES: f64 = 16.0;
 
-/// Bytes that one worker of a run takes at its peak, its share of shared memory included. A text has
+/// Returns the peak memory of one worker in bytes, including its share of the shared memory. A text has
 /// at most `vocabulary` different bytes.
 pub fn worker_bytes(options: &TrainOptions, vocabulary: usize) -> f64 {
     let samples = options.batch_size.get();

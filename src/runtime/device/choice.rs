@@ -1,21 +1,21 @@
-//! Which way numbers take between the devices of a group: every rank says what it has, and all come
-//! to the same end.
+//! Selection of the backend of a [`DeviceGroup`](super::DeviceGroup): every rank publishes what it
+//! supports, and all ranks make the same choice.
 
 use std::fmt;
 
 use crate::base::Rank;
 use crate::runtime::nccl::Version;
 
-/// How numbers move between devices.
+/// Backend that moves data between devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceBackend {
-    /// NCCL where it can be, else staged.
+    /// NCCL if all ranks support it, else staged.
     #[default]
     Auto,
-    /// NCCL or nothing.
+    /// NCCL, or an error.
     Nccl,
-    /// By way of the host: pinned memory, then the `host` backend. The bits of its sums are those of
-    /// the host, and ranks may share a device.
+    /// Through host memory: pinned memory, then the `host` backend. Sums have the bits of the host's
+    /// sums, and ranks can share a device.
     Staged,
 }
 

@@ -1,4 +1,4 @@
-//! Where the driver of CUDA is asked without the checks of Rust.
+//! Calls of the CUDA driver.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -24,9 +24,10 @@ unsafe impl ValidAsZeroBits for F16 {}
 // SAFETY: as above.
 unsafe impl ValidAsZeroBits for Bf16 {}
 
-/// Device `ordinal` of those that this process may use.
+/// Opens device `ordinal` of the devices that this process can use.
 ///
-/// Where there is no driver that is an error; nothing panics.
+/// # Errors
+/// If there is no driver or no such device.
 pub fn open_device(ordinal: usize) -> Result<Arc<CudaContext>> {
     let visible = device_count()?;
     CudaContext::new(ordinal).map_err(|error| {
@@ -35,7 +36,7 @@ pub fn open_device(ordinal: usize) -> Result<Arc<CudaContext>> {
     })
 }
 
-/// Devices that this process may use.
+/// Returns the number of devices that this process can use.
 pub fn device_count() -> Result<usize> {
     // SAFETY: it opens a library of the system and closes it.
     if !unsafe { sys::is_culib_present() } {
