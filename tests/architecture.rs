@@ -4,6 +4,8 @@
 
 #[path = "architecture/documents.rs"]
 mod documents;
+#[path = "architecture/prose.rs"]
+mod prose;
 #[path = "architecture/rules.rs"]
 mod rules;
 #[path = "architecture/source.rs"]

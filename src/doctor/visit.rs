@@ -284,8 +284,8 @@ impl<'a> Round<'a> {
     async fn go_home(mut self) -> Vec<NodeFacts> {
         let mut facts = Vec::new();
         let silent = match self.interrupted {
-            Some(_) => "it had not answered when nobody waited any more",
-            None => "its task ended without a word",
+            Some(_) => "it had not answered before the examination was interrupted",
+            None => "its task ended without a result",
         };
         for ((host, slots), found) in self.visit.nodes.iter().zip(self.found) {
             let (seen, bedside) = found.unwrap_or_else(|| (Seen::Lost(silent.to_owned()), None));

@@ -20,7 +20,7 @@ const LINES_MAX: usize = 16;
 /// The exit status: unreachable, if any host is; else that of the first kind.
 pub(super) fn status(kinds: impl Iterator<Item = FaultKind>) -> Status {
     let all: Vec<_> = kinds.map(FaultKind::status).collect();
-    let first = all.first().expect("somebody could not be reached");
+    let first = all.first().expect("at least one host could not be reached");
     if all.contains(&Status::Unreachable) { Status::Unreachable } else { *first }
 }
 

@@ -25,7 +25,7 @@ pub enum PlanError {
         host: HostName,
     },
     /// Two nodes of one name could not be told apart.
-    #[error("host `{host}` takes part twice")]
+    #[error("host `{host}` is listed twice")]
     HostTwice {
         /// The host.
         host: HostName,

@@ -354,7 +354,7 @@ fn parse(
     };
     let checkpoint = Checkpoint { step: header.step, samples: header.samples, params, moments };
     if checkpoint.digest() != header.sha256 {
-        return Err(ParseError::Malformed("its numbers are not those that were saved".to_owned()));
+        return Err(ParseError::Malformed("checksum mismatch".to_owned()));
     }
     Ok(checkpoint)
 }

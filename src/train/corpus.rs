@@ -90,7 +90,7 @@ impl Corpus {
     }
 
     /// Bytes of the text.
-    #[expect(clippy::len_without_is_empty, reason = "an empty text is refused before anybody asks")]
+    #[expect(clippy::len_without_is_empty, reason = "an empty text is refused earlier")]
     pub fn len(&self) -> usize {
         self.len
     }

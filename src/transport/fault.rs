@@ -92,7 +92,9 @@ impl Fault {
                 ));
             }
             FaultKind::Ssh => {
-                return Some(format!("`ssh {way} true` must work without a question"));
+                return Some(format!(
+                    "`ssh -o BatchMode=yes {way} true` must succeed without a prompt"
+                ));
             }
             FaultKind::HostKeyChanged => {
                 return Some(format!(
@@ -107,7 +109,8 @@ impl Fault {
                 ));
             }
             FaultKind::Denied => {
-                let must = format!("`ssh {way} true` must work without a question");
+                let must =
+                    format!("`ssh -o BatchMode=yes {way} true` must succeed without a prompt");
                 return Some(must + "; see `ssh-add -l`");
             }
             FaultKind::Penalty => "wait some minutes; sshd's PerSourcePenalties are in force",
@@ -124,7 +127,7 @@ impl Fault {
             FaultKind::NoAgent => return Some(format!("see what `ssh {way} true` prints there")),
             FaultKind::Hangs => {
                 return Some(format!(
-                    "ssh let us in: does `ssh {way} true` end? a start-up file or its home may hang; \
+                    "the ssh login succeeded: does `ssh {way} true` end? a start-up file or its home may hang; \
                      `--agent_timeout TIME` waits longer"
                 ));
             }
@@ -147,7 +150,7 @@ impl FaultKind {
         match self {
             Self::NoSsh => "ssh cannot be started here",
             Self::NoSuchName => "the name does not resolve",
-            Self::Refused => "nobody listens",
+            Self::Refused => "connection refused",
             Self::NoAnswer => "no answer",
             Self::HostKeyChanged => "the host key has changed",
             Self::HostKeyUnknown => "the host key is not known",
@@ -157,7 +160,7 @@ impl FaultKind {
             Self::Ssh => "ssh failed",
             Self::NotInstalled => "the agent of `--agent_path` did not come up",
             Self::NoAgent => "the agent did not come up",
-            Self::Hangs => "ssh let us in, and the host hangs",
+            Self::Hangs => "the host hangs after the ssh login",
             Self::OtherArch => "another processor than ours",
             Self::NoRoom => "no place for the agent",
             Self::Damaged => "the agent cannot run there",

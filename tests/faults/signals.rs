@@ -69,7 +69,7 @@ fn a_third_interrupt_leaves_and_names_who_is_not_confirmed() {
     job.signal_again(Signal::INT);
     job.wait_for_error("Killing");
     job.signal_again(Signal::INT);
-    job.wait_for_error("not confirmed to be gone: ");
+    job.wait_for_error("could not confirm that all processes have exited on: ");
     // It finds its link closed as soon as it goes on.
     stopped.signal(Signal::CONT);
     // The other may have been too slow to be heard.

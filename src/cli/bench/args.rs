@@ -287,7 +287,7 @@ fn parse_last(text: &str) -> Result<u64, BadValue> {
 /// A step that leads somewhere; of `remuda run`, the hosts that are taken.
 fn parse_step(text: &str) -> Result<u64, BadValue> {
     match parse_size_or_hosts(text, ("taken", "include"))? {
-        0 => Err(BadValue::new("a step of nothing leads nowhere").help("write `1M`, for example")),
+        0 => Err(BadValue::new("the step must be greater than 0").help("write `1M`, for example")),
         bytes => Ok(bytes),
     }
 }

@@ -248,7 +248,7 @@ fn foreign_owner(owner: u32) -> Diagnostic {
     let message = format!("the hostfile belongs to another user (uid {owner})");
     Diagnostic::whole(codes::FOREIGN_OWNER, message)
         .severity(Severity::Note)
-        .help("whoever owns it decides where the job runs")
+        .help("its owner decides where the job runs")
 }
 
 fn read_from(input: impl Read, path: &Path, options: ReadOptions) -> Result<Reading, LoadError> {

@@ -97,7 +97,7 @@ fn shell(rank: NodeRank, patient: &Patient, way: &str) -> Vec<Finding> {
         );
     }
     if let Some(first) = arrival.noise.lines().map(str::trim).find(|line| !line.is_empty()) {
-        let message = "its login shell prints text that nobody asked for";
+        let message = "its login shell prints text without a terminal";
         found.push(
             Finding::new(codes::NOISY_SHELL, Severity::Warning, rank, message)
                 .detail(format!("`{}`", first.escape_debug()))
@@ -179,7 +179,7 @@ mod tests {
     fn shells_clocks_and_builds_are_looked_at() {
         let mut one = case(3);
         seen(&mut one, 0).arrival.noise = "\n  Welcome!\n".to_owned();
-        check(&one, &["warning[D005] n1: its login shell prints text that nobody asked for"]);
+        check(&one, &["warning[D005] n1: its login shell prints text without a terminal"]);
         let mut one = case(3);
         seen(&mut one, 2).arrival.shell = Some(Duration::from_secs(7));
         check(&one, &["warning[D006] n3: its login shell is slow"]);

@@ -65,7 +65,7 @@ fn master_port(case: &Case) -> Option<Finding> {
                 rank,
                 format!("port {port} is taken: a job would get another one"),
             )
-            .help("somebody else's job runs there, or one that did not end: `ss -ltnp`"),
+            .help("another job runs there, or one that did not end: `ss -ltnp`"),
         ),
         (Ok(_), _) => None,
     }
@@ -182,9 +182,9 @@ fn most_failed<'a>(knocks: &[Option<&'a DialFault>]) -> Option<&'a DialFault> {
 fn show(fault: &DialFault) -> &str {
     match fault {
         DialFault::NoAnswer => "no answer",
-        DialFault::Refused => "nobody listens, or a filter refuses",
+        DialFault::Refused => "connection refused: no process listens, or a firewall rejects it",
         DialFault::NoRoute => "there is no way there",
-        DialFault::Stranger => "somebody else answers at its address",
+        DialFault::Stranger => "a different machine answers at its address",
         DialFault::Other(why) => why,
     }
 }
@@ -266,7 +266,7 @@ mod tests {
         let shut =
             Dialed { whose: Whose::Master, outcome: Err(DialFault::Refused), resolved: None };
         seen(&mut one, 1).dialed.as_mut().expect("set").push(shut);
-        let why = "nobody listens, or a filter refuses";
+        let why = "connection refused: no process listens, or a firewall rejects it";
         check(&one, &[&format!("error[D032] n2: it does not reach the port of rank 0: {why}")]);
     }
 

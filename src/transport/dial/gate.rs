@@ -314,7 +314,7 @@ impl Service {
             return self.refuse(joiner, Refusal { may_pass: true, ..refusal(text) });
         }
         let Some(awaited) = seat.awaited.take().filter(|awaited| !awaited.is_closed()) else {
-            let text = format!("nobody waits for node {node} ({host}) any more\n");
+            let text = format!("node {node} ({host}) is no longer expected\n");
             return self.refuse(joiner, Refusal { may_pass: true, ..refusal(text) });
         };
         if let Err(error) = self.connect(joiner, awaited) {
