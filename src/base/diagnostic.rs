@@ -58,7 +58,7 @@ pub struct Suggestion {
     pub span: Span,
     /// What to write instead.
     pub replacement: String,
-    /// Who decides.
+    /// Whether the change is certain or the user decides.
     pub applicability: Applicability,
 }
 

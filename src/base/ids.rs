@@ -90,7 +90,7 @@ pub struct HostName(SmolStr);
 /// Why a text is not a host name; columns are byte offsets into the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostNameError {
-    /// Nothing there.
+    /// The name is empty.
     #[error("the host name is empty")]
     Empty,
     /// The first character decides whether ssh reads a host or an option.

@@ -14,7 +14,7 @@ pub struct UserName(String);
 /// Why a text is not a user name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserNameError {
-    /// Nothing there.
+    /// The name is empty.
     #[error("the user name is empty")]
     Empty,
     /// The first character decides whether ssh reads a user or an option.

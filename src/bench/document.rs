@@ -39,9 +39,9 @@ pub struct Row {
 /// Both ways between two places.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PairRow {
-    /// One.
+    /// One node of the pair.
     pub left: String,
-    /// The other.
+    /// The other node of the pair.
     pub right: String,
     /// Bytes each way.
     pub bytes: u64,

@@ -9,7 +9,7 @@ pub enum Shortfall {
     /// Numbers came out that cannot be right.
     #[error("{wrong} numbers are wrong, the first of them at {size} of {dtype}")]
     Wrong {
-        /// How many.
+        /// Number of wrong values.
         wrong: u64,
         /// The first size that has some.
         size: String,
@@ -33,7 +33,7 @@ pub enum Shortfall {
     SlowPair {
         /// One of the slowest pair.
         left: String,
-        /// The other.
+        /// The other node of the pair.
         right: String,
         /// Between them.
         gbs: f64,

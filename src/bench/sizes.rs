@@ -28,7 +28,7 @@ pub enum SizesError {
     /// Nobody reads such a table.
     #[error("these are {count} sizes, at most {SIZES_MAX} are measured")]
     TooMany {
-        /// How many.
+        /// Number of sizes.
         count: u64,
     },
 }

@@ -58,7 +58,7 @@ pub struct Head<'a> {
     pub options: &'a Options,
     /// In which order numbers are combined.
     pub order: ReduceOrder,
-    /// Where.
+    /// Hosts of the ranks.
     pub hosts: &'a [Host],
     /// The library that moves the numbers, where that is wanted and it is not ours.
     pub library: Option<&'a str>,

@@ -60,10 +60,10 @@ pub enum Seen {
     Lost(String),
     /// Another remuda answered, which we do not understand.
     OtherVersion {
-        /// Its build.
+        /// Build of remuda on the node.
         build: String,
     },
-    /// Everything.
+    /// The node sent its report.
     Examined(Box<Patient>),
 }
 
@@ -76,7 +76,7 @@ pub struct Patient {
     pub reached: Duration,
     /// Build of its agent.
     pub build: String,
-    /// Its clock.
+    /// Clock of the node.
     pub clock: Clock,
     /// What it tells.
     pub report: Examination,
@@ -100,7 +100,7 @@ pub struct Finding {
     pub code: &'static str,
     /// How bad it is. With an error a job cannot run there.
     pub severity: Severity,
-    /// Where.
+    /// Node of the finding.
     pub node: NodeRank,
     /// What: the same for all nodes that have the same trouble.
     pub message: String,

@@ -73,7 +73,7 @@ pub enum VisitError {
     /// Links.
     #[error("{needed} open files are needed here, the limit is {limit}; raise it with `ulimit -n`")]
     OpenFiles {
-        /// So many.
+        /// Number of open files that are needed.
         needed: u64,
         /// The hard limit.
         limit: u64,
@@ -360,7 +360,7 @@ async fn knock(seen: Seen, mut bedside: Bedside, doors: Vec<Door>) -> (Seen, Bed
 /// Why there is no report.
 enum NoReport {
     Lost(String),
-    /// Its build.
+    /// The node runs another build, which is named.
     Version(String),
 }
 

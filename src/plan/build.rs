@@ -33,7 +33,7 @@ pub enum PlanError {
     /// More than [`WORKERS_MAX`].
     #[error("{workers} workers are more than the limit {WORKERS_MAX}")]
     TooManyWorkers {
-        /// How many.
+        /// Number of workers.
         workers: usize,
     },
     /// The user tried to set a variable that says who a worker is.
@@ -76,7 +76,7 @@ pub enum PlanError {
     ArgumentTooLong {
         /// Position in the command; 0 is the program.
         index: usize,
-        /// Its length.
+        /// Length in bytes.
         bytes: usize,
     },
 }

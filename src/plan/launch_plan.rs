@@ -58,7 +58,7 @@ pub struct WorkerPlan {
     pub rank: Rank,
     /// Position on the node.
     pub local_rank: LocalRank,
-    /// Its device.
+    /// Slot of the worker.
     pub slot: Slot,
     /// Program and arguments.
     pub argv: Vec<OsString>,

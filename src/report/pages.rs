@@ -32,7 +32,7 @@ pub struct WorkerLabel {
     pub shown: Rank,
     /// Its rank on the node.
     pub local_rank: LocalRank,
-    /// Its node.
+    /// Node of the worker.
     pub node: NodeRank,
     /// The node's name.
     pub host: HostName,

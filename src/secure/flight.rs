@@ -12,7 +12,7 @@ pub const FIRST_FLIGHT_BYTES_MAX: usize = 256;
 const MAGIC: &[u8; 6] = b"remuda";
 const HEAD_BYTES: usize = 12;
 
-/// Who calls.
+/// Role of the peer that connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Role {
     /// The agent of a node, to node 0.
@@ -21,7 +21,7 @@ pub enum Role {
     Rank(Rank, Purpose),
     /// A worker, to a worker.
     Peer {
-        /// Who calls.
+        /// Role of the peer that connects.
         from: Rank,
         /// Who is called.
         to: Rank,
@@ -42,9 +42,9 @@ pub enum Purpose {
 /// What is said in clear, and becomes the prologue of the handshake.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preamble {
-    /// Which job.
+    /// Job.
     pub job: JobId,
-    /// Who calls.
+    /// Role of the peer that connects.
     pub role: Role,
 }
 

@@ -157,7 +157,7 @@ pub trait Model<F> {
     /// What it learns from at a time.
     type Batch;
 
-    /// Its parameters.
+    /// Returns the table of parameters.
     fn parameters(&self) -> &ParameterTable;
 
     /// Mean loss over the batch.

@@ -37,7 +37,7 @@ pub(super) type Batch<T> = <<T as Task>::Model as Model<f32>>::Batch;
 /// What is counted in a micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unit {
-    /// Its plural.
+    /// Plural name of the items.
     pub(super) name: &'static str,
     /// How many a micro-batch has.
     pub(super) count: usize,

@@ -35,7 +35,7 @@ pub enum FaultKind {
     NoSsh,
     /// Its name does not resolve.
     NoSuchName,
-    /// Nobody listens.
+    /// The connection was refused.
     Refused,
     /// No answer, or no way there.
     NoAnswer,

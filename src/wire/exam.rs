@@ -140,7 +140,7 @@ pub struct Room {
 /// A limit of the kernel; `None`: unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
-    /// Holds now.
+    /// Current limit.
     pub soft: Option<u64>,
     /// As far as a program may raise it.
     pub hard: Option<u64>,
@@ -198,7 +198,7 @@ pub struct Library {
     pub name: String,
     /// `2.21.5`; `None` where nobody says.
     pub version: Option<String>,
-    /// Where.
+    /// Path of the library.
     pub path: String,
 }
 
@@ -246,7 +246,7 @@ pub struct Door {
     pub whose: Whose,
     /// A name of the owner that is to be looked up on the way.
     pub name: Option<String>,
-    /// Where.
+    /// Address of the listener.
     pub addr: SocketAddr,
     /// What opens it.
     pub token: Token,
@@ -291,9 +291,9 @@ pub enum DialFault {
 /// What a knock at a door says, and what is answered. Neither tells the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occasion {
-    /// Who comes.
+    /// The side that connects.
     Knock,
-    /// Who opens.
+    /// The side that accepts.
     Open,
 }
 

@@ -29,7 +29,7 @@ pub struct LauncherHello {
 pub struct AgentHello {
     /// [`VERSION`] of the agent.
     pub version: u32,
-    /// Its build.
+    /// Build of remuda.
     pub build: String,
     /// The agent's pid.
     pub pid: u32,
@@ -40,7 +40,7 @@ pub struct AgentHello {
 /// Launcher → agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToAgent {
-    /// Who speaks.
+    /// Introduction; the first message.
     Hello(LauncherHello),
     /// Look whether the job could start here.
     Prepare(Box<Prepare>),
@@ -52,7 +52,7 @@ pub enum ToAgent {
     Kill,
     /// Input for a worker.
     Stdin {
-        /// Which worker.
+        /// Rank of the worker.
         rank: Rank,
         /// What it may read; empty: the end.
         #[serde(with = "serde_bytes")]
@@ -213,7 +213,7 @@ pub struct Start {
 /// One worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerStart {
-    /// Its rank.
+    /// Rank of the worker.
     pub rank: Rank,
     /// Its rank on the node.
     pub local_rank: LocalRank,
@@ -230,7 +230,7 @@ pub struct WorkerStart {
 /// Agent → launcher.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FromAgent {
-    /// Who speaks.
+    /// Introduction; the first message.
     Hello(AgentHello),
     /// The job could start here.
     Ready(Found),
@@ -238,7 +238,7 @@ pub enum FromAgent {
     Refused(Vec<Problem>),
     /// A worker became its program.
     Started {
-        /// Which.
+        /// Rank of the worker.
         rank: Rank,
         /// Its pid on the node.
         pid: u32,
@@ -249,28 +249,28 @@ pub enum FromAgent {
     StartFailed(FailedStart),
     /// A worker wrote. Its bytes follow; see [`super::encode_output_head`].
     Output {
-        /// Which.
+        /// Rank of the worker.
         rank: Rank,
-        /// Where.
+        /// Stream of the output.
         stream: Stream,
-        /// What.
+        /// Bytes of the output.
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
     /// Nothing more will come from this stream.
     OutputEnd {
-        /// Which worker.
+        /// Rank of the worker.
         rank: Rank,
-        /// Which stream.
+        /// The stream.
         stream: Stream,
         /// Somebody still holds the other end.
         held: bool,
     },
     /// A worker ended; exactly one for each that started.
     Exited {
-        /// Which.
+        /// Rank of the worker.
         rank: Rank,
-        /// How.
+        /// How the worker exited.
         exit: WorkerExit,
         /// When, on the agent's clock.
         at_us: u64,
@@ -281,16 +281,16 @@ pub enum FromAgent {
     },
     /// A worker that has ended left processes behind, which are being stopped.
     Leftovers {
-        /// Which worker.
+        /// Rank of the worker.
         rank: Rank,
         /// What it left.
         processes: Vec<Leftover>,
     },
     /// A worker says something about itself.
     Note {
-        /// Which.
+        /// Rank of the worker.
         rank: Rank,
-        /// What.
+        /// The note.
         note: WorkerNote,
     },
     /// The shim died; its workers were killed.
@@ -313,7 +313,7 @@ pub enum FromAgent {
     },
     /// A worker has taken, or will never take, that much of its standard input.
     StdinTaken {
-        /// Which.
+        /// Rank of the worker.
         rank: Rank,
         /// Of [`ToAgent::Stdin`].
         bytes: u64,
@@ -384,7 +384,7 @@ impl Problem {
 /// A worker that could not become its program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedStart {
-    /// Which.
+    /// Rank of the worker.
     pub rank: Rank,
     /// At which step.
     pub step: OpenFailure,
@@ -430,7 +430,7 @@ pub enum WorkerNote {
 pub struct Leftover {
     /// Its pid on the node.
     pub pid: u32,
-    /// Its name.
+    /// Name of the process.
     pub name: String,
 }
 

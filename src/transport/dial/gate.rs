@@ -37,7 +37,7 @@ const REST: Duration = Duration::from_millis(50);
 pub struct Rules {
     /// The job.
     pub job: JobId,
-    /// Its key.
+    /// Key of the job.
     pub key: JobKey,
     /// Silence after which a link counts as lost.
     pub lease: Duration,
