@@ -69,7 +69,7 @@ fn read_mounted(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Options of `remuda run`, with what they are when nobody types them.
+/// Options of `remuda run` with their default values.
 #[derive(Parser)]
 #[command(name = "remuda run")]
 struct Untyped {
