@@ -367,11 +367,11 @@ mod tests {
         }
         files.write(FILE, vec![b'x'; 10]);
         let news = files.news();
-        assert!(news.len() == 1 && news[0].contains("takes nothing"), "{news:?}");
+        assert!(news.len() == 1 && news[0].contains("disk not responding"), "{news:?}");
         assert_eq!(files.news(), [""; 0], "once");
         let news = files.finish();
         // All but what the thread has in its hands.
-        let missing = format!("{} bytes are not in", WAITING_BYTES_MAX + 10);
+        let missing = format!("{} bytes are missing in", WAITING_BYTES_MAX + 10);
         assert!(news.last().expect("something is missing").starts_with(&missing), "{news:?}");
     }
 

@@ -397,7 +397,7 @@ mod tests {
         check_refused("", "COLLECTIVE");
         check_refused("all-reduse", "unknown");
         check_refused("all-reduce -b x", "expected a size");
-        check_refused("all-reduce -i 0", "leads nowhere");
+        check_refused("all-reduce -i 0", "greater than 0");
         check_refused("all-reduce --plot a.PNG", "written as SVG");
         check_refused("all-reduce -f 1", "it is a number from 2 to");
         check_refused("all-reduce -n 0", "it is a number from 1 to");
