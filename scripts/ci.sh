@@ -18,7 +18,7 @@ step() {
 # No broken link in the documentation, whatever features a program enables.
 documentation() {
     local features problems=0
-    for features in "" "--no-default-features" "--no-default-features --features "{cli,train,nccl}; do
+    for features in "" "--no-default-features" "--no-default-features --features "{cli,train,nccl} --document-private-items; do
         # shellcheck disable=SC2086 # several words
         RUSTDOCFLAGS="-Dwarnings" cargo doc --locked --quiet --no-deps --lib $features || {
             echo "broken with: cargo doc --no-deps --lib $features"

@@ -1,5 +1,5 @@
-//! L5: the hosts of a file as they really are. [`visit`] goes to every node over the link of a launch
-//! and comes back with facts; [`judge`] makes findings of them, and is pure. Starts no job; `cli`
+//! L5: the hosts of a file as they really are. [`visit()`] goes to every node over the link of a launch
+//! and comes back with facts; [`judge()`] makes findings of them, and is pure. Starts no job; `cli`
 //! decides what is done about it.
 
 mod case;

@@ -1,4 +1,4 @@
-//! Nonblocking operations of [`Group`](crate::runtime::Group), which return a [`Work`] handle.
+//! Nonblocking operations of [`Group`], which return a [`Work`] handle.
 //!
 //! A handle that borrows memory would be unsound if it is leaked, so these operations own their memory (a
 //! [`Buffer`], a vector, anything that is a slice) and return it at the end.

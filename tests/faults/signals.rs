@@ -74,7 +74,7 @@ fn a_third_interrupt_leaves_and_names_who_is_not_confirmed() {
     stopped.signal(Signal::CONT);
     // The other may have been too slow to be heard.
     let outcome = job.end().code(130);
-    assert!(outcome.stderr.ends_with("gone: n1\n") || outcome.stderr.ends_with(", n1\n"));
+    assert!(outcome.stderr.ends_with("on: n1\n") || outcome.stderr.ends_with(", n1\n"));
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn a_worker_killed_for_want_of_memory_is_told_as_such() {
     let script = "[ $RANK = 1 ] && exec sleep 1000; exec tail </dev/zero";
     let outcome = workers(2).under(&enter).sh(script).end().code(137);
     let outcome = outcome.says("rank 0 (localhost) was killed by signal 9 (SIGKILL)");
-    let record = outcome.says("the kernel killed 1 process for want of memory").record();
+    let record = outcome.says("OOM killer killed 1 process while this worker ran").record();
     assert_eq!(record["workers"][0]["oom_kills"], 1);
 }
 
