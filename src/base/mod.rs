@@ -1,5 +1,7 @@
-//! L0: the vocabulary of the program. Imports nothing of ours and does no I/O, but for the one
-//! clock and the one reader of the environment that everybody else must use.
+//! Basic types: ids, the clock, exit statuses, diagnostics, environment variables (layer L0).
+//!
+//! Imports no other module. It does no I/O except for the clock and the reader of the environment, which
+//! all other modules use.
 
 pub mod clock;
 pub mod diagnostic;

@@ -1,8 +1,8 @@
-//! How fast the ranks of a job move and combine numbers, in the terms of nccl-tests: time, algorithm
-//! and bus bandwidth for each size, results checked by default.
+//! Benchmark of collectives, with the terms of nccl-tests: time, algorithm bandwidth and bus bandwidth
+//! for each size; results are checked by default (layer L5).
 //!
-//! A worker program on top of [`runtime`](crate::runtime): nothing here that its user could not
-//! write. The texts and pictures are made here and printed by `cli`.
+//! It is a worker program that uses only the public API of [`runtime`](crate::runtime). `cli` prints its
+//! tables and plots.
 
 mod backend;
 mod collective;

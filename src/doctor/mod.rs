@@ -1,6 +1,7 @@
-//! L5: the hosts of a file as they really are. [`visit()`] goes to every node over the link of a launch
-//! and comes back with facts; [`judge()`] makes findings of them, and is pure. Starts no job; `cli`
-//! decides what is done about it.
+//! Check of all hosts of a hostfile (layer L5).
+//!
+//! [`visit()`] connects to every node as a launch does and collects facts; [`judge()`] is pure and turns
+//! the facts into findings. It starts no job; `cli` decides what follows from the findings.
 
 mod case;
 pub mod codes;

@@ -1,7 +1,8 @@
-//! L3: what this machine has: GPUs, processors, memory, and how much of them is ours.
+//! Inventory of this machine: GPUs, processors, memory, and the share that this process can use
+//! (layer L3).
 //!
-//! Plain functions that look and return data; nothing is decided and nothing is kept. A library or
-//! a file that is not there means "none" or "unknown", never a panic.
+//! Plain functions that read and return data; they make no decisions and keep no state. A missing library
+//! or file means "none" or "unknown", never a panic.
 
 mod cgroup;
 mod cpu;

@@ -1,6 +1,6 @@
-//! L1: keys and handshakes as byte machines: bytes in, bytes out, no sockets, no clock.
+//! Noise handshakes and keys as state machines: bytes in, bytes out, no sockets, no clock (layer L1).
 //!
-//! Everything of ours that listens asks for the same first flight:
+//! Every listener of remuda expects the same first message:
 //!
 //! ```text
 //! magic (6) | version (2) | preamble bytes (2) | message bytes (2) | preamble | Noise message

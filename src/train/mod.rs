@@ -1,4 +1,5 @@
-//! The bundled worker program: small models, trained on the CPU through [`runtime`](crate::runtime).
+//! The bundled worker program: small models, trained on the CPU with [`runtime`](crate::runtime)
+//! (layer L5).
 //!
 //! It uses only the public API of the library, so it is an example of a complete worker. [`train()`] runs a
 //! training as one worker of a group.

@@ -1,4 +1,4 @@
-//! L3: what launcher and agent say to each other: versioned, bounded frames. Pure.
+//! Protocol between launcher and agent: versioned frames of limited size; pure (layer L3).
 
 mod exam;
 mod frame;

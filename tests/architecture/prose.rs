@@ -1,8 +1,8 @@
-//! Words that do not appear on a screen: string literals of the program and help texts of options.
+//! Words that users do not meet: in string literals of the program, help texts, README and COMPAT.
 
 use std::ops::Range;
 
-use crate::source::{Source, rust_files, tokens};
+use crate::source::{Source, read, rust_files, tokens};
 
 /// Words without a named subject, and metaphors; CONTRIBUTING.md says what to write instead.
 const BANNED: &[&str] = &[
@@ -137,6 +137,19 @@ fn shortened(text: &str) -> String {
 #[test]
 fn screens_and_help_name_their_subjects() {
     let found: Vec<String> = rust_files().iter().flat_map(prose_violations).collect();
+    assert!(found.is_empty(), "{} violations:\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn documents_for_users_name_their_subjects() {
+    let mut found = Vec::new();
+    for document in ["README.md", "COMPAT.md"].map(|path| read(path.to_owned())) {
+        let mut at = 0;
+        for line in document.text.split_inclusive('\n') {
+            found.extend(banned_word(line).map(|word| document.violation(at, word)));
+            at += line.len();
+        }
+    }
     assert!(found.is_empty(), "{} violations:\n{}", found.len(), found.join("\n"));
 }
 
