@@ -14,7 +14,7 @@ pub fn after(start: Instant, limit: Duration) -> Instant {
     start + limit.min(FAR)
 }
 
-/// Time since 1970 in UTC; jumps when somebody sets the clock.
+/// Time since 1970 in UTC; jumps when the clock is set.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
 pub fn wall() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()

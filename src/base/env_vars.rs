@@ -34,11 +34,11 @@ pub const MASTER_ADDR: &str = "MASTER_ADDR";
 pub const MASTER_PORT: &str = "MASTER_PORT";
 /// Devices that a CUDA program may use.
 pub const CUDA_VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
-/// Name of whoever is logged in.
+/// Name of the user who is logged in.
 pub const LOGNAME: &str = "LOGNAME";
 /// Devices that a HIP program may use.
 pub const HIP_VISIBLE_DEVICES: &str = "HIP_VISIBLE_DEVICES";
-/// Devices that AMD's runtime shows to whoever asks; what is below numbers them anew.
+/// Devices that AMD's runtime makes visible; libraries above it number them from 0.
 pub const ROCR_VISIBLE_DEVICES: &str = "ROCR_VISIBLE_DEVICES";
 /// Devices that a Level Zero program may use.
 pub const ZE_AFFINITY_MASK: &str = "ZE_AFFINITY_MASK";
@@ -243,7 +243,7 @@ pub const REMUDA_LOG: &str = "REMUDA_LOG";
 
 /// Set: no colours, <https://no-color.org>.
 pub const NO_COLOR: &str = "NO_COLOR";
-/// Set and not 0: colours even where nobody looks.
+/// Set and not 0: colours even if the output is not a terminal.
 pub const CLICOLOR_FORCE: &str = "CLICOLOR_FORCE";
 /// Kind of the terminal.
 pub const TERM: &str = "TERM";

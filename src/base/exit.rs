@@ -93,7 +93,7 @@ pub enum WorkerExit {
         /// Whether the kernel wrote a core file.
         core: bool,
     },
-    /// Nobody saw its end: its node was lost.
+    /// The end is not known, because the node was lost.
     Lost,
 }
 

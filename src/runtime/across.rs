@@ -46,7 +46,7 @@ impl From<AbortNotice> for Alarm {
     }
 }
 
-/// One round, opened: what everybody came for, and where the numbers of the node lie.
+/// Open round: the common call, and the places of the data of the node.
 pub(crate) struct Round<T> {
     pub(crate) fingerprint: Fingerprint,
     pub(crate) windows: Vec<Window<T>>,
@@ -426,7 +426,7 @@ impl Across {
         bytes.for_each(|bytes| rooms.put(bytes));
     }
 
-    /// Keeps memory once nobody sends it any more.
+    /// Keeps memory for reuse once it has been sent.
     pub(crate) fn let_go(&mut self, bytes: Arc<Room<u8>>) {
         if let Some(bytes) = Arc::into_inner(bytes) {
             self.rooms.put(bytes);

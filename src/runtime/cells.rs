@@ -93,15 +93,15 @@ impl Line {
         }
     }
 
-    /// How it has ended, if it has said so. What it did before is seen by whoever sees this.
+    /// Returns how the rank has ended, if it has reported it. A reader of this also sees its earlier writes.
     pub(crate) fn departure(&self) -> Option<Departure> {
         departure_of(self.departed.load(Acquire)).filter(|how| *how != Departure::Gone)
     }
 }
 
-/// Nobody returns before every rank of the node has come to this meeting, or before `check`, asked
-/// now and then, fails. `lines` are those of all ranks, `own` among them. While others have not come,
-/// `work` is done, as long as it says that there is more.
+/// Barrier of all ranks of the node; `check` is called from time to time and can end it with an error.
+/// `lines` are those of all ranks, including `own`. While other ranks are late, `work` is called as long
+/// as it returns that there is more.
 pub(crate) fn meet<'l, E>(
     own: &Line,
     mut lines: impl Iterator<Item = &'l Line>,
@@ -134,7 +134,7 @@ fn departure_of(code: u32) -> Option<Departure> {
     all.into_iter().find(|how| *how as u32 == code)
 }
 
-/// Somebody gave up, and why; the first alarm of an epoch stays.
+/// Abort of a group with its reason; the first alarm of an epoch is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Alarm {
     /// Who raised it.
@@ -157,13 +157,13 @@ pub(crate) struct AlarmCell {
     reason: [AtomicU64; REASON_WORDS],
 }
 
-/// Nobody raised it / somebody is writing it / it can be read.
+/// States of an alarm: not raised / being written / readable.
 const QUIET: u32 = 0;
 const WRITING: u32 = 1;
 const RAISED: u32 = 2;
 
 impl AlarmCell {
-    /// Raises it, unless somebody else has.
+    /// Raises the alarm, unless it was already raised.
     pub(crate) fn raise(&self, alarm: &Alarm) {
         if self.state.compare_exchange(QUIET, WRITING, SeqCst, SeqCst).is_ok() {
             self.write(alarm);

@@ -22,7 +22,7 @@ use crate::runtime::shm_window::{Window, Workspace, fold_windows};
 
 /// How numbers are reduced.
 enum Way {
-    /// Everybody sees everything beside the flags.
+    /// All ranks read all data beside the flags.
     Eager,
     /// Round by round.
     Rounds,
@@ -40,7 +40,7 @@ impl Engine {
         }
     }
 
-    /// Everybody gets the reduction of everybody's numbers.
+    /// Every rank gets the reduction of all ranks' data.
     pub(crate) fn all_reduce<T: Element>(
         &mut self,
         memory: Memory<'_, T>,
@@ -51,7 +51,7 @@ impl Engine {
         self.reduce_any(call, memory, finish)
     }
 
-    /// The root gets the reduction of everybody's numbers; nobody else's numbers change.
+    /// The root gets the reduction of all ranks' data; the data of other ranks does not change.
     pub(crate) fn reduce<T: Element>(
         &mut self,
         memory: Memory<'_, T>,
@@ -62,7 +62,7 @@ impl Engine {
         self.reduce_any(Call { reduce, root: Some(root), ..call }, memory, Finish::Keep)
     }
 
-    /// For the root of the call, or for everybody.
+    /// Reduces for the root of the call, or for all ranks.
     fn reduce_any<T: Element>(
         &mut self,
         call: Call,
@@ -103,7 +103,7 @@ impl Engine {
         call.root.is_none_or(|root| root == self.roster.rank)
     }
 
-    /// Whoever wants the result folds everything: one meeting, and the slots are used in turn.
+    /// Every rank that needs the result reduces all data: one barrier, and the slots are used in turn.
     fn reduce_eager<T: Element>(
         &mut self,
         call: Call,
@@ -237,7 +237,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Rank `r` gets part `r` of the reduction of everybody's numbers.
+    /// Rank `r` gets part `r` of the reduction of all ranks' data.
     pub(crate) fn reduce_scatter<T: Element>(
         &mut self,
         all: &[T],
@@ -296,7 +296,7 @@ impl Engine {
         &round.windows[placement.local_of(holder)]
     }
 
-    /// Everybody gets the root's numbers.
+    /// Every rank gets the root's data.
     pub(crate) fn broadcast<T: Element>(
         &mut self,
         mut memory: Memory<'_, T>,
@@ -348,12 +348,12 @@ impl Engine {
         self.meet(patience)
     }
 
-    /// Nobody returns before everybody has called.
+    /// Waits until all ranks have called it.
     pub(crate) fn barrier(&mut self) -> Result<(), CollectiveError> {
         self.agree::<u8>(Call::new(Operation::Barrier, 0))
     }
 
-    /// Nobody returns before everybody has made this call, and nobody if somebody has made another.
+    /// Waits until all ranks have made this call; fails if a rank has made a different call.
     pub(crate) fn agree<T: Element>(&mut self, call: Call) -> Result<(), CollectiveError> {
         self.run::<T>(call, |engine, call, patience| {
             let nothing = engine.staging::<T>().part(&(0..0));

@@ -282,7 +282,7 @@ macro_rules! element {
 macro_rules! float {
     ($type:ident, $dtype:ident) => {
         element!($type, $dtype, |l, r| l + r, |l, r| l * r, |values, parts| {
-            // One rounding of 1/parts and one per element, whoever the parts are.
+            // One rounding of 1/parts and one per element, for any number of ranks.
             let factor = 1.0 / parts as $type;
             vectorized(|| values.iter_mut().for_each(|value| *value *= factor));
         });

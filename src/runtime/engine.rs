@@ -221,8 +221,7 @@ impl Engine {
         Ok(Round { fingerprint, windows, len, patience })
     }
 
-    /// Nobody of the node returns before everybody has called; what is on its way to other nodes goes
-    /// on.
+    /// Barrier of the ranks of the node; transfers to other nodes continue meanwhile.
     pub(super) fn meet(&mut self, patience: Patience) -> Result<(), Cause> {
         let Self { node, across, roster, .. } = self;
         let work = || across.as_mut().map_or(Ok(false), |across| across.work(roster));

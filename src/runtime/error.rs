@@ -339,7 +339,7 @@ pub struct Fingerprint {
 const ROOT_BITS: u32 = 32;
 
 impl Fingerprint {
-    /// As whoever takes a message calls it.
+    /// Returns the fingerprint as the receiver of a message sees it.
     pub(crate) fn taken(self) -> Self {
         let op = if self.op == Operation::Send { Operation::Recv } else { self.op };
         Self { op, ..self }

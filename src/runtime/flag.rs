@@ -27,7 +27,7 @@ impl Spin {
     /// For a thread that has nothing else to do.
     pub(crate) fn for_ranks(local_world: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // Offering the processor early costs nothing when nobody wants it. On a machine that others
+        // Offering the processor early costs nothing when no other thread wants it. On a machine that others
         // use too, 2000 pauses made a meeting take 46 µs, 200 of them 5 to 10.
         if local_world <= cores {
             Self { pauses: 200, yields: 200 }
@@ -94,7 +94,7 @@ impl Flag {
         }
     }
 
-    /// Wakes everybody who sleeps, to look for an alarm.
+    /// Wakes all sleeping ranks, so that they check for an alarm.
     pub(crate) fn wake(&self) {
         memory::futex_wake_all(&self.value);
     }

@@ -391,7 +391,7 @@ impl Group {
         Err(error)
     }
 
-    /// Why the group is of no use any more, if that is known; waits for nobody.
+    /// Returns why the group was aborted, if that is known; does not wait.
     pub(super) fn alarm(&self) -> Option<Cause> {
         self.inner.segment.alarm().map(|alarm| self.inner.roster.cause(alarm))
     }

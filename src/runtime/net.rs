@@ -3,8 +3,8 @@
 //! Connections are made when they are first needed: the lower rank calls, the higher one accepts.
 //! Who is who is proved by keys that the ranks published in the store; afterwards bytes are plain.
 //! Between machines a connection has several streams: networks and clouds bound what one may carry.
-//! A rank that waits to be called accepts everybody, and calls go upwards only, so no circle of
-//! ranks can wait for each other.
+//! A rank that waits for a connection accepts all ranks, and only lower ranks connect to higher ones, so
+//! ranks cannot deadlock in a cycle.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -51,7 +51,7 @@ pub(crate) struct PeerInfo {
     pub(crate) manner: Manner,
 }
 
-/// How a rank wants to talk to other nodes. Everybody knows everybody's, so all do the same.
+/// Settings of a rank for connections to other nodes. All ranks know all settings and choose the same.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Manner {
     /// Streams of a connection, at most.
@@ -232,7 +232,7 @@ impl Net {
         self.peers.iter().all(|peer| peer.manner.overlaps)
     }
 
-    /// Closes every connection and the door, so that whoever waits for us, or calls, learns it.
+    /// Closes every connection and the listener, so that waiting peers notice it.
     pub(crate) fn close(&mut self) {
         self.connections.clear();
         self.called.clear();
@@ -390,7 +390,7 @@ impl Net {
         let now = clock::now();
         self.greetings.retain(|greeting| now < greeting.since + GREETING_MAX);
         while self.greetings.len() < GREETINGS_MAX {
-            // Whatever goes wrong concerns a caller that nobody has identified.
+            // Whatever goes wrong concerns a peer that is not identified.
             let Some(Ok((stream, _))) = self.door.as_ref().map(|door| door.listener.accept())
             else {
                 return;

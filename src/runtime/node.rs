@@ -17,7 +17,7 @@ use crate::runtime::schedule::Placement;
 use crate::runtime::shm::Segment;
 use crate::runtime::waits::Waits;
 
-/// Who we are among whom.
+/// This rank and the other ranks of a group.
 #[derive(Clone, Debug)]
 pub(crate) struct Roster {
     pub(crate) rank: usize,
@@ -144,7 +144,7 @@ impl LocalNode {
         }
     }
 
-    /// Who has not come, where those for whom we waited wait for others.
+    /// Returns the ranks that are really late: follows the ranks that wait for other ranks themselves.
     pub(crate) fn trace(&self, waiting_for: Vec<Rank>) -> Vec<Rank> {
         match &self.waits {
             Some(waits) => waits.trace(&waiting_for),
@@ -156,8 +156,8 @@ impl LocalNode {
         self.roster.local_rank()
     }
 
-    /// Opens a round: tells everybody what we came for and where our numbers lie, waits until
-    /// everybody has come, compares, and returns where everybody's numbers lie.
+    /// Opens a round: publishes this rank's call and the place of its data, waits for all ranks, compares
+    /// the calls, and returns the places of all ranks' data.
     pub(crate) fn enter(
         &mut self,
         ours: Fingerprint,
@@ -178,9 +178,9 @@ impl LocalNode {
         Ok(&self.places)
     }
 
-    /// Nobody returns before everybody of the node has called. Whoever sends to other nodes goes on
-    /// with that `work` while neighbours are late, because these may wait for others who wait for what
-    /// we send; it says whether there is more.
+    /// Barrier of the ranks of the node. While neighbours are late, a rank that sends to other nodes
+    /// continues with `work`, because a neighbour may wait for a rank that waits for this data; `work`
+    /// returns whether there is more.
     pub(crate) fn meet(
         &mut self,
         patience: Patience,
@@ -230,8 +230,8 @@ impl LocalNode {
             .collect()
     }
 
-    /// Whoever drops its group as the last thing it does will have ended in a moment, and how is worth
-    /// more.
+    /// A rank that drops its group as its last action ends a moment later, and how it ends is better
+    /// evidence.
     fn is_said(&self, how: Departure) -> bool {
         let since = self.left_since.get().unwrap_or_else(clock::now);
         self.left_since.set(Some(since));

@@ -2,7 +2,7 @@
 //!
 //! While the pieces of one round travel, the next one is folded, and the result of the one before
 //! comes home. Every rank takes the same steps in the same order, so what is sent on a connection is
-//! what is expected there; and whoever waits for neighbours goes on sending.
+//! what is expected there; a rank that waits for neighbours continues to send.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ struct Line<T: Element> {
 }
 
 impl Engine {
-    /// Everybody gets the reduction of everybody's numbers.
+    /// Every rank gets the reduction of all ranks' data.
     pub(super) fn all_reduce_overlapping<T: Element>(
         &mut self,
         call: Call,

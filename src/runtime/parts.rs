@@ -10,7 +10,7 @@ use crate::runtime::schedule::rounds;
 use crate::runtime::shm_window::Window;
 
 impl Engine {
-    /// Everybody gets everybody's numbers, in rank order.
+    /// Every rank gets all ranks' data, in rank order.
     pub(crate) fn all_gather<T: Element>(
         &mut self,
         ours: &[T],
@@ -62,7 +62,7 @@ impl Engine {
         self.meet(round.patience)
     }
 
-    /// The root gets everybody's numbers, in rank order; `all` is looked at there only.
+    /// The root gets all ranks' data, in rank order; `all` is used on the root only.
     pub(crate) fn gather<T: Element>(
         &mut self,
         ours: &[T],
@@ -100,7 +100,7 @@ impl Engine {
         })
     }
 
-    /// Part `r` of everybody's `input` goes to rank `r`; parts are as long as `counts` says.
+    /// Part `r` of every rank's `input` is sent to rank `r`; `counts` are the lengths of the parts.
     pub(crate) fn all_to_all<T: Element>(
         &mut self,
         input: &[T],
@@ -122,7 +122,7 @@ impl Engine {
         })
     }
 
-    /// Everybody comes and says for what, so that who came for something else is told.
+    /// Barrier that compares the calls of all ranks, so that a mismatch is reported.
     fn assemble<T: Element>(&mut self, call: Call, patience: Patience) -> Result<(), Cause> {
         let nothing = self.staging::<T>().part(&(0..0));
         let round = self.enter(call, &nothing, patience)?;

@@ -37,7 +37,7 @@ impl Place {
 }
 
 impl Engine {
-    /// Everybody gets the reduction of everybody's numbers, in any order.
+    /// Every rank gets the reduction of all ranks' data, in any order.
     pub(super) fn all_reduce_in_ring<T: Element>(
         &mut self,
         call: Call,

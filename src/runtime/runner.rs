@@ -74,7 +74,7 @@ impl Runner {
         Ok(Pending { outcome, ended: None })
     }
 
-    /// The communication thread, started by whoever needs it first.
+    /// Returns the communication thread, which is started at its first use.
     fn comm(&self) -> io::Result<&Comm> {
         if let Some(comm) = self.comm.get() {
             return Ok(comm);
@@ -130,7 +130,7 @@ impl Drop for Comm {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // A panic there has been seen by whoever waited for the operation.
+            // The waiting caller has already received a panic of that thread.
             let _ = thread.join();
         }
     }

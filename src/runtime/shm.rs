@@ -209,12 +209,12 @@ impl Segment {
         self.header().left.fetch_add(1, SeqCst);
     }
 
-    /// Whether nobody looks at this part any more.
+    /// Whether all ranks have left this part.
     pub(crate) fn is_left_by_all(&self) -> bool {
         self.header().left.load(SeqCst) as usize == self.plan.local_world
     }
 
-    /// Maps a segment that somebody else made.
+    /// Maps a segment that another process created.
     pub(crate) fn attach(fd: OwnedFd) -> Result<Arc<Self>, SegmentError> {
         let os = |action| move |source| SegmentError::Os { action, source };
         if !memory::is_sealed_against_shrinking(fd.as_fd()).map_err(os("inspect"))? {
@@ -288,27 +288,26 @@ impl Segment {
         (self.plan.arenas() + local * self.plan.arena_bytes, self.plan.arena_bytes)
     }
 
-    /// Says to everybody on this node that the group is of no use any more, and wakes them.
+    /// Reports to all ranks of this node that the group was aborted, and wakes them.
     pub(crate) fn raise_alarm(&self, alarm: &Alarm) {
         self.header().alarm.raise(alarm);
         self.wake_all();
     }
 
     fn wake_all(&self) {
-        // Whoever sleeps elsewhere looks up soon by itself.
+        // A rank that sleeps elsewhere checks the alarm soon by itself.
         for local in 0..self.local_world() {
             self.line(local).flag.wake();
         }
     }
 
-    /// Says to everybody on this node how a rank has ended that takes part in nothing more, and wakes
-    /// them.
+    /// Reports to all ranks of this node how a rank has ended, and wakes them.
     pub(crate) fn depart(&self, local: usize, how: Departure) {
         self.line(local).depart(how);
         self.wake_all();
     }
 
-    /// How a rank has ended, if well. What it did before is seen by whoever sees this.
+    /// Returns how a rank has ended, if it has exited well. A reader of this also sees its earlier writes.
     pub(crate) fn departure(&self, local: usize) -> Option<Departure> {
         match &self.outer {
             Some(Outer { segment, locals }) => segment.departure(locals[local]),

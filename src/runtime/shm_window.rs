@@ -21,7 +21,7 @@ use crate::runtime::tree::{Fold, Operand, Step};
 
 const PAGE: usize = 4096;
 
-/// A range of elements of the segment, whoever owns it.
+/// Range of elements of the segment, owned by any rank.
 pub(crate) struct Window<T> {
     segment: Arc<Segment>,
     /// Keeps the memory from being given back while an operation is under way.
@@ -90,14 +90,14 @@ impl<T: Element> Window<T> {
     pub(crate) fn write(&self, at: usize, values: &[T]) {
         let to = self.address(&(at..at + values.len()));
         // SAFETY: in bounds; by the rule of this module the positions are ours to write now. They
-        // cannot overlap `values`, which is a slice that somebody else borrows from its owner.
+        // cannot overlap `values`, which is a slice that the caller borrows from its owner.
         unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), to, values.len()) };
     }
 
     /// Copies the elements from position `at` on into `values`.
     pub(crate) fn read(&self, at: usize, values: &mut [T]) {
         let from = self.address(&(at..at + values.len()));
-        // SAFETY: as for `write`; by the rule nobody writes these positions now.
+        // SAFETY: as for `write`; by the rule no rank writes these positions now.
         unsafe { std::ptr::copy_nonoverlapping(from, values.as_mut_ptr(), values.len()) };
     }
 
@@ -108,7 +108,7 @@ impl<T: Element> Window<T> {
 
     /// Looks at some positions; not for longer than the round lasts.
     fn peek(&self, range: &Range<usize>) -> &[T] {
-        // SAFETY: in bounds and aligned; by the rule nobody writes these positions until the caller,
+        // SAFETY: in bounds and aligned; by the rule no rank writes these positions until the caller,
         // whose duty they are, does so itself, after the last use of the slice.
         unsafe { std::slice::from_raw_parts(self.address(range), range.len()) }
     }
@@ -272,8 +272,8 @@ impl Arena {
         Ok(range)
     }
 
-    /// Takes a seat in a part, whose memory is given back when all have left it. Without a segment
-    /// nobody has a seat, and the memory is given back at once.
+    /// Takes a lease on a part, whose memory is freed when all ranks have left it. Without a segment there
+    /// is no lease, and the memory is freed immediately.
     pub(crate) fn sit(
         self: &Arc<Self>,
         segment: Option<&Arc<Segment>>,
@@ -290,7 +290,7 @@ impl Arena {
         Some(Seat { arena: self.clone(), segment })
     }
 
-    /// Forgets parts that nobody needs any more.
+    /// Frees parts that all ranks have left.
     fn sweep(&self) {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         parts.retain(|part| {
@@ -320,7 +320,7 @@ impl Arena {
         let (offset, bytes) = (range.start, range.len());
         let mapping = self.segment.mapping();
         if mapping.discard(offset as u64, bytes as u64).is_err() {
-            // SAFETY: the range was ours alone and nobody refers to it any more.
+            // SAFETY: the range belonged to this rank alone and no reference to it is left.
             unsafe { mapping.base().as_ptr().add(offset).write_bytes(0, bytes) };
         }
         self.put(range);
@@ -373,7 +373,7 @@ impl Arena {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // After a failure nobody else may get this memory.
+        // After a failure this memory must not be reused.
         if !self.arena.is_haunted() {
             self.arena.give_back(self.range.clone());
         }
@@ -442,7 +442,7 @@ impl<T: Element> SharedBuffer<T> {
         Self { buffer, lent: Vec::new() }
     }
 
-    /// Lends a range; nobody may lend or touch it until [`Self::reclaim_all`].
+    /// Lends a range, which must not be lent or accessed again until [`Self::reclaim_all`].
     pub(crate) fn lend(&mut self, range: &Range<usize>) -> Window<T> {
         self.assert_free(range);
         self.lent.push(range.clone());

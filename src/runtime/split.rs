@@ -1,8 +1,8 @@
 //! Groups of some ranks of a group.
 //!
-//! All ranks say what they wish; everybody computes the same new groups. Then the first member of
-//! each on every node offers memory for its flags, and, where a group spans nodes, every member a
-//! place where it can be called. A rank that cannot do its part says so, and all members hear it.
+//! All ranks publish their color and key, and every rank computes the same new groups. Then the first
+//! member of each group on every node provides memory for its flags, and if the group spans nodes, every
+//! member opens a listener. If a rank fails to do this, it reports the failure to all members.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -107,7 +107,7 @@ impl Engine {
         if let Some(across) = self.across.as_ref().filter(|_| 1 < roster.placement.nodes()) {
             match across.net().open_door() {
                 Ok(door) => {
-                    // Everybody knows already who runs where.
+                    // All ranks already know the placement.
                     peer = Some(door.info("", across.net().manner()));
                     means.door = Some(door);
                 }

@@ -108,7 +108,7 @@ mod tests {
         format!("({}+{})", show(leaves.start..middle), show(middle..leaves.end))
     }
 
-    /// Runs a fold over texts; a step that reads what nobody wrote, or overwrites what is still
+    /// Runs a fold over texts; a step that reads what no step wrote, or overwrites what is still
     /// needed, shows up in the text.
     fn run(fold: &Fold, sources: &[String]) -> String {
         let mut scratch = vec!["?".to_owned(); fold.scratch];
@@ -157,7 +157,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Whoever holds which rank, even scattered: pieces summed at home and then combined are the
+        /// For every placement of ranks, even scattered: pieces summed at home and then combined are the
         /// canonical tree.
         #[test]
         fn pieces_of_any_placement_combine_to_the_tree(

@@ -1,5 +1,5 @@
-//! Who waits for whom, between nodes: whoever waits long says so in the store, and whoever has waited
-//! until its deadline finds there for whom all are waiting in the end.
+//! Wait graph between nodes: a rank that waits long publishes in the store which ranks it waits for. A
+//! rank whose deadline passes follows these entries to the ranks that are really late.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ impl Waits {
         Self { rank, store, told: RefCell::default() }
     }
 
-    /// Says for whom this rank waits, once it has waited long, and again when that changes.
+    /// Publishes the ranks that this rank waits for, once it has waited long, and again when they change.
     pub(crate) fn tell(&self, patience: Patience, waiting_for: impl FnOnce() -> Vec<Rank>) {
         let long = LONG.min(patience.deadline.saturating_duration_since(patience.since) / 4);
         if clock::now() < patience.since + long {
@@ -51,7 +51,7 @@ impl Waits {
         self.told.replace(waiting_for);
     }
 
-    /// For whom these are waiting, and so on: those who wait for nobody.
+    /// Follows the entries of these ranks to the ranks that do not wait for others.
     pub(crate) fn trace(&self, waiting_for: &[Rank]) -> Vec<Rank> {
         let deadline = clock::now() + STORE_PATIENCE;
         let mut store = lock(&self.store);

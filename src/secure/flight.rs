@@ -6,7 +6,7 @@ use crate::base::{JobId, NodeRank, Rank};
 
 /// Version of the handshake.
 pub const VERSION: u16 = 1;
-/// Most bytes that somebody unknown can make us hold.
+/// Largest number of bytes that are buffered for an unauthenticated peer.
 pub const FIRST_FLIGHT_BYTES_MAX: usize = 256;
 
 const MAGIC: &[u8; 6] = b"remuda";

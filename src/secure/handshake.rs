@@ -46,9 +46,9 @@ impl From<snow::Error> for HandshakeError {
 pub enum Answer {
     /// Come in.
     Welcome,
-    /// You belong to another start of the job than we.
+    /// The peer belongs to another epoch of the job.
     WrongEpoch(Epoch),
-    /// Somebody came as you before.
+    /// Another peer has already connected with this identity.
     Taken,
 }
 

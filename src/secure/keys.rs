@@ -20,7 +20,7 @@ pub struct JobKey([u8; 32]);
 impl Drop for JobKey {
     fn drop(&mut self) {
         self.0.fill(0);
-        // Somebody might look: the compiler must not leave it out.
+        // The memory must really be cleared: the compiler must not remove it.
         std::hint::black_box(&self.0);
     }
 }
@@ -46,7 +46,7 @@ impl JobKey {
         Self(bytes)
     }
 
-    /// A key that nobody can guess; fails only when the system has no randomness.
+    /// Creates a random key; fails only if the system has no randomness.
     pub fn generate() -> Result<Self, HandshakeError> {
         // The private half of a new pair, as the source of randomness that is at hand.
         Ok(Self(hmac(b"remuda job key 1", &[PeerKey::generate()?.secret()])))
@@ -97,7 +97,7 @@ pub fn derive_agent_key(job: &JobKey, node: NodeRank) -> RankKey {
     RankKey(hmac(job.bytes(), &[b"remuda agent 1", &node.0.to_le_bytes()]))
 }
 
-/// The name of a job that nobody has named: the same wherever its key and its port are known, so that
+/// Default name of a job: the same wherever its key and its port are known, so that
 /// jobs that share a key and a machine have different ones. It says nothing about the key.
 pub fn derive_job_id(job: &JobKey, port: u16) -> JobId {
     let bytes = hmac(job.bytes(), &[b"remuda job id 1", &port.to_le_bytes()]);

@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Deref;
 use std::path::Path;
 
-/// The content of a file that nobody shortens while we read it.
+/// Content of a file, which must not be shortened while it is mapped.
 #[derive(Debug)]
 pub(super) struct MappedFile(memmap2::Mmap);
 

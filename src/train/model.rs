@@ -132,7 +132,7 @@ pub trait GradientSink<F> {
     fn ready(&mut self, range: Range<usize>);
 }
 
-/// Gradients that nobody waits for.
+/// Gradients without a receiver.
 impl<F> GradientSink<F> for Vec<F> {
     fn range(&mut self, range: Range<usize>) -> &mut [F] {
         &mut self[range]

@@ -354,8 +354,8 @@ fn note(report: &StepReport) -> Note {
     }
 }
 
-/// Parameters and optimizer before the first step of this run: drawn, or read by rank 0 and handed to
-/// everybody, for its disk may be nobody else's.
+/// Parameters and optimizer before the first step of this run: drawn, or read by rank 0 and sent to
+/// all ranks, because only rank 0 may have the file.
 fn first_state(
     group: &Group,
     options: &TrainOptions,

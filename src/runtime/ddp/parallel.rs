@@ -202,7 +202,7 @@ impl<T: Float> Drop for DistributedDataParallel<T> {
             self.group.abort("a rank panicked");
         }
         // Peers still read and write the gradient until the last bucket is done; an error has
-        // nobody left to be told.
+        // no caller to be returned to.
         let _ = self.reducer.wait();
     }
 }

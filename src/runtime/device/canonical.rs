@@ -1,8 +1,8 @@
-//! Reductions of devices in the canonical order: who gives which numbers to whom, as data.
+//! Plan of reductions on devices in the canonical order: which rank sends which data to which rank.
 //!
-//! Every rank is given everybody's numbers of its slice, folds them, and gives the result to whoever
-//! wants it: together that moves what a ring would. What does not fit the scratch memory is cut into
-//! turns. No I/O, no device.
+//! Every rank receives all ranks' data of its slice, reduces it, and sends the result to the ranks that
+//! need it. Together that transfers as many bytes as a ring. Data that does not fit into the scratch
+//! memory is processed in turns. Pure: no I/O, no device.
 
 use std::ops::Range;
 
@@ -15,11 +15,11 @@ const STRIDE_UNIT: usize = 64;
 /// Who wants the reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
-    /// Everybody, all of it.
+    /// Every rank gets the whole result.
     All,
-    /// This rank, all of it.
+    /// This rank gets the whole result.
     Root(usize),
-    /// Everybody the part with its number.
+    /// Every rank gets the part with its number.
     Parts,
 }
 
@@ -28,7 +28,7 @@ pub(super) enum Goal {
 pub(super) struct Turn {
     /// Ranges of our numbers, for those who fold them.
     pub(super) gives: Vec<Piece>,
-    /// Ranges of the scratch memory, for everybody's numbers of our slice.
+    /// Ranges of the scratch memory for all ranks' data of this rank's slice.
     pub(super) takes: Vec<Piece>,
     /// Where one rank's numbers begin in the scratch memory and where the next one's do.
     pub(super) stride: usize,

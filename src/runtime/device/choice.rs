@@ -106,7 +106,7 @@ impl fmt::Display for Refusal {
 /// NCCL since this version lets ranks share a device when it is told to.
 const SHARING_SINCE: u32 = 23_000;
 
-/// The same on every rank: a function of everybody's offers, in rank order.
+/// Chooses the backend from the offers of all ranks, in rank order; the same on every rank.
 pub(super) fn choose(offers: &[Offer], name: impl Fn(usize) -> Rank) -> Result<Choice, Refusal> {
     let wanted = offers.first().map_or(DeviceBackend::Auto, |offer| offer.wanted);
     if let Some(other) = offers.iter().position(|offer| offer.wanted != wanted) {

@@ -117,8 +117,8 @@ enum Stage {
     Done = 2,
 }
 
-/// Waits until every rank's communicator is there; where one fails, none is. Ranks tell each other how
-/// far they are, so that nobody waits for one that has failed, and one that is gone is named.
+/// Waits until all ranks have their communicators; if one rank fails, all fail. Ranks exchange their
+/// state, so that no rank waits for a failed one, and a lost rank is named.
 fn all_or_none(
     group: &Group,
     mut begun: Result<Communicator, String>,

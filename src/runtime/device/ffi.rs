@@ -184,7 +184,7 @@ impl<'a, T: Element> DeviceCopier<'a, T> {
 
 impl<T: Element> Drop for DeviceCopier<'_, T> {
     fn drop(&mut self) {
-        // The device must not touch what may become somebody else's.
+        // The device must not access memory that may be reused.
         let _ = self.out.synchronize();
         let _ = self.back.synchronize();
         let bytes = |slot: Slot<T>| (slot.input.cast(), slot.output.cast());

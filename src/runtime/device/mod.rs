@@ -357,7 +357,7 @@ impl DeviceGroup {
         (0..self.group.world_size()).map(|rank| (rank, rank * len..(rank + 1) * len)).collect()
     }
 
-    /// Meets everybody, and performs the operation. A failure ends the group for all.
+    /// Compares the calls of all ranks and performs the operation. A failure aborts the group.
     fn run<T: DeviceElement>(
         &self,
         call: Call,
@@ -442,7 +442,7 @@ impl<'a> Patience<'a> {
         (self.group.rank(), self.group.world_size())
     }
 
-    /// Returns when it is done, when somebody is gone, or at the deadline.
+    /// Waits until the operation ends, a rank is lost, or the deadline passes.
     pub(super) fn wait(
         &self,
         is_done: &mut dyn FnMut() -> Result<bool, Trouble>,

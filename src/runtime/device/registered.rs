@@ -13,7 +13,7 @@ use crate::runtime::nccl::{Held, Registered};
 pub struct RegisteredSlice<'a, T> {
     devices: &'a DeviceGroup,
     slice: CudaSlice<T>,
-    /// `None` where there is nobody to show it to.
+    /// `None` if the backend has no registration.
     registered: Option<Registered>,
 }
 

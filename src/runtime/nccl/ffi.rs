@@ -30,7 +30,7 @@ pub struct UniqueId(pub [u8; UNIQUE_ID_BYTES]);
 
 impl fmt::Debug for UniqueId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // It lets whoever has it in.
+        // The id is a secret: with it a process can join the communicator.
         f.write_str("UniqueId(…)")
     }
 }

@@ -1,9 +1,9 @@
-//! A communicator of NCCL that never blocks: every call begins something, and
-//! [`Communicator::progress`] says how far it is.
+//! Nonblocking communicator of NCCL: every call starts an operation, and [`Communicator::progress`]
+//! returns its state.
 //!
-//! Lengths are checked here and memory is handed over by `cudarc`'s slices, which wait for whoever
-//! used them before and are not freed before the stream is done with them; so none of these functions
-//! is unsafe to call.
+//! Lengths are checked here, and memory is passed as `cudarc`'s slices, which wait for earlier users and are
+//! not freed before the stream has finished with them. Therefore none of these functions is unsafe to
+//! call.
 
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
@@ -104,7 +104,7 @@ impl Communicator {
         }
     }
 
-    /// Replaces everybody's numbers by their reduction.
+    /// Replaces the data of all ranks by their reduction.
     pub(crate) fn all_reduce<T: Element>(
         &mut self,
         data: &mut impl DevicePtrMut<T>,
@@ -123,7 +123,7 @@ impl Communicator {
         )
     }
 
-    /// Replaces everybody's numbers by the root's.
+    /// Replaces the data of all ranks by the root's.
     pub(crate) fn broadcast<T: Element>(
         &mut self,
         data: &mut impl DevicePtrMut<T>,
@@ -142,7 +142,7 @@ impl Communicator {
         )
     }
 
-    /// Replaces the root's numbers by the reduction; nobody else's change.
+    /// Replaces the root's data by the reduction; the data of other ranks does not change.
     pub(crate) fn reduce<T: Element>(
         &mut self,
         data: &mut impl DevicePtrMut<T>,
@@ -157,7 +157,7 @@ impl Communicator {
         })
     }
 
-    /// Everybody's `ours`, in rank order; `all` is world size times as long.
+    /// Gathers every rank's `ours`, in rank order; `all` is world size times as long.
     pub(crate) fn all_gather<T: Element>(
         &mut self,
         ours: &impl DevicePtr<T>,
@@ -325,8 +325,8 @@ unsafe impl Send for Registered {}
 // SAFETY: as above; nothing can be done with a shared one.
 unsafe impl Sync for Registered {}
 
-/// Memory of a device that a stream may use until this is dropped: it waits for whoever used it
-/// before, and they for it.
+/// Device memory that a stream can use until this is dropped: the stream waits for earlier users, and
+/// later users wait for the stream.
 pub(crate) struct Held<'a, T> {
     at: u64,
     len: usize,
@@ -336,7 +336,7 @@ pub(crate) struct Held<'a, T> {
 }
 
 impl<'a, T> Held<'a, T> {
-    /// Nobody may write to it through this.
+    /// Creates a handle for reading; the memory cannot be written through it.
     pub(crate) fn to_read(data: &'a impl DevicePtr<T>, stream: &'a CudaStream) -> Self {
         let (len, (at, guard)) = (data.len(), data.device_ptr(stream));
         Self { at, len, guard, element: PhantomData }

@@ -211,7 +211,7 @@ impl Service {
         }
     }
 
-    /// Somebody has said who it is: check the key, the epoch, and that it is the only one.
+    /// Checks the key, the epoch and the uniqueness of a client that has sent its identity.
     fn greet(&mut self, id: ClientId, greeted: &Greeted) {
         let Preamble { job, role } = &greeted.flight.preamble;
         let Role::Rank(rank, purpose) = *role else {
