@@ -15,8 +15,17 @@ step() {
     "$@" || failed+=("$name")
 }
 
+# No broken link in the documentation, whatever features a program enables.
 documentation() {
-    RUSTDOCFLAGS="-Dwarnings" cargo doc --locked --quiet --no-deps
+    local features problems=0
+    for features in "" "--no-default-features" "--no-default-features --features "{cli,train,nccl} --document-private-items; do
+        # shellcheck disable=SC2086 # several words
+        RUSTDOCFLAGS="-Dwarnings" cargo doc --locked --quiet --no-deps --lib $features || {
+            echo "broken with: cargo doc --no-deps --lib $features"
+            problems=1
+        }
+    done
+    return "$problems"
 }
 
 licences() {

@@ -1,23 +1,104 @@
-//! `remuda`: from a hostfile to a running, supervised distributed training job.
+//! A cluster job runner and the library for its workers.
 //!
-//! The crate is built in layers; a module imports only modules of a lower layer, and
-//! `tests/architecture.rs` enforces it.
+//! The program `remuda` starts and supervises distributed jobs (its options are in `remuda run --help`).
+//! This crate is also the library with which you write the workers of such a job in Rust.
 //!
-//! | layer | modules | what for |
-//! |---|---|---|
-//! | L6 | [`cli`] | the only module that knows clap; one file per command |
-//! | L5 | [`launch`] [`agent`] [`doctor`] [`train`] [`bench`] | launcher side · node side · hosts as they are · the bundled worker programs |
-//! | L4 | [`transport`] [`report`] [`runtime`] | streams to nodes · what people and machines see · the data plane |
-//! | L3 | [`job`] [`wire`] [`inventory`] | what happens next · what is said · what a node has |
-//! | L2 | [`plan`] | every worker's rank, environment and argv, as pure data |
-//! | L1 | [`pool`] [`os`] [`secure`] | texts · the kernel · Noise and keys as byte machines |
-//! | L0 | [`base`] | ids, clock, exit statuses, diagnostics, environment variables |
+//! # Write a worker
 //!
-//! A Rust worker needs [`runtime`] alone: `default-features = false` builds it with a handful of
-//! crates and none of the launcher. The feature `nccl` adds numbers on GPUs, `train` the bundled models
-//! and trainer, `cli` the launcher.
+//! A worker is an ordinary program. It joins the group of all workers with
+//! [`Group::from_env`](runtime::Group::from_env) and then calls collectives on that group. Without the
+//! default features the library has few dependencies and none of the launcher:
 //!
-//! [`bench`]: mod@bench
+//! ```toml
+//! [dependencies]
+//! remuda = { path = "../remuda", default-features = false }
+//! ```
+//!
+//! This worker fits a line to 1,000 points. Every worker computes the gradient of its part of the points;
+//! [`DistributedDataParallel`](runtime::DistributedDataParallel) averages the gradients of all workers:
+//!
+//! ```no_run
+//! use remuda::runtime::{
+//!     DdpOptions, DistributedDataParallel, DistributedSampler, Error, Group, Layout,
+//! };
+//!
+//! fn main() -> Result<(), Error> {
+//!     let group = Group::from_env()?;
+//!     let layout = Layout::new([("slope", 1), ("offset", 1)]);
+//!     let mut params = vec![0.0f32; layout.len()];
+//!     let mut ddp = DistributedDataParallel::new(&group, &layout, DdpOptions::default())?;
+//!     ddp.broadcast_params(&mut params)?;
+//!     let mut sampler = DistributedSampler::lanes(1000, &group, 1).remove(0);
+//!     for epoch in 0..10 {
+//!         sampler.set_epoch(epoch);
+//!         for row in sampler.indices() {
+//!             let x = row as f32 / 1000.0;
+//!             let y = 3.0 * x + 1.0;
+//!             ddp.micro_batch(|grads| {
+//!                 let error = params[0] * x + params[1] - y;
+//!                 grads.flat().copy_from_slice(&[2.0 * error * x, 2.0 * error]);
+//!             })?;
+//!             let mean = ddp.reduce()?;
+//!             params.iter_mut().zip(mean).for_each(|(param, grad)| *param -= 0.1 * *grad);
+//!         }
+//!         if group.rank() == 0 {
+//!             println!("epoch {epoch}: slope {:.3}, offset {:.3}", params[0], params[1]);
+//!         }
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Start it with four workers on this machine, or on the hosts of a hostfile:
+//!
+//! ```console
+//! $ cargo build --release
+//! $ remuda run -n 4 target/release/worker
+//! $ remuda run -H hosts target/release/worker
+//! ```
+//!
+//! A test needs no launcher: [`Group::on_threads`](runtime::Group::on_threads) runs the same code on
+//! threads of one process.
+//!
+//! ```
+//! use remuda::runtime::{Error, Group, ReduceOp};
+//!
+//! let sums = Group::on_threads(4, |group| {
+//!     let mut value = [group.rank() as f32];
+//!     group.all_reduce(&mut value, ReduceOp::Sum)?;
+//!     Ok(value[0])
+//! })?;
+//! assert_eq!(sums, [6.0; 4]);
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! # Modules by task
+//!
+//! | task | start at |
+//! |---|---|
+//! | join a job; call collectives | [`runtime::Group`] |
+//! | overlap communication with computation | [`runtime::Work`] |
+//! | train data-parallel over flat buffers | [`runtime::DistributedDataParallel`], [`runtime::Layout`] |
+//! | divide a data set among workers | [`runtime::DistributedSampler`] |
+//! | report steps to the launcher's status line and metrics | [`runtime::Group::note`], [`runtime::Note`] |
+//! | handle a failed collective | [`runtime::CollectiveError`], [`runtime::Cause`] |
+//! | exchange small values between workers | [`runtime::store`] |
+//! | start workers with a launcher of your own | [`runtime::contract`], [`base::env_vars`] |
+//! | use collectives on GPUs (feature `nccl`; not yet run on a GPU) | `runtime::device` |
+//! | reuse the bundled models and trainer (feature `train`) | `train` |
+//!
+//! # Features
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `cli` | the launcher: all modules except `base`, `os`, `secure`, `runtime` and `train` |
+//! | `train` | the bundled models and trainer |
+//! | `nccl` | collectives on GPUs; NVIDIA's libraries are opened at run time |
+//!
+//! All three are default features.
+//!
+//! The modules form layers: a module imports only modules of a lower layer. ARCHITECTURE.md contains the
+//! table of layers, and `tests/architecture.rs` enforces it.
 
 // Proofs share their random numbers with the tests of the whole program.
 #[cfg(test)]

@@ -231,7 +231,7 @@ fn what_cannot_be_started_is_not_planned() {
     let idle = vec![(host("a"), vec![])];
     check_error(&nodes(idle), "host `a` takes part without a slot", Status::Usage);
     let twice = vec![(host("a"), vec![Slot(0)]), (host("a"), vec![Slot(1)])];
-    check_error(&nodes(twice), "host `a` takes part twice", Status::Usage);
+    check_error(&nodes(twice), "host `a` is listed twice", Status::Usage);
     let args = |argument: &str| JobSpec { args: vec!["x".into(), argument.into()], ..spec() };
     check_error(&args("a\0b"), "argument 5 has a NUL byte", Status::Usage);
     check_error(

@@ -61,7 +61,7 @@ pub(super) fn claim(job: &JobId, wish: &ClaimWish) -> Result<Claims, Vec<Problem
 }
 
 fn taken(slot: Slot, uuid: &str, holder: Option<Holder>) -> Problem {
-    let whose = holder.map_or_else(|| "somebody".to_owned(), |holder| holder.to_string());
+    let whose = holder.map_or_else(|| "another process".to_owned(), |holder| holder.to_string());
     let message = format!("slot {slot} (GPU {uuid}) is used by {whose}");
     Problem::new(Status::Unreachable, message)
         .help("wait for its end, leave the slot out, or give --share to use it all the same")

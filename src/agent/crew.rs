@@ -21,9 +21,9 @@ use crate::wire::{FailedStart, FromAgent, OpenFailure, Stream, WorkerStart};
 pub(super) struct StreamEnded {
     /// Whose, by its place in the start.
     pub(super) worker: usize,
-    /// Which.
+    /// The stream.
     pub(super) stream: Stream,
-    /// How.
+    /// How the stream ended.
     pub(super) end: StreamEnd,
 }
 
@@ -57,7 +57,7 @@ struct Worker {
 }
 
 impl Crew {
-    /// Nobody yet.
+    /// Creates an empty table of workers.
     pub(super) fn new(outbox: Arc<Outbox>, on_stream_end: OnStreamEnd) -> Self {
         let window = Arc::default();
         Self { workers: Vec::new(), outbox, window, on_stream_end }

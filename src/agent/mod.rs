@@ -1,5 +1,7 @@
-//! L5, node side: owns the worker processes of one node. Decides no policy: it does what its link
-//! says, and stops everything when the link ends.
+//! The agent: supervisor of the workers of one node (layer L5).
+//!
+//! It makes no policy decisions: it executes the requests of its link and stops all workers when the link
+//! closes.
 //!
 //! ```text
 //! launcher ══ link ══ agent ── packets ── shim ── workers

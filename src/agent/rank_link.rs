@@ -163,7 +163,7 @@ impl Ear {
     }
 
     fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().expect("nobody panics while holding the lock")
+        self.heard.lock().expect("no thread panics while it holds the lock")
     }
 }
 

@@ -38,7 +38,9 @@ impl Agent {
     /// this one is not to be understood.
     pub(super) fn renew(&mut self) {
         if self.undead.take().is_none() {
-            self.not_understood("it begins an epoch beside workers of the one before");
+            self.not_understood(
+                "protocol error: new epoch while workers of the previous one are running",
+            );
             return;
         }
         self.begin_epoch(self.outbox.epoch().next());

@@ -77,7 +77,7 @@ pub(super) struct Grant<'a> {
 }
 
 impl Grant<'_> {
-    /// How many.
+    /// Returns the number of bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes as usize
     }

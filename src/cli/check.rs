@@ -27,7 +27,7 @@ pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), Refused> {
     }
     let is_alone = args.place.reach.no_ssh && args.place.reach.key_file.is_none();
     if is_alone && 0 < args.watch.max_restarts {
-        let why = "the other nodes would not start anew";
+        let why = "the other nodes would not be restarted";
         return Err(cannot_combine(typed, "no_ssh", "max_restarts", why));
     }
     Ok(())

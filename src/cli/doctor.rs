@@ -33,11 +33,11 @@ use crate::wire::{Depth, Examine, PortWish, Token};
 const MASTER_PORT: u16 = 29500;
 
 /// What to do when no host is left to start on.
-const EXAMINE: &str = "mend what stands above; `remuda doctor` with the same options looks deeper";
+const EXAMINE: &str = "fix the problems above; `remuda doctor` with the same options gives details";
 
 /// Behind the list of options.
 const HELP_END: &str = "\
-Exit status: 0 nothing is wrong, 1 errors or warnings, 2 nobody could be examined, 130 interrupted:
+Exit status: 0 nothing is wrong, 1 errors or warnings, 2 no host could be examined, 130 interrupted:
 what was found until then is shown.
 Findings have codes: `remuda explain D022` tells more about one.";
 

@@ -21,7 +21,7 @@ struct ExplainFace {
     codes: Vec<String>,
 }
 
-/// Its options.
+/// Returns the definition of the command.
 pub(super) fn definition() -> clap::Command {
     ExplainFace::command()
 }

@@ -169,7 +169,7 @@ fn parse_volume(text: &str) -> Result<(String, String), BadValue> {
     Ok((claim.to_owned(), path.to_owned()))
 }
 
-/// Its commands.
+/// Returns the definition of the command.
 pub(super) fn definition() -> clap::Command {
     K8sFace::command()
 }

@@ -99,7 +99,7 @@ pub fn parse(words: Vec<OsString>) -> Result<Parsed<LaunchArgs>, Refused> {
     line::parse(LaunchArgs::command(), Typed::new(PROGRAM, words))
 }
 
-/// Its options.
+/// Returns the definition of the command.
 pub(super) fn definition() -> clap::Command {
     LaunchArgs::command()
 }

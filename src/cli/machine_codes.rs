@@ -1,102 +1,111 @@
-//! The stable codes of what this machine and its environment refuse to a command (`M…`).
+//! The codes of errors of this machine and its environment (`M…`).
 
 use crate::base::{Explanation, story};
 
-/// A variable of the environment that cannot be used.
+/// An environment variable with an invalid value.
 pub(super) const BAD_VARIABLE: &str = "M001";
-/// Nobody says how many devices there are.
+/// The number of devices is not known.
 pub(super) const DEVICES_UNKNOWN: &str = "M002";
-/// No device may be used.
+/// No device is available.
 pub(super) const NO_DEVICE: &str = "M003";
-/// More devices are wanted than there are.
+/// There are fewer devices than workers.
 pub(super) const TOO_FEW_DEVICES: &str = "M004";
-/// No Python.
+/// Python was not found.
 pub(super) const NO_PYTHON: &str = "M005";
-/// A file or a directory that cannot be made.
+/// A file or a directory that cannot be created.
 pub(super) const NOT_MADE: &str = "M006";
 /// A file or a directory that cannot be read.
 pub(super) const NOT_READ: &str = "M007";
-/// What workers are to be given is more, or other, than they can be given.
+/// Arguments or variables that workers cannot have.
 pub(super) const NOT_FOR_WORKERS: &str = "M008";
 /// Standard output cannot be written.
 pub(super) const NOT_PRINTED: &str = "M009";
-/// The system refuses what it never refuses.
+/// The operating system refused a basic operation.
 pub(super) const SYSTEM: &str = "M010";
-/// A worker finds no group to join.
+/// A worker has no group to join.
 pub(super) const NO_GROUP: &str = "M011";
 
-/// Their stories.
+/// The `remuda explain` page of every code.
 pub(super) const EXPLANATIONS: &[Explanation] = &[
     story(
         BAD_VARIABLE,
-        "a variable of the environment cannot be used",
-        "The message names the variable and what may stand in it. It was read because DeepSpeed reads it \
-         as well (`DS_ACCELERATOR`, `LOCAL_SIZE`), or because an option asks for it (`--env NAME`, \
-         --bind_cores_to_rank). Correct it or `unset` it; an option that says the same outranks it.",
+        "an environment variable has an invalid value",
+        "The message names the variable and the values that it can have. remuda reads it because \
+         DeepSpeed reads it as well (`DS_ACCELERATOR`, `LOCAL_SIZE`), or because an option needs \
+         it (`--env NAME`, `--bind_cores_to_rank`). Correct it or `unset` it. An option with the \
+         same meaning overrides it.",
     ),
     story(
         DEVICES_UNKNOWN,
-        "nobody says how many devices this machine has",
-        "GPUs of NVIDIA are counted. Of other accelerators the variable that makes devices visible says \
-         how many there are, or `--num_gpus N` does, or a hostfile.",
+        "the number of devices of this machine is not known",
+        "remuda counts NVIDIA GPUs only. For another accelerator, set the number: in the \
+         variable that makes its devices visible, in a hostfile, or with\n\n    remuda run \
+         --num_gpus 8 train.py",
     ),
     story(
         NO_DEVICE,
-        "no device may be used",
-        "GPUs were asked for, by `--accelerator cuda` or DS_ACCELERATOR, and this machine has none, or \
-         CUDA_VISIBLE_DEVICES leaves none; the message says which of the two. In a container GPUs must be \
-         handed in (`--gpus all`). `--accelerator cpu` uses the CPU. `remuda doctor` shows what is seen.",
+        "no device is available",
+        "`--accelerator cuda` or DS_ACCELERATOR selects GPUs, and this machine has none, or \
+         CUDA_VISIBLE_DEVICES hides all of them; the message says which. A container needs \
+         access to the GPUs (`docker run --gpus all`). `--accelerator cpu` uses the CPU. To show \
+         the GPUs that remuda sees:\n\n    remuda doctor",
     ),
     story(
         TOO_FEW_DEVICES,
-        "more devices are wanted than there are",
-        "Each worker has a device of its own. Ask for fewer (`--num_gpus`), let workers share them \
-         (--oversubscribe), or give every worker CPU time (`--accelerator cpu`).",
+        "there are fewer devices than workers",
+        "Each worker gets its own device. Start fewer workers (`--num_gpus`), let workers share \
+         devices (`--oversubscribe`), or use the CPU (`--accelerator cpu`).",
     ),
     story(
         NO_PYTHON,
-        "no Python",
-        "A script is given to the interpreter that --python or PYTHON_EXEC names, else to that of the \
-         active virtual or conda environment, else to the first `python3` or `python` in PATH. None of \
-         them is there. A program that is no Python script needs none:\n\n    \
-         remuda run --no_python ./worker",
+        "Python was not found",
+        "A script runs with the interpreter that `--python` or PYTHON_EXEC names, else with that \
+         of the active virtual or conda environment, else with the first `python3` or `python` \
+         in PATH. None of them exists. Name an interpreter; a program that is not a Python \
+         script needs none:\n\n    remuda run --python /opt/venv/bin/python train.py\n    remuda \
+         run --no_python ./worker",
     ),
     story(
         NOT_MADE,
-        "a file or a directory cannot be made",
-        "The message names the option or the directory, and what the system said. Nothing was started. \
-         Name a directory that exists, or one whose parent you may write.",
+        "a file or a directory cannot be created",
+        "The message names the option or the directory, and the error of the operating system. \
+         Nothing was started. Name a directory that exists, or one whose parent directory you \
+         can write.",
     ),
     story(
         NOT_READ,
         "a file or a directory cannot be read",
-        "The message names it, and what the system said. A working directory that is gone was removed \
-         after this shell had entered it: `cd` to one that is there.",
+        "The message names the file or directory, and the error of the operating system. If the \
+         working directory no longer exists, it was removed after this shell entered it: `cd` to \
+         a directory that exists.",
     ),
     story(
         NOT_FOR_WORKERS,
-        "workers cannot be given this",
-        "Arguments and variables of a process are limited by the kernel: one to 131071 bytes, all \
-         together to a quarter of the stack (`ulimit -s`); none may hold a NUL byte. And variables that \
-         say who a worker is (RANK, WORLD_SIZE, …) are set by remuda alone. The message says which \
-         limit it was.",
+        "the arguments or variables of the workers are not allowed",
+        "The kernel limits the arguments and environment variables of a process: 131,071 bytes \
+         for each, and a quarter of the stack (`ulimit -s`) for all; none may contain a NUL \
+         byte. The variables that describe a worker (RANK, WORLD_SIZE, …) can be set by remuda \
+         only. The message names the limit. Pass large values in a file.",
     ),
     story(
         NOT_PRINTED,
         "standard output cannot be written",
-        "The disk behind it is full, or it is closed. A reader that goes away (`| head`) is no error.",
+        "The disk that standard output is written to is full, or standard output is closed. A \
+         reader that exits early (`| head`) is not an error. Check the disk:\n\n    df .",
     ),
     story(
         SYSTEM,
-        "the system refuses what it never refuses",
-        "The kernel gave no random numbers, or our own executable could not be found or read, perhaps \
-         because it was replaced or removed while it ran.",
+        "the operating system refused a basic operation",
+        "The kernel returned no random numbers, or the executable of remuda could not be found \
+         or read, for example because it was replaced or removed while it was running. Start \
+         remuda again; the message names the operation.",
     ),
     story(
         NO_GROUP,
-        "a worker finds no group to join",
-        "The program is a worker: it is started by `remuda run`, `remuda train` or `remuda bench`, and \
-         finds the others by the variables that these give it. The message says what is missing, or who \
-         could not be reached.",
+        "a worker has no group to join",
+        "This program is a worker. `remuda run`, `remuda train` or `remuda bench` must start it: \
+         it connects to the other workers by the environment variables that they set. The \
+         message names the variable that is missing or the worker that did not \
+         respond.\n\n    remuda run -n 2 ./worker",
     ),
 ];

@@ -311,7 +311,7 @@ fn role(args: &PodPlaceArgs) -> Result<Role, CliError> {
     let rank = args.node_rank.or(found.as_ref().map(|found| found.rank));
     let of_platform = |get: fn(&Identity) -> Option<u32>| found.as_ref().and_then(get);
     let Some(nodes) = args.nodes.or(of_platform(|found| found.nodes)) else {
-        let message = "nobody says how many pods the job has";
+        let message = "the number of pods is not set";
         return Err(CliError::new(Status::Config, codes::HOW_MANY, message)
             .help("give `--nodes N`, or set REMUDA_NODES; an Indexed Job's is `completions`"));
     };

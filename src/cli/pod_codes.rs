@@ -1,170 +1,185 @@
-//! The stable codes of what keeps nodes that are started one by one from coming together: their key
-//! (`K…`), and what a pod knows of itself (`P…`).
+//! The codes of errors of nodes that are started one by one: of their key (`K…`) and of pods (`P…`).
 
 use crate::base::{Explanation, story};
 
 /// The key file cannot be read.
 pub(super) const KEY_UNREADABLE: &str = "K001";
-/// It holds no key.
+/// The key file contains no key.
 pub(super) const NO_KEY: &str = "K002";
-/// Others can write it.
+/// Other users can write the key file.
 pub(super) const KEY_WRITABLE: &str = "K003";
-/// Somebody else has it.
+/// The key file belongs to another user.
 pub(super) const KEY_FOREIGN: &str = "K004";
-/// Others can read it.
+/// Other users can read the key file.
 pub(super) const KEY_READABLE: &str = "K005";
 
-/// Nothing says which pod this is.
+/// The number of this pod is not set.
 pub(super) const UNKNOWN_POD: &str = "P001";
-/// What says so cannot be understood.
+/// A variable has an invalid value.
 pub(super) const MALFORMED: &str = "P002";
-/// Two say so, and differ.
+/// Two platforms set different values.
 pub(super) const CONFLICT: &str = "P003";
-/// Nothing says how many pods there are.
+/// The number of pods is not set.
 pub(super) const HOW_MANY: &str = "P004";
-/// There are not so many.
+/// The number of this pod is too large.
 pub(super) const NO_SUCH_NODE: &str = "P005";
 /// Pods without a key.
 pub(super) const POD_WITHOUT_KEY: &str = "P006";
-/// Nothing says where pod 0 is.
+/// The address of pod 0 is not set.
 pub(super) const NO_MASTER: &str = "P007";
-/// Nothing says how many workers a pod has.
+/// The number of workers per pod is not set.
 pub(super) const NO_SLOTS: &str = "P008";
-/// A hostfile of MPI that is not there.
+/// The hostfile of an MPIJob is missing.
 pub(super) const MPI_HOSTFILE: &str = "P009";
-/// A name that no object may have.
+/// A name that is not valid for an object of Kubernetes.
 pub(super) const BAD_OBJECT: &str = "P010";
-/// Hosts that are not alike.
+/// Hosts with different numbers of slots.
 pub(super) const UNEVEN: &str = "P011";
 
 /// An address that this node does not have.
 pub(super) const BAD_LOCAL_ADDR: &str = "P012";
 
-/// Something that a manifest says twice, or a port that it gives twice.
+/// Options of a manifest that contradict each other.
 pub(super) const CLASH: &str = "P013";
 
-/// Their stories.
+/// The `remuda explain` page of every code.
 pub(super) const EXPLANATIONS: &[Explanation] = &[
     story(
         KEY_UNREADABLE,
         "the key file cannot be read",
-        "Nodes that are started one by one prove with a common secret that they belong together. Make \
-         one, and give every node the same:\n\n    (umask 077; head -c 32 /dev/urandom > key)\n\n\
-         In a pod it is a Secret that is mounted as a file; with `/dev/fd/N` it is a descriptor that was \
-         handed to us.",
+        "Nodes that are started one by one use a common secret to prove that they belong to the \
+         same job. Create a key, and copy the same file to every node:\n\n    (umask 077; head \
+         -c 32 /dev/urandom > key)\n\nIn a pod, the key is a Secret that is mounted as a file. \
+         `--key_file /dev/fd/N` reads it from an open file descriptor.",
     ),
     story(
         NO_KEY,
-        "the file holds no key",
-        "A key has 16 bytes or more, of any kind, and 65,536 at most; blanks at its end are not part of \
-         it. It is hashed, so that its length does not matter beyond that.",
+        "the file contains no key",
+        "A key has 16 to 65,536 bytes of any kind; white space at its end is ignored. The key is \
+         hashed, so a longer key is not slower. To create one:\n\n    (umask 077; head -c 32 \
+         /dev/urandom > key)",
     ),
     story(
         KEY_WRITABLE,
-        "others can write the key file",
-        "Whoever can choose the key can start workers as you. Take the right away with `chmod go-w`; if \
-         somebody may have used it, make a new key.",
+        "other users can write the key file",
+        "A user who can choose the key can start workers under your account. Remove the \
+         permission; if another user may have used the key, create a new one:\n\n    chmod go-w \
+         key",
     ),
     story(
         KEY_FOREIGN,
-        "the key file is somebody else's",
-        "Whoever owns the file can write it, and so start workers as you. Root's files are fine, as \
-         Secrets are mounted; of any other a copy of your own is needed.",
+        "the key file belongs to another user",
+        "The owner of the file can replace the key and start workers under your account. Files \
+         that belong to you or to root are accepted, because Secrets are mounted as root's \
+         files. Make a copy that belongs to you:\n\n    (umask 077; cat key > my-key)",
     ),
     story(
         KEY_READABLE,
-        "others can read the key file",
-        "Whoever has the key can join the job, and start workers as you. `chmod 600` it. A Secret that is \
-         mounted in a pod is not warned of: nobody else is there.",
+        "other users can read the key file",
+        "A user who has the key can join the job and start workers under your account. Remove \
+         the permission:\n\n    chmod 600 key\n\nremuda does not print this warning for a Secret \
+         that is mounted in a pod, because a pod has no other users.",
     ),
     story(
         UNKNOWN_POD,
-        "nothing says which pod this is",
-        "A pod finds its number in what its platform sets: JOB_COMPLETION_INDEX, LWS_WORKER_INDEX, \
-         PET_NODE_RANK, VC_TASK_INDEX and others, the number at the end of a StatefulSet's host name, or \
-         NODE_RANK. None of them is here. Say it:\n\n    \
-         remuda pod --nodes 4 --node_rank 1 --master_addr train-0.train train.py",
+        "the number of this pod is not set",
+        "A pod reads its number from what its platform sets: JOB_COMPLETION_INDEX, \
+         LWS_WORKER_INDEX, PET_NODE_RANK, VC_TASK_INDEX and others, the number at the end of a \
+         StatefulSet's host name, or NODE_RANK. None of them is set here. Set the number on the \
+         command line:\n\n    remuda pod --nodes 4 --node_rank 1 --master_addr train-0.train \
+         train.py",
     ),
     story(
         MALFORMED,
-        "a variable does not hold what it should",
-        "A variable of the platform, or one of ours (REMUDA_NODES for --nodes, and so on), is set and \
-         cannot be read. It is not passed over, for it was meant.",
+        "a variable has an invalid value",
+        "A variable of the platform or of remuda (such as REMUDA_NODES, which stands for \
+         `--nodes`) is set, but its value cannot be parsed. remuda does not ignore it, because \
+         the job would then start with different settings. Correct the variable, or unset it and \
+         use the option.",
     ),
     story(
         CONFLICT,
-        "two platforms say different things",
-        "Two conventions are present, and they do not agree on which pod this is, or how many there are: \
-         an Indexed Job's index, say, beside a NODE_RANK of the image. Unset one, or say it: \
-         --node_rank and --nodes go before what is found.",
+        "two platforms set different values",
+        "The environment contains the variables of two platforms, and they disagree about the \
+         number of this pod or about the number of pods: for example the index of an Indexed Job \
+         beside a NODE_RANK of the image. Unset one of them, or use `--node_rank` and `--nodes`, \
+         which override both.",
     ),
     story(
         HOW_MANY,
-        "nothing says how many pods there are",
-        "Indexed Jobs and StatefulSets tell a pod its number, not how many there are. Give --nodes, or \
-         set REMUDA_NODES to `completions` or `replicas`. A TrainJob tells its pods if it has a \
-         `trainer`, be it an empty one, or if its runtime does: that of `remuda k8s manifest --kind \
-         trainer` does.",
+        "the number of pods is not set",
+        "Indexed Jobs and StatefulSets give a pod its number, but not the number of pods. Use \
+         `--nodes N`, or set REMUDA_NODES to the value of `completions` or `replicas`. A \
+         TrainJob passes the number to its pods only if it, or its runtime, has a `trainer` \
+         section (which may be empty); the runtime of `remuda k8s manifest --kind trainer` has \
+         one.",
     ),
     story(
         NO_SUCH_NODE,
-        "there are not so many pods",
-        "The number of this pod is not below --nodes; they are counted from 0. Every pod is given the same \
-         --nodes.",
+        "the number of this pod is too large",
+        "Pods are numbered from 0, so the number of every pod must be smaller than `--nodes`. \
+         Use the same `--nodes` in every pod.",
     ),
     story(
         POD_WITHOUT_KEY,
         "the pods have no key",
-        "Without a key pods cannot know each other, and a failure of one would not end the others. Mount \
-         the same Secret in all of them and give --key_file, or REMUDA_KEY_FILE. With --isolated each \
-         starts its own workers, and nothing connects them but what the program does itself.",
+        "Without a key, pods cannot authenticate each other, and a failure of one pod does not \
+         stop the others. Mount the same Secret in all pods and name it with `--key_file` or \
+         REMUDA_KEY_FILE. If every pod should start its own workers without a connection to the \
+         other pods, use `--isolated`.",
     ),
     story(
         NO_MASTER,
-        "nothing says where pod 0 is",
-        "The platform does not tell the name of pod 0. It is that of the headless Service: \
-         `train-0.train` for a Job or a StatefulSet `train` with a Service of that name. Give \
-         --master_addr, the same in every pod.",
+        "the address of pod 0 is not set",
+        "The platform does not set the name of pod 0. The name belongs to the headless Service: \
+         for a Job or a StatefulSet `train` with a Service `train` it is `train-0.train`. Use \
+         the same address in every pod:\n\n    remuda pod --master_addr train-0.train train.py",
     ),
     story(
         NO_SLOTS,
-        "nothing says how many workers a pod has",
-        "There is no GPU here that could be counted, and --accelerator wants some. Give --num_gpus, the \
-         same in every pod, or --accelerator cpu.",
+        "the number of workers per pod is not set",
+        "This pod has no GPU that remuda can count, and `--accelerator` selects GPUs. Use \
+         `--num_gpus N`, the same in every pod, or `--accelerator cpu`.",
     ),
     story(
         MPI_HOSTFILE,
-        "the hostfile of an MPIJob is not there",
-        "A variable of MPI names a hostfile (OMPI_MCA_orte_default_hostfile and its like, or \
-         K_MPI_JOB_ROLE, for which it is /etc/mpi/hostfile), nothing else says which node this is, and \
-         the file cannot be read. With it the launcher starts the job on its hosts, over ssh, and a pod \
-         that is itself in it is the node that its line is. If this is no MPIJob, unset the variable.",
+        "the hostfile of an MPIJob is missing",
+        "A variable of MPI names a hostfile (such as OMPI_MCA_orte_default_hostfile, or \
+         K_MPI_JOB_ROLE, which stands for /etc/mpi/hostfile), no other variable sets the number \
+         of this node, and the file cannot be read. With the file, the launcher starts the job \
+         on its hosts over ssh, and a pod that is itself listed takes the node number of its \
+         line. If this is not an MPIJob, unset the variable.",
     ),
     story(
         BAD_OBJECT,
-        "a name that no object of Kubernetes may have",
-        "Names of jobs and Secrets have small letters, digits and `-`, and begin with a letter. The name \
-         of the job begins the names of its pods, which are host names and have 63 letters at most.",
+        "the name is not valid for a Kubernetes object",
+        "Names of jobs and Secrets contain lower-case letters, digits and `-`, and start with a \
+         letter. The pods' names start with the name of the job; they are host names and have at \
+         most 63 letters. Choose another name.",
     ),
     story(
         UNEVEN,
-        "hosts of different sizes cannot become pods",
-        "Pods of one job are made from one template, so each has as many workers as every other. Write \
-         --nodes and --gpus in the place of the hostfile, or leave the odd host out of it.",
+        "hosts with different numbers of slots cannot become pods",
+        "All pods of a job are made from one template, so every pod has the same number of \
+         workers. Use `--nodes` and `--gpus` instead of the hostfile, or remove the host that \
+         differs from the hostfile.",
     ),
     story(
         BAD_LOCAL_ADDR,
-        "an address that this node does not have",
-        "--local_addr (REMUDA_LOCAL_ADDR) is an address of this node, or the name of an interface, such \
-         as net1, the same in every pod: there the workers of the node are found by those of the others. \
-         By default that is the address by which node 0 is reached, as the routes say. One of the same \
-         interface is also the one from which node 0 is called. Where node 0 listens is --master_addr.",
+        "this node does not have the address",
+        "`--local_addr` (REMUDA_LOCAL_ADDR) is an address of this node or the name of an \
+         interface such as net1, the same name in every pod. Workers on other nodes connect to \
+         the workers of this node at this address. The default is the address from which the \
+         route to node 0 leaves. If the address belongs to the same interface as that route, the \
+         connection to node 0 also uses it. The address at which node 0 listens is \
+         `--master_addr`. To list the interfaces and addresses of the node:\n\n    ip address",
     ),
     story(
         CLASH,
-        "a manifest that contradicts itself",
-        "The job has --master_port and the two ports behind it, and the probes have --status_port: they \
-         may not meet. And --nodes, --num_gpus, --master_port and --status_addr of the pods follow from \
-         what `remuda k8s manifest` is given before the `--`; they are not given again behind it.",
+        "the options of a manifest contradict each other",
+        "The job uses `--master_port` and the two ports after it, and the probes use \
+         `--status_port`: the ports must differ. `--nodes`, `--num_gpus`, `--master_port` and \
+         `--status_addr` of the pods follow from the options of `remuda k8s manifest` before the \
+         `--`; do not repeat them after it.",
     ),
 ];

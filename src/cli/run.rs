@@ -37,7 +37,7 @@ doing, and the job goes on. SIGUSR1 and SIGUSR2 are passed on to every worker.
 
 Exit status: 0 if every worker of every node returned 0; else that of the worker that failed first,
 128 + N if signal N ended it. Our own: 2 command line, 65 bad input file, 66 missing input, 69 host
-unreachable, 70 a bug of ours, 71 system limit, 73/74 output, 75 node lost, 76 protocol, 77
+unreachable, 70 a bug in remuda, 71 system limit, 73/74 output, 75 node lost, 76 protocol, 77
 permission, 78 configuration, 124 --timeout, 126/127 program not executable / not found, 130/143
 interrupted.";
 

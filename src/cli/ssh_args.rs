@@ -24,7 +24,7 @@ pub struct SshArgs {
     /// Connections that are made at the same time [default: 64; 8 through a jump host]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub fanout: Option<u32>,
-    /// A host that has let us in, and on which no agent comes up within this time, is given up
+    /// Time within which the agent must start on a host after the ssh login; the host is then given up
     #[arg(long, value_name = "TIME", value_parser = parse_wait, default_value = "2m")]
     pub agent_timeout: Duration,
     /// A remuda that is installed on the nodes [default: this one is brought to the first of

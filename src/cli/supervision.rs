@@ -41,7 +41,7 @@ pub(super) fn parse_warning(text: &str) -> Result<Warning, BadValue> {
         return Err(BadValue::new(label).help("write a name: `USR1`, or `USR1:20s`"));
     };
     if ASKS_OR_FORCES.contains(&signal) {
-        let label = format!("{} gives nobody time to save", signal_name(signal));
+        let label = format!("{} gives workers no time to save", signal_name(signal));
         return Err(BadValue::new(label).help("take one that workers handle: `USR1`"));
     }
     Ok(Warning { signal, ahead })

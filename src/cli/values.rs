@@ -194,9 +194,8 @@ pub(super) fn parse_timeout(text: &str) -> Result<Duration, BadValue> {
 /// How long somebody is waited for.
 pub(super) fn parse_wait(text: &str) -> Result<Duration, BadValue> {
     match parse_duration(text)? {
-        Duration::ZERO => {
-            Err(BadValue::new("nobody comes in no time").help("write how long to wait: `90`, `2m`"))
-        }
+        Duration::ZERO => Err(BadValue::new("the timeout must be greater than 0")
+            .help("write how long to wait: `90`, `2m`")),
         limit => Ok(limit),
     }
 }

@@ -450,7 +450,7 @@ host          reached  clock  sshd  GPUs  cpus  memory   shm
 n[1-2,5] (3)  30 ms    same   -     -     64    256 GiB  64 GiB
 n[3-4] (2)    no       -
 
-error[D001]: n[3-4] (2): cannot be reached: nobody listens
+error[D001]: n[3-4] (2): cannot be reached: connection refused
   n3: ssh: connect to host n3 port 22: Connection refused
   n4: ssh: connect to host n4 port 22: Connection refused
   help: is its sshd running, and on this port? see `--ssh_port`

@@ -13,9 +13,9 @@ const WINDOW: Duration = Duration::from_millis(200);
 /// How a worker ended, with what is needed to judge it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Which worker.
+    /// Rank of the worker.
     pub rank: Rank,
-    /// How.
+    /// How the worker exited.
     pub exit: WorkerExit,
     /// When, on the launcher's clock.
     pub at: Instant,
@@ -112,23 +112,23 @@ pub enum Cause {
     Worker(End),
     /// A worker that gave up on its peers, which ended first: it was stopped before it ended by itself.
     GaveUp {
-        /// Which.
+        /// Rank of the worker.
         rank: Rank,
         /// The end of a peer that had heard of it.
         told: End,
     },
     /// A worker that never became its program.
     NotStarted {
-        /// Which worker.
+        /// Rank of the worker.
         rank: Rank,
         /// At which step, and why.
         failure: StartFailure,
     },
     /// A node.
     Node {
-        /// Which.
+        /// The node.
         node: NodeRank,
-        /// How.
+        /// How the node was lost.
         loss: NodeLoss,
     },
 }

@@ -25,7 +25,7 @@ pub struct Policy {
 /// A signal that comes before TERM, so that workers can save what they have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// Which.
+    /// The signal.
     pub signal: i32,
     /// How long before.
     pub ahead: Duration,
@@ -77,7 +77,7 @@ pub enum Event {
     Started(Rank),
     /// A worker did not become its program.
     NotStarted {
-        /// Which.
+        /// Rank of the worker.
         rank: Rank,
         /// At which step, and why.
         failure: StartFailure,
@@ -93,16 +93,16 @@ pub enum Event {
     Exited(End),
     /// Nothing of the job is left on a node, but for what could not be killed.
     Idle {
-        /// Which.
+        /// The node.
         node: NodeRank,
         /// Whether really nothing is.
         is_clean: bool,
     },
     /// A node was lost.
     NodeLost {
-        /// Which.
+        /// The node.
         node: NodeRank,
-        /// How.
+        /// How the node was lost.
         loss: NodeLoss,
     },
     /// Nothing was heard of these for the length of the lease: all are lost at once.

@@ -1,5 +1,6 @@
-//! L3: what happens next. A job is a value that is told events and the time, and answers with
-//! effects; it awaits nothing, reads no clock and knows no wire.
+//! State machine of a job: events and the time in, effects out (layer L3).
+//!
+//! It awaits nothing, reads no clock and does not depend on the wire protocol.
 
 mod cause;
 mod ending;

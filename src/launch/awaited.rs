@@ -27,7 +27,7 @@ impl Awaited {
         let called = if self.by_ssh { "logging in to" } else { "waiting for" };
         let kinds = [
             (called, &self.called),
-            ("starting an agent, where ssh has let us in, on", &self.let_in),
+            ("starting an agent after the ssh login on", &self.let_in),
             ("preparing", &self.asked),
         ];
         let kinds = kinds.into_iter().filter(|(_, hosts)| !hosts.is_empty());
@@ -37,8 +37,8 @@ impl Awaited {
     /// Lines for whoever waits with us.
     pub(super) fn waiting(&self, since: Duration) -> Vec<String> {
         let kinds = [
-            (&self.called, if self.by_ssh { " to let us in" } else { "" }),
-            (&self.let_in, " to start our agent (ssh has let us in)"),
+            (&self.called, if self.by_ssh { " to accept the ssh login" } else { "" }),
+            (&self.let_in, " to start the agent (after the ssh login)"),
             (&self.asked, " to say whether the job can start there"),
         ];
         let kinds = kinds.into_iter().filter(|(hosts, _)| !hosts.is_empty());
@@ -130,13 +130,13 @@ mod tests {
         };
         let shown = [
             "still logging in to: n[2-3,5]",
-            "still starting an agent, where ssh has let us in, on: n4",
+            "still starting an agent after the ssh login on: n4",
             "still preparing: n1",
         ];
         assert_eq!(awaited.show(), shown);
         let lines = [
-            "   Waiting  for n2, n3, n5 to let us in, since 20.0 s\n",
-            "   Waiting  for n4 to start our agent (ssh has let us in), since 20.0 s\n",
+            "   Waiting  for n2, n3, n5 to accept the ssh login, since 20.0 s\n",
+            "   Waiting  for n4 to start the agent (after the ssh login), since 20.0 s\n",
             "   Waiting  for n1 to say whether the job can start there, since 20.0 s\n",
         ];
         assert_eq!(awaited.waiting(Duration::from_secs(20)), lines);

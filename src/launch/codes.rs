@@ -1,43 +1,45 @@
-//! The stable codes of how a job ends that failed (`R…`).
+//! The codes of failed jobs (`R…`).
 
 use crate::base::{Explanation, story};
 
-/// A node said before the start that it cannot take part.
+/// A node reported before the start that it cannot take part.
 pub const CANNOT_START: &str = "R100";
 /// A worker failed first.
 pub(super) const WORKER_FAILED: &str = "R101";
 /// A worker could not be started.
 pub(super) const WORKER_NOT_STARTED: &str = "R102";
-/// A node went away.
+/// A node was lost.
 pub(super) const NODE_LOST: &str = "R103";
-/// `--timeout` ran out.
+/// `--timeout` was reached.
 pub(super) const TIMEOUT: &str = "R105";
-/// Somebody stopped the job.
+/// The job was stopped by a signal.
 pub(super) const INTERRUPTED: &str = "R106";
 
 /// Hosts that could not be reached.
 pub(super) const UNREACHABLE: &str = "R107";
-/// Node 0 did not let this node in.
+/// Node 0 did not accept this node.
 pub(super) const NOT_JOINED: &str = "R108";
-/// Node 0 went away.
+/// Node 0 was lost.
 pub(super) const LEADER_LOST: &str = "R109";
 /// Node 0 cannot listen.
 pub(super) const CANNOT_LISTEN: &str = "R110";
-/// The launcher got no thread, pipe or memory.
+/// The kernel gave the launcher no thread, pipe or memory.
 pub(super) const SYSTEM_REFUSED: &str = "R111";
 /// The job needs more open files than the launcher may have.
 pub(super) const TOO_FEW_FILES: &str = "R112";
-/// Probes cannot be answered.
+/// The health endpoints cannot be served.
 pub(super) const NO_STATUS: &str = "R113";
 
-/// Their stories.
+/// The `remuda explain` page of every code.
 pub const EXPLANATIONS: &[Explanation] = &[
     story(
         CANNOT_START,
         "the job cannot start",
-        "Every node is asked first whether it can take part: whether the script, the interpreter and the \
-         working directory are there, the devices, the ports, enough descriptors. What each lacks is \
-         listed, and nothing was started anywhere.",
+        "Before a job starts, every node checks whether it can take part: the script, the \
+         interpreter, the working directory, the devices, the ports and the number of open \
+         files. The screen lists what each node lacks. Nothing was started on any node. Correct \
+         the problems, or leave out the nodes:\n\n    remuda run -H hosts --exclude worker-3 \
+         train.py",
     ),
     story(
         WORKER_FAILED,
@@ -53,90 +55,97 @@ pub const EXPLANATIONS: &[Explanation] = &[
     story(
         WORKER_NOT_STARTED,
         "a rank could not start",
-        "The kernel refused to make the process or to execute the program, after everything that can be \
-         looked at beforehand had been in order. The line below says which step failed, and why. For \
-         `resource temporarily unavailable` see `ulimit -u` and the pids limit of the cgroup.",
+        "The kernel refused to create the process or to execute the program, although all checks \
+         before the start had passed. The message names the step that failed and the error. For \
+         `resource temporarily unavailable`, check `ulimit -u` and the pids limit of the cgroup.",
     ),
     story(
         NODE_LOST,
         "a node was lost",
-        "On every node a process of ours, `remuda-agent`, speaks with the launcher, and another, \
-         `remuda-shim`, starts the workers and waits for them. One of them was killed (by somebody, or by \
-         the kernel, out of memory), its connection ended, it could not be understood, or it was silent \
-         for longer than --lease. Its workers stop by themselves when they lose the launcher, also when \
-         it is the launcher that stood still for the whole lease; all others were stopped. The exit \
-         status is 75. When the host is ill, go on without it:\n\n    remuda run -H hosts --exclude worker-3 train.py",
+        "On every node, the process `remuda-agent` communicates with the launcher, and the \
+         process `remuda-shim` starts the workers and waits for them. One of them was killed (by \
+         a user, or by the kernel's OOM killer), its connection was closed, it sent invalid \
+         data, or it sent nothing for longer than `--lease`. Workers of a node stop when the \
+         node loses the launcher, also when the launcher itself was suspended for longer than \
+         the lease. All other workers were stopped. The exit status is 75. If the host is \
+         broken, continue without it:\n\n    remuda run -H hosts --exclude worker-3 train.py",
     ),
     story(
         TIMEOUT,
         "the job took longer than --timeout",
-        "All workers were asked to stop, and killed after --grace. The exit status is 124, as that of \
-         timeout(1). Time during which the launcher was stopped (Ctrl-Z) does not count. When it ran out \
-         while hosts were being reached, or were finding out whether they can start, nothing was started, \
-         and those that had not answered are named, and how far they had come: ssh was logging in; ssh had let \
-         us in, and the login shell there had not come to our agent; or the agent was looking whether the \
-         workers can start. Without --timeout the first is bounded by ssh's ConnectTimeout and a minute, \
-         each of the others by --agent_timeout.",
+        "remuda asked all workers to stop and killed those that were still running after \
+         `--grace`. The exit status is 124, as of timeout(1). Time during which the launcher was \
+         suspended (Ctrl-Z) does not count.\n\nIf the time ended before the job started, nothing \
+         was started, and the screen lists the hosts that had not answered and their last step: \
+         ssh was logging in; ssh had logged in and the login shell had not started the remuda \
+         agent; or the agent was checking whether the workers can start. Without `--timeout` the \
+         first step is limited by ssh's ConnectTimeout and one minute, and each of the others by \
+         `--agent_timeout`. Use a longer `--timeout`, or leave it out.",
     ),
     story(
         INTERRUPTED,
         "the job was stopped by a signal",
-        "The launcher was sent SIGINT (Ctrl-C), SIGTERM or SIGHUP and passed it on to every worker. A \
-         second signal kills the workers at once, a third one leaves without waiting. The exit status \
-         is 128 + the signal.",
+        "The launcher received SIGINT (Ctrl-C), SIGTERM or SIGHUP and sent it to every worker. A \
+         second signal kills the workers immediately; after a third, the launcher exits without \
+         waiting for them. The exit status is 128 + the number of the signal.",
     ),
     story(
         UNREACHABLE,
-        "hosts cannot be reached, or cannot run our agent",
-        "Ssh could not connect, or could not prove who we are; its words stand behind each host. What \
-         ssh itself can do by hand, remuda can:\n\n    ssh -o BatchMode=yes worker-3 true\n\n\
-         A host that was reached and cannot take part has no place for our executable, another processor, an \
-         older C library, or a login shell that does not come to the command; it has --agent_timeout for \
-         that.\n\n\
-         Nothing asks for a password or about an unknown host key while a job starts. To go on without a \
-         host: --exclude worker-3.\n\n\
-         Nodes that are started one by one (`--no_ssh`) come by themselves: those that are listed did \
-         not, within --join_timeout. What they wait for is on their own screens.",
+        "hosts cannot be reached, or cannot run the remuda agent",
+        "ssh could not connect or authenticate; its output follows each host. If this command \
+         works, remuda works:\n\n    ssh -o BatchMode=yes worker-3 true\n\nDuring the start of a \
+         job, ssh never asks for a password or about an unknown host key.\n\nIf ssh reached a \
+         host and the host cannot take part, then it has no directory for the remuda executable, \
+         it has a different processor or an older C library, or its login shell did not start the agent within \
+         `--agent_timeout`. To continue without a host, use `--exclude worker-3`.\n\nNodes that \
+         are started one by one (`--no_ssh`) connect by themselves: the nodes in the list did \
+         not connect within `--join_timeout`. The screen of each node shows what it is waiting \
+         for.",
     ),
     story(
         NOT_JOINED,
         "this node does not take part",
-        "A node that is started by itself (`--no_ssh`, with a key) calls node 0 until it is let in. \
-         Either nobody answered within --join_timeout; or node 0 has another key, and then it answers \
-         nothing at all; or it has another plan, and then both are shown, line by line: every node must \
-         be given the same hosts, slots, program and --env, and differ in --node_rank alone. Node 0 then \
-         ends at once, and so does the job.",
+        "A node that is started by itself (`--no_ssh` with a key) connects to node 0 until node \
+         0 accepts it. Either node 0 did not answer within `--join_timeout`; or node 0 has a \
+         different key, in which case it sends no reply; or node 0 has a different plan, in \
+         which case the screen shows the differences of the two plans. Start every node with the \
+         same hosts, slots, program and `--env`; only `--node_rank` differs. If the plans \
+         differ, node 0 and the job end immediately.",
     ),
     story(
         LEADER_LOST,
-        "node 0 is gone",
-        "The connection to node 0 ended before it had said how the job ended: its process was killed, \
-         its machine is down, or the network is cut. The workers of this node were stopped (SIGTERM, \
-         --grace, SIGKILL), and the exit status is 75. Node 0 writes the log of the job; look there.",
+        "node 0 was lost",
+        "The connection to node 0 closed before node 0 reported how the job ended: its process \
+         was killed, its machine is down, or the network failed. remuda stopped the workers of \
+         this node (SIGTERM, `--grace`, SIGKILL). The exit status is 75. Node 0 writes the log \
+         of the job: look there for the cause.",
     ),
     story(
         CANNOT_LISTEN,
         "node 0 cannot listen",
-        "Nodes that are started one by one come to --master_addr, at the port behind --master_port; the \
-         one behind that is the store's. The address must be one of node 0's own, and nobody else may \
-         have the ports. Only this address is listened at, and who does not have the key gets no answer.",
+        "Nodes that are started one by one connect to `--master_addr` at the port after \
+         `--master_port`; the store uses the next port. The address must belong to node 0, and \
+         no other process may use the ports. remuda listens at this address only, and a peer \
+         without the key gets no reply. To find the process that uses a port:\n\n    ss -ltnp",
     ),
     story(
         SYSTEM_REFUSED,
         "the launcher cannot start",
-        "The kernel gave the launcher no thread, no pipe or no memory; the message says which. Nothing \
-         was started. See `ulimit -u`, `ulimit -n` and the limits of the cgroup.",
+        "The kernel gave the launcher no thread, no pipe or no memory; the message says which. \
+         Nothing was started. Check `ulimit -u`, `ulimit -n` and the limits of the cgroup.",
     ),
     story(
         TOO_FEW_FILES,
-        "not enough open files",
-        "Each node takes the launcher some descriptors, and each file of a rank one. `ulimit -n` shows \
-         the limit; the launcher raises it by itself as far as `ulimit -Hn` allows.",
+        "too few open files are allowed",
+        "The launcher needs several file descriptors for each node, and one for each log file of \
+         a rank. It raises its limit up to the hard limit by itself. To read the hard \
+         limit:\n\n    ulimit -Hn",
     ),
     story(
         NO_STATUS,
-        "probes cannot be answered",
-        "--status_addr names an address and a port of this pod at which /livez, /readyz and /metrics are \
-         answered. The address is not one of ours, or somebody else has the port.",
+        "the health endpoints cannot be served",
+        "`--status_addr` is the address and port of this pod at which remuda serves /livez, \
+         /readyz and /metrics. The address does not belong to this pod, or another process uses \
+         the port. Correct the option, or leave it out.",
     ),
 ];

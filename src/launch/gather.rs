@@ -41,7 +41,7 @@ pub(super) async fn see_through(
     let door = tokio::select! {
         door = Door::open(&dial.address, dial.port, deadline, tell) => door?,
         signal = signals.stop() => {
-            let text = format!("ended by {} before it had a name", signal_name(signal));
+            let text = format!("received {} before the address of node 0 resolved", signal_name(signal));
             let status = Status::Interrupted(signal);
             leave_message(file, (&dial.job, NodeRank(0)), status, (&text, Some(NodeRank(0))));
             return Ok(status);

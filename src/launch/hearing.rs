@@ -96,11 +96,11 @@ impl Dispatcher<'_> {
             || (!self.job.has_started(node)).then(|| "it ended before it began".to_owned());
         match message {
             FromAgent::Ready(_) | FromAgent::Refused(_) if !self.job.may_answer(node) => {
-                Some("it answers what it was not asked".to_owned())
+                Some("protocol error: unexpected answer".to_owned())
             }
             FromAgent::Ready(found) => self.lacks(node, found),
             FromAgent::Refused(problems) => {
-                problems.is_empty().then(|| "it refuses without a reason".to_owned())
+                problems.is_empty().then(|| "protocol error: refused without a reason".to_owned())
             }
             FromAgent::StartFailed(failed) => about(&failed.rank).or_else(so_early),
             FromAgent::Started { rank, .. } | FromAgent::Exited { rank, .. } => {
@@ -112,7 +112,7 @@ impl Dispatcher<'_> {
             FromAgent::Suspended(ranks) => ranks.iter().find_map(about),
             FromAgent::Idle { .. } => so_early(),
             FromAgent::Examined(_) | FromAgent::Dialed(_) => {
-                Some("it answers what it was not asked".to_owned())
+                Some("protocol error: unexpected answer".to_owned())
             }
             // Who reads the link looks at those of output.
             FromAgent::Output { .. }

@@ -191,7 +191,7 @@ impl Joining<'_> {
             self.see_off(agent, matches!(part, Part::Left)).await;
         }
         if self.may_join_again(&part) {
-            let text = format!("of node 0 ended; it is called again for epoch {}", self.fresh());
+            let text = format!("to node 0 was lost; reconnecting for epoch {}", self.fresh());
             self.say(&step("Lost", &format!("the connection {text}")));
             return Ok(None);
         }
@@ -472,7 +472,7 @@ impl Joining<'_> {
             code: codes::LEADER_LOST,
             title: format!("node 0 ({host}) is gone; the workers of this node were stopped"),
             facts: vec![format!(
-                "its connection ended without a word   {}:{}   pid {pid} here",
+                "its connection closed without a final status   {}:{}   pid {pid} here",
                 dial.address, dial.port
             )],
             help: vec!["what happened there is told on its own screen".to_owned()],

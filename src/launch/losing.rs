@@ -125,7 +125,8 @@ impl Dispatcher<'_> {
         }
         if !left.is_empty() {
             let left = processes(left.len());
-            self.reporter.say(format!("warning: {left} of a lost node would not die\n"));
+            self.reporter
+                .say(format!("warning: {left} of a lost node still running after SIGKILL\n"));
         }
     }
 }

@@ -1,7 +1,7 @@
-//! L5, launcher side: brings a plan to life and sees it through. Parses no text.
+//! The launcher: runs a plan and supervises it until all workers have exited (layer L5).
 //!
-//! [`run`] is one loop: select → step → perform. What a node says becomes an event of the job; what
-//! the job wants becomes words to the nodes.
+//! [`run`] is one loop: select → step → perform. A message of a node becomes an event of the job; an
+//! effect of the job becomes a message to the nodes. It parses no text.
 
 mod awaited;
 pub mod codes;

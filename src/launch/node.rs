@@ -335,9 +335,9 @@ async fn serve_joined(
         Ok(Some(Ok(joined))) => joined,
         Ok(Some(Err(unfit))) => return ends.tell(Heard::Unreachable(unfit)).await,
         Ok(None) | Err(_) => {
-            let mut words = format!("nobody came as node {} within {}", ends.node, duration(limit));
+            let mut words = format!("node {} did not join within {}", ends.node, duration(limit));
             if 0 < ends.link {
-                words += "; the one that had come was lost";
+                words += "; its first connection was lost";
             }
             let impostors = gate.impostors(ends.node).await;
             words += &impostors.map_or_else(String::new, |impostors| format!("; {impostors}"));

@@ -83,7 +83,7 @@ pub struct Options {
 /// A file that workers will need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkersFile {
-    /// Whose.
+    /// Owner of the file.
     pub of: FileOf,
     /// Which, and how it must be.
     pub wish: FileWish,
@@ -136,7 +136,7 @@ pub enum Transport {
 pub struct DialOptions {
     /// Name of the job, which all nodes know.
     pub job: JobId,
-    /// Its key.
+    /// Key of the job.
     pub key: JobKey,
     /// Name or address of node 0.
     pub address: String,
@@ -194,7 +194,7 @@ pub enum Claims {
 /// Who reads our standard input; everybody else reads `/dev/null`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StdinTo {
-    /// Nobody.
+    /// No worker reads standard input.
     Nobody,
     /// One worker.
     Rank(Rank),
@@ -222,7 +222,7 @@ pub enum LaunchError {
     /// Probes cannot be answered.
     #[error("cannot answer probes at {address}: {error}")]
     Status {
-        /// Where.
+        /// Address of the endpoints.
         address: SocketAddr,
         /// The kernel's reason.
         error: std::io::Error,
@@ -235,7 +235,7 @@ pub enum LaunchError {
         "the job needs {needed} open files here, the limit is {limit}; raise it with `ulimit -n`"
     )]
     OpenFiles {
-        /// So many.
+        /// Number of open files that are needed.
         needed: u64,
         /// The hard limit.
         limit: u64,

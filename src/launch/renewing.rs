@@ -94,7 +94,7 @@ impl Dispatcher<'_> {
 
     /// Nodes have been in earlier epochs, with a node 0 in whose place we are: all are asked once more.
     pub(super) fn skip(&mut self, epoch: Epoch) {
-        let which = format!("epoch {epoch}, after those of the node 0 that was here before");
+        let which = format!("at epoch {epoch}, after the epochs of the previous node 0");
         self.reporter.say(step("Resuming", &which));
         self.ask_anew(epoch);
         for place in (0..self.nodes.len() as u32).map(NodeRank) {

@@ -370,7 +370,7 @@ async fn perform(nodes: u32, told: &Story, at: u32) -> Ended {
 /// A death by signal outranks an exit; of two alike the earlier counts, whichever was heard first.
 fn first_of(failures: &[(u32, Failure)]) -> (u32, WorkerExit) {
     let key = |(_, (exit, at)): &&(u32, Failure)| (matches!(exit, WorkerExit::Code(_)), *at);
-    let (worker, (exit, _)) = failures.iter().min_by_key(key).expect("somebody fails");
+    let (worker, (exit, _)) = failures.iter().min_by_key(key).expect("at least one worker fails");
     (*worker, *exit)
 }
 

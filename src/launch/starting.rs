@@ -94,7 +94,7 @@ impl Dispatcher<'_> {
     /// The line for the first is an example for all.
     fn hangs(&self, node: NodeRank) -> Problem {
         let message = format!(
-            "has looked for {} whether it can start, and has not come to an end",
+            "preflight checks did not finish within {} (--agent_timeout)",
             duration(self.options.agent_limit)
         );
         if let Some((_, first)) = self.problems.iter().find(|(_, other)| other.message == message) {

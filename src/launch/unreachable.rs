@@ -20,7 +20,7 @@ const LINES_MAX: usize = 16;
 /// The exit status: unreachable, if any host is; else that of the first kind.
 pub(super) fn status(kinds: impl Iterator<Item = FaultKind>) -> Status {
     let all: Vec<_> = kinds.map(FaultKind::status).collect();
-    let first = all.first().expect("somebody could not be reached");
+    let first = all.first().expect("at least one host could not be reached");
     if all.contains(&Status::Unreachable) { Status::Unreachable } else { *first }
 }
 
@@ -104,12 +104,12 @@ mod tests {
         let faults = [("n1".to_owned(), &refused), ("n4".to_owned(), &denied)];
         let expected = "\
 error[R107]: 2 of 8 hosts cannot be reached; nothing was started
-  nobody listens:
+  connection refused:
     n1: ssh: connect to host n1 port 22: Connection refused
   help: is its sshd running, and on this port? see `--ssh_port`
   permission denied:
     n4: a@n4: Permission denied (publickey).
-  help: `ssh HOST true` must work without a question; see `ssh-add -l`
+  help: `ssh -o BatchMode=yes HOST true` must succeed without a prompt; see `ssh-add -l`
 ";
         assert_eq!(show(&faults, 8, "nothing was started"), expected);
     }
@@ -156,7 +156,7 @@ error[R107]: 40 of 40 hosts cannot take part; nothing was started
         let faults = refused.iter().enumerate().map(|(host, fault)| (format!("n{host}"), fault));
         let expected = "\
 error[R107]: 40 of 40 hosts cannot be reached; nothing was started
-  nobody listens:
+  connection refused:
     n0: ssh: connect to host 0: Connection refused
     n1: ssh: connect to host 1: Connection refused
     n2: ssh: connect to host 2: Connection refused

@@ -85,7 +85,7 @@ fn help_of_lost(host: &str, loss: &NodeLoss) -> Option<String> {
             "is {host} up, and the network to it? `--lease TIME` allows a longer silence"
         )),
         NodeLoss::LinkClosed(Some(_)) | NodeLoss::ShimDied => {
-            Some(format!("if nobody killed it, the kernel may have: see `dmesg` on {host}"))
+            Some(format!("if no user killed it, the kernel may have: see `dmesg` on {host}"))
         }
         NodeLoss::LinkClosed(None) => Some(format!("is {host} up? see `uptime` and `dmesg` there")),
     }
@@ -220,7 +220,7 @@ impl Story<'_> {
     fn not_begun(&self) -> &'static str {
         match self.epochs.is_empty() {
             true => "nothing was started",
-            false if self.options.lets_run => "the others were not held up",
+            false if self.options.lets_run => "the other nodes kept running",
             false => "there was no restart",
         }
     }
@@ -292,13 +292,15 @@ impl Story<'_> {
     fn how_lost(&self, host: &str, loss: &NodeLoss) -> String {
         match loss {
             NodeLoss::LinkClosed(Some(WorkerExit::Code(70))) => {
-                format!("the agent on {host} met a bug of ours; its message is above")
+                format!("the agent on {host} crashed (internal error, see above); please report it")
             }
             NodeLoss::LinkClosed(Some(WorkerExit::Code(code)))
                 if *code == Status::LeaseLost.code() =>
             {
                 let lease = duration(self.options.lease);
-                format!("{host} had heard nothing of us for {lease} and stopped its workers")
+                format!(
+                    "{host} received no heartbeat from the launcher for {lease} and stopped its workers"
+                )
             }
             NodeLoss::LinkClosed(Some(exit)) => format!("the agent on {host} {exit}"),
             NodeLoss::LinkClosed(None) => format!("the link to the agent on {host} ended"),
@@ -410,7 +412,7 @@ impl Story<'_> {
         )];
         if 0 < oom_kills {
             facts.push(format!(
-                "the kernel killed {} for want of memory while it ran",
+                "the kernel's OOM killer killed {} while this worker ran",
                 processes(oom_kills as usize),
             ));
         }
@@ -438,7 +440,7 @@ impl Story<'_> {
         let peer = self.worker(told);
         let exit = peer.ended.as_ref().map_or(WorkerExit::Lost, |ended| ended.exit);
         failure.facts.push(format!(
-            "rank {} ({}), which {exit}, had heard of it; it was stopped before it ended by itself",
+            "rank {} ({}) {exit} after it detected this failure; this rank was then stopped by remuda",
             peer.rank, peer.host
         ));
         if failure.last_lines.is_none() {
@@ -463,7 +465,9 @@ impl Story<'_> {
         };
         let who = voice::rank_and_others(&early);
         let ran = after(first);
-        vec![format!("{who} had exited with 0{ran}; a collective needs every rank until its end")]
+        vec![format!(
+            "{who} exited with 0{ran} while other ranks were still running; collectives need all ranks"
+        )]
     }
 
     /// A program that does not take the argument that DeepSpeed gives it mostly says its name.
@@ -568,7 +572,9 @@ impl Story<'_> {
         let undead = self.undead_workers();
         let ends = match (self.verdict.also_failed, self.verdict.stopped) {
             (0, 0) if self.epochs.is_empty() => return self.not_begun().to_owned(),
-            (0, 0) if 0 < undead => return format!("{} would not die", workers(undead)),
+            (0, 0) if 0 < undead => {
+                return format!("{} still running after SIGKILL", workers(undead));
+            }
             (0, 0) => format!("no {other} had to be stopped"),
             (0, stopped) => format!("{} {} stopped", workers(stopped), were(stopped)),
             (failed, 0) => format!("{} failed too", workers(failed)),
@@ -576,7 +582,7 @@ impl Story<'_> {
                 format!("{} failed too, {stopped} {} stopped", workers(failed), were(stopped))
             }
         };
-        if undead == 0 { ends } else { format!("{ends}, {undead} would not die") }
+        if undead == 0 { ends } else { format!("{ends}, {undead} still running after SIGKILL") }
     }
 
     /// Who outlives SIGKILL has no end.
@@ -602,7 +608,11 @@ impl Story<'_> {
         if !self.verdict.unconfirmed.is_empty() {
             let hosts: Vec<_> =
                 self.verdict.unconfirmed.iter().map(|node| self.host(*node)).collect();
-            let _ = writeln!(text, "warning: not confirmed to be gone: {}", hosts.join(", "));
+            let _ = writeln!(
+                text,
+                "warning: could not confirm that all processes have exited on: {}",
+                hosts.join(", ")
+            );
         }
         text
     }

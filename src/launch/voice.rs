@@ -18,8 +18,8 @@ pub(super) fn stopping(reason: StopReason, others: usize, grace: Duration) -> Op
     let text = match reason {
         StopReason::Failure if others == 0 => return None,
         StopReason::Failure => format!("{workers} after a failure, grace {grace}"),
-        StopReason::Leaving => format!("{workers}: a node is to end, grace {grace}"),
-        StopReason::Timeout => format!("{workers}: the time is over, grace {grace}"),
+        StopReason::Leaving => format!("{workers}: a node is being evicted, grace {grace}"),
+        StopReason::Timeout => format!("{workers}: --timeout reached, grace {grace}"),
         StopReason::Signal(signal) => {
             let name = signal_name(signal);
             format!("{workers}: {name} received, grace {grace}; again to kill now")
@@ -31,7 +31,7 @@ pub(super) fn stopping(reason: StopReason, others: usize, grace: Duration) -> Op
 /// Workers may save what they have before they are asked to stop.
 pub(super) fn warned(warning: Warning) -> String {
     let (signal, ahead) = (signal_name(warning.signal), duration(warning.ahead));
-    step("Warned", &format!("they get {signal} now, and {ahead} before they are asked to stop"))
+    step("Warned", &format!("sent {signal} to all workers; SIGTERM follows in {ahead}"))
 }
 
 /// Workers failed, and are started anew.
@@ -66,7 +66,7 @@ pub(super) fn leftovers(rank: Rank, processes: &[Leftover]) -> String {
 /// Nodes are gone that had nothing to do yet, and so long others may come in their places.
 pub(super) fn gone_early(hosts: &[&str], left: Duration) -> String {
     let (hosts, left) = (named(hosts), duration(left));
-    let text = format!("{hosts} before anything was started; another one may come within {left}");
+    let text = format!("{hosts} before the job started; waiting up to {left} for a replacement");
     step("Lost", &text)
 }
 
@@ -125,8 +125,8 @@ pub(super) fn silent(nodes: &[(&str, Duration)]) -> Option<String> {
 /// We ourselves did nothing for longer than nodes wait for us.
 pub(super) fn stood_still(time: Duration, lease: Duration) -> String {
     let (time, lease) = (duration(time), duration(lease));
-    let so = format!("nodes that heard nothing of it for {lease} stop their workers");
-    step("Stalled", &format!("this launcher stood still for {time}; {so}"))
+    let so = format!("nodes stop their workers after {lease} without a heartbeat (--lease)");
+    step("Stalled", &format!("launcher was suspended for {time}; {so}"))
 }
 
 /// Workers import torch and form no group: a script that a launcher of its own would have prepared.

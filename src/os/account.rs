@@ -7,7 +7,7 @@ use rustix::process::{Resource, getrlimit};
 /// A limit of the kernel; `None`: unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Holds now.
+    /// Current limit.
     pub soft: Option<u64>,
     /// As far as it may be raised.
     pub hard: Option<u64>,

@@ -16,7 +16,7 @@ const END_LIMIT: Duration = Duration::from_millis(200);
 
 /// What an errand that does not come back looks like.
 pub fn hangs() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "its disk stands still")
+    io::Error::new(io::ErrorKind::TimedOut, "its disk does not respond")
 }
 
 /// Runs it and waits for so long; one that is not back by then is ended and left alone. Where somebody

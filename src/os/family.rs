@@ -77,7 +77,7 @@ impl Held {
         (Stat::of(pid)?.parent == parent.as_raw_pid()).then_some(Self { pid, fd })
     }
 
-    /// Its number.
+    /// Returns the pid.
     pub fn pid(&self) -> Pid {
         self.pid
     }
@@ -112,9 +112,9 @@ pub struct Stat {
     pub name: String,
     /// One letter; `Z` and `X` are dead, `D` cannot be killed for now.
     pub state: char,
-    /// Its parent.
+    /// Pid of the parent.
     pub parent: i32,
-    /// Its session.
+    /// Session of the process.
     pub session: i32,
 }
 

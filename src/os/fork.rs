@@ -150,7 +150,7 @@ pub struct ExecFailure {
     pub tag: u32,
     /// Where it failed.
     pub stage: ExecStage,
-    /// Why.
+    /// Error number of the kernel.
     pub errno: i32,
 }
 

@@ -1,4 +1,6 @@
-//! L1: thin wrappers of the kernel. Decides nothing; the only rooms of the launcher with `unsafe`.
+//! Thin safe wrappers of system calls (layer L1).
+//!
+//! Makes no decisions. It is the only module of the launcher with `unsafe` code.
 
 #[cfg(feature = "cli")]
 pub mod account;

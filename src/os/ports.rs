@@ -53,7 +53,7 @@ impl PortClaim {
         Ok(Self { port, _name: name, socket: Some(socket) })
     }
 
-    /// Its number.
+    /// Returns the number of the port.
     pub fn port(&self) -> u16 {
         self.port
     }

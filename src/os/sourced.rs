@@ -35,7 +35,7 @@ pub enum SourceError {
     /// It failed; what it said last.
     #[error("it failed ({status}){}", said(.last_line))]
     Failed {
-        /// How.
+        /// Exit status of the shell.
         status: ExitStatus,
         /// Its last line.
         last_line: String,

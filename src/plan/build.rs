@@ -27,7 +27,7 @@ pub enum PlanError {
         host: HostName,
     },
     /// Two nodes of one name could not be told apart.
-    #[error("host `{host}` takes part twice")]
+    #[error("host `{host}` is listed twice")]
     HostTwice {
         /// The host.
         host: HostName,
@@ -35,7 +35,7 @@ pub enum PlanError {
     /// More than [`WORKERS_MAX`].
     #[error("{workers} workers are more than the limit {WORKERS_MAX}")]
     TooManyWorkers {
-        /// How many.
+        /// Number of workers.
         workers: usize,
     },
     /// The user tried to set a variable that says who a worker is.
@@ -78,7 +78,7 @@ pub enum PlanError {
     ArgumentTooLong {
         /// Position in the command; 0 is the program.
         index: usize,
-        /// Its length.
+        /// Length in bytes.
         bytes: usize,
     },
 }

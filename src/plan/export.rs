@@ -12,9 +12,9 @@ use super::spec::Accelerator;
 /// A variable that every worker gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// Its name.
+    /// Name of the variable.
     pub name: OsString,
-    /// Its value.
+    /// Value of the variable.
     pub value: OsString,
     /// Who brought it.
     pub origin: Origin,

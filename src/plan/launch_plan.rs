@@ -61,7 +61,7 @@ pub struct WorkerPlan {
     pub rank: Rank,
     /// Position on the node.
     pub local_rank: LocalRank,
-    /// Its device.
+    /// Slot of the worker.
     pub slot: Slot,
     /// Command and environment: stored once for all, with blanks.
     pub(super) share: Arc<NodeShare>,

@@ -1,8 +1,8 @@
-//! L2: the decision. `JobSpec` → `LaunchPlan`: ranks, environment and argv of every worker, as pure
-//! data; the same input gives the same bytes. Reads no clock, no environment, no network.
+//! Plan of a job: ranks, environment and arguments of every worker, as pure data (layer L2).
 //!
-//! What must be asked of the world stays symbolic ([`EnvValue`], [`MasterAddr`]) until the agents
-//! have answered.
+//! A `JobSpec` becomes a `LaunchPlan`; equal inputs give equal bytes. It reads no clock, no environment
+//! and no network. Values that only the nodes can determine stay symbolic ([`EnvValue`], [`MasterAddr`])
+//! until the agents have answered.
 
 mod bind;
 mod build;

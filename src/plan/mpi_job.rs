@@ -19,7 +19,7 @@ const NAMED_BY: [&str; 4] = [
 /// A hostfile that somebody read for us.
 #[derive(Clone, Debug)]
 pub struct MpiHostfile {
-    /// Its path.
+    /// Path of the hostfile.
     pub path: String,
     /// The variable by which it was found, and its value.
     pub said_by: (String, String),

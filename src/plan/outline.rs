@@ -15,7 +15,7 @@ pub const OUTLINE_BYTES_MAX: usize = 32 << 10;
 const SHOWN_MAX: usize = 8;
 
 /// A plan in lines: what every worker runs, then each node with its slots and ranks. The lines show
-/// what [`super::digest`] covers, as far as there is room.
+/// what [`super::digest()`] covers, as far as there is room.
 pub fn outline(plan: &LaunchPlan) -> Vec<String> {
     let program = plan.nodes.iter().find_map(|node| node.workers.first());
     let program = program.map(|worker| {

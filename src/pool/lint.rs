@@ -94,7 +94,7 @@ fn loopback_among_others(hosts: &[Host]) -> Option<Diagnostic> {
     let message = format!("`{}` stands among other hosts", here.name);
     Some(
         Diagnostic::warning(codes::LOOPBACK_AMONG_OTHERS, here.span, message)
-            .label("every other host would look for it at home")
+            .label("other hosts would resolve it to themselves")
             .related(other.span, "another host")
             .help("give the name by which the others reach it"),
     )

@@ -1,8 +1,8 @@
-//! L1: texts of the user → hosts, slots and what is wrong with the texts.
+//! Parsers of hostfiles, selectors and environment files (layer L1).
 //!
-//! Nothing here touches a file, a clock or the environment: bytes come in, typed values and
-//! [`Diagnostic`](crate::base::Diagnostic)s go out. Reading never stops at the first problem, and
-//! what comes out cannot name a host or a slot that the text does not have.
+//! The parsers use no file, no clock and no environment: bytes in, typed values and
+//! [`Diagnostic`](crate::base::Diagnostic)s out. A parser does not stop at the first problem, and its
+//! result never contains a host or a slot that is not in the text.
 
 pub mod codes;
 mod counts;

@@ -26,7 +26,7 @@ pub struct SelectorArgs {
 /// What to take of a pool; made for one pool, names no host and no slot that it lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// Everything.
+    /// All hosts and slots.
     All,
     /// What the filter names.
     Include(Filter),

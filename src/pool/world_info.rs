@@ -141,7 +141,7 @@ impl Reading<'_> {
             return None;
         };
         if items.is_empty() {
-            self.refuse(name, format!("`{shown}` has no slot; a node without a worker is no node"));
+            self.refuse(name, format!("`{shown}` has no slot; every node needs at least one slot"));
             return None;
         }
         let mut slots: Vec<Slot> = Vec::new();
@@ -267,7 +267,7 @@ mod tests {
         check(r#"{"a": [0, "1"]}"#, "`a`[1]: expected a slot, found a text [\"a\"]");
         check(r#"{"a": [0.0]}"#, "`a`[0]: expected a slot, found `0.0` [\"a\"]");
         check(r#"{"a": [1, 1]}"#, "`a`[1]: slot 1 is there twice [\"a\"]");
-        check(r#"{"a": []}"#, "`a` has no slot; a node without a worker is no node [\"a\"]");
+        check(r#"{"a": []}"#, "`a` has no slot; every node needs at least one slot [\"a\"]");
         check(r#"{"a": [0], "a": [1]}"#, "host `a` is there twice [\"a\"]");
         check(
             r#"{"-oX": [0], "b": 1}"#,

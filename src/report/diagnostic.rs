@@ -182,7 +182,7 @@ fn show_folded(
     text
 }
 
-/// `lines 3-5, 9`, at most [`RANGES_MAX`] of them.
+/// `lines 3-5, 9`, at most `RANGES_MAX` of them.
 fn ranges(numbers: impl Iterator<Item = usize>) -> String {
     const RANGES_MAX: usize = 20;
     let mut runs: Vec<(usize, usize)> = Vec::new();

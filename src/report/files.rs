@@ -129,8 +129,8 @@ impl Files {
         let stands_still = !state.is_idle() && limit <= still;
         if stands_still && !self.is_told {
             news.push(
-                "the disk of the workers' files takes nothing; they run on, and what they write may \
-                 be left out of the files"
+                "cannot write log files (disk not responding); workers continue, and their log files \
+                 may be incomplete"
                     .to_owned(),
             );
         }
@@ -157,7 +157,7 @@ impl Files {
         let mut news = self.news();
         if 0 < missing {
             news.push(format!(
-                "{missing} bytes are not in the workers' files: their disk stood still"
+                "{missing} bytes are missing in the log files: the disk did not respond"
             ));
         }
         news
@@ -224,7 +224,7 @@ fn perform(logs: &mut BTreeMap<FileKey, RankLog>, task: Task) -> std::io::Result
     match task {
         Task::Write(file, bytes) => logs.get_mut(&file).map_or(Ok(()), |log| log.push(&bytes)),
         Task::Gap(file, bytes) => {
-            let note = format!("\n[{bytes} bytes left out: the disk stood still]\n");
+            let note = format!("\n[{bytes} bytes left out: the disk did not respond]\n");
             logs.get_mut(&file).map_or(Ok(()), |log| log.push(note.as_bytes()))
         }
         Task::End(file) => logs.get_mut(&file).map_or(Ok(()), RankLog::finish),
@@ -367,11 +367,11 @@ mod tests {
         }
         files.write(FILE, vec![b'x'; 10]);
         let news = files.news();
-        assert!(news.len() == 1 && news[0].contains("takes nothing"), "{news:?}");
+        assert!(news.len() == 1 && news[0].contains("disk not responding"), "{news:?}");
         assert_eq!(files.news(), [""; 0], "once");
         let news = files.finish();
         // All but what the thread has in its hands.
-        let missing = format!("{} bytes are not in", WAITING_BYTES_MAX + 10);
+        let missing = format!("{} bytes are missing in", WAITING_BYTES_MAX + 10);
         assert!(news.last().expect("something is missing").starts_with(&missing), "{news:?}");
     }
 
@@ -385,8 +385,8 @@ mod tests {
         files.shared.lock().gaps.insert(FILE, 8);
         files.end(FILE);
         files.finish();
-        let expected = "before\n[7 bytes left out: the disk stood still]\nafter\n[8 bytes left out: \
-                        the disk stood still]\n";
+        let expected = "before\n[7 bytes left out: the disk did not respond]\nafter\n[8 bytes left out: \
+                        the disk did not respond]\n";
         assert_eq!(scratch.text(), expected);
     }
 

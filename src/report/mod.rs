@@ -1,5 +1,7 @@
-//! L4: what people and machines see. Turns values into text and is the only writer of standard
-//! output and standard error; decides nothing.
+//! Output: screens, JSON and summaries; the only writer of standard output and standard error (layer
+//! L4).
+//!
+//! It makes no decisions.
 
 pub mod diagnostic;
 mod disk;

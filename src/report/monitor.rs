@@ -16,18 +16,18 @@ impl<S> Monitor<S> {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, S> {
-        self.state.lock().expect("nobody panics while holding the lock")
+        self.state.lock().expect("no thread panics while it holds the lock")
     }
 
     /// Until the bell rings, at most for so long.
     pub(super) fn wait<'a>(&self, state: MutexGuard<'a, S>, limit: Duration) -> MutexGuard<'a, S> {
         let waited = self.changed.wait_timeout(state, limit);
-        waited.expect("nobody panics while holding the lock").0
+        waited.expect("no thread panics while it holds the lock").0
     }
 
     /// Until the bell rings.
     pub(super) fn wait_for_change<'a>(&self, state: MutexGuard<'a, S>) -> MutexGuard<'a, S> {
-        self.changed.wait(state).expect("nobody panics while holding the lock")
+        self.changed.wait(state).expect("no thread panics while it holds the lock")
     }
 
     pub(super) fn ring(&self) {

@@ -32,7 +32,7 @@ pub struct WorkerLabel {
     pub shown: Rank,
     /// Its rank on the node.
     pub local_rank: LocalRank,
-    /// Its node.
+    /// Node of the worker.
     pub node: NodeRank,
     /// The node's name.
     pub host: HostName,
@@ -356,7 +356,7 @@ impl Pages {
         self.failure_told = true;
         match errno {
             Errno::PIPE => {
-                self.say("note: nobody reads standard output any more; the job goes on\n");
+                self.say("note: standard output was closed; the job continues without it\n");
             }
             _ => self.say(&format!("warning: cannot write standard output: {errno}\n")),
         }
@@ -367,7 +367,7 @@ impl Pages {
         let lost = self.screens.take_lost_lines();
         if 0 < lost {
             let lines = count(lost as usize, "line");
-            self.say(&format!("warning: {lines} not shown: the screen stood still\n"));
+            self.say(&format!("warning: {lines} not shown: the terminal did not accept output\n"));
         }
         let news = self.files.as_mut().map(Files::news);
         self.warn(news.unwrap_or_default());

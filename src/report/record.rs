@@ -133,7 +133,7 @@ pub struct WorkerRecord {
 /// A process that may still be there.
 #[derive(Clone, Debug, Serialize)]
 pub struct LeakedRecord {
-    /// Where.
+    /// Host of the process.
     pub host: String,
     /// Its pid.
     pub pid: u32,

@@ -154,7 +154,9 @@ pub fn explain_panics(who: &'static str) {
         let text = text.or_else(|| Some(payload.downcast_ref::<String>()?.as_str()));
         let why = text.and_then(|text| text.lines().next()).unwrap_or("it does not say why");
         let place = info.location().map(|place| format!(" ({place})")).unwrap_or_default();
-        print_error_now(&format!("{who}: this is our bug, please report it: {why}{place}\n"));
+        print_error_now(&format!(
+            "{who}: internal error in remuda, please report it: {why}{place}\n"
+        ));
     }));
 }
 

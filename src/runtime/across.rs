@@ -48,7 +48,7 @@ impl From<AbortNotice> for Alarm {
     }
 }
 
-/// State of one round: the operation that all ranks called, and the windows of this node.
+/// Open round: the common call, and the places of the data of the node.
 pub(crate) struct Round<T> {
     pub(crate) fingerprint: Fingerprint,
     pub(crate) windows: Vec<Window<T>>,
@@ -432,7 +432,7 @@ impl Across {
         bytes.for_each(|bytes| rooms.put(bytes));
     }
 
-    /// Keeps a buffer once no transfer uses it any more.
+    /// Keeps memory for reuse once it has been sent.
     pub(crate) fn let_go(&mut self, bytes: Arc<Room<u8>>) {
         if let Some(bytes) = Arc::into_inner(bytes) {
             self.rooms.put(bytes);

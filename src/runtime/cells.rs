@@ -94,16 +94,15 @@ impl Line {
         }
     }
 
-    /// How the rank has left, if it has. A reader that sees it also sees everything that the rank
-    /// wrote before.
+    /// Returns how the rank has ended, if it has reported it. A reader of this also sees its earlier writes.
     pub(crate) fn departure(&self) -> Option<Departure> {
         departure_of(self.departed.load(Acquire)).filter(|how| *how != Departure::Gone)
     }
 }
 
-/// Barrier of a node: returns when every rank has arrived, or when `check`, which is called now and
-/// then, fails. `lines` are those of all ranks, including `own`. While ranks are missing, `work` is
-/// called, as long as it returns that there is more.
+/// Barrier of all ranks of the node; `check` is called from time to time and can end it with an error.
+/// `lines` are those of all ranks, including `own`. While other ranks are late, `work` is called as long
+/// as it returns that there is more.
 pub(crate) fn meet<'l, E>(
     own: &Line,
     mut lines: impl Iterator<Item = &'l Line>,
@@ -136,7 +135,7 @@ fn departure_of(code: u32) -> Option<Departure> {
     all.into_iter().find(|how| *how as u32 == code)
 }
 
-/// Failure of a rank, with its reason; the first alarm of an epoch is kept.
+/// Abort of a group with its reason; the first alarm of an epoch is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Alarm {
     /// Rank that raised it.
@@ -159,13 +158,13 @@ pub(crate) struct AlarmCell {
     reason: [AtomicU64; REASON_WORDS],
 }
 
-/// States of an alarm cell: no alarm / an alarm is being written / an alarm can be read.
+/// States of an alarm: not raised / being written / readable.
 const QUIET: u32 = 0;
 const WRITING: u32 = 1;
 const RAISED: u32 = 2;
 
 impl AlarmCell {
-    /// Raises an alarm, unless another rank has raised one already.
+    /// Raises the alarm, unless it was already raised.
     pub(crate) fn raise(&self, alarm: &Alarm) {
         if self.state.compare_exchange(QUIET, WRITING, SeqCst, SeqCst).is_ok() {
             self.write(alarm);

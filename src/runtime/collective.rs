@@ -23,7 +23,7 @@ use crate::runtime::shm_window::{Window, Workspace, fold_windows};
 
 /// Algorithm of a reduction.
 enum Way {
-    /// All data is stored beside the flags; one barrier.
+    /// All ranks read all data beside the flags.
     Eager,
     /// One round after the other.
     Rounds,
@@ -41,7 +41,7 @@ impl Engine {
         }
     }
 
-    /// Writes the reduction of the data of all ranks to every rank.
+    /// Every rank gets the reduction of all ranks' data.
     pub(crate) fn all_reduce<T: Element>(
         &mut self,
         memory: Memory<'_, T>,
@@ -52,8 +52,7 @@ impl Engine {
         self.reduce_any(call, memory, finish)
     }
 
-    /// Writes the reduction of the data of all ranks to the root; the data of other ranks is
-    /// unchanged.
+    /// The root gets the reduction of all ranks' data; the data of other ranks does not change.
     pub(crate) fn reduce<T: Element>(
         &mut self,
         memory: Memory<'_, T>,
@@ -64,7 +63,7 @@ impl Engine {
         self.reduce_any(Call { reduce, root: Some(root), ..call }, memory, Finish::Keep)
     }
 
-    /// Reduces to the root of the call, or to all ranks if it has none.
+    /// Reduces for the root of the call, or for all ranks.
     fn reduce_any<T: Element>(
         &mut self,
         call: Call,
@@ -106,8 +105,7 @@ impl Engine {
         call.root.is_none_or(|root| root == self.roster.rank)
     }
 
-    /// Reduces data beside the flags: every rank that receives the result folds all data itself.
-    /// One barrier; the slots are used in turn.
+    /// Every rank that needs the result reduces all data: one barrier, and the slots are used in turn.
     fn reduce_eager<T: Element>(
         &mut self,
         call: Call,
@@ -241,7 +239,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes part `r` of the reduction of the data of all ranks to rank `r`.
+    /// Rank `r` gets part `r` of the reduction of all ranks' data.
     pub(crate) fn reduce_scatter<T: Element>(
         &mut self,
         all: &[T],
@@ -301,7 +299,7 @@ impl Engine {
         &round.windows[placement.local_of(holder)]
     }
 
-    /// Writes the root's data to every rank.
+    /// Every rank gets the root's data.
     pub(crate) fn broadcast<T: Element>(
         &mut self,
         mut memory: Memory<'_, T>,
@@ -353,13 +351,12 @@ impl Engine {
         self.meet(patience)
     }
 
-    /// Returns when every rank has called it.
+    /// Waits until all ranks have called it.
     pub(crate) fn barrier(&mut self) -> Result<(), CollectiveError> {
         self.agree::<u8>(Call::new(Operation::Barrier, 0))
     }
 
-    /// Returns when every rank has made this call; an error on all ranks if one of them has made
-    /// another call.
+    /// Waits until all ranks have made this call; fails if a rank has made a different call.
     pub(crate) fn agree<T: Element>(&mut self, call: Call) -> Result<(), CollectiveError> {
         self.run::<T>(call, |engine, call, patience| {
             let nothing = engine.staging::<T>().part(&(0..0));

@@ -1,12 +1,12 @@
-//! What a worker is given, whatever launched it: the contract between an agent and its workers.
+//! The protocol between an agent and its workers, independent of the launcher.
 //!
 //! * [`REMUDA_RANK_FD`](crate::base::env_vars::REMUDA_RANK_FD): a stream socket to the agent. The
-//!   agent's first message is a [`Welcome`]; [`ToWorker::PeerGone`] and [`ToWorker::PeerEnded`] may
-//!   follow at any time. The worker writes [`Note`]s, or nothing.
-//! * [`REMUDA_SHM_FD`](crate::base::env_vars::REMUDA_SHM_FD): the segment of the node, one per epoch,
-//!   made by [`create_segment`].
+//!   agent's first message is a [`Welcome`]; [`ToWorker::PeerGone`] and [`ToWorker::PeerEnded`] can
+//!   follow at any time. The worker sends [`Note`]s, or nothing.
+//! * [`REMUDA_SHM_FD`](crate::base::env_vars::REMUDA_SHM_FD): the shared memory segment of the node, one
+//!   for each epoch, created by [`create_segment`].
 //!
-//! Messages are frames: length (4 bytes, little endian), version (1 byte), postcard. A program may
+//! A message is a frame: length (4 bytes, little endian), version (1 byte), postcard. A program can
 //! ignore both descriptors.
 
 use std::io;
@@ -24,99 +24,99 @@ use crate::secure::RankKey;
 
 /// Version of the messages.
 pub const VERSION: u8 = 2;
-/// Longest message from the agent: a welcome to the largest job.
+/// Largest message from the agent in bytes: the welcome of the largest job.
 pub const TO_WORKER_BYTES_MAX: usize = 16 << 20;
-/// Longest note.
+/// Largest note in bytes.
 pub const NOTE_BYTES_MAX: usize = 4096;
 
 const HEAD_BYTES: usize = 5;
 
-/// What the agent tells a worker.
+/// Message from the agent to a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToWorker {
-    /// Who you are; once, first.
+    /// Identity of the worker; sent once, as the first message.
     Welcome(Box<Welcome>),
-    /// A worker of the job has failed. Operations that are under way fail at once instead of at
-    /// their deadline.
+    /// A worker of the job has failed. Running operations fail immediately instead of at their
+    /// deadline.
     PeerGone {
-        /// Which.
+        /// Rank of the worker.
         rank: Rank,
     },
-    /// A worker of this node has ended well. Operations that still need it fail at once instead of
-    /// at their deadline; the others go on.
+    /// A worker of this node has exited with 0. Operations that still need it fail immediately instead
+    /// of at their deadline; other operations continue.
     PeerEnded {
-        /// Which.
+        /// Rank of the worker.
         rank: Rank,
     },
 }
 
-/// Who a worker is, and how it finds the others.
+/// Identity of a worker and addresses of the other workers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// Which job.
+    /// Job.
     pub job: JobId,
-    /// Which start of it.
+    /// Epoch: number of the start of the job.
     pub epoch: Epoch,
-    /// Position of this worker in the job.
+    /// Rank of this worker in the job.
     pub rank: Rank,
-    /// Every node of the job, in node order.
+    /// All nodes of the job, in node order.
     pub nodes: Vec<NodeRanks>,
-    /// The key with which this rank opens the store.
+    /// Key with which this rank authenticates to the store.
     pub key: RankKey,
-    /// Where the store listens; `None` when the job has one node.
+    /// Address of the store; `None` if the job has one node.
     pub store: Option<SocketAddr>,
 }
 
-/// The workers of a node.
+/// Workers of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRanks {
-    /// Its name in the hostfile.
+    /// Name of the host in the hostfile.
     pub host: String,
-    /// Ranks of its workers in the order of their local ranks, ascending.
+    /// Ranks of the node's workers in the order of their local ranks, ascending.
     pub ranks: Vec<Rank>,
 }
 
-/// What a worker tells its agent; drawn by the launcher, needed by nobody.
+/// Message from a worker to its agent; the launcher shows it, no other process depends on it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Note {
-    /// The group is complete; work begins.
+    /// The group is complete and the work begins.
     Ready,
-    /// A training step is done.
+    /// A training step has ended.
     Step {
-        /// Which, from 1 on.
+        /// Number of the step, starting at 1.
         step: u64,
-        /// How many there will be.
+        /// Total number of steps.
         steps: Option<u64>,
         /// Loss of the step.
         loss: Option<f64>,
-        /// Speed of all workers.
+        /// Speed of all workers together.
         tokens_per_s: Option<f64>,
     },
-    /// An operation failed because this rank is gone, or gave up: the cause is there, not here.
+    /// An operation failed because another rank was lost or aborted: the cause is that rank.
     PeerLost {
-        /// Which.
+        /// Rank of the worker.
         rank: Rank,
     },
 }
 
-/// Why a message cannot be read.
+/// Error of reading a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContractError {
-    /// Another release on the other side.
+    /// The other side uses a different version.
     #[error("the other side speaks contract {0}, we speak {VERSION}")]
     Version(u8),
-    /// More than a message can have.
+    /// The message is too long.
     #[error("a message of {bytes} bytes is announced, at most {bytes_max} are read")]
     TooLong {
-        /// Announced.
+        /// Announced length in bytes.
         bytes: usize,
-        /// Read.
+        /// Largest allowed length in bytes.
         bytes_max: usize,
     },
-    /// Bytes that mean nothing.
+    /// The bytes are not a valid message.
     #[error("a message is malformed")]
     Malformed,
-    /// The first message was no welcome.
+    /// The first message was not a welcome.
     #[error("the first message is not a welcome")]
     NoWelcome,
     /// The welcome contradicts itself.
@@ -125,7 +125,7 @@ pub enum ContractError {
 }
 
 impl Welcome {
-    /// Where every rank runs. Fails unless ranks are dense and each lives on one node.
+    /// Returns the node of every rank. Fails unless the ranks are dense and each is on exactly one node.
     pub fn placement(&self) -> Result<Placement, ContractError> {
         let world: usize = self.nodes.iter().map(|node| node.ranks.len()).sum();
         let mut node_of = vec![None; world];
@@ -153,20 +153,19 @@ impl Welcome {
     }
 }
 
-/// Makes the segment for the `local_world` workers of a node; one for every epoch. The descriptor is
-/// not inherited unless the agent says so.
+/// Creates the shared memory segment for the `local_world` workers of a node; one for each epoch. The
+/// descriptor is close-on-exec.
 pub fn create_segment(local_world: usize) -> Result<OwnedFd, SegmentError> {
     Segment::create(local_world)
 }
 
-/// Makes the two ends of a rank socket, the agent's first; neither is inherited unless the agent
-/// says so.
+/// Creates the two ends of a rank socket, the agent's first; both are close-on-exec.
 pub fn create_rank_socket() -> io::Result<(OwnedFd, OwnedFd)> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     Ok(socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Lays out a message: a [`ToWorker`] or a [`Note`].
+/// Encodes a message, a [`ToWorker`] or a [`Note`], as a frame.
 pub fn encode_frame<M: Serialize>(message: &M) -> Vec<u8> {
     let body = postcard::to_allocvec(message).expect("texts and numbers serialize");
     let mut frame = Vec::with_capacity(HEAD_BYTES + body.len());
@@ -176,7 +175,7 @@ pub fn encode_frame<M: Serialize>(message: &M) -> Vec<u8> {
     frame
 }
 
-/// Cuts a stream of bytes into messages of one kind.
+/// Decoder that splits a stream of bytes into messages of one kind.
 #[derive(Debug)]
 pub struct FrameReader {
     received: Vec<u8>,
@@ -184,22 +183,22 @@ pub struct FrameReader {
 }
 
 impl FrameReader {
-    /// For what an agent sends.
+    /// Creates a reader for messages of an agent.
     pub fn from_agent() -> Self {
         Self { received: Vec::new(), bytes_max: TO_WORKER_BYTES_MAX }
     }
 
-    /// For what a worker sends.
+    /// Creates a reader for messages of a worker.
     pub fn from_worker() -> Self {
         Self { received: Vec::new(), bytes_max: NOTE_BYTES_MAX }
     }
 
-    /// Adds bytes that have arrived.
+    /// Adds bytes that were received.
     pub fn push(&mut self, bytes: &[u8]) {
         self.received.extend_from_slice(bytes);
     }
 
-    /// The next message; `None`: more bytes must come. After an error the stream is of no use.
+    /// Returns the next message, or `None` if more bytes are needed. After an error the stream is unusable.
     #[expect(clippy::should_implement_trait, reason = "the caller names the kind of message")]
     pub fn next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, ContractError> {
         let Some(head) = self.received.first_chunk::<HEAD_BYTES>() else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Element types and their reductions.
+//! Element types and reductions.
 //!
 //! Every kernel combines position by position, left operand first, so that the instruction set
 //! cannot change a bit of the result.
@@ -17,7 +17,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Type of an element on the wire and in memory.
+/// Element type on the wire and in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Dtype {
@@ -38,7 +38,7 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// Of an element.
+    /// Returns the number of bytes of an element.
     pub fn bytes(self) -> usize {
         match self {
             Self::U8 => 1,
@@ -69,7 +69,7 @@ impl fmt::Display for Dtype {
     }
 }
 
-/// How elements of several ranks become one.
+/// Reduction that combines the elements of several ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ReduceOp {
@@ -77,11 +77,11 @@ pub enum ReduceOp {
     Sum = 1,
     /// Product; integers wrap.
     Prod = 2,
-    /// Smallest; NaN where a rank has one.
+    /// Smallest; NaN if any rank has NaN.
     Min = 3,
-    /// Largest; NaN where a rank has one.
+    /// Largest; NaN if any rank has NaN.
     Max = 4,
-    /// The sum, then multiplied once by 1/ranks; integers are divided, towards zero.
+    /// Sum that is multiplied once by 1/ranks; integers are divided and rounded towards zero.
     Avg = 5,
 }
 
@@ -105,23 +105,23 @@ impl fmt::Display for ReduceOp {
     }
 }
 
-/// In which order numbers of several ranks are combined.
+/// Order in which the elements of several ranks are combined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ReduceOrder {
-    /// That of the canonical [`tree`](crate::runtime::tree): the same bits wherever ranks run.
+    /// Canonical [`tree`](crate::runtime::tree): the same bits for every placement of the ranks.
     #[default]
     Canonical = 0,
-    /// Whichever is sooner: the same bits on all ranks of one run, others where ranks run elsewhere.
-    /// All-reduces go around a ring of nodes, so that each rank talks to two others only.
+    /// Any order: the same bits on all ranks of a run, but different bits for a different placement.
+    /// All-reduces use a ring of nodes, so each rank communicates with two others only.
     Any = 1,
 }
 
 impl ReduceOrder {
-    /// Both.
+    /// All orders.
     pub const ALL: [Self; 2] = [Self::Canonical, Self::Any];
 
-    /// `canonical`.
+    /// Returns the name of the order, such as `canonical`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Canonical => "canonical",
@@ -140,7 +140,7 @@ impl fmt::Display for ReduceOrder {
     }
 }
 
-/// A number that groups can move and combine: `f32 f64 F16 Bf16 i32 i64 u8`.
+/// Number type that groups can send and reduce: `f32 f64 F16 Bf16 i32 i64 u8`.
 pub trait Element:
     sealed::Sealed + bytemuck::Pod + PartialEq + fmt::Debug + Send + Sync + 'static
 {
@@ -170,7 +170,7 @@ pub trait Element:
     fn divide(values: &mut [Self], parts: u64);
 }
 
-/// An element that gradients are made of: `f32` and `f64`.
+/// Element type of gradients: `f32` and `f64`.
 pub trait Float: Element<Sum = Self> + PartialOrd {
     /// Zero.
     const ZERO: Self;
@@ -282,8 +282,7 @@ macro_rules! element {
 macro_rules! float {
     ($type:ident, $dtype:ident) => {
         element!($type, $dtype, |l, r| l + r, |l, r| l * r, |values, parts| {
-            // One rounding of 1/parts and one for each element, so that the result does not depend
-            // on how the parts are distributed.
+            // One rounding of 1/parts and one per element, for any number of ranks.
             let factor = 1.0 / parts as $type;
             vectorized(|| values.iter_mut().for_each(|value| *value *= factor));
         });

@@ -225,7 +225,7 @@ impl Engine {
         Ok(Round { fingerprint, windows, len, patience })
     }
 
-    /// Barrier of the node; transfers to other nodes continue meanwhile.
+    /// Barrier of the ranks of the node; transfers to other nodes continue meanwhile.
     pub(super) fn meet(&mut self, patience: Patience) -> Result<(), Cause> {
         let Self { node, across, roster, .. } = self;
         let work = || across.as_mut().map_or(Ok(false), |across| across.work(roster));

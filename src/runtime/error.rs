@@ -1,4 +1,4 @@
-//! Errors of the runtime, which name the rank, its host and the operation.
+//! Errors of groups and collectives, with the rank, the host and the operation.
 
 use std::fmt;
 
@@ -7,74 +7,74 @@ use serde::{Deserialize, Serialize};
 use crate::base::Rank;
 use crate::runtime::element::{Dtype, ReduceOp, ReduceOrder};
 
-/// Result of this module; a glob import leaves the usual two-argument `Result` usable.
+/// Result with this module's [`Error`] as the default; two-argument uses still work after a glob import.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a group could not be made or used.
+/// Error of creating or using a group.
 ///
-/// Its debug form is its message: that is what Rust prints when `main` returns it.
+/// Its debug form is its message, because Rust prints the debug form if `main` returns an error.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing told this process that it is a worker.
+    /// The environment does not describe a worker.
     #[error("this process was not started as a worker; type `remuda run -n 2 {program}`")]
     NoEnvironment {
-        /// How this program was called.
+        /// Path with which this program was started.
         program: String,
     },
-    /// A variable of the environment is there but makes no sense.
+    /// An environment variable has an invalid value.
     #[error("environment variable `{name}` is {problem}")]
     BadEnvironment {
-        /// The variable.
+        /// Name of the variable.
         name: &'static str,
-        /// What is wrong with it.
+        /// Description of the problem.
         problem: String,
     },
-    /// The agent, or something that poses as it, said what cannot be.
+    /// The agent sent an invalid message.
     #[error("the agent's message is not usable: {0}")]
     Contract(#[from] crate::runtime::contract::ContractError),
-    /// The store refused, vanished, or took too long.
+    /// The store refused a request, closed the connection, or timed out.
     #[error("cannot {action} through the store at {address}: {source}")]
     Store {
-        /// Where it listens.
+        /// Address of the store.
         address: std::net::SocketAddr,
-        /// What was asked of it.
+        /// Request that failed.
         action: &'static str,
-        /// The reason.
+        /// Reason.
         source: crate::runtime::store::ClientError,
     },
-    /// The kernel refused.
+    /// A system call failed.
     #[error("cannot {action}: {source}")]
     Os {
-        /// What was tried.
+        /// Operation that failed.
         action: &'static str,
-        /// The kernel's answer.
+        /// Error of the kernel.
         source: std::io::Error,
     },
-    /// The memory that the workers of this node share cannot be used.
+    /// The shared memory of this node cannot be used.
     #[error(transparent)]
     Segment(#[from] crate::runtime::shm::SegmentError),
-    /// There is not that much shared memory.
+    /// The shared memory is too small.
     #[error("cannot allocate {bytes} bytes of shared memory: {available} bytes are free")]
     OutOfMemory {
-        /// Asked for.
+        /// Number of bytes requested.
         bytes: usize,
-        /// The largest free range.
+        /// Size of the largest free range.
         available: usize,
     },
-    /// A rank could not do its part in making a group of some of the ranks.
+    /// A rank failed while a group was split.
     #[error("rank {rank} cannot take part in the new group: {problem}")]
     Split {
-        /// Which.
+        /// Rank that failed.
         rank: Rank,
-        /// Why, in its words.
+        /// Reason that the rank gave.
         problem: String,
     },
-    /// A GPU, or what moves numbers between GPUs, cannot be used.
+    /// A GPU or a library for GPUs cannot be used.
     #[cfg(feature = "nccl")]
     #[error("{0}")]
     Device(String),
-    /// Arguments that no layout, sampler or optimizer can work with.
+    /// Invalid arguments of a layout, sampler or optimizer.
     #[error("{0}")]
     BadArgument(String),
     /// A collective operation failed.
@@ -94,75 +94,76 @@ impl Error {
     }
 }
 
-/// A collective operation that did not happen, as one rank saw it. Ranks are those of the job, in
-/// groups that [`Group::split`](crate::runtime::Group::split) made too, so that they are those that
-/// the launcher speaks of.
+/// A failed collective operation, as seen by one rank.
+///
+/// Ranks are numbered as in the whole job, also in groups that were created by
+/// [`Group::split`](crate::runtime::Group::split), so that they match the launcher's messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectiveError {
-    /// Which operation.
+    /// The operation.
     pub op: Operation,
-    /// Its number among the operations of the group, from 1 on.
+    /// Sequence number of the operation in the group, starting at 1.
     pub seq: u64,
-    /// Bytes that this rank passed.
+    /// Number of bytes that this rank passed.
     pub bytes: u64,
-    /// Who tells.
+    /// Rank that reports the error.
     pub rank: Rank,
-    /// Why.
+    /// Cause of the failure.
     pub cause: Cause,
-    /// The operation of the group that had failed before, if that is why.
+    /// Operation of the group that failed earlier, if that is the cause.
     pub earlier: Option<Operation>,
 }
 
-/// Why a collective operation failed.
+/// Cause of a failed collective operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Time was up.
+    /// The deadline passed.
     Deadline {
-        /// Ranks that had not come.
+        /// Ranks that had not called the operation.
         waiting_for: Vec<Rank>,
     },
-    /// A rank is gone.
+    /// A rank exited or its connection was lost.
     PeerLost {
-        /// Which.
+        /// Lost rank.
         rank: Rank,
-        /// Where it ran.
+        /// Host of the rank.
         host: String,
-        /// What is known of its end.
+        /// How the rank ended.
         how: Departure,
     },
-    /// Two ranks called different things.
+    /// Two ranks called different operations.
     Mismatch {
-        /// What this rank called.
+        /// Operation of this rank.
         ours: Fingerprint,
-        /// Who called something else.
+        /// Rank that called a different operation.
         peer: Rank,
-        /// What that was.
+        /// Operation of that rank.
         theirs: Fingerprint,
     },
-    /// Somebody gave up; the group is of no use any more.
+    /// A rank aborted the group; every further operation fails.
     Aborted {
-        /// Who.
+        /// Rank that aborted.
         by: Rank,
-        /// Why, in its words.
+        /// Reason that the rank gave.
         reason: String,
     },
-    /// The arguments cannot work: lengths, ranks.
+    /// Invalid arguments, such as lengths or ranks.
     Argument(String),
-    /// The transport below failed.
+    /// The transport failed.
     Backend(String),
-    /// The system has no more of something: threads, memory.
+    /// The system has no more threads or memory.
     System(String),
 }
 
-/// What is known of the end of a rank.
+/// How a rank ended, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(u32)]
 pub enum Departure {
-    /// It failed, or nobody knows.
+    /// It failed, or the reason is not known.
     Gone = 0,
-    /// It ended well, but before this operation.
+    /// It exited with 0 before this operation.
     Exited = 1,
-    /// It has dropped its group, and lives.
+    /// It dropped its group and is still running.
     Left = 2,
 }
 
@@ -236,37 +237,37 @@ fn show_ranks(ranks: &[Rank]) -> String {
     format!("{noun} {}{more}", shown.join(", "))
 }
 
-/// Operations of a group.
+/// Kind of an operation of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Operation {
-    /// Everybody gets the reduction of everybody's data.
+    /// Every rank gets the reduction of all ranks' data.
     AllReduce = 1,
-    /// Everybody gets the root's data.
+    /// Every rank gets the root's data.
     Broadcast = 2,
-    /// Everybody gets everybody's data, in rank order.
+    /// Every rank gets all ranks' data, in rank order.
     AllGather = 3,
     /// Rank `r` gets part `r` of the reduction.
     ReduceScatter = 4,
-    /// Nobody goes on before everybody has come.
+    /// Every rank waits until all ranks have called it.
     Barrier = 5,
-    /// To one peer.
+    /// One rank sends to another.
     Send = 6,
-    /// From one peer.
+    /// One rank receives from another.
     Recv = 7,
-    /// The root gets the reduction of everybody's data.
+    /// The root gets the reduction of all ranks' data.
     Reduce = 8,
-    /// The root gets everybody's data, in rank order.
+    /// The root gets all ranks' data, in rank order.
     Gather = 9,
     /// Rank `r` gets part `r` of the root's data.
     Scatter = 10,
-    /// Rank `r` gets part `r` of everybody's data, in rank order.
+    /// Rank `r` gets part `r` of all ranks' data, in rank order.
     AllToAll = 11,
-    /// To one peer and from one at once.
+    /// A rank sends to one rank and receives from one at the same time.
     SendRecv = 12,
-    /// To several peers and from several at once.
+    /// A rank sends to several ranks and receives from several at the same time.
     Exchange = 13,
-    /// A group becomes several.
+    /// A group is split into several.
     Split = 14,
 }
 
@@ -314,31 +315,31 @@ impl fmt::Display for Operation {
     }
 }
 
-/// What must agree between the ranks of one operation.
+/// Properties of an operation that must be equal on all ranks.
 ///
-/// It travels beside every flag and before every message, as three words.
+/// It is sent with every flag and before every message, as three words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
-    /// Which operation.
+    /// The operation.
     pub op: Operation,
-    /// Its element type.
+    /// Element type.
     pub dtype: Dtype,
-    /// How elements are combined; `Sum` where nothing is.
+    /// Reduction; `Sum` if the operation has none.
     pub reduce: ReduceOp,
-    /// In which order.
+    /// Order of the reduction.
     pub order: ReduceOrder,
-    /// The root, as a rank of the job; 0 where there is none.
+    /// Root, as a rank of the job; 0 if the operation has none.
     pub root: Rank,
-    /// Elements.
+    /// Number of elements.
     pub count: u64,
-    /// Its number among the rounds of the group, from 1 on.
+    /// Sequence number among the rounds of the group, starting at 1.
     pub seq: u64,
 }
 
 const ROOT_BITS: u32 = 32;
 
 impl Fingerprint {
-    /// The same operation as its receiver calls it.
+    /// Returns the fingerprint as the receiver of a message sees it.
     pub(crate) fn taken(self) -> Self {
         let op = if self.op == Operation::Send { Operation::Recv } else { self.op };
         Self { op, ..self }
@@ -393,7 +394,7 @@ impl fmt::Display for Fingerprint {
 }
 
 impl Error {
-    /// Whether the system refused, and nobody is to blame for what was asked.
+    /// Returns whether the error comes from the system and not from the request.
     pub fn is_of_system(&self) -> bool {
         match self {
             Self::Os { .. } | Self::OutOfMemory { .. } | Self::Split { .. } => true,

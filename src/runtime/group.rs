@@ -1,4 +1,4 @@
-//! Process group, the interface for users of the runtime.
+//! [`Group`]: the set of ranks that communicate, and its options.
 
 use std::fmt;
 use std::num::NonZero;
@@ -21,14 +21,14 @@ use crate::runtime::shm::{EAGER_BYTES, Segment, staging_bytes};
 use crate::runtime::shm_window::{Arena, Buffer, Seat};
 use crate::runtime::split::{Part, Wish};
 
-/// Deadline of an operation unless the caller sets another: ten minutes, as torch has it.
+/// Default deadline of an operation: ten minutes, as in torch.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
 
-/// A set of ranks that communicate; every rank holds one of its own.
+/// A set of ranks that communicate; every rank holds its own handle.
 ///
-/// All ranks must call the same operations in the same order; a rank that calls something else gets,
-/// and causes, [`Cause::Mismatch`]. After an error the group is of no use any more: every further
-/// operation fails. Clones are the same group; its last drop ends it.
+/// All ranks must call the same operations in the same order. If a rank calls a different operation, all
+/// ranks get [`Cause::Mismatch`]. After an error every further operation of the group fails. Clones are
+/// handles to the same group, which ends when the last one is dropped.
 ///
 /// ```
 /// use remuda::runtime::{Error, Group, ReduceOp};
@@ -86,47 +86,48 @@ impl Drop for Leaving {
     }
 }
 
-/// How a group is made.
+/// Options of a group.
 #[derive(Clone, Debug)]
 pub struct InitOptions {
-    /// Deadline of every operation. One that needs another has a group of its own
-    /// ([`Group::split_with`]), or is started and waited for ([`Work::wait_for`](crate::runtime::Work::wait_for)).
+    /// Deadline of every operation. An operation that needs a different deadline uses a group of its own
+    /// ([`Group::split_with`]) or [`Work::wait_for`](crate::runtime::Work::wait_for).
     pub timeout: Duration,
-    /// TCP streams between two ranks of different nodes, 1 to 16; where the two differ, the lesser.
-    /// `None`: what `REMUDA_STREAMS` says, else 1 on loopback and 4 between machines, because
-    /// networks and clouds bound what one stream may carry.
+    /// Number of TCP streams between two ranks of different nodes, 1 to 16; if the two ranks differ, the
+    /// smaller number. `None`: the value of `REMUDA_STREAMS`, else 1 on loopback and 4 between machines,
+    /// because networks limit the speed of one stream.
     pub streams: Option<NonZero<u8>>,
-    /// Whether rounds of large all-reduces between nodes overlap, which all ranks must want. `None`:
-    /// between machines; on loopback they would only be in each other's way.
+    /// Whether rounds of large all-reduces between nodes overlap; the same on all ranks. `None`: between
+    /// machines they do, on loopback they do not, because overlapping is slower there.
     pub overlap: Option<bool>,
-    /// In which order all-reduces combine; the same on all ranks.
+    /// Order in which all-reduces combine values; the same on all ranks.
     pub order: ReduceOrder,
 }
 
-/// Sizes, in bytes of a rank's numbers, at which operations of a group change their ways. They are the
-/// same on every machine: results must not depend on a measurement, and the sizes at which one way
-/// overtakes another lie near each other on the machines that were tried.
+/// Sizes in bytes (of one rank's data) at which operations of a group switch algorithms.
+///
+/// They are the same on every machine, because results must not depend on a measurement; on the machines
+/// that were measured, the best sizes are close to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
-    /// Up to so many, sums travel beside the flags and all ranks meet once; on one node only.
+    /// Up to this size, sums are exchanged together with the flags, with one barrier; on one node only.
     pub eager_bytes: Option<usize>,
-    /// Numbers outside of the group's memory ([`Group::alloc`]) are handled so many at a time.
+    /// Data outside of the group's memory ([`Group::alloc`]) is processed in rounds of this size.
     pub round_bytes: usize,
-    /// Up to so many, every node folds everything after one exchange with each of the others; above,
-    /// every rank folds a slice. `None` where one way serves all sizes.
+    /// Up to this size, every node reduces all data after one exchange with each other node; above it,
+    /// every rank reduces a slice. `None` if one algorithm is used for all sizes.
     pub short_bytes: Option<usize>,
-    /// How this rank talks to other nodes, if there are any.
+    /// Settings of the communication with other nodes, if there are any.
     pub between_nodes: Option<BetweenNodes>,
 }
 
-/// How a rank talks to other nodes.
+/// Settings of a rank's communication with other nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BetweenNodes {
-    /// TCP streams of a connection, at most: as many as both sides want.
+    /// Largest number of TCP streams of a connection; the smaller of the two sides' settings is used.
     pub streams: usize,
     /// Whether rounds of large all-reduces overlap.
     pub overlap: bool,
-    /// In which order all-reduces combine.
+    /// Order in which all-reduces combine values.
     pub order: ReduceOrder,
 }
 
@@ -142,28 +143,29 @@ impl Default for InitOptions {
 }
 
 impl Group {
-    /// The group that the environment describes: that of `remuda run`, or, with
-    /// `REMUDA_KEY_FILE RANK WORLD_SIZE MASTER_ADDR MASTER_PORT`, of anything else. The key file holds
-    /// a secret of 16 bytes or more, the same for all ranks; they find each other through rank 0, which
-    /// listens at the address.
+    /// Joins the group that the environment describes: the one of `remuda run`, or of any other launcher
+    /// that sets `REMUDA_KEY_FILE RANK WORLD_SIZE MASTER_ADDR MASTER_PORT`. The key file contains a secret
+    /// of at least 16 bytes, the same for all ranks. Rank 0 listens at the address, and the other ranks
+    /// connect to it.
     pub fn from_env() -> Result<Self> {
         Self::init(&InitOptions::default())
     }
 
-    /// [`Self::from_env`] with options.
+    /// Joins the group like [`Self::from_env`], with options.
     pub fn init(options: &InitOptions) -> Result<Self> {
         let group = Self::assemble(Membership::from_env(options)?, options);
         group.note(&Note::Ready);
         Ok(group)
     }
 
-    /// A group of one: every operation is over at once.
+    /// Returns a group of one rank, whose operations return immediately.
     pub fn single() -> Result<Self> {
         let mut groups = Self::threads(1)?;
         Ok(groups.pop().expect("one rank was asked for"))
     }
 
-    /// A group for `ranks` threads of this process, in rank order; move one into each.
+    /// Returns the handles of a group of `ranks` threads of this process, in rank order; move one into each
+    /// thread.
     pub fn threads(ranks: usize) -> Result<Vec<Self>> {
         Self::threads_with(ranks, &InitOptions::default())
     }
@@ -174,8 +176,8 @@ impl Group {
         Ok(members.into_iter().map(|member| Self::assemble(member, options)).collect())
     }
 
-    /// A group of threads on pretended nodes: `ranks_of_nodes[n]` ranks share memory, ranks of
-    /// different nodes talk over TCP on loopback. For tests of what a cluster would do.
+    /// Returns the handles of a group of threads on simulated nodes: `ranks_of_nodes[n]` ranks share
+    /// memory, and ranks of different nodes use TCP on loopback. For tests.
     pub fn threads_on(ranks_of_nodes: &[usize]) -> Result<Vec<Self>> {
         Self::threads_on_with(ranks_of_nodes, &InitOptions::default())
     }
@@ -186,9 +188,9 @@ impl Group {
         Ok(members.into_iter().map(|member| Self::assemble(member, options)).collect())
     }
 
-    /// Runs `worker` on every rank of a group of threads, and returns what each returned, in rank
-    /// order. Where one fails, the group ends for all, and its error is returned; where one returns
-    /// early, nobody waits for it.
+    /// Runs `worker` on every rank of a group of threads and returns the results in rank order. If one
+    /// rank fails, the group is aborted and the error of that rank is returned. If one rank returns early,
+    /// the others do not wait for it.
     pub fn on_threads<V: Send>(
         ranks: usize,
         worker: impl Fn(&Self) -> Result<V> + Sync,
@@ -248,7 +250,7 @@ impl Group {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Tells the launcher something to draw; does nothing when there is none.
+    /// Sends a note to the launcher, which shows it; does nothing without a launcher.
     pub fn note(&self, note: &Note) {
         match (&self.inner.whole, &self.inner.links.agent) {
             (Some(whole), _) => whole.note(note),
@@ -257,16 +259,17 @@ impl Group {
         }
     }
 
-    /// Makes groups of ranks that name the same color; a rank without a color is in none. Ranks are
-    /// numbered in the order of their keys, equal ones in the order of this group.
+    /// Creates one group for each color; a rank without a color joins none. Ranks are numbered in the
+    /// order of their keys; ranks with equal keys keep the order of this group.
     ///
-    /// Every rank of this group calls it. The new group has operations, deadlines and errors of its
-    /// own: both can be used at once, and where the new one fails, this one goes on. Where this one
-    /// fails or is aborted, so do all that were split from it. Buffers of either serve both.
+    /// Every rank of this group must call it. The new group has its own operations, deadlines and errors:
+    /// both groups can be used at the same time, and if the new one fails, this one continues. If this one
+    /// fails or is aborted, all groups that were split from it fail, too. Both groups can use the same
+    /// buffers.
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group, ReduceOp};
-    /// // Two rows of two; a row sums by itself, while the other may be anywhere.
+    /// // Two rows of two ranks; each row computes its own sum.
     /// let results = Group::on_threads(4, |group| {
     ///     let row = group.split(group.rank() / 2, group.rank())?.expect("every rank has a row");
     ///     let mut sum = [group.rank() as i32];
@@ -281,7 +284,7 @@ impl Group {
         self.split_with(color, key, &self.inner.options)
     }
 
-    /// [`Self::split`] with options of the new group; streams are as many as this one's.
+    /// Splits like [`Self::split`], with options for the new group; it has the same number of streams.
     pub fn split_with(
         &self,
         color: impl Into<Option<usize>>,
@@ -315,22 +318,22 @@ impl Group {
         Ok(Some(Self { inner: Arc::new(inner) }))
     }
 
-    /// Position of this worker in the group: `0..world_size`.
+    /// Returns the rank of this worker in the group: `0..world_size`.
     pub fn rank(&self) -> usize {
         self.inner.roster.rank
     }
 
-    /// Workers of the group.
+    /// Returns the number of workers in the group.
     pub fn world_size(&self) -> usize {
         self.inner.roster.placement.world_size()
     }
 
-    /// Where every rank of the group runs.
+    /// Returns the node of every rank of the group.
     pub fn placement(&self) -> &Placement {
         &self.inner.roster.placement
     }
 
-    /// At which sizes operations change their ways.
+    /// Returns the sizes at which operations switch algorithms.
     pub fn thresholds(&self) -> Thresholds {
         let nodes = self.placement().nodes();
         Thresholds {
@@ -341,23 +344,22 @@ impl Group {
         }
     }
 
-    /// Position of this worker on its node.
+    /// Returns the rank of this worker among the workers of its node.
     pub fn local_rank(&self) -> usize {
         self.inner.local_rank
     }
 
-    /// How often the job was started again.
+    /// Returns how many times the job was restarted.
     pub fn restart_count(&self) -> u32 {
         self.inner.restart_count
     }
 
-    /// `len` zeros in memory that operations need not copy inside the node.
+    /// Allocates `len` zeros in memory that operations do not need to copy within the node.
     pub fn alloc<T: Element>(&self, len: usize) -> Result<Buffer<T>> {
         self.inner.arena.alloc(len)
     }
 
-    /// Ends the group for everybody: operations under way fail on every rank with
-    /// [`Cause::Aborted`].
+    /// Aborts the group: operations that are running fail on every rank with [`Cause::Aborted`].
     pub fn abort(&self, reason: &str) {
         let by = self.inner.roster.own_name();
         self.raise(Alarm { by, lost: None, reason: reason.to_owned() });
@@ -391,7 +393,7 @@ impl Group {
         Err(error)
     }
 
-    /// Why the group has failed, if it is known to have; does not wait for other ranks.
+    /// Returns why the group was aborted, if that is known; does not wait.
     pub(super) fn alarm(&self) -> Option<Cause> {
         self.inner.segment.alarm().map(|alarm| self.inner.roster.cause(alarm))
     }

@@ -1,4 +1,4 @@
-//! 16-bit floats, which are moved unchanged and combined in `f32`.
+//! 16-bit floats, which are sent unchanged and reduced in `f32`.
 
 #![expect(
     clippy::inline_always,
@@ -8,12 +8,12 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-/// A float of IEEE 754 `binary16`: 5 bits of exponent, 10 of fraction.
+/// IEEE 754 `binary16` float: 5 bits of exponent, 10 of fraction.
 #[derive(Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(transparent)]
 pub struct F16(u16);
 
-/// The upper half of an `f32`: 8 bits of exponent, 7 of fraction.
+/// bfloat16, the upper half of an `f32`: 8 bits of exponent, 7 of fraction.
 #[derive(Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(transparent)]
 pub struct Bf16(u16);
@@ -30,17 +30,17 @@ const F16_NORMAL_MIN: u32 = (REBIAS + 1) << 23;
 const F16_BEYOND: u32 = (REBIAS + 31) << 23;
 
 impl F16 {
-    /// From its bits.
+    /// Creates the value from its bits.
     pub const fn from_bits(bits: u16) -> Self {
         Self(bits)
     }
 
-    /// Its bits.
+    /// Returns the bits of the value.
     pub const fn to_bits(self) -> u16 {
         self.0
     }
 
-    /// The nearest value, the even one of two.
+    /// Rounds to the nearest value, ties to even.
     #[inline(always)]
     pub fn from_f32(value: f32) -> Self {
         let bits = value.to_bits();
@@ -58,7 +58,7 @@ impl F16 {
         Self((sign >> 16 | half) as u16)
     }
 
-    /// The same value.
+    /// Converts to `f32` exactly.
     #[inline(always)]
     pub fn to_f32(self) -> f32 {
         let bits = u32::from(self.0);
@@ -72,17 +72,17 @@ impl F16 {
 }
 
 impl Bf16 {
-    /// From its bits.
+    /// Creates the value from its bits.
     pub const fn from_bits(bits: u16) -> Self {
         Self(bits)
     }
 
-    /// Its bits.
+    /// Returns the bits of the value.
     pub const fn to_bits(self) -> u16 {
         self.0
     }
 
-    /// The nearest value, the even one of two.
+    /// Rounds to the nearest value, ties to even.
     #[inline(always)]
     pub fn from_f32(value: f32) -> Self {
         let bits = value.to_bits();
@@ -90,7 +90,7 @@ impl Bf16 {
         Self(if is_nan { (bits >> 16 | 0x40) as u16 } else { round(bits, 16) as u16 })
     }
 
-    /// The same value.
+    /// Converts to `f32` exactly.
     #[inline(always)]
     pub fn to_f32(self) -> f32 {
         f32::from_bits(u32::from(self.0) << 16)

@@ -81,7 +81,7 @@ impl Membership {
         if let Some(path) = env_vars::get(env_vars::REMUDA_KEY_FILE) {
             return Self::from_key_file(&path, options);
         }
-        // If these variables are set, a job of several ranks is meant.
+        // These variables are set for a job of several ranks.
         if [env_vars::RANK, env_vars::WORLD_SIZE].iter().all(|name| env_vars::get(name).is_some()) {
             let problem = "missing: it names a file with a secret that all ranks share, of 16 bytes or \
                            more";
@@ -287,7 +287,7 @@ fn join(
     let host = roster.placement.host_of(rank).to_owned();
     let net = Net::join(identity.job.clone(), rank, world, &host, options, store, deadline)
         .map_err(store_error(address, "find the other ranks"))?;
-    // Each rank publishes its own host name: without an agent no other process knows it.
+    // What ranks call themselves: without an agent no other process knows it.
     roster.placement.rename_hosts(|rank| net.peers()[rank].host.clone());
     Ok(net)
 }
@@ -414,7 +414,7 @@ fn master_address() -> Result<SocketAddr> {
         .ok_or_else(|| bad(env_vars::MASTER_ADDR, format!("`{host}`, which has no address")))
 }
 
-/// The address that the user has chosen for connections of other ranks to this one, if any.
+/// Returns the local address that was chosen for connections of other ranks, if one was.
 fn local_address() -> Result<Option<IpAddr>> {
     let Some(text) = env_vars::get_text(env_vars::REMUDA_LOCAL_ADDR) else { return Ok(None) };
     let address = text.parse();

@@ -1,4 +1,4 @@
-//! Memory of a call, and its copies to and from the windows of a round.
+//! Memory arguments of operations, and how a round accesses them.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub enum Memory<'a, T> {
     Shared(SharedMemory<T>),
 }
 
-/// A range of a buffer of the segment.
+/// Range of a buffer in the segment.
 #[doc(hidden)]
 pub struct SharedMemory<T>(pub(crate) Window<T>);
 
@@ -147,7 +147,7 @@ impl Finish {
     }
 }
 
-/// Memory that an operation can replace the contents of.
+/// Memory whose contents an operation can replace.
 pub trait Region {
     /// What it consists of.
     type Element: Element;

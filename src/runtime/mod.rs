@@ -1,11 +1,11 @@
-//! L4: the data plane: process groups, data-parallel training, samplers.
+//! The data plane: process groups, collectives, data-parallel training, samplers (layer L4).
 //!
-//! Does not know how it was launched: what a worker is given is two descriptors and the environment
-//! (see [`contract`]). Ranks of one node share memory, ranks of different nodes talk over TCP; sums
-//! are folded in one order, the canonical [`tree`], whatever lies where, so results are the same to
-//! the bit.
+//! This module does not depend on the launcher: a worker receives two file descriptors and environment
+//! variables (see [`contract`]). Ranks of one node communicate through shared memory, ranks of different
+//! nodes over TCP. Sums are computed in one fixed order, the canonical [`tree`], so results have the same
+//! bits for every placement of the ranks.
 //!
-//! A worker is a program that asks for its [`Group`]:
+//! A worker joins its [`Group`] and calls collectives on it:
 //!
 //! ```no_run
 //! use remuda::runtime::{
@@ -23,7 +23,7 @@
 //!         sampler.set_epoch(epoch);
 //!         for row in sampler.indices() {
 //!             ddp.micro_batch(|grads| {
-//!                 // Last layer first: its bucket is reduced while the other is computed.
+//!                 // Last layer first: its bucket is reduced while the next one is computed.
 //!                 backward_of_bias(&params, row, grads.range(layout.range("bias")));
 //!                 grads.ready(layout.range("bias"));
 //!                 backward_of_weight(&params, row, grads.range(layout.range("weight")));
@@ -40,19 +40,19 @@
 //! # fn backward_of_weight(_: &[f32], _: usize, _: &mut [f32]) {}
 //! ```
 //!
-//! `examples/linear.rs` is a whole one. Without a launcher, [`Group::single`] is a group of one and
-//! [`Group::threads`] a group of threads.
+//! `examples/linear.rs` is a complete worker. Without a launcher, [`Group::single`] is a group of one
+//! rank and [`Group::threads`] a group of threads.
 //!
-//! | file | what for |
+//! | file | contents |
 //! |---|---|
-//! | `group`, `operations`, `started`, `work` | what users hold and call |
-//! | `ddp`, `sampler` | training |
-//! | `runner`, `engine`, `collective`, `parts`, `message` | operations: who runs them, what they share, what they do |
-//! | `tree`, `schedule` | orders and placements as data |
-//! | `shm`, `shm_window`, `flag`, `node` | the memory of a node, and meetings in it |
-//! | `across`, `overlap`, `ring`, `net`, `traffic`, `room` | other nodes |
-//! | `device`, `nccl`, `nvrtc`, `library` | numbers on GPUs (feature `nccl`) |
-//! | `membership`, `split`, `contract`, `watch`, `waits`, `store` | becoming a rank, and learning that others are gone, or late |
+//! | `group`, `operations`, `started`, `work` | the public API: groups, blocking and nonblocking operations, handles |
+//! | `ddp`, `sampler` | data-parallel training |
+//! | `runner`, `engine`, `collective`, `parts`, `message` | execution of operations |
+//! | `tree`, `schedule` | summation order and placement of ranks, as data |
+//! | `shm`, `shm_window`, `flag`, `node` | shared memory of a node and barriers in it |
+//! | `across`, `overlap`, `ring`, `net`, `traffic`, `room` | communication between nodes |
+//! | `device`, `nccl`, `nvrtc`, `library` | collectives on GPUs (feature `nccl`) |
+//! | `membership`, `split`, `contract`, `watch`, `waits`, `store` | rendezvous, subgroups, detection of lost and late ranks |
 
 mod across;
 mod cells;

@@ -1,11 +1,10 @@
 //! TCP mesh of the ranks of different nodes.
 //!
-//! Connections are made when they are first needed: the lower rank connects, the higher one
-//! accepts. Ranks authenticate each other by keys that they have published in the store; later
-//! bytes are plain text. Between machines a connection has several streams, because networks and
-//! clouds limit the bandwidth of one. A rank that waits for a connection accepts those of all
-//! ranks, and only lower ranks connect to higher ones, so that ranks cannot wait for each other in
-//! a circle.
+//! Connections are made when they are first needed: the lower rank calls, the higher one accepts.
+//! Who is who is proved by keys that the ranks published in the store; afterwards bytes are plain.
+//! Between machines a connection has several streams: networks and clouds bound what one may carry.
+//! A rank that waits for a connection accepts all ranks, and only lower ranks connect to higher ones, so
+//! ranks cannot deadlock in a cycle.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -52,8 +51,7 @@ pub(crate) struct PeerInfo {
     pub(crate) manner: Manner,
 }
 
-/// Settings of a rank for communication with other nodes. Every rank knows those of all ranks, so
-/// all derive the same behaviour.
+/// Settings of a rank for connections to other nodes. All ranks know all settings and choose the same.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Manner {
     /// Largest number of streams of a connection.
@@ -234,8 +232,7 @@ impl Net {
         self.peers.iter().all(|peer| peer.manner.overlaps)
     }
 
-    /// Closes every connection and the listener, so that ranks that wait for this one, or connect
-    /// to it, notice the failure.
+    /// Closes every connection and the listener, so that waiting peers notice it.
     pub(crate) fn close(&mut self) {
         self.connections.clear();
         self.called.clear();
@@ -393,7 +390,7 @@ impl Net {
         let now = clock::now();
         self.greetings.retain(|greeting| now < greeting.since + GREETING_MAX);
         while self.greetings.len() < GREETINGS_MAX {
-            // An error concerns only a caller that has not authenticated.
+            // Whatever goes wrong concerns a peer that is not identified.
             let Some(Ok((stream, _))) = self.door.as_ref().map(|door| door.listener.accept())
             else {
                 return;

@@ -17,7 +17,7 @@ use crate::runtime::schedule::Placement;
 use crate::runtime::shm::Segment;
 use crate::runtime::waits::Waits;
 
-/// Rank of this process, and the placement of all ranks of its group.
+/// This rank and the other ranks of a group.
 #[derive(Clone, Debug)]
 pub(crate) struct Roster {
     pub(crate) rank: usize,
@@ -145,8 +145,7 @@ impl LocalNode {
         }
     }
 
-    /// Missing ranks at the end of the chain of waits, if the awaited ranks themselves wait for
-    /// others.
+    /// Returns the ranks that are really late: follows the ranks that wait for other ranks themselves.
     pub(crate) fn trace(&self, waiting_for: Vec<Rank>) -> Vec<Rank> {
         match &self.waits {
             Some(waits) => waits.trace(&waiting_for),
@@ -158,8 +157,8 @@ impl LocalNode {
         self.roster.local_rank()
     }
 
-    /// Begins a round: publishes the call and the position of this rank's data, waits until every
-    /// rank has arrived, compares the calls, and returns the positions of the data of all ranks.
+    /// Opens a round: publishes this rank's call and the place of its data, waits for all ranks, compares
+    /// the calls, and returns the places of all ranks' data.
     pub(crate) fn enter(
         &mut self,
         ours: Fingerprint,
@@ -180,9 +179,9 @@ impl LocalNode {
         Ok(&self.places)
     }
 
-    /// Barrier of the node. A rank that sends to other nodes continues with that `work` while its
-    /// neighbours are late, because these may wait for ranks that wait for its data; `work` returns
-    /// whether there is more.
+    /// Barrier of the ranks of the node. While neighbours are late, a rank that sends to other nodes
+    /// continues with `work`, because a neighbour may wait for a rank that waits for this data; `work`
+    /// returns whether there is more.
     pub(crate) fn meet(
         &mut self,
         patience: Patience,
@@ -232,8 +231,8 @@ impl LocalNode {
             .collect()
     }
 
-    /// Whether a departure is to be reported now. A rank that drops its group as its last action
-    /// will exit soon, and its exit is the better cause.
+    /// A rank that drops its group as its last action ends a moment later, and how it ends is better
+    /// evidence.
     fn is_said(&self, how: Departure) -> bool {
         let since = self.left_since.get().unwrap_or_else(clock::now);
         self.left_since.set(Some(since));

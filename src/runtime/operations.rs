@@ -1,4 +1,4 @@
-//! Blocking operations of a group.
+//! Blocking operations of [`Group`].
 
 use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::engine::Engine;
@@ -9,11 +9,11 @@ use crate::runtime::message::{Parcel, Slot};
 use crate::runtime::parts::Counts;
 
 impl Group {
-    /// Replaces everybody's numbers by their reduction over all ranks.
+    /// Replaces `data` on every rank by its reduction over all ranks.
     ///
     /// `data` is a slice, a vector, an array, several slices, or a [`Buffer`](crate::runtime::Buffer),
-    /// which is not copied. Floats are combined in the order of the canonical tree: the bits of the result do not
-    /// depend on which rank runs where.
+    /// which is not copied. Floats are combined in the order of the canonical tree, so the bits of the
+    /// result do not depend on the placement of the ranks.
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group, ReduceOp};
@@ -26,7 +26,7 @@ impl Group {
     /// # Ok::<(), Error>(())
     /// ```
     ///
-    /// Several slices are grouped into one operation, which costs as much as that of one:
+    /// Several slices are one operation, which costs as much as one slice of the same size:
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group, ReduceOp};
@@ -46,7 +46,7 @@ impl Group {
         self.blocking(|engine| engine.all_reduce(data.memory(), op, Finish::Keep))
     }
 
-    /// Replaces the numbers of rank `root` by the reduction over all ranks; the others keep theirs.
+    /// Replaces the data of rank `root` by the reduction over all ranks; other ranks keep their data.
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group, ReduceOp};
@@ -68,7 +68,7 @@ impl Group {
         self.blocking(|engine| engine.reduce(data.memory(), op, root))
     }
 
-    /// Replaces everybody's numbers by those of rank `root`.
+    /// Replaces the data of every rank by that of rank `root`.
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group};
@@ -89,7 +89,7 @@ impl Group {
         self.blocking(|engine| engine.broadcast(data.memory(), root))
     }
 
-    /// Fills `all` with everybody's `ours`, in rank order; it is `world_size` times as long.
+    /// Fills `all` with the `ours` of every rank, in rank order; `all` is `world_size` times as long.
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group};
@@ -106,8 +106,8 @@ impl Group {
         self.blocking(|engine| engine.all_gather(ours, all))
     }
 
-    /// Fills `ours` with part `rank` of the reduction of everybody's `all`, which is `world_size`
-    /// times as long.
+    /// Fills `ours` with part `rank` of the reduction of `all` over all ranks; `all` is `world_size` times
+    /// as long.
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group, ReduceOp};
@@ -129,8 +129,8 @@ impl Group {
         self.blocking(|engine| engine.reduce_scatter(all, ours, op))
     }
 
-    /// Fills `all` of rank `root` with everybody's `ours`, in rank order. `all` is `world_size` times
-    /// as long there; the other ranks' is not looked at and may be empty.
+    /// Fills `all` on rank `root` with the `ours` of every rank, in rank order. There, `all` is `world_size`
+    /// times as long; on other ranks it is ignored and may be empty.
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group};
@@ -152,8 +152,8 @@ impl Group {
         self.blocking(|engine| engine.gather(ours, all, root))
     }
 
-    /// Fills everybody's `ours` with part `rank` of the `all` of rank `root`. `all` is `world_size`
-    /// times as long there; the other ranks' is not looked at and may be empty.
+    /// Fills `ours` on every rank with part `rank` of the `all` of rank `root`. There, `all` is `world_size`
+    /// times as long; on other ranks it is ignored and may be empty.
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group};
@@ -176,8 +176,8 @@ impl Group {
         self.blocking(|engine| engine.scatter(all, ours, root))
     }
 
-    /// Gives part `r` of `input` to rank `r`, and fills part `r` of `output` with what rank `r` gives
-    /// us. Both are `world_size` equal parts.
+    /// Sends part `r` of `input` to rank `r` and fills part `r` of `output` with the part that rank `r`
+    /// sends to this rank. Both consist of `world_size` equal parts.
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group};
@@ -201,13 +201,13 @@ impl Group {
         self.blocking(|engine| engine.all_to_all(input, output, Counts::Equal(part)))
     }
 
-    /// [`Self::all_to_all`] with parts of any length: `sent[r]` elements go to rank `r`, `taken[r]`
-    /// come from it. What one rank sends must be what the other takes.
+    /// Exchanges parts of any length: `sent[r]` elements are sent to rank `r`, `taken[r]` are received from
+    /// it. The counts of the two ranks must agree. See [`Self::all_to_all`].
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group};
     /// let results = Group::on_threads(2, |group| {
-    ///     // Rank 0 gives two numbers to rank 1, and gets none.
+    ///     // Rank 0 sends two numbers to rank 1 and receives none.
     ///     let (sent, taken) = if group.rank() == 0 { ([0, 2], [0, 0]) } else { ([0, 0], [2, 0]) };
     ///     let input: &[u8] = if group.rank() == 0 { &[5, 6] } else { &[] };
     ///     let mut output = vec![0; taken.iter().sum()];
@@ -229,7 +229,7 @@ impl Group {
         self.blocking(|engine| engine.all_to_all(input, output, Counts::Given { sent, taken }))
     }
 
-    /// Returns when every rank has called it.
+    /// Waits until every rank has called it.
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group};
@@ -240,9 +240,9 @@ impl Group {
         self.blocking(Engine::barrier)
     }
 
-    /// Gives `values` to rank `to`, which calls [`Self::recv`]; returns when they may be changed: on
-    /// this node the peer has them then, to another node they are under way. Two ranks that both send
-    /// first may wait for each other until their deadlines: that is what [`Self::send_recv`] is for.
+    /// Sends `values` to rank `to`, which calls [`Self::recv`]; returns when `values` can be changed: a
+    /// rank of the same node has received them then, a rank of another node may not have. If two ranks
+    /// both send first, they can wait for each other until the deadline: use [`Self::send_recv`].
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group};
@@ -266,15 +266,15 @@ impl Group {
         self.blocking(|engine| engine.exchange(Operation::Send, &[parcel], &mut []))
     }
 
-    /// Takes `values` from rank `from`, which calls [`Self::send`] with as many.
+    /// Receives `values` from rank `from`, which calls [`Self::send`] with the same number of elements.
     pub fn recv<T: Element>(&self, values: &mut [T], from: usize) -> Result<(), CollectiveError> {
         self.check_peer(Operation::Recv, from)?;
         let slot = Slot { from, values };
         self.blocking(|engine| engine.exchange(Operation::Recv, &[], &mut [slot]))
     }
 
-    /// Gives `values` to rank `to` and fills `taken` with what rank `from` gives us, at once: nobody
-    /// waits in a circle. The other side may be a [`Self::send`] or a [`Self::recv`].
+    /// Sends `values` to rank `to` and receives `taken` from rank `from` at the same time, so ranks cannot
+    /// deadlock in a cycle. The other ranks can call [`Self::send`] or [`Self::recv`].
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group};
@@ -300,12 +300,13 @@ impl Group {
         self.blocking(|engine| engine.exchange(Operation::SendRecv, &[parcel], &mut [slot]))
     }
 
-    /// Any messages at once, at most one each way with every rank: `(to, numbers)` leave,
-    /// `(from, room)` are filled. What torch calls a batch of `isend` and `irecv`.
+    /// Sends and receives several messages at the same time, at most one in each direction for every
+    /// rank: each `(to, values)` is sent, each `(from, buffer)` is filled. torch calls this a batch of
+    /// `isend` and `irecv`.
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group};
-    /// // Everybody tells both neighbours of a line its rank.
+    /// // Every rank sends its number to both neighbours.
     /// let results = Group::on_threads(3, |group| {
     ///     let rank = group.rank();
     ///     let near = [rank.wrapping_sub(1), rank + 1];

@@ -1,9 +1,8 @@
 //! All-reduce between nodes with overlapping rounds.
 //!
-//! While the pieces of one round are in transit, the next round is folded and the result of the
-//! previous one is received. Every rank takes the same steps in the same order, so that each
-//! connection carries what its receiver expects; a rank that waits for neighbours continues to
-//! send.
+//! While the pieces of one round travel, the next one is folded, and the result of the one before
+//! comes home. Every rank takes the same steps in the same order, so what is sent on a connection is
+//! what is expected there; a rank that waits for neighbours continues to send.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -44,7 +43,7 @@ struct Line<T: Element> {
 }
 
 impl Engine {
-    /// Writes the reduction of the data of all ranks to every rank.
+    /// Every rank gets the reduction of all ranks' data.
     pub(super) fn all_reduce_overlapping<T: Element>(
         &mut self,
         call: Call,

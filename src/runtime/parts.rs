@@ -10,7 +10,7 @@ use crate::runtime::schedule::rounds;
 use crate::runtime::shm_window::Window;
 
 impl Engine {
-    /// Writes the data of all ranks to every rank, in rank order.
+    /// Every rank gets all ranks' data, in rank order.
     pub(crate) fn all_gather<T: Element>(
         &mut self,
         ours: &[T],
@@ -62,8 +62,7 @@ impl Engine {
         self.meet(round.patience)
     }
 
-    /// Writes the data of all ranks to `all` of the root, in rank order; `all` of others is
-    /// ignored.
+    /// The root gets all ranks' data, in rank order; `all` is used on the root only.
     pub(crate) fn gather<T: Element>(
         &mut self,
         ours: &[T],
@@ -101,7 +100,7 @@ impl Engine {
         })
     }
 
-    /// Sends part `r` of every rank's `input` to rank `r`; `counts` are the lengths of the parts.
+    /// Part `r` of every rank's `input` is sent to rank `r`; `counts` are the lengths of the parts.
     pub(crate) fn all_to_all<T: Element>(
         &mut self,
         input: &[T],
@@ -123,8 +122,7 @@ impl Engine {
         })
     }
 
-    /// Synchronizes all ranks and compares their calls, so that a rank with another call is
-    /// reported.
+    /// Barrier that compares the calls of all ranks, so that a mismatch is reported.
     fn assemble<T: Element>(&mut self, call: Call, patience: Patience) -> Result<(), Cause> {
         let nothing = self.staging::<T>().part(&(0..0));
         let round = self.enter(call, &nothing, patience)?;

@@ -38,7 +38,7 @@ impl Place {
 }
 
 impl Engine {
-    /// Writes the reduction of the data of all ranks, in any order, to every rank.
+    /// Every rank gets the reduction of all ranks' data, in any order.
     pub(super) fn all_reduce_in_ring<T: Element>(
         &mut self,
         call: Call,

@@ -10,7 +10,7 @@ use crate::runtime::element::Element;
 /// Largest number of unused buffers; an operation has a few for each node at once.
 const KEPT_MAX: usize = 256;
 
-/// Pool of unused buffers.
+/// Pool of buffers that are not in use.
 #[derive(Debug, Default)]
 pub(crate) struct Rooms {
     free: Vec<Vec<u64>>,

@@ -75,7 +75,7 @@ impl Runner {
         Ok(Pending { outcome, ended: None })
     }
 
-    /// The communication thread, which is created at its first use.
+    /// Returns the communication thread, which is started at its first use.
     fn comm(&self) -> io::Result<&Comm> {
         if let Some(comm) = self.comm.get() {
             return Ok(comm);
@@ -131,7 +131,7 @@ impl Drop for Comm {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was reported by the caller that waited for the operation.
+            // The waiting caller has already received a panic of that thread.
             let _ = thread.join();
         }
     }

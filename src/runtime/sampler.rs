@@ -1,16 +1,16 @@
-//! Which samples a worker sees, in torch's order to the index.
+//! [`DistributedSampler`]: the samples of each worker, in exactly torch's order.
 
 use crate::runtime::Group;
 
-/// How rows are shared out.
+/// Options of a [`DistributedSampler`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SamplerOptions {
-    /// Draw a new order every epoch.
+    /// Whether every epoch has a new random order.
     pub shuffle: bool,
-    /// Seed of the order; the epoch is added to it.
+    /// Seed of the order; the epoch number is added to it.
     pub seed: u64,
-    /// Leave out the last rows rather than repeat the first ones when the rows cannot be shared
-    /// evenly.
+    /// Whether the last rows are dropped if the rows cannot be divided evenly; otherwise the first rows
+    /// are repeated.
     pub drop_last: bool,
 }
 
@@ -20,7 +20,7 @@ impl Default for SamplerOptions {
     }
 }
 
-/// The rows of one replica: every `replicas`-th of the epoch's order, from `rank` on.
+/// Sampler of one replica: every `replicas`-th row of the epoch's order, starting at `rank`.
 ///
 /// ```
 /// use remuda::runtime::DistributedSampler;
@@ -38,21 +38,21 @@ pub struct DistributedSampler {
 }
 
 impl DistributedSampler {
-    /// A sampler of replica `rank` of `replicas`.
+    /// Creates the sampler of replica `rank` of `replicas`.
     ///
     /// # Panics
-    /// When there is no such replica.
+    /// If `rank` is not less than `replicas`.
     pub fn new(rows: usize, replicas: usize, rank: usize, options: SamplerOptions) -> Self {
         assert!(rank < replicas, "there is no replica {rank} among {replicas}");
         Self { rows, replicas, rank, options, epoch: 0 }
     }
 
-    /// Samplers of the lanes of this rank: one for each of `accumulate` micro-batches, in order.
+    /// Creates the samplers of this rank's lanes: one for each of `accumulate` micro-batches, in order.
     pub fn lanes(rows: usize, group: &Group, accumulate: usize) -> Vec<Self> {
         Self::lanes_with(rows, group, accumulate, SamplerOptions::default())
     }
 
-    /// [`Self::lanes`] with options.
+    /// Creates samplers like [`Self::lanes`], with options.
     pub fn lanes_with(
         rows: usize,
         group: &Group,
@@ -64,12 +64,12 @@ impl DistributedSampler {
         (first..first + accumulate).map(|lane| Self::new(rows, replicas, lane, options)).collect()
     }
 
-    /// Which order [`Self::indices`] gives. To be called before every epoch.
+    /// Sets the epoch, which determines the order of [`Self::indices`]. Call it before every epoch.
     pub fn set_epoch(&mut self, epoch: u64) {
         self.epoch = epoch;
     }
 
-    /// Rows of this replica in an epoch; the same for every replica.
+    /// Returns the number of rows in an epoch, which is the same for every replica.
     pub fn len(&self) -> usize {
         if self.options.drop_last {
             self.rows / self.replicas
@@ -78,12 +78,12 @@ impl DistributedSampler {
         }
     }
 
-    /// Whether an epoch has no row.
+    /// Returns whether an epoch has no row.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The rows of this epoch, in order.
+    /// Iterates over the rows of this epoch, in order.
     pub fn indices(&self) -> std::vec::IntoIter<usize> {
         let order = if self.options.shuffle {
             randperm(self.rows, self.options.seed.wrapping_add(self.epoch))
@@ -96,7 +96,7 @@ impl DistributedSampler {
     }
 }
 
-/// `torch.randperm(n)` after `manual_seed(seed)`.
+/// Returns the permutation of `torch.randperm(n)` after `manual_seed(seed)`.
 pub fn randperm(n: usize, seed: u64) -> Vec<usize> {
     let mut random = Mt19937::new(seed as u32);
     let mut order: Vec<usize> = (0..n).collect();

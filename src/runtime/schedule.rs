@@ -1,9 +1,8 @@
-//! Who does what in an operation, as data: placement of ranks, slices, rounds. No I/O, no clock, no
-//! transport.
+//! Placement of ranks, slices and rounds of operations, as data. Pure: no I/O, no clock, no transport.
 
 use std::ops::Range;
 
-/// Where every rank runs. Any placement is allowed, uneven and scattered ones too.
+/// Node of every rank. Any placement is valid, including uneven and scattered ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     hosts: Vec<String>,
@@ -13,8 +12,8 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// `node_of[rank]` is an index into `hosts`. `None` unless every node has a rank and every rank
-    /// a node. The position of a rank on its node is its place in rank order.
+    /// Creates a placement in which `node_of[rank]` is an index into `hosts`. `None` unless every node
+    /// has a rank and every rank a node. Local ranks follow the order of ranks.
     pub fn new(hosts: Vec<String>, node_of: Vec<usize>) -> Option<Self> {
         let mut ranks_of = vec![Vec::new(); hosts.len()];
         let mut local_of = Vec::with_capacity(node_of.len());
@@ -27,12 +26,13 @@ impl Placement {
         inhabited.then_some(Self { hosts, node_of, local_of, ranks_of })
     }
 
-    /// All ranks on one node.
+    /// Creates a placement of all ranks on one node.
     pub fn one_node(host: &str, ranks: usize) -> Self {
         Self::new(vec![host.to_owned()], vec![0; ranks]).expect("there is at least one rank")
     }
 
-    /// Where some of the ranks run, renumbered in the order of `members`. Nodes stay in order.
+    /// Returns the placement of some of the ranks, renumbered in the order of `members`. Nodes keep their
+    /// order.
     #[must_use]
     pub fn part(&self, members: &[usize]) -> Self {
         let nodes: Vec<usize> = (0..self.nodes())
@@ -44,49 +44,49 @@ impl Placement {
         Self::new(hosts, node_of.collect()).expect("every node that is left has a member")
     }
 
-    /// Ranks of the job.
+    /// Returns the number of ranks of the job.
     pub fn world_size(&self) -> usize {
         self.node_of.len()
     }
 
-    /// Nodes of the job.
+    /// Returns the number of nodes of the job.
     pub fn nodes(&self) -> usize {
         self.hosts.len()
     }
 
-    /// Node of a rank.
+    /// Returns the node of a rank.
     pub fn node_of(&self, rank: usize) -> usize {
         self.node_of[rank]
     }
 
-    /// Node of every rank.
+    /// Returns the node of every rank.
     pub fn node_of_all(&self) -> &[usize] {
         &self.node_of
     }
 
-    /// Position of a rank among those of its node.
+    /// Returns the local rank of a rank on its node.
     pub fn local_of(&self, rank: usize) -> usize {
         self.local_of[rank]
     }
 
-    /// Ranks of a node, ascending.
+    /// Returns the ranks of a node, ascending.
     pub fn ranks_of(&self, node: usize) -> &[usize] {
         &self.ranks_of[node]
     }
 
-    /// Name of the host on which a rank runs.
+    /// Returns the name of the host of a rank.
     pub fn host_of(&self, rank: usize) -> &str {
         &self.hosts[self.node_of[rank]]
     }
 
-    /// Renames every host by what `name_of` says of its first rank.
+    /// Renames every host to `name_of` of its first rank.
     pub fn rename_hosts(&mut self, name_of: impl Fn(usize) -> String) {
         self.hosts = self.ranks_of.iter().map(|ranks| name_of(ranks[0])).collect();
     }
 
-    /// Who on `node` handles the part of an operation that belongs to `rank`: the rank itself at
-    /// home, elsewhere one that depends on its local position, so that several work at once and
-    /// first ranks of nodes always talk to first ranks of nodes.
+    /// Returns the rank on `node` that processes the part of an operation that belongs to `rank`: the
+    /// rank itself on its own node; on another node a rank that depends on the local rank, so that several
+    /// work in parallel and first ranks of nodes communicate with first ranks of nodes.
     pub fn helper(&self, node: usize, rank: usize) -> usize {
         if self.node_of[rank] == node {
             rank
@@ -95,7 +95,7 @@ impl Placement {
         }
     }
 
-    /// Whoever helps `rank` on the other nodes: `(node, helper)`.
+    /// Returns the helpers of `rank` on the other nodes: `(node, helper)`.
     pub fn helpers(&self, rank: usize) -> impl Iterator<Item = (usize, usize)> {
         let home = self.node_of[rank];
         (0..self.nodes()).filter(move |node| *node != home).map(move |node| {
@@ -104,7 +104,7 @@ impl Placement {
         })
     }
 
-    /// The ranks of other nodes that `rank` helps, ascending.
+    /// Returns the ranks of other nodes that `rank` helps, ascending.
     pub fn helped_by(&self, rank: usize) -> impl Iterator<Item = usize> {
         let home = self.node_of[rank];
         (0..self.world_size())
@@ -116,39 +116,39 @@ impl Placement {
 /// one.
 const SLICE_UNIT: usize = 64;
 
-/// Part `index` when `count` elements are shared between `parts` ranks: contiguous, in order,
-/// as even as whole units allow.
+/// Returns part `index` of `count` elements that are divided among `parts` ranks: contiguous, in order,
+/// and as even as whole units allow.
 pub fn slice(count: usize, parts: usize, index: usize) -> Range<usize> {
     let units = count.div_ceil(SLICE_UNIT);
     let start = |index: usize| (units * index / parts * SLICE_UNIT).min(count);
     start(index)..start(index + 1)
 }
 
-/// Cuts `count` elements into pieces of at most `each`; at least one, even if it is empty, because
-/// every operation meets at least once.
+/// Divides `count` elements into pieces of at most `each`; at least one piece, which can be empty, because
+/// every operation has at least one barrier.
 pub fn rounds(count: usize, each: usize) -> impl Iterator<Item = Range<usize>> {
     let rounds = count.div_ceil(each).max(1);
     (0..rounds).map(move |round| round * each..count.min((round + 1) * each))
 }
 
-/// Cuts a range into blocks of at most `each`; none when it is empty.
+/// Divides a range into blocks of at most `each`; none if it is empty.
 pub fn blocks(range: Range<usize>, each: usize) -> impl Iterator<Item = Range<usize>> {
     let end = range.end;
     range.step_by(each).map(move |start| start..end.min(start + each))
 }
 
-/// What a place of a ring does at once: it gives a part to the next place and takes another from the
+/// One step of a ring member: it sends one part to the next member and receives another part from the
 /// previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingStep {
-    /// The part that goes to the next.
+    /// Part that is sent to the next member.
     pub give: usize,
-    /// The part that comes from the previous.
+    /// Part that is received from the previous member.
     pub take: usize,
 }
 
-/// The steps of one of `places` that beginning with part `first` passes on what it took: after them a
-/// part has been everywhere.
+/// Returns the steps of one of `places` members that starts with part `first` and passes on what it
+/// receives: after these steps, every member has had every part.
 pub fn ring(places: usize, first: usize) -> impl Iterator<Item = RingStep> {
     let part = move |step: usize| (first + places - step) % places;
     (1..places).map(move |step| RingStep { give: part(step - 1), take: part(step) })

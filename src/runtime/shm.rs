@@ -47,30 +47,30 @@ const ARENA_BYTES_MIN: usize = 1 << 30;
 /// Largest total size of all arenas, which fits a 47-bit address space with room to spare.
 const ARENAS_BYTES_MAX: usize = 1 << 45;
 
-/// Why a segment cannot be used.
+/// Error of a shared memory segment.
 #[derive(Debug, thiserror::Error)]
 pub enum SegmentError {
-    /// The kernel refused.
+    /// A system call failed.
     #[error("cannot {action} shared memory: {source}")]
     Os {
-        /// What was tried.
+        /// Operation that failed.
         action: &'static str,
-        /// The kernel's answer.
+        /// Error of the kernel.
         source: std::io::Error,
     },
-    /// Somebody could shrink it while we read.
+    /// The segment is not sealed, so another process could shrink it.
     #[error("the segment is not sealed against shrinking")]
     NotSealed,
-    /// It is something else, or cut.
+    /// The file is not a segment, or is truncated.
     #[error("this is not a segment of ours")]
     Foreign,
-    /// The launcher is of another release than the library of this program.
+    /// The launcher has a different version than the library of this program.
     #[error(
         "the launcher shares memory in version {0}, this program in version {VERSION}: build the program \
          with the release of the launcher"
     )]
     Version(u32),
-    /// Too many ranks for one node.
+    /// The node has too many ranks.
     #[error("{0} ranks on one node; at most {LOCAL_WORLD_MAX} can share memory")]
     TooManyRanks(usize),
 }
@@ -215,7 +215,7 @@ impl Segment {
         self.header().left.load(SeqCst) as usize == self.plan.local_world
     }
 
-    /// Maps a segment that another process has created.
+    /// Maps a segment that another process created.
     pub(crate) fn attach(fd: OwnedFd) -> Result<Arc<Self>, SegmentError> {
         let os = |action| move |source| SegmentError::Os { action, source };
         if !memory::is_sealed_against_shrinking(fd.as_fd()).map_err(os("inspect"))? {
@@ -289,27 +289,26 @@ impl Segment {
         (self.plan.arenas() + local * self.plan.arena_bytes, self.plan.arena_bytes)
     }
 
-    /// Raises an alarm for all ranks of this node, and wakes them.
+    /// Reports to all ranks of this node that the group was aborted, and wakes them.
     pub(crate) fn raise_alarm(&self, alarm: &Alarm) {
         self.header().alarm.raise(alarm);
         self.wake_all();
     }
 
     fn wake_all(&self) {
-        // Ranks that sleep elsewhere check for an alarm at short intervals.
+        // A rank that sleeps elsewhere checks the alarm soon by itself.
         for local in 0..self.local_world() {
             self.line(local).flag.wake();
         }
     }
 
-    /// Marks a rank as having left, for all ranks of this node, and wakes them.
+    /// Reports to all ranks of this node how a rank has ended, and wakes them.
     pub(crate) fn depart(&self, local: usize, how: Departure) {
         self.line(local).depart(how);
         self.wake_all();
     }
 
-    /// How a rank has left, if without an error. A reader that sees it also sees everything that
-    /// the rank wrote before.
+    /// Returns how a rank has ended, if it has exited well. A reader of this also sees its earlier writes.
     pub(crate) fn departure(&self, local: usize) -> Option<Departure> {
         match &self.outer {
             Some(Outer { segment, locals }) => segment.departure(locals[local]),

@@ -21,7 +21,7 @@ use crate::runtime::tree::{Fold, Operand, Step};
 
 const PAGE: usize = 4096;
 
-/// Range of elements in the segment, of any rank.
+/// Range of elements of the segment, owned by any rank.
 pub(crate) struct Window<T> {
     segment: Arc<Segment>,
     /// Keeps the memory from being freed while an operation is in progress.
@@ -90,8 +90,8 @@ impl<T: Element> Window<T> {
     /// Copies `values` to position `at`.
     pub(crate) fn write(&self, at: usize, values: &[T]) {
         let to = self.address(&(at..at + values.len()));
-        // SAFETY: in bounds; by the rule of this module only this rank accesses the positions now.
-        // They cannot overlap `values`, which is borrowed from its owner.
+        // SAFETY: in bounds; by the rule of this module the positions are ours to write now. They
+        // cannot overlap `values`, which is a slice that the caller borrows from its owner.
         unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), to, values.len()) };
     }
 
@@ -109,8 +109,8 @@ impl<T: Element> Window<T> {
 
     /// Elements at some positions; the slice must not be used after the round.
     fn peek(&self, range: &Range<usize>) -> &[T] {
-        // SAFETY: in bounds and aligned; by the rule no rank writes these positions until the
-        // caller, to which they are assigned, does so itself, after the last use of the slice.
+        // SAFETY: in bounds and aligned; by the rule no rank writes these positions until the caller,
+        // whose duty they are, does so itself, after the last use of the slice.
         unsafe { std::slice::from_raw_parts(self.address(range), range.len()) }
     }
 }
@@ -274,8 +274,8 @@ impl Arena {
         Ok(range)
     }
 
-    /// Leases the segment of a part; its memory is freed when all ranks have left it. Without a
-    /// segment there is no lease, and the memory is freed at once.
+    /// Takes a lease on a part, whose memory is freed when all ranks have left it. Without a segment there
+    /// is no lease, and the memory is freed immediately.
     pub(crate) fn sit(
         self: &Arc<Self>,
         segment: Option<&Arc<Segment>>,
@@ -292,7 +292,7 @@ impl Arena {
         Some(Seat { arena: self.clone(), segment })
     }
 
-    /// Frees the segments of parts that all ranks have left.
+    /// Frees parts that all ranks have left.
     fn sweep(&self) {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         parts.retain(|part| {
@@ -322,7 +322,7 @@ impl Arena {
         let (offset, bytes) = (range.start, range.len());
         let mapping = self.segment.mapping();
         if mapping.discard(offset as u64, bytes as u64).is_err() {
-            // SAFETY: only this rank had the range, and no reference to it is left.
+            // SAFETY: the range belonged to this rank alone and no reference to it is left.
             unsafe { mapping.base().as_ptr().add(offset).write_bytes(0, bytes) };
         }
         self.put(range);
@@ -375,16 +375,17 @@ impl Arena {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // After a failure the memory must not be reused.
+        // After a failure this memory must not be reused.
         if !self.arena.is_haunted() {
             self.arena.give_back(self.range.clone());
         }
     }
 }
 
-/// Numbers in the memory that the ranks of a node share: operations on them copy nothing inside the
-/// node. Made by [`Group::alloc`](crate::runtime::Group::alloc), zero at first, given back when
-/// dropped. After an operation on it has failed, its contents are anything.
+/// Buffer in the shared memory of a node, which operations do not need to copy within the node.
+///
+/// [`Group::alloc`](crate::runtime::Group::alloc) creates it, filled with zeros; dropping it frees it. After
+/// an operation on it has failed, its contents are unspecified.
 pub struct Buffer<T> {
     window: Window<T>,
 }
@@ -444,7 +445,7 @@ impl<T: Element> SharedBuffer<T> {
         Self { buffer, lent: Vec::new() }
     }
 
-    /// Lends a range, which must not be lent again or accessed until [`Self::reclaim_all`].
+    /// Lends a range, which must not be lent or accessed again until [`Self::reclaim_all`].
     pub(crate) fn lend(&mut self, range: &Range<usize>) -> Window<T> {
         self.assert_free(range);
         self.lent.push(range.clone());

@@ -1,8 +1,8 @@
 //! Split of a group into smaller ones.
 //!
-//! All ranks exchange their requests, and all compute the same new groups. Then the first member of
-//! each group on every node offers memory for its flags, and, if a group spans nodes, every member
-//! offers a listener. A rank that cannot do its part reports the problem to all members.
+//! All ranks publish their color and key, and every rank computes the same new groups. Then the first
+//! member of each group on every node provides memory for its flags, and if the group spans nodes, every
+//! member opens a listener. If a rank fails to do this, it reports the failure to all members.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -107,7 +107,7 @@ impl Engine {
         if let Some(across) = self.across.as_ref().filter(|_| 1 < roster.placement.nodes()) {
             match across.net().open_door() {
                 Ok(door) => {
-                    // The host name is omitted, because all ranks know it already.
+                    // All ranks already know the placement.
                     peer = Some(door.info("", across.net().manner()));
                     means.door = Some(door);
                 }

@@ -1,7 +1,7 @@
-//! Non-blocking operations, which are started and awaited later.
+//! Nonblocking operations of [`Group`], which return a [`Work`] handle.
 //!
-//! A handle that borrowed memory would be unsound if it were leaked, so started operations own
-//! their memory, a [`Buffer`], a vector or anything that is a slice, and return it at the end.
+//! A handle that borrows memory would be unsound if it is leaked, so these operations own their memory (a
+//! [`Buffer`], a vector, anything that is a slice) and return it at the end.
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -198,7 +198,7 @@ impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
         self.arrived.drain(..)
     }
 
-    /// Whether a received message has not been taken yet.
+    /// Whether a message was received and not yet taken.
     pub(crate) fn has_arrived(&self) -> bool {
         !self.arrived.is_empty()
     }

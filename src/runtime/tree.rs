@@ -1,31 +1,31 @@
-//! The one order in which everything is summed: the canonical tree.
+//! The canonical tree: the fixed order of all sums.
 //!
-//! A range of leaves is split after the largest power of two below its length, each part is summed,
-//! and the left sum is added to the right one. The tree over `W · A` lanes with `A` a power of two
-//! is the tree over `W` ranks whose leaves are trees over `A` lanes, so it does not matter who sums
-//! which part. No I/O, no clock.
+//! A range of leaves is split after the largest power of two below its length, each part is summed, and
+//! the left sum is added to the right one. If `A` is a power of two, the tree over `W · A` lanes is the
+//! tree over `W` ranks whose leaves are trees over `A` lanes, so any rank can sum any part. Pure: no I/O,
+//! no clock.
 
 use std::ops::Range;
 
-/// Where a range of `leaves` (two or more) is split.
+/// Returns the index at which a range of `leaves` (two or more) is split.
 pub fn split(leaves: usize) -> usize {
     assert!(2 <= leaves, "a leaf is not split");
     leaves.next_power_of_two() / 2
 }
 
-/// Something that a step reads.
+/// Operand of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// An input.
     Source(usize),
-    /// What an earlier step left.
+    /// The result of an earlier step.
     Scratch(usize),
 }
 
 /// `scratch[into] = left ∘ right`. `into` may be one of the operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Where the result goes.
+    /// Scratch index of the result.
     pub into: usize,
     /// Left operand.
     pub left: Operand,
@@ -33,27 +33,27 @@ pub struct Step {
     pub right: Operand,
 }
 
-/// A program that folds its sources in the order of the canonical tree.
+/// Program that reduces its sources in the order of the canonical tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fold {
-    /// In order of execution.
+    /// Steps in order of execution.
     pub steps: Vec<Step>,
-    /// Where the result is in the end.
+    /// Operand that contains the final result.
     pub result: Operand,
-    /// How many scratch places the steps use.
+    /// Number of scratch buffers that the steps use.
     pub scratch: usize,
 }
 
 impl Fold {
-    /// Folds `leaves`, a subtree of the canonical tree. `source` says which input holds the sum of a
-    /// whole subtree, and `None` where it must be computed; single leaves must have one.
+    /// Creates the program for `leaves`, a subtree of the canonical tree. `source` returns the input that
+    /// contains the sum of a whole subtree, or `None` if it must be computed; single leaves must have one.
     pub fn over(leaves: Range<usize>, source: &dyn Fn(&Range<usize>) -> Option<usize>) -> Self {
         let mut fold = Self { steps: Vec::new(), result: Operand::Source(0), scratch: 0 };
         fold.result = fold.emit(leaves, source, 0);
         fold
     }
 
-    /// Folds `count` sources, one a leaf.
+    /// Creates the program for `count` sources, one for each leaf.
     pub fn of(count: usize) -> Self {
         Self::over(0..count, &|leaves| (leaves.len() == 1).then_some(leaves.start))
     }
@@ -77,7 +77,7 @@ impl Fold {
     }
 }
 
-/// The largest subtrees that lie wholly on one node, left to right: `(node, leaves)`.
+/// Returns the largest subtrees that are entirely on one node, left to right: `(node, leaves)`.
 pub fn pieces(node_of: &[usize]) -> Vec<(usize, Range<usize>)> {
     let mut pieces = Vec::new();
     collect(node_of, 0..node_of.len(), &mut pieces);
@@ -108,8 +108,8 @@ mod tests {
         format!("({}+{})", show(leaves.start..middle), show(middle..leaves.end))
     }
 
-    /// Runs a fold over texts; a step that reads a place that was not written, or overwrites one
-    /// that is still needed, shows in the text.
+    /// Runs a fold over texts; a step that reads what no step wrote, or overwrites what is still
+    /// needed, shows up in the text.
     fn run(fold: &Fold, sources: &[String]) -> String {
         let mut scratch = vec!["?".to_owned(); fold.scratch];
         let read = |scratch: &[String], operand| match operand {
@@ -157,7 +157,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// For any placement of the ranks, pieces summed on their nodes and then combined are the
+        /// For every placement of ranks, even scattered: pieces summed at home and then combined are the
         /// canonical tree.
         #[test]
         fn tree_pieces_of_any_placement_combine(

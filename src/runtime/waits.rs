@@ -1,5 +1,5 @@
-//! Wait graph between nodes: a rank that waits long reports in the store for which ranks it waits,
-//! and a rank finds there, when its deadline has passed, the ranks at the end of the chain.
+//! Wait graph between nodes: a rank that waits long publishes in the store which ranks it waits for. A
+//! rank whose deadline passes follows these entries to the ranks that are really late.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ impl Waits {
         Self { rank, store, told: RefCell::default() }
     }
 
-    /// Reports for which ranks this one waits, once it has waited long, and again when they change.
+    /// Publishes the ranks that this rank waits for, once it has waited long, and again when they change.
     pub(crate) fn tell(&self, patience: Patience, waiting_for: impl FnOnce() -> Vec<Rank>) {
         let long = LONG.min(patience.deadline.saturating_duration_since(patience.since) / 4);
         if clock::now() < patience.since + long {
@@ -51,7 +51,7 @@ impl Waits {
         self.told.replace(waiting_for);
     }
 
-    /// Follows the waits of these ranks to the ranks that do not wait.
+    /// Follows the entries of these ranks to the ranks that do not wait for others.
     pub(crate) fn trace(&self, waiting_for: &[Rank]) -> Vec<Rank> {
         let deadline = clock::now() + STORE_PATIENCE;
         let mut store = lock(&self.store);

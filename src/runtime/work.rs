@@ -1,4 +1,4 @@
-//! Handles of operations in progress.
+//! [`Work`]: the handle of a running operation.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -7,8 +7,8 @@ use crate::runtime::error::CollectiveError;
 use crate::runtime::group::Group;
 use crate::runtime::runner::Pending;
 
-/// An operation under way, and the memory that it works on. Dropping it waits for the end, which
-/// the operation's deadline bounds.
+/// Handle of a running operation and owner of its memory. Dropping it waits until the operation ends or
+/// its deadline passes.
 #[must_use = "dropping it waits"]
 pub struct Work<B> {
     pending: Pending,
@@ -22,7 +22,7 @@ impl<B> Work<B> {
         Self { pending, kept, group }
     }
 
-    /// Waits for the end and gives the memory back.
+    /// Waits until the operation ends and returns the memory.
     pub fn wait(mut self) -> Result<B, CollectiveError> {
         self.pending.poll(Duration::MAX);
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -31,17 +31,17 @@ impl<B> Work<B> {
         Ok(kept.expect("memory is taken once, by the method that consumes"))
     }
 
-    /// Waits for at most `limit`; the handle itself comes back when it is not over by then.
+    /// Waits for at most `limit`; if the operation has not ended by then, returns the handle.
     pub fn wait_for(mut self, limit: Duration) -> Result<Result<B, CollectiveError>, Self> {
         if self.pending.poll(limit) { Ok(self.wait()) } else { Err(self) }
     }
 
-    /// Whether it is over, well or not.
+    /// Returns whether the operation has ended, successfully or not.
     pub fn is_completed(&mut self) -> bool {
         self.pending.poll(Duration::ZERO)
     }
 
-    /// Ends the group, and with it the operation.
+    /// Aborts the group and with it the operation.
     pub fn abort(self, reason: &str) {
         self.group.abort(reason);
     }

@@ -77,14 +77,14 @@ struct Work<'a, F> {
 }
 
 impl<F: Float> AdamW<F> {
-    /// An optimizer before its first step.
+    /// Creates an optimizer before its first step.
     pub fn new(table: &ParameterTable, options: AdamWOptions, threads: Threads) -> Self {
         let moments =
             Moments { first: vec![F::ZERO; table.len()], second: vec![F::ZERO; table.len()] };
         Self::resume(table, options, threads, moments, 0)
     }
 
-    /// An optimizer that has taken `steps` steps.
+    /// Creates an optimizer that has taken `steps` steps.
     ///
     /// # Panics
     /// If the moments are not as long as the parameters.
@@ -106,17 +106,17 @@ impl<F: Float> AdamW<F> {
         Self { options, threads, blocks: blocks.collect(), moments, steps }
     }
 
-    /// The moments.
+    /// Returns the moments.
     pub fn moments(&self) -> &Moments<F> {
         &self.moments
     }
 
-    /// Steps taken.
+    /// Returns the number of steps taken.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Moves the parameters against `clip ·` the gradients.
+    /// Updates the parameters with `clip ·` the gradients.
     pub fn step(&mut self, params: &mut [F], gradients: &[F], rate: f64, clip: F) {
         self.steps += 1;
         let step = Step::new(&self.options, self.steps, rate, clip);
@@ -185,7 +185,7 @@ versions! {
     }
 }
 
-/// The norm of all gradients together, summed over fixed blocks.
+/// Returns the norm of all gradients together, summed over fixed blocks.
 pub fn gradient_norm<F: Float>(threads: Threads, gradients: &[F]) -> f64 {
     let mut sums = vec![0.0; gradients.len().div_ceil(BLOCK)];
     threads.run(sums.iter_mut().zip(gradients.chunks(BLOCK)), |(sum, block)| {
@@ -194,7 +194,7 @@ pub fn gradient_norm<F: Float>(threads: Threads, gradients: &[F]) -> f64 {
     sums.iter().sum::<f64>().sqrt()
 }
 
-/// The factor that brings gradients of this norm down to at most `norm_max`.
+/// Returns the factor that scales gradients of this norm down to at most `norm_max`.
 pub fn clip_factor<F: Float>(norm: f64, norm_max: f64) -> F {
     F::from_f64((norm_max / (norm + NORM_EPSILON)).min(1.0))
 }

@@ -433,8 +433,9 @@ fn header(bytes: &[u8]) -> Result<Header, ParseError> {
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| malformed(&error))?;
     let entry = header.metadata().as_ref().and_then(|metadata| metadata.get(HEADER));
     let missing = || ParseError::Malformed(format!("its header has no `{HEADER}`"));
-    let header: Header = serde_json::from_str(entry.ok_or_else(missing)?)
-        .map_err(|error| ParseError::Malformed(format!("its `{HEADER}` cannot be parsed: {error}")))?;
+    let header: Header = serde_json::from_str(entry.ok_or_else(missing)?).map_err(|error| {
+        ParseError::Malformed(format!("its `{HEADER}` cannot be parsed: {error}"))
+    })?;
     match header.format.as_str() {
         FORMAT => {
             let is_whole = place_of(bytes, &header.sha256)

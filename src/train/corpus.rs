@@ -1,4 +1,4 @@
-//! Training text: any bytes, from files or the embedded one, as tokens of a small vocabulary.
+//! Training text: any bytes, from files or built in, as tokens of a small vocabulary.
 
 use std::io;
 use std::ops::Range;
@@ -16,15 +16,15 @@ static EMBEDDED: &[u8] = include_bytes!("corpus.txt");
 /// Random stream of the batches, different from those of the initial values.
 const BATCH_STREAM: u64 = 0xba7c;
 
-/// Why a text cannot be learned.
+/// Error of a training text.
 #[derive(Debug, thiserror::Error)]
 pub enum CorpusError {
     /// A file cannot be read.
     #[error("cannot read `{}`: {source}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// There is less text than one sequence for training and one for validation.
@@ -36,12 +36,12 @@ pub enum CorpusError {
         len: usize,
         /// Tokens of a sequence.
         block: usize,
-        /// The fewest bytes that would do.
+        /// Smallest sufficient number of bytes.
         needed: usize,
     },
 }
 
-/// A text: its bytes are tokens, numbered in the order of their values.
+/// Training text whose bytes are tokens, numbered in the order of their values.
 #[derive(Debug)]
 pub struct Corpus {
     parts: Vec<Part>,
@@ -168,8 +168,8 @@ impl Corpus {
         Sequences { length, inputs, targets }
     }
 
-    /// The micro-batch of a lane at a step: `count` sequences of `length` tokens from anywhere in the
-    /// training part. A function of its arguments alone, whoever computes the lane.
+    /// Returns the micro-batch of a lane at a step: `count` sequences of `length` tokens from random
+    /// positions of the training part. It depends only on its arguments, not on the worker.
     pub fn batch(&self, place: Place, count: usize, length: usize) -> Sequences {
         let mut stream = Stream::new(&[place.seed, BATCH_STREAM, place.step, place.lane]);
         let starts = self.training().len() - length;
@@ -193,7 +193,7 @@ fn map(path: &Path) -> Result<Part, CorpusError> {
     file.map(Part::Mapped).map_err(|source| CorpusError::Read { path: path.to_owned(), source })
 }
 
-/// Where in a run a micro-batch is used.
+/// Position of a micro-batch in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The run's seed.

@@ -1,8 +1,7 @@
-//! Estimate of the memory of a run before it starts, so that sizes that can never fit are reported
-//! as an error of the command line, instead of a worker that the kernel kills.
+//! Estimate of the memory of a run, so that a run that cannot fit is refused before it starts instead of
+//! being killed by the kernel.
 //!
-//! Sizes are `f64`, because the product of arbitrary sizes does not overflow and its last digits do
-//! not matter.
+//! Numbers are `f64`, so that the product of any sizes is representable.
 
 use super::gpt::{GptConfig, tile_height};
 use super::options::{MlpOptions, ModelOptions, TrainOptions};
@@ -12,7 +11,7 @@ const WORKER_BYTES: f64 = (8 << 20) as f64;
 /// Number of batches of an evaluation that are kept, including the last, complete one.
 const KEPT_BATCHES: f64 = 16.0;
 
-/// Bytes that one worker of a run takes at its peak, its share of shared memory included. A text has
+/// Returns the peak memory of one worker in bytes, including its share of the shared memory. A text has
 /// at most `vocabulary` different bytes.
 pub fn worker_bytes(options: &TrainOptions, vocabulary: usize) -> f64 {
     let samples = options.batch_size.get();

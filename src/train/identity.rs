@@ -1,4 +1,4 @@
-//! Identity of the model of a checkpoint: the values that must be equal for a run to resume.
+//! Identity of the model of a checkpoint: everything that must be equal to continue a run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use super::mlp::Mlp;
 use super::model::{Model, ParameterTable};
 use super::threads::Threads;
 
-/// See the variants; its text is a line of a checkpoint.
+/// Identity of a model; its text form is a line of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// A GPT, and the bytes that it knows.

@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Deref;
 use std::path::Path;
 
-/// Content of a file, which must not be truncated while it is mapped.
+/// Content of a file, which must not be shortened while it is mapped.
 #[derive(Debug)]
 pub(super) struct MappedFile(memmap2::Mmap);
 

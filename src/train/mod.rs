@@ -1,6 +1,8 @@
-//! The bundled worker program: small models, trained on the CPU through [`runtime`](crate::runtime).
+//! The bundled worker program: small models, trained on the CPU with [`runtime`](crate::runtime)
+//! (layer L5).
 //!
-//! Nothing here reaches into the library's insides; a user could write all of it.
+//! It uses only the public API of the library, so it is an example of a complete worker. [`train()`] runs a
+//! training as one worker of a group.
 
 mod adamw;
 mod attention;

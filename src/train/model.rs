@@ -1,5 +1,5 @@
-//! Interface of a model for the trainer: a table of parameters in one flat buffer, and a function
-//! from parameters and a micro-batch to a loss and gradients.
+//! [`Model`]: a table of parameters in one flat buffer, and a function from parameters and a micro-batch
+//! to a loss and gradients.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ pub struct Parameter {
     pub name: String,
     /// Sizes of its dimensions; a matrix of a linear layer is (outputs, inputs), as in torch.
     pub shape: Vec<usize>,
-    /// Where it lies in the flat buffer.
+    /// Range in the flat buffer.
     pub range: Range<usize>,
     init: Init,
 }
@@ -88,7 +88,7 @@ impl ParameterTable {
         runtime::Layout::new(self.iter().map(|it| (it.name.as_str(), it.range.len())))
     }
 
-    /// Initial values: a function of the seed and of each parameter's place alone.
+    /// Returns the initial values, which depend only on the seed and on the position of each parameter.
     pub fn init<F: Float>(&self, seed: u64) -> Vec<F> {
         let mut values = Vec::with_capacity(self.len);
         for (i, parameter) in self.parameters.iter().enumerate() {
@@ -123,7 +123,7 @@ impl Init {
     }
 }
 
-/// Where backward puts gradients, and whom it tells.
+/// Destination of the gradients of the backward pass.
 pub trait GradientSink<F> {
     /// A range of the flat gradient. Backward overwrites it whatever it held.
     fn range(&mut self, range: Range<usize>) -> &mut [F];
@@ -132,7 +132,7 @@ pub trait GradientSink<F> {
     fn ready(&mut self, range: Range<usize>);
 }
 
-/// Sink that only collects gradients.
+/// Gradients without a receiver.
 impl<F> GradientSink<F> for Vec<F> {
     fn range(&mut self, range: Range<usize>) -> &mut [F] {
         &mut self[range]
@@ -157,7 +157,7 @@ pub trait Model<F> {
     /// What it learns from at a time.
     type Batch;
 
-    /// Its parameters.
+    /// Returns the table of parameters.
     fn parameters(&self) -> &ParameterTable;
 
     /// Mean loss over the batch.

@@ -7,10 +7,10 @@ use super::adamw::AdamWOptions;
 use super::schedule::Schedule;
 use super::threads::Threads;
 
-/// A training run.
+/// Options of a training run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainOptions {
-    /// What is trained, on what.
+    /// Model and data.
     pub model: ModelOptions,
     /// Samples of a micro-batch.
     pub batch_size: NonZeroUsize,
@@ -23,31 +23,30 @@ pub struct TrainOptions {
     pub optimizer: AdamWOptions,
     /// The largest norm of a step's gradient.
     pub clip: Option<f64>,
-    /// Initial values, batches and the sample are functions of it.
+    /// Seed of the initial values, the batches and the sample.
     pub seed: u64,
     /// Threads of every worker.
     pub threads: Threads,
     /// Steps between evaluations on the held-out part.
     pub eval_every: Option<u64>,
-    /// Where the run is kept.
+    /// Checkpoints of the run.
     pub checkpoint: Option<CheckpointOptions>,
-    /// A checkpoint, or a directory whose newest one is meant, to go on from.
+    /// Checkpoint to continue from, or a directory, whose newest checkpoint is used.
     pub resume: Option<PathBuf>,
-    /// Whether the run begins where `resume` is a directory without checkpoints, and passes over
-    /// damaged ones in it.
+    /// Whether the run starts from the beginning if `resume` is a directory without checkpoints.
     pub may_begin: bool,
-    /// Of a job that is restarted after failures: which start this is.
+    /// Start of a job that is restarted after failures.
     pub start: Option<JobStart>,
-    /// A file that gets one JSON object a step.
+    /// File for one JSON object per step.
     pub metrics: Option<PathBuf>,
-    /// A file that gets the loss curve as SVG.
+    /// File for the loss curve as SVG.
     pub plot: Option<PathBuf>,
-    /// Bytes of gradients that leave together; the library's choice if there is none.
+    /// Size of a gradient bucket in bytes; `None`: the library's default.
     pub bucket_bytes: Option<usize>,
 }
 
-/// One of several starts of a job. A later one goes on from the last checkpoint that an earlier one
-/// has saved, if there is one.
+/// One of several starts of a job. A later start continues from the last checkpoint of an earlier one, if
+/// there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobStart {
     /// Name of the job.
@@ -56,7 +55,7 @@ pub struct JobStart {
     pub is_restart: bool,
 }
 
-/// What is trained, on what.
+/// Model and data of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModelOptions {
     /// A GPT on a text.
@@ -93,14 +92,14 @@ pub struct MlpOptions {
     pub classes: usize,
 }
 
-/// Where and how often a run is kept.
+/// Options of checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointOptions {
-    /// The directory; made if it is not there.
+    /// Directory; created if it does not exist.
     pub dir: PathBuf,
-    /// Steps between checkpoints; there is always one at the end.
+    /// Steps between checkpoints; one is always written at the end.
     pub every: Option<u64>,
-    /// How many are kept; all of them if there is none. Those of later steps are another run's and
-    /// stay.
+    /// Number of checkpoints to keep; `None`: all. Checkpoints of later steps belong to another run and are
+    /// kept.
     pub keep: Option<NonZeroUsize>,
 }

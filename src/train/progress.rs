@@ -1,43 +1,43 @@
-//! Progress events of a run, and their text for the user.
+//! Progress events of a run, and their text form.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Something that happened in a run. Rank 0 alone tells.
+/// Event of a run; only rank 0 reports events.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Progress {
-    /// The run begins.
+    /// The run has started.
     Started(Start),
-    /// It goes on from a checkpoint.
+    /// The run continues from a checkpoint.
     Resumed {
         /// The checkpoint.
         path: PathBuf,
         /// Steps that were done.
         step: u64,
-        /// Which samples those took and these take, where that is not the same.
+        /// Samples of the earlier and of this run, if they differ.
         otherwise: Option<String>,
     },
     /// A checkpoint is damaged; an earlier one is tried.
     Damaged(String),
-    /// A step is done.
+    /// A step has ended.
     Stepped(StepReport),
-    /// A checkpoint is on the disk.
+    /// A checkpoint was written to the disk.
     Saved {
         /// The checkpoint.
         path: PathBuf,
         /// Steps that it contains.
         step: u64,
     },
-    /// An old checkpoint is still there.
+    /// An old checkpoint could not be removed.
     NotRemoved {
         /// The checkpoint.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         why: String,
     },
-    /// The model made this up.
+    /// The model has generated this text.
     Sampled(String),
-    /// The run is over.
+    /// The run has ended.
     Finished(Summary),
 }
 
@@ -46,7 +46,7 @@ pub enum Progress {
 pub struct Start {
     /// Model and data.
     pub title: String,
-    /// Numbers to learn.
+    /// Number of parameters.
     pub parameters: usize,
     /// Workers of the job.
     pub workers: usize,
@@ -58,7 +58,7 @@ pub struct Start {
     pub steps: u64,
 }
 
-/// A step that is done.
+/// Result of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepReport {
     /// Steps done, this one included.
@@ -84,7 +84,7 @@ pub struct StepReport {
 pub struct Summary {
     /// Steps done, earlier runs included.
     pub step: u64,
-    /// Why there are no more.
+    /// Reason of the end.
     pub end: End,
     /// Mean loss of the last step over all lanes; none if there was no step.
     pub loss: Option<f32>,
@@ -100,12 +100,12 @@ pub struct Summary {
     pub checkpoint: Option<PathBuf>,
 }
 
-/// Why a run is over.
+/// Reason of the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// All steps are done.
     Complete,
-    /// It was asked to stop.
+    /// The run received a request to stop.
     Stopped,
 }
 
@@ -177,7 +177,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// How many steps to ask for after so many.
+/// Returns the number of steps to suggest after `done` steps.
 pub fn more_steps(done: u64) -> u64 {
     done.max(1).saturating_mul(2)
 }

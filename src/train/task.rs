@@ -37,7 +37,7 @@ pub(super) type Batch<T> = <<T as Task>::Model as Model<f32>>::Batch;
 /// Unit in which a micro-batch is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unit {
-    /// Name of the unit in plural.
+    /// Plural name of the items.
     pub(super) name: &'static str,
     /// Number of them in a micro-batch.
     pub(super) count: usize,

@@ -23,16 +23,16 @@ use crate::runtime::{
     self, Cause, CollectiveError, DdpOptions, DistributedDataParallel, Group, Note, ReduceOp,
 };
 
-/// Why a run failed.
+/// Error of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
-    /// The text cannot be learned.
+    /// The training text cannot be used.
     #[error(transparent)]
     Corpus(#[from] CorpusError),
-    /// The run cannot be kept or found again.
+    /// A checkpoint cannot be written or read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// The workers cannot talk to each other.
+    /// A collective operation failed.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
     /// The group cannot be used.
@@ -43,10 +43,10 @@ pub enum TrainError {
     Output {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The loss is no number any more.
+    /// The loss is not a finite number.
     #[error("the loss of step {step} is {loss}; a smaller learning rate may help")]
     Diverged {
         /// The step, from 1.
@@ -57,7 +57,7 @@ pub enum TrainError {
 }
 
 impl TrainError {
-    /// The exit status of a worker that ends with this error.
+    /// Returns the exit status of a worker that ends with this error.
     pub fn status(&self) -> Status {
         match self {
             Self::Corpus(CorpusError::Read { .. }) => Status::NoInput,
@@ -77,9 +77,9 @@ impl TrainError {
     }
 }
 
-/// Trains as the options say, as one worker of `group`. Rank 0 alone calls `watch`, writes files and
-/// saves. Between two steps all workers look whether `stop` is true anywhere; the run is then saved
-/// and over.
+/// Runs a training as one worker of `group`. Only rank 0 calls `watch` and writes files and checkpoints.
+/// Between two steps all workers check whether `stop` is true on any of them; the run is then saved and
+/// ends.
 pub fn train(
     group: &Group,
     options: &TrainOptions,
@@ -96,10 +96,10 @@ pub fn train(
     }
 }
 
-/// What a run leaves behind.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// How it ended.
+    /// Summary of the run.
     pub summary: Summary,
     /// SHA-256 of parameters and moments: equal on every worker, and for every split of the same
     /// lanes.
@@ -355,8 +355,8 @@ fn note(report: &StepReport) -> Note {
     }
 }
 
-/// Parameters and optimizer before the first step of this run: drawn, or read by rank 0 and
-/// broadcast to all ranks, because its disk may not be shared.
+/// Parameters and optimizer before the first step of this run: drawn, or read by rank 0 and sent to
+/// all ranks, because only rank 0 may have the file.
 fn first_state(
     group: &Group,
     options: &TrainOptions,

@@ -35,7 +35,7 @@ pub enum FaultKind {
     NoSsh,
     /// Its name does not resolve.
     NoSuchName,
-    /// Nobody listens.
+    /// The connection was refused.
     Refused,
     /// No answer, or no way there.
     NoAnswer,
@@ -94,7 +94,9 @@ impl Fault {
                 ));
             }
             FaultKind::Ssh => {
-                return Some(format!("`ssh {way} true` must work without a question"));
+                return Some(format!(
+                    "`ssh -o BatchMode=yes {way} true` must succeed without a prompt"
+                ));
             }
             FaultKind::HostKeyChanged => {
                 return Some(format!(
@@ -109,7 +111,8 @@ impl Fault {
                 ));
             }
             FaultKind::Denied => {
-                let must = format!("`ssh {way} true` must work without a question");
+                let must =
+                    format!("`ssh -o BatchMode=yes {way} true` must succeed without a prompt");
                 return Some(must + "; see `ssh-add -l`");
             }
             FaultKind::Penalty => "wait some minutes; sshd's PerSourcePenalties are in force",
@@ -129,7 +132,7 @@ impl Fault {
             FaultKind::NoAgent => return Some(format!("see what `ssh {way} true` prints there")),
             FaultKind::Hangs => {
                 return Some(format!(
-                    "ssh let us in: does `ssh {way} true` end? a start-up file or its home may hang; \
+                    "the ssh login succeeded: does `ssh {way} true` end? a start-up file or its home may hang; \
                      `--agent_timeout TIME` waits longer"
                 ));
             }
@@ -152,7 +155,7 @@ impl FaultKind {
         match self {
             Self::NoSsh => "ssh cannot be started here",
             Self::NoSuchName => "the name does not resolve",
-            Self::Refused => "nobody listens",
+            Self::Refused => "connection refused",
             Self::NoAnswer => "no answer",
             Self::HostKeyChanged => "the host key has changed",
             Self::HostKeyUnknown => "the host key is not known",
@@ -162,7 +165,7 @@ impl FaultKind {
             Self::Ssh => "ssh failed",
             Self::NotInstalled => "the agent of `--agent_path` did not come up",
             Self::NoAgent => "the agent did not come up",
-            Self::Hangs => "ssh let us in, and the host hangs",
+            Self::Hangs => "the host hangs after the ssh login",
             Self::OtherArch => "another processor than ours",
             Self::OldLibc => "the C library is too old for the agent",
             Self::NoRoom => "no place for the agent",

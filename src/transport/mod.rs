@@ -1,4 +1,6 @@
-//! L4: how a byte stream to a node comes to exist, and nothing else. Never knows what is sent.
+//! Connections to nodes: byte streams over ssh, over TCP, or on this machine (layer L4).
+//!
+//! It does not depend on the data that is sent.
 
 mod agent;
 pub mod dial;

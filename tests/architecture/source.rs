@@ -10,6 +10,8 @@ pub(crate) struct Source {
     pub(crate) text: String,
     /// The text with comments and literals replaced by spaces: same length, same lines.
     code: String,
+    /// Byte ranges of string literals, with their quotes.
+    literals: Vec<Range<usize>>,
 }
 
 /// A word or a punctuation mark (`::` is one) and the byte at which it begins.
@@ -22,7 +24,20 @@ pub(crate) struct Token<'a> {
 impl Source {
     pub(crate) fn new(path: impl Into<String>, text: impl Into<String>) -> Self {
         let text = text.into();
-        Self { path: path.into(), code: blank_comments_and_literals(&text), text }
+        let (code, literals) = blank_comments_and_literals(&text);
+        Self { path: path.into(), code, literals, text }
+    }
+
+    /// String literals as they are written, each with the byte at which it begins.
+    pub(crate) fn literals(&self) -> Vec<(usize, &str)> {
+        self.literals.iter().map(|range| (range.start, &self.text[range.clone()])).collect()
+    }
+
+    /// Byte ranges of items that derive one of these traits, from the attribute on.
+    pub(crate) fn items_deriving(&self, traits: &[&str]) -> Vec<Range<usize>> {
+        let tokens = self.tokens();
+        let starts = (0..tokens.len()).filter(|&index| derives(&tokens[index..], traits));
+        starts.map(|index| tokens[index].at..end_of_item(&tokens, index, self.code.len())).collect()
     }
 
     pub(crate) fn tokens(&self) -> Vec<Token<'_>> {
@@ -119,12 +134,18 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-fn blank_comments_and_literals(text: &str) -> String {
+/// Code without comments and literals, and where the string literals are.
+fn blank_comments_and_literals(text: &str) -> (String, Vec<Range<usize>>) {
     let mut code = String::with_capacity(text.len());
+    let mut literals = Vec::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let in_word = code.ends_with(is_word);
-        let skipped = comment_len(rest).or_else(|| literal_len(rest, in_word));
+        let literal = literal_len(rest, in_word);
+        if let (Some(len), None, true) = (literal, comment_len(rest), first != '\'') {
+            literals.push(code.len()..code.len() + len);
+        }
+        let skipped = comment_len(rest).or(literal);
         let len = skipped.unwrap_or(first.len_utf8());
         match skipped {
             Some(_) => blank(&rest[..len], &mut code),
@@ -132,7 +153,7 @@ fn blank_comments_and_literals(text: &str) -> String {
         }
         rest = &rest[len..];
     }
-    code
+    (code, literals)
 }
 
 fn blank(text: &str, code: &mut String) {
@@ -212,6 +233,15 @@ fn opens_test_item(tokens: &[Token<'_>]) -> bool {
             .iter()
             .take_while(|token| token.text != "]")
             .any(|token| token.text == "test")
+}
+
+fn derives(tokens: &[Token<'_>], traits: &[&str]) -> bool {
+    let Some(head) = tokens.get(..4) else { return false };
+    head.iter().map(|token| token.text).eq(["#", "[", "derive", "("])
+        && tokens[4..]
+            .iter()
+            .take_while(|token| token.text != "]")
+            .any(|token| traits.contains(&token.text))
 }
 
 /// Where the item that begins at a token ends: after its block, or at its semicolon.

@@ -81,12 +81,13 @@ fn explain_tells_the_story_of_a_code() {
     let expect = "\
 H002: `slots=` is missing
 
-Every host says how many workers it takes, one for each GPU as a rule:
+Every line sets the number of workers of its host, usually one for each GPU:
 
     worker-0 slots=8
 
-Other tools assume a number when it is left out (Open MPI the cores, MPICH 1).
-Neither DeepSpeed nor remuda guesses.
+Other tools assume a number if it is missing (Open MPI the number of cores,
+MPICH 1). DeepSpeed and remuda do not. `--slots N` sets it for all hosts without
+one.
 ";
     assert_eq!(explain(&["H002"]), expect);
     assert_eq!(explain(&["[h002]"]), expect);

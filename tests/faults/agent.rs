@@ -127,7 +127,10 @@ fn an_agent_that_panics_says_whose_bug_it_is_and_stops_its_workers() {
     let program = vec![0xff; wire::FRAME_BYTES_MAX / 2];
     agent.say(EPOCH, &ToAgent::Prepare(Box::new(Prepare { program, listen: None, ..*prepare })));
     let stderr = agent.stderr();
-    assert!(stderr.starts_with("remuda agent: this is our bug, please report it: "), "{stderr}");
+    assert!(
+        stderr.starts_with("remuda agent: internal error in remuda, please report it: "),
+        "{stderr}"
+    );
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
     assert_eq!(agent.end(), Some(70));
 }

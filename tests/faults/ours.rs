@@ -162,8 +162,10 @@ fn a_launcher_that_stands_still_loses_its_lease() {
     wait_for("the end of everybody else", || (job.processes().len() == 1).then_some(()));
     job.signal(Signal::CONT);
     let outcome = job.end().code(75).says("stopping the workers");
-    let outcome = outcome.says("Stalled  this launcher stood still for ");
-    outcome.says("localhost had heard nothing of us for 3.0 s and stopped its workers");
+    let outcome = outcome.says("Stalled  launcher was suspended for ");
+    outcome.says(
+        "localhost received no heartbeat from the launcher for 3.0 s and stopped its workers",
+    );
 }
 
 /// They end as they were asked to, and have not done what they were to do.
@@ -176,7 +178,9 @@ fn what_ends_well_because_the_lease_was_lost_is_no_success() {
     job.signal(Signal::STOP);
     wait_for("the end of everybody else", || (job.processes().len() == 1).then_some(()));
     job.signal(Signal::CONT);
-    job.end().code(75).says("had heard nothing of us for 3.0 s and stopped its workers");
+    job.end()
+        .code(75)
+        .says("received no heartbeat from the launcher for 3.0 s and stopped its workers");
 }
 
 /// Nobody was silent while nobody listened. The clock goes on, which it would not do while a machine
@@ -197,7 +201,7 @@ fn a_machine_that_stood_still_as_a_whole_goes_on() {
     for process in &everybody {
         process.signal(Signal::CONT);
     }
-    job.wait_for_error("Stalled  this launcher stood still for ");
+    job.wait_for_error("Stalled  launcher was suspended for ");
     std::fs::write(flag, "").expect("a flag");
     let outcome = job.end().code(0);
     assert_eq!(outcome.stdout_text().matches("done").count(), 2, "{outcome:#?}");

@@ -118,7 +118,7 @@ fn a_terminal_that_stands_still_holds_up_no_worker() {
     let launch = workers(2).stdout(theirs);
     let logs = launch.dir().join("logs");
     let launch = launch.option("--log_dir").option(&logs).sh(&format!("seq {LINES}"));
-    let outcome = launch.end().code(0).says(" lines not shown: the screen stood still");
+    let outcome = launch.end().code(0).says(" lines not shown: the terminal did not accept output");
     assert_all_kept(&logs, 2, &numbers(LINES));
     drop((outcome, screen));
 }
@@ -135,8 +135,8 @@ fn a_log_disk_that_hangs_holds_up_neither_screen_nor_workers() {
     let launch = launch.option("--log_dir").option(&logs).option("--prefix").option("");
     let outcome = launch.sh(&format!("seq {LINES}")).end().code(0);
     assert_eq!(outcome.stdout_text().lines().count(), 2 * LINES);
-    let outcome = outcome.says("warning: the disk of the workers' files takes nothing");
-    outcome.says(" bytes are not in the workers' files: their disk stood still");
+    let outcome = outcome.says("warning: cannot write log files (disk not responding)");
+    outcome.says(" bytes are missing in the log files: the disk did not respond");
 }
 
 /// The record of the run is on a disk that hangs before the job has ended.
@@ -151,7 +151,8 @@ fn a_record_whose_disk_hangs_holds_up_no_end() {
     let made = command("mkfifo").arg(latest.join(".run.json")).status().expect("mkfifo");
     assert!(made.success());
     fs::write(flag, "").expect("a flag");
-    let outcome = job.end().code(3).says("warning: cannot write run.json: its disk stands still\n");
+    let outcome =
+        job.end().code(3).says("warning: cannot write run.json: its disk does not respond\n");
     // It says what was known when the disk still answered.
     assert_eq!(outcome.record()["state"], "running");
 }
@@ -169,7 +170,7 @@ fn a_disk_that_hangs_before_the_start_is_told() {
         let Some((launch, disk)) = beside_a_disk_that_hangs(NAME, workers(1)) else { return };
         let outcome = launch.option(option).option(disk.join("made")).sh("echo ran").end().code(73);
         assert_eq!(outcome.stdout_text(), "", "{option}: {outcome:#?}");
-        outcome.says(said).says("its disk stands still");
+        outcome.says(said).says("its disk does not respond");
     }
 }
 
@@ -178,15 +179,19 @@ fn a_disk_that_hangs_before_the_start_is_told() {
 fn a_training_beside_a_disk_that_hangs_is_told() {
     const NAME: &str = "a_training_beside_a_disk_that_hangs_is_told";
     for (option, code, said) in [
-        ("--checkpoint_dir", 73, "error[T006]: cannot write `DISK/kept`: its disk stands still\n"),
-        ("--metrics", 73, "error[T006]: cannot write `DISK/kept`: its disk stands still\n"),
-        ("--plot", 73, "error[T006]: cannot write `DISK/kept`: its disk stands still\n"),
+        (
+            "--checkpoint_dir",
+            73,
+            "error[T006]: cannot write `DISK/kept`: its disk does not respond\n",
+        ),
+        ("--metrics", 73, "error[T006]: cannot write `DISK/kept`: its disk does not respond\n"),
+        ("--plot", 73, "error[T006]: cannot write `DISK/kept`: its disk does not respond\n"),
         (
             "--resume",
             66,
-            "error[T004]: cannot read checkpoint `DISK/kept`: its disk stands still\n",
+            "error[T004]: cannot read checkpoint `DISK/kept`: its disk does not respond\n",
         ),
-        ("--data", 66, "error[T001]: cannot read `DISK/kept`: its disk stands still\n"),
+        ("--data", 66, "error[T001]: cannot read `DISK/kept`: its disk does not respond\n"),
     ] {
         let train = Launch::new().command("train").options(["--num_gpus", "1", "--steps", "1"]);
         let Some((launch, disk)) = beside_a_disk_that_hangs(NAME, train) else { return };
@@ -415,7 +420,7 @@ fn a_stopped_reader_that_goes_on_is_told_what_it_missed() {
     wait_for("both workers to have written everything", || all_written(0).and(all_written(1)));
     let reader = std::thread::spawn(move || BufReader::new(screen).split(b'\n').count());
     std::io::Write::write_all(&mut stdin, b"\n").expect("they read");
-    job.wait_for_error(" lines not shown: the screen stood still");
+    job.wait_for_error(" lines not shown: the terminal did not accept output");
     drop(stdin);
     job.end().code(0);
     assert!(reader.join().expect("reads to the end") < 2_000_000);

@@ -198,7 +198,7 @@ fn workers_hear_a_warning_before_they_are_asked_to_stop() {
     let job = launch.start();
     job.wait_for_lines("up", 2);
     job.signal(Signal::TERM);
-    let outcome = job.end().code(143).says("they get SIGUSR1 now");
+    let outcome = job.end().code(143).says("sent SIGUSR1 to all workers");
     assert_eq!((count(&outcome, "saving"), count(&outcome, "asked")), (2, 2), "{outcome:#?}");
     let text = outcome.stdout_text();
     let first_asked = text.find("asked").expect("they were");

@@ -24,7 +24,7 @@ fn redacted(outcome: &Outcome) -> String {
     let rules = [
         (r"pid \d+", "pid PID"),
         // A test beside this one may want for memory.
-        (r"  the kernel killed .* for want of memory while it ran\n", ""),
+        (r"  the kernel's OOM killer killed .* while this worker ran\n", ""),
         (r"(after|runs for) [0-9.]+ m?s", "$1 TIME"),
         (r"\d{11}-[a-z2-9]{8}", "RUN"),
         (r"job [a-z2-9]{8}\n", "job JOB\n"),
@@ -81,8 +81,8 @@ fn a_rank_that_was_over_too_early_is_named() {
          \x20   | all_reduce (operation 2, 4 bytes) failed on rank 1: rank 0 on host `localhost` \
          exited with 0 before it took part\n\
          \x20 log: DIR/runs/RUN/rank1.stderr\n\
-         help: rank 0 (localhost) had exited with 0 after TIME; a collective needs every rank until its \
-         end\n",
+         help: rank 0 (localhost) exited with 0 after TIME while other ranks were still running; \
+         collectives need all ranks\n",
     );
 }
 
@@ -100,8 +100,8 @@ fn of_a_job_that_hangs_who_left_is_named() {
     let outcome = job.end().code(143);
     let screen = redacted(&outcome);
     let last = "error[R106]: the job was stopped by SIGTERM; 2 workers were stopped\n\
-         help: rank 0 (localhost) had exited with 0 after TIME; a collective needs every rank until its \
-         end\n";
+         help: rank 0 (localhost) exited with 0 after TIME while other ranks were still running; \
+         collectives need all ranks\n";
     assert!(screen.ends_with(last), "{screen}");
 }
 
@@ -238,7 +238,7 @@ fn a_time_limit() {
         workers(2).options(["--timeout", "300ms", "--grace", "2"]).sh("exec sleep 1000"),
         124,
         "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n    Record  DIR/runs/RUN\n\
-         \x20 Stopping  2 workers: the time is over, grace 2.0 s\n\
+         \x20 Stopping  2 workers: --timeout reached, grace 2.0 s\n\
          error[R105]: the job did not end within 300 ms; 2 workers were stopped\n",
     );
 }
@@ -253,7 +253,7 @@ fn a_time_limit_tells_who_did_not_end() {
                  \x20 last lines of its stderr:\n\
                  \x20   | stuck\n\
                  \x20 log: DIR/runs/RUN/rank1.stderr\n\
-                 help: rank 0 (localhost) had exited with 0";
+                 help: rank 0 (localhost) exited with 0";
     assert!(screen.contains(error), "{screen}");
 }
 
@@ -299,7 +299,7 @@ fn a_lost_agent() {
          \x20 Stopping  1 worker after a failure, grace 10.0 s\n\
          error[R103]: the agent on n1 was killed by signal 9 (SIGKILL); 1 other worker was stopped\n\
          \x20 lost with it: ranks 1-2\n\
-         help: if nobody killed it, the kernel may have: see `dmesg` on n1\nhelp: to go on without it: --exclude 'n1'\n",
+         help: if no user killed it, the kernel may have: see `dmesg` on n1\nhelp: to go on without it: --exclude 'n1'\n",
     );
 }
 
@@ -314,7 +314,7 @@ fn a_lost_shim() {
          error[R103]: remuda-shim on localhost, the parent of its workers, died; they were killed; no other \
          worker had to be stopped\n\
          \x20 lost with it: ranks 0-1\n\
-         help: if nobody killed it, the kernel may have: see `dmesg` on localhost\n",
+         help: if no user killed it, the kernel may have: see `dmesg` on localhost\n",
     );
 }
 

@@ -48,7 +48,7 @@ fn who_gives_up_and_is_stopped_before_it_ends_is_named_for_that() {
             .says("error[R101]: rank 1 (")
             .says(") gave up after ")
             .says("rank 1 aborted the group: the loss is not a number")
-            .says(", which exited with code 1, had heard of it; it was stopped before it ended by itself")
+            .says(" exited with code 1 after it detected this failure; this rank was then stopped by remuda")
             .does_not_say("killed by signal");
         let cause = &outcome.record()["cause"];
         assert_eq!((&cause["rank"], &cause["code"]), (&1.into(), &1.into()), "{cause}");
@@ -114,7 +114,7 @@ fn a_worker_killed_for_want_of_memory_is_told_as_such() {
     let script = "[ $RANK = 1 ] && exec sleep 1000; exec tail </dev/zero";
     let outcome = workers(2).under(&enter).sh(script).end().code(137);
     let outcome = outcome.says("rank 0 (localhost) was killed by signal 9 (SIGKILL)");
-    let record = outcome.says("the kernel killed 1 process for want of memory").record();
+    let record = outcome.says("OOM killer killed 1 process while this worker ran").record();
     assert_eq!(record["workers"][0]["oom_kills"], 1);
 }
 
@@ -154,7 +154,7 @@ fn a_worker_that_outlives_sigkill_is_named_and_not_waited_for() {
     File::create(flag).expect("the directory is ours");
     let outcome = job.end().code(3).says("rank 0 (localhost) exited with code 3");
     drop(tracer);
-    let outcome = outcome.says("; 1 other worker would not die\n");
+    let outcome = outcome.says("; 1 other worker still running after SIGKILL\n");
     let outcome =
         outcome.says(&format!("pid {undead} (sleep) on localhost did not die after SIGKILL"));
     assert_eq!(outcome.record()["leaked"][0]["pid"], undead.as_raw_nonzero().get());

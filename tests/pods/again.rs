@@ -41,7 +41,7 @@ fn pod_0_that_is_evicted_is_called_again_by_the_others() {
     first.wait_for_lines("epoch 0", 2);
     first.signal(Signal::TERM);
     drop(first.end().code(143).says("   Leaving  node 0; the others wait for another one"));
-    second.wait_for_error("Lost  the connection of node 0 ended; it is called again for epoch 1");
+    second.wait_for_error("Lost  the connection to node 0 was lost; reconnecting for epoch 1");
     let replaced = pod(&nodes, 0).end().code(0);
     assert_eq!(replaced.stdout_text().matches("epoch 1").count(), 2, "{replaced:#?}");
     second.end().code(0);
@@ -89,11 +89,11 @@ fn a_node_0_that_is_replaced_goes_on_after_the_epochs_of_the_other() {
     first.the(Role::Launcher).signal(Signal::KILL);
     drop(first.end().killed_by(Signal::KILL));
     second.wait_for_error(
-        "      Lost  the connection of node 0 ended; it is called again for epoch 1\n",
+        "      Lost  the connection to node 0 was lost; reconnecting for epoch 1\n",
     );
     let replaced = node(&nodes, 0).end().code(0);
     let replaced =
-        replaced.says("  Resuming  epoch 1, after those of the node 0 that was here before\n");
+        replaced.says("  Resuming  at epoch 1, after the epochs of the previous node 0\n");
     assert_eq!(replaced.stdout_text().matches("epoch 1").count(), 2, "{replaced:#?}");
     second.end().code(0);
 }
@@ -136,8 +136,7 @@ fn early(nodes: &Nodes, rank: usize) -> Launch {
     nodes.node(rank).sh("echo begun in $TORCHELASTIC_RESTART_COUNT")
 }
 
-const GONE: &str =
-    "      Lost  127.0.0.2 before anything was started; another one may come within ";
+const GONE: &str = "      Lost  127.0.0.2 before the job started; waiting up to ";
 
 #[test]
 fn a_node_that_is_lost_before_all_are_there_is_replaced_without_a_restart() {
@@ -164,7 +163,7 @@ fn a_node_that_is_lost_early_and_not_replaced_is_named_at_the_deadline() {
     let screen = "\
 error[R107]: 1 of 3 hosts cannot be reached; nothing was started
   did not come:
-    127.0.0.2: nobody came as node 1 within 4.0 s; the one that had come was lost
+    127.0.0.2: node 1 did not join within 4.0 s; its first connection was lost
 ";
     drop(first.end().code(69).says(GONE).says(screen));
     third.end().code(69).says(screen);
@@ -176,7 +175,7 @@ fn a_node_0_that_is_lost_before_all_are_there_is_called_again() {
     let (first, second) = gathering(&nodes, &[]);
     first.the(Role::Launcher).signal(Signal::KILL);
     drop(first.end());
-    second.wait_for_error("the connection of node 0 ended; it is called again for epoch 0");
+    second.wait_for_error("the connection to node 0 was lost; reconnecting for epoch 0");
     let third = early(&nodes, 2).start();
     let first = early(&nodes, 0).end().code(0);
     assert_eq!(first.stdout_text().matches("begun in 0").count(), 3, "{first:#?}");
@@ -192,7 +191,7 @@ fn a_pod_that_is_evicted_before_all_are_there_leaves_its_place() {
     second.wait_for_error("Joined");
     second.signal(Signal::TERM);
     drop(second.end().code(143).says("   Leaving  the job, which goes on without us"));
-    first.wait_for_error("pod-1 before anything was started; another one may come within ");
+    first.wait_for_error("pod-1 before the job started; waiting up to ");
     let others = [1, 2].map(|rank| launch(rank).option("--max_restarts=0").start());
     first.wait_for_lines("epoch 0", 3);
     first.signal(Signal::TERM);

@@ -107,7 +107,7 @@ fn a_pod_whose_cable_is_plugged_in_again_takes_part_in_the_restart() {
     let (cluster, [first, second, third]) = start(&["--max_restarts", "1"]);
     cluster.network.pull(2);
     first.wait_for_error("train-2: nothing heard for 2.0 s; restart 1 of 1");
-    third.wait_for_error("Lost  the connection of node 0 ended; it is called again for epoch 1");
+    third.wait_for_error("Lost  the connection to node 0 was lost; reconnecting for epoch 1");
     cluster.network.plug(2);
     let outcome = first.end().code(0);
     assert_eq!(epoch_1_of(&outcome), 3, "{outcome:#?}");
@@ -126,8 +126,8 @@ fn a_pod_that_is_cut_off_before_all_are_there_may_come_again() {
     let [first, second] = [0, 1].map(launch);
     second.wait_for_error("Joined");
     cluster.network.pull(1);
-    first.wait_for_error("Lost  train-1 before anything was started");
-    second.wait_for_error("Lost  the connection of node 0 ended; it is called again for epoch 0");
+    first.wait_for_error("Lost  train-1 before the job started");
+    second.wait_for_error("Lost  the connection to node 0 was lost; reconnecting for epoch 0");
     cluster.network.plug(1);
     let third = launch(2);
     let outcome = first.end().code(0);
@@ -145,7 +145,7 @@ fn a_restart_without_a_way_to_the_pod_ends_with_its_loss() {
     cluster.network.pull(2);
     let outcome = first.end().code(75).says("train-2: nothing heard for 2.0 s; restart 1 of 1");
     let outcome = outcome.says("1 of 3 hosts cannot be reached; there was no restart");
-    let outcome = outcome.says("nobody came as node 2 within 3.0 s");
+    let outcome = outcome.says("node 2 did not join within 3.0 s");
     assert_eq!(outcome.record()["cause"]["host"], "train-2");
     assert_eq!(epoch_1_of(&outcome), 0, "{outcome:#?}");
     second.end().code(75).says("there was no restart");

@@ -42,10 +42,10 @@ fn a_node_0_that_does_not_come_back_is_waited_for_as_long_as_was_said() {
     let [first, second] = [0, 1].map(pod);
     first.wait_for_lines("up", 2);
     kill(first);
-    second.wait_for_error("Lost  the connection of node 0 ended; it is called again for epoch 1");
+    second.wait_for_error("Lost  the connection to node 0 was lost; reconnecting for epoch 1");
     second.wait_for_error("   Waiting  for node 0 (train-0.train:29501), since 1");
     second.end().code(75).says(
-        "error[R108]: node 0 (train-0.train:29501) did not answer: nobody listens there; there was no \
+        "error[R108]: node 0 (train-0.train:29501) did not answer: connection refused; there was no \
          restart\nhelp: why it ended is on node 0's own screen\n",
     );
 }

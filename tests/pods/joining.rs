@@ -62,7 +62,7 @@ fn a_node_with_another_key_gets_no_answer_and_the_right_one_still_comes() {
          help: give every node the same key file\n",
     );
     first.wait_for_error(
-        "note: 127.0.0.1 was not let in: as node 1: the handshake failed: the other side has another \
+        "note: rejected connection from 127.0.0.1: as node 1: the handshake failed: the other side has another \
          key\n",
     );
     nodes.node(1).sh("true").end().code(0);
@@ -150,7 +150,7 @@ fn a_node_that_never_comes_is_named_on_every_screen() {
     let screen = "\
 error[R107]: 1 of 3 hosts cannot be reached; nothing was started
   did not come:
-    127.0.0.3: nobody came as node 2 within 3.0 s
+    127.0.0.3: node 2 did not join within 3.0 s
   help: every node is given the same line and key, and a `--node_rank` of its own
 ";
     drop(first.says(screen));
@@ -165,8 +165,8 @@ fn all_that_do_not_come_are_named() {
         "\
 error[R107]: 2 of 3 hosts cannot be reached; nothing was started
   did not come:
-    127.0.0.2: nobody came as node 1 within 1.0 s
-    127.0.0.3: nobody came as node 2 within 1.0 s
+    127.0.0.2: node 1 did not join within 1.0 s
+    127.0.0.3: node 2 did not join within 1.0 s
 ",
     );
 }
@@ -177,9 +177,9 @@ fn a_node_0_that_never_comes_is_told_with_the_last_reason() {
     let alone = nodes.node(1).option("--join_timeout=1s").sh("true").end().code(69);
     let port = nodes.port + 1;
     alone.says(&format!(
-        "error[R108]: node 0 (127.0.0.1:{port}) did not answer: nobody listens there; nothing was \
+        "error[R108]: node 0 (127.0.0.1:{port}) did not answer: connection refused; nothing was \
          started\nhelp: is node 0 up, and is it given the same `--master_addr` and `--master_port`? its \
-         own screen says whom it waits for\n"
+         own screen shows the nodes that it waits for\n"
     ));
     let alone = nodes.node(1).options(["--join_timeout=1s", "--master_addr=no.such.host.invalid"]);
     alone.sh("true").end().code(69).says("did not answer: name or service not known");

@@ -71,7 +71,7 @@ fn a_pod_that_nobody_knows_says_what_is_missing() {
     );
     check(
         pod().env("JOB_COMPLETION_INDEX", "1"),
-        "error[P004]: nobody says how many pods the job has\nhelp: give `--nodes N`, or set \
+        "error[P004]: the number of pods is not set\nhelp: give `--nodes N`, or set \
          REMUDA_NODES; an Indexed Job's is `completions`\n",
     );
     check(

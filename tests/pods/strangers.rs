@@ -57,7 +57,10 @@ fn strangers_get_no_answer_and_the_job_does_not_notice_them() {
         check_unanswered(gate + 1, saying);
     }
     first.take_stdin().write_all(b"still here\n").expect("rank 0 reads");
-    let first = first.end().code(0).says("note: 127.0.0.1 was not let in: not the remuda protocol");
+    let first = first
+        .end()
+        .code(0)
+        .says("note: rejected connection from 127.0.0.1: not the remuda protocol");
     assert!(first.stdout_text().contains("still here"), "{first:#?}");
     second.end().code(0);
 }

@@ -35,8 +35,8 @@ fn a_host_that_cannot_be_reached_holds_up_nobody() {
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     let rule = "---------------";
     assert_eq!(stdout, format!("{rule}\nn[2-3] (2)\n{rule}\nhello\n"), "{stderr}");
-    let expect = "error[R107]: 1 of 3 hosts cannot be reached; the others were not held up\n  \
-                  nobody listens:\n    n1: ssh: connect to host 127.0.0.1 port 1: Connection refused\n  \
+    let expect = "error[R107]: 1 of 3 hosts cannot be reached; the other nodes kept running\n  \
+                  connection refused:\n    n1: ssh: connect to host 127.0.0.1 port 1: Connection refused\n  \
                   help: is its sshd running, and on this port? see `--ssh_port`\n";
     assert_eq!(stderr, expect);
     assert_eq!(output.status.code(), Some(69));

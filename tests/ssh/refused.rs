@@ -26,7 +26,8 @@ fn every_bad_host_is_told_at_once_and_nothing_starts() {
     let outcome = outcome.says("error[R107]: 3 of 5 hosts cannot be reached; nothing was started");
     let outcome =
         outcome.says("the name does not resolve:\n    n2: ssh: Could not resolve hostname");
-    let outcome = outcome.says("nobody listens:\n    n3: ssh: connect to host 127.0.0.1 port 1");
+    let outcome =
+        outcome.says("connection refused:\n    n3: ssh: connect to host 127.0.0.1 port 1");
     let outcome = outcome.says("the host key is not known:\n    n4: ");
     let outcome = outcome
         .says("help: log in once with `ssh -o BatchMode=no -o StrictHostKeyChecking=ask -F ");
@@ -93,9 +94,9 @@ fn hosts_that_let_us_in_and_hang_are_given_up_and_told_as_what_they_are() {
     let outcome = launch.options(["--agent_timeout", "300ms"]).sh("exit 0").end().code(69);
     let expected = "\
 error[R107]: 2 of 2 hosts cannot take part; nothing was started
-  ssh let us in, and the host hangs:
+  the host hangs after the ssh login:
     n[1-2]: no agent within 0.3 s
-  help: ssh let us in: does `ssh -F DIR/ssh_config n1 true` end? a start-up file or its home may hang; \
+  help: the ssh login succeeded: does `ssh -F DIR/ssh_config n1 true` end? a start-up file or its home may hang; \
 `--agent_timeout TIME` waits longer
 ";
     assert_eq!(screen(&outcome), expected);
@@ -113,7 +114,7 @@ fn a_job_that_waits_for_hosts_says_so_once_before_it_gives_up() {
     let outcome = launch.options(["--agent_timeout", "9s"]).sh("exit 0").end().code(69);
     let (waiting, error) = outcome.stderr.split_once('\n').expect("two parts");
     let (waiting, since) = waiting.split_once(", since ").expect("a time");
-    assert_eq!(waiting, "   Waiting  for n1, n2 to start our agent (ssh has let us in)");
+    assert_eq!(waiting, "   Waiting  for n1, n2 to start the agent (after the ssh login)");
     assert!(since.ends_with(" s"), "{since}");
     let expected = "error[R107]: 2 of 2 hosts cannot take part; nothing was started\n";
     assert!(error.starts_with(expected), "{outcome:#?}");
@@ -133,12 +134,12 @@ fn a_job_that_waits_for_hosts_says_on_request_how_far_they_are() {
     let job = launch.sh("exit 0").start();
     // Whoever starts them listens to signals.
     wait_for("an ssh", || job.processes().into_iter().find(|process| process.name == "ssh"));
-    let line = "   Waiting  for n2 to start our agent (ssh has let us in), since ";
+    let line = "   Waiting  for n2 to start the agent (after the ssh login), since ";
     wait_for(line, || {
         job.signal(Signal::QUIT);
         job.stderr().contains(line).then_some(())
     });
-    job.wait_for_error("   Waiting  for n1 to let us in, since ");
+    job.wait_for_error("   Waiting  for n1 to accept the ssh login, since ");
     job.signal(Signal::TERM);
     job.end().code(143).says("error[R106]: the job was stopped by SIGTERM; nothing was started");
 }
@@ -156,7 +157,7 @@ fn a_host_that_does_not_find_out_whether_it_can_start_is_given_up() {
     let outcome = launch.sh("exit 0").end().code(69);
     let expected = "\
 error[R100]: 2 of 2 nodes cannot take part; nothing was started
-  n[1-2]: has looked for 8.0 s whether it can start, and has not come to an end
+  n[1-2]: preflight checks did not finish within 8.0 s (--agent_timeout)
 help: does `ssh -F DIR/ssh_config n1 '. DIR/environment'` end? `--venv_script`, or a file system, there \
 may hang
 ";
@@ -339,12 +340,12 @@ fn help_says_the_line_that_fails_in_the_same_way() {
     let expected = format!(
         "\
 error[R107]: 2 of 2 hosts cannot be reached; nothing was started
-  nobody listens:
+  connection refused:
     n2: ssh: connect to host 127.0.0.3 port {port}: Connection refused
   help: is its sshd running, and on this port? see `--ssh_port`
   permission denied:
     n1: stranger@127.0.0.2: Permission denied (publickey).
-  help: `ssh -F DIR/ssh_config -p {port} stranger@n1 true` must work without a question; see `ssh-add -l`
+  help: `ssh -o BatchMode=yes -F DIR/ssh_config -p {port} stranger@n1 true` must succeed without a prompt; see `ssh-add -l`
 "
     );
     assert_eq!(screen(&outcome), expected);
@@ -389,11 +390,11 @@ fn a_doctor_and_a_preflight_say_the_same_line() {
     let expected = "\
 error[D001]: n1: cannot be reached: permission denied
   n1: stranger@127.0.0.2: Permission denied (publickey).
-  help: `ssh -F DIR/ssh_config stranger@n1 true` must work without a question; see `ssh-add -l`
+  help: `ssh -o BatchMode=yes -F DIR/ssh_config stranger@n1 true` must succeed without a prompt; see `ssh-add -l`
 ";
     let outcome = launch.option("--preflight").sh("exit 0").end().code(69);
     let so = "error[R100]: the only host cannot take part; nothing was started\n\
-              help: mend what stands above; `remuda doctor` with the same options looks deeper\n";
+              help: fix the problems above; `remuda doctor` with the same options gives details\n";
     assert_eq!(screen(&outcome), expected.to_owned() + so);
     let mut doctor = command(REMUDA);
     doctor.args(["doctor", "--no_python", "--accelerator", "cpu", "-H"]);

@@ -47,7 +47,7 @@ impl Shim {
 }
 
 impl ShimHandle {
-    /// Its pid.
+    /// Returns the pid of the shim.
     pub(in crate::agent) fn pid(&self) -> Pid {
         self.pid
     }

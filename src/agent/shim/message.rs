@@ -43,7 +43,7 @@ pub(in crate::agent) enum FromShim {
     Forked {
         /// Index of the worker.
         worker: u32,
-        /// Its pid.
+        /// Pid of the worker.
         pid: u32,
         /// When, on the clock of [`crate::base::clock::machine_us`].
         at_us: u64,
@@ -54,14 +54,14 @@ pub(in crate::agent) enum FromShim {
         worker: u32,
         /// At which step.
         step: OpenFailure,
-        /// Why.
+        /// Error number of the kernel.
         errno: i32,
     },
     /// A worker ended.
     Ended {
         /// Index of the worker.
         worker: u32,
-        /// How.
+        /// How the worker exited.
         exit: WorkerExit,
         /// When, on the clock of [`crate::base::clock::machine_us`].
         at_us: u64,

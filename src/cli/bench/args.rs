@@ -287,7 +287,7 @@ fn parse_last(text: &str) -> Result<u64, BadValue> {
 /// A step that leads somewhere; of `remuda run`, the hosts that are taken.
 fn parse_step(text: &str) -> Result<u64, BadValue> {
     match parse_size_or_hosts(text, ("taken", "include"))? {
-        0 => Err(BadValue::new("a step of nothing leads nowhere").help("write `1M`, for example")),
+        0 => Err(BadValue::new("the step must be greater than 0").help("write `1M`, for example")),
         bytes => Ok(bytes),
     }
 }
@@ -397,7 +397,7 @@ mod tests {
         check_refused("", "COLLECTIVE");
         check_refused("all-reduse", "unknown");
         check_refused("all-reduce -b x", "expected a size");
-        check_refused("all-reduce -i 0", "leads nowhere");
+        check_refused("all-reduce -i 0", "greater than 0");
         check_refused("all-reduce --plot a.PNG", "written as SVG");
         check_refused("all-reduce -f 1", "it is a number from 2 to");
         check_refused("all-reduce -n 0", "it is a number from 1 to");

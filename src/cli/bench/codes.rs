@@ -1,61 +1,65 @@
-//! The stable codes of what can be wrong with a measurement (`B…`).
+//! The codes of errors of `remuda bench` (`B…`).
 
 use crate::base::{Explanation, story};
 
-/// Sizes that take more memory than there is.
+/// Sizes that need more memory than there is.
 pub(super) const TOO_LARGE: &str = "B001";
 /// Earlier results that cannot be read.
 pub(super) const EARLIER_UNREADABLE: &str = "B002";
-/// A picture that cannot be written.
+/// A plot that cannot be written.
 pub(super) const CANNOT_WRITE: &str = "B003";
 /// Results that are wrong, or below the threshold.
 pub(super) const NOT_GOOD_ENOUGH: &str = "B004";
-/// A backend of GPUs where there is none.
+/// A backend for GPUs on a machine without one.
 pub(super) const NO_GPU: &str = "B005";
 
-/// Their stories.
+/// The `remuda explain` page of every code.
 pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     story(
         TOO_LARGE,
-        "the greatest size needs more memory than there is",
-        "Every worker has memory for what it gives and, where an operation does not work in place, for \
-         what it takes. That of all workers of this machine is counted beforehand and compared with the \
-         memory that is free. Give a smaller --maxbytes, or start fewer workers.",
+        "the largest size needs more memory than there is",
+        "Every worker allocates a send buffer and, if the operation does not work in place, a \
+         receive buffer. remuda adds up the buffers of all workers on this machine and compares \
+         the sum with the free memory before the measurement starts. Use a smaller `--maxbytes`, \
+         or start fewer workers (`--num_gpus`).",
     ),
     story(
         EARLIER_UNREADABLE,
         "earlier results cannot be read",
-        "--compare takes what `remuda bench … --json` wrote to its standard output. Keep one of a good \
-         day:\n\n    remuda bench all-reduce -H hosts --json > good.json\n\n\
-         It also takes what nccl-tests, the OSU micro-benchmarks and `remuda bench` itself print:\n\n    \
-         mpirun -np 2 osu_allreduce > mpi.txt\n    \
-         remuda bench all-reduce --num_gpus 2 --compare mpi.txt\n\n\
-         and any table whose first two columns are bytes and microseconds. Results must be of the collective \
-         that is measured, as far as the file tells; how many ranks measured them is said above the rows, and \
-         where it is unknown bus bandwidth is as of so many as are here.",
+        "`--compare` takes the standard output of `remuda bench … --json`. Keep the output of a \
+         good run:\n\n    remuda bench all-reduce -H hosts --json > good.json\n\n`--compare` \
+         also takes what nccl-tests, the OSU micro-benchmarks and `remuda bench` \
+         print:\n\n    mpirun -np 2 osu_allreduce > mpi.txt\n    remuda bench all-reduce \
+         --num_gpus 2 --compare mpi.txt\n\nIt takes any table whose first two columns are bytes \
+         and microseconds. If the file names its collective, it must be the collective that is \
+         measured. The line above the rows shows the number of ranks of the earlier run; if the \
+         file does not contain it, remuda computes the bus bandwidth for the current number of \
+         ranks.",
     ),
     story(
         CANNOT_WRITE,
-        "a picture cannot be written",
-        "Where --plot goes is looked at before anything is measured, on the node of rank 0, which writes \
-         it. What nobody can see beforehand, such as a disk that is full, is told at the end: the results \
-         are on the screen by then, and the exit status is 73 all the same. The picture is SVG, which \
-         every browser shows.",
+        "the plot cannot be written",
+        "Rank 0 writes the file of `--plot`. Its node checks the file before the measurement \
+         starts. An error that only appears later, such as a full disk, is reported at the end: \
+         the results are on the screen, and the exit status is 73. The plot is an SVG file, \
+         which every browser can show. Name a file in a directory that exists and that you can \
+         write.",
     ),
     story(
         NOT_GOOD_ENOUGH,
-        "the measurement fails the gate",
-        "Wrong numbers always fail it: memory, a network card or a driver is at fault, or we are. With \
-         --threshold GB/s the bus bandwidth of the best size must reach it, with --pairs that of every \
-         pair. The exit status is 1, so that `remuda bench … && remuda run …` starts a job on good nodes \
-         only.",
+        "the measurement is below the threshold or wrong",
+        "Wrong results always fail: the cause is memory, a network adapter, a driver, or a bug \
+         in remuda. With `--threshold GB/s` the bus bandwidth of the best size must reach the \
+         threshold; with `--pairs` the bandwidth of every pair of nodes must. The exit status is \
+         1, so that a job starts on good nodes only:\n\n    remuda bench all-reduce -H hosts \
+         --threshold 10 && remuda run -H hosts train.py",
     ),
     story(
         NO_GPU,
         "there is no GPU to measure",
-        "The backends `nccl` and `staged` move numbers of GPUs; whether this machine has any is looked \
-         at by the files of their devices before anything starts. On other hosts the workers find out \
-         themselves. There is no way back to the host's memory: a gate must not measure something \
-         else than it was asked for.",
+        "The backends `nccl` and `staged` measure transfers between GPUs. remuda looks for the \
+         GPU device files of this machine before it starts anything; on other hosts the workers \
+         look. remuda does not fall back to host memory, because a threshold would then test \
+         something else. Leave out `--backend` to measure host memory.",
     ),
 ];

@@ -37,7 +37,7 @@ pub enum LoadError {
     /// A directory, a pipe, a device.
     #[error("hostfile `{}` is not a regular file: it is {kind}", .path.display())]
     NotAFile {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// What it is.
         kind: &'static str,
@@ -45,9 +45,9 @@ pub enum LoadError {
     /// The system refused.
     #[error("cannot read hostfile `{}`", .path.display())]
     Unreadable {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// Everybody decides where the job runs.
@@ -59,9 +59,9 @@ pub enum LoadError {
     /// It was to be changed.
     #[error("cannot write hostfile `{}`", .path.display())]
     NotWritten {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// It was read, and has errors.
@@ -248,7 +248,7 @@ fn foreign_owner(owner: u32) -> Diagnostic {
     let message = format!("the hostfile belongs to another user (uid {owner})");
     Diagnostic::whole(codes::FOREIGN_OWNER, message)
         .severity(Severity::Note)
-        .help("whoever owns it decides where the job runs")
+        .help("its owner decides where the job runs")
 }
 
 fn read_from(input: impl Read, path: &Path, options: ReadOptions) -> Result<Reading, LoadError> {

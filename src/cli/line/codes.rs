@@ -1,14 +1,14 @@
-//! The stable codes of what can be wrong with a command line (`C…`).
+//! The codes of errors in a command line (`C…`).
 
 use crate::base::{Explanation, story};
 
-/// An option that nobody knows.
+/// An option that does not exist.
 pub const UNKNOWN_OPTION: &str = "C001";
-/// An abbreviation of several options.
+/// An abbreviation that matches several options.
 pub const AMBIGUOUS: &str = "C002";
-/// An option at its end, or before another option.
+/// An option without its value.
 pub const VALUE_MISSING: &str = "C003";
-/// `--quiet=yes`.
+/// A switch with a value, `--quiet=yes`.
 pub const VALUE_UNWANTED: &str = "C004";
 /// Options, but nothing to run.
 pub const NO_SCRIPT: &str = "C005";
@@ -16,9 +16,9 @@ pub const NO_SCRIPT: &str = "C005";
 pub const BAD_VALUE: &str = "C006";
 /// Two options that contradict each other.
 pub const CANNOT_COMBINE: &str = "C007";
-/// An option that DeepSpeed itself has given up.
+/// An option that DeepSpeed has removed.
 pub const REMOVED: &str = "C008";
-/// An option that is understood and has nothing behind it.
+/// An option that remuda recognises and does not support.
 pub const NOT_THERE: &str = "C009";
 /// An option that needs another one.
 pub const NEEDS_OTHER: &str = "C010";
@@ -27,86 +27,90 @@ pub const UNEXPECTED_WORD: &str = "C011";
 /// A word that is no command.
 pub const UNKNOWN_COMMAND: &str = "C012";
 
-/// Their stories.
+/// The `remuda explain` page of every code.
 pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     story(
         UNKNOWN_OPTION,
         "there is no such option",
-        "Options of the launcher stand before the script, those of the script behind it; an option of \
-         the script that comes too early is unknown here:\n\n    \
-         remuda run --num_gpus 2 train.py --lr 0.1\n\n\
-         `-` and `_` are the same in a name. Options of DeepSpeed may be abbreviated, ours are written \
-         out.",
+        "Options of the launcher are placed before the script, and options of the script after \
+         it. An option of the script that is placed before it is unknown here:\n\n    remuda run \
+         --num_gpus 2 train.py --lr 0.1\n\n`-` and `_` are equivalent in the name of an option. \
+         DeepSpeed's options can be abbreviated; remuda's own options cannot.",
     ),
     story(
         AMBIGUOUS,
-        "the abbreviation could be several options",
-        "A long option of DeepSpeed may be cut as long as one option begins like that: `--num_g` is \
-         --num_gpus, `--num` could be three. Write a letter more. Options of ours never make an \
-         abbreviation ambiguous.",
+        "the abbreviation matches several options",
+        "A long option of DeepSpeed can be abbreviated if only one option starts with these \
+         letters: `--num_g` is `--num_gpus`, but `--num` matches three options. Type one more \
+         letter. remuda's own options never make an abbreviation ambiguous.",
     ),
     story(
         VALUE_MISSING,
         "the option needs a value",
-        "Nothing follows, or what follows looks like an option. A value that begins with `-` is glued \
-         to its option, unless it is a negative number or holds a blank:\n\n    \
-         remuda run --prefix=-x train.py",
+        "No value follows the option, or the next word looks like an option. If the value starts \
+         with `-`, attach it with `=` (this is not necessary for a negative number or a value \
+         that contains a space):\n\n    remuda run --prefix=-x train.py",
     ),
     story(
         VALUE_UNWANTED,
         "the option takes no value",
-        "It is a switch: given or not. `--quiet=yes` is `--quiet`.",
+        "The option is a switch, which is either given or not. Type `--quiet` instead of \
+         `--quiet=yes`.",
     ),
     story(
         NO_SCRIPT,
         "there is nothing to run",
-        "The line ends before a script. Options come first, then the script, then its own \
-         arguments:\n\n    remuda run --num_gpus 2 train.py --lr 0.1\n\n\
-         If the script stands there, the option before it has taken it for its value.",
+        "The command line ends before the script. Options are first, then the script, then the \
+         script's own arguments:\n\n    remuda run --num_gpus 2 train.py --lr 0.1\n\nIf the \
+         command line contains the script, the option before it used the script as its value.",
     ),
     story(
         BAD_VALUE,
         "the option cannot take this value",
-        "The text under the caret is no value of that option; the label says what is. Whole numbers are \
-         read as Python reads them: ` 2`, `+2`, `02` and `1_000` are numbers, `0x2` and `2.0` are not.",
+        "The text above the caret is not a valid value of the option; the label names the valid \
+         values. Whole numbers are parsed as Python parses them: ` 2`, `+2`, `02` and `1_000` \
+         are numbers; `0x2` and `2.0` are not.",
     ),
     story(
         CANNOT_COMBINE,
         "two options contradict each other",
-        "Each makes sense alone; together one of them would have no effect, or the wrong one. Keep one. \
-         When one comes from a wrapper script, the last of two equal options wins.",
+        "Each of the two options is valid alone, but together one of them would have no effect \
+         or the wrong effect. Remove one of them.",
     ),
     story(
         REMOVED,
         "the option was removed from DeepSpeed",
-        "DeepSpeed gave up elastic training in 0.19.8, and with it --elastic_training, \
-         --min_elastic_nodes and --max_elastic_nodes. The number of nodes is that of the hostfile, or \
-         that of --num_nodes.",
+        "DeepSpeed 0.19.8 removed elastic training, and with it `--elastic_training`, \
+         `--min_elastic_nodes` and `--max_elastic_nodes`. The number of nodes is the number of \
+         hosts in the hostfile, or `--num_nodes`:\n\n    remuda run -H hosts --num_nodes 4 \
+         train.py",
     ),
     story(
         NOT_THERE,
-        "the option has nothing behind it here",
-        "It is an option of DeepSpeed, or a value of one, that remuda understands and does not have, or \
-         that says nothing about this command. It is refused rather than ignored: who gives it counts \
-         on it. COMPAT.md lists what is different, and why.",
+        "the option is not supported",
+        "remuda recognises this option or value of DeepSpeed but does not implement it, or the \
+         option does not apply to this command. remuda refuses it instead of ignoring it, \
+         because a job that depends on it would run with different settings. Remove it. \
+         COMPAT.md lists all differences and their reasons.",
     ),
     story(
         NEEDS_OTHER,
-        "something else is needed with it",
-        "The option says more about another one, which is missing; or a word is missing at the end of \
-         the line. `COMMAND --help` lists what belongs together.",
+        "another option or word is missing",
+        "The option only has a meaning together with another option, which is missing; or a word \
+         is missing at the end of the command line. `COMMAND --help` lists the options that \
+         belong together.",
     ),
     story(
         UNEXPECTED_WORD,
         "one word too many",
-        "This command takes no script and no arguments behind its options. A value with blanks needs \
-         quotes, or the shell makes several words of it.",
+        "This command takes no script and no arguments after its options. A value that contains \
+         spaces needs quotes, because the shell splits it into several words otherwise.",
     ),
     story(
         UNKNOWN_COMMAND,
         "there is no such command",
-        "The first word chooses what remuda does. To run a script say so:\n\n    \
-         remuda run train.py\n\n\
-         Called as `deepspeed` (a link to the executable) it has no commands and runs its first word.",
+        "The first word selects the command. To run a script, use the command \
+         `run`:\n\n    remuda run train.py\n\nUnder the name `deepspeed` (a link to the \
+         executable) remuda has no commands and runs its first word as a script.",
     ),
 ];

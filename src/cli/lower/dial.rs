@@ -144,7 +144,7 @@ fn read_key(path: &Path, key_is: KeyIs) -> Result<(JobKey, String), CliError> {
         return refused(
             codes::KEY_FOREIGN,
             why,
-            "whoever owns it can start workers as you: copy it to a file of yours",
+            "its owner can start workers under your account: copy it to a file of your own",
         );
     }
     let mut text = Vec::new();

@@ -69,7 +69,7 @@ fn read_mounted(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Options of `remuda run`, with what they are when nobody types them.
+/// Options of `remuda run` with their default values.
 #[derive(Parser)]
 #[command(name = "remuda run")]
 struct Untyped {
@@ -176,7 +176,7 @@ fn slots(pod: &Pod, accelerator: Accelerator) -> Result<u32, CliError> {
         _ => Err(CliError::new(
             Status::Config,
             codes::NO_SLOTS,
-            "nobody says how many workers a pod has",
+            "the number of workers per pod is not set",
         )
         .help("give `--num_gpus N`, or set REMUDA_NUM_GPUS")),
     }
@@ -211,7 +211,7 @@ fn transport(
     }
     let Some(key_file) = args.key_file.as_deref() else { return Err(no_key()) };
     let Some(address) = address else {
-        return Err(CliError::new(Status::Config, codes::NO_MASTER, "nobody says where pod 0 is").help(
+        return Err(CliError::new(Status::Config, codes::NO_MASTER, "the address of pod 0 is not set").help(
             "give `--master_addr NAME-0.SERVICE`, or set REMUDA_MASTER_ADDR; a headless Service gives \
              pods names",
         ));

@@ -200,7 +200,7 @@ fn device_slots(
         let variable = accelerator.visible_devices()[0];
         return Err(CliError::usage(
             DEVICES_UNKNOWN,
-            "nobody says how many devices this machine has",
+            "the number of devices of this machine is not known",
         )
         .help(format!("give `--num_gpus N`, or set {variable}")));
     };

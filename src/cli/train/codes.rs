@@ -1,77 +1,82 @@
-//! The stable codes of what can be wrong with a training (`T…`).
+//! The codes of errors of `remuda train` (`T…`).
 
 use crate::base::{Explanation, story};
 
 /// A text that cannot be read.
 pub(super) const TEXT_UNREADABLE: &str = "T001";
-/// A text that is too short for what is to be learned.
+/// A text that is too short for the model.
 pub(super) const TEXT_TOO_SHORT: &str = "T002";
-/// Sizes that no model can have together.
+/// Sizes that a model cannot have together.
 pub(super) const BAD_SIZES: &str = "T003";
-/// Something that is no checkpoint, or not whole.
+/// A file that is not a checkpoint, or not a complete one.
 pub(super) const CHECKPOINT_UNUSABLE: &str = "T004";
-/// A checkpoint of another run than the one that was asked for.
+/// A checkpoint of a different run.
 pub(super) const CHECKPOINT_DIFFERS: &str = "T005";
-/// A file or directory that cannot be made.
+/// A file or directory that cannot be created.
 pub(super) const CANNOT_WRITE: &str = "T006";
-/// A run that takes more memory than there is.
+/// A run that needs more memory than there is.
 pub(super) const TOO_LARGE: &str = "T007";
-/// A directory of checkpoints that is another run's.
+/// A checkpoint directory that belongs to another run.
 pub(super) const IN_USE: &str = "T008";
 
-/// Their stories.
+/// The `remuda explain` page of every code.
 pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     story(
         TEXT_UNREADABLE,
         "the text to learn cannot be read",
-        "--data takes regular files that you may read. Without it the model learns the text of this \
-         project, which is enough for a first try.",
+        "`--data` takes regular files that you can read. Without `--data` the model learns the \
+         text of this project, which is enough for a first try:\n\n    remuda train --data \
+         text.txt",
     ),
     story(
         TEXT_TOO_SHORT,
         "the text is too short",
-        "A tenth of the text is kept for validation, and it must hold at least one block. Give more \
-         text, or make --block smaller.",
+        "A tenth of the text is kept for validation and must hold at least one block. Use a \
+         longer text, or a smaller `--block`.",
     ),
     story(
         BAD_SIZES,
         "sizes that do not fit each other",
-        "Every attention head gets an equal part of the width, so --width is a multiple of --heads.",
+        "Every attention head gets an equal part of the width, so `--width` must be a multiple \
+         of `--heads`:\n\n    remuda train --width 128 --heads 4",
     ),
     story(
         CHECKPOINT_UNUSABLE,
         "the checkpoint cannot be used",
-        "--resume takes a `.safetensors` file that `remuda train` wrote, or the --checkpoint_dir of a \
-         run, of which the newest whole checkpoint is taken.",
+        "`--resume` takes a `.safetensors` file that `remuda train` wrote, or the \
+         `--checkpoint_dir` of a run, whose newest complete checkpoint is used. Name one of the \
+         two:\n\n    remuda train --resume kept",
     ),
     story(
         CHECKPOINT_DIFFERS,
-        "the checkpoint is of another run",
-        "A run goes on with the model, the sizes and the text that it began with. Leave the sizes out: \
-         they are in the checkpoint.",
+        "the checkpoint belongs to a different run",
+        "A run can only continue with the model, the sizes and the text that it started with. \
+         Leave the sizes out of the command line: they are read from the checkpoint.",
     ),
     story(
         CANNOT_WRITE,
         "a result cannot be written",
-        "Where checkpoints, metrics and plots go is looked at before anything starts, so that no hour \
-         of training is lost at its end.",
+        "remuda checks the files for checkpoints, metrics and plots before the training starts, \
+         so that no training is lost at its end. Name a directory that exists and that you can \
+         write, and check the free space of its disk (`df`).",
     ),
     story(
         TOO_LARGE,
         "the model needs more memory than there is",
-        "Weights, gradients, optimizer state and activations of every worker of this machine are counted \
-         beforehand and compared with the memory that is free. Make --width, --layers, --block or \
-         --batch_size smaller, or start fewer workers.",
+        "remuda adds up weights, gradients, optimizer state and activations of all workers on \
+         this machine and compares the sum with the free memory before the training starts. Make \
+         `--width`, `--layers`, `--block` or `--batch_size` smaller, or start fewer workers \
+         (`--num_gpus`).",
     ),
     story(
         IN_USE,
-        "the directory of checkpoints is another run's",
-        "Checkpoints are named by their steps, and the newest is the one with the greatest step. Two \
-         runs in one directory would replace each other's, and --resume could take the wrong one. \
-         Nothing was touched. Go on with the run that is there, or give another directory:\n\n    \
-         remuda train --checkpoint_dir kept --resume kept\n    \
-         remuda train --checkpoint_dir kept-2\n\n\
-         What is started again and again by something else, a Job of Kubernetes, says --resume auto: it \
-         begins where there is nothing, and goes on from then on.",
+        "the checkpoint directory belongs to another run",
+        "Checkpoints are named by their step, and the newest is the one with the highest step. \
+         Two runs in one directory would replace each other's checkpoints, and `--resume` could \
+         take the wrong one. Nothing was changed. Continue the run that is there, or use a \
+         different directory:\n\n    remuda train --checkpoint_dir kept --resume \
+         kept\n    remuda train --checkpoint_dir kept-2\n\nIf another program starts the \
+         training again and again, such as a Kubernetes Job, use `--resume auto`: the training \
+         starts when the directory is empty and continues when it is not.",
     ),
 ];

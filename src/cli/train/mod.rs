@@ -42,7 +42,7 @@ struct TrainFace {
     watch: WatchArgs,
 }
 
-/// Its options.
+/// Returns the definition of the command.
 pub(super) fn definition() -> clap::Command {
     TrainFace::command()
 }

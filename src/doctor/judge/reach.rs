@@ -180,7 +180,7 @@ mod tests {
         let fault = Fault::new(FaultKind::Refused, words);
         let mut one = case(3);
         one.nodes[1].seen = Seen::Unreachable(fault);
-        check(&one, &["error[D001] n2: cannot be reached: nobody listens"]);
+        check(&one, &["error[D001] n2: cannot be reached: connection refused"]);
         one.nodes[1].seen = Seen::Lost("the connection ended".to_owned());
         check(&one, &["error[D002] n2: its agent sent no report: the connection ended"]);
         one.nodes[1].seen = Seen::OtherVersion { build: "9.9.9".to_owned() };

@@ -1,4 +1,4 @@
-//! What can be wrong with an environment file (`E…`).
+//! The codes of problems in environment files (`E…`).
 
 use crate::base::{Explanation, story};
 
@@ -6,173 +6,187 @@ use crate::base::{Explanation, story};
 pub const ENV_NO_EQUALS: &str = "E001";
 /// A word that cannot name a variable.
 pub const ENV_BAD_NAME: &str = "E002";
-/// A variable that is not the user's to set.
+/// A variable that only remuda sets.
 pub const ENV_RESERVED: &str = "E003";
 /// A variable on two lines.
 pub const ENV_SET_TWICE: &str = "E004";
 /// A variable in two files.
 pub const ENV_IN_BOTH: &str = "E005";
-/// A quote without its other half.
+/// A quote that is not closed.
 pub const ENV_OPEN_QUOTE: &str = "E006";
-/// Words after a value in quotes.
+/// Text after a value in quotes.
 pub const ENV_AFTER_QUOTE: &str = "E007";
 /// A value that a shell would change.
 pub const ENV_NOT_EXPANDED: &str = "E008";
 /// A comment after a value.
 pub const ENV_COMMENT: &str = "E009";
-/// A variable that decides which code runs.
+/// A variable that selects which code runs.
 pub const ENV_LOADS_CODE: &str = "E010";
 /// A variable above the kernel's limit.
 pub const ENV_TOO_LONG: &str = "E011";
 /// More variables than the limit.
 pub const ENV_TOO_MANY: &str = "E012";
-/// Bytes that are no UTF-8.
+/// Bytes that are not UTF-8.
 pub const ENV_NOT_TEXT: &str = "E013";
 /// A NUL or a carriage return inside a line.
 pub const ENV_CONTROL_BYTE: &str = "E014";
-/// `DS_ENV_FILE` names nothing.
+/// `DS_ENV_FILE` names a file that does not exist.
 pub const ENV_MISSING: &str = "E015";
 /// A directory, a pipe, a device.
 pub const ENV_NOT_A_FILE: &str = "E016";
 /// The file cannot be read.
 pub const ENV_UNREADABLE: &str = "E017";
-/// Everybody may write the file.
+/// Every user can write the file.
 pub const ENV_WRITABLE_BY_ALL: &str = "E018";
-/// The file belongs to somebody else.
+/// The file belongs to another user.
 pub const ENV_FOREIGN_OWNER: &str = "E019";
-/// The file is larger than any such file.
+/// The file is too large for an environment file.
 pub const ENV_TOO_LARGE: &str = "E020";
-/// A variable that says what the slots say.
+/// A variable whose value follows from the slots.
 pub const ENV_DEVICES: &str = "E021";
 
-/// Their stories.
+/// The `remuda explain` page of every code.
 pub(super) const EXPLANATIONS: &[Explanation] = &[
     story(
         ENV_NO_EQUALS,
         "line without `=`",
-        "A line is `NAME=value`; blank lines, comments (`#`) and `export` before the name are fine. \
-         DeepSpeed stops at any line without `=` with a Python stack trace. Commands such as `set` or \
-         `source` are not run: this is no shell script. `export NAME` alone passes nothing on; \
-         `--env NAME` does.",
+        "A line has the form `NAME=value`. Empty lines, comments (`#`) and `export` before the \
+         name are allowed. DeepSpeed stops with a Python stack trace at a line without `=`. \
+         remuda does not execute the file as a shell script, so commands such as `set` or \
+         `source` do not work, and `export NAME` alone passes nothing on. To pass on a variable \
+         of your environment:\n\n    remuda run --env NAME train.py",
     ),
     story(
         ENV_BAD_NAME,
         "not a variable name",
-        "Names have ASCII letters, digits and `_`, and do not begin with a digit. DeepSpeed hands any \
-         text before the `=` to the remote shell, where `# a=1` turns the rest of the command into a \
-         comment: nothing runs, and the job counts as a success.",
+        "A name consists of ASCII letters, digits and `_`, and does not start with a digit. \
+         DeepSpeed passes any text before the `=` to the remote shell. A line `# a=1` then turns \
+         the rest of the command into a comment: nothing runs, and the job counts as a success. \
+         Correct the name.",
     ),
     story(
         ENV_RESERVED,
         "variable is set by remuda",
-        "RANK, WORLD_SIZE, MASTER_ADDR and others like them say who a worker is and where the others are. \
-         They follow from the plan of the job, so a file cannot set them. For the address and the port of \
-         rank 0 there are --master_addr and --master_port.",
+        "RANK, WORLD_SIZE, MASTER_ADDR and similar variables describe a worker and the addresses \
+         of the others. remuda computes them from the plan of the job, so a file cannot set \
+         them. Remove the line. To set the address and the port of rank 0, use `--master_addr` \
+         and `--master_port`.",
     ),
     story(
         ENV_SET_TWICE,
         "variable is set twice",
-        "The last line of a file wins, as in DeepSpeed. One of the two is probably forgotten.",
+        "The last line of a file wins, as in DeepSpeed. Remove one of the two lines.",
     ),
     story(
         ENV_IN_BOTH,
         "variable is set in both files",
-        "The file in your home directory is read first, then the one in the working directory, which \
-         wins for each variable, as in DeepSpeed. It is said when the values differ.",
+        "remuda reads the file in your home directory first and then the file in the working \
+         directory, which wins for each variable, as in DeepSpeed. This message appears only if \
+         the two values differ. Remove one of the two lines.",
     ),
     story(
         ENV_OPEN_QUOTE,
         "quote is not closed",
-        "A value in quotes ends with the same quote on the same line. Without quotes a value ends with \
-         its line, and quotes inside it are ordinary letters: `A=it's` is fine.",
+        "A value in quotes ends with the same quote on the same line. Add the closing quote. A \
+         value without quotes ends at the end of its line, and quotes inside it are ordinary \
+         characters: `A=it's` is valid.",
     ),
     story(
         ENV_AFTER_QUOTE,
         "text after the closing quote",
-        "One pair of quotes surrounds the whole value; there are no escapes and pieces are not joined. \
-         After the closing quote only a comment may follow.",
+        "One pair of quotes surrounds the whole value. Escapes are not supported, and several \
+         quoted parts are not joined. Only a comment can follow the closing quote.",
     ),
     story(
         ENV_NOT_EXPANDED,
         "value is taken literally",
-        "Values are literal: `$HOME`, `$(command)` and backticks arrive at the worker as they stand. \
-         DeepSpeed lets the shell of the remote node expand them, commands included, and leaves them \
-         alone with MPI and Slurm. Single quotes say that the text is meant so.",
+        "Values are literal: `$HOME`, `$(command)` and backticks reach the worker unchanged. \
+         With DeepSpeed the shell of the remote node expands them and executes the commands, but \
+         not with MPI or Slurm. Write the expanded value, or put the value in single quotes to \
+         confirm that it is literal.",
     ),
     story(
         ENV_COMMENT,
-        "`#` behind a value begins no comment",
-        "A `#` begins a comment at the start of a line, and after a value in quotes. In a value without \
-         quotes it is an ordinary letter, as in DeepSpeed.",
+        "`#` after a value does not start a comment",
+        "A `#` starts a comment at the start of a line and after a value in quotes. In a value \
+         without quotes it is an ordinary character, as in DeepSpeed. Put the comment on a line \
+         of its own.",
     ),
     story(
         ENV_LOADS_CODE,
-        "working directory decides which code runs",
-        "LD_PRELOAD, LD_AUDIT, PATH and PYTHONHOME choose the code that every worker runs. A file of the \
-         working directory may have come with somebody else's repository, so it is said where such a \
-         variable comes from. In the file of your home directory it is taken without a word.",
+        "the working directory sets which code runs",
+        "LD_PRELOAD, LD_AUDIT, PATH and PYTHONHOME select the code that every worker runs. A \
+         file in the working directory may come from a repository that another person wrote, so \
+         this warning names the source of such a variable. In the file of your home directory \
+         the variable is accepted without a warning.",
     ),
     story(
         ENV_TOO_LONG,
-        "variable is longer than Linux takes",
-        "Name, `=` and value have at most 131071 bytes together; with more, no program can be started.",
+        "variable is longer than Linux allows",
+        "The name, the `=` and the value together have at most 131071 bytes; the kernel does not \
+         start a program with a longer variable. Pass a large value in a file.",
     ),
     story(
         ENV_TOO_MANY,
         "more than 4096 variables",
-        "Reading stops there. The file is probably not a file of variables.",
+        "remuda stops reading at this limit. The file is probably not an environment file.",
     ),
     story(
         ENV_NOT_TEXT,
         "environment file is not UTF-8",
-        "Names and values are UTF-8 text. A byte order mark and CRLF line ends are fine. A value of other \
-         bytes can be given with --env.",
+        "Names and values are UTF-8 text. A byte order mark and CRLF line ends are allowed. To \
+         pass a value with other bytes, set it in your shell and use `--env NAME`.",
     ),
     story(
         ENV_CONTROL_BYTE,
-        "byte that no variable can hold",
-        "A variable of a process cannot hold a NUL. A carriage return is fine only directly before the \
-         line end.",
+        "byte that a variable cannot contain",
+        "An environment variable cannot contain a NUL byte. A carriage return is allowed only \
+         directly before the line end. Remove the byte.",
     ),
     story(
         ENV_MISSING,
         "environment file does not exist",
-        "DS_ENV_FILE names a file that is neither in the home directory nor in the working directory. \
-         DeepSpeed goes on without a word, and so without the variables. `~` is not expanded in it.",
+        "DS_ENV_FILE names a file that exists neither in the home directory nor in the working \
+         directory. DeepSpeed continues without a message, and the workers lack the variables. \
+         `~` is not expanded in DS_ENV_FILE. Correct the variable, or unset it.",
     ),
     story(
         ENV_NOT_A_FILE,
         "environment file is not a regular file",
-        "An environment file is a regular file, or a link to one.",
+        "An environment file is a regular file, or a link to one. Name a regular file.",
     ),
     story(
         ENV_UNREADABLE,
         "environment file cannot be read",
-        "The operating system refused to open or to read the file; the message says why. A file that is \
-         there and cannot be read is an error, for without it the job would do something else.",
+        "The operating system refused to open or to read the file; the message contains its \
+         error. This is an error because the job would run with different variables without the \
+         file. Correct the permissions of the file, or remove it.",
     ),
     story(
         ENV_WRITABLE_BY_ALL,
         "environment file is writable by everyone",
-        "Whoever can write the file decides which code the workers run (LD_PRELOAD). `chmod o-w FILE` \
-         mends it; --allow_insecure_files accepts it as it is.",
+        "A user who can write the file can choose the code that the workers run (LD_PRELOAD). \
+         Remove the permission, or accept the file with `--allow_insecure_files`:\n\n    chmod \
+         o-w FILE",
     ),
     story(
         ENV_FOREIGN_OWNER,
         "environment file belongs to another user",
-        "Whoever owns the file decides which code the workers run (LD_PRELOAD). Files of your own and of \
-         root are read; --allow_insecure_files accepts others.",
+        "The owner of the file can choose the code that the workers run (LD_PRELOAD). remuda \
+         reads files that belong to you or to root. Make a copy that belongs to you, or accept \
+         the file with `--allow_insecure_files`.",
     ),
     story(
         ENV_TOO_LARGE,
         "environment file larger than 16 MiB",
-        "The file is probably not a file of variables.",
+        "The file is probably not an environment file.",
     ),
     story(
         ENV_DEVICES,
-        "slots say which devices are used",
-        "Slots that were selected are what CUDA_VISIBLE_DEVICES, or the variable of another accelerator, \
-         is set to on each node, whatever a file says: so does DeepSpeed. Slots are chosen by the \
-         hostfile, --include, --exclude and --num_gpus. An explicit --env outranks them.",
+        "the slots determine which devices are used",
+        "remuda sets CUDA_VISIBLE_DEVICES (or the variable of another accelerator) on each node \
+         to the selected slots and ignores the value of the file, as DeepSpeed does. Select \
+         slots in the hostfile or with `--include`, `--exclude` and `--num_gpus`. `--env \
+         CUDA_VISIBLE_DEVICES=…` overrides the slots.",
     ),
 ];

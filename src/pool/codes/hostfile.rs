@@ -1,10 +1,10 @@
-//! What can be wrong with a hostfile (`H…`).
+//! The codes of problems in hostfiles (`H…`).
 
 use crate::base::{Explanation, story};
 
-/// A key that hostfiles do not have.
+/// An unknown key.
 pub const UNKNOWN_KEY: &str = "H001";
-/// No slot count.
+/// A line without a slot count.
 pub const MISSING_SLOTS: &str = "H002";
 /// A host on two lines.
 pub const DUPLICATE_HOST: &str = "H003";
@@ -12,7 +12,7 @@ pub const DUPLICATE_HOST: &str = "H003";
 pub const BAD_COUNT: &str = "H004";
 /// A slot count above the limit.
 pub const COUNT_ABOVE_LIMIT: &str = "H005";
-/// Something glued to the slot count.
+/// Text directly after the slot count.
 pub const AFTER_COUNT: &str = "H006";
 /// Two slot counts on a line.
 pub const SLOTS_TWICE: &str = "H007";
@@ -32,7 +32,7 @@ pub const BAD_USER: &str = "H013";
 pub const HOST_PORT: &str = "H014";
 /// Words of Open MPI, MPICH or Slurm.
 pub const OTHER_DIALECT: &str = "H015";
-/// Bytes that are no UTF-8.
+/// Bytes that are not UTF-8.
 pub const NOT_TEXT: &str = "H016";
 /// A control byte.
 pub const CONTROL_BYTE: &str = "H017";
@@ -46,19 +46,19 @@ pub const NO_HOST: &str = "H020";
 pub const UNEXPECTED_TEXT: &str = "H021";
 /// A line that begins with `slots=`.
 pub const HOST_MISSING: &str = "H022";
-/// Blanks that only look like a space.
+/// A space character that is not a space.
 pub const ODD_BLANK: &str = "H023";
-/// A directory, a pipe, a device.
+/// A directory or a device.
 pub const NOT_A_FILE: &str = "H024";
 /// The file cannot be read.
 pub const UNREADABLE: &str = "H025";
-/// Everybody may write the file.
+/// Every user can write the file.
 pub const WRITABLE_BY_ALL: &str = "H026";
-/// The file belongs to somebody else.
+/// The file belongs to another user.
 pub const FOREIGN_OWNER: &str = "H027";
-/// The file is larger than any hostfile.
+/// The file is too large for a hostfile.
 pub const FILE_TOO_LARGE: &str = "H028";
-/// A range of host names that is none.
+/// An invalid range of host names.
 pub const BAD_RANGE: &str = "H029";
 /// A range that names more hosts than the limit.
 pub const RANGE_TOO_LONG: &str = "H030";
@@ -68,15 +68,15 @@ pub const MIXED_DIALECTS: &str = "H031";
 pub const SCATTERED_HOST: &str = "H032";
 /// A limit below the slots.
 pub const MAX_BELOW_SLOTS: &str = "H033";
-/// What another launcher understands, and we do not.
+/// A setting of another launcher that remuda does not have.
 pub const NOT_FOR_US: &str = "H034";
-/// As many counts as hosts.
+/// The numbers of counts and of nodes differ.
 pub const COUNTS_DIFFER: &str = "H035";
 /// The file is not in DeepSpeed's dialect.
 pub const DIALECT: &str = "H036";
 /// A short name and a long one.
 pub const SHORT_AND_LONG: &str = "H037";
-/// This machine's own name among others.
+/// `localhost` among other hosts.
 pub const LOOPBACK_AMONG_OTHERS: &str = "H038";
 /// Hosts with different numbers of slots.
 pub const UNEQUAL_SLOTS: &str = "H039";
@@ -84,302 +84,329 @@ pub const UNEQUAL_SLOTS: &str = "H039";
 pub const UNDERSCORE: &str = "H040";
 /// Hosts out of the order of their numbers.
 pub const OUT_OF_ORDER: &str = "H041";
-/// An operator without its set.
+/// An operator of a set without its operand.
 pub const BAD_SET: &str = "H042";
 /// The file cannot be written.
 pub const NOT_WRITTEN: &str = "H043";
-/// Numbers and dots that are no address.
+/// Digits and dots that are not an address.
 pub const NO_ADDRESS: &str = "H044";
 /// A file of another kind.
 pub const NO_HOSTFILE: &str = "H045";
 
-/// Their stories.
+/// The `remuda explain` page of every code.
 pub(super) const EXPLANATIONS: &[Explanation] = &[
     story(
         UNKNOWN_KEY,
         "unknown key",
-        "A line of a hostfile is a host name and `slots=N`, nothing else:\n\n    worker-0 slots=8\n\n\
-         Keys are lower case. DeepSpeed ignores whatever follows the slot count, so a misspelt key is \
-         lost there without a word; here it is an error.",
+        "A line of a hostfile consists of a host name and `slots=N`:\n\n    worker-0 \
+         slots=8\n\nKeys are lower case. DeepSpeed ignores all text after the slot count, so a \
+         misspelt key is lost without a message; remuda reports it as an error.",
     ),
     story(
         MISSING_SLOTS,
         "`slots=` is missing",
-        "Every host says how many workers it takes, one for each GPU as a rule:\n\n    worker-0 slots=8\n\n\
-         Other tools assume a number when it is left out (Open MPI the cores, MPICH 1). Neither \
-         DeepSpeed nor remuda guesses.",
+        "Every line sets the number of workers of its host, usually one for each \
+         GPU:\n\n    worker-0 slots=8\n\nOther tools assume a number if it is missing (Open MPI \
+         the number of cores, MPICH 1). DeepSpeed and remuda do not. `--slots N` sets it for all \
+         hosts without one.",
     ),
     story(
         DUPLICATE_HOST,
         "host is listed twice",
-        "A host has one line. Two lines could mean the sum, the larger or the later of the two counts, \
-         and tools differ; DeepSpeed refuses such a file as well. Merge the lines, or remove one.",
+        "A host has one line. Two lines could mean the sum, the larger or the later of the two \
+         counts, and tools differ; DeepSpeed refuses such a file, too. Merge the lines, or \
+         remove one of them.",
     ),
     story(
         BAD_COUNT,
         "slot count is not a whole number of at least 1",
-        "Slots are counted in decimal digits, from 1. DeepSpeed accepts `slots=0` and then starts a \
-         node without workers, which counts as a node all the same. To leave a host out, put a `#` \
-         before its line or use --exclude.",
+        "Slots are a decimal number of at least 1. DeepSpeed accepts `slots=0` and then starts a \
+         node without workers, which still counts as a node. To leave out a host, put a `#` \
+         before its line or use `--exclude`.",
     ),
     story(
         COUNT_ABOVE_LIMIT,
         "slot count above the limit",
-        "A host has at most 1024 slots. No machine has that many devices; a larger number is a typing \
-         error, and every slot would become a process.",
+        "A host has at most 1024 slots. No machine has that many devices, and every slot would \
+         become a process, so a larger number is probably a typing error. Correct the number.",
     ),
     story(
         AFTER_COUNT,
-        "text glued to the slot count",
-        "The count ends where the word ends. DeepSpeed reads `slots=4x`, `slots=4.5` and `slots=1_000` \
-         as 4, 4 and 1 and drops the rest; a typing error then trains on the wrong number of devices.",
+        "text directly after the slot count",
+        "The slot count must end at a space or at the line end. DeepSpeed reads `slots=4x`, \
+         `slots=4.5` and `slots=1_000` as 4, 4 and 1 and ignores the rest, so a typing error \
+         changes the number of workers. Correct the number.",
     ),
     story(
         SLOTS_TWICE,
         "`slots=` given twice",
-        "Two counts on one line contradict each other. DeepSpeed takes the first and drops the rest of \
-         the line.",
+        "Two slot counts on one line contradict each other. DeepSpeed uses the first and ignores \
+         the rest of the line. Remove one of them.",
     ),
     story(
         SPACED_EQUALS,
         "spaces around `=`",
-        "Write `slots=4` as one word. Open MPI allows blanks there, DeepSpeed does not, and a file \
-         should mean the same to both.",
+        "Write `slots=4` as one word. Open MPI allows spaces there and DeepSpeed does not, so a \
+         file with spaces means different things to the two.",
     ),
     story(
         BAD_HOST,
         "not a host name",
-        "A host name consists of ASCII letters, digits, `.`, `-` and `_`, begins with a letter or \
-         digit, has at most 253 bytes and at most 63 between two dots. An IPv6 address stands in \
-         brackets: `[fe80::1]`. The name is handed to ssh and to the resolver; the grammar makes sure \
-         that it can never become an option or a command.",
+        "A host name consists of ASCII letters, digits, `.`, `-` and `_`, starts with a letter \
+         or digit, and has at most 253 bytes and at most 63 between two dots. Put an IPv6 \
+         address in brackets: `[fe80::1]`. remuda passes the name to ssh and to the resolver; \
+         these rules ensure that a name cannot become an option or a command.",
     ),
     story(
         FILE_MISSING,
         "hostfile does not exist",
-        "The file that -H names is not there. DeepSpeed warns and trains on the local machine alone, \
-         so that a typing error in the path turns a job of 64 nodes into one of one node. Without -H, \
-         `/job/hostfile` is used if it exists, else a scheduler's allocation, else this machine.",
+        "The file of `-H` does not exist. In this case DeepSpeed prints a warning and trains on \
+         the local machine only, so a typing error in the path turns a job of 64 nodes into a \
+         job of one. Correct the path. Without `-H`, remuda uses `/job/hostfile` if it exists, \
+         else the allocation of a scheduler, else this machine.",
     ),
     story(
         SAME_HOST,
         "two spellings of one host",
-        "Resolvers ignore case and a final dot, so `A`, `a` and `a.` are one machine, and two workers \
-         would share each of its devices. DeepSpeed takes them for different hosts, and so do we, \
-         with this warning.",
+        "Resolvers ignore upper and lower case and a final dot, so `A`, `a` and `a.` are one \
+         machine, and two workers would share each of its devices. DeepSpeed treats them as \
+         different hosts; remuda does the same and prints this warning. Use one spelling.",
     ),
     story(
         HOST_NOT_ASCII,
         "host name is not ASCII",
-        "Letters beyond ASCII can look like others: a Cyrillic `а` is not an `a`. Write the name in \
-         punycode (`xn--…`), which is what the resolver asks for anyway.",
+        "Characters outside ASCII can look like ASCII letters: a Cyrillic `а` is not an `a`. \
+         Write the name in Punycode (`xn--…`), which the resolver uses anyway.",
     ),
     story(
         BAD_USER,
         "not a user name",
-        "`ada@worker-0 slots=4` reaches worker-0 as ada, whatever the configuration of ssh says. A user \
-         name consists of ASCII letters, digits, `.`, `-` and `_`, and begins with a letter, a digit or \
-         `_`: ssh hands it to shells (`%r` in `ProxyCommand`), and the grammar makes sure that it can \
-         never become an option or a command. Any other name belongs into ~/.ssh/config:\n\n    \
-         Host worker-0\n        User DOMAIN\\ada\n\n\
-         Everywhere else the host is called worker-0: `@` separates hosts in --include and --exclude.",
+        "`ada@worker-0 slots=4` logs in to worker-0 as ada, independent of the ssh \
+         configuration. A user name consists of ASCII letters, digits, `.`, `-` and `_`, and \
+         starts with a letter, a digit or `_`. ssh passes the name to shells (`%r` in \
+         `ProxyCommand`); these rules ensure that it cannot become an option or a command. Put \
+         any other name into ~/.ssh/config:\n\n    Host worker-0\n        User \
+         DOMAIN\\ada\n\nOther options name the host without the user, because `@` separates \
+         hosts in `--include` and `--exclude`.",
     ),
     story(
         HOST_PORT,
         "port in a hostfile",
-        "A hostfile names machines. The port of their ssh server belongs into --ssh_port, or into \
-         ~/.ssh/config when hosts differ. `:` separates host and slots in --include and --exclude.",
+        "A hostfile names machines, not ports. Set the port of their ssh server with \
+         `--ssh_port`, or in ~/.ssh/config if the hosts have different ports. In `--include` and \
+         `--exclude` the `:` separates a host from its slots.",
     ),
     story(
         OTHER_DIALECT,
         "syntax of another tool",
-        "Most lines of the file are DeepSpeed's, and this one reads like a hostfile of Open MPI \
-         (`max_slots=`), MPICH (`host:4`) or Slurm (`n[1-4]`, `n1,n2`). Write all lines alike: either \
-         a host and `slots=N`, or all of them in the other way, which is understood as well.",
+        "Most lines of the file have DeepSpeed's syntax, but this line has the syntax of Open \
+         MPI (`max_slots=`), MPICH (`host:4`) or Slurm (`n[1-4]`, `n1,n2`). Write all lines in \
+         the same syntax: either all of them as a host and `slots=N`, or all of them in that of \
+         the other tool, which remuda also reads.",
     ),
     story(
         NOT_TEXT,
         "not UTF-8",
-        "A hostfile is UTF-8 text; in fact everything but comments is ASCII. Editors on Windows may \
-         save UTF-16: `iconv -f UTF-16 -t UTF-8 hosts > hosts.new` converts it. A byte order mark and \
-         CRLF line ends are fine.",
+        "A hostfile is UTF-8 text; everything except comments is ASCII. Editors on Windows may \
+         save UTF-16. A byte order mark and CRLF line ends are allowed. To convert a \
+         file:\n\n    iconv -f UTF-16 -t UTF-8 hosts > hosts.new",
     ),
     story(
         CONTROL_BYTE,
         "control byte",
-        "A line has a byte below 0x20, or 0x7f, that is neither tab nor line end. It would be \
-         invisible in most editors. A carriage return is fine only directly before the line end.",
+        "The line contains a byte below 0x20, or 0x7f, that is neither a tab nor a line end. \
+         Most editors do not show it. A carriage return is allowed only directly before the line \
+         end. Remove the byte.",
     ),
     story(
         LINE_TOO_LONG,
         "line longer than 4096 bytes",
-        "No host name and slot count come near. The file is probably not a hostfile, or has lost its \
-         line ends.",
+        "A host name and a slot count are much shorter than this. The file is probably not a \
+         hostfile, or its line ends are missing.",
     ),
     story(
         TOO_MANY_HOSTS,
         "more than 131072 hosts",
-        "Reading stops there. The file is probably not a hostfile.",
+        "remuda stops reading at this limit. The file is probably not a hostfile.",
     ),
     story(
         NO_HOST,
         "no host",
-        "The file has no line of the form `name slots=N`: it is empty, or all of it is comments.",
+        "The file has no line of the form `name slots=N`: it is empty, or contains only \
+         comments. Add a line for each host:\n\n    worker-0 slots=8",
     ),
     story(
         UNEXPECTED_TEXT,
         "unexpected text",
-        "After the host name and `slots=N` only a comment may follow, which begins with `#`. DeepSpeed \
-         drops such text without a word, a second host on the line included.",
+        "After the host name and `slots=N` only a comment can follow, which starts with `#`. \
+         DeepSpeed ignores such text without a message, even a second host on the line. Remove \
+         the text, or give each host its own line.",
     ),
     story(
         HOST_MISSING,
-        "host name missing",
-        "The first word of a line is the host name. DeepSpeed reads `slots=4 slots=4` as a host called \
-         `slots=4`.",
+        "host name is missing",
+        "The first word of a line is the host name. DeepSpeed reads `slots=4 slots=4` as a host \
+         with the name `slots=4`. Put the host name before `slots=`.",
     ),
     story(
         ODD_BLANK,
         "blank that is not a space",
-        "A no-break space or another blank beyond ASCII separates two words, usually because the line \
-         was copied from a web page. It is read as a space, as DeepSpeed does; other tools take it for \
-         a part of the name.",
+        "A no-break space or another space character outside ASCII separates two words, usually \
+         because the line was copied from a web page. remuda and DeepSpeed read it as a space; \
+         other tools read it as a part of the name. Replace it with a space:\n\n    remuda \
+         hostfile check --fix hosts",
     ),
     story(
         NOT_A_FILE,
         "not a regular file",
-        "A hostfile is a regular file, or a link to one: it is read more than once and must say the \
-         same each time, and reading a pipe or a device could wait for ever.",
+        "A hostfile is a regular file, a link to one, or a pipe: standard input (`-`) or \
+         `<(command)`. Another kind of file could block, or have different content each time it \
+         is read. Write the hosts to a file.",
     ),
     story(
         UNREADABLE,
         "hostfile cannot be read",
-        "The operating system refused to open or to read the file; the message says why.",
+        "The operating system refused to open or to read the file; the message contains its \
+         error. Correct the permissions of the file.",
     ),
     story(
         WRITABLE_BY_ALL,
         "hostfile is writable by everyone",
-        "Whoever can write the hostfile decides where your program, its environment and its data go. \
-         `chmod o-w FILE` mends it; --allow_insecure_files accepts it as it is.",
+        "A user who can write the hostfile can choose where your program, its environment and \
+         its data go. Remove the permission, or accept the file with \
+         `--allow_insecure_files`:\n\n    chmod o-w FILE",
     ),
     story(
         FOREIGN_OWNER,
         "hostfile belongs to another user",
-        "Whoever owns the hostfile decides where your program, its environment and its data go. That \
-         is usual in a group that shares a cluster, so it is only said.",
+        "The owner of the hostfile can choose where your program, its environment and its data \
+         go. This is normal if a group shares a cluster, so it is only a note.",
     ),
     story(
         FILE_TOO_LARGE,
         "file larger than 64 MiB",
-        "A hostfile of 131072 hosts is a few MiB long. The file is probably not a hostfile.",
+        "A hostfile of 131072 hosts has a few MiB. The file is probably not a hostfile.",
     ),
     story(
         BAD_RANGE,
         "not a range of host names",
-        "Brackets hold numbers and ranges: `n[01-03,7]`, `rack[1-2]n[1-16]`, `n[1-9/2]-ib`. A range runs \
-         upwards, and numbers with zeros in front are all of one width: of `n[01-3]` Slurm makes n01, n02 \
-         and n03, ClusterShell refuses it, and so do we. An open bracket is a name to pdsh, and `n` alone \
-         to Slurm.",
+        "Brackets contain numbers and ranges: `n[01-03,7]`, `rack[1-2]n[1-16]`, `n[1-9/2]-ib`. \
+         The first number of a range is not larger than the last, and numbers with leading zeros \
+         have the same width: Slurm reads `n[01-3]` as n01, n02 and n03; ClusterShell and remuda \
+         refuse it. Add the closing bracket if it is missing: pdsh reads an open bracket as a \
+         part of the name, and Slurm reads only the text before it.",
     ),
     story(
         RANGE_TOO_LONG,
         "range of more than 65536 hosts",
-        "A slip of the finger can name billions of hosts. Slurm has the same limit.",
+        "A typing error in a range can name billions of hosts. Slurm has the same limit. Correct \
+         the range, or split it.",
     ),
     story(
         MIXED_DIALECTS,
         "two dialects in one file",
-        "The file is written in one way and this line in another; each tool would read one of the two and \
-         refuse, skip or misread the other. `--from` says as whose the file is to be read.",
+        "The file has the syntax of one tool and this line that of another. Each tool would read \
+         one of the two and refuse, skip or misread the other. Write all lines in the same \
+         syntax, or name the syntax with `--from`.",
     ),
     story(
         SCATTERED_HOST,
-        "host comes again after others",
-        "A host may have several lines in a node file of PBS, a machine file of MPICH and others; its slots \
-         are added up where it stands first. Ranks follow hosts, so the order of the later lines is lost.",
+        "host appears again after other hosts",
+        "In a node file of PBS, a machine file of MPICH and some others, a host can have several \
+         lines. remuda adds up its slots at the first of them. Ranks follow the order of hosts, \
+         so the order of the later lines is lost. Put the lines of a host together.",
     ),
     story(
         MAX_BELOW_SLOTS,
         "`max_slots` below the slots",
-        "The limit is lower than what the host is to take. Open MPI 4 ignores the limit when asked to \
-         oversubscribe; Open MPI 5 may wait for ever. Here the slots count, and the limit is not used.",
+        "`max_slots` is smaller than the number of slots of the host. remuda uses the slots and \
+         ignores `max_slots`. Open MPI 4 ignores it if oversubscription is allowed; Open MPI 5 \
+         may wait for ever. Correct one of the two numbers.",
     ),
     story(
         NOT_FOR_US,
-        "another launcher's word",
-        "The word means something to the launcher whose hostfile this is, and nothing here: relative hosts \
-         and exclusions of Open MPI (`+n1`, `^host`) count in an allocation; ports are ssh's business; \
-         interfaces and bindings are options of a job.",
+        "setting of another launcher",
+        "The word has a meaning for the launcher that this hostfile was written for, but not for \
+         remuda: relative hosts and exclusions of Open MPI (`+n1`, `^host`) refer to an \
+         allocation, ports belong to the ssh configuration, and interfaces and bindings are \
+         options of a job. Remove it.",
     ),
     story(
         COUNTS_DIFFER,
-        "as many counts as nodes",
-        "`SLURM_TASKS_PER_NODE=2(x3),1` is for four nodes: three with 2 tasks and one with 1. It goes with \
-         the node list of the same job or step; variables of a job and of a step do not go together.",
+        "the numbers of counts and nodes differ",
+        "`SLURM_TASKS_PER_NODE=2(x3),1` describes four nodes: three with 2 tasks and one with 1. \
+         It must come from the same job or step as the node list: do not combine the variables \
+         of a job with those of a step.",
     ),
     story(
         DIALECT,
         "hostfile of another tool",
-        "The file is read as it is, and says what DeepSpeed's would. What only its own tool understands is \
-         not used. DeepSpeed itself cannot read it: `remuda hostfile convert --to deepspeed FILE` writes it \
-         anew. Nothing that DeepSpeed reads without a complaint is taken for another tool's.",
+        "remuda reads the file as it is; settings that only the other tool supports are ignored. \
+         DeepSpeed itself cannot read it. A file that DeepSpeed reads without an error is never \
+         treated as another tool's. To convert it:\n\n    remuda hostfile convert --to deepspeed \
+         hosts > hosts.deepspeed",
     ),
     story(
         SHORT_AND_LONG,
         "a short and a long name",
-        "`node1` and `node1.cluster` are one machine wherever the resolver's search list has `cluster`. Two \
-         nodes would then share every device of one.",
+        "`node1` and `node1.cluster` are the same machine if the resolver's search list contains \
+         `cluster`. Two nodes would then share every device of that machine. Use one of the two \
+         names.",
     ),
     story(
         LOOPBACK_AMONG_OTHERS,
         "`localhost` among other hosts",
-        "To every host, `localhost` and 127.0.0.1 are that host itself. As the first of several hosts it \
-         would send all workers looking for rank 0 at home.",
+        "On every host, `localhost` and 127.0.0.1 are that host itself. If `localhost` is the \
+         first of several hosts, the workers of each host look for rank 0 on their own host. Use \
+         the name of this machine instead.",
     ),
     story(
         UNEQUAL_SLOTS,
         "hosts with different numbers of slots",
-        "That is allowed, and ranks are counted right. But many scripts compute the node of a rank by \
-         division, or take the number of workers here for that everywhere. `--num_gpus` takes as many of \
-         each host; `--allow H039` says that it is meant so.",
+        "This is allowed, and remuda counts the ranks correctly. But many scripts compute the \
+         node of a rank by division, or assume the same number of workers on every node. \
+         `--num_gpus N` uses N slots of every host; `--allow H039` turns the message off.",
     ),
     story(
         UNDERSCORE,
         "underscore in a host name",
-        "Names of hosts in DNS have letters, digits and hyphens. Many resolvers take an underscore all the \
-         same, others refuse it, and so do certificates.",
+        "Host names in DNS consist of letters, digits and hyphens. Many resolvers accept an \
+         underscore; others and TLS certificates do not. Rename the host if connections fail.",
     ),
     story(
         OUT_OF_ORDER,
         "hosts out of the order of their numbers",
-        "Ranks follow the lines of the file, so this order is as good as any, and may be meant. It is said \
-         because a sorted file was often sorted by letters: node10 before node9.",
+        "Ranks follow the order of the lines. Every order is valid, but a file that was sorted \
+         as text has node10 before node9. To sort the hosts by their numbers, move the lines; to \
+         keep the order, ignore the message.",
     ),
     story(
         BAD_SET,
-        "set of hosts",
-        "Sets are files and lists of hosts, joined from left to right: `a,b` is what is in either, `a & b` \
-         what is in both, `a ! b` what is in a alone, and `a ^ b` what is in exactly one, as in \
-         ClusterShell. The order of the left set stays.",
+        "invalid set of hosts",
+        "Sets are files and lists of hosts, combined from left to right as in ClusterShell: \
+         `a,b` is the union, `a & b` the intersection, `a ! b` the difference, and `a ^ b` what \
+         is in exactly one of them. The result keeps the order of the left set.\n\n    remuda \
+         hostfile show 'hosts & rack[1-3]'",
     ),
     story(
         NOT_WRITTEN,
         "hostfile cannot be written",
-        "A hostfile is written beside itself and then takes its place, so that nobody sees half of it. Its \
-         directory must be writable, and as large a file must fit.",
+        "remuda writes the new hostfile beside the old one and then renames it, so that no \
+         reader sees a partial file. You need write permission for the directory, and the disk \
+         needs space for a second file.",
     ),
     story(
         NO_ADDRESS,
-        "numbers and dots that are no address",
-        "A name of numbers and dots is never looked up as a name. Resolvers refuse `10.0.0.300`, and read \
-         `10.1` as 10.0.0.1. An address has four numbers, none above 255 and none with a zero in front: \
-         some read `010` as 8.",
+        "digits and dots that are not an address",
+        "A name that consists of digits and dots is never looked up as a name. Resolvers refuse \
+         `10.0.0.300` and read `10.1` as 10.0.0.1. An address has four numbers from 0 to 255 \
+         without leading zeros, because some resolvers read `010` as 8. Correct the address.",
     ),
     story(
         NO_HOSTFILE,
         "not a hostfile",
-        "The file is of another kind altogether: a document, a script, a program. Its lines are not looked \
-         into, because nothing that could be said of them would help. A hostfile has a line for each host:\n\n    \
-         worker-0 slots=8\n    worker-1 slots=8",
+        "The file has a different kind of content: a document, a script or a program. Its lines \
+         were not checked. A hostfile has a line for each host:\n\n    worker-0 \
+         slots=8\n    worker-1 slots=8",
     ),
 ];

@@ -1,5 +1,5 @@
-//! The stable codes of what can be wrong with an environment file (`E…`), a hostfile (`H…`), a
-//! selection (`S…`) or a world info (`W…`), each with its story for `remuda explain`.
+//! The codes of problems in environment files (`E…`), hostfiles (`H…`), selections (`S…`) and world
+//! infos (`W…`), each with its page of `remuda explain`.
 
 mod env_file;
 mod hostfile;
@@ -13,7 +13,7 @@ pub use world_info::*;
 
 use crate::base::Explanation;
 
-/// The stories of every text that this module reads.
+/// The `remuda explain` pages of every code of this module.
 pub const EXPLANATIONS: [&[Explanation]; 4] = [
     env_file::EXPLANATIONS,
     hostfile::EXPLANATIONS,

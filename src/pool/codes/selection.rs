@@ -1,4 +1,4 @@
-//! What can be wrong with a selection (`S…`).
+//! The codes of problems in a selection (`S…`).
 
 use crate::base::{Explanation, story};
 
@@ -6,7 +6,7 @@ use crate::base::{Explanation, story};
 pub const UNKNOWN_HOST: &str = "S001";
 /// A selector names a slot that its host does not have.
 pub const UNKNOWN_SLOT: &str = "S002";
-/// Something that is no slot number.
+/// A word that is not a slot number.
 pub const BAD_SLOT: &str = "S003";
 /// A selector without a host.
 pub const EMPTY_HOST: &str = "S004";
@@ -14,7 +14,7 @@ pub const EMPTY_HOST: &str = "S004";
 pub const SECOND_COLON: &str = "S005";
 /// Both `--include` and `--exclude`.
 pub const BOTH_FILTERS: &str = "S006";
-/// Nothing is left.
+/// The selection leaves no slot.
 pub const NOTHING_LEFT: &str = "S007";
 /// A filter together with a count.
 pub const FILTER_AND_COUNT: &str = "S008";
@@ -25,73 +25,78 @@ pub const BAD_NUM_GPUS: &str = "S010";
 /// A whole host and some of its slots in one selector.
 pub const WHOLE_AND_SLOTS: &str = "S011";
 
-/// Their stories.
+/// The `remuda explain` page of every code.
 pub(super) const EXPLANATIONS: &[Explanation] = &[
     story(
         UNKNOWN_HOST,
         "host is not in the pool",
-        "--include and --exclude name hosts as the hostfile does, letter for letter: no patterns, no \
-         lists with commas, no other spelling. `@` separates hosts, `:` begins the slots of one, `,` \
-         separates slots: `worker-0@worker-1:0,2`.",
+        "`--include` and `--exclude` name hosts exactly as the hostfile does; patterns, \
+         comma-separated lists and other spellings are not accepted. `@` separates hosts, `:` \
+         comes before the slots of a host, and `,` separates slots:\n\n    remuda run -H hosts \
+         --include worker-0@worker-1:0,2 train.py",
     ),
     story(
         UNKNOWN_SLOT,
         "host has no such slot",
-        "Slots are numbered from 0: `slots=4` has 0, 1, 2 and 3.",
+        "Slots are numbered from 0: a host with `slots=4` has the slots 0, 1, 2 and 3.",
     ),
     story(
         BAD_SLOT,
         "not a slot number",
-        "After the colon stand slot numbers, separated by commas: `worker-1:0,2`. Ranges such as `0-3` \
-         are not part of DeepSpeed's syntax; write `0,1,2,3`. For all slots leave out the colon.",
+        "After the colon, type slot numbers that are separated by commas: `worker-1:0,2`. \
+         DeepSpeed's syntax has no ranges such as `0-3`; type `0,1,2,3`. To select all slots of \
+         a host, leave out the colon.",
     ),
     story(
         EMPTY_HOST,
-        "host name missing",
-        "`@` separates hosts, so nothing may be missing before or after it: `worker-0@worker-1`.",
+        "host name is missing",
+        "`@` separates hosts, so it needs a host before it and a host after it: \
+         `worker-0@worker-1`.",
     ),
     story(
         SECOND_COLON,
         "second `:`",
-        "A colon separates a host from its slots; there is one at most. An IPv6 address stands in \
-         brackets: `[fe80::1]:0,1`.",
+        "A colon separates a host from its slots, so each host has at most one. Put an IPv6 \
+         address in brackets: `[fe80::1]:0,1`.",
     ),
     story(
         BOTH_FILTERS,
-        "--include and --exclude",
-        "One says what stays, the other what goes; together they could contradict each other. \
-         DeepSpeed refuses them as well.",
+        "`--include` together with `--exclude`",
+        "`--include` selects what remains and `--exclude` what is removed; together they can \
+         contradict each other. DeepSpeed refuses the combination, too. Use one of them.",
     ),
     story(
         NOTHING_LEFT,
         "nothing left to run on",
-        "The selection leaves no slot of any host. DeepSpeed goes on and fails later with an index \
-         error.",
+        "The selection leaves no slot of any host. DeepSpeed continues and fails later with an \
+         index error. Select at least one slot. To list hosts and slots:\n\n    remuda hostfile \
+         show hosts",
     ),
     story(
         FILTER_AND_COUNT,
         "a filter together with a count",
-        "--num_nodes and --num_gpus take the first of what there is, --include and --exclude name it. \
-         DeepSpeed refuses the combination as well.",
+        "`--num_nodes` and `--num_gpus` take the first hosts and slots; `--include` and \
+         `--exclude` name them. DeepSpeed refuses the combination, too. Use one of the two ways.",
     ),
     story(
         BAD_NUM_NODES,
         "--num_nodes out of range",
-        "It is the number of hosts to take from the top of the hostfile, from 1 to all of them. \
-         DeepSpeed ignores 0 and numbers above the pool. -1, DeepSpeed's default, means all.",
+        "`--num_nodes` is the number of hosts to take from the top of the hostfile, from 1 to \
+         the number of hosts. DeepSpeed ignores 0 and numbers that are too large. -1, \
+         DeepSpeed's default, means all hosts.",
     ),
     story(
         BAD_NUM_GPUS,
         "--num_gpus out of range",
-        "It is the number of slots to take on every host, from 1 to what the smallest host has. \
-         DeepSpeed overwrites the hostfile's numbers and starts workers without a device. -1, \
-         DeepSpeed's default, means all.",
+        "`--num_gpus` is the number of slots to take on every host, from 1 to the number of \
+         slots of the smallest host. With larger numbers DeepSpeed overwrites the slots of the \
+         hostfile and starts workers without a device. -1, DeepSpeed's default, means all slots.",
     ),
     story(
         WHOLE_AND_SLOTS,
         "a whole host and some of its slots",
-        "`worker-1@worker-1:2` means slot 2 alone: a host without slots adds nothing once slots of it \
-         are named. That is what DeepSpeed does; in --exclude it keeps all the other slots. Name the \
-         host once.",
+        "`worker-1@worker-1:2` selects slot 2 only: if any slot of a host is named, the entry of \
+         the host without slots has no effect. DeepSpeed behaves the same way; in `--exclude` it \
+         therefore keeps all other slots of the host. Name the host once.",
     ),
 ];

@@ -7,9 +7,9 @@ use crate::pool::codes;
 /// What is wrong, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeProblem {
-    /// What.
+    /// The error.
     pub error: RangeError,
-    /// Where.
+    /// Position in the text.
     pub span: Span,
 }
 

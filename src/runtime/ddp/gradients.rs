@@ -1,15 +1,15 @@
-//! Gradient of one micro-batch while the backward pass writes it.
+//! [`Gradients`]: the gradient of one micro-batch while the backward pass writes it.
 
 use std::ops::Range;
 
 use crate::runtime::ddp::parallel::Launcher;
 use crate::runtime::element::Float;
 
-/// The flat gradient of one micro-batch: zero at first, written by backward, announced range by
-/// range when it is final.
+/// Flat gradient of one micro-batch: initially zero, written by the backward pass, which calls
+/// [`Self::ready`] for each range that is final.
 ///
-/// In the micro-batch that completes a step, a bucket is reduced as soon as all of it is announced,
-/// while backward goes on; what was announced cannot be touched any more.
+/// In the last micro-batch of a step, a bucket is reduced as soon as all of its ranges are ready, while
+/// the backward pass continues. A range that is ready can no longer be accessed.
 pub struct Gradients<'a, T: Float> {
     target: Target<'a, T>,
     len: usize,
@@ -29,18 +29,18 @@ impl<'a, T: Float> Gradients<'a, T> {
         Self { target, len, ready: Vec::new() }
     }
 
-    /// The whole gradient.
+    /// Returns the whole gradient.
     ///
     /// # Panics
-    /// When a part of it was announced.
+    /// If a part of it is already ready.
     pub fn flat(&mut self) -> &mut [T] {
         self.range(0..self.len)
     }
 
-    /// A range of the gradient.
+    /// Returns a range of the gradient.
     ///
     /// # Panics
-    /// When a part of it was announced.
+    /// If a part of it is already ready.
     pub fn range(&mut self, range: Range<usize>) -> &mut [T] {
         self.assert_open(&range);
         match &mut self.target {
@@ -49,10 +49,10 @@ impl<'a, T: Float> Gradients<'a, T> {
         }
     }
 
-    /// Several ranges at once, which must not overlap.
+    /// Returns several ranges, which must not overlap.
     ///
     /// # Panics
-    /// When ranges overlap or a part of one was announced.
+    /// If ranges overlap or a part of one is already ready.
     pub fn ranges<const N: usize>(&mut self, ranges: [Range<usize>; N]) -> [&mut [T]; N] {
         let start = ranges.iter().map(|range| range.start).min().unwrap_or(0);
         let end = ranges.iter().map(|range| range.end).max().unwrap_or(start);
@@ -67,10 +67,10 @@ impl<'a, T: Float> Gradients<'a, T> {
         whole.get_disjoint_mut(inside).expect("ranges of a gradient do not overlap")
     }
 
-    /// Announces that backward is done with a range.
+    /// Marks a range as final.
     ///
     /// # Panics
-    /// When a part of it was announced before.
+    /// If a part of it is already ready.
     pub fn ready(&mut self, range: Range<usize>) {
         assert!(range.end <= self.len, "elements {range:?} are outside the gradient");
         self.assert_open(&range);
@@ -83,7 +83,7 @@ impl<'a, T: Float> Gradients<'a, T> {
         self.ready.push(range);
     }
 
-    /// Whether a bucket of this step has been reduced already; to prove overlap.
+    /// Returns whether a bucket of this step has already been reduced; for tests of overlap.
     pub fn is_reduced(&self, bucket: usize) -> bool {
         match &self.target {
             Target::Private(_) => false,

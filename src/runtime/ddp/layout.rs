@@ -1,10 +1,10 @@
-//! Layout of tensors in a flat buffer, and the buckets in which they are reduced. Pure.
+//! [`Layout`]: the ranges of tensors in a flat buffer, and their buckets. Pure.
 
 use std::ops::Range;
 
 use sha2::{Digest, Sha256};
 
-/// Names and places of the tensors of a model in one flat buffer, in the order of registration.
+/// Names and ranges of the tensors of a model in one flat buffer, in the order of registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     tensors: Vec<(String, Range<usize>)>,
@@ -12,10 +12,10 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Tensors one after the other: `(name, elements)`.
+    /// Creates a layout of consecutive tensors: `(name, elements)`.
     ///
     /// # Panics
-    /// When a name is used twice: a range could not be found by it.
+    /// If a name is used twice.
     pub fn new<N: Into<String>>(tensors: impl IntoIterator<Item = (N, usize)>) -> Self {
         let mut layout = Self { tensors: Vec::new(), len: 0 };
         for (name, elements) in tensors {
@@ -27,30 +27,30 @@ impl Layout {
         layout
     }
 
-    /// Elements of all tensors.
+    /// Returns the number of elements of all tensors.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no element.
+    /// Returns whether there is no element.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Range of a tensor, if there is one of that name.
+    /// Returns the range of a tensor, if there is one with this name.
     pub fn get(&self, name: &str) -> Option<Range<usize>> {
         self.tensors.iter().find(|(known, _)| known == name).map(|(_, range)| range.clone())
     }
 
-    /// Range of a tensor.
+    /// Returns the range of a tensor.
     ///
     /// # Panics
-    /// When there is no tensor of that name.
+    /// If there is no tensor with this name.
     pub fn range(&self, name: &str) -> Range<usize> {
         self.get(name).unwrap_or_else(|| panic!("there is no tensor `{name}` in this layout"))
     }
 
-    /// Names and ranges, in the order of registration.
+    /// Iterates over names and ranges in the order of registration.
     pub fn tensors(&self) -> impl DoubleEndedIterator<Item = (&str, Range<usize>)> {
         self.tensors.iter().map(|(name, range)| (name.as_str(), range.clone()))
     }
@@ -67,10 +67,10 @@ impl Layout {
     }
 }
 
-/// A range of the flat gradient that is reduced as one.
+/// Range of the flat gradient that is reduced in one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// Which elements.
+    /// Elements of the bucket.
     pub range: Range<usize>,
 }
 

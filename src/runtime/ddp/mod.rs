@@ -1,9 +1,9 @@
 //! Data-parallel training over flat buffers.
 //!
-//! A job of `W` workers that accumulate `A` micro-batches has `L = W · A` lanes; lane `m = r · A + a`
-//! is micro-batch `a` of rank `r`. Gradients are summed over lanes in the order of the canonical tree
-//! and multiplied once by `1/L`, so `W` workers accumulating `A` and one worker accumulating `W · A`
-//! get the same bits whenever `A` is a power of two.
+//! A job of `W` workers that accumulate `A` micro-batches has `L = W · A` lanes; lane `m = r · A + a` is
+//! micro-batch `a` of rank `r`. Gradients are summed over lanes in the order of the canonical tree and
+//! multiplied once by `1/L`. If `A` is a power of two, `W` workers that accumulate `A` micro-batches and
+//! one worker that accumulates `W · A` therefore get the same bits.
 
 mod counter;
 mod gradients;

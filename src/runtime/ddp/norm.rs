@@ -1,5 +1,5 @@
-//! Norms of flat buffers. Their bits depend on the buffer alone, because the sum is over fixed
-//! blocks, never over shards or threads.
+//! Norms of flat buffers, computed over fixed blocks so that their bits do not depend on shards or
+//! threads.
 
 use crate::runtime::element::Float;
 use crate::runtime::tree::split;
@@ -9,20 +9,20 @@ const NORM_BLOCK: usize = 4096;
 /// Number of independent sums in a block, so that the compiler can vectorize them.
 const COLUMNS: usize = 8;
 
-/// Sum of squares, in f64: squares of a block are summed in eight columns, columns and blocks in the
-/// order of the canonical tree.
+/// Returns the sum of squares in f64. The squares of a block are summed in eight columns; columns and
+/// blocks are summed in the order of the canonical tree.
 pub fn sum_of_squares<T: Float>(flat: &[T]) -> f64 {
     let blocks: Vec<f64> = flat.chunks(NORM_BLOCK).map(block_sum).collect();
     tree_sum(&blocks)
 }
 
-/// Euclidean norm.
+/// Returns the Euclidean norm.
 pub fn global_norm<T: Float>(flat: &[T]) -> f64 {
     sum_of_squares(flat).sqrt()
 }
 
-/// Scales the gradient down to the norm `norm_max` if it is longer, as torch does; returns the norm
-/// that it had.
+/// Scales the gradient down to the norm `norm_max` if its norm is larger, as torch does; returns the norm
+/// before scaling.
 pub fn clip_grad_norm<T: Float>(flat: &mut [T], norm_max: f64) -> f64 {
     let norm = global_norm(flat);
     let factor = norm_max / (norm + 1e-6);

@@ -1,4 +1,4 @@
-//! Step of data-parallel training, from micro-batches to one mean gradient.
+//! [`DistributedDataParallel`]: micro-batches in, one mean gradient out.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,14 +15,14 @@ use crate::runtime::memory::Finish;
 use crate::runtime::runner::{Moment, Pending};
 use crate::runtime::shm_window::SharedBuffer;
 
-/// How gradients are gathered and sent.
+/// Options of [`DistributedDataParallel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DdpOptions {
-    /// Micro-batches of a step; a power of two if the bits are to equal those of another split.
+    /// Number of micro-batches of a step; use a power of two for equal bits on other numbers of workers.
     pub accumulate: usize,
-    /// Size at which the first bucket is closed; small, so that it leaves early.
+    /// Size of the first bucket in bytes; small, so that its reduction starts early.
     pub first_bucket_bytes: usize,
-    /// Size at which every other bucket is closed.
+    /// Size of every other bucket in bytes.
     pub bucket_bytes: usize,
 }
 
@@ -32,32 +32,32 @@ impl Default for DdpOptions {
     }
 }
 
-/// What happened in a step, in order.
+/// Event of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DdpEvent {
-    /// Backward announced the last element of a bucket.
+    /// The last element of a bucket is ready.
     GradReady {
-        /// Which.
+        /// Index of the bucket.
         bucket: usize,
     },
-    /// Ranks began to reduce a bucket.
+    /// The reduction of a bucket has started.
     ReduceStarted {
-        /// Which.
+        /// Index of the bucket.
         bucket: usize,
     },
-    /// A bucket holds the mean over all lanes.
+    /// A bucket contains the mean over all lanes.
     ReduceDone {
-        /// Which.
+        /// Index of the bucket.
         bucket: usize,
     },
 }
 
 type Events = Arc<Mutex<Vec<DdpEvent>>>;
 
-/// Sums gradients over micro-batches and workers while backward is under way.
+/// Reducer of gradients over micro-batches and workers, which overlaps with the backward pass.
 ///
-/// A step is `accumulate` calls of [`Self::micro_batch`], then [`Self::reduce`]. Every rank builds
-/// it with the same layout and options.
+/// A step consists of `accumulate` calls of [`Self::micro_batch`] and one call of [`Self::reduce`]. Every
+/// rank must use the same layout and options.
 ///
 /// ```
 /// use remuda::runtime::{DdpOptions, DistributedDataParallel, Group, Layout};
@@ -115,16 +115,16 @@ impl<T: Float> DistributedDataParallel<T> {
         })
     }
 
-    /// Gives every rank the parameters of rank 0.
+    /// Copies the parameters of rank 0 to every rank.
     pub fn broadcast_params(&self, params: &mut [T]) -> Result<(), CollectiveError> {
         self.group.broadcast(params, 0)
     }
 
-    /// Runs backward of one micro-batch over a gradient of zeros, which is a value of its own: what
-    /// earlier micro-batches left is added afterwards. Returns what the closure returns.
+    /// Runs the backward pass of one micro-batch on a gradient of zeros; the gradients of earlier
+    /// micro-batches are added afterwards. Returns the result of the closure.
     ///
     /// # Panics
-    /// When the step has all its micro-batches already.
+    /// If the step already has all its micro-batches.
     pub fn micro_batch<V>(
         &mut self,
         backward: impl FnOnce(&mut Gradients<'_, T>) -> V,
@@ -153,9 +153,9 @@ impl<T: Float> DistributedDataParallel<T> {
         Ok(value)
     }
 
-    /// Runs backward of a micro-batch beyond those that the step counts: its gradient is kept in
-    /// this rank and added to the next one that is reduced. The mean is not divided by it, as in
-    /// torch's `no_sync`.
+    /// Runs the backward pass of an additional micro-batch that the step does not count: its gradient is
+    /// kept on this rank and added to the next gradient that is reduced. It does not change the divisor of
+    /// the mean, as in torch's `no_sync`.
     pub fn no_sync<V>(&mut self, backward: impl FnOnce(&mut Gradients<'_, T>) -> V) -> V {
         self.accumulate(backward)
     }
@@ -168,11 +168,11 @@ impl<T: Float> DistributedDataParallel<T> {
         value
     }
 
-    /// Waits for all buckets and returns the mean gradient over all lanes of the step, the same on
-    /// every rank. The slice is this rank's own until the next micro-batch; clip it in place.
+    /// Waits for all buckets and returns the mean gradient over all lanes of the step, which is the same
+    /// on every rank. The rank can change the slice until the next micro-batch, for example to clip it.
     ///
     /// # Panics
-    /// When micro-batches of the step are missing.
+    /// If micro-batches of the step are missing.
     pub fn reduce(&mut self) -> Result<&mut [T], CollectiveError> {
         let all = self.options.accumulate;
         let done = self.micro_batches;
@@ -185,12 +185,12 @@ impl<T: Float> DistributedDataParallel<T> {
         Ok(self.gradient.slice_mut(&(0..self.len)))
     }
 
-    /// Ranges that travel together, in the order in which they leave.
+    /// Returns the buckets in the order in which they are reduced.
     pub fn buckets(&self) -> &[Bucket] {
         &self.reducer.buckets
     }
 
-    /// What has happened since the last micro-batch of the step began, in order.
+    /// Returns the events since the start of the step's last micro-batch, in order.
     pub fn events(&self) -> Vec<DdpEvent> {
         self.reducer.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -202,8 +202,8 @@ impl<T: Float> Drop for DistributedDataParallel<T> {
             // The other ranks would wait for buckets that are never reduced.
             self.group.abort("a rank panicked");
         }
-        // Peers read and write the gradient until the last bucket is complete. An error cannot be
-        // returned from a drop.
+        // Peers still read and write the gradient until the last bucket is done; an error has
+        // no caller to be returned to.
         let _ = self.reducer.wait();
     }
 }

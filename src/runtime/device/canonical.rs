@@ -1,9 +1,8 @@
-//! Plan of device reductions in the canonical order: the data that each rank sends to each other
-//! one.
+//! Plan of reductions on devices in the canonical order: which rank sends which data to which rank.
 //!
-//! Every rank receives the data of all ranks for its slice, folds it, and sends the result to the
-//! ranks that need it: together as many bytes as a ring moves. Data that does not fit the scratch
-//! memory is divided into turns. Pure: no I/O, no device.
+//! Every rank receives all ranks' data of its slice, reduces it, and sends the result to the ranks that
+//! need it. Together that transfers as many bytes as a ring. Data that does not fit into the scratch
+//! memory is processed in turns. Pure: no I/O, no device.
 
 use std::ops::Range;
 
@@ -16,11 +15,11 @@ const STRIDE_UNIT: usize = 64;
 /// Receivers of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
-    /// Every rank receives the whole result.
+    /// Every rank gets the whole result.
     All,
-    /// This rank alone receives the whole result.
+    /// This rank gets the whole result.
     Root(usize),
-    /// Rank `r` receives part `r` of the result.
+    /// Every rank gets the part with its number.
     Parts,
 }
 
@@ -29,7 +28,7 @@ pub(super) enum Goal {
 pub(super) struct Turn {
     /// Ranges of this rank's input to send to the ranks that fold them.
     pub(super) gives: Vec<Piece>,
-    /// Ranges of the scratch memory that receive the data of all ranks for this rank's slice.
+    /// Ranges of the scratch memory for all ranks' data of this rank's slice.
     pub(super) takes: Vec<Piece>,
     /// Distance in elements between the data of successive ranks in the scratch memory.
     pub(super) stride: usize,

@@ -1,21 +1,21 @@
-//! Choice of the backend for the devices of a group: every rank contributes what it has, and all
-//! ranks derive the same choice.
+//! Selection of the backend of a [`DeviceGroup`](super::DeviceGroup): every rank publishes what it
+//! supports, and all ranks make the same choice.
 
 use std::fmt;
 
 use crate::base::Rank;
 use crate::runtime::nccl::Version;
 
-/// How numbers move between devices.
+/// Backend that moves data between devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceBackend {
-    /// NCCL where it can be, else staged.
+    /// NCCL if all ranks support it, else staged.
     #[default]
     Auto,
-    /// NCCL or nothing.
+    /// NCCL, or an error.
     Nccl,
-    /// By way of the host: pinned memory, then the `host` backend. The bits of its sums are those of
-    /// the host, and ranks may share a device.
+    /// Through host memory: pinned memory, then the `host` backend. Sums have the bits of the host's
+    /// sums, and ranks can share a device.
     Staged,
 }
 
@@ -106,7 +106,7 @@ impl fmt::Display for Refusal {
 /// First version of NCCL that lets ranks share a device when it is configured to.
 const SHARING_SINCE: u32 = 23_000;
 
-/// Chooses the backend from the offers of all ranks, in rank order; equal on every rank.
+/// Chooses the backend from the offers of all ranks, in rank order; the same on every rank.
 pub(super) fn choose(offers: &[Offer], name: impl Fn(usize) -> Rank) -> Result<Choice, Refusal> {
     let wanted = offers.first().map_or(DeviceBackend::Auto, |offer| offer.wanted);
     if let Some(other) = offers.iter().position(|offer| offer.wanted != wanted) {

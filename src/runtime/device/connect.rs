@@ -118,8 +118,8 @@ enum Stage {
     Done = 2,
 }
 
-/// Waits until every rank has its communicator; if one rank fails, all fail. Ranks exchange their
-/// progress, so that no rank waits for a failed one, and a lost rank is named.
+/// Waits until all ranks have their communicators; if one rank fails, all fail. Ranks exchange their
+/// state, so that no rank waits for a failed one, and a lost rank is named.
 fn all_or_none(
     group: &Group,
     mut begun: Result<Communicator, String>,

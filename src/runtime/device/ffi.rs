@@ -1,4 +1,4 @@
-//! Calls of the CUDA driver that `cudarc` has no safe function for.
+//! Calls of the CUDA driver.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -24,9 +24,10 @@ unsafe impl ValidAsZeroBits for F16 {}
 // SAFETY: as above.
 unsafe impl ValidAsZeroBits for Bf16 {}
 
-/// Device `ordinal` of those that this process may use.
+/// Opens device `ordinal` of the devices that this process can use.
 ///
-/// Where there is no driver that is an error; nothing panics.
+/// # Errors
+/// If there is no driver or no such device.
 pub fn open_device(ordinal: usize) -> Result<Arc<CudaContext>> {
     let visible = device_count()?;
     CudaContext::new(ordinal).map_err(|error| {
@@ -35,7 +36,7 @@ pub fn open_device(ordinal: usize) -> Result<Arc<CudaContext>> {
     })
 }
 
-/// Devices that this process may use.
+/// Returns the number of devices that this process can use.
 pub fn device_count() -> Result<usize> {
     // SAFETY: the call opens a library of the system and closes it again.
     if !unsafe { sys::is_culib_present() } {
@@ -184,7 +185,7 @@ impl<'a, T: Element> DeviceCopier<'a, T> {
 
 impl<T: Element> Drop for DeviceCopier<'_, T> {
     fn drop(&mut self) {
-        // The device must not access memory that may be reused after the drop.
+        // The device must not access memory that may be reused.
         let _ = self.out.synchronize();
         let _ = self.back.synchronize();
         let bytes = |slot: Slot<T>| (slot.input.cast(), slot.output.cast());

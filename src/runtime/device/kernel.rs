@@ -12,7 +12,7 @@ use crate::runtime::tree::{Fold, Operand, Step};
 /// Bytes that a thread loads from every part at once.
 pub(super) const PACK_BYTES: usize = 16;
 
-/// A kernel that folds parts in the order of the canonical tree.
+/// CUDA kernel that reduces parts in the order of the canonical tree.
 ///
 /// In C, `extern "C" __global__ void NAME(T *parts, unsigned long long stride, unsigned long long
 /// packs)`: part `p` begins at element `p * stride`, and in the end the first part is the reduction of
@@ -20,26 +20,26 @@ pub(super) const PACK_BYTES: usize = 16;
 /// between the end of the numbers and the end of their last pack is read and changed too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FoldKernel {
-    /// What the parts are made of.
+    /// Element type of the parts.
     pub dtype: Dtype,
-    /// How they are combined.
+    /// Reduction.
     pub op: ReduceOp,
-    /// How many there are.
+    /// Number of parts.
     pub parts: usize,
 }
 
 impl FoldKernel {
-    /// What it is called: `fold_f32_sum_4`.
+    /// Returns the name of the kernel, such as `fold_f32_sum_4`.
     pub fn name(&self) -> String {
         format!("fold_{}_{}_{}", self.dtype, self.op, self.parts)
     }
 
-    /// Elements of a pack.
+    /// Returns the number of elements of a pack.
     pub fn pack(&self) -> usize {
         PACK_BYTES / self.dtype.bytes()
     }
 
-    /// All that a compiler needs.
+    /// Returns the complete CUDA source.
     pub fn source(&self) -> String {
         let Types { stored, sum, unsigned } = types_of(self.dtype);
         let (pack, name) = (self.pack(), self.name());

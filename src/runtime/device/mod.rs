@@ -1,9 +1,8 @@
-//! Collectives between numbers on GPUs.
+//! Collectives on GPU memory.
 //!
-//! A [`DeviceGroup`] stands on a [`Group`]: the group finds the ranks, compares what they call before
-//! anything is given to the device, names whoever does not come, and hears who is gone; NCCL, or the
-//! host where NCCL cannot be, moves the numbers. Memory is `cudarc`'s, so what other crates made of it
-//! can be used, and streams wait for each other as its slices do.
+//! A [`DeviceGroup`] is based on a [`Group`]. The group connects the ranks, compares their calls before an
+//! operation starts on the device, and reports late and lost ranks. NCCL moves the data, or the host if NCCL
+//! cannot be used. Memory is allocated by `cudarc`, so it can be shared with other crates.
 //!
 //! ```no_run
 //! use remuda::runtime::device::{DeviceBackend, DeviceGroup, open_device};
@@ -20,15 +19,15 @@
 //! }
 //! ```
 //!
-//! | file | what for |
+//! | file | contents |
 //! |---|---|
-//! | `choice` | NCCL or the host, and what stands in the way |
-//! | `connect` | from a group to devices that are connected |
-//! | `nccl` | by NCCL, in its order or in the canonical one |
-//! | `canonical`, `kernel`, `ffi_fold` | who folds what, how that is written in CUDA, and its run |
-//! | `registered` | memory that NCCL was shown |
-//! | `pipeline`, `staged` | by way of the host, in chunks that overlap |
-//! | `ffi` | the driver |
+//! | `choice` | selection of NCCL or the host |
+//! | `connect` | connection of the devices of a group |
+//! | `nccl` | operations through NCCL, in its order or in the canonical one |
+//! | `canonical`, `kernel`, `ffi_fold` | reductions in the canonical order: plan, CUDA source, execution |
+//! | `registered` | memory that is registered with NCCL |
+//! | `pipeline`, `staged` | operations through host memory, in chunks that overlap |
+//! | `ffi` | CUDA driver |
 
 mod canonical;
 mod choice;
@@ -64,15 +63,15 @@ use crate::runtime::error::{Cause, CollectiveError, Operation, Result};
 use crate::runtime::group::Group;
 use crate::runtime::nccl::{Communicator, Library, NcclError, Piece, Progress, ras};
 
-/// A number that groups move and devices hold.
+/// Number type for collectives on devices.
 pub trait DeviceElement: Element + DeviceRepr + ValidAsZeroBits {}
 
 impl<T: Element + DeviceRepr + ValidAsZeroBits> DeviceElement for T {}
 
-/// Ranks whose numbers are on GPUs; every rank holds one of its own.
+/// A set of ranks whose data is on GPUs; every rank holds its own handle.
 ///
-/// The rules of [`Group`] hold: all ranks call the same operations in the same order, a failure is
-/// an error on every rank, and after it the group is of no use. Operations return when they are over.
+/// The rules of [`Group`] apply: all ranks call the same operations in the same order, a failure is an
+/// error on every rank, and every operation after it fails. Operations block until they have ended.
 pub struct DeviceGroup {
     group: Group,
     stream: Arc<CudaStream>,
@@ -117,22 +116,22 @@ const FINALIZE_MAX: Duration = Duration::from_secs(10);
 const RAS_LIMIT: Duration = Duration::from_secs(5);
 
 impl DeviceGroup {
-    /// Connects the devices of all ranks; every rank of `group` calls it with the device that is its.
+    /// Connects the devices of all ranks; every rank of `group` calls it with its own device.
     pub fn new(group: &Group, context: &Arc<CudaContext>, backend: DeviceBackend) -> Result<Self> {
         connect::connect(group, context, backend)
     }
 
-    /// The ranks.
+    /// Returns the group of the ranks.
     pub fn group(&self) -> &Group {
         &self.group
     }
 
-    /// The stream of the operations.
+    /// Returns the stream of the operations.
     pub fn stream(&self) -> &Arc<CudaStream> {
         &self.stream
     }
 
-    /// `nccl` or `staged`.
+    /// Returns the name of the backend, `nccl` or `staged`.
     pub fn backend(&self) -> &'static str {
         match &*self.lock() {
             Some(Way::Nccl(_)) => "nccl",
@@ -141,7 +140,7 @@ impl DeviceGroup {
         }
     }
 
-    /// The NCCL that moves the numbers, where one does.
+    /// Returns the NCCL library, if it is used.
     pub fn library(&self) -> Option<Arc<Library>> {
         match &*self.lock() {
             Some(Way::Nccl(nccl)) => Some(nccl.communicator.library().clone()),
@@ -149,28 +148,28 @@ impl DeviceGroup {
         }
     }
 
-    /// Why it is not NCCL, where that was not asked for.
+    /// Returns why NCCL is not used, unless the caller chose another backend.
     pub fn obstacle(&self) -> Option<&str> {
         self.obstacle.as_deref()
     }
 
-    /// The same ranks, which reduce in the order of the canonical [tree](crate::runtime::tree) from now
-    /// on: to the bits to which a [`Group`] comes on CPUs, wherever ranks run. All ranks call it.
+    /// Switches to reductions in the order of the canonical [tree](crate::runtime::tree): results have the
+    /// bits of a [`Group`] on CPUs, for every placement. All ranks must call it.
     ///
-    /// By way of the host that is so anyway. With NCCL, [`Self::all_reduce`], [`Self::reduce`] and
-    /// [`Self::reduce_scatter`] become an exchange of slices, a fold on the device (a [`FoldKernel`],
-    /// compiled by NVRTC when it is first needed), and another exchange: as many bytes as around a
-    /// ring, and scratch memory of as many as are reduced, at most 128 MiB.
+    /// The staged backend always uses this order. With NCCL, [`Self::all_reduce`], [`Self::reduce`] and
+    /// [`Self::reduce_scatter`] become an exchange of slices, a reduction on the device (a [`FoldKernel`],
+    /// which NVRTC compiles at its first use), and a second exchange. That transfers as many bytes as a
+    /// ring and needs scratch memory of the reduced size, at most 128 MiB.
     ///
-    /// An error where a rank has no NVRTC.
+    /// # Errors
+    /// If a rank has no NVRTC.
     pub fn in_canonical_order(self) -> Result<Self> {
         connect::make_canonical(&self)?;
         Ok(self)
     }
 
-    /// Shows NCCL memory that operations will use again and again: it need not copy it then, where the way
-    /// between the devices allows that. By way of the host, and with an NCCL before 2.19, nothing
-    /// changes. All ranks call it, with slices of one length.
+    /// Registers memory that many operations will use with NCCL, which can then avoid copies. The staged
+    /// backend and NCCL before 2.19 ignore it. All ranks must call it, with slices of equal length.
     pub fn register<T: DeviceElement>(
         &self,
         slice: CudaSlice<T>,
@@ -178,7 +177,7 @@ impl DeviceGroup {
         RegisteredSlice::new(self, slice)
     }
 
-    /// In which order operations reduce; [`ReduceOrder::Any`] is NCCL's own.
+    /// Returns the order of reductions; [`ReduceOrder::Any`] is NCCL's own order.
     pub fn order(&self) -> ReduceOrder {
         match &*self.lock() {
             Some(Way::Nccl(nccl)) => nccl.order(),
@@ -186,8 +185,8 @@ impl DeviceGroup {
         }
     }
 
-    /// See [`Group::all_reduce`]. NCCL sums in an order of its own, unless
-    /// [told otherwise](Self::in_canonical_order).
+    /// See [`Group::all_reduce`]. NCCL sums in its own order unless
+    /// [`Self::in_canonical_order`] was called.
     pub fn all_reduce<T: DeviceElement>(
         &self,
         data: &mut impl DevicePtrMut<T>,
@@ -258,7 +257,7 @@ impl DeviceGroup {
         })
     }
 
-    /// See [`Group::gather`]; `all` of other ranks than the root is not looked at.
+    /// See [`Group::gather`]; `all` is ignored on all ranks except the root.
     pub fn gather<T: DeviceElement>(
         &self,
         ours: &impl DevicePtr<T>,
@@ -277,7 +276,7 @@ impl DeviceGroup {
         })
     }
 
-    /// See [`Group::scatter`]; `all` of other ranks than the root is not looked at.
+    /// See [`Group::scatter`]; `all` is ignored on all ranks except the root.
     pub fn scatter<T: DeviceElement>(
         &self,
         all: &impl DevicePtr<T>,
@@ -315,8 +314,8 @@ impl DeviceGroup {
         })
     }
 
-    /// See [`Group::send_recv`]: gives `values` to rank `to` and takes `taken` from rank `from`.
-    /// Unlike there, every rank of the group calls it at the same time.
+    /// See [`Group::send_recv`]: sends `values` to rank `to` and receives `taken` from rank `from`. Here,
+    /// every rank of the group must call it at the same time.
     pub fn send_recv<T: DeviceElement>(
         &self,
         values: &impl DevicePtr<T>,
@@ -338,7 +337,7 @@ impl DeviceGroup {
         })
     }
 
-    /// Nobody returns before everybody has called.
+    /// Waits until every rank has called it.
     pub fn barrier(&self) -> Result<(), CollectiveError> {
         self.group.barrier()
     }
@@ -348,7 +347,7 @@ impl DeviceGroup {
         self.group.abort(reason);
     }
 
-    /// See [`Group::split`]; all ranks of this group call it.
+    /// See [`Group::split`]; all ranks of this group must call it.
     pub fn split(&self, color: impl Into<Option<usize>>, key: usize) -> Result<Option<Self>> {
         connect::split(self, color.into(), key)
     }
@@ -358,8 +357,7 @@ impl DeviceGroup {
         (0..self.group.world_size()).map(|rank| (rank, rank * len..(rank + 1) * len)).collect()
     }
 
-    /// Agrees with all ranks on the call, and performs the operation. A failure ends the group for
-    /// all ranks.
+    /// Compares the calls of all ranks and performs the operation. A failure aborts the group.
     fn run<T: DeviceElement>(
         &self,
         call: Call,
@@ -444,7 +442,7 @@ impl<'a> Patience<'a> {
         (self.group.rank(), self.group.world_size())
     }
 
-    /// Waits until the operation is complete, a rank is lost, or the deadline passes.
+    /// Waits until the operation ends, a rank is lost, or the deadline passes.
     pub(super) fn wait(
         &self,
         is_done: &mut dyn FnMut() -> Result<bool, Trouble>,

@@ -26,7 +26,7 @@ impl Nccl {
         if self.folder.is_some() { ReduceOrder::Canonical } else { ReduceOrder::Any }
     }
 
-    /// Reduces to all ranks, or to one.
+    /// Reduces for all ranks or for one.
     pub(super) fn reduce<T: DeviceElement>(
         &mut self,
         data: &mut impl DevicePtrMut<T>,

@@ -8,12 +8,12 @@ use super::{DeviceElement, DeviceGroup, Way};
 use crate::runtime::error::{Error, Result};
 use crate::runtime::nccl::{Held, Registered};
 
-/// Memory that NCCL may read and write without a copy of its own, where the way between devices allows
-/// it. Made by [`DeviceGroup::register`]; used as the slice that it is.
+/// Device memory that NCCL can read and write without a copy, if the connection between the devices
+/// allows it. Created by [`DeviceGroup::register`]; dereferences to the slice.
 pub struct RegisteredSlice<'a, T> {
     devices: &'a DeviceGroup,
     slice: CudaSlice<T>,
-    /// `None` where there is nobody to show it to.
+    /// `None` if the backend has no registration.
     registered: Option<Registered>,
 }
 

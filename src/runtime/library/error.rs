@@ -1,40 +1,40 @@
-//! Errors of libraries of NVIDIA that cannot be used.
+//! Errors of opening a library of NVIDIA.
 
 use std::path::PathBuf;
 
 use super::Wanted;
 
-/// A library cannot be opened.
+/// Error of opening a library.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LibraryError {
-    /// No file of that name anywhere.
+    /// No file with this name was found.
     #[error(
         "cannot find {}: there is no `{}` in {}; install it (`pip install {}`), or name the file in {}",
         .wanted.name, .wanted.files[0], show(.searched), .wanted.package, .wanted.variable
     )]
     NotFound {
-        /// What was looked for.
+        /// Library that was searched for.
         wanted: &'static Wanted,
-        /// Directories in which it was looked for, beside those of the system's loader.
+        /// Directories that were searched, in addition to those of the system's loader.
         searched: Vec<PathBuf>,
     },
-    /// There are files, and the loader takes none of them.
+    /// Files were found, and the loader could not open any of them.
     #[error("cannot load {}: {}", .wanted.name, .refused.iter().map(|(path, why)| format!("`{}`: {why}", path.display())).collect::<Vec<_>>().join("; "))]
     NotLoadable {
-        /// What was looked for.
+        /// Library that was searched for.
         wanted: &'static Wanted,
-        /// Every file, and what the loader said.
+        /// Every file with the loader's error.
         refused: Vec<(PathBuf, String)>,
     },
-    /// The library has no such function.
+    /// The library lacks a function.
     #[error("`{}` is no {} that we can use: it lacks `{symbol}`", .path.display(), .wanted.name)]
     MissingSymbol {
-        /// What was looked for.
+        /// Library that was searched for.
         wanted: &'static Wanted,
-        /// The library.
+        /// File of the library.
         path: PathBuf,
-        /// The function.
+        /// Name of the function.
         symbol: &'static str,
     },
 }

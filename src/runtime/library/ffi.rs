@@ -96,7 +96,7 @@ impl<F: Functions> Opened<F> {
                 Err(words) => refused.push((path, words)),
             }
         }
-        // A bare name that the loader does not find is not reported.
+        // A bare name that the loader does not find needs no line of its own.
         refused.retain(|(path, _)| path.components().nth(1).is_some());
         Err(LibraryError::NotLoadable { wanted, refused })
     }

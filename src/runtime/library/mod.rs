@@ -1,15 +1,15 @@
 //! Libraries of NVIDIA, opened at run time where a Python worker of the same environment would find
 //! them.
 //!
-//! They are bound by hand: results are numbers here, as a later version may have results that today's
-//! header does not know, and a library that is missing is an error that says where it was looked for.
-
+//! The bindings are written by hand: result codes are plain numbers, because a later version can return
+//! codes that the current header does not define, and the error for a missing library lists the
+//! directories that were searched.
 //!
-//! | file | what for |
+//! | file | contents |
 //! |---|---|
-//! | `search` | where a library may lie |
-//! | `ffi` | opening it, and finding its functions |
-//! | `error` | what stands in the way |
+//! | `search` | search path |
+//! | `ffi` | opening of a library and look-up of its functions |
+//! | `error` | errors |
 
 mod error;
 mod ffi;
@@ -18,15 +18,15 @@ mod search;
 pub use self::error::LibraryError;
 pub(crate) use self::ffi::{Functions, Opened, functions, open_beside, text};
 
-/// A library that is opened when it is needed.
+/// Library to open at run time.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// What people call it.
+    /// Display name.
     pub name: &'static str,
-    /// What its file is called, the best name first: the wheels of Python have that one only.
+    /// File names, the preferred one first; Python wheels contain only that one.
     pub files: &'static [&'static str],
-    /// The package of Python that has it.
+    /// Python package that contains it.
     pub package: &'static str,
-    /// The variable that may name the file.
+    /// Environment variable that can name the file.
     pub variable: &'static str,
 }

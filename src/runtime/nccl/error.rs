@@ -5,31 +5,31 @@ use std::path::PathBuf;
 use super::ffi::Version;
 use crate::runtime::library::LibraryError;
 
-/// NCCL cannot be used, or an operation of it failed.
+/// Error of NCCL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NcclError {
-    /// There is none that can be opened.
+    /// The library cannot be opened.
     #[error(transparent)]
     Library(#[from] LibraryError),
-    /// The library is older than the functions that we need.
+    /// The library is too old.
     #[error("NCCL {version} (`{}`) is too old: {} or newer is needed", .path.display(), Version::LEAST)]
     TooOld {
-        /// The library.
+        /// File of the library.
         path: PathBuf,
-        /// Its version.
+        /// Version of the library.
         version: Version,
     },
     /// A call failed.
     #[error("{function} failed: {meaning}{}", .detail.as_ref().map(|text| format!(" ({text})")).unwrap_or_default())]
     Call {
-        /// Which function.
+        /// Name of the function.
         function: &'static str,
-        /// NCCL's number for what happened.
+        /// Result code of NCCL.
         code: i32,
-        /// NCCL's words for the number.
+        /// NCCL's description of the code.
         meaning: String,
-        /// NCCL's words for this time, where it has any.
+        /// NCCL's last error message, if there is one.
         detail: Option<String>,
     },
 }

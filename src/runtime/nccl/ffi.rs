@@ -1,4 +1,4 @@
-//! Function table of NCCL, and the loaded library.
+//! Functions of the NCCL library.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
@@ -17,33 +17,33 @@ pub(crate) static NCCL: Wanted = Wanted {
     variable: REMUDA_NCCL_LIBRARY,
 };
 
-/// Bytes of a [`UniqueId`].
+/// Size of a [`UniqueId`] in bytes.
 pub const UNIQUE_ID_BYTES: usize = 128;
 
-/// What all ranks of a communicator are told before it is made.
+/// Identifier that all ranks of a new communicator must have.
 ///
-/// It holds the address of a listener of the process that made it, which must live until every rank
-/// has the communicator.
+/// It contains the address of a listener in the process that created it. That process must run until
+/// every rank has created its communicator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct UniqueId(pub [u8; UNIQUE_ID_BYTES]);
 
 impl fmt::Debug for UniqueId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A process that has the id can join the communicator, so no log may contain it.
+        // The id is a secret: with it a process can join the communicator.
         f.write_str("UniqueId(…)")
     }
 }
 
-/// A version of NCCL, as `ncclGetVersion` counts since 2.9: `major × 10000 + minor × 100 + patch`.
+/// Version of NCCL, as returned by `ncclGetVersion` since 2.9: `major × 10000 + minor × 100 + patch`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(u32);
 
 impl Version {
-    /// The first that makes communicators without blocking and splits them.
+    /// First version with nonblocking communicators and with splitting.
     pub const LEAST: Self = Self(2_18_03);
 
-    /// The number as the library tells it.
+    /// Creates the version from the number that the library returns.
     pub fn code(self) -> u32 {
         self.0
     }
@@ -132,7 +132,7 @@ functions! {
     ? comm_deregister = ncclCommDeregister(Comm, Registration) -> c_int;
 }
 
-/// The NCCL of this process.
+/// NCCL library of this process.
 pub struct Library {
     path: PathBuf,
     version: Version,
@@ -146,8 +146,8 @@ impl fmt::Debug for Library {
 }
 
 impl Library {
-    /// The first that is found: the file that `REMUDA_NCCL_LIBRARY` names, or the one that a Python
-    /// worker of this environment would load, or the system's. Loaded once in a process.
+    /// Opens the first library that is found: the file of `REMUDA_NCCL_LIBRARY`, the one that a Python
+    /// worker of this environment would load, or the system's. It is loaded once in a process.
     pub fn open() -> Result<Arc<Self>, NcclError> {
         static OPENED: OnceLock<Result<Arc<Library>, NcclError>> = OnceLock::new();
         OPENED.get_or_init(|| Self::open_first().map(Arc::new)).clone()
@@ -171,23 +171,23 @@ impl Library {
         Ok(Version(u32::try_from(version).unwrap_or(0)))
     }
 
-    /// The file that was loaded.
+    /// Returns the path of the library.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its version.
+    /// Returns the version of the library.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Whether it can be shown memory that operations use again and again (since 2.19).
+    /// Returns whether memory can be registered (since 2.19).
     pub fn can_register(&self) -> bool {
         self.functions.comm_register.is_some() && self.functions.comm_deregister.is_some()
     }
 
-    /// An id for a new communicator. This process listens from now on for the ranks that are told it,
-    /// on the interface that `NCCL_SOCKET_IFNAME` names.
+    /// Creates an id for a new communicator. This process then listens for the other ranks, on the
+    /// interface of `NCCL_SOCKET_IFNAME`.
     pub fn unique_id(&self) -> Result<UniqueId, NcclError> {
         let mut id = UniqueId([0; UNIQUE_ID_BYTES]);
         // SAFETY: the call writes one id.

@@ -1,9 +1,9 @@
-//! NCCL communicator with non-blocking calls: every call starts an operation, and
-//! [`Communicator::progress`] returns its state.
+//! Nonblocking communicator of NCCL: every call starts an operation, and [`Communicator::progress`]
+//! returns its state.
 //!
-//! Lengths are checked here, and memory is passed as slices of `cudarc`, which wait for earlier
-//! uses and are not freed before the stream has finished with them; so none of these functions is
-//! unsafe to call.
+//! Lengths are checked here, and memory is passed as `cudarc`'s slices, which wait for earlier users and are
+//! not freed before the stream has finished with them. Therefore none of these functions is unsafe to
+//! call.
 
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
@@ -106,7 +106,7 @@ impl Communicator {
         }
     }
 
-    /// Replaces the data of every rank by the reduction of all.
+    /// Replaces the data of all ranks by their reduction.
     pub(crate) fn all_reduce<T: Element>(
         &mut self,
         data: &mut impl DevicePtrMut<T>,
@@ -125,7 +125,7 @@ impl Communicator {
         )
     }
 
-    /// Replaces the data of every rank by that of the root.
+    /// Replaces the data of all ranks by the root's.
     pub(crate) fn broadcast<T: Element>(
         &mut self,
         data: &mut impl DevicePtrMut<T>,
@@ -144,7 +144,7 @@ impl Communicator {
         )
     }
 
-    /// Replaces the root's data by the reduction; the data of other ranks is unchanged.
+    /// Replaces the root's data by the reduction; the data of other ranks does not change.
     pub(crate) fn reduce<T: Element>(
         &mut self,
         data: &mut impl DevicePtrMut<T>,
@@ -159,7 +159,7 @@ impl Communicator {
         })
     }
 
-    /// Gathers `ours` of all ranks into `all`, in rank order; `all` is world size times as long.
+    /// Gathers every rank's `ours`, in rank order; `all` is world size times as long.
     pub(crate) fn all_gather<T: Element>(
         &mut self,
         ours: &impl DevicePtr<T>,
@@ -328,8 +328,8 @@ unsafe impl Send for Registered {}
 // SAFETY: as above; a shared reference permits no operation.
 unsafe impl Sync for Registered {}
 
-/// Device memory that a stream may use until this is dropped: the stream waits for earlier uses,
-/// and later uses wait for the stream.
+/// Device memory that a stream can use until this is dropped: the stream waits for earlier users, and
+/// later users wait for the stream.
 pub(crate) struct Held<'a, T> {
     at: u64,
     len: usize,
@@ -339,7 +339,7 @@ pub(crate) struct Held<'a, T> {
 }
 
 impl<'a, T> Held<'a, T> {
-    /// Memory that the stream only reads.
+    /// Creates a handle for reading; the memory cannot be written through it.
     pub(crate) fn to_read(data: &'a impl DevicePtr<T>, stream: &'a CudaStream) -> Self {
         let (len, (at, guard)) = (data.len(), data.device_ptr(stream));
         Self { at, len, guard, element: PhantomData }

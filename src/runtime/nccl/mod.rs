@@ -1,14 +1,14 @@
 //! NCCL, opened at run time where it is found.
 //!
-//! The [library](crate::runtime::library) is bound by hand. Communicators never block, so that every
-//! wait of ours has a deadline and hears of lost peers.
+//! The bindings of the [library](crate::runtime::library) are written by hand. Communicators are
+//! nonblocking, so every wait has a deadline and ends when a peer is lost.
 //!
-//! | file | what for |
+//! | file | contents |
 //! |---|---|
-//! | `ffi` | its functions, and the library that holds them |
-//! | `ffi_communicator` | ranks that are connected, and what they can begin together |
-//! | `ras` | what NCCL knows about a job that stands still |
-//! | `error` | what can go wrong |
+//! | `ffi` | functions of the library |
+//! | `ffi_communicator` | communicators and their operations |
+//! | `ras` | NCCL's status of a job that hangs |
+//! | `error` | errors |
 
 mod error;
 mod ffi;
@@ -24,8 +24,9 @@ pub(crate) use ffi_communicator::{Communicator, Held, Piece, Progress, Registere
 use crate::runtime::error::{Error, Result};
 use crate::runtime::group::Group;
 
-/// The id of a new communicator, made by rank 0 and told to every rank of a group: all of them call
-/// it. For whoever binds NCCL too; [`DeviceGroup`](crate::runtime::device::DeviceGroup) needs no help.
+/// Creates the id of a new communicator on rank 0 and sends it to every rank of the group; all ranks must
+/// call it. It is for programs with their own bindings of NCCL;
+/// [`DeviceGroup`](crate::runtime::device::DeviceGroup) calls it itself.
 pub fn share_id(group: &Group, library: &Library) -> Result<UniqueId> {
     let made = (group.rank() == 0).then(|| library.unique_id());
     let mut words = [0u8; 1 + UNIQUE_ID_BYTES];

@@ -1,4 +1,4 @@
-//! Client of NCCL's RAS service, which reports the state of a job that makes no progress.
+//! NCCL's RAS service: NCCL's own status of a job that hangs.
 //!
 //! Since NCCL 2.24 every process with a communicator has a thread that answers requests on a port
 //! of its host, in lines of text.
@@ -14,7 +14,7 @@ const ADDRESS_DEFAULT: &str = "localhost:28028";
 /// Bytes of an answer that are shown; that of thousands of ranks is longer.
 const ANSWER_BYTES_MAX: usize = 4096;
 
-/// Asks the service of this host how the job is; at most `limit` long.
+/// Queries the RAS service of this host for the status of the job, within `limit`.
 pub fn status(limit: Duration) -> io::Result<String> {
     let address = env_vars::get_text(env_vars::NCCL_RAS_ADDR);
     let address = address.as_deref().unwrap_or(ADDRESS_DEFAULT);

@@ -2,31 +2,31 @@
 
 use crate::runtime::library::LibraryError;
 
-/// NVRTC cannot be used, or refuses a source.
+/// Error of NVRTC.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NvrtcError {
-    /// There is none that can be opened.
+    /// The library cannot be opened.
     #[error(transparent)]
     Library(#[from] LibraryError),
     /// A call failed.
     #[error("{function} failed: {meaning}")]
     Call {
-        /// Which function.
+        /// Name of the function.
         function: &'static str,
-        /// NVRTC's number for what happened.
+        /// Result code of NVRTC.
         code: i32,
-        /// NVRTC's words for the number.
+        /// NVRTC's description of the code.
         meaning: String,
     },
-    /// The compiler does not take the source, or not for this device.
+    /// The compiler refused the source.
     #[error("NVRTC {version} refuses `{name}`: {log}")]
     Refused {
-        /// Major and minor version.
+        /// Major and minor version of the compute capability.
         version: String,
-        /// What the source is called.
+        /// Name of the source.
         name: String,
-        /// What the compiler said.
+        /// Output of the compiler.
         log: String,
     },
 }

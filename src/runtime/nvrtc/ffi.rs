@@ -1,4 +1,4 @@
-//! Function table of NVRTC, and the loaded library.
+//! Functions of the NVRTC library.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::fmt;
@@ -35,7 +35,7 @@ functions! {
     get_cubin = nvrtcGetCUBIN(Program, *mut c_char) -> c_int;
 }
 
-/// The NVRTC of this process. Any thread may use it.
+/// NVRTC library of this process, which any thread can use.
 pub struct Compiler {
     path: PathBuf,
     version: (i32, i32),
@@ -48,25 +48,25 @@ impl fmt::Debug for Compiler {
     }
 }
 
-/// What became of a source.
+/// Result of a compilation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compiled {
-    /// For the driver to load.
+    /// Code for the driver.
     pub cubin: Vec<u8>,
-    /// What the compiler said: warnings, and what was asked for.
+    /// Output of the compiler, such as warnings.
     pub log: String,
 }
 
 impl Compiler {
-    /// The first that is found: the file that `REMUDA_NVRTC_LIBRARY` names, or the one that a Python
-    /// worker of this environment would load, or the system's. Loaded once in a process.
+    /// Opens the first library that is found: the file of `REMUDA_NVRTC_LIBRARY`, the one that a Python
+    /// worker of this environment would load, or the system's. It is loaded once in a process.
     pub fn open() -> Result<Arc<Self>, NvrtcError> {
         static OPENED: OnceLock<Result<Arc<Compiler>, NvrtcError>> = OnceLock::new();
         let open = || Self::of(Opened::open(&NVRTC)?).map(Arc::new);
         OPENED.get_or_init(open).clone()
     }
 
-    /// This file.
+    /// Opens this file.
     pub fn open_file(path: &Path) -> Result<Arc<Self>, NvrtcError> {
         Self::of(Opened::open_first(&NVRTC, [path.to_owned()])?).map(Arc::new)
     }
@@ -83,18 +83,18 @@ impl Compiler {
         Ok(compiler)
     }
 
-    /// The file that was loaded.
+    /// Returns the path of the library.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Major and minor version: that of CUDA to which it belongs.
+    /// Returns the major and minor version of its CUDA release.
     pub fn version(&self) -> String {
         format!("{}.{}", self.version.0, self.version.1)
     }
 
-    /// Makes code of the devices of one architecture. Sums and products are not contracted, so that
-    /// every operation rounds as it does on a CPU; `options` come beside that.
+    /// Compiles a source for one architecture. Multiplications and additions are not fused, so that every
+    /// operation rounds as on a CPU; `options` are added to the command line.
     pub fn compile(
         &self,
         name: &str,

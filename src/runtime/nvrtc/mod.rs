@@ -1,11 +1,11 @@
-//! NVRTC: source in CUDA becomes code of a device, on the machine that has the device.
+//! NVRTC: compilation of CUDA source at run time.
 //!
 //! Compiling needs neither a GPU nor a driver.
 //!
 //! | file | what for |
 //! |---|---|
-//! | `ffi` | its functions, and the library that holds them |
-//! | `error` | what can go wrong |
+//! | `ffi` | functions of the library |
+//! | `error` | errors |
 
 mod error;
 mod ffi;
@@ -15,12 +15,12 @@ use std::fmt;
 pub use self::error::NvrtcError;
 pub use self::ffi::{Compiled, Compiler};
 
-/// What code is made for: `sm_90`.
+/// Target architecture, such as `sm_90`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Architecture {
-    /// Compute capability, before the point.
+    /// Major compute capability.
     pub major: u32,
-    /// Behind it.
+    /// Minor compute capability.
     pub minor: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Client of the store for a worker: blocking requests, each with a deadline.
+//! Client of the store: blocking requests, each with a deadline.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -11,46 +11,46 @@ use crate::secure::{
     Channel, ChannelError, HandshakeError, Preamble, Purpose, RankKey, Role, dial, parse_reply,
 };
 
-/// Why the store did not answer.
+/// Error of a request to the store.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// It cannot be reached, or went away.
+    /// The connection failed.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// It did not want us, or is not the one.
+    /// Authentication failed.
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
-    /// Bytes that nobody with the key can have sent.
+    /// The store sent invalid bytes.
     #[error(transparent)]
     Channel(#[from] ChannelError),
-    /// It said no.
+    /// The store refused the request.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// An answer to another question.
+    /// The reply does not match the request.
     #[error("the store gave an answer that means nothing here")]
     Nonsense,
-    /// Time was up.
+    /// The deadline passed.
     #[error("no answer in time")]
     Deadline,
 }
 
-/// As whom to connect.
+/// Identity with which a client connects.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Which job.
+    /// Job.
     pub job: JobId,
-    /// Which start of it.
+    /// Epoch: number of the start of the job.
     pub epoch: Epoch,
-    /// Which rank.
+    /// Rank of the client.
     pub rank: Rank,
-    /// The rank's key.
+    /// Key of the rank.
     pub key: RankKey,
-    /// At which address of this machine peers find us, if that was chosen. The store is called from it
-    /// where it is one on the way.
+    /// Address of this machine to which peers connect, if one was chosen. The connection to the store
+    /// uses it if it belongs to the interface of the route.
     pub at: Option<IpAddr>,
 }
 
-/// A connection to the store.
+/// Connection to the store.
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
@@ -65,7 +65,7 @@ pub struct Client {
 const CONNECT_RETRY: Duration = Duration::from_millis(20);
 
 impl Client {
-    /// Connects, trying again until `deadline` while nobody listens: the store may be starting.
+    /// Connects; retries until `deadline` while the connection is refused, because the store may be starting.
     pub fn connect(
         address: SocketAddr,
         identity: &Identity,
@@ -102,7 +102,7 @@ impl Client {
         }
     }
 
-    /// Sets a value unless there is one; returns the one that is there then.
+    /// Sets a value unless the key has one; returns the value that the key then has.
     pub fn set_once(
         &mut self,
         key: &str,
@@ -113,7 +113,7 @@ impl Client {
         self.values(&request, deadline)?.pop().ok_or(ClientError::Nonsense)
     }
 
-    /// Values of all keys, once they are set.
+    /// Waits until all keys are set and returns their values.
     pub fn wait(
         &mut self,
         keys: Vec<String>,
@@ -124,12 +124,12 @@ impl Client {
         if values.len() == count { Ok(values) } else { Err(ClientError::Nonsense) }
     }
 
-    /// Value of a key, if it is set.
+    /// Returns the value of a key, if it is set.
     pub fn peek(&mut self, key: &str, deadline: Instant) -> Result<Option<Vec<u8>>, ClientError> {
         Ok(self.values(&Request::Peek { key: key.to_owned() }, deadline)?.pop())
     }
 
-    /// Adds to a counter; returns the sum.
+    /// Adds to a counter and returns the sum.
     pub fn add(&mut self, key: &str, delta: i64, deadline: Instant) -> Result<i64, ClientError> {
         match self.ask(&Request::Add { key: key.to_owned(), delta }, deadline)? {
             Reply::Sum(sum) => Ok(sum),
@@ -137,7 +137,7 @@ impl Client {
         }
     }
 
-    /// Returns when `count` clients have called it.
+    /// Waits until `count` clients have called it.
     pub fn barrier(&mut self, key: &str, count: u32, deadline: Instant) -> Result<(), ClientError> {
         match self.ask(&Request::Barrier { key: key.to_owned(), count }, deadline)? {
             Reply::Done => Ok(()),
@@ -145,8 +145,8 @@ impl Client {
         }
     }
 
-    /// The address of this machine at which peers find us: the chosen one, or the one from which the store
-    /// was reached.
+    /// Returns the address of this machine to which peers connect: the chosen one, or the local address of
+    /// the connection to the store.
     pub fn local_address(&self) -> Result<SocketAddr, ClientError> {
         let reached = self.stream.local_addr()?;
         Ok(self.at.map_or(reached, |at| SocketAddr::new(at, reached.port())))

@@ -1,8 +1,8 @@
-//! The store: where ranks of a job find each other.
+//! The store: a key-value service through which the ranks of a job exchange addresses.
 //!
-//! [`State`] is what it means, without I/O; [`Server`] serves it on one thread, in the agent of node
-//! 0; [`Client`] is a worker's side. Connections are authenticated and encrypted (see
-//! [`secure`](crate::secure)); everything is bounded.
+//! [`State`] is the state machine, without I/O; [`Server`] serves it on one thread in the agent of node 0;
+//! [`Client`] is the client of a worker. Connections are authenticated and encrypted (see
+//! [`secure`](crate::secure)); all sizes are limited.
 
 mod client;
 mod connection;

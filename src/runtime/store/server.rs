@@ -1,4 +1,4 @@
-//! Server of a [`State`] on one thread: a poll loop over non-blocking sockets.
+//! Server of a [`State`] on one thread: a poll loop over nonblocking sockets.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Display;
@@ -28,22 +28,22 @@ const OURSELVES: ClientId = ClientId(u64::MAX);
 /// Largest number of connections.
 const CONNECTIONS_MAX: usize = 1 << 18;
 
-/// Tells about a connection that was refused, and why; the peer gets only a close.
+/// Callback for a refused connection and the reason; the peer's connection is closed without a reply.
 pub type OnRefused = Box<dyn Fn(SocketAddr, &dyn Display) + Send>;
 
-/// Whom the store serves.
+/// Options of the server.
 pub struct ServerOptions {
-    /// Which job.
+    /// Job.
     pub job: JobId,
-    /// Which start of it.
+    /// Epoch: number of the start of the job.
     pub epoch: Epoch,
-    /// Key of a rank; `None` when there is no such rank.
+    /// Returns the key of a rank; `None` if there is no such rank.
     pub key_of: Box<dyn Fn(Rank) -> Option<RankKey> + Send>,
-    /// Where refusals are told.
+    /// Callback for refused connections.
     pub on_refused: OnRefused,
 }
 
-/// A store that is being served; dropping it ends the service.
+/// Running server of a store; dropping it stops the server.
 pub struct Server {
     address: SocketAddr,
     stop: OwnedFd,
@@ -51,7 +51,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `address` and nowhere else (port 0: a free one), and serves until dropped.
+    /// Listens at `address` only (port 0: a free port) and serves until it is dropped.
     pub fn bind(address: SocketAddr, options: ServerOptions) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -72,7 +72,7 @@ impl Server {
         Ok(Self { address, stop, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns the address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -214,8 +214,7 @@ impl Service {
         }
     }
 
-    /// Answers a first flight: checks the key, the epoch, and that the rank has no other connection
-    /// of this purpose.
+    /// Checks the key, the epoch and the uniqueness of a client that has sent its identity.
     fn greet(&mut self, id: ClientId, greeted: &Greeted) {
         let Preamble { job, role } = &greeted.flight.preamble;
         let Role::Rank(rank, purpose) = *role else {

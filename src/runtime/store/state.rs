@@ -1,5 +1,4 @@
-//! State machine of the store: takes requests and returns replies, in the order in which waits end.
-//! No I/O, no clock; clients have the deadlines.
+//! State machine of the store: requests in, replies out. No I/O, no clock; clients have the deadlines.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,66 +6,66 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::Rank;
 
-/// Longest key.
+/// Largest key in bytes.
 pub const KEY_BYTES_MAX: usize = 256;
-/// Longest value.
+/// Largest value in bytes.
 pub const VALUE_BYTES_MAX: usize = 32 << 10;
-/// Most keys.
+/// Largest number of keys.
 pub const KEYS_MAX: usize = 1 << 20;
-/// Most bytes of all keys and values.
+/// Largest total size of keys and values in bytes.
 pub const BYTES_MAX: usize = 64 << 20;
-/// Most keys that one request can wait for.
+/// Largest number of keys that one request can wait for.
 pub const WAITED_KEYS_MAX: usize = 256;
 
-/// The key that the server sets when a rank has left.
+/// Returns the key that the server sets when a rank has left.
 pub fn gone_key(rank: Rank) -> String {
     format!("gone/{rank}")
 }
 
-/// One connection.
+/// Identifier of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
-/// What a client asks. One at a time: the next one follows the reply.
+/// Request of a client; the next request follows the reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// Sets a value, replacing what was there. Answered by `Done`.
+    /// Sets a value and replaces an earlier one. The reply is `Done`.
     Set {
-        /// Which.
+        /// Key.
         key: String,
-        /// To what.
+        /// Value.
         value: Vec<u8>,
     },
-    /// Sets a value unless there is one. Answered by `Values` with the one that is there then.
+    /// Sets a value unless the key has one. The reply is `Values` with the value that the key then has.
     SetOnce {
-        /// Which.
+        /// Key.
         key: String,
-        /// To what.
+        /// Value.
         value: Vec<u8>,
     },
-    /// Answered by `Values` once all keys are set.
+    /// Waits until all keys are set. The reply is `Values`.
     Wait {
-        /// Which.
+        /// Keys.
         keys: Vec<String>,
     },
-    /// Answered by `Values` at once; of none or one value.
+    /// Reads a key. The reply is `Values` with no or one value.
     Peek {
-        /// Which.
+        /// Key.
         key: String,
     },
-    /// Adds to a counter, which begins at 0. Answered by `Sum`.
+    /// Adds to a counter, which starts at 0. The reply is `Sum`.
     Add {
-        /// Which.
+        /// Key of the counter.
         key: String,
-        /// How much; may be negative.
+        /// Number to add; can be negative.
         delta: i64,
     },
-    /// Answered by `Done` once `count` clients have asked for the barrier of this name; it can be
-    /// used again then.
+    /// Waits until `count` clients have requested the barrier of this name. The reply is `Done`; the
+    /// barrier can then be used again.
     Barrier {
-        /// Which.
+        /// Name of the barrier.
         key: String,
-        /// How many.
+        /// Number of clients.
         count: u32,
     },
 }
@@ -81,40 +80,40 @@ impl Request {
     }
 }
 
-/// What a client is told.
+/// Reply to a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// It is done.
+    /// The request succeeded.
     Done,
-    /// In the order of the keys.
+    /// Values in the order of the keys.
     Values(Vec<Vec<u8>>),
-    /// The counter after the addition.
+    /// Value of the counter after the addition.
     Sum(i64),
-    /// It was not done.
+    /// The request was refused.
     Refused(Refusal),
 }
 
-/// Why a request was not done.
+/// Reason why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
-    /// Key or value too long, too many keys in a request, a barrier for nobody.
+    /// The key or value is too long, the request has too many keys, or the barrier has no clients.
     #[error("the request is out of bounds")]
     Bounds,
-    /// The store has as much as it may hold.
+    /// The store is full.
     #[error("the store is full")]
     Full,
-    /// A second request before the reply to the first.
+    /// The client sent a second request before the reply to the first.
     #[error("the reply to an earlier request is still due")]
     Busy,
-    /// An addition to something that is no counter.
+    /// The key is not a counter.
     #[error("the value is not a counter")]
     NotACounter,
-    /// Ranks named different counts for one barrier.
+    /// Ranks used different counts for one barrier.
     #[error("others wait at this barrier for another count")]
     OtherCount,
 }
 
-/// Everything that the store knows.
+/// State of the store.
 #[derive(Debug, Default)]
 pub struct State {
     values: BTreeMap<String, Vec<u8>>,
@@ -132,7 +131,7 @@ enum Waiting {
 }
 
 impl State {
-    /// Does what a client asks and returns who is to be told what, perhaps nobody yet.
+    /// Processes a request and returns the replies that can now be sent, which may be none.
     pub fn step(&mut self, client: ClientId, request: Request) -> Vec<(ClientId, Reply)> {
         if self.waiting.contains_key(&client) {
             return vec![(client, Reply::Refused(Refusal::Busy))];
@@ -152,7 +151,7 @@ impl State {
         }
     }
 
-    /// Forgets a client that went away; what it has set stays.
+    /// Removes a client that has disconnected; the values that it has set remain.
     pub fn client_gone(&mut self, client: ClientId) {
         match self.waiting.remove(&client) {
             None => {}
@@ -240,7 +239,7 @@ impl State {
         clients.into_iter().map(|client| (client, Reply::Done)).collect()
     }
 
-    /// Sets a value; returns the replies to clients that waited for it last.
+    /// Sets a value and returns the replies to clients that waited for it last.
     fn store(&mut self, key: &str, value: Vec<u8>) -> Result<Vec<(ClientId, Reply)>, Refusal> {
         let before = self.values.get(key).map_or(0, |old| key.len() + old.len());
         let bytes = self.bytes - before + key.len() + value.len();

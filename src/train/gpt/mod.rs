@@ -20,14 +20,14 @@ use super::threads::Threads;
 use config::{BlockRanges, Ranges};
 use tile::{Context, Tile, TileShape};
 
-/// Sequences of equal length: what the model reads, and what it should say after each token.
+/// Sequences of equal length: input tokens and the target after each token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sequences {
     /// Tokens in each sequence.
     pub length: usize,
     /// The tokens, one sequence after the other.
     pub inputs: Vec<u8>,
-    /// For every token its successor.
+    /// Successor of every token.
     pub targets: Vec<u8>,
 }
 
@@ -45,22 +45,22 @@ pub struct Gpt<F> {
 }
 
 impl<F: Float> Gpt<F> {
-    /// A model of this configuration. Work space is made when the first batch shows its size.
+    /// Creates a model of this configuration. Work space is allocated for the first batch.
     pub fn new(config: GptConfig, threads: Threads) -> Self {
         let (table, ranges) = config.parameters();
         let turned = vec![F::ZERO; table.len()];
         Self { config, table, ranges, threads, turned, tiles: Vec::new() }
     }
 
-    /// Its configuration.
+    /// Returns the configuration.
     pub fn config(&self) -> &GptConfig {
         &self.config
     }
 
-    /// Goes on from `tokens` for `count` more; `draw` chooses each from the scores of all tokens.
+    /// Generates `count` tokens after `tokens`; `draw` chooses each of them from the scores of all tokens.
     ///
     /// # Panics
-    /// If there is nothing to go on from.
+    /// If `tokens` is empty.
     pub fn generate(
         &mut self,
         params: &[F],

@@ -43,7 +43,7 @@ pub enum BindError {
         name: String,
         /// The port.
         port: u16,
-        /// Its reason.
+        /// Error of the kernel.
         error: io::Error,
     },
 }

@@ -89,7 +89,7 @@ impl DialFault {
         match self {
             Self::NoAnswer(..) => {
                 "is node 0 up, and is it given the same `--master_addr` and `--master_port`? its own \
-                 screen says whom it waits for"
+                 screen shows the nodes that it waits for"
             }
             Self::OtherKey(_) => "give every node the same key file",
             Self::Refused(_) => {
@@ -117,7 +117,7 @@ impl From<io::Error> for NotYet {
 
 fn in_words(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::ConnectionRefused => "nobody listens there".to_owned(),
+        io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
         io::ErrorKind::TimedOut => "no answer".to_owned(),
         // The resolver's own number is no news.
         _ => {

@@ -37,7 +37,7 @@ const REST: Duration = Duration::from_millis(50);
 pub struct Rules {
     /// The job.
     pub job: JobId,
-    /// Its key.
+    /// Key of the job.
     pub key: JobKey,
     /// Silence after which a link counts as lost.
     pub lease: Duration,
@@ -314,7 +314,7 @@ impl Service {
             return self.refuse(joiner, Refusal { may_pass: true, ..refusal(text) });
         }
         let Some(awaited) = seat.awaited.take().filter(|awaited| !awaited.is_closed()) else {
-            let text = format!("nobody waits for node {node} ({host}) any more\n");
+            let text = format!("node {node} ({host}) is no longer expected\n");
             return self.refuse(joiner, Refusal { may_pass: true, ..refusal(text) });
         };
         if let Err(error) = self.connect(joiner, awaited) {

@@ -45,7 +45,7 @@ pub(super) enum Turned {
     NoSuchNode(NodeRank),
     #[error("only agents come here")]
     NoAgent,
-    #[error("it said something else than that it wants to join")]
+    #[error("it sent another message instead of Join")]
     NoJoin,
     /// It has the key, and was told; the kind of fault if that ends the job.
     #[error("{}", .0.why)]

@@ -33,7 +33,7 @@ impl Strangers {
             1 => " (and 1 more since the last such line)".to_owned(),
             more => format!(" (and {more} more since the last such line)"),
         };
-        Some(format!("note: {peer} was not let in: {why}{before}\n"))
+        Some(format!("note: rejected connection from {peer}: {why}{before}\n"))
     }
 }
 
@@ -64,7 +64,7 @@ impl Impostors {
             times => format!("{times} times"),
         };
         let from: Vec<_> = self.from.iter().map(ToString::to_string).collect();
-        Some(format!("somebody with another key came {times}, from {}", from.join(", ")))
+        Some(format!("rejected a different key {times}, from {}", from.join(", ")))
     }
 }
 
@@ -78,10 +78,11 @@ mod tests {
         let (mut strangers, now) = (Strangers::default(), clock::now());
         let peer = IpAddr::from([10, 0, 0, 9]);
         let mut at = |seconds| strangers.refused(now + Duration::from_secs(seconds), peer, &"why");
-        assert_eq!(at(0).as_deref(), Some("note: 10.0.0.9 was not let in: why\n"));
+        assert_eq!(at(0).as_deref(), Some("note: rejected connection from 10.0.0.9: why\n"));
         assert_eq!(at(1), None);
         assert_eq!(at(9), None);
-        let line = "note: 10.0.0.9 was not let in: why (and 2 more since the last such line)\n";
+        let line =
+            "note: rejected connection from 10.0.0.9: why (and 2 more since the last such line)\n";
         assert_eq!(at(10).as_deref(), Some(line));
     }
 
@@ -90,11 +91,10 @@ mod tests {
         let mut impostors = Impostors::default();
         assert_eq!(impostors.words(), None);
         impostors.came(IpAddr::from([10, 0, 0, 9]));
-        let words = "somebody with another key came once, from 10.0.0.9";
+        let words = "rejected a different key once, from 10.0.0.9";
         assert_eq!(impostors.words().as_deref(), Some(words));
         (1..9).for_each(|last| impostors.came(IpAddr::from([10, 0, 0, last])));
-        let words =
-            "somebody with another key came 9 times, from 10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.9";
+        let words = "rejected a different key 9 times, from 10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.9";
         assert_eq!(impostors.words().as_deref(), Some(words));
     }
 }

@@ -45,7 +45,7 @@ pub(super) struct Join {
     pub(super) build: String,
     /// In which job it believes to be.
     pub(super) job: JobId,
-    /// Its plan.
+    /// Digest of the plan.
     pub(super) digest: [u8; 32],
     /// How many epochs, of those in which it has been, followed on one that did not fail.
     pub(super) uncharged: u32,

@@ -165,7 +165,7 @@ impl Beside {
         let reader = tokio::spawn(async move {
             let mut buffer = Vec::with_capacity(READ_BYTES);
             while let Ok(1..) = pipe.read(&mut buffer).await {
-                shared.lock().expect("nobody panics while holding the lock").take(&buffer);
+                shared.lock().expect("no thread panics while it holds the lock").take(&buffer);
                 buffer.clear();
             }
         });
@@ -181,13 +181,13 @@ impl Beside {
     async fn so_far(&mut self) -> String {
         const PATIENCE: Duration = Duration::from_millis(500);
         self.finish(PATIENCE).await;
-        let state = self.state.lock().expect("nobody panics while holding the lock");
+        let state = self.state.lock().expect("no thread panics while it holds the lock");
         String::from_utf8_lossy(&state.bytes).into_owned()
     }
 
     /// What start-up files said is forgotten; what comes now is the agent's.
     fn speak_up(&mut self) {
-        let mut state = self.state.lock().expect("nobody panics while holding the lock");
+        let mut state = self.state.lock().expect("no thread panics while it holds the lock");
         state.bytes.clear();
         state.hear = state.waiting.take();
     }

@@ -144,7 +144,7 @@ impl Ssh {
             }
         }
         if self.has_many && slow_kex {
-            *self.hint.lock().expect("nobody panics while holding the lock") = Some(FAST_HINT);
+            *self.hint.lock().expect("no thread panics while it holds the lock") = Some(FAST_HINT);
         }
         let usual = if jumps { FANOUT_JUMP } else { FANOUT };
         Semaphore::new(self.options.fanout.unwrap_or(usual))
@@ -152,7 +152,7 @@ impl Ssh {
 
     /// What would have gone faster, once.
     pub fn take_hint(&self) -> Option<&'static str> {
-        self.hint.lock().expect("nobody panics while holding the lock").take()
+        self.hint.lock().expect("no thread panics while it holds the lock").take()
     }
 
     fn config_path(&self) -> PathBuf {
@@ -221,7 +221,7 @@ impl Ssh {
             Ok(false) => Err(told_by_ssh(&master.last_words().await)),
             Err(_) => {
                 let limit = LOGIN_LIMIT.as_secs();
-                let words = format!("neither let in nor refused within {limit} s");
+                let words = format!("ssh neither logged in nor failed within {limit} s");
                 Err(Fault::new(FaultKind::NoAnswer, words))
             }
         }

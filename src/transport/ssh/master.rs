@@ -91,7 +91,7 @@ impl Master {
     /// host's own; those before it are on the way.
     pub(super) fn server(&self) -> Option<String> {
         const SIGN: &str = "remote software version ";
-        let words = self.words.bytes.lock().expect("nobody panics while holding the lock");
+        let words = self.words.bytes.lock().expect("no thread panics while it holds the lock");
         let words = String::from_utf8_lossy(&words);
         let line = words.lines().rev().find_map(|line| Some(line.split_once(SIGN)?.1))?;
         Some(line.trim().to_owned())
@@ -139,7 +139,7 @@ impl Words {
         let reader = tokio::spawn(async move {
             let mut buffer = Vec::with_capacity(READ_BYTES);
             while let Ok(1..) = pipe.read(&mut buffer).await {
-                let mut words = shared.lock().expect("nobody panics while holding the lock");
+                let mut words = shared.lock().expect("no thread panics while it holds the lock");
                 let room = WORDS_BYTES_MAX.saturating_sub(words.len()).min(buffer.len());
                 words.extend_from_slice(&buffer[..room]);
                 drop(words);
@@ -152,7 +152,7 @@ impl Words {
     /// A process that it started, such as a jump, may hold the pipe a little longer.
     async fn all(&mut self) -> String {
         let _ = tokio::time::timeout(HELD_LIMIT, &mut self.reader).await;
-        let words = self.bytes.lock().expect("nobody panics while holding the lock");
+        let words = self.bytes.lock().expect("no thread panics while it holds the lock");
         String::from_utf8_lossy(&words).into_owned()
     }
 }
