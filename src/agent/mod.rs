@@ -14,6 +14,7 @@ mod claims;
 mod crew;
 mod doors;
 mod ending;
+mod error_files;
 mod exam;
 mod launcher;
 mod listen;

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use super::alarms::{Alarm, Alarms};
 use super::crew::{Crew, StreamEnded};
+use super::error_files::ErrorFiles;
 use super::launcher::{FIRST_BEAT, Launcher, Terms, next_message};
 use super::output::Outbox;
 use super::place::Place;
@@ -108,6 +109,7 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<Status
         place: None,
         shim_has_place: false,
         roster: None,
+        error_files: None,
         undead: None,
         failure: None,
         alarms: Alarms::default(),
@@ -142,6 +144,8 @@ pub(super) struct Agent {
     pub(super) port: Option<PortClaim>,
     /// Claims on GPUs, of this epoch and of those before.
     pub(super) claims: Vec<OwnedFd>,
+    /// Where workers write their exceptions, once any was started.
+    pub(super) error_files: Option<ErrorFiles>,
     /// Set once nothing is left, but for these.
     pub(super) undead: Option<Vec<Leftover>>,
     /// What it ends with, if not with success.

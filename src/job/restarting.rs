@@ -21,9 +21,13 @@ impl Job {
         let can_pass = match &verdict.cause {
             // What cannot be executed now cannot be executed later.
             None | Some(Cause::NotStarted { .. }) => false,
-            Some(Cause::Worker(_) | Cause::GaveUp { .. } | Cause::Node { .. }) => {
-                matches!(reason, StopReason::Failure | StopReason::Leaving)
-            }
+            Some(
+                Cause::Worker(_)
+                | Cause::GaveUp { .. }
+                | Cause::Exiting { .. }
+                | Cause::Missing { .. }
+                | Cause::Node { .. },
+            ) => matches!(reason, StopReason::Failure | StopReason::Leaving),
         };
         let is_buried = verdict.unconfirmed.is_empty() && !self.is_dirty;
         let is_wanted = self.asked == 0 && self.policy.failure == OnFailure::StopAll;

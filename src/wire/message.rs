@@ -9,7 +9,10 @@ use crate::base::{Epoch, LocalRank, NodeRank, Rank, Slot, Status, WorkerExit};
 use crate::secure::JobKey;
 
 /// Version of everything in this file.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
+
+/// Bytes of an error file that are sent; of a longer one its beginning is.
+pub const ERROR_FILE_BYTES_MAX: usize = 64 * 1024;
 
 /// First word of the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -324,6 +327,16 @@ pub enum FromAgent {
     Dialed(Vec<Dialed>),
     /// The answer to [`ToAgent::Look`]: workers that live and are stopped by a signal or a debugger.
     Suspended(Vec<Rank>),
+    /// What torch's `@record` wrote about the failure of a worker; sent before its end.
+    ErrorFile {
+        /// Which worker.
+        rank: Rank,
+        /// When it was recorded, on the agent's clock.
+        at_us: u64,
+        /// The file, at most [`ERROR_FILE_BYTES_MAX`] bytes of it.
+        #[serde(with = "serde_bytes")]
+        bytes: Vec<u8>,
+    },
 }
 
 /// What a node found when it prepared.
