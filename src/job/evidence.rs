@@ -104,10 +104,9 @@ fn class_of_chain(root: &str, exception: &str) -> FailureClass {
 
 /// The first known phrase of the last lines: what came after it is what came of it.
 fn last_phrase(text: &[u8]) -> Option<(usize, FailureClass, String)> {
-    let starts = memchr::memrchr_iter(b'\n', text).map(|end| end + 1).take(PHRASE_LINES_MAX);
-    let start =
-        starts.last().filter(|_| PHRASE_LINES_MAX <= memchr::memchr_iter(b'\n', text).count());
-    let start = start.unwrap_or(0);
+    let text = text.strip_suffix(b"\n").unwrap_or(text);
+    let mut ends = memchr::memrchr_iter(b'\n', text);
+    let start = ends.nth(PHRASE_LINES_MAX - 1).map_or(0, |end| end + 1);
     let mut offset = start;
     for line in text[start..].split(|byte| *byte == b'\n') {
         let shown = String::from_utf8_lossy(line);

@@ -62,6 +62,7 @@ const CONNECTS_RANKS: &[&str] = &[
 const PHRASES: &[Phrase] = &[
     late("gloo", "Timed out waiting"),
     late("gloo", "Application timeout caused pair closure"),
+    late("gloo", "Connect timeout"),
     lost("gloo", "Connection closed by peer"),
     lost("gloo", "Read error ["),
     lost(KERNEL, "Connection reset by peer"),
@@ -91,6 +92,7 @@ const PHRASES: &[Phrase] = &[
     late("TCPStore", "seconds waiting for clients"),
     late("TCPStore", "The client socket has timed out after"),
     late("torch.distributed", "failed to pass monitoredBarrier"),
+    lost("torch.distributed", "successfully reached monitoredBarrier, but received errors"),
     late("torch.distributed", "Timed out initializing process group"),
     late("torch.distributed", "RendezvousTimeoutError"),
     own("torch.distributed", "EADDRINUSE"),
@@ -157,7 +159,7 @@ fn first_phrase(text: &str) -> Option<(usize, &'static Phrase)> {
 }
 
 /// Ranks that a text names as those that did not come. Bounded: a text may be anything.
-pub fn missing_ranks(text: &str) -> Vec<Rank> {
+pub(super) fn missing_ranks(text: &str) -> Vec<Rank> {
     const BEFORE: &str = " failed to pass monitoredBarrier";
     const AFTER: &str = "the deadline passed while waiting for rank";
     if let Some((head, _)) = text.split_once(BEFORE) {

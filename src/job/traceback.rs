@@ -81,7 +81,7 @@ pub fn last_traceback(text: &[u8]) -> Option<Traceback> {
 }
 
 /// The innermost place of a crash that Python's faulthandler printed.
-pub fn crash_place(text: &[u8]) -> Option<CodePlace> {
+pub(super) fn crash_place(text: &[u8]) -> Option<CodePlace> {
     let lines = Lines::of(text);
     let head = (0..lines.count()).rev().find(|at| {
         let line = lines.at(*at);
