@@ -165,6 +165,71 @@ mod tests {
         assert_eq!((verdict.also_failed, verdict.stopped), (1, 2));
     }
 
+    /// A job of one node whose rank 1 failed and whose rank 0 was stopped; all is over at `now`.
+    fn over(now: Instant) -> (Job, Vec<Effect>) {
+        let mut job = running(1, now);
+        job.policy.has_evidence = true;
+        let term = WorkerExit::Signal { signal: SIGTERM, core: false };
+        job.step(now, exit(1, WorkerExit::Code(7), now, &[]));
+        job.step(now, exit(0, term, now, &[SIGTERM]));
+        let effects = job.step(now, idle(0));
+        (job, effects)
+    }
+
+    fn own_failure(at: Instant) -> Evidence {
+        let text = b"[rank0]: Traceback (most recent call last):\n[rank0]: ValueError: bad\n";
+        Evidence::of_output(text, |_| at).expect("a traceback")
+    }
+
+    #[test]
+    fn evidence_is_collected_before_the_verdict() {
+        let now = clock::now();
+        let (mut job, effects) = over(now);
+        let ranks = vec![Rank(1), Rank(0)];
+        let wake = Effect::Wake(now + EVIDENCE_LIMIT);
+        assert_eq!(effects, [Effect::CollectEvidence(ranks), wake]);
+        assert!(job.verdict().is_none() && job.is_stopping());
+        let found = BTreeMap::from([(Rank(0), own_failure(now))]);
+        assert_eq!(job.step(now, Event::Evidence(found.clone())), []);
+        let verdict = job.verdict().expect("over").clone();
+        let cause = verdict.cause.as_ref().expect("a cause");
+        assert!(matches!(cause, Cause::Exiting { rank: Rank(0), first: Some(_) }), "{cause:?}");
+        assert_eq!(verdict.status, Status::Worker(7), "that of the first that failed by itself");
+        assert_eq!(verdict.evidence.as_ref(), found.get(&Rank(0)));
+        assert_eq!(job.step(now, Event::Evidence(BTreeMap::new())), [], "it comes once");
+    }
+
+    #[test]
+    fn evidence_that_does_not_come_is_not_waited_for() {
+        let now = clock::now();
+        let (mut job, _) = over(now);
+        job.step(now + EVIDENCE_LIMIT / 2, Event::Timer);
+        assert!(job.verdict().is_none());
+        job.step(now + EVIDENCE_LIMIT, Event::Timer);
+        assert_eq!(job.verdict().expect("over").status, Status::Worker(7));
+        let (mut job, _) = over(now);
+        job.step(now, Event::Signal(SIGTERM));
+        assert_eq!(job.verdict().expect("over").status, Status::Worker(7), "it was over before");
+    }
+
+    #[test]
+    fn success_and_interrupt_need_no_evidence() {
+        let now = clock::now();
+        let mut job = running(1, now);
+        job.policy.has_evidence = true;
+        job.step(now, exit(0, WorkerExit::Code(0), now, &[]));
+        job.step(now, exit(1, WorkerExit::Code(0), now, &[]));
+        assert_eq!(job.step(now, idle(0)), []);
+        assert_eq!(job.verdict().expect("over").status, Status::Success);
+        let mut job = running(1, now);
+        job.policy.has_evidence = true;
+        job.step(now, Event::Signal(SIGTERM));
+        job.step(now, exit(0, WorkerExit::Code(1), now, &[SIGTERM]));
+        job.step(now, exit(1, WorkerExit::Code(1), now, &[SIGTERM]));
+        job.step(now, idle(0));
+        assert_eq!(job.verdict().expect("over").status, Status::Interrupted(SIGTERM));
+    }
+
     proptest::proptest! {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(256))]
         /// Whatever order things happen in: exit 0 only if every worker returned 0, and a job

@@ -38,6 +38,11 @@ impl Story<'_> {
     /// The exception that a worker reported as its own failure.
     fn exception(&self) -> Option<&str> {
         let evidence = self.verdict.evidence.as_ref()?;
+        let is_named_for_it =
+            matches!(self.verdict.cause, Some(Cause::Worker(_) | Cause::Exiting { .. }));
+        if !is_named_for_it {
+            return None;
+        }
         let is_own = evidence.class == FailureClass::Own && !self.was_killed_from_outside();
         evidence.exception.as_deref().filter(|_| is_own)
     }

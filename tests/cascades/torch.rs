@@ -66,3 +66,32 @@ fn torch_data_loader_that_is_killed_is_named() {
     let title = "error[R101]: rank 2 (localhost) failed: RuntimeError: DataLoader worker (pid ";
     drop(outcome.code(1).says(title));
 }
+
+/// No `@record`, so that the traceback alone tells it.
+fn framework(test: &str, mode: &str) {
+    let Some(python) = python_with_torch(test) else { return };
+    let launch = workers(3).env("GLOO_SOCKET_IFNAME", "lo").env("OMP_NUM_THREADS", "1");
+    let launch = launch.env("DS_ACCELERATOR", "cpu").env("ACCELERATE_USE_CPU", "true");
+    let launch = launch.env("HF_HUB_OFFLINE", "1").env("TOKENIZERS_PARALLELISM", "false");
+    let out = launch.dir().join("out");
+    let outcome = launch.program([python, script("frameworks.py"), mode.into(), out]).end();
+    let outcome = outcome.code(1);
+    let outcome =
+        outcome.says("error[R101]: rank 2 (localhost) failed: ValueError: corrupt sample 3\n");
+    drop(outcome.says("frameworks.py:").says(" in batch\n"));
+}
+
+#[test]
+fn accelerate_rank_that_raises_is_named() {
+    framework("accelerate_rank_that_raises_is_named", "accelerate");
+}
+
+#[test]
+fn deepspeed_rank_that_raises_is_named() {
+    framework("deepspeed_rank_that_raises_is_named", "deepspeed");
+}
+
+#[test]
+fn trainer_rank_that_raises_is_named() {
+    framework("trainer_rank_that_raises_is_named", "trainer");
+}

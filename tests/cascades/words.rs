@@ -76,7 +76,7 @@ pub(crate) const MONITORED: &str = r"[rank0]:[E1122 23:27:49.264308934 ProcessGr
 [rank0]: Traceback (most recent call last):
 [rank0]:   File '/home/me/case.py', line 44, in main
 [rank0]: RuntimeError: [Rank 0]: Rank 2 failed to pass monitoredBarrier in 2000 ms
-[rank0]:  Original exception: 
+[rank0]:  Original exception:
 [rank0]: [/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 1997ms for recv operation to complete
 ";
 
@@ -101,7 +101,7 @@ pub(crate) const LOADER_KILLED: &str = r#"[rank2]: Traceback (most recent call l
 [rank2]:     for x in torch.utils.data.DataLoader(D(), num_workers=2): dist.all_reduce(x)
 [rank2]:   File "/v/lib/python3.11/site-packages/torch/utils/data/_utils/signal_handling.py", line 74, in handler
 [rank2]:     _error_if_any_worker_fails()
-[rank2]: RuntimeError: DataLoader worker (pid 31769) is killed by signal: Killed. 
+[rank2]: RuntimeError: DataLoader worker (pid 31769) is killed by signal: Killed.
 "#;
 
 pub(crate) const LOADER_RAISES: &str = r#"[rank2]: Traceback (most recent call last):
@@ -118,7 +118,7 @@ pub(crate) const SPAWN: &str = r#"W1122 torch/multiprocessing/spawn.py:174] Term
 [rank2]: Traceback (most recent call last):
 [rank2]:   File "/home/me/case.py", line 57, in main
 [rank2]:     torch.multiprocessing.spawn(child, nprocs=2); dist.barrier()
-[rank2]: torch.multiprocessing.spawn.ProcessRaisedException: 
+[rank2]: torch.multiprocessing.spawn.ProcessRaisedException:
 
 [rank2]: -- Process 0 terminated with the following error:
 [rank2]: Traceback (most recent call last):
