@@ -23,7 +23,7 @@ fn host(name: &str) -> HostName {
 
 fn bindings(master_addr: &str, master_port: u16) -> Bindings {
     let (master_addr, job) = (master_addr.to_owned(), JobId("k7q2".to_owned()));
-    Bindings { master_addr, master_port, job, error_dir: Some("/runs/k7q2".into()) }
+    Bindings { master_addr, master_port, job }
 }
 
 /// `python -u train.py --local_rank=N --lr 0.1` on two uneven nodes.
@@ -105,7 +105,6 @@ fn a_worker_has_the_variables_of_deepspeed_and_of_torchrun() {
         ("ROLE_NAME", "default"),
         ("ROLE_RANK", "4"),
         ("ROLE_WORLD_SIZE", "5"),
-        ("TORCHELASTIC_ERROR_FILE", "/runs/k7q2/rank4.error.json"),
         ("TORCHELASTIC_MAX_RESTARTS", "0"),
         ("TORCHELASTIC_RESTART_COUNT", "0"),
         ("TORCHELASTIC_RUN_ID", "k7q2"),

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use super::alarms::Alarm;
+use super::error_files::WrittenError;
 use super::serve::Agent;
 use super::shim::{FromShim, ToShim};
 use super::starting::Phase;
@@ -43,7 +44,17 @@ impl Agent {
         if self.crew.is_streaming(index) {
             self.alarms.set(clock::now() + HELD_STREAM_LIMIT, Alarm::Held(index));
         }
+        self.send_error_file(index, exit);
         self.crew.ended(index, exit, at_us, sent);
+    }
+
+    /// What a worker recorded about its failure goes before its end.
+    fn send_error_file(&self, index: usize, exit: WorkerExit) {
+        let rank = self.crew.rank(index);
+        let written = self.error_files.as_ref().and_then(|files| files.take(rank));
+        if let Some(WrittenError { bytes, at_us }) = written.filter(|_| !exit.is_success()) {
+            self.outbox.send(&FromAgent::ErrorFile { rank, at_us, bytes });
+        }
     }
 
     fn sweep(&mut self, index: usize, processes: Vec<Leftover>) {

@@ -16,6 +16,7 @@ mod claims;
 mod crew;
 mod doors;
 mod ending;
+mod error_files;
 mod exam;
 mod group_watch;
 mod launcher;

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use super::alarms::{Alarm, Alarms};
 use super::crew::{Crew, StreamEnded};
 use super::group_watch::{GroupWatch, Sighting};
+use super::error_files::ErrorFiles;
 use super::launcher::{FIRST_BEAT, Launcher, Terms, next_message};
 use super::output::Outbox;
 use super::place::Place;
@@ -109,6 +110,7 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<Status
         place: None,
         shim_has_place: false,
         roster: None,
+        error_files: None,
         undead: None,
         group_watch: None,
         failure: None,
@@ -144,6 +146,8 @@ pub(super) struct Agent {
     pub(super) port: Option<PortClaim>,
     /// Claims on GPUs, of this epoch and of those before.
     pub(super) claims: Vec<OwnedFd>,
+    /// Where workers write their exceptions, once any was started.
+    pub(super) error_files: Option<ErrorFiles>,
     /// Set once nothing is left, but for these.
     pub(super) undead: Option<Vec<Leftover>>,
     /// Of this epoch, until it is decided.

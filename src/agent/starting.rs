@@ -2,10 +2,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::alarms::Alarm;
+use super::error_files::ErrorFiles;
 use super::launcher::Terms;
 use super::listen::Listening;
 use super::place::{self, Place};
@@ -147,8 +149,11 @@ impl Agent {
         self.crew.open_window(start.window_bytes);
         self.crew.engage(&start.workers);
         self.watch_group(start);
+        self.error_files = self.error_files.take().or_else(ErrorFiles::create);
+        let files = self.error_files.as_ref();
+        let workers = start.workers.iter();
         let workers: Vec<_> =
-            start.workers.iter().map(|worker| resolve(worker, &prepare, &prepared)).collect();
+            workers.map(|worker| resolve(worker, &prepare, &prepared, files)).collect();
         let (job, epoch) = (self.job.clone(), self.outbox.epoch());
         let welcomes = Welcomes::new(job, epoch, &prepare, start.store, roster);
         let welcomes = Box::new(welcomes);
@@ -197,8 +202,19 @@ pub(super) fn our_hello() -> AgentHello {
 }
 
 /// A worker as the shim needs it: our environment, what must be set, what is set if nothing is.
-fn resolve(worker: &WorkerStart, prepare: &Prepare, prepared: &Prepared) -> ShimWorker {
+fn resolve(
+    worker: &WorkerStart,
+    prepare: &Prepare,
+    prepared: &Prepared,
+    error_files: Option<&ErrorFiles>,
+) -> ShimWorker {
     let mut env = prepared.env.clone();
+    // A file of the environment is that of another job.
+    env.remove(env_vars::TORCHELASTIC_ERROR_FILE.as_bytes());
+    if let Some(files) = error_files {
+        let path = files.path(worker.rank).into_os_string().into_vec();
+        env.insert(env_vars::TORCHELASTIC_ERROR_FILE.into(), path);
+    }
     let bound = prepared.shares.get(worker.local_rank.index());
     if let Some(share) = bound {
         // What the user asked for comes after this, and wins.

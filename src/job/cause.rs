@@ -1,14 +1,12 @@
-//! Which end was the first that was not our doing.
+//! Why a job failed, as data; which of several failures it was is decided in `root_cause`.
 
-use std::cmp::Reverse;
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::time::Instant;
 
-use super::stopping::SIGTERM;
+use super::evidence::Evidence;
+use super::failure_texts::FailureClass;
+use super::stopping::{SIGABRT, SIGKILL, SIGTERM};
 use crate::base::{NodeRank, Rank, Status, WorkerExit};
-
-/// Deaths within this time of the first failure compete for being its cause. What dies later dies
-/// of being stopped, whatever signal it dies of.
-const WINDOW: Duration = Duration::from_millis(200);
 
 /// How a worker ended, with what is needed to judge it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,13 +23,30 @@ pub struct End {
 
 impl End {
     /// A death by a signal that nobody of us sent: the strongest evidence there is.
-    fn is_violent(&self) -> bool {
+    pub(super) fn is_violent(&self) -> bool {
         matches!(self.exit, WorkerExit::Signal { signal, .. } if !self.sent.contains(&signal))
     }
 
     /// A death by a signal that we sent.
-    fn is_of_our_making(&self) -> bool {
+    pub(super) fn is_of_our_making(&self) -> bool {
         matches!(self.exit, WorkerExit::Signal { signal, .. } if self.sent.contains(&signal))
+    }
+
+    /// A signal ended it that neither remuda nor the program itself sent: a program that aborts says
+    /// why.
+    pub(super) fn is_killed(&self) -> bool {
+        let aborted = matches!(self.exit, WorkerExit::Signal { signal: SIGABRT, .. });
+        self.is_violent() && !aborted
+    }
+
+    /// Killed in the way that no program brings about by itself.
+    pub fn is_killed_from_outside(&self) -> bool {
+        self.is_violent() && matches!(self.exit, WorkerExit::Signal { signal: SIGKILL, .. })
+    }
+
+    /// Its node was lost, and its end with it.
+    pub(super) fn is_lost(&self) -> bool {
+        self.exit == WorkerExit::Lost
     }
 
     /// A failure that we did not bring about by stopping the job.
@@ -117,6 +132,22 @@ pub enum Cause {
         /// The end of a peer that had heard of it.
         told: End,
     },
+    /// A worker that had reported its failure and was stopped before it exited.
+    Exiting {
+        /// Which.
+        rank: Rank,
+        /// The first worker that failed by itself, if one did.
+        first: Option<End>,
+    },
+    /// Workers without which the others could not go on, and which reported nothing themselves.
+    Missing {
+        /// Which.
+        ranks: Vec<Rank>,
+        /// What the others reported.
+        reported: FailureClass,
+        /// The first worker that failed because of it.
+        first: End,
+    },
     /// A worker that never became its program.
     NotStarted {
         /// Rank of the worker.
@@ -138,9 +169,11 @@ impl Cause {
     pub fn status(&self) -> Status {
         match self {
             Self::Worker(End { exit: WorkerExit::Lost, .. }) => Status::LeaseLost,
-            Self::Worker(end) | Self::GaveUp { told: end, .. } => {
-                Status::Worker(end.exit.shell_status())
-            }
+            Self::Worker(end)
+            | Self::GaveUp { told: end, .. }
+            | Self::Exiting { first: Some(end), .. }
+            | Self::Missing { first: end, .. } => Status::Worker(end.exit.shell_status()),
+            Self::Exiting { first: None, .. } => Status::Worker(1),
             Self::NotStarted { failure, .. } => failure.status(),
             Self::Node { loss, .. } => match loss {
                 NodeLoss::LinkClosed(Some(exit))
@@ -178,6 +211,12 @@ pub struct Verdict {
     pub stopped: usize,
     /// Nodes that have not said that nothing is left.
     pub unconfirmed: Vec<NodeRank>,
+    /// What the worker that is the cause reported itself.
+    pub evidence: Option<Evidence>,
+    /// Other workers that reported a lost connection.
+    pub lost_peer: Vec<Rank>,
+    /// Other workers that reported that they waited in vain.
+    pub timed_out: Vec<Rank>,
 }
 
 /// Everything that went wrong beside the ends of workers.
@@ -187,119 +226,15 @@ pub(super) struct Failures {
     pub(super) not_started: Vec<(Instant, Rank, StartFailure)>,
     /// Who reported the loss of whom.
     pub(super) blamed: Vec<(Rank, Rank)>,
-}
-
-/// Names the cause. Whatever came within [`WINDOW`] of the first failure competes: a worker that
-/// never started, then a node that was lost, then a violent death, then the earliest failure; an end
-/// that reported the loss of a peer points to that peer's end.
-pub(super) fn find(ends: &[End], failures: &Failures) -> Option<Cause> {
-    let own = ends.iter().filter(|end| end.is_own_failure()).min_by_key(|end| end.at);
-    let lost = failures.nodes.iter().min_by_key(|(at, node, _)| (*at, *node));
-    let not_started = failures.not_started.iter().min_by_key(|(at, ..)| *at);
-    let times = [own.map(|end| end.at), lost.map(|(at, ..)| *at), not_started.map(|(at, ..)| *at)];
-    let Some(first) = times.into_iter().flatten().min() else {
-        // Everybody failed only after our signal: the earliest still tells most.
-        let failed = ends.iter().filter(|end| !end.exit.is_success());
-        return failed.min_by_key(|end| end.at).cloned().map(Cause::Worker);
-    };
-    let in_time = |at: Instant| at <= first + WINDOW;
-    if let Some((_, rank, failure)) = not_started.filter(|(at, ..)| in_time(*at)) {
-        return Some(Cause::NotStarted { rank: *rank, failure: *failure });
-    }
-    if let Some((_, node, loss)) = lost.filter(|(at, ..)| in_time(*at)) {
-        return Some(Cause::Node { node: *node, loss: loss.clone() });
-    }
-    let violent = ends.iter().filter(|end| end.is_violent() && in_time(end.at));
-    let end = violent.min_by_key(|end| end.at).or(own)?;
-    Some(blame(end, ends, &failures.blamed))
-}
-
-/// Where workers do not need each other nothing is the cause of anything: the greatest status counts,
-/// of equal ones that of the lowest rank or node, whatever the order in which they came.
-pub(super) fn greatest(ends: &[End], failures: &Failures) -> Option<Cause> {
-    let nodes = failures
-        .nodes
-        .iter()
-        .map(|(_, node, loss)| (node.0, Cause::Node { node: *node, loss: loss.clone() }));
-    let not_started = failures
-        .not_started
-        .iter()
-        .map(|(_, rank, failure)| (rank.0, Cause::NotStarted { rank: *rank, failure: *failure }));
-    let failed = ends.iter().filter(|end| !end.exit.is_success());
-    let failed = failed.map(|end| (end.rank.0, Cause::Worker(end.clone())));
-    let all = nodes.chain(not_started).chain(failed);
-    all.max_by_key(|(index, cause)| (cause.status().code(), Reverse(*index)))
-        .map(|(_, cause)| cause)
-}
-
-/// Follows reports of lost peers, at most once per worker, to who ended by itself, or to who gave up and
-/// was still about to end when we stopped it.
-fn blame(first: &End, ends: &[End], blamed: &[(Rank, Rank)]) -> Cause {
-    let mut end = first;
-    for _ in 0..ends.len() {
-        let Some((_, peer)) = blamed.iter().find(|(reporter, _)| *reporter == end.rank) else {
-            break;
-        };
-        match ends.iter().find(|other| other.rank == *peer && !other.exit.is_success()) {
-            Some(other) if other.rank == first.rank => break,
-            Some(other) if other.is_of_our_making() => {
-                return Cause::GaveUp { rank: other.rank, told: end.clone() };
-            }
-            Some(other) => end = other,
-            None => break,
-        }
-    }
-    Cause::Worker(end.clone())
+    /// What workers that failed left behind about it.
+    pub(super) evidence: BTreeMap<Rank, Evidence>,
+    /// When workers were asked to stop, if they were.
+    pub(super) stopped_at: Option<Instant>,
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::base::clock;
-
-    fn end(rank: u32, exit: WorkerExit, at_ms: u64, sent: &[i32], start: Instant) -> End {
-        let at = start + Duration::from_millis(at_ms);
-        End { rank: Rank(rank), exit, at, sent: sent.to_vec() }
-    }
-
-    fn signal(signal: i32) -> WorkerExit {
-        WorkerExit::Signal { signal, core: false }
-    }
-
-    #[track_caller]
-    fn check(ends: &[End], rank: u32) {
-        check_blaming(ends, &[], rank);
-    }
-
-    #[track_caller]
-    fn check_blaming(ends: &[End], blamed: &[(u32, u32)], rank: u32) {
-        let blamed = blamed.iter().map(|(who, whom)| (Rank(*who), Rank(*whom))).collect();
-        match find(ends, &Failures { blamed, ..Failures::default() }) {
-            Some(Cause::Worker(end)) => assert_eq!(end.rank, Rank(rank)),
-            other => panic!("expected rank {rank}, found {other:?}"),
-        }
-    }
-
-    #[test]
-    fn among_equals_the_greatest_status_counts_whoever_came_first() {
-        let start = clock::now();
-        let status = |codes: [(u32, u8); 3]| {
-            let ends: Vec<End> = (0..)
-                .zip(codes)
-                .map(|(at, (rank, code))| end(rank, WorkerExit::Code(code), at * 1000, &[], start))
-                .collect();
-            greatest(&ends, &Failures::default()).map(|cause| match cause {
-                Cause::Worker(end) => (end.rank.0, Cause::Worker(end).status().code()),
-                other => panic!("{other:?}"),
-            })
-        };
-        assert_eq!(status([(0, 1), (1, 7), (2, 3)]), Some((1, 7)));
-        assert_eq!(status([(2, 3), (1, 7), (0, 1)]), Some((1, 7)));
-        assert_eq!(status([(2, 7), (1, 0), (0, 7)]), Some((0, 7)));
-        assert_eq!(status([(0, 0), (1, 0), (2, 0)]), None);
-    }
 
     #[test]
     fn every_loss_of_a_node_has_its_status() {
@@ -315,80 +250,6 @@ mod tests {
         check(NodeLoss::ShimDied, 75);
         check(NodeLoss::Leaves, 143);
         check(NodeLoss::Garbled("a frame contains no known message".to_owned()), 76);
-    }
-
-    #[test]
-    fn the_earliest_failure_is_the_cause() {
-        let now = clock::now();
-        check(
-            &[end(2, WorkerExit::Code(1), 5, &[], now), end(0, WorkerExit::Code(3), 2, &[], now)],
-            0,
-        );
-    }
-
-    #[test]
-    fn a_death_by_a_foreign_signal_outranks_an_earlier_exit() {
-        let now = clock::now();
-        check(&[end(2, WorkerExit::Code(1), 1, &[], now), end(0, signal(9), 9, &[15], now)], 0);
-    }
-
-    #[test]
-    fn a_crash_long_after_the_first_failure_is_not_its_cause() {
-        let now = clock::now();
-        check(&[end(0, WorkerExit::Code(3), 1, &[], now), end(1, signal(11), 202, &[15], now)], 0);
-        check(&[end(0, WorkerExit::Code(3), 1, &[], now), end(1, signal(11), 201, &[15], now)], 1);
-    }
-
-    #[test]
-    fn whom_we_stopped_is_never_the_cause() {
-        let now = clock::now();
-        check(&[end(1, signal(15), 1, &[15], now), end(2, WorkerExit::Code(7), 2, &[], now)], 2);
-        check(
-            &[
-                end(1, WorkerExit::Code(143), 1, &[15], now),
-                end(2, WorkerExit::Code(7), 2, &[], now),
-            ],
-            2,
-        );
-    }
-
-    #[test]
-    fn a_report_of_a_lost_peer_points_to_the_peer() {
-        let now = clock::now();
-        let ends =
-            [end(1, WorkerExit::Code(1), 1, &[], now), end(3, WorkerExit::Code(5), 8, &[], now)];
-        check_blaming(&ends, &[(1, 3)], 3);
-    }
-
-    #[test]
-    fn who_gave_up_and_was_stopped_is_named_with_the_status_of_who_told() {
-        let now = clock::now();
-        let ends = [end(1, WorkerExit::Code(3), 1, &[], now), end(2, signal(15), 9, &[15], now)];
-        let blamed = vec![(Rank(1), Rank(2))];
-        let cause = find(&ends, &Failures { blamed, ..Failures::default() }).expect("a cause");
-        assert!(matches!(&cause, Cause::GaveUp { rank: Rank(2), told } if told.rank == Rank(1)));
-        assert_eq!(cause.status().code(), 3);
-    }
-
-    #[test]
-    fn peers_that_blame_each_other_do_not_loop() {
-        let now = clock::now();
-        let ends =
-            [end(1, WorkerExit::Code(1), 1, &[], now), end(3, WorkerExit::Code(1), 2, &[], now)];
-        check_blaming(&ends, &[(1, 3), (3, 1)], 3);
-    }
-
-    #[test]
-    fn a_node_lost_long_after_the_first_failure_is_not_its_cause() {
-        let now = clock::now();
-        let ends = [end(0, WorkerExit::Code(7), 0, &[], now)];
-        let lost = |after_ms| {
-            let at = now + Duration::from_millis(after_ms);
-            let nodes = vec![(at, NodeRank(1), NodeLoss::Silent)];
-            find(&ends, &Failures { nodes, ..Failures::default() })
-        };
-        assert!(matches!(lost(100), Some(Cause::Node { .. })));
-        assert!(matches!(lost(1200), Some(Cause::Worker(end)) if end.rank == Rank(0)));
     }
 
     #[test]

@@ -1,12 +1,19 @@
 //! When everything is over: how it went.
 
-use std::collections::BTreeSet;
-use std::time::Instant;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
-use super::cause::{self, Verdict};
+use super::cause::{Cause, Verdict};
 use super::event::{Effect, OnFailure, StopReason};
+use super::evidence::Evidence;
+use super::failure_texts::FailureClass;
+use super::root_cause;
 use super::state::{Job, Node, Phase};
 use crate::base::{NodeRank, Rank, Status};
+
+/// What workers reported is collected within this time, or left out of account: the screen that has
+/// to take the last lines first may stand still.
+const EVIDENCE_LIMIT: Duration = Duration::from_secs(3);
 
 impl Job {
     /// Once no node has anything left: the verdict, or a rest before the next epoch.
@@ -17,8 +24,45 @@ impl Job {
         let reason = match self.phase {
             Phase::Running => StopReason::Failure,
             Phase::Stopping { reason, .. } => reason,
-            Phase::Preparing | Phase::Resting { .. } | Phase::Done(_) => return None,
+            Phase::Preparing
+            | Phase::Concluding { .. }
+            | Phase::Resting { .. }
+            | Phase::Done(_) => return None,
         };
+        self.conclude_or_ask(now, reason)
+    }
+
+    /// The verdict, after what workers reported has been asked for where that may change it.
+    pub(super) fn conclude_or_ask(&mut self, now: Instant, reason: StopReason) -> Option<Effect> {
+        let needs_cause = matches!(reason, StopReason::Failure | StopReason::Leaving);
+        let is_asked = self.policy.has_evidence && self.policy.failure == OnFailure::StopAll;
+        let failed = self.ends.iter().filter(|end| !end.exit.is_success() && !end.is_lost());
+        // One that was stopped and ended with 0 may be the one that the others waited for.
+        let stopped = self.ends.iter().filter(|end| end.exit.is_success() && !end.sent.is_empty());
+        let ranks: Vec<Rank> = failed.chain(stopped).map(|end| end.rank).collect();
+        if !needs_cause || !is_asked || ranks.is_empty() {
+            return self.conclude(now, reason);
+        }
+        self.phase = Phase::Concluding { reason, until: now + EVIDENCE_LIMIT };
+        Some(Effect::CollectEvidence(ranks))
+    }
+
+    /// What workers reported is known.
+    pub(super) fn conclude_with(
+        &mut self,
+        now: Instant,
+        evidence: BTreeMap<Rank, Evidence>,
+    ) -> Vec<Effect> {
+        // An answer that came too late.
+        let Phase::Concluding { reason, .. } = self.phase else {
+            return Vec::new();
+        };
+        self.failures.evidence = evidence;
+        self.conclude(now, reason).into_iter().collect()
+    }
+
+    /// The verdict, or a rest before the next epoch.
+    pub(super) fn conclude(&mut self, now: Instant, reason: StopReason) -> Option<Effect> {
         let verdict = self.verdict_of(reason);
         if self.may_restart(reason, &verdict) {
             return Some(self.rest(now, reason, verdict));
@@ -30,8 +74,8 @@ impl Job {
     pub(super) fn verdict_of(&self, reason: StopReason) -> Verdict {
         let cause = match reason {
             StopReason::Failure | StopReason::Leaving => match self.policy.failure {
-                OnFailure::StopAll => cause::find(&self.ends, &self.failures),
-                OnFailure::LetRun => cause::greatest(&self.ends, &self.failures),
+                OnFailure::StopAll => root_cause::find(&self.ends, &self.failures),
+                OnFailure::LetRun => root_cause::greatest(&self.ends, &self.failures),
             },
             StopReason::Timeout | StopReason::Signal(_) => None,
         };
@@ -51,26 +95,49 @@ impl Job {
             also_lost: self.also_lost(cause.as_ref()),
             also_failed: failed.len(),
             stopped: others.iter().filter(|end| !end.sent.is_empty()).count(),
+            evidence: self.evidence_of(cause.as_ref()),
+            lost_peer: self.reporters(FailureClass::LostPeer, cause.as_ref()),
+            timed_out: self.reporters(FailureClass::TimedOut, cause.as_ref()),
             cause,
             unconfirmed: open.map(|(index, _)| NodeRank(index)).collect(),
         }
     }
 
+    /// What the worker that is the cause reported itself.
+    fn evidence_of(&self, cause: Option<&Cause>) -> Option<Evidence> {
+        let rank = match cause? {
+            Cause::Worker(end) => end.rank,
+            Cause::GaveUp { rank, .. } | Cause::Exiting { rank, .. } => *rank,
+            Cause::Missing { .. } | Cause::NotStarted { .. } | Cause::Node { .. } => return None,
+        };
+        self.failures.evidence.get(&rank).cloned()
+    }
+
+    /// Workers that reported this, but for the cause.
+    fn reporters(&self, class: FailureClass, cause: Option<&Cause>) -> Vec<Rank> {
+        let reported = self.failures.evidence.iter().filter(|(_, found)| found.class == class);
+        let ranks = reported.map(|(rank, _)| *rank);
+        ranks.filter(|rank| !self.is_cause(cause, *rank)).collect()
+    }
+
     /// Nodes that were lost and are not the cause.
-    pub(super) fn also_lost(&self, cause: Option<&cause::Cause>) -> Vec<NodeRank> {
+    pub(super) fn also_lost(&self, cause: Option<&Cause>) -> Vec<NodeRank> {
         let lost = self.failures.nodes.iter().map(|(_, node, _)| *node);
-        let is_other = |node: &NodeRank| !matches!(cause, Some(cause::Cause::Node { node: named, .. }) if named == node);
+        let is_other = |node: &NodeRank| !matches!(cause, Some(Cause::Node { node: named, .. }) if named == node);
         let others: BTreeSet<_> = lost.filter(is_other).collect();
         others.into_iter().collect()
     }
 
     /// Whether a worker is the cause, or was lost with the node that is.
-    pub(super) fn is_cause(&self, cause: Option<&cause::Cause>, rank: Rank) -> bool {
+    pub(super) fn is_cause(&self, cause: Option<&Cause>, rank: Rank) -> bool {
         match cause {
-            Some(cause::Cause::Worker(end)) => end.rank == rank,
-            Some(cause::Cause::GaveUp { rank: named, .. }) => *named == rank,
-            Some(cause::Cause::NotStarted { rank: failed, .. }) => *failed == rank,
-            Some(cause::Cause::Node { node, .. }) => self.node_of_rank[rank.index()] == *node,
+            Some(Cause::Worker(end)) => end.rank == rank,
+            Some(Cause::GaveUp { rank: named, .. } | Cause::Exiting { rank: named, .. }) => {
+                *named == rank
+            }
+            Some(Cause::Missing { ranks, .. }) => ranks.contains(&rank),
+            Some(Cause::NotStarted { rank: failed, .. }) => *failed == rank,
+            Some(Cause::Node { node, .. }) => self.node_of_rank[rank.index()] == *node,
             None => false,
         }
     }
@@ -96,6 +163,71 @@ mod tests {
         job.step(now, idle(1));
         let verdict = job.verdict().expect("over");
         assert_eq!((verdict.also_failed, verdict.stopped), (1, 2));
+    }
+
+    /// A job of one node whose rank 1 failed and whose rank 0 was stopped; all is over at `now`.
+    fn over(now: Instant) -> (Job, Vec<Effect>) {
+        let mut job = running(1, now);
+        job.policy.has_evidence = true;
+        let term = WorkerExit::Signal { signal: SIGTERM, core: false };
+        job.step(now, exit(1, WorkerExit::Code(7), now, &[]));
+        job.step(now, exit(0, term, now, &[SIGTERM]));
+        let effects = job.step(now, idle(0));
+        (job, effects)
+    }
+
+    fn own_failure(at: Instant) -> Evidence {
+        let text = b"[rank0]: Traceback (most recent call last):\n[rank0]: ValueError: bad\n";
+        Evidence::of_output(text, |_| at).expect("a traceback")
+    }
+
+    #[test]
+    fn evidence_is_collected_before_the_verdict() {
+        let now = clock::now();
+        let (mut job, effects) = over(now);
+        let ranks = vec![Rank(1), Rank(0)];
+        let wake = Effect::Wake(now + EVIDENCE_LIMIT);
+        assert_eq!(effects, [Effect::CollectEvidence(ranks), wake]);
+        assert!(job.verdict().is_none() && job.is_stopping());
+        let found = BTreeMap::from([(Rank(0), own_failure(now))]);
+        assert_eq!(job.step(now, Event::Evidence(found.clone())), []);
+        let verdict = job.verdict().expect("over").clone();
+        let cause = verdict.cause.as_ref().expect("a cause");
+        assert!(matches!(cause, Cause::Exiting { rank: Rank(0), first: Some(_) }), "{cause:?}");
+        assert_eq!(verdict.status, Status::Worker(7), "that of the first that failed by itself");
+        assert_eq!(verdict.evidence.as_ref(), found.get(&Rank(0)));
+        assert_eq!(job.step(now, Event::Evidence(BTreeMap::new())), [], "it comes once");
+    }
+
+    #[test]
+    fn evidence_that_does_not_come_is_not_waited_for() {
+        let now = clock::now();
+        let (mut job, _) = over(now);
+        job.step(now + EVIDENCE_LIMIT / 2, Event::Timer);
+        assert!(job.verdict().is_none());
+        job.step(now + EVIDENCE_LIMIT, Event::Timer);
+        assert_eq!(job.verdict().expect("over").status, Status::Worker(7));
+        let (mut job, _) = over(now);
+        job.step(now, Event::Signal(SIGTERM));
+        assert_eq!(job.verdict().expect("over").status, Status::Worker(7), "it was over before");
+    }
+
+    #[test]
+    fn success_and_interrupt_need_no_evidence() {
+        let now = clock::now();
+        let mut job = running(1, now);
+        job.policy.has_evidence = true;
+        job.step(now, exit(0, WorkerExit::Code(0), now, &[]));
+        job.step(now, exit(1, WorkerExit::Code(0), now, &[]));
+        assert_eq!(job.step(now, idle(0)), []);
+        assert_eq!(job.verdict().expect("over").status, Status::Success);
+        let mut job = running(1, now);
+        job.policy.has_evidence = true;
+        job.step(now, Event::Signal(SIGTERM));
+        job.step(now, exit(0, WorkerExit::Code(1), now, &[SIGTERM]));
+        job.step(now, exit(1, WorkerExit::Code(1), now, &[SIGTERM]));
+        job.step(now, idle(0));
+        assert_eq!(job.verdict().expect("over").status, Status::Interrupted(SIGTERM));
     }
 
     proptest::proptest! {

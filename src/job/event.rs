@@ -1,8 +1,10 @@
 //! What may happen to a job, and what is to be done about it.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::cause::{End, NodeLoss, StartFailure, Verdict};
+use super::evidence::Evidence;
 use crate::base::{Epoch, NodeRank, Rank};
 
 /// What a job is allowed to take.
@@ -20,6 +22,8 @@ pub struct Policy {
     pub on_term: OnTerm,
     /// What the loss of a node means that has not started anything.
     pub early_loss: OnEarlyLoss,
+    /// Whether what workers reported about their failures can be asked for.
+    pub has_evidence: bool,
 }
 
 /// A signal that comes before TERM, so that workers can save what they have.
@@ -98,6 +102,8 @@ pub enum Event {
         /// Whether really nothing is.
         is_clean: bool,
     },
+    /// The answer to [`Effect::CollectEvidence`].
+    Evidence(BTreeMap<Rank, Evidence>),
     /// A node was lost.
     NodeLost {
         /// The node.
@@ -138,6 +144,8 @@ pub enum Effect {
     ShowOnly(Rank),
     /// Tell the user that workers are being killed now.
     Killing,
+    /// Collect what these workers reported about their failures: the cause is named after that.
+    CollectEvidence(Vec<Rank>),
     /// Every worker is over, and this is why; they are started anew after so long.
     Rest {
         /// How the epoch ended.

@@ -4,18 +4,27 @@
 
 mod cause;
 mod ending;
+mod error_file;
 mod event;
+mod evidence;
+mod failure_texts;
 mod lost;
 mod requests;
 mod restarting;
+mod root_cause;
 mod running;
 mod starting;
 mod state;
 mod stopping;
 #[cfg(test)]
 mod testing;
+mod traceback;
 
 pub use cause::{Cause, End, NodeLoss, StartFailure, StartStep, Verdict};
+pub use error_file::{RecordedException, parse_error_file};
 pub use event::{Effect, Event, OnEarlyLoss, OnFailure, OnTerm, Policy, StopReason, Warning};
+pub use evidence::{Evidence, EvidenceSource};
+pub use failure_texts::{FailureClass, classify, component_of};
 pub use requests::{Requests, SAME_REQUEST};
 pub use state::Job;
+pub use traceback::{CodePlace, Traceback, last_traceback};

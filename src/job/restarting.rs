@@ -22,9 +22,13 @@ impl Job {
         let can_pass = match &verdict.cause {
             // A program that cannot be executed now could not be executed later either.
             None | Some(Cause::NotStarted { .. }) => false,
-            Some(Cause::Worker(_) | Cause::GaveUp { .. } | Cause::Node { .. }) => {
-                matches!(reason, StopReason::Failure | StopReason::Leaving)
-            }
+            Some(
+                Cause::Worker(_)
+                | Cause::GaveUp { .. }
+                | Cause::Exiting { .. }
+                | Cause::Missing { .. }
+                | Cause::Node { .. },
+            ) => matches!(reason, StopReason::Failure | StopReason::Leaving),
         };
         let is_clean = verdict.unconfirmed.is_empty() && !self.is_dirty;
         let is_wanted = self.asked == 0 && self.policy.failure == OnFailure::StopAll;

@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
-use super::cause::{self, StartFailure, Verdict};
+use super::cause::{Cause, StartFailure, Verdict};
 use super::event::{Effect, OnFailure};
+use super::root_cause;
 use super::state::{Job, Node, Phase};
 use crate::base::{NodeRank, Rank, Status};
 
@@ -50,8 +51,8 @@ impl Job {
         }
         let status =
             if self.failures.nodes.is_empty() { Status::Config } else { Status::LeaseLost };
-        let cause = cause::find(&self.ends, &self.failures);
-        let status = cause.as_ref().map_or(status, cause::Cause::status);
+        let cause = root_cause::find(&self.ends, &self.failures);
+        let status = cause.as_ref().map_or(status, Cause::status);
         self.phase = Phase::Done(Verdict {
             status,
             also_lost: self.also_lost(cause.as_ref()),
@@ -59,6 +60,9 @@ impl Job {
             also_failed: 0,
             stopped: 0,
             unconfirmed: Vec::new(),
+            evidence: None,
+            lost_peer: Vec::new(),
+            timed_out: Vec::new(),
         });
         Vec::new()
     }

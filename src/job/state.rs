@@ -58,6 +58,11 @@ pub(super) enum Phase {
         reason: StopReason,
         stage: Stage,
     },
+    /// Everything is over, and what workers reported about it is being collected.
+    Concluding {
+        reason: StopReason,
+        until: Instant,
+    },
     /// Between two epochs.
     Resting {
         until: Instant,
@@ -111,7 +116,7 @@ impl Job {
 
     /// Whether the workers have been asked to stop.
     pub fn is_stopping(&self) -> bool {
-        matches!(self.phase, Phase::Stopping { .. } | Phase::Done(_))
+        matches!(self.phase, Phase::Stopping { .. } | Phase::Concluding { .. } | Phase::Done(_))
     }
 
     /// Whether it is still open who can start.
@@ -179,6 +184,7 @@ impl Job {
             Event::NotStarted { rank, failure } => self.not_started(now, rank, failure),
             Event::PeerLost { rank, peer } => self.peer_lost(rank, peer),
             Event::Exited(end) => self.exited(now, end),
+            Event::Evidence(evidence) => self.conclude_with(now, evidence),
             Event::Idle { node, is_clean } => self.node_idle(now, node, is_clean),
             Event::NodeLost { node, loss } => self.node_lost(now, node, loss),
             Event::Silent(nodes) => self.fell_silent(now, &nodes),

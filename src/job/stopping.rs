@@ -9,6 +9,8 @@ use crate::job::OnTerm;
 use crate::job::cause::NodeLoss;
 
 pub(super) const SIGINT: i32 = 2;
+pub(super) const SIGABRT: i32 = 6;
+pub(super) const SIGKILL: i32 = 9;
 pub(super) const SIGTERM: i32 = 15;
 
 /// A kill that is not confirmed after this time is given up and said so.
@@ -44,7 +46,7 @@ impl Job {
             Phase::Stopping { reason, .. } => {
                 matches!(reason, StopReason::Failure | StopReason::Leaving)
             }
-            Phase::Preparing | Phase::Done(_) => false,
+            Phase::Preparing | Phase::Concluding { .. } | Phase::Done(_) => false,
         };
         goes_on
             && node != NodeRank(0)
@@ -95,6 +97,11 @@ impl Job {
                 self.phase = Phase::Done(self.verdict_of(*reason));
                 Vec::new()
             }
+            // All is over: a request changes nothing, but the launcher waits for nothing any more.
+            Phase::Concluding { reason, .. } => {
+                self.phase = Phase::Done(self.verdict_of(*reason));
+                Vec::new()
+            }
             Phase::Done(_) => Vec::new(),
         }
     }
@@ -123,6 +130,7 @@ impl Job {
             None => (Stage::Terminated { kill_at }, ask),
         };
         self.phase = Phase::Stopping { reason, stage };
+        self.failures.stopped_at = Some(now);
         vec![Effect::Stopping(reason), effect]
     }
 
@@ -141,6 +149,9 @@ impl Job {
     pub(super) fn wake(&mut self, now: Instant) -> Vec<Effect> {
         match self.phase {
             Phase::Resting { until } if until <= now => self.renew(),
+            Phase::Concluding { reason, until } if until <= now => {
+                self.conclude(now, reason).into_iter().collect()
+            }
             _ => self.escalate(now),
         }
     }
@@ -161,15 +172,14 @@ impl Job {
             Stage::Terminated { kill_at } if kill_at <= now => self.kill(now),
             Stage::Killed { give_up_at } if give_up_at <= now => {
                 let reason = *reason;
-                self.phase = Phase::Done(self.verdict_of(reason));
-                Vec::new()
+                self.conclude_or_ask(now, reason).into_iter().collect()
             }
             _ => Vec::new(),
         }
     }
 
     pub(super) fn put_off(&mut self, time: Duration) -> Vec<Effect> {
-        if let Phase::Resting { until } = &mut self.phase {
+        if let Phase::Resting { until } | Phase::Concluding { until, .. } = &mut self.phase {
             *until += time;
         }
         if let Phase::Stopping { stage, .. } = &mut self.phase {
@@ -195,7 +205,7 @@ impl Job {
 
     pub(super) fn next_wake(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Resting { until } => Some(until),
+            Phase::Resting { until } | Phase::Concluding { until, .. } => Some(until),
             Phase::Stopping { stage, .. } => Some(match stage {
                 Stage::Warned { ask_at, .. } => ask_at,
                 Stage::Interrupted { term_at, .. } => term_at,

@@ -17,6 +17,7 @@ pub(super) fn policy() -> Policy {
         warning: None,
         on_term: OnTerm::EndsJob,
         early_loss: OnEarlyLoss::EndsJob,
+        has_evidence: false,
     }
 }
 

@@ -44,13 +44,29 @@ pub const EXPLANATIONS: &[Explanation] = &[
     story(
         WORKER_FAILED,
         "a rank failed",
-        "This rank ended with a code other than 0, or by a signal that we did not send, before any \
-         other did; all others were stopped because of it. The last lines that it wrote stand below; \
-         the exit status of the launcher is that of this rank, or 128 + the signal. `killed by SIGKILL` \
-         without anybody who killed it is usually the kernel, out of memory: when it was, a line says \
-         so. A rank that only lost its peer is not named here; the peer is. One that \
-         `gave up` had ended the collectives of all and was stopped while it was about to end: the \
-         status is that of the rank that heard of it first.",
+        "The failure of the whole job began at this rank; all other ranks were stopped because of it. \
+         When a rank fails, the collectives of all others fail too, and their processes often exit \
+         first. So the order of exits does not decide. remuda compares what the ranks themselves \
+         reported, in the error file of torch (`@record` writes it to TORCHELASTIC_ERROR_FILE) or on \
+         standard error:\n\n\
+         * A rank that only reports a lost connection (`Connection closed by peer`, ncclRemoteError, \
+         `Failed to recv, got 0 bytes`) or a timeout (`Timed out waiting`, `Watchdog caught collective \
+         operation timeout`) is never named if another rank failed for a reason of its own, or exited \
+         without a report.\n\
+         * A rank that printed a traceback or wrote an error file is named even if remuda stopped it \
+         before it had exited. The exit status is then that of the first rank that failed by itself, \
+         else 1.\n\
+         * Of several failures of their own, the earliest counts: the time of the error file, or the \
+         time when the traceback arrived.\n\
+         * A signal that remuda did not send outranks an exit code within 200 ms. SIGABRT after the \
+         report of a lost connection or a timeout does not.\n\
+         * If all reports are timeouts, the ranks that still ran and reported nothing are named: they \
+         `did not take part`. A monitored barrier names them itself.\n\n\
+         Otherwise the exit status of remuda is the exit code of this rank, or 128 + the signal. After \
+         `killed by signal 9 (SIGKILL)`, look for the kernel's out-of-memory killer: if it killed a \
+         process while the rank ran, a line says so. A rank of the bundled runtime that `gave up` had \
+         ended the collectives of all and was stopped before it exited. `run.json` has the exception \
+         and the reason (`cause.exception`, `cause.evidence`).",
     ),
     story(
         WORKER_NOT_STARTED,

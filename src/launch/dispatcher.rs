@@ -1,7 +1,7 @@
 //! The only loop of the launcher: select → step → perform. What it hears and does is told story by
 //! story in the files beside this one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use super::probes::{Pulse, answer_probes, leave_message};
 use super::signals::{Signals, Wish};
 use super::{orders, voice};
 use crate::base::{Epoch, NodeRank, Rank, Status, clock};
-use crate::job::{Effect, Event, Job, OnEarlyLoss, OnFailure, Policy, StopReason};
+use crate::job::{Effect, Event, Evidence, Job, OnEarlyLoss, OnFailure, Policy, StopReason};
 use crate::os::tasks::Tasks;
 use crate::os::{family, fds, heap, signals};
 use crate::plan::{LaunchPlan, NodePlan, WorkerPlan};
@@ -177,6 +177,9 @@ pub(super) struct Dispatcher<'a> {
     pub(super) tell_rested: mpsc::UnboundedSender<()>,
     /// When to say whom we wait for.
     pub(super) waiting_at: Instant,
+    /// What workers printed about their failures, once it was asked for.
+    pub(super) evidence: mpsc::UnboundedReceiver<BTreeMap<Rank, Evidence>>,
+    pub(super) send_evidence: mpsc::UnboundedSender<BTreeMap<Rank, Evidence>>,
 }
 
 /// Everything that can wake the launcher.
@@ -191,6 +194,7 @@ enum Happening {
     Stopped(Who),
     Pause,
     Burial,
+    Evidence(BTreeMap<Rank, Evidence>),
 }
 
 impl<'a> Dispatcher<'a> {
@@ -205,6 +209,7 @@ impl<'a> Dispatcher<'a> {
         let (told, events) = mpsc::channel(EVENTS_MAX);
         let (shown, consumed) = mpsc::unbounded_channel();
         let (tell_rested, rested) = mpsc::unbounded_channel();
+        let (send_evidence, evidence) = mpsc::unbounded_channel();
         let reporter =
             Reporter::start(&labels(plan), &options.style, stdout, stderr, move |bytes| {
                 let _ = shown.send(bytes);
@@ -226,6 +231,7 @@ impl<'a> Dispatcher<'a> {
                 #[cfg(test)]
                 Way::Played(_) => OnEarlyLoss::EndsJob,
             },
+            has_evidence: true,
         };
         Ok(Self {
             plan,
@@ -258,6 +264,8 @@ impl<'a> Dispatcher<'a> {
             rested,
             tell_rested,
             waiting_at: clock::now() + patience(options),
+            evidence,
+            send_evidence,
         })
     }
 
@@ -305,6 +313,9 @@ impl<'a> Dispatcher<'a> {
                 self.bury();
                 None
             }
+            Happening::Evidence(printed) => {
+                Some(Event::Evidence(self.history.with_error_files(printed)))
+            }
         };
         if let Some(event) = event {
             self.step(event);
@@ -332,6 +343,7 @@ impl<'a> Dispatcher<'a> {
                 },
                 bytes = self.stdin.next() => Happening::Stdin(bytes),
                 Some(()) = self.rested.recv() => Happening::Stopped(Who::Screen),
+                Some(printed) = self.evidence.recv() => Happening::Evidence(printed),
             } } => happening,
         }
     }
@@ -356,6 +368,10 @@ impl<'a> Dispatcher<'a> {
             Effect::Wake(at) => self.wake = Some(at),
             Effect::ShowOnly(rank) => self.reporter.hush(rank),
             Effect::Stopping(reason) => self.say_stopping(reason),
+            Effect::CollectEvidence(ranks) => {
+                let answer = self.send_evidence.clone();
+                self.reporter.collect_evidence(ranks, move |printed| drop(answer.send(printed)));
+            }
             Effect::Rest { verdict, next, pause } => self.rest(&verdict, next, pause),
             Effect::Renew(cut_off) => self.renew(cut_off),
             Effect::Replace(gone) => self.replace(&gone),

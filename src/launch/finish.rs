@@ -23,6 +23,14 @@ pub(super) struct Ended {
 }
 
 impl Dispatcher<'_> {
+    /// Copies the error files of the workers of this epoch into the run directory.
+    pub(super) fn keep_error_files(&mut self) {
+        let files = self.history.take_error_files();
+        if let Some(run_dir) = self.options.run_dir.as_ref().filter(|_| !files.is_empty()) {
+            run_dir.keep_error_files(self.job.epoch(), files);
+        }
+    }
+
     /// Ends the links, waits for what was written, says how it went, leaves a record.
     pub(super) async fn finish(mut self) -> Ended {
         let verdict = self.job.verdict().expect("the loop ended because there is one").clone();
@@ -37,6 +45,7 @@ impl Dispatcher<'_> {
             sleep_until(Some(at)).await;
             self.bury();
         }
+        self.keep_error_files();
         let mut pages = self.reporter.finish();
         pages.finish();
         self.problems.sort_by_key(|(node, _)| *node);

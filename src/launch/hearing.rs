@@ -1,7 +1,7 @@
 //! What nodes say, as events of the job.
 
 use super::dispatcher::Dispatcher;
-use super::history::Ended;
+use super::history::{Ended, ErrorFileCopy};
 use super::node::{self, Heard, NodeEvent, Stage, Way};
 use super::pause::Who;
 use super::signals::Wish;
@@ -106,6 +106,12 @@ impl Dispatcher<'_> {
             FromAgent::Started { rank, .. } | FromAgent::Exited { rank, .. } => {
                 about(rank).or_else(so_early)
             }
+            FromAgent::ErrorFile { rank, bytes, .. } => {
+                let is_long = wire::ERROR_FILE_BYTES_MAX < bytes.len();
+                let too_long =
+                    || is_long.then(|| "it sent an error file that is too long".to_owned());
+                about(rank).or_else(so_early).or_else(too_long)
+            }
             FromAgent::Leftovers { rank, .. }
             | FromAgent::StdinTaken { rank, .. }
             | FromAgent::Note { rank, .. } => about(rank),
@@ -179,6 +185,11 @@ impl Dispatcher<'_> {
                     self.tell_all(&ToAgent::PeerGone(rank));
                 }
                 Some(Event::Exited(End { rank, exit, at, sent }))
+            }
+            FromAgent::ErrorFile { rank, at_us, bytes } => {
+                let at = self.nodes[node.index()].instant(at_us);
+                self.history.worker(rank).error_file = Some(ErrorFileCopy { bytes, at });
+                None
             }
             FromAgent::StdinTaken { rank, bytes } => {
                 self.stdin.taken(rank, bytes);

@@ -1,9 +1,11 @@
 //! What is known about every worker, for the last screen and for `run.json`.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::options::Judge;
 use crate::base::{HostName, LocalRank, NodeRank, Rank, Slot, WorkerExit};
+use crate::job::{Evidence, parse_error_file};
 use crate::plan::LaunchPlan;
 use crate::wire::Leftover;
 
@@ -19,6 +21,16 @@ pub(super) struct WorkerHistory {
     pub(super) ended: Option<Ended>,
     /// It said that a peer had left it alone in a collective.
     pub(super) lost_peer: bool,
+    /// What torch recorded about its failure.
+    pub(super) error_file: Option<ErrorFileCopy>,
+}
+
+/// The error file of a worker as its agent sent it.
+#[derive(Clone, Debug)]
+pub(super) struct ErrorFileCopy {
+    pub(super) bytes: Vec<u8>,
+    /// When the failure was recorded.
+    pub(super) at: Instant,
 }
 
 /// How a worker ended.
@@ -67,6 +79,7 @@ impl History {
                 started: None,
                 ended: None,
                 lost_peer: false,
+                error_file: None,
             })
         });
         Self { workers: workers.collect(), undead: Vec::new(), stop_asked: None }
@@ -96,6 +109,30 @@ impl History {
         let first = self.workers.first().filter(|worker| worker.rank == Rank(0));
         let ended = first.and_then(|worker| worker.ended.as_ref());
         ended.is_some_and(|ended| ended.exit == WorkerExit::Code(1))
+    }
+
+    /// The error files that workers left, by the rank in the job.
+    pub(super) fn take_error_files(&mut self) -> Vec<(Rank, Vec<u8>)> {
+        let taken = self.workers.iter_mut().filter_map(|worker| {
+            let copy = worker.error_file.take()?;
+            Some((worker.rank, copy.bytes))
+        });
+        taken.collect()
+    }
+
+    /// What workers reported about their failures, that of their error files included.
+    pub(super) fn with_error_files(
+        &self,
+        mut printed: BTreeMap<Rank, Evidence>,
+    ) -> BTreeMap<Rank, Evidence> {
+        for (place, worker) in (0..).map(Rank).zip(&self.workers) {
+            let Some(copy) = &worker.error_file else { continue };
+            let file = parse_error_file(&copy.bytes);
+            let file = file.map(|recorded| Evidence::of_error_file(&recorded, copy.at));
+            let merged = Evidence::merge(file, printed.remove(&place));
+            printed.extend(merged.map(|evidence| (place, evidence)));
+        }
+        printed
     }
 
     pub(super) fn worker(&mut self, rank: Rank) -> &mut WorkerHistory {

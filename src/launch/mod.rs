@@ -6,6 +6,7 @@
 mod awaited;
 pub mod codes;
 mod dispatcher;
+mod failure_report;
 mod finish;
 mod gather;
 mod grave;

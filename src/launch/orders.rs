@@ -3,13 +3,11 @@
 use std::ffi::OsString;
 use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::options::{Claims, Cores, FileOf, Options, Transport, WorkersFile};
 use crate::base::{Epoch, HostName, NodeRank, Rank};
 use crate::plan::{Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, Threads, WorkerPlan};
-use crate::report::epoch_dir;
 use crate::wire::{
     self, ClaimWish, CoreWish, FileState, FileWish, Found, Listen, PortWish, Prepare, Roster,
     Start, ToAgent, WorkerStart,
@@ -119,12 +117,7 @@ pub(super) fn starts<'a>(
         Some(master) => (master.addr.clone(), master.port),
         None => far_master(plan),
     };
-    let bindings = Bindings {
-        master_addr,
-        master_port,
-        job: options.job.clone(),
-        error_dir: error_dir(options, epoch),
-    };
+    let bindings = Bindings { master_addr, master_port, job: options.job.clone() };
     let mut ranks = (0..).map(Rank);
     let start = move |(node, own): (&NodePlan, &Option<Found>)| {
         let ranks: Vec<Rank> = ranks.by_ref().take(node.workers.len()).collect();
@@ -175,16 +168,6 @@ pub(super) fn callees(
         next += node.workers.len() as u32;
         (place, &node.host, first..next)
     })
-}
-
-/// Where workers write their exceptions: only where we can read them.
-fn error_dir(options: &Options, epoch: Epoch) -> Option<PathBuf> {
-    match options.transport {
-        Transport::Local => {
-            options.run_dir.as_ref().map(|run_dir| epoch_dir(run_dir.path(), epoch))
-        }
-        Transport::Ssh(_) | Transport::Dial(_) => None,
-    }
 }
 
 fn workers(

@@ -7,7 +7,7 @@ use super::options::Options;
 use crate::plan::{self, LaunchPlan};
 use crate::report::record::{RunRecord, RunState, masked};
 
-const RECORD_VERSION: u32 = 3;
+const RECORD_VERSION: u32 = 4;
 
 /// A job that has begun, at this time.
 pub(super) fn begun(plan: &LaunchPlan, options: &Options, started: Duration) -> RunRecord {

@@ -47,6 +47,7 @@ impl Dispatcher<'_> {
             voice::restarting(&what, charged, self.options.restarts_max, pause)
         };
         self.reporter.say(line);
+        self.keep_error_files();
         if let Some(epoch) = self.epochs.last_mut() {
             (epoch.end, epoch.cause) = (Some(clock::wall().as_secs_f64()), cause);
         }
@@ -108,9 +109,6 @@ impl Dispatcher<'_> {
         self.caller.asked = clock::now();
         self.waiting_at = self.caller.asked + SILENCE_WARNING;
         self.reporter.begin_epoch(epoch);
-        if let Some(run_dir) = &self.options.run_dir {
-            run_dir.make_epoch_dir(epoch);
-        }
     }
 
     /// A new link in the place of one that has ended, or that leads to nothing that could start.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::awaited::Awaited;
 use super::codes;
+use super::failure_report::without_shown_traceback;
 use super::history::{History, WorkerHistory};
 use super::options::Options;
 use super::recording;
@@ -15,7 +16,7 @@ use super::voice;
 use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Rank, Status, WorkerExit, clock};
 use crate::job::{Cause, NodeLoss, StartFailure, StartStep, Verdict};
-use crate::plan::{self, LaunchPlan};
+use crate::plan::LaunchPlan;
 use crate::pool::nodeset::fold_set;
 use crate::report::gather::{fold, show_gathered};
 use crate::report::record::{
@@ -264,13 +265,19 @@ impl Story<'_> {
     pub(super) fn node_of_cause(&self) -> Option<NodeRank> {
         Some(match self.verdict.cause.as_ref()? {
             Cause::Worker(end) => self.worker(end.rank).node,
-            Cause::GaveUp { rank, .. } | Cause::NotStarted { rank, .. } => self.worker(*rank).node,
+            Cause::GaveUp { rank, .. }
+            | Cause::Exiting { rank, .. }
+            | Cause::NotStarted { rank, .. } => self.worker(*rank).node,
+            Cause::Missing { ranks, .. } => self.worker(*ranks.first()?).node,
             Cause::Node { node, .. } => *node,
         })
     }
 
     /// What the cause is, in a few words.
     pub(super) fn what_happened(&self, cause: &Cause) -> String {
+        if let Some(headline) = self.exception_headline(cause) {
+            return headline;
+        }
         match cause {
             Cause::Worker(end) => {
                 let worker = self.worker(end.rank);
@@ -281,6 +288,11 @@ impl Story<'_> {
                 let worker = self.worker(*rank);
                 format!("rank {} ({}) gave up{}", worker.rank, worker.host, after(worker))
             }
+            Cause::Exiting { rank, .. } => {
+                let worker = self.worker(*rank);
+                format!("rank {} ({}) reported a failure", worker.rank, worker.host)
+            }
+            Cause::Missing { ranks, reported, .. } => self.show_missing(ranks, *reported),
             Cause::NotStarted { rank, .. } => {
                 let worker = self.worker(*rank);
                 format!("rank {} ({}) could not start", worker.rank, worker.host)
@@ -320,10 +332,17 @@ impl Story<'_> {
             return None;
         }
         if let Some(cause) = &self.verdict.cause {
-            let title = format!("{}; {}", self.what_happened(cause), self.stopped());
+            let mut title = self.what_happened(cause);
+            if self.exception_headline(cause).is_none() {
+                title += &format!("; {}", self.stopped());
+            }
             let mut failure = match cause {
                 Cause::Worker(end) => self.worker_failed(end.rank, title, pages),
                 Cause::GaveUp { rank, told } => self.worker_gave_up(*rank, told.rank, title, pages),
+                Cause::Exiting { rank, .. } => self.worker_failed(*rank, title, pages),
+                Cause::Missing { ranks, first, .. } => {
+                    self.workers_missing(ranks, first.rank, title, pages)
+                }
                 Cause::NotStarted { failure, .. } => self.not_started(*failure, title),
                 Cause::Node { node, loss } => self.node_lost(*node, loss, title),
             };
@@ -403,27 +422,29 @@ impl Story<'_> {
     fn worker_failed(&self, rank: Rank, title: String, pages: &Pages) -> Failure {
         let worker = self.worker(rank);
         let oom_kills = worker.ended.as_ref().map_or(0, |ended| ended.oom_kills);
-        let mut facts = vec![format!(
+        let mut facts = self.exception_facts(worker);
+        facts.push(format!(
             "host {}   local rank {}   slot {}   pid {}",
             worker.host,
             worker.local_rank,
             worker.slot,
             worker.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
-        )];
+        ));
         if 0 < oom_kills {
             facts.push(format!(
                 "the kernel's OOM killer killed {} while this worker ran",
                 processes(oom_kills as usize),
             ));
         }
-        facts.extend(self.exception_of(worker.rank));
+        facts.extend(self.reports_of_others());
         let last_lines = pages.last_lines(rank);
         let stream = last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
         // Whoever failed for a reason of its own did not wait for those that had left.
-        let ended = worker.ended.as_ref().filter(|_| worker.lost_peer);
+        let ended = worker.ended.as_ref().filter(|_| worker.lost_peer || self.was_left_alone());
         let mut help = ended.map_or_else(Vec::new, |ended| self.ended_before(Some(ended.at)));
         let said = last_lines.iter().flat_map(|(_, lines)| lines);
         help.extend(self.argument_of_ours(worker, said));
+        let last_lines = without_shown_traceback(last_lines, pages, rank, &mut facts);
         Failure {
             code: codes::WORKER_FAILED,
             title,
@@ -485,17 +506,6 @@ impl Story<'_> {
         (passed && said.any(is_named)).then(|| {
             format!("`{ours}` is passed as DeepSpeed does; `--no_local_rank` leaves it out")
         })
-    }
-
-    /// What torch's `@record` wrote about the end of a worker.
-    fn exception_of(&self, rank: Rank) -> Option<String> {
-        const BYTES_MAX: u64 = 1 << 20;
-        let run_dir = self.options.run_dir.as_ref()?;
-        let written = run_dir.read(plan::error_file(run_dir.path(), rank), BYTES_MAX)?;
-        let error: serde_json::Value = serde_json::from_slice(&written).ok()?;
-        let message = &error["message"];
-        let text = message["message"].as_str().or_else(|| message.as_str())?;
-        Some(format!("exception {}", neutral(text.lines().next()?)))
     }
 
     fn not_started(&self, failure: StartFailure, title: String) -> Failure {
@@ -565,7 +575,7 @@ impl Story<'_> {
     }
 
     /// What became of the others.
-    fn stopped(&self) -> String {
+    pub(super) fn stopped(&self) -> String {
         let other = if self.verdict.cause.is_some() { "other worker" } else { "worker" };
         let workers = |number| count(number, other);
         let were = |number: usize| if number == 1 { "was" } else { "were" };
@@ -663,12 +673,23 @@ impl Story<'_> {
         let of_worker = |kind, rank: Rank, (code, signal)| {
             let worker = self.worker(rank);
             let (host, pid) = (worker.host.to_string(), worker.pid());
-            CauseRecord { kind, rank: Some(worker.rank.0), host, pid, code, signal }
+            let (exception, evidence) = self.recorded_evidence();
+            let rank = Some(worker.rank.0);
+            CauseRecord { kind, rank, host, pid, code, signal, exception, evidence }
         };
         match cause {
             Cause::Worker(end) => of_worker("worker_failed", end.rank, code_and_signal(end.exit)),
             Cause::GaveUp { rank, told } => {
                 of_worker("worker_failed", *rank, code_and_signal(told.exit))
+            }
+            Cause::Exiting { rank, .. } => {
+                let ended = self.worker(*rank).ended.as_ref();
+                let how = ended.map_or((None, None), |ended| code_and_signal(ended.exit));
+                of_worker("worker_failed", *rank, how)
+            }
+            Cause::Missing { ranks, first, .. } => {
+                let rank = ranks.first().copied().unwrap_or(first.rank);
+                of_worker("worker_missing", rank, (None, None))
             }
             Cause::NotStarted { rank, .. } => of_worker("worker_not_started", *rank, (None, None)),
             Cause::Node { node, .. } => CauseRecord {
@@ -678,6 +699,8 @@ impl Story<'_> {
                 pid: None,
                 code: None,
                 signal: None,
+                exception: None,
+                evidence: None,
             },
         }
     }
@@ -691,7 +714,7 @@ impl Story<'_> {
         self.history.undead.iter().map(record).collect()
     }
 
-    fn worker(&self, rank: Rank) -> &WorkerHistory {
+    pub(super) fn worker(&self, rank: Rank) -> &WorkerHistory {
         &self.history.workers[rank.index()]
     }
 
@@ -701,7 +724,7 @@ impl Story<'_> {
 }
 
 /// ` after 1.1 s`, where that is known.
-fn after(worker: &WorkerHistory) -> String {
+pub(super) fn after(worker: &WorkerHistory) -> String {
     worker.ran().map_or_else(String::new, |ran| format!(" after {}", duration(ran)))
 }
 

@@ -211,6 +211,7 @@ mod tests {
                 told: false,
             }),
             lost_peer: false,
+            error_file: None,
         };
         let after = |history: &mut History, seconds| {
             early(&history.take_early(start + Duration::from_secs(seconds)), 1)

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use crate::base::{Epoch, Rank, env_vars};
+use crate::base::{Epoch, env_vars};
 
 use super::launch_plan::{Bindings, EnvValue, WorkerPlan};
 
@@ -39,7 +39,7 @@ impl WorkerPlan {
                 let bound = if is_count {
                     epoch.to_string().into()
                 } else {
-                    value.bind(bindings, threads, self.rank)?
+                    value.bind(bindings, threads)?
                 };
                 Some((name.to_owned(), bound))
             })
@@ -69,15 +69,16 @@ impl WorkerPlan {
 
 impl EnvValue {
     /// `None`: the variable is not ours to set.
-    fn bind(&self, bindings: &Bindings, threads: Threads, rank: Rank) -> Option<OsString> {
+    fn bind(&self, bindings: &Bindings, threads: Threads) -> Option<OsString> {
         match (self, threads) {
             (Self::Known(value), _) => Some(value.clone()),
             (Self::MasterAddr, _) => Some(bindings.master_addr.clone().into()),
             (Self::MasterPort, _) => Some(bindings.master_port.to_string().into()),
             (Self::JobId, _) => Some(bindings.job.to_string().into()),
-            (Self::ErrorFile, _) => bindings.error_file(rank).map(Into::into),
             (Self::ThreadShare, Threads::Share(count)) => Some(count.to_string().into()),
-            (Self::ThreadShare, Threads::Inherited) | (Self::Unless(_), _) => None,
+            (Self::ThreadShare, Threads::Inherited) | (Self::Unless(_) | Self::ErrorFile, _) => {
+                None
+            }
         }
     }
 }

@@ -90,7 +90,8 @@ pub enum EnvValue {
     MasterPort,
     /// The name of the job: random, hence no part of the plan.
     JobId,
-    /// Where torch's `@record` writes the exception of this worker; unset where nothing is kept.
+    /// Where torch's `@record` writes the exception of this worker: a file that the agent of the node
+    /// chooses.
     ErrorFile,
     /// CPUs of the node we may use / workers of the node, unless the environment already says.
     ThreadShare,
@@ -107,18 +108,9 @@ pub struct Bindings {
     pub master_port: u16,
     /// Name of the job.
     pub job: JobId,
-    /// Directory of the workers' error files, if anything is kept.
-    pub error_dir: Option<PathBuf>,
 }
 
-impl Bindings {
-    /// Where a worker's exception is written.
-    pub fn error_file(&self, rank: Rank) -> Option<PathBuf> {
-        self.error_dir.as_ref().map(|directory| error_file(directory, rank))
-    }
-}
-
-/// Where the exception of a worker is written, below the directory of the run.
+/// The error file of a worker in the directory of an agent or of a run.
 pub fn error_file(directory: &Path, rank: Rank) -> PathBuf {
     directory.join(format!("rank{rank}.error.json"))
 }

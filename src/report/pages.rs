@@ -21,6 +21,7 @@ use super::summary::{count, paint_ours};
 use super::tail::Tail;
 use super::terminal::{StatusPlace, Terminal, Tty};
 use crate::base::{Epoch, HostName, LocalRank, NodeRank, Rank, clock};
+use crate::job::Evidence;
 use crate::wire::Stream;
 
 /// What a line says about its worker.
@@ -86,6 +87,8 @@ pub struct Pages {
     left: Option<BTreeSet<Rank>>,
     /// Whether it was said that standard output cannot be written.
     failure_told: bool,
+    /// Bytes that were given to the screens.
+    shown_bytes: u64,
 }
 
 struct Page {
@@ -93,6 +96,10 @@ struct Page {
     tail: Tail,
     /// Whether there is a file for the stream.
     is_kept: bool,
+    /// How much of the stream there was when something of it was last kept from the screen.
+    hidden_until: u64,
+    /// What [`Pages::shown_bytes`] was when something of it was last shown.
+    shown_until: u64,
 }
 
 enum Clothes {
@@ -143,6 +150,7 @@ impl Pages {
             hushed: None,
             left: style.quiet_when_left.then(BTreeSet::new),
             failure_told: false,
+            shown_bytes: 0,
         }
     }
 
@@ -156,11 +164,16 @@ impl Pages {
         page.tail.push(&bytes);
         if let Some(gathered) = &mut self.gathered {
             gathered.entry((rank, stream)).or_default().push(&bytes);
+            page.hidden_until = page.tail.total();
         } else if !self.has_rank_files && !is_quiet {
             page.dress.show(&bytes, self.screens.pending(stream));
+            self.shown_bytes += bytes.len() as u64;
+            page.shown_until = self.shown_bytes;
             if let Some(status) = &mut self.status {
                 status.bar(rank, stream, page.dress.bar());
             }
+        } else {
+            page.hidden_until = page.tail.total();
         }
         let Some(files) = &self.files else { return };
         match (page.is_kept, self.has_rank_files) {
@@ -201,6 +214,7 @@ impl Pages {
     /// Adds a line of our own.
     pub fn say(&mut self, text: &str) {
         let text = paint_ours(text, self.paint);
+        self.shown_bytes += text.len() as u64;
         self.screens.pending(Stream::Stderr).extend_from_slice(text.as_bytes());
     }
 
@@ -248,7 +262,7 @@ impl Pages {
         for page in self.streams.values_mut() {
             // Half a line of a worker that was not shown any more.
             page.dress.finish(&mut Vec::new());
-            page.tail = Tail::default();
+            (page.tail, page.hidden_until) = (Tail::default(), 0);
         }
         if let Some(files) = &self.files {
             files.begin_epoch(epoch);
@@ -387,6 +401,25 @@ impl Pages {
         })
     }
 
+    /// What a worker printed about its failure.
+    pub fn evidence(&self, rank: Rank) -> Option<Evidence> {
+        [Stream::Stderr, Stream::Stdout]
+            .into_iter()
+            .find_map(|stream| self.streams.get(&(rank, stream))?.tail.evidence())
+    }
+
+    /// Whether the traceback that ended a worker is the last thing on the screen, but for a line or
+    /// two.
+    pub fn shows_traceback(&self, rank: Rank, stream: Stream) -> bool {
+        /// As much as a line about the other workers.
+        const LATER_BYTES_MAX: u64 = 256;
+        self.streams.get(&(rank, stream)).is_some_and(|page| {
+            let is_whole =
+                page.tail.traceback_start().is_some_and(|start| page.hidden_until <= start);
+            is_whole && self.shown_bytes - page.shown_until <= LATER_BYTES_MAX
+        })
+    }
+
     /// The file that holds a stream, if there is one.
     pub fn log_path(&self, rank: Rank, stream: Stream) -> Option<PathBuf> {
         self.files.as_ref()?.path((rank, Some(stream)))
@@ -412,7 +445,8 @@ impl Page {
                 Clothes::Lines(LineCutter::new(prefix.into_bytes(), dress, bars))
             }
         };
-        Self { dress, tail: Tail::default(), is_kept: style.log_dir.is_some() }
+        let is_kept = style.log_dir.is_some();
+        Self { dress, tail: Tail::default(), is_kept, hidden_until: 0, shown_until: 0 }
     }
 }
 

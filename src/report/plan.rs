@@ -99,7 +99,7 @@ fn show_value(value: &EnvValue) -> String {
         EnvValue::MasterAddr => "(an address of node 0)".to_owned(),
         EnvValue::MasterPort => format!("({MASTER_PORT}, or a free port of node 0)"),
         EnvValue::JobId => "(the name of the job)".to_owned(),
-        EnvValue::ErrorFile => "(a file of the run directory)".to_owned(),
+        EnvValue::ErrorFile => "(a private file on its node)".to_owned(),
         EnvValue::ThreadShare => "(CPUs of the node / its workers, if unset)".to_owned(),
         EnvValue::Unless(value) => format!("{} (if unset)", quoted(value)),
     }

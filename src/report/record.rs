@@ -95,7 +95,7 @@ pub struct EpochRecord {
 /// The first failure.
 #[derive(Clone, Debug, Serialize)]
 pub struct CauseRecord {
-    /// `worker_failed`, `worker_not_started`, `node_lost`.
+    /// `worker_failed`, `worker_missing`, `worker_not_started`, `node_lost`.
     pub kind: &'static str,
     /// Its rank; unset when a node was lost.
     pub rank: Option<u32>,
@@ -107,6 +107,10 @@ pub struct CauseRecord {
     pub code: Option<u8>,
     /// The signal that ended it.
     pub signal: Option<i32>,
+    /// The first line of the exception that ended it, where it reported one.
+    pub exception: Option<String>,
+    /// Why it is named: `error_file`, `output`, `exit`, `reports_of_others`; unset when a node was lost.
+    pub evidence: Option<&'static str>,
 }
 
 /// One worker.

@@ -1,6 +1,7 @@
 //! The thread that owns the pages of a job. Whoever has something to show sends it here and goes
 //! on; what was shown is told back, so that a slow screen holds up output and nothing else.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use super::pages::{Pages, Style, WorkerLabel};
 use super::status::Step;
 use super::terminal::StatusPlace;
 use crate::base::{Epoch, NodeRank, Rank, clock};
+use crate::job::Evidence;
 use crate::wire::Stream;
 
 /// What is collected before it is handed to the screen in one piece.
@@ -34,8 +36,12 @@ enum Told {
     BeginEpoch(Epoch),
     Rest(Box<dyn FnOnce() + Send>),
     Wake,
+    CollectEvidence(Vec<Rank>, OnEvidence),
     Finish,
 }
+
+/// Receives what workers printed about their failures.
+type OnEvidence = Box<dyn FnOnce(BTreeMap<Rank, Evidence>) + Send>;
 
 /// Handle to the thread.
 pub struct Reporter {
@@ -101,6 +107,16 @@ impl Reporter {
     /// From now on shows only this worker.
     pub fn hush(&self, only: Rank) {
         let _ = self.told.send(Told::Hush(only));
+    }
+
+    /// Calls `done` with what these workers printed about their failures, once everything that was sent
+    /// so far has been dealt with.
+    pub fn collect_evidence(
+        &self,
+        ranks: Vec<Rank>,
+        done: impl FnOnce(BTreeMap<Rank, Evidence>) + Send + 'static,
+    ) {
+        let _ = self.told.send(Told::CollectEvidence(ranks, Box::new(done)));
     }
 
     /// The job is being stopped: there is no status line any more.
@@ -213,6 +229,10 @@ fn hear(pages: &mut Pages, message: Told, consumed: &impl Fn(Consumed)) -> Contr
             done();
         }
         Told::Wake => pages.wake(),
+        Told::CollectEvidence(ranks, done) => {
+            let found = ranks.into_iter();
+            done(found.filter_map(|rank| Some((rank, pages.evidence(rank)?))).collect());
+        }
         Told::Finish => return ControlFlow::Break(()),
     }
     ControlFlow::Continue(())

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use super::disk::Disk;
 use super::rank_log::{create_private, epoch_dir, make_private_dir};
-use crate::base::{Epoch, JobId, clock, env_vars};
+use crate::base::{Epoch, JobId, Rank, clock, env_vars};
 use crate::os::errand;
+use crate::plan;
 
 /// Runs that are kept.
 const RUNS_MAX: usize = 100;
@@ -99,20 +100,19 @@ impl RunDir {
         self.disk.ask(PATIENT_LIMIT, move || write_record(&path, &json))
     }
 
-    /// Where the workers of an epoch write their exceptions; without it they write none.
-    pub fn make_epoch_dir(&self, epoch: Epoch) {
-        let path = epoch_dir(&self.path, epoch);
-        let _ = self.disk.ask(STALL_LIMIT, move || make_private_dir(&path));
-    }
-
-    /// A file of at most so many bytes that a worker may have left here.
-    pub fn read(&self, path: PathBuf, bytes_max: u64) -> Option<Vec<u8>> {
-        let read = move || {
-            let metadata = path.metadata()?;
-            let is_sane = metadata.is_file() && metadata.len() <= bytes_max;
-            if is_sane { fs::read(path) } else { Err(io::ErrorKind::InvalidData.into()) }
-        };
-        self.disk.ask(STALL_LIMIT, read).ok()
+    /// Keeps copies of the error files of an epoch: as many as the disk takes in time.
+    pub fn keep_error_files(&self, epoch: Epoch, files: Vec<(Rank, Vec<u8>)>) {
+        let directory = epoch_dir(&self.path, epoch);
+        let _ = self.disk.ask(STALL_LIMIT, move || {
+            // That of a later epoch is made by what needs it first.
+            if !directory.exists() {
+                make_private_dir(&directory)?;
+            }
+            for (rank, bytes) in files {
+                create_private(&plan::error_file(&directory, rank))?.write_all(&bytes)?;
+            }
+            Ok(())
+        });
     }
 
     /// Where it is.

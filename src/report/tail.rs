@@ -1,4 +1,10 @@
-//! The last words of a stream.
+//! The last words of a stream, and when they came.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::base::clock;
+use crate::job::{Evidence, last_traceback};
 
 /// Bytes that are remembered.
 const TAIL_BYTES_MAX: usize = 32 * 1024;
@@ -7,28 +13,82 @@ const TRACEBACK_LINES_MAX: usize = 200;
 /// Lines shown otherwise.
 const LINES_MAX: usize = 20;
 
+/// Arrivals that are remembered; pieces that come faster than this count as one.
+const ARRIVALS_MAX: usize = 256;
+const ARRIVAL_RESOLUTION: Duration = Duration::from_millis(1);
+
 /// Remembers the newest bytes of one stream.
 #[derive(Default)]
-pub(super) struct Tail(Vec<u8>);
+pub(super) struct Tail {
+    bytes: Vec<u8>,
+    /// Bytes of the stream so far.
+    total: u64,
+    /// How many bytes there were in all at a time, oldest first.
+    arrivals: VecDeque<(u64, Instant)>,
+}
 
 impl Tail {
     pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.total += bytes.len() as u64;
+        self.note_arrival(clock::now());
         let newest = &bytes[bytes.len().saturating_sub(TAIL_BYTES_MAX)..];
         let room = TAIL_BYTES_MAX - newest.len();
-        if room < self.0.len() {
-            self.0.drain(..self.0.len() - room);
+        if room < self.bytes.len() {
+            self.bytes.drain(..self.bytes.len() - room);
         }
-        self.0.extend_from_slice(newest);
+        self.bytes.extend_from_slice(newest);
     }
 
-    /// From the last traceback on, else the last lines.
+    fn note_arrival(&mut self, now: Instant) {
+        if let Some((total, at)) = self.arrivals.back_mut()
+            && now.saturating_duration_since(*at) < ARRIVAL_RESOLUTION
+        {
+            *total = self.total;
+            return;
+        }
+        if self.arrivals.len() == ARRIVALS_MAX {
+            self.arrivals.pop_front();
+        }
+        self.arrivals.push_back((self.total, now));
+    }
+
+    /// Where in the stream the remembered bytes begin.
+    fn start(&self) -> u64 {
+        self.total - self.bytes.len() as u64
+    }
+
+    /// When a remembered byte came.
+    fn arrived_at(&self, offset: usize) -> Instant {
+        let position = self.start() + offset as u64;
+        let arrival = self.arrivals.iter().find(|(total, _)| position < *total);
+        arrival.map_or_else(clock::now, |(_, at)| *at)
+    }
+
+    /// What the stream says about a failure of its worker.
+    pub(super) fn evidence(&self) -> Option<Evidence> {
+        Evidence::of_output(&self.bytes, |offset| self.arrived_at(offset))
+    }
+
+    /// Where in the stream the traceback begins that ended the worker.
+    pub(super) fn traceback_start(&self) -> Option<u64> {
+        last_traceback(&self.bytes).map(|found| self.start() + found.offset as u64)
+    }
+
+    /// Bytes of the stream so far.
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// From the traceback on that ended the worker, else the last lines.
     pub(super) fn last_lines(&self) -> Vec<Vec<u8>> {
-        let lines: Vec<&[u8]> = self.0.split(|byte| *byte == b'\n').map(visible).collect();
+        let bytes = &self.bytes;
+        let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').map(visible).collect();
         let lines = match lines.split_last() {
             Some(([], rest)) => rest,
             _ => &lines,
         };
-        let traceback = lines.iter().rposition(|line| line.starts_with(b"Traceback (most recent"));
+        let traceback = last_traceback(bytes).map(|found| found.offset);
+        let traceback = traceback.map(|at| memchr::memchr_iter(b'\n', &bytes[..at]).count());
         let from = match traceback {
             Some(start) => start.max(lines.len().saturating_sub(TRACEBACK_LINES_MAX)),
             None => lines.len().saturating_sub(LINES_MAX),
@@ -61,6 +121,30 @@ mod tests {
     }
 
     #[test]
+    fn traceback_with_rank_of_torch_is_shown_whole() {
+        let text = "x\n[rank2]: Traceback (most recent call last):\n[rank2]:   File \"a\"\n[rank2]: ValueError: b\n";
+        assert_eq!(last_lines(text), text.lines().skip(1).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn arrival_of_a_remembered_byte_is_known() {
+        let mut tail = Tail::default();
+        let start = clock::now();
+        for (total, ms) in [(10, 0), (20, 5), (30, 9)] {
+            tail.total = total;
+            tail.note_arrival(start + Duration::from_millis(ms));
+        }
+        tail.bytes = vec![b'x'; 25];
+        for (offset, ms) in [(0, 0), (4, 0), (5, 5), (14, 5), (15, 9), (24, 9)] {
+            assert_eq!(tail.arrived_at(offset), start + Duration::from_millis(ms), "{offset}");
+        }
+        for later in 0..10_000 {
+            tail.note_arrival(start + Duration::from_secs(later));
+        }
+        assert_eq!(tail.arrivals.len(), ARRIVALS_MAX);
+    }
+
+    #[test]
     fn otherwise_the_last_twenty_lines() {
         let text = (0..100).fold(String::new(), |text, line| text + &format!("line {line}\n"));
         let lines = last_lines(&text);
@@ -75,6 +159,6 @@ mod tests {
             tail.push(&[b'x'; 5000]);
             tail.push(&vec![b'y'; 50_000]);
         }
-        assert_eq!(tail.0.len(), TAIL_BYTES_MAX);
+        assert_eq!(tail.bytes.len(), TAIL_BYTES_MAX);
     }
 }

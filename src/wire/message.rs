@@ -12,6 +12,9 @@ use crate::secure::JobKey;
 /// Version of everything in this file.
 pub const VERSION: u32 = 9;
 
+/// Bytes of an error file that are sent; of a longer one its beginning is.
+pub const ERROR_FILE_BYTES_MAX: usize = 64 * 1024;
+
 /// First message of the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LauncherHello {
@@ -333,6 +336,16 @@ pub enum FromAgent {
         master: String,
         /// For how long, at least.
         seconds: u32,
+    },
+    /// What torch's `@record` wrote about the failure of a worker; sent before its end.
+    ErrorFile {
+        /// Which worker.
+        rank: Rank,
+        /// When it was recorded, on the agent's clock.
+        at_us: u64,
+        /// The file, at most [`ERROR_FILE_BYTES_MAX`] bytes of it.
+        #[serde(with = "serde_bytes")]
+        bytes: Vec<u8>,
     },
 }
 

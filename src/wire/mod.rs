@@ -17,9 +17,9 @@ pub use frame::{
     Decoder, FRAME_BYTES_MAX, FrameError, OUTPUT_BYTES_MAX, encode, encode_output_head,
 };
 pub use message::{
-    AgentHello, Blame, ClaimWish, CoreWish, FailedStart, FileState, FileWish, Found, FromAgent,
-    LauncherHello, Leftover, Listen, Master, OpenFailure, PortWish, Prepare, Problem, Start,
-    Stream, ToAgent, VERSION, WorkerNote, WorkerStart,
+    AgentHello, Blame, ClaimWish, CoreWish, ERROR_FILE_BYTES_MAX, FailedStart, FileState, FileWish,
+    Found, FromAgent, LauncherHello, Leftover, Listen, Master, OpenFailure, PortWish, Prepare,
+    Problem, Start, Stream, ToAgent, VERSION, WorkerNote, WorkerStart,
 };
 pub use offset::ClockOffset;
 pub use roster::{Roster, RosterError};

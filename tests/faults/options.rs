@@ -314,7 +314,7 @@ fn a_record_says_what_was_typed_and_where() {
     let dir = fs::canonicalize(launch.dir()).expect("there");
     let outcome = launch.cwd(&dir).sh("exit 0").end().code(0);
     let record = outcome.record();
-    assert_eq!((&record["version"], &record["state"]), (&3.into(), &"ended".into()));
+    assert_eq!((&record["version"], &record["state"]), (&4.into(), &"ended".into()));
     assert_eq!(record["remuda"], env!("CARGO_PKG_VERSION"));
     assert_eq!(record["cwd"], dir.to_str().expect("text"));
     let words: Vec<_> = record["command"].as_array().expect("words").iter().collect();

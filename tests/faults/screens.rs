@@ -135,8 +135,9 @@ fn of_long_last_words_the_end_is_shown() {
 fn a_traceback_is_shown_whole() {
     let launch = python(1).options(["--quiet", "--no_local_rank"]);
     let script = launch.dir().join("deep.py");
-    let text = "def f(n):\n    if n == 0:\n        raise ValueError('deep')\n    f(n - 1) if n % 2 else f(n - 1)\n\
-                f(12)\n";
+    // What is printed later takes the traceback off the end of the screen.
+    let text = "import atexit\natexit.register(lambda: print('x' * 4096, flush=True))\ndef f(n):\n    if n == 0:\n        \
+                raise ValueError('deep')\n    f(n - 1) if n % 2 else f(n - 1)\nf(12)\n";
     std::fs::write(&script, text).expect("a script");
     let outcome = launch.program([script]).end().code(1).says("    | ValueError: deep\n");
     assert!(outcome.stderr.contains("    | Traceback (most recent call last):\n"), "{outcome:#?}");

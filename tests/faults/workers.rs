@@ -288,7 +288,7 @@ fn stop(job: Running) {
 fn workers_of_a_good_job_leave_a_good_record() {
     let outcome = hosts(&[("n0", 2), ("n1", 1)]).sh("exit 0").end().code(0);
     let record = outcome.record();
-    assert_eq!(record["version"], 3);
+    assert_eq!(record["version"], 4);
     assert_eq!(record["exit"], 0);
     assert_eq!(record["cause"], serde_json::Value::Null);
     assert_eq!(record["leaked"], serde_json::json!([]));

@@ -12,6 +12,7 @@
 //! | names come late, node 0 never comes back, orphans are left to process 1 | `init` |
 //! | the printed manifest is obeyed, beside strangers | `walk`, `train_job` |
 //! | a port scan, HTTP, TLS, garbage, silence (F44, S15, B77, B78, B80, B83) | `strangers` |
+//! | a failure that spreads from one node to the others | `cascades` |
 
 #![cfg(all(feature = "cli", feature = "train"))]
 
@@ -20,6 +21,7 @@
 mod support;
 
 mod again;
+mod cascades;
 mod cluster;
 mod containerfile;
 mod cut;

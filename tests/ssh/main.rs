@@ -11,6 +11,7 @@
 //! | who cannot be reached, and what is said | `refused` |
 //! | the launcher of an `MPIJob`, whose hosts come late or never | `mpi_job` |
 //! | any of our processes killed, in one way or at random | `killed`, `chaos` |
+//! | a failure that spreads from one host to the others | `cascades` |
 
 #![cfg(all(feature = "cli", feature = "train"))]
 
@@ -19,6 +20,7 @@
 mod support;
 
 mod bring;
+mod cascades;
 mod chaos;
 mod cluster;
 mod commands;

@@ -8,6 +8,7 @@ pub(crate) mod net;
 pub(crate) mod process;
 pub(crate) mod proof;
 pub(crate) mod terminal;
+pub(crate) mod torch;
 
 use std::time::{Duration, Instant};
 

@@ -1,0 +1,121 @@
+//! The file that torch's `@record` writes when a worker raises (`TORCHELASTIC_ERROR_FILE`).
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// What such a file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedException {
+    /// `Type: message`.
+    pub message: String,
+    /// The traceback, where it was written too.
+    pub call_stack: String,
+    /// When, in whole seconds since 1970.
+    pub timestamp: Option<Duration>,
+}
+
+/// Reads one. A file that was cut short still gives the message; anything else that is not such a
+/// file gives nothing.
+pub fn parse_error_file(bytes: &[u8]) -> Option<RecordedException> {
+    let Ok(json) = serde_json::from_slice::<Value>(bytes) else {
+        let message = cut_message(&String::from_utf8_lossy(bytes))?;
+        return Some(RecordedException { message, call_stack: String::new(), timestamp: None });
+    };
+    let outer = &json["message"];
+    let message = outer["message"].as_str().or_else(|| outer.as_str())?;
+    let extra = &outer["extraInfo"];
+    Some(RecordedException {
+        message: message.to_owned(),
+        call_stack: extra["py_callstack"].as_str().unwrap_or_default().to_owned(),
+        timestamp: seconds(&extra["timestamp"]).or_else(|| seconds(&json["timestamp"])),
+    })
+}
+
+/// torch writes a number in quotes, its C++ side a number.
+fn seconds(value: &Value) -> Option<Duration> {
+    let seconds = value.as_u64().or_else(|| value.as_str()?.parse().ok())?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// The innermost `"message": "…` of a text that ends somewhere.
+fn cut_message(text: &str) -> Option<String> {
+    const KEY: &str = "\"message\": \"";
+    let (_, rest) = text.split_once(KEY)?;
+    let mut end = rest.len();
+    let mut is_escaped = false;
+    for (at, c) in rest.char_indices() {
+        match c {
+            '"' if !is_escaped => {
+                end = at;
+                break;
+            }
+            '\\' => is_escaped = !is_escaped,
+            _ => is_escaped = false,
+        }
+    }
+    // What was cut inside an escape is no string yet.
+    let whole = (0..=6).find_map(|cut| {
+        let text = rest.get(..end.checked_sub(cut)?)?;
+        serde_json::from_str::<String>(&format!("\"{text}\"")).ok()
+    });
+    whole.filter(|message| !message.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = r#"{"message": {"message": "ValueError: bad \"batch\"\nrow 3", "extraInfo": {"py_callstack": "Traceback (most recent call last):\n", "timestamp": "1795389874"}}}"#;
+
+    #[test]
+    fn file_of_record_is_read() {
+        let found = parse_error_file(WHOLE.as_bytes()).expect("it is whole");
+        assert_eq!(found.message, "ValueError: bad \"batch\"\nrow 3");
+        assert_eq!(found.timestamp, Some(Duration::from_secs(1_795_389_874)));
+        assert!(found.call_stack.starts_with("Traceback"));
+    }
+
+    #[test]
+    fn plain_message_is_read() {
+        let found = parse_error_file(br#"{"message": "SIGSEGV in rank 3", "timestamp": 17}"#);
+        let found = found.expect("it is whole");
+        assert_eq!(
+            (found.message.as_str(), found.timestamp),
+            ("SIGSEGV in rank 3", Some(Duration::from_secs(17)))
+        );
+    }
+
+    #[test]
+    fn file_that_was_cut_short_gives_its_message() {
+        let cut = WHOLE.find("row").expect("it is there") + 2;
+        let found = parse_error_file(&WHOLE.as_bytes()[..cut]).expect("a message");
+        assert_eq!(found.message, "ValueError: bad \"batch\"\nro");
+        let cut = WHOLE.find("\\nrow").expect("it is there") + 1;
+        let found = parse_error_file(&WHOLE.as_bytes()[..cut]).expect("a message");
+        assert_eq!(found.message, "ValueError: bad \"batch\"");
+    }
+
+    #[test]
+    fn malformed_file_gives_nothing() {
+        for text in [
+            "",
+            "{}",
+            "[]",
+            "{\"message\": 3}",
+            "\0\0",
+            "{\"message\": {\"x\": 1}}",
+            "{\"message\": \"",
+        ] {
+            assert_eq!(parse_error_file(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        /// A file may be cut anywhere.
+        #[test]
+        fn any_cut_is_read(cut in 0..WHOLE.len()) {
+            let _ = parse_error_file(&WHOLE.as_bytes()[..cut]);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What a worker itself left behind about its failure: an error file, a traceback, a known phrase.
+
+use std::time::Instant;
+
+use super::error_file::RecordedException;
+use super::failure_texts::{FailureClass, classify, missing_ranks};
+use super::traceback::{CodePlace, Traceback, crash_place, last_traceback};
+use crate::base::Rank;
+
+/// Where it was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EvidenceSource {
+    /// In the file that torch's `@record` wrote.
+    ErrorFile,
+    /// In what the worker printed.
+    Output,
+}
+
+/// A worker's own account of its failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evidence {
+    /// Where it was found.
+    pub source: EvidenceSource,
+    /// What it is about.
+    pub class: FailureClass,
+    /// When it was written, on the launcher's clock.
+    pub at: Instant,
+    /// The exception, `Type: message`; `None` where the worker printed a known phrase only.
+    pub exception: Option<String>,
+    /// Where in the program.
+    pub place: Option<CodePlace>,
+    /// Ranks that it names as those that did not come.
+    pub missing: Vec<Rank>,
+    /// Whether it certainly tells of what ended the process.
+    pub is_final: bool,
+}
+
+/// Lines at the end of an output without a traceback in which a known phrase counts.
+const PHRASE_LINES_MAX: usize = 64;
+
+/// Exceptions that programs raise and handle in the ordinary course: what happened while one of them
+/// was handled decides.
+const HANDLED: &[&str] = &[
+    "KeyError",
+    "IndexError",
+    "AttributeError",
+    "StopIteration",
+    "queue.Empty",
+    "_queue.Empty",
+    "ImportError",
+    "ModuleNotFoundError",
+    "FileNotFoundError",
+];
+
+impl Evidence {
+    /// Of an error file that was written then.
+    pub fn of_error_file(recorded: &RecordedException, at: Instant) -> Self {
+        let traceback = last_traceback(recorded.call_stack.as_bytes());
+        let root = traceback.as_ref().map_or("", |traceback| &traceback.root);
+        Self {
+            source: EvidenceSource::ErrorFile,
+            class: class_of_chain(root, &recorded.message),
+            at,
+            missing: missing_ranks(&recorded.message),
+            exception: Some(recorded.message.clone()),
+            place: traceback.and_then(|traceback| traceback.place),
+            is_final: true,
+        }
+    }
+
+    /// Of what a worker printed; `at` knows when the byte at an offset had come.
+    pub fn of_output(text: &[u8], at: impl Fn(usize) -> Instant) -> Option<Self> {
+        let source = EvidenceSource::Output;
+        if let Some(Traceback { offset, exception, root, place, is_final }) = last_traceback(text) {
+            let missing = missing_ranks(&exception);
+            let class = class_of_chain(&root, &exception);
+            let (exception, at) = (Some(exception).filter(|text| !text.is_empty()), at(offset));
+            return Some(Self { source, class, at, exception, place, missing, is_final });
+        }
+        let (offset, class, line) = last_phrase(text)?;
+        let (at, place, missing) = (at(offset), crash_place(text), missing_ranks(&line));
+        let is_final = false;
+        Some(Self { source, class, at, exception: None, place, missing, is_final })
+    }
+
+    /// Both accounts as one. The file outranks what was printed, which may have come from any part of
+    /// the program.
+    pub fn merge(file: Option<Self>, output: Option<Self>) -> Option<Self> {
+        match (file, output) {
+            (Some(file), Some(output)) => Some(Self { place: file.place.or(output.place), ..file }),
+            (file, output) => file.or(output),
+        }
+    }
+}
+
+/// What an exception is about that ended a process. The first one of its chain decides, unless it is
+/// of a kind that is handled in the ordinary course. What no component is known for is a failure of
+/// the process itself.
+fn class_of_chain(root: &str, exception: &str) -> FailureClass {
+    let is_handled = root.is_empty() || HANDLED.iter().any(|name| root.starts_with(name));
+    let decides = if is_handled { exception } else { root };
+    classify(decides).unwrap_or(FailureClass::Own)
+}
+
+/// The first known phrase of the last lines: what came after it is what came of it.
+fn last_phrase(text: &[u8]) -> Option<(usize, FailureClass, String)> {
+    let text = text.strip_suffix(b"\n").unwrap_or(text);
+    let mut ends = memchr::memrchr_iter(b'\n', text);
+    let start = ends.nth(PHRASE_LINES_MAX - 1).map_or(0, |end| end + 1);
+    let mut offset = start;
+    for line in text[start..].split(|byte| *byte == b'\n') {
+        let shown = String::from_utf8_lossy(line);
+        if let Some(class) = classify(&shown) {
+            return Some((offset, class, shown.into_owned()));
+        }
+        offset += line.len() + 1;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock;
+    use crate::job::error_file::parse_error_file;
+
+    fn class_of(text: &str) -> Option<FailureClass> {
+        let now = clock::now();
+        Evidence::of_output(text.as_bytes(), |_| now).map(|evidence| evidence.class)
+    }
+
+    #[test]
+    fn first_phrase_of_an_abort_decides() {
+        let text = "step 7\n[rank1]:[E1122 ProcessGroupNCCL.cpp:685] [Rank 1] Watchdog caught collective operation \
+                    timeout: WorkNCCL(SeqNum=3)\nterminate called after throwing an instance of \
+                    'c10::DistBackendError'\n  what():  NCCL error: remote process exited or there was a network error\n\
+                    Fatal Python error: Aborted\n";
+        assert_eq!(class_of(text), Some(FailureClass::TimedOut));
+        assert_eq!(class_of("Segmentation fault (core dumped)\n"), Some(FailureClass::Own));
+        assert_eq!(class_of("nothing known\n"), None);
+        assert_eq!(class_of(""), None);
+    }
+
+    #[test]
+    fn old_phrase_without_a_traceback_is_no_evidence() {
+        let later = "line\n".repeat(PHRASE_LINES_MAX);
+        assert_eq!(class_of(&format!("CUDA error: x\n{later}")), None);
+        assert_eq!(
+            class_of(&format!("line\nCUDA error: x\n{}", &later[5..])),
+            Some(FailureClass::Own)
+        );
+    }
+
+    #[test]
+    fn root_of_a_chain_decides() {
+        let chain = |first: &str, last: &str| {
+            class_of(&format!(
+                "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n{first}\n\n\
+                 During handling of the above exception, another exception occurred:\n\n\
+                 Traceback (most recent call last):\n  File \"a.py\", line 5, in g\n{last}\n"
+            ))
+        };
+        let lost = "RuntimeError: [gloo/transport/tcp/pair.cc:1] Connection closed by peer";
+        assert_eq!(chain(lost, "OSError: cannot save"), Some(FailureClass::LostPeer));
+        assert_eq!(chain("ValueError: bad", lost), Some(FailureClass::Own));
+        assert_eq!(chain("KeyError: 'cache'", lost), Some(FailureClass::LostPeer));
+    }
+
+    #[test]
+    fn error_file_outranks_output() {
+        let now = clock::now();
+        let file =
+            parse_error_file(br#"{"message": {"message": "ValueError: bad"}}"#).expect("whole");
+        let file = Evidence::of_error_file(&file, now);
+        let text =
+            b"Traceback (most recent call last):\n  File \"a.py\", line 3, in f\nKeyError: 1\n";
+        let output = Evidence::of_output(text, |_| now);
+        let merged = Evidence::merge(Some(file), output.clone()).expect("both");
+        assert_eq!(merged.exception.as_deref(), Some("ValueError: bad"));
+        assert_eq!(merged.place.map(|place| place.line), Some(3));
+        assert_eq!(Evidence::merge(None, output.clone()), output);
+        assert_eq!(Evidence::merge(None, None), None);
+    }
+}

@@ -1,0 +1,326 @@
+//! Which of several failures the others followed from.
+//!
+//! A rank that fails takes the collectives of all others with it, and they often end before it does.
+//! So the order of exits says little: what workers reported themselves decides first, then how they
+//! ended, then when.
+
+use std::cmp::Reverse;
+use std::time::{Duration, Instant};
+
+use super::cause::{Cause, End, Failures};
+use super::evidence::Evidence;
+use super::failure_texts::FailureClass;
+use crate::base::Rank;
+
+/// Deaths within this time of the first failure compete for being its cause. What dies later dies
+/// of being stopped, whatever signal it dies of.
+const WINDOW: Duration = Duration::from_millis(200);
+
+/// A worker that printed a traceback longer before its end than this has survived it.
+const LEAVING_MAX: Duration = Duration::from_secs(60);
+
+/// A worker that failed for a reason of its own.
+#[derive(Clone, Copy)]
+struct Candidate<'a> {
+    end: &'a End,
+    /// When it failed, which may be long before it ended.
+    at: Instant,
+    /// Whether it reported the failure itself.
+    is_reported: bool,
+    /// Whether the failure certainly ended it.
+    is_certain: bool,
+}
+
+/// Names the cause. Whatever came within [`WINDOW`] of the first failure competes: a worker that
+/// never started, then a node that was lost, then a violent death, then the earliest failure. A worker
+/// that reported that a peer was lost, or did not come, is no cause as long as there is another one.
+pub(super) fn find(ends: &[End], failures: &Failures) -> Option<Cause> {
+    let mut candidates: Vec<_> = ends.iter().filter_map(|end| candidate(end, failures)).collect();
+    // A worker that was stopped may only have logged what looks like its failure.
+    if candidates.iter().any(|candidate| candidate.is_certain) {
+        candidates.retain(|candidate| candidate.is_certain);
+    }
+    let own = candidates.iter().min_by_key(|candidate| (candidate.at, candidate.end.rank));
+    let lost = failures.nodes.iter().min_by_key(|(at, node, _)| (*at, *node));
+    let not_started = failures.not_started.iter().min_by_key(|(at, ..)| *at);
+    let times = [own.map(|own| own.at), lost.map(|(at, ..)| *at), not_started.map(|(at, ..)| *at)];
+    let Some(first) = times.into_iter().flatten().min() else {
+        return of_witnesses(ends, failures);
+    };
+    let in_time = |at: Instant| at <= first + WINDOW;
+    if let Some((_, rank, failure)) = not_started.filter(|(at, ..)| in_time(*at)) {
+        return Some(Cause::NotStarted { rank: *rank, failure: *failure });
+    }
+    if let Some((_, node, loss)) = lost.filter(|(at, ..)| in_time(*at)) {
+        return Some(Cause::Node { node: *node, loss: loss.clone() });
+    }
+    let own = own?;
+    let outranks = |other: &&Candidate<'_>| {
+        let is_stronger = match own.is_reported {
+            // A crash may be what came of the failure that was reported before; SIGKILL never is.
+            true => other.end.is_killed_from_outside(),
+            false => other.end.is_violent(),
+        };
+        is_stronger && in_time(other.at)
+    };
+    let strongest = candidates.iter().filter(outranks).min_by_key(|other| other.at).unwrap_or(own);
+    if strongest.end.is_own_failure() {
+        return Some(blame(strongest.end, ends, &failures.blamed));
+    }
+    let own_failures = ends.iter().filter(|end| end.is_own_failure());
+    let first = own_failures.min_by_key(|end| end.at).cloned();
+    Some(Cause::Exiting { rank: strongest.end.rank, first })
+}
+
+/// Whether a worker failed for a reason of its own, and when.
+fn candidate<'a>(end: &'a End, failures: &Failures) -> Option<Candidate<'a>> {
+    let evidence = failures.evidence.get(&end.rank);
+    if end.exit.is_success() {
+        return None;
+    }
+    let was_stopped = !end.sent.is_empty();
+    let by_itself = |at, is_reported| {
+        let candidate = Candidate { end, at, is_reported, is_certain: true };
+        end.is_own_failure().then_some(candidate)
+    };
+    match evidence {
+        Some(Evidence { class: FailureClass::Own, at, is_final, .. })
+            if !end.is_killed_from_outside() && !end.is_lost() =>
+        {
+            if end.is_own_failure() {
+                let is_recent = end.at.saturating_duration_since(*at) <= LEAVING_MAX;
+                let at = if *is_final || is_recent { (*at).min(end.at) } else { end.at };
+                return by_itself(at, true);
+            }
+            // It was on its way out when it was stopped.
+            let is_early = failures.stopped_at.is_none_or(|stop| *at <= stop + WINDOW);
+            let candidate = Candidate { end, at: *at, is_reported: true, is_certain: *is_final };
+            (was_stopped && is_early).then_some(candidate)
+        }
+        Some(Evidence { class: FailureClass::LostPeer | FailureClass::TimedOut, .. })
+            if !end.is_killed() =>
+        {
+            None
+        }
+        _ => by_itself(end.at, false),
+    }
+}
+
+/// Where all that failed were left alone: the ranks that left them alone, if that can be known, else
+/// the one that noticed it first.
+fn of_witnesses(ends: &[End], failures: &Failures) -> Option<Cause> {
+    let by_itself = ends.iter().filter(|end| end.is_own_failure());
+    let Some(first) = by_itself.min_by_key(|end| end.at) else {
+        // All failed only after they were stopped: the earliest still tells most.
+        let failed = ends.iter().filter(|end| !end.exit.is_success());
+        return failed.min_by_key(|end| end.at).cloned().map(Cause::Worker);
+    };
+    if failures.blamed.iter().any(|(reporter, _)| *reporter == first.rank) {
+        return Some(blame(first, ends, &failures.blamed));
+    }
+    match missing(ends, failures) {
+        Some((ranks, reported)) => Some(Cause::Missing { ranks, reported, first: first.clone() }),
+        None => Some(Cause::Worker(first.clone())),
+    }
+}
+
+/// Ranks that the others waited for in vain, or whose connections ended: those that are named, else
+/// those that still ran and reported nothing.
+fn missing(ends: &[End], failures: &Failures) -> Option<(Vec<Rank>, FailureClass)> {
+    let class_of = |rank: Rank| failures.evidence.get(&rank).map(|evidence| evidence.class);
+    let has = |class| ends.iter().any(|end| class_of(end.rank) == Some(class));
+    let is_late = has(FailureClass::TimedOut);
+    let named = failures.evidence.values().flat_map(|evidence| evidence.missing.iter().copied());
+    let mut named: Vec<Rank> =
+        named.filter(|rank| ends.iter().any(|end| end.rank == *rank)).collect();
+    named.sort_unstable();
+    named.dedup();
+    if !named.is_empty() && named.len() < ends.len() {
+        return Some((named, FailureClass::TimedOut));
+    }
+    // A rank that ended well left the others alone before any of them was stopped.
+    if ends.iter().any(|end| end.exit.is_success() && end.sent.is_empty()) {
+        return None;
+    }
+    let is_witness = |end: &&End| {
+        matches!(class_of(end.rank), Some(FailureClass::LostPeer | FailureClass::TimedOut))
+    };
+    let witnesses = ends.iter().filter(is_witness).count();
+    let is_silent = |end: &&End| {
+        let says_nothing = matches!(class_of(end.rank), None | Some(FailureClass::Stopped));
+        says_nothing && !end.sent.is_empty() && !end.is_violent() && !end.is_lost()
+    };
+    let silent: Vec<Rank> = ends.iter().filter(is_silent).map(|end| end.rank).collect();
+    // Many silent ranks were stopped before they could report anything: that says nothing of each.
+    let silent_max = if is_late { witnesses } else { 1 };
+    let is_clear = !silent.is_empty() && silent.len() <= silent_max && 0 < witnesses;
+    let reported = if is_late { FailureClass::TimedOut } else { FailureClass::LostPeer };
+    is_clear.then(|| {
+        let mut silent = silent;
+        silent.sort_unstable();
+        (silent, reported)
+    })
+}
+
+/// Where workers do not need each other nothing is the cause of anything: the greatest status counts,
+/// of equal ones that of the lowest rank or node, whatever the order in which they came.
+pub(super) fn greatest(ends: &[End], failures: &Failures) -> Option<Cause> {
+    let nodes = failures
+        .nodes
+        .iter()
+        .map(|(_, node, loss)| (node.0, Cause::Node { node: *node, loss: loss.clone() }));
+    let not_started = failures
+        .not_started
+        .iter()
+        .map(|(_, rank, failure)| (rank.0, Cause::NotStarted { rank: *rank, failure: *failure }));
+    let failed = ends.iter().filter(|end| !end.exit.is_success());
+    let failed = failed.map(|end| (end.rank.0, Cause::Worker(end.clone())));
+    let all = nodes.chain(not_started).chain(failed);
+    all.max_by_key(|(index, cause)| (cause.status().code(), Reverse(*index)))
+        .map(|(_, cause)| cause)
+}
+
+/// Follows reports of lost peers, at most once per worker, to who ended by itself, or to who gave up and
+/// was still about to end when we stopped it.
+fn blame(first: &End, ends: &[End], blamed: &[(Rank, Rank)]) -> Cause {
+    let mut end = first;
+    for _ in 0..ends.len() {
+        let Some((_, peer)) = blamed.iter().find(|(reporter, _)| *reporter == end.rank) else {
+            break;
+        };
+        match ends.iter().find(|other| other.rank == *peer && !other.exit.is_success()) {
+            Some(other) if other.rank == first.rank => break,
+            Some(other) if other.is_of_our_making() => {
+                return Cause::GaveUp { rank: other.rank, told: end.clone() };
+            }
+            Some(other) => end = other,
+            None => break,
+        }
+    }
+    Cause::Worker(end.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::base::{NodeRank, WorkerExit, clock};
+    use crate::job::cause::NodeLoss;
+
+    fn end(rank: u32, exit: WorkerExit, at_ms: u64, sent: &[i32], start: Instant) -> End {
+        let at = start + Duration::from_millis(at_ms);
+        End { rank: Rank(rank), exit, at, sent: sent.to_vec() }
+    }
+
+    fn signal(signal: i32) -> WorkerExit {
+        WorkerExit::Signal { signal, core: false }
+    }
+
+    #[track_caller]
+    fn check(ends: &[End], rank: u32) {
+        check_blaming(ends, &[], rank);
+    }
+
+    #[track_caller]
+    fn check_blaming(ends: &[End], blamed: &[(u32, u32)], rank: u32) {
+        let blamed = blamed.iter().map(|(who, whom)| (Rank(*who), Rank(*whom))).collect();
+        match find(ends, &Failures { blamed, ..Failures::default() }) {
+            Some(Cause::Worker(end)) => assert_eq!(end.rank, Rank(rank)),
+            other => panic!("expected rank {rank}, found {other:?}"),
+        }
+    }
+
+    #[test]
+    fn among_equals_the_greatest_status_counts_whoever_came_first() {
+        let start = clock::now();
+        let status = |codes: [(u32, u8); 3]| {
+            let ends: Vec<End> = (0..)
+                .zip(codes)
+                .map(|(at, (rank, code))| end(rank, WorkerExit::Code(code), at * 1000, &[], start))
+                .collect();
+            greatest(&ends, &Failures::default()).map(|cause| match cause {
+                Cause::Worker(end) => (end.rank.0, Cause::Worker(end).status().code()),
+                other => panic!("{other:?}"),
+            })
+        };
+        assert_eq!(status([(0, 1), (1, 7), (2, 3)]), Some((1, 7)));
+        assert_eq!(status([(2, 3), (1, 7), (0, 1)]), Some((1, 7)));
+        assert_eq!(status([(2, 7), (1, 0), (0, 7)]), Some((0, 7)));
+        assert_eq!(status([(0, 0), (1, 0), (2, 0)]), None);
+    }
+
+    #[test]
+    fn the_earliest_failure_is_the_cause() {
+        let now = clock::now();
+        check(
+            &[end(2, WorkerExit::Code(1), 5, &[], now), end(0, WorkerExit::Code(3), 2, &[], now)],
+            0,
+        );
+    }
+
+    #[test]
+    fn a_death_by_a_foreign_signal_outranks_an_earlier_exit() {
+        let now = clock::now();
+        check(&[end(2, WorkerExit::Code(1), 1, &[], now), end(0, signal(9), 9, &[15], now)], 0);
+    }
+
+    #[test]
+    fn a_crash_long_after_the_first_failure_is_not_its_cause() {
+        let now = clock::now();
+        check(&[end(0, WorkerExit::Code(3), 1, &[], now), end(1, signal(11), 202, &[15], now)], 0);
+        check(&[end(0, WorkerExit::Code(3), 1, &[], now), end(1, signal(11), 201, &[15], now)], 1);
+    }
+
+    #[test]
+    fn whom_we_stopped_is_never_the_cause() {
+        let now = clock::now();
+        check(&[end(1, signal(15), 1, &[15], now), end(2, WorkerExit::Code(7), 2, &[], now)], 2);
+        check(
+            &[
+                end(1, WorkerExit::Code(143), 1, &[15], now),
+                end(2, WorkerExit::Code(7), 2, &[], now),
+            ],
+            2,
+        );
+    }
+
+    #[test]
+    fn a_report_of_a_lost_peer_points_to_the_peer() {
+        let now = clock::now();
+        let ends =
+            [end(1, WorkerExit::Code(1), 1, &[], now), end(3, WorkerExit::Code(5), 8, &[], now)];
+        check_blaming(&ends, &[(1, 3)], 3);
+    }
+
+    #[test]
+    fn who_gave_up_and_was_stopped_is_named_with_the_status_of_who_told() {
+        let now = clock::now();
+        let ends = [end(1, WorkerExit::Code(3), 1, &[], now), end(2, signal(15), 9, &[15], now)];
+        let blamed = vec![(Rank(1), Rank(2))];
+        let cause = find(&ends, &Failures { blamed, ..Failures::default() }).expect("a cause");
+        assert!(matches!(&cause, Cause::GaveUp { rank: Rank(2), told } if told.rank == Rank(1)));
+        assert_eq!(cause.status().code(), 3);
+    }
+
+    #[test]
+    fn peers_that_blame_each_other_do_not_loop() {
+        let now = clock::now();
+        let ends =
+            [end(1, WorkerExit::Code(1), 1, &[], now), end(3, WorkerExit::Code(1), 2, &[], now)];
+        check_blaming(&ends, &[(1, 3), (3, 1)], 3);
+    }
+
+    #[test]
+    fn a_node_lost_long_after_the_first_failure_is_not_its_cause() {
+        let now = clock::now();
+        let ends = [end(0, WorkerExit::Code(7), 0, &[], now)];
+        let lost = |after_ms| {
+            let at = now + Duration::from_millis(after_ms);
+            let nodes = vec![(at, NodeRank(1), NodeLoss::Silent)];
+            find(&ends, &Failures { nodes, ..Failures::default() })
+        };
+        assert!(matches!(lost(100), Some(Cause::Node { .. })));
+        assert!(matches!(lost(1200), Some(Cause::Worker(end)) if end.rank == Rank(0)));
+    }
+}

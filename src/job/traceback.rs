@@ -1,0 +1,283 @@
+//! Python tracebacks as they are printed: which exception ended a process, and where.
+
+use std::borrow::Cow;
+
+/// A place in a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodePlace {
+    /// The file, as the traceback has it.
+    pub file: String,
+    /// The line.
+    pub line: u32,
+    /// The function.
+    pub function: String,
+}
+
+/// The traceback that ended a process: the last one that nothing caught.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traceback {
+    /// Where its first line begins in the text.
+    pub offset: usize,
+    /// The exception that was printed last, its message with it.
+    pub exception: String,
+    /// The exception with which its chain began.
+    pub root: String,
+    /// The innermost frame that is not of a library.
+    pub place: Option<CodePlace>,
+    /// Whether it certainly ended the process: torch's hook prints its rank in front of such a
+    /// traceback, while one without may have been logged and survived.
+    pub is_final: bool,
+}
+
+/// Lines of a message that are looked at.
+const MESSAGE_LINES_MAX: usize = 16;
+
+/// What stands in front of a traceback that did not end the process.
+const HARMLESS: &[&str] =
+    &["Exception ignored", "Exception in thread", "Error in atexit", "Error in sys.excepthook"];
+/// What stands between two exceptions of one chain.
+const CHAINED: &[&str] = &[
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+];
+
+/// One exception with its frames.
+struct Printed<'a> {
+    /// Its first line, and the one behind its last.
+    lines: std::ops::Range<usize>,
+    message: Vec<Cow<'a, str>>,
+    place: Option<CodePlace>,
+}
+
+/// The traceback that ended the process that printed this text; of several the last, but for those
+/// that are printed while a process exits.
+pub fn last_traceback(text: &[u8]) -> Option<Traceback> {
+    let lines = Lines::of(text);
+    let mut chains: Vec<(bool, Vec<Printed<'_>>)> = Vec::new();
+    let mut at = 0;
+    while let Some(printed) = next_printed(&lines, at) {
+        at = printed.lines.end;
+        let before = lines.before(printed.lines.start);
+        let is_chained = CHAINED.iter().any(|text| before.starts_with(text));
+        match chains.last_mut().filter(|_| is_chained) {
+            Some((_, chain)) => chain.push(printed),
+            None => {
+                let is_harmless = HARMLESS.iter().any(|text| before.starts_with(text));
+                chains.push((is_harmless, vec![printed]));
+            }
+        }
+    }
+    let index = chains.iter().rposition(|(is_harmless, _)| !is_harmless);
+    let (_, chain) = chains.get(index.unwrap_or(chains.len().checked_sub(1)?))?;
+    let (first, last) = (chain.first()?, chain.last()?);
+    let text_of = |printed: &Printed<'_>| printed.message.join("\n").trim_end().to_owned();
+    Some(Traceback {
+        offset: lines.offsets[first.lines.start],
+        exception: text_of(last),
+        root: text_of(first),
+        place: last.place.clone().or_else(|| first.place.clone()),
+        is_final: lines.has_rank(last.lines.start),
+    })
+}
+
+/// The innermost place of a crash that Python's faulthandler printed.
+pub(super) fn crash_place(text: &[u8]) -> Option<CodePlace> {
+    let lines = Lines::of(text);
+    let head = (0..lines.count()).rev().find(|at| {
+        let line = lines.at(*at);
+        line.ends_with("(most recent call first):") && line.starts_with("Current thread")
+    })?;
+    let frames = (head + 1..lines.count()).map(|at| lines.at(at));
+    let frames: Vec<CodePlace> =
+        frames.map_while(|line| place_of(&line, "\", line ", " in ")).collect();
+    frames.iter().find(|place| !is_of_library(&place.file)).or(frames.first()).cloned()
+}
+
+/// A text cut into lines as a terminal would show them.
+struct Lines<'a> {
+    text: &'a [u8],
+    offsets: Vec<usize>,
+}
+
+impl<'a> Lines<'a> {
+    fn of(text: &'a [u8]) -> Self {
+        let ends = memchr::memchr_iter(b'\n', text).map(|end| end + 1);
+        let mut offsets: Vec<usize> = std::iter::once(0).chain(ends).collect();
+        offsets.retain(|offset| *offset < text.len());
+        Self { text, offsets }
+    }
+
+    fn count(&self) -> usize {
+        self.offsets.len()
+    }
+
+    /// Without its end, a progress bar that it overwrote, and the rank that torch writes before it.
+    fn at(&self, index: usize) -> Cow<'a, str> {
+        String::from_utf8_lossy(without_rank(self.raw(index)))
+    }
+
+    fn has_rank(&self, index: usize) -> bool {
+        let line = self.raw(index);
+        without_rank(line).len() < line.len()
+    }
+
+    fn raw(&self, index: usize) -> &'a [u8] {
+        let end = self.offsets.get(index + 1).map_or(self.text.len(), |next| next - 1);
+        let line = &self.text[self.offsets[index]..end];
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        line.rsplit(|byte| *byte == b'\r').next().unwrap_or(line)
+    }
+
+    /// The nearest line above that is not empty.
+    fn before(&self, index: usize) -> Cow<'a, str> {
+        let above = (0..index).rev().take(3).map(|at| self.at(at));
+        above.into_iter().find(|line| !line.trim().is_empty()).unwrap_or_default()
+    }
+}
+
+/// torch prints `[rank2]: ` in front of every line of a traceback.
+fn without_rank(line: &[u8]) -> &[u8] {
+    let Some(rest) = line.strip_prefix(b"[rank") else {
+        return line;
+    };
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    match rest[digits..].strip_prefix(b"]:") {
+        Some(rest) if 0 < digits => rest.strip_prefix(b" ").unwrap_or(rest),
+        _ => line,
+    }
+}
+
+fn next_printed<'a>(lines: &Lines<'a>, from: usize) -> Option<Printed<'a>> {
+    let start = (from..lines.count()).find(|at| is_head(&lines.at(*at)))?;
+    let mut frames = Vec::new();
+    let mut at = start + 1;
+    while at < lines.count() && is_frame(&lines.at(at)) {
+        frames.extend(place_of(&lines.at(at), "\", line ", ", in "));
+        at += 1;
+    }
+    let end = at;
+    let is_message = |line: &str| !is_head(line) && !CHAINED.iter().any(|text| *text == line);
+    let message: Vec<_> = (end..lines.count())
+        .map(|at| lines.at(at))
+        .take(MESSAGE_LINES_MAX)
+        .take_while(|line| is_message(line))
+        .collect();
+    let own = frames.iter().rev().find(|place| !is_of_library(&place.file));
+    let place = own.or(frames.last()).cloned();
+    Some(Printed { lines: start..end.max(start + 1), message, place })
+}
+
+fn is_head(line: &str) -> bool {
+    line.starts_with("Traceback (most recent call last)")
+        || line.starts_with('╭') && line.contains("Traceback (most recent call last)")
+}
+
+/// Python indents frames; `rich` draws a box around them.
+fn is_frame(line: &str) -> bool {
+    line.starts_with([' ', '\t', '│', '╰', '╭', '├'])
+}
+
+/// `  File "train.py", line 13, in main`
+fn place_of(line: &str, before_line: &str, before_function: &str) -> Option<CodePlace> {
+    let (file, rest) = line.trim_start().strip_prefix("File \"")?.split_once(before_line)?;
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let line = rest[..digits].parse().ok()?;
+    let function = rest[digits..].strip_prefix(before_function).unwrap_or_default();
+    Some(CodePlace { file: file.to_owned(), line, function: function.to_owned() })
+}
+
+fn is_of_library(file: &str) -> bool {
+    ["/site-packages/", "/dist-packages/", "<frozen ", "/lib/python3"]
+        .iter()
+        .any(|part| file.contains(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(file: &str, line: u32, function: &str) -> Option<CodePlace> {
+        Some(CodePlace { file: file.to_owned(), line, function: function.to_owned() })
+    }
+
+    #[test]
+    fn traceback_has_exception_and_place() {
+        let text = "epoch 1\nTraceback (most recent call last):\n  File \"train.py\", line 20, in <module>\n    \
+                    main()\n    ~~~~^^\n  File \"train.py\", line 13, in main\n    raise E(\"x\")\n\
+                    RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\nlater\n";
+        let found = last_traceback(text.as_bytes()).expect("there is one");
+        assert_eq!((found.offset, found.is_final), (8, false));
+        assert!(found.exception.starts_with("RuntimeError: CUDA out of memory."), "{found:?}");
+        assert_eq!(found.place, place("train.py", 13, "main"));
+        assert_eq!(last_traceback(b"no traceback\n"), None);
+        assert_eq!(last_traceback(b""), None);
+    }
+
+    #[test]
+    fn traceback_with_rank_of_torch_is_read() {
+        let text = "[rank2]: Traceback (most recent call last):\n[rank2]:   File \"/x/train.py\", line 7, in step\n\
+                    [rank2]:     y = f(x)\n[rank2]:   File \"/v/lib/python3.11/site-packages/torch/nn.py\", line 9, in f\n\
+                    [rank2]: ValueError: bad\n";
+        let found = last_traceback(text.as_bytes()).expect("there is one");
+        assert_eq!(found.exception, "ValueError: bad");
+        assert!(found.is_final);
+        assert_eq!(found.place, place("/x/train.py", 7, "step"));
+    }
+
+    #[test]
+    fn traceback_of_an_exit_handler_does_not_count() {
+        for harmless in [
+            "Exception ignored in atexit callback <function f>:\n",
+            "Exception in thread Thread-1 (run):\n",
+            "Error in atexit._run_exitfuncs:\n",
+        ] {
+            let text = format!(
+                "Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\nValueError: mine\n\
+                 {harmless}Traceback (most recent call last):\n  File \"b.py\", line 2, in f\nRuntimeError: Broken pipe\n"
+            );
+            let found = last_traceback(text.as_bytes()).expect("there is one");
+            assert!(found.exception.starts_with("ValueError: mine"), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn chain_has_a_root() {
+        let text = "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\nRuntimeError: first\n\n\
+                    During handling of the above exception, another exception occurred:\n\n\
+                    Traceback (most recent call last):\n  File \"a.py\", line 5, in g\nKeyError: 'second'\n";
+        let found = last_traceback(text.as_bytes()).expect("there is one");
+        assert_eq!((found.root.lines().next(), found.offset), (Some("RuntimeError: first"), 0));
+        assert_eq!(found.exception, "KeyError: 'second'");
+    }
+
+    #[test]
+    fn box_of_rich_is_read() {
+        let text = "╭──── Traceback (most recent call last) ────╮\n│ /x/a.py:3 in main  │\n╰────╯\nValueError: boxed\n";
+        assert_eq!(last_traceback(text.as_bytes()).expect("one").exception, "ValueError: boxed");
+    }
+
+    #[test]
+    fn crash_of_faulthandler_has_a_place() {
+        let text = "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f61 (most recent call first):\n  \
+                    File \"/v/lib/python3.11/site-packages/torch/x.py\", line 1 in f\n  File \"a.py\", line 31 in <lambda>\n";
+        assert_eq!(crash_place(text.as_bytes()), place("a.py", 31, "<lambda>"));
+        assert_eq!(crash_place(b"x"), None);
+    }
+
+    proptest::proptest! {
+        /// Any bytes are read without a panic, and what is found lies in the text.
+        #[test]
+        fn any_bytes_are_read(parts in proptest::collection::vec(0usize..8, 0..24)) {
+            const PIECES: [&str; 8] = [
+                "Traceback (most recent call last):\n", "  File \"a.py\", line 3, in f\n", "E: x\n", "\n",
+                "[rank1]: ", "During handling of the above exception, another exception occurred:\n", "\r", "é",
+            ];
+            let text: String = parts.iter().map(|part| PIECES[*part]).collect();
+            if let Some(found) = last_traceback(text.as_bytes()) {
+                proptest::prop_assert!(found.offset < text.len());
+            }
+            let _ = crash_place(text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Real processes that behave as a cascade does, without torch.
+
+use std::path::{Path, PathBuf};
+
+use crate::support::launch::{Launch, Outcome, python, workers};
+
+/// Where the scripts of these tests are.
+pub(crate) fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cascades/scripts").join(name)
+}
+
+/// Three ranks of the script in one of its modes.
+fn cascade(launch: Launch, mode: &str) -> Outcome {
+    let dir = launch.dir().join("flags");
+    std::fs::create_dir(&dir).expect("a directory");
+    let words = ["python3".into(), script("cascade.py"), mode.into(), dir];
+    launch.program(words).end()
+}
+
+#[test]
+fn rank_that_leaves_slowly_is_named_by_its_error_file() {
+    let outcome = cascade(workers(3), "recorded").code(1);
+    let title = "error[R101]: rank 2 (localhost) failed: RuntimeError: CUDA out of memory. Tried to allocate \
+                 2.00 GiB\n";
+    let outcome = outcome.says(title).says("cascade.py:").says(" in fail\n");
+    let outcome = outcome.says("  remuda stopped it before it had exited; ");
+    let outcome = outcome.says("  ranks 0, 1 then lost their connection to it\n");
+    let last = outcome.stderr.find("error[R101]").expect("a last screen");
+    let screen = &outcome.stderr[last..];
+    assert!(screen.contains("    | RuntimeError: CUDA out of memory."), "{outcome:#?}");
+    assert!(!screen.contains("Connection closed by peer"), "{outcome:#?}");
+    let file: serde_json::Value =
+        serde_json::from_slice(&outcome.run_file("rank2.error.json")).expect("JSON");
+    let text = file["message"]["message"].as_str().expect("a message");
+    assert_eq!(text, "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB");
+    let cause = &outcome.record()["cause"];
+    assert_eq!((&cause["rank"], &cause["evidence"]), (&2.into(), &"error_file".into()));
+    assert_eq!(cause["exception"], text);
+}
+
+#[test]
+fn rank_that_leaves_slowly_is_named_by_its_traceback() {
+    let outcome = cascade(workers(3), "printed").code(1);
+    let outcome =
+        outcome.says("error[R101]: rank 2 (localhost) failed: RuntimeError: CUDA out of memory.");
+    assert_eq!(outcome.record()["cause"]["evidence"], "output");
+}
+
+#[test]
+fn malformed_error_file_leaves_the_traceback() {
+    let outcome = cascade(workers(3), "malformed").code(1);
+    drop(outcome.says("error[R101]: rank 2 (localhost) failed: RuntimeError: CUDA out of memory."));
+}
+
+#[test]
+fn rank_that_hangs_is_named_before_those_that_time_out() {
+    let outcome = cascade(workers(3), "hang").code(1);
+    let title = "error[R101]: rank 2 (localhost) did not take part: ranks 0, 1 timed out waiting for a \
+                 collective; ";
+    let outcome = outcome.says(title);
+    let cause = &outcome.record()["cause"];
+    assert_eq!((&cause["kind"], &cause["rank"]), (&"worker_missing".into(), &2.into()));
+    assert_eq!(cause["evidence"], "reports_of_others");
+}
+
+#[test]
+fn rank_that_is_killed_is_named_with_its_signal() {
+    let title = "error[R101]: rank 2 (localhost) was killed by signal 9 (SIGKILL) after ";
+    drop(cascade(workers(3), "killed").code(137).says(title));
+}
+
+#[test]
+fn rank_that_exits_is_named_with_its_code() {
+    let title = "error[R101]: rank 2 (localhost) exited with code 5 after ";
+    drop(cascade(workers(3), "exit").code(5).says(title));
+}
+
+#[test]
+fn traceback_at_the_end_of_the_screen_is_not_repeated() {
+    let launch = python(1).option("--no_local_rank");
+    let script = launch.dir().join("short.py");
+    std::fs::write(&script, "raise ValueError('short')\n").expect("a script");
+    let outcome = launch.program([script]).end().code(1).says("  its traceback is above\n");
+    let title = "error[R101]: rank 0 (localhost) failed: ValueError: short\n";
+    let outcome = outcome.says(title);
+    assert_eq!(outcome.stderr.matches("ValueError: short").count(), 2, "{outcome:#?}");
+    assert_eq!(outcome.stderr.matches("Traceback").count(), 1, "{outcome:#?}");
+}
+
+#[test]
+fn traceback_that_scrolled_away_is_repeated() {
+    let launch = python(1).option("--no_local_rank");
+    let script = launch.dir().join("long.py");
+    let text = "import atexit\natexit.register(lambda: print('x' * 4096, flush=True))\nraise ValueError('long')\n";
+    std::fs::write(&script, text).expect("a script");
+    let outcome = launch.program([script]).end().code(1).says("    | ValueError: long\n");
+    assert_eq!(outcome.stderr.matches("Traceback").count(), 2, "{outcome:#?}");
+}
+
+#[test]
+fn error_files_of_agents_are_removed() {
+    let script = "dirname \"$TORCHELASTIC_ERROR_FILE\"; exit 3";
+    let outcome = workers(1).sh(script).end().code(3);
+    let directory = outcome.stdout_text().trim().to_owned();
+    assert!(directory.contains("remuda-errors-"), "{directory}");
+    assert!(!Path::new(&directory).exists(), "{directory}");
+}
+
+#[test]
+fn error_file_of_a_restart_is_its_own() {
+    let script = "printf '{\"message\": {\"message\": \"E: epoch %s\"}}' $TORCHELASTIC_RESTART_COUNT \
+                  >\"$TORCHELASTIC_ERROR_FILE\"; exit 1";
+    let outcome = workers(1).option("--max_restarts=1").sh(script).end().code(1);
+    let outcome = outcome.says("rank 0 (localhost) failed: E: epoch 0; restart 1 of 1 in ");
+    let outcome = outcome.says("error[R101]: rank 0 (localhost) failed: E: epoch 1\n");
+    for (file, epoch) in [("rank0.error.json", "epoch 0"), ("restart1/rank0.error.json", "epoch 1")]
+    {
+        let text = String::from_utf8(outcome.run_file(file)).expect("text");
+        assert!(text.contains(epoch), "{file}: {text}");
+    }
+}
+
+#[test]
+fn error_file_that_the_user_chose_is_left_alone() {
+    let launch = workers(1);
+    let chosen = launch.dir().join("chosen.json");
+    let launch =
+        launch.option("--env").option(format!("TORCHELASTIC_ERROR_FILE={}", chosen.display()));
+    let outcome = launch.sh("echo \"$TORCHELASTIC_ERROR_FILE\"; exit 1").end().code(1);
+    assert_eq!(outcome.stdout_text().trim(), chosen.to_str().expect("text"));
+}
