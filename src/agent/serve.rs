@@ -11,8 +11,8 @@ use tokio::sync::mpsc;
 
 use super::alarms::{Alarm, Alarms};
 use super::crew::{Crew, StreamEnded};
-use super::group_watch::{GroupWatch, Sighting};
 use super::error_files::ErrorFiles;
+use super::group_watch::{GroupWatch, Sighting};
 use super::launcher::{FIRST_BEAT, Launcher, Terms, next_message};
 use super::output::Outbox;
 use super::place::Place;
