@@ -14,7 +14,7 @@ use crate::wire::{FromAgent, Start, WorkerStart};
 /// What the files of torch's own libraries are called.
 const TORCH: &str = "libtorch";
 /// Looks at workers that have not imported torch.
-const LOOKS_MAX: u32 = 30;
+const LOOKS_MAX: u32 = 180;
 /// Looks within the limit.
 const LOOKS_PER_LIMIT: u32 = 3;
 /// Workers that stand for all of a node.
@@ -75,10 +75,11 @@ impl GroupWatch {
     }
 
     fn decide(&mut self, now: Instant, seen: Sighting) -> Decision {
-        if seen.has_socket || seen.workers == 0 {
+        if seen.has_socket {
             return Decision::Fine;
         }
-        if seen.with_torch < seen.workers {
+        // Before they were forked there are none.
+        if seen.workers == 0 || seen.with_torch < seen.workers {
             self.torch_since = None;
             self.looks_left = self.looks_left.saturating_sub(1);
             return if self.looks_left == 0 { Decision::Fine } else { Decision::LookAgain };
@@ -198,7 +199,8 @@ mod tests {
         check("4/4 4/4 4/4", &[]);
         check("4/4 4/4 +", &[(3, Decision::Fine)]);
         check("+", &[(1, Decision::Fine)]);
-        check("4/4 4/4 4/4 0/0", &[(4, Decision::Fine)]);
+        check("0/0 4/4 4/4 4/4 4/4", &[(5, Decision::Ungrouped)]);
+        check("4/4 4/4 4/4 0/0 4/4 4/4 4/4", &[]);
         let never = ["4/3"; LOOKS_MAX as usize].join(" ");
         check(&never, &[(LOOKS_MAX, Decision::Fine)]);
     }

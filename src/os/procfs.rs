@@ -5,6 +5,9 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use rustix::process::Pid;
 
+/// The state of a connection that was closed a while ago.
+const TIME_WAIT: &str = "06";
+
 /// Bytes of one file of `/proc` that are read.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
@@ -13,7 +16,8 @@ pub fn maps_library(pid: Pid, prefix: &str) -> io::Result<bool> {
     any_line(&format!("/proc/{}/maps", pid.as_raw_pid()), |line| is_library(line, prefix))
 }
 
-/// Whether any TCP socket of this network namespace has this port, its own or that of its peer.
+/// Whether any TCP socket of this network namespace has this port, its own or that of its peer. What
+/// the kernel remembers of a connection that was closed (`TIME_WAIT`) is no socket.
 pub fn has_tcp_socket(port: u16) -> io::Result<bool> {
     if any_line("/proc/self/net/tcp", |line| has_port(line, port))? {
         return Ok(true);
@@ -46,11 +50,18 @@ fn is_library(line: &str, prefix: &str) -> bool {
     name.starts_with(prefix) && name.contains(".so")
 }
 
-/// `0: 0100007F:733C 00000000:0000 0A …`: the second and the third word end in a port.
+/// `0: 0100007F:733C 00000000:0000 0A …`: the second and the third word end in a port, the fourth is the
+/// state.
 fn has_port(line: &str, port: u16) -> bool {
-    let addresses = line.split_ascii_whitespace().skip(1).take(2);
-    let ports = addresses.filter_map(|address| address.rsplit_once(':'));
-    ports.into_iter().any(|(_, hex)| u16::from_str_radix(hex, 16) == Ok(port))
+    let mut words = line.split_ascii_whitespace().skip(1);
+    let (Some(own), Some(peer), Some(state)) = (words.next(), words.next(), words.next()) else {
+        return false;
+    };
+    let is_it = |address: &str| {
+        let (_, hex) = address.rsplit_once(':')?;
+        Some(u16::from_str_radix(hex, 16) == Ok(port))
+    };
+    state != TIME_WAIT && [own, peer].into_iter().filter_map(is_it).any(|found| found)
 }
 
 #[cfg(test)]
@@ -81,6 +92,7 @@ mod tests {
         let other = stream.local_addr().expect("bound").port();
         assert!(has_tcp_socket(other).expect("mounted"));
         assert!(has_port("   1: 0100007F:A000 0100007F:733C 01 00000000:00000000", 29500));
+        assert!(!has_port("   1: 0100007F:A000 0100007F:733C 06 00000000:00000000", 29500));
         assert!(!has_port("   1: 0100007F:A000 0100007F:733D 01 0000:733C", 29500));
         assert!(!has_port("  sl  local_address rem_address   st", 29500));
     }

@@ -228,7 +228,7 @@ time.sleep(1 if sys.argv[2] == 'listen' else 1000)
 ";
 
 /// Starts two workers, of which rank 0 does `what`.
-fn start_ungrouped(agent: &mut Agent, dir: &Path, what: &str) {
+fn start_ungrouped(agent: &mut Agent, dir: &Path, what: &str, group_limit_ms: u32) {
     let [hello, prepare, _, start] = start_of_a_job(60_000);
     let (ToAgent::Prepare(prepare), ToAgent::Start(start)) = (prepare, start) else {
         unreachable!("they are in this order")
@@ -259,7 +259,7 @@ fn start_ungrouped(agent: &mut Agent, dir: &Path, what: &str) {
     agent.say(EPOCH, &ToAgent::Prepare(Box::new(prepare)));
     agent.wait_until_it_says(|message| matches!(message, FromAgent::Ready(_)));
     agent.say(EPOCH, &ToAgent::Roster(roster));
-    agent.say(EPOCH, &ToAgent::Start(Start { workers, group_limit_ms: 30, ..start }));
+    agent.say(EPOCH, &ToAgent::Start(Start { workers, group_limit_ms, ..start }));
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn agent_reports_torch_workers_without_a_connection() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("torch-{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("a directory");
     let mut agent = Agent::start("ungrouped", Stdio::inherit());
-    start_ungrouped(&mut agent, &dir, "run");
+    start_ungrouped(&mut agent, &dir, "run", 1_000);
     agent.wait_until_it_says(|message| match message {
         FromAgent::Ungrouped { master, .. } => {
             assert!(master.starts_with("127.0.0.1:"), "{master}");
@@ -281,7 +281,7 @@ fn agent_reports_torch_workers_without_a_connection() {
     assert_eq!(agent.end(), Some(0));
     // One that listens at the port of rank 0 has a group, or will have one.
     let mut agent = Agent::start("grouped", Stdio::inherit());
-    start_ungrouped(&mut agent, &dir, "listen");
+    start_ungrouped(&mut agent, &dir, "listen", 30);
     agent.wait_until_it_says(|message| {
         assert!(!matches!(message, FromAgent::Ungrouped { .. }), "{message:?}");
         matches!(message, FromAgent::Exited { rank: Rank(0), .. })
