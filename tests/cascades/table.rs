@@ -240,6 +240,13 @@ fn hang_is_named_before_those_that_timed_out() {
         &Named(0),
         1,
     );
+    let waits_for = |text| exits(1, 3000).prints(text, 2990);
+    check(
+        "two ranks that wait for each other",
+        &[waits_for(words::RUNTIME_LATE), stopped(3010), waits_for(words::RUNTIME_LATE_FOR_0)],
+        &Missing(vec![1]),
+        1,
+    );
     let runtime = exits(1, 3000).prints(words::RUNTIME_LATE, 2990);
     check(
         "deadline of the bundled runtime names the rank",

@@ -211,3 +211,5 @@ pub(crate) const LOGGED: &str = "WARNING:root:sample 7 is skipped\nTraceback (mo
 
 pub(crate) const USAGE: &str =
     "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --local_rank=2\n";
+
+pub(crate) const RUNTIME_LATE_FOR_0: &str = "remuda train: all_reduce (operation 12, 4096 bytes) failed on rank 2: the deadline passed while waiting for rank 0\n";
