@@ -57,10 +57,11 @@ pub(super) fn find(ends: &[End], failures: &Failures) -> Option<Cause> {
     }
     let own = own?;
     let outranks = |other: &&Candidate<'_>| {
-        let is_stronger = match own.is_reported {
-            // A crash may be what came of the failure that was reported before; SIGKILL never is.
-            true => other.end.is_killed_from_outside(),
-            false => other.end.is_violent(),
+        // A crash may be what came of the failure that was reported before; SIGKILL never is.
+        let is_stronger = if own.is_reported {
+            other.end.is_killed_from_outside()
+        } else {
+            other.end.is_violent()
         };
         is_stronger && in_time(other.at)
     };

@@ -359,7 +359,7 @@ fn failures_of_their_own_compete_by_time() {
     );
     check(
         "an exit handler fails later, of a lost peer",
-        &[lost(900), lost(910), exits(1, 3000).prints(OOM_THEN_CLEANUP, 50)],
+        &[lost(900), lost(910), exits(1, 3000).prints(words::OOM_THEN_CLEANUP, 50)],
         &Named(2),
         1,
     );
@@ -397,29 +397,6 @@ fn failures_of_their_own_compete_by_time() {
         &Named(1),
         1,
     );
-}
-
-/// A traceback, and below it that of an exit handler.
-const OOM_THEN_CLEANUP: &str = concat_words();
-
-const fn concat_words() -> &'static str {
-    const LENGTH: usize = words::OOM.len() + words::CLEANUP_FAILED.len();
-    const BYTES: [u8; LENGTH] = {
-        let mut bytes = [0; LENGTH];
-        let mut at = 0;
-        while at < LENGTH {
-            bytes[at] = match at < words::OOM.len() {
-                true => words::OOM.as_bytes()[at],
-                false => words::CLEANUP_FAILED.as_bytes()[at - words::OOM.len()],
-            };
-            at += 1;
-        }
-        bytes
-    };
-    match std::str::from_utf8(&BYTES) {
-        Ok(text) => text,
-        Err(_) => panic!("two texts are a text"),
-    }
 }
 
 proptest::proptest! {

@@ -197,9 +197,15 @@ pub(crate) const DEEPSPEED: &str = r#"[2026-11-22 23:23:05,442] [INFO] [config.p
 pub(crate) const INTERRUPTED: &str = "Traceback (most recent call last):\n  File \"/home/me/train.py\", line 9, in loop\n\
     \x20   time.sleep(8)\nKeyboardInterrupt\n";
 
-pub(crate) const CLEANUP_FAILED: &str = "Exception ignored in atexit callback <function upload at 0x7f>:\nTraceback (most recent call last):\n\
-    \x20 File \"/home/me/train.py\", line 5, in upload\nRuntimeError: [third_party/gloo/gloo/transport/tcp/pair.cc:561] \
-    Connection closed by peer [127.0.0.1]:8090\n";
+pub(crate) const OOM_THEN_CLEANUP: &str = r#"Traceback (most recent call last):
+  File "/home/me/train.py", line 13, in main
+    raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB
+Exception ignored in atexit callback <function upload at 0x7f>:
+Traceback (most recent call last):
+  File "/home/me/train.py", line 5, in upload
+RuntimeError: [third_party/gloo/gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:8090
+"#;
 
 pub(crate) const SAVE_FAILED: &str = "Traceback (most recent call last):\n  File \"/home/me/train.py\", line 9, in step\n\
     RuntimeError: [third_party/gloo/gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:8090\n\n\
