@@ -211,11 +211,18 @@ pub struct Verdict {
     pub stopped: usize,
     /// Nodes that have not said that nothing is left.
     pub unconfirmed: Vec<NodeRank>,
-    /// What the worker that is the cause reported itself.
+    /// What workers reported.
+    pub reports: Box<WorkerReports>,
+}
+
+/// What workers reported of a failure themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkerReports {
+    /// The worker that is the cause.
     pub evidence: Option<Evidence>,
-    /// Other workers that reported a lost connection.
+    /// Other workers, of a lost connection.
     pub lost_peer: Vec<Rank>,
-    /// Other workers that reported that they waited in vain.
+    /// Other workers, that they waited in vain.
     pub timed_out: Vec<Rank>,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use super::cause::{Cause, Verdict};
+use super::cause::{Cause, Verdict, WorkerReports};
 use super::event::{Effect, OnFailure, StopReason};
 use super::evidence::Evidence;
 use super::failure_texts::FailureClass;
@@ -95,9 +95,11 @@ impl Job {
             also_lost: self.also_lost(cause.as_ref()),
             also_failed: failed.len(),
             stopped: others.iter().filter(|end| !end.sent.is_empty()).count(),
-            evidence: self.evidence_of(cause.as_ref()),
-            lost_peer: self.reporters(FailureClass::LostPeer, cause.as_ref()),
-            timed_out: self.reporters(FailureClass::TimedOut, cause.as_ref()),
+            reports: Box::new(WorkerReports {
+                evidence: self.evidence_of(cause.as_ref()),
+                lost_peer: self.reporters(FailureClass::LostPeer, cause.as_ref()),
+                timed_out: self.reporters(FailureClass::TimedOut, cause.as_ref()),
+            }),
             cause,
             unconfirmed: open.map(|(index, _)| NodeRank(index)).collect(),
         }
@@ -195,7 +197,7 @@ mod tests {
         let cause = verdict.cause.as_ref().expect("a cause");
         assert!(matches!(cause, Cause::Exiting { rank: Rank(0), first: Some(_) }), "{cause:?}");
         assert_eq!(verdict.status, Status::Worker(7), "that of the first that failed by itself");
-        assert_eq!(verdict.evidence.as_ref(), found.get(&Rank(0)));
+        assert_eq!(verdict.reports.evidence.as_ref(), found.get(&Rank(0)));
         assert_eq!(job.step(now, Event::Evidence(BTreeMap::new())), [], "it comes once");
     }
 

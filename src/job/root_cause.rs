@@ -37,9 +37,10 @@ struct Candidate<'a> {
 pub(super) fn find(ends: &[End], failures: &Failures) -> Option<Cause> {
     let mut candidates: Vec<_> = ends.iter().filter_map(|end| candidate(end, failures)).collect();
     // A worker that was stopped may only have logged what looks like its failure.
-    if candidates.iter().any(|candidate| candidate.is_certain) {
-        candidates.retain(|candidate| candidate.is_certain);
-    }
+    let is_certain = candidates.iter().any(|candidate| candidate.is_certain)
+        || !failures.nodes.is_empty()
+        || !failures.not_started.is_empty();
+    candidates.retain(|candidate| candidate.is_certain || !is_certain);
     let own = candidates.iter().min_by_key(|candidate| (candidate.at, candidate.end.rank));
     let lost = failures.nodes.iter().min_by_key(|(at, node, _)| (*at, *node));
     let not_started = failures.not_started.iter().min_by_key(|(at, ..)| *at);
@@ -56,10 +57,11 @@ pub(super) fn find(ends: &[End], failures: &Failures) -> Option<Cause> {
     }
     let own = own?;
     let outranks = |other: &&Candidate<'_>| {
-        let is_stronger = match own.is_reported {
-            // A crash may be what came of the failure that was reported before; SIGKILL never is.
-            true => other.end.is_killed_from_outside(),
-            false => other.end.is_violent(),
+        // A crash may be what came of the failure that was reported before; SIGKILL never is.
+        let is_stronger = if own.is_reported {
+            other.end.is_killed_from_outside()
+        } else {
+            other.end.is_violent()
         };
         is_stronger && in_time(other.at)
     };
@@ -87,15 +89,17 @@ fn candidate<'a>(end: &'a End, failures: &Failures) -> Option<Candidate<'a>> {
         Some(Evidence { class: FailureClass::Own, at, is_final, .. })
             if !end.is_killed_from_outside() && !end.is_lost() =>
         {
+            let is_valid =
+                |end: Instant| *is_final || end.saturating_duration_since(*at) <= LEAVING_MAX;
             if end.is_own_failure() {
-                let is_recent = end.at.saturating_duration_since(*at) <= LEAVING_MAX;
-                let at = if *is_final || is_recent { (*at).min(end.at) } else { end.at };
+                let at = if is_valid(end.at) { (*at).min(end.at) } else { end.at };
                 return by_itself(at, true);
             }
             // It was on its way out when it was stopped.
-            let is_early = failures.stopped_at.is_none_or(|stop| *at <= stop + WINDOW);
+            let was_leaving =
+                failures.stopped_at.is_none_or(|stop| *at <= stop + WINDOW && is_valid(stop));
             let candidate = Candidate { end, at: *at, is_reported: true, is_certain: *is_final };
-            (was_stopped && is_early).then_some(candidate)
+            (was_stopped && was_leaving).then_some(candidate)
         }
         Some(Evidence { class: FailureClass::LostPeer | FailureClass::TimedOut, .. })
             if !end.is_killed() =>
@@ -135,6 +139,8 @@ fn missing(ends: &[End], failures: &Failures) -> Option<(Vec<Rank>, FailureClass
         named.filter(|rank| ends.iter().any(|end| end.rank == *rank)).collect();
     named.sort_unstable();
     named.dedup();
+    // Ranks that wait for each other are cut off from each other.
+    named.retain(|rank| class_of(*rank) != Some(FailureClass::TimedOut));
     if !named.is_empty() && named.len() < ends.len() {
         return Some((named, FailureClass::TimedOut));
     }
@@ -202,6 +208,7 @@ fn blame(first: &End, ends: &[End], blamed: &[(Rank, Rank)]) -> Cause {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     use super::*;
@@ -301,6 +308,50 @@ mod tests {
         let cause = find(&ends, &Failures { blamed, ..Failures::default() }).expect("a cause");
         assert!(matches!(&cause, Cause::GaveUp { rank: Rank(2), told } if told.rank == Rank(1)));
         assert_eq!(cause.status().code(), 3);
+    }
+
+    fn traceback(at: Instant, head: &str) -> Evidence {
+        let text = format!("{head}Traceback (most recent call last):\n{head}ValueError: x\n");
+        Evidence::of_output(text.as_bytes(), |_| at).expect("a traceback")
+    }
+
+    #[test]
+    fn logged_traceback_does_not_outrank_a_lost_node() {
+        let now = clock::now();
+        let later = now + Duration::from_secs(30);
+        let ends = [end(1, signal(15), 31_000, &[15], now)];
+        let find_with = |head| {
+            let evidence = BTreeMap::from([(Rank(1), traceback(now, head))]);
+            let nodes = vec![(later, NodeRank(1), NodeLoss::Silent)];
+            let stopped_at = Some(later);
+            find(&ends, &Failures { nodes, evidence, stopped_at, ..Failures::default() })
+        };
+        assert!(matches!(find_with(""), Some(Cause::Node { .. })));
+        let found = find_with("[rank1]: ");
+        assert!(matches!(found, Some(Cause::Exiting { rank: Rank(1), first: None })), "{found:?}");
+        assert_eq!(found.expect("a cause").status().code(), 1);
+    }
+
+    #[test]
+    fn old_traceback_of_a_stopped_worker_is_not_its_failure() {
+        let now = clock::now();
+        let lost = Evidence::of_output(b"RuntimeError: gloo Connection closed by peer", |_| now);
+        let ends =
+            [end(0, WorkerExit::Code(1), 90_000, &[], now), end(1, signal(15), 90_010, &[15], now)];
+        for (stop_s, expect) in [(90, Rank(0)), (50, Rank(1))] {
+            let stopped_at = Some(now + Duration::from_secs(stop_s));
+            let evidence = BTreeMap::from([
+                (Rank(0), lost.clone().expect("known")),
+                (Rank(1), traceback(now, "")),
+            ]);
+            let cause = find(&ends, &Failures { evidence, stopped_at, ..Failures::default() });
+            let rank = match cause.expect("a cause") {
+                Cause::Worker(end) => end.rank,
+                Cause::Exiting { rank, .. } => rank,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(rank, expect);
+        }
     }
 
     #[test]

@@ -60,9 +60,7 @@ impl Job {
             also_failed: 0,
             stopped: 0,
             unconfirmed: Vec::new(),
-            evidence: None,
-            lost_peer: Vec::new(),
-            timed_out: Vec::new(),
+            reports: Box::default(),
         });
         Vec::new()
     }

@@ -93,12 +93,8 @@ impl Job {
                     self.kill(now)
                 }
             },
-            Phase::Stopping { reason, .. } => {
-                self.phase = Phase::Done(self.verdict_of(*reason));
-                Vec::new()
-            }
-            // All is over: a request changes nothing, but the launcher waits for nothing any more.
-            Phase::Concluding { reason, .. } => {
+            // Where all is over already, a request changes nothing but that nothing is waited for.
+            Phase::Stopping { reason, .. } | Phase::Concluding { reason, .. } => {
                 self.phase = Phase::Done(self.verdict_of(*reason));
                 Vec::new()
             }

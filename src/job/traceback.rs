@@ -59,12 +59,11 @@ pub fn last_traceback(text: &[u8]) -> Option<Traceback> {
         at = printed.lines.end;
         let before = lines.before(printed.lines.start);
         let is_chained = CHAINED.iter().any(|text| before.starts_with(text));
-        match chains.last_mut().filter(|_| is_chained) {
-            Some((_, chain)) => chain.push(printed),
-            None => {
-                let is_harmless = HARMLESS.iter().any(|text| before.starts_with(text));
-                chains.push((is_harmless, vec![printed]));
-            }
+        if let Some((_, chain)) = chains.last_mut().filter(|_| is_chained) {
+            chain.push(printed);
+        } else {
+            let is_harmless = HARMLESS.iter().any(|text| before.starts_with(text));
+            chains.push((is_harmless, vec![printed]));
         }
     }
     let index = chains.iter().rposition(|(is_harmless, _)| !is_harmless);
@@ -157,7 +156,7 @@ fn next_printed<'a>(lines: &Lines<'a>, from: usize) -> Option<Printed<'a>> {
         at += 1;
     }
     let end = at;
-    let is_message = |line: &str| !is_head(line) && !CHAINED.iter().any(|text| *text == line);
+    let is_message = |line: &str| !is_head(line) && !CHAINED.contains(&line);
     let message: Vec<_> = (end..lines.count())
         .map(|at| lines.at(at))
         .take(MESSAGE_LINES_MAX)
@@ -197,8 +196,8 @@ fn is_of_library(file: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn place(file: &str, line: u32, function: &str) -> Option<CodePlace> {
-        Some(CodePlace { file: file.to_owned(), line, function: function.to_owned() })
+    fn place(file: &str, line: u32, function: &str) -> CodePlace {
+        CodePlace { file: file.to_owned(), line, function: function.to_owned() }
     }
 
     #[test]
@@ -209,7 +208,7 @@ mod tests {
         let found = last_traceback(text.as_bytes()).expect("there is one");
         assert_eq!((found.offset, found.is_final), (8, false));
         assert!(found.exception.starts_with("RuntimeError: CUDA out of memory."), "{found:?}");
-        assert_eq!(found.place, place("train.py", 13, "main"));
+        assert_eq!(found.place, Some(place("train.py", 13, "main")));
         assert_eq!(last_traceback(b"no traceback\n"), None);
         assert_eq!(last_traceback(b""), None);
     }
@@ -222,7 +221,7 @@ mod tests {
         let found = last_traceback(text.as_bytes()).expect("there is one");
         assert_eq!(found.exception, "ValueError: bad");
         assert!(found.is_final);
-        assert_eq!(found.place, place("/x/train.py", 7, "step"));
+        assert_eq!(found.place, Some(place("/x/train.py", 7, "step")));
     }
 
     #[test]
@@ -261,7 +260,7 @@ mod tests {
     fn crash_of_faulthandler_has_a_place() {
         let text = "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f61 (most recent call first):\n  \
                     File \"/v/lib/python3.11/site-packages/torch/x.py\", line 1 in f\n  File \"a.py\", line 31 in <lambda>\n";
-        assert_eq!(crash_place(text.as_bytes()), place("a.py", 31, "<lambda>"));
+        assert_eq!(crash_place(text.as_bytes()), Some(place("a.py", 31, "<lambda>")));
         assert_eq!(crash_place(b"x"), None);
     }
 

@@ -37,7 +37,7 @@ pub(super) fn without_shown_traceback(
 impl Story<'_> {
     /// The exception that a worker reported as its own failure.
     fn exception(&self) -> Option<&str> {
-        let evidence = self.verdict.evidence.as_ref()?;
+        let evidence = self.verdict.reports.evidence.as_ref()?;
         let is_named_for_it =
             matches!(self.verdict.cause, Some(Cause::Worker(_) | Cause::Exiting { .. }));
         if !is_named_for_it {
@@ -66,7 +66,7 @@ impl Story<'_> {
     /// Where the exception was raised, and what became of the worker and the others.
     pub(super) fn exception_facts(&self, worker: &WorkerHistory) -> Vec<String> {
         let mut facts = Vec::new();
-        let evidence = self.verdict.evidence.as_ref();
+        let evidence = self.verdict.reports.evidence.as_ref();
         let is_own = |evidence: &&Evidence| evidence.class == FailureClass::Own;
         if let Some(place) = evidence.filter(is_own).and_then(|evidence| evidence.place.as_ref())
             && !self.was_killed_from_outside()
@@ -92,19 +92,19 @@ impl Story<'_> {
 
     /// Whether the worker that is named reported that others had left it alone.
     pub(super) fn was_left_alone(&self) -> bool {
-        let class = self.verdict.evidence.as_ref().map(|evidence| evidence.class);
+        let class = self.verdict.reports.evidence.as_ref().map(|evidence| evidence.class);
         matches!(class, Some(FailureClass::LostPeer | FailureClass::TimedOut))
     }
 
     /// What other workers reported because of the failure.
     pub(super) fn reports_of_others(&self) -> Vec<String> {
-        let (lost, late) = (&self.verdict.lost_peer, &self.verdict.timed_out);
+        let (lost, late) = (&self.verdict.reports.lost_peer, &self.verdict.reports.timed_out);
         if self.was_left_alone() {
             return Vec::new();
         }
         let lost = (!lost.is_empty())
             .then(|| format!("{} then lost their connection to it", self.show_ranks(lost)));
-        let lost = lost.map(|text| match self.verdict.lost_peer.len() {
+        let lost = lost.map(|text| match self.verdict.reports.lost_peer.len() {
             1 => text.replace("their connection", "its connection"),
             _ => text,
         });
@@ -119,7 +119,7 @@ impl Story<'_> {
             [rank] => format!("rank {} ({})", self.worker(*rank).rank, self.worker(*rank).host),
             ranks => self.show_ranks(ranks),
         };
-        let (late, lost) = (&self.verdict.timed_out, &self.verdict.lost_peer);
+        let (late, lost) = (&self.verdict.reports.timed_out, &self.verdict.reports.lost_peer);
         match reported {
             FailureClass::TimedOut if !late.is_empty() => {
                 let late = self.show_ranks(late);
@@ -178,7 +178,7 @@ impl Story<'_> {
 
     /// For the record: the exception, and why the worker is named.
     pub(super) fn recorded_evidence(&self) -> (Option<String>, Option<&'static str>) {
-        let why = match (&self.verdict.cause, &self.verdict.evidence) {
+        let why = match (&self.verdict.cause, &self.verdict.reports.evidence) {
             (Some(Cause::Missing { .. }), _) => "reports_of_others",
             (_, Some(evidence)) if !self.was_killed_from_outside() => match evidence.source {
                 EvidenceSource::ErrorFile => "error_file",
@@ -186,7 +186,8 @@ impl Story<'_> {
             },
             _ => "exit",
         };
-        let exception = self.verdict.evidence.as_ref().filter(|_| !self.was_killed_from_outside());
+        let exception =
+            self.verdict.reports.evidence.as_ref().filter(|_| !self.was_killed_from_outside());
         let exception = exception.and_then(|evidence| evidence.exception.as_deref());
         (exception.map(first_line), Some(why))
     }
@@ -221,7 +222,7 @@ fn first_line(exception: &str) -> String {
     if shown.len() < line.len() {
         shown.push('…');
     }
-    neutral(&shown).to_string()
+    neutral(&shown)
 }
 
 #[cfg(test)]

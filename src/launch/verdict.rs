@@ -334,7 +334,7 @@ impl Story<'_> {
         if let Some(cause) = &self.verdict.cause {
             let mut title = self.what_happened(cause);
             if self.exception_headline(cause).is_none() {
-                title += &format!("; {}", self.stopped());
+                let _ = write!(title, "; {}", self.stopped());
             }
             let mut failure = match cause {
                 Cause::Worker(end) => self.worker_failed(end.rank, title, pages),

@@ -240,6 +240,13 @@ fn hang_is_named_before_those_that_timed_out() {
         &Named(0),
         1,
     );
+    let waits_for = |text| exits(1, 3000).prints(text, 2990);
+    check(
+        "two ranks that wait for each other",
+        &[waits_for(words::RUNTIME_LATE), stopped(3010), waits_for(words::RUNTIME_LATE_FOR_0)],
+        &Missing(vec![1]),
+        1,
+    );
     let runtime = exits(1, 3000).prints(words::RUNTIME_LATE, 2990);
     check(
         "deadline of the bundled runtime names the rank",
@@ -352,7 +359,7 @@ fn failures_of_their_own_compete_by_time() {
     );
     check(
         "an exit handler fails later, of a lost peer",
-        &[lost(900), lost(910), exits(1, 3000).prints(OOM_THEN_CLEANUP, 50)],
+        &[lost(900), lost(910), exits(1, 3000).prints(words::OOM_THEN_CLEANUP, 50)],
         &Named(2),
         1,
     );
@@ -390,29 +397,6 @@ fn failures_of_their_own_compete_by_time() {
         &Named(1),
         1,
     );
-}
-
-/// A traceback, and below it that of an exit handler.
-const OOM_THEN_CLEANUP: &str = concat_words();
-
-const fn concat_words() -> &'static str {
-    const LENGTH: usize = words::OOM.len() + words::CLEANUP_FAILED.len();
-    const BYTES: [u8; LENGTH] = {
-        let mut bytes = [0; LENGTH];
-        let mut at = 0;
-        while at < LENGTH {
-            bytes[at] = match at < words::OOM.len() {
-                true => words::OOM.as_bytes()[at],
-                false => words::CLEANUP_FAILED.as_bytes()[at - words::OOM.len()],
-            };
-            at += 1;
-        }
-        bytes
-    };
-    match std::str::from_utf8(&BYTES) {
-        Ok(text) => text,
-        Err(_) => panic!("two texts are a text"),
-    }
 }
 
 proptest::proptest! {

@@ -197,9 +197,15 @@ pub(crate) const DEEPSPEED: &str = r#"[2026-11-22 23:23:05,442] [INFO] [config.p
 pub(crate) const INTERRUPTED: &str = "Traceback (most recent call last):\n  File \"/home/me/train.py\", line 9, in loop\n\
     \x20   time.sleep(8)\nKeyboardInterrupt\n";
 
-pub(crate) const CLEANUP_FAILED: &str = "Exception ignored in atexit callback <function upload at 0x7f>:\nTraceback (most recent call last):\n\
-    \x20 File \"/home/me/train.py\", line 5, in upload\nRuntimeError: [third_party/gloo/gloo/transport/tcp/pair.cc:561] \
-    Connection closed by peer [127.0.0.1]:8090\n";
+pub(crate) const OOM_THEN_CLEANUP: &str = r#"Traceback (most recent call last):
+  File "/home/me/train.py", line 13, in main
+    raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB
+Exception ignored in atexit callback <function upload at 0x7f>:
+Traceback (most recent call last):
+  File "/home/me/train.py", line 5, in upload
+RuntimeError: [third_party/gloo/gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:8090
+"#;
 
 pub(crate) const SAVE_FAILED: &str = "Traceback (most recent call last):\n  File \"/home/me/train.py\", line 9, in step\n\
     RuntimeError: [third_party/gloo/gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:8090\n\n\
@@ -211,3 +217,5 @@ pub(crate) const LOGGED: &str = "WARNING:root:sample 7 is skipped\nTraceback (mo
 
 pub(crate) const USAGE: &str =
     "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --local_rank=2\n";
+
+pub(crate) const RUNTIME_LATE_FOR_0: &str = "remuda train: all_reduce (operation 12, 4096 bytes) failed on rank 2: the deadline passed while waiting for rank 0\n";
