@@ -62,9 +62,9 @@ impl Job {
             }
             Node::Asked | Node::Ready | Node::Refused | Node::Running => {}
         }
-        // A shim's death is told by an agent that lives on and will say `Idle` itself, once there
+        // The end of a shim is told by an agent that lives on and will say `Idle` itself, once there
         // is something that can be left.
-        if loss != NodeLoss::ShimDied || matches!(self.phase, Phase::Preparing) {
+        if !loss.is_of_shim() || matches!(self.phase, Phase::Preparing) {
             self.nodes[node.index()] = Node::Lost;
             self.lose_workers_of(node, now);
         }

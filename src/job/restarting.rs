@@ -73,15 +73,15 @@ impl Job {
 
     /// An agent without a shim lives, but can start nothing; one of a node that leaves is not to.
     fn is_of_no_use(&self, node: NodeRank) -> bool {
-        self.has_lost(node, &NodeLoss::ShimDied) || self.is_leaving(node)
+        self.has_lost(node, NodeLoss::is_of_shim) || self.is_leaving(node)
     }
 
     pub(super) fn is_leaving(&self, node: NodeRank) -> bool {
-        self.has_lost(node, &NodeLoss::Leaves)
+        self.has_lost(node, |loss| *loss == NodeLoss::Leaves)
     }
 
-    fn has_lost(&self, node: NodeRank, how: &NodeLoss) -> bool {
-        self.failures.nodes.iter().any(|(_, lost, loss)| *lost == node && loss == how)
+    fn has_lost(&self, node: NodeRank, how: impl Fn(&NodeLoss) -> bool) -> bool {
+        self.failures.nodes.iter().any(|(_, lost, loss)| *lost == node && how(loss))
     }
 }
 

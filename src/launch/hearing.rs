@@ -119,6 +119,7 @@ impl Dispatcher<'_> {
             | FromAgent::OutputEnd { .. }
             | FromAgent::Hello(_)
             | FromAgent::ShimDied
+            | FromAgent::ShimFrozen
             | FromAgent::Beat
             | FromAgent::Paused
             | FromAgent::Clock { .. } => None,
@@ -188,6 +189,7 @@ impl Dispatcher<'_> {
                 None
             }
             FromAgent::ShimDied => Some(Event::NodeLost { node, loss: NodeLoss::ShimDied }),
+            FromAgent::ShimFrozen => Some(Event::NodeLost { node, loss: NodeLoss::ShimFrozen }),
             FromAgent::Idle { undead } => {
                 let is_clean = undead.is_empty();
                 self.history.undead.extend(undead.into_iter().map(|process| (node, process)));

@@ -9,7 +9,7 @@ use crate::base::{Epoch, LocalRank, NodeRank, Rank, Slot, Status, WorkerExit};
 use crate::secure::JobKey;
 
 /// Version of everything in this file.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// First word of the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -324,6 +324,8 @@ pub enum FromAgent {
     Dialed(Vec<Dialed>),
     /// The answer to [`ToAgent::Look`]: workers that live and are stopped by a signal or a debugger.
     Suspended(Vec<Rank>),
+    /// The shim did not answer for the length of the lease; it and its workers were killed.
+    ShimFrozen,
 }
 
 /// What a node found when it prepared.
