@@ -48,7 +48,9 @@ impl Agent {
             ShimAction::Continue => {
                 shim.signal(libc::SIGCONT);
                 let lease = duration(lease);
-                announce(&format!("remuda-shim did not answer for {lease} (--lease); sent SIGCONT"));
+                announce(&format!(
+                    "remuda-shim did not answer for {lease} (--lease); sent SIGCONT"
+                ));
             }
             ShimAction::Kill => shim.signal(libc::SIGKILL),
         }

@@ -5,6 +5,8 @@
 
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -89,6 +91,18 @@ impl Held {
             None => signals::send(self.pid, number),
         }
     }
+}
+
+/// The process that listens at a socket of this user, held, if a signal has stopped it.
+pub fn stopped_listener(socket: &Path) -> Option<Held> {
+    let listener = || {
+        let peer = rustix::net::sockopt::socket_peercred(UnixStream::connect(socket).ok()?).ok()?;
+        is_stopped(peer.pid).then_some(peer.pid)
+    };
+    let pid = listener()?;
+    let fd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    // Looked at while it is held: the number may have changed hands before.
+    (listener()? == pid).then_some(Held { pid, fd: Some(fd) })
 }
 
 /// Direct children of a process, held.

@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 use super::adamw::Moments;
 use super::identity::Identity;
 use super::model::{Parameter, ParameterTable};
+use crate::os::input_file::read_regular;
 
 /// The format of the files; another one is refused.
 const FORMAT: &str = "remuda-train/1";
@@ -300,7 +301,7 @@ pub(super) fn load(
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, CheckpointError> {
-    fs::read(path).map_err(|source| CheckpointError::Read { path: path.to_owned(), source })
+    read_regular(path).map_err(|source| CheckpointError::Read { path: path.to_owned(), source })
 }
 
 /// What is wrong with the bytes of a checkpoint.

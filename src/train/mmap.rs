@@ -1,9 +1,10 @@
 //! A file as memory, read as it is touched.
 
-use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::path::Path;
+
+use crate::os::input_file::open_regular;
 
 /// The content of a file that nobody shortens while we read it.
 #[derive(Debug)]
@@ -12,7 +13,7 @@ pub(super) struct MappedFile(memmap2::Mmap);
 impl MappedFile {
     /// Maps a file.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
+        let file = open_regular(path)?;
         // SAFETY: the mapping is private and read-only, and the file is a training text that is left
         // alone during the run. Were it changed, we would read other bytes; were it cut short, the
         // kernel would end this process with SIGBUS, which is how a lost input should end it.

@@ -1,35 +1,14 @@
 //! A shim that is stopped by a signal (SIGSTOP): continued once, then killed, and nothing is left.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
 use rustix::process::Signal;
 
 use crate::support::launch::{hosts, workers};
-use crate::support::process::{Process, Role};
+use crate::support::process::{Process, Role, while_stopped};
 
 /// Leaves its parent and its session, and ignores what asks it to end.
 const DAEMON: &str = "setsid sh -c \"trap '' TERM HUP; : >\\\"$FLAG.$RANK\\\"; \
      while :; do sleep 0.05; done\" >/dev/null 2>&1 & \
      until [ -e \"$FLAG.$RANK\" ]; do sleep 0.01; done; echo ready; exec sleep 1000";
-
-/// Runs `end` while a process is stopped again whenever it has been continued.
-fn while_stopped<T>(process: &Process, end: impl FnOnce() -> T) -> T {
-    const PAUSE: Duration = Duration::from_millis(1);
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        process.signal(Signal::STOP);
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) && process.state().is_some_and(|s| s != 'Z') {
-                process.signal(Signal::STOP);
-                std::thread::sleep(PAUSE);
-            }
-        });
-        let result = end();
-        is_over.store(true, Ordering::Relaxed);
-        result
-    })
-}
 
 #[test]
 fn stopped_shim_is_continued_and_the_job_goes_on() {

@@ -1,6 +1,6 @@
 //! What can be known before anything is measured, with the place of the command line.
 
-use std::fs;
+use std::io::Read;
 use std::path::Path;
 
 use super::args::BenchArgs;
@@ -14,6 +14,7 @@ use crate::cli::line::{Place as Words, Typed, codes};
 use crate::cli::lower::{self, Place};
 use crate::inventory::available_memory;
 use crate::launch::Transport;
+use crate::os::input_file::{InputReader, open};
 use crate::report::summary::{count, reason, show_bytes};
 use crate::runtime::Dtype;
 
@@ -119,7 +120,10 @@ pub(super) fn read_earlier(
     collective: Collective,
     world: usize,
 ) -> Result<Earlier, (Status, String)> {
-    let bytes = fs::read(file).map_err(|error| (Status::NoInput, reason(&error)))?;
+    let mut bytes = Vec::new();
+    let read = open(file).and_then(InputReader::new);
+    read.and_then(|mut file| file.read_to_end(&mut bytes))
+        .map_err(|error| (Status::NoInput, reason(&error)))?;
     let text = String::from_utf8(bytes)
         .map_err(|_| (Status::BadInput, "it holds no text, and so no results".to_owned()))?;
     read_results(&text, file.display().to_string(), collective, world)

@@ -248,8 +248,9 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
     story(
         NOT_A_FILE,
         "not a regular file",
-        "A hostfile is a regular file, or a link to one: it is read more than once and must say the \
-         same each time, and reading a pipe or a device could wait for ever.",
+        "A hostfile is a regular file, a link to one, or a pipe that a process writes to, such as a \
+         shell's `<(command)`. A pipe without a writer is given up after 2 s; reading a device could \
+         wait for ever.",
     ),
     story(
         UNREADABLE,
