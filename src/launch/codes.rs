@@ -63,7 +63,8 @@ pub const EXPLANATIONS: &[Explanation] = &[
         "On every node a process of ours, `remuda-agent`, speaks with the launcher, and another, \
          `remuda-shim`, starts the workers and waits for them. One of them was killed (by somebody, or by \
          the kernel, out of memory), its connection ended, it could not be understood, or it was silent \
-         for longer than --lease. Its workers stop by themselves when they lose the launcher, also when \
+         for longer than --lease. A `remuda-shim` that a signal (SIGSTOP) or a debugger has stopped is continued \
+         once after --lease, and killed with its workers when it does not answer then. Its workers stop by themselves when they lose the launcher, also when \
          it is the launcher that stood still for the whole lease; all others were stopped. The exit \
          status is 75. When the host is ill, go on without it:\n\n    remuda run -H hosts --exclude worker-3 train.py",
     ),

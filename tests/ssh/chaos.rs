@@ -57,14 +57,14 @@ fn prove_chaos_of_stops() {
         return;
     }
     let mut random = Random::from_seed();
+    let private = std::env::temp_dir().join(format!("remuda-stops-{}", std::process::id()));
+    std::fs::create_dir(&private).expect("a directory");
     for case in 0..proof_cases(3) {
         let kind = KINDS[(case + random.below(2)) % KINDS.len()];
         let mux = ["native", "process"][random.below(2)];
         let moment_us = random.below(60_000) as u64;
         eprintln!("case {case}: {kind} {moment_us} µs after the first, mux {mux}");
-        let (cluster, launch) = Cluster::new(&[("n1", 2), ("n2", 2), ("n3", 2)]);
-        let private = cluster.dir().join("p");
-        std::fs::create_dir(&private).expect("a directory");
+        let (_cluster, launch) = Cluster::new(&[("n1", 2), ("n2", 2), ("n3", 2)]);
         let launch = launch.options(["--grace", "2s", "--lease", "2s", "--ssh_mux", mux]);
         let launch = launch.env("XDG_RUNTIME_DIR", &private);
         let running = launch.sh("echo ready; exec sleep 1000").start();
@@ -87,6 +87,7 @@ fn prove_chaos_of_stops() {
         let is_clear = || (std::fs::read_dir(&private).ok()?.count() == 0).then_some(());
         wait_for("the end of the private directory", is_clear);
     }
+    std::fs::remove_dir(private).expect("it is empty");
 }
 
 /// Processes with this name in `/proc/PID/comm`, in order of their pids.
