@@ -60,13 +60,12 @@ impl Agent {
     fn left_behind(&mut self, index: usize) {
         let now = clock::now();
         let at = match self.crew.linger_mut(index) {
-            Linger::No => return self.sweep(index, false),
             linger @ Linger::May => {
                 *linger = Linger::Until(now + LINGER_MAX);
                 now + LINGER_TIME
             }
             Linger::Until(end) if now < *end => now + LINGER_PAUSE,
-            Linger::Until(_) => return self.sweep(index, false),
+            Linger::No | Linger::Until(_) => return self.sweep(index, false),
         };
         self.alarms.set(at, Alarm::Linger(index));
         if self.crew.is_streaming(index) {

@@ -92,10 +92,8 @@ impl Agent {
             return;
         };
         // Also after its last word: it cannot start the workers of another epoch.
-        let died = match self.shim_heartbeat.was_killed() {
-            true => FromAgent::ShimFrozen,
-            false => FromAgent::ShimDied,
-        };
+        let was_frozen = self.shim_heartbeat.was_killed();
+        let died = if was_frozen { FromAgent::ShimFrozen } else { FromAgent::ShimDied };
         self.outbox.send(&died);
         self.shim = ShimState::Buried(shim.pid(), Burial::new(family::KILL_LIMIT, |_| false));
         self.bury();

@@ -12,10 +12,6 @@ use super::saved_run::{SavedRun, lock, stamp_of};
 use crate::base::clock;
 use crate::os::calendar::utc_stamp;
 
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// For so long a run that failed outlives those that did not.
-const FAILURE_TIME: Duration = DAY;
-
 /// What kind of command a run directory is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunClass {
@@ -34,20 +30,29 @@ impl RunClass {
         }
     }
 
-    fn bounds(self) -> Bounds {
+    fn kept_max(self) -> Kept {
         match self {
-            Self::Job => Bounds { runs_max: 100, bytes_max: 16 << 30, age_max: DAY * 90 },
-            Self::Tool => Bounds { runs_max: 50, bytes_max: 1 << 30, age_max: DAY * 30 },
+            Self::Job => JOBS_MAX,
+            Self::Tool => TOOLS_MAX,
         }
     }
 }
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug)]
-struct Bounds {
-    runs_max: usize,
-    bytes_max: u64,
-    age_max: Duration,
+struct Kept {
+    runs: usize,
+    bytes: u64,
+    age: Duration,
+}
+
+const JOBS_MAX: Kept = Kept { runs: 100, bytes: 16 << 30, age: days(90) };
+const TOOLS_MAX: Kept = Kept { runs: 50, bytes: 1 << 30, age: days(30) };
+/// For so long a run that failed outlives those that did not.
+const FAILURE_TIME: Duration = days(1);
+
+const fn days(count: u64) -> Duration {
+    Duration::from_secs(count * 24 * 60 * 60)
 }
 
 /// A run directory that may be removed.
@@ -67,7 +72,7 @@ pub(super) fn prune(
     class: RunClass,
     write: impl Fn(&Path, &str) -> std::io::Result<()>,
 ) {
-    let bounds = class.bounds();
+    let max = class.kept_max();
     let (mut kept, mut bytes) = (0, 0);
     let mut removable = Vec::new();
     for (path, stamp) in runs(parent) {
@@ -86,8 +91,8 @@ pub(super) fn prune(
     }
     removable.sort_by(|a, b| a.stamp.cmp(&b.stamp));
     let now = clock::wall();
-    let oldest = utc_stamp(now.saturating_sub(bounds.age_max));
-    let is_too_much = |kept: usize, bytes: u64| bounds.runs_max < kept || bounds.bytes_max < bytes;
+    let oldest = utc_stamp(now.saturating_sub(max.age));
+    let is_too_much = |kept: usize, bytes: u64| max.runs < kept || max.bytes < bytes;
     let recent = utc_stamp(now.saturating_sub(FAILURE_TIME));
     for spares_failures in [true, false] {
         removable.retain(|run| {
@@ -186,7 +191,7 @@ mod tests {
     fn failed_run_of_today_outlives_newer_successes() {
         let runs = Runs::new("failures");
         let failed = runs.add(MINUTE * 500, "failed", FAILURE);
-        let earlier = runs.add(DAY * 3, "earlier", FAILURE);
+        let earlier = runs.add(days(3), "earlier", FAILURE);
         let first = runs.add(MINUTE * 400, "first", SUCCESS);
         for minute in 0..100 {
             runs.add(MINUTE * (minute + 1), "success", SUCCESS);
@@ -209,8 +214,8 @@ mod tests {
     #[test]
     fn running_run_is_kept_whatever_its_age() {
         let runs = Runs::new("running");
-        let running = runs.add(DAY * 200, "running", RUNNING);
-        let old = runs.add(DAY * 100, "old", FAILURE);
+        let running = runs.add(days(200), "running", RUNNING);
+        let old = runs.add(days(100), "old", FAILURE);
         let held = lock(&running).expect("no other process knows it");
         runs.prune();
         assert!(running.exists() && !old.exists());
@@ -236,10 +241,10 @@ mod tests {
     #[test]
     fn size_is_a_bound() {
         let runs = Runs::new("size");
-        let big = runs.add(DAY * 2, "big", SUCCESS);
+        let big = runs.add(days(2), "big", SUCCESS);
         let file = fs::File::create(big.join("rank0.stdout")).expect("a file");
         file.set_len(17 << 30).expect("a file with a hole");
-        let small = runs.add(DAY * 3, "small", SUCCESS);
+        let small = runs.add(days(3), "small", SUCCESS);
         runs.prune();
         assert!(!big.exists() && !small.exists(), "the oldest first, until the rest fits");
     }

@@ -276,7 +276,7 @@ fn much_input_arrives_whole_although_the_reader_is_slow() {
 
 /// A directory with the name and the record of a run that ended with 0, so many seconds ago.
 fn add_run(runs: &Path, seconds_ago: u64, job: &str) -> PathBuf {
-    let started = clock::wall() - Duration::from_secs(seconds_ago);
+    let started = clock::wall().saturating_sub(Duration::from_secs(seconds_ago));
     let run = runs.join(format!("{}-{job}", utc_stamp(started)));
     fs::create_dir_all(&run).expect("a directory");
     let record = "{\n  \"state\": \"ended\",\n  \"exit\": 0\n}\n";
