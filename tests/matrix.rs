@@ -15,7 +15,7 @@
 //! | F10 | what a worker left behind holds its output open | `tests/faults/workers.rs::nobody_waits_for_output_that_somebody_else_holds_open`, `tests/faults/workers.rs::a_grandchild_that_holds_the_output_is_told_and_stopped` |
 //! | F11 | a chain of forks while the job is stopped | `tests/faults/workers.rs::a_fork_chain_does_not_escape_a_failure`, `tests/faults/workers.rs::a_fork_chain_left_behind_by_a_success_does_not_hold_us` |
 //! | F12 | zombies that nobody waits for | `tests/faults/workers.rs::zombies_are_nobodys_business`, `tests/faults/workers.rs::orphans_that_end_are_buried` |
-//! | F13 | the shim is killed | `tests/faults/ours.rs::a_killed_shim_takes_its_node_along`, `tests/faults/screens.rs::a_lost_shim` |
+//! | F13 | the shim is killed, or stopped | `tests/faults/ours.rs::a_killed_shim_takes_its_node_along`, `tests/faults/screens.rs::a_lost_shim`, `tests/faults/frozen.rs::stopped_shim_is_killed_with_its_workers` |
 //! | F14 | the agent is killed | `tests/faults/ours.rs::a_killed_agent_is_named_and_stops_the_other_node`, `tests/faults/ours.rs::a_killed_agent_of_a_single_node_is_named`, `tests/faults/screens.rs::a_lost_agent` |
 //! | F15 | agent and shim are killed together | `tests/faults/ours.rs::agent_and_shim_killed_together_leave_nothing` |
 //! | F16 | the launcher is killed | `tests/faults/ours.rs::a_killed_launcher_leaves_nothing`, `tests/faults/ours.rs::workers_whose_launcher_was_killed_are_asked_first`, `tests/ssh/killed.rs::a_launcher_that_is_killed_leaves_nothing_on_any_host`, `tests/ssh/killed.rs::what_launcher_and_janitor_leave_the_next_launch_clears` |

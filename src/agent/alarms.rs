@@ -9,12 +9,16 @@ pub(super) enum Alarm {
     Beat,
     /// A worker's streams should have ended by now.
     Held(usize),
+    /// Processes that a worker left behind had time to end by themselves.
+    Linger(usize),
     /// What a worker left behind had its grace.
     Sweep(usize),
     /// Workers that nobody supervises had their grace.
     Orphaned,
     /// Look whether workers that import torch have met.
     Group,
+    /// The shim was told to kill everything: look whether it is stopped.
+    Killing,
     /// Look whether everything that a dead shim left is gone.
     Bury,
 }
@@ -37,8 +41,13 @@ impl Alarms {
 
     /// The workers of this epoch are gone, and whatever was to be done about them.
     pub(super) fn forget_workers(&mut self) {
-        self.0
-            .retain(|(_, alarm)| !matches!(alarm, Alarm::Held(_) | Alarm::Sweep(_) | Alarm::Group));
+        let is_of_workers = |alarm: &Alarm| match alarm {
+            Alarm::Held(_) | Alarm::Linger(_) | Alarm::Sweep(_) | Alarm::Group | Alarm::Killing => {
+                true
+            }
+            Alarm::Beat | Alarm::Orphaned | Alarm::Bury => false,
+        };
+        self.0.retain(|(_, alarm)| !is_of_workers(alarm));
     }
 
     /// Takes one whose time has come, with the time.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::process::Pid;
 use tokio::sync::{Notify, mpsc};
@@ -46,6 +47,7 @@ struct Worker {
     /// Frames for its rank socket.
     frames: Option<mpsc::UnboundedSender<Vec<u8>>>,
     lives: bool,
+    linger: Linger,
     /// Streams that have not ended, with what ends waiting for them.
     streams: BTreeMap<Stream, Arc<Notify>>,
     /// The way to its standard input; input may come before the worker has been forked.
@@ -54,6 +56,16 @@ struct Worker {
     pieces: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
     /// What the kernel's count was when it started.
     oom_kills: u64,
+}
+
+/// Whether what a worker leaves behind is given time to end by itself.
+pub(super) enum Linger {
+    /// The worker has not ended, was asked to end, or failed.
+    No,
+    /// The worker returned 0 by itself.
+    May,
+    /// It was given time, until then.
+    Until(Instant),
 }
 
 impl Crew {
@@ -111,6 +123,11 @@ impl Crew {
 
     pub(super) fn rank(&self, index: usize) -> Rank {
         self.workers[index].rank
+    }
+
+    /// Whether what a worker left behind is given time to end by itself.
+    pub(super) fn linger_mut(&mut self, index: usize) -> &mut Linger {
+        &mut self.workers[index].linger
     }
 
     /// Whether any stream has not ended.
@@ -205,6 +222,9 @@ impl Crew {
     pub(super) fn ended(&mut self, index: usize, exit: WorkerExit, at_us: u64, sent: Vec<i32>) {
         let worker = &mut self.workers[index];
         worker.lives = false;
+        if exit.is_success() && sent.is_empty() {
+            worker.linger = Linger::May;
+        }
         worker.stdin = None;
         worker.frames = None;
         let (rank, before) = (worker.rank, worker.oom_kills);
@@ -264,6 +284,7 @@ impl Worker {
             pid: None,
             frames: None,
             lives: true,
+            linger: Linger::No,
             streams: BTreeMap::new(),
             stdin: Some(stdin),
             pieces: Some(pieces),

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use super::alarms::Alarm;
+use super::crew::Linger;
 use super::error_files::WrittenError;
 use super::serve::Agent;
 use super::shim::{FromShim, ToShim};
@@ -11,12 +12,20 @@ use super::starting::Phase;
 use crate::base::{WorkerExit, clock};
 use crate::wire::{FromAgent, Leftover};
 
+/// Processes that a worker which ended well left behind may end by themselves for this long: helpers
+/// such as Python's resource tracker outlive their parent by milliseconds.
+const LINGER_TIME: Duration = Duration::from_secs(1);
+/// On a busy machine that takes longer: a process that is not waiting for anything may take this long.
+const LINGER_MAX: Duration = Duration::from_secs(5);
+/// Between two looks at such a process.
+const LINGER_PAUSE: Duration = Duration::from_millis(100);
 /// A stream that somebody still holds open after its worker ended is given up after this time.
 const HELD_STREAM_LIMIT: Duration = Duration::from_secs(1);
 
 impl Agent {
     pub(super) fn hear_shim(&mut self, message: FromShim, fds: Vec<OwnedFd>) {
         tracing::debug!(?message, "shim");
+        self.shim_heartbeat.received(clock::now(), message == FromShim::Pong);
         match message {
             FromShim::Forked { worker, pid, at_us } => {
                 if let Phase::Started { welcomes, .. } = &self.phase {
@@ -30,13 +39,13 @@ impl Agent {
             FromShim::Ended { worker, exit, at_us, sent } => {
                 self.ended(worker as usize, exit, at_us, sent);
             }
-            FromShim::Leftovers { worker, processes } => {
-                self.sweep(worker as usize, processes);
-            }
+            FromShim::Leftovers { worker } => self.left_behind(worker as usize),
+            FromShim::Swept { worker, processes } => self.swept(worker as usize, processes),
             FromShim::Empty { undead } => {
                 self.undead = Some(undead);
                 self.report_if_idle();
             }
+            FromShim::Pong => {}
         }
     }
 
@@ -57,8 +66,35 @@ impl Agent {
         }
     }
 
-    fn sweep(&mut self, index: usize, processes: Vec<Leftover>) {
-        self.tell_shim(&ToShim::Sweep { worker: index as u32, signal: libc::SIGTERM });
+    /// What a worker that ended well left behind is given time to end by itself; everything else is
+    /// asked to end at once.
+    fn left_behind(&mut self, index: usize) {
+        let now = clock::now();
+        let at = match self.crew.linger_mut(index) {
+            linger @ Linger::May => {
+                *linger = Linger::Until(now + LINGER_MAX);
+                now + LINGER_TIME
+            }
+            Linger::Until(end) if now < *end => now + LINGER_PAUSE,
+            Linger::No | Linger::Until(_) => return self.sweep(index, false),
+        };
+        self.alarms.set(at, Alarm::Linger(index));
+        if self.crew.is_streaming(index) {
+            // What it writes when it is asked to end is read, too.
+            self.alarms.set(at + HELD_STREAM_LIMIT, Alarm::Held(index));
+        }
+    }
+
+    /// Asks what a worker left behind to end.
+    pub(super) fn sweep(&self, index: usize, spares_busy: bool) {
+        self.tell_shim(&ToShim::Sweep { worker: index as u32, spares_busy });
+    }
+
+    /// Leftovers have been asked to end; if none was left there is nothing to say.
+    fn swept(&mut self, index: usize, processes: Vec<Leftover>) {
+        if processes.is_empty() {
+            return;
+        }
         self.alarms.set(clock::now() + self.terms.grace, Alarm::Sweep(index));
         let rank = self.crew.rank(index);
         self.outbox.send(&FromAgent::Leftovers { rank, processes });

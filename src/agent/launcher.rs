@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use super::alarms::Alarm;
 use super::serve::Agent;
-use super::shim::ToShim;
 use crate::base::{Status, clock};
 use crate::report;
 use crate::transport::LinkReader;
@@ -68,6 +67,7 @@ impl Agent {
     pub(super) fn beat(&mut self, due: Instant) {
         let now = clock::now();
         self.alarms.set(now + self.terms.beat, Alarm::Beat);
+        self.beat_shim(now, now - due);
         let Some(launcher) = &mut self.launcher else {
             return;
         };
@@ -101,15 +101,15 @@ impl Agent {
         self.crew.discard_output();
         // A launcher that comes back late must not take what we bring about for the workers' own doing.
         self.outbox.close();
-        self.tell_shim(&ToShim::Signal(libc::SIGTERM));
+        self.signal_workers(libc::SIGTERM);
         if was_paused {
             // Who stands still cannot answer.
-            self.tell_shim(&ToShim::Signal(libc::SIGCONT));
+            self.signal_workers(libc::SIGCONT);
         }
         self.alarms.set(clock::now() + self.terms.grace, Alarm::Orphaned);
     }
 }
 
-fn announce(text: &str) {
+pub(super) fn announce(text: &str) {
     report::print_error_now(&format!("remuda agent: {text}\n"));
 }

@@ -28,6 +28,7 @@ mod prepare;
 mod rank_link;
 mod serve;
 mod shim;
+mod shim_heartbeat;
 mod shim_lost;
 mod starting;
 mod window;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -14,6 +13,7 @@ use super::claims::{self, Claims};
 use super::listen::{self, Listening};
 use crate::base::shell::quoted;
 use crate::base::{Epoch, JobId, Status, env_vars};
+use crate::os::input_file::{is_pipe, not_regular, open, other_kind};
 use crate::os::{fds, fork, sourced};
 use crate::plan::CoreShare;
 use crate::report::summary::reason;
@@ -180,7 +180,13 @@ pub(super) fn check_script(site: Site<'_>, script: Option<&[u8]>) -> Result<(), 
             let help = "give a script in it, or put a `__main__.py` there";
             Err(problem("it is a directory").help(help))
         }
-        Ok(_) => Ok(()),
+        Ok(metadata) => match other_kind(&metadata) {
+            None | Some("a directory") => Ok(()),
+            Some(kind) => {
+                let problem = problem(&format!("it is not a regular file: it is {kind}"));
+                Err(problem.help("write it to a file: every worker reads it by itself"))
+            }
+        },
         Err(error) => {
             let problem = problem(&reason(&error));
             Err(if let Some(name) = BUNDLED.iter().find(|name| script == **name) {
@@ -200,7 +206,7 @@ fn check_wish(cwd: &Path, wish: &FileWish) -> Result<(), Problem> {
     let path = Path::new(OsStr::from_bytes(&wish.path));
     let (shown, file) = (path.display(), cwd.join(path));
     match &wish.state {
-        FileState::Readable => File::open(&file).map(drop).map_err(|error| {
+        FileState::Readable => readable(&file).map_err(|error| {
             let message = format!("cannot read `{shown}`: {}", reason(&error));
             Problem { blame: wish.blame, ..Problem::new(Status::NoInput, message).help(&wish.help) }
         }),
@@ -213,6 +219,12 @@ fn check_wish(cwd: &Path, wish: &FileWish) -> Result<(), Problem> {
             }
         },
     }
+}
+
+/// That a file can be opened, and that workers which open it do not wait for a writer.
+fn readable(path: &Path) -> io::Result<()> {
+    let found = open(path)?.metadata()?;
+    if is_pipe(&found) { Err(not_regular("a pipe")) } else { Ok(()) }
 }
 
 /// The last by its name. What cannot be read is another matter.
@@ -241,7 +253,11 @@ fn environment(site: Site<'_>, prepare: &Prepare) -> Result<Environment, Problem
     };
     let shown = script.display();
     let path = site.cwd.join(script);
-    if let Err(error) = std::fs::metadata(&path) {
+    let found = std::fs::metadata(&path).and_then(|found| match other_kind(&found) {
+        Some(kind) => Err(not_regular(kind)),
+        None => Ok(()),
+    });
+    if let Err(error) = found {
         let message = format!("cannot read venv script `{shown}`: {}", reason(&error));
         return Err(site.explain(Problem::new(Status::NoInput, message), Path::new(script)));
     }

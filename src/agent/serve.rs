@@ -18,6 +18,7 @@ use super::output::Outbox;
 use super::place::Place;
 use super::prepare::Prepared;
 use super::shim::{FromShim, Shim, ToShim};
+use super::shim_heartbeat::ShimHeartbeat;
 use super::shim_lost::{ShimState, next_packet};
 use super::starting::{Phase, our_hello};
 use super::{doors, exam};
@@ -101,6 +102,7 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<Status
         outbox,
         tasks,
         shim: ShimState::Lives(shim.watch()?),
+        shim_heartbeat: ShimHeartbeat::default(),
         phase: Phase::Greeting,
         terms: Terms { lease: None, beat: FIRST_BEAT, grace: Duration::ZERO },
         job: JobId(String::new()),
@@ -132,6 +134,7 @@ pub(super) struct Agent {
     pub(super) outbox: Arc<Outbox>,
     pub(super) tasks: Tasks,
     pub(super) shim: ShimState,
+    pub(super) shim_heartbeat: ShimHeartbeat,
     pub(super) phase: Phase,
     pub(super) terms: Terms,
     pub(super) job: JobId,
@@ -245,8 +248,8 @@ impl Agent {
                 Err(why) => self.not_understood(&why.to_string()),
             },
             ToAgent::Start(start) => self.start(&start),
-            ToAgent::Signal(signal) => self.tell_shim(&ToShim::Signal(signal)),
-            ToAgent::Kill => self.tell_shim(&ToShim::Kill),
+            ToAgent::Signal(signal) => self.signal_workers(signal),
+            ToAgent::Kill => self.kill_workers(),
             ToAgent::Stdin { rank, bytes } => self.crew.feed(rank, bytes),
             ToAgent::PeerGone(rank) => self.crew.tell(&ToWorker::PeerGone { rank }),
             ToAgent::Consumed(bytes) => {
@@ -271,12 +274,12 @@ impl Agent {
             }
             ToAgent::Pause => {
                 launcher.paused = true;
-                self.tell_shim(&ToShim::Signal(libc::SIGSTOP));
+                self.signal_workers(libc::SIGSTOP);
                 self.outbox.send(&FromAgent::Paused);
             }
             ToAgent::Resume => {
                 launcher.paused = false;
-                self.tell_shim(&ToShim::Signal(libc::SIGCONT));
+                self.signal_workers(libc::SIGCONT);
             }
         }
     }
@@ -309,11 +312,12 @@ impl Agent {
             match alarm {
                 Alarm::Beat => self.beat(at),
                 Alarm::Held(worker) => self.crew.let_go(worker),
+                Alarm::Linger(worker) => self.sweep(worker, true),
                 Alarm::Sweep(worker) => {
-                    let worker = worker as u32;
-                    self.tell_shim(&ToShim::Sweep { worker, signal: libc::SIGKILL });
+                    self.tell_shim(&ToShim::KillLeftovers { worker: worker as u32 });
                 }
-                Alarm::Orphaned => self.tell_shim(&ToShim::Kill),
+                Alarm::Orphaned => self.kill_workers(),
+                Alarm::Killing => self.watch_kill(),
                 Alarm::Bury => self.bury(),
                 Alarm::Group => self.look_for_group(),
             }

@@ -1,15 +1,24 @@
-//! The shim dies: its workers have become our children, and we end them in its place.
+//! The shim is stopped, or dies: its workers become children of the agent, which ends them in its place.
 
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
 use super::alarms::Alarm;
+use super::launcher::announce;
 use super::serve::Agent;
-use super::shim::{FromShim, ShimHandle};
+use super::shim::{FromShim, ShimHandle, ToShim};
+use super::shim_heartbeat::ShimAction;
 use crate::base::{WorkerExit, clock};
-use crate::os::family::{self, Burial};
+use crate::os::family::{self, Burial, ChildEnd};
+use crate::report::summary::duration;
 use crate::wire::{FromAgent, Leftover};
+
+/// Time between two looks whether a shim that was told to kill everything is stopped.
+const KILLING_PAUSE: Duration = Duration::from_millis(100);
+/// A shim whose agent ends kills everything first, which is bounded; then it ends itself.
+const END_LIMIT: Duration = family::KILL_LIMIT.saturating_add(Duration::from_secs(1));
 
 pub(super) enum ShimState {
     Lives(ShimHandle),
@@ -27,13 +36,65 @@ pub(super) async fn next_packet(shim: &ShimState) -> Option<(FromShim, Vec<Owned
 }
 
 impl Agent {
+    /// One beat of the agent: the shim is asked whether it answers. `late`: the time for which the agent
+    /// itself did not run.
+    pub(super) fn beat_shim(&mut self, now: Instant, late: Duration) {
+        let (ShimState::Lives(shim), Some(lease)) = (&self.shim, self.terms.lease) else {
+            return;
+        };
+        match self.shim_heartbeat.beat(now, late, lease, shim.is_suspended()) {
+            ShimAction::Wait => {}
+            ShimAction::Ping => shim.send(&ToShim::Ping),
+            ShimAction::Continue => {
+                shim.signal(libc::SIGCONT);
+                let lease = duration(lease);
+                announce(&format!(
+                    "remuda-shim did not answer for {lease} (--lease); sent SIGCONT"
+                ));
+            }
+            ShimAction::Kill => shim.signal(libc::SIGKILL),
+        }
+    }
+
+    /// Signals the workers. A stopped shim is continued first, since it could not pass the signal on.
+    pub(super) fn signal_workers(&self, signal: i32) {
+        let ShimState::Lives(shim) = &self.shim else {
+            return;
+        };
+        if shim.is_suspended() {
+            shim.signal(libc::SIGCONT);
+        }
+        shim.send(&ToShim::Signal(signal));
+    }
+
+    /// Kills everything of the job on this node: the shim does it, unless it is stopped.
+    pub(super) fn kill_workers(&mut self) {
+        self.tell_shim(&ToShim::Kill);
+        self.watch_kill();
+    }
+
+    /// Kills a shim that is stopped before it has killed everything.
+    pub(super) fn watch_kill(&mut self) {
+        let (ShimState::Lives(shim), None) = (&self.shim, &self.undead) else {
+            return;
+        };
+        if family::is_stopped(shim.pid()) {
+            self.shim_heartbeat.killed();
+            shim.signal(libc::SIGKILL);
+        } else {
+            self.alarms.set(clock::now() + KILLING_PAUSE, Alarm::Killing);
+        }
+    }
+
     /// The workers have become our children; they are killed, since nobody else can wait for them.
     pub(super) fn shim_died(&mut self) {
         let ShimState::Lives(shim) = &self.shim else {
             return;
         };
         // Also after its last word: it cannot start the workers of another epoch.
-        self.outbox.send(&FromAgent::ShimDied);
+        let was_frozen = self.shim_heartbeat.was_killed();
+        let died = if was_frozen { FromAgent::ShimFrozen } else { FromAgent::ShimDied };
+        self.outbox.send(&died);
         self.shim = ShimState::Buried(shim.pid(), Burial::new(family::KILL_LIMIT, |_| false));
         self.bury();
     }
@@ -58,12 +119,15 @@ impl Agent {
         self.report_if_idle();
     }
 
-    /// Ends the shim and buries it, so that nobody inherits it from us.
+    /// Ends the shim and waits for its end, so that no other process inherits it. A stopped one is killed
+    /// with everything below it.
     pub(super) fn dismiss_shim(&mut self) {
         if let ShimState::Lives(shim) = std::mem::replace(&mut self.shim, ShimState::Gone) {
             let pid = shim.pid();
             drop(shim);
-            family::wait_for(pid);
+            if family::end_child(pid, END_LIMIT) == ChildEnd::Killed {
+                family::kill_descendants(family::KILL_LIMIT, |_, _| {});
+            }
         }
     }
 }

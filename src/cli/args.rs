@@ -224,10 +224,12 @@ pub struct WatchArgs {
     /// What workers' lines begin with: `{host}` `{rank}` `{local_rank}` `{stream}`, or nothing
     #[arg(long, value_name = "TEXT")]
     pub prefix: Option<String>,
-    /// Keep everything that workers write in this directory, without a limit
+    /// Keep everything that workers write below this directory, in one directory for each job, without
+    /// a limit
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
-    /// Where run directories are made [default: $XDG_STATE_HOME/remuda/runs]
+    /// Where run directories are made: the newest 100 are kept, those of `ssh` and `bench` apart
+    /// [default: $XDG_STATE_HOME/remuda/runs]
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
     /// Examine every host before anything starts, as `remuda doctor --quick` does; errors refuse

@@ -19,7 +19,7 @@ use crate::launch::{self, LaunchError, Member, Options, Transport, WorkersFile};
 use crate::plan::{self, JobSpec, LaunchPlan, PlanError, Program};
 use crate::report::plan::{Secrets, show_plan, write_plan_json};
 use crate::report::summary::{count, duration, step};
-use crate::report::{Terminal, print, print_by, print_error, say};
+use crate::report::{RunClass, Terminal, print, print_by, print_error, say};
 
 /// What the program says of itself when it is called by one of DeepSpeed's names.
 const ABOUT_FACE: &str = "\
@@ -125,12 +125,14 @@ pub(super) struct Started {
     pub(super) files: Vec<WorkersFile>,
     /// Where they keep what a later job can go on from.
     pub(super) kept: Option<PathBuf>,
+    /// With which other runs its record is kept.
+    pub(super) class: RunClass,
 }
 
 impl Started {
     /// Without files of which we know.
     pub(super) fn new(program: Program, args: Vec<OsString>, speaker: Speaker) -> Self {
-        Self { program, args, speaker, files: Vec::new(), kept: None }
+        Self { program, args, speaker, files: Vec::new(), kept: None, class: RunClass::Job }
     }
 }
 
@@ -142,7 +144,7 @@ pub(super) fn start(
     what: Started,
     terminal: Terminal,
 ) -> Result<Status, CliError> {
-    let Started { program, args, speaker, files: needed, kept } = what;
+    let Started { program, args, speaker, files: needed, kept, class } = what;
     let files = environment::read_files(place.trust, place.accelerator, terminal.paint)?;
     if watch.warns() {
         print_error(&place.warnings);
@@ -174,11 +176,9 @@ pub(super) fn start(
         None => plan,
     };
     if watch.dry_run {
-        let missing = lower::missing_script(&spec.program, &environment::working_directory()?);
-        if let Some(script) = missing.filter(|_| watch.warns()) {
-            let warning =
-                format!("warning: there is no script `{script}` here; the job would not start\n");
-            say(&warning, terminal.paint);
+        let no_script = lower::no_script(&spec.program, &environment::working_directory()?);
+        if let Some(why) = no_script.filter(|_| watch.warns()) {
+            say(&format!("warning: {why}; the job would not start\n"), terminal.paint);
         }
         show(&plan, watch).map_err(CliError::output)?;
         return Ok(Status::Success);
@@ -201,7 +201,7 @@ pub(super) fn start(
         return launch::join(&plan, &member).map_err(cannot_launch);
     }
     let (mut options, note) =
-        lower::options(watch, workers, &spec, place.transport, speaker, terminal)?;
+        lower::options(watch, workers, &spec, place.transport, speaker, terminal, class)?;
     bundled::set_up_own_workers(&mut options, &spec);
     (options.files, options.kept) = (needed, kept);
     options.claims = place.claims;

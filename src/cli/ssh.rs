@@ -16,7 +16,7 @@ use crate::base::{Diagnostic, HostName, Slot, Status};
 use crate::launch::{self, Transport};
 use crate::plan::{self, JobSpec, Program};
 use crate::pool::SlotCount;
-use crate::report::{Terminal, print_error};
+use crate::report::{RunClass, Terminal, print_error};
 
 /// Run a command once on every host, and show once what several hosts say alike.
 ///
@@ -144,8 +144,15 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let plan = plan::plan(&spec).map_err(super::run::cannot_plan)?;
     lower::check_size(&plan)?;
     let (workers, speaker) = (WorkerArgs::default(), Speaker::Everybody);
-    let (mut options, note) =
-        lower::options(&face.watch, &workers, &spec, place.transport, speaker, terminal)?;
+    let (mut options, note) = lower::options(
+        &face.watch,
+        &workers,
+        &spec,
+        place.transport,
+        speaker,
+        terminal,
+        RunClass::Tool,
+    )?;
     print_error(&note);
     options.lets_run = true;
     options.style.gather = !face.no_gather;

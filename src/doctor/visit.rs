@@ -17,7 +17,7 @@ use crate::os::{family, fds, heap, signals};
 use crate::pool::nodeset::fold_set;
 use crate::report::neutral;
 use crate::report::summary::{count, duration, step};
-use crate::transport::ssh::{Ssh, SshOptions};
+use crate::transport::ssh::{self, Ssh, SshOptions};
 use crate::transport::{AgentProcess, Arrival, Link, LinkReader, LinkWriter, connect_local};
 use crate::wire::{
     self, ClockOffset, Decoder, Depth, Dialed, Door, Examination, Examine, FromAgent,
@@ -106,7 +106,7 @@ pub fn visit(visit: &Visit, say: &dyn Fn(&str)) -> Result<Visited, VisitError> {
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-    runtime.block_on(async {
+    let visited = runtime.block_on(async {
         let mut round = Round::new(visit, way, say)?;
         round.examine_all().await;
         if round.interrupted.is_none() {
@@ -114,7 +114,10 @@ pub fn visit(visit: &Visit, say: &dyn Fn(&str)) -> Result<Visited, VisitError> {
         }
         let interrupted = round.interrupted;
         Ok(Visited { nodes: round.go_home().await, interrupted })
-    })
+    });
+    drop(runtime);
+    ssh::end_processes();
+    visited
 }
 
 fn check_open_files(visit: &Visit) -> Result<(), VisitError> {

@@ -69,6 +69,8 @@ pub enum NodeLoss {
     Silent,
     /// The shim died and took its workers along.
     ShimDied,
+    /// The shim did not answer for the length of the lease and was killed with its workers.
+    ShimFrozen,
     /// It spoke a language that we do not know.
     Garbled(String),
     /// It was asked to end by SIGTERM.
@@ -81,8 +83,17 @@ impl NodeLoss {
     pub(super) fn is_of_whole_node(&self) -> bool {
         match self {
             Self::LinkClosed(None) | Self::Silent => true,
-            Self::LinkClosed(Some(_)) | Self::ShimDied | Self::Garbled(_) | Self::Leaves => false,
+            Self::LinkClosed(Some(_))
+            | Self::ShimDied
+            | Self::ShimFrozen
+            | Self::Garbled(_)
+            | Self::Leaves => false,
         }
+    }
+
+    /// Whether the agent lives on without a shim.
+    pub(super) fn is_of_shim(&self) -> bool {
+        matches!(self, Self::ShimDied | Self::ShimFrozen)
     }
 }
 
@@ -186,9 +197,10 @@ impl Cause {
                 {
                     Status::Protocol
                 }
-                NodeLoss::LinkClosed(_) | NodeLoss::Silent | NodeLoss::ShimDied => {
-                    Status::LeaseLost
-                }
+                NodeLoss::LinkClosed(_)
+                | NodeLoss::Silent
+                | NodeLoss::ShimDied
+                | NodeLoss::ShimFrozen => Status::LeaseLost,
                 NodeLoss::Garbled(_) => Status::Protocol,
                 NodeLoss::Leaves => Status::Interrupted(SIGTERM),
             },
@@ -255,6 +267,7 @@ mod tests {
         check(NodeLoss::LinkClosed(Some(WorkerExit::Code(70))), 70);
         check(NodeLoss::Silent, 75);
         check(NodeLoss::ShimDied, 75);
+        check(NodeLoss::ShimFrozen, 75);
         check(NodeLoss::Leaves, 143);
         check(NodeLoss::Garbled("a frame contains no known message".to_owned()), 76);
     }

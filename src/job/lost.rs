@@ -65,7 +65,7 @@ impl Job {
         }
         // The death of a shim is reported by an agent that still runs. It reports `Idle` itself,
         // unless the job was still preparing.
-        if loss != NodeLoss::ShimDied || matches!(self.phase, Phase::Preparing) {
+        if !loss.is_of_shim() || matches!(self.phase, Phase::Preparing) {
             self.nodes[node.index()] = Node::Lost;
             self.lose_workers_of(node, now);
         }

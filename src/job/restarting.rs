@@ -80,15 +80,15 @@ impl Job {
     /// Whether the agent of a node, although it runs, cannot be used in the next epoch: without its
     /// shim it can start no worker, and on a leaving node it must not.
     fn is_of_no_use(&self, node: NodeRank) -> bool {
-        self.has_lost(node, &NodeLoss::ShimDied) || self.is_leaving(node)
+        self.has_lost(node, NodeLoss::is_of_shim) || self.is_leaving(node)
     }
 
     pub(super) fn is_leaving(&self, node: NodeRank) -> bool {
-        self.has_lost(node, &NodeLoss::Leaves)
+        self.has_lost(node, |loss| *loss == NodeLoss::Leaves)
     }
 
-    fn has_lost(&self, node: NodeRank, how: &NodeLoss) -> bool {
-        self.failures.nodes.iter().any(|(_, lost, loss)| *lost == node && loss == how)
+    fn has_lost(&self, node: NodeRank, how: impl Fn(&NodeLoss) -> bool) -> bool {
+        self.failures.nodes.iter().any(|(_, lost, loss)| *lost == node && how(loss))
     }
 }
 

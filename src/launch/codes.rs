@@ -81,7 +81,9 @@ pub const EXPLANATIONS: &[Explanation] = &[
         "On every node, the process `remuda-agent` communicates with the launcher, and the \
          process `remuda-shim` starts the workers and waits for them. One of them was killed (by \
          a user, or by the kernel's OOM killer), its connection was closed, it sent invalid \
-         data, or it sent nothing for longer than `--lease`. Workers of a node stop when the \
+         data, or it sent nothing for longer than `--lease`. If a signal (SIGSTOP) or a debugger \
+         stopped `remuda-shim`, the agent continues it once after `--lease`, and kills it with \
+         its workers if it still does not answer. Workers of a node stop when the \
          node loses the launcher, also when the launcher itself was suspended for longer than \
          the lease. All other workers were stopped. The exit status is 75. If the host is \
          broken, continue without it:\n\n    remuda run -H hosts --exclude worker-3 train.py",

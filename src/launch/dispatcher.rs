@@ -31,7 +31,7 @@ use crate::report::summary::step;
 use crate::report::{Consumed, OutputSender, Reporter, WorkerLabel};
 use crate::transport::Fault;
 use crate::transport::dial::HANDSHAKES_MAX;
-use crate::transport::ssh::Ssh;
+use crate::transport::ssh::{Ssh, end_processes};
 use crate::wire::{Found, Problem, ToAgent};
 
 /// Silence of a node that is worth a line.
@@ -82,6 +82,7 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
     });
     // A name server that does not answer holds up nobody who has ended.
     runtime.shutdown_background();
+    end_processes();
     status
 }
 

@@ -66,6 +66,9 @@ impl Dispatcher<'_> {
             (status, _) => status,
         };
         let text = story.last_words(&mut pages);
+        if let (Some(log_dir), false) = (&self.options.log_dir, self.has_begun) {
+            log_dir.discard();
+        }
         let recorded = match &self.options.run_dir {
             Some(run_dir) if !self.has_begun => {
                 run_dir.discard();

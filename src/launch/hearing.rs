@@ -125,6 +125,7 @@ impl Dispatcher<'_> {
             | FromAgent::OutputEnd { .. }
             | FromAgent::Hello(_)
             | FromAgent::ShimDied
+            | FromAgent::ShimFrozen
             | FromAgent::Beat
             | FromAgent::Paused
             | FromAgent::Ungrouped { .. }
@@ -200,6 +201,7 @@ impl Dispatcher<'_> {
                 None
             }
             FromAgent::ShimDied => Some(Event::NodeLost { node, loss: NodeLoss::ShimDied }),
+            FromAgent::ShimFrozen => Some(Event::NodeLost { node, loss: NodeLoss::ShimFrozen }),
             FromAgent::Idle { undead } => {
                 let is_clean = undead.is_empty();
                 self.history.undead.extend(undead.into_iter().map(|process| (node, process)));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::codes;
 use crate::base::{JobId, NodeRank, Rank, Status};
 use crate::job::{OnTerm, Warning};
-use crate::report::{RunDir, Style};
+use crate::report::{LogDir, RunDir, Style};
 use crate::secure::JobKey;
 use crate::transport::dial::BindError;
 use crate::transport::ssh::SshOptions;
@@ -74,6 +74,8 @@ pub struct Options {
     pub tell_record: bool,
     /// Where `run.json` goes; of a job that never began nothing is left.
     pub run_dir: Option<RunDir>,
+    /// Where `--log_dir` keeps what workers write; an empty one of a job that never began is removed.
+    pub log_dir: Option<LogDir>,
     /// What the keeper of a pod is told.
     pub keeper: Keeper,
     /// How nodes are reached.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::options::Options;
 use crate::plan::{self, LaunchPlan};
 use crate::report::record::{RunRecord, RunState, masked};
+use crate::report::this_host;
 
 const RECORD_VERSION: u32 = 4;
 
@@ -21,6 +22,7 @@ pub(super) fn begun(plan: &LaunchPlan, options: &Options, started: Duration) -> 
         job: options.job.to_string(),
         state: RunState::Running,
         pid: std::process::id(),
+        host: this_host(),
         command: options.command.iter().cloned().map(masked).collect(),
         cwd: options.cwd.clone(),
         plan: digest,

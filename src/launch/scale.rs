@@ -287,6 +287,7 @@ fn options() -> Options {
         kept: None,
         tell_record: false,
         run_dir: None,
+        log_dir: None,
         keeper: Keeper::default(),
         transport: Transport::Local,
     }

@@ -53,6 +53,9 @@ impl Dispatcher<'_> {
     /// From now on the job is one to be kept.
     fn begin_record(&mut self) {
         self.has_begun = true;
+        if let Some(log_dir) = &self.options.log_dir {
+            log_dir.begin();
+        }
         let Some(run_dir) = &self.options.run_dir else {
             return;
         };

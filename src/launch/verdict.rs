@@ -85,6 +85,10 @@ fn help_of_lost(host: &str, loss: &NodeLoss) -> Option<String> {
         NodeLoss::Silent | NodeLoss::LinkClosed(Some(WorkerExit::Code(75))) => Some(format!(
             "is {host} up, and the network to it? `--lease TIME` allows a longer silence"
         )),
+        NodeLoss::ShimFrozen => Some(format!(
+            "if a signal or a debugger stopped remuda-shim on {host}, leave it running; `--lease TIME` \
+             allows a longer stop"
+        )),
         NodeLoss::LinkClosed(Some(_)) | NodeLoss::ShimDied => {
             Some(format!("if no user killed it, the kernel may have: see `dmesg` on {host}"))
         }
@@ -322,6 +326,11 @@ impl Story<'_> {
             NodeLoss::ShimDied => {
                 format!("remuda-shim on {host}, the parent of its workers, died; they were killed")
             }
+            NodeLoss::ShimFrozen => format!(
+                "remuda-shim on {host}, the parent of its workers, did not answer for {} (--lease); it \
+                 and its workers were killed",
+                duration(self.options.lease)
+            ),
             NodeLoss::Garbled(why) => format!("the agent on {host} cannot be understood: {why}"),
             NodeLoss::Leaves => format!("{host} was asked to end by SIGTERM"),
         }
@@ -584,6 +593,9 @@ impl Story<'_> {
             (0, 0) if self.epochs.is_empty() => return self.not_begun().to_owned(),
             (0, 0) if 0 < undead => {
                 return format!("{} still running after SIGKILL", workers(undead));
+            }
+            (0, 0) if !self.verdict.unconfirmed.is_empty() => {
+                format!("the end of the {other}s is not confirmed")
             }
             (0, 0) => format!("no {other} had to be stopped"),
             (0, stopped) => format!("{} {} stopped", workers(stopped), were(stopped)),

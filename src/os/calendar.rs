@@ -15,6 +15,11 @@ pub fn local_stamp(since_1970: Duration) -> String {
     format!("{year:04}{month:02}{day:02}{hour:02}{minute:02}{second:02}")
 }
 
+/// `20261122-173109Z`: a time since 1970 in UTC, for names of files that sort by time.
+pub fn utc_stamp(since_1970: Duration) -> String {
+    utc(since_1970).replace(['-', ':'], "").replace('T', "-")
+}
+
 /// `2026-11-22T17:31:09Z`: a time since 1970 as RFC 3339 writes it, in UTC.
 pub fn utc(since_1970: Duration) -> String {
     let seconds = since_1970.as_secs();
@@ -53,6 +58,12 @@ mod tests {
         check(951_868_800, "2000-03-01T00:00:00Z");
         check(1_735_689_599, "2024-12-31T23:59:59Z");
         check(4_107_542_400, "2100-03-01T00:00:00Z");
+    }
+
+    #[test]
+    fn utc_stamp_is_plain_and_sorts_by_time() {
+        assert_eq!(utc_stamp(Duration::from_secs(951_782_399)), "20000228-235959Z");
+        assert!(utc_stamp(Duration::from_secs(9)) < utc_stamp(Duration::from_secs(10)));
     }
 
     #[test]

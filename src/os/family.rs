@@ -5,6 +5,8 @@
 
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -91,6 +93,18 @@ impl Held {
     }
 }
 
+/// The process that listens at a socket of this user, held, if a signal has stopped it.
+pub fn stopped_listener(socket: &Path) -> Option<Held> {
+    let listener = || {
+        let peer = rustix::net::sockopt::socket_peercred(UnixStream::connect(socket).ok()?).ok()?;
+        is_stopped(peer.pid).then_some(peer.pid)
+    };
+    let pid = listener()?;
+    let fd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    // Looked at while it is held: the number may have changed hands before.
+    (listener()? == pid).then_some(Held { pid, fd: Some(fd) })
+}
+
 /// Direct children of a process, held.
 pub fn hold_children(parent: Pid) -> Vec<Held> {
     children_of(parent).into_iter().filter_map(|pid| Held::child(pid, parent)).collect()
@@ -125,9 +139,19 @@ impl Stat {
         parse_stat(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
     }
 
+    /// Asleep or stopped: it has nothing to do until something happens.
+    pub fn is_waiting(&self) -> bool {
+        self.state == 'S' || self.is_suspended()
+    }
+
     /// Stopped, by a signal (`T`) or a debugger (`t`).
     pub fn is_suspended(&self) -> bool {
         matches!(self.state, 'T' | 't')
+    }
+
+    /// Stopped by a signal; a debugger also stops for moments what goes on.
+    pub fn is_stopped(&self) -> bool {
+        self.state == 'T'
     }
 
     /// Dead but not yet buried.
@@ -241,6 +265,59 @@ pub fn bury(spared: impl Fn(Pid) -> bool, mut on_end: impl FnMut(Pid, WorkerExit
         {
             on_end(pid, exit);
         }
+    }
+}
+
+/// How [`end_child`] went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChildEnd {
+    /// It ended by itself.
+    Exited,
+    /// It was stopped, or took too long, and was killed.
+    Killed,
+}
+
+/// Signals a child that has not been waited for. One that is dead is fine.
+pub fn signal_child(child: Pid, number: i32) {
+    signals::send(child, number);
+}
+
+/// Waits for the end of a child that is about to end. One that is stopped by a signal, or that
+/// takes longer than `limit`, is killed. Never blocks for longer than `limit` and
+/// [`KILLED_LIMIT`].
+pub fn end_child(child: Pid, limit: Duration) -> ChildEnd {
+    if wait_until(child, limit, || !is_stopped(child)) {
+        return ChildEnd::Exited;
+    }
+    signals::send(child, libc::SIGKILL);
+    wait_until(child, KILLED_LIMIT, || true);
+    ChildEnd::Killed
+}
+
+/// Whether a signal has stopped a process.
+pub fn is_stopped(pid: Pid) -> bool {
+    Stat::of(pid).is_some_and(|stat| stat.is_stopped())
+}
+
+/// A killed child that has not ended by then is in uninterruptible sleep and is left to the kernel.
+const KILLED_LIMIT: Duration = Duration::from_secs(1);
+
+/// Whether the child ended within `limit`, as long as `goes_on` holds. Waits for its end.
+fn wait_until(child: Pid, limit: Duration, goes_on: impl Fn() -> bool) -> bool {
+    const PAUSE_MAX: Duration = Duration::from_millis(10);
+    let deadline = clock::now() + limit;
+    let mut pause = Duration::from_micros(100);
+    loop {
+        match rustix::process::waitpid(Some(child), WaitOptions::NOHANG) {
+            Ok(None) | Err(Errno::INTR) => {}
+            // An error: another part of this process has waited for it.
+            Ok(Some(_)) | Err(_) => return true,
+        }
+        if deadline < clock::now() || !goes_on() {
+            return false;
+        }
+        std::thread::sleep(pause);
+        pause = PAUSE_MAX.min(pause * 2);
     }
 }
 

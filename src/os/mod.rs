@@ -23,6 +23,7 @@ pub mod fork;
 pub mod heap;
 #[cfg(feature = "cli")]
 pub mod heard;
+pub mod input_file;
 pub mod interfaces;
 pub mod memory;
 #[cfg(feature = "cli")]

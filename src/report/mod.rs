@@ -9,6 +9,7 @@ mod files;
 pub mod findings;
 pub mod gather;
 mod lines;
+mod log_dir;
 mod monitor;
 mod neutral;
 mod pages;
@@ -16,7 +17,9 @@ pub mod plan;
 mod rank_log;
 pub mod record;
 mod reporter;
+mod retention;
 mod run_dir;
+mod saved_run;
 mod screen;
 mod sink;
 mod status;
@@ -26,11 +29,14 @@ mod terminal;
 pub mod world;
 
 pub use lines::Dress;
+pub use log_dir::LogDir;
 pub use neutral::{neutral, push_neutral};
 pub use pages::{PLACEHOLDERS, Pages, Style, WorkerLabel, unknown_placeholder};
 pub use rank_log::{Keep, RankFiles, epoch_dir, make_private_dir};
 pub use reporter::{Consumed, OutputSender, Reporter};
+pub use retention::RunClass;
 pub use run_dir::{RunDir, ask_disk, make_dirs};
+pub use saved_run::{SavedRun, this_host};
 pub use status::Step;
 pub use terminal::{
     StatusPlace, Terminal, explain_panics, print, print_by, print_error, print_error_now, say,

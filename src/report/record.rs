@@ -19,11 +19,14 @@ pub struct RunRecord {
     pub remuda: &'static str,
     /// Name of the job.
     pub job: String,
-    /// Whether it has ended. One that says `running` while nobody holds the lock of its directory
-    /// was never ended: its launcher was killed.
+    /// How far it came. A record that says `running` while no process holds the lock of its directory
+    /// is of a killed launcher: [`super::SavedRun`] reads it as `lost`, and the next command that makes
+    /// a run directory beside it writes `lost` into it.
     pub state: RunState,
     /// The launcher.
     pub pid: u32,
+    /// Where the launcher ran.
+    pub host: String,
     /// What was typed; values of variables that sound like secrets are masked.
     #[serde(serialize_with = "serialize_words")]
     pub command: Vec<OsString>,
@@ -50,7 +53,7 @@ pub struct RunRecord {
     pub leaked: Vec<LeakedRecord>,
 }
 
-/// Whether a job has ended.
+/// How far a job came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunState {
@@ -58,6 +61,8 @@ pub enum RunState {
     Running,
     /// Its launcher has told how.
     Ended,
+    /// Its launcher was killed.
+    Lost,
 }
 
 /// Whose exit status it is.

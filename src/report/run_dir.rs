@@ -1,22 +1,23 @@
-//! The directory of one run: `run.json` and the files of every rank. Private to the user; the
-//! newest 100 are kept. A disk that hangs is waited for so long and not longer.
+//! The directory of one run: `run.json` and the files of every rank. Private to the user; how many are
+//! kept is decided in `retention`. A disk that hangs is waited for so long and not longer.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::disk::Disk;
 use super::rank_log::{create_private, epoch_dir, make_private_dir};
+use super::retention::{self, RunClass};
+use super::saved_run;
 use crate::base::{Epoch, JobId, Rank, clock, env_vars};
 use crate::os::errand;
 use crate::plan;
 
-/// Runs that are kept.
-const RUNS_MAX: usize = 100;
 /// A disk that has not answered by then is not waited for while the job runs.
 const STALL_LIMIT: Duration = Duration::from_secs(1);
 /// What a job begins with, and how it ended, are worth some more patience.
@@ -32,22 +33,26 @@ pub struct RunDir {
     /// back whatever ends us. Empty where the file system knows no locks.
     lock: Arc<OnceLock<OwnedFd>>,
     disk: Disk,
+    class: RunClass,
+    /// Receives once the directories of earlier runs have been looked through.
+    pruned: Arc<OnceLock<Mutex<Receiver<()>>>>,
 }
 
 impl RunDir {
     /// Makes it below `parent`, or below the first of `--run_dir`'s defaults that can be written:
     /// the user's state directory, the login's runtime directory. It counts once [`Self::begin`] is
     /// called. No thread may exist yet.
-    pub fn create(parent: Option<&Path>, job: &JobId) -> io::Result<Self> {
+    pub fn create(parent: Option<&Path>, job: &JobId, class: RunClass) -> io::Result<Self> {
         let candidates = match parent {
             Some(parent) => vec![parent.to_owned()],
             None => default_parents(),
         };
         let mut verdict = io::Error::new(io::ErrorKind::NotFound, "no home directory");
         for parent in candidates {
-            match create_below(&parent, job) {
+            match create_below(&class.below(&parent), job) {
                 Ok(path) => {
-                    return Ok(Self { path, lock: Arc::default(), disk: Disk::default() });
+                    let (lock, disk, pruned) = (Arc::default(), Disk::default(), Arc::default());
+                    return Ok(Self { path, lock, disk, class, pruned });
                 }
                 Err(error) => {
                     let text = format!("`{}`: {error}", parent.display());
@@ -63,7 +68,7 @@ impl RunDir {
     pub fn begin(&self, json: String) {
         let (path, held) = (self.path.clone(), Arc::clone(&self.lock));
         let written = self.disk.ask(STALL_LIMIT, move || {
-            let _ = lock(&path).map(|lock| held.set(lock));
+            let _ = saved_run::lock(&path).map(|lock| held.set(lock));
             write_record(&path, &json)
         });
         let Some(parent) = self.path.parent().map(Path::to_owned) else {
@@ -73,19 +78,40 @@ impl RunDir {
         if written.is_err_and(|error| hangs(&error)) {
             return;
         }
-        // To remove much may take its time: the next record does not wait for it.
         let path = self.path.clone();
+        let linked = parent.clone();
+        // Another disk, for the next record does not wait for this.
         let _ = Disk::default().ask(STALL_LIMIT, move || {
-            link_latest(&parent, &path);
-            prune(&parent);
+            link_latest(&linked, &path);
             Ok(())
         });
+        self.prune(parent);
+    }
+
+    /// Looks through the directories of earlier runs beside the job; [`Self::end`] waits for it.
+    fn prune(&self, parent: PathBuf) {
+        let (done, pruned) = mpsc::channel();
+        let (own, class) = (self.path.clone(), self.class);
+        let work = move || {
+            retention::prune(&parent, &own, class, write_record);
+            let _ = done.send(());
+        };
+        if std::thread::Builder::new().name("prune".to_owned()).spawn(work).is_ok() {
+            let _ = self.pruned.set(Mutex::new(pruned));
+        }
     }
 
     /// The job never began: there is nothing to keep.
     pub fn discard(&self) {
-        let path = self.path.clone();
-        let _ = self.disk.ask(STALL_LIMIT, move || fs::remove_dir_all(path));
+        let (path, class) = (self.path.clone(), self.class);
+        let _ = self.disk.ask(STALL_LIMIT, move || {
+            fs::remove_dir_all(&path)?;
+            match (class, path.parent()) {
+                // Only while it is empty.
+                (RunClass::Tool, Some(tools)) => fs::remove_dir(tools),
+                _ => Ok(()),
+            }
+        });
     }
 
     /// What is known now. Why it cannot be written is told at the end.
@@ -97,7 +123,12 @@ impl RunDir {
     /// How the job ended.
     pub fn end(&self, json: String) -> io::Result<()> {
         let path = self.path.clone();
-        self.disk.ask(PATIENT_LIMIT, move || write_record(&path, &json))
+        let written = self.disk.ask(PATIENT_LIMIT, move || write_record(&path, &json));
+        if let (Ok(()), Some(pruned)) = (&written, self.pruned.get()) {
+            let pruned = pruned.lock().expect("its thread does not panic while holding it");
+            let _ = pruned.recv_timeout(STALL_LIMIT);
+        }
+        written
     }
 
     /// Keeps copies of the error files of an epoch: as many as the disk takes in time.
@@ -151,12 +182,16 @@ pub fn ask_disk(errand: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
 
 fn create_below(parent: &Path, job: &JobId) -> io::Result<PathBuf> {
     make_dirs(parent, 0o700)?;
-    // The time first, so that names sort by age.
-    let name = format!("{:011}-{job}", clock::wall().as_secs());
+    make_named(parent, job, 0o700)
+}
+
+/// Makes a directory for a job that no other job has.
+pub(super) fn make_named(parent: &Path, job: &JobId, mode: u32) -> io::Result<PathBuf> {
+    let name = saved_run::name(clock::wall(), job);
     let others = (2..=SAME_NAME_MAX).map(|number| format!("{name}-{number}"));
     let mut verdict = io::Error::from(io::ErrorKind::AlreadyExists);
     for path in std::iter::once(name.clone()).chain(others).map(|name| parent.join(name)) {
-        let make = || fs::DirBuilder::new().mode(0o700).create(&path);
+        let make = || fs::DirBuilder::new().mode(mode).create(&path);
         match ask_disk(make) {
             Ok(()) => return Ok(path),
             Err(error) => verdict = error,
@@ -169,7 +204,7 @@ fn create_below(parent: &Path, job: &JobId) -> io::Result<PathBuf> {
 }
 
 /// `latest` is a convenience: two runs that start together may both set it, the last one stays.
-fn link_latest(parent: &Path, path: &Path) {
+pub(super) fn link_latest(parent: &Path, path: &Path) {
     let (draft, latest) =
         (parent.join(format!(".latest-{}", std::process::id())), parent.join("latest"));
     if let Some(name) = path.file_name()
@@ -177,36 +212,4 @@ fn link_latest(parent: &Path, path: &Path) {
     {
         let _ = fs::rename(draft, latest);
     }
-}
-
-fn lock(path: &Path) -> rustix::io::Result<OwnedFd> {
-    use rustix::fs::{FlockOperation, Mode, OFlags};
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(path, flags, Mode::empty())?;
-    rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive)?;
-    Ok(directory)
-}
-
-/// Removes the oldest runs that are over; only directories with our own shape of name.
-fn prune(parent: &Path) {
-    let Ok(entries) = fs::read_dir(parent) else {
-        return;
-    };
-    let mut runs: Vec<_> = entries.flatten().filter(|entry| is_run(&entry.file_name())).collect();
-    if runs.len() <= RUNS_MAX {
-        return;
-    }
-    runs.sort_by_key(fs::DirEntry::file_name);
-    for run in &runs[..runs.len() - RUNS_MAX] {
-        if !matches!(lock(&run.path()), Err(rustix::io::Errno::WOULDBLOCK)) {
-            let _ = fs::remove_dir_all(run.path());
-        }
-    }
-}
-
-fn is_run(name: &std::ffi::OsStr) -> bool {
-    let Some((time, job)) = name.to_str().and_then(|name| name.split_once('-')) else {
-        return false;
-    };
-    time.len() == 11 && time.bytes().all(|byte| byte.is_ascii_digit()) && !job.is_empty()
 }

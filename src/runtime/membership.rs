@@ -7,11 +7,13 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::base::{Epoch, JobId, Rank, clock, env_vars};
+use crate::os::input_file::{self, InputReader};
 use crate::os::memory::duplicate_inherited;
 use crate::runtime::across::Across;
 use crate::runtime::contract::{ContractError, FrameReader, Note, ToWorker, Welcome, encode_frame};
@@ -386,7 +388,7 @@ fn serve(
 fn read_key(path: &OsString) -> Result<JobKey> {
     let mut text = Vec::new();
     let shown = path.to_string_lossy();
-    let file = std::fs::File::open(path).map_err(|error| {
+    let file = input_file::open(Path::new(path)).and_then(InputReader::new).map_err(|error| {
         bad(env_vars::REMUDA_KEY_FILE, format!("`{shown}`, which cannot be opened: {error}"))
     })?;
     let mut file = file.take(KEY_FILE_BYTES_MAX as u64 + 1);

@@ -19,6 +19,7 @@ use sha2::{Digest, Sha256};
 use super::adamw::Moments;
 use super::identity::Identity;
 use super::model::{Parameter, ParameterTable};
+use crate::os::input_file::open_regular;
 
 /// The format of the files that are written.
 const FORMAT: &str = "remuda-train/2";
@@ -381,13 +382,9 @@ pub(super) fn load(
 
 fn read(path: &Path) -> Result<Vec<u8>, CheckpointError> {
     let error = |source| CheckpointError::Read { path: path.to_owned(), source };
-    // Before it is opened: a pipe would wait for its writer.
-    let found = fs::metadata(path).map_err(error)?;
-    if !found.is_file() {
-        let reason = "it is not a regular file".to_owned();
-        return Err(CheckpointError::Malformed { path: path.to_owned(), reason });
-    }
-    read_bytes(&mut File::open(path).map_err(error)?, found.len()).map_err(error)
+    let mut file = open_regular(path).map_err(error)?;
+    let length = file.metadata().map_err(error)?.len();
+    read_bytes(&mut file, length).map_err(error)
 }
 
 /// All of a file, or only the beginning of one that does not begin as a checkpoint.

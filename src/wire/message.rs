@@ -347,6 +347,8 @@ pub enum FromAgent {
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
+    /// The shim did not answer for the length of the lease; it and its workers were killed.
+    ShimFrozen,
 }
 
 /// Facts that a node determined while it prepared.

@@ -171,6 +171,21 @@ fn the_place_of_an_agent_is_free_when_its_shim_is_gone_too() {
     assert_clean(&first.mark, first.pid());
 }
 
+#[test]
+fn agent_ends_although_its_shim_is_stopped() {
+    let agent = Agent::start("stopped", Stdio::inherit());
+    let shim = wait_for("its shim", || {
+        let all = marked(&agent.mark, agent.pid());
+        all.into_iter().find(|process| process.name == "remuda-shim")
+    });
+    shim.signal(Signal::STOP);
+    let Agent { mut child, link, mark, .. } = agent;
+    drop(link);
+    let status = wait_for("its end", || child.try_wait().expect("a child of the test"));
+    assert_clean(&mark, Pid::from_child(&child));
+    assert_eq!(status.code(), Some(0));
+}
+
 /// Whoever reads our words may be as silent as the launcher.
 #[test]
 fn an_agent_whose_words_nobody_reads_acts_all_the_same() {

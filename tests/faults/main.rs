@@ -11,6 +11,7 @@
 //! | a daemon, a fork chain, a zombie, a holder of the output is left behind | `workers`, `output` |
 //! | shim, agent, launcher killed, alone and in pairs | `ours` |
 //! | any one of them killed at a random moment | `random`, as proofs |
+//! | a shim is stopped by a signal, once or again and again | `frozen` |
 //! | launcher or agent stands still; the launcher is process 1 of a container | `ours` |
 //! | the agent hears nonsense, or another epoch; it panics; nobody reads its words | `agent` |
 //! | a signal to every process at once | `ours` |
@@ -41,6 +42,7 @@ mod support;
 
 mod agent;
 mod claims;
+mod frozen;
 mod node;
 mod options;
 mod ours;

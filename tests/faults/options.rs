@@ -6,9 +6,14 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
-use crate::support::launch::{Launch, REMUDA, Running, hosts, python, workers};
+use remuda::base::clock;
+use remuda::os::calendar::utc_stamp;
+
+use crate::support::launch::{Launch, REMUDA, Running, command, hosts, python, workers};
 use crate::support::process::Role;
 
 /// Nothing may start: the program would leave a file.
@@ -269,27 +274,78 @@ fn much_input_arrives_whole_although_the_reader_is_slow() {
     assert!(outcome.stdout_text().contains("5000000"), "{outcome:#?}");
 }
 
+/// A directory with the name and the record of a run that ended with 0, so many seconds ago.
+fn add_run(runs: &Path, seconds_ago: u64, job: &str) -> PathBuf {
+    let started = clock::wall().saturating_sub(Duration::from_secs(seconds_ago));
+    let run = runs.join(format!("{}-{job}", utc_stamp(started)));
+    fs::create_dir_all(&run).expect("a directory");
+    let record = "{\n  \"state\": \"ended\",\n  \"exit\": 0\n}\n";
+    fs::write(run.join("run.json"), record).expect("a record");
+    run
+}
+
+/// What lies where run directories are made, without `latest`.
+fn run_names(runs: &Path) -> Vec<String> {
+    let entries = fs::read_dir(runs).expect("there").flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.filter(|name| name != "latest").collect();
+    names.sort();
+    names
+}
+
 #[test]
 fn run_directories_are_private_and_the_newest_hundred_are_kept() {
     let launch = workers(1);
     let runs = launch.run_dir();
+    // As earlier versions named them: the year 1970.
     for number in 0..110 {
         fs::create_dir_all(runs.join(format!("{number:011}-old"))).expect("a directory");
     }
     fs::create_dir_all(runs.join("not-ours")).expect("a directory");
+    let kept: Vec<_> = (1..=99).map(|hour| add_run(&runs, hour * 3600, "kept")).collect();
+    let oldest = add_run(&runs, 100 * 3600, "oldest");
     let outcome = launch.sh("echo kept").end().code(0);
     assert_eq!(outcome.run_file("rank0.stdout"), b"kept\n");
-    let names: Vec<String> = fs::read_dir(outcome.dir().join("runs"))
-        .expect("there")
-        .flatten()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
-    assert_eq!(names.len(), 102, "a hundred runs, `latest` and what is not ours: {names:?}");
-    assert!(!names.contains(&format!("{:011}-old", 10)), "the oldest go: {names:?}");
-    assert!(names.contains(&format!("{:011}-old", 11)), "{names:?}");
+    let names = run_names(&outcome.dir().join("runs"));
+    assert_eq!(names.len(), 101, "a hundred runs and what is not a run: {names:?}");
+    assert!(!oldest.exists() && kept.iter().all(|run| run.exists()), "{names:?}");
+    assert!(names.iter().all(|name| !name.ends_with("-old")), "{names:?}");
     let latest = outcome.dir().join("runs/latest");
     let mode = fs::metadata(latest).expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
+fn run_directory_is_named_by_its_time() {
+    let stamp = || utc_stamp(clock::wall());
+    let before = stamp();
+    let outcome = workers(1).sh("exit 0").end().code(0);
+    let names = run_names(&outcome.dir().join("runs"));
+    let [name] = &names[..] else { panic!("one run: {names:?}") };
+    let job = outcome.record()["job"].as_str().expect("text").to_owned();
+    let time = name.strip_suffix(&format!("-{job}")).expect("the job stands last");
+    assert!(*before <= *time && *time <= *stamp(), "{name}");
+    let latest = fs::read_link(outcome.dir().join("runs/latest")).expect("a link");
+    assert_eq!(latest.to_str(), Some(&**name));
+}
+
+#[test]
+fn small_commands_do_not_evict_the_runs_of_jobs() {
+    let launch = workers(1);
+    let runs = launch.run_dir();
+    let tools: Vec<_> =
+        (1..=60).map(|hour| add_run(&runs.join("tools"), hour * 3600, "tool")).collect();
+    let jobs: Vec<_> = (61..=160).map(|hour| add_run(&runs, hour * 3600, "job")).collect();
+    let mut ssh = command(REMUDA);
+    ssh.args(["ssh", "--launcher", "local", "-H", "n1:1", "--run_dir"]).arg(&runs);
+    let ended = ssh.args(["--", "true"]).output().expect("it starts");
+    assert!(ended.status.success(), "{ended:?}");
+    assert!(jobs.iter().all(|run| run.exists()), "{:?}", run_names(&runs));
+    let left = run_names(&runs.join("tools"));
+    assert_eq!(left.len(), 50, "{left:?}");
+    assert!(tools[48].exists() && !tools[49].exists(), "{left:?}");
+    assert!(!runs.join("latest").exists(), "`latest` is a job");
+    drop(launch.sh("exit 0").end().code(0));
 }
 
 #[test]
@@ -303,9 +359,30 @@ fn the_directory_of_a_job_that_still_runs_is_kept() {
     }
     workers(1).option("--run_dir").option(&runs).sh("exit 0").end().code(0);
     assert!(runs.join(&latest).exists(), "{} is gone", latest.display());
+    let text = fs::read_to_string(runs.join(&latest).join("run.json")).expect("a record");
+    assert!(text.contains("\"state\": \"running\""), "its launcher lives: {text}");
     job.signal(rustix::process::Signal::TERM);
     let outcome = job.end().code(143);
     assert!(outcome.dir().join("runs").join(latest).join("run.json").exists());
+}
+
+#[test]
+fn record_of_a_killed_launcher_says_lost_after_the_next_command() {
+    let job = workers(1).sh("echo ready; exec sleep 1000").start();
+    job.wait_for_lines("ready", 1);
+    let runs = job.dir().join("runs");
+    let killed = fs::canonicalize(runs.join("latest")).expect("a link");
+    job.signal(rustix::process::Signal::KILL);
+    let _outcome = job.end().killed_by(rustix::process::Signal::KILL);
+    let record = || -> serde_json::Value {
+        let text = fs::read(killed.join("run.json")).expect("a record");
+        serde_json::from_slice(&text).expect("JSON")
+    };
+    assert_eq!(record()["state"], "running");
+    let lost = remuda::report::SavedRun::read(&killed).expect("a record");
+    assert_eq!(lost.state(), remuda::report::record::RunState::Lost);
+    workers(1).option("--run_dir").option(&runs).sh("exit 0").end().code(0);
+    assert_eq!((&record()["state"], &record()["exit"]), (&"lost".into(), &serde_json::Value::Null));
 }
 
 #[test]
@@ -337,10 +414,86 @@ fn everything_is_kept_in_the_log_directory() {
     let script = "echo out $RANK; echo err $RANK >&2";
     let _outcome = launch.option("--log_dir").option(&logs).sh(script).end().code(0);
     for rank in ["0", "1"] {
-        let read = |stream| fs::read_to_string(logs.join(format!("rank{rank}.{stream}")));
+        let read = |stream| fs::read_to_string(logs.join(format!("latest/rank{rank}.{stream}")));
         assert_eq!(read("stdout").expect("kept"), format!("out {rank}\n"));
         assert_eq!(read("stderr").expect("kept"), format!("err {rank}\n"));
     }
+}
+
+#[test]
+fn log_directory_keeps_every_job_apart() {
+    let first = workers(2);
+    let logs = first.dir().join("logs");
+    let run = |launch: Launch, text: &str| {
+        let launch = launch.option("--log_dir").option(&logs);
+        launch.sh(&format!("echo {text} $RANK")).end().code(0)
+    };
+    let first = run(first, "first");
+    let kept = fs::canonicalize(logs.join("latest")).expect("a link");
+    let _second = run(workers(1), "second");
+    let read = |dir: &Path, rank: u32| fs::read_to_string(dir.join(format!("rank{rank}.stdout")));
+    assert_eq!(read(&kept, 0).expect("kept"), "first 0\n");
+    assert_eq!(read(&kept, 1).expect("kept"), "first 1\n");
+    let latest = fs::canonicalize(logs.join("latest")).expect("a link");
+    assert_eq!(read(&latest, 0).expect("kept"), "second 0\n");
+    assert!(read(&latest, 1).is_err(), "the second job had one worker");
+    assert_eq!(run_names(&logs).len(), 2);
+    // Named like the directory of the run.
+    assert_eq!(run_names(&first.dir().join("runs")), [name_of(&kept)]);
+    let refused = workers(1).option("--log_dir").option(&logs).program(["no-such-program"]);
+    refused.end().code(127);
+    assert_eq!(run_names(&logs).len(), 2, "a job that never began leaves nothing");
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().expect("it has one").to_string_lossy().into_owned()
+}
+
+/// A pipe with a name.
+fn fifo(launch: &Launch) -> PathBuf {
+    let path = launch.dir().join("fifo");
+    assert!(command("mkfifo").arg(&path).status().expect("mkfifo").success());
+    path
+}
+
+#[test]
+fn fifo_as_a_script_is_refused() {
+    let launch = python(1);
+    let path = fifo(&launch);
+    let outcome = launch.program([&path]).end().code(66);
+    outcome.says("cannot read script `").says("fifo`: it is not a regular file: it is a pipe\n");
+    let launch = python(1);
+    let path = fifo(&launch);
+    let outcome = launch.option("--dry-run").program([&path]).end().code(0);
+    outcome.says("fifo` is not a regular file; the job would not start\n");
+}
+
+#[test]
+fn fifo_as_another_input_is_refused() {
+    for (option, said) in [
+        ("--venv_script", "fifo`: it is not a regular file: it is a pipe"),
+        ("--ssh_config", "fifo`: it is not a regular file: it is a pipe"),
+        ("-H", "fifo` is not a regular file: it is a pipe that no process writes to"),
+    ] {
+        let launch = workers(1);
+        let path = fifo(&launch);
+        let launch = match option {
+            "--ssh_config" => launch.options(["--launcher", "ssh"]),
+            _ => launch,
+        };
+        launch.option(option).option(path).sh("exit 0").end().code(66).says(said);
+    }
+}
+
+#[test]
+fn fifo_with_a_writer_is_a_hostfile() {
+    let launch = Launch::new();
+    let path = fifo(&launch);
+    let writes = format!("echo 'n1 slots=2' > {} &", path.display());
+    let launch = launch.options(["--launcher", "local", "--accelerator", "cpu", "--no_python"]);
+    let launch = launch.under(&format!("{writes} :")).option("-H").option(path);
+    let outcome = launch.option("--no_local_rank").sh("echo rank $RANK").end().code(0);
+    assert_eq!(outcome.stdout_text().matches("rank ").count(), 2, "{outcome:#?}");
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn a_screen_that_stands_still_costs_lines_that_are_counted() {
     let logs = launch.dir().join("logs");
     let launch = launch.option("--log_dir").option(&logs).sh(&format!("seq {LINES}"));
     let outcome = launch.end().code(0);
-    assert_all_kept(&logs, 2, &numbers(LINES));
+    assert_all_kept(&logs.join("latest"), 2, &numbers(LINES));
     let shown = BufReader::new(screen).split(b'\n').count();
     let lost = number_before(&outcome, " lines not shown");
     // The last one shown may have been cut.
@@ -119,7 +119,7 @@ fn a_terminal_that_stands_still_holds_up_no_worker() {
     let logs = launch.dir().join("logs");
     let launch = launch.option("--log_dir").option(&logs).sh(&format!("seq {LINES}"));
     let outcome = launch.end().code(0).says(" lines not shown: the terminal did not accept output");
-    assert_all_kept(&logs, 2, &numbers(LINES));
+    assert_all_kept(&logs.join("latest"), 2, &numbers(LINES));
     drop((outcome, screen));
 }
 
@@ -128,12 +128,15 @@ fn a_terminal_that_stands_still_holds_up_no_worker() {
 fn a_log_disk_that_hangs_holds_up_neither_screen_nor_workers() {
     const LINES: usize = 2_000_000;
     let launch = workers(2);
-    let logs = launch.dir().join("logs");
-    fs::create_dir(&logs).expect("a directory");
-    let made = command("mkfifo").arg(logs.join("rank0.stdout")).status().expect("mkfifo");
-    assert!(made.success());
+    let (logs, flag) = (launch.dir().join("logs"), launch.dir().join("flag"));
     let launch = launch.option("--log_dir").option(&logs).option("--prefix").option("");
-    let outcome = launch.sh(&format!("seq {LINES}")).end().code(0);
+    let script = format!("until [ -e \"$FLAG\" ]; do sleep 0.01; done; seq {LINES}");
+    let job = launch.env("FLAG", &flag).sh(&script).start();
+    let files = wait_for("the directory of the job", || fs::canonicalize(logs.join("latest")).ok());
+    let made = command("mkfifo").arg(files.join("rank0.stdout")).status().expect("mkfifo");
+    assert!(made.success());
+    fs::write(flag, "").expect("a flag");
+    let outcome = job.end().code(0);
     assert_eq!(outcome.stdout_text().lines().count(), 2 * LINES);
     let outcome = outcome.says("warning: cannot write log files (disk not responding)");
     outcome.says(" bytes are missing in the log files: the disk did not respond");

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use rustix::process::Signal;
 
 use crate::support::launch::{Outcome, hosts};
-use crate::support::process::{Process, Role};
+use crate::support::process::{Process, Role, while_stopped};
 use crate::support::proof::{Random, proof_cases};
 
 const WORKERS: usize = 4;
@@ -27,6 +27,26 @@ fn prove_random_kill() {
         let script = [QUIET, LOUD][random.below(2)];
         eprintln!("case {case}: {role:?} {moment} µs after the first, workers run `{script}`");
         kill_one(role, moment, random.below(WORKERS), script);
+    }
+}
+
+/// The same, but a shim is stopped by a signal at a random moment, again and again.
+#[test]
+fn prove_random_stop_of_a_shim() {
+    let mut random = Random::from_seed();
+    for case in 0..proof_cases(4) {
+        let moment = random.below(40_000) as u64;
+        let script = [QUIET, LOUD][random.below(2)];
+        eprintln!("case {case}: {moment} µs after the first, workers run `{script}`");
+        let launch = hosts(&[("n0", 2), ("n1", 2)]).options(["--grace", "2s", "--lease", "2s"]);
+        let job = launch.stdout(Stdio::null()).sh(script).start();
+        job.wait_for_role(Role::Shim, 1);
+        std::thread::sleep(std::time::Duration::from_micros(moment));
+        let victims = job.wait_for_role(Role::Shim, 1);
+        let victim = victims[random.below(victims.len())].clone();
+        let outcome = while_stopped(&victim, || job.end()).code(75);
+        let why = "did not answer for 2.0 s (--lease); it and its workers were killed";
+        drop(outcome.says(&format!("remuda-shim on n{}", node_of(&victim))).says(why));
     }
 }
 

@@ -26,7 +26,7 @@ fn redacted(outcome: &Outcome) -> String {
         // A test beside this one may want for memory.
         (r"  the kernel's OOM killer killed .* while this worker ran\n", ""),
         (r"(after|runs for) [0-9.]+ m?s", "$1 TIME"),
-        (r"\d{11}-[a-z2-9]{8}", "RUN"),
+        (r"\d{8}-\d{6}Z-[a-z2-9]{8}", "RUN"),
         (r"job [a-z2-9]{8}\n", "job JOB\n"),
         // An end may be known before the last words are read.
         (r"(  Stopping .*\n)((?:\S+:\d+ +│ .*\n)+)", "$2$1"),

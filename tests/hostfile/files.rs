@@ -34,7 +34,8 @@ fn what_is_no_regular_file_is_refused_without_waiting() {
         0,
     )
     .expect("a pipe can be made");
-    check_load(&fifo, Status::NoInput, "is not a regular file: it is a pipe");
+    let why = "is not a regular file: it is a pipe that no process writes to";
+    check_load(&fifo, Status::NoInput, why);
     check_load(Path::new("/dev/zero"), Status::NoInput, "it is a device");
     let help = "help: it names no host; a job without -H runs on this machine";
     check_load(Path::new("/dev/null"), Status::NoInput, help);

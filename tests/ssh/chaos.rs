@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use crate::cluster::{Cluster, can_run};
 use crate::support::launch::{Outcome, Running};
-use crate::support::process::Process;
+use crate::support::process::{Process, while_stopped};
 use crate::support::proof::{Random, proof_cases};
 use crate::support::wait_for;
 
@@ -42,6 +42,48 @@ fn prove_chaos() {
         let victim = &victims[random.below(victims.len())];
         victim.signal(Signal::KILL);
         judge(kind, victim, running);
+        let is_clear = || (std::fs::read_dir(&private).ok()?.count() == 0).then_some(());
+        wait_for("the end of the private directory", is_clear);
+    }
+    std::fs::remove_dir(private).expect("it is empty");
+}
+
+/// The same, but the process is stopped by a signal again and again. An ssh is stopped once workers
+/// run: a login that stands still is given up after a minute.
+#[test]
+fn prove_chaos_of_stops() {
+    const KINDS: [&str; 3] = ["ssh", "remuda-shim", "remuda-janitor"];
+    if !can_run("prove_chaos_of_stops") {
+        return;
+    }
+    let mut random = Random::from_seed();
+    let private = std::env::temp_dir().join(format!("remuda-stops-{}", std::process::id()));
+    std::fs::create_dir(&private).expect("a directory");
+    for case in 0..proof_cases(3) {
+        let kind = KINDS[(case + random.below(2)) % KINDS.len()];
+        let mux = ["native", "process"][random.below(2)];
+        let moment_us = random.below(60_000) as u64;
+        eprintln!("case {case}: {kind} {moment_us} µs after the first, mux {mux}");
+        let (_cluster, launch) = Cluster::new(&[("n1", 2), ("n2", 2), ("n3", 2)]);
+        let launch = launch.options(["--grace", "2s", "--lease", "2s", "--ssh_mux", mux]);
+        let launch = launch.env("XDG_RUNTIME_DIR", &private);
+        let running = launch.sh("echo ready; exec sleep 1000").start();
+        if kind == "ssh" {
+            running.wait_for_lines("ready", 6);
+        }
+        wait_for(kind, || named(&running, kind).into_iter().next());
+        // Not synchronisation, but the random moment itself.
+        std::thread::sleep(std::time::Duration::from_micros(moment_us));
+        let victims = wait_for(kind, || Some(named(&running, kind)).filter(|all| !all.is_empty()));
+        let victim = &victims[random.below(victims.len())];
+        while_stopped(victim, || match kind {
+            "ssh" => blames(&running.end(), &[75], &host_of_ssh(victim)),
+            "remuda-shim" => blames(&running.end(), &[75], &host_of_agent(victim)),
+            _ => {
+                running.signal(Signal::TERM);
+                running.end().code(143);
+            }
+        });
         let is_clear = || (std::fs::read_dir(&private).ok()?.count() == 0).then_some(());
         wait_for("the end of the private directory", is_clear);
     }

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::cluster::{Cluster, can_run};
 use crate::support::launch::{Outcome, Running, on_hosts};
-use crate::support::process::Process;
+use crate::support::process::{Process, while_stopped};
 use crate::support::{wait_for, wait_for_or};
 
 const SCRIPT: &str = "sleep 1000 & echo ready; wait";
@@ -285,6 +285,50 @@ fn a_job_survives_its_janitor() {
     kill_one(&running, "remuda-janitor");
     running.signal(Signal::TERM);
     running.end().code(143);
+    assert_gone(&dir);
+}
+
+#[test]
+fn stopped_janitor_does_not_delay_the_end() {
+    if !can_run("stopped_janitor_does_not_delay_the_end") {
+        return;
+    }
+    let mut cluster = None;
+    let running = start(&mut cluster);
+    let dir = control_dir(&running);
+    named(&running, "remuda-janitor").remove(0).signal(Signal::STOP);
+    running.signal(Signal::TERM);
+    running.end().code(143);
+    assert_gone(&dir);
+}
+
+#[test]
+fn stopped_ssh_master_is_killed_at_the_end() {
+    if !can_run("stopped_ssh_master_is_killed_at_the_end") {
+        return;
+    }
+    let (_cluster, launch) = Cluster::new(&[("n1", 2), ("n2", 2)]);
+    let launch = launch.options(["--grace", "2s", "--lease", "2s"]);
+    let running = launch.sh(SCRIPT).start();
+    running.wait_for_lines("ready", 4);
+    let dir = control_dir(&running);
+    let master = named(&running, "ssh").remove(0);
+    let outcome = while_stopped(&master, || running.end()).code(75);
+    outcome.says(": nothing heard for 2.0 s");
+    assert_gone(&dir);
+}
+
+#[test]
+fn stopped_ssh_master_of_a_killed_launcher_leaves_nothing() {
+    if !can_run("stopped_ssh_master_of_a_killed_launcher_leaves_nothing") {
+        return;
+    }
+    let mut cluster = None;
+    let running = start(&mut cluster);
+    let dir = control_dir(&running);
+    named(&running, "ssh").remove(0).signal(Signal::STOP);
+    running.signal(Signal::KILL);
+    running.end().killed_by(Signal::KILL);
     assert_gone(&dir);
 }
 

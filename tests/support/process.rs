@@ -1,6 +1,8 @@
 //! Processes of one job, recognised by a variable in their environment.
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
@@ -56,6 +58,24 @@ impl Process {
 /// Sends a signal; a process that has just ended does not mind.
 pub(crate) fn signal_to(pid: Pid, signal: Signal) {
     let _ = rustix::process::kill_process(pid, signal);
+}
+
+/// Runs `end` while a process is stopped again whenever it has been continued.
+pub(crate) fn while_stopped<T>(process: &Process, end: impl FnOnce() -> T) -> T {
+    const PAUSE: Duration = Duration::from_millis(1);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        process.signal(Signal::STOP);
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) && process.state().is_some_and(|s| s != 'Z') {
+                process.signal(Signal::STOP);
+                std::thread::sleep(PAUSE);
+            }
+        });
+        let result = end();
+        is_over.store(true, Ordering::Relaxed);
+        result
+    })
 }
 
 /// Every living process that carries the marker, the launcher's role given by its pid.

@@ -9,6 +9,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::message::{self, FromShim, PACKET_BYTES_MAX, ShimWorker, ToShim};
 use super::run;
+use crate::os::family::{self, Stat};
 use crate::os::fork::{self, Side};
 use crate::os::{fds, watch};
 
@@ -82,6 +83,16 @@ impl ShimHandle {
             let _ =
                 fds::send_packet(self.control.get_ref(), &message::encode(&ToShim::Hold), &some);
         }
+    }
+
+    /// Whether a signal or a debugger has stopped it.
+    pub(in crate::agent) fn is_suspended(&self) -> bool {
+        Stat::of(self.pid).is_some_and(|stat| stat.is_suspended())
+    }
+
+    /// Signals the shim itself.
+    pub(in crate::agent) fn signal(&self, signal: i32) {
+        family::signal_child(self.pid, signal);
     }
 
     /// Says something. A dead shim is noticed by [`Self::recv`].

@@ -25,15 +25,24 @@ pub(in crate::agent) enum ToShim {
     Hold,
     /// Signal every live worker's process group.
     Signal(i32),
-    /// Signal what a worker that has ended left behind.
+    /// Ask what a worker that has ended left behind to end (SIGTERM). The answer is
+    /// [`FromShim::Swept`].
     Sweep {
         /// Index of the worker.
         worker: u32,
-        /// The signal.
-        signal: i32,
+        /// Processes that have work to do may just be ending: then none is signalled, and the answer is
+        /// [`FromShim::Leftovers`].
+        spares_busy: bool,
+    },
+    /// Kill what a worker that has ended left behind, until nothing is left.
+    KillLeftovers {
+        /// Index of the worker.
+        worker: u32,
     },
     /// Kill everything.
     Kill,
+    /// Answer with [`FromShim::Pong`].
+    Ping,
 }
 
 /// Shim → agent.
@@ -68,11 +77,16 @@ pub(in crate::agent) enum FromShim {
         /// Signals sent to it before.
         sent: Vec<i32>,
     },
-    /// A worker that has ended left these behind.
+    /// A worker that has ended left processes behind.
     Leftovers {
         /// Index of the worker.
         worker: u32,
-        /// What it left.
+    },
+    /// What a worker left behind was signalled.
+    Swept {
+        /// Index of the worker.
+        worker: u32,
+        /// What was signalled; empty if all of it had ended by itself.
         processes: Vec<Leftover>,
     },
     /// No process is left, but for these, which cannot be killed.
@@ -80,6 +94,8 @@ pub(in crate::agent) enum FromShim {
         /// What would not die.
         undead: Vec<Leftover>,
     },
+    /// The answer to [`ToShim::Ping`].
+    Pong,
 }
 
 /// One worker, with everything resolved.

@@ -142,18 +142,14 @@ impl Shim {
                 self.signal(signal);
                 Ok(())
             }
-            ToShim::Sweep { worker, signal } => {
-                if signal == libc::SIGKILL {
-                    let sweep = Sweep { until: clock::now() + KILL_LIMIT, vain: 0 };
-                    self.sweeping.insert(worker as usize, sweep);
-                    return self.sweep_again();
-                }
-                for stray in self.strays_of(worker as usize) {
-                    stray.signal(signal);
-                }
-                Ok(())
+            ToShim::Sweep { worker, spares_busy } => self.sweep(worker as usize, spares_busy),
+            ToShim::KillLeftovers { worker } => {
+                let sweep = Sweep { until: clock::now() + KILL_LIMIT, vain: 0 };
+                self.sweeping.insert(worker as usize, sweep);
+                self.sweep_again()
             }
             ToShim::Kill => self.kill(),
+            ToShim::Ping => self.say(&FromShim::Pong, &[]),
         }
     }
 
@@ -260,15 +256,36 @@ impl Shim {
         let Some(index) = self.unseen else {
             return Ok(());
         };
-        let strays = self.strays_of(index).into_iter().map(|stray| stray.pid());
-        let strays = strays.filter(|pid| self.is_news(*pid, index));
-        let processes: Vec<_> = strays.take(LEFTOVERS_MAX).filter_map(describe).collect();
-        if processes.is_empty() {
+        if !self.strays_of(index).iter().any(|stray| self.is_news(stray.pid(), index)) {
             return Ok(());
         }
         self.unseen = None;
         self.told.insert(index);
-        self.say(&FromShim::Leftovers { worker: index as u32, processes }, &[])
+        self.say(&FromShim::Leftovers { worker: index as u32 }, &[])
+    }
+
+    /// Asks what a worker left behind to end, and tells the agent what that was. Processes that fork and
+    /// end fast may be missed by a look, so there are several; if none finds anything, the next end of a
+    /// child brings another.
+    fn sweep(&mut self, worker: usize, spares_busy: bool) -> Result<(), AgentGone> {
+        let mut looks = (0..SWEEPS_MAX).map(|_| self.strays_of(worker));
+        let strays = looks.find(|strays| !strays.is_empty()).unwrap_or_default();
+        let is_busy = |stray: &Held| Stat::of(stray.pid()).is_none_or(|stat| !stat.is_waiting());
+        if spares_busy && strays.iter().any(is_busy) {
+            return self.say(&FromShim::Leftovers { worker: worker as u32 }, &[]);
+        }
+        let pids = strays.iter().take(LEFTOVERS_MAX).map(Held::pid);
+        let processes: Vec<_> = pids.filter_map(describe).collect();
+        for stray in &strays {
+            stray.signal(libc::SIGTERM);
+        }
+        self.say(&FromShim::Swept { worker: worker as u32, processes }, &[])?;
+        if !strays.is_empty() {
+            return Ok(());
+        }
+        self.told.remove(&worker);
+        self.unseen.get_or_insert(worker);
+        self.tell_leftovers()
     }
 
     /// Whether a leftover is not one of those that have been told as another worker's.

@@ -1,6 +1,5 @@
 //! What can be known before anything is measured, with the place of the command line.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -15,6 +14,7 @@ use crate::cli::line::{Place as Words, Typed, codes};
 use crate::cli::lower::{self, Place};
 use crate::inventory::available_memory;
 use crate::launch::Transport;
+use crate::os::input_file::{InputReader, open};
 use crate::report::summary::{count, reason, show_bytes};
 use crate::runtime::Dtype;
 
@@ -124,8 +124,8 @@ pub(super) fn read_earlier(
     world: usize,
 ) -> Result<Earlier, (Status, String)> {
     let mut bytes = Vec::new();
-    File::open(file)
-        .and_then(|file| file.take(RESULTS_BYTES_MAX + 1).read_to_end(&mut bytes))
+    let read = open(file).and_then(InputReader::new);
+    read.and_then(|file| file.take(RESULTS_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|error| (Status::NoInput, reason(&error)))?;
     if RESULTS_BYTES_MAX < bytes.len() as u64 {
         let limit = RESULTS_BYTES_MAX >> 20;

@@ -19,7 +19,7 @@ use super::run::{self, Started};
 use crate::base::Status;
 use crate::bench::Backend;
 use crate::launch::Judge;
-use crate::report::Terminal;
+use crate::report::{RunClass, Terminal};
 
 pub(super) use self::args::words_of;
 pub(super) use self::codes::EXPLANATIONS;
@@ -92,5 +92,6 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let program = bundled::own_program(&place.transport)?;
     let words = std::iter::once(WORKER_COMMAND.into()).chain(face.bench.words()).collect();
     let what = Started::new(program, words, Speaker::Rank0(Judge::Rank0));
+    let what = Started { class: RunClass::Tool, ..what };
     run::start(place, &face.watch, &WorkerArgs::default(), what, terminal)
 }

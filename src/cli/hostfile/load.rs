@@ -1,15 +1,13 @@
 //! Hostfiles from disk, for every command that takes one.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
-
 use super::values::ReadArgs;
 use crate::base::{Diagnostic, Findings, HostName, Severity, Source, Status};
+use crate::os::input_file::{InputReader, is_pipe, open, other_kind};
 use crate::pool::{self, ReadOptions, Reading, codes};
 use crate::report::diagnostic::{Paint, show_findings};
 
@@ -176,10 +174,6 @@ pub(super) fn read_as(
 ) -> Result<Reading, LoadError> {
     if path.as_os_str() == "-" {
         read_from(io::stdin().lock(), path, options)
-    } else if is_substituted(path) {
-        // What a shell puts in the place of `<(command)`.
-        let pipe = File::open(path).map_err(|error| unreadable(path, error))?;
-        read_from(pipe, path, options)
     } else {
         read_file(path, trust, options).map_err(|error| match error {
             LoadError::Missing(path) => LoadError::NothingToRead(path),
@@ -188,24 +182,21 @@ pub(super) fn read_as(
     }
 }
 
-fn is_substituted(path: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    path.starts_with("/dev/fd") && path.metadata().is_ok_and(|found| found.file_type().is_fifo())
-}
-
 fn read_file(path: &Path, trust: Trust, options: ReadOptions) -> Result<Reading, LoadError> {
     let file = open(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => LoadError::Missing(path.to_owned()),
         _ => unreadable(path, error),
     })?;
     let found = file.metadata().map_err(|error| unreadable(path, error))?;
-    if let Some(kind) = other_kind(&found) {
+    // What a shell puts in the place of `<(command)` is a pipe.
+    if let Some(kind) = other_kind(&found).filter(|_| !is_pipe(&found)) {
         return Err(LoadError::NotAFile { path: path.to_owned(), kind });
     }
     if trust == Trust::Owner && found.mode() & 0o002 != 0 {
         return Err(LoadError::WritableByAll(path.to_owned()));
     }
-    let mut loaded = read_from(file, path, options)?;
+    let input = InputReader::new(file).map_err(|error| unreadable(path, error))?;
+    let mut loaded = read_from(input, path, options)?;
     let own = rustix::process::geteuid().as_raw();
     if trust == Trust::Owner && is_foreign(found.uid(), own) {
         loaded.findings.diagnostics.push(foreign_owner(found.uid()));
@@ -213,30 +204,8 @@ fn read_file(path: &Path, trust: Trust, options: ReadOptions) -> Result<Reading,
     Ok(loaded)
 }
 
-/// Does not wait for the writer of a pipe, and does not make a terminal ours.
-pub(in crate::cli) fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
-}
-
 fn unreadable(path: &Path, source: io::Error) -> LoadError {
     LoadError::Unreadable { path: path.to_owned(), source }
-}
-
-pub(in crate::cli) fn other_kind(found: &std::fs::Metadata) -> Option<&'static str> {
-    use std::os::unix::fs::FileTypeExt;
-    let kind = found.file_type();
-    if kind.is_file() {
-        None
-    } else if kind.is_dir() {
-        Some("a directory")
-    } else if kind.is_fifo() {
-        Some("a pipe")
-    } else if kind.is_socket() {
-        Some("a socket")
-    } else {
-        Some("a device")
-    }
 }
 
 /// Root reads what it is told to; everybody else trusts themselves and root.
@@ -254,7 +223,12 @@ fn foreign_owner(owner: u32) -> Diagnostic {
 fn read_from(input: impl Read, path: &Path, options: ReadOptions) -> Result<Reading, LoadError> {
     let mut bytes = Vec::new();
     let read = input.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
-    read.map_err(|error| unreadable(path, error))?;
+    read.map_err(|error| match error.kind() {
+        io::ErrorKind::TimedOut => {
+            LoadError::NotAFile { path: path.to_owned(), kind: "a pipe that no process writes to" }
+        }
+        _ => unreadable(path, error),
+    })?;
     if FILE_BYTES_MAX < bytes.len() as u64 {
         return Err(LoadError::TooLarge(path.to_owned()));
     }

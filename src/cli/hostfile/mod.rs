@@ -12,8 +12,8 @@ mod write;
 use crate::base::Status;
 use crate::report::diagnostic::Paint;
 
+pub(super) use load::is_foreign;
 pub use load::{LoadError, Trust, load};
-pub(super) use load::{is_foreign, open, other_kind};
 pub(super) use write::{create, probe};
 
 /// Behind the list of options of every command.

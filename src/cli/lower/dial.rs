@@ -1,6 +1,5 @@
 //! `--no_ssh` with a key: nodes that are started one by one and become one job.
 
-use std::fs::File;
 use std::io::Read;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
@@ -9,10 +8,11 @@ use std::time::Duration;
 
 use crate::base::{Diagnostic, JobId, Status};
 use crate::cli::error::CliError;
-use crate::cli::hostfile::{is_foreign, open};
+use crate::cli::hostfile::is_foreign;
 use crate::cli::line::{self, Typed};
 use crate::cli::pod_codes as codes;
 use crate::launch::DialOptions;
+use crate::os::input_file::{InputReader, open};
 use crate::os::{fds, interfaces};
 use crate::report::summary::reason;
 use crate::secure::{JobKey, KEY_FILE_BYTES_MAX, derive_job_id};
@@ -115,8 +115,8 @@ fn read_key(path: &Path, key_is: KeyIs) -> Result<(JobKey, String), CliError> {
         CliError::new(Status::NoInput, codes::KEY_UNREADABLE, message).help(help)
     };
     let file = match descriptor(path) {
-        // It was meant for us, and not for workers. Whoever writes into it may not have begun.
-        Some(number) => fds::close_on_exec(number).and_then(|()| File::open(path)),
+        // It was meant for us, and not for workers.
+        Some(number) => fds::close_on_exec(number).and_then(|()| open(path)),
         None => open(path),
     };
     let file = file.map_err(|error| unreadable(&error))?;
@@ -148,7 +148,8 @@ fn read_key(path: &Path, key_is: KeyIs) -> Result<(JobKey, String), CliError> {
         );
     }
     let mut text = Vec::new();
-    let read = file.take(KEY_FILE_BYTES_MAX as u64 + 1).read_to_end(&mut text);
+    let read = InputReader::new(file)
+        .and_then(|file| file.take(KEY_FILE_BYTES_MAX as u64 + 1).read_to_end(&mut text));
     read.map_err(|error| unreadable(&error))?;
     let key = JobKey::from_text(&text).map_err(|error| {
         let message = format!("the key file `{shown}`: {error}");

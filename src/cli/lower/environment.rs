@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 use crate::base::{Diagnostic, Findings, Severity, Source, Status, env_vars};
 use crate::cli::error::CliError;
-use crate::cli::hostfile::{Trust, is_foreign, open, other_kind};
+use crate::cli::hostfile::{Trust, is_foreign};
 use crate::cli::machine_codes::{BAD_VARIABLE, NOT_READ};
 use crate::launch::Transport;
+use crate::os::input_file::{open, other_kind};
 use crate::plan::{Accelerator, Export, Origin, propagated};
 use crate::pool::{EnvFile, Variable, codes, loads_code, read_env, shadowed};
 use crate::report::diagnostic::{Paint, show_all, show_findings};

@@ -1,6 +1,7 @@
 //! What a launch needs beside its plan.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
 
 use super::environment::working_directory;
@@ -12,7 +13,7 @@ use crate::cli::machine_codes::{BAD_VARIABLE, NOT_MADE, SYSTEM};
 use crate::cli::values::{CoreList, StdinArg};
 use crate::launch::{Claims, Cores, Judge, Keeper, Options, StdinTo, Transport, WayOn};
 use crate::plan::{Export, JobSpec, Program};
-use crate::report::{Keep, RunDir, Style, Terminal, make_dirs};
+use crate::report::{Keep, LogDir, RunClass, RunDir, Style, Terminal};
 use crate::secure::JobKey;
 use crate::transport::ssh::AGENT_LIMIT;
 use crate::wire;
@@ -37,6 +38,7 @@ pub(in crate::cli) fn options(
     transport: Transport,
     speaker: Speaker,
     terminal: Terminal,
+    class: RunClass,
 ) -> Result<(Options, String), CliError> {
     let cores = cores(workers_args, &spec.exports)?;
     let rank_files = rank_files(workers_args.rank_log_dir())?;
@@ -46,7 +48,7 @@ pub(in crate::cli) fn options(
         Transport::Local | Transport::Ssh(_) => (job_id()?, JobKey::from_random(random_bytes()?)),
     };
     let workers = spec.nodes.iter().map(|(_, slots)| slots.len()).sum::<usize>();
-    let (run_dir, note) = match RunDir::create(args.run_dir.as_deref(), &job) {
+    let (run_dir, note) = match RunDir::create(args.run_dir.as_deref(), &job, class) {
         Ok(run_dir) => (Some(run_dir), String::new()),
         Err(error) if args.run_dir.is_some() => {
             let message = format!("cannot make the run directory: {error}");
@@ -54,14 +56,9 @@ pub(in crate::cli) fn options(
         }
         Err(error) => (None, format!("note: nothing is recorded: {error}\n")),
     };
-    let log_dir =
-        args.log_dir.clone().or_else(|| run_dir.as_ref().map(|dir| dir.path().to_owned()));
-    if let Some(log_dir) = &args.log_dir {
-        make_dirs(log_dir, 0o777).map_err(|error| {
-            let message = format!("--log_dir: cannot make `{}`: {error}", log_dir.display());
-            CliError::new(Status::CantCreate, NOT_MADE, message)
-        })?;
-    }
+    let log_dir = args.log_dir.as_deref().map(|dir| log_dir(dir, &job)).transpose()?;
+    let logs = log_dir.as_ref().map(LogDir::path).or(run_dir.as_ref().map(RunDir::path));
+    let logs = logs.map(ToOwned::to_owned);
     let keep = if args.log_dir.is_some() { Keep::All } else { Keep::CAPPED };
     let (program, script) = program_and_script(&spec.program);
     let options = Options {
@@ -89,7 +86,7 @@ pub(in crate::cli) fn options(
                 .clone()
                 .or_else(|| (speaker != Speaker::Everybody).then(String::new)),
             solo: solo(args, speaker, workers),
-            log_dir,
+            log_dir: logs,
             keep,
             rank_files,
             gather: false,
@@ -117,10 +114,18 @@ pub(in crate::cli) fn options(
         kept: None,
         tell_record: args.talks(),
         run_dir,
+        log_dir,
         keeper: Keeper::default(),
         transport,
     };
     Ok((options, note))
+}
+
+fn log_dir(parent: &Path, job: &JobId) -> Result<LogDir, CliError> {
+    LogDir::create(parent, job).map_err(|error| {
+        let message = format!("--log_dir: cannot make `{}`: {error}", parent.display());
+        CliError::new(Status::CantCreate, NOT_MADE, message)
+    })
 }
 
 fn cores(args: &WorkerArgs, exports: &[Export]) -> Result<Option<Cores>, CliError> {

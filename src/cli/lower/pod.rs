@@ -19,6 +19,7 @@ use crate::cli::pod::PodPlaceArgs;
 use crate::cli::pod_codes as codes;
 use crate::doctor::{self, SHM_BYTES_MIN};
 use crate::launch::{Keeper, Transport, WayOn};
+use crate::os::input_file;
 use crate::plan::{
     Accelerator, Identity, MASTER_PORT, MpiHostfile, MpiLauncher, Surroundings, mpi_hostfile,
 };
@@ -65,7 +66,7 @@ const MOUNTED_BYTES_MAX: u64 = 1 << 20;
 
 fn read_mounted(path: &Path) -> std::io::Result<String> {
     let mut text = String::new();
-    crate::cli::hostfile::open(path)?.take(MOUNTED_BYTES_MAX).read_to_string(&mut text)?;
+    input_file::open(path)?.take(MOUNTED_BYTES_MAX).read_to_string(&mut text)?;
     Ok(text)
 }
 

@@ -1,7 +1,6 @@
 //! What every worker runs.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +12,7 @@ use crate::base::{Status, env_vars};
 use crate::cli::args::ProgramArgs;
 use crate::cli::error::CliError;
 use crate::cli::machine_codes::{NO_PYTHON, NOT_READ};
+use crate::os::input_file::open_regular;
 use crate::plan::Program;
 use crate::wire::Problem;
 
@@ -51,7 +51,7 @@ pub(in crate::cli) fn program(
 
 fn is_elf(path: &Path) -> bool {
     let mut magic = [0; 4];
-    File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok()
+    open_regular(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok()
         && magic == *b"\x7fELF"
 }
 
@@ -59,7 +59,7 @@ fn is_elf(path: &Path) -> bool {
 fn other_interpreter(script: &Path) -> Option<String> {
     const LINE_BYTES_MAX: u64 = 256;
     let mut head = Vec::new();
-    File::open(script).ok()?.take(LINE_BYTES_MAX).read_to_end(&mut head).ok()?;
+    open_regular(script).ok()?.take(LINE_BYTES_MAX).read_to_end(&mut head).ok()?;
     let line = String::from_utf8_lossy(&head).lines().next()?.strip_prefix("#!")?.to_owned();
     let program = line.split_whitespace().map(|word| word.rsplit('/').next().unwrap_or(word));
     let name = program.clone().find(|name| *name != "env" && !name.starts_with('-'))?;
@@ -104,10 +104,15 @@ fn absolute(python: &Path) -> Result<OsString, CliError> {
         .map_err(|error| CliError::new(Status::Io, NOT_READ, error.to_string()))
 }
 
-/// The script that is missing in a directory, if the program is one of Python's.
-pub(in crate::cli) fn missing_script(program: &Program, cwd: &Path) -> Option<String> {
+/// Why a script of Python cannot be one, as far as that can be seen from here.
+pub(in crate::cli) fn no_script(program: &Program, cwd: &Path) -> Option<String> {
     let Program::Python { script, module: false, .. } = program else { return None };
-    (!cwd.join(script).exists()).then(|| Path::new(script).display().to_string())
+    let shown = Path::new(script).display();
+    match std::fs::metadata(cwd.join(script)) {
+        Err(_) => Some(format!("there is no script `{shown}` here")),
+        Ok(found) if found.is_file() || found.is_dir() => None,
+        Ok(_) => Some(format!("script `{shown}` is not a regular file")),
+    }
 }
 
 /// What this node lacks to start its workers, as far as that can be seen before anybody waits.

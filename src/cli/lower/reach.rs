@@ -13,6 +13,7 @@ use crate::cli::machine_codes::NOT_READ;
 use crate::cli::ssh_args::{KexArg, MuxArg, SshArgs};
 use crate::cli::values::LauncherArg;
 use crate::launch::Transport;
+use crate::os::input_file::{is_pipe, not_regular, open};
 use crate::plan::MasterAddr;
 use crate::pool::Users;
 use crate::transport::ssh::{Kex, Mux, SshConfig, SshOptions, is_tellable};
@@ -92,8 +93,11 @@ fn options(port: Option<u16>, args: &SshArgs) -> Result<SshOptions, CliError> {
 }
 
 fn readable(file: &Path) -> Result<PathBuf, CliError> {
-    let opened = std::fs::File::open(file);
-    opened.map(|_| file.to_owned()).map_err(|error| {
+    // Ssh reads it again for every host: a pipe has nothing left then. `/dev/null` is fine.
+    let opened = open(file)
+        .and_then(|opened| opened.metadata())
+        .and_then(|found| if is_pipe(&found) { Err(not_regular("a pipe")) } else { Ok(()) });
+    opened.map(|()| file.to_owned()).map_err(|error| {
         let message = format!("cannot read `{}`: {error}", file.display());
         CliError::new(Status::NoInput, NOT_READ, message)
             .help("`--ssh_config` takes what `ssh -F` takes")

@@ -259,9 +259,10 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
     story(
         NOT_A_FILE,
         "not a regular file",
-        "A hostfile is a regular file, a link to one, or a pipe: standard input (`-`) or \
-         `<(command)`. Another kind of file could block, or have different content each time it \
-         is read. Write the hosts to a file.",
+        "A hostfile is a regular file, a link to one, or a pipe: standard input (`-`) or a shell's \
+         `<(command)`. A pipe that no process writes to is given up after 2 s. Another kind of \
+         file could block, or have different content each time it is read. Write the hosts to a \
+         file.",
     ),
     story(
         UNREADABLE,

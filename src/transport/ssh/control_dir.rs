@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::base::{clock, env_vars};
+use crate::os::family::Held;
 use crate::os::fork::{self, Side};
 use crate::os::{family, fds, signals};
 
@@ -24,6 +25,12 @@ use crate::os::{family, fds, signals};
 const PATH_BYTES_MAX: usize = 108 - 18 - 8;
 /// The janitor gives up after this time; what holds a directory for longer is not ours.
 const SWEEP_LIMIT: Duration = Duration::from_secs(10);
+
+/// A janitor that has nothing left to do ends within this time, or is killed: it may be stopped by a
+/// signal, or clear what others have left on a disk that hangs.
+const JANITOR_LIMIT: Duration = Duration::from_secs(2);
+/// After so many looks a master that a signal stops again and again is killed.
+const PATIENT_LOOKS: u32 = 3;
 
 /// What its name begins with; 16 hexadecimal digits follow.
 const PREFIX: &str = "remuda-ctl-";
@@ -51,7 +58,7 @@ impl ControlDir {
                 Ok((path, claim)) => Ok(Self { path, janitor, leash, _claim: claim }),
                 Err(error) => {
                     drop(leash);
-                    family::wait_for(janitor);
+                    family::end_child(janitor, JANITOR_LIMIT);
                     Err(error)
                 }
             },
@@ -73,7 +80,7 @@ impl Drop for ControlDir {
         sweep(&self.path);
         // A word instead of the end: there is nothing left to do.
         let _ = rustix::io::write(&self.leash, b".");
-        family::wait_for(self.janitor);
+        family::end_child(self.janitor, JANITOR_LIMIT);
     }
 }
 
@@ -167,7 +174,7 @@ fn clear_stale(own: &[PathBuf]) {
         for path in others.filter(|path| !own.contains(path)) {
             // Held until it is gone, so that nobody else takes it meanwhile.
             let Ok(_claim) = lock(&path) else { continue };
-            clear(&path);
+            clear(&path, 0);
             left -= 1;
             if left == 0 {
                 return;
@@ -190,22 +197,38 @@ fn is_control_dir(path: &Path) -> bool {
 fn sweep(dir: &Path) {
     const PAUSE: Duration = Duration::from_millis(20);
     let deadline = clock::now() + SWEEP_LIMIT;
-    while !clear(dir) && clock::now() < deadline {
+    let mut looks = 0..;
+    while !clear(dir, looks.next().unwrap_or(PATIENT_LOOKS)) && clock::now() < deadline {
         std::thread::sleep(PAUSE);
     }
 }
 
-/// One look; whether nothing is left. No directory in it is ours.
-fn clear(dir: &Path) -> bool {
+/// One look after so many others; whether nothing is left. No directory in it is ours.
+fn clear(dir: &Path, looks: u32) -> bool {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
         let is_socket = entry.file_type().is_ok_and(|kind| kind.is_socket());
+        if let Some(master) = is_socket.then(|| family::stopped_listener(&path)).flatten() {
+            end_stopped(&master, looks);
+            continue;
+        }
         // One that still answers removes its socket itself.
         if !is_socket || !end_master(&path).unwrap_or(false) {
             let _ = fs::remove_file(&path);
         }
     }
     fs::remove_dir(dir).is_ok() || !dir.exists()
+}
+
+/// Ends a master that a signal has stopped: it does not answer, and acts on a signal only once it is
+/// continued.
+fn end_stopped(master: &Held, looks: u32) {
+    if looks < PATIENT_LOOKS {
+        master.signal(libc::SIGTERM);
+        master.signal(libc::SIGCONT);
+    } else {
+        master.signal(libc::SIGKILL);
+    }
 }
 
 /// Asks a master to end, in the words of OpenSSH's PROTOCOL.mux: hello, then terminate. Whether

@@ -28,3 +28,4 @@ mod sockets;
 pub use binary::{confirm, prune_cache};
 pub use connect::{Hear, Ssh, SshAgent, announce, is_tellable};
 pub use options::{AGENT_LIMIT, Kex, Mux, SshConfig, SshOptions};
+pub use process::end_processes;

@@ -3,16 +3,22 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::fault::{Fault, FaultKind};
-use crate::base::WorkerExit;
+use crate::base::{WorkerExit, clock};
 use crate::os::{family, fork, signals, watch};
 
-/// See the module. Dropping it ends the process without waiting.
+/// A process that was asked to end ends within this time, or is killed.
+const END_LIMIT: Duration = Duration::from_millis(500);
+
+/// See the module. Dropping it asks the process to end without waiting; [`end_processes`] waits.
 pub(super) struct SshProcess {
     pid: Pid,
     /// Readable when the process has ended.
@@ -62,6 +68,54 @@ impl SshProcess {
 impl Drop for SshProcess {
     fn drop(&mut self) {
         self.signal(libc::SIGTERM);
-        family::reap_one(self.pid);
+        // One that is stopped acts on it once it is continued.
+        self.signal(libc::SIGCONT);
+        if family::reap_one(self.pid).is_some() || has_ended(self.ended.get_ref()) {
+            return;
+        }
+        if let Ok(process) = self.ended.get_ref().try_clone() {
+            let mut dropped = dropped();
+            dropped.retain(|(_, process)| !has_ended(process));
+            dropped.push((self.pid, process));
+        }
     }
+}
+
+/// Processes that were asked to end and had not ended then.
+static DROPPED: Mutex<Vec<(Pid, OwnedFd)>> = Mutex::new(Vec::new());
+
+fn dropped() -> MutexGuard<'static, Vec<(Pid, OwnedFd)>> {
+    DROPPED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for the end of every process that was dropped, and kills those that do not end: they may be
+/// stopped by a signal. For the end of a launcher, when its runtime is gone.
+pub fn end_processes() {
+    let dropped = std::mem::take(&mut *dropped());
+    let deadline = clock::now() + END_LIMIT;
+    for (pid, process) in &dropped {
+        wait_for_end(process, deadline);
+        if !has_ended(process) {
+            signals::send_to_held(process, libc::SIGKILL);
+        }
+        family::reap_one(*pid);
+    }
+    let deadline = clock::now() + END_LIMIT;
+    for (pid, process) in &dropped {
+        wait_for_end(process, deadline);
+        family::reap_one(*pid);
+    }
+}
+
+/// Whether a process has ended, also if another part of this one has waited for it.
+fn has_ended(process: &OwnedFd) -> bool {
+    wait_for_end(process, clock::now())
+}
+
+/// Whether a process has ended by then.
+fn wait_for_end(process: &OwnedFd, deadline: Instant) -> bool {
+    let left = deadline.saturating_duration_since(clock::now());
+    let Ok(left) = Timespec::try_from(left) else { return false };
+    let mut polled = [PollFd::new(process, PollFlags::IN)];
+    matches!(rustix::io::retry_on_intr(|| poll(&mut polled, Some(&left))), Ok(1..))
 }

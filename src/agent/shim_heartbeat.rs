@@ -1,0 +1,150 @@
+//! The heartbeat between agent and shim: decides when a shim that does not answer is continued, and
+//! when it is killed. Pure; the agent asks it at every beat.
+
+use std::time::{Duration, Instant};
+
+/// The longest that a running shim may take for one turn of its loop: a kill of everything is the
+/// slowest, see [`crate::os::family::KILL_LIMIT`].
+const TURN_MAX: Duration = Duration::from_secs(10);
+
+/// What the agent does next about the shim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ShimAction {
+    /// Nothing: an answer is on its way, or was sent in time.
+    Wait,
+    /// Send a ping.
+    Ping,
+    /// Send SIGCONT: the first stop may be somebody's mistake.
+    Continue,
+    /// Kill the shim and its workers.
+    Kill,
+}
+
+/// Pings, answers and what was done about missing ones.
+#[derive(Debug, Default)]
+pub(super) struct ShimHeartbeat {
+    /// The ping that has no answer yet. At most one is on its way, so that a stopped shim never fills
+    /// the socket.
+    pending: Option<Ping>,
+    /// Whether SIGCONT was sent once.
+    was_continued: bool,
+    /// Whether the agent killed the shim because it did not answer.
+    was_killed: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ping {
+    since: Instant,
+    /// SIGCONT was sent while this ping waited.
+    was_continued: bool,
+}
+
+impl ShimHeartbeat {
+    /// The shim sent something; `is_pong` if that was the answer to the ping.
+    pub(super) fn received(&mut self, now: Instant, is_pong: bool) {
+        match &mut self.pending {
+            Some(_) if is_pong => self.pending = None,
+            Some(ping) => ping.since = now,
+            None => {}
+        }
+    }
+
+    /// One beat. `late`: the time for which the agent itself did not run. `is_suspended`: whether the
+    /// kernel lists the shim as stopped; one that runs may need time for its turn.
+    pub(super) fn beat(
+        &mut self,
+        now: Instant,
+        late: Duration,
+        lease: Duration,
+        is_suspended: bool,
+    ) -> ShimAction {
+        let Some(ping) = &mut self.pending else {
+            self.pending = Some(Ping { since: now, was_continued: false });
+            return ShimAction::Ping;
+        };
+        ping.since = now.min(ping.since + late);
+        let limit = match (is_suspended, ping.was_continued) {
+            // It was stopped again before it could answer.
+            (true, true) => Duration::ZERO,
+            (true, false) => lease,
+            (false, _) => lease + TURN_MAX,
+        };
+        if now - ping.since <= limit {
+            return ShimAction::Wait;
+        }
+        if self.was_continued {
+            self.was_killed = true;
+            return ShimAction::Kill;
+        }
+        self.was_continued = true;
+        ping.was_continued = true;
+        ShimAction::Continue
+    }
+
+    /// The agent kills a stopped shim that was told to end its workers.
+    pub(super) fn killed(&mut self) {
+        self.was_killed = true;
+    }
+
+    /// Whether the agent killed the shim because it did not answer.
+    pub(super) fn was_killed(&self) -> bool {
+        self.was_killed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock;
+
+    const LEASE: Duration = Duration::from_secs(30);
+    const BEAT: Duration = Duration::from_secs(3);
+    const NONE: Duration = Duration::ZERO;
+
+    #[test]
+    fn a_stopped_shim_is_continued_once_and_then_killed() {
+        let (mut heartbeat, start) = (ShimHeartbeat::default(), clock::now());
+        assert_eq!(heartbeat.beat(start, NONE, LEASE, true), ShimAction::Ping);
+        assert_eq!(heartbeat.beat(start + LEASE, NONE, LEASE, true), ShimAction::Wait);
+        let late = start + LEASE + BEAT;
+        assert_eq!(heartbeat.beat(late, NONE, LEASE, true), ShimAction::Continue);
+        heartbeat.received(late, true);
+        // It answers, and is stopped once more.
+        assert_eq!(heartbeat.beat(late + BEAT, NONE, LEASE, true), ShimAction::Ping);
+        let again = late + BEAT + LEASE;
+        assert_eq!(heartbeat.beat(again, NONE, LEASE, true), ShimAction::Wait);
+        assert!(!heartbeat.was_killed());
+        assert_eq!(heartbeat.beat(again + BEAT, NONE, LEASE, true), ShimAction::Kill);
+        assert!(heartbeat.was_killed());
+    }
+
+    #[test]
+    fn a_shim_that_is_stopped_again_at_once_is_killed() {
+        let (mut heartbeat, start) = (ShimHeartbeat::default(), clock::now());
+        heartbeat.beat(start, NONE, LEASE, true);
+        let late = start + LEASE + BEAT;
+        assert_eq!(heartbeat.beat(late, NONE, LEASE, true), ShimAction::Continue);
+        assert_eq!(heartbeat.beat(late + BEAT, NONE, LEASE, true), ShimAction::Kill);
+    }
+
+    #[test]
+    fn a_busy_shim_has_time_for_its_turn() {
+        let (mut heartbeat, start) = (ShimHeartbeat::default(), clock::now());
+        let lease = Duration::from_millis(100);
+        heartbeat.beat(start, NONE, lease, false);
+        assert_eq!(heartbeat.beat(start + TURN_MAX, NONE, lease, false), ShimAction::Wait);
+        heartbeat.received(start + TURN_MAX, false);
+        let later = start + TURN_MAX + TURN_MAX;
+        assert_eq!(heartbeat.beat(later, NONE, lease, false), ShimAction::Wait);
+        heartbeat.received(later, true);
+        assert_eq!(heartbeat.beat(later, NONE, lease, false), ShimAction::Ping);
+    }
+
+    #[test]
+    fn time_for_which_the_agent_was_stopped_does_not_count() {
+        let (mut heartbeat, start) = (ShimHeartbeat::default(), clock::now());
+        heartbeat.beat(start, NONE, LEASE, false);
+        let hour = Duration::from_secs(3600);
+        assert_eq!(heartbeat.beat(start + BEAT + hour, hour, LEASE, true), ShimAction::Wait);
+    }
+}
