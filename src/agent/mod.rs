@@ -22,6 +22,7 @@ mod output;
 mod place;
 mod prepare;
 mod rank_link;
+mod script_hints;
 mod serve;
 mod shim;
 mod shim_lost;

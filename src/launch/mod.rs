@@ -3,6 +3,7 @@
 //! [`run`] is one loop: select → step → perform. What a node says becomes an event of the job; what
 //! the job wants becomes words to the nodes.
 
+mod argument_hints;
 mod awaited;
 pub mod codes;
 mod dispatcher;
@@ -30,6 +31,7 @@ mod verdict;
 mod voice;
 mod wishes;
 
+pub use argument_hints::LauncherFlag;
 pub use dispatcher::run;
 pub use joining::{Member, join};
 pub use options::{

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::argument_hints::{Arguments, argument_hints};
 use super::awaited::Awaited;
 use super::codes;
 use super::history::{History, WorkerHistory};
@@ -422,7 +423,7 @@ impl Story<'_> {
         let ended = worker.ended.as_ref().filter(|_| worker.lost_peer);
         let mut help = ended.map_or_else(Vec::new, |ended| self.ended_before(Some(ended.at)));
         let said = last_lines.iter().flat_map(|(_, lines)| lines);
-        help.extend(self.argument_of_ours(worker, said));
+        help.extend(self.argument_hints(worker, said));
         Failure {
             code: codes::WORKER_FAILED,
             title,
@@ -467,21 +468,29 @@ impl Story<'_> {
         vec![format!("{who} had exited with 0{ran}; a collective needs every rank until its end")]
     }
 
-    /// A program that does not take the argument that DeepSpeed gives it mostly says its name.
-    fn argument_of_ours<'b>(
+    /// Hints about arguments that the program of a worker refused.
+    fn argument_hints<'b>(
         &self,
         worker: &WorkerHistory,
-        mut said: impl Iterator<Item = &'b Vec<u8>>,
-    ) -> Option<String> {
-        let ours = format!("--local_rank={}", worker.local_rank);
+        said: impl Iterator<Item = &'b Vec<u8>>,
+    ) -> Vec<String> {
         let workers = &self.plan.nodes[worker.node.index()].workers;
-        let plan = workers.iter().find(|plan| plan.rank == worker.rank)?;
-        let has = |words: &[OsString]| words.iter().any(|word| *word == *ours);
-        let passed = has(&plan.argv) && !has(&self.options.command);
-        let is_named = |line: &Vec<u8>| String::from_utf8_lossy(line).contains("--local_rank");
-        (passed && said.any(is_named)).then(|| {
-            format!("`{ours}` is passed as DeepSpeed does; `--no_local_rank` leaves it out")
-        })
+        let Some(plan) = workers.iter().find(|plan| plan.rank == worker.rank) else {
+            return Vec::new();
+        };
+        let is_module = |words: &&[OsString]| words[0] == "-m";
+        let module = plan.argv.windows(2).find(is_module).map(|words| &words[1]);
+        let Options { script, program, command, .. } = self.options;
+        let mut named = [script.as_ref(), Some(program), module].into_iter().flatten();
+        let script = named.find(|name| command.contains(name)).unwrap_or(program);
+        let arguments = Arguments {
+            argv: &plan.argv,
+            command,
+            script: &script.to_string_lossy(),
+            added: &format!("--local_rank={}", worker.local_rank),
+            flags: &(self.options.flags)(),
+        };
+        argument_hints(arguments, said)
     }
 
     /// What torch's `@record` wrote about the end of a worker.
