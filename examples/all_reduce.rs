@@ -2,7 +2,7 @@
 //! collectives` runs it beside its peers.
 //!
 //! ```text
-//! remuda run -n 2 --no_python --no_local_rank -- target/release/examples/all_reduce 1048576 0.1 buffer
+//! remuda run -n 2 target/release/examples/all_reduce 1048576 0.1 buffer
 //! ```
 //!
 //! Prints one line a size: bytes, microseconds (the median of blocks; a block takes as long as its

@@ -2,7 +2,7 @@
 //! trained: every rank multiplies one tile, rows of the grid add up what belongs together.
 //!
 //! ```text
-//! remuda run -n 4 --no_python --no_local_rank -- target/release/examples/tensor_parallel
+//! remuda run -n 4 target/release/examples/tensor_parallel
 //! ```
 
 use std::io::Write;
