@@ -247,6 +247,8 @@ pub const NO_COLOR: &str = "NO_COLOR";
 pub const CLICOLOR_FORCE: &str = "CLICOLOR_FORCE";
 /// Kind of the terminal.
 pub const TERM: &str = "TERM";
+/// Columns of the terminal, for help pages.
+pub const COLUMNS: &str = "COLUMNS";
 
 /// Variables that say who a worker is, or connect it with its agent: not the user's to set.
 ///

@@ -27,7 +27,10 @@ pub const UNEXPECTED_WORD: &str = "C011";
 /// A word that is no command.
 pub const UNKNOWN_COMMAND: &str = "C012";
 
-/// Their stories.
+/// An option of one value that is given with several.
+pub const GIVEN_TWICE: &str = "C013";
+
+/// The explanations of these codes.
 pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     story(
         UNKNOWN_OPTION,
@@ -108,5 +111,12 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         "The first word chooses what remuda does. To run a script say so:\n\n    \
          remuda run train.py\n\n\
          Called as `deepspeed` (a link to the executable) it has no commands and runs its first word.",
+    ),
+    story(
+        GIVEN_TWICE,
+        "the option is given twice, with different values",
+        "The option takes one value. Tools of remuda refuse a second value, for one of the two would be \
+         ignored without a word. `remuda run`, `launch` and `pod` read a line as DeepSpeed does: the \
+         last value wins, and a note names the value that it replaces.",
     ),
 ];
