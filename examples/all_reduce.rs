@@ -2,7 +2,7 @@
 //! `scripts/bench collectives` runs it and compares it with other libraries.
 //!
 //! ```text
-//! remuda run -n 2 --no_python --no_local_rank -- target/release/examples/all_reduce 1048576 0.1 buffer
+//! remuda run -n 2 target/release/examples/all_reduce 1048576 0.1 buffer
 //! ```
 //!
 //! Prints one line per size: bytes, microseconds (the median of blocks; the time of a block is that

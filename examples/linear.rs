@@ -1,7 +1,7 @@
 //! Linear regression on all ranks: the smallest worker that trains.
 //!
 //! ```text
-//! remuda run --num_gpus 2 --no_python --no_local_rank -- target/release/examples/linear
+//! remuda run --num_gpus 2 target/release/examples/linear
 //! ```
 
 use std::io::Write;

@@ -2,7 +2,7 @@
 //! every rank multiplies one tile, and each row of the grid adds its partial results.
 //!
 //! ```text
-//! remuda run -n 4 --no_python --no_local_rank -- target/release/examples/tensor_parallel
+//! remuda run -n 4 target/release/examples/tensor_parallel
 //! ```
 
 use std::io::Write;

@@ -26,6 +26,7 @@ mod output;
 mod place;
 mod prepare;
 mod rank_link;
+mod script_hints;
 mod serve;
 mod shim;
 mod shim_heartbeat;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::bind;
 use super::claims::{self, Claims};
 use super::listen::{self, Listening};
+use super::script_hints::script_hint;
 use crate::base::shell::quoted;
 use crate::base::{Epoch, JobId, Status, env_vars};
 use crate::os::input_file::{is_pipe, not_regular, open, other_kind};
@@ -189,9 +190,13 @@ pub(super) fn check_script(site: Site<'_>, script: Option<&[u8]>) -> Result<(), 
         },
         Err(error) => {
             let problem = problem(&reason(&error));
-            Err(if let Some(name) = BUNDLED.iter().find(|name| script == **name) {
+            Err(if let Some(hint) = script_hint(cwd, script) {
+                problem.help(hint)
+            } else if let Some(name) = BUNDLED.iter().find(|name| script == **name) {
                 let line = format!("--no_python --no_local_rank remuda {name}");
-                problem.help(format!("the program that comes with remuda: `{line}`"))
+                problem.help(format!(
+                    "the program that comes with remuda: `remuda {name}`; in pods `{line}`"
+                ))
             } else if is_module(script) {
                 problem.help(format!("if it is a module: `--module {}`", script.display()))
             } else {

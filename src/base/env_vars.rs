@@ -249,6 +249,8 @@ pub const NO_COLOR: &str = "NO_COLOR";
 pub const CLICOLOR_FORCE: &str = "CLICOLOR_FORCE";
 /// Type of the terminal.
 pub const TERM: &str = "TERM";
+/// Columns of the terminal, for help pages.
+pub const COLUMNS: &str = "COLUMNS";
 
 /// Variables that identify a worker or connect it with its agent; the user cannot set them.
 ///

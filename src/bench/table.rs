@@ -177,8 +177,9 @@ fn push_columns(
 
 /// A row of the table, with the earlier result of the same size.
 pub fn show_row(row: &Row, collective: Collective, earlier: Option<&Earlier>) -> String {
-    /// Cells of the group that is not measured; parsers of numbers accept them.
-    const NOT_MEASURED: [&str; 4] = ["nan", "nan", "nan", "N/A"];
+    /// Cells of the group that is not measured: an operation works in place or out of it. The columns
+    /// are there for readers of tables of nccl-tests.
+    const NOT_MEASURED: [&str; 4] = ["-"; 4];
     let root = row.root.map_or_else(|| "-1".to_owned(), |root| root.to_string());
     let wrong = row.wrong.map_or_else(|| "N/A".to_owned(), |wrong| wrong.to_string());
     let (bytes, count) = (row.bytes.to_string(), row.count.to_string());
@@ -328,8 +329,8 @@ mod tests {
 #                                                             out-of-place                        in-place
 #        size         count     type  redop   root      time   algbw   busbw  #wrong      time   algbw   busbw  #wrong      was    ratio
 #         (B)    (elements)                             (us)  (GB/s)  (GB/s)              (us)  (GB/s)  (GB/s)           (GB/s)
-            8             2    float    sum     -1       nan     nan     nan     N/A      1.23    0.01    0.01       0
-     67108864      16777216    float    sum     -1       nan     nan     nan     N/A     20500    3.27    3.27       0     1.64     2.00
+            8             2    float    sum     -1         -       -       -       -      1.23    0.01    0.01       0
+     67108864      16777216    float    sum     -1         -       -       -       -     20500    3.27    3.27       0     1.64     2.00
 # Out of bounds values : 0 OK
 # Avg bus bandwidth    : 1.6400
 ";

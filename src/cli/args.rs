@@ -22,18 +22,21 @@ use crate::pool::SlotCount;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Where", rename_all = "snake_case")]
 pub struct PlaceArgs {
-    /// Hosts and their slots: one `name slots=N` a line, or a hostfile of another tool, or
-    /// `h1:4,h2:4` [default: /job/hostfile if there is one; else, as `remuda`, a scheduler's
-    /// allocation; else this machine]
+    /// Hosts and their slots: a hostfile with a line `name slots=N` for each host, a hostfile of
+    /// another tool, or a list, `n1:8,n2:8` or `n[01-04]:8` [default: /job/hostfile if it exists; as
+    /// `remuda`, the allocation of a scheduler; this machine]
     #[arg(short = 'H', long, value_name = "FILE")]
     pub hostfile: Option<PathBuf>,
-    /// With --hostfile: slots of hosts of which it says none
+    /// With --hostfile: slots of each host for which the file or the list gives no number
     #[arg(long, value_name = "N", value_parser = parse_slots)]
     pub slots: Option<SlotCount>,
+    /// Slots of hosts of a list that says none, for commands to which slots do not matter.
+    #[arg(skip)]
+    pub slots_of_list: Option<SlotCount>,
     /// Hosts and slots to use: `HOST[:SLOT,…][@HOST…]`
     #[arg(short, long, value_name = "HOSTS")]
     pub include: Option<String>,
-    /// Hosts and slots to leave out: `HOST[:SLOT,…][@HOST…]`
+    /// Hosts and slots not to use: `HOST[:SLOT,…][@HOST…]`
     #[arg(short, long, value_name = "HOSTS")]
     pub exclude: Option<String>,
     /// Use the first N hosts
@@ -52,7 +55,7 @@ pub struct PlaceArgs {
     /// What its slots are.
     #[command(flatten)]
     pub devices: DeviceArgs,
-    /// Use a hostfile that others can write
+    /// Accept a hostfile that every user can write
     #[arg(long)]
     pub allow_insecure_files: bool,
     /// How its nodes are reached.
@@ -64,13 +67,13 @@ pub struct PlaceArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Where", rename_all = "snake_case")]
 pub struct DeviceArgs {
-    /// What a slot is [default: auto, cuda where there is a GPU]
+    /// Kind of device of a slot [default: auto: cuda if there is a GPU, else cpu]
     #[arg(long, value_name = "KIND", value_enum)]
     pub accelerator: Option<AcceleratorArg>,
-    /// More workers than there are GPUs
+    /// Allow more workers than GPUs
     #[arg(long)]
     pub oversubscribe: bool,
-    /// Use GPUs also while another job has them
+    /// Use GPUs that another job uses
     #[arg(long)]
     pub share: bool,
 }
@@ -79,48 +82,48 @@ pub struct DeviceArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Between nodes", rename_all = "snake_case")]
 pub struct ReachArgs {
-    /// How nodes are reached: `ssh` (also called `pdsh`), or `local`, which starts every host of the
-    /// hostfile on this machine
+    /// How to connect to nodes: `ssh` (or `pdsh`, the same), or `local`, which simulates every host of
+    /// the hostfile on this machine
     #[arg(long, value_name = "HOW", value_parser = parse_launcher)]
     pub launcher: Option<LauncherArg>,
-    /// Words for pdsh, in one argument: `-f N` and `-l USER` are heeded
+    /// Options for pdsh in one argument, of which `-f N` (fan-out) and `-l USER` have an effect
     #[arg(long, value_name = "WORDS", value_parser = parse_words)]
     pub launcher_args: Option<Words>,
-    /// Where rank 0 of torch listens
+    /// Address of rank 0 (MASTER_ADDR) [default: that of the first node]
     #[arg(long, value_name = "ADDR", value_parser = parse_master_addr)]
     pub master_addr: Option<String>,
-    /// Its port [default: 29500, or one that is free]
+    /// Port of rank 0 (MASTER_PORT) [default: 29500, or a free port if that is in use]
     #[arg(long, value_name = "PORT", allow_negative_numbers = true, value_parser = parse_master_port)]
     pub master_port: Option<u16>,
-    /// Port of the ssh servers
+    /// Port of the ssh server on every host
     #[arg(long, value_name = "PORT", allow_negative_numbers = true, value_parser = parse_port)]
     pub ssh_port: Option<u16>,
-    /// Do not look whether hosts can be reached before anything starts
+    /// Do not check before the start whether every host accepts a connection
     #[arg(long)]
     pub no_ssh_check: bool,
-    /// Go through the launcher even when there is one host only
+    /// Use ssh even for a single host
     #[arg(long)]
     pub force_multi: bool,
-    /// Start the workers of this node alone; every node is given the same line and its `--node_rank`.
-    /// Without --key_file nodes do not hear of each other
+    /// Start only the workers of this node: run the same line on every node, each with its
+    /// `--node_rank`. Without --key_file the nodes are not connected to each other
     #[arg(long)]
     pub no_ssh: bool,
-    /// With --no_ssh: which of the nodes this is, from 0
+    /// With --no_ssh: number of this node, from 0
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_int)]
     pub node_rank: Option<i64>,
-    /// With --no_ssh: a secret that every node is given, at least 16 bytes; the nodes become one job,
-    /// which node 0 leads
+    /// With --no_ssh: file with a secret of at least 16 bytes, the same on every node; connects the
+    /// nodes to one job, which node 0 leads
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
-    /// With --key_file: a name for the job, the same on every node [default: made from the key
-    /// and the port]
+    /// With --key_file: name of the job, the same on every node [default: derived from the key and the
+    /// port]
     #[arg(long, value_name = "NAME", value_parser = parse_job_id)]
     pub job_id: Option<String>,
-    /// With --key_file: how long nodes wait for each other [default: 30m]
+    /// With --key_file: time limit for all nodes to join [default: 30m]
     #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
     pub join_timeout: Option<Duration>,
-    /// With --key_file: address or interface of this node at which the others find its workers [default:
-    /// the one by which it reaches node 0]
+    /// With --key_file: address or interface of this node for connections between workers [default:
+    /// the one on the route to node 0]
     #[arg(long, value_name = "ADDR")]
     pub local_addr: Option<String>,
     /// What else is to be said about ssh.
@@ -139,19 +142,20 @@ impl ReachArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "What", rename_all = "snake_case")]
 pub struct ProgramArgs {
-    /// The script is a module: `python -m`
+    /// Run SCRIPT as a module: `python -m SCRIPT`
     #[arg(long)]
     pub module: bool,
-    /// Run the program itself, without Python
+    /// Execute SCRIPT directly, without Python; an ELF file needs no option
     #[arg(long)]
     pub no_python: bool,
     /// Do not pass `--local_rank=N` to the script
     #[arg(long)]
     pub no_local_rank: bool,
-    /// The interpreter [default: $PYTHON_EXEC, the active environment's, the first in PATH]
+    /// Python interpreter [default: $PYTHON_EXEC, that of the active virtual or conda environment, the
+    /// first in PATH]
     #[arg(long, value_name = "FILE")]
     pub python: Option<OsString>,
-    /// The script, then its own arguments
+    /// Script, then its own arguments
     #[arg(required = true, num_args = 1.., trailing_var_arg = true, value_name = "SCRIPT")]
     pub script_and_args: Vec<OsString>,
 }
@@ -160,19 +164,19 @@ pub struct ProgramArgs {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Workers", rename_all = "snake_case")]
 pub struct WorkerArgs {
-    /// Give every worker processors of its own
+    /// Bind every worker to processors of its own
     #[arg(long)]
     pub bind_cores_to_rank: bool,
-    /// Processors to share out: `0,2-4,6` [default: all]
+    /// With --bind_cores_to_rank: processors to divide among the workers: `0,2-4,6` [default: all]
     #[arg(long, value_name = "CORES", value_parser = parse_cores)]
     pub bind_core_list: Option<CoreList>,
-    /// Activation script of the Python environment on every node
+    /// Activation script of a Python environment, sourced on every node
     #[arg(long, value_name = "FILE")]
     pub venv_script: Option<PathBuf>,
-    /// Write what a rank says into DIR/TIME_rankN.log instead of the screen
+    /// Write the output of each rank to DIR/TIME_rankN.log and not to the screen
     #[arg(long, value_name = "DIR")]
     pub enable_each_rank_log: Option<OsString>,
-    /// Write our process id to /tmp/PID.deepspeed
+    /// Write the process id of the launcher to /tmp/PID.deepspeed
     #[arg(long)]
     pub save_pid: bool,
     /// Whose process id names that file: that of the program that started us, else our own.
@@ -196,32 +200,31 @@ impl WorkerArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "How", rename_all = "snake_case")]
 pub struct WatchArgs {
-    /// Time that the job may take: `90`, `500ms`, `2m`, `1h`
+    /// Stop the job after this time: `90` (seconds), `500ms`, `2m`, `1h`
     #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
     pub timeout: Option<Duration>,
-    /// Time between asking workers to stop and killing them
+    /// Time between SIGTERM and SIGKILL when workers are stopped
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
     pub grace: Duration,
-    /// Start all workers anew after a failure, so often at most
+    /// Restart all workers after a failure, at most N times
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 0, value_parser = parse_restarts)]
     pub max_restarts: u32,
-    /// Signal that workers get before they are asked to stop, and how long before: `USR1:20`
-    /// [default: 10s before]
+    /// Signal to send before SIGTERM, and how long before it: `USR1:20` [default: 10s before]
     #[arg(long, value_name = "SIGNAL[:TIME]", value_parser = parse_warning)]
     pub pre_term_signal: Option<Warning>,
-    /// Silence after which a node counts as lost
+    /// Time without a heartbeat after which a node is lost
     #[arg(long, value_name = "TIME", value_parser = parse_lease, default_value = "30s")]
     pub lease: Duration,
-    /// How often nodes say that they live [default: a tenth of the lease, 3s at most]
+    /// Interval of heartbeats [default: a tenth of --lease, at most 3s]
     #[arg(long, value_name = "TIME", value_parser = parse_beat)]
     pub beat: Option<Duration>,
-    /// Set a variable in every worker; without a value, pass ours on (repeatable)
+    /// Set an environment variable in every worker; without a value, that of the launcher (repeatable)
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub env: Vec<OsString>,
-    /// Who reads standard input: a rank, `all` or `none` [default: a single worker does]
+    /// Rank that reads standard input, `all` or `none` [default: the worker, if there is one only]
     #[arg(long, value_name = "RANK", value_parser = parse_stdin)]
     pub stdin: Option<StdinArg>,
-    /// What workers' lines begin with: `{host}` `{rank}` `{local_rank}` `{stream}`, or nothing
+    /// Prefix of the lines of workers, with `{host}`, `{rank}`, `{local_rank}`, `{stream}`; may be empty
     #[arg(long, value_name = "TEXT")]
     pub prefix: Option<String>,
     /// Keep everything that workers write below this directory, in one directory for each job, without
@@ -232,22 +235,22 @@ pub struct WatchArgs {
     /// [default: $XDG_STATE_HOME/remuda/runs]
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
-    /// Examine every host before anything starts, as `remuda doctor --quick` does; errors refuse
+    /// Check every host first, as `remuda doctor --quick` does; an error prevents the start
     #[arg(long)]
     pub preflight: bool,
-    /// Print what would be started, and start nothing
+    /// Print the plan of the job and start nothing
     #[arg(long = "dry-run")]
     pub dry_run: bool,
-    /// With --dry-run: as JSON
+    /// With --dry-run: print the plan as JSON
     #[arg(long)]
     pub json: bool,
-    /// With --dry-run: show also values that look like secrets
+    /// With --dry-run: show values that look like secrets
     #[arg(long)]
     pub show_env: bool,
-    /// How much we say ourselves
+    /// Least severe messages of the launcher to print
     #[arg(long, value_name = "LEVEL", value_enum, default_value = "info")]
     pub log_level: LogLevel,
-    /// Of what we say ourselves, say only what went wrong; workers are shown as ever
+    /// Print only errors of the launcher; the output of workers is not affected
     #[arg(short, long)]
     pub quiet: bool,
 }

@@ -2,13 +2,15 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use super::args::{PlaceArgs, ProgramArgs, WatchArgs};
 use super::launcher_args;
-use super::line::{Place, Refused, Typed, codes, refuse_value};
+use super::line::{Place, Refused, Typed, codes, refuse_value, setting_as_option};
 use super::run::RunArgs;
 use super::values::{LauncherArg, StdinArg};
-use crate::base::{Diagnostic, env_vars};
+use crate::base::shell::quoted;
+use crate::base::{Diagnostic, HostName, env_vars};
 use crate::report::summary::duration;
 use crate::report::{PLACEHOLDERS, unknown_placeholder};
 
@@ -232,7 +234,70 @@ pub(super) fn program(args: &ProgramArgs, typed: &Typed) -> Result<(), Refused> 
     if args.module && args.no_python {
         return Err(cannot_combine(typed, "module", "no_python", "a module needs Python"));
     }
-    Ok(())
+    if args.module || args.no_python {
+        return Ok(());
+    }
+    first_word(&args.script_and_args, typed)
+}
+
+/// Other launchers, which are typed in front of a script.
+const LAUNCHERS: [&str; 8] =
+    ["torchrun", "accelerate", "deepspeed", "ds", "mpirun", "mpiexec", "srun", "horovodrun"];
+
+/// A first word that is no script: the interpreter, another launcher, or an option without its dashes.
+fn first_word(words: &[OsString], typed: &Typed) -> Result<(), Refused> {
+    let Some((first, rest)) = words.split_first() else { return Ok(()) };
+    let Some(name) = first.to_str().filter(|name| !Path::new(name).exists()) else {
+        return Ok(());
+    };
+    let program = &typed.program;
+    let line = |words: &[OsString]| {
+        let words: Vec<String> = words.iter().map(quoted).collect();
+        format!("`{program} {}`", words.join(" "))
+    };
+    let (what, help) = if is_python(name) {
+        (format!("`{name}` is the interpreter, not a script"), without_python(rest, &line))
+    } else if LAUNCHERS.contains(&name) {
+        let script = rest.iter().position(|word| word.as_bytes().ends_with(b".py"));
+        let help = script.map(|at| line(&rest[at..]));
+        (format!("`{name}` is another launcher, not a script"), help)
+    } else if let Some(option) = setting_as_option(name) {
+        (format!("`{name}` is not a script"), Some(format!("did you mean `{option}`?")))
+    } else if let Some(host) = host_with_slots(name) {
+        (format!("`{name}` is not a script"), Some(format!("did you mean `-H {host}`?")))
+    } else {
+        return Ok(());
+    };
+    let help = help.unwrap_or_else(|| line(&["SCRIPT".into()]));
+    let place = typed.word(typed.words.len() - words.len());
+    Err(typed.refuse(&[place], |spans| {
+        Diagnostic::error(codes::UNEXPECTED_WORD, spans[0], what)
+            .label("read as the script")
+            .help(help)
+    }))
+}
+
+/// `python`, `python3`, `python3.12`.
+fn is_python(name: &str) -> bool {
+    let version = name.strip_prefix("python");
+    version.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
+}
+
+/// The line without the interpreter: `-m` is an option of remuda.
+fn without_python(rest: &[OsString], line: &dyn Fn(&[OsString]) -> String) -> Option<String> {
+    let at = rest.iter().position(|word| word == "-m" || !word.as_bytes().starts_with(b"-"))?;
+    if rest[at] != "-m" {
+        return Some(format!("remuda starts the interpreter: {}", line(&rest[at..])));
+    }
+    let words = [&["--module".into()], &rest[at + 1..]].concat();
+    Some(format!("remuda starts the interpreter: {}", line(&words)))
+}
+
+/// `node01=8` → `node01:8`.
+pub(super) fn host_with_slots(word: &str) -> Option<String> {
+    let (host, slots) = word.split_once('=')?;
+    let is_number = !slots.is_empty() && slots.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && HostName::parse(host).is_ok()).then(|| format!("{host}:{slots}"))
 }
 
 /// An option that needs another one.

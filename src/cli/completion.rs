@@ -12,22 +12,11 @@ use super::error::CliError;
 use crate::base::Status;
 use crate::report::print;
 
-/// Behind the list of options.
-const HELP_END: &str = "\
-bash:  remuda completion bash > ~/.local/share/bash-completion/completions/remuda
-zsh:   remuda completion zsh > \"${fpath[1]}/_remuda\"
-fish:  remuda completion fish > ~/.config/fish/completions/remuda.fish";
-
-/// Print a script that makes a shell complete commands, options and their values.
+/// Print a script with which a shell completes commands, options and their values.
 #[derive(Clone, Debug, Parser)]
-#[command(
-    name = "remuda completion",
-    bin_name = "remuda completion",
-    version,
-    after_help = HELP_END
-)]
+#[command(name = "remuda completion", bin_name = "remuda completion", version)]
 struct CompletionFace {
-    /// Which shell
+    /// Shell
     #[arg(value_name = "SHELL", value_parser = ["bash", "zsh", "fish"])]
     shell: String,
 }

@@ -37,12 +37,13 @@ const EXAMINE: &str = "fix the problems above; `remuda doctor` with the same opt
 
 /// Behind the list of options.
 const HELP_END: &str = "\
-Exit status: 0 nothing is wrong, 1 errors or warnings, 2 no host could be examined, 130 interrupted:
-what was found until then is shown.
-Findings have codes: `remuda explain D022` tells more about one.";
+Exit status: 0 no finding, 1 errors or warnings, 2 no host could be checked, 130 interrupted (the
+findings until then are shown).
 
-/// Examine every host of a hostfile over the link that a job would use, all at the same time: what
-/// would keep a job from starting, and what would make it slow. Nothing is changed there.
+Findings have codes: `remuda explain D022` explains one.";
+
+/// Check every host of a hostfile, all at the same time and over the connection that a job would use:
+/// what would prevent a start, and what would make a job slow. Nothing is changed on the hosts.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "remuda doctor",
@@ -58,13 +59,13 @@ struct DoctorFace {
     /// Write the hosts without errors to FILE, in the dialect of the hostfile
     #[arg(long, value_name = "FILE", help_heading = "Doctor")]
     good: Option<PathBuf>,
-    /// Show a JSON document with everything that was found
+    /// Print all facts and findings as JSON
     #[arg(long, help_heading = "Doctor")]
     json: bool,
-    /// Leave out what takes time: versions of Python and of libraries
+    /// Skip slow checks: versions of Python and of libraries
     #[arg(long, help_heading = "Doctor")]
     quick: bool,
-    /// Let every node connect to every other, also when they are more than 64
+    /// Test connections between all pairs of nodes even if there are more than 64 nodes
     #[arg(long, help_heading = "Doctor")]
     full: bool,
     #[command(flatten)]
@@ -74,9 +75,9 @@ struct DoctorFace {
 /// The options of `run`; a script is looked for when it is named.
 pub(super) fn definition() -> Command {
     DoctorFace::command().mut_args(|arg| match arg.get_id().as_str() {
-        "script_and_args" => arg
-            .required(false)
-            .help("A script to look for on every node; its arguments are ignored"),
+        "script_and_args" => {
+            arg.required(false).help("Script to look for on every node; its arguments are ignored")
+        }
         id if NOT_FOR_DOCTOR.contains(&id) => arg.hide(true),
         _ => arg,
     })
@@ -102,6 +103,7 @@ fn examine_and_show(words: Vec<OsString>, terminal: Terminal) -> Result<Status, 
     no_hostfile_as_script(&face, &typed)?;
     // Too few devices are a finding.
     let oversubscribed = std::mem::replace(&mut face.place.devices.oversubscribe, true);
+    face.place.slots_of_list = SlotCount::new(1);
     let mut place = lower::place(&face.place, &typed, terminal)?;
     if !oversubscribed {
         place.slots_are = lower::slots_are(&face.place.devices, false)?;

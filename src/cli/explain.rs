@@ -10,13 +10,13 @@ use crate::base::{Diagnostic, Explanation, Status};
 use crate::report::print;
 use crate::{doctor, launch, pool};
 
-/// Tell what a code such as `H003` means: what is wrong, why it matters, what to type.
+/// Explain a code such as `H003`: what is wrong, why it matters, what to type.
 ///
-/// Without a code: list them all.
+/// Without a code: list all codes.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda explain", bin_name = "remuda explain", version)]
 struct ExplainFace {
-    /// What stands in brackets behind `error`; upper and lower case are the same
+    /// Code in brackets behind `error`, in upper or lower case
     #[arg(value_name = "CODE")]
     codes: Vec<String>,
 }

@@ -19,8 +19,9 @@ use crate::report::Terminal;
 /// The words that choose it.
 const PROGRAM: &str = "remuda launch";
 
-/// Start the workers of one node of a job. Every node is given the same line with a `--node_rank` of
-/// its own, and nodes do not hear of each other: `remuda run` starts and watches all of them.
+/// Start the workers of one node of a job, as DeepSpeed's launcher of a node does. Run the same line on
+/// every node, each with its `--node_rank`. The nodes are not connected to each other; `remuda run`
+/// starts and monitors all of them.
 #[derive(Clone, Debug, Parser)]
 #[command(name = PROGRAM, bin_name = PROGRAM, version, args_override_self = true)]
 pub struct LaunchArgs {
@@ -45,19 +46,19 @@ pub struct NodeArgs {
     /// Hosts and slots of the whole job: base64 of `{"HOST": [SLOT, …], …}`
     #[arg(long, value_name = "BASE64", required = true)]
     pub world_info: String,
-    /// Which of the hosts this is, from 0 [default: the one that has the name of this machine]
+    /// Number of this host, from 0 [default: that of the host with the name of this machine]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_int)]
     pub node_rank: Option<i64>,
-    /// Where rank 0 of torch listens [default: the first host]
+    /// Address of rank 0 (MASTER_ADDR) [default: the first host]
     #[arg(long, value_name = "ADDR", value_parser = parse_master_addr)]
     pub master_addr: Option<String>,
-    /// Its port [default: 29500]
+    /// Port of rank 0 (MASTER_PORT) [default: 29500]
     #[arg(long, value_name = "PORT", allow_negative_numbers = true, value_parser = parse_master_port)]
     pub master_port: Option<u16>,
     /// What its slots are.
     #[command(flatten)]
     pub devices: DeviceArgs,
-    /// Use env files that others can write
+    /// Accept environment files that every user can write
     #[arg(long)]
     pub allow_insecure_files: bool,
 }
@@ -66,16 +67,17 @@ pub struct NodeArgs {
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Workers", rename_all = "snake_case")]
 pub struct NodeWorkerArgs {
-    /// Give every worker processors of its own
+    /// Bind every worker to processors of its own
     #[arg(long)]
     pub bind_cores_to_rank: bool,
-    /// Processors to share out: `0,2-4,6` [default: all]
+    /// With --bind_cores_to_rank: processors to divide among the workers: `0,2-4,6` [default: all]
     #[arg(long, value_name = "CORES", value_parser = parse_cores)]
     pub bind_core_list: Option<CoreList>,
-    /// Write what a rank says into DIR/TIME_rankN.log instead of the screen
+    /// Write the output of each rank to DIR/TIME_rankN.log and not to the screen
     #[arg(long, value_name = "DIR")]
     pub enable_each_rank_log: Option<OsString>,
-    /// Write our process id to /tmp/PID.deepspeed, where PID is that of who starts us; 0: do not
+    /// Write the process id of the launcher to /tmp/PID.deepspeed, where PID is the process id of its
+    /// parent; 0: write no file
     #[arg(long, value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
     pub save_pid: Option<u32>,
 }
@@ -109,6 +111,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let (args, typed) = super::to_run(parse(words)?)?;
     check::program(&args.program, &typed)?;
     check::watch(&args.watch, &typed)?;
+    run::note_replaced(&args.watch, &typed, Terminal::look());
     let place = lower::node_of_world(&args.node, &typed)?;
     check::stdin(&args.watch, place.workers(), &typed)?;
     let workers = args.workers.into();

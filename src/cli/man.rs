@@ -7,7 +7,7 @@ use clap::{Command, CommandFactory, Parser};
 
 use super::error::CliError;
 use super::line::{Typed, codes};
-use super::{definitions, parse};
+use super::{definitions, help, parse};
 use crate::base::{Diagnostic, Status};
 use crate::pool::nearest;
 use crate::report::print;
@@ -15,16 +15,11 @@ use crate::report::print;
 /// At the foot of every page.
 const SOURCE: &str = concat!("remuda ", env!("CARGO_PKG_VERSION"));
 
-/// Behind the list of options.
-const HELP_END: &str = "\
-To read:     remuda man run | man -l -
-To install:  remuda man run > /usr/local/share/man/man1/remuda-run.1";
-
-/// Print a page of the manual in roff: of the program, or of one of its commands.
+/// Print a page of the manual in roff: of the program, or of a command.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "remuda man", bin_name = "remuda man", version, after_help = HELP_END)]
+#[command(name = "remuda man", bin_name = "remuda man", version)]
 struct ManFace {
-    /// A command, `hostfile check` too [default: the program itself]
+    /// Command, such as `run` or `hostfile check` [default: the first page]
     #[arg(value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -50,11 +45,20 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     // Sixty options in brackets are no synopsis.
     let usage = page.render_usage().to_string();
     let page = page.override_usage(usage.trim_start_matches("Usage: ").to_owned());
+    let examples = help::examples_of(&page).map_or_else(String::new, |text| example_section(&text));
     let page = clap_mangen::Man::new(page).source(SOURCE).manual("Manual of remuda");
     let mut roff = Vec::new();
     page.render(&mut roff).map_err(CliError::output)?;
-    print(&in_ascii(&String::from_utf8_lossy(&roff))).map_err(CliError::output)?;
+    let roff = String::from_utf8_lossy(&roff) + &*examples;
+    print(&in_ascii(&roff)).map_err(CliError::output)?;
     Ok(Status::Success)
+}
+
+/// Lines that are shown as they are.
+fn example_section(text: &str) -> String {
+    let lines = text.lines().skip(1).map(|line| line.replace('\\', "\\e").replace('-', "\\-"));
+    let lines: Vec<String> = lines.collect();
+    format!(".SH EXAMPLES\n.nf\n{}\n.fi\n", lines.join("\n"))
 }
 
 /// `…` → `\[u2026]`: not every reader of a page takes it for UTF-8.

@@ -14,6 +14,7 @@ mod doctor;
 mod error;
 pub mod explain;
 mod files;
+mod help;
 pub mod hostfile;
 mod k8s;
 pub mod launch;
@@ -38,34 +39,15 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::builder::StyledStr;
+use clap::error::ErrorKind;
 
 use self::error::CliError;
+use self::help::Length;
 use self::line::{Flags, NotParsed, Typed, codes};
 use crate::base::{Diagnostic, Status};
 use crate::os::fds;
 use crate::report::diagnostic::Paint;
 use crate::report::{self, Terminal, print, print_error};
-
-const HELP: &str = "\
-remuda: a cluster job runner, command-line compatible with the DeepSpeed launcher
-
-Usage: remuda COMMAND [OPTIONS]
-
-Commands:
-  run       Run a program on every slot of every host
-  pod       Take part in a job as the node that this pod is, without ssh
-  k8s       Print what starts a job of pods on Kubernetes
-  launch    Start the workers of one node, as DeepSpeed's launcher of a node is called
-  train     Train a small GPT or MLP with the bundled data-parallel runtime
-  bench     Measure collectives between all ranks, in the terms of nccl-tests
-  ssh       Run a command once on every host, and gather what it says
-  hostfile  Check, mend, show and convert hostfiles
-  doctor    Examine every host of a hostfile as it really is
-  explain   Tell what a code such as `H003` means
-  completion, man   Print what a shell needs to complete lines, or a page of the manual
-
-`remuda COMMAND --help` says more about one.
-";
 
 /// What the program is called as. A face has no commands, so that a script called `train` is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,10 +116,7 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
         Some("help") if !rest.is_empty() => {
             dispatch(vec![rest[0].clone(), OsString::from("--help")])
         }
-        Some("help" | "--help" | "-h") => {
-            print(HELP).map_err(CliError::output)?;
-            Ok(Status::Success)
-        }
+        Some("help" | "--help" | "-h") => Err(asked(&help::front_page(help::width()).into())),
         Some("--version" | "-V") => {
             print(concat!("remuda ", env!("CARGO_PKG_VERSION"), "\n")).map_err(CliError::output)?;
             Ok(Status::Success)
@@ -184,7 +163,7 @@ fn unknown_command(words: Vec<OsString>) -> CliError {
     refused.into()
 }
 
-/// Check, mend, show and convert hostfiles of any launcher; nothing is contacted or started.
+/// Check, format, convert, show and compare hostfiles of any launcher; no host is contacted.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda hostfile", bin_name = "remuda hostfile", version)]
 struct HostfileFace {
@@ -205,28 +184,49 @@ fn parse<P: Parser>(words: Vec<OsString>) -> Result<(P, Typed), CliError> {
     parse_as(P::command(), words)
 }
 
-/// Parses by a definition that is a little different from the type's.
+/// Parses by a definition that is a little different from the type's. An option of one value that is
+/// given with several is refused: these commands are not DeepSpeed's.
 fn parse_as<P: Parser>(
     command: clap::Command,
     words: Vec<OsString>,
 ) -> Result<(P, Typed), CliError> {
-    let mut command = command.mut_args(|arg| {
+    let mut command = command.args_override_self(true).mut_args(|arg| {
         let takes = arg.get_action().takes_values();
         if takes { arg.allow_negative_numbers(true) } else { arg }
     });
-    let flags = Flags::of(&mut command);
+    let flags = Flags::of_line(&mut command, &words);
     let name = command.get_bin_name().unwrap_or("remuda").to_owned();
     let mut typed = Typed::new(&name, words);
     line::scan(&mut typed, &flags);
+    typed.find_replaced(&flags);
     let line = std::iter::once(OsString::from(name)).chain(line::respelt(&typed));
-    let parsed = command.try_get_matches_from(line).and_then(|found| P::from_arg_matches(&found));
+    let parsed =
+        command.try_get_matches_from_mut(line).and_then(|found| P::from_arg_matches(&found));
     match parsed {
-        Ok(parsed) => Ok((parsed, typed)),
+        Ok(parsed) => {
+            typed.refuse_replaced()?;
+            Ok((parsed, typed))
+        }
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => {
+            Err(asked(&help_on(&command, &typed)))
+        }
         Err(error) => Err(match line::explain(&error, &flags, &typed) {
             NotParsed::Asked(text) => asked(&text),
             NotParsed::Refused(refused) => refused.into(),
         }),
     }
+}
+
+/// The page that a line asks for: of the command, or of a command of its own.
+fn help_on(command: &clap::Command, typed: &Typed) -> StyledStr {
+    let words = typed.words.iter().filter_map(|word| word.to_str());
+    let is_long = words.clone().any(|word| matches!(word, "--help" | "help"));
+    let length = if is_long { Length::Long } else { Length::Short };
+    let inner = words.fold(command, |command, word| match command.find_subcommand(word) {
+        Some(inner) if word != "help" => inner,
+        _ => command,
+    });
+    help::page(inner, length, help::width())
 }
 
 /// What a line wants done, if it does not only ask for a text.
@@ -243,7 +243,7 @@ fn asked(text: &StyledStr) -> CliError {
         Paint::Colour => text.ansi().to_string(),
         Paint::Plain => text.to_string(),
     };
-    match print(&shown) {
+    match print(&help::fit(&shown, help::width())) {
         Ok(()) => CliError::Screen { status: Status::Success, text: String::new() },
         Err(error) => CliError::output(error),
     }

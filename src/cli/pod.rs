@@ -30,30 +30,29 @@ const PROGRAM: &str = "remuda pod";
 
 /// Behind the list of options.
 const HELP_END: &str = "\
-Every option under `Where` can be given as a variable too: `--key_file` is REMUDA_KEY_FILE,
-`--nodes` REMUDA_NODES, and so on. Which node this is, is found in the environment of Indexed
+Every option under `Where` has an environment variable: `--key_file` is REMUDA_KEY_FILE,
+`--nodes` is REMUDA_NODES, and so on. The number of the node comes from the environment of Indexed
 Jobs, JobSet, LeaderWorkerSet, StatefulSets, Kubeflow (PET_*, PyTorchJob), Volcano, SkyPilot,
-dstack, Nomad and Slurm, in the hostfile of an MPIJob, or in NODE_RANK; a line says where it was
-found. The launcher of an MPIJob starts the job on the hosts of its hostfile, over ssh and without a
-key, as `remuda run -H` does, once their sshds are there.
+dstack, Nomad and Slurm, from the hostfile of an MPIJob, or from NODE_RANK; a line on the screen names
+the source. The launcher of an MPIJob starts the job on the hosts of its hostfile, over ssh and without
+a key, as `remuda run -H` does, when their ssh servers accept connections.
 
-A pod that is sent SIGTERM while restarts are left (--max_restarts) leaves with 143, and the job
-goes on, from its last checkpoint, with the pod that comes in its place. Before all pods are there,
-one that leaves or is lost may be replaced until --join_timeout is over, whatever restarts are left.
+If a pod receives SIGTERM while restarts are left (--max_restarts), it exits with 143, and the job
+continues from its last checkpoint with the replacement of that pod. Until all pods have joined, a pod
+that exits or is lost can be replaced within --join_timeout, without a restart being counted.
 
-Exit status: that of the job, the same in every pod, as `remuda run --help` lists them; with
---peer_exit only the pod that was the cause of a failure has it. For a podFailurePolicy: 2, 65,
-66, 77, 78, 126 and 127 are hopeless, 69 is a pod that did not come, 75 a node that was lost, 143
-SIGTERM.
+Exit status: that of the job, the same in every pod, as listed by `remuda run --help`; with
+--peer_exit only the pod that caused a failure has it. For a podFailurePolicy: 2, 65, 66, 77, 78, 126
+and 127 will fail again, 69 is a pod that did not join, 75 a lost node, 143 SIGTERM.
 
-How the job ended is written to /dev/termination-log where there is such a file, or to the file
-that REMUDA_TERMINATION_LOG names: a JSON object of at most 4096 bytes, {\"version\": 1, \"job\":
-NAME, \"node\": N, \"status\": N, \"cause\": N or null, \"text\": TEXT}, of this node, its exit status,
-the node that was the cause, and the last screen, cut off at the end if it is long. Of a start that
-was refused, job and node are null.";
+The end of the job is written to /dev/termination-log if that file exists, or to the file that
+REMUDA_TERMINATION_LOG names: a JSON object of at most 4096 bytes, {\"version\": 1, \"job\": NAME,
+\"node\": N, \"status\": N, \"cause\": N or null, \"text\": TEXT}, with this node, its exit status, the
+node that caused the failure, and the last screen, truncated if it is long. If the start was refused,
+job and node are null.";
 
-/// Take part in a job as the node that this pod is, without ssh. Pods that are given the same key
-/// become one job, which pod 0 leads.
+/// Join a job as the node that this pod is, without ssh. Pods with the same key form one job, which
+/// pod 0 leads.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = PROGRAM,
@@ -81,47 +80,47 @@ pub struct PodArgs {
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Where", rename_all = "snake_case")]
 pub struct PodPlaceArgs {
-    /// Pods of the job [default: what the platform says]
+    /// Number of pods of the job [default: from the platform]
     #[arg(long, value_name = "N", value_parser = parse_nodes)]
     pub nodes: Option<u32>,
-    /// Which of them this is, from 0 [default: what the platform says]
+    /// Number of this pod, from 0 [default: from the platform]
     #[arg(long, value_name = "N", value_parser = parse_rank)]
     pub node_rank: Option<u32>,
-    /// Workers of each pod [default: what the platform says, else its GPUs, else 1]
+    /// Workers of each pod [default: from the platform, else its number of GPUs, else 1]
     #[arg(short = 'n', long, value_name = "N", value_parser = parse_nodes)]
     pub num_gpus: Option<u32>,
     /// What a slot is.
     #[command(flatten)]
     pub devices: DeviceArgs,
-    /// Name or address of pod 0 [default: what the platform says]
+    /// Name or address of pod 0 (MASTER_ADDR) [default: from the platform]
     #[arg(long, value_name = "ADDR", value_parser = parse_master_addr)]
     pub master_addr: Option<String>,
-    /// Port of rank 0 there; the two behind it are ours [default: 29500]
+    /// Port of rank 0 (MASTER_PORT); remuda uses the next two ports too [default: 29500]
     #[arg(long, value_name = "PORT", value_parser = parse_port)]
     pub master_port: Option<u16>,
-    /// Address or interface of this pod at which the others find its workers [default: the one by which it
-    /// reaches pod 0]
+    /// Address or interface of this pod for connections between workers [default: the one on the route
+    /// to pod 0]
     #[arg(long, value_name = "ADDR")]
     pub local_addr: Option<String>,
-    /// A secret that every pod is given, at least 16 bytes
+    /// File with a secret of at least 16 bytes, the same in every pod
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
-    /// A name for the job, the same in every pod [default: made from the key and the port]
+    /// Name of the job, the same in every pod [default: derived from the key and the port]
     #[arg(long, value_name = "NAME", value_parser = parse_job_id)]
     pub job_id: Option<String>,
-    /// How long pods wait for each other [default: 30m]
+    /// Time limit for all pods to join [default: 30m]
     #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
     pub join_timeout: Option<Duration>,
-    /// Without a key: pods start their workers and do not hear of each other
+    /// Start the workers of this pod without a key and without connections between pods
     #[arg(long)]
     pub isolated: bool,
-    /// Where /livez, /readyz and /metrics are answered, such as 0.0.0.0:8080
+    /// Address and port on which to serve /livez, /readyz and /metrics, such as 0.0.0.0:8080
     #[arg(long, value_name = "IP:PORT", value_parser = parse_status_addr)]
     pub status_addr: Option<SocketAddr>,
-    /// Exit status of pods that are stopped because another one failed [default: that one's]
+    /// Exit status of pods that are stopped because another pod failed [default: that of the failed pod]
     #[arg(long, value_name = "STATUS", value_parser = parse_status)]
     pub peer_exit: Option<u8>,
-    /// Use env files that others can write
+    /// Accept environment files that every user can write
     #[arg(long)]
     pub allow_insecure_files: bool,
 }
@@ -283,6 +282,7 @@ fn start(words: Vec<OsString>) -> Result<Status, CliError> {
     check::program(&args.program, &typed)?;
     check::watch(&args.watch, &typed)?;
     let terminal = Terminal::look();
+    run::note_replaced(&args.watch, &typed, terminal);
     let pod = args.pod.completed()?;
     let role = role(&pod)?;
     if args.watch.talks() {

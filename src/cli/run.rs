@@ -15,7 +15,7 @@ use super::lower::environment::{self, Reach};
 use super::lower::{self, PidFile, Place, Speaker};
 use super::machine_codes::NOT_FOR_WORKERS;
 use crate::base::{NodeRank, Status};
-use crate::launch::{self, LaunchError, Member, Options, Transport, WorkersFile};
+use crate::launch::{self, LaunchError, LauncherFlag, Member, Options, Transport, WorkersFile};
 use crate::plan::{self, JobSpec, LaunchPlan, PlanError, Program};
 use crate::report::plan::{Secrets, show_plan, write_plan_json};
 use crate::report::summary::{count, duration, step};
@@ -24,27 +24,27 @@ use crate::report::{RunClass, Terminal, print, print_by, print_error, say};
 /// What the program says of itself when it is called by one of DeepSpeed's names.
 const ABOUT_FACE: &str = "\
 Run a program on every slot of every host. This is remuda, which reads the command line of \
-DeepSpeed's launcher, version 0.19.8; COMPAT.md says where they differ.";
+DeepSpeed's launcher, version 0.19.8; COMPAT.md lists the differences.";
 
 /// Behind the list of options.
 const HELP_END: &str = "\
-Options stand before the script; everything behind it is the script's own. Options of DeepSpeed may
-be abbreviated, and `-` is as good as `_`.
+Options stand before the script; every word behind the script belongs to the script. Options of
+DeepSpeed can be abbreviated; `-` and `_` are the same in the name of an option.
 
-Signals: SIGINT (^C), SIGTERM and SIGHUP stop the workers, a second one kills them, a third leaves at
-once. SIGTSTP (^Z) stops workers and clocks until SIGCONT (`fg`). SIGQUIT (^\\) says how every rank is
-doing, and the job goes on. SIGUSR1 and SIGUSR2 are passed on to every worker.
+Signals: SIGINT (^C), SIGTERM and SIGHUP stop the workers, a second one kills them, a third one ends the
+launcher at once. SIGTSTP (^Z) suspends workers and time limits until SIGCONT (`fg`). SIGQUIT (^\\)
+prints the state of every rank, and the job continues. SIGUSR1 and SIGUSR2 are forwarded to every worker.
 
 Exit status: 0 if every worker of every node returned 0; else that of the worker that failed first,
-128 + N if signal N ended it. Our own: 2 command line, 65 bad input file, 66 missing input, 69 host
-unreachable, 70 a bug in remuda, 71 system limit, 73/74 output, 75 node lost, 76 protocol, 77
-permission, 78 configuration, 124 --timeout, 126/127 program not executable / not found, 130/143
+128 + N if signal N ended it. Statuses of remuda itself: 2 command line, 65 bad input file, 66 missing
+input, 69 host unreachable, 70 internal error, 71 system limit, 73/74 output, 75 node lost, 76 protocol,
+77 permission, 78 configuration, 124 --timeout, 126/127 program not executable / not found, 130/143
 interrupted.";
 
 /// A dry run reaches nobody.
 const NO_PREFLIGHT: &str = "note: --preflight waits for the job: a dry run examines no host\n";
 
-/// Run a program on every slot of every host, and tell the truth about how it ends.
+/// Run a program on every slot of every host, and report the first cause of a failure.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "remuda run",
@@ -86,6 +86,7 @@ pub(super) fn main(program: &'static str, words: Vec<OsString>) -> Result<Status
     let (args, typed) = super::to_run(parse(program, words)?)?;
     check::run(&args, &typed)?;
     let terminal = Terminal::look();
+    note_replaced(&args.watch, &typed, terminal);
     let place = lower::place(&args.place, &typed, terminal)?;
     check::stdin(&args.watch, place.workers(), &typed)?;
     if let Some(note) = lower::unused_variables(&args.place.reach, &place)
@@ -94,6 +95,13 @@ pub(super) fn main(program: &'static str, words: Vec<OsString>) -> Result<Status
         say(&note, terminal.paint);
     }
     start_program(place, &args.watch, &args.workers, &args.program, terminal)
+}
+
+/// Names every value that a later one replaces, as argparse lets it.
+pub(super) fn note_replaced(watch: &WatchArgs, typed: &Typed, terminal: Terminal) {
+    if watch.talks() {
+        say(&typed.replacements(), terminal.paint);
+    }
 }
 
 /// Finds out what every worker runs, and starts it.
@@ -203,6 +211,7 @@ pub(super) fn start(
     let (mut options, note) =
         lower::options(watch, workers, &spec, place.transport, speaker, terminal, class)?;
     bundled::set_up_own_workers(&mut options, &spec);
+    options.flags = launcher_flags;
     (options.files, options.kept) = (needed, kept);
     options.claims = place.claims;
     options.way_on = place.way_on;
@@ -220,6 +229,21 @@ pub(super) fn start(
         say(&step("Pid", &format!("{pid}, in {path} while the job lasts")), terminal.paint);
     }
     launch::run(&plan, &options).map_err(cannot_launch)
+}
+
+/// The options of `remuda run`, for hints about one that was typed behind the script.
+fn launcher_flags() -> Vec<LauncherFlag> {
+    let command = RunArgs::command();
+    let flag = |arg: &clap::Arg| {
+        let longs = arg.get_long_and_visible_aliases().unwrap_or_default();
+        let longs = longs.into_iter().map(|long| format!("--{long}"));
+        let short = arg.get_short().map(|letter| format!("-{letter}"));
+        LauncherFlag {
+            spellings: longs.chain(short).collect(),
+            takes_value: arg.get_action().takes_values(),
+        }
+    };
+    command.get_arguments().filter(|arg| !arg.is_positional()).map(flag).collect()
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "made to be handed to `map_err`")]

@@ -18,14 +18,14 @@ use crate::plan::{self, JobSpec, Program};
 use crate::pool::SlotCount;
 use crate::report::{RunClass, Terminal, print_error};
 
-/// Run a command once on every host, and show once what several hosts say alike.
+/// Run a command once on every host, and show equal output of several hosts once.
 ///
-/// A host that fails, or cannot be reached, does not stop the others. Exit status: 0 if the command
-/// returned 0 on every host, else the greatest that a host has returned, or 69 for one that cannot be
-/// reached; who failed and how is listed.
+/// A host that fails, or is unreachable, does not stop the others. Exit status: 0 if the command
+/// returned 0 on every host, else the greatest status of a host, or 69 for an unreachable host; the
+/// hosts that failed are listed with their statuses.
 ///
-/// Several words are a program and its arguments, to the letter: `-- ls -l /data`. A single word with
-/// blanks or other signs of a shell is a line for `sh`: `-- 'cd /data && du -sh *'`.
+/// Several words are a program and its arguments, without a shell: `-- ls -l /data`. A single word with
+/// blanks or other characters of a shell is a line for `sh`: `-- 'cd /data && du -sh *'`.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda ssh", bin_name = "remuda ssh", version, args_override_self = true)]
 struct SshFace {
@@ -33,10 +33,10 @@ struct SshFace {
     place: PlaceArgs,
     #[command(flatten)]
     watch: WatchArgs,
-    /// Show output as it comes, each line with its host
+    /// Show lines immediately, each with its host, and do not gather equal output
     #[arg(short = 'b', long = "no_gather")]
     no_gather: bool,
-    /// The command and its arguments
+    /// Command, then its own arguments
     #[arg(required = true, num_args = 1.., trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }

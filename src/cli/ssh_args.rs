@@ -11,24 +11,25 @@ use super::values::parse_wait;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Ssh", rename_all = "snake_case")]
 pub struct SshArgs {
-    /// Configuration of ssh instead of the user's and the system's, as `ssh -F`; `none`: no other
+    /// Configuration file of ssh in place of the user's and the system's, as `ssh -F`; `none`: no file
     #[arg(long, value_name = "FILE")]
     pub ssh_config: Option<PathBuf>,
-    /// Key exchange; `fast` puts curve25519 first: several times cheaper, not post-quantum
+    /// Key exchange: that of the configuration, or `fast`, curve25519 first: several times cheaper, not
+    /// post-quantum
     #[arg(long, value_name = "KIND", value_enum, default_value = "user")]
     pub ssh_kex: KexArg,
-    /// Who speaks to the ssh process of a connection: `native` we ourselves, `process` a second ssh for
-    /// each host, for sandboxes and wrappers in which ours fails
-    #[arg(long, value_name = "WHO", value_enum, default_value = "native")]
+    /// How to multiplex a connection: `native`, within remuda, or `process`, with a second ssh process
+    /// for each host, for sandboxes and wrappers in which `native` fails
+    #[arg(long, value_name = "HOW", value_enum, default_value = "native")]
     pub ssh_mux: MuxArg,
-    /// Connections that are made at the same time [default: 64; 8 through a jump host]
+    /// Connections to establish at the same time [default: 64; 8 through a jump host]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub fanout: Option<u32>,
     /// Time within which the agent must start on a host after the ssh login; the host is then given up
     #[arg(long, value_name = "TIME", value_parser = parse_wait, default_value = "2m")]
     pub agent_timeout: Duration,
-    /// A remuda that is installed on the nodes [default: this one is brought to the first of
-    /// $XDG_RUNTIME_DIR/remuda, /var/tmp/.remuda-$LOGNAME, ~/.cache/remuda there]
+    /// Path of remuda on the nodes [default: this executable is copied to the first of
+    /// $XDG_RUNTIME_DIR/remuda, /var/tmp/.remuda-$LOGNAME, ~/.cache/remuda that works]
     #[arg(long, value_name = "FILE")]
     pub agent_path: Option<PathBuf>,
 }

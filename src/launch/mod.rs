@@ -3,6 +3,7 @@
 //! [`run`] is one loop: select → step → perform. A message of a node becomes an event of the job; an
 //! effect of the job becomes a message to the nodes. It parses no text.
 
+mod argument_hints;
 mod awaited;
 pub mod codes;
 mod dispatcher;
@@ -31,6 +32,7 @@ mod verdict;
 mod voice;
 mod wishes;
 
+pub use argument_hints::LauncherFlag;
 pub use dispatcher::run;
 pub use joining::{Member, join};
 pub use options::{

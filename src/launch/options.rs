@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::argument_hints::LauncherFlag;
 use super::codes;
 use crate::base::{JobId, NodeRank, Rank, Status};
 use crate::job::{OnTerm, Warning};
@@ -23,6 +24,8 @@ pub struct Options {
     pub key: JobKey,
     /// What was typed, for the record.
     pub command: Vec<OsString>,
+    /// Options of the command line, for hints about one that was typed behind the script.
+    pub flags: fn() -> Vec<LauncherFlag>,
     /// Working directory of the workers.
     pub cwd: PathBuf,
     /// The program, as typed.

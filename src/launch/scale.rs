@@ -247,6 +247,7 @@ fn options() -> Options {
         job: JobId("scale".to_owned()),
         key: JobKey::from_random([7; 32]),
         command: Vec::new(),
+        flags: Vec::new,
         cwd: PathBuf::from("/"),
         program: "true".into(),
         script: None,

@@ -1,10 +1,13 @@
 //! The end of a job as people and machines read it.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::argument_hints::{Arguments, argument_hints};
 use super::awaited::Awaited;
 use super::codes;
 use super::failure_report::without_shown_traceback;
@@ -452,7 +455,7 @@ impl Story<'_> {
         let ended = worker.ended.as_ref().filter(|_| worker.lost_peer || self.was_left_alone());
         let mut help = ended.map_or_else(Vec::new, |ended| self.ended_before(Some(ended.at)));
         let said = last_lines.iter().flat_map(|(_, lines)| lines);
-        help.extend(self.argument_of_ours(worker, said));
+        help.extend(self.argument_hints(worker, said));
         let last_lines = without_shown_traceback(last_lines, pages, rank, &mut facts);
         Failure {
             code: codes::WORKER_FAILED,
@@ -500,21 +503,30 @@ impl Story<'_> {
         )]
     }
 
-    /// A program that does not take the argument that DeepSpeed gives it mostly says its name.
-    fn argument_of_ours<'b>(
+    /// Hints about arguments that the program of a worker refused.
+    fn argument_hints<'b>(
         &self,
         worker: &WorkerHistory,
-        mut said: impl Iterator<Item = &'b Vec<u8>>,
-    ) -> Option<String> {
-        let ours = format!("--local_rank={}", worker.local_rank);
+        said: impl Iterator<Item = &'b Vec<u8>>,
+    ) -> Vec<String> {
         let workers = &self.plan.nodes[worker.node.index()].workers;
-        let plan = workers.iter().find(|plan| plan.rank == worker.rank)?;
-        let is_typed = self.options.command.iter().any(|word| *word == *ours);
-        let passed = !is_typed && plan.argv().any(|word| *word == *ours);
-        let is_named = |line: &Vec<u8>| String::from_utf8_lossy(line).contains("--local_rank");
-        (passed && said.any(is_named)).then(|| {
-            format!("`{ours}` is passed as DeepSpeed does; `--no_local_rank` leaves it out")
-        })
+        let Some(plan) = workers.iter().find(|plan| plan.rank == worker.rank) else {
+            return Vec::new();
+        };
+        let argv: Vec<OsString> = plan.argv().map(Cow::into_owned).collect();
+        let is_module = |words: &&[OsString]| words[0] == "-m";
+        let module = argv.windows(2).find(is_module).map(|words| &words[1]);
+        let Options { script, program, command, .. } = self.options;
+        let mut named = [script.as_ref(), Some(program), module].into_iter().flatten();
+        let script = named.find(|name| command.contains(name)).unwrap_or(program);
+        let arguments = Arguments {
+            argv: &argv,
+            command,
+            script: &script.to_string_lossy(),
+            added: &format!("--local_rank={}", worker.local_rank),
+            flags: &(self.options.flags)(),
+        };
+        argument_hints(arguments, said)
     }
 
     fn not_started(&self, failure: StartFailure, title: String) -> Failure {

@@ -8,6 +8,7 @@ use crate::base::{Diagnostic, HostName, Span, UserName};
 
 use super::codes;
 use super::line::{Line, Word};
+use super::settings::names_slots;
 
 /// A line that begins with a setting.
 pub(super) fn host_missing(first: Word<'_>) -> Diagnostic {
@@ -15,6 +16,21 @@ pub(super) fn host_missing(first: Word<'_>) -> Diagnostic {
     Diagnostic::error(codes::HOST_MISSING, first.span, message)
         .label("expected a host name")
         .help("a line is a host name and its slots: `worker-0 slots=4`")
+}
+
+/// `node01=8`: a host, and its slots behind a sign that belongs to `slots`.
+pub(super) fn host_equals_count(first: Word<'_>) -> Option<Diagnostic> {
+    let (host, count) = first.text.split_once('=')?;
+    let is_number = !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit());
+    let is_host = is_number && HostName::parse(host).is_ok() && !names_slots(host);
+    is_host.then(|| {
+        let line = format!("{host} slots={count}");
+        let message = format!("`{}` is not a host and its slots", first.text);
+        Diagnostic::error(codes::HOST_MISSING, first.span, message)
+            .label("expected `HOST slots=N`")
+            .help(format!("did you mean `{line}`?"))
+            .guess(first.span, line)
+    })
 }
 
 /// Checks the first word; a host that can be guessed is kept, so that duplicates are found.
@@ -88,6 +104,9 @@ fn explain_host(word: Word<'_>, rest: &[Word<'_>], error: &HostNameError) -> Gue
     if let Some((at, number)) = port_or_count(text) {
         return guess(word.part(0, at), host_and_number(word, rest, at, number));
     }
+    if let Some(name) = text.strip_suffix(',').filter(|name| HostName::parse(name).is_ok()) {
+        return guess(word.part(0, name.len()), comma_behind(word.part(name.len(), text.len())));
+    }
     if text.contains(',') {
         return (None, Some(host_list(word)));
     }
@@ -118,6 +137,13 @@ fn host_and_number(word: Word<'_>, rest: &[Word<'_>], at: usize, number: &str) -
         .label("a hostfile names machines only")
         .help("a port belongs in --ssh_port, or in ~/.ssh/config (`Port`)")
         .guess(tail.span, "")
+}
+
+fn comma_behind(comma: Word<'_>) -> Diagnostic {
+    Diagnostic::error(codes::BAD_HOST, comma.span, "a comma behind a host name")
+        .label("not part of the name")
+        .help("remove the comma: a line is a host name and its slots, `worker-0 slots=4`")
+        .suggest(comma.span, "")
 }
 
 fn host_list(word: Word<'_>) -> Diagnostic {

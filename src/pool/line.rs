@@ -4,7 +4,7 @@
 use crate::base::{Diagnostic, HostName, Span, UserName};
 
 use super::codes;
-use super::host_word::{host_missing, read_host};
+use super::host_word::{host_equals_count, host_missing, read_host};
 use super::hosts::SlotCount;
 use super::settings::Settings;
 
@@ -49,7 +49,13 @@ fn any_line(line: &str, start: usize) -> Option<Line> {
     let content = line_without_comment(line, start, first);
     odd_characters(content, start, &mut out.problems);
     out.problems.extend(hidden_line(line, start, content.len()));
-    let settings = if first.is_setting() {
+    let settings = if let Some(problem) = host_equals_count(first) {
+        out.problems.push(problem);
+        if rest.is_empty() {
+            return Some(out);
+        }
+        rest
+    } else if first.is_setting() {
         out.problems.push(host_missing(first));
         &all[..]
     } else {

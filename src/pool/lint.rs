@@ -12,14 +12,10 @@ use super::codes;
 use super::dialect::{Dialect, Reading, a_hostfile};
 use super::hosts::Host;
 
-/// Everything that is worth saying about hosts that can be used.
+/// Warnings and notes about the hosts that can be used. Errors in other lines hide none of them.
 pub fn lint(reading: &Reading) -> Vec<Diagnostic> {
     let hosts = reading.hostfile.hosts();
     let mut found: Vec<Diagnostic> = other_dialect(reading).into_iter().collect();
-    // Of a part of the hosts there is nothing to be said.
-    if reading.findings.has_errors() {
-        return found;
-    }
     found.extend(short_and_long(hosts));
     found.extend(loopback_among_others(hosts));
     found.extend(unequal_slots(hosts));

@@ -111,7 +111,7 @@ impl Settings {
         key: Word<'_>,
         is_equals: bool,
     ) -> Option<Diagnostic> {
-        let meant = nearest(key.text, ["slots"]);
+        let meant = slots_word(key.text);
         if !is_equals && meant.is_none() {
             return None;
         }
@@ -125,7 +125,12 @@ impl Settings {
         self.slots_meant |= meant.is_some();
         let sign = Span::new(key.span.start, key.span.end + 1);
         Some(match (meant, self.sayings) {
-            (Some(_), 1) => problem.help("did you mean `slots`?").suggest(sign, "slots="),
+            (Some(SlotsWord::Mistyped), 1) => {
+                problem.help("did you mean `slots`?").suggest(sign, "slots=")
+            }
+            (Some(SlotsWord::Other), 1) => {
+                problem.help("did you mean `slots`?").guess(sign, "slots=")
+            }
             _ => problem.help("a line is a host name and its slots: `worker-0 slots=4`"),
         })
     }
@@ -172,7 +177,47 @@ fn number_alone(word: Word<'_>, sayings: usize) -> Diagnostic {
 /// `slots=4`, `slots`, `lots=4`.
 fn says_slots(word: Word<'_>) -> bool {
     let key = word.text.split(['=', ':']).next().unwrap_or_default();
-    key == "slots" || key.len() < word.text.len() && nearest(key, ["slots"]).is_some()
+    key == "slots" || key.len() < word.text.len() && slots_word(key).is_some()
+}
+
+/// A key that stands for `slots`.
+enum SlotsWord {
+    /// `lots`.
+    Mistyped,
+    /// What other tools and people call it: `gpus`.
+    Other,
+}
+
+/// Whether a word is a key of a line rather than a host.
+pub(super) fn names_slots(word: &str) -> bool {
+    slots_word(word).is_some() || matches!(word, "max_slots" | "max-slots")
+}
+
+fn slots_word(key: &str) -> Option<SlotsWord> {
+    const OTHERS: [&str; 17] = [
+        "gpus",
+        "gpu",
+        "ngpus",
+        "num_gpus",
+        "gpus_per_node",
+        "np",
+        "ppn",
+        "nproc",
+        "procs",
+        "processes",
+        "tasks",
+        "ntasks",
+        "workers",
+        "devices",
+        "count",
+        "cores",
+        "cpus",
+    ];
+    let name = key.to_ascii_lowercase().replace('-', "_");
+    if OTHERS.contains(&&*name) {
+        return Some(SlotsWord::Other);
+    }
+    nearest(key, ["slots"]).map(|_| SlotsWord::Mistyped)
 }
 
 pub(super) fn missing_slots(host: Word<'_>) -> Diagnostic {

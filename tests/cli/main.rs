@@ -5,6 +5,8 @@
 mod codes;
 mod compat;
 mod completion;
+mod help;
+mod host_lists;
 mod lines;
 mod man;
 mod screens;

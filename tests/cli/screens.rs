@@ -27,6 +27,7 @@ fn stage(name: &str) -> PathBuf {
     symlink("loop", dir.join("loop")).expect("a link");
     fs::write(dir.join("run.sh"), "#!/bin/sh\nexit 3\n").expect("a script");
     fs::write(dir.join("train.py"), "raise SystemExit('it was started')\n").expect("a script");
+    fs::write(dir.join("evaluate.py"), "raise SystemExit('it was started')\n").expect("a script");
     dir
 }
 
@@ -34,12 +35,13 @@ fn stage(name: &str) -> PathBuf {
 #[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
 fn screen(dir: &Path, line: &str, words: &[OsString]) -> String {
     let (face, words) = match words[0].to_str() {
-        Some("remuda") => ("remuda", &words[1..]),
+        Some(face @ "remuda") => (face, &words[1..]),
         _ => ("deepspeed", &words[1..]),
     };
     let mut command = Command::new(REMUDA);
     command.arg0(face).args(words).current_dir(dir).stdin(Stdio::null()).env_clear();
     command.env("PATH", "/usr/bin:/bin").env("XDG_STATE_HOME", dir.join("state"));
+    command.env("HOME", dir.join("home"));
     let output = command.output().expect("remuda starts");
     assert!(output.stdout.is_empty(), "for `{line}`: {output:?}");
     let screen = String::from_utf8(output.stderr).expect("text");
@@ -117,12 +119,44 @@ fn the_other_commands() {
 }
 
 #[test]
+fn unknown_word_gets_the_guess_that_makes_sense() {
+    check("guesses");
+}
+
+#[test]
+fn first_word_that_is_no_script_is_explained() {
+    check("no_script");
+}
+
+#[test]
+fn value_that_is_given_twice_is_shown_at_both_places() {
+    check("repeats");
+}
+
+#[test]
+fn list_in_place_of_a_hostfile_is_read_alike_everywhere() {
+    check("host_lists");
+}
+
+#[test]
 fn every_screen_has_an_expectation_and_a_test() {
     let mut names: Vec<String> = fs::read_dir("tests/cli/screens")
         .expect("a directory")
         .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
         .collect();
     names.sort_unstable();
-    let expect = ["commands", "explain", "grammar", "launch", "programs", "selection", "values"];
+    let expect = [
+        "commands",
+        "explain",
+        "grammar",
+        "guesses",
+        "host_lists",
+        "launch",
+        "no_script",
+        "programs",
+        "repeats",
+        "selection",
+        "values",
+    ];
     assert_eq!(names, expect.map(|name| format!("{name}.expected")));
 }

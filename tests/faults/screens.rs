@@ -163,6 +163,39 @@ fn a_program_that_does_not_take_the_argument_of_deepspeed() {
     );
 }
 
+/// A script with argparse and an option of the launcher behind it: the usage names `--local_rank`, and
+/// the refused word is another one.
+#[test]
+fn option_of_remuda_behind_the_script_is_named() {
+    let launch = python(1).option("--quiet");
+    let script = launch.dir().join("train.py");
+    let text = "import argparse\nparser = argparse.ArgumentParser()\n\
+                parser.add_argument('--local_rank')\nparser.parse_args()\n";
+    std::fs::write(&script, text).expect("a script");
+    let words = [script.as_os_str(), "--num_gpus".as_ref(), "2".as_ref()];
+    let line = format!("`remuda run --num_gpus 2 {}`", script.display());
+    let outcome = launch.program(words).end().code(2);
+    let help = format!(
+        "help: `--num_gpus` is an option of remuda; options of remuda stand before the script: {line}\n"
+    );
+    assert!(outcome.stderr.ends_with(&help), "{outcome:#?}");
+    assert!(!outcome.stderr.contains("--no_local_rank"), "{outcome:#?}");
+}
+
+/// As nanoGPT reads its arguments.
+#[test]
+fn script_that_refuses_local_rank_in_its_own_words_is_recognised() {
+    let launch = python(1).option("--quiet");
+    let script = launch.dir().join("train.py");
+    let text = "import sys\nfor word in sys.argv[1:]:\n    key = word.split('=')[0][2:]\n    \
+                raise ValueError(f'Unknown config key: {key}')\n";
+    std::fs::write(&script, text).expect("a script");
+    let outcome = launch.program([script]).end().code(1);
+    let help =
+        "help: `--local_rank=0` is passed as DeepSpeed does; `--no_local_rank` leaves it out\n";
+    assert!(outcome.stderr.ends_with(help), "{outcome:#?}");
+}
+
 #[test]
 fn a_signal() {
     check_end(

@@ -177,6 +177,48 @@ fn findings_are_told_to_machines() {
 }
 
 #[test]
+fn sarif_rule_has_descriptions_and_help() {
+    let directory = scratch("sarif");
+    let hosts = file(&directory, "hosts", "w0 slots=2\nw1 lots=8\nw_2 slots=x\n");
+    let outcome = hostfile(&["check", "--format", "sarif", word(&hosts)]);
+    let found: Value = serde_json::from_str(&outcome.stdout).expect("JSON");
+    let rules = found["runs"][0]["tool"]["driver"]["rules"].as_array().expect("rules").clone();
+    let ids: Vec<&str> = rules.iter().filter_map(|rule| rule["id"].as_str()).collect();
+    assert_eq!(ids, ["H001", "H004"]);
+    for rule in &rules {
+        let code = rule["id"].as_str().expect("a code");
+        let mut stories = remuda::pool::codes::EXPLANATIONS.into_iter().flatten();
+        let story = stories.find(|story| story.code == code).expect("a code of hostfiles");
+        assert_eq!(rule["shortDescription"]["text"], story.title);
+        assert_eq!(rule["help"]["text"], story.text);
+        let text = |name: &str, kind: &str| rule[name][kind].as_str().expect("a text").to_owned();
+        assert!(story.text.starts_with(&text("fullDescription", "text")), "{rule}");
+        assert!(text("help", "markdown").starts_with(&format!("**{}**", story.title)), "{rule}");
+    }
+}
+
+#[test]
+fn list_of_hosts_is_taken_in_place_of_a_file() {
+    let directory = scratch("lists");
+    let hosts = file(&directory, "hosts", "n1 slots=2\nn2 slots=2\n");
+    let world = "node  host  slots  ranks\n0     n1    0-1    0-1\n1     n2    0-1    2-3\n\nworld size 4\n";
+    for list in ["n1:2,n2:2", "n[1-2]:2"] {
+        check(&["show", list], world, "", 0);
+        check(&["check", list], "list: 2 hosts, 4 slots\n", "", 0);
+        check(&["convert", "--to", "deepspeed", list], "n1 slots=2\nn2 slots=2\n", "", 0);
+        check(&["diff", word(&hosts), list], "", "", 0);
+    }
+    check(&["diff", "n1:2,n2:2", "n1:4,n2:2"], "~ n1 slots=2 -> slots=4\n", "", 1);
+    check(&["check", "--slots", "2", "n1,n2"], "list: 2 hosts, 4 slots\n", "", 0);
+    let outcome = hostfile(&["check", "n1,n2"]);
+    assert!(outcome.stdout.contains("`n1:N,n2:N`, or add `--slots N`"), "{}", outcome.stdout);
+    // A file of that name wins.
+    let named = file(&directory, "m1:2", "other slots=1\n");
+    let shown = named.display();
+    check(&["check", word(&named)], &format!("{shown}: 1 host, 1 slot\n"), "", 0);
+}
+
+#[test]
 fn fmt_writes_the_one_form() {
     let directory = scratch("fmt");
     let hosts = file(&directory, "hosts", "\n# rack 1\n w0\tslots=04 # fast\n");

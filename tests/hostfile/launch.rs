@@ -66,12 +66,13 @@ fn hosts_may_stand_in_place_of_a_file() {
     check("a:2,b:2", &["a", "b"], 4);
     check("a:2", &["a"], 2);
     check("n[1-2]:2", &["n1", "n2"], 4);
-    for names in ["hsots", "a,b"] {
-        let (_, stderr, status) = dry_run(&directory, &["-H", names], &[]);
-        let expect = format!("error[H010]: hostfile `{names}` does not exist");
-        assert!(stderr.contains(&expect) && stderr.contains("`-H HOST:4`"), "{stderr}");
-        assert_eq!(status, 66);
-    }
+    let (_, stderr, status) = dry_run(&directory, &["-H", "hsots"], &[]);
+    let expect = "error[H010]: hostfile `hsots` does not exist";
+    assert!(stderr.contains(expect) && stderr.contains("`-H HOST:4`"), "{stderr}");
+    assert_eq!(status, 66);
+    let (_, stderr, status) = dry_run(&directory, &["-H", "a,b"], &[]);
+    assert!(stderr.contains("error[H002]") && stderr.contains("`-H a:N,b:N`"), "{stderr}");
+    assert_eq!(status, 65);
     let (_, stderr, status) = dry_run(&directory, &["-H", "n[1-2]"], &[]);
     assert!(stderr.contains("error[H002]: the number of slots of `n[1-2]` is missing"), "{stderr}");
     assert_eq!(status, 65);

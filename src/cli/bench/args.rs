@@ -27,71 +27,71 @@ const TIMES_MAX: i64 = 1_000_000;
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Measurement", rename_all = "snake_case")]
 pub(super) struct BenchArgs {
-    /// all-reduce, all-gather, reduce-scatter, broadcast, reduce, gather, scatter, all-to-all or
-    /// send-recv
+    /// Collective: all-reduce, all-gather, reduce-scatter, broadcast, reduce, gather, scatter, all-to-all
+    /// or send-recv
     #[arg(value_name = "COLLECTIVE", value_parser = parse_collective)]
     pub(super) collective: Collective,
-    /// What moves the numbers: host (memory of the host), nccl (of GPUs), or staged (of GPUs, by way
-    /// of the host; ranks may share one)
+    /// Memory and transport: host (CPU memory), nccl (GPU memory), or staged (GPU memory by way of the
+    /// host; ranks can share a GPU)
     #[arg(long, value_name = "BACKEND", default_value = "host", value_parser = parse_backend)]
     pub(super) backend: Backend,
-    /// Smallest size: `8`, `64K`, `1M` [default: 8]
+    /// Smallest message size: `8`, `64K`, `1M` [default: 8]
     #[arg(short = 'b', long = "minbytes", value_name = "SIZE", value_parser = parse_size)]
     pub(super) min_bytes: Option<u64>,
-    /// Greatest size [default: 64M; of --pairs 8M]
+    /// Largest message size [default: 64M; 8M with --pairs]
     #[arg(short = 'e', long = "maxbytes", value_name = "SIZE", value_parser = parse_last)]
     pub(super) max_bytes: Option<u64>,
-    /// From one size to the next: so many times as much [default: 2]
+    /// Multiply the size by N at each step [default: 2]
     #[arg(short = 'f', long = "stepfactor", value_name = "N", value_parser = parse_factor)]
     pub(super) step_factor: Option<u64>,
-    /// Or so many bytes more
+    /// Add SIZE bytes at each step in place of multiplying
     #[arg(short = 'i', long = "stepbytes", value_name = "SIZE", value_parser = parse_step)]
     pub(super) step_bytes: Option<u64>,
-    /// Operations of a size that are timed [default: as many as fit 0.1 s, 20 to 5000]
+    /// Timed iterations per size [default: as many as fit in 0.1 s, 20 to 5000]
     #[arg(short = 'n', long, value_name = "N", value_parser = parse_iterations)]
     pub(super) iters: Option<u32>,
-    /// Operations before them, which are not; one at least where -n is left out
+    /// Untimed warm-up iterations per size (at least 1 without -n)
     #[arg(short = 'w', long, value_name = "N", default_value = "5", value_parser = parse_times)]
     pub(super) warmup_iters: u32,
-    /// Compare results with what they must be: 0 or 1
+    /// Check the results: 0 or 1
     #[arg(short = 'c', long, value_name = "0|1", default_value = "1", value_parser = parse_switch, action = ArgAction::Set)]
     pub(super) check: bool,
-    /// Type of elements: float, double, half, bfloat16, int32, int64, uint8, or `all`
+    /// Data type: float, double, half, bfloat16, int32, int64, uint8, or `all`
     #[arg(short = 'd', long, value_name = "TYPE", default_value = "float", value_parser = parse_dtypes)]
     pub(super) datatype: Dtypes,
-    /// How numbers are combined: sum, prod, min, max, avg, or `all`
+    /// Reduction: sum, prod, min, max, avg, or `all`
     #[arg(short = 'o', long, value_name = "OP", default_value = "sum", value_parser = parse_reduce)]
     pub(super) op: Reduce,
-    /// In which order numbers are combined: canonical, the same bits wherever ranks run, or any: around
-    /// a ring of nodes, or as NCCL likes [default: canonical; with NCCL any]
+    /// Order of a reduction: canonical, with the same bits for every placement of ranks, or any: a ring
+    /// of nodes, or the order of NCCL [default: canonical; any with --backend nccl]
     #[arg(long, value_name = "ORDER", value_parser = parse_order)]
     pub(super) order: Option<ReduceOrder>,
-    /// The rank that gives or takes, where one does
+    /// Root rank of broadcast, reduce, gather and scatter
     #[arg(short = 'r', long, value_name = "RANK", default_value = "0", value_parser = parse_times)]
     pub(super) root: u32,
-    /// Whose time counts: 0 rank 0's, 1 the mean, 2 the least, 3 the greatest
+    /// Time to report: 0 that of rank 0, 1 the mean, 2 the minimum, 3 the maximum of all ranks
     #[arg(short = 'a', long, value_name = "0-3", default_value = "1", value_parser = parse_average)]
     pub(super) average: Average,
-    /// Operations in place work in memory of the group, or NCCL is shown the memory: 0 or 1
-    /// [default: 1; on GPUs 0]
+    /// Use registered memory: buffers of the group for in-place operations, or buffers registered with
+    /// NCCL: 0 or 1 [default: 1; 0 on GPUs]
     #[arg(short = 'R', long, value_name = "0|1", value_parser = parse_switch, action = ArgAction::Set)]
     pub(super) local_register: Option<bool>,
-    /// With send-recv: every pair of nodes by itself (of ranks on one node), the slowest by name
+    /// With send-recv: measure every pair of nodes separately (of ranks on a single node), and name the
+    /// slowest pair
     #[arg(long)]
     pub(super) pairs: bool,
-    /// Fail unless the best size, or every pair, has this bus bandwidth
+    /// Exit with 1 if the bus bandwidth of the best size, or of any pair, is lower
     #[arg(long, value_name = "GB/s", value_parser = parse_threshold)]
     pub(super) threshold: Option<f64>,
-    /// Show earlier results of --json, or a table of nccl-tests or the OSU micro-benchmarks, beside these
-    /// (repeatable; columns are of the first)
+    /// Compare with earlier results of --json, or with a table of nccl-tests or the OSU micro-benchmarks
+    /// (repeatable; the columns show the first)
     #[arg(long, value_name = "FILE")]
     pub(super) compare: Vec<PathBuf>,
-    /// Draw bus bandwidth over size, or pairs as a heat map, into this SVG file; with several types or
-    /// operations, each is a curve
+    /// Write a chart of bus bandwidth over size, or a heat map of pairs, to this SVG file; several types
+    /// or reductions are several curves
     #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().try_map(parse_picture))]
     pub(super) plot: Option<PathBuf>,
-    /// Show the sizes at which the host's operations change their ways, how nodes talk (REMUDA_STREAMS
-    /// says over how many TCP streams), and which NCCL moves numbers on GPUs
+    /// Print algorithm thresholds, TCP streams per peer (REMUDA_STREAMS) and the NCCL version
     #[arg(short = 'v', long)]
     pub(super) verbose: bool,
     /// Results as JSON. The word is that of the launch options.
@@ -287,7 +287,7 @@ fn parse_last(text: &str) -> Result<u64, BadValue> {
 /// A step that leads somewhere; of `remuda run`, the hosts that are taken.
 fn parse_step(text: &str) -> Result<u64, BadValue> {
     match parse_size_or_hosts(text, ("taken", "include"))? {
-        0 => Err(BadValue::new("the step must be greater than 0").help("write `1M`, for example")),
+        0 => Err(BadValue::new("it must be greater than 0").help("write a size such as `1M`")),
         bytes => Ok(bytes),
     }
 }
@@ -397,7 +397,7 @@ mod tests {
         check_refused("", "COLLECTIVE");
         check_refused("all-reduse", "unknown");
         check_refused("all-reduce -b x", "expected a size");
-        check_refused("all-reduce -i 0", "greater than 0");
+        check_refused("all-reduce -i 0", "it must be greater than 0");
         check_refused("all-reduce --plot a.PNG", "written as SVG");
         check_refused("all-reduce -f 1", "it is a number from 2 to");
         check_refused("all-reduce -n 0", "it is a number from 1 to");

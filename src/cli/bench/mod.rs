@@ -28,8 +28,8 @@ pub(super) use self::worker::worker_main;
 /// The word that makes this executable a worker.
 pub(super) const WORKER_COMMAND: &str = "bench-worker";
 
-/// Measure a collective between all ranks: time, algorithm and bus bandwidth for each size, in the
-/// columns and with the options of nccl-tests. Results are checked.
+/// Measure a collective between all ranks: time, algorithm bandwidth and bus bandwidth for each size,
+/// with the columns and options of nccl-tests. Results are checked.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "remuda bench",
@@ -49,13 +49,14 @@ struct BenchFace {
 
 /// Behind the list of options.
 const HELP_END: &str = "\
-Rank 0 prints, reads `--compare` and writes `--plot`, on its node. Numbers move as workers of the
-bundled runtime move them: through shared memory inside a node, over TCP between nodes; sums are
-folded in the canonical order. With `--backend nccl` they are on GPUs and NCCL moves them, and sums
-them in an order of its own unless `--order canonical` is given; there is no way back to another backend: what cannot be measured is an error.
+Rank 0 prints the table, reads `--compare` and writes `--plot`, on its node. The default backend is that
+of the bundled runtime: shared memory inside a node, TCP between nodes, and sums in the canonical
+order. With `--backend nccl` data is in GPU memory, and NCCL sums it in an order of its own unless
+`--order canonical` is given. Another backend is never used in its place: what cannot be measured is an
+error.
 
-Columns are those of nccl-tests, for who reads its tables. An operation works in place (all-reduce,
-broadcast, reduce) or out of it, and is measured as it works; the other columns hold `nan`.
+The columns are those of nccl-tests. An operation is measured as it works: in place (all-reduce,
+broadcast, reduce) or out of place; the columns of the other way hold `-`.
 
 Exit status: 0; 1 if numbers are wrong or `--threshold` is not reached; else as for `remuda run`.";
 
@@ -64,7 +65,7 @@ pub(super) fn definition() -> Command {
     const NCCL_TESTS: [&str; 3] = ["include", "exclude", "num_gpus"];
     BenchFace::command().mut_args(|arg| match arg.get_id().as_str() {
         id if NCCL_TESTS.contains(&id) => arg.short(Resettable::Reset),
-        "json" => arg.help("Print the results as JSON; with --dry-run, the plan"),
+        "json" => arg.help("Print the results as JSON; with --dry-run, the plan of the job"),
         _ => arg,
     })
 }

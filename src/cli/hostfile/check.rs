@@ -17,16 +17,16 @@ use crate::report::world::show_world;
 /// What is typed behind `remuda hostfile check`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct CheckArgs {
-    /// Files to check; `-` is standard input
+    /// Files to check; `-` is standard input; `n1:8,n2:8` is a list of hosts
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Make the changes that are certain, in the files
+    /// Write the changes that are certain to the files
     #[arg(long)]
     fix: bool,
-    /// How findings are shown
+    /// Format of the findings
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "human")]
     format: Format,
-    /// Warnings and notes that are meant as they are, by their codes
+    /// Codes of warnings and notes to ignore, such as H039
     #[arg(long, value_name = "CODE", value_delimiter = ',', value_parser = parse_code)]
     allow: Vec<String>,
     #[command(flatten)]
@@ -99,6 +99,9 @@ fn check(file: &Path, args: &CheckArgs) -> Result<Checked, LoadError> {
         (reading, note) = fix(file, reading, options)?;
     }
     examine(&mut reading, &args.allow);
+    if reading.findings.source.name == load::LIST_NAME {
+        reading.findings.diagnostics.retain(|found| found.code != codes::DIALECT);
+    }
     let selected = args.select.selector().filter(|_| !reading.findings.has_errors());
     let mut found = Vec::new();
     let world = selected.and_then(|selector| selected_world(&reading, &selector, &mut found));

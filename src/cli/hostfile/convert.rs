@@ -13,10 +13,10 @@ use crate::report::world::world_json;
 /// What is typed behind `remuda hostfile convert`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ConvertArgs {
-    /// The hostfile; `-` is standard input
+    /// Hostfile; `-` is standard input; `n1:8,n2:8` is a list of hosts
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// What to write
+    /// Dialect to write
     #[arg(long, value_name = "DIALECT", value_enum)]
     to: ToArg,
     #[command(flatten)]

@@ -11,10 +11,10 @@ use crate::report::diagnostic::Paint;
 /// What is typed behind `remuda hostfile diff`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct DiffArgs {
-    /// The first hostfile; `-` is standard input
+    /// First hostfile; `-` is standard input; `n1:8,n2:8` is a list of hosts
     #[arg(value_name = "FIRST")]
     first: PathBuf,
-    /// The second one
+    /// Second hostfile
     #[arg(value_name = "SECOND")]
     second: PathBuf,
     #[command(flatten)]

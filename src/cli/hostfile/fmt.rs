@@ -14,10 +14,10 @@ pub(super) struct FmtArgs {
     /// Files to format; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Write the files instead of standard output
+    /// Write the files in place of standard output
     #[arg(short, long, conflicts_with = "check")]
     write: bool,
-    /// Name the files that are not in the canonical form, and change nothing
+    /// List the files that are not formatted, and change nothing
     #[arg(long)]
     check: bool,
     #[command(flatten)]

@@ -6,13 +6,19 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::values::ReadArgs;
+use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Findings, HostName, Severity, Source, Status};
+use crate::cli::check::host_with_slots;
 use crate::os::input_file::{InputReader, is_pipe, open, other_kind};
+use crate::pool::nodeset::is_pattern;
 use crate::pool::{self, ReadOptions, Reading, codes};
 use crate::report::diagnostic::{Paint, show_findings};
 
 /// Bytes of a hostfile; [`pool::HOSTS_MAX`] hosts with long names and comments fit.
 const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// The name of a list that was typed as an argument, for messages about it.
+pub(super) const LIST_NAME: &str = "list";
 
 /// Whose files are good enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +108,11 @@ impl LoadError {
     }
 
     pub(super) fn as_findings(&self) -> Findings {
+        if let Self::Missing(path) | Self::NothingToRead(path) = self
+            && let Some(list) = path.to_str().and_then(host_with_slots)
+        {
+            return missing(self, path, &format!("did you mean `{list}`?"));
+        }
         let (code, path, help) = match self {
             Self::Malformed(findings) => return findings.clone(),
             // What looks like the names of hosts perhaps is.
@@ -152,6 +163,75 @@ impl LoadError {
     }
 }
 
+fn missing(error: &LoadError, path: &Path, help: &str) -> Findings {
+    let source = Source { name: path.display().to_string(), text: String::new() };
+    let problem = Diagnostic::whole(codes::FILE_MISSING, error.to_string()).help(help);
+    Findings { source, diagnostics: vec![problem] }
+}
+
+/// A list of hosts in the place of a file: `n1:8,n2:8`, `n[1-4]:8`, `n1,n2`. A file of that name wins.
+pub(in crate::cli) fn as_list(path: &Path) -> Option<&str> {
+    let text = path.to_str().filter(|text| is_list(text))?;
+    path.symlink_metadata().is_err().then_some(text)
+}
+
+/// Hosts of a list that was typed as the value of this option, or as this argument.
+pub(in crate::cli) fn read_typed(text: &str, name: &str, options: ReadOptions) -> Reading {
+    let mut reading = pool::read_any(name, text.as_bytes(), options);
+    // The list was typed: its dialect is no news.
+    reading.evidence = None;
+    let list = with_slots(text);
+    let list = if name == LIST_NAME { list } else { format!("-H {list}") };
+    // The first host without slots stands for all of them: the help writes the whole list.
+    let mut is_told = false;
+    reading.findings.diagnostics.retain_mut(|found| {
+        if found.code != codes::MISSING_SLOTS {
+            return true;
+        }
+        let help = format!("write the slots of each host, `{list}`, or add `--slots N`");
+        found.help = Some(help);
+        !std::mem::replace(&mut is_told, true)
+    });
+    reading
+}
+
+/// The list with `:N` behind every host that has no number.
+fn with_slots(text: &str) -> String {
+    const SHOWN_BYTES_MAX: usize = 40;
+    let items: Vec<String> = items(text)
+        .map(|item| if is_counted(item) { item.to_owned() } else { format!("{item}:N") })
+        .collect();
+    let list = items.join(",");
+    if list.len() <= SHOWN_BYTES_MAX { quoted(list) } else { "n1:N,n2:N".to_owned() }
+}
+
+/// Whether a text is a list of hosts rather than a path: one host has a number or a range, several
+/// stand between commas.
+fn is_list(text: &str) -> bool {
+    let is_item =
+        |item: &str| is_counted(item) || is_pattern(item) || HostName::parse(item).is_ok();
+    let is_lone_name = !text.contains(',') && !is_counted(text) && !is_pattern(text);
+    !text.contains('/') && !is_lone_name && items(text).any(is_item)
+}
+
+/// `n1:8`.
+fn is_counted(item: &str) -> bool {
+    item.rsplit_once(':').is_some_and(|(_, count)| count.parse::<u32>().is_ok())
+}
+
+/// Parts between commas outside of brackets.
+fn items(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_usize;
+    text.split(move |letter: char| {
+        match letter {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        letter == ',' && depth == 0
+    })
+}
+
 /// The hostfile of a launch: without errors, perhaps with warnings.
 pub fn load(path: &Path, trust: Trust, options: ReadOptions) -> Result<Reading, LoadError> {
     let loaded = read_file(path, trust, options)?;
@@ -174,6 +254,8 @@ pub(super) fn read_as(
 ) -> Result<Reading, LoadError> {
     if path.as_os_str() == "-" {
         read_from(io::stdin().lock(), path, options)
+    } else if let Some(text) = as_list(path) {
+        Ok(read_typed(text, LIST_NAME, options))
     } else {
         read_file(path, trust, options).map_err(|error| match error {
             LoadError::Missing(path) => LoadError::NothingToRead(path),

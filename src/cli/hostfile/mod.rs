@@ -12,13 +12,13 @@ mod write;
 use crate::base::Status;
 use crate::report::diagnostic::Paint;
 
-pub(super) use load::is_foreign;
 pub use load::{LoadError, Trust, load};
+pub(super) use load::{as_list, is_foreign, read_typed};
 pub(super) use write::{create, probe};
 
 /// Behind the list of options of every command.
 const STATUS_HELP: &str =
-    "Exit status: 0 nothing found, 1 errors or warnings, 2 could not be read.";
+    "Exit status: 0 no finding, 1 errors or warnings, 2 a file could not be read.";
 
 /// `remuda hostfile`.
 #[derive(Clone, Debug, clap::Args)]
@@ -29,19 +29,19 @@ pub struct HostfileArgs {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum HostfileCommand {
-    /// Says everything that is wrong with hostfiles; nothing is contacted.
+    /// Report every error and warning of hostfiles; no host is contacted.
     #[command(after_help = STATUS_HELP, rename_all = "snake_case")]
     Check(check::CheckArgs),
-    /// Writes hostfiles in their canonical form; comments and the order of hosts stay.
+    /// Format hostfiles; comments and the order of hosts are kept.
     #[command(after_help = STATUS_HELP)]
     Fmt(fmt::FmtArgs),
-    /// Writes the hosts of a file in the way of another tool.
+    /// Convert a hostfile to that of another tool.
     #[command(after_help = STATUS_HELP)]
     Convert(convert::ConvertArgs),
-    /// Shows hosts, slots and ranks of a file, or of sets of hosts: `hosts & rack[1-3]`.
+    /// Show hosts, slots and ranks of a file, a list or a set of hosts: `hosts & rack[1-3]`.
     #[command(after_help = STATUS_HELP)]
     Show(show::ShowArgs),
-    /// Shows what is different between two hostfiles.
+    /// Show the differences between two hostfiles.
     #[command(after_help = "Exit status: 0 no difference, 1 differences, 2 could not be read.")]
     Diff(diff::DiffArgs),
 }

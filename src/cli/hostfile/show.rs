@@ -16,14 +16,14 @@ use crate::report::world::{names_json, show_world, world_json};
 /// What is typed behind `remuda hostfile show`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ShowArgs {
-    /// A hostfile, or sets joined by `,` (either), `&` (both), `!` (without), `^` (one of the two);
-    /// what is no file is a list of hosts: `hosts & rack[1-3]`
+    /// Hostfile, list of hosts, or sets joined by `,` (union), `&` (intersection), `!` (difference), `^`
+    /// (symmetric difference); a word that is no file is a list of hosts: `hosts & rack[1-3]`
     #[arg(required = true, value_name = "SET")]
     set: Vec<String>,
-    /// Show a JSON document
+    /// Print JSON
     #[arg(long, conflicts_with = "names")]
     json: bool,
-    /// Show the names alone, one a line
+    /// Print the names only, one on each line
     #[arg(long)]
     names: bool,
     #[command(flatten)]
@@ -143,6 +143,11 @@ fn members(args: &ShowArgs, notes: &mut String) -> Result<Vec<Member>, NoSet> {
     {
         return from_file(Path::new(file), args);
     }
+    if let [word] = &args.set[..]
+        && has_counts(word)
+    {
+        return from_file(Path::new(word), args);
+    }
     let text = args.set.join(" ");
     let expression = Expression::read(&text).map_err(|span| no_operand(&text, span))?;
     if let Some(span) = minus(&expression, &text) {
@@ -162,6 +167,12 @@ fn members(args: &ShowArgs, notes: &mut String) -> Result<Vec<Member>, NoSet> {
         member.slots = member.slots.or(said).or(args.read.options().slots);
     }
     Ok(set)
+}
+
+/// Whether a word is a list of hosts with their slots, and no set: `n1:2,n2:2`.
+fn has_counts(word: &str) -> bool {
+    let is_set = word.contains(['&', '!', '^', ' ']);
+    !is_set && word.contains(':') && load::as_list(Path::new(word)).is_some()
 }
 
 /// A word behind `!` that takes nothing away is a file that was mistyped, as a rule.

@@ -10,13 +10,13 @@ use crate::pool::{Dialect, ReadOptions, SelectorArgs, SlotCount};
 /// How files are read.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct ReadArgs {
-    /// Whose hostfile it is [default: found out]
+    /// Dialect of the file [default: detected]
     #[arg(long, value_name = "DIALECT", value_enum)]
     from: Option<DialectArg>,
-    /// Slots of hosts of which the file says none
+    /// Slots of each host for which the file gives no number
     #[arg(long, value_name = "N", value_parser = parse_slots)]
     slots: Option<SlotCount>,
-    /// Read files that everyone can write, too
+    /// Accept files that every user can write
     #[arg(long = "allow_insecure_files", alias = "allow-insecure-files")]
     allow_insecure_files: bool,
 }
@@ -40,7 +40,7 @@ pub(super) struct SelectArgs {
     /// Hosts and slots to use: `HOST[:SLOT,…][@HOST…]`
     #[arg(short, long, value_name = "HOSTS")]
     include: Option<String>,
-    /// Hosts and slots to leave out: `HOST[:SLOT,…][@HOST…]`
+    /// Hosts and slots not to use: `HOST[:SLOT,…][@HOST…]`
     #[arg(short, long, value_name = "HOSTS")]
     exclude: Option<String>,
     /// Use the first N hosts

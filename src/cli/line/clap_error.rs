@@ -6,6 +6,7 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::codes;
+use super::elsewhere::{UnknownOption, guess};
 use super::flags::{Flags, Whose, underscored};
 use super::number::BadValue;
 use super::typed::{Place, Refused, Typed};
@@ -14,7 +15,7 @@ use crate::pool::{nearest, python_int};
 
 /// Why clap gave no result.
 pub(in crate::cli) enum NotParsed {
-    /// Somebody asked for this text.
+    /// A text, because the line asks for it.
     Asked(StyledStr),
     /// The line makes no sense.
     Refused(Refused),
@@ -31,6 +32,7 @@ pub(in crate::cli) fn explain(error: &clap::Error, flags: &Flags, typed: &Typed)
         ErrorKind::InvalidValue => about.not_in_list(&texts(error, ContextKind::ValidValue)),
         ErrorKind::ValueValidation => about.bad_value(error, flags),
         ErrorKind::InvalidUtf8 => not_text(typed),
+        ErrorKind::ArgumentConflict => about.conflict(error),
         ErrorKind::UnknownArgument => about.unknown(flags),
         ErrorKind::InvalidSubcommand => about.unknown_command(error),
         ErrorKind::MissingRequiredArgument => {
@@ -53,8 +55,6 @@ struct About<'a> {
     place: Place,
     /// The command that was given, with those before it.
     command: String,
-    /// An option of that command which is nearly what was typed.
-    near: Option<String>,
 }
 
 impl<'a> About<'a> {
@@ -66,10 +66,8 @@ impl<'a> About<'a> {
         let flag = subject.split([' ', '=']).next().unwrap_or_default();
         let flag = flag.strip_prefix("--").unwrap_or(flag).to_owned();
         let value = texts(error, ContextKind::InvalidValue).pop().unwrap_or_default();
-        let near = texts(error, ContextKind::SuggestedArg).pop();
-        let near = near.and_then(|near| near.strip_prefix("--").map(str::to_owned));
         let place = place(typed, &flag, &subject, &value);
-        Self { typed, flag, value, place, command: command(error, typed), near }
+        Self { typed, flag, value, place, command: command(error, typed) }
     }
 
     fn value_missing(&self) -> Refused {
@@ -144,15 +142,13 @@ impl<'a> About<'a> {
             });
         }
         let shown = self.typed.shown(self.place);
-        let name = underscored(&self.flag);
-        let near = flags.called_elsewhere(&name).or_else(|| nearest(&name, flags.longs()));
-        let near = near.map(str::to_owned).or_else(|| self.near.clone());
+        let meant = self.meant(flags);
         self.typed.refuse(&[self.place], |spans| {
             let message = format!("there is no option `{shown}`");
             let problem =
                 Diagnostic::error(codes::UNKNOWN_OPTION, spans[0], message).label("unknown");
-            match near {
-                Some(near) => problem.help(format!("did you mean `--{near}`?")),
+            match meant {
+                Some(meant) => problem.help(meant),
                 // As pdsh and clush take them.
                 None if shown == "-w" && self.command == "remuda ssh" => {
                     problem.help("hosts are named with `-H`: `-H n1,n2`, or `-H 'n[1-4]'`")
@@ -162,8 +158,23 @@ impl<'a> About<'a> {
         })
     }
 
+    /// What an unknown option probably is.
+    fn meant(&self, flags: &Flags) -> Option<String> {
+        let word = self.typed.words.get(self.place.word)?.to_string_lossy();
+        let behind = self.typed.words[self.place.word + 1..].iter();
+        let behind: Vec<String> = behind.map(|word| word.to_string_lossy().into_owned()).collect();
+        let option = UnknownOption {
+            name: &self.flag,
+            glued: word.split_once('=').map(|(_, value)| value),
+            behind: &behind,
+            program: &self.command,
+        };
+        word.starts_with("--").then(|| guess(option, flags)).flatten()
+    }
+
     fn unknown_command(&self, error: &clap::Error) -> Refused {
         let near = texts(error, ContextKind::SuggestedSubcommand).into_iter().next();
+        let near = near.filter(|near| nearest(&self.flag, [near.as_str()]).is_some());
         self.typed.refuse(&[self.place], |spans| {
             let message = format!("there is no command `{}`", self.flag);
             let problem =
@@ -175,7 +186,25 @@ impl<'a> About<'a> {
         })
     }
 
-    /// A kind of error that no definition of ours can cause.
+    /// Two options of which a command takes one.
+    fn conflict(&self, error: &clap::Error) -> Refused {
+        let other = texts(error, ContextKind::PriorArg).into_iter().next().unwrap_or_default();
+        let other = other.split([' ', '=']).next().unwrap_or_default().trim_start_matches("--");
+        let other_place = self.typed.name_of(other).unwrap_or(self.place);
+        let place = self.typed.name_of(&self.flag).unwrap_or(self.place);
+        let mut two = [(place, &*self.flag), (other_place, other)];
+        two.sort_by_key(|(place, _)| (place.word, place.start));
+        let [(first_place, first), (second_place, second)] = two;
+        self.typed.refuse(&[second_place, first_place], |spans| {
+            let message = format!("`--{first}` and `--{second}` cannot be combined");
+            Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
+                .label("one of the two has no effect")
+                .related(spans[1], "")
+                .help("keep one of the two")
+        })
+    }
+
+    /// A kind of error that no definition of remuda can cause.
     fn first_line(&self, error: &clap::Error) -> Refused {
         let text = error.render().to_string();
         let line = text.lines().next().unwrap_or_default();

@@ -27,6 +27,9 @@ pub const UNEXPECTED_WORD: &str = "C011";
 /// A word that is no command.
 pub const UNKNOWN_COMMAND: &str = "C012";
 
+/// An option of one value that is given with several.
+pub const GIVEN_TWICE: &str = "C013";
+
 /// The `remuda explain` page of every code.
 pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     story(
@@ -112,5 +115,12 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         "The first word selects the command. To run a script, use the command \
          `run`:\n\n    remuda run train.py\n\nUnder the name `deepspeed` (a link to the \
          executable) remuda has no commands and runs its first word as a script.",
+    ),
+    story(
+        GIVEN_TWICE,
+        "the option is given twice, with different values",
+        "The option takes one value. Tools of remuda refuse a second value, for one of the two would be \
+         ignored without a word. `remuda run`, `launch` and `pod` read a line as DeepSpeed does: the \
+         last value wins, and a note names the value that it replaces.",
     ),
 ];

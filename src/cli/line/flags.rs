@@ -1,5 +1,7 @@
 //! Which options there are: clap's definitions, read once, and which may be abbreviated.
 
+use std::ffi::OsString;
+
 use clap::{Arg, ArgAction, Command};
 
 /// DeepSpeed's long options in the order in which it declares them. These may be abbreviated; an
@@ -37,23 +39,6 @@ pub const DEEPSPEED_FLAGS: [&str; 27] = [
 /// Those that only its launcher of one node has.
 const NODE_FLAGS: [&str; 1] = ["world_info"];
 
-/// What other launchers and trainers call an option of ours.
-const ELSEWHERE: [(&str, &str); 13] = [
-    ("nproc_per_node", "num_gpus"),
-    ("nnodes", "num_nodes"),
-    ("num_processes", "num_gpus"),
-    ("num_machines", "num_nodes"),
-    ("machine_rank", "node_rank"),
-    ("main_process_port", "master_port"),
-    ("main_process_ip", "master_addr"),
-    ("verbose", "log_level=debug"),
-    ("checkpoint_every", "save_every"),
-    ("checkpoint_interval", "save_every"),
-    ("save_interval", "save_every"),
-    ("save_steps", "save_every"),
-    ("save_total_limit", "keep"),
-];
-
 /// DeepSpeed's short ones.
 const DEEPSPEED_SHORTS: &[u8] = b"hHieq";
 
@@ -76,6 +61,10 @@ pub(in crate::cli) struct Flag {
     shorts: Vec<u8>,
     /// What it does with the words after it.
     pub(super) takes: Takes,
+    /// Whether every value counts, and not the last one only.
+    pub(super) is_list: bool,
+    /// Whether help shows it.
+    is_hidden: bool,
 }
 
 /// See the variants.
@@ -93,18 +82,37 @@ pub(super) enum Takes {
 
 /// The options of a command.
 #[derive(Clone, Debug)]
-pub(in crate::cli) struct Flags(Vec<Flag>);
+pub(in crate::cli) struct Flags {
+    options: Vec<Flag>,
+    end_at_word: bool,
+    /// Words before the options: the name of a command of the command.
+    names: usize,
+}
 
 impl Flags {
     /// Reads them out of clap's definitions.
     pub(in crate::cli) fn of(command: &mut Command) -> Self {
         // Adds `--help` and `--version`.
         command.build();
-        Self(command.get_arguments().filter(|arg| !arg.is_positional()).map(flag).collect())
+        Self {
+            options: command.get_arguments().filter(|arg| !arg.is_positional()).map(flag).collect(),
+            end_at_word: command.get_positionals().any(Arg::is_trailing_var_arg_set),
+            names: 0,
+        }
+    }
+
+    /// The same for a line that names a command of the command first: `hostfile check`.
+    pub(in crate::cli) fn of_line(command: &mut Command, words: &[OsString]) -> Self {
+        let own = Self::of(command);
+        let name = words.first().and_then(|word| word.to_str());
+        match name.and_then(|name| command.find_subcommand_mut(name)) {
+            Some(inner) => Self { names: 1, ..Self::of(inner) },
+            None => own,
+        }
     }
 
     pub(super) fn get(&self, index: usize) -> &Flag {
-        &self.0[index]
+        &self.options[index]
     }
 
     /// The option that is spelt like this, without its dashes.
@@ -114,7 +122,7 @@ impl Flags {
             Whose::DeepSpeed if theirs().any(|flag| flag == name) => name.to_owned(),
             Whose::DeepSpeed => return None,
         };
-        self.0.iter().position(|flag| flag.names.contains(&name))
+        self.options.iter().position(|flag| flag.names.contains(&name))
     }
 
     /// The options of DeepSpeed that begin like this, each spelling for itself.
@@ -132,19 +140,22 @@ impl Flags {
         if whose == Whose::DeepSpeed && !DEEPSPEED_SHORTS.contains(&letter) {
             return None;
         }
-        self.0.iter().position(|flag| flag.shorts.contains(&letter))
+        self.options.iter().position(|flag| flag.shorts.contains(&letter))
     }
 
-    /// Which of these options is called like this elsewhere.
-    pub(super) fn called_elsewhere(&self, name: &str) -> Option<&'static str> {
-        let (_, ours) = ELSEWHERE.into_iter().find(|(other, _)| *other == name)?;
-        let flag = ours.split('=').next()?;
-        self.exact(flag, Whose::All).map(|_| ours)
-    }
-
-    /// Every option by its first long spelling.
+    /// Every option that help shows, by its first long spelling.
     pub(in crate::cli) fn longs(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|flag| &*flag.long)
+        self.options.iter().filter(|flag| !flag.is_hidden).map(|flag| &*flag.long)
+    }
+
+    /// The first word that may be an option.
+    pub(super) fn first_word(&self) -> usize {
+        self.names
+    }
+
+    /// Whether options end at the first word that is none.
+    pub(super) fn end_at_word(&self) -> bool {
+        self.end_at_word
     }
 }
 
@@ -170,5 +181,12 @@ fn flag(arg: &Arg) -> Flag {
         action if action.takes_values() => Takes::Value,
         _ => Takes::Nothing,
     };
-    Flag { long, names, shorts: shorts.map(|letter| letter as u8).collect(), takes }
+    Flag {
+        long,
+        names,
+        shorts: shorts.map(|letter| letter as u8).collect(),
+        takes,
+        is_list: matches!(arg.get_action(), ArgAction::Append | ArgAction::Count),
+        is_hidden: arg.is_hide_set(),
+    }
 }

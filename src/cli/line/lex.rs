@@ -8,10 +8,11 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use super::codes;
-use super::flags::{DEEPSPEED_FLAGS, Flags, Takes, Whose, underscored};
+use super::elsewhere::{UnknownOption, guess};
+use super::flags::{Flags, Takes, Whose, underscored};
 use super::typed::{Given, Place, Refused, Typed};
 use crate::base::Diagnostic;
-use crate::pool::nearest;
+use crate::cli::help::Length;
 
 /// Options that DeepSpeed had until 0.19.7.
 const REMOVED: [&str; 4] =
@@ -22,9 +23,9 @@ const REMOVED: [&str; 4] =
 pub(in crate::cli) enum Lexed {
     /// Options, and where the script stands; everything after that word is the script's.
     Script(usize),
-    /// Somebody asks for help.
-    Help,
-    /// Or for the version.
+    /// A request for help.
+    Help(Length),
+    /// A request for the version.
     Version,
 }
 
@@ -111,7 +112,10 @@ impl Lexer<'_> {
                     self.value_of_this(flag, name, from);
                 }
                 (_, Attached::Equals(from)) => return Err(self.unwanted(flag, name, from)),
-                (Takes::Help, _) => return Ok(Some(Lexed::Help)),
+                (Takes::Help, _) => {
+                    let word = self.typed.words[self.at].as_bytes();
+                    return Ok(Some(Lexed::Help(Length::of(word))));
+                }
                 (Takes::Version, _) => return Ok(Some(Lexed::Version)),
                 (Takes::Nothing, Attached::Nothing) => self.push(flag, name, None),
                 (Takes::Nothing, Attached::Glued(from)) => {
@@ -223,26 +227,43 @@ impl Lexer<'_> {
             return self.removed(place, removed);
         }
         let message = format!("there is no option `{typed_name}`");
-        let is_there = |flag: &&str| self.flags.exact(flag, Whose::All).is_some();
-        let known = self.flags.longs().chain(DEEPSPEED_FLAGS.into_iter().filter(is_there));
-        let meant = self.flags.called_elsewhere(&name).or_else(|| nearest(&name, known));
-        // `-module` has lost a dash; `-x` may be meant for the script.
-        let is_long = typed_name.starts_with("--") || self.flags.exact(&name, Whose::All).is_some();
+        let meant = self.meant(word.word, typed_name);
         self.typed.refuse(&[place], |spans| {
             let problem = Diagnostic::error(codes::UNKNOWN_OPTION, spans[0], message);
             match meant {
                 _ if typed_name == "-m" => problem
                     .label("unknown")
                     .help("`--module pkg.train` runs a module, as `python -m` does"),
-                Some(meant) if is_long => {
-                    problem.label("unknown").help(format!("did you mean `--{meant}`?"))
-                }
-                _ => problem.label("unknown").help(format!(
-                    "options of the script stand after the script; `{} --help` lists ours",
+                Some(meant) => problem.label("unknown").help(meant),
+                None => problem.label("unknown").help(format!(
+                    "options of the script stand behind the script; `{} --help` lists those of remuda",
                     self.typed.program
                 )),
             }
         })
+    }
+
+    /// What an unknown option probably is.
+    fn meant(&self, at: usize, typed_name: &str) -> Option<String> {
+        let text = self.typed.words[at].to_string_lossy();
+        let name = typed_name.trim_start_matches('-');
+        // `-module` has lost a dash; `-x` may be meant for the script.
+        let lost_dash = self.flags.exact(&underscored(name), Whose::All).is_some();
+        if lost_dash {
+            return Some(format!("did you mean `--{name}`?"));
+        }
+        if !typed_name.starts_with("--") {
+            return None;
+        }
+        let behind = self.typed.words[at + 1..].iter();
+        let behind: Vec<String> = behind.map(|word| word.to_string_lossy().into_owned()).collect();
+        let option = UnknownOption {
+            name,
+            glued: text.split_once('=').map(|(_, value)| value),
+            behind: &behind,
+            program: &self.typed.program,
+        };
+        guess(option, self.flags)
     }
 
     fn removed(&self, place: Place, name: &str) -> Refused {

@@ -6,6 +6,7 @@
 
 mod clap_error;
 pub mod codes;
+mod elsewhere;
 mod flags;
 mod lex;
 mod number;
@@ -19,6 +20,7 @@ pub use parse::Parsed;
 pub use typed::{Given, Place, Refused, Typed};
 
 pub(super) use clap_error::{NotParsed, explain, refuse_value};
+pub(super) use elsewhere::setting_as_option;
 pub(super) use flags::Flags;
 pub(super) use number::{python_int, whole};
 pub(super) use parse::parse;

@@ -9,6 +9,7 @@ use super::clap_error::{NotParsed, explain};
 use super::flags::Flags;
 use super::lex::{Lexed, lex};
 use super::typed::{Refused, Typed};
+use crate::cli::help;
 
 const VERSION: &str = concat!("remuda ", env!("CARGO_PKG_VERSION"), "\n");
 
@@ -17,12 +18,12 @@ const VERSION: &str = concat!("remuda ", env!("CARGO_PKG_VERSION"), "\n");
 pub enum Parsed<A> {
     /// A job.
     Run(Box<A>, Typed),
-    /// Somebody asked for this text.
+    /// A text, because the line asks for it.
     Asked(StyledStr),
 }
 
-/// Reads the words of `typed` as Python's argparse would, with the options of `command`. Asks nothing
-/// of the world.
+/// Reads the words of `typed` as Python's argparse would, with the options of `command`. Of the world
+/// only the width of a help page is asked.
 pub(in crate::cli) fn parse<A: FromArgMatches>(
     mut command: Command,
     mut typed: Typed,
@@ -30,12 +31,12 @@ pub(in crate::cli) fn parse<A: FromArgMatches>(
     let flags = Flags::of(&mut command);
     let script = match lex(&flags, &mut typed)? {
         Lexed::Script(script) => script,
-        Lexed::Help => {
-            let mut command = command.mut_arg("help", |arg| arg.help("Print help"));
-            return Ok(Parsed::Asked(command.render_help()));
+        Lexed::Help(length) => {
+            return Ok(Parsed::Asked(help::page(&command, length, help::width())));
         }
         Lexed::Version => return Ok(Parsed::Asked(VERSION.into())),
     };
+    typed.find_replaced(&flags);
     let found = command.try_get_matches_from(canonical(&typed, script));
     match found.and_then(|found| A::from_arg_matches(&found)) {
         Ok(args) => Ok(Parsed::Run(Box::new(args), typed)),

@@ -3,7 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use super::codes;
 use super::flags::{Flags, Takes, Whose};
+use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Findings, Source, Span};
 
 /// Words that are shown on both sides of one that is pointed at.
@@ -42,6 +44,9 @@ pub struct Typed {
     pub words: Vec<OsString>,
     /// The options, in order.
     pub options: Vec<Given>,
+    /// Options that take one value and were given again with another one: the last but one time, and
+    /// the last time.
+    replaced: Vec<(usize, usize)>,
 }
 
 /// A command line that makes no sense: the line, and why.
@@ -54,7 +59,7 @@ pub struct Refused {
 impl Typed {
     /// Words in which nothing was looked for yet.
     pub fn new(program: &str, words: Vec<OsString>) -> Self {
-        Self { program: program.to_owned(), words, options: Vec::new() }
+        Self { program: program.to_owned(), words, options: Vec::new(), replaced: Vec::new() }
     }
 
     /// A whole word.
@@ -82,6 +87,55 @@ impl Typed {
     /// Where the name of an option stands.
     pub fn name_of(&self, flag: &str) -> Option<Place> {
         self.last(flag).map(|given| given.name)
+    }
+
+    /// Looks for options that take one value and were given with several.
+    pub(in crate::cli) fn find_replaced(&mut self, flags: &Flags) {
+        for (last, given) in self.options.iter().enumerate() {
+            let before = self.options[..last].iter().rposition(|one| one.flag == given.flag);
+            let text = |given: &Given| given.value.as_ref().map(|(text, _)| text.clone());
+            let is_list =
+                flags.exact(&given.flag, Whose::All).is_some_and(|at| flags.get(at).is_list);
+            if let Some(before) = before
+                && !is_list
+                && text(&self.options[before]) != text(given)
+            {
+                self.replaced.push((before, last));
+            }
+        }
+    }
+
+    /// A line for each value that another one replaces: ``note: `-n 3` replaces `-n 2` ``.
+    pub(in crate::cli) fn replacements(&self) -> String {
+        let shown = |at: usize| {
+            let given = &self.options[at];
+            let name = self.shown(given.name);
+            // The letter of `-qn3` has no dash of its own.
+            let dash = if name.starts_with('-') { "" } else { "-" };
+            let value = given.value.as_ref().map_or_else(String::new, |(text, _)| quoted(text));
+            format!("`{dash}{name} {value}`")
+        };
+        let line = |(before, last): &(usize, usize)| {
+            format!("note: {} replaces {}\n", shown(*last), shown(*before))
+        };
+        self.replaced.iter().map(line).collect()
+    }
+
+    /// Refuses a value that would replace another one.
+    pub(in crate::cli) fn refuse_replaced(&self) -> Result<(), Refused> {
+        let Some((before, last)) = self.replaced.first() else { return Ok(()) };
+        let place = |at: usize| {
+            let given = &self.options[at];
+            given.value.as_ref().map_or(given.name, |(_, place)| *place)
+        };
+        let flag = &self.options[*last].flag;
+        Err(self.refuse(&[place(*last), place(*before)], |spans| {
+            let message = format!("`--{flag}` is given twice, with different values");
+            Diagnostic::error(codes::GIVEN_TWICE, spans[0], message)
+                .label("given again here")
+                .related(spans[1], "first given here")
+                .help("keep one of the two")
+        }))
     }
 
     /// The text of a place, for messages.
@@ -180,22 +234,35 @@ fn show_odd(bytes: &[u8]) -> String {
 
 /// The options of a line that clap reads alone, found by their spellings.
 pub(in crate::cli) fn scan(typed: &mut Typed, flags: &Flags) {
-    for index in 0..typed.words.len() {
-        let Some(text) = typed.words[index].to_str() else { continue };
+    let mut at = flags.first_word();
+    while let Some(word) = typed.words.get(at) {
+        let index = at;
+        at += 1;
+        let Some(text) = word.to_str() else { continue };
         if text == "--" {
             break;
         }
-        let Some((flag, end, value)) = option(text, flags) else { continue };
+        let Some((flag, end, value)) = option(text, flags) else {
+            // Behind it stand the words of another program.
+            if flags.end_at_word() && !text.starts_with('-') {
+                break;
+            }
+            continue;
+        };
+        let takes_value = flags.get(flag).takes == Takes::Value;
         let value = match value {
             Some(from) => {
                 Some((text[from..].into(), Place { word: index, start: from, end: text.len() }))
             }
             None => typed.words.get(index + 1).map(|next| (next.clone(), typed.word(index + 1))),
         };
-        let flag = flags.get(flag);
-        let value = value.filter(|_| flag.takes == Takes::Value);
+        let value = value.filter(|_| takes_value);
+        // A value is no option and no word; what begins with a dash may be missing its value.
+        let is_next = value.as_ref().is_some_and(|(_, place)| place.word != index);
+        let next = typed.words.get(at).map(|word| word.as_bytes());
+        at += usize::from(is_next && next.is_some_and(|word| word.first() != Some(&b'-')));
         let name = Place { word: index, start: 0, end };
-        typed.options.push(Given { flag: flag.long.clone(), name, value });
+        typed.options.push(Given { flag: flags.get(flag).long.clone(), name, value });
     }
 }
 

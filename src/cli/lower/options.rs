@@ -65,6 +65,7 @@ pub(in crate::cli) fn options(
         job,
         key,
         command: std::env::args_os().collect(),
+        flags: Vec::new,
         cwd: working_directory()?,
         program,
         script,

@@ -15,8 +15,7 @@ use crate::cli::machine_codes::{BAD_VARIABLE, DEVICES_UNKNOWN, NO_DEVICE};
 use crate::cli::values::AcceleratorArg;
 use crate::inventory;
 use crate::plan::Accelerator;
-use crate::pool::nodeset::is_pattern;
-use crate::pool::{Pool, ReadOptions, Reading, SLOTS_MAX, count_to_make, python_int, read_any};
+use crate::pool::{Pool, ReadOptions, Reading, SLOTS_MAX, count_to_make, python_int};
 use crate::report::Terminal;
 use crate::report::diagnostic::show_findings;
 use crate::report::summary::{count, paint_ours};
@@ -71,34 +70,18 @@ fn unusable(error: &hostfile::LoadError, terminal: Terminal) -> CliError {
     CliError::Screen { status: error.status(), text: error.screen(terminal.paint) }
 }
 
-/// What `-H` names: a file, or hosts, `h1:4,h2:4`, when there is no such file.
+/// What `-H` names: a file, or a list of hosts, `h1:4,h2:4`, when there is no such file.
 fn named(path: &Path, args: &PlaceArgs) -> Result<Reading, hostfile::LoadError> {
-    let options = ReadOptions { dialect: None, slots: args.slots };
-    let is_said = args.slots.is_some();
-    let is_named = |text: &&str| is_list(text) || is_said && are_names(text);
-    let text = path.to_str().filter(|text| is_named(text) && path.symlink_metadata().is_err());
-    let Some(text) = text else {
+    let Some(text) = hostfile::as_list(path) else {
+        let options = ReadOptions { dialect: None, slots: args.slots };
         return hostfile::load(path, trust(args), options);
     };
-    let mut reading = read_any("--hostfile", text.as_bytes(), options);
-    // Who types a list knows what it is.
-    reading.evidence = None;
+    let options = ReadOptions { dialect: None, slots: args.slots.or(args.slots_of_list) };
+    let reading = hostfile::read_typed(text, "--hostfile", options);
     if reading.findings.has_errors() {
         return Err(hostfile::LoadError::Malformed(reading.findings));
     }
     Ok(reading)
-}
-
-/// Hosts rather than a path that was mistyped: they have ranges, or a number behind a colon.
-fn is_list(text: &str) -> bool {
-    let is_counted =
-        |host: &str| host.rsplit_once(':').is_some_and(|(_, count)| count.parse::<u32>().is_ok());
-    !text.contains('/') && (is_pattern(text) || text.split(',').all(is_counted))
-}
-
-/// Several names without slots, `n1,n2`.
-fn are_names(text: &str) -> bool {
-    text.contains(',') && text.split(',').all(|name| HostName::parse(name).is_ok())
 }
 
 /// An allocation of this machine alone: its GPUs, and which of them are ours, are seen better from

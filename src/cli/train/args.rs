@@ -19,83 +19,82 @@ use crate::train::{
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Training", rename_all = "snake_case")]
 pub(super) struct TrainArgs {
-    /// What is trained: a GPT on a text, or a classifier on made-up samples [default: that of
-    /// `--resume`, else gpt]
+    /// Model: a GPT on a text, or an MLP on synthetic samples [default: that of `--resume`, else gpt]
     #[arg(long, value_name = "MODEL", value_enum)]
     pub(super) model: Option<ModelArg>,
-    /// The text to learn: any files [default: a snapshot of this project's own text]
+    /// Training text: any files [default: a snapshot of the text of this project]
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub(super) data: Vec<PathBuf>,
-    /// Steps of the whole run, those before `--resume` included
+    /// Steps of the whole run, including those before `--resume`
     #[arg(long, value_name = "N", default_value = "1000", value_parser = parse_positive_int)]
     pub(super) steps: u64,
-    /// Samples of a micro-batch, per worker [default: that of `--resume`, else 12 for gpt, 64 for mlp]
+    /// Samples in a micro-batch of a worker [default: that of `--resume`, else 12 for gpt, 64 for mlp]
     #[arg(long, value_name = "N")]
     pub(super) batch_size: Option<NonZeroUsize>,
-    /// Micro-batches of a step, per worker [default: as many as make the steps of `--resume`, else 1]
+    /// Micro-batches of a worker in a step [default: as many as keep the batch of `--resume`, else 1]
     #[arg(long, value_name = "N")]
     pub(super) accumulate: Option<NonZeroUsize>,
-    /// Tokens that a GPT looks back on [default: 64]
+    /// Context length in tokens, for gpt [default: 64]
     #[arg(long, value_name = "N")]
     pub(super) block: Option<NonZeroUsize>,
-    /// Blocks of a GPT, hidden layers of an MLP [default: 4 for gpt, 2 for mlp]
+    /// Number of transformer blocks or of hidden layers [default: 4 for gpt, 2 for mlp]
     #[arg(long, value_name = "N")]
     pub(super) layers: Option<NonZeroUsize>,
-    /// Attention heads of a GPT [default: 4]
+    /// Number of attention heads, for gpt [default: 4]
     #[arg(long, value_name = "N")]
     pub(super) heads: Option<NonZeroUsize>,
-    /// Features of a token or of a hidden layer [default: 128 for gpt, 1024 for mlp]
+    /// Hidden size [default: 128 for gpt, 1024 for mlp]
     #[arg(long, value_name = "N")]
     pub(super) width: Option<NonZeroUsize>,
-    /// Highest learning rate
+    /// Peak learning rate
     #[arg(long, value_name = "RATE", default_value = "1e-3", value_parser = parse_positive)]
     pub(super) lr: f64,
-    /// Learning rate of the last step [default: a tenth of --lr]
+    /// Final learning rate [default: a tenth of --lr]
     #[arg(long, value_name = "RATE", value_parser = parse_amount)]
     pub(super) min_lr: Option<f64>,
-    /// Steps until the learning rate is at its highest
+    /// Warm-up steps until the peak learning rate
     #[arg(long, value_name = "N", default_value = "100")]
     pub(super) warmup: u64,
-    /// Memory of AdamW for gradients, 0 to 1
+    /// AdamW beta1, from 0 to below 1
     #[arg(long, value_name = "BETA", default_value = "0.9", value_parser = parse_fraction)]
     pub(super) beta1: f64,
-    /// Memory of AdamW for squares of gradients, 0 to 1
+    /// AdamW beta2, from 0 to below 1
     #[arg(long, value_name = "BETA", default_value = "0.99", value_parser = parse_fraction)]
     pub(super) beta2: f64,
-    /// Decay of weights
+    /// Weight decay
     #[arg(long, value_name = "RATE", default_value = "0.1", value_parser = parse_amount)]
     pub(super) weight_decay: f64,
-    /// Largest norm of a gradient; 0 for no limit
+    /// Maximum norm of the gradient; 0: no clipping
     #[arg(long, value_name = "NORM", default_value = "1", value_parser = parse_amount)]
     pub(super) clip: f64,
-    /// Initial values, batches and the sample follow from it [default: that of `--resume`, else 1337]
+    /// Seed of initial weights, batches and the generated sample [default: that of `--resume`, else 1337]
     #[arg(long, value_name = "N")]
     pub(super) seed: Option<u64>,
-    /// Steps between evaluations on held-out data; 0 for none
+    /// Steps between evaluations on held-out data; 0: no evaluation
     #[arg(long, value_name = "N", default_value = "100")]
     pub(super) eval_every: u64,
-    /// Threads of every worker [default: OMP_NUM_THREADS, else 1]
+    /// Threads of each worker [default: OMP_NUM_THREADS, else 1]
     #[arg(long, value_name = "N")]
     pub(super) threads: Option<NonZeroUsize>,
-    /// Keep the run in this directory, at its end and on ^C; one with checkpoints is refused, unless
-    /// they are resumed
+    /// Directory for checkpoints, written at the end and on ^C; a directory with checkpoints needs
+    /// `--resume`
     #[arg(long, value_name = "DIR")]
     pub(super) checkpoint_dir: Option<PathBuf>,
-    /// And every N steps
+    /// With --checkpoint_dir: write a checkpoint every N steps
     #[arg(long, value_name = "N", value_parser = parse_positive_int)]
     pub(super) save_every: Option<u64>,
-    /// Remove all but the newest N checkpoints of this directory [default: keep all]
+    /// With --checkpoint_dir: keep the newest N checkpoints [default: all]
     #[arg(long, value_name = "N")]
     pub(super) keep: Option<NonZeroUsize>,
-    /// Go on from a checkpoint, or from the newest one in a directory; sizes, batches and seed are the
-    /// checkpoint's, rates are those of this line. `auto`: from the newest of `--checkpoint_dir`, and
-    /// begin where there is none: one line for the first start and every later one
+    /// Continue from a checkpoint, or from the newest one of a directory; sizes, batches and seed are
+    /// those of the checkpoint, learning rates those of this line. `auto`: continue from the newest of
+    /// `--checkpoint_dir`, or begin if there is none: the same line for the first start and for restarts
     #[arg(long, value_name = "PATH|auto")]
     pub(super) resume: Option<PathBuf>,
-    /// Write a JSON object a step into this file
+    /// Write a JSON object for each step to this file
     #[arg(long, value_name = "FILE")]
     pub(super) metrics: Option<PathBuf>,
-    /// Draw the loss into this SVG file
+    /// Write a chart of the loss to this SVG file
     #[arg(long, value_name = "FILE")]
     pub(super) plot: Option<PathBuf>,
 }

@@ -18,7 +18,8 @@ use crate::base::{Diagnostic, Findings, Status};
 use crate::cli::check::{cannot_combine, needs_other};
 use crate::cli::error::CliError;
 use crate::cli::files::{check_file, check_writable};
-use crate::cli::line::{Place, Typed};
+use crate::cli::line::codes::NEEDS_OTHER;
+use crate::cli::line::{Place, Refused, Typed};
 use crate::inventory::available_memory;
 use crate::launch::{FileOf, WorkersFile};
 use crate::report::summary::{count, reason, show_bytes};
@@ -64,7 +65,7 @@ pub(super) fn run(
         return Err(needs_other(typed, "keep", "checkpoint_dir").into());
     }
     if args.is_auto() && args.checkpoint_dir.is_none() {
-        return Err(needs_other(typed, "resume", "checkpoint_dir").into());
+        return Err(auto_needs_directory(typed).into());
     }
     let line = Line(typed);
     let is_here = matches!(workers, Workers::Here(_));
@@ -93,6 +94,17 @@ pub(super) fn run(
     line.check_outputs(args)?;
     line.check_unused(args)?;
     Ok(saved)
+}
+
+/// `--resume auto` looks into the directory in which the run keeps its checkpoints.
+fn auto_needs_directory(typed: &Typed) -> Refused {
+    let place = typed.place_of("resume").unwrap_or_else(|| typed.end());
+    typed.refuse(&[place], |spans| {
+        let message = "`--resume auto` needs `--checkpoint_dir`";
+        Diagnostic::error(NEEDS_OTHER, spans[0], message)
+            .label("looks for the newest checkpoint there")
+            .help("add `--checkpoint_dir DIR`, or name a checkpoint: `--resume PATH`")
+    })
 }
 
 /// What a step was made of is what it is made of from here on: the batch, the seed, and, where the

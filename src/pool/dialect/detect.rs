@@ -13,6 +13,8 @@ use super::shape::Shape;
 pub(super) struct Detected {
     pub(super) dialect: Dialect,
     pub(super) evidence: Span,
+    /// Whether more lines are DeepSpeed's own than are this dialect's own.
+    pub(super) is_minority: bool,
 }
 
 #[derive(Default)]
@@ -47,7 +49,9 @@ impl Votes {
         let candidates = Dialect::ALL.into_iter().zip(&self.0);
         let best = candidates.filter(|(_, vote)| 0 < vote.own).rev();
         let (dialect, vote) = best.max_by_key(|(_, vote)| (vote.lines, vote.own))?;
-        Some(Detected { dialect, evidence: vote.evidence? })
+        let deepspeed = Dialect::ALL.iter().position(|other| *other == Dialect::DeepSpeed);
+        let deepspeed = &self.0[deepspeed.expect("ALL has them all")];
+        Some(Detected { dialect, evidence: vote.evidence?, is_minority: vote.own < deepspeed.own })
     }
 }
 
@@ -71,7 +75,7 @@ pub(super) fn detect(source: &Source) -> Option<Detected> {
     if let Some(repeated) = bare.repeated
         && others == 0
     {
-        return Some(Detected { dialect: Dialect::Pbs, evidence: repeated });
+        return Some(Detected { dialect: Dialect::Pbs, evidence: repeated, is_minority: false });
     }
     let is_bare = !bare.seen.is_empty();
     votes.winner().filter(|detected| match detected.dialect {

@@ -206,8 +206,12 @@ pub fn read_any(name: &str, bytes: &[u8], options: ReadOptions) -> Reading {
         && parsed.is_doubtful()
         && let Some(detected) = detect::detect(&source)
     {
-        parsed = parse_as(&source, detected.dialect, options.slots);
-        evidence = Some(detected.evidence);
+        let other = parse_as(&source, detected.dialect, options.slots);
+        // A few odd lines do not make another file of all others, unless more lines are right then.
+        if !detected.is_minority || other.errors() <= parsed.errors() {
+            parsed = other;
+            evidence = Some(detected.evidence);
+        }
     }
     if parsed.dialect == Dialect::DeepSpeed && !has_setting(&source.text) {
         parsed.problems.iter_mut().for_each(doubt);
@@ -236,6 +240,10 @@ struct Parsed {
 }
 
 impl Parsed {
+    fn errors(&self) -> usize {
+        self.problems.iter().filter(|problem| problem.severity == Severity::Error).count()
+    }
+
     /// Whether it may be another dialect.
     fn is_doubtful(&self) -> bool {
         self.problems.iter().any(|problem| {
@@ -255,7 +263,12 @@ fn parse_as(source: &Source, dialect: Dialect, default_slots: Option<SlotCount>)
         Dialect::Pbs => by_line(source, &mut reader, dialect, pbs::parse_line),
         Dialect::Sge => by_line(source, &mut reader, dialect, sge::parse_line),
         Dialect::Horovod => by_line(source, &mut reader, dialect, horovod::parse_line),
-        Dialect::Ranges => by_line(source, &mut reader, dialect, ranges::parse_line),
+        Dialect::Ranges => {
+            let style = ranges::SlotsStyle::of(has_setting(&source.text));
+            by_line(source, &mut reader, dialect, |reader, place, words| {
+                ranges::parse_line(reader, place, words, style);
+            });
+        }
     }
     let unused = std::mem::take(&mut reader.unused);
     let (hostfile, problems) = reader.finish(source);

@@ -8,12 +8,27 @@ use crate::pool::hosts::SlotCount;
 use crate::pool::line::{Line, Word};
 use crate::pool::nodeset::{Pattern, is_pattern, read_pattern};
 use crate::pool::reader::{Place, Reader, Repeats};
-use crate::pool::settings::parse_count;
+use crate::pool::settings::{missing_slots, parse_count};
 
 use super::horovod::missing_count;
 use super::hydra::split_count;
 
-pub(super) fn parse_line(reader: &mut Reader, place: Place, words: &[Word<'_>]) {
+/// How most lines of the file write slots, for the help of lines without slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SlotsStyle {
+    /// `n1:4`.
+    Colon,
+    /// `n1 slots=4`.
+    Setting,
+}
+
+impl SlotsStyle {
+    pub(super) fn of(has_setting: bool) -> Self {
+        if has_setting { Self::Setting } else { Self::Colon }
+    }
+}
+
+pub(super) fn parse_line(reader: &mut Reader, place: Place, words: &[Word<'_>], style: SlotsStyle) {
     let (lists, settings): (Vec<_>, Vec<_>) =
         words.iter().partition(|word| !word.text.contains('='));
     let mut slots = None;
@@ -28,7 +43,7 @@ pub(super) fn parse_line(reader: &mut Reader, place: Place, words: &[Word<'_>]) 
     }
     for list in lists {
         for item in items(list) {
-            take_item(reader, place, item, slots);
+            take_item(reader, place, item, (slots, style));
         }
     }
 }
@@ -67,12 +82,18 @@ fn items(list: Word<'_>) -> Vec<Word<'_>> {
     found
 }
 
-fn take_item(reader: &mut Reader, place: Place, item: Word<'_>, line_slots: Option<SlotCount>) {
+fn take_item(
+    reader: &mut Reader,
+    place: Place,
+    item: Word<'_>,
+    (line_slots, style): (Option<SlotCount>, SlotsStyle),
+) {
     let (hosts, count) = split_count(item);
     let mut line = Line::default();
     match (count.map(parse_count), line_slots) {
         (Some(Ok(count)), _) | (None, Some(count)) => line.slots = Some(count),
         (Some(Err(problem)), _) => line.problems.push(*problem),
+        (None, None) if style == SlotsStyle::Setting => line.problems.push(missing_slots(hosts)),
         (None, None) => line.problems.push(missing_count(hosts)),
     }
     if !is_pattern(hosts.text) && !hosts.text.is_empty() {

@@ -58,13 +58,13 @@ impl Shape {
         if let Some(word) = words.iter().copied().find(|word| is_open_mpi(*word, first)) {
             return Some((Self::OpenMpi, word));
         }
+        // A comma at the end of a host is a typing error, and makes no list of it.
+        let host = first.text.strip_suffix(',').unwrap_or(first.text);
         let shape = match rest {
             _ if is_list(first.text) && rest.len() <= 1 => list_shape(first.text),
-            [] if is_host(first.text) => Self::Bare,
+            [] if is_host(host) => Self::Bare,
             [] if is_counted(first.text) => Self::Colon,
-            _ if is_host(first.text) && rest.iter().any(|word| is_setting(word.text)) => {
-                Self::Slots
-            }
+            _ if is_host(host) && rest.iter().any(|word| is_setting(word.text)) => Self::Slots,
             [_, queue] | [_, queue, _] if is_pair(words) && queue.text.contains('@') => Self::Queue,
             _ if words.chunks(2).all(is_pair) => Self::Pairs,
             _ => Self::Other,
@@ -88,7 +88,8 @@ fn is_open_mpi(word: Word<'_>, first: Word<'_>) -> bool {
 
 /// Several hosts in one word. A range that a comma cuts into two leaves brackets in both.
 fn is_list(text: &str) -> bool {
-    text.contains(',') || is_pattern(text)
+    let is_host_and_comma = text.strip_suffix(',').is_some_and(is_host);
+    text.contains(',') && !is_host_and_comma || is_pattern(text)
 }
 
 fn list_shape(text: &str) -> Shape {

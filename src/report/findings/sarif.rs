@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use crate::pool::codes::EXPLANATIONS;
+
 use super::{CheckedFile, Place, Placed, placed, severity_name};
 
 /// The document; ends with a line end.
@@ -17,13 +19,30 @@ pub fn show_sarif(files: &[CheckedFile<'_>]) -> String {
             "tool": {"driver": {
                 "name": "remuda",
                 "version": env!("CARGO_PKG_VERSION"),
-                "rules": codes.iter().map(|code| json!({"id": code})).collect::<Vec<_>>(),
+                "rules": codes.iter().map(|code| rule(code)).collect::<Vec<_>>(),
             }},
             "columnKind": "unicodeCodePoints",
             "results": placed.iter().map(result).collect::<Vec<_>>(),
         }],
     });
     serde_json::to_string_pretty(&document).expect("keys are strings") + "\n"
+}
+
+/// A code with its explanation, as `remuda explain` prints it.
+fn rule(code: &str) -> Value {
+    let mut all = EXPLANATIONS.into_iter().flatten();
+    let Some(found) = all.find(|found| found.code == code) else { return json!({"id": code}) };
+    let first = found.text.split("\n\n").next().unwrap_or(found.text);
+    json!({
+        "id": code,
+        "shortDescription": {"text": found.title},
+        "fullDescription": {"text": first},
+        "help": {
+            "text": found.text,
+            // Examples are indented by four blanks, which is a block of code in Markdown too.
+            "markdown": format!("**{}**\n\n{}", found.title, found.text),
+        },
+    })
 }
 
 fn result(placed: &Placed<'_>) -> Value {

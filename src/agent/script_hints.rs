@@ -1,0 +1,35 @@
+//! What a script that is not there may have been meant to be.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use crate::base::env_vars;
+use crate::pool::nearest;
+
+/// Entries of a directory that are compared with the name.
+const ENTRIES_MAX: usize = 1000;
+
+/// The help for a script that does not exist, if a file is near.
+pub(super) fn script_hint(cwd: &Path, script: &OsStr) -> Option<String> {
+    let text = script.to_str()?;
+    if let Some(rest) = text.strip_prefix("~/") {
+        let home = env_vars::get_text(env_vars::HOME)?;
+        let file = Path::new(&home).join(rest);
+        return Some(format!("the shell does not expand `~` inside quotes: `{}`", file.display()));
+    }
+    let with_ending = format!("{text}.py");
+    if !text.is_empty() && cwd.join(&with_ending).is_file() {
+        return Some(format!("did you mean `{with_ending}`?"));
+    }
+    let path = Path::new(text);
+    let name = path.file_name()?.to_str().filter(|name| Path::new(name).extension().is_some())?;
+    let dir = path.parent().unwrap_or(Path::new(""));
+    let entries = std::fs::read_dir(cwd.join(dir)).ok()?.flatten().take(ENTRIES_MAX);
+    let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_dir()));
+    let mut names: Vec<String> =
+        files.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.retain(|other| Path::new(other).extension() == path.extension());
+    names.sort_unstable();
+    let near = nearest(name, names.iter().map(String::as_str))?;
+    Some(format!("did you mean `{}`?", dir.join(near).display()))
+}

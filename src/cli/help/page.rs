@@ -1,0 +1,259 @@
+//! The pages themselves: definitions of clap, laid out.
+
+use std::fmt::Write as _;
+
+use clap::builder::StyledStr;
+use clap::{Arg, Command};
+
+use super::layout::{paragraphs, shell_line};
+use super::topics::{self, BRIEFS, TOPICS, Topic};
+use crate::base::env_vars;
+
+/// Columns of a page that is not shown on a terminal, unless COLUMNS is set.
+const WIDTH_OFF_TERMINAL: usize = 100;
+/// Columns of a page at least and at most: longer lines are hard to read.
+const WIDTH_MIN: usize = 40;
+const WIDTH_MAX: usize = 120;
+
+/// Below this, what an option means stands below its name.
+const NARROW: usize = 60;
+
+/// How much of a command a page explains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum Length {
+    /// `-h`: the most used options.
+    Short,
+    /// `--help`: every option.
+    Long,
+}
+
+impl Length {
+    /// The page that a word asks for.
+    pub(in crate::cli) fn of(word: &[u8]) -> Self {
+        if word.starts_with(b"--") { Self::Long } else { Self::Short }
+    }
+}
+
+/// Columns of a page on standard output: COLUMNS, else the width of the terminal.
+pub(in crate::cli) fn width() -> usize {
+    let columns = env_vars::get_text(env_vars::COLUMNS).and_then(|text| text.parse().ok());
+    let terminal = || {
+        let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok()?;
+        Some(usize::from(size.ws_col)).filter(|columns| 0 < *columns)
+    };
+    let width = columns.filter(|columns| 0 < *columns).or_else(terminal);
+    width.unwrap_or(WIDTH_OFF_TERMINAL).clamp(WIDTH_MIN, WIDTH_MAX)
+}
+
+/// The page of a command whose definition is built.
+pub(in crate::cli) fn page(command: &Command, length: Length, width: usize) -> StyledStr {
+    let topic = topic(command);
+    let page = command.clone().term_width(width).after_long_help(None::<&'static str>);
+    // Beside the names of options there is no room for what they mean.
+    let page = page.next_line_help(width < NARROW);
+    let mut page = match length {
+        Length::Short => page.mut_args(|arg| most_used(arg, topic)),
+        Length::Long => {
+            let about = command.get_long_about().or(command.get_about()).cloned();
+            let help = "Print this page; `-h` prints the most used options only";
+            page.about(about.unwrap_or_default()).mut_arg("help", |arg| arg.help(help))
+        }
+    };
+    page = page.after_help(footer(command, topic, length, width));
+    page.render_help()
+}
+
+/// Whether a command has a page of its own for `-h`.
+fn topic(command: &Command) -> Option<&'static Topic> {
+    let name = command.get_bin_name().unwrap_or(command.get_name());
+    // The names of DeepSpeed's launcher are names of `remuda run`.
+    let name = name.strip_prefix("remuda ").unwrap_or("run");
+    TOPICS.iter().find(|topic| topic.command == name)
+}
+
+/// Hides an option that is not among the most used ones, and orders the others as listed.
+fn most_used(arg: Arg, topic: Option<&Topic>) -> Arg {
+    let Some(Topic { options, command, .. }) = topic else { return arg };
+    let id = arg.get_id().as_str();
+    let Some(order) = options.iter().position(|shown| *shown == id) else {
+        return arg.hide(true);
+    };
+    let is_pod = command.starts_with("k8s") || *command == "pod" && id == "num_gpus";
+    let brief = BRIEFS.iter().find(|(name, _)| !is_pod && *name == id).map(|(_, brief)| *brief);
+    let arg = arg.help_heading(None::<&'static str>).display_order(order);
+    match brief {
+        Some(brief) => arg.help(brief).hide_default_value(true).hide_possible_values(true),
+        None => arg,
+    }
+}
+
+/// Examples; then what else is to be known, or where it is.
+fn footer(command: &Command, topic: Option<&Topic>, length: Length, width: usize) -> String {
+    let name = command.get_bin_name().unwrap_or(command.get_name());
+    let examples = topic.map_or_else(String::new, |topic| examples(topic, name, width));
+    let more = match length {
+        Length::Short if command.has_subcommands() => {
+            format!("`{name} COMMAND -h` is one screen about a command.")
+        }
+        Length::Short => format!("`{name} --help` lists every option."),
+        Length::Long => command.get_after_help().map(ToString::to_string).unwrap_or_default(),
+    };
+    let parts = [examples, paragraphs(&more, width)];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
+}
+
+fn examples(topic: &Topic, name: &str, width: usize) -> String {
+    let mut text = "Examples:".to_owned();
+    for (what, line) in topic.examples {
+        // Under a name of DeepSpeed's launcher it is that name.
+        let line = line.replacen(&format!("remuda {} ", topic.command), &format!("{name} "), 1);
+        let _ = write!(text, "\n  # {what}\n{}", shell_line(&line, width));
+    }
+    text
+}
+
+/// The examples of a command as lines for a page of the manual.
+pub(in crate::cli) fn examples_of(command: &Command) -> Option<String> {
+    let name = command.get_bin_name().unwrap_or(command.get_name());
+    topic(command).map(|topic| examples(topic, name, usize::MAX))
+}
+
+/// The first page: every command, and how to begin.
+pub(in crate::cli) fn front_page(width: usize) -> String {
+    let (commands, examples) = (topics::COMMANDS, topics::FRONT);
+    let names = commands.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    let mut text = paragraphs(topics::ABOUT, width);
+    text += "\n\nUsage: remuda COMMAND [OPTIONS]\n\nCommands:\n";
+    for (name, about) in commands {
+        let lines = paragraphs(about, width - names - 4);
+        for (number, line) in lines.lines().enumerate() {
+            let name = if number == 0 { name } else { "" };
+            let _ = writeln!(text, "  {name:names$}  {line}");
+        }
+    }
+    let examples = self::examples(&examples, "remuda", width);
+    format!("{text}\n{examples}\n\n{}\n", paragraphs(topics::FRONT_END, width))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+    use crate::cli::definitions;
+    use crate::cli::help::fit;
+    use crate::cli::line::{Parsed, Refused, Typed};
+
+    /// Every command that has a page, with its words.
+    fn commands() -> Vec<Command> {
+        let mut whole = definitions::whole();
+        whole.build();
+        let mut found = Vec::new();
+        for command in whole.get_subcommands() {
+            found.push(command.clone());
+            found.extend(command.get_subcommands().filter(|one| one.get_name() != "help").cloned());
+        }
+        found
+    }
+
+    #[test]
+    #[cfg(feature = "train")]
+    fn topics_are_commands_and_name_their_options() {
+        let commands = commands();
+        for topic in &TOPICS {
+            let of_it = |command: &&Command| {
+                command
+                    .get_bin_name()
+                    .is_some_and(|name| name == format!("remuda {}", topic.command))
+            };
+            let command = commands.iter().find(of_it).expect(topic.command);
+            for id in topic.options {
+                let has =
+                    command.get_arguments().any(|arg| arg.get_id() == id && !arg.is_hide_set());
+                assert!(has, "{}: {id}", topic.command);
+            }
+        }
+        let missing: Vec<_> = commands.iter().filter(|one| topic(one).is_none()).collect();
+        let names: Vec<_> = missing.iter().filter_map(|one| one.get_bin_name()).collect();
+        assert_eq!(names, ["remuda k8s", "remuda hostfile"], "these list their commands");
+    }
+
+    #[test]
+    #[cfg(feature = "train")]
+    fn front_page_lists_every_command() {
+        let names: Vec<_> =
+            topics::COMMANDS.iter().flat_map(|(name, _)| name.split(", ")).collect();
+        let whole = definitions::whole();
+        let defined: Vec<_> = whole.get_subcommands().map(Command::get_name).collect();
+        assert_eq!(names, defined);
+    }
+
+    #[test]
+    fn short_page_is_one_screen() {
+        let mut long = Vec::new();
+        for command in commands() {
+            let page = page(&command, Length::Short, 80).to_string();
+            let lines = page.lines().count();
+            let name = command.get_bin_name();
+            if 30 < lines {
+                long.push(format!("{name:?}: {lines} lines\n{page}"));
+            }
+        }
+        assert!(long.is_empty(), "{}", long.join("\n"));
+        assert!(front_page(80).lines().count() <= 30);
+    }
+
+    #[test]
+    fn no_line_of_a_page_is_wider_than_the_terminal() {
+        let commands = commands();
+        for width in WIDTH_MIN..=160 {
+            for command in &commands {
+                for length in [Length::Short, Length::Long] {
+                    let page = fit(&page(command, length, width).to_string(), width);
+                    let widest = page.lines().max_by_key(|line| line.chars().count());
+                    let widest = widest.expect("a line");
+                    let name = command.get_bin_name();
+                    assert!(widest.chars().count() <= width, "{name:?} at {width}: {widest}");
+                }
+            }
+            let front = fit(&front_page(width), width);
+            assert!(front.lines().all(|line| line.chars().count() <= width), "{front}");
+        }
+    }
+
+    /// Reads an example as its command would, without doing it.
+    fn read(words: Vec<OsString>) -> Result<(), Refused> {
+        let (command, rest) = (words[1].to_string_lossy().into_owned(), words[2..].to_vec());
+        let mut whole = definitions::whole();
+        whole.build();
+        let found = match &*command {
+            "run" => {
+                return crate::cli::run::parse("remuda run", rest).map(|parsed| {
+                    assert!(matches!(parsed, Parsed::Run(..)));
+                });
+            }
+            "pod" => return crate::cli::pod::parse(rest).map(drop),
+            "launch" => return crate::cli::launch::parse(rest).map(drop),
+            _ => whole.try_get_matches_from(words.clone()),
+        };
+        found.map(drop).map_err(|error| {
+            Typed::new(&error.to_string(), words)
+                .refuse(&[], |_| crate::base::Diagnostic::whole("", error.to_string()))
+        })
+    }
+
+    #[test]
+    fn every_example_is_a_valid_line() {
+        for topic in TOPICS.iter().chain([&topics::FRONT]) {
+            for (_, whole) in topic.examples {
+                let line = *whole;
+                // What a shell does with the output is no part of the command.
+                let line = line.split(['>', '|']).next().filter(|_| !line.contains('\''));
+                let line = line.unwrap_or(whole);
+                let words = crate::cli::line::split(line.trim_end()).expect("words");
+                let read = read(words.iter().map(OsString::from).collect());
+                assert!(read.is_ok(), "{line}: {read:?}");
+            }
+        }
+    }
+}

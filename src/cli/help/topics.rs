@@ -1,0 +1,312 @@
+//! What help pages say beside the definitions of options: the most used options and the examples of
+//! every command.
+
+/// What the pages of a command say beside its options.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Topic {
+    /// The words behind `remuda`.
+    pub(super) command: &'static str,
+    /// The options of `-h`, by their ids, in the order in which they are shown.
+    pub(super) options: &'static [&'static str],
+    /// What a line does, and the line.
+    pub(super) examples: &'static [(&'static str, &'static str)],
+}
+
+/// What the program is.
+pub(super) const ABOUT: &str =
+    "remuda: a cluster job runner, command-line compatible with the DeepSpeed launcher";
+
+/// The end of the first page.
+pub(super) const FRONT_END: &str = "`remuda COMMAND -h` is one screen about a command, \
+                                    `remuda COMMAND --help` lists every option.";
+
+/// Every command, as the first page lists it.
+pub(super) const COMMANDS: [(&str, &str); 11] = [
+    ("run", "Run a program on every slot of every host"),
+    ("pod", "Join a job as the node that this pod is, without ssh"),
+    ("k8s", "Print manifests and a Containerfile for jobs on Kubernetes"),
+    ("launch", "Start the workers of one node, as DeepSpeed's launcher of a node does"),
+    ("train", "Train a small GPT or MLP with the bundled data-parallel runtime"),
+    ("bench", "Measure collectives between all ranks, as nccl-tests does"),
+    ("ssh", "Run a command once on every host and gather the output"),
+    ("hostfile", "Check, format, convert, show and compare hostfiles"),
+    ("doctor", "Check every host before a job"),
+    ("explain", "Explain an error code such as `H003`"),
+    ("completion, man", "Print shell completions, or a manual page"),
+];
+
+/// The examples of the first page.
+pub(super) const FRONT: Topic = Topic {
+    command: "",
+    options: &[],
+    examples: &[
+        ("four workers on this machine", "remuda run -n 4 train.py --lr 0.1"),
+        ("eight workers on each of two hosts", "remuda run -H n1:8,n2:8 train.py"),
+        ("check the hosts first", "remuda doctor -H n1:8,n2:8"),
+    ],
+};
+
+/// What options of jobs mean, in few words, for `-h`.
+pub(super) const BRIEFS: [(&str, &str); 19] = [
+    ("hostfile", "Hostfile, or a list of hosts: `n1:8,n2:8`, `n[01-04]:8`"),
+    ("num_gpus", "Workers on each host: its first N slots"),
+    ("include", "Hosts and slots to use: `n1@n2:0,2`"),
+    ("exclude", "Hosts and slots not to use: `n3@n4:1`"),
+    ("env", "Set an environment variable in every worker"),
+    ("timeout", "Stop the job after this time: `90s`, `2m`, `1h`"),
+    ("max_restarts", "Restart all workers after a failure, at most N times"),
+    ("log_dir", "Directory for the whole output of every rank"),
+    ("data", "Training text: any files"),
+    ("batch_size", "Samples in a micro-batch of a worker"),
+    ("checkpoint_dir", "Directory for checkpoints"),
+    ("resume", "Continue from a checkpoint, or from the newest one"),
+    ("backend", "host, nccl (GPU memory) or staged (GPU memory, by the host)"),
+    ("collective", "all-reduce, all-gather, reduce-scatter, all-to-all, …"),
+    ("iters", "Timed iterations per size"),
+    ("threshold", "Exit with 1 if the bus bandwidth is lower"),
+    ("set", "Hostfile, list of hosts, or sets: `hosts & rack[1-3]`"),
+    ("from", "Dialect of the file"),
+    ("to", "Dialect to write"),
+];
+
+/// Commands with their most used options and their examples.
+pub(super) const TOPICS: [Topic; 17] = [
+    Topic {
+        command: "run",
+        options: &[
+            "num_gpus",
+            "hostfile",
+            "include",
+            "exclude",
+            "env",
+            "max_restarts",
+            "timeout",
+            "log_dir",
+            "dry_run",
+        ],
+        examples: &[
+            ("four workers on this machine", "remuda run -n 4 train.py --lr 0.1"),
+            ("eight workers on each of two hosts", "remuda run -H n1:8,n2:8 train.py"),
+            ("an executable, once for each slot of a hostfile", "remuda run -H hosts ./worker"),
+        ],
+    },
+    Topic {
+        command: "pod",
+        options: &["key_file", "nodes", "num_gpus", "master_addr", "max_restarts", "status_addr"],
+        examples: &[
+            (
+                "in every pod of an Indexed Job",
+                "remuda pod --key_file /etc/remuda/key train.py --lr 0.1",
+            ),
+            (
+                "where the platform is not known",
+                "remuda pod --key_file key --nodes 2 --node_rank 0 --master_addr pod-0 train.py",
+            ),
+            (
+                "with restarts, and with probes on port 8080",
+                "remuda pod --key_file key --max_restarts 3 --status_addr 0.0.0.0:8080 train.py",
+            ),
+        ],
+    },
+    Topic {
+        command: "k8s manifest",
+        options: &["image", "nodes", "gpus", "cpus", "hostfile", "kind", "name", "with_key"],
+        examples: &[
+            (
+                "an Indexed Job of two pods with eight GPUs each",
+                "remuda k8s manifest --image IMAGE --nodes 2 --gpus 8 train.py > job.yaml",
+            ),
+            (
+                "a JobSet with a pod for each host of a hostfile",
+                "remuda k8s manifest --image IMAGE --kind jobset -H hosts train.py",
+            ),
+            (
+                "with a new key, into the cluster",
+                "remuda k8s manifest --image IMAGE --nodes 2 --with_key train.py | kubectl apply -f -",
+            ),
+        ],
+    },
+    Topic {
+        command: "k8s containerfile",
+        options: &[],
+        examples: &[("to be changed for your program", "remuda k8s containerfile > Containerfile")],
+    },
+    Topic {
+        command: "launch",
+        options: &[
+            "world_info",
+            "node_rank",
+            "master_addr",
+            "no_python",
+            "no_local_rank",
+            "dry_run",
+        ],
+        examples: &[
+            (
+                "node 0 of a and b with a slot each",
+                "remuda launch --world_info eyJhIjpbMF0sImIiOlswXX0= --node_rank 0 train.py",
+            ),
+            (
+                "the address of rank 0 is not the name of the first host",
+                "remuda launch --world_info eyJhIjpbMF0sImIiOlswXX0= --master_addr 10.0.0.1 \
+                 train.py",
+            ),
+            (
+                "print what would be started",
+                "remuda launch --world_info eyJhIjpbMF0sImIiOlswXX0= --node_rank 1 --dry-run \
+                 train.py",
+            ),
+        ],
+    },
+    Topic {
+        command: "train",
+        options: &[
+            "num_gpus",
+            "hostfile",
+            "model",
+            "data",
+            "steps",
+            "batch_size",
+            "lr",
+            "checkpoint_dir",
+            "save_every",
+            "resume",
+        ],
+        examples: &[
+            ("a GPT on four workers of this machine", "remuda train -n 4"),
+            ("an MLP, 200 steps", "remuda train -n 2 --model mlp --steps 200"),
+            (
+                "begin, or continue at the newest checkpoint",
+                "remuda train -n 4 --checkpoint_dir run --save_every 100 --resume auto",
+            ),
+        ],
+    },
+    Topic {
+        command: "bench",
+        options: &[
+            "collective",
+            "num_gpus",
+            "hostfile",
+            "backend",
+            "min_bytes",
+            "max_bytes",
+            "iters",
+            "threshold",
+        ],
+        examples: &[
+            ("four ranks on this machine", "remuda bench all-reduce --num_gpus 4"),
+            (
+                "GPUs of two hosts, from 1 MiB to 1 GiB",
+                "remuda bench all-reduce -H n1:8,n2:8 --backend nccl -b 1M -e 1G",
+            ),
+            (
+                "every pair of nodes; fail below 10 GB/s",
+                "remuda bench send-recv -H hosts --pairs --threshold 10",
+            ),
+        ],
+    },
+    Topic {
+        command: "ssh",
+        options: &["hostfile", "include", "exclude", "no_gather", "env", "timeout", "fanout"],
+        examples: &[
+            ("a program on two hosts", "remuda ssh -H n1,n2 uptime"),
+            (
+                "with options of its own, on every host of a hostfile",
+                "remuda ssh -H hosts -- nvidia-smi -L",
+            ),
+            (
+                "a line for the shell of every host",
+                "remuda ssh -H 'n[1-8]' -- 'df -h /data | tail -1'",
+            ),
+        ],
+    },
+    Topic {
+        command: "hostfile check",
+        options: &["files", "fix", "format", "allow", "from", "slots", "include", "exclude"],
+        examples: &[
+            ("every error and warning of a file", "remuda hostfile check hosts"),
+            ("make the changes that are certain", "remuda hostfile check --fix hosts"),
+            ("for a code host", "remuda hostfile check --format sarif hosts > hosts.sarif"),
+        ],
+    },
+    Topic {
+        command: "hostfile fmt",
+        options: &["files", "write", "check", "from"],
+        examples: &[
+            ("print the canonical form", "remuda hostfile fmt hosts"),
+            ("write it into the file", "remuda hostfile fmt --write hosts"),
+            ("name the files that are in another form", "remuda hostfile fmt --check hosts"),
+        ],
+    },
+    Topic {
+        command: "hostfile convert",
+        options: &["file", "to", "from", "slots"],
+        examples: &[
+            ("a hostfile of Open MPI", "remuda hostfile convert --to openmpi hosts"),
+            ("a list of hosts as a hostfile", "remuda hostfile convert --to deepspeed n1:8,n2:8"),
+            (
+                "the nodes of Slurm, eight slots each",
+                "remuda hostfile convert --to deepspeed --from slurm --slots 8 nodes",
+            ),
+        ],
+    },
+    Topic {
+        command: "hostfile show",
+        options: &["set", "json", "names", "include", "exclude", "slots"],
+        examples: &[
+            ("hosts, slots and ranks of a file", "remuda hostfile show hosts"),
+            ("the same of a list", "remuda hostfile show n1:8,n2:8"),
+            (
+                "hosts of a file that are not in a range",
+                "remuda hostfile show --names 'hosts ! rack[1-3]'",
+            ),
+        ],
+    },
+    Topic {
+        command: "hostfile diff",
+        options: &["first", "second", "from", "slots"],
+        examples: &[
+            ("hosts that were added, removed, moved or changed", "remuda hostfile diff old new"),
+            ("a file and a list", "remuda hostfile diff hosts n1:8,n2:8"),
+        ],
+    },
+    Topic {
+        command: "doctor",
+        options: &["hostfile", "include", "exclude", "quick", "full", "good", "json"],
+        examples: &[
+            ("this machine", "remuda doctor"),
+            ("two hosts, without what takes time", "remuda doctor -H n1,n2 --quick"),
+            (
+                "write the hosts without errors into a file",
+                "remuda doctor -H hosts --good hosts.good train.py",
+            ),
+        ],
+    },
+    Topic {
+        command: "explain",
+        options: &["codes"],
+        examples: &[
+            ("one code", "remuda explain H003"),
+            ("several codes", "remuda explain R101 R107"),
+            ("a list of all codes", "remuda explain"),
+        ],
+    },
+    Topic {
+        command: "completion",
+        options: &["shell"],
+        examples: &[
+            ("bash", "remuda completion bash > ~/.local/share/bash-completion/completions/remuda"),
+            ("zsh", "remuda completion zsh > \"${fpath[1]}/_remuda\""),
+            ("fish", "remuda completion fish > ~/.config/fish/completions/remuda.fish"),
+        ],
+    },
+    Topic {
+        command: "man",
+        options: &["command"],
+        examples: &[
+            ("read the page of a command", "remuda man run | man -l -"),
+            ("the page of a command of a command", "remuda man hostfile check | man -l -"),
+            ("install a page", "remuda man run > /usr/local/share/man/man1/remuda-run.1"),
+        ],
+    },
+];

@@ -1,0 +1,372 @@
+//! Words of other launchers and trainers, and what they are here: torchrun, accelerate, mpirun, srun,
+//! Lightning, Horovod, and the options that DeepSpeed's users give to their scripts. Pure.
+
+use super::flags::{Flags, Whose, underscored};
+use crate::base::HostName;
+use crate::base::shell::quoted;
+use crate::pool::nearest;
+
+/// What an option of another program is here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meant {
+    /// An option of the same value: `--nproc_per_node 4` is `--num_gpus 4`.
+    Same(&'static str),
+    /// A number of devices, or a list of them.
+    Devices,
+    /// Other words, in which the value takes the place of `{}`.
+    Written(&'static str),
+    /// An option of the script, with a value.
+    Script,
+    /// An option of the script, without a value.
+    ScriptSwitch,
+    /// Nothing, because of this; an option without a value.
+    Needless(&'static str),
+    /// The same for an option with a value.
+    NeedlessValue(&'static str),
+}
+
+use Meant::{Devices, Needless, NeedlessValue, Same, Script, ScriptSwitch, Written};
+
+const MEETING: &str = "the launcher and its nodes find each other";
+const MPI: &str = "there is no MPI between launcher and workers";
+const ONE_MACHINE: &str = "without `-H` the job runs on this machine";
+const SCHEDULER: &str =
+    "`salloc` and `sbatch` ask for nodes; `remuda run` uses those of the allocation";
+
+/// Names with `_` between words, and what they mean; the first of the names is the usual one.
+const ELSEWHERE: &[(&[&str], Meant)] = &[
+    // torchrun, accelerate, Horovod, mpirun, srun: how many, and where.
+    (
+        &[
+            "nproc_per_node",
+            "num_processes",
+            "nproc",
+            "nprocs",
+            "num_procs",
+            "num_proc",
+            "n_procs",
+            "processes",
+            "world_size",
+            "ntasks_per_node",
+            "tasks_per_node",
+            "gpus_per_node",
+            "num_gpus_per_node",
+            "gpus_per_task",
+            "npernode",
+            "ppn",
+            "perhost",
+            "n_gpus",
+            "n_gpu",
+            "ngpus",
+            "ngpu",
+            "gpu_count",
+            "num_devices",
+            "n_devices",
+        ],
+        Same("num_gpus"),
+    ),
+    (&["np", "ntasks"], Written("-n {}")),
+    (
+        &[
+            "gpus",
+            "devices",
+            "gpu",
+            "device",
+            "gpu_ids",
+            "gpu_id",
+            "device_ids",
+            "cuda_visible_devices",
+            "visible_devices",
+        ],
+        Devices,
+    ),
+    (
+        &["nnodes", "num_machines", "n_nodes", "nr_nodes", "node_count", "nodes", "num_hosts"],
+        Same("num_nodes"),
+    ),
+    (&["machine_rank", "group_rank", "node_id"], Same("node_rank")),
+    (&["main_process_ip", "master", "master_ip", "master_address"], Same("master_addr")),
+    (&["main_process_port", "port"], Same("master_port")),
+    (
+        &[
+            "hosts",
+            "machinefile",
+            "machine_file",
+            "nodelist",
+            "nodefile",
+            "hostlist",
+            "host_list",
+            "hosts_file",
+            "host_file",
+            "default_hostfile",
+        ],
+        Same("hostfile"),
+    ),
+    (&["rdzv_endpoint"], Written("--master_addr HOST --master_port PORT")),
+    (&["rdzv_id"], Same("job_id")),
+    (&["rdzv_backend", "rdzv_conf", "rdzv_timeout"], NeedlessValue(MEETING)),
+    (&["standalone", "multi_gpu", "same_network"], Needless(ONE_MACHINE)),
+    (&["monitor_interval", "role", "start_method"], NeedlessValue("no worker needs it")),
+    (&["redirects", "tee", "output_filename", "output"], Written("--log_dir DIR")),
+    (&["time", "wall_time", "walltime", "time_limit"], Same("timeout")),
+    (&["verbose", "debug"], Written("--log_level debug")),
+    (&["interpreter", "python_exec", "python_path"], Same("python")),
+    // accelerate launch: what its library reads in the environment.
+    (&["mixed_precision"], Written("--env ACCELERATE_MIXED_PRECISION={}")),
+    (&["use_deepspeed"], Written("--env ACCELERATE_USE_DEEPSPEED=true")),
+    (&["deepspeed_config_file"], Written("--env ACCELERATE_DEEPSPEED_CONFIG_FILE={}")),
+    (&["cpu", "use_cpu"], Written("--accelerator cpu")),
+    // mpirun and srun: the rest.
+    (&["genv", "export"], Same("env")),
+    (
+        &["cpus_per_task", "num_cpu_threads_per_process", "omp_num_threads"],
+        Written("--env OMP_NUM_THREADS={}"),
+    ),
+    (&["bind_to", "cpu_bind", "bind_to_core"], Written("--bind_cores_to_rank")),
+    (&["mca", "map_by", "rank_by"], NeedlessValue(MPI)),
+    (&["allow_run_as_root", "tag_output", "report_bindings"], Needless(MPI)),
+    (
+        &["partition", "account", "qos", "constraint", "gres", "reservation"],
+        NeedlessValue(SCHEDULER),
+    ),
+    // DeepSpeed's own, of which the script reads them.
+    (
+        &["deepspeed_config", "ds_config", "config", "config_file", "conf", "zero_stage", "stage"],
+        Script,
+    ),
+    (&["deepspeed", "deepscale", "deepspeed_mpi", "zero", "fp16", "bf16"], ScriptSwitch),
+    // Trainers.
+    (
+        &["checkpoint_every", "checkpoint_interval", "save_interval", "save_steps"],
+        Same("save_every"),
+    ),
+    (&["save_total_limit"], Same("keep")),
+];
+
+/// An option that a line has and its command has not.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UnknownOption<'a> {
+    /// Its name without dashes, as it was typed.
+    pub(super) name: &'a str,
+    /// The text behind its `=`.
+    pub(super) glued: Option<&'a str>,
+    /// The words behind it.
+    pub(super) behind: &'a [String],
+    /// The command: `remuda run`.
+    pub(super) program: &'a str,
+}
+
+/// What an unknown option is likely to mean, as the help of an error; `None` where nothing is near.
+pub(super) fn guess(option: UnknownOption<'_>, flags: &Flags) -> Option<String> {
+    let name = underscored(option.name);
+    let known = ELSEWHERE.iter().find(|(names, _)| names.contains(&&*name));
+    if let Some(help) = known.and_then(|(_, meant)| option.explain(*meant, flags)) {
+        return Some(help);
+    }
+    let selector = option.name.split_once(':').filter(|(host, slots)| {
+        let is_slots = slots.bytes().all(|byte| byte.is_ascii_digit() || b",-".contains(&byte));
+        is_slots && !slots.is_empty() && HostName::parse(host).is_ok()
+    });
+    if selector.is_some() && flags.exact("include", Whose::All).is_some() {
+        return Some(format!("did you mean `--include {}`?", option.name));
+    }
+    if known.is_some() {
+        return None;
+    }
+    near(&name, flags.longs()).map(|near| format!("did you mean `--{near}`?"))
+}
+
+/// The option that was mistyped: one letter of a short name, two of a longer one, three at most.
+pub(super) fn near<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let letters = typed.chars().count();
+    let budget = match letters {
+        0..=2 => return None,
+        3..=5 => 1,
+        6..=11 => 2,
+        _ => 3,
+    };
+    let found = nearest(typed, names)?;
+    (strsim::osa_distance(typed, &underscored(found)) <= budget).then_some(found)
+}
+
+impl UnknownOption<'_> {
+    /// The value of an option that takes one.
+    fn value(&self) -> Option<&str> {
+        let next = || self.behind.first().map(String::as_str).filter(|word| !word.starts_with('-'));
+        self.glued.or_else(next)
+    }
+
+    fn explain(&self, meant: Meant, flags: &Flags) -> Option<String> {
+        let has = |name: &str| flags.exact(name, Whose::All).is_some();
+        let needless = |why: &str| format!("leave `--{}` out: {why}", self.name);
+        Some(match meant {
+            Same(ours) if has(ours) => match self.value() {
+                Some(value) => format!("did you mean `--{ours} {}`?", quoted(value)),
+                None => format!("did you mean `--{ours}`?"),
+            },
+            Devices if has("num_gpus") => self.devices(),
+            Written(words) => {
+                let first = words.trim_start_matches('-').split([' ', '=']).next()?;
+                let is_there = if words.starts_with("--") { has(first) } else { has("num_gpus") };
+                let value = self.value().map_or_else(|| "N".to_owned(), quoted);
+                is_there.then(|| format!("did you mean `{}`?", words.replace("{}", &value)))?
+            }
+            Script | ScriptSwitch if has("no_local_rank") => self.of_script(meant),
+            Needless(why) | NeedlessValue(why) if has("num_nodes") => needless(why),
+            _ => return None,
+        })
+    }
+
+    /// `--gpus 2`, `--gpus 0,2`, `--gpus all`.
+    fn devices(&self) -> String {
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+        let is_list = |text: &str| text.contains(',') && text.split(',').all(is_number);
+        // The option names a device, not how many.
+        let names_one = !self.name.ends_with('s');
+        match self.value() {
+            Some(list) if is_list(list) || names_one && is_number(list) => {
+                format!("did you mean `--include localhost:{list}`?")
+            }
+            Some(number) if is_number(number) => format!("did you mean `--num_gpus {number}`?"),
+            Some("all" | "auto" | "gpu" | "cuda") => {
+                format!("leave `--{}` out: every GPU of this machine is used", self.name)
+            }
+            _ => "`--num_gpus N` uses the first N devices, `--include localhost:0,2` chooses some"
+                .to_owned(),
+        }
+    }
+
+    fn of_script(&self, meant: Meant) -> String {
+        let takes_value = meant == Script;
+        let option = match self.glued {
+            Some(value) => format!("--{}={}", self.name, quoted(value)),
+            None => match self.value().filter(|_| takes_value) {
+                Some(value) => format!("--{} {}", self.name, quoted(value)),
+                None => format!("--{}", self.name),
+            },
+        };
+        let skipped = usize::from(takes_value && self.glued.is_none());
+        let script = self.behind.get(skipped).filter(|word| !word.starts_with('-'));
+        let script = script.map_or_else(|| "SCRIPT".to_owned(), quoted);
+        format!(
+            "`--{}` is an option of the script: `{} {script} {option}`",
+            self.name, self.program
+        )
+    }
+}
+
+/// `gpus=8`, where a script should be: an option that lost its dashes.
+pub(in crate::cli) fn setting_as_option(word: &str) -> Option<String> {
+    let (key, value) = word.split_once('=')?;
+    let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    let key = underscored(&key.to_lowercase());
+    let counts = ELSEWHERE.iter().filter(|(_, meant)| matches!(meant, Same("num_gpus") | Devices));
+    let mut names =
+        counts.flat_map(|(names, _)| *names).copied().chain(["num_gpus", "slots", "np"]);
+    (is_number && names.any(|name| name == key)).then(|| format!("--num_gpus {value}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::cli::run::RunArgs;
+
+    /// The guess for a line of `remuda run`, which begins with the option.
+    #[track_caller]
+    fn check(line: &str, expect: Option<&str>) {
+        let flags = Flags::of(&mut RunArgs::command());
+        let mut words = line.split(' ');
+        let first = words.next().expect("an option").trim_start_matches('-');
+        let (name, glued) = match first.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (first, None),
+        };
+        let behind: Vec<String> = words.map(str::to_owned).collect();
+        let option = UnknownOption { name, glued, behind: &behind, program: "remuda run" };
+        assert_eq!(guess(option, &flags).as_deref(), expect, "for `{line}`");
+    }
+
+    #[test]
+    fn options_of_other_launchers_have_a_name_here() {
+        check("--nproc_per_node 4 x.py", Some("did you mean `--num_gpus 4`?"));
+        check("--nproc-per-node=4 x.py", Some("did you mean `--num_gpus 4`?"));
+        check("--np 4 x.py", Some("did you mean `-n 4`?"));
+        check("--gpus 2 x.py", Some("did you mean `--num_gpus 2`?"));
+        check("--gpus 0,2 x.py", Some("did you mean `--include localhost:0,2`?"));
+        check("--gpu 3 x.py", Some("did you mean `--include localhost:3`?"));
+        check("--gpus all x.py", Some("leave `--gpus` out: every GPU of this machine is used"));
+        check("--devices=2 x.py", Some("did you mean `--num_gpus 2`?"));
+        check("--nnodes 2 x.py", Some("did you mean `--num_nodes 2`?"));
+        check("--main_process_port 1 x.py", Some("did you mean `--master_port 1`?"));
+        check("--machinefile hosts x.py", Some("did you mean `--hostfile hosts`?"));
+        check(
+            "--standalone x.py",
+            Some("leave `--standalone` out: without `-H` the job runs on this machine"),
+        );
+        check(
+            "--rdzv_backend c10d x.py",
+            Some("leave `--rdzv_backend` out: the launcher and its nodes find each other"),
+        );
+        check(
+            "--mixed_precision bf16 x.py",
+            Some("did you mean `--env ACCELERATE_MIXED_PRECISION=bf16`?"),
+        );
+        check("--cpus-per-task 8 x.py", Some("did you mean `--env OMP_NUM_THREADS=8`?"));
+        check("--verbose x.py", Some("did you mean `--log_level debug`?"));
+        check("--localhost:0,2 x.py", Some("did you mean `--include localhost:0,2`?"));
+        check("--worker-1:0 x.py", Some("did you mean `--include worker-1:0`?"));
+    }
+
+    #[test]
+    fn options_of_the_script_belong_behind_it() {
+        check(
+            "--deepspeed_config ds.json train.py",
+            Some(
+                "`--deepspeed_config` is an option of the script: `remuda run train.py --deepspeed_config ds.json`",
+            ),
+        );
+        check(
+            "--deepspeed train.py",
+            Some("`--deepspeed` is an option of the script: `remuda run train.py --deepspeed`"),
+        );
+        check("--zero", Some("`--zero` is an option of the script: `remuda run SCRIPT --zero`"));
+        check(
+            "--config=a.yaml train.py",
+            Some("`--config` is an option of the script: `remuda run train.py --config=a.yaml`"),
+        );
+    }
+
+    #[test]
+    fn only_near_words_are_guessed() {
+        check("--num_gpuz 2", Some("did you mean `--num_gpus`?"));
+        check("--timeou 5", Some("did you mean `--timeout`?"));
+        check("--dryrun", Some("did you mean `--dry-run`?"));
+        check("--enable_each_rnak_logs d", Some("did you mean `--enable_each_rank_log`?"));
+        for far in ["--lr 1", "--bogus", "--epochs 3", "--zerro", "--x", "--seed 1", "--model gpt2"]
+        {
+            check(far, None);
+        }
+    }
+
+    #[test]
+    fn option_that_is_missing_is_not_guessed() {
+        let mut command = clap::Command::new("c").arg(clap::Arg::new("json").long("json"));
+        let flags = Flags::of(&mut command);
+        for name in ["nproc_per_node", "gpus", "deepspeed_config", "standalone", "verbose", "np"] {
+            let option =
+                UnknownOption { name, glued: None, behind: &[], program: "remuda explain" };
+            assert_eq!(guess(option, &flags), None, "for `{name}`");
+        }
+    }
+
+    #[test]
+    fn settings_are_options_that_lost_their_dashes() {
+        assert_eq!(setting_as_option("gpus=8").as_deref(), Some("--num_gpus 8"));
+        assert_eq!(setting_as_option("nproc-per-node=2").as_deref(), Some("--num_gpus 2"));
+        assert_eq!(setting_as_option("lr=8"), None);
+        assert_eq!(setting_as_option("gpus=all"), None);
+        assert_eq!(setting_as_option("train.py"), None);
+    }
+}

@@ -1,0 +1,138 @@
+//! Help pages as they are printed, at several widths.
+//!
+//! `UPDATE_EXPECTED=1 cargo test --test cli` rewrites the expectations.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use remuda::base::env_vars;
+
+const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
+
+/// Every command, by the words that choose it.
+const COMMANDS: [&str; 20] = [
+    "remuda",
+    "deepspeed",
+    "remuda run",
+    "remuda pod",
+    "remuda k8s",
+    "remuda k8s manifest",
+    "remuda k8s containerfile",
+    "remuda launch",
+    "remuda train",
+    "remuda bench",
+    "remuda ssh",
+    "remuda hostfile",
+    "remuda hostfile check",
+    "remuda hostfile fmt",
+    "remuda hostfile convert",
+    "remuda hostfile show",
+    "remuda hostfile diff",
+    "remuda doctor",
+    "remuda explain",
+    "remuda completion",
+];
+
+/// What a line prints on standard output at a width.
+#[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
+fn printed(line: &str, width: usize) -> String {
+    let mut words = line.split(' ');
+    let face = words.next().expect("a program");
+    let mut command = Command::new(REMUDA);
+    command.arg0(face).args(words).stdin(Stdio::null()).env_clear();
+    let output = command.env("COLUMNS", width.to_string()).output().expect("remuda starts");
+    assert!(output.status.success() && output.stderr.is_empty(), "{line}: {output:?}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    for row in text.lines() {
+        assert!(row.chars().count() <= width, "{line}: wider than {width}: {row}");
+    }
+    text
+}
+
+#[track_caller]
+fn check(option: &str, width: usize, commands: &[&str]) {
+    let pages = commands.iter().map(|command| {
+        let line = format!("{command} {option}");
+        format!("$ COLUMNS={width} {line}\n{}\n", printed(&line, width))
+    });
+    let found: String = pages.collect();
+    let path = format!("tests/cli/help/{}-{width}.expected", option.trim_start_matches('-'));
+    if env_vars::get("UPDATE_EXPECTED").is_some() {
+        fs::write(&path, &found).expect("the directory is writable");
+    }
+    let expect = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    assert_eq!(found, expect, "for {path}");
+}
+
+#[test]
+fn short_pages_at_60_columns() {
+    check("-h", 60, &COMMANDS);
+}
+
+#[test]
+fn short_pages_at_80_columns() {
+    check("-h", 80, &COMMANDS);
+}
+
+#[test]
+fn short_pages_at_120_columns() {
+    check("-h", 120, &COMMANDS);
+}
+
+#[test]
+fn long_pages_at_60_columns() {
+    check("--help", 60, &["remuda hostfile check"]);
+}
+
+#[test]
+fn long_pages_at_80_columns() {
+    check("--help", 80, &["remuda", "remuda run", "remuda hostfile check", "remuda man"]);
+}
+
+#[test]
+fn long_pages_at_120_columns() {
+    check("--help", 120, &["remuda hostfile check"]);
+}
+
+#[test]
+fn short_page_is_shorter_and_names_the_long_one() {
+    for command in &COMMANDS[1..] {
+        let lines = |text: &str| text.lines().count();
+        let (short, long) =
+            (printed(&format!("{command} -h"), 80), printed(&format!("{command} --help"), 80));
+        assert!(lines(&short) <= 30 && lines(&short) <= lines(&long) + 2, "{command}: {short}");
+        let next = match *command {
+            "remuda k8s" | "remuda hostfile" => format!("`{command} COMMAND -h` is one screen"),
+            _ => format!("`{command} --help` lists every option."),
+        };
+        assert!(short.contains(&next), "{short}");
+    }
+}
+
+#[test]
+fn help_of_a_command_is_the_long_page() {
+    assert_eq!(printed("remuda help bench", 80), printed("remuda bench --help", 80));
+    assert_eq!(printed("remuda help", 80), printed("remuda --help", 80));
+}
+
+/// A width that makes no sense is ignored; a page off a terminal has 100 columns.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
+fn page_off_a_terminal_has_100_columns() {
+    let widest = |columns: Option<&str>| {
+        let mut command = Command::new(REMUDA);
+        command.args(["run", "--help"]).stdin(Stdio::null()).env_clear();
+        if let Some(columns) = columns {
+            command.env("COLUMNS", columns);
+        }
+        let output = command.output().expect("remuda starts");
+        let text = String::from_utf8(output.stdout).expect("text");
+        text.lines().map(|line| line.chars().count()).max().expect("a line")
+    };
+    let usual = widest(None);
+    assert!((90..=100).contains(&usual), "{usual}");
+    assert_eq!(widest(Some("many")), usual);
+    assert_eq!(widest(Some("0")), usual);
+    assert!(widest(Some("1000")) <= 120);
+}
