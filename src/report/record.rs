@@ -171,7 +171,7 @@ pub fn masked(word: OsString) -> OsString {
 }
 
 fn serialize_words<S: Serializer>(words: &[OsString], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(words.iter().map(|word| Text(word)))
+    serializer.collect_seq(words.iter().map(Text))
 }
 
 fn serialize_path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
