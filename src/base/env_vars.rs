@@ -173,7 +173,7 @@ pub const PET_NODE_RANK: &str = "PET_NODE_RANK";
 pub const PET_NPROC_PER_NODE: &str = "PET_NPROC_PER_NODE";
 /// The same for Open MPI 5.
 pub const PRTE_MCA_PRTE_DEFAULT_HOSTFILE: &str = "PRTE_MCA_prte_default_hostfile";
-/// JobSet: name of the job in it that we belong to.
+/// JobSet: name of the job in it that this pod belongs to.
 pub const REPLICATED_JOB_NAME: &str = "REPLICATED_JOB_NAME";
 /// SkyPilot: addresses of all nodes.
 pub const SKYPILOT_NODE_IPS: &str = "SKYPILOT_NODE_IPS";

@@ -57,7 +57,7 @@ pub enum Opened<'a> {
 }
 
 impl<'a> Opened<'a> {
-    /// Connects the backend; all ranks call it. `order` applies to devices, whose groups have an
+    /// Connects the backend; all ranks call it. `order` applies to groups of devices, which have an
     /// order of their own.
     pub fn open(
         group: &'a Group,

@@ -70,8 +70,8 @@ fn failed(error: DriverError) -> Error {
 }
 
 impl<'a, T: Sample + DeviceElement> DeviceOperands<'a, T> {
-    /// Allocates device memory for the operation of `host`, whose memory must not be shared memory
-    /// of the group.
+    /// Allocates device memory for the operation of `host`, which must not use shared memory of the
+    /// group.
     pub(super) fn new(
         devices: &'a Devices<'a>,
         host: Operands<'a, T>,

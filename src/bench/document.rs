@@ -257,7 +257,7 @@ mod tests {
         let document = document();
         let text = document.show();
         let read = |collective| read_results(&text, "a.json".to_owned(), collective, 9);
-        let earlier = read(Collective::Broadcast).expect("our own text");
+        let earlier = read(Collective::Broadcast).expect("a document of remuda");
         assert_eq!((earlier.world_size, &earlier.rows), (Some(2), &document.rows));
         assert!(earlier.row_like(16, "f32", "sum").is_some());
         assert_eq!(earlier.row_like(16, "f64", "sum"), None);

@@ -1,4 +1,4 @@
-//! Test data whose reductions are known in advance, for every type and every rank. Pure.
+//! Test data with known reductions, for every type and every rank. Pure.
 
 use crate::runtime::{Bf16, Element, F16, ReduceOp};
 

@@ -19,7 +19,7 @@ use crate::wire::{Examination, Gpu, Limit, Looked};
 /// Version of the JSON document; it is raised when a field changes its meaning.
 pub const DOCTOR_VERSION: u32 = 1;
 
-/// Number of hosts of one finding whose details are shown.
+/// Number of hosts of one finding that are shown with details.
 const DETAILS_MAX: usize = 3;
 /// Number of lines shown of one detail.
 const LINES_MAX: usize = 16;
@@ -96,7 +96,7 @@ fn table(case: &Case) -> String {
     const TITLES: [&str; 8] = ["host", "reached", "clock", "sshd", "GPUs", "cpus", "memory", "shm"];
     let mut order: Vec<(Alike, Vec<&NodeFacts>)> = Vec::new();
     for node in &case.nodes {
-        // A clock that is off must not be shown for nodes whose clocks are right.
+        // A clock that is off must not be shown for nodes with correct clocks.
         let cells = (cells(node), patient_of(node).is_some_and(|patient| is_off(patient.clock)));
         match order.iter_mut().find(|(known, _)| *known == cells) {
             Some((_, nodes)) => nodes.push(node),

@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(uuids_in(&dir), Some(vec!["GPU-aa11".to_owned(), "GPU-bb22".to_owned()]));
         describe("0000:1a:00.0", "GPU-????????-????-????-????-????????????");
         assert_eq!(uuids_in(&dir), None);
-        std::fs::remove_dir_all(dir).expect("ours");
+        std::fs::remove_dir_all(dir).expect("the test has created it");
     }
 
     #[test]

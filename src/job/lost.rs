@@ -37,7 +37,7 @@ impl Job {
         vec![Effect::Replace(nodes)]
     }
 
-    /// Handles nodes whose leases expired together. All of them are noted before any worker is
+    /// Handles nodes that lost their leases together. All of them are noted before any worker is
     /// stopped, so that no lost node is asked to stop workers.
     pub(super) fn fell_silent(&mut self, now: Instant, nodes: &[NodeRank]) -> Vec<Effect> {
         let (awaited, lost): (Vec<_>, Vec<_>) =

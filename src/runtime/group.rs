@@ -63,7 +63,7 @@ pub(super) struct Inner {
     /// Lease of the segment; dropped after the runner, which reads the segment.
     #[expect(dead_code, reason = "it is there to be dropped")]
     seat: Option<Seat>,
-    /// Departure notice; dropped after the runner, whose last operations are then complete.
+    /// Departure notice; dropped after the runner, when its last operations are complete.
     #[expect(dead_code, reason = "it is there to be dropped")]
     leaving: Option<Leaving>,
     links: Links,

@@ -156,7 +156,7 @@ impl Engine {
         posting
     }
 
-    /// Copies a chunk, whose half of the share is free, and posts it.
+    /// Copies a chunk to its half of the share, which is free, and posts it.
     fn post_chunk<T: Element>(&self, posting: &Posting<'_, T>, chunk: usize) {
         if let Some(share) = &posting.share {
             let half = chunk % HALVES * (share.len() / HALVES);

@@ -119,7 +119,7 @@ impl Door {
     }
 }
 
-/// An accepted connection whose first flight is incomplete.
+/// An accepted connection with an incomplete first flight.
 struct Greeting {
     stream: TcpStream,
     received: Vec<u8>,

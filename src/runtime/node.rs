@@ -247,7 +247,7 @@ impl LocalNode {
     }
 }
 
-/// The cause for a rank whose peer has made another call.
+/// The cause of a failure because a peer has made another call.
 pub(crate) fn mismatch(ours: Fingerprint, peer: Rank, words: [u64; 3]) -> Cause {
     match Fingerprint::decode(words) {
         Some(theirs) => Cause::Mismatch { ours, peer, theirs },

@@ -33,13 +33,13 @@ struct UnderWay<T> {
     share: Window<T>,
 }
 
-/// A round whose pieces are in transit, with this node's pieces of this rank's slice.
+/// A round with its pieces in transit, and this node's pieces of this rank's slice.
 type Folded<T> = (UnderWay<T>, Room<<T as Element>::Sum>);
 
 /// The rounds in progress.
 struct Line<T: Element> {
     folded: Option<Folded<T>>,
-    /// The round whose result is in transit.
+    /// The round with its result in transit.
     summed: Option<UnderWay<T>>,
 }
 

@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn ring_sums_all_parts_and_distributes_them() {
         for places in 1..9 {
-            // For each place and part, the places whose data the sum contains.
+            // For each place and part, the places that have contributed to the sum.
             let mut known: Vec<Vec<Vec<usize>>> =
                 (0..places).map(|place| vec![vec![place]; places]).collect();
             let mut turn = |first: fn(usize) -> usize, adds: bool| {

@@ -274,7 +274,7 @@ impl Arena {
         Ok(range)
     }
 
-    /// Leases the segment of a part, whose memory is freed when all ranks have left it. Without a
+    /// Leases the segment of a part; its memory is freed when all ranks have left it. Without a
     /// segment there is no lease, and the memory is freed at once.
     pub(crate) fn sit(
         self: &Arc<Self>,

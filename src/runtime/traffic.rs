@@ -188,7 +188,7 @@ impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
         Ok(has_moved)
     }
 
-    /// Messages that have been sent since the last call, whose memory can be reused.
+    /// Messages that have been sent since the last call; their memory can be reused.
     pub(crate) fn take_sent(&mut self) -> impl Iterator<Item = S> {
         self.sent.drain(..)
     }
@@ -208,7 +208,8 @@ impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
         self.lanes.iter().all(|lane| lane.sends.is_empty() && lane.recvs.is_empty())
     }
 
-    /// Peers whose messages are missing; if there are none, peers that do not receive this rank's.
+    /// Peers with missing messages; if there are none, peers that do not receive those of this
+    /// rank.
     pub(crate) fn waited_for(&self) -> Vec<usize> {
         let with = |has: fn(&Lane<S, R>) -> bool| {
             self.lanes.iter().filter(move |lane| has(lane)).map(|lane| lane.peer)

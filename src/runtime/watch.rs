@@ -20,7 +20,7 @@ use crate::runtime::node::Roster;
 use crate::runtime::shm::Segment;
 use crate::runtime::store::{Client, ClientError, Reply, Request};
 
-/// Time limit for the rest of a message whose beginning has been received.
+/// Time limit for the rest of a message after its beginning has been received.
 const MESSAGE_MAX: Duration = Duration::from_secs(5);
 
 /// Sources of failure notifications.

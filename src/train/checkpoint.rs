@@ -362,7 +362,7 @@ fn parse(
     Ok(checkpoint)
 }
 
-/// Copies the tensors whose names begin with `prefix` to a flat buffer.
+/// Copies the tensors with names that begin with `prefix` to a flat buffer.
 fn gather(
     tensors: &SafeTensors<'_>,
     table: &ParameterTable,

@@ -45,7 +45,7 @@ impl Classification {
         }
     }
 
-    /// The class whose row of the map has the largest product with the input.
+    /// The class of the row of the map that has the largest product with the input.
     fn class(&self, input: &[f32]) -> u8 {
         let score = |row: &[f32]| row.iter().zip(input).map(|(a, b)| a * b).sum::<f32>();
         let scores = self.teacher.chunks_exact(self.sizes.inputs).map(score);

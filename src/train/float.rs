@@ -271,7 +271,7 @@ mod tests {
         assert!(Float::exp(1e300_f64).is_finite());
     }
 
-    /// erf by its series, whose terms are all positive, where that is well conditioned.
+    /// erf by its series of positive terms, where that is well conditioned.
     fn erf(z: f64) -> f64 {
         let mut term = 2.0 / std::f64::consts::PI.sqrt() * (-z * z).exp() * z;
         let mut sum = term;

@@ -294,7 +294,7 @@ mod tests {
         (0..len).map(|_| F::from_f64(3.0 * stream.normal())).collect()
     }
 
-    /// Results of every kernel, on rows whose length is not a multiple of a vector.
+    /// Results of every kernel, on rows with a length that is not a multiple of a vector.
     fn everything<F: Float>(rows: usize, cols: usize) -> Vec<u64> {
         let zeros = |len| vec![F::ZERO; len];
         let (x, dy, gain) = (draw::<F>(rows * cols, 1), draw(rows * cols, 2), draw(cols, 3));

@@ -152,8 +152,8 @@ impl<F: Float> Layer<F> {
         });
     }
 
-    /// Computes the mean loss of the classes whose logits this layer has computed, and the gradient
-    /// of its output.
+    /// Computes the mean loss of the samples by the logits of this layer, and the gradient of its
+    /// output.
     fn score(&mut self, classes: &[u8]) -> F {
         let samples = classes.len();
         let share = F::ONE / F::from_f64(samples as f64);

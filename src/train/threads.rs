@@ -1,8 +1,7 @@
 //! Distribution of work to threads, by rows and never within a sum.
 //!
-//! The caller divides work into tiles whose sizes depend on shapes alone; the number of threads
-//! affects only which thread computes a tile, not its result. One, two or three threads give the
-//! same bits.
+//! The caller divides work into tiles by shape alone; the number of threads affects only which
+//! thread computes a tile, not its result. One, two or three threads give the same bits.
 
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};

@@ -18,7 +18,7 @@ pub struct Examine {
     pub cwd: Vec<u8>,
     /// Program that its workers would execute.
     pub program: Option<Vec<u8>>,
-    /// Whether the program is a Python, whose version and libraries are then reported.
+    /// Whether the program is a Python; its version and libraries are then reported.
     pub is_python: bool,
     /// File that the program would read.
     pub script: Option<Vec<u8>>,

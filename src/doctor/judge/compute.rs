@@ -122,7 +122,7 @@ fn same_machine(case: &Case) -> Vec<Finding> {
     found
 }
 
-/// Findings for interfaces whose speed differs from those of most nodes.
+/// Findings for interfaces with another speed than those of most nodes.
 pub(super) fn odd_speeds(case: &Case) -> Vec<Finding> {
     let speed = |(rank, _, patient): (_, _, &Patient)| {
         let nics = &patient.report.network.interfaces;

@@ -107,7 +107,7 @@ fn turn(goal: Goal, (rank, world): (usize, usize), len: usize, chunk: &Range<usi
 mod tests {
     use super::*;
 
-    /// Elements whose sum is a text, which shows the order of the additions.
+    /// Elements with a text as sum, which shows the order of the additions.
     type Numbers = Vec<String>;
 
     fn exchange(from: &[(Numbers, Vec<Piece>)], to: &mut [(Numbers, Vec<Piece>)]) {

@@ -1,4 +1,4 @@
-//! NCCL communicator whose calls never block: every call starts an operation, and
+//! NCCL communicator with non-blocking calls: every call starts an operation, and
 //! [`Communicator::progress`] returns its state.
 //!
 //! Lengths are checked here, and memory is passed as slices of `cudarc`, which wait for earlier

@@ -53,7 +53,7 @@ pub(super) enum Progress {
     Asked(Request),
 }
 
-/// A complete first flight whose key is not checked yet.
+/// A complete first flight; its key is not checked yet.
 pub(super) struct Greeted {
     pub(super) flight: Flight,
 }

@@ -68,8 +68,8 @@ impl GptConfig {
     fn block_parameters(&self, table: &mut ParameterTable, layer: usize) -> BlockRanges {
         const GAIN: Init = Init::Constant(1.0);
         let normal = Init::Normal { deviation: self.deviation() };
-        // Weights whose outputs are added to the residual stream begin smaller, because there are
-        // two such sums in each layer.
+        // Weights with outputs that are added to the residual stream begin smaller, because there
+        // are two such sums in each layer.
         let residual =
             Init::Normal { deviation: self.deviation() / (2.0 * self.layers as f64).sqrt() };
         let d = self.width;

@@ -44,7 +44,7 @@ impl<'a, F> Matrix<'a, F> {
         Self::strided(data, rows, cols, cols)
     }
 
-    /// A matrix whose rows are contiguous and begin every `row_stride` elements of `data`.
+    /// A matrix of contiguous rows that begin every `row_stride` elements of `data`.
     ///
     /// # Panics
     /// If the matrix reaches beyond `data`.
@@ -75,7 +75,7 @@ impl<'a, F> MatrixMut<'a, F> {
         Self::strided(data, rows, cols, cols)
     }
 
-    /// A matrix whose rows are contiguous and begin every `row_stride` elements of `data`.
+    /// A matrix of contiguous rows that begin every `row_stride` elements of `data`.
     ///
     /// # Panics
     /// If the matrix reaches beyond `data`, or if rows overlap.
