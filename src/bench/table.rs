@@ -349,7 +349,8 @@ mod tests {
             let lines = text.lines().filter(|line| !line.starts_with('#'));
             let cells: Vec<usize> = lines.map(|line| line.split_whitespace().count()).collect();
             assert_eq!(cells, [13, 15], "the compared columns follow the others: {text}");
-            let read = read_results(&text, "a".to_owned(), collective, 9).expect("a table of remuda");
+            let read =
+                read_results(&text, "a".to_owned(), collective, 9).expect("a table of remuda");
             let times = |rows: &[Row]| -> Vec<_> {
                 rows.iter().map(|row| (row.bytes, row.time_us, row.dtype.clone())).collect()
             };

@@ -159,7 +159,7 @@ impl Across {
         Ok(sum)
     }
 
-    /// Sends this node's pieces for the owners that this rank helps, and returns those of
+    /// Sends this node's pieces to the owners that this rank helps, and returns those of
     /// its own slice, for [`Self::take_sum`].
     pub(crate) fn send_pieces<T: Element>(
         &mut self,
@@ -313,7 +313,7 @@ impl Across {
         result
     }
 
-    /// Sends this rank's slice to the other nodes, and returns the slices of the owners that it helps:
+    /// Sends this rank's slice to the other nodes, and returns the slices of owners that it helps:
     /// `(owner, data)`; the caller returns the buffers.
     pub(crate) fn spread<T: Element>(
         &mut self,
@@ -350,7 +350,7 @@ impl Across {
         self.work(&roster).map(drop)
     }
 
-    /// Receives the slices of a round of the owners that this rank helps: `(owner, data)`; the caller
+    /// Receives the slices of a round, of owners that this rank helps: `(owner, data)`; the caller
     /// returns the buffers.
     pub(crate) fn take_slices<T: Element>(
         &mut self,

@@ -184,7 +184,10 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn first_flight_never_panics(tail in proptest::collection::vec(any::<u8>(), 0..400), ours: bool) {
+        fn first_flight_never_panics(
+            tail in proptest::collection::vec(any::<u8>(), 0..400),
+            ours: bool,
+        ) {
             let mut bytes = if ours { b"remuda\x01\x00".to_vec() } else { Vec::new() };
             bytes.extend(tail);
             if let Ok(Some(flight)) = parse_flight(&bytes) {
