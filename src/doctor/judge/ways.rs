@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_blames_the_node_whose_connections_fail() {
+    fn doctor_blames_the_node_with_failed_connections() {
         check(&with_shut(4, |_, _| false), &[]);
         check(
             &with_shut(4, |_, target| target == 2),
@@ -244,19 +244,19 @@ mod tests {
         check(
             &with_shut(4, |dialer, target| dialer == 2 || target == 2),
             &[
-                "error[D030] n3: it does not reach the other nodes: no answer",
-                "error[D031] n3: the other nodes do not reach it: no answer",
+                "error[D030] n3: it cannot connect to the other nodes: no answer",
+                "error[D031] n3: the other nodes cannot connect to it: no answer",
             ],
         );
         check(
             &with_shut(4, |dialer, target| (dialer, target) == (1, 3)),
-            &["error[D030] n2: it does not reach n4: no answer"],
+            &["error[D030] n2: it cannot connect to n4: no answer"],
         );
         check(
             &with_shut(2, |_, _| true),
             &[
-                "error[D030] n1: it does not reach n2: no answer",
-                "error[D030] n2: it does not reach n1: no answer",
+                "error[D030] n1: it cannot connect to n2: no answer",
+                "error[D030] n2: it cannot connect to n1: no answer",
             ],
         );
     }
