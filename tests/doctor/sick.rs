@@ -144,7 +144,7 @@ fn a_name_that_is_another_machine_on_one_node_is_told() {
     let said = doctor(&cluster).word("--no_python").run().code(1);
     let said = said.says("warning[D037]: n4: `n[1-2]` resolves to another machine there");
     let said = said.says("n4: n1: 10.9.9.1 there, 10.9.0.1 elsewhere");
-    said.says("help: compare `getent ahosts n1` with that of others").does_not_say("[D037]: n1");
+    said.says("help: compare `getent ahosts n1` with other hosts").does_not_say("[D037]: n1");
     let said = doctor(&cluster).word("--quick").run();
     said.does_not_say("D037");
 }
@@ -176,7 +176,7 @@ fn a_noisy_and_a_slow_login_shell_are_told() {
     let said = said.says("warning[D006]: n2: its login shell is slow");
     let way = format!("-F {}/ssh_config n2", cluster.dir().display());
     said.says(&format!("help: `time ssh {way} true`; start-up files should return early"))
-        .says("no errors, warnings about 2");
+        .says("no errors, warnings on 2");
 }
 
 #[test]
