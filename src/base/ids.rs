@@ -66,7 +66,7 @@ impl Epoch {
 pub struct JobId(pub String);
 
 impl JobId {
-    /// The job name derived from these bytes; one letter for each byte, 32 letters.
+    /// The job name derived from these bytes: for each byte one of 32 letters and digits.
     pub fn from_bytes(bytes: [u8; 8]) -> Self {
         const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
         Self(bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect())

@@ -106,7 +106,7 @@ fn read_row(
     };
     let (at, time_us): (usize, f64) = times.into_iter().find_map(|at| Some((at, number(at)?)))?;
     let algbw_gbs = bytes as f64 / time_us / 1e3;
-    let theirs = || number(at + TO_BUSBW).filter(|_| is_nccl && ranks.is_none());
+    let own_busbw = || number(at + TO_BUSBW).filter(|_| is_nccl && ranks.is_none());
     let factor = || collective.bus_factor(ranks.unwrap_or(world));
     Some(Row {
         bytes,
@@ -116,7 +116,7 @@ fn read_row(
         root: None,
         time_us,
         algbw_gbs,
-        busbw_gbs: theirs().unwrap_or_else(|| algbw_gbs * factor()),
+        busbw_gbs: own_busbw().unwrap_or_else(|| algbw_gbs * factor()),
         wrong: None,
         iterations: None,
     })

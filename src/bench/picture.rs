@@ -196,7 +196,12 @@ fn show_curves(title: &str, series: &[Series<'_>]) -> String {
     match frame {
         Some(frame) => axes(&mut canvas, frame),
         None => {
-            canvas.text((WIDTH / 2.0, HEIGHT / 2.0), "middle", "label", "no bandwidth above 0 GB/s")
+            canvas.text(
+                (WIDTH / 2.0, HEIGHT / 2.0),
+                "middle",
+                "label",
+                "no bandwidth above 0 GB/s",
+            );
         }
     }
     for (index, one) in series.iter().enumerate() {

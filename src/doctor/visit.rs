@@ -166,17 +166,17 @@ impl<'a> Round<'a> {
     }
 
     async fn examine_all(&mut self) {
-        let (tell, told) = mpsc::unbounded_channel();
+        let (sender, results) = mpsc::unbounded_channel();
         for place in 0..self.visit.nodes.len() {
-            let (tell, way) = (tell.clone(), self.way.clone());
+            let (sender, way) = (sender.clone(), self.way.clone());
             let (host, wish) = (self.visit.nodes[place].0.clone(), self.wish(place));
             self.tasks.spawn(async move {
                 let (seen, bedside) = examine(&way, &host, NodeRank(place as u32), wish).await;
-                let _ = tell.send((place, seen, bedside));
+                let _ = sender.send((place, seen, bedside));
             });
         }
-        drop(tell);
-        self.gather(told, "reports of").await;
+        drop(sender);
+        self.gather(results, "reports of").await;
     }
 
     /// The request for one node.
@@ -215,19 +215,19 @@ impl<'a> Round<'a> {
         };
         let rounds = partners(reports.len(), self.visit.all_ways);
         let doors: Vec<Vec<Door>> = rounds.iter().map(doors_of).collect();
-        let (tell, told) = mpsc::unbounded_channel();
+        let (sender, results) = mpsc::unbounded_channel();
         for (place, doors) in doors.into_iter().enumerate() {
             let Some((seen, Some(bedside))) = self.found[place].take_if(has_bedside) else {
                 continue;
             };
-            let tell = tell.clone();
+            let sender = sender.clone();
             self.tasks.spawn(async move {
                 let (seen, bedside) = knock(seen, bedside, doors).await;
-                let _ = tell.send((place, seen, Some(bedside)));
+                let _ = sender.send((place, seen, Some(bedside)));
             });
         }
-        drop(tell);
-        self.gather(told, "connections between").await;
+        drop(sender);
+        self.gather(results, "connections between").await;
     }
 
     /// Name of a host that other nodes are to resolve; `None` if it is an address, or the
@@ -240,12 +240,12 @@ impl<'a> Round<'a> {
 
     /// Waits for the results of all tasks, and reports every 10 s which nodes have not answered;
     /// returns early at SIGINT or SIGTERM.
-    async fn gather(&mut self, mut told: mpsc::UnboundedReceiver<Brought>, what: &str) {
+    async fn gather(&mut self, mut results: mpsc::UnboundedReceiver<Brought>, what: &str) {
         let (mut waited, mut wake) = (Duration::ZERO, clock::now() + WAITING);
         loop {
             tokio::select! {
                 never = self.tasks.watch() => match never {},
-                brought = told.recv() => match brought {
+                result = results.recv() => match result {
                     Some((place, seen, bedside)) => self.found[place] = Some((seen, bedside)),
                     None => return,
                 },

@@ -240,7 +240,7 @@ impl State {
         clients.into_iter().map(|client| (client, Reply::Done)).collect()
     }
 
-    /// Sets a value; returns the replies to clients that waited for it last.
+    /// Sets a value; returns the replies to clients for which it was the last missing one.
     fn store(&mut self, key: &str, value: Vec<u8>) -> Result<Vec<(ClientId, Reply)>, Refusal> {
         let before = self.values.get(key).map_or(0, |old| key.len() + old.len());
         let bytes = self.bytes - before + key.len() + value.len();
