@@ -274,8 +274,8 @@ impl Arena {
         Ok(range)
     }
 
-    /// Takes a lease on a part, whose memory is freed when all ranks have left it. Without a segment there
-    /// is no lease, and the memory is freed immediately.
+    /// Leases the segment of a part; its memory is freed when all ranks have left it. Without a
+    /// segment there is no lease, and the memory is freed at once.
     pub(crate) fn sit(
         self: &Arc<Self>,
         segment: Option<&Arc<Segment>>,

@@ -1,5 +1,5 @@
-//! Wait graph between nodes: a rank that waits long publishes in the store which ranks it waits for. A
-//! rank whose deadline passes follows these entries to the ranks that are really late.
+//! Wait graph between nodes: a rank that waits long reports in the store for which ranks it waits,
+//! and a rank finds there, when its deadline has passed, the ranks at the end of the chain.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

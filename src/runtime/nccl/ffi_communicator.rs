@@ -1,5 +1,5 @@
-//! Nonblocking communicator of NCCL: every call starts an operation, and [`Communicator::progress`]
-//! returns its state.
+//! NCCL communicator with non-blocking calls: every call starts an operation, and
+//! [`Communicator::progress`] returns its state.
 //!
 //! Lengths are checked here, and memory is passed as `cudarc`'s slices, which wait for earlier users and are
 //! not freed before the stream has finished with them. Therefore none of these functions is unsafe to
