@@ -63,7 +63,7 @@ fn torch_data_loader_that_is_killed_is_named() {
     let Some(outcome) = cascade("torch_data_loader_that_is_killed_is_named", "loader") else {
         return;
     };
-    let title = "error[R101]: rank 2 (localhost) failed: RuntimeError: DataLoader worker (pid ";
+    let title = "error[R101]: rank 2 (localhost) failed: RuntimeError: DataLoader worker (pid";
     drop(outcome.code(1).says(title));
 }
 

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::cluster::{Cluster, can_run};
 use crate::nodes::Nodes;
 use crate::support::launch::{Launch, Outcome};
 use crate::support::torch::python_with_torch;
@@ -33,6 +34,26 @@ fn rank_of_another_node_is_named_on_every_screen() {
     let first = first.code(1).says(TITLE).says("  ranks 0, 1 then lost their connection to it\n");
     assert_eq!(first.record()["cause"]["evidence"], "error_file");
     second.code(1).says(TITLE);
+}
+
+#[test]
+fn rank_of_another_pod_is_named_on_every_screen() {
+    if !can_run("rank_of_another_pod_is_named_on_every_screen") {
+        return;
+    }
+    let cluster = Cluster::new(3);
+    let flags = cluster.file("flags");
+    std::fs::create_dir(&flags).expect("a directory");
+    let pods = [0, 1, 2].map(|rank| {
+        let words = ["python3".into(), script("cascade.py"), "recorded".into(), flags.clone()];
+        cluster.pod(rank, 3).program(words).start()
+    });
+    for pod in pods {
+        let outcome = pod.end().code(1).says("error[R101]: rank 2 (train-2");
+        let outcome = outcome
+            .says(") failed: RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n");
+        drop(outcome.says("  ranks 0, 1 then lost their connection to it\n"));
+    }
 }
 
 #[test]
