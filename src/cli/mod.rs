@@ -214,10 +214,16 @@ fn parse_as<P: Parser>(
         let takes = arg.get_action().takes_values();
         if takes { arg.allow_negative_numbers(true) } else { arg }
     });
-    let flags = Flags::of(&mut command);
+    let mut flags = Flags::of(&mut command);
     let name = command.get_bin_name().unwrap_or("remuda").to_owned();
     let mut typed = Typed::new(&name, words);
-    line::scan(&mut typed, &flags);
+    let first = typed.words.first().and_then(|word| word.to_str()).unwrap_or_default();
+    if let Some(subcommand) = command.find_subcommand_mut(first) {
+        flags = Flags::of(subcommand);
+        line::scan_options(&mut typed, &flags, 1);
+    } else {
+        line::scan(&mut typed, &flags);
+    }
     let line = std::iter::once(OsString::from(name)).chain(line::respelt(&typed));
     let parsed = command.try_get_matches_from(line).and_then(|found| P::from_arg_matches(&found));
     match parsed {

@@ -28,6 +28,7 @@ mod joining;
 mod keeper;
 mod lost;
 mod manifest;
+mod manifest_options;
 mod nodes;
 mod pod;
 mod schemas;

@@ -23,4 +23,4 @@ pub(super) use flags::Flags;
 pub(super) use number::{python_int, whole};
 pub(super) use parse::parse;
 pub(super) use shlex::split;
-pub(super) use typed::{respelt, scan};
+pub(super) use typed::{respelt, scan, scan_options};

@@ -199,6 +199,28 @@ pub(in crate::cli) fn scan(typed: &mut Typed, flags: &Flags) {
     }
 }
 
+/// The options before the first other word, from this word on: what follows may be a script's own.
+pub(in crate::cli) fn scan_options(typed: &mut Typed, flags: &Flags, from: usize) {
+    let mut words = from..typed.words.len();
+    while let Some(index) = words.next() {
+        let Some(text) = typed.words[index].to_str() else { break };
+        if text == "--" || !text.starts_with('-') {
+            break;
+        }
+        let Some((flag, end, value)) = option(text, flags) else { continue };
+        let flag = flags.get(flag);
+        let value = match value {
+            _ if flag.takes != Takes::Value => None,
+            Some(from) => {
+                Some((text[from..].into(), Place { word: index, start: from, end: text.len() }))
+            }
+            None => words.next().map(|next| (typed.words[next].clone(), typed.word(next))),
+        };
+        let name = Place { word: index, start: 0, end };
+        typed.options.push(Given { flag: flag.long.clone(), name, value });
+    }
+}
+
 /// The words with every option that [`scan`] found in the spelling that clap knows.
 pub(in crate::cli) fn respelt(typed: &Typed) -> Vec<OsString> {
     let mut words = typed.words.clone();
