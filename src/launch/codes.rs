@@ -102,7 +102,8 @@ pub const EXPLANATIONS: &[Explanation] = &[
         "this node does not take part",
         "A node that is started by itself (`--no_ssh`, with a key) calls node 0 until it is let in. \
          Either nobody answered within --join_timeout; or node 0 has another key, and then it answers \
-         nothing at all; or it has another plan, and then both are shown, line by line: every node must \
+         nothing at all, and the exit status is 77 on both sides: each prints the fingerprint of its key; \
+         or it has another plan, and then both are shown, line by line: every node must \
          be given the same hosts, slots, program and --env, and differ in --node_rank alone. Node 0 then \
          ends at once, and so does the job.",
     ),

@@ -33,8 +33,12 @@ pub(super) async fn see_through(
     let mut signals = Signals::listen()?;
     drop(waiting);
     let deadline = clock::now() + dial.join_limit;
+    let limit = duration(dial.join_limit);
     let tell = |why: &BindError, since| {
-        let text = format!("for our own name, since {}: {why}", duration(since));
+        let text = format!(
+            "for this node's own name, since {}, {limit} at most (--join_timeout): {why}",
+            duration(since)
+        );
         print_error(&step("Waiting", &text));
     };
     // Its name may not exist yet. As process 1 we would not be ended by a signal that we do not hear.
@@ -84,6 +88,7 @@ fn rules(plan: &LaunchPlan, options: &Options, dial: &DialOptions) -> Rules {
     Rules {
         job: dial.job.clone(),
         key: dial.key.clone(),
+        key_file: dial.key_file.clone(),
         lease: options.lease,
         build: env!("CARGO_PKG_VERSION"),
         digest: plan::digest(plan),

@@ -162,8 +162,12 @@ impl Joining<'_> {
         self.say(&step("Joining", &self.introduction(&dialer)));
         let called = dialer.called();
         let joined = {
+            let limit = duration(self.member.dial.join_limit);
             let tell = |why: &str, since| {
-                let text = format!("for node 0 ({called}), since {}: {why}", duration(since));
+                let since = duration(since);
+                let text = format!(
+                    "for node 0 ({called}), since {since}, {limit} at most (--join_timeout): {why}"
+                );
                 say(&step("Waiting", &text), self.member.paint);
             };
             let join = dialer.join(self.member.dial.join_limit, tell);
@@ -223,6 +227,7 @@ impl Joining<'_> {
             from: dial.local_addr,
             node: self.member.node,
             key: dial.key.clone(),
+            key_file: dial.key_file.clone(),
             lease: self.member.lease,
             job: dial.job.clone(),
             build: env!("CARGO_PKG_VERSION"),
@@ -259,7 +264,7 @@ impl Joining<'_> {
         let (so, status) = match (self.epoch, fault) {
             // We were a part of the job until node 0 was gone.
             (Some(_), DialFault::NoAnswer(..)) => ("there was no restart", Status::LeaseLost),
-            (Some(_), DialFault::OtherKey(_) | DialFault::Refused(_)) => {
+            (Some(_), DialFault::OtherKey { .. } | DialFault::Refused(_)) => {
                 ("there was no restart", fault.status())
             }
             (None, _) => ("nothing was started", fault.status()),
@@ -267,7 +272,9 @@ impl Joining<'_> {
         let mut screen = format!("error[{}]: {}; {so}\n", codes::NOT_JOINED, neutral(title));
         screen += &neutral_lines(lines);
         let help = match (self.epoch, fault) {
-            (Some(_), DialFault::NoAnswer(..)) => "why it ended is on node 0's own screen",
+            (Some(_), DialFault::NoAnswer(..)) => {
+                "why it ended is on node 0's own screen".to_owned()
+            }
             (_, fault) => fault.help(),
         };
         let screen = format!("{screen}help: {help}\n");

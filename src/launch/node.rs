@@ -335,13 +335,8 @@ async fn serve_joined(
         Ok(Some(Ok(joined))) => joined,
         Ok(Some(Err(unfit))) => return ends.tell(Heard::Unreachable(unfit)).await,
         Ok(None) | Err(_) => {
-            let mut words = format!("nobody came as node {} within {}", ends.node, duration(limit));
-            if 0 < ends.link {
-                words += "; the one that had come was lost";
-            }
-            let impostors = gate.impostors(ends.node).await;
-            words += &impostors.map_or_else(String::new, |impostors| format!("; {impostors}"));
-            return ends.tell(Heard::Unreachable(Fault::new(FaultKind::Absent, words))).await;
+            let absent = absent(&gate, &ends, limit).await;
+            return ends.tell(Heard::Unreachable(absent)).await;
         }
     };
     let Joined { link, mut signals, fresh: epoch, uncharged, .. } = joined;
@@ -359,6 +354,23 @@ async fn serve_joined(
         () = serve_new(link, ends, told) => {}
         () = pass_on => {}
     }
+}
+
+/// Why a node is not there when the time is over: who came with another key has proved what is wrong.
+async fn absent(gate: &Gate, ends: &Ends, limit: Duration) -> Fault {
+    let (node, limit) = (ends.node, duration(limit));
+    let mut words = format!("nobody came as node {node} within {limit}");
+    if 0 < ends.link {
+        words += "; the one that had come was lost";
+    }
+    let Some(impostors) = gate.impostors(node).await else {
+        return Fault::new(FaultKind::Absent, words);
+    };
+    let own = gate.own_key();
+    let words = format!(
+        "node {node} did not join within {limit} (--join_timeout): {impostors}; node 0's has the {own}"
+    );
+    Fault::new(FaultKind::OtherKey, words)
 }
 
 /// A link that was not there at the start.

@@ -136,6 +136,8 @@ pub struct DialOptions {
     pub job: JobId,
     /// Its key.
     pub key: JobKey,
+    /// Where that was read, for messages.
+    pub key_file: String,
     /// Name or address of node 0.
     pub address: String,
     /// The port at which it lets agents in.

@@ -11,6 +11,7 @@
 //! | a pod is evicted, killed and replaced while it trains | `again`, `train` |
 //! | names come late, node 0 never comes back, orphans are left to process 1 | `init` |
 //! | the printed manifest is obeyed, beside strangers | `walk`, `train_job` |
+//! | pods are given different Secrets | `secrets` |
 //! | a port scan, HTTP, TLS, garbage, silence (F44, S15, B77, B78, B80, B83) | `strangers` |
 
 #![cfg(all(feature = "cli", feature = "train"))]
@@ -32,6 +33,7 @@ mod manifest_options;
 mod nodes;
 mod pod;
 mod schemas;
+mod secrets;
 mod strangers;
 mod train;
 mod train_job;
