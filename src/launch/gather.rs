@@ -8,8 +8,9 @@ use super::dispatcher::see_through as dispatch;
 use super::finish::Ended;
 use super::node::Way;
 use super::options::{DialOptions, LaunchError, Options};
-use super::probes::{Pulse, leave_message};
+use super::probes::Pulse;
 use super::signals::Signals;
+use super::termination_log::leave_message;
 use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Status, clock};
 use crate::os::signals::Waiting;
@@ -29,7 +30,7 @@ pub(super) async fn see_through(
     (dial, pulse): (&DialOptions, Arc<Pulse>),
     waiting: Waiting,
 ) -> Result<Status, LaunchError> {
-    let file = options.keeper.termination_log.as_deref();
+    let file = options.keeper.termination_log.as_ref();
     let mut signals = Signals::listen()?;
     drop(waiting);
     let deadline = clock::now() + dial.join_limit;

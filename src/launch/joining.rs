@@ -12,8 +12,9 @@ use super::codes;
 use super::dispatcher::sleep_until;
 use super::grave::{self, Grave};
 use super::options::{DialOptions, Keeper, LaunchError};
-use super::probes::{Pulse, answer_probes, leave_message};
+use super::probes::{Pulse, answer_probes};
 use super::signals::{Signals, Wish};
+use super::termination_log::leave_message;
 use super::verdict::show_refusal;
 use crate::base::exit::signal_name;
 use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
@@ -60,7 +61,7 @@ pub struct Member {
 
 impl Member {
     fn leave_message(&self, status: Status, text: &str, cause: Option<NodeRank>) {
-        let file = self.keeper.termination_log.as_deref();
+        let file = self.keeper.termination_log.as_ref();
         leave_message(file, (&self.dial.job, self.node), status, (text, cause));
     }
 }

@@ -14,6 +14,7 @@ mod history;
 mod input;
 mod joining;
 mod losing;
+mod metrics;
 mod node;
 mod options;
 mod orders;
@@ -25,6 +26,7 @@ mod renewing;
 mod scale;
 mod signals;
 mod starting;
+mod termination_log;
 mod unreachable;
 mod verdict;
 mod voice;
@@ -36,4 +38,4 @@ pub use options::{
     Claims, Cores, DialOptions, FileOf, Judge, Keeper, LaunchError, Options, StdinTo, Transport,
     WayOn, WorkersFile,
 };
-pub use probes::leave_refusal;
+pub use termination_log::{TerminationLog, leave_refusal};

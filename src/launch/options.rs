@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::codes;
+use super::termination_log::TerminationLog;
 use crate::base::{JobId, NodeRank, Rank, Status};
 use crate::job::{OnTerm, Warning};
 use crate::report::{RunDir, Style};
@@ -112,8 +113,10 @@ pub enum WayOn {
 pub struct Keeper {
     /// Where probes are answered.
     pub status_addr: Option<SocketAddr>,
-    /// The file, made by the keeper, that says at the end how the job went.
-    pub termination_log: Option<PathBuf>,
+    /// The file that says at the end how the job went.
+    pub termination_log: Option<TerminationLog>,
+    /// Whether it is Kubernetes, whose commands show why a node is gone.
+    pub is_kubernetes: bool,
     /// What it means by SIGTERM.
     pub on_term: OnTerm,
 }

@@ -30,6 +30,7 @@ mod keeper;
 mod lost;
 mod manifest;
 mod manifest_options;
+mod metrics;
 mod nodes;
 mod pod;
 mod schemas;
