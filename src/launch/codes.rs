@@ -65,7 +65,9 @@ pub const EXPLANATIONS: &[Explanation] = &[
          the kernel, out of memory), its connection ended, it could not be understood, or it was silent \
          for longer than --lease. Its workers stop by themselves when they lose the launcher, also when \
          it is the launcher that stood still for the whole lease; all others were stopped. The exit \
-         status is 75. When the host is ill, go on without it:\n\n    remuda run -H hosts --exclude worker-3 train.py",
+         status is 75. When the host is ill, go on without it:\n\n    remuda run -H hosts --exclude worker-3 train.py\n\n\
+         In Kubernetes the reason is in the pod that was lost (evicted, OOMKilled, its node gone):\n\n    \
+         kubectl describe pod NAME\n    kubectl logs NAME --previous",
     ),
     story(
         TIMEOUT,

@@ -14,6 +14,7 @@ mod history;
 mod input;
 mod joining;
 mod losing;
+mod loss_help;
 mod metrics;
 mod node;
 mod options;

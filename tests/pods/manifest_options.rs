@@ -130,7 +130,7 @@ fn misspelt_option_of_manifest_is_not_taken_for_one_of_pods() {
 
 /// Where each controller has its times, its queue and what Kueue suspends.
 #[test]
-fn queue_ttl_and_deadline_stand_where_each_controller_reads_them() {
+fn queue_and_times_stand_where_each_controller_reads_them() {
     let check = |kind: &str, options: &[&str], fields: &[(&str, Value)]| {
         let object = object(kind, options);
         for (path, value) in fields {
