@@ -48,9 +48,9 @@ SIGTERM.
 
 How the job ended is written to /dev/termination-log where there is such a file, or to the file
 that REMUDA_TERMINATION_LOG names, which is made if its directory exists: a JSON object of at most
-4096 bytes, {\"version\": 1, \"job\": NAME, \"node\": N, \"status\": N, \"cause\": N or null, \"text\": TEXT},
-of this node, its exit status, the node that was the cause, and the last screen, cut off at the end if
-it is long. Of a start that was refused, job and node are null.";
+4096 bytes, {\"version\": 1, \"job\": NAME, \"node\": N, \"status\": N, \"cause\": N or null,
+\"text\": TEXT}, of this node, its exit status, the node that was the cause, and the last screen,
+cut off at the end if it is long. Of a start that was refused, job and node are null.";
 
 /// Take part in a job as the node that this pod is, without ssh. Pods that are given the same key
 /// become one job, which pod 0 leads.

@@ -15,30 +15,31 @@ The pods share a secret. Without --with_key it must exist before the job, in its
 
   head -c 32 /dev/urandom | kubectl create secret generic NAME-key --from-file=key=/dev/stdin
 
-A pod that asks for no cpu or memory is the first that a full node evicts. With --resource as much is
-reserved as may be used (QoS class Guaranteed), unless --request says less; --cpus N counts workers
-and reserves nothing. Each worker of --gpus has one --gpu_resource:
+A pod that asks for no cpu or memory is the first that a full node evicts. With --resource as
+much is reserved as may be used (QoS class Guaranteed), unless --request says less; --cpus N
+counts workers and reserves nothing. Each worker of --gpus has one --gpu_resource:
 
   remuda k8s manifest --image IMAGE --nodes 4 --gpus 8 --resource cpu=64,memory=512Gi \\
       --resource rdma/hca=8 --toleration nvidia.com/gpu:NoSchedule -- train.py
 
-With a resource for RDMA (a name with rdma, hca, roce, infiniband or efa in it) pods may lock memory
-(IPC_LOCK). --queue is a queue of Kueue, which starts the job, or of Volcano.
+With a resource for RDMA (a name with rdma, hca, roce, infiniband or efa in it) pods may lock
+memory (IPC_LOCK). --queue is a queue of Kueue, which starts the job, or of Volcano.
 
 The image holds the program and remuda, and needs no ssh, no root and no writable root: see
 `remuda k8s containerfile`.
 
-Checkpoints need a volume that all pods share: `--volume CLAIM:PATH`. A pod that is lost, evicted or
-killed is replaced by its controller, comes back as the same node, and all workers start anew
-(--max_restarts); what `remuda pod --help` says of signals, exit statuses and the termination log holds.
+Checkpoints need a volume that all pods share: `--volume CLAIM:PATH`. A pod that is lost,
+evicted or killed is replaced by its controller, comes back as the same node, and all workers
+start anew (--max_restarts); what `remuda pod --help` says of signals, exit statuses and the
+termination log holds.
 
-The pods of a LeaderWorkerSet are started anew also after a job that ended well: delete it then. A
-runtime of the Trainer is what a TrainJob refers to; its `trainer`, if it has one, may change image,
-words and number of nodes. The launcher of an MPIJob and the master of a PyTorchJob are node 0; an
-MPIJob needs no ssh and an operator that has `runLauncherAsWorker`.
+The pods of a LeaderWorkerSet are started anew also after a job that ended well: delete it
+then. A runtime of the Trainer is what a TrainJob refers to; its `trainer`, if it has one, may
+change image, words and number of nodes. The launcher of an MPIJob and the master of a
+PyTorchJob are node 0; an MPIJob needs no ssh and an operator that has `runLauncherAsWorker`.
 
-Exit statuses 2, 65, 66, 77, 78, 126 and 127 end the Job at once, for another start would end like
-them; 99 is that of pods that were stopped because of another one, and is not counted.";
+Exit statuses 2, 65, 66, 77, 78, 126 and 127 end the Job at once, for another start would end
+like them; 99 is that of pods that were stopped because of another one, and is not counted.";
 
 /// Print and check what starts jobs on Kubernetes; nothing is contacted.
 #[derive(Clone, Debug, Parser)]
