@@ -368,9 +368,20 @@ fn bad_quantities_are_refused_with_a_caret() {
     refused("mem=1", "mem", "Kubernetes has no resource `mem`", "did you mean `memory`?");
     let names = "write `cpu=8`, `memory=64Gi` or `rdma/hca=1`";
     refused("cpu", "cpu", "expected NAME=QUANTITY", names);
-    let twice = "leave one of the two out";
-    let (_, screen, _) = run(&["--gpus=1", "--resource=nvidia.com/gpu=1"]);
-    assert!(screen.contains("^ `--gpus` asks for it\n") && screen.contains(twice), "{screen}");
+    let (_, screen, status) = run(&["--gpus=1", "--resource=nvidia.com/gpu=1"]);
+    let expect = "\
+error[C006]: `--resource` cannot be `nvidia.com/gpu=1`
+ --> command line:1:61
+  |
+1 | remuda k8s manifest --image=i --nodes=2 --gpus=1 --resource=nvidia.com/gpu=1 train.py
+  |                                                             ^^^^^^^^^^^^^^ `--gpus` asks for it
+  |
+help: leave one of the two out
+";
+    assert_eq!((screen.as_str(), status), (expect, Some(2)));
+    let error = "error[C006]: `--shm` cannot be `8GB`";
+    let label = "`GB` is not a unit of Kubernetes";
+    check_refused("--shm=8GB", error, ("8GB", label), "did you mean `8G`?");
 }
 
 #[test]
@@ -426,6 +437,55 @@ fn bad_placements_are_refused_with_a_caret() {
     refused("gpu_resource", "gpu", "expected the resource of a device", device);
     let units = "write ms, s, m or h: `500ms`, `10s`, `2m`, `1h`";
     refused("ttl", "5x", "`x` is not a unit of time", units);
+}
+
+#[test]
+fn options_that_contradict_each_other_are_both_shown() {
+    let (_, screen, status) = run(&["--cpus=2", "--gpu_resource=amd.com/gpu"]);
+    let expect = "\
+error[C007]: `--gpu_resource` and `--cpus` contradict each other
+ --> command line:1:65
+  |
+1 | remuda k8s manifest --image=i --nodes=2 --cpus=2 --gpu_resource=amd.com/gpu train.py
+  |                                                -                ^^^^^^^^^^^ workers have a GPU
+  |                                                |
+  |                                                workers have none
+  |
+help: give `--gpus N`, or leave `--gpu_resource` out
+";
+    assert_eq!((screen.as_str(), status), (expect, Some(2)));
+    let (_, screen, status) = run(&["--label=team=a", "--label=team=b"]);
+    let expect = "\
+error[C007]: `team` is given twice
+ --> command line:1:64
+  |
+1 | remuda k8s manifest --image=i --nodes=2 --label=team=a --label=team=b train.py
+  |                                                 ------         ^^^^^^ a second time
+  |                                                 |
+  |                                                 the first time
+  |
+help: give it once
+";
+    assert_eq!((screen.as_str(), status), (expect, Some(2)));
+    let (_, screen, status) = run(&["--kind=lws", "--ttl=5m"]);
+    let expect = "\
+error[C007]: `--kind lws` has no `--ttl`
+ --> command line:1:58
+  |
+1 | remuda k8s manifest --image=i --nodes=2 --kind=lws --ttl=5m train.py
+  |                                                ---       ^^ not understood by the controller
+  |                                                |
+  |                                                the controller
+  |
+help: a LeaderWorkerSet runs until it is deleted: leave it out, or use `--kind jobset`
+";
+    assert_eq!((screen.as_str(), status), (expect, Some(2)));
+    let (_, screen, status) = run(&["--secret=A_b"]);
+    let expect = "\
+error[P010]: `A_b` is no name of a Secret: letters a-z, digits, `-` and `.`
+help: give another `--secret`
+";
+    assert_eq!((screen.as_str(), status), (expect, Some(2)));
 }
 
 #[test]
