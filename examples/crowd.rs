@@ -27,9 +27,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().collect();
-    let [_, nodes, port, key] = &words[..] else { return Err("crowd NODES PORT KEY".into()) };
+    let [_, nodes, port, key_file] = &words[..] else { return Err("crowd NODES PORT KEY".into()) };
     let (nodes, port): (u32, u16) = (nodes.parse()?, port.parse()?);
-    let key = JobKey::from_text(&std::fs::read(key)?)?;
+    let key = JobKey::from_text(&std::fs::read(key_file)?)?;
     fds::raise_limit();
     let plan = plan_of(nodes, port)?;
     let first = Dialer {
@@ -39,6 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         node: NodeRank(0),
         job: derive_job_id(&key, port),
         key,
+        key_file: key_file.clone(),
         lease: LIMIT,
         build: env!("CARGO_PKG_VERSION"),
         digest: plan::digest(&plan),

@@ -1,8 +1,8 @@
 """Holds the documents of a manifest, YAML on standard input, against what is published of them.
 
 A field that nobody knows is an error. One line is printed for each document, and those that do not fit
-make it end with 1. No package of a registry carries the schemas of LeaderWorkerSet and of Volcano: of
-these the pods alone are looked at.
+make it end with 1. No package of a registry carries the schemas of LeaderWorkerSet, of Volcano and of
+Kubeflow's older operators: of these the pods alone are looked at.
 """
 
 import sys
@@ -91,6 +91,15 @@ def volcano(document):
     return "its pods alone"
 
 
+def replicas(field):
+    def check(document):
+        for replica in document["spec"][field].values():
+            pods(replica["template"])
+        return "its pods alone"
+
+    return check
+
+
 CHECKS = {
     ("v1", "Secret"): fits_kubernetes,
     ("v1", "Service"): fits_kubernetes,
@@ -99,6 +108,8 @@ CHECKS = {
     ("trainer.kubeflow.org/v1alpha1", "ClusterTrainingRuntime"): runtime,
     ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"): group,
     ("batch.volcano.sh/v1alpha1", "Job"): volcano,
+    ("kubeflow.org/v2beta1", "MPIJob"): replicas("mpiReplicaSpecs"),
+    ("kubeflow.org/v1", "PyTorchJob"): replicas("pytorchReplicaSpecs"),
 }
 
 

@@ -18,7 +18,7 @@ use super::run;
 use super::values::{AcceleratorArg, parse_job_id, parse_master_addr, parse_port, parse_timeout};
 use crate::base::{Status, env_vars};
 use crate::job::OnTerm;
-use crate::launch::{self, Keeper};
+use crate::launch::{self, Keeper, TerminationLog};
 use crate::os::signals;
 use crate::plan::{Identity, IdentityError, MpiLauncher, Who, identify};
 use crate::report::diagnostic::Paint;
@@ -46,10 +46,10 @@ Exit status: that of the job, the same in every pod, as listed by `remuda run --
 and 127 will fail again, 69 is a pod that did not join, 75 a lost node, 143 SIGTERM.
 
 The end of the job is written to /dev/termination-log if that file exists, or to the file that
-REMUDA_TERMINATION_LOG names: a JSON object of at most 4096 bytes, {\"version\": 1, \"job\": NAME,
-\"node\": N, \"status\": N, \"cause\": N or null, \"text\": TEXT}, with this node, its exit status, the
-node that caused the failure, and the last screen, truncated if it is long. If the start was refused,
-job and node are null.";
+REMUDA_TERMINATION_LOG names, which is created if its directory exists: a JSON object of at most
+4096 bytes, {\"version\": 1, \"job\": NAME, \"node\": N, \"status\": N, \"cause\": N or null,
+\"text\": TEXT}, with this node, its exit status, the node that caused the failure, and the last
+screen, truncated if it is long. If the start was refused, job and node are null.";
 
 /// Join a job as the node that this pod is, without ssh. Pods with the same key form one job, which
 /// pod 0 leads.
@@ -144,9 +144,10 @@ fn parse_status_addr(text: &str) -> Result<SocketAddr, BadValue> {
 /// Where the kubelet reads how a container ended, unless we are told otherwise.
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
-fn termination_log() -> PathBuf {
+fn termination_log() -> TerminationLog {
     let named = env_vars::get(env_vars::REMUDA_TERMINATION_LOG).map(PathBuf::from);
-    named.unwrap_or_else(|| TERMINATION_LOG.into())
+    let is_named = named.is_some();
+    TerminationLog { path: named.unwrap_or_else(|| TERMINATION_LOG.into()), is_named }
 }
 
 /// What the kubelet is told.
@@ -157,7 +158,8 @@ fn keeper(args: &PodPlaceArgs, role: &Role) -> Keeper {
         // Nobody would know of the job who comes in its place.
         Role::Launcher(_) => OnTerm::EndsJob,
     };
-    Keeper { status_addr: args.status_addr, termination_log, on_term }
+    let is_kubernetes = env_vars::get(env_vars::KUBERNETES_SERVICE_HOST).is_some();
+    Keeper { status_addr: args.status_addr, termination_log, is_kubernetes, on_term }
 }
 
 /// What this pod is to its job.

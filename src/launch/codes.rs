@@ -86,7 +86,9 @@ pub const EXPLANATIONS: &[Explanation] = &[
          its workers if it still does not answer. Workers of a node stop when the \
          node loses the launcher, also when the launcher itself was suspended for longer than \
          the lease. All other workers were stopped. The exit status is 75. If the host is \
-         broken, continue without it:\n\n    remuda run -H hosts --exclude worker-3 train.py",
+         broken, continue without it:\n\n    remuda run -H hosts --exclude worker-3 train.py\n\nIn \
+         Kubernetes, the status of the lost pod shows the reason (evicted, OOMKilled, its node is \
+         gone):\n\n    kubectl describe pod NAME\n    kubectl logs NAME --previous",
     ),
     story(
         TIMEOUT,
@@ -125,7 +127,8 @@ pub const EXPLANATIONS: &[Explanation] = &[
         "this node does not take part",
         "A node that is started by itself (`--no_ssh` with a key) connects to node 0 until node \
          0 accepts it. Either node 0 did not answer within `--join_timeout`; or node 0 has a \
-         different key, in which case it sends no reply; or node 0 has a different plan, in \
+         different key, in which case it sends no reply and both sides exit with 77 and print the \
+         fingerprint of their key; or node 0 has a different plan, in \
          which case the screen shows the differences of the two plans. Start every node with the \
          same hosts, slots, program and `--env`; only `--node_rank` differs. If the plans \
          differ, node 0 and the job end immediately.",

@@ -18,8 +18,9 @@ use super::input::Input;
 use super::node::{Caller, Node, NodeEvent, Way};
 use super::options::{DialOptions, LaunchError, Options, Transport};
 use super::pause::{Pause, Who};
-use super::probes::{Pulse, answer_probes, leave_message};
+use super::probes::{Pulse, answer_probes};
 use super::signals::{Signals, Wish};
+use super::termination_log::leave_message;
 use super::{orders, voice};
 use crate::base::{Epoch, NodeRank, Rank, Status, clock};
 use crate::job::{Effect, Event, Evidence, Job, OnEarlyLoss, OnFailure, Policy, StopReason};
@@ -73,7 +74,7 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
                 let ended = see_through(plan, options, (&way, pulse), |_| drop(waiting)).await?;
                 let own = plan.nodes.first().map_or(NodeRank(0), |node| node.node_rank);
                 let Ended { status, text, cause, .. } = ended;
-                let file = options.keeper.termination_log.as_deref();
+                let file = options.keeper.termination_log.as_ref();
                 leave_message(file, (&options.job, own), status, (&text, cause));
                 Ok(status)
             }
@@ -217,7 +218,8 @@ impl<'a> Dispatcher<'a> {
             })?;
         let mut tasks = Tasks::default();
         let (job, output) = (&options.job, reporter.sender());
-        let caller = Caller { way, job, asked: clock::now(), events: told, output };
+        let traffic = Arc::default();
+        let caller = Caller { way, job, asked: clock::now(), events: told, output, traffic };
         let connect = |who| Node::connect(&caller, who, (0, Epoch(0)), &mut tasks);
         let nodes = orders::callees(plan).map(connect).collect::<Result<Vec<_>, _>>()?;
         let policy = Policy {

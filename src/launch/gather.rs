@@ -8,8 +8,9 @@ use super::dispatcher::see_through as dispatch;
 use super::finish::Ended;
 use super::node::Way;
 use super::options::{DialOptions, LaunchError, Options};
-use super::probes::{Pulse, leave_message};
+use super::probes::Pulse;
 use super::signals::Signals;
+use super::termination_log::leave_message;
 use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Status, clock};
 use crate::os::signals::Waiting;
@@ -29,12 +30,16 @@ pub(super) async fn see_through(
     (dial, pulse): (&DialOptions, Arc<Pulse>),
     waiting: Waiting,
 ) -> Result<Status, LaunchError> {
-    let file = options.keeper.termination_log.as_deref();
+    let file = options.keeper.termination_log.as_ref();
     let mut signals = Signals::listen()?;
     drop(waiting);
     let deadline = clock::now() + dial.join_limit;
+    let limit = duration(dial.join_limit);
     let tell = |why: &BindError, since| {
-        let text = format!("for our own name, since {}: {why}", duration(since));
+        let text = format!(
+            "for this node's own name, since {}, {limit} at most (--join_timeout): {why}",
+            duration(since)
+        );
         print_error(&step("Waiting", &text));
     };
     // Its name may not exist yet. As process 1 we would not be ended by a signal that we do not hear.
@@ -84,6 +89,7 @@ fn rules(plan: &LaunchPlan, options: &Options, dial: &DialOptions) -> Rules {
     Rules {
         job: dial.job.clone(),
         key: dial.key.clone(),
+        key_file: dial.key_file.clone(),
         lease: options.lease,
         build: env!("CARGO_PKG_VERSION"),
         digest: plan::digest(plan),

@@ -41,7 +41,7 @@ impl Dispatcher<'_> {
             Heard::Fresh { epoch, uncharged } => Some(Event::Fresh { epoch, uncharged }),
             Heard::Unreachable(fault) => {
                 // All that are absent have one deadline, and each is to be named.
-                let is_late = fault.kind == FaultKind::Absent;
+                let is_late = matches!(fault.kind, FaultKind::Absent | FaultKind::OtherKey);
                 self.faults.push((node, fault));
                 if is_late { self.refusal(node) } else { self.refused(node) }
             }

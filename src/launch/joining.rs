@@ -12,8 +12,9 @@ use super::codes;
 use super::dispatcher::sleep_until;
 use super::grave::{self, Grave};
 use super::options::{DialOptions, Keeper, LaunchError};
-use super::probes::{Pulse, answer_probes, leave_message};
+use super::probes::{Pulse, answer_probes};
 use super::signals::{Signals, Wish};
+use super::termination_log::leave_message;
 use super::verdict::show_refusal;
 use crate::base::exit::signal_name;
 use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
@@ -60,7 +61,7 @@ pub struct Member {
 
 impl Member {
     fn leave_message(&self, status: Status, text: &str, cause: Option<NodeRank>) {
-        let file = self.keeper.termination_log.as_deref();
+        let file = self.keeper.termination_log.as_ref();
         leave_message(file, (&self.dial.job, self.node), status, (text, cause));
     }
 }
@@ -162,8 +163,12 @@ impl Joining<'_> {
         self.say(&step("Joining", &self.introduction(&dialer)));
         let called = dialer.called();
         let joined = {
+            let limit = duration(self.member.dial.join_limit);
             let tell = |why: &str, since| {
-                let text = format!("for node 0 ({called}), since {}: {why}", duration(since));
+                let since = duration(since);
+                let text = format!(
+                    "for node 0 ({called}), since {since}, {limit} at most (--join_timeout): {why}"
+                );
                 say(&step("Waiting", &text), self.member.paint);
             };
             let join = dialer.join(self.member.dial.join_limit, tell);
@@ -223,6 +228,7 @@ impl Joining<'_> {
             from: dial.local_addr,
             node: self.member.node,
             key: dial.key.clone(),
+            key_file: dial.key_file.clone(),
             lease: self.member.lease,
             job: dial.job.clone(),
             build: env!("CARGO_PKG_VERSION"),
@@ -259,7 +265,7 @@ impl Joining<'_> {
         let (so, status) = match (self.epoch, fault) {
             // We were a part of the job until node 0 was gone.
             (Some(_), DialFault::NoAnswer(..)) => ("there was no restart", Status::LeaseLost),
-            (Some(_), DialFault::OtherKey(_) | DialFault::Refused(_)) => {
+            (Some(_), DialFault::OtherKey { .. } | DialFault::Refused(_)) => {
                 ("there was no restart", fault.status())
             }
             (None, _) => ("nothing was started", fault.status()),
@@ -267,7 +273,9 @@ impl Joining<'_> {
         let mut screen = format!("error[{}]: {}; {so}\n", codes::NOT_JOINED, neutral(title));
         screen += &neutral_lines(lines);
         let help = match (self.epoch, fault) {
-            (Some(_), DialFault::NoAnswer(..)) => "why it ended is on node 0's own screen",
+            (Some(_), DialFault::NoAnswer(..)) => {
+                "why it ended is on node 0's own screen".to_owned()
+            }
             (_, fault) => fault.help(),
         };
         let screen = format!("{screen}help: {help}\n");

@@ -6,6 +6,7 @@ use rustix::process::Pid;
 
 use super::dispatcher::{Dispatcher, SILENCE_WARNING};
 use super::grave;
+use super::metrics::JobNumbers;
 use super::node::{Node, Way};
 use super::pause::Who;
 use super::voice;
@@ -24,7 +25,7 @@ impl Dispatcher<'_> {
         if grave::is_everybodys_parent() {
             self.bury_the_dead();
         }
-        self.pulse.set_counts(self.job.running(), self.nodes_here());
+        self.update_metrics();
         self.say_early(now);
         self.say_waiting(now);
         self.give_up_late(now);
@@ -58,9 +59,27 @@ impl Dispatcher<'_> {
         }
     }
 
-    /// Nodes that are there.
-    pub(super) fn nodes_here(&self) -> usize {
-        self.nodes.iter().filter(|node| node.heard.is_some() && !node.lost).count()
+    /// Whoever asks for numbers is told these, until the next beat.
+    pub(super) fn update_metrics(&self) {
+        if self.options.keeper.status_addr.is_none() {
+            return;
+        }
+        let ended = || self.history.workers.iter().filter_map(|worker| worker.ended.as_ref());
+        let failed = ended().filter(|ended| !ended.stopped && !ended.exit.is_success()).count();
+        let nodes = self
+            .plan
+            .nodes
+            .iter()
+            .zip(&self.nodes)
+            .map(|(plan, node)| (plan.host.to_string(), node.heard.filter(|_| !node.lost)));
+        let numbers = JobNumbers {
+            started: self.started.1,
+            running: self.job.running(),
+            exited: ended().count() - failed,
+            failed,
+            nodes: nodes.collect(),
+        };
+        self.pulse.set_job(numbers, &self.caller.traffic);
     }
 
     /// A node is gone. On this machine what it left has become ours to end; an agent that is still

@@ -16,6 +16,8 @@ mod history;
 mod input;
 mod joining;
 mod losing;
+mod loss_help;
+mod metrics;
 mod node;
 mod options;
 mod orders;
@@ -27,6 +29,7 @@ mod renewing;
 mod scale;
 mod signals;
 mod starting;
+mod termination_log;
 mod unreachable;
 mod verdict;
 mod voice;
@@ -39,4 +42,4 @@ pub use options::{
     Claims, Cores, DialOptions, FileOf, Judge, Keeper, LaunchError, Options, StdinTo, Transport,
     WayOn, WorkersFile,
 };
-pub use probes::leave_refusal;
+pub use termination_log::{TerminationLog, leave_refusal};

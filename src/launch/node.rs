@@ -11,6 +11,7 @@ use rustix::process::Pid;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
+use super::metrics::Traffic;
 use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, clock};
 use crate::os::tasks::Tasks;
 use crate::report::summary::duration;
@@ -118,6 +119,8 @@ pub(super) struct Caller<'a> {
     pub(super) asked: Instant,
     pub(super) events: mpsc::Sender<NodeEvent>,
     pub(super) output: OutputSender,
+    /// What links count.
+    pub(super) traffic: Arc<Traffic>,
 }
 
 impl Caller<'_> {
@@ -154,6 +157,7 @@ struct Ends {
     epoch: Arc<AtomicU32>,
     events: mpsc::Sender<NodeEvent>,
     output: OutputSender,
+    traffic: Arc<Traffic>,
 }
 
 impl Ends {
@@ -174,7 +178,9 @@ impl Node {
         let (to_agent, told) = mpsc::unbounded_channel();
         let (job, epoch) = (caller.job, Arc::new(AtomicU32::new(since.0)));
         let (events, output) = (caller.events.clone(), caller.output.clone());
-        let ends = Ends { node, ranks, link, since, epoch: Arc::clone(&epoch), events, output };
+        let traffic = Arc::clone(&caller.traffic);
+        let own_epoch = Arc::clone(&epoch);
+        let ends = Ends { node, ranks, link, since, epoch: own_epoch, events, output, traffic };
         let (agent, task) = match caller.way {
             Way::Dial(gate, limit, _) if node != NodeRank(0) => {
                 let until = (caller.asked + *limit, *limit);
@@ -335,13 +341,8 @@ async fn serve_joined(
         Ok(Some(Ok(joined))) => joined,
         Ok(Some(Err(unfit))) => return ends.tell(Heard::Unreachable(unfit)).await,
         Ok(None) | Err(_) => {
-            let mut words = format!("node {} did not join within {}", ends.node, duration(limit));
-            if 0 < ends.link {
-                words += "; its first connection was lost";
-            }
-            let impostors = gate.impostors(ends.node).await;
-            words += &impostors.map_or_else(String::new, |impostors| format!("; {impostors}"));
-            return ends.tell(Heard::Unreachable(Fault::new(FaultKind::Absent, words))).await;
+            let absent = absent(&gate, &ends, limit).await;
+            return ends.tell(Heard::Unreachable(absent)).await;
         }
     };
     let Joined { link, mut signals, fresh: epoch, uncharged, .. } = joined;
@@ -359,6 +360,24 @@ async fn serve_joined(
         () = serve_new(link, ends, told) => {}
         () = pass_on => {}
     }
+}
+
+/// The fault of a node that has not joined when the time is over: connections with another key prove
+/// what is wrong.
+async fn absent(gate: &Gate, ends: &Ends, limit: Duration) -> Fault {
+    let (node, limit) = (ends.node, duration(limit));
+    let mut words = format!("node {node} did not join within {limit}");
+    if 0 < ends.link {
+        words += "; its first connection was lost";
+    }
+    let Some(impostors) = gate.impostors(node).await else {
+        return Fault::new(FaultKind::Absent, words);
+    };
+    let own = gate.own_key();
+    let words = format!(
+        "node {node} did not join within {limit} (--join_timeout): {impostors}; node 0's has the {own}"
+    );
+    Fault::new(FaultKind::OtherKey, words)
 }
 
 /// A link that was not there at the start.
@@ -403,6 +422,7 @@ async fn relay(reader: &LinkReader, early: &[u8], ends: &Ends) -> Result<(), Str
                     return Err(foreign(rank));
                 }
                 FromAgent::Output { rank, stream, bytes } => {
+                    ends.traffic.output(stream, bytes.len());
                     ends.output.output((ends.node, ends.link), rank, stream, bytes);
                 }
                 // On the way of the output: a step does not come after a later line.
@@ -410,7 +430,9 @@ async fn relay(reader: &LinkReader, early: &[u8], ends: &Ends) -> Result<(), Str
                     rank,
                     note: WorkerNote::Step { step, steps, loss, tokens_per_s },
                 } => {
-                    ends.output.step(rank, Step { step, steps, loss, tokens_per_s });
+                    let step = Step { step, steps, loss, tokens_per_s };
+                    ends.traffic.step(rank, step);
+                    ends.output.step(rank, step);
                 }
                 FromAgent::OutputEnd { rank, stream, .. } => ends.output.end(rank, stream),
                 // Before the line in which it says so too.

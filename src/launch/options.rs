@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::argument_hints::LauncherFlag;
 use super::codes;
+use super::termination_log::TerminationLog;
 use crate::base::{JobId, NodeRank, Rank, Status};
 use crate::job::{OnTerm, Warning};
 use crate::report::{LogDir, RunDir, Style};
@@ -119,8 +120,10 @@ pub enum WayOn {
 pub struct Keeper {
     /// Where probes are answered.
     pub status_addr: Option<SocketAddr>,
-    /// The file, made by the keeper, that says at the end how the job went.
-    pub termination_log: Option<PathBuf>,
+    /// The file that says at the end how the job went.
+    pub termination_log: Option<TerminationLog>,
+    /// Whether it is Kubernetes, whose commands show why a node is gone.
+    pub is_kubernetes: bool,
     /// What it means by SIGTERM.
     pub on_term: OnTerm,
 }
@@ -143,6 +146,8 @@ pub struct DialOptions {
     pub job: JobId,
     /// Key of the job.
     pub key: JobKey,
+    /// Where that was read, for messages.
+    pub key_file: String,
     /// Name or address of node 0.
     pub address: String,
     /// The port at which it lets agents in.

@@ -1,22 +1,19 @@
-//! What the keeper of a pod asks while a job runs, and reads when it is over: probes, numbers, and a
-//! message for whoever looks at the pod later. Nothing here can change anything.
+//! What the keeper of a pod asks while a job runs: probes and numbers. Nothing here can change anything.
 
 use std::collections::VecDeque;
-use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
+use super::metrics::{JobNumbers, Traffic, show_metrics};
 use super::options::LaunchError;
-use crate::base::{JobId, NodeRank, Status};
+use crate::base::clock;
 use crate::os::tasks::Tasks;
 
 /// Who is answered at a time; one more takes the place of the first, so that nobody keeps others from
@@ -26,17 +23,28 @@ const CALLERS_MAX: usize = 64;
 const QUESTION_BYTES_MAX: usize = 4096;
 /// How long one question may take.
 const QUESTION_MAX: Duration = Duration::from_secs(5);
-/// What Kubernetes keeps of a termination message.
-const MESSAGE_BYTES_MAX: usize = 4096;
 
 /// A few numbers about the job, as this node knows them. Whoever answers probes reads them.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
     ready: AtomicBool,
     epoch: AtomicU32,
-    /// Workers that run, and nodes that are there: node 0 alone knows.
-    counts: Mutex<Option<(u32, u32)>>,
+    /// What node 0 alone knows.
+    job: Mutex<Option<(JobNumbers, Arc<Traffic>)>>,
 }
+
+/// What a question is answered.
+#[derive(Debug, PartialEq, Eq)]
+struct Answer {
+    status: u16,
+    content_type: &'static str,
+    text: String,
+}
+
+/// Of texts for people.
+const PLAIN: &str = "text/plain; charset=utf-8";
+/// Of Prometheus' exposition format.
+const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 impl Pulse {
     /// Node 0 can be called, or this node has been let in.
@@ -49,53 +57,43 @@ impl Pulse {
         self.epoch.store(epoch, Ordering::Relaxed);
     }
 
-    /// Workers that run, and nodes that are there.
-    pub(super) fn set_counts(&self, running: usize, nodes: usize) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        *counts = Some((running as u32, nodes as u32));
+    /// How the job is doing, as node 0 sees it.
+    pub(super) fn set_job(&self, numbers: JobNumbers, traffic: &Arc<Traffic>) {
+        let mut job = self.job.lock().unwrap_or_else(PoisonError::into_inner);
+        *job = Some((numbers, Arc::clone(traffic)));
     }
 
-    /// What is answered: status and text. Pure but for the numbers.
-    fn answer(&self, question: &[u8]) -> (u16, String) {
+    /// What is answered. Pure but for the numbers.
+    fn answer(&self, question: &[u8]) -> Answer {
+        let plain =
+            |status, text: &str| Answer { status, content_type: PLAIN, text: text.to_owned() };
         let line = question.split(|byte| *byte == b'\r' || *byte == b'\n').next();
         let line = String::from_utf8_lossy(line.unwrap_or_default()).into_owned();
         let mut words = line.split(' ');
         let (method, path, version) = (words.next(), words.next(), words.next());
         if !version.is_some_and(|version| version.starts_with("HTTP/1.")) {
-            return (400, "this is a status port\n".to_owned());
+            return plain(400, "this is a status port\n");
         }
         if !matches!(method, Some("GET" | "HEAD")) {
-            return (405, "nothing can be changed here\n".to_owned());
+            return plain(405, "nothing can be changed here\n");
         }
         match path.map(|path| path.split('?').next().unwrap_or_default()) {
             // Whoever answers is the loop of the job itself.
-            Some("/livez" | "/startupz") => (200, "ok\n".to_owned()),
-            Some("/readyz") if self.ready.load(Ordering::Relaxed) => (200, "ok\n".to_owned()),
-            Some("/readyz") => (503, "not yet a part of the job\n".to_owned()),
-            Some("/metrics") => (200, self.metrics()),
-            _ => (404, "there are /livez, /readyz and /metrics\n".to_owned()),
+            Some("/livez" | "/startupz") => plain(200, "ok\n"),
+            Some("/readyz") if self.ready.load(Ordering::Relaxed) => plain(200, "ok\n"),
+            Some("/readyz") => plain(503, "not yet a part of the job\n"),
+            Some("/metrics") => {
+                Answer { status: 200, content_type: EXPOSITION, text: self.metrics() }
+            }
+            _ => plain(404, "there are /livez, /readyz and /metrics\n"),
         }
     }
 
     fn metrics(&self) -> String {
-        let gauge = |name: &str, help: &str, value: u32| {
-            format!(
-                "# HELP remuda_{name} {help}\n# TYPE remuda_{name} gauge\nremuda_{name} {value}\n"
-            )
-        };
-        let is_ready = self.ready.load(Ordering::Relaxed);
-        let mut text = gauge("ready", "Whether this node is a part of the job.", is_ready.into());
-        text += &gauge(
-            "epoch",
-            "Starts of the job before this one.",
-            self.epoch.load(Ordering::Relaxed),
-        );
-        if let Some((running, nodes)) = *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-        {
-            text += &gauge("workers_running", "Workers of the job that run.", running);
-            text += &gauge("nodes_joined", "Nodes of the job that are there.", nodes);
-        }
-        text
+        let of_node = (self.ready.load(Ordering::Relaxed), self.epoch.load(Ordering::Relaxed));
+        let job = self.job.lock().unwrap_or_else(PoisonError::into_inner);
+        let job = job.as_ref().map(|(numbers, traffic)| (numbers, &**traffic));
+        show_metrics(of_node, job, clock::now())
     }
 }
 
@@ -145,7 +143,7 @@ async fn answer(mut stream: TcpStream, pulse: Arc<Pulse>) -> io::Result<()> {
             break;
         }
     }
-    let (status, text) = pulse.answer(&question);
+    let Answer { status, content_type, text } = pulse.answer(&question);
     let reason = match status {
         200 => "OK",
         400 => "Bad Request",
@@ -155,78 +153,12 @@ async fn answer(mut stream: TcpStream, pulse: Arc<Pulse>) -> io::Result<()> {
     };
     let body = if question.starts_with(b"HEAD ") { "" } else { text.as_str() };
     let head = format!(
-        "HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain; version=0.0.4\r\n\
+        "HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\n\
          Content-Length: {}\r\nConnection: close\r\n\r\n",
         text.len()
     );
     stream.write_all((head + body).as_bytes()).await?;
     stream.shutdown().await
-}
-
-/// What is left for whoever looks at a pod that has ended.
-#[derive(Serialize)]
-struct Message<'a> {
-    version: u32,
-    /// Which job and which node of it; of a start that was refused nobody may know.
-    job: Option<&'a str>,
-    node: Option<u32>,
-    status: u8,
-    /// The node that was the cause of a failure.
-    cause: Option<u32>,
-    /// The last screen.
-    text: &'a str,
-}
-
-/// Writes how the job ended where the keeper of the pod reads it. What cannot be written is not worth
-/// another failure.
-pub(super) fn leave_message(
-    file: Option<&Path>,
-    (job, node): (&JobId, NodeRank),
-    status: Status,
-    (text, cause): (&str, Option<NodeRank>),
-) {
-    if let Some(file) = file {
-        write_message(file, Some((job.0.as_str(), node)), status, (text, cause));
-    }
-}
-
-/// Writes there why nothing was started, and nothing is known of a job.
-pub fn leave_refusal(file: &Path, status: Status, text: &str) {
-    write_message(file, None, status, (text, None));
-}
-
-fn write_message(
-    file: &Path,
-    whose: Option<(&str, NodeRank)>,
-    status: Status,
-    (text, cause): (&str, Option<NodeRank>),
-) {
-    let message = Message {
-        version: 1,
-        job: whose.map(|(job, _)| job),
-        node: whose.map(|(_, node)| node.0),
-        status: status.code(),
-        cause: cause.map(|cause| cause.0),
-        text,
-    };
-    // The keeper makes the file; where there is none nobody reads it.
-    let file = OpenOptions::new().write(true).truncate(true).open(file);
-    let _ = file.and_then(|mut file| file.write_all(fitting(message).as_bytes()));
-}
-
-/// As much of the text as there is room for, from its beginning: the cause stands first.
-fn fitting(mut message: Message<'_>) -> String {
-    loop {
-        let json = serde_json::to_string(&message).expect("numbers and texts serialize");
-        if json.len() <= MESSAGE_BYTES_MAX {
-            return json;
-        }
-        let mut end = message.text.len() - (json.len() - MESSAGE_BYTES_MAX).div_ceil(6).max(1);
-        while !message.text.is_char_boundary(end) {
-            end -= 1;
-        }
-        message.text = &message.text[..end];
-    }
 }
 
 #[cfg(test)]
@@ -236,7 +168,7 @@ mod tests {
     #[test]
     fn probes_are_answered_and_everything_else_is_told_what_there_is() {
         let pulse = Pulse::default();
-        let status = |question: &str| pulse.answer(question.as_bytes()).0;
+        let status = |question: &str| pulse.answer(question.as_bytes()).status;
         assert_eq!(status("GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"), 200);
         assert_eq!(status("GET /readyz?verbose HTTP/1.1\r\n\r\n"), 503);
         pulse.set_ready(true);
@@ -248,12 +180,22 @@ mod tests {
             assert_eq!(status(nonsense), 400);
         }
         pulse.set_epoch(3);
-        let (_, metrics) = pulse.answer(b"GET /metrics HTTP/1.1\r\n\r\n");
-        assert!(metrics.contains("\nremuda_epoch 3\n"), "{metrics}");
-        assert!(!metrics.contains("remuda_nodes_joined"), "{metrics}");
-        pulse.set_counts(5, 2);
-        let (_, metrics) = pulse.answer(b"GET /metrics HTTP/1.1\r\n\r\n");
-        assert!(metrics.ends_with("\nremuda_nodes_joined 2\n"), "{metrics}");
+        let metrics = pulse.answer(b"GET /metrics HTTP/1.1\r\n\r\n");
+        assert_eq!(metrics.content_type, "text/plain; version=0.0.4; charset=utf-8");
+        assert!(metrics.text.contains("\nremuda_restarts_total 3\n"), "{metrics:?}");
+        assert!(!metrics.text.contains("remuda_nodes"), "{metrics:?}");
+        pulse.set_job(JobNumbers { running: 5, ..JobNumbers::default() }, &Arc::default());
+        let metrics = pulse.answer(b"GET /metrics HTTP/1.1\r\n\r\n").text;
+        assert!(metrics.contains("\nremuda_workers{state=\"running\"} 5\n"), "{metrics}");
+    }
+
+    #[test]
+    fn probes_are_plain_text() {
+        let pulse = Pulse::default();
+        for path in ["/livez", "/readyz", "/startupz", "/quit"] {
+            let answer = pulse.answer(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes());
+            assert_eq!(answer.content_type, "text/plain; charset=utf-8", "{path}");
+        }
     }
 
     /// Whoever holds connections is let go before its time is over.
@@ -278,18 +220,5 @@ mod tests {
             let answer = answer.expect("an answer").expect("a whole one");
             assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
         });
-    }
-
-    #[test]
-    fn a_message_has_the_beginning_of_a_long_text_and_fits() {
-        for text in ["short", &"\u{1}é\n".repeat(5000), &"x".repeat(5000), &"\u{7}".repeat(9000)] {
-            let message =
-                Message { version: 1, job: Some("a"), node: Some(3), status: 7, cause: None, text };
-            let json = fitting(message);
-            assert!(json.len() <= MESSAGE_BYTES_MAX);
-            let back: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-            let kept = back["text"].as_str().expect("a text");
-            assert!(text.starts_with(kept) && (kept == text || 600 < kept.len()), "{}", kept.len());
-        }
     }
 }

@@ -23,7 +23,7 @@ impl Dispatcher<'_> {
     pub(super) fn start_workers(&mut self) {
         self.begin_epoch();
         self.pulse.set_epoch(self.job.epoch().0);
-        self.pulse.set_counts(self.job.running(), self.nodes_here());
+        self.update_metrics();
         if let Way::Dial(gate, ..) = self.caller.way {
             gate.begun(self.job.epoch(), self.job.uncharged());
         }

@@ -17,9 +17,14 @@ const EXPLAINED_MAX: usize = 3;
 /// Lines of one host.
 const LINES_MAX: usize = 16;
 
-/// The exit status: unreachable, if any host is; else that of the first kind.
+/// The exit status: no restart mends a wrong key; then unreachable, if any host is; else that of the first
+/// kind.
 pub(super) fn status(kinds: impl Iterator<Item = FaultKind>) -> Status {
-    let all: Vec<_> = kinds.map(FaultKind::status).collect();
+    let kinds: Vec<_> = kinds.collect();
+    if kinds.contains(&FaultKind::OtherKey) {
+        return FaultKind::OtherKey.status();
+    }
+    let all: Vec<_> = kinds.into_iter().map(FaultKind::status).collect();
     let first = all.first().expect("at least one host could not be reached");
     if all.contains(&Status::Unreachable) { Status::Unreachable } else { *first }
 }
@@ -172,5 +177,6 @@ error[R107]: 40 of 40 hosts cannot be reached; nothing was started
         assert_eq!(kinds(&[FaultKind::Denied]), Status::Permission);
         assert_eq!(kinds(&[FaultKind::HostKeyChanged, FaultKind::Denied]), Status::Permission);
         assert_eq!(kinds(&[FaultKind::Denied, FaultKind::Dropped]), Status::Unreachable);
+        assert_eq!(kinds(&[FaultKind::Absent, FaultKind::OtherKey]), Status::Permission);
     }
 }

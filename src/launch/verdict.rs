@@ -12,6 +12,7 @@ use super::awaited::Awaited;
 use super::codes;
 use super::failure_report::without_shown_traceback;
 use super::history::{History, WorkerHistory};
+use super::loss_help::help_of_lost;
 use super::options::Options;
 use super::recording;
 use super::unreachable;
@@ -76,27 +77,6 @@ pub(super) fn show_refusal<'a>(
         let _ = writeln!(text, "  {} more, of {hosts}", count(more, "reason"));
     }
     text
-}
-
-/// Where to look for why a node was lost, or what keeps it from being lost again.
-fn help_of_lost(host: &str, loss: &NodeLoss) -> Option<String> {
-    match loss {
-        // A bug of ours, or somebody's wish.
-        NodeLoss::LinkClosed(Some(WorkerExit::Code(70)))
-        | NodeLoss::Garbled(_)
-        | NodeLoss::Leaves => None,
-        NodeLoss::Silent | NodeLoss::LinkClosed(Some(WorkerExit::Code(75))) => Some(format!(
-            "is {host} up, and the network to it? `--lease TIME` allows a longer silence"
-        )),
-        NodeLoss::ShimFrozen => Some(format!(
-            "if a signal or a debugger stopped remuda-shim on {host}, leave it running; `--lease TIME` \
-             allows a longer stop"
-        )),
-        NodeLoss::LinkClosed(Some(_)) | NodeLoss::ShimDied => {
-            Some(format!("if no user killed it, the kernel may have: see `dmesg` on {host}"))
-        }
-        NodeLoss::LinkClosed(None) => Some(format!("is {host} up? see `uptime` and `dmesg` there")),
-    }
 }
 
 fn reason_and_help(problem: &Problem) -> (&str, Option<&str>) {
@@ -557,7 +537,7 @@ impl Story<'_> {
     }
 
     fn node_lost(&self, node: NodeRank, loss: &NodeLoss, title: String) -> Failure {
-        let next = help_of_lost(&self.host(node), loss);
+        let next = help_of_lost(&self.host(node), loss, &self.options.keeper);
         Failure {
             code: codes::NODE_LOST,
             title,

@@ -160,7 +160,13 @@ fn pytorch_job(around: &Surroundings) -> Found {
     }
     let mut reader = Reader::of(around);
     let Some(rank) = reader.rank(env_vars::RANK)? else { return Ok(None) };
-    let Some(nodes) = reader.count(env_vars::WORLD_SIZE)? else { return Ok(None) };
+    let Some(mut nodes) = reader.count(env_vars::WORLD_SIZE)? else { return Ok(None) };
+    // With a number as `nprocPerNode` it is a number of processes (`setPodEnv` in
+    // pkg/controller.v1/pytorch/envvar.go of Kubeflow's operator).
+    let per_node = env.get(env_vars::PET_NPROC_PER_NODE).and_then(|text| text.parse::<u32>().ok());
+    if let Some(per_node) = per_node.filter(|number| 0 < *number && nodes % number == 0) {
+        nodes /= per_node;
+    }
     let master_addr = reader.text(env_vars::MASTER_ADDR).map(str::to_owned);
     let master_port = reader.port(env_vars::MASTER_PORT)?;
     let found = reader.found(Convention::PyTorchJob, rank);

@@ -304,6 +304,11 @@ mod tests {
             "PyTorchJob: 1 of 3 at job-master-0:23456",
         );
         check(
+            "RANK=1 WORLD_SIZE=24 MASTER_ADDR=job-master-0 PET_NODE_RANK=1 PET_NNODES=3 \
+             PET_NPROC_PER_NODE=8",
+            "Kubeflow: 1 of 3 at job-master-0 x8",
+        );
+        check(
             "VC_TASK_INDEX=1 VC_WORKER_NUM=2 VC_WORKER_HOSTS=j-worker-0.j,j-worker-1.j \
              VC_PS_HOSTS=j-ps-0.j @j-worker-1",
             "Volcano: 1 of 2 at j-worker-0.j",

@@ -27,7 +27,11 @@ pub use digest::digest;
 pub use export::{Export, Origin, propagated};
 pub use identity::{Convention, Identity, IdentityError, MpiLauncher, Surroundings, Who, identify};
 pub use launch_plan::{Bindings, EnvValue, LaunchPlan, NodePlan, WorkerPlan, error_file};
-pub use manifest::{Controller, ManifestError, Wanted, manifest, show_yaml};
+pub use manifest::{
+    Controller, ManifestError, ManifestSpec, PairError, PodAccess, Quantity, QuantityError,
+    ResourceError, Resources, Scheduling, Support, Toleration, TolerationError, is_label_value,
+    is_qualified_name, is_subdomain, manifest, parse_annotation, parse_label, show_yaml,
+};
 pub use mpi_job::{MpiHostfile, mpi_hostfile};
 pub use outline::{OUTLINE_BYTES_MAX, difference, outline};
 pub use spec::{Accelerator, JobSpec, MASTER_PORT, MasterAddr, Program};

@@ -61,6 +61,13 @@ impl JobKey {
         }
     }
 
+    /// A short mark by which people compare keys. It tells nothing else about the key.
+    pub fn fingerprint(&self) -> String {
+        let mark = hmac(self.bytes(), &[b"remuda key fingerprint 1"]);
+        let first = mark.first_chunk().expect("a digest has 32 bytes");
+        format!("{:08x}", u32::from_be_bytes(*first))
+    }
+
     pub(super) fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -130,6 +137,15 @@ mod tests {
     fn bytes(hex: &str) -> Vec<u8> {
         let digits = (0..hex.len()).step_by(2);
         digits.map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+    }
+
+    #[test]
+    fn key_fingerprint_differs_between_keys() {
+        let fingerprint = |text: &[u8]| JobKey::from_text(text).unwrap().fingerprint();
+        let (one, other) = (fingerprint(b"sixteen letters."), fingerprint(b"sixteen letters!"));
+        assert_eq!(one.len(), 8);
+        assert_ne!(one, other);
+        assert_eq!(one, fingerprint(b"sixteen letters."));
     }
 
     #[test]

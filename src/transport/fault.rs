@@ -67,6 +67,8 @@ pub enum FaultKind {
     Damaged,
     /// It was to come by itself, and did not.
     Absent,
+    /// It came with another key, and did not come with ours.
+    OtherKey,
     /// It came with another plan than ours.
     OtherPlan,
     /// It came with another build of remuda.
@@ -139,6 +141,10 @@ impl Fault {
             FaultKind::Absent => {
                 "every node is given the same line and key, and a `--node_rank` of its own"
             }
+            FaultKind::OtherKey => {
+                "give every node the same key file, in pods the same Secret; each node prints the \
+                 fingerprint of its own key"
+            }
             FaultKind::OtherPlan => {
                 "every node is given the same line and hosts; `--node_rank` alone differs"
             }
@@ -171,6 +177,7 @@ impl FaultKind {
             Self::NoRoom => "no place for the agent",
             Self::Damaged => "the agent cannot run there",
             Self::Absent => "did not come",
+            Self::OtherKey => "came with another key",
             Self::OtherPlan => "came with another plan",
             Self::OtherBuild => "came with another remuda",
         }
@@ -187,7 +194,9 @@ impl FaultKind {
             | Self::Absent
             | Self::Hangs
             | Self::Ssh => Status::Unreachable,
-            Self::HostKeyChanged | Self::HostKeyUnknown | Self::Denied => Status::Permission,
+            Self::HostKeyChanged | Self::HostKeyUnknown | Self::Denied | Self::OtherKey => {
+                Status::Permission
+            }
             Self::NoSsh => Status::NotFound,
             Self::NotInstalled | Self::NoAgent | Self::OtherBuild => Status::Protocol,
             Self::OtherArch | Self::OtherPlan => Status::Config,
@@ -207,6 +216,7 @@ impl FaultKind {
                 | Self::OldLibc
                 | Self::NoRoom
                 | Self::Damaged
+                | Self::OtherKey
                 | Self::OtherPlan
                 | Self::OtherBuild
         )
@@ -214,6 +224,6 @@ impl FaultKind {
 
     /// Whether it is started by somebody else, and comes by itself.
     pub fn comes_by_itself(self) -> bool {
-        matches!(self, Self::Absent | Self::OtherPlan | Self::OtherBuild)
+        matches!(self, Self::Absent | Self::OtherKey | Self::OtherPlan | Self::OtherBuild)
     }
 }

@@ -17,7 +17,7 @@ fn names_that_come_late_are_waited_for_and_it_is_said_for_whose() {
     let cluster = Cluster::new(2);
     cluster.publish(0);
     let [first, second] = [0, 1].map(|rank| cluster.pod(rank, 2).sh("echo $RANK").start());
-    first.wait_for_error("   Waiting  for our own name, since 1");
+    first.wait_for_error("   Waiting  for this node's own name, since 1");
     first.wait_for_error(": the name `train-0.train` does not resolve: ");
     second.wait_for_error("   Waiting  for node 0 (train-0.train:29501), since 1");
     // As after the end of the pod in whose place it is.

@@ -58,8 +58,9 @@ fn a_node_with_another_key_gets_no_answer_and_the_right_one_still_comes() {
     let other = nodes.write_key("other", b"another secret, as long as the first");
     let stranger = nodes.node_with_key(1, &other).sh("true").end();
     stranger.code(77).says("error[R108]: node 0 (127.0.0.1:").says(
-        ") closes every connection without an answer: it has another key; nothing was started\n\
-         help: give every node the same key file\n",
+        ") closed 10 connections without an answer: it has another key; nothing was started\n\
+         help: give every node the same key file (in pods: the same Secret); this node's key has the \
+         fingerprint ",
     );
     first.wait_for_error(
         "note: rejected connection from 127.0.0.1: as node 1: the handshake failed: the other side has another \

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 
 use rustix::process::Signal;
@@ -76,6 +77,41 @@ help: the program that comes with remuda: `remuda train`; in pods `--no_python -
     assert_eq!(check(python, 66, screen), ("a".into(), 1.into()));
 }
 
+/// A pod that is refused at once, and leaves its message here.
+fn refused(log: &std::path::Path) -> Launch {
+    let launch = Launch::new().command("pod").env("REMUDA_TERMINATION_LOG", log);
+    launch.under("umask 077").options(["--nods", "2"]).program(["true"])
+}
+
+#[test]
+fn termination_log_is_made_where_its_directory_is() {
+    let nodes = Nodes::new(&[1]);
+    let log = nodes.dir().join("made");
+    refused(&log).end().code(2);
+    assert_eq!(message(&log)["status"], 2);
+    let mode = fs::metadata(&log).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o644, "the kubelet is another user");
+    refused(&nodes.dir().join("no/directory/log")).end().code(2);
+    assert!(!nodes.dir().join("no").exists());
+}
+
+#[test]
+fn termination_log_is_not_made_behind_a_link() {
+    let nodes = Nodes::new(&[1]);
+    let (link, target) = (nodes.dir().join("link"), nodes.dir().join("target"));
+    symlink(&target, &link).expect("a link");
+    refused(&link).end().code(2);
+    assert!(!target.exists(), "there was nothing behind the link");
+}
+
+#[test]
+fn termination_log_that_is_a_pipe_does_not_hold_up_the_end() {
+    let nodes = Nodes::new(&[1]);
+    let pipe = nodes.dir().join("pipe");
+    assert!(command("mkfifo").arg(&pipe).status().expect("it starts").success());
+    refused(&pipe).end().code(2);
+}
+
 #[test]
 fn every_pod_leaves_a_message_that_names_the_cause() {
     let nodes = Nodes::new(&[1, 1]);
@@ -113,9 +149,6 @@ fn probes_are_answered_from_the_beginning_and_readiness_is_being_a_part_of_the_j
     let first = pod(&nodes, 0).0.sh("sleep 600").start();
     second.wait_for_role(Role::Worker, 1);
     assert!(ask("/readyz").starts_with("HTTP/1.1 200 OK\r\n"));
-    let metrics = ask("/metrics");
-    assert!(metrics.contains("\nremuda_ready 1\n"), "{metrics}");
-    assert!(!metrics.contains("remuda_workers_running"), "node 0 alone knows: {metrics}");
     assert!(ask("/quit").starts_with("HTTP/1.1 404 "));
     first.signal(Signal::TERM);
     first.end().code(143);

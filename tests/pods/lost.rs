@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 
 use crate::nodes::Nodes;
-use crate::support::launch::Running;
+use crate::support::launch::{Launch, Running};
 use crate::support::process::Role;
 
 /// Two nodes whose workers run until they are stopped.
@@ -66,6 +66,29 @@ fn the_end_of_a_nodes_process_ends_the_job() {
     let (_nodes, first, second) = two();
     second.the(Role::Launcher).signal(Signal::KILL);
     first.end().code(75).says("error[R103]: the link to the agent on 127.0.0.2 ended");
+    second.end().killed_by(Signal::KILL);
+}
+
+#[test]
+fn lost_pod_is_looked_for_with_kubectl() {
+    let nodes = Nodes::new(&[1, 1]);
+    let pod = |rank: usize| {
+        let launch = Launch::new().command("pod").options(["--accelerator", "cpu", "--no_python"]);
+        let launch = launch.options(["--no_local_rank", "--master_addr=127.0.0.1", "--nodes=2"]);
+        let launch = launch.option(format!("--master_port={}", nodes.port));
+        let launch = launch.env("KUBERNETES_SERVICE_HOST", "10.0.0.1");
+        let launch = launch.env("JOB_COMPLETION_INDEX", rank.to_string());
+        launch.env("REMUDA_KEY_FILE", nodes.dir().join("key")).sh("sleep 600").start()
+    };
+    let (second, first) = (pod(1), pod(0));
+    second.wait_for_role(Role::Worker, 1);
+    first.wait_for_role(Role::Worker, 1);
+    second.the(Role::Launcher).signal(Signal::KILL);
+    let first = first.end().code(75).says("error[R103]: the link to the agent on pod-1 ended");
+    drop(first.does_not_say("uptime").says(
+        "help: `kubectl get pods` lists pod-1; `kubectl describe pod NAME` and `kubectl logs NAME \
+         --previous` show why it ended; `OOMKilled` means its memory limit\n",
+    ));
     second.end().killed_by(Signal::KILL);
 }
 

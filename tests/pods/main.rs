@@ -11,6 +11,7 @@
 //! | a pod is evicted, killed and replaced while it trains | `again`, `train` |
 //! | names come late, node 0 never comes back, orphans are left to process 1 | `init` |
 //! | the printed manifest is obeyed, beside strangers | `walk`, `train_job` |
+//! | pods are given different Secrets | `secrets` |
 //! | a port scan, HTTP, TLS, garbage, silence (F44, S15, B77, B78, B80, B83) | `strangers` |
 //! | a failure that spreads from one node to the others | `cascades` |
 
@@ -30,9 +31,12 @@ mod joining;
 mod keeper;
 mod lost;
 mod manifest;
+mod manifest_options;
+mod metrics;
 mod nodes;
 mod pod;
 mod schemas;
+mod secrets;
 mod strangers;
 mod train;
 mod train_job;

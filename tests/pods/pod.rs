@@ -3,6 +3,7 @@
 use crate::cluster::{Cluster, can_run};
 use crate::nodes::Nodes;
 use crate::support::launch::{Launch, REMUDA, command};
+use crate::support::proof::skip;
 
 /// One of two pods of an Indexed Job.
 fn pod(nodes: &Nodes, rank: usize) -> Launch {
@@ -125,6 +126,53 @@ fn every_option_of_a_place_has_a_variable() {
             _ => format!("error[P002]: {variable}=`/no such`: "),
         }));
     }
+}
+
+/// The environments that the operator gives the launcher and the worker of a printed `MPIJob`.
+#[test]
+fn launcher_of_a_printed_mpi_job_is_node_0() {
+    let made = command("unshare").args(["--uts", "true"]).status();
+    if !made.is_ok_and(|status| status.success()) {
+        return skip("uts namespaces", "launcher_of_a_printed_mpi_job_is_node_0");
+    }
+    let nodes = Nodes::new(&[1, 1]);
+    let hostfile = nodes.dir().join("hostfile");
+    let hosts = "train-launcher.train.ml.svc slots=1\ntrain-worker-0.train.ml.svc slots=1\n";
+    std::fs::write(&hostfile, hosts).expect("a file");
+    let of_operator = |rank: usize, role: &str, name: &str| {
+        let launch = bare(&nodes).through(&["unshare", "--uts"]).under(&format!("hostname {name}"));
+        let launch = launch.env("K_MPI_JOB_ROLE", role).env("KUBERNETES_SERVICE_HOST", "10.0.0.1");
+        let launch = launch.env("REMUDA_NODES", "2").env("REMUDA_NUM_GPUS", "1");
+        let launch = launch.env("REMUDA_NODE_RANK", rank.to_string());
+        launch.env("REMUDA_KEY_FILE", nodes.dir().join("key")).sh("echo $RANK/$WORLD_SIZE")
+    };
+    let worker = of_operator(1, "worker", "train-worker-0").start();
+    let launcher = of_operator(0, "launcher", "train-launcher");
+    let launcher = launcher.env("OMPI_MCA_orte_default_hostfile", &hostfile).end().code(0);
+    let mut lines: Vec<_> = launcher.stdout_text().lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["pod-0:0 │ 0/2", "pod-1:1 │ 1/2"]);
+    worker.end().code(0);
+}
+
+/// With a number as `nprocPerNode` the operator gives as WORLD_SIZE a number of processes.
+#[test]
+fn master_of_a_pytorch_job_is_node_0() {
+    let nodes = Nodes::new(&[2, 2]);
+    let of_operator = |rank: usize| {
+        let launch = bare(&nodes).env("RANK", rank.to_string()).env("WORLD_SIZE", "4");
+        let launch = launch.env("MASTER_ADDR", "train-master-0").env("MASTER_PORT", "23456");
+        let launch = launch.env("PET_NODE_RANK", rank.to_string()).env("PET_NNODES", "2");
+        let launch = launch.env("PET_NPROC_PER_NODE", "2");
+        launch.env("REMUDA_KEY_FILE", nodes.dir().join("key")).sh("echo $RANK/$WORLD_SIZE")
+    };
+    let worker = of_operator(1).start();
+    let master = of_operator(0).end().code(0);
+    let mut lines: Vec<_> = master.stdout_text().lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    assert_eq!((lines[0], lines[3]), ("pod-0:0 │ 0/4", "pod-1:3 │ 3/4"));
+    worker.end().code(0);
 }
 
 #[test]

@@ -2,8 +2,9 @@
 //! others: their YAML is read by another reader than ours, and a field that no schema knows is an error.
 //!
 //! Kubernetes' own schemas are those of the oldest release that will do and of the newest; of JobSet and
-//! the Trainer it is the models that Kubeflow publishes. Of LeaderWorkerSet and Volcano no registry has
-//! any: only their pods are looked at here, and the rest in `manifest`, by what their sources say.
+//! the Trainer it is the models that Kubeflow publishes. Of LeaderWorkerSet, Volcano, MPIJob and PyTorchJob
+//! no registry has any: only their pods are looked at here, and the rest in `manifest` and
+//! `manifest_options`, by what their sources say.
 
 use std::io::Write;
 use std::path::Path;
@@ -36,13 +37,57 @@ fn hold(manifest: &str) -> Result<String, String> {
 const KUBERNETES: &str = "Kubernetes 1.29 and 1.37";
 
 /// Kind of the controller, and what is said of its documents.
-const FITS: [(&str, &str); 5] = [
+const FITS: [(&str, &str); 7] = [
     ("job", "Service: KUBERNETES\nJob: KUBERNETES\n"),
     ("jobset", "JobSet: JobSet v1alpha2\n"),
     ("trainer", "ClusterTrainingRuntime: Trainer v1alpha1\n"),
     ("lws", "LeaderWorkerSet: its pods alone\n"),
     ("volcano", "Job: its pods alone\n"),
+    ("mpijob", "MPIJob: its pods alone\n"),
+    ("pytorchjob", "PyTorchJob: its pods alone\n"),
 ];
+
+/// Every option that adds a field of its own; those that one controller does not understand are left out.
+fn every_option(kind: &str) -> Vec<&'static str> {
+    let mut options = vec![
+        "--resource=cpu=8,memory=64Gi,rdma/hca_shared=1,ephemeral-storage=10Gi",
+        "--request=cpu=500m",
+        "--gpu_resource=amd.com/gpu",
+        "--volume=data:/data",
+        "--toleration=gpu:NoSchedule",
+        "--toleration=team=ml",
+        "--node_selector=disk=ssd",
+        "--topology_key=topology.kubernetes.io/zone",
+        "--priority_class=high",
+        "--service_account=trainer",
+        "--image_pull_secret=registry",
+        "--label=team=ml",
+        "--annotation=note=a b",
+    ];
+    let understood = [
+        ("--queue=gpus", ["trainer"].as_slice()),
+        ("--ttl=1h", &["lws", "trainer"]),
+        ("--deadline=24h", &["lws", "volcano"]),
+    ];
+    options.extend(
+        understood.into_iter().filter(|(_, not)| !not.contains(&kind)).map(|(option, _)| option),
+    );
+    options
+}
+
+#[test]
+fn every_option_of_a_manifest_fits_what_is_published() {
+    if !has("schemas", "every_option_of_a_manifest_fits_what_is_published") {
+        return;
+    }
+    let sizes = ["--nodes=4", "--gpus=8", "--namespace=ml"];
+    let all = |(kind, _): &(&str, &str)| {
+        printed(&[&sizes[..], &every_option(kind), &["--kind", kind]].concat())
+    };
+    let told = hold(&FITS.iter().map(all).collect::<String>());
+    let expect: String = FITS.iter().map(|(_, told)| *told).collect();
+    assert_eq!(told, Ok(expect.replace("KUBERNETES", KUBERNETES)));
+}
 
 #[test]
 fn every_manifest_fits_what_is_published_of_it() {
@@ -60,7 +105,7 @@ fn every_manifest_fits_what_is_published_of_it() {
 }
 
 /// Kind of the controller, and a field of what is printed for it.
-const FIELDS: [(&str, &str); 9] = [
+const FIELDS: [(&str, &str); 11] = [
     ("job", "publishNotReadyAddresses"),
     ("job", "podReplacementPolicy"),
     ("job", "readinessProbe"),
@@ -70,6 +115,8 @@ const FIELDS: [(&str, &str); 9] = [
     ("trainer", "readinessProbe"),
     ("lws", "readinessProbe"),
     ("volcano", "readinessProbe"),
+    ("mpijob", "readinessProbe"),
+    ("pytorchjob", "readinessProbe"),
 ];
 
 #[test]

@@ -213,7 +213,12 @@ fn an_engineer_obeys_the_manifest_a_pod_is_killed_and_strangers_change_nothing()
     assert!(ready.starts_with("HTTP/1.1 200 OK\r\n"), "{ready}");
     pester(&cluster);
     let metrics = inside(cluster.stranger(), || ask(0, "/metrics"));
-    for line in ["remuda_epoch 0", "remuda_workers_running 6", "remuda_nodes_joined 3"] {
+    let lines = [
+        "remuda_restarts_total 0",
+        "remuda_workers{state=\"running\"} 6",
+        "remuda_nodes{state=\"connected\"} 3",
+    ];
+    for line in lines {
         assert!(metrics.lines().any(|found| found == line), "{metrics}");
     }
 

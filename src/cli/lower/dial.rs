@@ -68,6 +68,7 @@ pub(super) fn dial(
     let options = DialOptions {
         job: job.unwrap_or_else(|| derive_job_id(&key, master_port)),
         key,
+        key_file: meeting.key_file.display().to_string(),
         address: meeting.address.to_owned(),
         port: master_port + GATE,
         store_port,

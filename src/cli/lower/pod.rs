@@ -121,7 +121,9 @@ pub(in crate::cli) fn pod(
     let accelerator = accelerator(&args.devices)?;
     let slots: Vec<Slot> = (0..slots(pod, accelerator)?).map(Slot).collect();
     let found = pod.found.as_ref();
-    let base = found.and_then(|found| found.base.as_deref()).unwrap_or("pod");
+    // A name without the number that this node has says nothing of the others' names.
+    let named = found.filter(|found| found.rank == pod.rank);
+    let base = named.and_then(|found| found.base.as_deref()).unwrap_or("pod");
     let nodes = (0..pod.nodes).map(|rank| Ok((name(base, rank)?, slots.clone())));
     let nodes = nodes.collect::<Result<Vec<_>, CliError>>()?;
     let own = pod.rank as usize;

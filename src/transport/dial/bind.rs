@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
+use super::notices::WaitNotices;
 use crate::base::clock;
 
 /// Connections that the kernel keeps for us until there is time for them.
@@ -11,8 +12,6 @@ const BACKLOG_MAX: i32 = 4096;
 /// Between two looks for a name, at least and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// How often somebody wants to read that we still wait.
-const TELL_PAUSE: Duration = Duration::from_secs(10);
 
 /// Why node 0 cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +66,7 @@ impl Door {
         mut tell: impl FnMut(&BindError, Duration),
     ) -> Result<Self, BindError> {
         let since = clock::now();
-        let mut told = since;
+        let mut notices = WaitNotices::default();
         loop {
             let error = match try_open(name, port).await {
                 Ok(door) => return Ok(door),
@@ -77,8 +76,7 @@ impl Door {
             if !error.may_pass() || deadline <= now {
                 return Err(error);
             }
-            if told + TELL_PAUSE <= now {
-                told = now;
+            if notices.is_due(now - since, &error.to_string()) {
                 tell(&error, now - since);
             }
             tokio::time::sleep(super::share_of(now - since, PAUSE_MIN, PAUSE_MAX)).await;

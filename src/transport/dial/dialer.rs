@@ -9,6 +9,7 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use super::handshake::{Attempt, Introduction, introduce};
 use super::member::Member;
+use super::notices::WaitNotices;
 use super::words::{Join, Refusal};
 use crate::base::{Epoch, JobId, NodeRank, Status, clock};
 use crate::os::calls::is_on_the_way;
@@ -28,8 +29,9 @@ const CALL_MAX: Duration = Duration::from_secs(10);
 /// Calls in a row that are closed without an answer: after so many the key is not the same. Something
 /// in between, such as the proxy of a service mesh, may close a few.
 const CLOSED_MAX: u32 = 10;
-/// How often somebody wants to read that we still wait.
-const TELL_PAUSE: Duration = Duration::from_secs(10);
+/// Calls in a row that are closed without an answer: so many are remembered when the time is over, whatever
+/// comes after them. Fewer may be those of a node 0 that is killed in between.
+const CLOSED_TELLING: u32 = 3;
 
 /// Whom to call, and who we are.
 #[derive(Clone, Debug)]
@@ -44,6 +46,8 @@ pub struct Dialer {
     pub node: NodeRank,
     /// Key of the job.
     pub key: JobKey,
+    /// Where that was read.
+    pub key_file: String,
     /// The job.
     pub job: JobId,
     /// Silence after which a link counts as lost.
@@ -66,9 +70,16 @@ pub enum DialFault {
     /// It did not come to an answer in time; the last reason.
     #[error("node 0 ({0}) did not answer: {1}")]
     NoAnswer(String, String),
-    /// It hangs up on us.
-    #[error("node 0 ({0}) closes every connection without an answer: it has another key")]
-    OtherKey(String),
+    /// It closed so many connections in a row, as it does with those of another key.
+    #[error("node 0 ({called}) closed {closed} connections without an answer: it has another key")]
+    OtherKey {
+        /// The address that was called.
+        called: String,
+        /// Connections.
+        closed: u32,
+        /// The mark of this node's own key, and where that was read.
+        own: String,
+    },
     /// It told us why not.
     #[error("{}", .0.text.trim_end())]
     Refused(Refusal),
@@ -79,21 +90,26 @@ impl DialFault {
     pub fn status(&self) -> Status {
         match self {
             Self::NoAnswer(..) => Status::Unreachable,
-            Self::OtherKey(_) => Status::Permission,
+            Self::OtherKey { .. } => Status::Permission,
             Self::Refused(refusal) => Status::Worker(refusal.status),
         }
     }
 
     /// What to do about it.
-    pub fn help(&self) -> &'static str {
+    pub fn help(&self) -> String {
         match self {
             Self::NoAnswer(..) => {
                 "is node 0 up, and is it given the same `--master_addr` and `--master_port`? its own \
                  screen shows the nodes that it waits for"
+                    .to_owned()
             }
-            Self::OtherKey(_) => "give every node the same key file",
+            Self::OtherKey { own, .. } => format!(
+                "give every node the same key file (in pods: the same Secret); this node's key has the \
+                 {own}, and node 0 prints that of its own"
+            ),
             Self::Refused(_) => {
                 "every node is given the same line, hosts and remuda, and a `--node_rank` of its own"
+                    .to_owned()
             }
         }
     }
@@ -165,8 +181,8 @@ impl Dialer {
         mut tell: impl FnMut(&str, Duration),
     ) -> Result<Member, DialFault> {
         let since = clock::now();
-        let (mut answered, mut closed) = (0, 0);
-        let mut told = since;
+        let (mut answered, mut closed, mut closed_most) = (0, 0, 0);
+        let mut notices = WaitNotices::default();
         loop {
             let why = match self.call().await {
                 Ok(member) => return Ok(member),
@@ -178,23 +194,30 @@ impl Dialer {
             closed = if matches!(why, NotYet::Closed) { closed + 1 } else { 0 };
             let is_answer = matches!(why, NotYet::Closed | NotYet::Refused(_));
             answered = if is_answer { answered + 1 } else { 0 };
+            closed_most = closed.max(closed_most);
             if CLOSED_MAX <= closed {
-                return Err(DialFault::OtherKey(self.called()));
+                return Err(self.other_key(closed));
             }
             let now = clock::now();
             let pause = pause_after(&why, now - since, answered);
             if since + limit <= now + pause {
                 return Err(match why {
                     NotYet::Refused(refusal) => DialFault::Refused(refusal),
+                    // Node 0 may have given up waiting, and nobody listens there any more.
+                    _ if CLOSED_TELLING <= closed_most => self.other_key(closed_most),
                     why => DialFault::NoAnswer(self.called(), why.to_string()),
                 });
             }
-            if told + TELL_PAUSE <= now {
-                told = now;
+            if notices.is_due(now - since, &why.to_string()) {
                 tell(&why.to_string(), now - since);
             }
             tokio::time::sleep(self.jittered(pause)).await;
         }
+    }
+
+    fn other_key(&self, closed: u32) -> DialFault {
+        let own = format!("fingerprint {} ({})", self.key.fingerprint(), self.key_file);
+        DialFault::OtherKey { called: self.called(), closed, own }
     }
 
     /// A little different for every node, so that a thousand do not call at once.
@@ -253,6 +276,54 @@ impl Dialer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn dialer(port: u16) -> Dialer {
+        Dialer {
+            address: "127.0.0.1".to_owned(),
+            port,
+            from: None,
+            node: NodeRank(1),
+            key: JobKey::from_random([7; 32]),
+            key_file: "key".to_owned(),
+            job: JobId("a".to_owned()),
+            lease: Duration::from_secs(60),
+            build: "1",
+            digest: [0; 32],
+            outline: Vec::new(),
+            fresh: Epoch(0),
+            uncharged: 0,
+        }
+    }
+
+    /// Joins a node 0 that closes so many connections, and then listens no more.
+    fn join_after(closes: usize, limit: Duration) -> DialFault {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("it has one").port();
+        // Left alone when the time is over before so many calls.
+        std::thread::spawn(move || {
+            for _ in 0..closes {
+                drop(listener.accept());
+            }
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let joined = runtime.expect("a runtime").block_on(dialer(port).join(limit, |_, _| {}));
+        joined.err().expect("nobody lets it in")
+    }
+
+    #[test]
+    fn closed_connections_outrank_a_port_that_is_gone() {
+        // With more time on a busy machine.
+        let limits = [1, 4, 16].map(Duration::from_secs);
+        let fault = limits
+            .into_iter()
+            .map(|limit| join_after(3, limit))
+            .find(|fault| matches!(fault, DialFault::OtherKey { .. }));
+        let fault = fault.expect("the strongest evidence is kept");
+        assert_eq!(fault.status(), Status::Permission);
+        assert!(fault.help().contains("fingerprint"), "{}", fault.help());
+        let fault = join_after(1, Duration::from_secs(1));
+        assert_eq!(fault.status(), Status::Unreachable, "one may be of a node 0 that was killed");
+    }
 
     /// Calls until then, of somebody who hears the same each time.
     fn calls_within(limit: Duration, why: &NotYet) -> u32 {

@@ -39,6 +39,8 @@ pub struct Rules {
     pub job: JobId,
     /// Key of the job.
     pub key: JobKey,
+    /// Where that was read.
+    pub key_file: String,
     /// Silence after which a link counts as lost.
     pub lease: Duration,
     /// Our build.
@@ -80,6 +82,7 @@ enum Ask {
 /// The way to the task.
 pub struct Gate {
     asks: mpsc::UnboundedSender<Ask>,
+    own_key: String,
 }
 
 impl Gate {
@@ -93,6 +96,7 @@ impl Gate {
     ) -> io::Result<Self> {
         let (asks, asked) = mpsc::unbounded_channel();
         let (tell_ended, ended) = mpsc::unbounded_channel();
+        let own_key = format!("fingerprint {} ({})", rules.key.fingerprint(), rules.key_file);
         let service = Service {
             listener: TcpListener::from_std(door.listener)?,
             seats: rules.hosts.iter().map(|_| Seat::default()).collect(),
@@ -108,7 +112,7 @@ impl Gate {
             rest_until: None,
         };
         tasks.spawn(service.run());
-        Ok(Self { asks })
+        Ok(Self { asks, own_key })
     }
 
     /// The node, once it has come, or why it can have no part. One that is there already is asked to
@@ -124,6 +128,11 @@ impl Gate {
         let (tell, told) = oneshot::channel();
         let _ = self.asks.send(Ask::Impostors(node, tell));
         told.await.ok().flatten()
+    }
+
+    /// The mark of the key of node 0, and where that was read.
+    pub fn own_key(&self) -> &str {
+        &self.own_key
     }
 
     /// Tells every node that the workers of an epoch are about to be started, and how many of those

@@ -15,6 +15,7 @@ mod gate;
 mod handshake;
 mod line;
 mod member;
+mod notices;
 mod pump;
 mod strangers;
 mod words;

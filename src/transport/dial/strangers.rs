@@ -58,13 +58,13 @@ impl Impostors {
 
     /// In a few words; nothing if there were none. Pure.
     pub(super) fn words(&self) -> Option<String> {
-        let times = match self.times {
+        let connections = match self.times {
             0 => return None,
-            1 => "once".to_owned(),
-            times => format!("{times} times"),
+            1 => "1 connection".to_owned(),
+            times => format!("{times} connections"),
         };
         let from: Vec<_> = self.from.iter().map(ToString::to_string).collect();
-        Some(format!("rejected a different key {times}, from {}", from.join(", ")))
+        Some(format!("{connections} with another key, from {}", from.join(", ")))
     }
 }
 
@@ -91,10 +91,10 @@ mod tests {
         let mut impostors = Impostors::default();
         assert_eq!(impostors.words(), None);
         impostors.came(IpAddr::from([10, 0, 0, 9]));
-        let words = "rejected a different key once, from 10.0.0.9";
+        let words = "1 connection with another key, from 10.0.0.9";
         assert_eq!(impostors.words().as_deref(), Some(words));
         (1..9).for_each(|last| impostors.came(IpAddr::from([10, 0, 0, last])));
-        let words = "rejected a different key 9 times, from 10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.9";
+        let words = "9 connections with another key, from 10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.9";
         assert_eq!(impostors.words().as_deref(), Some(words));
     }
 }

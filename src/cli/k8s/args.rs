@@ -1,0 +1,243 @@
+//! Options of `remuda k8s`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+
+use crate::cli::line::{BadValue, whole};
+use crate::cli::values::{parse_duration, parse_timeout};
+use crate::plan::{Controller, Quantity};
+
+/// Behind the list of options.
+const HELP_END: &str = "\
+The pods share a secret. Without --with_key it must exist before the job, in its namespace:
+
+  head -c 32 /dev/urandom | kubectl create secret generic NAME-key --from-file=key=/dev/stdin
+
+A pod that asks for no cpu or memory is the first that a full node evicts. With --resource as
+much is reserved as may be used (QoS class Guaranteed), unless --request says less; --cpus N
+counts workers and reserves nothing. Each worker of --gpus has one --gpu_resource:
+
+  remuda k8s manifest --image IMAGE --nodes 4 --gpus 8 --resource cpu=64,memory=512Gi \\
+      --resource rdma/hca=8 --toleration nvidia.com/gpu:NoSchedule -- train.py
+
+With a resource for RDMA (a name with rdma, hca, roce, infiniband or efa in it) pods may lock
+memory (IPC_LOCK). --queue is a queue of Kueue, which starts the job, or of Volcano.
+
+The image holds the program and remuda, and needs no ssh, no root and no writable root: see
+`remuda k8s containerfile`.
+
+Checkpoints need a volume that all pods share: `--volume CLAIM:PATH`. A pod that is lost,
+evicted or killed is replaced by its controller, comes back as the same node, and all workers
+start anew (--max_restarts); what `remuda pod --help` says of signals, exit statuses and the
+termination log holds.
+
+The pods of a LeaderWorkerSet are started anew also after a job that ended well: delete it
+then. A runtime of the Trainer is what a TrainJob refers to; its `trainer`, if it has one, may
+change image, words and number of nodes. The launcher of an MPIJob and the master of a
+PyTorchJob are node 0; an MPIJob needs no ssh and an operator that has `runLauncherAsWorker`.
+
+Exit statuses 2, 65, 66, 77, 78, 126 and 127 end the Job at once, for another start would end
+like them; 99 is that of pods that were stopped because of another one, and is not counted.";
+
+/// Print and check what starts jobs on Kubernetes; nothing is contacted.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "remuda k8s", bin_name = "remuda k8s", version)]
+pub(super) struct K8sFace {
+    #[command(subcommand)]
+    pub(super) command: K8sCommand,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+pub(super) enum K8sCommand {
+    /// Print the objects that start `remuda pod` in every pod of a job.
+    #[command(after_help = HELP_END, rename_all = "snake_case")]
+    Manifest(Box<ManifestArgs>),
+    /// Print a Containerfile of an image for these pods, to be changed.
+    Containerfile,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Kind {
+    /// An Indexed Job and a headless Service: nothing but Kubernetes is needed
+    Job,
+    /// A `JobSet`
+    Jobset,
+    /// A `LeaderWorkerSet`, which runs until it is deleted
+    Lws,
+    /// A `ClusterTrainingRuntime` of Kubeflow's Trainer
+    Trainer,
+    /// A Job of Volcano
+    Volcano,
+    /// An `MPIJob` of Kubeflow, v2beta1, whose launcher is node 0
+    Mpijob,
+    /// A `PyTorchJob` of Kubeflow, v1
+    Pytorchjob,
+}
+
+impl Kind {
+    pub(super) fn controller(self) -> Controller {
+        match self {
+            Self::Job => Controller::Job,
+            Self::Jobset => Controller::JobSet,
+            Self::Lws => Controller::LeaderWorkerSet,
+            Self::Trainer => Controller::Trainer,
+            Self::Volcano => Controller::Volcano,
+            Self::Mpijob => Controller::MpiJob,
+            Self::Pytorchjob => Controller::PyTorchJob,
+        }
+    }
+}
+
+/// Options of `remuda k8s manifest`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(rename_all = "snake_case")]
+pub(super) struct ManifestArgs {
+    /// Controller that starts the pods
+    #[arg(long, value_enum, default_value = "job")]
+    pub(super) kind: Kind,
+    /// Name of the job
+    #[arg(long, default_value = "train")]
+    pub(super) name: String,
+    /// Namespace [default: that of `kubectl`]
+    #[arg(long)]
+    pub(super) namespace: Option<String>,
+    /// Image that holds the program and remuda
+    #[arg(long, value_name = "IMAGE")]
+    pub(super) image: String,
+    /// Pods
+    #[arg(long, value_name = "N", value_parser = parse_count, required_unless_present = "hostfile")]
+    pub(super) nodes: Option<u32>,
+    /// Workers of each pod, each with a GPU
+    #[arg(long, value_name = "N", value_parser = parse_count, conflicts_with = "cpus")]
+    pub(super) gpus: Option<u32>,
+    /// Workers of each pod, without GPUs
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    pub(super) cpus: Option<u32>,
+    /// Take pods and workers from a hostfile: a pod for each host
+    #[arg(short = 'H', long, value_name = "FILE", conflicts_with = "nodes")]
+    pub(super) hostfile: Option<PathBuf>,
+    /// Secret with an entry `key` [default: NAME-key]
+    #[arg(long, value_name = "NAME")]
+    pub(super) secret: Option<String>,
+    /// Make a new key and print it in a Secret
+    #[arg(long)]
+    pub(super) with_key: bool,
+    /// Port of rank 0; the next two are of remuda
+    #[arg(long, value_name = "PORT", default_value = "29500", value_parser = parse_port)]
+    pub(super) master_port: u16,
+    /// Port of /livez, /readyz and /metrics
+    #[arg(long, value_name = "PORT", default_value = "8080", value_parser = parse_port)]
+    pub(super) status_port: u16,
+    /// Seconds between SIGTERM and SIGKILL
+    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = parse_count)]
+    pub(super) grace: u32,
+    /// How often workers are started anew after a failure, or the loss of a pod
+    #[arg(long, value_name = "N", default_value = "3", value_parser = parse_number)]
+    pub(super) max_restarts: u32,
+    /// Resources of each pod.
+    #[command(flatten)]
+    pub(super) resources: ResourceArgs,
+    /// Where and when pods run.
+    #[command(flatten)]
+    pub(super) placement: PlacementArgs,
+    /// Script and arguments, or further options of `remuda pod` before them
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "WORD"
+    )]
+    pub(super) words: Vec<String>,
+}
+
+/// Resources of each pod.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Resources of each pod", rename_all = "snake_case")]
+pub(super) struct ResourceArgs {
+    /// A limit, and the request unless --request says less: `cpu=8`, `memory=64Gi`, `rdma/hca=1`; may be
+    /// given several times, or with commas
+    #[arg(long, value_name = "NAME=QUANTITY")]
+    pub(super) resource: Vec<String>,
+    /// What is reserved where that is less than the limit: `cpu=500m`
+    #[arg(long, value_name = "NAME=QUANTITY")]
+    pub(super) request: Vec<String>,
+    /// Resource that a worker of --gpus has, such as `amd.com/gpu`, `gpu.intel.com/i915` or
+    /// `gpu.intel.com/xe` [default: nvidia.com/gpu]
+    #[arg(long, value_name = "NAME")]
+    pub(super) gpu_resource: Option<String>,
+    /// Size of /dev/shm, of which 64 MiB are too little
+    #[arg(long, value_name = "QUANTITY", default_value = "8Gi", value_parser = parse_quantity)]
+    pub(super) shm: Quantity,
+    /// A claim on a volume, and where it is mounted, such as `data:/data`; may be given several times
+    #[arg(long, value_name = "CLAIM:PATH", value_parser = parse_volume)]
+    pub(super) volume: Vec<(String, String)>,
+}
+
+/// Where and when pods run, and as whom.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Placement and lifetime", rename_all = "snake_case")]
+pub(super) struct PlacementArgs {
+    /// A taint that the pods tolerate, such as `nvidia.com/gpu:NoSchedule`; may be given several times
+    #[arg(long, value_name = "KEY[=VALUE][:EFFECT]")]
+    pub(super) toleration: Vec<String>,
+    /// A label that nodes must have; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(super) node_selector: Vec<String>,
+    /// Place the pods where this label of nodes has one value, if there is room: that of a rack or a zone
+    #[arg(long, value_name = "KEY")]
+    pub(super) topology_key: Option<String>,
+    /// Queue of Kueue, which starts the job, or of Volcano
+    #[arg(long, value_name = "NAME")]
+    pub(super) queue: Option<String>,
+    /// Class of priority
+    #[arg(long, value_name = "NAME")]
+    pub(super) priority_class: Option<String>,
+    /// Account of the pods, whose token they are given; without it they have none
+    #[arg(long, value_name = "NAME")]
+    pub(super) service_account: Option<String>,
+    /// Secret with which the image is pulled; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub(super) image_pull_secret: Vec<String>,
+    /// A label of the job and its pods; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(super) label: Vec<String>,
+    /// An annotation of the job and its pods; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(super) annotation: Vec<String>,
+    /// Delete the job so long after its end
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(super) ttl: Option<Duration>,
+    /// End the job after this time
+    #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
+    pub(super) deadline: Option<Duration>,
+}
+
+fn parse_count(text: &str) -> Result<u32, BadValue> {
+    whole(text, 1..=1 << 17).map(|count| count as u32)
+}
+
+fn parse_number(text: &str) -> Result<u32, BadValue> {
+    whole(text, 0..=1 << 17).map(|count| count as u32)
+}
+
+/// Two more follow.
+fn parse_port(text: &str) -> Result<u16, BadValue> {
+    whole(text, 1..=65_533).map(|port| port as u16)
+}
+
+fn parse_quantity(text: &str) -> Result<Quantity, BadValue> {
+    Quantity::parse(text).map_err(|error| BadValue::new(error.to_string()).help(error.help()))
+}
+
+fn parse_volume(text: &str) -> Result<(String, String), BadValue> {
+    let parts = text.split_once(':').filter(|(claim, path)| {
+        let is_letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+        !claim.is_empty() && claim.chars().all(is_letter) && path.starts_with('/')
+    });
+    let (claim, path) = parts
+        .filter(|(_, path)| !path.contains(':') && 1 < path.len())
+        .ok_or_else(|| BadValue::new("expected CLAIM:PATH, such as data:/data"))?;
+    Ok((claim.to_owned(), path.to_owned()))
+}

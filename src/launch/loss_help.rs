@@ -1,0 +1,48 @@
+//! Advice on the screen of a lost node: what to look at where it was. Pure.
+
+use super::options::Keeper;
+use crate::base::WorkerExit;
+use crate::job::NodeLoss;
+
+/// Where to look for why a node was lost, or what keeps it from being lost again.
+pub(super) fn help_of_lost(host: &str, loss: &NodeLoss, keeper: &Keeper) -> Option<String> {
+    if keeper.is_kubernetes {
+        return help_of_lost_pod(host, loss);
+    }
+    match loss {
+        // An internal error, or the wish of a user.
+        NodeLoss::LinkClosed(Some(WorkerExit::Code(70)))
+        | NodeLoss::Garbled(_)
+        | NodeLoss::Leaves => None,
+        NodeLoss::Silent | NodeLoss::LinkClosed(Some(WorkerExit::Code(75))) => Some(format!(
+            "is {host} up, and the network to it? `--lease TIME` allows a longer silence"
+        )),
+        NodeLoss::ShimFrozen => Some(format!(
+            "if a signal or a debugger stopped remuda-shim on {host}, leave it running; `--lease TIME` \
+             allows a longer stop"
+        )),
+        NodeLoss::LinkClosed(Some(_)) | NodeLoss::ShimDied => {
+            Some(format!("if no user killed it, the kernel may have: see `dmesg` on {host}"))
+        }
+        NodeLoss::LinkClosed(None) => Some(format!("is {host} up? see `uptime` and `dmesg` there")),
+    }
+}
+
+/// The same in a pod, where there is no login.
+fn help_of_lost_pod(host: &str, loss: &NodeLoss) -> Option<String> {
+    let why = match loss {
+        NodeLoss::LinkClosed(Some(WorkerExit::Code(70)))
+        | NodeLoss::Garbled(_)
+        | NodeLoss::Leaves => return None,
+        NodeLoss::Silent
+        | NodeLoss::ShimFrozen
+        | NodeLoss::LinkClosed(Some(WorkerExit::Code(75))) => {
+            "; `--lease TIME` allows a longer silence"
+        }
+        NodeLoss::LinkClosed(_) | NodeLoss::ShimDied => "; `OOMKilled` means its memory limit",
+    };
+    Some(format!(
+        "`kubectl get pods` lists {host}; `kubectl describe pod NAME` and `kubectl logs NAME --previous` \
+         show why it ended{why}"
+    ))
+}

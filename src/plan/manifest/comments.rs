@@ -1,0 +1,73 @@
+//! What a reader of a manifest wonders about: a short line above a field. Pure.
+
+/// The end of the path of a field, and the line above it. An item of a list that has a name is a part
+/// of a path by it.
+const COMMENTS: [(&str, &str); 29] = [
+    ("publishNotReadyAddresses", "pods find each other by name before they are ready"),
+    ("spec.clusterIP", "headless: every pod has a DNS name of its own"),
+    ("completionMode", "every pod has an index, which is its node rank"),
+    ("backoffLimit", "pods that may fail before the job does (--max_restarts)"),
+    ("podReplacementPolicy", "a pod is replaced once it has ended, not while it is terminating"),
+    (
+        "podFailurePolicy",
+        "evicted pods and those stopped because of another one (99) do not count; the statuses of the \
+         last rule are mended by no restart and end the job",
+    ),
+    ("activeDeadlineSeconds", "after so many seconds the job is ended (--deadline)"),
+    ("ttlSecondsAfterFinished", "so many seconds after its end the job is deleted (--ttl)"),
+    ("suspend", "Kueue starts the job when its queue has room"),
+    ("terminationGracePeriodSeconds", "between SIGTERM and SIGKILL: time to save a checkpoint"),
+    ("automountServiceAccountToken", "pods do not call the API of Kubernetes"),
+    ("fsGroup", "volumes are given to this group: pods do not run as root"),
+    ("volumes[key]", "the same Secret in every pod: with it they become one job"),
+    ("secret.defaultMode", "0444: pods do not run as root"),
+    ("volumes[shm]", "/dev/shm, which has 64 MiB otherwise: NCCL and data loaders need more"),
+    ("volumes[tmp]", "the root filesystem cannot be written"),
+    ("env[REMUDA_JOIN_TIMEOUT]", "how long pods wait for each other: images may still be pulled"),
+    ("env[REMUDA_PEER_EXIT]", "exit status of pods that are stopped because of another one"),
+    ("env[REMUDA_NUM_GPUS]", "workers of each pod"),
+    ("env[REMUDA_NODE_RANK]", "the launcher has 0, workers have 1 and more"),
+    ("startupProbe", "remuda answers from the beginning, before it has found the other pods"),
+    ("terminationMessagePolicy", "without a message of remuda: the end of the log"),
+    ("resources", "limits: the most that a pod gets; requests: what its node reserves"),
+    ("capabilities.add", "RDMA locks memory"),
+    ("affinity", "pods are placed close to each other where there is room (--topology_key)"),
+    ("runLauncherAsWorker", "the launcher is node 0; ssh is not used"),
+    ("minAvailable", "all pods are started, or none"),
+    ("mlPolicy.torch", "pods are told PET_NNODES and PET_NODE_RANK"),
+    ("args", "words after `remuda pod`"),
+];
+
+/// Comments that were not written yet: each stands in a text once.
+#[derive(Clone, Debug)]
+pub(super) struct Comments(Vec<(&'static str, &'static str)>);
+
+impl Comments {
+    pub(super) fn new() -> Self {
+        Self(COMMENTS.to_vec())
+    }
+
+    /// The line above the field of this path, the first time.
+    pub(super) fn take(&mut self, path: &str) -> Option<&'static str> {
+        let is_it = |(end, _): &(&str, &str)| {
+            path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        };
+        let at = self.0.iter().position(is_it)?;
+        Some(self.0.remove(at).1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_stand_above_their_field_once() {
+        let mut comments = Comments::new();
+        assert_eq!(comments.take("spec.unsuspend"), None);
+        assert!(comments.take("spec.runPolicy.suspend").is_some());
+        assert_eq!(comments.take("spec.suspend"), None);
+        assert!(comments.take("spec.template.spec.volumes[shm]").is_some());
+        assert_eq!(comments.take("spec.volumes[other]"), None);
+    }
+}

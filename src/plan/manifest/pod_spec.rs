@@ -1,0 +1,201 @@
+//! Template of a pod of a job: one container that runs `remuda pod`. Pure.
+
+use serde_json::{Value, json};
+
+use super::spec::{Controller, ManifestSpec};
+use crate::base::env_vars;
+
+/// How long pods wait for each other: the default of `remuda pod`, where it can be seen and changed.
+const JOIN_TIMEOUT: &str = "30m";
+/// User of the pods, and the group to which volumes are given.
+const USER: u32 = 10001;
+/// Where the key is mounted.
+const KEY_DIR: &str = "/etc/remuda";
+/// Exit status of pods that are stopped because of another one: the Job does not count them.
+pub(super) const PEER_EXIT: u8 = 99;
+/// Where a pod of an Indexed Job has its number, as the Trainer takes it.
+const COMPLETION_INDEX: &str = "metadata.annotations['batch.kubernetes.io/job-completion-index']";
+/// Where a pod of an `MPIJob` has its number; with `runLauncherAsWorker` the launcher's is 0 (`newWorker`
+/// in pkg/controller/mpi_job_controller.go).
+const REPLICA_INDEX: &str = "metadata.labels['training.kubeflow.org/replica-index']";
+
+/// What differs between the pods of one controller and of another.
+#[derive(Clone, Debug)]
+pub(super) struct PodOptions {
+    /// Where node 0 is, unless pods find that by themselves.
+    pub(super) address: Option<String>,
+    /// When the kubelet starts the container again; `None`: the controller says so.
+    pub(super) restart: Option<&'static str>,
+    /// Name of the container.
+    pub(super) container: &'static str,
+    /// Path that is asked whether the pod is ready.
+    pub(super) ready_path: &'static str,
+}
+
+impl PodOptions {
+    pub(super) fn new(address: Option<String>, restart: Option<&'static str>) -> Self {
+        Self { address, restart, container: "remuda", ready_path: "/readyz" }
+    }
+}
+
+/// Labels of every object and of every pod.
+pub(super) fn labels(wanted: &ManifestSpec) -> Value {
+    let mut labels = json!({
+        "app.kubernetes.io/name": wanted.name,
+        "app.kubernetes.io/managed-by": "remuda",
+    });
+    for (key, value) in &wanted.labels {
+        labels[key] = json!(value);
+    }
+    labels
+}
+
+/// Metadata of an object or of a pod.
+pub(super) fn metadata(wanted: &ManifestSpec) -> Value {
+    let mut metadata = json!({"labels": labels(wanted)});
+    for (key, value) in &wanted.annotations {
+        metadata["annotations"][key] = json!(value);
+    }
+    metadata
+}
+
+/// A pod of the job. Which node it is, and where node 0 is if its platform says so, it finds by itself.
+pub(super) fn pod_template(wanted: &ManifestSpec, options: &PodOptions) -> Value {
+    let mut spec = json!({
+        "terminationGracePeriodSeconds": wanted.grace_s,
+        "securityContext": {
+            "runAsNonRoot": true,
+            "runAsUser": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container(wanted, options)],
+        "volumes": [
+            {"name": "key", "secret": {"secretName": wanted.secret, "defaultMode": 0o444}},
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": wanted.shm.to_string()}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+    });
+    if let Some(restart) = options.restart {
+        spec["restartPolicy"] = json!(restart);
+    }
+    write_volumes(wanted, &mut spec);
+    write_access(wanted, &mut spec);
+    wanted.scheduling.write(&mut spec, &wanted.name);
+    let mut template = json!({"spec": spec});
+    template["metadata"] = metadata(wanted);
+    template
+}
+
+fn write_volumes(wanted: &ManifestSpec, spec: &mut Value) {
+    if !wanted.volumes.is_empty() {
+        // A volume is root's until it is given to a group of the pod's.
+        spec["securityContext"]["fsGroup"] = json!(USER);
+        spec["securityContext"]["fsGroupChangePolicy"] = json!("OnRootMismatch");
+    }
+    for (number, (claim, _)) in wanted.volumes.iter().enumerate() {
+        let source = json!({"claimName": claim});
+        let volume = json!({"name": volume_name(number), "persistentVolumeClaim": source});
+        push(&mut spec["volumes"], volume);
+    }
+}
+
+/// A token of the API is given to pods that name an account of theirs, and to no others.
+fn write_access(wanted: &ManifestSpec, spec: &mut Value) {
+    let access = &wanted.access;
+    match &access.service_account {
+        Some(account) => spec["serviceAccountName"] = json!(account),
+        None => spec["automountServiceAccountToken"] = json!(false),
+    }
+    if !access.image_pull_secrets.is_empty() {
+        let secrets = access.image_pull_secrets.iter().map(|name| json!({"name": name}));
+        spec["imagePullSecrets"] = secrets.collect();
+    }
+}
+
+fn volume_name(number: usize) -> String {
+    format!("volume-{number}")
+}
+
+fn push(list: &mut Value, item: Value) {
+    list.as_array_mut().expect("it was made as a list").push(item);
+}
+
+fn container(wanted: &ManifestSpec, options: &PodOptions) -> Value {
+    let probe = |path: &str, failures: u32| json!({"httpGet": {"path": path, "port": "status"}, "periodSeconds": 10, "failureThreshold": failures});
+    let mut container = json!({
+        "name": options.container,
+        "image": wanted.image,
+        "command": ["remuda", "pod"],
+        "args": wanted.words,
+        "env": environment(wanted, options.address.as_deref()),
+        "ports": [
+            {"name": "gate", "containerPort": wanted.port + 1},
+            {"name": "store", "containerPort": wanted.port + 2},
+            {"name": "status", "containerPort": wanted.status_port},
+        ],
+        "startupProbe": probe("/livez", 30),
+        "livenessProbe": probe("/livez", 6),
+        "readinessProbe": probe(options.ready_path, 3),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "key", "mountPath": KEY_DIR, "readOnly": true},
+            {"name": "shm", "mountPath": "/dev/shm"},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    });
+    for (number, (_, path)) in wanted.volumes.iter().enumerate() {
+        let mount = json!({"name": volume_name(number), "mountPath": path});
+        push(&mut container["volumeMounts"], mount);
+    }
+    if let Some(resources) = wanted.resources.to_json() {
+        container["resources"] = resources;
+    }
+    if wanted.resources.has_rdma() {
+        container["securityContext"]["capabilities"]["add"] = json!(["IPC_LOCK"]);
+    }
+    container
+}
+
+fn environment(wanted: &ManifestSpec, address: Option<&str>) -> Value {
+    let mut variables = vec![
+        (env_vars::REMUDA_NUM_GPUS, wanted.slots.to_string()),
+        (env_vars::REMUDA_MASTER_PORT, wanted.port.to_string()),
+        (env_vars::REMUDA_KEY_FILE, format!("{KEY_DIR}/key")),
+        (env_vars::REMUDA_JOB_ID, wanted.name.clone()),
+        (env_vars::REMUDA_JOIN_TIMEOUT, JOIN_TIMEOUT.to_owned()),
+        (env_vars::REMUDA_PEER_EXIT, PEER_EXIT.to_string()),
+        (env_vars::REMUDA_STATUS_ADDR, format!("0.0.0.0:{}", wanted.status_port)),
+        // The root is read-only, and an arbitrary user has no home.
+        ("HOME", "/tmp".to_owned()),
+    ];
+    // A TrainJob may want another number of pods than its runtime, and tells them by this name.
+    variables.push(match wanted.controller {
+        Controller::Trainer => (env_vars::PET_NNODES, wanted.nodes.to_string()),
+        _ => (env_vars::REMUDA_NODES, wanted.nodes.to_string()),
+    });
+    variables
+        .extend(wanted.accelerator.map(|kind| (env_vars::REMUDA_ACCELERATOR, kind.to_owned())));
+    variables.extend(address.map(|address| (env_vars::REMUDA_MASTER_ADDR, address.to_owned())));
+    let mut variables: Vec<Value> =
+        variables.into_iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+    let index = match wanted.controller {
+        // A TrainJob without a `trainer` tells its pods nothing; what it tells replaces what is here.
+        Controller::Trainer => Some((env_vars::PET_NODE_RANK, COMPLETION_INDEX)),
+        Controller::MpiJob => Some((env_vars::REMUDA_NODE_RANK, REPLICA_INDEX)),
+        Controller::Job
+        | Controller::JobSet
+        | Controller::LeaderWorkerSet
+        | Controller::Volcano
+        | Controller::PyTorchJob => None,
+    };
+    if let Some((name, path)) = index {
+        let from = json!({"fieldRef": {"fieldPath": path}});
+        variables.push(json!({"name": name, "valueFrom": from}));
+    }
+    variables.into()
+}

@@ -1,0 +1,145 @@
+//! Where the scheduler may place the pods of a job. Pure.
+
+use serde_json::{Value, json};
+
+use super::names::{is_label_value, is_qualified_name};
+
+/// What a taint does to pods that do not tolerate it.
+const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+
+/// A taint of nodes that pods tolerate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Toleration {
+    key: String,
+    /// Any value without one.
+    value: Option<String>,
+    /// Every effect without one.
+    effect: Option<&'static str>,
+}
+
+/// Why a text is no toleration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TolerationError {
+    /// Its key.
+    #[error("`{0}` is not the key of a taint")]
+    Key(String),
+    /// Its value.
+    #[error("`{0}` is not the value of a taint")]
+    Value(String),
+    /// Its effect.
+    #[error("`{0}` is not an effect of a taint")]
+    Effect(String),
+}
+
+/// Where the scheduler may place pods, and before whom.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scheduling {
+    /// Taints that the pods tolerate.
+    pub tolerations: Vec<Toleration>,
+    /// Labels of the nodes on which they may run.
+    pub node_selector: Vec<(String, String)>,
+    /// A label of nodes, such as that of a rack: pods are placed where it has one value, if possible.
+    pub topology_key: Option<String>,
+    /// Class of priority.
+    pub priority_class: Option<String>,
+    /// Queue of Kueue, or of Volcano.
+    pub queue: Option<String>,
+}
+
+impl Toleration {
+    /// Reads `KEY`, `KEY=VALUE`, `KEY:EFFECT` or `KEY=VALUE:EFFECT`, as `kubectl taint` writes taints.
+    pub fn parse(text: &str) -> Result<Self, TolerationError> {
+        let (pair, effect) = match text.split_once(':') {
+            Some((pair, effect)) => (pair, Some(effect)),
+            None => (text, None),
+        };
+        let effect = effect.map(parse_effect).transpose()?;
+        let (key, value) = match pair.split_once('=') {
+            Some((key, value)) => (key, Some(value)),
+            None => (pair, None),
+        };
+        if !is_qualified_name(key) {
+            return Err(TolerationError::Key(key.to_owned()));
+        }
+        if let Some(value) = value.filter(|value| !is_label_value(value)) {
+            return Err(TolerationError::Value(value.to_owned()));
+        }
+        Ok(Self { key: key.to_owned(), value: value.map(str::to_owned), effect })
+    }
+
+    fn to_json(&self) -> Value {
+        let mut json = match &self.value {
+            Some(value) => json!({"key": self.key, "operator": "Equal", "value": value}),
+            None => json!({"key": self.key, "operator": "Exists"}),
+        };
+        if let Some(effect) = self.effect {
+            json["effect"] = json!(effect);
+        }
+        json
+    }
+}
+
+fn parse_effect(text: &str) -> Result<&'static str, TolerationError> {
+    let known = EFFECTS.into_iter().find(|effect| *effect == text);
+    known.ok_or_else(|| TolerationError::Effect(text.to_owned()))
+}
+
+impl Scheduling {
+    /// Writes it into the `spec` of a pod, whose job has this name.
+    pub(super) fn write(&self, spec: &mut Value, name: &str) {
+        if !self.tolerations.is_empty() {
+            spec["tolerations"] = self.tolerations.iter().map(Toleration::to_json).collect();
+        }
+        for (key, value) in &self.node_selector {
+            spec["nodeSelector"][key] = json!(value);
+        }
+        if let Some(class) = &self.priority_class {
+            spec["priorityClassName"] = json!(class);
+        }
+        if let Some(key) = &self.topology_key {
+            // Preferred, not required: a job whose pods do not fit in one rack starts all the same.
+            spec["affinity"]["podAffinity"] = json!({
+                "preferredDuringSchedulingIgnoredDuringExecution": [{
+                    "weight": 100,
+                    "podAffinityTerm": {
+                        "topologyKey": key,
+                        "labelSelector": {"matchLabels": {"app.kubernetes.io/name": name}},
+                    },
+                }],
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expect: &str) {
+        let found = match Toleration::parse(text) {
+            Ok(toleration) => toleration.to_json().to_string(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(found, expect, "{text}");
+    }
+
+    #[test]
+    fn tolerations_are_written_as_kubectl_writes_taints() {
+        check("gpu", r#"{"key":"gpu","operator":"Exists"}"#);
+        check(
+            "nvidia.com/gpu:NoSchedule",
+            r#"{"effect":"NoSchedule","key":"nvidia.com/gpu","operator":"Exists"}"#,
+        );
+        check(
+            "team=ml:NoExecute",
+            r#"{"effect":"NoExecute","key":"team","operator":"Equal","value":"ml"}"#,
+        );
+        check("team=", r#"{"key":"team","operator":"Equal","value":""}"#);
+        check("", "`` is not the key of a taint");
+        check("a b", "`a b` is not the key of a taint");
+        check("a=b c", "`b c` is not the value of a taint");
+        check("a:noschedule", "`noschedule` is not an effect of a taint");
+        check("a=b:", "`` is not an effect of a taint");
+    }
+}

@@ -1,0 +1,159 @@
+//! What a manifest is made from, and which parts of it each controller understands. Pure.
+
+use super::names::{LABEL_CHARS_MAX, is_subdomain};
+use super::quantity::Quantity;
+use super::resources::Resources;
+use super::scheduling::Scheduling;
+
+/// Controller that starts the pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Controller {
+    /// An Indexed Job with a headless Service; nothing but Kubernetes is needed.
+    Job,
+    /// `jobset.x-k8s.io`.
+    JobSet,
+    /// `leaderworkerset.x-k8s.io`.
+    LeaderWorkerSet,
+    /// A runtime of Kubeflow's Trainer.
+    Trainer,
+    /// `batch.volcano.sh`.
+    Volcano,
+    /// `kubeflow.org/v2beta1`, whose launcher is node 0.
+    MpiJob,
+    /// `kubeflow.org/v1`, whose master is node 0.
+    PyTorchJob,
+}
+
+/// Which of the options that not every controller understands one does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Support {
+    /// It waits in a queue.
+    pub queue: bool,
+    /// It is deleted some time after its end.
+    pub ttl: bool,
+    /// It is ended after some time.
+    pub deadline: bool,
+}
+
+impl Controller {
+    /// Options that it understands.
+    pub fn support(self) -> Support {
+        let all = Support { queue: true, ttl: true, deadline: true };
+        match self {
+            Self::Job | Self::JobSet | Self::MpiJob | Self::PyTorchJob => all,
+            // It runs until it is deleted.
+            Self::LeaderWorkerSet => Support { ttl: false, deadline: false, ..all },
+            // Both are of the TrainJob that refers to the runtime.
+            Self::Trainer => Support { queue: false, ttl: false, ..all },
+            // A pod that has had its time would be restarted.
+            Self::Volcano => Support { deadline: false, ..all },
+        }
+    }
+
+    /// Name of the longest pod of a job.
+    pub(super) fn last_pod(self, name: &str, nodes: u32) -> String {
+        let last = nodes.saturating_sub(1);
+        match self {
+            Self::JobSet | Self::Trainer => format!("{name}-node-0-{last}"),
+            Self::Volcano => format!("{name}-node-{last}"),
+            Self::Job | Self::LeaderWorkerSet => format!("{name}-{last}"),
+            Self::MpiJob | Self::PyTorchJob => match last.checked_sub(1) {
+                Some(worker) => format!("{name}-worker-{worker}"),
+                None => format!("{name}-launcher"),
+            },
+        }
+    }
+}
+
+/// What a manifest is made from.
+#[derive(Clone, Debug)]
+pub struct ManifestSpec {
+    /// What starts the pods.
+    pub controller: Controller,
+    /// Name of the job and of everything that belongs to it.
+    pub name: String,
+    /// Namespace; `None`: that of `kubectl`.
+    pub namespace: Option<String>,
+    /// Image with remuda and the program in it.
+    pub image: String,
+    /// Pods.
+    pub nodes: u32,
+    /// Workers of each.
+    pub slots: u32,
+    /// What a slot is, as `--accelerator` names it; `None`: NVIDIA's GPUs, or what the words say.
+    pub accelerator: Option<&'static str>,
+    /// The Secret whose entry `key` is the key of the job.
+    pub secret: String,
+    /// The key, to be printed with the rest.
+    pub key: Option<String>,
+    /// Port of rank 0; the next two are of remuda.
+    pub port: u16,
+    /// Port of the probes.
+    pub status_port: u16,
+    /// Seconds between SIGTERM and SIGKILL.
+    pub grace_s: u32,
+    /// Size of `/dev/shm`.
+    pub shm: Quantity,
+    /// Resources of each pod, GPUs among them.
+    pub resources: Resources,
+    /// Claims on volumes, and where each is mounted.
+    pub volumes: Vec<(String, String)>,
+    /// Where pods may be placed.
+    pub scheduling: Scheduling,
+    /// What pods may read.
+    pub access: PodAccess,
+    /// Labels of the job and of its pods.
+    pub labels: Vec<(String, String)>,
+    /// Annotations of the job and of its pods.
+    pub annotations: Vec<(String, String)>,
+    /// Seconds from the end of the job until it is deleted.
+    pub ttl_s: Option<u64>,
+    /// Seconds that the job may take.
+    pub deadline_s: Option<u64>,
+    /// How often workers are restarted.
+    pub restarts_max: u32,
+    /// Words after `remuda pod`.
+    pub words: Vec<String>,
+}
+
+/// Accounts and secrets with which a pod is started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodAccess {
+    /// Account of the pods, whose token they are given; `None`: they are given none.
+    pub service_account: Option<String>,
+    /// Secrets with which the image is pulled.
+    pub image_pull_secrets: Vec<String>,
+}
+
+/// Why there is no such job.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestError {
+    /// Names of pods are names of machines.
+    #[error("`{0}` is no name of an object: letters a-z, digits and `-`, a letter first")]
+    Name(String),
+    /// The last pod would have a name that no resolver finds.
+    #[error("the names of pods, such as `{0}`, would be longer than {LABEL_CHARS_MAX} letters")]
+    Long(String),
+    /// Names of Secrets may have dots.
+    #[error("`{0}` is no name of a Secret: letters a-z, digits, `-` and `.`")]
+    Secret(String),
+}
+
+impl ManifestSpec {
+    /// Names that the API server refuses are refused here.
+    pub(super) fn check(&self) -> Result<(), ManifestError> {
+        let is_label = |name: &str| {
+            name.starts_with(|c: char| c.is_ascii_lowercase())
+                && is_subdomain(name)
+                && !name.contains('.')
+        };
+        if !is_label(&self.name) {
+            return Err(ManifestError::Name(self.name.clone()));
+        }
+        if !is_subdomain(&self.secret) {
+            return Err(ManifestError::Secret(self.secret.clone()));
+        }
+        let longest = self.controller.last_pod(&self.name, self.nodes);
+        if LABEL_CHARS_MAX < longest.len() { Err(ManifestError::Long(longest)) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,149 @@
+//! Objects as documents of YAML, with comments. Pure.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::comments::Comments;
+
+/// The objects as documents of YAML.
+pub fn show_yaml(objects: &[Value]) -> String {
+    let mut writer = Writer { text: String::new(), comments: Comments::new() };
+    for object in objects {
+        writer.text += "---\n";
+        writer.value(object, 0, "");
+    }
+    writer.text
+}
+
+struct Writer {
+    text: String,
+    comments: Comments,
+}
+
+impl Writer {
+    /// What stands behind a key or a dash, below it.
+    fn value(&mut self, value: &Value, depth: usize, path: &str) {
+        match value {
+            Value::Object(map) => {
+                for (key, value) in map {
+                    let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                    self.comment(depth, &path);
+                    self.key(key, value, depth, &path);
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.item(item, depth, path)),
+            _ => {}
+        }
+    }
+
+    fn comment(&mut self, depth: usize, path: &str) {
+        if let Some(comment) = self.comments.take(path) {
+            let _ = writeln!(self.text, "{:depth$}# {comment}", "");
+        }
+    }
+
+    fn key(&mut self, key: &str, value: &Value, depth: usize, path: &str) {
+        let _ = write!(self.text, "{:depth$}{}:", "", scalar(&Value::String(key.to_owned())));
+        if is_below(value) {
+            self.text.push('\n');
+            self.value(value, depth + 2, path);
+        } else {
+            let _ = writeln!(self.text, " {}", scalar(value));
+        }
+    }
+
+    /// The first line of an item stands behind its dash.
+    fn item(&mut self, item: &Value, depth: usize, path: &str) {
+        let name = item.get("name").and_then(Value::as_str).unwrap_or_default();
+        let path = format!("{path}[{name}]");
+        self.comment(depth, &path);
+        let map = item.as_object().filter(|map| !map.is_empty());
+        let Some(map) = map else {
+            let _ = writeln!(self.text, "{:depth$}- {}", "", scalar(item));
+            return;
+        };
+        let mut fields = map.iter();
+        if let Some((key, value)) = fields.next() {
+            // A comment would stand between the dash and what belongs to it.
+            let inner = format!("{path}.{key}");
+            self.comment(depth, &inner);
+            let _ = write!(self.text, "{:depth$}- ", "");
+            let at = self.text.len();
+            self.key(key, value, depth + 2, &inner);
+            self.text.replace_range(at..at + depth + 2, "");
+        }
+        for (key, value) in fields {
+            let inner = format!("{path}.{key}");
+            self.comment(depth + 2, &inner);
+            self.key(key, value, depth + 2, &inner);
+        }
+    }
+}
+
+fn is_below(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => !map.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        _ => false,
+    }
+}
+
+/// JSON is YAML; only what cannot be mistaken for anything else goes without quotes.
+fn scalar(value: &Value) -> String {
+    let is_plain = |text: &str| {
+        text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c))
+            && !["true", "false", "null", "yes", "no", "on", "off", "y", "n"]
+                .contains(&text.to_ascii_lowercase().as_str())
+    };
+    match value {
+        Value::String(text) if is_plain(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_cannot_be_mistaken_goes_without_quotes() {
+        let shown = |text: &str| scalar(&json!(text));
+        for plain in ["remuda", "/livez", "batch/v1", "a-b_c.d"] {
+            assert_eq!(shown(plain), plain);
+        }
+        for quoted in
+            ["", "8080", "0.0.0.0:8080", "yes", "No", "a: b", "- a", "1e3", "~", "é", "a\nb", "# a"]
+        {
+            assert!(shown(quoted).starts_with('"'), "{quoted}");
+        }
+    }
+
+    #[test]
+    fn documents_are_indented_by_what_they_belong_to() {
+        let value = json!({"a": [{"b": 1, "c": {"d": []}}, "e", {}, {"g": {"h": 2}}], "f": {}});
+        assert_eq!(
+            show_yaml(&[value]),
+            "---\na:\n  - b: 1\n    c:\n      d: []\n  - e\n  - {}\n  - g:\n      h: 2\nf: {}\n"
+        );
+    }
+
+    #[test]
+    fn comments_stand_above_fields_and_items() {
+        let value = json!({"volumes": [{"a": 1, "name": "key"}], "z": {"suspend": true}});
+        let expect = "\
+---
+volumes:
+  # the same Secret in every pod: with it they become one job
+  - a: 1
+    name: key
+z:
+  # Kueue starts the job when its queue has room
+  suspend: true
+";
+        assert_eq!(show_yaml(&[value]), expect);
+    }
+}
