@@ -114,7 +114,7 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
         Some("man") => man::main(rest),
         Some("agent") => agent::main(&rest),
         Some("help") if !rest.is_empty() => {
-            dispatch(vec![rest[0].clone(), OsString::from("--help")])
+            dispatch(rest.into_iter().chain([OsString::from("--help")]).collect())
         }
         Some("help" | "--help" | "-h") => Err(asked(&help::front_page(help::width()).into())),
         Some("--version" | "-V") => {

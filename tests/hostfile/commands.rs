@@ -208,6 +208,9 @@ fn list_of_hosts_is_taken_in_place_of_a_file() {
         check(&["convert", "--to", "deepspeed", list], "n1 slots=2\nn2 slots=2\n", "", 0);
         check(&["diff", word(&hosts), list], "", "", 0);
     }
+    check(&["show", "n1:2", "n2:2"], world, "", 0);
+    let rest = "node  host  slots  ranks\n0     n1    0-1    0-1\n\nworld size 2\n";
+    check(&["show", "n1:2,n2:2 ! n2"], rest, "", 0);
     check(&["diff", "n1:2,n2:2", "n1:4,n2:2"], "~ n1 slots=2 -> slots=4\n", "", 1);
     check(&["check", "--slots", "2", "n1,n2"], "list: 2 hosts, 4 slots\n", "", 0);
     let outcome = hostfile(&["check", "n1,n2"]);

@@ -215,7 +215,7 @@ fn is_list(text: &str) -> bool {
 }
 
 /// `n1:8`.
-fn is_counted(item: &str) -> bool {
+pub(super) fn is_counted(item: &str) -> bool {
     item.rsplit_once(':').is_some_and(|(_, count)| count.parse::<u32>().is_ok())
 }
 

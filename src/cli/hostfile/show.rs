@@ -143,11 +143,6 @@ fn members(args: &ShowArgs, notes: &mut String) -> Result<Vec<Member>, NoSet> {
     {
         return from_file(Path::new(file), args);
     }
-    if let [word] = &args.set[..]
-        && has_counts(word)
-    {
-        return from_file(Path::new(word), args);
-    }
     let text = args.set.join(" ");
     let expression = Expression::read(&text).map_err(|span| no_operand(&text, span))?;
     if let Some(span) = minus(&expression, &text) {
@@ -167,12 +162,6 @@ fn members(args: &ShowArgs, notes: &mut String) -> Result<Vec<Member>, NoSet> {
         member.slots = member.slots.or(said).or(args.read.options().slots);
     }
     Ok(set)
-}
-
-/// Whether a word is a list of hosts with their slots, and no set: `n1:2,n2:2`.
-fn has_counts(word: &str) -> bool {
-    let is_set = word.contains(['&', '!', '^', ' ']);
-    !is_set && word.contains(':') && load::as_list(Path::new(word)).is_some()
 }
 
 /// A word behind `!` that takes nothing away is a file that was mistyped, as a rule.
@@ -202,6 +191,10 @@ fn operand_members(
     args: &ShowArgs,
 ) -> Result<Vec<Member>, NoSet> {
     let path = Path::new(operand.text);
+    // `n1:2`: a host and its slots.
+    if load::is_counted(operand.text) && load::as_list(path).is_some() {
+        return from_file(path, args);
+    }
     if is_alone && !path.exists() && HostName::parse(operand.text).is_ok() {
         return Err(lone_name(operand, text));
     }

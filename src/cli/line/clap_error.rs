@@ -84,9 +84,16 @@ impl<'a> About<'a> {
         let begins = |word: &&str| word.chars().next() == self.value.to_lowercase().chars().next();
         let near = nearest(&self.value, list.iter().map(String::as_str).filter(begins));
         let bad = BadValue::new(format!("expected one of {}", list.join(", ")));
-        self.refuse_value(&match near {
-            Some(near) => bad.help(format!("did you mean `{near}`?")),
-            None => bad,
+        let brand = match (&*self.flag, &*self.value.to_lowercase()) {
+            ("accelerator", "gpu" | "gpus") => Some("`cuda` is an NVIDIA GPU, `rocm` an AMD GPU"),
+            ("accelerator", "nvidia") => Some("did you mean `cuda`?"),
+            ("accelerator", "amd" | "hip") => Some("did you mean `rocm`?"),
+            _ => None,
+        };
+        self.refuse_value(&match (near, brand) {
+            (_, Some(help)) => bad.help(help),
+            (Some(near), None) => bad.help(format!("did you mean `{near}`?")),
+            (None, None) => bad,
         })
     }
 

@@ -176,6 +176,24 @@ pub(super) fn guess(option: UnknownOption<'_>, flags: &Flags) -> Option<String> 
     near(&name, flags.longs()).map(|near| format!("did you mean `--{near}`?"))
 }
 
+/// The same for an option of one letter: `-N` of srun, `-x NAME=VALUE` of mpirun.
+pub(super) fn guess_letter(option: UnknownOption<'_>, flags: &Flags) -> Option<String> {
+    let is_variable = |value: &str| {
+        let name = value.split('=').next().unwrap_or_default();
+        !name.is_empty()
+            && name.bytes().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == b'_')
+    };
+    let meant = match option.name {
+        "N" => Same("num_nodes"),
+        "G" => Devices,
+        "f" => Same("hostfile"),
+        "v" => Written("--log_level debug"),
+        "x" if option.value().is_some_and(is_variable) => Same("env"),
+        _ => return None,
+    };
+    option.explain(meant, flags)
+}
+
 /// The option that was mistyped: one letter of a short name, two of a longer one, three at most.
 pub(super) fn near<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let letters = typed.chars().count();
@@ -221,8 +239,9 @@ impl UnknownOption<'_> {
     fn devices(&self) -> String {
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
         let is_list = |text: &str| text.contains(',') && text.split(',').all(is_number);
-        // The option names a device, not how many.
-        let names_one = !self.name.ends_with('s');
+        // The option names devices, not how many.
+        let is_id = self.name.contains("id") || self.name.contains("visible");
+        let names_one = 1 < self.name.len() && (is_id || !self.name.ends_with('s'));
         match self.value() {
             Some(list) if is_list(list) || names_one && is_number(list) => {
                 format!("did you mean `--include localhost:{list}`?")
@@ -317,6 +336,25 @@ mod tests {
         check("--verbose x.py", Some("did you mean `--log_level debug`?"));
         check("--localhost:0,2 x.py", Some("did you mean `--include localhost:0,2`?"));
         check("--worker-1:0 x.py", Some("did you mean `--include worker-1:0`?"));
+    }
+
+    #[test]
+    fn letters_of_other_launchers_have_a_name_here() {
+        #[track_caller]
+        fn check(name: &str, value: &str, expect: Option<&str>) {
+            let flags = Flags::of(&mut RunArgs::command());
+            let behind = [value.to_owned()];
+            let option =
+                UnknownOption { name, glued: None, behind: &behind, program: "remuda run" };
+            assert_eq!(guess_letter(option, &flags).as_deref(), expect, "for `-{name} {value}`");
+        }
+        check("N", "2", Some("did you mean `--num_nodes 2`?"));
+        check("G", "2", Some("did you mean `--num_gpus 2`?"));
+        check("G", "0,1", Some("did you mean `--include localhost:0,1`?"));
+        check("f", "hosts", Some("did you mean `--hostfile hosts`?"));
+        check("x", "NCCL_DEBUG=INFO", Some("did you mean `--env NCCL_DEBUG=INFO`?"));
+        check("x", "train.py", None);
+        check("z", "1", None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use super::codes;
-use super::elsewhere::{UnknownOption, guess};
+use super::elsewhere::{UnknownOption, guess, guess_letter};
 use super::flags::{Flags, Takes, Whose, underscored};
 use super::typed::{Given, Place, Refused, Typed};
 use crate::base::Diagnostic;
@@ -252,9 +252,6 @@ impl Lexer<'_> {
         if lost_dash {
             return Some(format!("did you mean `--{name}`?"));
         }
-        if !typed_name.starts_with("--") {
-            return None;
-        }
         let behind = self.typed.words[at + 1..].iter();
         let behind: Vec<String> = behind.map(|word| word.to_string_lossy().into_owned()).collect();
         let option = UnknownOption {
@@ -263,7 +260,11 @@ impl Lexer<'_> {
             behind: &behind,
             program: &self.typed.program,
         };
-        guess(option, self.flags)
+        if typed_name.starts_with("--") {
+            guess(option, self.flags)
+        } else {
+            guess_letter(option, self.flags)
+        }
     }
 
     fn removed(&self, place: Place, name: &str) -> Refused {
