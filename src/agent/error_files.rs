@@ -20,7 +20,7 @@ const PARENTS: [&str; 2] = ["/dev/shm", "/tmp"];
 /// How their names begin; the user's number follows.
 const PREFIX: &str = "remuda-errors-";
 /// The directory of an agent that was killed is removed by a later one after this time.
-const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
+const ABANDONED_AFTER: Duration = Duration::from_secs(60);
 
 /// A directory that lives as long as this. Without one the variable is not set.
 pub(super) struct ErrorFiles {

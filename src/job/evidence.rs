@@ -27,6 +27,8 @@ pub struct Evidence {
     pub at: Instant,
     /// The exception, `Type: message`; `None` where the worker printed a known phrase only.
     pub exception: Option<String>,
+    /// The exception that led to it, where that is another one.
+    pub root: Option<String>,
     /// Where in the program.
     pub place: Option<CodePlace>,
     /// Ranks that it names as those that did not come.
@@ -63,6 +65,7 @@ impl Evidence {
             at,
             missing: missing_ranks(&recorded.message),
             exception: Some(recorded.message.clone()),
+            root: root_of(root, &recorded.message),
             place: traceback.and_then(|traceback| traceback.place),
             is_final: true,
         }
@@ -74,13 +77,14 @@ impl Evidence {
         if let Some(Traceback { offset, exception, root, place, is_final }) = last_traceback(text) {
             let missing = missing_ranks(&exception);
             let class = class_of_chain(&root, &exception);
+            let root = root_of(&root, &exception);
             let (exception, at) = (Some(exception).filter(|text| !text.is_empty()), at(offset));
-            return Some(Self { source, class, at, exception, place, missing, is_final });
+            return Some(Self { source, class, at, exception, root, place, missing, is_final });
         }
         let (offset, class, line) = last_phrase(text)?;
         let (at, place, missing) = (at(offset), crash_place(text), missing_ranks(&line));
         let is_final = false;
-        Some(Self { source, class, at, exception: None, place, missing, is_final })
+        Some(Self { source, class, at, exception: None, root: None, place, missing, is_final })
     }
 
     /// Both accounts as one. The file outranks what was printed, which may have come from any part of
@@ -97,9 +101,18 @@ impl Evidence {
 /// of a kind that is handled in the ordinary course. What no component is known for is a failure of
 /// the process itself.
 fn class_of_chain(root: &str, exception: &str) -> FailureClass {
-    let is_handled = root.is_empty() || HANDLED.iter().any(|name| root.starts_with(name));
-    let decides = if is_handled { exception } else { root };
+    let decides = if is_handled(root) { exception } else { root };
     classify(decides).unwrap_or(FailureClass::Own)
+}
+
+fn is_handled(root: &str) -> bool {
+    root.is_empty() || HANDLED.iter().any(|name| root.starts_with(name))
+}
+
+/// The first exception of a chain, where it says more than the last.
+fn root_of(root: &str, exception: &str) -> Option<String> {
+    let is_other = root.lines().next() != exception.lines().next();
+    (is_other && !is_handled(root)).then(|| root.to_owned())
 }
 
 /// The first known phrase of the last lines: what came after it is what came of it.
@@ -167,6 +180,18 @@ mod tests {
     }
 
     #[test]
+    fn root_of_a_chain_is_kept_where_it_says_more() {
+        #[track_caller]
+        fn check(root: &str, exception: &str, expect: Option<&str>) {
+            assert_eq!(root_of(root, exception).as_deref(), expect);
+        }
+        check("ValueError: a", "ValueError: a\nmore", None);
+        check("KeyError: 'a'", "ValueError: a", None);
+        check("", "ValueError: a", None);
+        check("OSError: disk", "RuntimeError: cannot load", Some("OSError: disk"));
+    }
+
+    #[test]
     fn error_file_outranks_output() {
         let now = clock::now();
         let file =
@@ -177,7 +202,7 @@ mod tests {
         let output = Evidence::of_output(text, |_| now);
         let merged = Evidence::merge(Some(file), output.clone()).expect("both");
         assert_eq!(merged.exception.as_deref(), Some("ValueError: bad"));
-        assert_eq!(merged.place.map(|place| place.line), Some(3));
+        assert_eq!((merged.place.map(|place| place.line), merged.root), (Some(3), None));
         assert_eq!(Evidence::merge(None, output.clone()), output);
         assert_eq!(Evidence::merge(None, None), None);
     }

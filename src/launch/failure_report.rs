@@ -79,6 +79,11 @@ impl Story<'_> {
             };
             facts.push(format!("at {}:{}{function}", neutral(&file.to_string_lossy()), place.line));
         }
+        let root = evidence.and_then(|evidence| evidence.root.as_deref());
+        facts.extend(
+            root.filter(|_| self.exception().is_some())
+                .map(|root| format!("caused by {}", first_line(root))),
+        );
         let ended = worker.ended.as_ref();
         if let (Some(_), Some(ended)) = (self.exception(), ended) {
             let how = match self.verdict.cause {

@@ -88,6 +88,18 @@ fn traceback_at_the_end_of_the_screen_is_not_repeated() {
 }
 
 #[test]
+fn exception_that_led_to_another_is_named_too() {
+    let launch = python(1).option("--no_local_rank");
+    let script = launch.dir().join("chain.py");
+    let text = "try:\n    raise OSError('disk is full')\nexcept OSError as error:\n    raise RuntimeError('cannot save') from error\n";
+    std::fs::write(&script, text).expect("a script");
+    let outcome = launch.program([script]).end().code(1);
+    let outcome =
+        outcome.says("error[R101]: rank 0 (localhost) failed: RuntimeError: cannot save\n");
+    drop(outcome.says("  caused by OSError: disk is full\n"));
+}
+
+#[test]
 fn traceback_that_scrolled_away_is_repeated() {
     let launch = python(1).option("--no_local_rank");
     let script = launch.dir().join("long.py");
