@@ -243,8 +243,16 @@ pub const REMUDA_LOG: &str = "REMUDA_LOG";
 
 /// Set: no colours, <https://no-color.org>.
 pub const NO_COLOR: &str = "NO_COLOR";
-/// Set and not 0: colours even where nobody looks.
+/// Set and not 0: colours in pipes and files too.
 pub const CLICOLOR_FORCE: &str = "CLICOLOR_FORCE";
+/// The same under the name that Python and Node.js tools use, <https://force-color.org>.
+pub const FORCE_COLOR: &str = "FORCE_COLOR";
+/// Locale that overrides every other one.
+pub const LC_ALL: &str = "LC_ALL";
+/// Locale of characters.
+pub const LC_CTYPE: &str = "LC_CTYPE";
+/// Locale where no other variable sets it.
+pub const LANG: &str = "LANG";
 /// Kind of the terminal.
 pub const TERM: &str = "TERM";
 

@@ -8,6 +8,7 @@ pub mod args;
 mod bench;
 mod bundled;
 mod check;
+mod color;
 mod completion;
 mod definitions;
 mod doctor;
@@ -210,7 +211,7 @@ fn parse_as<P: Parser>(
     command: clap::Command,
     words: Vec<OsString>,
 ) -> Result<(P, Typed), CliError> {
-    let mut command = command.mut_args(|arg| {
+    let mut command = color::with_option(command).mut_args(|arg| {
         let takes = arg.get_action().takes_values();
         if takes { arg.allow_negative_numbers(true) } else { arg }
     });
@@ -219,7 +220,13 @@ fn parse_as<P: Parser>(
     let mut typed = Typed::new(&name, words);
     line::scan(&mut typed, &flags);
     let line = std::iter::once(OsString::from(name)).chain(line::respelt(&typed));
-    let parsed = command.try_get_matches_from(line).and_then(|found| P::from_arg_matches(&found));
+    let parsed = command.try_get_matches_from(line).and_then(|found| {
+        color::choose(&found);
+        P::from_arg_matches(&found)
+    });
+    if parsed.is_err() {
+        color::choose_typed(&typed);
+    }
     match parsed {
         Ok(parsed) => Ok((parsed, typed)),
         Err(error) => Err(match line::explain(&error, &flags, &typed) {

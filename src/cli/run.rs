@@ -99,7 +99,9 @@ pub(super) fn start_program(
     program: &ProgramArgs,
     terminal: Terminal,
 ) -> Result<Status, CliError> {
+    let named = program.python.as_ref();
     let (program, args, note) = lower::program(program, workers.venv_script.as_deref())?;
+    let python = lower::python_named(&program, named);
     if workers.bind_core_list.is_some() && !workers.bind_cores_to_rank && watch.warns() {
         let warning = "warning: --bind_core_list does nothing without --bind_cores_to_rank\n";
         say(warning, terminal.paint);
@@ -107,7 +109,8 @@ pub(super) fn start_program(
     if let Some(note) = note.filter(|_| watch.talks()) {
         say(&format!("note: {note}\n"), terminal.paint);
     }
-    start(place, watch, workers, Started::new(program, args, Speaker::Everybody), terminal)
+    let what = Started { python, ..Started::new(program, args, Speaker::Everybody) };
+    start(place, watch, workers, what, terminal)
 }
 
 /// What is started as every worker.
@@ -120,12 +123,14 @@ pub(super) struct Started {
     pub(super) files: Vec<WorkersFile>,
     /// Where they keep what a later job can go on from.
     pub(super) kept: Option<PathBuf>,
+    /// The interpreter, if a line should name it.
+    pub(super) python: Option<String>,
 }
 
 impl Started {
     /// Without files of which we know.
     pub(super) fn new(program: Program, args: Vec<OsString>, speaker: Speaker) -> Self {
-        Self { program, args, speaker, files: Vec::new(), kept: None }
+        Self { program, args, speaker, files: Vec::new(), kept: None, python: None }
     }
 }
 
@@ -137,7 +142,7 @@ pub(super) fn start(
     what: Started,
     terminal: Terminal,
 ) -> Result<Status, CliError> {
-    let Started { program, args, speaker, files: needed, kept } = what;
+    let Started { program, args, speaker, files: needed, kept, python } = what;
     let files = environment::read_files(place.trust, place.accelerator, terminal.paint)?;
     if watch.warns() {
         print_error(&place.warnings);
@@ -206,7 +211,7 @@ pub(super) fn start(
         let alone = alone.filter(|_| 1 < nodes);
         let alone = alone.map_or_else(String::new, |_| lonely(&plan, nodes));
         say(&note, terminal.paint);
-        let lines = announcement(&plan, &options, &origin) + &alone;
+        let lines = announcement(&plan, &options, &origin, python) + &alone;
         announce(&mut options, lines, terminal);
     }
     let pid_file = workers.save_pid.then(|| PidFile::write(workers.pid_of)).transpose()?;
@@ -258,7 +263,12 @@ fn announce(options: &mut Options, lines: String, terminal: Terminal) {
 }
 
 /// What is about to happen.
-fn announcement(plan: &LaunchPlan, options: &Options, origin: &str) -> String {
+fn announcement(
+    plan: &LaunchPlan,
+    options: &Options,
+    origin: &str,
+    python: Option<String>,
+) -> String {
     let workers = count(plan.workers_here(), "worker");
     let nodes = count(plan.nodes.len(), "node");
     let files = options.style.rank_files.as_ref();
@@ -266,7 +276,8 @@ fn announcement(plan: &LaunchPlan, options: &Options, origin: &str) -> String {
         step("Output", &format!("of each rank goes to {}", files.pattern().display()))
     });
     let launch = format!("{workers} on {nodes} ({origin}), job {}", options.job);
-    step("Launch", &launch) + &output
+    let python = python.map_or_else(String::new, |python| step("Python", &python));
+    step("Launch", &launch) + &python + &output
 }
 
 fn show(plan: &LaunchPlan, watch: &WatchArgs) -> std::io::Result<()> {

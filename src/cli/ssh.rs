@@ -152,6 +152,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     options.way_on = place.way_on;
     options.talks = false;
     options.tell_record = false;
+    options.tell_end = false;
     launch::run(&plan, &options).map_err(super::run::cannot_launch)
 }
 

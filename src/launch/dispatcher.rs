@@ -14,7 +14,7 @@ use super::finish::Ended;
 use super::gather;
 use super::grave::Grave;
 use super::history::History;
-use super::input::Input;
+use super::input::{self, Input};
 use super::node::{Caller, Node, NodeEvent, Way};
 use super::options::{DialOptions, LaunchError, Options, Transport};
 use super::pause::{Pause, Who};
@@ -159,8 +159,8 @@ pub(super) struct Dispatcher<'a> {
     pub(super) noted: BTreeSet<String>,
     /// Who held up a start until the time was over.
     pub(super) awaited: Option<Awaited>,
-    /// Whether workers were started.
-    pub(super) has_begun: bool,
+    /// When workers were first started.
+    pub(super) begun: Option<Instant>,
     pub(super) faults: Vec<(NodeRank, Fault)>,
     pub(super) history: History,
     pub(super) reporter: Reporter,
@@ -243,7 +243,7 @@ impl<'a> Dispatcher<'a> {
             problems: Vec::new(),
             noted: BTreeSet::new(),
             awaited: None,
-            has_begun: false,
+            begun: None,
             faults: Vec::new(),
             history: History::new(plan),
             reporter,
@@ -282,6 +282,9 @@ impl<'a> Dispatcher<'a> {
             }
             Happening::Wish(wish) => self.wish(wish, None),
             Happening::Stdin(bytes) => {
+                if bytes.contains(&b'\n') && input::is_terminal() {
+                    self.reporter.end_prompt();
+                }
                 self.feed(&bytes);
                 None
             }

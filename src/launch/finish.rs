@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::dispatcher::{Dispatcher, sleep_until};
 use super::node::Node;
-use super::verdict;
-use crate::base::{NodeRank, Status};
+use super::{verdict, voice};
+use crate::base::{NodeRank, Status, clock};
 use crate::wire::ToAgent;
 
 /// Agents that have said their last word end within this time, or are left to their links' end.
@@ -58,7 +58,7 @@ impl Dispatcher<'_> {
         };
         let text = story.last_words(&mut pages);
         let recorded = match &self.options.run_dir {
-            Some(run_dir) if !self.has_begun => {
+            Some(run_dir) if self.begun.is_none() => {
                 run_dir.discard();
                 String::new()
             }
@@ -66,6 +66,10 @@ impl Dispatcher<'_> {
         };
         pages.say(&text);
         pages.say(&recorded);
+        if let (Status::Success, true, Some(begun)) = (status, self.options.tell_end, self.begun) {
+            let restarts = self.epochs.len().saturating_sub(1);
+            pages.say(&voice::finished(self.plan.workers_here(), clock::now() - begun, restarts));
+        }
         pages.finish();
         let may_be_taken_over = self.job.may_be_taken_over();
         Ended { status, text, cause: story.node_of_cause(), may_be_taken_over }

@@ -12,6 +12,7 @@ mod grave;
 mod hearing;
 mod history;
 mod input;
+mod input_hint;
 mod joining;
 mod losing;
 mod node;

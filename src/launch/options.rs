@@ -68,8 +68,10 @@ pub struct Options {
     pub way_on: WayOn,
     /// Where workers keep what a later job can go on from.
     pub kept: Option<PathBuf>,
-    /// Whether the user hears where the job is recorded.
+    /// Whether a line names the directory of the logs.
     pub tell_record: bool,
+    /// Whether a line tells that every worker has returned 0.
+    pub tell_end: bool,
     /// Where `run.json` goes; of a job that never began nothing is left.
     pub run_dir: Option<RunDir>,
     /// What the keeper of a pod is told.

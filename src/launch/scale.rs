@@ -17,7 +17,7 @@ use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, Slot, Status, WorkerEx
 use crate::job::{Cause, NodeLoss, Verdict};
 use crate::os::fds;
 use crate::plan::{self, Accelerator, JobSpec, LaunchPlan, MasterAddr, Program};
-use crate::report::{Keep, StatusPlace, Style, Terminal, print_error};
+use crate::report::{Charset, Keep, StatusPlace, Style, Terminal, print_error};
 use crate::secure::JobKey;
 use crate::transport::{AgentProcess, Arrival, Link, LinkReader, LinkWriter};
 use crate::wire::{
@@ -273,6 +273,7 @@ fn options() -> Options {
                 paint: crate::report::diagnostic::Paint::Plain,
                 stdout_paint: crate::report::diagnostic::Paint::Plain,
                 status: StatusPlace::Nowhere,
+                charset: Charset::Utf8,
             },
         },
         talks: false,
@@ -285,6 +286,7 @@ fn options() -> Options {
         way_on: WayOn::Nothing,
         kept: None,
         tell_record: false,
+        tell_end: false,
         run_dir: None,
         keeper: Keeper::default(),
         transport: Transport::Local,

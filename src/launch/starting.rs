@@ -7,7 +7,7 @@ use super::node::{Stage, Way};
 use super::{awaited, orders, recording, voice};
 use crate::base::{NodeRank, Rank, Status, clock};
 use crate::os::code;
-use crate::report::summary::{duration, step};
+use crate::report::summary::duration;
 use crate::wire::{Problem, ToAgent};
 
 impl Dispatcher<'_> {
@@ -27,7 +27,7 @@ impl Dispatcher<'_> {
         if let Way::Dial(gate, ..) = self.caller.way {
             gate.begun(self.job.epoch(), self.job.uncharged());
         }
-        if !self.has_begun {
+        if self.begun.is_none() {
             self.reporter.say(self.options.announcement.as_str());
             self.begin_record();
         }
@@ -52,13 +52,12 @@ impl Dispatcher<'_> {
 
     /// From now on the job is one to be kept.
     fn begin_record(&mut self) {
-        self.has_begun = true;
-        let Some(run_dir) = &self.options.run_dir else {
-            return;
-        };
-        run_dir.begin(recording::begun(self.plan, self.options, self.started.1).to_json());
-        if self.options.tell_record {
-            self.reporter.say(step("Record", &run_dir.path().display().to_string()));
+        self.begun = Some(clock::now());
+        if let Some(run_dir) = &self.options.run_dir {
+            run_dir.begin(recording::begun(self.plan, self.options, self.started.1).to_json());
+        }
+        if let (true, Some(line)) = (self.options.tell_record, voice::logs(self.options)) {
+            self.reporter.say(line);
         }
     }
 

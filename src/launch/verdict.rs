@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::awaited::Awaited;
 use super::codes;
 use super::history::{History, WorkerHistory};
+use super::input_hint::input_hint;
 use super::options::Options;
 use super::recording;
 use super::unreachable;
@@ -423,6 +424,8 @@ impl Story<'_> {
         let mut help = ended.map_or_else(Vec::new, |ended| self.ended_before(Some(ended.at)));
         let said = last_lines.iter().flat_map(|(_, lines)| lines);
         help.extend(self.argument_of_ours(worker, said));
+        let said = last_lines.iter().flat_map(|(_, lines)| lines);
+        help.extend(input_hint(worker.rank, self.options.stdin.includes(worker.rank), said));
         Failure {
             code: codes::WORKER_FAILED,
             title,

@@ -3,6 +3,7 @@
 
 pub mod diagnostic;
 mod disk;
+mod emulator;
 mod files;
 pub mod findings;
 pub mod gather;
@@ -21,6 +22,7 @@ mod status;
 pub mod summary;
 mod tail;
 mod terminal;
+mod text_row;
 pub mod world;
 
 pub use lines::Dress;
@@ -31,5 +33,6 @@ pub use reporter::{Consumed, OutputSender, Reporter};
 pub use run_dir::{RunDir, ask_disk, make_dirs};
 pub use status::Step;
 pub use terminal::{
-    StatusPlace, Terminal, explain_panics, print, print_error, print_error_now, say, start_log,
+    Charset, ColorChoice, StatusPlace, Terminal, choose_color, explain_panics, print, print_error,
+    print_error_now, say, start_log,
 };

@@ -107,6 +107,8 @@ pub(in crate::cli) fn options(
         way_on: WayOn::Nothing,
         kept: None,
         tell_record: args.talks(),
+        // A tool ends with its own results.
+        tell_end: args.talks() && speaker != Speaker::Rank0(Judge::Rank0),
         run_dir,
         keeper: Keeper::default(),
         transport,

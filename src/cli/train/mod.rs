@@ -88,7 +88,13 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let kept = face.train.checkpoint_dir.clone().filter(|_| face.train.save_every.is_some());
     let program = bundled::own_program(&place.transport)?;
     let words = std::iter::once(WORKER_COMMAND.into()).chain(face.train.words()).collect();
-    let what =
-        Started { program, args: words, speaker: Speaker::Rank0(Judge::Nobody), files, kept };
+    let what = Started {
+        program,
+        args: words,
+        speaker: Speaker::Rank0(Judge::Nobody),
+        files,
+        kept,
+        python: None,
+    };
     run::start(place, &face.watch, &WorkerArgs::default(), what, terminal)
 }
