@@ -16,7 +16,7 @@ use super::grave::Grave;
 use super::history::History;
 use super::input::{self, Input};
 use super::node::{Caller, Node, NodeEvent, Way};
-use super::options::{DialOptions, LaunchError, Options, Transport};
+use super::options::{DialOptions, Framing, LaunchError, Options, Transport};
 use super::pause::{Pause, Who};
 use super::probes::{Pulse, answer_probes, leave_message};
 use super::signals::{Signals, Wish};
@@ -55,7 +55,7 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
         Transport::Ssh(ssh) => {
             let ssh = Ssh::prepare(ssh, plan.nodes.iter().map(|node| &node.host))?;
             // Who wants to hear little is given no hints.
-            let hears = options.talks || options.tell_record;
+            let hears = options.talks || options.framing != Framing::None;
             let ssh = if hears { ssh } else { ssh.without_hints() };
             Reached::By(Way::Ssh(Arc::new(ssh)))
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::dispatcher::{Dispatcher, sleep_until};
 use super::node::Node;
+use super::options::Framing;
 use super::{verdict, voice};
 use crate::base::{NodeRank, Status, clock};
 use crate::wire::ToAgent;
@@ -66,7 +67,8 @@ impl Dispatcher<'_> {
         };
         pages.say(&text);
         pages.say(&recorded);
-        if let (Status::Success, true, Some(begun)) = (status, self.options.tell_end, self.begun) {
+        let has_end = self.options.framing == Framing::StartAndEnd;
+        if let (Status::Success, true, Some(begun)) = (status, has_end, self.begun) {
             let restarts = self.epochs.len().saturating_sub(1);
             pages.say(&voice::finished(self.plan.workers_here(), clock::now() - begun, restarts));
         }

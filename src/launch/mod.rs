@@ -34,7 +34,7 @@ mod wishes;
 pub use dispatcher::run;
 pub use joining::{Member, join};
 pub use options::{
-    Claims, Cores, DialOptions, FileOf, Judge, Keeper, LaunchError, Options, StdinTo, Transport,
-    WayOn, WorkersFile,
+    Claims, Cores, DialOptions, FileOf, Framing, Judge, Keeper, LaunchError, Options, StdinTo,
+    Transport, WayOn, WorkersFile,
 };
 pub use probes::leave_refusal;

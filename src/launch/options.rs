@@ -68,16 +68,25 @@ pub struct Options {
     pub way_on: WayOn,
     /// Where workers keep what a later job can go on from.
     pub kept: Option<PathBuf>,
-    /// Whether a line names the directory of the logs.
-    pub tell_record: bool,
-    /// Whether a line tells that every worker has returned 0.
-    pub tell_end: bool,
+    /// The lines of remuda around a job that ends well.
+    pub framing: Framing,
     /// Where `run.json` goes; of a job that never began nothing is left.
     pub run_dir: Option<RunDir>,
     /// What the keeper of a pod is told.
     pub keeper: Keeper,
     /// How nodes are reached.
     pub transport: Transport,
+}
+
+/// The lines of remuda around a job that ends well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Framing {
+    /// None.
+    None,
+    /// Where the logs are.
+    Start,
+    /// The same, and that every worker has returned 0.
+    StartAndEnd,
 }
 
 /// A file that workers will need.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use self::proof::{Random, proof_cases};
 use super::dispatcher::Dispatcher;
 use super::node::Way;
-use super::options::{Claims, Judge, Keeper, Options, StdinTo, Transport, WayOn};
+use super::options::{Claims, Framing, Judge, Keeper, Options, StdinTo, Transport, WayOn};
 use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, Slot, Status, WorkerExit, clock};
 use crate::job::{Cause, NodeLoss, Verdict};
 use crate::os::fds;
@@ -285,8 +285,7 @@ fn options() -> Options {
         announcement: String::new(),
         way_on: WayOn::Nothing,
         kept: None,
-        tell_record: false,
-        tell_end: false,
+        framing: Framing::None,
         run_dir: None,
         keeper: Keeper::default(),
         transport: Transport::Local,

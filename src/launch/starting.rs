@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::dispatcher::{Dispatcher, SILENCE_WARNING};
 use super::node::{Stage, Way};
+use super::options::Framing;
 use super::{awaited, orders, recording, voice};
 use crate::base::{NodeRank, Rank, Status, clock};
 use crate::os::code;
@@ -56,7 +57,8 @@ impl Dispatcher<'_> {
         if let Some(run_dir) = &self.options.run_dir {
             run_dir.begin(recording::begun(self.plan, self.options, self.started.1).to_json());
         }
-        if let (true, Some(line)) = (self.options.tell_record, voice::logs(self.options)) {
+        let has_start = self.options.framing != Framing::None;
+        if let (true, Some(line)) = (has_start, voice::logs(self.options)) {
             self.reporter.say(line);
         }
     }

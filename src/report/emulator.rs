@@ -5,8 +5,9 @@
 //! cursor in the first row of its bars, moves down to the others and returns; rich moves up to the
 //! first row, and ends in the last. A row is final when the program
 //!
-//! * begins to draw a row below it, having moved the cursor up to that row or staying in it,
-//! * ended it with a line feed after it had blanked it and written once (`tqdm.write`),
+//! * moved the cursor up to a row below it and writes there, or moves down again,
+//! * draws a row below it twice without leaving it,
+//! * ended it with a line feed, and the row below it too, and has never moved the cursor up,
 //! * ended it with a line feed, wrote it without any control, and has never moved the cursor up,
 //! * moved on below it and then wrote nothing for a while ([`Emulator::settle`]).
 
@@ -61,8 +62,6 @@ struct Row {
     is_redrawn: bool,
     /// Whether a line feed ended it after the newest text.
     is_ended: bool,
-    /// Whether the newest carriage return found it blanked.
-    is_wiped: bool,
     /// What [`Emulator::newest_change`] gave out last.
     reported: Option<Vec<u8>>,
 }
@@ -77,10 +76,6 @@ struct Visit {
     returned: bool,
     /// How often text was written behind a carriage return.
     drawn: u32,
-    /// Whether the row was blanked since.
-    wiped: bool,
-    /// Whether what is written now stands in a row that was blanked for it.
-    is_note: bool,
 }
 
 /// Where the first control stands that makes a row redrawable, if there is one: a carriage return
@@ -117,10 +112,9 @@ fn read_sequence(bytes: &[u8]) -> Sequence<'_> {
     };
     let (parameters, action) = (&body[..end], body[end]);
     let is_known = match (action, parameters) {
-        // The cursor is hidden and shown.
-        (b'h' | b'l', b"?25") => true,
+        // The cursor is hidden and shown, and what stands below it is erased.
+        (b'h' | b'l', b"?25") | (b'J', b"" | b"0") => true,
         (b'A'..=b'G' | b'K' | b'm', _) => parameters.iter().all(|byte| !b"?<=> ".contains(byte)),
-        (b'J', b"" | b"0") => true,
         _ => false,
     };
     if is_known {
@@ -217,13 +211,13 @@ impl Emulator {
     }
 
     fn character(&mut self, character: char, done: &mut Vec<FinalLine>) {
-        self.begin_to_write(character == ' ', done);
+        self.begin_to_write(done);
         self.column = self.rows[self.row].text.put(self.column, character, self.style);
         self.limit_width(done);
     }
 
     fn byte(&mut self, byte: u8, done: &mut Vec<FinalLine>) -> usize {
-        self.begin_to_write(false, done);
+        self.begin_to_write(done);
         self.column = self.rows[self.row].text.put_byte(self.column, byte, self.style);
         self.limit_width(done);
         1
@@ -240,7 +234,7 @@ impl Emulator {
         self.byte(b'\t', done);
     }
 
-    fn begin_to_write(&mut self, is_blank: bool, done: &mut Vec<FinalLine>) {
+    fn begin_to_write(&mut self, done: &mut Vec<FinalLine>) {
         let begins = self.visit.returned || !self.visit.wrote;
         let row = &mut self.rows[self.row];
         row.is_ended = false;
@@ -250,10 +244,6 @@ impl Emulator {
         }
         let came_up = self.visit.came_up && !self.visit.wrote;
         self.visit.wrote = true;
-        if !is_blank && std::mem::take(&mut row.is_wiped) {
-            // Bars that lie below are blanked too, and redrawn there.
-            self.visit.is_note = self.visit.came_up || self.visit.wiped;
-        }
         if begins && (came_up || 2 <= self.visit.drawn) {
             self.release(self.row, done);
         }
@@ -271,11 +261,8 @@ impl Emulator {
     }
 
     fn carriage_return(&mut self) {
-        let row = &mut self.rows[self.row];
-        row.is_wiped = !row.text.is_empty() && row.text.is_blank();
-        self.visit.wiped |= row.is_wiped && self.visit.wrote;
         self.column = 0;
-        (self.visit.returned, self.visit.is_note) = (true, false);
+        self.visit.returned = true;
     }
 
     fn line_feed(&mut self, done: &mut Vec<FinalLine>) {
@@ -283,9 +270,13 @@ impl Emulator {
         let row = &mut self.rows[self.row];
         row.is_ended = self.visit.wrote || !row.is_redrawn;
         let (is_plain, wrote) = (is_last && !row.is_redrawn, self.visit.wrote);
-        let is_final = self.visit.is_note || is_plain && !self.moves_up;
+        let is_final = is_plain && !self.moves_up;
+        let is_top = self.visit.came_up && !wrote;
         if is_last {
             self.rows.push(Row::default());
+        }
+        if is_top {
+            self.release(self.row, done);
         }
         self.enter(self.row + 1, false);
         self.column = 0;
@@ -582,7 +573,13 @@ mod tests {
         check(&[two], &[], &[" outer 0%", " inner 0%"]);
         check(&[two, "\r outer 1%\n\r inner 1%\x1b[A"], &[], &[" outer 1%", " inner 1%"]);
         let note = "\r         \r\n\r         \r\x1b[Anote\n\r outer\n\r inner\x1b[A";
-        check(&[two, note], &["note"], &[" outer", " inner"]);
+        check(&[two, note], &[], &["note", " outer", " inner"]);
+        let next = "\n\r inner 2\x1b[A";
+        check(&[two, note, next], &["note"], &[" outer", " inner 2"]);
+        // The note went to the other stream; the bars are blanked and redrawn.
+        let redrawn = "\r         \r\n\r         \r\x1b[A\r outer\n\r inner\x1b[A";
+        check(&[two, redrawn], &[], &[" outer", " inner"]);
+        check(&["\r outer\r       \r\r outer", "\n\r inner\x1b[A"], &[], &[" outer", " inner"]);
         // Three of them.
         check(&[two, "\n\n\r micro\x1b[A\x1b[A"], &[], &[" outer 0%", " inner 0%", " micro"]);
         // rich, after its first frame.

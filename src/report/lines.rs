@@ -18,7 +18,7 @@ const BAR_PAUSE: Duration = Duration::from_secs(10);
 /// A row that its program has left, and that nothing was written below, is final after this time.
 const HOLD: Duration = Duration::from_secs(1);
 /// The same for a program that returned to such a row.
-const HOLD_MAX: Duration = Duration::from_mins(1);
+const HOLD_MAX: Duration = Duration::from_secs(60);
 /// A line that has no end after this time is shown as it is: it may be a prompt.
 const PROMPT_AFTER: Duration = Duration::from_secs(1);
 

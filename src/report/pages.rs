@@ -141,7 +141,7 @@ impl Pages {
             gathered: style.gather.then(BTreeMap::new),
             has_rank_files: style.rank_files.is_some(),
             files: start_files(workers, style),
-            status: tty.map(|tty| LiveStatus::new(Tty::new(tty), &style.terminal)),
+            status: tty.map(|tty| LiveStatus::new(Tty::new(tty), style.terminal)),
             retired: None,
             screens: Screens::new(stdout, stderr, place),
             terminal: style.terminal,
@@ -303,7 +303,7 @@ impl Pages {
         self.status = self
             .retired
             .take()
-            .map(|live| LiveStatus::new(live.tty, &self.terminal))
+            .map(|live| LiveStatus::new(live.tty, self.terminal))
             .or(self.status.take());
         for page in self.streams.values_mut() {
             // Half a line of a worker that was not shown any more.
@@ -528,7 +528,7 @@ impl Clothes {
 }
 
 impl LiveStatus {
-    fn new(tty: Tty, terminal: &Terminal) -> Self {
+    fn new(tty: Tty, terminal: Terminal) -> Self {
         let status = Status::new(terminal.charset);
         let paint = terminal.paint;
         Self { status, tty, paint, is_stale: false, drawn: None, prompt_of: None, rests: false }

@@ -193,15 +193,15 @@ fn with_attribute(style: Style, number: u8) -> Style {
         27 => off(Effects::INVERT),
         28 => off(Effects::HIDDEN),
         29 => off(Effects::STRIKETHROUGH),
-        30..=37 | 90..=97 => style.fg_color(basic(number)),
-        40..=47 | 100..=107 => style.bg_color(basic(number - 10)),
+        30..=37 | 90..=97 => style.fg_color(Some(basic(number))),
+        40..=47 | 100..=107 => style.bg_color(Some(basic(number - 10))),
         39 => style.fg_color(None),
         49 => style.bg_color(None),
         _ => style,
     }
 }
 
-fn basic(number: u8) -> Option<Color> {
+fn basic(number: u8) -> Color {
     const COLOURS: [AnsiColor; 8] = [
         AnsiColor::Black,
         AnsiColor::Red,
@@ -213,7 +213,7 @@ fn basic(number: u8) -> Option<Color> {
         AnsiColor::White,
     ];
     let colour = COLOURS[usize::from(number % 10)];
-    Some(if 90 <= number { colour.bright(true) } else { colour }.into())
+    if 90 <= number { colour.bright(true) } else { colour }.into()
 }
 
 /// `5;N` or `2;R;G;B`.
