@@ -273,7 +273,7 @@ fn a_gate_over_hosts_is_one_error() {
     let lines: Vec<&str> = stderr.lines().collect();
     let [launch, record, error] = lines[..] else { panic!("{stderr}") };
     let begin = [launch, record].map(|line| line.split_whitespace().next());
-    assert_eq!(begin, [Some("Launch"), Some("Record")], "{stderr}");
+    assert_eq!(begin, [Some("Launch"), Some("Logs")], "{stderr}");
     let rest = error.strip_prefix("error[B004]: bus bandwidth is ").expect("the gate");
     assert!(rest.ends_with("), below --threshold 1000000"), "{stderr}");
 }

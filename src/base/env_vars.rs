@@ -247,6 +247,14 @@ pub const REMUDA_LOG: &str = "REMUDA_LOG";
 pub const NO_COLOR: &str = "NO_COLOR";
 /// When set and not 0, output has colours even if it is not a terminal.
 pub const CLICOLOR_FORCE: &str = "CLICOLOR_FORCE";
+/// The same under the name that Python and Node.js tools use, <https://force-color.org>.
+pub const FORCE_COLOR: &str = "FORCE_COLOR";
+/// Locale that overrides every other one.
+pub const LC_ALL: &str = "LC_ALL";
+/// Locale of characters.
+pub const LC_CTYPE: &str = "LC_CTYPE";
+/// Locale where no other variable sets it.
+pub const LANG: &str = "LANG";
 /// Type of the terminal.
 pub const TERM: &str = "TERM";
 /// Columns of the terminal, for help pages.

@@ -6,7 +6,7 @@ use clap::{Arg, Command, CommandFactory, Parser, ValueHint};
 
 use super::run::RunArgs;
 use super::values::LAUNCHERS;
-use super::{HostfileFace, bench, completion, doctor, explain, k8s, launch, man, pod, ssh};
+use super::{HostfileFace, bench, color, completion, doctor, explain, k8s, launch, man, pod, ssh};
 
 /// A cluster job runner, command-line compatible with the DeepSpeed launcher
 #[derive(Clone, Debug, Parser)]
@@ -15,7 +15,7 @@ struct Whole;
 
 /// `remuda` with all of its commands, in the order of `remuda --help`.
 pub(super) fn whole() -> Command {
-    Whole::command().subcommands([
+    let commands = [
         RunArgs::command().name("run"),
         pod::definition().name("pod"),
         k8s::definition().name("k8s"),
@@ -29,7 +29,8 @@ pub(super) fn whole() -> Command {
         explain::definition().name("explain"),
         completion::definition().name("completion"),
         man::definition().name("man"),
-    ])
+    ];
+    Whole::command().subcommands(commands.into_iter().map(color::with_option))
 }
 
 /// The same for a shell: without what is hidden, and with the words that values are made of, which the

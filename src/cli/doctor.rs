@@ -85,19 +85,19 @@ pub(super) fn definition() -> Command {
 
 /// Parses, visits, judges, shows. What keeps it from looking at all ends with 2.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let terminal = Terminal::look();
-    examine_and_show(words, terminal).or_else(|error| {
+    examine_and_show(words).or_else(|error| {
         // Help was asked for.
         if error.status() == Status::Success {
             return Err(error);
         }
-        print_error(&error.screen(terminal.paint));
+        print_error(&error.screen(Terminal::look().paint));
         Ok(Status::Usage)
     })
 }
 
-fn examine_and_show(words: Vec<OsString>, terminal: Terminal) -> Result<Status, CliError> {
+fn examine_and_show(words: Vec<OsString>) -> Result<Status, CliError> {
     let (mut face, typed) = super::parse_as::<DoctorFace>(definition(), words)?;
+    let terminal = Terminal::look();
     super::check::doctor(&typed)?;
     super::check::place(&face.place, &typed)?;
     no_hostfile_as_script(&face, &typed)?;

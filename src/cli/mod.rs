@@ -8,6 +8,7 @@ pub mod args;
 mod bench;
 mod bundled;
 mod check;
+mod color;
 mod completion;
 mod definitions;
 mod doctor;
@@ -190,7 +191,7 @@ fn parse_as<P: Parser>(
     command: clap::Command,
     words: Vec<OsString>,
 ) -> Result<(P, Typed), CliError> {
-    let mut command = command.args_override_self(true).mut_args(|arg| {
+    let mut command = color::with_option(command).args_override_self(true).mut_args(|arg| {
         let takes = arg.get_action().takes_values();
         if takes { arg.allow_negative_numbers(true) } else { arg }
     });
@@ -200,8 +201,13 @@ fn parse_as<P: Parser>(
     line::scan(&mut typed, &flags);
     typed.find_replaced(&flags);
     let line = std::iter::once(OsString::from(name)).chain(line::respelt(&typed));
-    let parsed =
-        command.try_get_matches_from_mut(line).and_then(|found| P::from_arg_matches(&found));
+    let parsed = command.try_get_matches_from_mut(line).and_then(|found| {
+        color::choose(&found);
+        P::from_arg_matches(&found)
+    });
+    if parsed.is_err() {
+        color::choose_typed(&typed);
+    }
     match parsed {
         Ok(parsed) => {
             typed.refuse_replaced()?;

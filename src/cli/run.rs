@@ -112,7 +112,9 @@ pub(super) fn start_program(
     program: &ProgramArgs,
     terminal: Terminal,
 ) -> Result<Status, CliError> {
+    let named = program.python.as_ref();
     let (program, args, note) = lower::program(program, workers.venv_script.as_deref())?;
+    let python = lower::python_named(&program, named);
     if workers.bind_core_list.is_some() && !workers.bind_cores_to_rank && watch.warns() {
         let warning = "warning: --bind_core_list does nothing without --bind_cores_to_rank\n";
         say(warning, terminal.paint);
@@ -120,7 +122,8 @@ pub(super) fn start_program(
     if let Some(note) = note.filter(|_| watch.talks()) {
         say(&format!("note: {note}\n"), terminal.paint);
     }
-    start(place, watch, workers, Started::new(program, args, Speaker::Everybody), terminal)
+    let what = Started { python, ..Started::new(program, args, Speaker::Everybody) };
+    start(place, watch, workers, what, terminal)
 }
 
 /// What is started as every worker.
@@ -135,12 +138,22 @@ pub(super) struct Started {
     pub(super) kept: Option<PathBuf>,
     /// With which other runs its record is kept.
     pub(super) class: RunClass,
+    /// The interpreter, if a line should name it.
+    pub(super) python: Option<String>,
 }
 
 impl Started {
     /// Without files of which we know.
     pub(super) fn new(program: Program, args: Vec<OsString>, speaker: Speaker) -> Self {
-        Self { program, args, speaker, files: Vec::new(), kept: None, class: RunClass::Job }
+        Self {
+            program,
+            args,
+            speaker,
+            files: Vec::new(),
+            kept: None,
+            class: RunClass::Job,
+            python: None,
+        }
     }
 }
 
@@ -152,7 +165,7 @@ pub(super) fn start(
     what: Started,
     terminal: Terminal,
 ) -> Result<Status, CliError> {
-    let Started { program, args, speaker, files: needed, kept, class } = what;
+    let Started { program, args, speaker, files: needed, kept, class, python } = what;
     let files = environment::read_files(place.trust, place.accelerator, terminal.paint)?;
     if watch.warns() {
         print_error(&place.warnings);
@@ -220,7 +233,7 @@ pub(super) fn start(
         let alone = alone.filter(|_| 1 < nodes);
         let alone = alone.map_or_else(String::new, |_| lonely(&plan, nodes));
         say(&note, terminal.paint);
-        let lines = announcement(&plan, &options, &origin) + &alone;
+        let lines = announcement(&plan, &options, &origin, python) + &alone;
         announce(&mut options, lines, terminal);
     }
     let pid_file = workers.save_pid.then(|| PidFile::write(workers.pid_of)).transpose()?;
@@ -287,7 +300,12 @@ fn announce(options: &mut Options, lines: String, terminal: Terminal) {
 }
 
 /// What is about to happen.
-fn announcement(plan: &LaunchPlan, options: &Options, origin: &str) -> String {
+fn announcement(
+    plan: &LaunchPlan,
+    options: &Options,
+    origin: &str,
+    python: Option<String>,
+) -> String {
     let workers = count(plan.workers_here(), "worker");
     let nodes = count(plan.nodes.len(), "node");
     let files = options.style.rank_files.as_ref();
@@ -295,7 +313,8 @@ fn announcement(plan: &LaunchPlan, options: &Options, origin: &str) -> String {
         step("Output", &format!("of each rank goes to {}", files.pattern().display()))
     });
     let launch = format!("{workers} on {nodes} ({origin}), job {}", options.job);
-    step("Launch", &launch) + &output
+    let python = python.map_or_else(String::new, |python| step("Python", &python));
+    step("Launch", &launch) + &python + &output
 }
 
 fn show(plan: &LaunchPlan, watch: &WatchArgs) -> std::io::Result<()> {

@@ -13,7 +13,7 @@ use super::lower::environment::{self, Reach};
 use super::lower::{self, Speaker};
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, HostName, Slot, Status};
-use crate::launch::{self, Transport};
+use crate::launch::{self, Framing, Transport};
 use crate::plan::{self, JobSpec, Program};
 use crate::pool::SlotCount;
 use crate::report::{RunClass, Terminal, print_error};
@@ -158,7 +158,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     options.style.gather = !face.no_gather;
     options.way_on = place.way_on;
     options.talks = false;
-    options.tell_record = false;
+    options.framing = Framing::None;
     launch::run(&plan, &options).map_err(super::run::cannot_launch)
 }
 

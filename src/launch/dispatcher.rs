@@ -14,9 +14,9 @@ use super::finish::Ended;
 use super::gather;
 use super::grave::Grave;
 use super::history::History;
-use super::input::Input;
+use super::input::{self, Input};
 use super::node::{Caller, Node, NodeEvent, Way};
-use super::options::{DialOptions, LaunchError, Options, Transport};
+use super::options::{DialOptions, Framing, LaunchError, Options, Transport};
 use super::pause::{Pause, Who};
 use super::probes::{Pulse, answer_probes};
 use super::signals::{Signals, Wish};
@@ -56,7 +56,7 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
         Transport::Ssh(ssh) => {
             let ssh = Ssh::prepare(ssh, plan.nodes.iter().map(|node| &node.host))?;
             // Who wants to hear little is given no hints.
-            let hears = options.talks || options.tell_record;
+            let hears = options.talks || options.framing != Framing::None;
             let ssh = if hears { ssh } else { ssh.without_hints() };
             Reached::By(Way::Ssh(Arc::new(ssh)))
         }
@@ -161,8 +161,8 @@ pub(super) struct Dispatcher<'a> {
     pub(super) noted: BTreeSet<String>,
     /// Who held up a start until the time was over.
     pub(super) awaited: Option<Awaited>,
-    /// Whether workers were started.
-    pub(super) has_begun: bool,
+    /// When workers were first started.
+    pub(super) begun: Option<Instant>,
     pub(super) faults: Vec<(NodeRank, Fault)>,
     pub(super) history: History,
     pub(super) reporter: Reporter,
@@ -252,7 +252,7 @@ impl<'a> Dispatcher<'a> {
             problems: Vec::new(),
             noted: BTreeSet::new(),
             awaited: None,
-            has_begun: false,
+            begun: None,
             faults: Vec::new(),
             history: History::new(plan),
             reporter,
@@ -293,6 +293,9 @@ impl<'a> Dispatcher<'a> {
             }
             Happening::Wish(wish) => self.wish(wish, None),
             Happening::Stdin(bytes) => {
+                if bytes.contains(&b'\n') && input::is_terminal() {
+                    self.reporter.end_prompt();
+                }
                 self.feed(&bytes);
                 None
             }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::dispatcher::{Dispatcher, sleep_until};
 use super::node::Node;
-use super::verdict;
-use crate::base::{NodeRank, Status};
+use super::options::Framing;
+use super::{verdict, voice};
+use crate::base::{NodeRank, Status, clock};
 use crate::wire::ToAgent;
 
 /// Agents that have said their last word end within this time, or are left to their links' end.
@@ -66,11 +67,11 @@ impl Dispatcher<'_> {
             (status, _) => status,
         };
         let text = story.last_words(&mut pages);
-        if let (Some(log_dir), false) = (&self.options.log_dir, self.has_begun) {
+        if let (Some(log_dir), false) = (&self.options.log_dir, self.begun.is_some()) {
             log_dir.discard();
         }
         let recorded = match &self.options.run_dir {
-            Some(run_dir) if !self.has_begun => {
+            Some(run_dir) if self.begun.is_none() => {
                 run_dir.discard();
                 String::new()
             }
@@ -78,6 +79,11 @@ impl Dispatcher<'_> {
         };
         pages.say(&text);
         pages.say(&recorded);
+        let has_end = self.options.framing == Framing::StartAndEnd;
+        if let (Status::Success, true, Some(begun)) = (status, has_end, self.begun) {
+            let restarts = self.epochs.len().saturating_sub(1);
+            pages.say(&voice::finished(self.plan.workers_here(), clock::now() - begun, restarts));
+        }
         pages.finish();
         let may_be_taken_over = self.job.may_be_taken_over();
         Ended { status, text, cause: story.node_of_cause(), may_be_taken_over }

@@ -121,8 +121,12 @@ fn read_piece() -> Vec<u8> {
 }
 
 fn is_ours_to_read() -> bool {
-    let stdin = std::io::stdin();
-    !stdin.is_terminal() || fds::is_in_foreground(stdin.as_fd())
+    !is_terminal() || fds::is_in_foreground(std::io::stdin().as_fd())
+}
+
+/// Whether standard input is a terminal, which echoes what is typed.
+pub(super) fn is_terminal() -> bool {
+    std::io::stdin().is_terminal()
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod grave;
 mod hearing;
 mod history;
 mod input;
+mod input_hint;
 mod joining;
 mod losing;
 mod loss_help;
@@ -39,7 +40,7 @@ pub use argument_hints::LauncherFlag;
 pub use dispatcher::run;
 pub use joining::{Member, join};
 pub use options::{
-    Claims, Cores, DialOptions, FileOf, Judge, Keeper, LaunchError, Options, StdinTo, Transport,
-    WayOn, WorkersFile,
+    Claims, Cores, DialOptions, FileOf, Framing, Judge, Keeper, LaunchError, Options, StdinTo,
+    Transport, WayOn, WorkersFile,
 };
 pub use termination_log::{TerminationLog, leave_refusal};

@@ -74,8 +74,8 @@ pub struct Options {
     pub way_on: WayOn,
     /// Where workers keep what a later job can go on from.
     pub kept: Option<PathBuf>,
-    /// Whether the user hears where the job is recorded.
-    pub tell_record: bool,
+    /// The lines of remuda around a job that ends well.
+    pub framing: Framing,
     /// Where `run.json` goes; of a job that never began nothing is left.
     pub run_dir: Option<RunDir>,
     /// Where `--log_dir` keeps what workers write; an empty one of a job that never began is removed.
@@ -84,6 +84,17 @@ pub struct Options {
     pub keeper: Keeper,
     /// How nodes are reached.
     pub transport: Transport,
+}
+
+/// The lines of remuda around a job that ends well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Framing {
+    /// None.
+    None,
+    /// Where the logs are.
+    Start,
+    /// The same, and that every worker has returned 0.
+    StartAndEnd,
 }
 
 /// A file that workers will need.

@@ -12,12 +12,12 @@ use std::time::Duration;
 use self::proof::{Random, proof_cases};
 use super::dispatcher::Dispatcher;
 use super::node::Way;
-use super::options::{Claims, Judge, Keeper, Options, StdinTo, Transport, WayOn};
+use super::options::{Claims, Framing, Judge, Keeper, Options, StdinTo, Transport, WayOn};
 use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, Slot, Status, WorkerExit, clock};
 use crate::job::{Cause, NodeLoss, Verdict};
 use crate::os::fds;
 use crate::plan::{self, Accelerator, JobSpec, LaunchPlan, MasterAddr, Program};
-use crate::report::{Keep, StatusPlace, Style, Terminal, print_error};
+use crate::report::{Charset, Keep, StatusPlace, Style, Terminal, print_error};
 use crate::secure::JobKey;
 use crate::transport::{AgentProcess, Arrival, Link, LinkReader, LinkWriter};
 use crate::wire::{
@@ -274,6 +274,7 @@ fn options() -> Options {
                 paint: crate::report::diagnostic::Paint::Plain,
                 stdout_paint: crate::report::diagnostic::Paint::Plain,
                 status: StatusPlace::Nowhere,
+                charset: Charset::Utf8,
             },
         },
         talks: false,
@@ -286,7 +287,7 @@ fn options() -> Options {
         announcement: String::new(),
         way_on: WayOn::Nothing,
         kept: None,
-        tell_record: false,
+        framing: Framing::None,
         run_dir: None,
         log_dir: None,
         keeper: Keeper::default(),

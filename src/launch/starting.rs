@@ -4,10 +4,11 @@ use std::time::Instant;
 
 use super::dispatcher::{Dispatcher, SILENCE_WARNING};
 use super::node::{Stage, Way};
+use super::options::Framing;
 use super::{awaited, orders, recording, voice};
 use crate::base::{NodeRank, Rank, Status, clock};
 use crate::os::code;
-use crate::report::summary::{duration, step};
+use crate::report::summary::duration;
 use crate::wire::{Problem, ToAgent};
 
 impl Dispatcher<'_> {
@@ -27,7 +28,7 @@ impl Dispatcher<'_> {
         if let Way::Dial(gate, ..) = self.caller.way {
             gate.begun(self.job.epoch(), self.job.uncharged());
         }
-        if !self.has_begun {
+        if self.begun.is_none() {
             self.reporter.say(self.options.announcement.as_str());
             self.begin_record();
         }
@@ -52,16 +53,16 @@ impl Dispatcher<'_> {
 
     /// From now on the job is one to be kept.
     fn begin_record(&mut self) {
-        self.has_begun = true;
+        self.begun = Some(clock::now());
         if let Some(log_dir) = &self.options.log_dir {
             log_dir.begin();
         }
-        let Some(run_dir) = &self.options.run_dir else {
-            return;
-        };
-        run_dir.begin(recording::begun(self.plan, self.options, self.started.1).to_json());
-        if self.options.tell_record {
-            self.reporter.say(step("Record", &run_dir.path().display().to_string()));
+        if let Some(run_dir) = &self.options.run_dir {
+            run_dir.begin(recording::begun(self.plan, self.options, self.started.1).to_json());
+        }
+        let has_start = self.options.framing != Framing::None;
+        if let (true, Some(line)) = (has_start, voice::logs(self.options)) {
+            self.reporter.say(line);
         }
     }
 

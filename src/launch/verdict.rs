@@ -12,6 +12,7 @@ use super::awaited::Awaited;
 use super::codes;
 use super::failure_report::without_shown_traceback;
 use super::history::{History, WorkerHistory};
+use super::input_hint::input_hint;
 use super::loss_help::help_of_lost;
 use super::options::Options;
 use super::recording;
@@ -437,6 +438,8 @@ impl Story<'_> {
         let said = last_lines.iter().flat_map(|(_, lines)| lines);
         help.extend(self.argument_hints(worker, said));
         let last_lines = without_shown_traceback(last_lines, pages, rank, &mut facts);
+        let said = last_lines.iter().flat_map(|(_, lines)| lines);
+        help.extend(input_hint(worker.rank, self.options.stdin.includes(worker.rank), said));
         Failure {
             code: codes::WORKER_FAILED,
             title,

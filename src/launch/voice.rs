@@ -3,13 +3,14 @@
 use std::time::{Duration, Instant};
 
 use super::history::WorkerHistory;
+use super::options::Options;
 use crate::base::exit::signal_name;
 use crate::base::{Epoch, Rank};
 use crate::job::{StopReason, Warning};
 use crate::plan::{LaunchPlan, MASTER_PORT};
 use crate::pool::nodeset::fold_set;
-use crate::report::neutral;
 use crate::report::summary::{self, count, duration, step};
+use crate::report::{RunDir, neutral};
 use crate::wire::{Found, Leftover};
 
 /// `others` workers are being stopped; nothing to say if there are none.
@@ -26,6 +27,29 @@ pub(super) fn stopping(reason: StopReason, others: usize, grace: Duration) -> Op
         }
     };
     Some(step("Stopping", &text))
+}
+
+/// The directory of the workers' logs, and that of `run.json` where it is another one; [`None`] where
+/// nothing is kept.
+pub(super) fn logs(options: &Options) -> Option<String> {
+    let run_dir = options.run_dir.as_ref().map(RunDir::path);
+    let text = match (options.style.log_dir.as_deref(), run_dir) {
+        (Some(logs), Some(run_dir)) if !logs.starts_with(run_dir) => {
+            format!("{}; run.json in {}", logs.display(), run_dir.display())
+        }
+        (Some(logs), _) => logs.display().to_string(),
+        (None, run_dir) => run_dir?.display().to_string(),
+    };
+    Some(step("Logs", &text))
+}
+
+/// Every worker has returned 0.
+pub(super) fn finished(workers: usize, time: Duration, restarts: usize) -> String {
+    let after = match restarts {
+        0 => String::new(),
+        restarts => format!(", after {}", count(restarts, "restart")),
+    };
+    step("Finished", &format!("{} in {}{after}", count(workers, "worker"), duration(time)))
 }
 
 /// Workers may save what they have before they are asked to stop.
@@ -226,6 +250,13 @@ mod tests {
         let workers = vec![worker(0, Some(1)), worker(1, Some(20))];
         let mut history = History { workers, undead: Vec::new(), stop_asked: None };
         assert_eq!(after(&mut history, 60), None, "nobody runs any more");
+    }
+
+    #[test]
+    fn good_end_names_its_workers_and_restarts() {
+        let time = Duration::from_secs(21);
+        assert_eq!(finished(8, time, 0), "  Finished  8 workers in 21.0 s\n");
+        assert_eq!(finished(1, time, 2), "  Finished  1 worker in 21.0 s, after 2 restarts\n");
     }
 
     #[test]

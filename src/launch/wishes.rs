@@ -15,10 +15,14 @@ impl Dispatcher<'_> {
     pub(super) fn wish(&mut self, wish: Wish, at: Option<NodeRank>) -> Option<Event> {
         match wish {
             Wish::Stop(signal) => Some(match at {
-                None => Event::Signal(signal),
+                None => {
+                    self.reporter.expect_echo();
+                    Event::Signal(signal)
+                }
                 Some(node) => Event::SignalAt(node, signal),
             }),
             Wish::Tell => {
+                self.reporter.expect_echo();
                 self.say_state();
                 None
             }

@@ -1,17 +1,26 @@
 //! Pieces of output → whole lines with a prefix. Pure; memory is bounded whatever comes in.
+//!
+//! Most output holds no control but line ends, and is copied as it is. From the first other control on
+//! an [`Emulator`] reads the stream, until nothing on its screen can be redrawn any more.
 
 use std::time::{Duration, Instant};
 
 use memchr::{memchr, memchr_iter, memrchr};
 
+use super::emulator::{COLUMNS_MAX, Emulator, FinalLine, first_control};
 use super::neutral::{push_neutral, unfinished};
+use super::terminal::Charset;
 
-/// Longest line; what is longer is shown in parts, each but the last ending in [`CONTINUES`].
+/// Longest line; what is longer is shown in parts, each but the last with a mark at its end.
 const LINE_BYTES_MAX: usize = 64 * 1024;
-/// Ends a part of a line that goes on.
-const CONTINUES: &[u8] = "⏎".as_bytes();
-/// A progress bar (`\r`) is shown at most this often where it cannot be redrawn.
+/// A progress bar is shown at most this often where it cannot be redrawn.
 const BAR_PAUSE: Duration = Duration::from_secs(10);
+/// A row that its program has left, and that nothing was written below, is final after this time.
+const HOLD: Duration = Duration::from_secs(1);
+/// The same for a program that returned to such a row.
+const HOLD_MAX: Duration = Duration::from_secs(60);
+/// A line that has no end after this time is shown as it is: it may be a prompt.
+const PROMPT_AFTER: Duration = Duration::from_secs(1);
 
 /// How lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,12 +31,12 @@ pub enum Dress {
     Neutral,
 }
 
-/// What becomes of a line that is drawn over and over.
+/// What becomes of rows that are redrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bars {
-    /// Its newest state is shown as a line now and then.
+    /// Their newest state is shown as a line now and then.
     NowAndThen,
-    /// It is no line until it ends; [`LineCutter::bar`] tells its newest state.
+    /// They are no lines until they are final; [`LineCutter::bar_rows`] are their newest states.
     InStatus,
 }
 
@@ -36,18 +45,37 @@ pub(super) struct LineCutter {
     prefix: Vec<u8>,
     dress: Dress,
     bars: Bars,
-    /// The line that has not ended yet.
+    /// Ends a part of a line that goes on.
+    continues: &'static str,
+    /// The line that has not ended yet; empty while there is a screen.
     partial: Vec<u8>,
-    /// Whether a carriage return has made it a progress bar.
-    is_bar: bool,
+    /// The rows that can still be redrawn.
+    screen: Option<Box<Emulator>>,
+    /// When the newest bytes came.
+    written: Option<Instant>,
+    /// How long a row that was left is held.
+    hold: Duration,
     /// When a progress bar was last shown.
     bar_shown: Option<Instant>,
+    /// Whether the line that has not ended is shown as it is.
+    is_prompt: bool,
 }
 
 impl LineCutter {
     /// Every line begins with `prefix`.
-    pub(super) fn new(prefix: Vec<u8>, dress: Dress, bars: Bars) -> Self {
-        Self { prefix, dress, bars, partial: Vec::new(), is_bar: false, bar_shown: None }
+    pub(super) fn new(prefix: Vec<u8>, dress: Dress, bars: Bars, charset: Charset) -> Self {
+        Self {
+            prefix,
+            dress,
+            bars,
+            continues: charset.continues(),
+            partial: Vec::new(),
+            screen: None,
+            written: None,
+            hold: HOLD,
+            bar_shown: None,
+            is_prompt: false,
+        }
     }
 
     /// What every line begins with.
@@ -55,14 +83,96 @@ impl LineCutter {
         &self.prefix
     }
 
-    /// The newest state of a progress bar that is for the status line.
-    pub(super) fn bar(&self) -> Option<&[u8]> {
-        let shown = (self.is_bar && self.bars == Bars::InStatus).then(|| visible(&self.partial));
-        shown.filter(|text| !text.is_empty())
+    /// The newest states of progress bars for the status area, from the top.
+    pub(super) fn bar_rows(&self) -> Vec<Vec<u8>> {
+        match &self.screen {
+            Some(screen) if self.bars == Bars::InStatus => screen.bar_rows().collect(),
+            Some(_) | None => Vec::new(),
+        }
     }
 
-    /// Appends to `out` every line that `bytes` completes.
+    /// A line that has had no end for a while: a prompt, perhaps.
+    pub(super) fn prompt(&self) -> Option<Vec<u8>> {
+        self.begun_line().filter(|_| self.is_prompt)
+    }
+
+    /// The terminal has ended the prompt by its echo of what was typed.
+    pub(super) fn end_prompt(&mut self) {
+        if std::mem::take(&mut self.is_prompt) {
+            self.partial.clear();
+            self.screen.iter_mut().for_each(|screen| screen.drop_begun_line());
+        }
+    }
+
+    fn begun_line(&self) -> Option<Vec<u8>> {
+        match &self.screen {
+            Some(screen) => screen.begun_line(),
+            None => (!self.partial.is_empty()).then(|| self.partial.clone()),
+        }
+    }
+
+    /// Appends to `out` every line that `bytes` complete.
     pub(super) fn push(&mut self, now: Instant, mut bytes: &[u8], out: &mut Vec<u8>) {
+        self.written = Some(now);
+        while !bytes.is_empty() {
+            let read = match &mut self.screen {
+                Some(screen) => {
+                    let mut done = Vec::new();
+                    let read = screen.feed(bytes, &mut done);
+                    self.after_feed(&done, out);
+                    read
+                }
+                None => match first_control(bytes) {
+                    None => {
+                        self.push_plain(bytes, out);
+                        bytes.len()
+                    }
+                    Some(at) => {
+                        self.push_plain(&bytes[..at], out);
+                        self.begin_screen(out);
+                        at
+                    }
+                },
+            };
+            bytes = &bytes[read..];
+        }
+        self.show_change(now, out);
+    }
+
+    fn begin_screen(&mut self, out: &mut Vec<u8>) {
+        if COLUMNS_MAX <= self.partial.len() {
+            let text = std::mem::take(&mut self.partial);
+            self.emit_part(&text, out);
+        }
+        self.screen = Some(Box::new(Emulator::new(&self.partial)));
+        self.partial.clear();
+    }
+
+    fn after_feed(&mut self, done: &[FinalLine], out: &mut Vec<u8>) {
+        self.emit_final(done, out);
+        let Some(screen) = &mut self.screen else { return };
+        if screen.take_stopped_at_top() {
+            self.hold = (self.hold * 4).min(HOLD_MAX);
+        }
+        if screen.is_idle() {
+            self.partial = screen.carried_style();
+            self.screen = None;
+        }
+    }
+
+    fn emit_final(&mut self, done: &[FinalLine], out: &mut Vec<u8>) {
+        for line in done {
+            self.is_prompt = false;
+            if line.continues {
+                self.emit_part(&line.text, out);
+            } else {
+                self.emit_line(&line.text, out);
+            }
+        }
+    }
+
+    /// Bytes without any control but ends of lines.
+    fn push_plain(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
         if !self.partial.is_empty()
             && let Some(end) = memchr(b'\n', bytes)
         {
@@ -71,16 +181,17 @@ impl LineCutter {
             self.emit_line(&whole, out);
             whole.clear();
             self.partial = whole;
-            self.is_bar = false;
+            self.is_prompt = false;
             bytes = &bytes[end + 1..];
         }
         if let Some(last) = memrchr(b'\n', bytes) {
             let (lines, rest) = bytes.split_at(last + 1);
             self.emit_lines(lines, out);
-            self.is_bar = false;
             bytes = rest;
         }
-        self.keep(now, bytes, out);
+        self.partial.extend_from_slice(bytes);
+        let kept = self.emit_parts(&self.partial, out).len();
+        self.partial.drain(..self.partial.len() - kept);
     }
 
     /// Whole lines, with their ends. Most hold no return: then none has to be looked at for one.
@@ -99,58 +210,83 @@ impl LineCutter {
         }
     }
 
+    /// When [`Self::look_again`] should be called, if nothing is pushed before.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let written = self.written?;
+        let screen = self.screen.as_ref();
+        let settles = screen.filter(|screen| screen.holds_rows()).map(|_| written + self.hold);
+        let changed = screen.filter(|screen| self.bars == Bars::NowAndThen && screen.has_change());
+        let shows = changed.and(self.bar_shown).map(|shown| shown + BAR_PAUSE);
+        let has_prompt = match screen {
+            _ if self.is_prompt || self.bars == Bars::NowAndThen => false,
+            Some(screen) => screen.begun_line().is_some(),
+            None => !self.partial.is_empty(),
+        };
+        let prompts = has_prompt.then(|| written + PROMPT_AFTER);
+        [settles, shows, prompts].into_iter().flatten().min()
+    }
+
+    /// Does what is due although nothing was pushed.
+    pub(super) fn look_again(&mut self, now: Instant, out: &mut Vec<u8>) {
+        let Some(written) = self.written else { return };
+        if let Some(screen) = &mut self.screen
+            && written + self.hold <= now
+        {
+            let mut done = Vec::new();
+            screen.settle(&mut done);
+            self.after_feed(&done, out);
+        }
+        self.show_change(now, out);
+        let is_late = self.bars == Bars::InStatus && written + PROMPT_AFTER <= now;
+        self.is_prompt |= is_late && self.begun_line().is_some();
+    }
+
+    /// Shows the newest state of a progress bar as a line, unless one was shown a moment ago.
+    fn show_change(&mut self, now: Instant, out: &mut Vec<u8>) {
+        let is_due = self.bar_shown.is_none_or(|shown| shown + BAR_PAUSE <= now);
+        if self.bars != Bars::NowAndThen || !is_due {
+            return;
+        }
+        if let Some(state) = self.screen.as_mut().and_then(|screen| screen.newest_change()) {
+            self.bar_shown = Some(now);
+            self.emit_line(&state, out);
+        }
+    }
+
     /// Appends what has no end of line and never will.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
+        if let Some(screen) = self.screen.take() {
+            let mut done = Vec::new();
+            screen.finish(&mut done);
+            self.emit_final(&done, out);
+        }
         if !self.partial.is_empty() {
             let last = std::mem::take(&mut self.partial);
             self.emit_line(&last, out);
         }
-        self.is_bar = false;
-    }
-
-    fn keep(&mut self, now: Instant, bytes: &[u8], out: &mut Vec<u8>) {
-        self.partial.extend_from_slice(bytes);
-        if !bytes.is_empty() && memchr(b'\r', bytes).is_some() {
-            self.is_bar = true;
-            self.overwrite(now, out);
-        }
-        let kept = self.emit_parts(&self.partial, out).len();
-        self.partial.drain(..self.partial.len() - kept);
+        self.is_prompt = false;
     }
 
     /// Shows what is too long in parts; gives the last part back.
     fn emit_parts<'a>(&self, mut text: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
         while LINE_BYTES_MAX < text.len() {
             let part = LINE_BYTES_MAX - unfinished(&text[..LINE_BYTES_MAX]);
-            self.emit_bare(&text[..part], out);
-            out.extend_from_slice(CONTINUES);
-            out.push(b'\n');
+            self.emit_part(&text[..part], out);
             text = &text[part..];
         }
         text
     }
 
-    /// A carriage return starts the line again: only the newest state of a progress bar is kept,
-    /// and one is shown now and then.
-    fn overwrite(&mut self, now: Instant, out: &mut Vec<u8>) {
-        // A return at the very end may be the first half of `\r\n`.
-        let body = self.partial.len().saturating_sub(1);
-        let Some(last) = memrchr(b'\r', &self.partial[..body]) else {
-            return;
-        };
-        let rest = self.partial.split_off(last + 1);
-        let over = std::mem::replace(&mut self.partial, rest);
-        let is_due = self.bar_shown.is_none_or(|shown| shown + BAR_PAUSE <= now);
-        // Most bars return before they draw, so the first state is nothing.
-        if self.bars == Bars::NowAndThen && is_due && !visible(&over).is_empty() {
-            self.bar_shown = Some(now);
-            self.emit_line(&over, out);
-        }
+    fn emit_part(&self, text: &[u8], out: &mut Vec<u8>) {
+        self.emit_bare(text, out);
+        out.extend_from_slice(self.continues.as_bytes());
+        out.push(b'\n');
     }
 
-    /// One line without its end: what was overwritten goes, as it would on a terminal.
+    /// One line without its end.
     fn emit_line(&self, line: &[u8], out: &mut Vec<u8>) {
-        let last = self.emit_parts(visible(line), out);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let last = self.emit_parts(line, out);
         self.emit_bare(last, out);
         out.push(b'\n');
     }
@@ -164,22 +300,14 @@ impl LineCutter {
     }
 }
 
-/// What a terminal shows of a line in the end.
-fn visible(line: &[u8]) -> &[u8] {
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    match memrchr(b'\r', line) {
-        Some(last) => &line[last + 1..],
-        None => line,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::clock;
 
     fn cut(pieces: &[&[u8]]) -> String {
-        let mut cutter = LineCutter::new(b"w:0 | ".to_vec(), Dress::Bytes, Bars::NowAndThen);
+        let mut cutter =
+            LineCutter::new(b"w:0 | ".to_vec(), Dress::Bytes, Bars::NowAndThen, Charset::Utf8);
         let (now, mut out) = (clock::now(), Vec::new());
         for piece in pieces {
             cutter.push(now, piece, &mut out);
@@ -207,31 +335,151 @@ mod tests {
         assert_eq!(cut(&[b"\r10%", b"\r20%", b"\r30%\n"]), "w:0 | 10%\nw:0 | 30%\n");
     }
 
-    #[test]
-    fn a_bar_in_the_status_line_becomes_a_line_when_it_ends() {
-        #[track_caller]
-        fn check(pieces: &[&str], bar: Option<&str>, lines: &str) {
-            let mut cutter = LineCutter::new(b"> ".to_vec(), Dress::Neutral, Bars::InStatus);
-            let mut out = Vec::new();
-            for piece in pieces {
-                cutter.push(clock::now(), piece.as_bytes(), &mut out);
-            }
-            assert_eq!(cutter.bar(), bar.map(str::as_bytes), "{pieces:?}");
-            assert_eq!(String::from_utf8_lossy(&out), lines, "{pieces:?}");
+    /// A cutter and what it has written, with a clock of its own.
+    struct Bench {
+        cutter: LineCutter,
+        now: Instant,
+        out: Vec<u8>,
+    }
+
+    impl Bench {
+        fn new(dress: Dress, bars: Bars) -> Self {
+            let cutter = LineCutter::new(b"> ".to_vec(), dress, bars, Charset::Utf8);
+            Self { cutter, now: clock::now(), out: Vec::new() }
         }
-        check(&["no bar"], None, "");
-        check(&["1%\r"], Some("1%"), "");
-        check(&["\r1%", "\r2%"], Some("2%"), "");
-        check(&["1%\r", "2%\r"], Some("2%"), "");
-        check(&["a\n\r1%", "\r", "2"], Some("2"), "> a\n");
-        check(&["\r1%", "\r100%\n"], None, "> 100%\n");
-        check(&["\r1%\nplain"], None, "> 1%\n");
-        check(&["dos\r", "\n"], None, "> dos\n");
+
+        fn push(&mut self, text: &str) -> &mut Self {
+            self.cutter.push(self.now, text.as_bytes(), &mut self.out);
+            self
+        }
+
+        /// Lets time pass, and the cutter do all that is due in it.
+        fn pass(&mut self, time: Duration) -> &mut Self {
+            let end = self.now + time;
+            while let Some(due) = self.cutter.due().filter(|due| *due <= end) {
+                self.now = self.now.max(due);
+                self.cutter.look_again(self.now, &mut self.out);
+                assert!(self.cutter.due().is_none_or(|next| due < next), "due again at once");
+            }
+            self.now = end;
+            self
+        }
+
+        #[track_caller]
+        fn check(&mut self, lines: &str, bars: &[&str]) {
+            assert_eq!(String::from_utf8_lossy(&std::mem::take(&mut self.out)), lines);
+            let rows = self.cutter.bar_rows();
+            assert_eq!(rows, bars.iter().map(|bar| bar.as_bytes().to_vec()).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn bar_in_the_status_area_becomes_a_line_when_it_ends() {
+        #[track_caller]
+        fn check(pieces: &[&str], bars: &[&str], lines: &str, later: &str) {
+            let mut bench = Bench::new(Dress::Neutral, Bars::InStatus);
+            for piece in pieces {
+                bench.push(piece);
+            }
+            bench.check(lines, bars);
+            bench.pass(HOLD).check(later, if later.is_empty() { bars } else { &[] });
+        }
+        check(&["no bar"], &[], "", "");
+        check(&["1%\r"], &["1%"], "", "");
+        check(&["\r1%", "\r2%"], &["2%"], "", "");
+        check(&["1%\r", "2%\r"], &["2%"], "", "");
+        check(&["a\n\r1%", "\r", "2"], &["2%"], "> a\n", "");
+        check(&["\r1%", "\r100%\n"], &["100%"], "", "> 100%\n");
+        check(&["\r1%\nplain"], &["1%"], "", "> 1%\n");
+        check(&["dos\r", "\n"], &[], "> dos\n", "");
+    }
+
+    #[test]
+    fn bar_in_a_pipe_is_shown_now_and_then() {
+        let mut bench = Bench::new(Dress::Bytes, Bars::NowAndThen);
+        let ms = Duration::from_millis;
+        // A bar of 35 s, ten states a second; then another one.
+        for state in 0..350 {
+            bench.push(&format!("\r{state:3}")).pass(ms(100));
+        }
+        bench.check(">   0\n>  99\n> 199\n> 299\n", &[]);
+        bench.push("\r350\n").pass(ms(2000)).check("> 350\n", &[]);
+        bench.push("\rsecond 0");
+        // It began before it may be shown, and writes nothing more for a while.
+        bench.pass(ms(10_000)).check("> second 0\n", &[]);
+        bench.push("\rsecond 1").push("\rsecond 2\n").pass(ms(60_000)).check("> second 2\n", &[]);
+    }
+
+    #[test]
+    fn last_state_in_a_pipe_is_shown_once() {
+        let mut bench = Bench::new(Dress::Bytes, Bars::NowAndThen);
+        bench.push("\r100%").push("\n").pass(HOLD).check("> 100%\n", &[]);
+    }
+
+    #[test]
+    fn nested_bars_in_a_pipe_do_not_flood() {
+        let mut bench = Bench::new(Dress::Bytes, Bars::NowAndThen);
+        for step in 0..400 {
+            bench.push(&format!("\repoch {}", step / 90)).pass(Duration::from_millis(50));
+            bench.push(&format!("\n\rbatch {step}\x1b[A")).pass(Duration::from_millis(50));
+        }
+        let lines = String::from_utf8(std::mem::take(&mut bench.out)).expect("text");
+        assert_eq!(lines.lines().count(), 5, "{lines}");
+        assert!(lines.starts_with("> epoch 0\n> epoch 1\n"), "{lines}");
+    }
+
+    #[test]
+    fn nested_bars_stay_in_the_status_area() {
+        let bytes = include_bytes!("../../tests/vectors/bars/trainer.bytes");
+        let mut bench = Bench::new(Dress::Neutral, Bars::InStatus);
+        let text = std::str::from_utf8(bytes).expect("text");
+        for piece in text.split_inclusive("\x1b[A") {
+            bench.push(piece).pass(Duration::from_millis(10));
+            assert!(bench.cutter.bar_rows().len() <= 3);
+        }
+        bench.pass(HOLD);
+        let lines = String::from_utf8(bench.out).expect("text");
+        let notes = lines.lines().filter(|line| line.contains("loss")).count();
+        assert_eq!((notes, lines.lines().count()), (6, 8), "{lines}");
+        assert!(!lines.contains("x1b"), "{lines}");
+    }
+
+    #[test]
+    fn rich_that_pauses_is_held_longer() {
+        let mut bench = Bench::new(Dress::Neutral, Bars::InStatus);
+        bench.push("a 0%\nb 0%");
+        for _ in 0..30 {
+            bench.push("\r\x1b[2K\x1b[1A\x1b[2Ka 1%\nb 1%").pass(Duration::from_secs(3));
+        }
+        let lines = String::from_utf8(bench.out).expect("text");
+        assert!(lines.lines().count() <= 3, "{lines}");
+    }
+
+    #[test]
+    fn line_without_end_becomes_a_prompt() {
+        let mut bench = Bench::new(Dress::Neutral, Bars::InStatus);
+        bench.push("a\n(Pdb) ").check("> a\n", &[]);
+        assert_eq!(bench.cutter.prompt(), None, "it may still end");
+        bench.pass(PROMPT_AFTER).check("", &[]);
+        assert_eq!(bench.cutter.prompt().as_deref(), Some(&b"(Pdb) "[..]));
+        bench.push("more").check("", &[]);
+        assert_eq!(bench.cutter.prompt().as_deref(), Some(&b"(Pdb) more"[..]));
+        bench.push("\nb\n").check("> (Pdb) more\n> b\n", &[]);
+        assert_eq!(bench.cutter.prompt(), None);
+        bench.push("(Pdb) ").pass(PROMPT_AFTER);
+        bench.cutter.end_prompt();
+        bench.push("answer\n").check("> answer\n", &[]);
+        // A bar is no prompt, and in a pipe there is none.
+        bench.push("\r1%").pass(PROMPT_AFTER);
+        assert_eq!(bench.cutter.prompt(), None);
+        let mut pipe = Bench::new(Dress::Bytes, Bars::NowAndThen);
+        pipe.push("(Pdb) ").pass(PROMPT_AFTER).check("", &[]);
+        assert_eq!(pipe.cutter.prompt(), None);
     }
 
     #[test]
     fn a_line_without_end_is_shown_in_bounded_parts() {
-        let mut cutter = LineCutter::new(Vec::new(), Dress::Bytes, Bars::NowAndThen);
+        let mut cutter = LineCutter::new(Vec::new(), Dress::Bytes, Bars::NowAndThen, Charset::Utf8);
         let (now, mut shown) = (clock::now(), 0);
         for _ in 0..100 {
             let mut out = Vec::new();

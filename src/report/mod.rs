@@ -5,6 +5,7 @@
 
 pub mod diagnostic;
 mod disk;
+mod emulator;
 mod files;
 pub mod findings;
 pub mod gather;
@@ -26,6 +27,7 @@ mod status;
 pub mod summary;
 mod tail;
 mod terminal;
+mod text_row;
 pub mod world;
 
 pub use lines::Dress;
@@ -39,6 +41,6 @@ pub use run_dir::{RunDir, ask_disk, make_dirs};
 pub use saved_run::{SavedRun, this_host};
 pub use status::Step;
 pub use terminal::{
-    StatusPlace, Terminal, explain_panics, print, print_by, print_error, print_error_now, say,
-    start_log,
+    Charset, ColorChoice, StatusPlace, Terminal, choose_color, explain_panics, print, print_by,
+    print_error, print_error_now, say, start_log,
 };

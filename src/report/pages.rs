@@ -10,16 +10,16 @@ use anstyle::AnsiColor;
 use rustix::io::Errno;
 
 use super::diagnostic::Paint;
+use super::emulator::first_control;
 use super::files::Files;
 use super::gather::Gathered;
 use super::lines::{Bars, Dress, LineCutter};
-use super::neutral::{push_neutral, unfinished};
 use super::rank_log::{Keep, RankFiles, RankLog};
 use super::screen::Screens;
-use super::status::{Status, Step};
+use super::status::{Area, Redrawn, Status, Step};
 use super::summary::{count, paint_ours};
 use super::tail::Tail;
-use super::terminal::{StatusPlace, Terminal, Tty};
+use super::terminal::{Charset, StatusPlace, Terminal, Tty};
 use crate::base::{Epoch, HostName, LocalRank, NodeRank, Rank, clock};
 use crate::job::Evidence;
 use crate::wire::Stream;
@@ -45,7 +45,7 @@ pub struct Style {
     /// What every line begins with; `{host}`, `{rank}`, `{local_rank}`, `{stream}` are replaced.
     /// `None`: `host:rank │ `, aligned, for a job of several workers.
     pub prefix: Option<String>,
-    /// A worker whose output is shown as it comes, without a prefix: prompts and progress bars work.
+    /// A worker whose output is shown byte for byte, without a prefix: prompts and progress bars work.
     pub solo: Option<Rank>,
     /// Directory of the per-rank files.
     pub log_dir: Option<PathBuf>,
@@ -61,7 +61,7 @@ pub struct Style {
     pub terminal: Terminal,
 }
 
-/// Between two changes of the status line.
+/// Between two changes of the status area.
 const STATUS_PAUSE: Duration = Duration::from_millis(100);
 
 /// How often a screen that stood still is looked at.
@@ -70,6 +70,9 @@ const STILL_PAUSE: Duration = Duration::from_millis(100);
 /// See the module.
 pub struct Pages {
     streams: BTreeMap<(Rank, Stream), Page>,
+    /// Streams that want to be looked at again, and when the first of them does at the earliest.
+    waiting: BTreeSet<(Rank, Stream)>,
+    waiting_until: Option<Instant>,
     screens: Screens,
     /// What was written so far, where it is gathered.
     gathered: Option<BTreeMap<(Rank, Stream), Gathered>>,
@@ -80,7 +83,7 @@ pub struct Pages {
     status: Option<LiveStatus>,
     /// The status line of a job that is being stopped, for the case that it is restarted.
     retired: Option<LiveStatus>,
-    paint: Paint,
+    terminal: Terminal,
     /// After a failure only this worker is shown; everybody is kept in files.
     hushed: Option<Rank>,
     /// Who was left alone and is not shown any more; `None` where everybody is.
@@ -107,19 +110,19 @@ enum Clothes {
     Lines(LineCutter),
     /// Bytes at once.
     Bytes,
-    /// Bytes at once, but for those that only mean something together with the next.
-    Neutral(Vec<u8>),
 }
 
-/// The status line of a terminal that has one.
+/// The status area of a terminal that has one.
 struct LiveStatus {
     status: Status,
     tty: Tty,
     paint: Paint,
     /// Whether something is not on the screen yet.
     is_stale: bool,
-    /// When the line that is on the screen was drawn.
+    /// When the area that is on the screen was drawn.
     drawn: Option<Instant>,
+    /// The stream whose prompt is drawn.
+    prompt_of: Option<(Rank, Stream)>,
     /// Whether the terminal is somebody else's for a while.
     rests: bool,
 }
@@ -140,13 +143,15 @@ impl Pages {
             stderr.as_fd().try_clone_to_owned().ok().filter(|_| place != StatusPlace::Nowhere);
         Self {
             streams,
+            waiting: BTreeSet::new(),
+            waiting_until: None,
             gathered: style.gather.then(BTreeMap::new),
             has_rank_files: style.rank_files.is_some(),
             files: start_files(workers, style),
-            status: tty.map(|tty| LiveStatus::new(Tty::new(tty), style.terminal.paint)),
+            status: tty.map(|tty| LiveStatus::new(Tty::new(tty), style.terminal)),
             retired: None,
             screens: Screens::new(stdout, stderr, place),
-            paint: style.terminal.paint,
+            terminal: style.terminal,
             hushed: None,
             left: style.quiet_when_left.then(BTreeSet::new),
             failure_told: false,
@@ -162,6 +167,7 @@ impl Pages {
             return;
         };
         page.tail.push(&bytes);
+        let is_kept = page.is_kept;
         if let Some(gathered) = &mut self.gathered {
             gathered.entry((rank, stream)).or_default().push(&bytes);
             page.hidden_until = page.tail.total();
@@ -169,14 +175,12 @@ impl Pages {
             page.dress.show(&bytes, self.screens.pending(stream));
             self.shown_bytes += bytes.len() as u64;
             page.shown_until = self.shown_bytes;
-            if let Some(status) = &mut self.status {
-                status.bar(rank, stream, page.dress.bar());
-            }
+            self.note_state((rank, stream), &bytes);
         } else {
             page.hidden_until = page.tail.total();
         }
         let Some(files) = &self.files else { return };
-        match (page.is_kept, self.has_rank_files) {
+        match (is_kept, self.has_rank_files) {
             (true, true) => {
                 files.write((rank, Some(stream)), bytes.clone());
                 files.write((rank, None), bytes);
@@ -184,6 +188,62 @@ impl Pages {
             (true, false) => files.write((rank, Some(stream)), bytes),
             (false, true) => files.write((rank, None), bytes),
             (false, false) => {}
+        }
+    }
+
+    /// What a stream can redraw after these bytes, and when it wants to be looked at again.
+    fn note_state(&mut self, of: (Rank, Stream), bytes: &[u8]) {
+        let Some(page) = self.streams.get(&of) else { return };
+        let Clothes::Lines(cutter) = &page.dress else {
+            // A program that moves the cursor by itself has the terminal for itself.
+            if self.status.is_some() && first_control(bytes).is_some() {
+                self.end_status();
+                self.retired = None;
+            }
+            return;
+        };
+        if let Some(due) = cutter.due() {
+            self.waiting.insert(of);
+            self.waiting_until = Some(self.waiting_until.map_or(due, |until| until.min(due)));
+        }
+        if let Some(status) = &mut self.status {
+            status.set(of, page.dress.redrawn());
+        }
+    }
+
+    /// Lets streams do what is due although they wrote nothing.
+    fn look_at_streams(&mut self) {
+        let now = clock::now();
+        if self.waiting_until.is_none_or(|until| now < until) {
+            return;
+        }
+        self.waiting_until = None;
+        for of in std::mem::take(&mut self.waiting) {
+            let is_hushed = self.is_hushed(of.0);
+            let Some(page) = self.streams.get_mut(&of) else { continue };
+            if let (Clothes::Lines(cutter), false) = (&mut page.dress, is_hushed) {
+                cutter.look_again(now, self.screens.pending(of.1));
+                self.note_state(of, b"");
+            }
+        }
+    }
+
+    /// The terminal has echoed the end of a line that was typed: a prompt is over.
+    pub fn end_prompt(&mut self) {
+        let Some(live) = &mut self.status else { return };
+        let Some(of) = live.prompt_of.take() else { return };
+        self.screens.keep_status();
+        live.is_stale = true;
+        if let Some(Page { dress: Clothes::Lines(cutter), .. }) = self.streams.get_mut(&of) {
+            cutter.end_prompt();
+        }
+        self.note_state(of, b"");
+    }
+
+    /// The terminal may have echoed the key of a signal, such as `^\`.
+    pub fn expect_echo(&mut self) {
+        if self.terminal.status != StatusPlace::Nowhere {
+            self.screens.expect_echo();
         }
     }
 
@@ -204,7 +264,7 @@ impl Pages {
             page.dress.finish(self.screens.pending(stream));
         }
         if let Some(status) = &mut self.status {
-            status.bar(rank, stream, None);
+            status.set((rank, stream), None);
         }
         if let (true, Some(files)) = (page.is_kept, &self.files) {
             files.end((rank, Some(stream)));
@@ -213,9 +273,9 @@ impl Pages {
 
     /// Adds a line of our own.
     pub fn say(&mut self, text: &str) {
-        let text = paint_ours(text, self.paint);
+        let text = paint_ours(&self.terminal.charset.adapt(text), self.terminal.paint);
         self.shown_bytes += text.len() as u64;
-        self.screens.pending(Stream::Stderr).extend_from_slice(text.as_bytes());
+        self.screens.push_own(Stream::Stderr, text.as_bytes(), self.terminal.stderr);
     }
 
     /// What a worker wrote, where it is gathered.
@@ -257,7 +317,7 @@ impl Pages {
         self.status = self
             .retired
             .take()
-            .map(|live| LiveStatus::new(live.tty, live.paint))
+            .map(|live| LiveStatus::new(live.tty, self.terminal))
             .or(self.status.take());
         for page in self.streams.values_mut() {
             // Half a line of a worker that was not shown any more.
@@ -305,7 +365,7 @@ impl Pages {
         let still = self.screens.stand_still().then(|| clock::now() + STILL_PAUSE);
         // Who stands still is told of later.
         let files = self.files.as_ref().filter(|_| still.is_none()).and_then(Files::due);
-        [still, self.status_due(), files].into_iter().flatten().min()
+        [still, self.status_due(), files, self.waiting_until].into_iter().flatten().min()
     }
 
     fn status_due(&self) -> Option<Instant> {
@@ -315,6 +375,7 @@ impl Pages {
 
     /// Hands over what waits.
     pub fn flush(&mut self) {
+        self.look_at_streams();
         self.show_status();
         // A screen that has moved on is told what it missed.
         if self.screens.flush() {
@@ -332,9 +393,11 @@ impl Pages {
             return;
         }
         if let Some(live) = &mut self.status {
-            let width = live.tty.width();
-            let text = width.map_or_else(String::new, |width| live.status.line(width, live.paint));
-            live.is_stale = !self.screens.set_status(&text) || width.is_none();
+            let size = live.tty.size();
+            let area = size.map_or_else(Area::default, |size| live.status.area(size, live.paint));
+            let text = area.rows.join("\n");
+            live.is_stale = !self.screens.set_status(&text) || size.is_none();
+            live.prompt_of = area.prompt_of.filter(|_| !live.is_stale);
             live.drawn = (live.is_stale || !text.is_empty()).then_some(now);
         }
     }
@@ -433,17 +496,16 @@ impl Page {
             Stream::Stdout => (style.terminal.stdout, style.terminal.stdout_paint),
             Stream::Stderr => (style.terminal.stderr, style.terminal.paint),
         };
-        let dress = if terminal { Dress::Neutral } else { Dress::Bytes };
-        let dress = match (style.solo == Some(label.rank), dress) {
-            (true, Dress::Bytes) => Clothes::Bytes,
-            (true, Dress::Neutral) => Clothes::Neutral(Vec::new()),
-            (false, dress) => {
-                let prefix = prefix(label, stream, style.prefix.as_deref(), width);
-                let prefix = painted(prefix, label.node, paint);
-                let has_status = terminal && style.terminal.status != StatusPlace::Nowhere;
-                let bars = if has_status { Bars::InStatus } else { Bars::NowAndThen };
-                Clothes::Lines(LineCutter::new(prefix.into_bytes(), dress, bars))
-            }
+        let dress = if style.solo == Some(label.rank) {
+            Clothes::Bytes
+        } else {
+            let charset = style.terminal.charset;
+            let prefix = prefix(label, stream, style.prefix.as_deref(), (width, charset));
+            let prefix = painted(prefix, label.node, paint).into_bytes();
+            let dress = if terminal { Dress::Neutral } else { Dress::Bytes };
+            let has_status = terminal && style.terminal.status != StatusPlace::Nowhere;
+            let bars = if has_status { Bars::InStatus } else { Bars::NowAndThen };
+            Clothes::Lines(LineCutter::new(prefix, dress, bars, charset))
         };
         let is_kept = style.log_dir.is_some();
         Self { dress, tail: Tail::default(), is_kept, hidden_until: 0, shown_until: 0 }
@@ -480,48 +542,34 @@ impl Clothes {
         match self {
             Self::Lines(cutter) => cutter.push(clock::now(), bytes, out),
             Self::Bytes => out.extend_from_slice(bytes),
-            Self::Neutral(held) => {
-                held.extend_from_slice(bytes);
-                let rest = held.split_off(held.len() - unfinished(held));
-                show_neutral(&std::mem::replace(held, rest), out);
-            }
         }
     }
 
-    /// A progress bar for the status line, with what stands before it.
-    fn bar(&self) -> Option<(&[u8], &[u8])> {
-        match self {
-            Self::Lines(cutter) => Some((cutter.prefix(), cutter.bar()?)),
-            Self::Bytes | Self::Neutral(_) => None,
-        }
+    /// What the status area may show of the stream.
+    fn redrawn(&self) -> Option<Redrawn> {
+        let Self::Lines(cutter) = self else { return None };
+        let (rows, prompt) = (cutter.bar_rows(), cutter.prompt());
+        let is_any = !rows.is_empty() || prompt.is_some();
+        is_any.then(|| Redrawn { prefix: cutter.prefix().to_vec(), rows, prompt })
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) {
         match self {
             Self::Lines(cutter) => cutter.finish(out),
             Self::Bytes => {}
-            Self::Neutral(held) => show_neutral(&std::mem::take(held), out),
         }
     }
 }
 
-/// Line ends and returns of a single worker are its own affair.
-fn show_neutral(bytes: &[u8], out: &mut Vec<u8>) {
-    for piece in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
-        let text = piece.len() - usize::from(matches!(piece.last(), Some(b'\n' | b'\r')));
-        push_neutral(out, &piece[..text]);
-        out.extend_from_slice(&piece[text..]);
-    }
-}
-
 impl LiveStatus {
-    fn new(tty: Tty, paint: Paint) -> Self {
-        let status = Status::default();
-        Self { status, tty, paint, is_stale: false, drawn: None, rests: false }
+    fn new(tty: Tty, terminal: Terminal) -> Self {
+        let status = Status::new(terminal.charset);
+        let paint = terminal.paint;
+        Self { status, tty, paint, is_stale: false, drawn: None, prompt_of: None, rests: false }
     }
 
-    fn bar(&mut self, rank: Rank, stream: Stream, bar: Option<(&[u8], &[u8])>) {
-        self.is_stale |= self.status.bar(rank, stream, bar);
+    fn set(&mut self, of: (Rank, Stream), redrawn: Option<Redrawn>) {
+        self.is_stale |= self.status.set(of, redrawn);
     }
 }
 
@@ -551,9 +599,15 @@ pub fn unknown_placeholder(template: &str) -> Option<(usize, &str)> {
     names.into_iter().find(|(_, name)| is_name(name) && !PLACEHOLDERS.contains(name))
 }
 
-fn prefix(label: &WorkerLabel, stream: Stream, template: Option<&str>, width: usize) -> String {
+/// Names fill a column of `width`.
+fn prefix(
+    label: &WorkerLabel,
+    stream: Stream,
+    template: Option<&str>,
+    (width, charset): (usize, Charset),
+) -> String {
     match template {
-        None => format!("{:width$} │ ", default_name(label)),
+        None => format!("{:width$} {} ", default_name(label), charset.bar()),
         Some(template) => template
             .replace("{host}", label.host.as_str())
             .replace("{rank}", &label.shown.to_string())
@@ -615,8 +669,9 @@ mod tests {
         let host = HostName::parse("n3").expect("a name");
         let (rank, local_rank, node) = (Rank(7), LocalRank(1), NodeRank(3));
         let label = WorkerLabel { rank, shown: rank, local_rank, node, host };
-        let fill = |template| prefix(&label, Stream::Stderr, Some(template), 0);
+        let fill = |template| prefix(&label, Stream::Stderr, Some(template), (0, Charset::Utf8));
         assert_eq!(fill("[{host} {rank}.{local_rank} {stream}] "), "[n3 7.1 stderr] ");
-        assert_eq!(prefix(&label, Stream::Stdout, None, 6), "n3:7   │ ");
+        assert_eq!(prefix(&label, Stream::Stdout, None, (6, Charset::Utf8)), "n3:7   │ ");
+        assert_eq!(prefix(&label, Stream::Stdout, None, (6, Charset::Ascii)), "n3:7   | ");
     }
 }

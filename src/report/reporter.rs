@@ -33,6 +33,8 @@ enum Told {
     LeftAlone(Rank),
     Hush(Rank),
     EndStatus,
+    EndPrompt,
+    ExpectEcho,
     BeginEpoch(Epoch),
     Rest(Box<dyn FnOnce() + Send>),
     Wake,
@@ -122,6 +124,16 @@ impl Reporter {
     /// The job is being stopped: there is no status line any more.
     pub fn end_status(&self) {
         let _ = self.told.send(Told::EndStatus);
+    }
+
+    /// The terminal has echoed the end of a line that was typed: a prompt is over.
+    pub fn end_prompt(&self) {
+        let _ = self.told.send(Told::EndPrompt);
+    }
+
+    /// The terminal may have echoed the key of a signal, such as `^\`.
+    pub fn expect_echo(&self) {
+        let _ = self.told.send(Told::ExpectEcho);
     }
 
     /// Workers are started anew.
@@ -223,6 +235,8 @@ fn hear(pages: &mut Pages, message: Told, consumed: &impl Fn(Consumed)) -> Contr
         Told::LeftAlone(rank) => pages.left_alone(rank),
         Told::Hush(only) => pages.hush(only),
         Told::EndStatus => pages.end_status(),
+        Told::EndPrompt => pages.end_prompt(),
+        Told::ExpectEcho => pages.expect_echo(),
         Told::BeginEpoch(epoch) => pages.begin_epoch(epoch),
         Told::Rest(done) => {
             pages.rest();

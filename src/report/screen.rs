@@ -1,5 +1,5 @@
-//! Our two descriptors as a person sees them: lines in order, and below them, on a terminal, the
-//! status line, which is taken away before a line comes and put back after it.
+//! The two descriptors of remuda as a person sees them: lines in order, and below them, on a terminal,
+//! the status area, which is erased before a line is written and drawn again after it.
 
 use std::os::fd::OwnedFd;
 
@@ -10,8 +10,8 @@ use super::sink::{Offered, Sink};
 use super::terminal::StatusPlace;
 use crate::wire::Stream;
 
-/// Takes the status line away: to the first column, and everything behind it is erased.
-const ERASE: &[u8] = b"\r\x1b[K";
+/// To the first column, and everything behind it is erased.
+const ERASE_ROW: &str = "\r\x1b[K";
 
 /// What becomes of our lines and of those of the workers.
 pub(super) struct Screens {
@@ -30,12 +30,16 @@ struct Screen {
     footer: Footer,
 }
 
-/// The status line of a screen.
+/// The status area of a screen.
 struct Footer {
+    /// Its rows, with line ends between them.
     text: Vec<u8>,
-    is_drawn: bool,
-    /// Whether a line drawn now would have a line of its own: a prompt may wait behind the last one.
+    /// Rows that are on the screen.
+    drawn: usize,
+    /// Whether a row drawn now would have a line of its own: a prompt may wait behind the last one.
     is_line_start: bool,
+    /// Whether the terminal may have echoed a key behind the cursor.
+    has_echo: bool,
 }
 
 impl Screens {
@@ -60,10 +64,38 @@ impl Screens {
         self.stderr.as_mut().unwrap_or(&mut self.stdout)
     }
 
-    /// Sets the status line and draws it, or leaves that to the next flush. False if it could not be
+    /// Sets the status area and draws it, or leaves that to the next flush. False if it could not be
     /// drawn yet and should be set again.
     pub(super) fn set_status(&mut self, text: &str) -> bool {
         self.err().set_footer(text.as_bytes())
+    }
+
+    /// The last row of the status area has become a line: the terminal echoed its end.
+    pub(super) fn keep_status(&mut self) {
+        let footer = &mut self.err().footer;
+        footer.text.clear();
+        (footer.drawn, footer.is_line_start) = (0, true);
+    }
+
+    /// The terminal may have echoed a key behind the cursor, such as `^\`.
+    pub(super) fn expect_echo(&mut self) {
+        self.err().footer.has_echo = true;
+    }
+
+    /// Adds lines of remuda: they begin in a line of their own, also behind a line without an end.
+    pub(super) fn push_own(&mut self, stream: Stream, text: &[u8], is_terminal: bool) {
+        let screen = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => self.err(),
+        };
+        let is_line_start = match screen.pending.last() {
+            Some(last) => *last == b'\n',
+            None => screen.footer.is_line_start,
+        };
+        if is_terminal && !is_line_start && !text.is_empty() {
+            screen.pending.push(b'\n');
+        }
+        screen.pending.extend_from_slice(text);
     }
 
     /// Hands over what waits; true unless a screen stands still.
@@ -115,7 +147,7 @@ impl Screens {
 
 impl Screen {
     fn new(fd: OwnedFd) -> Self {
-        let footer = Footer { text: Vec::new(), is_drawn: false, is_line_start: true };
+        let footer = Footer::new();
         Self { sink: Sink::start(fd), pending: Vec::new(), offered: Offered::Taken, footer }
     }
 
@@ -128,7 +160,7 @@ impl Screen {
     fn set_footer(&mut self, text: &[u8]) -> bool {
         let is_new = self.footer.text != text;
         self.footer.text = text.to_vec();
-        let is_right = !is_new && self.footer.is_drawn == self.footer.can_be_drawn();
+        let is_right = !is_new && (0 < self.footer.drawn) == self.footer.can_be_drawn();
         if is_right || !self.pending.is_empty() {
             return true;
         }
@@ -150,7 +182,7 @@ impl Screen {
 
     /// Returns how many lines were lost.
     fn offer(&mut self, lines: Vec<u8>) -> u64 {
-        let before = (self.footer.is_drawn, self.footer.is_line_start);
+        let before = (self.footer.drawn, self.footer.is_line_start);
         let mut bytes = self.footer.around(lines);
         if bytes.is_empty() {
             return 0;
@@ -159,27 +191,44 @@ impl Screen {
         if self.offered != Offered::Stalled {
             return 0;
         }
-        (self.footer.is_drawn, self.footer.is_line_start) = before;
+        (self.footer.drawn, self.footer.is_line_start) = before;
         memchr_iter(b'\n', &bytes).count() as u64
     }
 }
 
 impl Footer {
+    fn new() -> Self {
+        Self { text: Vec::new(), drawn: 0, is_line_start: true, has_echo: false }
+    }
+
     fn can_be_drawn(&self) -> bool {
         self.is_line_start && !self.text.is_empty()
     }
 
-    /// Lines with the status line taken away before them and drawn after them.
+    /// Lines with the status area erased before them and drawn after them.
     fn around(&mut self, lines: Vec<u8>) -> Vec<u8> {
+        let erase = self.erase();
         if let Some(last) = lines.last() {
             self.is_line_start = *last == b'\n';
         }
-        let mut bytes = if self.is_drawn { [ERASE, &lines].concat() } else { lines };
-        self.is_drawn = self.can_be_drawn();
-        if self.is_drawn {
+        let mut bytes = if erase.is_empty() { lines } else { [erase.as_bytes(), &lines].concat() };
+        self.drawn = 0;
+        if self.can_be_drawn() {
             bytes.extend_from_slice(&self.text);
+            self.drawn = memchr_iter(b'\n', &self.text).count() + 1;
         }
         bytes
+    }
+
+    /// Erases what is drawn. The cursor is behind its last row.
+    fn erase(&mut self) -> String {
+        let has_echo = std::mem::take(&mut self.has_echo);
+        match self.drawn {
+            0 if has_echo && self.is_line_start => ERASE_ROW.to_owned(),
+            0 => String::new(),
+            1 => ERASE_ROW.to_owned(),
+            rows => format!("\r\x1b[{}A\x1b[J", rows - 1),
+        }
     }
 }
 
@@ -195,7 +244,7 @@ mod tests {
 
     #[test]
     fn lines_and_status_line_never_share_a_line() {
-        let footer = &mut Footer { text: Vec::new(), is_drawn: false, is_line_start: true };
+        let footer = &mut Footer::new();
         check(footer, "a\n", "a\n");
         footer.text = b"1%".to_vec();
         check(footer, "", "1%");
@@ -207,5 +256,28 @@ mod tests {
         footer.text.clear();
         check(footer, "", "\r\x1b[K");
         check(footer, "d\n", "d\n");
+    }
+
+    #[test]
+    fn area_of_several_rows_is_erased_whole() {
+        let footer = &mut Footer::new();
+        footer.text = b"epoch\nbatch".to_vec();
+        check(footer, "a\n", "a\nepoch\nbatch");
+        footer.text = b"epoch\nbatch\nmicro".to_vec();
+        check(footer, "b\n", "\r\x1b[1A\x1b[Jb\nepoch\nbatch\nmicro");
+        footer.text = b"epoch".to_vec();
+        check(footer, "", "\r\x1b[2A\x1b[Jepoch");
+        footer.text.clear();
+        check(footer, "c\n", "\r\x1b[Kc\n");
+    }
+
+    #[test]
+    fn echo_of_a_key_is_erased_before_a_line() {
+        let footer = &mut Footer::new();
+        footer.has_echo = true;
+        check(footer, "State\n", "\r\x1b[KState\n");
+        check(footer, "name? ", "name? ");
+        footer.has_echo = true;
+        check(footer, "\nState\n", "\nState\n");
     }
 }

@@ -1,7 +1,7 @@
-//! The status line: how the job is doing, in one line at the end of a terminal that nobody keeps.
-//! Pure: the time and the width of the terminal are arguments.
+//! The status area: how the job is doing, in the last rows of a terminal, which are redrawn. Pure:
+//! the time and the size of the terminal are arguments.
 //!
-//! The lowest rank speaks. Steps that workers tell us of are shown before progress bars that they
+//! A prompt of a worker is shown alone. Else the lowest rank speaks. Steps that workers tell us of are shown before progress bars that they
 //! draw themselves. A step that was told before a line was written is heard before that line, so the
 //! newest that we know of stays until its successor comes or the last one is done.
 
@@ -13,11 +13,14 @@ use unicode_width::UnicodeWidthChar;
 use super::diagnostic::Paint;
 use super::neutral::push_neutral;
 use super::summary::{duration, paint_ours, step};
+use super::terminal::Charset;
 use crate::base::Rank;
 use crate::wire::Stream;
 
 /// Bytes of a progress bar that are remembered: more than any terminal is wide.
 const BAR_BYTES_MAX: usize = 2048;
+/// Rows of the area.
+const AREA_ROWS_MAX: usize = 12;
 /// Time of a run that is enough to guess its end.
 const GUESS_AFTER: Duration = Duration::from_secs(2);
 
@@ -35,11 +38,30 @@ pub struct Step {
 }
 
 /// What the line can say.
-#[derive(Default)]
 pub(super) struct Status {
     paces: BTreeMap<Rank, Pace>,
-    /// Progress bars with their prefixes, not yet made harmless.
-    bars: BTreeMap<(Rank, Stream), (Vec<u8>, Vec<u8>)>,
+    /// What streams can redraw.
+    redrawn: BTreeMap<(Rank, Stream), Redrawn>,
+    charset: Charset,
+}
+
+/// What a stream can redraw, not yet made harmless.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Redrawn {
+    /// Stands before each row.
+    pub(super) prefix: Vec<u8>,
+    /// Progress bars, from the top.
+    pub(super) rows: Vec<Vec<u8>>,
+    /// A line without an end.
+    pub(super) prompt: Option<Vec<u8>>,
+}
+
+/// The rows to draw, from the top.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Area {
+    pub(super) rows: Vec<String>,
+    /// The stream whose prompt is the only row; the cursor stays behind it.
+    pub(super) prompt_of: Option<(Rank, Stream)>,
 }
 
 /// The first step that a worker told us of, and its newest.
@@ -49,6 +71,11 @@ struct Pace {
 }
 
 impl Status {
+    /// Without anything to show.
+    pub(super) fn new(charset: Charset) -> Self {
+        Self { paces: BTreeMap::new(), redrawn: BTreeMap::new(), charset }
+    }
+
     /// A worker has done a step.
     pub(super) fn step(&mut self, rank: Rank, now: Instant, step: Step) {
         let first = (step.step, now);
@@ -61,34 +88,51 @@ impl Status {
         pace.newest = (step, now);
     }
 
-    /// The newest state of a worker's progress bar; `None` when there is none any more. True if
-    /// that is news.
-    pub(super) fn bar(&mut self, rank: Rank, stream: Stream, bar: Option<(&[u8], &[u8])>) -> bool {
-        let Some((prefix, text)) = bar else {
-            return self.bars.remove(&(rank, stream)).is_some();
-        };
-        let text = text[..text.len().min(BAR_BYTES_MAX)].to_vec();
-        let prefix = prefix[..prefix.len().min(BAR_BYTES_MAX)].to_vec();
-        let before = self.bars.insert((rank, stream), (prefix, text));
-        before.as_ref() != self.bars.get(&(rank, stream))
+    /// The newest state of what a stream can redraw; [`None`] where that is nothing. True if that is
+    /// news.
+    pub(super) fn set(&mut self, of: (Rank, Stream), mut newest: Option<Redrawn>) -> bool {
+        let texts = newest.iter_mut().flat_map(|newest| {
+            newest.rows.truncate(AREA_ROWS_MAX);
+            newest.rows.iter_mut().chain(&mut newest.prompt).chain([&mut newest.prefix])
+        });
+        texts.for_each(|text| text.truncate(BAR_BYTES_MAX));
+        match newest {
+            None => self.redrawn.remove(&of).is_some(),
+            Some(newest) if self.redrawn.get(&of) == Some(&newest) => false,
+            Some(newest) => {
+                self.redrawn.insert(of, newest);
+                true
+            }
+        }
     }
 
-    /// A line of fewer than `width` columns; empty when there is nothing to say.
-    pub(super) fn line(&self, width: usize, paint: Paint) -> String {
+    /// Rows of fewer than `columns` columns, and fewer than the terminal has; none when there is
+    /// nothing to show.
+    pub(super) fn area(&self, (columns, rows): (usize, usize), paint: Paint) -> Area {
         // A terminal that has written its last column may already have gone to the next line.
-        let columns = width.saturating_sub(1);
-        if let Some(pace) = self.paces.values().next() {
-            if pace.is_over() {
-                return String::new();
-            }
-            return cut(&paint_ours(&step("Running", &pace.text()), paint), columns);
-        }
-        let Some((prefix, bar)) = self.bars.values().next() else {
-            return String::new();
+        let columns = columns.saturating_sub(1);
+        let shown = |prefix: &[u8], text: &[u8]| {
+            let mut line = prefix.to_vec();
+            push_neutral(&mut line, text);
+            cut(&String::from_utf8_lossy(&line), columns, self.charset.more())
         };
-        let mut text = prefix.clone();
-        push_neutral(&mut text, bar);
-        cut(&String::from_utf8_lossy(&text), columns)
+        let prompt = self.redrawn.iter().find_map(|(of, redrawn)| {
+            Some((*of, shown(&redrawn.prefix, redrawn.prompt.as_ref()?)))
+        });
+        if let Some((of, row)) = prompt {
+            return Area { rows: vec![row], prompt_of: Some(of) };
+        }
+        if let Some(pace) = self.paces.values().next() {
+            let line = paint_ours(&step("Running", &pace.text()), paint);
+            let line = (!pace.is_over()).then(|| cut(&line, columns, self.charset.more()));
+            return Area { rows: line.into_iter().collect(), prompt_of: None };
+        }
+        let lowest = self.redrawn.keys().next().map(|(rank, _)| *rank);
+        let of_lowest = self.redrawn.iter().filter(|((rank, _), _)| Some(*rank) == lowest);
+        let bars = of_lowest
+            .flat_map(|(_, redrawn)| redrawn.rows.iter().map(|row| shown(&redrawn.prefix, row)));
+        let rows_max = AREA_ROWS_MAX.min(rows.saturating_sub(1)).max(1);
+        Area { rows: bars.take(rows_max).collect(), prompt_of: None }
     }
 }
 
@@ -137,9 +181,8 @@ fn coarse(seconds: f64) -> String {
 
 /// As much of one line as `columns` hold, in a terminal's measure: colours take no room, some
 /// characters take two columns. Whatever colour is on at the end is switched off.
-fn cut(line: &str, columns: usize) -> String {
+fn cut(line: &str, columns: usize, more: &str) -> String {
     const RESET: &str = "\x1b[0m";
-    const MORE: &str = "…";
     let (mut out, mut used, mut is_coloured) = (String::new(), 0, false);
     // Where the mark goes if the line turns out too long: the last place that leaves it a column.
     let mut last_cut = 0;
@@ -155,12 +198,12 @@ fn cut(line: &str, columns: usize) -> String {
         rest = &rest[character.len_utf8()..];
         let shown = if character.is_control() { ' ' } else { character };
         let width = shown.width().unwrap_or(0);
-        if used < columns {
+        if used + more.chars().count() <= columns {
             last_cut = out.len();
         }
         if columns < used + width {
             out.truncate(last_cut);
-            out.push_str(if columns == 0 { "" } else { MORE });
+            out.push_str(if columns < more.chars().count() { "" } else { more });
             break;
         }
         out.push(shown);
@@ -179,7 +222,7 @@ mod tests {
 
     #[track_caller]
     fn check_cut(line: &str, columns: usize, expect: &str) {
-        assert_eq!(cut(line, columns), expect, "{columns} columns of {line:?}");
+        assert_eq!(cut(line, columns, "…"), expect, "{columns} columns of {line:?}");
     }
 
     #[test]
@@ -205,7 +248,7 @@ mod tests {
         fn nothing_is_wider_than_the_terminal(
             text in "([a-z ]|ö|漢|😀|\u{301}|\u{1b}\\[1;31m|\u{1b}\\[0m|\t){0,40}", columns in 0usize..50
         ) {
-            let mut shown = cut(&text, columns);
+            let mut shown = cut(&text, columns, "...");
             while let Some(start) = shown.find('\x1b') {
                 let end = start + shown[start..].find('m').expect("whole sequences") + 1;
                 shown.replace_range(start..end, "");
@@ -221,8 +264,8 @@ mod tests {
 
     #[test]
     fn the_lowest_rank_speaks_and_its_end_is_guessed() {
-        let (mut status, start) = (Status::default(), clock::now());
-        let line = |status: &Status| status.line(80, Paint::Plain);
+        let (mut status, start) = (Status::new(Charset::Utf8), clock::now());
+        let line = |status: &Status| status.area((80, 24), Paint::Plain).rows.concat();
         assert_eq!(line(&status), "");
         status.step(Rank(1), start, told(7, None));
         assert_eq!(line(&status), "   Running  step 7  loss 2.5000  46080 tokens/s");
@@ -242,8 +285,8 @@ mod tests {
 
     #[test]
     fn the_last_step_is_not_shown() {
-        let (mut status, now) = (Status::default(), clock::now());
-        let line = |status: &Status| status.line(80, Paint::Plain);
+        let (mut status, now) = (Status::new(Charset::Utf8), clock::now());
+        let line = |status: &Status| status.area((80, 24), Paint::Plain).rows.concat();
         let shown = "   Running  step  7/30  loss 2.5000  46080 tokens/s";
         status.step(Rank(0), now, told(7, Some(30)));
         assert_eq!(line(&status), shown);
@@ -253,21 +296,54 @@ mod tests {
         assert_eq!(line(&status), shown, "it has begun again");
     }
 
+    fn bars(prefix: &str, rows: &[&str]) -> Option<Redrawn> {
+        let rows = rows.iter().map(|row| row.as_bytes().to_vec()).collect();
+        Some(Redrawn { prefix: prefix.as_bytes().to_vec(), rows, prompt: None })
+    }
+
     #[test]
-    fn a_bar_of_a_worker_cannot_draw_elsewhere() {
-        let mut status = Status::default();
-        let shown = |status: &Status| status.line(40, Paint::Plain);
-        let bar = |text: &'static str| Some((&b"n1:3 | "[..], text.as_bytes()));
-        assert!(status.bar(Rank(3), Stream::Stderr, bar("50%\x1b[2J")));
-        assert!(!status.bar(Rank(3), Stream::Stderr, bar("50%\x1b[2J")), "no news");
-        assert_eq!(shown(&status), "n1:3 | 50%\\x1b[2J");
-        assert!(status.bar(Rank(1), Stream::Stdout, Some((b"", b"first"))));
-        assert_eq!(shown(&status), "first");
-        assert!(status.bar(Rank(1), Stream::Stdout, None));
-        assert!(!status.bar(Rank(1), Stream::Stdout, None), "it is gone");
+    fn bar_of_a_worker_cannot_draw_elsewhere() {
+        let mut status = Status::new(Charset::Ascii);
+        let shown = |status: &Status| status.area((40, 24), Paint::Plain).rows;
+        let (third, first) = ((Rank(3), Stream::Stderr), (Rank(1), Stream::Stdout));
+        assert!(status.set(third, bars("n1:3 | ", &["50%\x1b[2J"])));
+        assert!(!status.set(third, bars("n1:3 | ", &["50%\x1b[2J"])), "no news");
+        assert_eq!(shown(&status), ["n1:3 | 50%\\x1b[2J"]);
+        assert!(status.set(first, bars("", &["first"])));
+        assert_eq!(shown(&status), ["first"]);
+        assert!(status.set(first, None));
+        assert!(!status.set(first, None), "it is gone");
         let long = "x".repeat(100_000);
-        status.bar(Rank(3), Stream::Stderr, Some((b"", long.as_bytes())));
-        assert_eq!(shown(&status).chars().count(), 39);
-        assert!(status.bars[&(Rank(3), Stream::Stderr)].1.len() <= BAR_BYTES_MAX);
+        status.set(third, bars("", &[&long]));
+        assert_eq!(shown(&status)[0], format!("{}...", "x".repeat(36)));
+        assert!(status.redrawn[&third].rows[0].len() <= BAR_BYTES_MAX);
+    }
+
+    #[test]
+    fn area_shows_the_bars_of_the_lowest_rank() {
+        let mut status = Status::new(Charset::Utf8);
+        let rows = |status: &Status, height| status.area((40, height), Paint::Plain).rows;
+        status.set((Rank(0), Stream::Stderr), bars("0 ", &["epoch", "batch"]));
+        status.set((Rank(0), Stream::Stdout), bars("0 ", &["other"]));
+        status.set((Rank(1), Stream::Stderr), bars("1 ", &["epoch"]));
+        assert_eq!(rows(&status, 24), ["0 other", "0 epoch", "0 batch"]);
+        assert_eq!(rows(&status, 3), ["0 other", "0 epoch"]);
+        assert_eq!(rows(&status, 1), ["0 other"]);
+        status.set((Rank(0), Stream::Stderr), None);
+        status.set((Rank(0), Stream::Stdout), None);
+        assert_eq!(rows(&status, 24), ["1 epoch"]);
+        status.set((Rank(1), Stream::Stdout), bars("1 ", &["1"; 100]));
+        assert_eq!(rows(&status, 1000).len(), AREA_ROWS_MAX);
+    }
+
+    #[test]
+    fn prompt_is_shown_alone() {
+        let mut status = Status::new(Charset::Utf8);
+        status.set((Rank(0), Stream::Stderr), bars("0 ", &["epoch"]));
+        let of = (Rank(1), Stream::Stdout);
+        let prompt = Some(b"(Pdb) ".to_vec());
+        status.set(of, Some(Redrawn { prefix: b"1 ".to_vec(), rows: Vec::new(), prompt }));
+        let area = status.area((40, 24), Paint::Plain);
+        assert_eq!(area, Area { rows: vec!["1 (Pdb) ".to_owned()], prompt_of: Some(of) });
     }
 }

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use crate::base::clock;
 use crate::job::{Evidence, last_traceback};
 
+use super::emulator::shown_in_the_end;
+
 /// Bytes that are remembered.
 const TAIL_BYTES_MAX: usize = 32 * 1024;
 /// Lines shown of a Python traceback.
@@ -81,8 +83,8 @@ impl Tail {
 
     /// From the traceback on that ended the worker, else the last lines.
     pub(super) fn last_lines(&self) -> Vec<Vec<u8>> {
-        let bytes = &self.bytes;
-        let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').map(visible).collect();
+        let bytes = &shown_in_the_end(&self.bytes);
+        let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
         let lines = match lines.split_last() {
             Some(([], rest)) => rest,
             _ => &lines,
@@ -95,12 +97,6 @@ impl Tail {
         };
         lines[from..].iter().map(|line| line.to_vec()).collect()
     }
-}
-
-/// What a terminal would show of a line in the end.
-fn visible(line: &[u8]) -> &[u8] {
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    line.rsplit(|byte| *byte == b'\r').next().unwrap_or(line)
 }
 
 #[cfg(test)]
@@ -150,6 +146,13 @@ mod tests {
         let lines = last_lines(&text);
         assert_eq!(lines.len(), 20);
         assert_eq!(lines[19], "line 99");
+    }
+
+    #[test]
+    fn last_lines_hold_no_control_of_bars() {
+        let bars = "\repoch 0%|\n\rbatch 0%|\x1b[A\n\rbatch 9%|\x1b[A\n\nKilled\n";
+        assert_eq!(last_lines(bars), ["epoch 0%|", "batch 9%|", "Killed"]);
+        assert_eq!(last_lines("dos\r\n1%\r2%"), ["dos", "2%"]);
     }
 
     #[test]

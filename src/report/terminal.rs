@@ -1,7 +1,9 @@
 //! Standard output and standard error as they are: terminal or not, colour or not, how wide.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
 
 use rustix::fs::FileType;
 
@@ -27,6 +29,75 @@ pub struct Terminal {
     pub stdout_paint: Paint,
     /// Where a status line may be drawn.
     pub status: StatusPlace,
+    /// What the marks in lines are made of.
+    pub charset: Charset,
+}
+
+/// What the marks in lines are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Charset {
+    /// Characters of Unicode.
+    Utf8,
+    /// ASCII, where the locale has nothing else.
+    Ascii,
+}
+
+impl Charset {
+    /// The charset of the locale: the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set. Without
+    /// any it is UTF-8, as in most containers.
+    fn look() -> Self {
+        let names = [env_vars::LC_ALL, env_vars::LC_CTYPE, env_vars::LANG].into_iter();
+        let locale = names.filter_map(env_vars::get_text).find(|value| !value.is_empty());
+        locale.map_or(Self::Utf8, |locale| Self::of(&locale))
+    }
+
+    /// `en_US.UTF-8`, `C.utf8`, `C`, `de_DE@euro`.
+    fn of(locale: &str) -> Self {
+        let charset = locale.split('@').next().and_then(|name| name.split_once('.'));
+        let is_utf8 = charset.is_some_and(|(_, charset)| {
+            charset.eq_ignore_ascii_case("UTF-8") || charset.eq_ignore_ascii_case("UTF8")
+        });
+        if is_utf8 { Self::Utf8 } else { Self::Ascii }
+    }
+
+    /// A text of remuda in the characters that the charset has.
+    pub(super) fn adapt(self, text: &str) -> Cow<'_, str> {
+        if self == Self::Utf8 || text.is_ascii() {
+            return text.into();
+        }
+        let spelt = |character| match character {
+            '│' => "|".into(),
+            '…' => "...".into(),
+            '×' => "x".into(),
+            'µ' => "u".into(),
+            other => Cow::from(other.to_string()),
+        };
+        text.chars().map(spelt).collect::<String>().into()
+    }
+
+    /// Stands between a prefix and its line.
+    pub(super) fn bar(self) -> &'static str {
+        match self {
+            Self::Utf8 => "│",
+            Self::Ascii => "|",
+        }
+    }
+
+    /// Stands for text that was cut off.
+    pub(super) fn more(self) -> &'static str {
+        match self {
+            Self::Utf8 => "…",
+            Self::Ascii => "...",
+        }
+    }
+
+    /// Ends a part of a line that goes on.
+    pub(super) fn continues(self) -> &'static str {
+        match self {
+            Self::Utf8 => "⏎",
+            Self::Ascii => "\\",
+        }
+    }
 }
 
 /// Where a status line may be drawn: below the lines on a terminal that nobody else writes to.
@@ -45,7 +116,14 @@ impl Terminal {
     pub fn look() -> Self {
         let (stdout, stderr) = (io::stdout().is_terminal(), io::stderr().is_terminal());
         let status = if stderr && !is_dumb() { status_place() } else { StatusPlace::Nowhere };
-        Self { stdout, stderr, paint: paint(stderr), stdout_paint: paint(stdout), status }
+        Self {
+            stdout,
+            stderr,
+            paint: paint(stderr),
+            stdout_paint: paint(stdout),
+            status,
+            charset: Charset::look(),
+        }
     }
 
     /// The same without a status line.
@@ -89,27 +167,55 @@ impl Tty {
         Self(fd)
     }
 
-    /// Its width in columns; `None` while it belongs to somebody else, for a job in the background
+    /// Its columns and rows; `None` while another process group has it, for a job in the background
     /// must not draw where the user types.
-    pub(super) fn width(&self) -> Option<usize> {
-        const USUAL: usize = 80;
+    pub(super) fn size(&self) -> Option<(usize, usize)> {
+        const USUAL: (usize, usize) = (80, 24);
         match rustix::termios::tcgetpgrp(&self.0) {
             Ok(foreground) if foreground != rustix::process::getpgrp() => return None,
             // Not our controlling terminal: nobody can type at us.
             Ok(_) | Err(_) => {}
         }
-        let columns = rustix::termios::tcgetwinsize(&self.0).map_or(0, |size| size.ws_col);
-        Some(if columns == 0 { USUAL } else { columns.into() })
+        let size = rustix::termios::tcgetwinsize(&self.0).ok();
+        let (columns, rows) = size.map_or((0, 0), |size| (size.ws_col.into(), size.ws_row.into()));
+        let or = |number, usual| if number == 0 { usual } else { number };
+        Some((or(columns, USUAL.0), or(rows, USUAL.1)))
     }
 }
 
-/// `NO_COLOR` first, then `CLICOLOR_FORCE`, then whether it is a terminal that knows colours.
+/// When text of remuda has colours; the value of `--color`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ColorChoice {
+    /// On a terminal that knows colours, unless a variable of the environment decides.
+    #[default]
+    Auto,
+    /// Also in pipes and files.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
+static COLOR: OnceLock<ColorChoice> = OnceLock::new();
+
+/// Sets the choice for the whole process; only the first one counts.
+pub fn choose_color(choice: ColorChoice) {
+    let _ = COLOR.set(choice);
+}
+
+/// `--color` first, then `NO_COLOR`, then `FORCE_COLOR` and `CLICOLOR_FORCE`, then whether it is a
+/// terminal that knows colours.
 fn paint(terminal: bool) -> Paint {
-    if env_vars::get(env_vars::NO_COLOR).is_some() {
-        return Paint::Plain;
-    }
-    let forced = env_vars::get(env_vars::CLICOLOR_FORCE).is_some_and(|value| value != "0");
-    if forced || terminal && !is_dumb() { Paint::Colour } else { Paint::Plain }
+    let is_set = |name| env_vars::get(name).is_some_and(|value| value != "0");
+    let has_colours = match COLOR.get().copied().unwrap_or_default() {
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto if env_vars::get(env_vars::NO_COLOR).is_some() => false,
+        ColorChoice::Auto => {
+            let is_forced = is_set(env_vars::FORCE_COLOR) || is_set(env_vars::CLICOLOR_FORCE);
+            is_forced || terminal && !is_dumb()
+        }
+    };
+    if has_colours { Paint::Colour } else { Paint::Plain }
 }
 
 /// Writes requested data; a reader that went away is not an error.
@@ -134,6 +240,7 @@ pub fn say(text: &str, paint: Paint) {
 
 /// Writes to standard error.
 pub fn print_error(text: &str) {
+    let text = Charset::look().adapt(text);
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
@@ -172,5 +279,27 @@ pub fn start_log() {
             tracing_subscriber::registry().with(lines).with(targets).init();
         }
         Err(error) => print_error_now(&format!("warning: REMUDA_LOG is not understood: {error}\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locale_names_its_charset() {
+        for locale in ["en_US.UTF-8", "C.UTF-8", "C.utf8", "de_DE.utf8@euro"] {
+            assert_eq!(Charset::of(locale), Charset::Utf8, "{locale}");
+        }
+        for locale in ["C", "POSIX", "de_DE", "de_DE@euro", "de_DE.ISO-8859-15@euro"] {
+            assert_eq!(Charset::of(locale), Charset::Ascii, "{locale}");
+        }
+    }
+
+    #[test]
+    fn ascii_text_has_no_other_marks() {
+        let text = "n1 │ 8 × 3 µs, …";
+        assert_eq!(Charset::Ascii.adapt(text), "n1 | 8 x 3 us, ...");
+        assert_eq!(Charset::Utf8.adapt(text), text);
     }
 }

@@ -71,7 +71,7 @@ fn a_page_says_how_to_call_its_command_and_whose_it_is() {
     for (command, usage) in [
         (&["run"][..], "remuda run\\fR [OPTIONS] <SCRIPT>..."),
         (&["hostfile", "check"], "remuda hostfile check\\fR [OPTIONS] <FILE>..."),
-        (&["explain"], "remuda explain\\fR [CODE]..."),
+        (&["explain"], "remuda explain\\fR [OPTIONS] [CODE]..."),
     ] {
         let page = remuda(&[&["man"], command].concat());
         assert!(page.contains(usage), "no `{usage}` in {page}");

@@ -297,10 +297,15 @@ fn a_terminal_obeys_no_worker() {
         "\x1b[36mlocalhost:0 │ \x1b[0m\\x1b[2Jclear \\x1b]0;title\\x07 \x1b[31mred\x1b[0m ö\n\
          \x1b[36mlocalhost:0 │ \x1b[0merror[R101]: not ours\n"
     );
+}
+
+/// It has the terminal for itself, as under any other launcher.
+#[test]
+fn a_terminal_obeys_a_single_worker() {
     let shown = on_a_terminal(workers(1).option("--quiet").sh(ESCAPES));
     assert_eq!(
         shown,
-        "\\x1b[2Jclear \\x1b]0;title\\x07 \x1b[31mred\x1b[0m ö\n\\x1b[1A\rerror[R101]: not ours\n"
+        "\x1b[2Jclear \x1b]0;title\x07 \x1b[31mred\x1b[0m ö\n\x1b[1A\rerror[R101]: not ours\n"
     );
 }
 

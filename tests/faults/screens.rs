@@ -25,7 +25,7 @@ fn redacted(outcome: &Outcome) -> String {
         (r"pid \d+", "pid PID"),
         // A test beside this one may want for memory.
         (r"  the kernel's OOM killer killed .* while this worker ran\n", ""),
-        (r"(after|runs for) [0-9.]+ m?s", "$1 TIME"),
+        (r"(after|runs for|workers? in) [0-9.]+ m?s", "$1 TIME"),
         (r"\d{8}-\d{6}Z-[a-z2-9]{8}", "RUN"),
         (r"job [a-z2-9]{8}\n", "job JOB\n"),
         // An end may be known before the last words are read.
@@ -38,12 +38,22 @@ fn redacted(outcome: &Outcome) -> String {
 }
 
 #[test]
-fn a_success_says_what_was_launched_and_nothing_else() {
+fn success_names_launch_logs_and_end() {
     check_end(
         workers(2).sh("exit 0"),
         0,
-        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n    Record  DIR/runs/RUN\n",
+        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
+         \x20 Finished  2 workers in TIME\n",
     );
+    let launch = workers(1);
+    let logs = launch.dir().join("logs");
+    check_end(
+        launch.option("--log_dir").option(logs).sh("exit 0"),
+        0,
+        "    Launch  1 worker on 1 node (this machine, CPU slots), job JOB\n      \
+         Logs  DIR/logs; run.json in DIR/runs/RUN\n  Finished  1 worker in TIME\n",
+    );
+    check_end(workers(2).options(["--log_level", "warning"]).sh("exit 0"), 0, "");
     check_end(workers(2).option("--quiet").sh("exit 0"), 0, "");
 }
 
@@ -53,7 +63,7 @@ fn an_exit_code() {
         hosts(&[("n0", 1), ("n1", 1)])
             .sh("[ $RANK = 0 ] && exec sleep 1000; echo one >&2; echo two >&2; exit 3"),
         3,
-        "    Launch  2 workers on 2 nodes (DIR/hostfile), job JOB\n    Record  DIR/runs/RUN\n\
+        "    Launch  2 workers on 2 nodes (DIR/hostfile), job JOB\n      Logs  DIR/runs/RUN\n\
          n1:1 │ one\n\
          n1:1 │ two\n\
          \x20 Stopping  1 worker after a failure, grace 10.0 s\n\
@@ -71,7 +81,7 @@ fn a_rank_that_was_over_too_early_is_named() {
     check_end(
         workers(2).misbehave("leave-early"),
         1,
-        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n    Record  DIR/runs/RUN\n\
+        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
          localhost:1 │ all_reduce (operation 2, 4 bytes) failed on rank 1: rank 0 on host `localhost` \
          exited with 0 before it took part\n\
          error[R101]: rank 1 (localhost) exited with code 1 after TIME; no other worker had to be \
@@ -149,7 +159,7 @@ fn a_program_that_does_not_take_the_argument_of_deepspeed() {
     check_end(
         python(1).options(["--no_python"]).program(["sleep", "1"]),
         1,
-        "    Launch  1 worker on 1 node (this machine, CPU slots), job JOB\n    Record  DIR/runs/RUN\n\
+        "    Launch  1 worker on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
          sleep: unrecognized option '--local_rank=0'\n\
          Try 'sleep --help' for more information.\n\
          error[R101]: rank 0 (localhost) exited with code 1 after TIME; no other worker had to be \
@@ -201,7 +211,7 @@ fn a_signal() {
     check_end(
         workers(1).sh("ulimit -c 0; kill -KILL $$"),
         137,
-        "    Launch  1 worker on 1 node (this machine, CPU slots), job JOB\n    Record  DIR/runs/RUN\n\
+        "    Launch  1 worker on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
          error[R101]: rank 0 (localhost) was killed by signal 9 (SIGKILL) after TIME; no other worker had \
          to be stopped\n\
          \x20 host localhost   local rank 0   slot 0   pid PID\n",
@@ -271,7 +281,7 @@ fn a_time_limit() {
     check_end(
         workers(2).options(["--timeout", "300ms", "--grace", "2"]).sh("exec sleep 1000"),
         124,
-        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n    Record  DIR/runs/RUN\n\
+        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
          \x20 Stopping  2 workers: --timeout reached, grace 2.0 s\n\
          error[R105]: the job did not end within 300 ms; 2 workers were stopped\n",
     );
@@ -314,7 +324,7 @@ fn an_interrupt() {
     job.signal(Signal::INT);
     check(
         &job.end().code(130),
-        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n    Record  DIR/runs/RUN\n\
+        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
          \x20 Stopping  2 workers: SIGINT received, grace 10.0 s; again to kill now\n\
          error[R106]: the job was stopped by SIGINT; 2 workers were stopped\n",
     );
@@ -329,7 +339,7 @@ fn a_lost_agent() {
     n1.signal(Signal::KILL);
     check(
         &job.end().code(75),
-        "    Launch  3 workers on 2 nodes (DIR/hostfile), job JOB\n    Record  DIR/runs/RUN\n\
+        "    Launch  3 workers on 2 nodes (DIR/hostfile), job JOB\n      Logs  DIR/runs/RUN\n\
          \x20 Stopping  1 worker after a failure, grace 10.0 s\n\
          error[R103]: the agent on n1 was killed by signal 9 (SIGKILL); 1 other worker was stopped\n\
          \x20 lost with it: ranks 1-2\n\
@@ -344,7 +354,7 @@ fn a_lost_shim() {
     job.the(Role::Shim).signal(Signal::KILL);
     check(
         &job.end().code(75),
-        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n    Record  DIR/runs/RUN\n\
+        "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
          error[R103]: remuda-shim on localhost, the parent of its workers, died; they were killed; no other \
          worker had to be stopped\n\
          \x20 lost with it: ranks 0-1\n\
@@ -362,8 +372,9 @@ fn what_was_left_behind() {
     let screen = redacted(&outcome);
     assert_eq!(
         screen.replace("(sleep)", "(sh)").replace("sleep (pid", "sh (pid"),
-        "    Launch  1 worker on 1 node (this machine, CPU slots), job JOB\n    Record  DIR/runs/RUN\n\
-         \x20 Leftover  rank 0 left 1 process behind: sh (pid PID); stopping\n",
+        "    Launch  1 worker on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
+         \x20 Leftover  rank 0 left 1 process behind: sh (pid PID); stopping\n\
+         \x20 Finished  1 worker in TIME\n",
     );
 }
 
@@ -376,7 +387,7 @@ fn the_state_of_everybody() {
     job.signal(Signal::TERM);
     check(
         &job.end().code(143),
-        "    Launch  2 workers on 2 nodes (DIR/hostfile), job JOB\n    Record  DIR/runs/RUN\n\
+        "    Launch  2 workers on 2 nodes (DIR/hostfile), job JOB\n      Logs  DIR/runs/RUN\n\
          \x20    State  rank 0 (n0): pid PID, runs for TIME\n\
          \x20    State  rank 1 (n1): pid PID, runs for TIME\n\
          \x20 Stopping  2 workers: SIGTERM received, grace 10.0 s; again to kill now\n\

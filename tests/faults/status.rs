@@ -20,11 +20,11 @@ fn on_a_terminal(launch: Launch, columns: u16) -> (Running, Recording) {
     (job, Recording::start(screen))
 }
 
-/// What stands on the screen in the end, but for our own first lines.
+/// What stands on the screen in the end, but for remuda's first and last lines.
 fn last_screen(sent: &str) -> Vec<String> {
-    const FIRST: [&str; 3] = ["Launch  ", "Record  ", "note: port "];
+    const OWN: [&str; 4] = ["Launch  ", "Logs  ", "note: port ", "Finished  "];
     let lines = play(sent, |_| ()).into_iter();
-    lines.filter(|line| !FIRST.iter().any(|first| line.contains(first))).collect()
+    lines.filter(|line| !OWN.iter().any(|own| line.contains(own))).collect()
 }
 
 /// A trainer that never ends, as a worker: it tells of its steps and prints a line now and then.
@@ -120,7 +120,7 @@ fn of_bars_the_lowest_rank_is_drawn_and_lines_stay_whole() {
 #[test]
 fn a_bar_is_cut_to_the_terminal() {
     let script =
-        "printf '\\r漢字漢字漢字漢字 and much more than fits'; read go; printf '\\rend\\n'";
+        "printf '\\r漢字漢字漢字漢字 and much more than fits'; read go; printf '\\r\\033[Kend\\n'";
     let launch = workers(2).options(["--prefix", "{rank} "]);
     let (mut job, recording) = on_a_terminal(launch.sh(script), 12);
     recording.wait_for("0 漢字漢字…");
@@ -214,4 +214,158 @@ fn our_own_words_have_colours_where_they_are_seen() {
     assert!(shown(("LANG", "C"), launch()).contains("\x1b[1m\x1b[91merror[R101]\x1b[0m: rank 0"));
     assert!(shown(("LANG", "C"), launch()).contains("\x1b[1m\x1b[32m    Launch\x1b[0m  1 worker"));
     assert!(!shown(("NO_COLOR", "1"), launch()).contains('\x1b'));
+}
+
+/// Two bars as tqdm draws them: it moves down to the second one, and returns.
+const NESTED: &str = "bar() { printf \"\\r$1$2\" >&2; }; inner() { printf \"\\n\\r$1$2\\033[A\" >&2; }; \
+     bar outer$RANK ' 0%%'; inner inner$RANK ' 0%%'; read go; \
+     inner inner$RANK ' 9%%'; bar outer$RANK ' 50%%'; read go; \
+     printf '\\r           \\r\\n\\r           \\r\\033[A' >&2; echo note$RANK >&2; \
+     bar outer$RANK ' 60%%'; inner inner$RANK ' 0%%'; read go; \
+     printf '\\n\\r           \\033[A' >&2; bar outer$RANK ' 100%%'; printf '\\n' >&2";
+
+#[test]
+fn nested_bars_stay_below_the_lines() {
+    let (mut job, recording) = on_a_terminal(workers(2).sh(NESTED), 80);
+    let mut stdin = job.take_stdin();
+    let mut go = || std::io::Write::write_all(&mut stdin, b"\n").expect("they read");
+    recording.wait_for("localhost:0 │ outer0 0%\r\nlocalhost:0 │ inner0 0%");
+    go();
+    recording.wait_for("localhost:0 │ outer0 50%\r\nlocalhost:0 │ inner0 9%");
+    go();
+    recording.wait_for("localhost:1 │ note1\r\n");
+    recording.wait_for("localhost:0 │ outer0 60%\r\nlocalhost:0 │ inner0 0%");
+    go();
+    job.end().code(0);
+    let mut lines = last_screen(&recording.end());
+    lines.sort();
+    assert_eq!(
+        lines,
+        [
+            "",
+            "localhost:0 │ note0",
+            "localhost:0 │ outer0 100%",
+            "localhost:1 │ note1",
+            "localhost:1 │ outer1 100%"
+        ]
+    );
+}
+
+/// What tqdm wrote in a real run, as quickly as workers can write it.
+#[test]
+fn recorded_bars_of_many_workers_flood_nothing() {
+    let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/bars");
+    for (name, notes) in [("nested", 2), ("trainer", 8), ("leave", 4)] {
+        let script = format!("cat {vectors}/{name}.bytes >&2");
+        let (job, recording) = on_a_terminal(workers(4).sh(&script), 80);
+        job.end().code(0);
+        let sent = recording.end();
+        let lines = last_screen(&sent);
+        assert_eq!(lines.len(), 4 * notes + 1, "{name}: {lines:#?}");
+        assert!(!sent.contains("x1b"), "{name}: {sent:?}");
+        let is_whole = |line: &String| line.is_empty() || line.matches('│').count() == 1;
+        assert!(lines.iter().all(is_whole), "{name}: {lines:#?}");
+    }
+}
+
+/// The same in a pipe: the first state of each rank, and what is final.
+#[test]
+fn recorded_bars_in_a_pipe_are_a_few_lines() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/bars/nested.bytes");
+    let outcome = workers(2).sh(&format!("cat {path} >&2")).end().code(0);
+    for rank in 0..2 {
+        let prefix = format!("localhost:{rank} │ ");
+        let lines: Vec<_> =
+            outcome.stderr.lines().filter_map(|line| line.strip_prefix(&prefix)).collect();
+        let last: Vec<_> = lines[lines.len() - 2..].iter().map(|line| &line[..11]).collect();
+        assert_eq!(last, ["note from t", "epoch: 100%"], "{outcome:#?}");
+        assert!(lines.len() <= 3, "{outcome:#?}");
+    }
+    let outcome = workers(1).sh(&format!("cat {path} >&2")).end().code(0);
+    let bytes = String::from_utf8(std::fs::read(path).expect("recorded")).expect("text");
+    assert!(outcome.stderr.contains(&bytes), "a single worker is not touched");
+}
+
+#[test]
+fn single_worker_has_the_terminal_byte_for_byte() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/bars/trainer.bytes");
+    let (job, recording) = on_a_terminal(workers(1).sh(&format!("cat {path} >&2")), 80);
+    job.end().code(0);
+    let bytes = String::from_utf8(std::fs::read(path).expect("recorded")).expect("text");
+    assert!(recording.end().contains(&bytes));
+}
+
+/// The prompt of one of several workers, which reads a terminal that echoes what is typed.
+#[test]
+fn prompt_of_one_worker_is_shown() {
+    let (screen, theirs) = terminal::open();
+    let typed = screen.try_clone().expect("a copy");
+    let launch = workers(2).env("TERM", "xterm").env("NO_COLOR", "1").options(["--stdin", "1"]);
+    let script = "[ $RANK = 0 ] && exit; printf '(Pdb) '; read answer; echo \"> $answer\"; \
+         printf '(Pdb) '; read answer; echo \"> $answer\"";
+    let copy = || theirs.try_clone().expect("a copy");
+    let launch = launch.stdin(copy()).stdout(copy()).stderr(copy());
+    // Only its controlling terminal is read by a program.
+    let launch = launch.through(&["setsid", "--ctty", "--wait"]);
+    let job = launch.sh(script).start();
+    drop(theirs);
+    let recording = Recording::start(screen);
+    for (prompt, answer) in [("(Pdb) ", "first\n"), ("> first\r\nlocalhost:1 │ (Pdb) ", "second\n")]
+    {
+        recording.wait_for(&format!("localhost:1 │ {prompt}"));
+        rustix::io::write(&typed, answer.as_bytes()).expect("it is read");
+    }
+    job.end().code(0);
+    drop(typed);
+    let lines = last_screen(&recording.end());
+    assert_eq!(
+        lines,
+        [
+            "localhost:1 │ (Pdb) first",
+            "localhost:1 │ > first",
+            "localhost:1 │ (Pdb) second",
+            "localhost:1 │ > second",
+            ""
+        ]
+    );
+}
+
+#[test]
+fn debugger_without_input_is_told_of_stdin() {
+    let script = "[ $RANK = 0 ] && exec sleep 1000; echo bdb.BdbQuit >&2; exit 1";
+    let outcome = workers(2).sh(script).end().code(1);
+    outcome.says("help: rank 1 has no standard input; `--stdin 1` connects it to the terminal");
+}
+
+/// The terminal echoes the key of a signal in front of what remuda then writes.
+#[test]
+fn states_begin_in_the_first_column_behind_an_echo() {
+    let (mut job, recording) = on_a_terminal(workers(2).sh("echo ready; read go; exit 0"), 80);
+    recording.wait_for("localhost:1 │ ready");
+    recording.wait_for("localhost:0 │ ready");
+    job.signal(Signal::QUIT);
+    recording.wait_for("\r\x1b[K     State  rank 0");
+    drop(job.take_stdin());
+    job.end().code(0);
+    drop(recording.end());
+}
+
+#[test]
+fn locale_without_unicode_has_ascii_marks() {
+    let outcome = workers(2).env("LC_ALL", "C").sh("echo here").end().code(0);
+    assert!(outcome.stdout_text().contains("localhost:1 | here\n"), "{outcome:#?}");
+    let outcome = workers(2).env("LC_ALL", "C.UTF-8").env("LANG", "C").sh("echo here").end();
+    assert!(outcome.code(0).stdout_text().contains("localhost:1 │ here\n"));
+}
+
+#[test]
+fn color_option_outranks_the_environment() {
+    let shown = |choice: &str, name: &str| {
+        let launch = workers(1).options(["--color", choice]).env(name, "1");
+        launch.sh("exit 3").end().code(3).stderr.contains("\x1b[")
+    };
+    assert!(shown("always", "NO_COLOR"));
+    assert!(!shown("never", "FORCE_COLOR"));
+    assert!(shown("auto", "FORCE_COLOR") && shown("auto", "CLICOLOR_FORCE"));
+    assert!(!shown("auto", "NO_COLOR"));
 }

@@ -167,9 +167,9 @@ fn a_training_elsewhere_whose_directory_cannot_be_made_ends_before_its_first_ste
 }
 
 fn lines_without_launch(outcome: &Outcome) -> Vec<&str> {
-    let is_begin =
-        |line: &&str| line.starts_with("    Launch  ") || line.starts_with("    Record  ");
-    outcome.stderr.lines().filter(|line| !is_begin(line)).collect()
+    const FRAME: [&str; 3] = ["    Launch  ", "      Logs  ", "  Finished  "];
+    let is_frame = |line: &&str| FRAME.iter().any(|start| line.starts_with(start));
+    outcome.stderr.lines().filter(|line| !is_frame(line)).collect()
 }
 
 #[test]

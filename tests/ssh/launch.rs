@@ -278,10 +278,11 @@ fn many_hosts_are_told_of_the_fast_key_exchange_once() {
     let outcome = again(&hosts, &[]).code(0);
     let screen = outcome.screen();
     let said: Vec<_> = screen.split_inclusive('\n').collect();
-    let [note, begin, record] = said[..] else { panic!("{outcome:#?}") };
+    let [note, begin, logs, end] = said[..] else { panic!("{outcome:#?}") };
     assert!(begin.starts_with("    Launch  33 workers on 33 nodes "), "{outcome:#?}");
     assert_eq!(note, FAST_NOTE);
-    assert!(record.starts_with("    Record  "), "{outcome:#?}");
+    assert!(logs.starts_with("      Logs  "), "{outcome:#?}");
+    assert!(end.starts_with("  Finished  33 workers in "), "{outcome:#?}");
     let _outcome = again(&hosts, &["--ssh_kex", "fast"]).code(0).does_not_say("ssh_kex");
     let _outcome = again(&hosts, &["--quiet"]).code(0).does_not_say("ssh_kex");
     let _outcome = again(&hosts[1..], &[]).code(0).does_not_say("ssh_kex");

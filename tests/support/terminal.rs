@@ -76,26 +76,38 @@ impl Recording {
 }
 
 /// The lines of a terminal of endless height that was sent this, colours left out. `frames` sees the
-/// last line whenever it is about to change.
+/// line of the cursor whenever it is about to change.
 pub(crate) fn play(sent: &str, mut frames: impl FnMut(&str)) -> Vec<String> {
-    let (mut lines, mut column) = (vec![Vec::<char>::new()], 0);
+    let (mut lines, mut row, mut column) = (vec![Vec::<char>::new()], 0, 0);
     let mut rest = sent.chars();
     while let Some(character) = rest.next() {
-        let line = lines.last_mut().expect("there is always one");
+        let line = &mut lines[row];
         match character {
             '\n' => {
-                lines.push(Vec::new());
-                column = 0;
+                (row, column) = (row + 1, 0);
+                if row == lines.len() {
+                    lines.push(Vec::new());
+                }
             }
             '\r' => {
                 frames(&line.iter().collect::<String>());
                 column = 0;
             }
-            '\x1b' => match rest.by_ref().find(char::is_ascii_alphabetic) {
-                Some('K') => line.truncate(column),
-                Some('m') => {}
-                other => panic!("the terminal was told {other:?} in {sent:?}"),
-            },
+            '\x1b' => {
+                let number = rest.as_str().trim_start_matches('[');
+                let digits = number.find(|c: char| !c.is_ascii_digit()).unwrap_or(0);
+                let number = number[..digits].parse().unwrap_or(1);
+                match rest.by_ref().find(char::is_ascii_alphabetic) {
+                    Some('K') => line.truncate(column),
+                    Some('J') => {
+                        line.truncate(column);
+                        lines.truncate(row + 1);
+                    }
+                    Some('A') => row = row.saturating_sub(number),
+                    Some('m') => {}
+                    other => panic!("the terminal was sent {other:?} in {sent:?}"),
+                }
+            }
             _ => {
                 line.resize((column + 1).max(line.len()), ' ');
                 line[column] = character;

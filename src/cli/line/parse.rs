@@ -9,7 +9,7 @@ use super::clap_error::{NotParsed, explain};
 use super::flags::Flags;
 use super::lex::{Lexed, lex};
 use super::typed::{Refused, Typed};
-use crate::cli::help;
+use crate::cli::{color, help};
 
 const VERSION: &str = concat!("remuda ", env!("CARGO_PKG_VERSION"), "\n");
 
@@ -28,8 +28,11 @@ pub(in crate::cli) fn parse<A: FromArgMatches>(
     mut command: Command,
     mut typed: Typed,
 ) -> Result<Parsed<A>, Refused> {
+    command = color::with_option(command);
     let flags = Flags::of(&mut command);
-    let script = match lex(&flags, &mut typed)? {
+    let lexed = lex(&flags, &mut typed);
+    color::choose_typed(&typed);
+    let script = match lexed? {
         Lexed::Script(script) => script,
         Lexed::Help(length) => {
             return Ok(Parsed::Asked(help::page(&command, length, help::width())));

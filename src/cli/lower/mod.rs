@@ -20,7 +20,7 @@ pub(super) use devices::{gpu_count, slots_are};
 pub(super) use keep::PidFile;
 pub(super) use options::{Speaker, options, program_and_script, random_bytes};
 pub(super) use pod::{Pod, mpi_hosts, pod, surroundings};
-pub(super) use program::{interpreter, lacks, no_script, program, search_path};
+pub(super) use program::{interpreter, lacks, no_script, program, python_named, search_path};
 pub(super) use rendezvous::unused_variables;
 pub(super) use size::check_size;
 pub(super) use world::node_of_world;

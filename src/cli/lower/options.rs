@@ -11,7 +11,7 @@ use crate::cli::args::{WatchArgs, WorkerArgs};
 use crate::cli::error::CliError;
 use crate::cli::machine_codes::{BAD_VARIABLE, NOT_MADE, SYSTEM};
 use crate::cli::values::{CoreList, StdinArg};
-use crate::launch::{Claims, Cores, Judge, Keeper, Options, StdinTo, Transport, WayOn};
+use crate::launch::{Claims, Cores, Framing, Judge, Keeper, Options, StdinTo, Transport, WayOn};
 use crate::plan::{Export, JobSpec, Program};
 use crate::report::{Keep, LogDir, RunClass, RunDir, Style, Terminal};
 use crate::secure::JobKey;
@@ -113,7 +113,12 @@ pub(in crate::cli) fn options(
         announcement: String::new(),
         way_on: WayOn::Nothing,
         kept: None,
-        tell_record: args.talks(),
+        framing: match speaker {
+            _ if !args.talks() => Framing::None,
+            // A tool ends with its own results.
+            Speaker::Rank0(Judge::Rank0) => Framing::Start,
+            Speaker::Everybody | Speaker::Rank0(Judge::Nobody) => Framing::StartAndEnd,
+        },
         run_dir,
         log_dir,
         keeper: Keeper::default(),

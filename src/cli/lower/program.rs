@@ -91,6 +91,31 @@ pub(in crate::cli) fn interpreter(
     })
 }
 
+/// The interpreter and what named it, unless it is the `python3` of PATH.
+pub(in crate::cli) fn python_named(program: &Program, named: Option<&OsString>) -> Option<String> {
+    let Program::Python { interpreter, .. } = program else { return None };
+    let of_path = search_path("python3");
+    let is_set = |name| env_vars::get(name).is_some();
+    let is_below = |root: OsString| Path::new(interpreter).starts_with(root);
+    let of_environment = [env_vars::VIRTUAL_ENV, env_vars::CONDA_PREFIX]
+        .into_iter()
+        .find(|name| env_vars::get(name).is_some_and(is_below));
+    let (source, is_usual) = match of_environment {
+        _ if named.is_some() => ("--python", of_path.as_ref() == Some(interpreter)),
+        _ if is_set(env_vars::PYTHON_EXEC) => {
+            (env_vars::PYTHON_EXEC, of_path.as_ref() == Some(interpreter))
+        }
+        // An environment that is active comes first in PATH.
+        Some(name) => {
+            let directory = |file| Path::new(file).parent();
+            (name, of_path.as_ref().and_then(directory) == directory(interpreter))
+        }
+        None => return None,
+    };
+    let shown = Path::new(interpreter).display();
+    (!is_usual).then(|| format!("{shown} ({source})"))
+}
+
 fn absolute(python: &Path) -> Result<OsString, CliError> {
     if !python.as_os_str().as_bytes().contains(&b'/') {
         return search_path(&python.to_string_lossy()).ok_or_else(|| {

@@ -1,0 +1,686 @@
+//! A terminal emulator for what progress bars need: it holds the rows of one stream that can still be
+//! redrawn, and hands out each row as a line once it is final. Pure; memory is bounded.
+//!
+//! A pipe has no height, so nothing says when a row has left the reach of its program. tqdm keeps its
+//! cursor in the first row of its bars, moves down to the others and returns; rich moves up to the
+//! first row, and ends in the last. A row is final when the program
+//!
+//! * moved the cursor up to a row below it and writes there, or moves down again,
+//! * draws a row below it twice without leaving it,
+//! * ended it with a line feed, and the row below it too, and has never moved the cursor up,
+//! * ended it with a line feed, wrote it without any control, and has never moved the cursor up,
+//! * moved on below it and then wrote nothing for a while ([`Emulator::settle`]).
+
+use anstyle::Style;
+use memchr::{memchr2_iter, memchr3_iter};
+
+use super::text_row::{TextRow, push_style, styled};
+
+/// Rows that are held; a program that draws more loses the topmost to the lines above.
+pub(super) const ROWS_MAX: usize = 64;
+/// Columns of a row; a longer one becomes a line of its own.
+pub(super) const COLUMNS_MAX: usize = 4096;
+/// Bytes of an escape sequence; a longer one is text.
+const SEQUENCE_BYTES_MAX: usize = 32;
+/// So many plain lines in a row, and the program redraws nothing any more.
+const PLAIN_ROWS_MAX: usize = 64;
+
+const ESCAPE: u8 = 0x1b;
+
+/// A line that is final.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct FinalLine {
+    /// Its text without an end of line, colours included.
+    pub(super) text: Vec<u8>,
+    /// Whether the line goes on in the next one.
+    pub(super) continues: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Emulator {
+    /// From the topmost row that can still be redrawn; there is always one.
+    rows: Vec<Row>,
+    row: usize,
+    column: usize,
+    style: Style,
+    visit: Visit,
+    /// Bytes at the end of the newest piece that mean something only with those that follow.
+    unread: Vec<u8>,
+    /// Whether the program returns to rows above its cursor.
+    moves_up: bool,
+    /// Lines since the cursor last moved up.
+    plain_rows: usize,
+    /// Whether the cursor was sent above the topmost row.
+    was_stopped_at_top: bool,
+}
+
+#[derive(Default)]
+struct Row {
+    text: TextRow,
+    /// Whether a control has touched it: blanks at its end mean nothing then.
+    is_redrawn: bool,
+    /// Whether a line feed ended it after the newest text.
+    is_ended: bool,
+    /// What [`Emulator::newest_change`] gave out last.
+    reported: Option<Vec<u8>>,
+}
+
+/// What happened since the cursor entered its row.
+#[derive(Default)]
+struct Visit {
+    came_up: bool,
+    /// Whether something was written.
+    wrote: bool,
+    /// Whether a carriage return was the newest control.
+    returned: bool,
+    /// How often text was written behind a carriage return.
+    drawn: u32,
+}
+
+/// Where the first control stands that makes a row redrawable, if there is one: a carriage return
+/// that does not end a line, a backspace, a movement of the cursor.
+pub(super) fn first_control(bytes: &[u8]) -> Option<usize> {
+    memchr3_iter(b'\r', 0x08, ESCAPE, bytes).find(|at| match bytes[*at] {
+        b'\r' => bytes.get(at + 1) != Some(&b'\n'),
+        ESCAPE => match read_sequence(&bytes[*at..]) {
+            Sequence::Known { action, .. } => action != b'm',
+            Sequence::Unfinished => true,
+            Sequence::Unknown => false,
+        },
+        _ => true,
+    })
+}
+
+/// An escape sequence at the start of some bytes.
+enum Sequence<'a> {
+    Known { parameters: &'a [u8], action: u8, length: usize },
+    Unfinished,
+    Unknown,
+}
+
+fn read_sequence(bytes: &[u8]) -> Sequence<'_> {
+    match bytes.get(1) {
+        None => return Sequence::Unfinished,
+        Some(b'[') => {}
+        Some(_) => return Sequence::Unknown,
+    }
+    let body = &bytes[2..bytes.len().min(SEQUENCE_BYTES_MAX)];
+    let Some(end) = body.iter().position(|byte| !(0x20..=0x3f).contains(byte)) else {
+        let may_end = bytes.len() < SEQUENCE_BYTES_MAX;
+        return if may_end { Sequence::Unfinished } else { Sequence::Unknown };
+    };
+    let (parameters, action) = (&body[..end], body[end]);
+    let is_known = match (action, parameters) {
+        // The cursor is hidden and shown, and what stands below it is erased.
+        (b'h' | b'l', b"?25") | (b'J', b"" | b"0") => true,
+        (b'A'..=b'G' | b'K' | b'm', _) => parameters.iter().all(|byte| !b"?<=> ".contains(byte)),
+        _ => false,
+    };
+    if is_known {
+        Sequence::Known { parameters, action, length: end + 3 }
+    } else {
+        Sequence::Unknown
+    }
+}
+
+impl Emulator {
+    /// Begins with the part of a line that was written before.
+    pub(super) fn new(line: &[u8]) -> Self {
+        let mut new = Self { rows: vec![Row::default()], ..Self::default() };
+        // Without a line end nothing can become final.
+        new.feed(line, &mut Vec::new());
+        new
+    }
+
+    /// Obeys bytes and adds to `done` the lines that became final. Returns how many bytes were read:
+    /// behind a line feed after which nothing can be redrawn, it reads no further.
+    pub(super) fn feed(&mut self, bytes: &[u8], done: &mut Vec<FinalLine>) -> usize {
+        if self.unread.is_empty() {
+            return self.read(bytes, done);
+        }
+        let before = self.unread.len();
+        let joined = [&std::mem::take(&mut self.unread), bytes].concat();
+        self.read(&joined, done).saturating_sub(before)
+    }
+
+    fn read(&mut self, bytes: &[u8], done: &mut Vec<FinalLine>) -> usize {
+        let mut at = 0;
+        while at < bytes.len() {
+            let rest = &bytes[at..];
+            let read = match rest[0] {
+                b'\n' => {
+                    self.line_feed(done);
+                    if self.is_idle() {
+                        return at + 1;
+                    }
+                    1
+                }
+                ESCAPE => match read_sequence(rest) {
+                    Sequence::Known { parameters, action, length } => {
+                        self.obey(action, parameters);
+                        length
+                    }
+                    Sequence::Unknown => self.byte(ESCAPE, done),
+                    Sequence::Unfinished => break,
+                },
+                b'\r' => {
+                    self.carriage_return();
+                    1
+                }
+                0x08 => {
+                    self.column = self.column.saturating_sub(1);
+                    self.rows[self.row].is_redrawn = true;
+                    1
+                }
+                b'\t' => {
+                    self.tab(done);
+                    1
+                }
+                byte if byte < b' ' || byte == 0x7f => self.byte(byte, done),
+                _ => match self.text(rest, done) {
+                    0 => break,
+                    read => read,
+                },
+            };
+            at += read;
+        }
+        self.unread = bytes[at..].to_vec();
+        bytes.len()
+    }
+
+    /// Writes the first character; returns its bytes, or 0 if it is not complete.
+    fn text(&mut self, bytes: &[u8], done: &mut Vec<FinalLine>) -> usize {
+        let length = match bytes[0] {
+            ..0x80 => 1,
+            0xc2..0xe0 => 2,
+            0xe0..0xf0 => 3,
+            0xf0..0xf5 => 4,
+            _ => return self.byte(bytes[0], done),
+        };
+        let head = &bytes[..length.min(bytes.len())];
+        match std::str::from_utf8(head) {
+            Ok(text) => {
+                let character = text.chars().next().expect("it has one byte at least");
+                self.character(character, done);
+                length
+            }
+            Err(error) if error.error_len().is_none() => 0,
+            Err(_) => self.byte(bytes[0], done),
+        }
+    }
+
+    fn character(&mut self, character: char, done: &mut Vec<FinalLine>) {
+        self.begin_to_write(done);
+        self.column = self.rows[self.row].text.put(self.column, character, self.style);
+        self.limit_width(done);
+    }
+
+    fn byte(&mut self, byte: u8, done: &mut Vec<FinalLine>) -> usize {
+        self.begin_to_write(done);
+        self.column = self.rows[self.row].text.put_byte(self.column, byte, self.style);
+        self.limit_width(done);
+        1
+    }
+
+    /// The tabulator stays one where nothing stands behind it.
+    fn tab(&mut self, done: &mut Vec<FinalLine>) {
+        const STOP: usize = 8;
+        let to = (self.column / STOP + 1) * STOP;
+        if self.column < self.rows[self.row].text.width() || self.rows[self.row].is_redrawn {
+            self.column = to;
+            return;
+        }
+        self.byte(b'\t', done);
+    }
+
+    fn begin_to_write(&mut self, done: &mut Vec<FinalLine>) {
+        let begins = self.visit.returned || !self.visit.wrote;
+        let row = &mut self.rows[self.row];
+        row.is_ended = false;
+        if std::mem::take(&mut self.visit.returned) {
+            self.visit.drawn += 1;
+            row.is_redrawn = true;
+        }
+        let came_up = self.visit.came_up && !self.visit.wrote;
+        self.visit.wrote = true;
+        if begins && (came_up || 2 <= self.visit.drawn) {
+            self.release(self.row, done);
+        }
+    }
+
+    /// A row that is too wide becomes a line that goes on.
+    fn limit_width(&mut self, done: &mut Vec<FinalLine>) {
+        if self.column < COLUMNS_MAX {
+            return;
+        }
+        self.release(self.row, done);
+        let row = std::mem::take(&mut self.rows[0]);
+        done.push(FinalLine { text: row.text.to_bytes(), continues: true });
+        self.column = 0;
+    }
+
+    fn carriage_return(&mut self) {
+        self.column = 0;
+        self.visit.returned = true;
+    }
+
+    fn line_feed(&mut self, done: &mut Vec<FinalLine>) {
+        let is_last = self.row + 1 == self.rows.len();
+        let row = &mut self.rows[self.row];
+        row.is_ended = self.visit.wrote || !row.is_redrawn;
+        let (is_plain, wrote) = (is_last && !row.is_redrawn, self.visit.wrote);
+        let is_final = is_plain && !self.moves_up;
+        let is_top = self.visit.came_up && !wrote;
+        if is_last {
+            self.rows.push(Row::default());
+        }
+        if is_top {
+            self.release(self.row, done);
+        }
+        self.enter(self.row + 1, false);
+        self.column = 0;
+        if is_final {
+            self.release(self.row, done);
+            return;
+        }
+        self.plain_rows += usize::from(is_last && wrote);
+        if PLAIN_ROWS_MAX < self.plain_rows {
+            self.moves_up = false;
+        }
+        if wrote && !self.moves_up {
+            // The row that has just ended may be the first of several bars; those above are not.
+            self.release(self.row - 1, done);
+        }
+        let surplus = self.rows.len().saturating_sub(ROWS_MAX).min(self.row);
+        self.release(surplus, done);
+    }
+
+    fn enter(&mut self, row: usize, came_up: bool) {
+        self.row = row;
+        self.visit = Visit { came_up, ..Visit::default() };
+    }
+
+    fn obey(&mut self, action: u8, parameters: &[u8]) {
+        let number = std::str::from_utf8(parameters).ok().and_then(|text| text.parse().ok());
+        let count = number.unwrap_or(1_usize).max(1);
+        match action {
+            b'm' => self.style = styled(self.style, parameters),
+            b'A' => self.move_up(count),
+            b'F' => {
+                self.move_up(count);
+                self.carriage_return();
+            }
+            b'B' => self.move_down(count),
+            b'E' => {
+                self.move_down(count);
+                self.carriage_return();
+            }
+            b'C' => self.move_to(self.column.saturating_add(count)),
+            b'D' => self.move_to(self.column.saturating_sub(count)),
+            b'G' if count == 1 => self.carriage_return(),
+            b'G' => self.move_to(count - 1),
+            b'J' => {
+                self.erase(0);
+                self.rows.truncate(self.row + 1);
+            }
+            b'K' => self.erase(number.unwrap_or(0)),
+            _ => {}
+        }
+    }
+
+    fn move_to(&mut self, column: usize) {
+        self.column = column.min(COLUMNS_MAX - 1);
+        self.rows[self.row].is_redrawn = true;
+    }
+
+    fn move_up(&mut self, count: usize) {
+        self.was_stopped_at_top |= self.row < count;
+        (self.moves_up, self.plain_rows) = (true, 0);
+        self.enter(self.row.saturating_sub(count), true);
+        let row = &mut self.rows[self.row];
+        (row.is_redrawn, row.is_ended) = (true, false);
+    }
+
+    fn move_down(&mut self, count: usize) {
+        let last = self.rows.len() - 1;
+        self.enter(self.row.saturating_add(count).min(last), false);
+        self.rows[self.row].is_redrawn = true;
+    }
+
+    fn erase(&mut self, part: usize) {
+        let row = &mut self.rows[self.row];
+        match part {
+            // Compilers and grep erase behind what they have written: that is no redrawing.
+            0 if row.text.width() <= self.column => return,
+            0 => row.text.cut(self.column),
+            1 => row.text.wipe(self.column + 1),
+            _ => row.text.cut(0),
+        }
+        row.is_redrawn = true;
+    }
+
+    /// The rows above this one are final.
+    fn release(&mut self, row: usize, done: &mut Vec<FinalLine>) {
+        done.extend(self.rows.drain(..row).filter_map(Row::into_line));
+        self.row -= row;
+    }
+
+    /// The program has written nothing for a while: rows above the cursor are final.
+    pub(super) fn settle(&mut self, done: &mut Vec<FinalLine>) {
+        self.release(self.row, done);
+        let is_left = |row: &Row| row.text.is_blank() && (row.is_redrawn || row.text.is_empty());
+        if self.rows.iter().all(is_left) {
+            self.rows = vec![Row::default()];
+            (self.column, self.visit, self.moves_up) = (0, Visit::default(), false);
+        }
+    }
+
+    /// Everything is final, also what has no end of line.
+    pub(super) fn finish(mut self, done: &mut Vec<FinalLine>) {
+        for byte in std::mem::take(&mut self.unread) {
+            self.byte(byte, done);
+        }
+        done.extend(
+            self.rows.into_iter().filter(|row| !row.text.is_empty()).filter_map(Row::into_line),
+        );
+    }
+
+    /// Whether there is nothing that could be redrawn, and nothing has been written.
+    pub(super) fn is_idle(&self) -> bool {
+        let [row] = &self.rows[..] else { return false };
+        let is_fresh = row.text.is_empty() && !row.is_redrawn && !self.visit.returned;
+        is_fresh && self.unread.is_empty() && !self.moves_up
+    }
+
+    /// What has to stand before the next byte of a stream that is not emulated any more.
+    pub(super) fn carried_style(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        push_style(&mut out, Style::new(), self.style);
+        out
+    }
+
+    /// Whether rows above the cursor wait to become final.
+    pub(super) fn holds_rows(&self) -> bool {
+        0 < self.row
+    }
+
+    /// Whether the program wanted to return to a row that was final, since this was last asked.
+    pub(super) fn take_stopped_at_top(&mut self) -> bool {
+        std::mem::take(&mut self.was_stopped_at_top)
+    }
+
+    /// The rows that show something and may still be redrawn, from the top. A line that is being
+    /// written without any control is none of them.
+    pub(super) fn bar_rows(&self) -> impl Iterator<Item = Vec<u8>> {
+        self.bars().map(|(_, row)| row.trimmed())
+    }
+
+    fn bars(&self) -> impl Iterator<Item = (usize, &Row)> {
+        let is_bar = |at: usize, row: &Row| {
+            let is_begun = at == self.row && !row.is_redrawn && !self.visit.returned;
+            !is_begun && !row.text.is_blank()
+        };
+        self.rows.iter().enumerate().filter(move |(at, row)| is_bar(*at, row))
+    }
+
+    /// Whether a bar has changed since it was last reported.
+    pub(super) fn has_change(&self) -> bool {
+        self.bars().any(|(_, row)| row.is_news())
+    }
+
+    /// The topmost bar that has changed since it was last reported.
+    pub(super) fn newest_change(&mut self) -> Option<Vec<u8>> {
+        let (at, row) = self.bars().find(|(_, row)| row.is_news())?;
+        let text = row.trimmed();
+        self.rows[at].reported = Some(text.clone());
+        Some(text)
+    }
+
+    /// The text of a line that has no end yet and that no control has touched.
+    pub(super) fn begun_line(&self) -> Option<Vec<u8>> {
+        let row = &self.rows[self.row];
+        let is_begun = !row.is_redrawn && !self.visit.returned && self.unread.is_empty();
+        (is_begun && self.rows.len() == 1 && !row.text.is_empty()).then(|| row.text.to_bytes())
+    }
+
+    /// Forgets a line that has no end yet.
+    pub(super) fn drop_begun_line(&mut self) {
+        if self.begun_line().is_some() {
+            self.rows[self.row] = Row::default();
+            self.column = 0;
+            self.enter(self.row, false);
+        }
+    }
+}
+
+impl Row {
+    /// A row that has ended becomes a line soon: that is no news of a bar.
+    fn is_news(&self) -> bool {
+        !self.is_ended && self.reported.as_ref().is_none_or(|reported| *reported != self.trimmed())
+    }
+
+    fn trimmed(&self) -> Vec<u8> {
+        let mut text = self.text.clone();
+        text.trim();
+        text.to_bytes()
+    }
+
+    /// `None` for a row that a control has left blank, or whose text was reported as it is.
+    fn into_line(mut self) -> Option<FinalLine> {
+        if self.is_redrawn {
+            self.text.trim();
+            if self.text.is_empty() {
+                return None;
+            }
+        }
+        let text = self.text.to_bytes();
+        let is_told = self.reported.as_ref() == Some(&text);
+        (!is_told).then_some(FinalLine { text, continues: false })
+    }
+}
+
+/// What a terminal would show of some lines in the end.
+pub(super) fn shown_in_the_end(text: &[u8]) -> Vec<u8> {
+    let has_controls = memchr2_iter(b'\r', ESCAPE, text).next().is_some();
+    if !has_controls {
+        return text.to_vec();
+    }
+    let (mut emulator, mut done, mut rest) = (Emulator::new(b""), Vec::new(), text);
+    while !rest.is_empty() {
+        rest = &rest[emulator.feed(rest, &mut done)..];
+    }
+    emulator.finish(&mut done);
+    let mut out = Vec::with_capacity(text.len());
+    for line in done {
+        out.extend_from_slice(&line.text);
+        out.push(b'\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lines that become final while pieces are read, and after that the bars.
+    fn read(pieces: &[&str]) -> (Vec<String>, Vec<String>) {
+        let (emulator, done) = fed(pieces.iter().map(|piece| piece.as_bytes()));
+        (texts(done), strings(emulator.bar_rows()))
+    }
+
+    fn fed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Emulator, Vec<FinalLine>) {
+        let (mut emulator, mut done) = (Emulator::new(b""), Vec::new());
+        for mut piece in pieces {
+            while !piece.is_empty() {
+                piece = &piece[emulator.feed(piece, &mut done)..];
+            }
+        }
+        (emulator, done)
+    }
+
+    fn texts(done: Vec<FinalLine>) -> Vec<String> {
+        strings(done.into_iter().map(|line| line.text))
+    }
+
+    fn strings(texts: impl IntoIterator<Item = Vec<u8>>) -> Vec<String> {
+        let string = |text: Vec<u8>| String::from_utf8_lossy(&text).trim_end().to_owned();
+        texts.into_iter().map(string).collect()
+    }
+
+    /// Everything, when nothing more comes.
+    fn read_all<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
+        let (emulator, mut done) = fed(pieces);
+        emulator.finish(&mut done);
+        texts(done)
+    }
+
+    /// What a terminal of many rows shows of the same bytes; rows that show nothing are left out.
+    fn on_terminal(bytes: &[u8]) -> Vec<String> {
+        let size = |number| std::num::NonZero::new(number).expect("not zero");
+        let mut terminal = vt100::Parser::new(size(100), size(200), 0);
+        // The terminal's driver does this for programs that write to it.
+        let text = String::from_utf8_lossy(bytes).replace('\n', "\r\n");
+        terminal.process(text.as_bytes());
+        let rows = terminal.screen().rows(0, 200).map(|row| row.trim_end().to_owned());
+        rows.filter(|row| !row.is_empty()).collect()
+    }
+
+    #[test]
+    fn rows_become_final() {
+        #[track_caller]
+        fn check(pieces: &[&str], lines: &[&str], bars: &[&str]) {
+            let (shown, left) = read(pieces);
+            assert_eq!((&shown[..], &left[..]), (&strs(lines)[..], &strs(bars)[..]), "{pieces:?}");
+        }
+        fn strs(texts: &[&str]) -> Vec<String> {
+            texts.iter().map(|text| (*text).to_owned()).collect()
+        }
+        check(&["plain\n", "begun"], &["plain"], &[]);
+        check(&["1%\r"], &[], &["1%"]);
+        check(&["\r1%", "\r2%"], &[], &["2%"]);
+        check(&["\r100%\n"], &[], &["100%"]);
+        check(&["\r100%\n", "\rnext\rnext 1%"], &["100%"], &["next 1%"]);
+        check(&["\r100%\n", "plain\n"], &["100%", "plain"], &[]);
+        check(&["longer\rlong"], &[], &["longer"]);
+        check(&["dos\r\n", "dos\r", "\n"], &["dos", "dos"], &[]);
+        check(&["\x1b[31mred\x1b[K\n"], &["\x1b[31mred\x1b[0m"], &[]);
+        check(&["|\x08/\x08-"], &[], &["-"]);
+        // Lines that all begin with a return.
+        check(&["\ra\n\rb\n\rc\n"], &["a", "b"], &["c"]);
+        // tqdm: two bars, then `tqdm.write`.
+        let two = "\r outer 0%\n\r inner 0%\x1b[A";
+        check(&[two], &[], &[" outer 0%", " inner 0%"]);
+        check(&[two, "\r outer 1%\n\r inner 1%\x1b[A"], &[], &[" outer 1%", " inner 1%"]);
+        let note = "\r         \r\n\r         \r\x1b[Anote\n\r outer\n\r inner\x1b[A";
+        check(&[two, note], &[], &["note", " outer", " inner"]);
+        let next = "\n\r inner 2\x1b[A";
+        check(&[two, note, next], &["note"], &[" outer", " inner 2"]);
+        // The note went to the other stream; the bars are blanked and redrawn.
+        let redrawn = "\r         \r\n\r         \r\x1b[A\r outer\n\r inner\x1b[A";
+        check(&[two, redrawn], &[], &[" outer", " inner"]);
+        check(&["\r outer\r       \r\r outer", "\n\r inner\x1b[A"], &[], &[" outer", " inner"]);
+        // Three of them.
+        check(&[two, "\n\n\r micro\x1b[A\x1b[A"], &[], &[" outer 0%", " inner 0%", " micro"]);
+        // rich, after its first frame.
+        let frame = "\r\x1b[2K\x1b[1A\x1b[2Ka 1%\nb 1%";
+        check(&["a 0%\nb 0%", frame, frame], &["a 0%"], &["a 1%", "b 1%"]);
+        check(
+            &["a\nb", frame, "\r\x1b[2K\x1b[1A\x1b[2Knote\na\nb", frame],
+            &["a", "note"],
+            &["a 1%", "b 1%"],
+        );
+        check(&["a\x1b[2Jb\n"], &["a\x1b[2Jb"], &[]);
+        check(&["\r1\x1b[?25l\r2\x1b[?25h"], &[], &["2"]);
+        check(&["\ra\n\rb\n\x1b[2A\x1b[Jc"], &["a"], &["c"]);
+        check(&["\ra\n\rb\x1b[A\x1b[Bc\x1b[Gd"], &[], &["a", "dc"]);
+    }
+
+    #[test]
+    fn recorded_bars_end_as_on_a_terminal() {
+        for (name, bytes) in [
+            ("nested", &include_bytes!("../../tests/vectors/bars/nested.bytes")[..]),
+            ("trainer", include_bytes!("../../tests/vectors/bars/trainer.bytes")),
+            ("leave", include_bytes!("../../tests/vectors/bars/leave.bytes")),
+        ] {
+            for size in [1, 7, 64, bytes.len()] {
+                let lines = read_all(bytes.chunks(size));
+                assert_eq!(lines, on_terminal(bytes), "{name}, pieces of {size}");
+            }
+        }
+    }
+
+    /// The first frame of rich is written like lines, so it becomes lines.
+    #[test]
+    fn recorded_rich_leaves_one_frame() {
+        let bytes = include_bytes!("../../tests/vectors/bars/rich.bytes");
+        let lines = read_all(bytes.chunks(64));
+        let end = on_terminal(bytes);
+        assert_eq!(lines[lines.len() - end.len()..], end, "{lines:#?}");
+        assert!(lines.len() <= end.len() + 2, "{lines:#?}");
+    }
+
+    #[test]
+    fn rows_left_alone_become_final() {
+        let (mut emulator, mut done) = fed([&b"\r100%\n"[..]]);
+        assert!(emulator.holds_rows() && done.is_empty());
+        emulator.settle(&mut done);
+        assert!(emulator.is_idle());
+        assert_eq!(texts(done), ["100%"]);
+    }
+
+    #[test]
+    fn plain_lines_after_bars_are_read_without_a_screen_again() {
+        let bars = "\repoch\n\rbatch\x1b[A\n\r     \x1b[A\repoch 100%\n";
+        let lines = "line\n".repeat(200);
+        let (emulator, done) = fed([bars.as_bytes(), lines.as_bytes()]);
+        assert!(emulator.is_idle());
+        assert_eq!(done.len(), 201);
+    }
+
+    #[test]
+    fn memory_of_a_screen_is_bounded() {
+        let (emulator, done) = fed([&b"\x1b[A\ra\n".repeat(5)[..], &b"\rb\n".repeat(1000)]);
+        assert!(emulator.rows.len() <= ROWS_MAX);
+        assert!(900 < done.len());
+        let (emulator, done) = fed([&b"\r"[..], &vec![b'x'; 10 * COLUMNS_MAX + 5]]);
+        assert!(emulator.rows[0].text.width() <= COLUMNS_MAX);
+        assert_eq!(done.iter().filter(|line| line.continues).count(), 10);
+        let (emulator, _) = fed([&b"\x1b[9999999999A\x1b[99999999B\x1b[999999999Cx"[..]]);
+        assert!(emulator.rows[0].text.width() <= COLUMNS_MAX);
+    }
+
+    const WRITTEN: &str = "(a{1,4}|b|漢|é| {1,3}|\n|\r|\r|\u{8}|\u{1b}\\[A|\u{1b}\\[2A|\u{1b}\\[K|\u{1b}\\[2K|\u{1b}\\[J\
+         |\u{1b}\\[31m|\u{1b}\\[m){0,40}";
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(2000))]
+        /// Unless a program returns to a row that was taken for final.
+        #[test]
+        fn screen_shows_what_a_terminal_shows(text in WRITTEN) {
+            let (mut emulator, mut done) = fed([text.as_bytes()]);
+            if !emulator.take_stopped_at_top() {
+                emulator.finish(&mut done);
+                let shown: Vec<_> = done.into_iter().map(|line| strip(&line.text)).collect();
+                let shown: Vec<_> = shown.into_iter().filter(|line| !line.is_empty()).collect();
+                proptest::prop_assert_eq!(shown, on_terminal(text.as_bytes()));
+            }
+        }
+
+        #[test]
+        fn cuts_between_pieces_do_not_matter(text in WRITTEN, size in 1usize..9) {
+            let bytes = text.as_bytes();
+            proptest::prop_assert_eq!(read_all(bytes.chunks(size)), read_all([bytes]));
+        }
+    }
+
+    /// Text without colours.
+    fn strip(text: &[u8]) -> String {
+        let mut text = String::from_utf8_lossy(text).into_owned();
+        while let Some(start) = text.find('\x1b') {
+            let end = start + text[start..].find('m').expect("colours only") + 1;
+            text.replace_range(start..end, "");
+        }
+        text.trim_end().to_owned()
+    }
+}
