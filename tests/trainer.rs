@@ -254,7 +254,9 @@ fn a_directory_belongs_to_one_run_whoever_starts_it() {
 fn a_restart_that_would_lose_steps_is_warned_of() {
     #[track_caller]
     fn check(scratch: &Scratch, options: &str, expected: &str) {
-        let line = format!("{SMALL} --steps 2 --max_restarts 1 {options}");
+        let steps = if options.contains("--steps") { "" } else { "--steps 2" };
+        let line = format!("{SMALL} {steps} --max_restarts 1 {options}");
+        let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
         let shown = text(&scratch.run(&line).stderr);
         let warnings: String = shown
             .split_inclusive('\n')

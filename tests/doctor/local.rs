@@ -80,11 +80,11 @@ fn what_cannot_be_looked_at_ends_with_2() {
     doctor.run().code(2);
     let nowhere = launch.dir().join("nowhere").display().to_string();
     let (doctor, _launch) = on_hosts("n1 slots=1\n");
-    let said = doctor.word("-H").word(&nowhere).run().code(2);
+    let said = doctor.with("-H", &nowhere).run().code(2);
     assert!(said.stderr.contains("does not exist"), "{}", said.stderr);
     // Nobody was examined, and what is wrong with the way there is told all the same.
     let (doctor, _launch) = on_hosts("a.invalid slots=1\nb.invalid slots=1\n");
-    let said = doctor.word("--launcher").word("ssh").word("--ssh_config").word("none");
+    let said = doctor.with("--launcher", "ssh").word("--ssh_config").word("none");
     said.run().code(2).says("error[D001]: a.invalid,b.invalid (2): cannot be reached");
     let (doctor, _launch) = on_hosts("n1 slots=1\n");
     let said = doctor.word("--no_ssh").run().code(2);

@@ -65,6 +65,14 @@ impl Doctor {
         self
     }
 
+    /// Gives an option another value than it has.
+    #[track_caller]
+    fn with(mut self, option: &str, value: &str) -> Self {
+        let at = self.words.iter().position(|word| word == option).expect("it was given");
+        value.clone_into(&mut self.words[at + 1]);
+        self
+    }
+
     fn cwd(mut self, cwd: &Path) -> Self {
         cwd.clone_into(&mut self.cwd);
         self

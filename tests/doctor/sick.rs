@@ -75,7 +75,7 @@ fn two_commands_lead_from_another_schedulers_file_with_sick_hosts_to_a_job() {
     in_own_mounts(&cluster, "n2", &mount);
     configure(&cluster, "n3", "AuthorizedKeysFile /dev/null");
     let doctor = doctor(&cluster).cwd(&here.join("job")).word("--quick").word("--no_python");
-    let doctor = doctor.word("-H").word(&file.display().to_string());
+    let doctor = doctor.with("-H", &file.display().to_string());
     let said = doctor.word("--good").word(&good.display().to_string()).run().code(1);
     let said = said.says("error[D001]: n4: cannot be reached: the name does not resolve");
     let said = said.says("error[D001]: n3: cannot be reached: permission denied");
@@ -209,7 +209,7 @@ fn another_python_and_another_library_are_told() {
     let set = format!("export FAKE_VERSION=3.9.1 LD_LIBRARY_PATH={}", lib.display());
     configure(&cluster, "n2", &format!("ForceCommand {set}; eval \"$SSH_ORIGINAL_COMMAND\""));
     let doctor = doctor(&cluster).word("--python").word(&python.display().to_string());
-    let said = doctor.word("--accelerator").word("auto").run().code(1);
+    let said = doctor.with("--accelerator", "auto").run().code(1);
     let said = said.says("warning[D012]: n2: Python 3.9.1, most have 3.11.2");
     said.says("warning[D022]: n2: NCCL 2.18.3, most have ");
 }
