@@ -296,9 +296,9 @@ mod tests {
         assert_eq!(line(&status), shown, "it has begun again");
     }
 
-    fn bars(prefix: &str, rows: &[&str]) -> Option<Redrawn> {
+    fn bars(prefix: &str, rows: &[&str]) -> Redrawn {
         let rows = rows.iter().map(|row| row.as_bytes().to_vec()).collect();
-        Some(Redrawn { prefix: prefix.as_bytes().to_vec(), rows, prompt: None })
+        Redrawn { prefix: prefix.as_bytes().to_vec(), rows, prompt: None }
     }
 
     #[test]
@@ -306,15 +306,15 @@ mod tests {
         let mut status = Status::new(Charset::Ascii);
         let shown = |status: &Status| status.area((40, 24), Paint::Plain).rows;
         let (third, first) = ((Rank(3), Stream::Stderr), (Rank(1), Stream::Stdout));
-        assert!(status.set(third, bars("n1:3 | ", &["50%\x1b[2J"])));
-        assert!(!status.set(third, bars("n1:3 | ", &["50%\x1b[2J"])), "no news");
+        assert!(status.set(third, Some(bars("n1:3 | ", &["50%\x1b[2J"]))));
+        assert!(!status.set(third, Some(bars("n1:3 | ", &["50%\x1b[2J"]))), "no news");
         assert_eq!(shown(&status), ["n1:3 | 50%\\x1b[2J"]);
-        assert!(status.set(first, bars("", &["first"])));
+        assert!(status.set(first, Some(bars("", &["first"]))));
         assert_eq!(shown(&status), ["first"]);
         assert!(status.set(first, None));
         assert!(!status.set(first, None), "it is gone");
         let long = "x".repeat(100_000);
-        status.set(third, bars("", &[&long]));
+        status.set(third, Some(bars("", &[&long])));
         assert_eq!(shown(&status)[0], format!("{}...", "x".repeat(36)));
         assert!(status.redrawn[&third].rows[0].len() <= BAR_BYTES_MAX);
     }
@@ -323,23 +323,23 @@ mod tests {
     fn area_shows_the_bars_of_the_lowest_rank() {
         let mut status = Status::new(Charset::Utf8);
         let rows = |status: &Status, height| status.area((40, height), Paint::Plain).rows;
-        status.set((Rank(0), Stream::Stderr), bars("0 ", &["epoch", "batch"]));
-        status.set((Rank(0), Stream::Stdout), bars("0 ", &["other"]));
-        status.set((Rank(1), Stream::Stderr), bars("1 ", &["epoch"]));
+        status.set((Rank(0), Stream::Stderr), Some(bars("0 ", &["epoch", "batch"])));
+        status.set((Rank(0), Stream::Stdout), Some(bars("0 ", &["other"])));
+        status.set((Rank(1), Stream::Stderr), Some(bars("1 ", &["epoch"])));
         assert_eq!(rows(&status, 24), ["0 other", "0 epoch", "0 batch"]);
         assert_eq!(rows(&status, 3), ["0 other", "0 epoch"]);
         assert_eq!(rows(&status, 1), ["0 other"]);
         status.set((Rank(0), Stream::Stderr), None);
         status.set((Rank(0), Stream::Stdout), None);
         assert_eq!(rows(&status, 24), ["1 epoch"]);
-        status.set((Rank(1), Stream::Stdout), bars("1 ", &["1"; 100]));
+        status.set((Rank(1), Stream::Stdout), Some(bars("1 ", &["1"; 100])));
         assert_eq!(rows(&status, 1000).len(), AREA_ROWS_MAX);
     }
 
     #[test]
     fn prompt_is_shown_alone() {
         let mut status = Status::new(Charset::Utf8);
-        status.set((Rank(0), Stream::Stderr), bars("0 ", &["epoch"]));
+        status.set((Rank(0), Stream::Stderr), Some(bars("0 ", &["epoch"])));
         let of = (Rank(1), Stream::Stdout);
         let prompt = Some(b"(Pdb) ".to_vec());
         status.set(of, Some(Redrawn { prefix: b"1 ".to_vec(), rows: Vec::new(), prompt }));
