@@ -33,7 +33,7 @@ fn nobody_is_advised_to_leave_out_the_only_host() {
     let launch = hosts(&[("n1", 1)]).options(["--preflight", "--master_port", &port]);
     let outcome = launch.sh("exit 0").end().code(78);
     let outcome = outcome.says("the only host cannot take part; nothing was started");
-    outcome.says("help: mend what stands above");
+    outcome.says("help: fix the problems above");
 }
 
 #[test]

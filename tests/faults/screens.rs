@@ -51,7 +51,7 @@ fn success_names_launch_logs_and_end() {
         launch.option("--log_dir").option(logs).sh("exit 0"),
         0,
         "    Launch  1 worker on 1 node (this machine, CPU slots), job JOB\n      \
-         Logs  DIR/logs; run.json in DIR/runs/RUN\n  Finished  1 worker in TIME\n",
+         Logs  DIR/logs/RUN; run.json in DIR/runs/RUN\n  Finished  1 worker in TIME\n",
     );
     check_end(workers(2).options(["--log_level", "warning"]).sh("exit 0"), 0, "");
     check_end(workers(2).option("--quiet").sh("exit 0"), 0, "");

@@ -63,7 +63,7 @@ fn a_node_with_another_key_gets_no_answer_and_the_right_one_still_comes() {
          fingerprint ",
     );
     first.wait_for_error(
-        "note: rejected connection from 127.0.0.1: as node 1: the handshake failed: the other side has another \
+        "note: rejected connection from 127.0.0.1: as node 1: handshake failed: the peer has a different \
          key\n",
     );
     nodes.node(1).sh("true").end().code(0);

@@ -56,7 +56,7 @@ fn the_end_of_node_0_ends_the_others() {
     let second = second.end().code(75);
     second.says(
         "error[R109]: node 0 (127.0.0.1) is gone; the workers of this node were stopped\n  its \
-         connection ended without a word",
+         connection closed without a final status",
     );
     first.end().killed_by(Signal::KILL);
 }

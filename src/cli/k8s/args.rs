@@ -175,7 +175,7 @@ pub(super) struct ResourceArgs {
     pub(super) volume: Vec<(String, String)>,
 }
 
-/// Where and when pods run, and as whom.
+/// Where, when and under which account pods run.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Placement and lifetime", rename_all = "snake_case")]
 pub(super) struct PlacementArgs {

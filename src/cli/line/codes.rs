@@ -120,7 +120,7 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         GIVEN_TWICE,
         "the option is given twice, with different values",
         "The option takes one value. Tools of remuda refuse a second value, for one of the two would be \
-         ignored without a word. `remuda run`, `launch` and `pod` read a line as DeepSpeed does: the \
+         ignored silently. `remuda run`, `launch` and `pod` read a line as DeepSpeed does: the \
          last value wins, and a note names the value that it replaces.",
     ),
 ];

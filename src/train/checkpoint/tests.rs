@@ -84,7 +84,7 @@ fn large_file_that_is_no_checkpoint_is_not_read_whole() {
     fs::remove_file(&path).expect("it is ours");
     assert!(matches!(refused, CheckpointError::Malformed { .. }), "{refused}");
     let refused = inspect(Path::new("/dev/zero")).expect_err("it is a device");
-    assert!(refused.to_string().ends_with("it is not a regular file"), "{refused}");
+    assert!(refused.to_string().ends_with("it is not a regular file: it is a device"), "{refused}");
 }
 
 #[test]
