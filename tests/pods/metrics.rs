@@ -97,7 +97,7 @@ fn metrics_describe_a_training_of_pods() {
     let first = pod(&nodes, 0, &format!("127.0.0.2:{port}")).start();
     let all = wait_for("a step", || {
         let all = metrics(first_at);
-        (all.contains_key("remuda_step") && all["remuda_workers{state=\"running\"}"] == 2.0)
+        (all.contains_key("remuda_step") && 1.5 < all["remuda_workers{state=\"running\"}"])
             .then_some(all)
     });
     let expect = [
