@@ -20,7 +20,7 @@ use remuda::plan::{self, Accelerator, JobSpec, LaunchPlan, MasterAddr, Program};
 use remuda::secure::{JobKey, derive_job_id};
 use remuda::transport::dial::{Attached, Dialer, News};
 use remuda::transport::{LinkReader, LinkWriter};
-use remuda::wire::{self, AgentHello, Decoder, Found, FromAgent, ToAgent};
+use remuda::wire::{self, AgentHello, Decoder, FromAgent, PreparedNode, ToAgent};
 use tokio::task::JoinSet;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -128,7 +128,7 @@ fn answer(message: ToAgent) -> Vec<u8> {
             pid: 1,
             clock_us: at_us,
         })),
-        ToAgent::Prepare(_) => frame(&FromAgent::Ready(Found {
+        ToAgent::Prepare(_) => frame(&FromAgent::Ready(PreparedNode {
             master: None,
             store: None,
             cpus: 1,

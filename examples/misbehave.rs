@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use remuda::base::env_vars;
-use remuda::os::fork::{Side, exit_now, fork};
+use remuda::os::fork::{ForkSide, exit_now, fork};
 use remuda::runtime::contract::{Note, encode_frame};
 use remuda::runtime::{CollectiveError, Error, Group, InitOptions, ReduceOp};
 
@@ -116,13 +116,13 @@ fn told(ended: Result<(), Error>) -> ExitCode {
 /// Starts a chain of processes, each of which leaves its session and exits as soon as it has forked
 /// the next one.
 fn start_chain() {
-    if !matches!(fork(), Ok(Side::Child)) {
+    if !matches!(fork(), Ok(ForkSide::Child)) {
         return;
     }
     loop {
         match fork() {
-            Ok(Side::Parent(_)) => exit_now(0),
-            Ok(Side::Child) => {
+            Ok(ForkSide::Parent(_)) => exit_now(0),
+            Ok(ForkSide::Child) => {
                 let _ = rustix::process::setsid();
             }
             Err(_) => exit_now(1),
@@ -132,7 +132,7 @@ fn start_chain() {
 
 /// Creates a child that has exited and is never reaped.
 fn make_zombie() {
-    if matches!(fork(), Ok(Side::Child)) {
+    if matches!(fork(), Ok(ForkSide::Child)) {
         exit_now(0);
     }
 }

@@ -4,6 +4,8 @@
 
 #[path = "architecture/documents.rs"]
 mod documents;
+#[path = "architecture/names.rs"]
+mod names;
 #[path = "architecture/prose.rs"]
 mod prose;
 #[path = "architecture/rules.rs"]
@@ -11,6 +13,7 @@ mod rules;
 #[path = "architecture/source.rs"]
 mod source;
 
+use names::repeated_names;
 use rules::{ban_violations, layer_violations, unsafe_violations};
 use source::{files, read, rust_files};
 
@@ -173,6 +176,12 @@ fn banned_words_stay_in_their_rooms() {
 #[test]
 fn unsafe_code_stays_in_its_files_and_says_why_it_is_sound() {
     assert_clean(rust_files().iter().flat_map(unsafe_violations));
+}
+
+#[test]
+fn visible_type_names_are_defined_once() {
+    let files = rust_files();
+    assert_clean(repeated_names(files.iter().filter(|file| file.path.starts_with("src/"))));
 }
 
 #[test]

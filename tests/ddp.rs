@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::thread;
 
 use remuda::runtime::{
-    CollectiveError, DdpEvent, DdpOptions, DistributedDataParallel, Error, Float, Group, Layout,
+    CollectiveError, DdpEvent, DdpOptions, DistributedDataParallel, Error, GradientElement, Group,
+    Layout,
 };
 
 /// Tensors of sizes that fit no unit.
@@ -14,7 +15,12 @@ fn layout() -> Layout {
 }
 
 /// The gradient of a lane: numbers of very different size, so that every order rounds differently.
-fn write_gradient<T: Float>(lane: usize, step: usize, range: &Range<usize>, out: &mut [T]) {
+fn write_gradient<T: GradientElement>(
+    lane: usize,
+    step: usize,
+    range: &Range<usize>,
+    out: &mut [T],
+) {
     for (value, at) in out.iter_mut().zip(range.clone()) {
         let mixed = (lane * 7919 + step * 104_729 + at + 1) as u64;
         let bits = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
@@ -32,7 +38,7 @@ fn on_ranks<V: Send>(groups: Vec<Group>, f: impl Fn(Group) -> V + Sync) -> Vec<V
 }
 
 /// Bits of the mean gradients of two steps, as every rank sees them.
-fn train<T: Float>(group: &Group, options: DdpOptions) -> Result<Vec<u64>, Error> {
+fn train<T: GradientElement>(group: &Group, options: DdpOptions) -> Result<Vec<u64>, Error> {
     let layout = layout();
     let mut ddp = DistributedDataParallel::<T>::new(group, &layout, options)?;
     let mut bits = Vec::new();
@@ -52,7 +58,7 @@ fn train<T: Float>(group: &Group, options: DdpOptions) -> Result<Vec<u64>, Error
 }
 
 #[track_caller]
-fn check<T: Float>(groups: Vec<Group>, options: DdpOptions, expect: &[u64]) {
+fn check<T: GradientElement>(groups: Vec<Group>, options: DdpOptions, expect: &[u64]) {
     let world = groups.len();
     for (rank, bits) in
         on_ranks(groups, |group| train::<T>(&group, options)).into_iter().enumerate()
@@ -72,7 +78,7 @@ fn placements(world: usize) -> &'static [&'static [usize]] {
     }
 }
 
-fn check_all<T: Float>() {
+fn check_all<T: GradientElement>() {
     let large = DdpOptions::default();
     let small = DdpOptions { first_bucket_bytes: 64, bucket_bytes: 2048, ..large };
     for world in 1..=4 {

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 
 use remuda::train::{
-    Gpt, GptConfig, GradientSink, Mlp, Model, Samples, Sequences, Stream, Threads,
+    Gpt, GptConfig, GradientSink, Mlp, Model, RandomStream, Samples, Sequences, Threads,
 };
 
 /// What finite differences and backward may disagree by, relative to the largest gradient of a tensor.
@@ -31,7 +31,7 @@ fn slope<M: Model<f64>>(model: &mut M, params: &mut [f64], batch: &M::Batch, i: 
 /// ones so that gains differ from one and no layer is nearly linear.
 #[track_caller]
 fn check<M: Model<f64>>(mut model: M, batch: &M::Batch) {
-    let mut stream = Stream::new(&[11]);
+    let mut stream = RandomStream::new(&[11]);
     let mut params: Vec<f64> = model.parameters().init(3);
     for p in &mut params {
         *p += 0.3 * stream.normal();
@@ -53,13 +53,13 @@ fn check<M: Model<f64>>(mut model: M, batch: &M::Batch) {
 }
 
 fn sequences(config: GptConfig, length: usize, count: usize) -> Sequences {
-    let mut stream = Stream::new(&[5, length as u64]);
+    let mut stream = RandomStream::new(&[5, length as u64]);
     let mut draw = || (0..length * count).map(|_| stream.below(config.vocabulary) as u8).collect();
     Sequences { length, inputs: draw(), targets: draw() }
 }
 
 fn samples(features: usize, classes: usize, count: usize) -> Samples<f64> {
-    let mut stream = Stream::new(&[6]);
+    let mut stream = RandomStream::new(&[6]);
     let inputs = (0..features * count).map(|_| stream.normal()).collect();
     Samples { inputs, classes: (0..count).map(|_| stream.below(classes) as u8).collect() }
 }

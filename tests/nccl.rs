@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use remuda::base::env_vars;
-use remuda::runtime::nccl::{Library, share_id};
+use remuda::runtime::nccl::{NcclLibrary, share_id};
 use remuda::runtime::{Error, Group};
 use support::launch::{Launch, workers};
 use support::proof::has;
@@ -31,7 +31,7 @@ fn worker() {
 
 /// Which NCCL this rank has, and which id it was given.
 fn told() -> Result<String, Error> {
-    let library = match Library::open() {
+    let library = match NcclLibrary::open() {
         Ok(library) => library,
         Err(error) => return Ok(format!("told: {error}")),
     };

@@ -12,8 +12,8 @@ use std::os::unix::ffi::OsStringExt;
 use proptest::prelude::*;
 use remuda::base::{Epoch, HostName, JobId, Slot, Status, env_vars};
 use remuda::plan::{
-    Accelerator, Bindings, EnvValue, Export, JobSpec, LaunchPlan, MasterAddr, Origin, PlanError,
-    Program, Threads, WorkerPlan, digest, plan,
+    Accelerator, Bindings, EnvValue, Export, JobSpec, LaunchPlan, MasterAddr, PlanError, Program,
+    ThreadShare, VariableOrigin, WorkerPlan, digest, plan,
 };
 use remuda::report::plan::{Secrets, show_plan, write_plan_json};
 
@@ -65,7 +65,7 @@ fn workers(plan: &LaunchPlan) -> impl Iterator<Item = &WorkerPlan> {
 fn bound(worker: &WorkerPlan) -> BTreeMap<String, String> {
     let bindings = bindings("10.0.0.1", 29500);
     let text = |text: OsString| text.into_string().expect("text");
-    let env = worker.bind(&bindings, Threads::share(8, 3), Epoch(0));
+    let env = worker.bind(&bindings, ThreadShare::share(8, 3), Epoch(0));
     env.into_iter().map(|(name, value)| (text(name), text(value))).collect()
 }
 
@@ -126,7 +126,7 @@ fn cpu_slots_are_visible_devices_too_as_in_deepspeed() {
 fn cpu_slots_tell_accelerate_to_use_the_cpu() {
     let default = |accelerator| {
         let plan = planned(&JobSpec { accelerator, ..spec() });
-        let env = plan.nodes[0].workers[0].defaults(Threads::Inherited);
+        let env = plan.nodes[0].workers[0].defaults(ThreadShare::Inherited);
         env.into_iter().find(|(name, _)| name == env_vars::ACCELERATE_USE_CPU)
     };
     let value = default(Accelerator::Cpu).map(|(_, value)| value);
@@ -138,7 +138,10 @@ fn cpu_slots_tell_accelerate_to_use_the_cpu() {
     let worker = &plan.nodes[0].workers[0];
     assert_eq!(bound(worker)[env_vars::ACCELERATE_USE_CPU], "false");
     assert!(
-        !worker.defaults(Threads::Inherited).iter().any(|(name, _)| name == "ACCELERATE_USE_CPU")
+        !worker
+            .defaults(ThreadShare::Inherited)
+            .iter()
+            .any(|(name, _)| name == "ACCELERATE_USE_CPU")
     );
 }
 
@@ -146,16 +149,16 @@ fn cpu_slots_tell_accelerate_to_use_the_cpu() {
 fn what_the_environment_says_about_threads_stays() {
     let plan = planned(&spec());
     let bindings = bindings("a", 1);
-    let env = plan.nodes[0].workers[0].bind(&bindings, Threads::Inherited, Epoch(0));
+    let env = plan.nodes[0].workers[0].bind(&bindings, ThreadShare::Inherited, Epoch(0));
     assert!(env.iter().all(|(name, _)| name != env_vars::OMP_NUM_THREADS));
-    assert_eq!(Threads::share(2, 8), Threads::Share(1));
+    assert_eq!(ThreadShare::share(2, 8), ThreadShare::Share(1));
 }
 
 #[test]
 fn a_later_epoch_is_a_restart_to_torch() {
     let plan = planned(&spec());
     let bindings = bindings("a", 1);
-    let env = plan.nodes[0].workers[0].bind(&bindings, Threads::Inherited, Epoch(3));
+    let env = plan.nodes[0].workers[0].bind(&bindings, ThreadShare::Inherited, Epoch(3));
     let count = env.iter().find(|(name, _)| name == env_vars::TORCHELASTIC_RESTART_COUNT);
     assert_eq!(count.map(|(_, value)| value.as_os_str()), Some("3".as_ref()));
 }
@@ -279,8 +282,8 @@ fn the_digest_sees_nodes_slots_argv_and_given_variables_but_no_others() {
     let base = of(&spec());
     assert_ne!(of(&exporting("A", "secret")), base);
     assert_ne!(of(&exporting("A", "secret")), of(&exporting("A", "other")));
-    let file = Origin::File { file: ".deepspeed_env".into(), line: 3 };
-    for origin in [file, Origin::Propagated] {
+    let file = VariableOrigin::File { file: ".deepspeed_env".into(), line: 3 };
+    for origin in [file, VariableOrigin::Propagated] {
         let export = Export { name: "A".into(), value: "secret".into(), origin };
         assert_eq!(of(&JobSpec { exports: vec![export], ..spec() }), base);
     }
@@ -315,10 +318,14 @@ fn full_spec() -> JobSpec {
             Export {
                 name: "NAME".into(),
                 value: "two words".into(),
-                origin: Origin::File { file: ".deepspeed_env".into(), line: 3 },
+                origin: VariableOrigin::File { file: ".deepspeed_env".into(), line: 3 },
             },
             Export::flag("RAW", OsString::from_vec(vec![0xff])),
-            Export { name: "NCCL_DEBUG".into(), value: "INFO".into(), origin: Origin::Propagated },
+            Export {
+                name: "NCCL_DEBUG".into(),
+                value: "INFO".into(),
+                origin: VariableOrigin::Propagated,
+            },
         ],
         ..spec()
     }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use remuda::base::{Epoch, JobId, Rank, clock};
-use remuda::runtime::store::{Client, ClientError, Identity, Server, ServerOptions, gone_key};
+use remuda::runtime::store::{Client, ClientError, Server, ServerOptions, StoreIdentity, gone_key};
 use remuda::secure::{HandshakeError, JobKey, Preamble, Purpose, Role, derive_rank_key, dial};
 
 const WORLD: u32 = 4;
@@ -41,12 +41,12 @@ fn soon() -> Instant {
     clock::now() + Duration::from_secs(60)
 }
 
-fn identity(rank: u32) -> Identity {
+fn identity(rank: u32) -> StoreIdentity {
     let key = derive_rank_key(&secret(), Epoch(3), Rank(rank));
-    Identity { job: JobId("j1".into()), epoch: Epoch(3), rank: Rank(rank), key, at: None }
+    StoreIdentity { job: JobId("j1".into()), epoch: Epoch(3), rank: Rank(rank), key, at: None }
 }
 
-fn connect(address: SocketAddr, identity: &Identity) -> Result<Client, ClientError> {
+fn connect(address: SocketAddr, identity: &StoreIdentity) -> Result<Client, ClientError> {
     Client::connect(address, identity, Purpose::Ask, soon())
 }
 
@@ -102,7 +102,7 @@ fn a_question_that_was_given_up_does_not_disturb_the_next() {
     assert_eq!(client.peek("ours", soon()).unwrap().as_deref(), Some(&b"1"[..]));
 }
 
-fn check_refused(identity: &Identity, expect: &HandshakeError, why: &str) {
+fn check_refused(identity: &StoreIdentity, expect: &HandshakeError, why: &str) {
     let fixture = serve();
     match connect(fixture.server.address(), identity) {
         Err(ClientError::Handshake(error)) => assert_eq!(error, *expect),
@@ -115,18 +115,18 @@ fn check_refused(identity: &Identity, expect: &HandshakeError, why: &str) {
 fn who_has_another_key_epoch_job_or_rank_stays_outside() {
     let right = identity(1);
     let wrong_key = "handshake failed: the peer has a different key";
-    let other_secret = Identity {
+    let other_secret = StoreIdentity {
         key: derive_rank_key(&JobKey::from_random([8; 32]), Epoch(3), Rank(1)),
         ..right.clone()
     };
     check_refused(&other_secret, &HandshakeError::Key, wrong_key);
-    let other_rank = Identity { rank: Rank(2), ..right.clone() };
+    let other_rank = StoreIdentity { rank: Rank(2), ..right.clone() };
     check_refused(&other_rank, &HandshakeError::Key, wrong_key);
-    let no_rank = Identity { rank: Rank(WORLD), ..right.clone() };
+    let no_rank = StoreIdentity { rank: Rank(WORLD), ..right.clone() };
     check_refused(&no_rank, &HandshakeError::Key, "there is no rank 4");
-    let other_job = Identity { job: JobId("j2".into()), ..right.clone() };
+    let other_job = StoreIdentity { job: JobId("j2".into()), ..right.clone() };
     check_refused(&other_job, &HandshakeError::Key, "it belongs to job `j2`");
-    let old = Identity { epoch: Epoch(2), ..right };
+    let old = StoreIdentity { epoch: Epoch(2), ..right };
     let epochs = HandshakeError::Epoch { ours: Epoch(2), theirs: Epoch(3) };
     check_refused(&old, &epochs, "it belongs to epoch 2, we to epoch 3");
 }

@@ -12,9 +12,9 @@ use std::time::Duration;
 use remuda::base::{Status, clock};
 use remuda::runtime::{DdpEvent, DdpOptions, DistributedDataParallel, Gradients, Group};
 use remuda::train::{
-    AdamWOptions, CheckpointError, CheckpointOptions, CorpusError, End, Gpt, GptConfig, GptOptions,
-    GradientSink, MlpOptions, Model, ModelOptions, Outcome, Progress, Schedule, Sequences, Threads,
-    TrainError, TrainOptions, train,
+    AdamWOptions, CheckpointError, CheckpointOptions, CorpusError, Gpt, GptConfig, GptOptions,
+    GradientSink, MlpOptions, Model, ModelOptions, RunEnd, Schedule, Sequences, Threads,
+    TrainError, TrainEvent, TrainOptions, TrainOutcome, train,
 };
 
 const STEPS: u64 = 20;
@@ -53,7 +53,7 @@ fn options(model: ModelOptions) -> TrainOptions {
 }
 
 /// A run of one worker, with what it told.
-fn run_alone(options: &TrainOptions) -> (Result<Outcome, TrainError>, Vec<Progress>) {
+fn run_alone(options: &TrainOptions) -> (Result<TrainOutcome, TrainError>, Vec<TrainEvent>) {
     let group = Group::single().expect("a group of one needs nothing");
     let mut told = Vec::new();
     let outcome = train(&group, options, &|| false, &mut |progress| told.push(progress.clone()));
@@ -296,7 +296,7 @@ fn a_run_that_is_asked_to_stop_is_saved_and_can_go_on() {
                     group.rank() == 1 && steps.get() == 7
                 };
                 let outcome = train(&group, options, &stop, &mut |_| ()).expect("it stops well");
-                assert_eq!((outcome.summary.end, outcome.summary.step), (End::Stopped, 7));
+                assert_eq!((outcome.summary.end, outcome.summary.step), (RunEnd::Stopped, 7));
             });
         }
     });
@@ -444,16 +444,16 @@ fn a_run_that_diverges_says_so() {
     assert!(matches!(error, TrainError::Diverged { .. }), "{error}");
 }
 
-fn kind(progress: &Progress) -> char {
+fn kind(progress: &TrainEvent) -> char {
     match progress {
-        Progress::Started(_) => '(',
-        Progress::Resumed { .. } => 'r',
-        Progress::Damaged(_) => 'd',
-        Progress::Stepped(_) => '.',
-        Progress::Saved { .. } => 's',
-        Progress::NotRemoved { .. } => '!',
-        Progress::Sampled(_) => '*',
-        Progress::Finished(_) => ')',
+        TrainEvent::Started(_) => '(',
+        TrainEvent::Resumed { .. } => 'r',
+        TrainEvent::Damaged(_) => 'd',
+        TrainEvent::Stepped(_) => '.',
+        TrainEvent::Saved { .. } => 's',
+        TrainEvent::NotRemoved { .. } => '!',
+        TrainEvent::Sampled(_) => '*',
+        TrainEvent::Finished(_) => ')',
     }
 }
 
@@ -469,7 +469,7 @@ fn the_loss_falls() {
     let (outcome, told) = run_alone(&options);
     let held_out = outcome.expect("the run succeeds").summary.val_loss.expect("it was complete");
     let first = told.iter().find_map(|progress| match progress {
-        Progress::Stepped(report) => Some(report.loss),
+        TrainEvent::Stepped(report) => Some(report.loss),
         _ => None,
     });
     assert!(4.0 < first.expect("there were steps"), "{first:?}");

@@ -40,7 +40,7 @@ use std::ffi::OsString;
 use std::fs;
 
 use remuda::base::Slot;
-use remuda::cli::run::{Parsed, parse};
+use remuda::cli::run::{ParsedRun, parse};
 use remuda::pool::{self, Pool, SelectorArgs, select};
 use serde_json::Value;
 use support::launch::{Launch, hosts, python, workers};
@@ -306,7 +306,7 @@ fn test_core_binding_arguments() {
         let words = ["--bind_cores_to_rank", "--bind_core_list", list, "train.py"];
         parse("deepspeed", words.iter().map(OsString::from).collect())
     };
-    assert!(matches!(read("0,2-4,6,8-9"), Ok(Parsed::Run(..))));
+    assert!(matches!(read("0,2-4,6,8-9"), Ok(ParsedRun::Run(..))));
     for bad in ["0,2-6,5-9", "8,2-6", "1,6-2"] {
         let refused = read(bad).expect_err("it is no list of cores");
         assert_eq!(refused.findings.diagnostics[0].code, "C006", "for {bad}");

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 /// A reason to wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Alarm {
+pub(super) enum Timer {
     /// Say that we live; see whether the launcher does.
     Beat,
     /// A worker's streams should have ended by now.
@@ -25,11 +25,11 @@ pub(super) enum Alarm {
 
 /// At most one time for each reason.
 #[derive(Default)]
-pub(super) struct Alarms(Vec<(Instant, Alarm)>);
+pub(super) struct Timers(Vec<(Instant, Timer)>);
 
-impl Alarms {
+impl Timers {
     /// Replaces an earlier wish for the same.
-    pub(super) fn set(&mut self, at: Instant, alarm: Alarm) {
+    pub(super) fn set(&mut self, at: Instant, alarm: Timer) {
         self.0.retain(|(_, other)| *other != alarm);
         self.0.push((at, alarm));
     }
@@ -41,17 +41,17 @@ impl Alarms {
 
     /// The workers of this epoch are gone, and whatever was to be done about them.
     pub(super) fn forget_workers(&mut self) {
-        let is_of_workers = |alarm: &Alarm| match alarm {
-            Alarm::Held(_) | Alarm::Linger(_) | Alarm::Sweep(_) | Alarm::Group | Alarm::Killing => {
+        let is_of_workers = |alarm: &Timer| match alarm {
+            Timer::Held(_) | Timer::Linger(_) | Timer::Sweep(_) | Timer::Group | Timer::Killing => {
                 true
             }
-            Alarm::Beat | Alarm::Orphaned | Alarm::Bury => false,
+            Timer::Beat | Timer::Orphaned | Timer::Bury => false,
         };
         self.0.retain(|(_, alarm)| !is_of_workers(alarm));
     }
 
     /// Takes one whose time has come, with the time.
-    pub(super) fn due(&mut self, now: Instant) -> Option<(Instant, Alarm)> {
+    pub(super) fn due(&mut self, now: Instant) -> Option<(Instant, Timer)> {
         let index = self.0.iter().position(|(at, _)| *at <= now)?;
         Some(self.0.swap_remove(index))
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::base::{Status, env_vars};
 use crate::inventory;
-use crate::os::affinity::{self, Memory};
+use crate::os::affinity::{self, MemoryPolicy};
 use crate::plan::{CoreShare, MemoryFrom, share_cores};
 use crate::report::summary::reason;
 use crate::wire::{CoreWish, Problem};
@@ -55,10 +55,10 @@ fn drop_denied_memory(shares: &mut [CoreShare]) -> Vec<String> {
 }
 
 /// In the kernel's terms.
-pub(super) fn policy(memory: &MemoryFrom) -> Memory {
+pub(super) fn policy(memory: &MemoryFrom) -> MemoryPolicy {
     match memory {
-        MemoryFrom::Only(nodes) => Memory::only(nodes),
-        MemoryFrom::Rather(node) => Memory::rather(*node),
+        MemoryFrom::Only(nodes) => MemoryPolicy::only(nodes),
+        MemoryFrom::Rather(node) => MemoryPolicy::rather(*node),
     }
 }
 

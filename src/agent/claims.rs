@@ -28,15 +28,15 @@ const RECORD_BYTES_MAX: usize = 512;
 
 /// What was claimed, and what is to be said about it.
 #[derive(Default)]
-pub(super) struct Claims {
+pub(super) struct GpuLocks {
     /// Hold them as long as the workers may live.
     pub(super) held: Vec<OwnedFd>,
     pub(super) notes: Vec<String>,
 }
 
 /// Claims the GPUs of some slots, all or none. Slots without a GPU need no claim.
-pub(super) fn claim(job: &JobId, wish: &ClaimWish) -> Result<Claims, Vec<Problem>> {
-    let mut claims = Claims::default();
+pub(super) fn claim(job: &JobId, wish: &ClaimWish) -> Result<GpuLocks, Vec<Problem>> {
+    let mut claims = GpuLocks::default();
     let gpus = inventory::gpu_uuids();
     let wanted: Vec<_> =
         wish.slots.iter().filter_map(|slot| Some((*slot, gpus.get(slot.index())?))).collect();

@@ -10,8 +10,8 @@ use rustix::process::Pid;
 use tokio::sync::{Notify, mpsc};
 
 use super::output::{self, Forward, Outbox, StreamEnd};
-use super::rank_link::{self, Ear, Welcomes};
-use super::window::Window;
+use super::rank_link::{self, NoteReader, Welcomes};
+use super::window::OutputWindow;
 use crate::base::{Rank, WorkerExit};
 use crate::os::family::Stat;
 use crate::os::tasks::Tasks;
@@ -32,11 +32,11 @@ pub(super) struct StreamEnded {
 pub(super) type OnStreamEnd = Arc<dyn Fn(StreamEnded) + Send + Sync>;
 
 /// See the module.
-pub(super) struct Crew {
+pub(super) struct WorkerTable {
     workers: Vec<Worker>,
     outbox: Arc<Outbox>,
     /// How much output may be on its way.
-    window: Arc<Window>,
+    window: Arc<OutputWindow>,
     on_stream_end: OnStreamEnd,
 }
 
@@ -68,7 +68,7 @@ pub(super) enum Linger {
     Until(Instant),
 }
 
-impl Crew {
+impl WorkerTable {
     /// Creates an empty table of workers.
     pub(super) fn new(outbox: Arc<Outbox>, on_stream_end: OnStreamEnd) -> Self {
         let window = Arc::default();
@@ -172,7 +172,7 @@ impl Crew {
             if let Ok(copy) = socket.try_clone() {
                 tasks.spawn(rank_link::tell(copy, receiver));
             }
-            ear = Ear::new(socket, rank, Arc::clone(&self.outbox)).ok().map(Arc::new);
+            ear = NoteReader::new(socket, rank, Arc::clone(&self.outbox)).ok().map(Arc::new);
         }
         if let Some(ear) = ear.clone() {
             tasks.spawn(async move { ear.listen().await });
@@ -195,7 +195,7 @@ impl Crew {
         index: usize,
         stream: Stream,
         pipe: OwnedFd,
-        ear: Option<Arc<Ear>>,
+        ear: Option<Arc<NoteReader>>,
         tasks: &mut Tasks,
     ) {
         let let_go = Arc::new(Notify::new());

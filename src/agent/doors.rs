@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::base::clock;
-use crate::wire::{DialFault, Dialed, Door, Occasion, Token};
+use crate::wire::{Occasion, ProbeFault, ProbeListener, ProbeResult, Token};
 
 /// A door that is not opened within this time stays shut.
 const KNOCK_LIMIT: Duration = Duration::from_secs(4);
@@ -53,7 +53,7 @@ async fn answer(mut stream: TcpStream, token: Token) -> io::Result<()> {
 }
 
 /// Knocks at all of them; what came of it, in their order.
-pub(super) async fn knock_at(doors: Vec<Door>) -> Vec<Dialed> {
+pub(super) async fn knock_at(doors: Vec<ProbeListener>) -> Vec<ProbeResult> {
     let places = Arc::new(Semaphore::new(KNOCKS_MAX));
     let mut knocks = JoinSet::new();
     for (number, door) in doors.into_iter().enumerate() {
@@ -68,16 +68,16 @@ pub(super) async fn knock_at(doors: Vec<Door>) -> Vec<Dialed> {
     dialed.into_iter().map(|(_, dialed)| dialed).collect()
 }
 
-async fn knock(door: &Door) -> Dialed {
+async fn knock(door: &ProbeListener) -> ProbeResult {
     let before = clock::now();
     let opened = tokio::time::timeout(KNOCK_LIMIT, be_let_in(door.addr, door.token));
     let (opened, resolved) = tokio::join!(opened, resolve(door.name.as_deref()));
     let outcome = match opened {
         Ok(Ok(())) => Ok((clock::now() - before).as_micros() as u32),
         Ok(Err(error)) => Err(fault(&error)),
-        Err(_) => Err(DialFault::NoAnswer),
+        Err(_) => Err(ProbeFault::NoAnswer),
     };
-    Dialed { whose: door.whose, outcome, resolved }
+    ProbeResult { whose: door.whose, outcome, resolved }
 }
 
 /// Addresses of a name as this node sees it.
@@ -102,13 +102,13 @@ async fn be_let_in(address: SocketAddr, token: Token) -> io::Result<()> {
     }
 }
 
-fn fault(error: &io::Error) -> DialFault {
+fn fault(error: &io::Error) -> ProbeFault {
     match error.kind() {
-        io::ErrorKind::ConnectionRefused => DialFault::Refused,
-        io::ErrorKind::TimedOut => DialFault::NoAnswer,
-        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => DialFault::NoRoute,
-        io::ErrorKind::InvalidData => DialFault::Stranger,
-        _ => DialFault::Other(crate::report::summary::reason(error)),
+        io::ErrorKind::ConnectionRefused => ProbeFault::Refused,
+        io::ErrorKind::TimedOut => ProbeFault::NoAnswer,
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => ProbeFault::NoRoute,
+        io::ErrorKind::InvalidData => ProbeFault::Stranger,
+        _ => ProbeFault::Other(crate::report::summary::reason(error)),
     }
 }
 
@@ -116,12 +116,17 @@ fn fault(error: &io::Error) -> DialFault {
 mod tests {
     use super::*;
     use crate::base::NodeRank;
-    use crate::wire::Whose;
+    use crate::wire::ListenerOwner;
 
     const OURS: Token = Token([7; 16]);
 
-    fn at(addr: SocketAddr, token: Token) -> Door {
-        Door { whose: Whose::Node(NodeRank(0)), name: Some("127.0.0.1".to_owned()), addr, token }
+    fn at(addr: SocketAddr, token: Token) -> ProbeListener {
+        ProbeListener {
+            whose: ListenerOwner::Node(NodeRank(0)),
+            name: Some("127.0.0.1".to_owned()),
+            addr,
+            token,
+        }
     }
 
     #[test]
@@ -138,8 +143,8 @@ mod tests {
             let doors = vec![at(open, OURS), at(open, Token([8; 16])), at(free, OURS)];
             let dialed = knock_at(doors).await;
             assert!(dialed[0].outcome.is_ok(), "{dialed:?}");
-            assert_eq!(dialed[1].outcome, Err(DialFault::Stranger));
-            assert_eq!(dialed[2].outcome, Err(DialFault::Refused));
+            assert_eq!(dialed[1].outcome, Err(ProbeFault::Stranger));
+            assert_eq!(dialed[2].outcome, Err(ProbeFault::Refused));
             assert_eq!(dialed[0].resolved, Some(vec![[127, 0, 0, 1].into()]));
         });
     }

@@ -3,12 +3,12 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use super::alarms::Alarm;
+use super::alarms::Timer;
 use super::crew::Linger;
 use super::error_files::WrittenError;
 use super::serve::Agent;
 use super::shim::{FromShim, ToShim};
-use super::starting::Phase;
+use super::starting::AgentPhase;
 use crate::base::{WorkerExit, clock};
 use crate::wire::{FromAgent, Leftover};
 
@@ -28,7 +28,7 @@ impl Agent {
         self.shim_heartbeat.received(clock::now(), message == FromShim::Pong);
         match message {
             FromShim::Forked { worker, pid, at_us } => {
-                if let Phase::Started { welcomes, .. } = &self.phase {
+                if let AgentPhase::Started { welcomes, .. } = &self.phase {
                     let index = worker as usize;
                     self.crew.forked(index, (pid, at_us), fds, welcomes, &mut self.tasks);
                 }
@@ -51,7 +51,7 @@ impl Agent {
 
     pub(super) fn ended(&mut self, index: usize, exit: WorkerExit, at_us: u64, sent: Vec<i32>) {
         if self.crew.is_streaming(index) {
-            self.alarms.set(clock::now() + HELD_STREAM_LIMIT, Alarm::Held(index));
+            self.alarms.set(clock::now() + HELD_STREAM_LIMIT, Timer::Held(index));
         }
         self.send_error_file(index, exit);
         self.crew.ended(index, exit, at_us, sent);
@@ -78,10 +78,10 @@ impl Agent {
             Linger::Until(end) if now < *end => now + LINGER_PAUSE,
             Linger::No | Linger::Until(_) => return self.sweep(index, false),
         };
-        self.alarms.set(at, Alarm::Linger(index));
+        self.alarms.set(at, Timer::Linger(index));
         if self.crew.is_streaming(index) {
             // What it writes when it is asked to end is read, too.
-            self.alarms.set(at + HELD_STREAM_LIMIT, Alarm::Held(index));
+            self.alarms.set(at + HELD_STREAM_LIMIT, Timer::Held(index));
         }
     }
 
@@ -95,7 +95,7 @@ impl Agent {
         if processes.is_empty() {
             return;
         }
-        self.alarms.set(clock::now() + self.terms.grace, Alarm::Sweep(index));
+        self.alarms.set(clock::now() + self.terms.grace, Timer::Sweep(index));
         let rank = self.crew.rank(index);
         self.outbox.send(&FromAgent::Leftovers { rank, processes });
     }

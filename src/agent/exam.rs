@@ -16,8 +16,9 @@ use crate::os::shared_libraries::library_directories;
 use crate::os::{asked, interfaces};
 use crate::report::summary::reason;
 use crate::wire::{
-    Adapter, Compute, Depth, EXAM_VERSION, Examination, Examine, Gpu, GpuProcess, Gpus, Interface,
-    Library, Limit, Machine, Network, PortWish, Problem, Python, Room, Token,
+    Adapter, Compute, Depth, EXAM_VERSION, Examination, Examine, FileSystemSpace, GpuProcess,
+    GpuReport, GpusReport, Interface, LibraryReport, Limit, Machine, Network, PortWish, Problem,
+    Python, Token,
 };
 
 /// Time that a Python may take to say its version; on a cold network file system it takes seconds.
@@ -30,7 +31,7 @@ const ASK_PYTHON: &str = "import site, sys, sysconfig\n\
     print(site.getusersitepackages())";
 
 /// A report, and what has to be kept for it to stay true.
-pub(super) struct Examined {
+pub(super) struct HeldReport {
     pub(super) report: Examination,
     /// Where the others are waited for, each with what opens it.
     pub(super) doors: Vec<(TcpListener, Token)>,
@@ -38,7 +39,7 @@ pub(super) struct Examined {
 }
 
 /// Looks at everything that was asked for. May take its time.
-pub(super) fn examine(wish: &Examine) -> Examined {
+pub(super) fn examine(wish: &Examine) -> HeldReport {
     let cwd = Path::new(OsStr::from_bytes(&wish.cwd));
     let site = Site { cwd, elsewhere: wish.elsewhere };
     // Before the limit of files is raised.
@@ -64,7 +65,7 @@ pub(super) fn examine(wish: &Examine) -> Examined {
         },
         network,
     };
-    Examined { report, doors, port }
+    HeldReport { report, doors, port }
 }
 
 fn machine() -> Machine {
@@ -96,12 +97,12 @@ fn compute() -> Compute {
 }
 
 /// How much room there is in `/dev/shm`, or why it cannot be used.
-pub fn shared_memory(dir: &Path) -> Result<Room, String> {
+pub fn shared_memory(dir: &Path) -> Result<FileSystemSpace, String> {
     let found = rustix::fs::statvfs(dir).map_err(|error| reason(&error.into()))?;
     rustix::fs::access(dir, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
         .map_err(|error| reason(&error.into()))?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
-    Ok(Room { total_bytes: bytes(found.f_blocks), free_bytes: bytes(found.f_bavail) })
+    Ok(FileSystemSpace { total_bytes: bytes(found.f_blocks), free_bytes: bytes(found.f_bavail) })
 }
 
 /// What the Python says, and where its packages lie.
@@ -122,13 +123,13 @@ fn ask_python(wish: &Examine, cwd: &Path) -> (Option<Python>, Vec<PathBuf>) {
     }
 }
 
-fn libraries(packages: &[PathBuf]) -> Vec<Library> {
+fn libraries(packages: &[PathBuf]) -> Vec<LibraryReport> {
     let loader_path = env_vars::get(env_vars::LD_LIBRARY_PATH);
     let roots = [env_vars::CONDA_PREFIX, env_vars::VIRTUAL_ENV].map(env_vars::get);
     let roots: Vec<PathBuf> = roots.into_iter().flatten().map(PathBuf::from).collect();
     let directories = library_directories(packages, loader_path.as_deref(), &roots);
     let found = inventory::libraries(&directories).into_iter();
-    let library = |found: inventory::FoundLibrary| Library {
+    let library = |found: inventory::FoundLibrary| LibraryReport {
         name: found.name.to_owned(),
         version: found.version,
         path: found.path.display().to_string(),
@@ -136,31 +137,33 @@ fn libraries(packages: &[PathBuf]) -> Vec<Library> {
     found.map(library).collect()
 }
 
-fn gpus() -> Gpus {
+fn gpus() -> GpusReport {
     let files = inventory::gpu_count(Path::new("/dev"));
     if files == 0 {
-        return Gpus::default();
+        return GpusReport::default();
     }
-    let known = Gpus { files, xids: inventory::xids(), ..Gpus::default() };
+    let known = GpusReport { files, xids: inventory::xids(), ..GpusReport::default() };
     match inventory::gpu_states() {
-        Err(why) => Gpus { silent: Some(why), ..known },
+        Err(why) => GpusReport { silent: Some(why), ..known },
         Ok(found) => {
-            let known = Gpus { driver: found.driver, cuda: found.cuda, ..known };
+            let known = GpusReport { driver: found.driver, cuda: found.cuda, ..known };
             match found.devices {
-                Ok(devices) => Gpus { devices: devices.into_iter().map(gpu).collect(), ..known },
-                Err(why) => Gpus { silent: Some(why), ..known },
+                Ok(devices) => {
+                    GpusReport { devices: devices.into_iter().map(gpu).collect(), ..known }
+                }
+                Err(why) => GpusReport { silent: Some(why), ..known },
             }
         }
     }
 }
 
-fn gpu(state: GpuState) -> Gpu {
+fn gpu(state: GpuState) -> GpuReport {
     let processes = state.users.into_iter().map(|user| GpuProcess {
         pid: user.pid,
         name: user.name,
         memory_bytes: user.memory_bytes,
     });
-    Gpu {
+    GpuReport {
         name: state.name,
         uuid: state.uuid,
         memory_bytes: state.memory_bytes,

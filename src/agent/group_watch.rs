@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
-use super::alarms::Alarm;
-use super::serve::{Agent, Inner};
+use super::alarms::Timer;
+use super::serve::{Agent, InternalEvent};
 use crate::base::{Epoch, clock, env_vars};
 use crate::os::procfs;
 use crate::wire::{FromAgent, Start, WorkerStart};
@@ -110,7 +110,7 @@ impl Agent {
     pub(super) fn watch_group(&mut self, start: &Start) {
         self.group_watch = GroupWatch::of(start);
         if let Some(watch) = &self.group_watch {
-            self.alarms.set(clock::now() + watch.pause(), Alarm::Group);
+            self.alarms.set(clock::now() + watch.pause(), Timer::Group);
         }
     }
 
@@ -120,7 +120,7 @@ impl Agent {
         let (port, epoch, told) = (watch.port, self.outbox.epoch(), self.told.clone());
         let pids: Vec<Pid> = self.crew.living_pids().take(WORKERS_MAX).collect();
         self.tasks.spawn_blocking(move || {
-            let _ = told.send(Inner::GroupSeen(epoch, look(&pids, port)));
+            let _ = told.send(InternalEvent::GroupSeen(epoch, look(&pids, port)));
         });
     }
 
@@ -129,7 +129,7 @@ impl Agent {
         let Some(watch) = self.group_watch.as_mut().filter(|_| is_of_now) else { return };
         let now = clock::now();
         match watch.decide(now, seen) {
-            Decision::LookAgain => self.alarms.set(now + watch.pause(), Alarm::Group),
+            Decision::LookAgain => self.alarms.set(now + watch.pause(), Timer::Group),
             Decision::Fine => self.group_watch = None,
             Decision::Ungrouped => {
                 let (master, seconds) = (watch.master.clone(), watch.limit.as_secs() as u32);

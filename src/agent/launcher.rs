@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::alarms::Alarm;
+use super::alarms::Timer;
 use super::serve::Agent;
 use crate::base::{Status, clock};
 use crate::report;
@@ -16,7 +16,7 @@ const SILENCE_WARNING: Duration = Duration::from_secs(10);
 const LINK_READ_BYTES: usize = 64 * 1024;
 
 /// The other end of the link.
-pub(super) struct Launcher {
+pub(super) struct LauncherLink {
     pub(super) reader: LinkReader,
     pub(super) decoder: Decoder,
     /// When it last said something.
@@ -35,7 +35,7 @@ pub(super) struct Terms {
     pub(super) grace: Duration,
 }
 
-impl Launcher {
+impl LauncherLink {
     pub(super) fn new(reader: LinkReader) -> Self {
         Self { reader, decoder: Decoder::default(), heard: clock::now(), paused: false }
     }
@@ -55,7 +55,7 @@ impl Launcher {
 }
 
 pub(super) async fn next_message(
-    launcher: Option<&mut Launcher>,
+    launcher: Option<&mut LauncherLink>,
 ) -> Result<Option<ToAgent>, FrameError> {
     match launcher {
         Some(launcher) => launcher.next().await,
@@ -66,7 +66,7 @@ pub(super) async fn next_message(
 impl Agent {
     pub(super) fn beat(&mut self, due: Instant) {
         let now = clock::now();
-        self.alarms.set(now + self.terms.beat, Alarm::Beat);
+        self.alarms.set(now + self.terms.beat, Timer::Beat);
         self.beat_shim(now, now - due);
         let Some(launcher) = &mut self.launcher else {
             return;
@@ -106,7 +106,7 @@ impl Agent {
             // Who stands still cannot answer.
             self.signal_workers(libc::SIGCONT);
         }
-        self.alarms.set(clock::now() + self.terms.grace, Alarm::Orphaned);
+        self.alarms.set(clock::now() + self.terms.grace, Timer::Orphaned);
     }
 }
 

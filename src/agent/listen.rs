@@ -12,7 +12,7 @@ use crate::report::print_error_now;
 use crate::report::summary::reason;
 use crate::runtime::store::{OnRefused, Server, ServerOptions};
 use crate::secure::derive_rank_key;
-use crate::wire::{Master, PortWish, Prepare, Problem};
+use crate::wire::{MasterEndpoint, PortWish, Prepare, Problem};
 
 /// What node 0 keeps for the workers.
 pub(super) struct Listening {
@@ -23,8 +23,8 @@ pub(super) struct Listening {
 
 impl Listening {
     /// Where rank 0 will listen.
-    pub(super) fn master(&self) -> Master {
-        Master { addr: self.addr.clone(), port: self.port.port() }
+    pub(super) fn master(&self) -> MasterEndpoint {
+        MasterEndpoint { addr: self.addr.clone(), port: self.port.port() }
     }
 
     /// Where the store listens, if the workers need one.

@@ -36,4 +36,4 @@ mod window;
 
 pub use exam::shared_memory;
 pub use prepare::{OWN_EXECUTABLE, lacks};
-pub use serve::{Origin, main};
+pub use serve::{AgentOrigin, main};

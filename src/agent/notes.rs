@@ -15,7 +15,7 @@ const PEERS_LOST_MAX: usize = 16;
 
 /// The notes of one worker.
 #[derive(Debug, Default)]
-pub(super) struct Sieve {
+pub(super) struct NoteThrottle {
     ready: bool,
     lost: BTreeSet<Rank>,
     /// The newest step, until it is passed on.
@@ -23,7 +23,7 @@ pub(super) struct Sieve {
     step_at: Option<Instant>,
 }
 
-impl Sieve {
+impl NoteThrottle {
     /// Takes a note; returns it if it is to be passed on at once.
     pub(super) fn push(&mut self, note: &Note) -> Option<WorkerNote> {
         match *note {
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn of_many_steps_the_newest_is_passed_on_now_and_then() {
-        let (mut sieve, now) = (Sieve::default(), clock::now());
+        let (mut sieve, now) = (NoteThrottle::default(), clock::now());
         assert_eq!(sieve.step_at(now), None);
         assert_eq!(sieve.push(&step(1)), None);
         assert_eq!(sieve.step_at(now), Some(now), "the first one at once");
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn everything_else_is_passed_on_once() {
-        let mut sieve = Sieve::default();
+        let mut sieve = NoteThrottle::default();
         assert_eq!(sieve.push(&Note::Ready), Some(WorkerNote::Ready));
         assert_eq!(sieve.push(&Note::Ready), None);
         let mut lost = |rank| sieve.push(&Note::PeerLost { rank: Rank(rank) });

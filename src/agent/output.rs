@@ -12,8 +12,8 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Mutex, Notify, mpsc};
 
-use super::rank_link::Ear;
-use super::window::{Grant, Window};
+use super::rank_link::NoteReader;
+use super::window::{Grant, OutputWindow};
 use crate::base::{Epoch, Rank};
 use crate::os::tasks::Tasks;
 use crate::os::{fds, watch};
@@ -127,9 +127,9 @@ pub(super) struct Forward {
     pub(super) stream: Stream,
     pub(super) outbox: Arc<Outbox>,
     /// How much may be on its way.
-    pub(super) window: Arc<Window>,
+    pub(super) window: Arc<OutputWindow>,
     /// What the worker notes, which goes before what it writes afterwards.
-    pub(super) ear: Option<Arc<Ear>>,
+    pub(super) ear: Option<Arc<NoteReader>>,
     /// Told when the worker has ended and its stream should have.
     pub(super) let_go: Arc<Notify>,
 }

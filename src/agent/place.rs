@@ -16,10 +16,14 @@ const PAUSE: Duration = Duration::from_millis(20);
 const ENDING: Duration = Duration::from_secs(5);
 
 /// The place of the agent of a node, until agent and shim have both let it go.
-pub(super) type Place = OwnedFd;
+pub(super) type InstanceLock = OwnedFd;
 
 /// Takes it, as soon as nobody else has it. Blocks.
-pub(super) fn take(job: &JobId, node: NodeRank, prepare: &Prepare) -> Result<Place, Problem> {
+pub(super) fn take(
+    job: &JobId,
+    node: NodeRank,
+    prepare: &Prepare,
+) -> Result<InstanceLock, Problem> {
     let name = format!("agent/{job}/{node}");
     let millis = u64::from(prepare.lease_ms) + u64::from(prepare.grace_ms);
     let limit = Duration::from_millis(millis) + ENDING;

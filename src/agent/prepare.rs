@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::bind;
-use super::claims::{self, Claims};
+use super::claims::{self, GpuLocks};
 use super::listen::{self, Listening};
 use super::script_hints::script_hint;
 use crate::base::shell::quoted;
@@ -104,7 +104,7 @@ pub(super) fn examine(
         (Some(path), Some(listening), Some((shares, mut notes)), Some(claims))
             if problems.is_empty() =>
         {
-            let Claims { held: claims, notes: of_claims } = claims.unwrap_or_default();
+            let GpuLocks { held: claims, notes: of_claims } = claims.unwrap_or_default();
             notes.extend(of_claims);
             Ok(Prepared { path, listening, env, shares, claims, notes })
         }

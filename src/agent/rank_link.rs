@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::notes::Sieve;
+use super::notes::NoteThrottle;
 use super::output::Outbox;
 use crate::base::{Epoch, JobId, Rank, clock};
 use crate::runtime::contract::{self, FrameReader, NodeRanks, Note, ToWorker, Welcome};
 use crate::secure::{JobKey, derive_rank_key};
 use crate::transport::{LinkReader, LinkWriter};
-use crate::wire::{FromAgent, Prepare, Roster, WorkerNote};
+use crate::wire::{FromAgent, NodeRoster, Prepare, WorkerNote};
 
 const READ_BYTES: usize = 4096;
 /// How long we look away from a worker that has written so much at once.
@@ -36,7 +36,7 @@ impl Welcomes {
         epoch: Epoch,
         prepare: &Prepare,
         store: Option<SocketAddr>,
-        roster: Roster,
+        roster: NodeRoster,
     ) -> Self {
         let mut ranks = (0..).map(Rank);
         let nodes = roster.nodes.into_iter().map(|(host, workers)| NodeRanks {
@@ -75,7 +75,7 @@ pub(super) async fn tell(socket: OwnedFd, mut frames: mpsc::UnboundedReceiver<Ve
 
 /// What one worker notes, read by whoever comes first: the task that waits for it, or one that is
 /// about to pass on a line. So what was noted before a line was written goes before that line.
-pub(super) struct Ear {
+pub(super) struct NoteReader {
     rank: Rank,
     reader: LinkReader,
     heard: Mutex<Heard>,
@@ -84,15 +84,15 @@ pub(super) struct Ear {
 
 struct Heard {
     frames: FrameReader,
-    sieve: Sieve,
+    sieve: NoteThrottle,
     /// One that wrote nonsense is not heard any more.
     is_deaf: bool,
 }
 
-impl Ear {
+impl NoteReader {
     /// Must be called inside a runtime.
     pub(super) fn new(socket: OwnedFd, rank: Rank, outbox: Arc<Outbox>) -> io::Result<Self> {
-        let (frames, sieve) = (FrameReader::from_worker(), Sieve::default());
+        let (frames, sieve) = (FrameReader::from_worker(), NoteThrottle::default());
         let heard = Mutex::new(Heard { frames, sieve, is_deaf: false });
         Ok(Self { rank, reader: LinkReader::new(socket)?, heard, outbox })
     }

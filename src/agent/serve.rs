@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::alarms::{Alarm, Alarms};
-use super::crew::{Crew, StreamEnded};
+use super::alarms::{Timer, Timers};
+use super::crew::{StreamEnded, WorkerTable};
 use super::error_files::ErrorFiles;
 use super::group_watch::{GroupWatch, Sighting};
-use super::launcher::{FIRST_BEAT, Launcher, Terms, next_message};
+use super::launcher::{FIRST_BEAT, LauncherLink, Terms, next_message};
 use super::output::Outbox;
-use super::place::Place;
+use super::place::InstanceLock;
 use super::prepare::Prepared;
 use super::shim::{FromShim, Shim, ToShim};
 use super::shim_heartbeat::ShimHeartbeat;
 use super::shim_lost::{ShimState, next_packet};
-use super::starting::{Phase, our_hello};
+use super::starting::{AgentPhase, our_hello};
 use super::{doors, exam};
 use crate::base::{Epoch, JobId, NodeRank, Status, clock};
 use crate::os::family;
@@ -30,14 +30,16 @@ use crate::os::{fds, signals};
 use crate::report;
 use crate::runtime::contract::ToWorker;
 use crate::transport::{self, LinkReader, LinkWriter, ssh};
-use crate::wire::{Examine, FrameError, FromAgent, Leftover, Prepare, Problem, Roster, ToAgent};
+use crate::wire::{
+    Examine, FrameError, FromAgent, Leftover, NodeRoster, Prepare, Problem, ToAgent,
+};
 
 /// Who was asked something and is killed is buried within this time, or left to its file system.
 const ASKED_END_LIMIT: Duration = Duration::from_millis(500);
 
 /// Who started this agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum AgentOrigin {
     /// The launcher itself: the link is a link from its first byte.
     Launcher,
     /// A login shell, which may have printed something first.
@@ -47,7 +49,7 @@ pub enum Origin {
 }
 
 /// The process `remuda agent`: serves the link on its standard input and output until it ends.
-pub fn main(origin: Origin) -> Status {
+pub fn main(origin: AgentOrigin) -> Status {
     fds::never_wait_for_stderr();
     report::explain_panics("remuda agent");
     family::set_name(c"remuda-agent");
@@ -59,7 +61,7 @@ pub fn main(origin: Origin) -> Status {
     let Ok((shim, (input, output))) = started else {
         return Status::OsLimit;
     };
-    if origin != Origin::Launcher && arrive(origin, &output).is_err() {
+    if origin != AgentOrigin::Launcher && arrive(origin, &output).is_err() {
         return Status::Io;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
@@ -79,10 +81,10 @@ pub fn main(origin: Origin) -> Status {
 }
 
 /// Behind a shell: leaves its directory, and says that the link begins.
-fn arrive(origin: Origin, output: &OwnedFd) -> io::Result<()> {
+fn arrive(origin: AgentOrigin, output: &OwnedFd) -> io::Result<()> {
     rustix::process::chdir("/")?;
     ssh::announce(output)?;
-    if origin == Origin::Pushed {
+    if origin == AgentOrigin::Pushed {
         ssh::prune_cache(clock::wall());
     }
     Ok(())
@@ -94,16 +96,16 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<Status
     let outbox = Arc::new(Outbox::new(LinkWriter::new(output)?, &mut tasks));
     let streams = told.clone();
     let on_stream_end = Arc::new(move |ended| {
-        let _ = streams.send(Inner::StreamEnded(ended));
+        let _ = streams.send(InternalEvent::StreamEnded(ended));
     });
     let mut agent = Agent {
-        launcher: Some(Launcher::new(LinkReader::new(input)?)),
-        crew: Crew::new(Arc::clone(&outbox), on_stream_end),
+        launcher: Some(LauncherLink::new(LinkReader::new(input)?)),
+        crew: WorkerTable::new(Arc::clone(&outbox), on_stream_end),
         outbox,
         tasks,
         shim: ShimState::Lives(shim.watch()?),
         shim_heartbeat: ShimHeartbeat::default(),
-        phase: Phase::Greeting,
+        phase: AgentPhase::Greeting,
         terms: Terms { lease: None, beat: FIRST_BEAT, grace: Duration::ZERO },
         job: JobId(String::new()),
         claims: Vec::new(),
@@ -116,11 +118,11 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<Status
         undead: None,
         group_watch: None,
         failure: None,
-        alarms: Alarms::default(),
+        alarms: Timers::default(),
         told,
         inner,
     };
-    agent.alarms.set(clock::now() + FIRST_BEAT, Alarm::Beat);
+    agent.alarms.set(clock::now() + FIRST_BEAT, Timer::Beat);
     while agent.turn().await {}
     agent.dismiss_shim();
     // A script or an interpreter that was being asked when the job had enough of waiting.
@@ -130,21 +132,21 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<Status
 
 pub(super) struct Agent {
     /// `None` once it is gone.
-    pub(super) launcher: Option<Launcher>,
+    pub(super) launcher: Option<LauncherLink>,
     pub(super) outbox: Arc<Outbox>,
     pub(super) tasks: Tasks,
     pub(super) shim: ShimState,
     pub(super) shim_heartbeat: ShimHeartbeat,
-    pub(super) phase: Phase,
+    pub(super) phase: AgentPhase,
     pub(super) terms: Terms,
     pub(super) job: JobId,
     pub(super) node: NodeRank,
     /// Ours from the first preparation on.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<InstanceLock>,
     pub(super) shim_has_place: bool,
     /// Who takes part in the epoch, once it is known.
-    pub(super) roster: Option<Roster>,
-    pub(super) crew: Crew,
+    pub(super) roster: Option<NodeRoster>,
+    pub(super) crew: WorkerTable,
     /// The port of rank 0, while a doctor looks at it.
     pub(super) port: Option<PortClaim>,
     /// Claims on GPUs, of this epoch and of those before.
@@ -157,24 +159,24 @@ pub(super) struct Agent {
     pub(super) group_watch: Option<GroupWatch>,
     /// What it ends with, if not with success.
     pub(super) failure: Option<Status>,
-    pub(super) alarms: Alarms,
-    pub(super) told: mpsc::UnboundedSender<Inner>,
-    pub(super) inner: mpsc::UnboundedReceiver<Inner>,
+    pub(super) alarms: Timers,
+    pub(super) told: mpsc::UnboundedSender<InternalEvent>,
+    pub(super) inner: mpsc::UnboundedReceiver<InternalEvent>,
 }
 
 /// What our own tasks say.
-pub(super) enum Inner {
+pub(super) enum InternalEvent {
     StreamEnded(StreamEnded),
-    Examined(Box<Examined>),
-    Reported(Box<exam::Examined>),
+    Examined(Box<ExaminationDone>),
+    Reported(Box<exam::HeldReport>),
     /// A look in an epoch at what the workers have mapped and to whom they are connected.
     GroupSeen(Epoch, Sighting),
 }
 
 /// What came of a look at this node.
-pub(super) struct Examined {
+pub(super) struct ExaminationDone {
     pub(super) prepare: Prepare,
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<InstanceLock>,
     pub(super) result: Result<Prepared, Vec<Problem>>,
 }
 
@@ -184,7 +186,7 @@ enum Turn {
     NotUnderstood(FrameError),
     Shim(FromShim, Vec<OwnedFd>),
     ShimDied,
-    Inner(Inner),
+    Inner(InternalEvent),
     Alarm,
 }
 
@@ -198,13 +200,13 @@ impl Agent {
             Turn::NotUnderstood(why) => self.not_understood(&why.to_string()),
             Turn::Shim(message, fds) => self.hear_shim(message, fds),
             Turn::ShimDied => self.shim_died(),
-            Turn::Inner(Inner::StreamEnded(ended)) => {
+            Turn::Inner(InternalEvent::StreamEnded(ended)) => {
                 self.crew.stream_ended(&ended);
                 self.report_if_idle();
             }
-            Turn::Inner(Inner::Examined(found)) => self.examined(*found),
-            Turn::Inner(Inner::Reported(found)) => self.report(*found),
-            Turn::Inner(Inner::GroupSeen(epoch, seen)) => self.group_seen(epoch, seen),
+            Turn::Inner(InternalEvent::Examined(found)) => self.examined(*found),
+            Turn::Inner(InternalEvent::Reported(found)) => self.report(*found),
+            Turn::Inner(InternalEvent::GroupSeen(epoch, seen)) => self.group_seen(epoch, seen),
             Turn::Alarm => self.ring(),
         }
         self.launcher.is_some() || self.undead.is_none() && !self.crew.is_empty()
@@ -243,7 +245,7 @@ impl Agent {
                 self.outbox.send(&FromAgent::Hello(our_hello()));
             }
             ToAgent::Prepare(prepare) => self.prepare(*prepare),
-            ToAgent::Roster(bytes) => match Roster::unpack(&bytes) {
+            ToAgent::Roster(bytes) => match NodeRoster::unpack(&bytes) {
                 Ok(roster) => self.roster = Some(roster),
                 Err(why) => self.not_understood(&why.to_string()),
             },
@@ -288,12 +290,12 @@ impl Agent {
     fn examine(&mut self, wish: Examine) {
         let told = self.told.clone();
         self.tasks.spawn_blocking(move || {
-            let _ = told.send(Inner::Reported(Box::new(exam::examine(&wish))));
+            let _ = told.send(InternalEvent::Reported(Box::new(exam::examine(&wish))));
         });
     }
 
     /// What was found is told once the doors are open that it names.
-    fn report(&mut self, found: exam::Examined) {
+    fn report(&mut self, found: exam::HeldReport) {
         for (listener, token) in found.doors {
             self.tasks.spawn(doors::wait_at(listener, token));
         }
@@ -310,16 +312,16 @@ impl Agent {
     fn ring(&mut self) {
         while let Some((at, alarm)) = self.alarms.due(clock::now()) {
             match alarm {
-                Alarm::Beat => self.beat(at),
-                Alarm::Held(worker) => self.crew.let_go(worker),
-                Alarm::Linger(worker) => self.sweep(worker, true),
-                Alarm::Sweep(worker) => {
+                Timer::Beat => self.beat(at),
+                Timer::Held(worker) => self.crew.let_go(worker),
+                Timer::Linger(worker) => self.sweep(worker, true),
+                Timer::Sweep(worker) => {
                     self.tell_shim(&ToShim::KillLeftovers { worker: worker as u32 });
                 }
-                Alarm::Orphaned => self.kill_workers(),
-                Alarm::Killing => self.watch_kill(),
-                Alarm::Bury => self.bury(),
-                Alarm::Group => self.look_for_group(),
+                Timer::Orphaned => self.kill_workers(),
+                Timer::Killing => self.watch_kill(),
+                Timer::Bury => self.bury(),
+                Timer::Group => self.look_for_group(),
             }
         }
     }

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
-use super::alarms::Alarm;
+use super::alarms::Timer;
 use super::launcher::announce;
 use super::serve::Agent;
 use super::shim::{FromShim, ShimHandle, ToShim};
 use super::shim_heartbeat::ShimAction;
 use crate::base::{WorkerExit, clock};
-use crate::os::family::{self, Burial, ChildEnd};
+use crate::os::family::{self, ChildEnd, Reaper};
 use crate::report::summary::duration;
 use crate::wire::{FromAgent, Leftover};
 
@@ -23,7 +23,7 @@ const END_LIMIT: Duration = family::KILL_LIMIT.saturating_add(Duration::from_sec
 pub(super) enum ShimState {
     Lives(ShimHandle),
     /// It is dead, and what it left is being killed.
-    Buried(Pid, Burial),
+    Buried(Pid, Reaper),
     /// Nothing of it is left.
     Gone,
 }
@@ -82,7 +82,7 @@ impl Agent {
             self.shim_heartbeat.killed();
             shim.signal(libc::SIGKILL);
         } else {
-            self.alarms.set(clock::now() + KILLING_PAUSE, Alarm::Killing);
+            self.alarms.set(clock::now() + KILLING_PAUSE, Timer::Killing);
         }
     }
 
@@ -95,7 +95,7 @@ impl Agent {
         let was_frozen = self.shim_heartbeat.was_killed();
         let died = if was_frozen { FromAgent::ShimFrozen } else { FromAgent::ShimDied };
         self.outbox.send(&died);
-        self.shim = ShimState::Buried(shim.pid(), Burial::new(family::KILL_LIMIT, |_| false));
+        self.shim = ShimState::Buried(shim.pid(), Reaper::new(family::KILL_LIMIT, |_| false));
         self.bury();
     }
 
@@ -106,7 +106,7 @@ impl Agent {
         };
         let shim = *shim;
         let Some(left) = burial.look(|_, _| {}) else {
-            self.alarms.set(clock::now() + Burial::PAUSE, Alarm::Bury);
+            self.alarms.set(clock::now() + Reaper::PAUSE, Timer::Bury);
             return;
         };
         self.shim = ShimState::Gone;

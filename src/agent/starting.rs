@@ -6,24 +6,24 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::alarms::Alarm;
+use super::alarms::Timer;
 use super::error_files::ErrorFiles;
 use super::launcher::Terms;
 use super::listen::Listening;
-use super::place::{self, Place};
+use super::place::{self, InstanceLock};
 use super::prepare::{self, OWN_EXECUTABLE, OWN_NAME, Prepared};
 use super::rank_link::Welcomes;
-use super::serve::{Agent, Examined, Inner};
+use super::serve::{Agent, ExaminationDone, InternalEvent};
 use super::shim::ShimWorker;
 use super::shim_lost::ShimState;
 use crate::base::{Epoch, clock, env_vars};
 use crate::inventory;
 use crate::os::code;
 use crate::runtime::contract;
-use crate::wire::{self, AgentHello, Found, FromAgent, Prepare, Start, WorkerStart};
+use crate::wire::{self, AgentHello, FromAgent, Prepare, PreparedNode, Start, WorkerStart};
 
 /// How far the job has come here.
-pub(super) enum Phase {
+pub(super) enum AgentPhase {
     Greeting,
     /// Somebody looks whether the workers could start here.
     Examining,
@@ -65,16 +65,16 @@ impl Agent {
         self.outbox = Arc::new(self.outbox.of(epoch));
         self.crew.renew(Arc::clone(&self.outbox));
         self.alarms.forget_workers();
-        self.phase = Phase::Greeting;
+        self.phase = AgentPhase::Greeting;
     }
 
     /// File systems and resolvers may be slow: we look on a thread of its own, and go on beating.
     pub(super) fn prepare(&mut self, prepare: Prepare) {
-        self.phase = Phase::Examining;
+        self.phase = AgentPhase::Examining;
         let lease = millis(prepare.lease_ms);
         let (beat, grace) = (millis(prepare.beat_ms), millis(prepare.grace_ms));
         self.terms = Terms { lease: Some(lease), beat, grace };
-        self.alarms.set(clock::now() + beat, Alarm::Beat);
+        self.alarms.set(clock::now() + beat, Timer::Beat);
         let (job, node, epoch) = (self.job.clone(), self.node, self.outbox.epoch());
         let (told, place) = (self.told.clone(), self.place.take());
         self.tasks.spawn_blocking(move || {
@@ -83,28 +83,32 @@ impl Agent {
                 Ok(place) => (Some(place), prepare::examine(&job, epoch, &prepare)),
                 Err(problem) => (None, Err(vec![problem])),
             };
-            let _ = told.send(Inner::Examined(Box::new(Examined { prepare, place, result })));
+            let _ = told.send(InternalEvent::Examined(Box::new(ExaminationDone {
+                prepare,
+                place,
+                result,
+            })));
         });
     }
 
-    pub(super) fn examined(&mut self, examined: Examined) {
-        let Examined { prepare, place, result } = examined;
+    pub(super) fn examined(&mut self, examined: ExaminationDone) {
+        let ExaminationDone { prepare, place, result } = examined;
         self.keep_place(place);
         let answer = match result {
             Ok(mut prepared) => {
                 self.hold(std::mem::take(&mut prepared.claims));
                 let listening = prepared.listening.as_ref();
-                let found = Found {
+                let found = PreparedNode {
                     master: listening.map(Listening::master),
                     store: listening.and_then(Listening::store),
                     cpus: inventory::usable_cpus() as u32,
                     notes: prepared.notes.clone(),
                 };
-                self.phase = Phase::Ready(Box::new((prepare, prepared)));
+                self.phase = AgentPhase::Ready(Box::new((prepare, prepared)));
                 FromAgent::Ready(found)
             }
             Err(problems) => {
-                self.phase = Phase::Greeting;
+                self.phase = AgentPhase::Greeting;
                 FromAgent::Refused(problems)
             }
         };
@@ -113,7 +117,7 @@ impl Agent {
 
     /// The shim keeps it too: who comes in our place waits until our workers are gone, whatever ended
     /// us.
-    fn keep_place(&mut self, place: Option<Place>) {
+    fn keep_place(&mut self, place: Option<InstanceLock>) {
         self.place = place;
         let (Some(place), false) = (&self.place, self.shim_has_place) else {
             return;
@@ -133,8 +137,8 @@ impl Agent {
     }
 
     pub(super) fn start(&mut self, start: &Start) {
-        let phase = std::mem::replace(&mut self.phase, Phase::Greeting);
-        let Phase::Ready(ready) = phase else {
+        let phase = std::mem::replace(&mut self.phase, AgentPhase::Greeting);
+        let AgentPhase::Ready(ready) = phase else {
             self.phase = phase;
             return;
         };
@@ -157,7 +161,7 @@ impl Agent {
         let (job, epoch) = (self.job.clone(), self.outbox.epoch());
         let welcomes = Welcomes::new(job, epoch, &prepare, start.store, roster);
         let welcomes = Box::new(welcomes);
-        self.phase = Phase::Started { welcomes, _listening: prepared.listening };
+        self.phase = AgentPhase::Started { welcomes, _listening: prepared.listening };
         match self.spawn(&workers) {
             // A shim that has just died is buried by whoever hears it.
             Err(error) if is_of_the_dead(&error) => {}

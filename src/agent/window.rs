@@ -19,12 +19,12 @@ const SLOT: Duration = Duration::from_millis(100);
 
 /// Shared by everybody who forwards output.
 #[derive(Debug, Default)]
-pub(super) struct Window {
+pub(super) struct OutputWindow {
     credit: Mutex<Credit>,
     changed: Notify,
 }
 
-impl Window {
+impl OutputWindow {
     /// At most this may be on its way, however fast the link is.
     pub(super) fn open(&self, bytes_max: u64) {
         self.change(|credit| credit.bytes_max = bytes_max);
@@ -72,7 +72,7 @@ impl Window {
 
 /// Bytes that may be sent. Those that are not are given back when this is dropped.
 pub(super) struct Grant<'a> {
-    window: &'a Window,
+    window: &'a OutputWindow,
     bytes: u64,
 }
 

@@ -48,7 +48,7 @@ impl fmt::Display for Backend {
 }
 
 /// A backend that is connected.
-pub enum Opened<'a> {
+pub enum OpenBackend<'a> {
     /// The group itself.
     Host(&'a Group),
     /// Connected devices.
@@ -56,7 +56,7 @@ pub enum Opened<'a> {
     Devices(Devices<'a>),
 }
 
-impl<'a> Opened<'a> {
+impl<'a> OpenBackend<'a> {
     /// Connects the backend; all ranks call it. `order` applies to groups of devices, which have an
     /// order of their own.
     pub fn open(

@@ -28,7 +28,7 @@ pub enum Collective {
 
 /// Data that one operation of a size moves, per rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct OperationShape {
     /// Elements as the table shows them: of one part where the data is divided into parts.
     pub count: usize,
     /// Elements of the input of a rank.
@@ -93,7 +93,7 @@ impl Collective {
 
     /// The data for a size of `bytes`, for `world` ranks and elements of `element_bytes` bytes; the
     /// size is rounded down to whole elements and parts of equal length.
-    pub fn shape(self, bytes: u64, element_bytes: usize, world: usize) -> Shape {
+    pub fn shape(self, bytes: u64, element_bytes: usize, world: usize) -> OperationShape {
         let count = usize::try_from(bytes).unwrap_or(usize::MAX) / element_bytes;
         let (part, whole) = (count / world, count / world * world);
         let (count, input, output) = match self {
@@ -103,7 +103,7 @@ impl Collective {
             Self::AllToAll => (part, whole, whole),
             Self::SendRecv => (count, count, count),
         };
-        Shape { count, input, output, bytes: input.max(output) * element_bytes }
+        OperationShape { count, input, output, bytes: input.max(output) * element_bytes }
     }
 
     /// Factor from algorithm bandwidth to bus bandwidth, which does not depend on the number of
@@ -136,7 +136,7 @@ mod tests {
     fn collective_shapes_match_nccl_tests() {
         #[track_caller]
         fn check(collective: Collective, expect: (usize, usize, usize, usize)) {
-            let Shape { count, input, output, bytes } = collective.shape(1030, 4, 4);
+            let OperationShape { count, input, output, bytes } = collective.shape(1030, 4, 4);
             assert_eq!((count, input, output, bytes), expect, "{collective}");
         }
         check(Collective::AllReduce, (257, 257, 0, 1028));

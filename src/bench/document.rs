@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::collective::Collective;
 use super::foreign::read_table;
-use super::hosts::Host;
+use super::hosts::BenchNode;
 
 /// Version of the document format.
 pub const VERSION: u32 = 1;
@@ -76,7 +76,7 @@ pub struct Document {
     /// Number of nodes.
     pub nodes: usize,
     /// The nodes, with names and processors.
-    pub hosts: Vec<Host>,
+    pub hosts: Vec<BenchNode>,
     /// Results, in the order of the measurement.
     pub rows: Vec<Row>,
     /// Results of pairs, if pairs were measured.
@@ -242,7 +242,7 @@ mod tests {
             root: Some(1),
             world_size: 2,
             nodes: 1,
-            hosts: vec![Host { name: "n1".to_owned(), ranks: 2, processors: 8 }],
+            hosts: vec![BenchNode { name: "n1".to_owned(), ranks: 2, processors: 8 }],
             rows: vec![
                 Row { root: Some(1), ..Row::for_test(8, 2.5) },
                 Row { wrong: None, ..Row::for_test(16, 2.5) },

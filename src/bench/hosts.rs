@@ -13,7 +13,7 @@ const WORDS: usize = CpuSet::MAX_CPU / 64;
 
 /// A node, as shown in results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Host {
+pub struct BenchNode {
     /// Name in the hostfile.
     pub name: String,
     /// Number of ranks on the node.
@@ -45,7 +45,7 @@ impl Usable {
 }
 
 /// Collects the hosts of all nodes, in order; all ranks call it and all receive the result.
-pub fn gather_hosts(group: &Group) -> Result<Vec<Host>, Error> {
+pub fn gather_hosts(group: &Group) -> Result<Vec<BenchNode>, Error> {
     let own = Usable::here();
     let mut given: Vec<i64> = own.set.iter().map(|word| word.cast_signed()).collect();
     given.push(own.count as i64);
@@ -61,7 +61,7 @@ pub fn gather_hosts(group: &Group) -> Result<Vec<Host>, Error> {
         let ranks = placement.ranks_of(node);
         let usable: Vec<Usable> = ranks.iter().map(of_rank).collect();
         let name = placement.host_of(ranks[0]).to_owned();
-        Host { name, ranks: ranks.len(), processors: processors_of(&usable) }
+        BenchNode { name, ranks: ranks.len(), processors: processors_of(&usable) }
     };
     Ok((0..placement.nodes()).map(host).collect())
 }

@@ -21,13 +21,13 @@ mod sweep;
 mod table;
 mod timing;
 
-pub use backend::{Backend, Opened};
-pub use collective::{Collective, Shape};
+pub use backend::{Backend, OpenBackend};
+pub use collective::{Collective, OperationShape};
 pub use document::{
     Compared, Document, DocumentError, Earlier, PairRow, Row, VERSION, read_results,
 };
 pub use gate::{Shortfall, check_rows, check_wrong};
-pub use hosts::{Host, gather_hosts};
+pub use hosts::{BenchNode, gather_hosts};
 pub use pairs::{Pairs, measure_pairs};
 pub use picture::{show_heat, show_results};
 pub use sizes::{BytesError, Sizes, SizesError, Stride, parse_bytes};

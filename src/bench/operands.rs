@@ -1,8 +1,8 @@
 //! Operands of one measured operation: fills them, runs the operation, and compares the result with
 //! the expected one.
 
-use super::collective::{Collective, Shape};
-use super::sample::{PERIOD, Pattern, Sample};
+use super::collective::{Collective, OperationShape};
+use super::sample::{DataPattern, PERIOD, Sample};
 use crate::runtime::{Buffer, Error, Group, ReduceOp};
 
 /// An operation with its operands, in host or device memory.
@@ -30,8 +30,8 @@ enum Numbers<T: Sample> {
 pub(super) struct Operands<'a, T: Sample> {
     group: &'a Group,
     collective: Collective,
-    shape: Shape,
-    pattern: Pattern,
+    shape: OperationShape,
+    pattern: DataPattern,
     root: usize,
     numbers: Numbers<T>,
     output: Vec<T>,
@@ -51,7 +51,7 @@ pub(super) fn zeros<T: Sample>(len: usize) -> Result<Vec<T>, Error> {
 impl<'a, T: Sample> Operands<'a, T> {
     pub(super) fn new(
         group: &'a Group,
-        (collective, shape): (Collective, Shape),
+        (collective, shape): (Collective, OperationShape),
         (reduce, root): (Option<ReduceOp>, usize),
         is_registered: bool,
     ) -> Result<Self, Error> {
@@ -67,7 +67,7 @@ impl<'a, T: Sample> Operands<'a, T> {
         } else {
             Numbers::Own(zeros(input)?)
         };
-        let pattern = Pattern { world: group.world_size(), reduce };
+        let pattern = DataPattern { world: group.world_size(), reduce };
         let output = zeros(output)?;
         Ok(Self { group, collective, shape, pattern, root, numbers, output })
     }

@@ -6,7 +6,7 @@
 use super::document::PairRow;
 use super::operands::zeros;
 use super::sweep::Options;
-use super::timing::{Repeats, Timed};
+use super::timing::{Repetitions, Timed};
 use crate::runtime::{Error, Group, ReduceOp};
 
 /// Times of all pairs; equal on all ranks.
@@ -124,7 +124,7 @@ fn time_exchange(
         group.send_recv(&[seconds], peer, &mut theirs, peer)?;
         Ok(seconds.max(theirs[0]))
     };
-    let repeats = Repeats { warmup: options.warmup.max(1), ..options.repeats() };
+    let repeats = Repetitions { warmup: options.warmup.max(1), ..options.repeats() };
     // An exchange synchronizes its two ranks, so no barrier is needed.
     repeats.time(|| Ok(group.send_recv(given, peer, taken, peer)?), slower, || Ok(()))
 }

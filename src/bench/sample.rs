@@ -69,14 +69,14 @@ integer!(u8);
 
 /// Test data of all ranks, and their reduction.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pattern {
+pub(super) struct DataPattern {
     /// Number of ranks.
     pub(super) world: usize,
     /// Reduction; `None` for operations that only move data.
     pub(super) reduce: Option<ReduceOp>,
 }
 
-impl Pattern {
+impl DataPattern {
     /// The value of a rank at a position.
     pub(super) fn value(self, rank: usize, position: usize) -> u64 {
         let position = position % PERIOD;
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn test_data_differs_from_rank_to_rank() {
         for reduce in [None, Some(ReduceOp::Sum), Some(ReduceOp::Prod), Some(ReduceOp::Max)] {
-            let pattern = Pattern { world: 3, reduce };
+            let pattern = DataPattern { world: 3, reduce };
             let [first, second, third] = [0, 1, 2].map(|rank| pattern.period::<i32>(rank, 0));
             assert!(first != second && second != third && first != third, "{reduce:?}");
         }
@@ -131,13 +131,13 @@ mod tests {
     #[test]
     fn test_data_reductions_are_exact_in_small_types() {
         for world in [1, 2, 64, 65, 250] {
-            let pattern = Pattern { world, reduce: Some(ReduceOp::Sum) };
+            let pattern = DataPattern { world, reduce: Some(ReduceOp::Sum) };
             for position in 0..PERIOD {
                 let sum: u64 = (0..world).map(|rank| pattern.value(rank, position)).sum();
                 assert!(sum < 256, "{world} ranks");
                 assert_eq!(pattern.reduced::<Bf16>(position), Bf16::from_f32(sum as f32));
             }
-            let product = Pattern { world, reduce: Some(ReduceOp::Prod) };
+            let product = DataPattern { world, reduce: Some(ReduceOp::Prod) };
             assert!((0..PERIOD).all(|position| product.reduced::<u8>(position) == 2));
         }
     }

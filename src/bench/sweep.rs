@@ -1,6 +1,6 @@
 //! Measurement of all sizes, types and reductions, one after the other.
 
-use super::backend::{Backend, Opened};
+use super::backend::{Backend, OpenBackend};
 use super::collective::Collective;
 #[cfg(feature = "nccl")]
 use super::device::DeviceOperands;
@@ -8,7 +8,7 @@ use super::document::{Earlier, Row};
 use super::operands::{Measured, Operands};
 use super::sample::Sample;
 use super::sizes::Sizes;
-use super::timing::{Average, Iterations, Repeats, Timed, time};
+use super::timing::{Average, Iterations, Repetitions, Timed, time};
 use crate::runtime::{Bf16, Dtype, Error, F16, Group, ReduceOp};
 
 /// Options of a measurement.
@@ -39,8 +39,8 @@ pub struct Options {
 }
 
 impl Options {
-    pub(super) fn repeats(&self) -> Repeats {
-        Repeats { warmup: self.warmup, iterations: self.iterations }
+    pub(super) fn repeats(&self) -> Repetitions {
+        Repetitions { warmup: self.warmup, iterations: self.iterations }
     }
 
     /// Combinations of type and reduction; each is measured with all sizes.
@@ -69,7 +69,7 @@ impl Options {
 /// Runs the measurement, and passes each row to `watch` when it is complete; all ranks call it and
 /// all receive the same rows.
 pub fn measure(
-    opened: &Opened<'_>,
+    opened: &OpenBackend<'_>,
     options: &Options,
     watch: &mut dyn FnMut(&Row),
 ) -> Result<Vec<Row>, Error> {
@@ -94,7 +94,7 @@ fn name_of(reduce: Option<ReduceOp>) -> String {
 }
 
 fn measure_dtype(
-    opened: &Opened<'_>,
+    opened: &OpenBackend<'_>,
     options: &Options,
     dtype: Dtype,
     reduce: Option<ReduceOp>,
@@ -122,7 +122,7 @@ trait Number: Sample {}
 impl<T: Sample> Number for T {}
 
 fn measure_row<T: Number>(
-    opened: &Opened<'_>,
+    opened: &OpenBackend<'_>,
     options: &Options,
     reduce: Option<ReduceOp>,
     bytes: u64,
@@ -135,9 +135,9 @@ fn measure_row<T: Number>(
         Operands::<T>::new(group, call, (reduce, options.root), is_registered)
     };
     let (Timed { seconds, iterations }, wrong) = match opened {
-        Opened::Host(_) => measure_operation(group, options, host(options.is_registered)?)?,
+        OpenBackend::Host(_) => measure_operation(group, options, host(options.is_registered)?)?,
         #[cfg(feature = "nccl")]
-        Opened::Devices(devices) => {
+        OpenBackend::Devices(devices) => {
             let operands = DeviceOperands::new(devices, host(false)?, options.is_registered)?;
             measure_operation(group, options, operands)?
         }
@@ -200,8 +200,9 @@ mod tests {
             average: Average::Max,
             is_registered: true,
         };
-        let rows =
-            Group::on_threads(2, |group| measure(&Opened::Host(group), &options, &mut |_| {}))?;
+        let rows = Group::on_threads(2, |group| {
+            measure(&OpenBackend::Host(group), &options, &mut |_| {})
+        })?;
         assert_eq!(rows[0], rows[1], "all ranks see the same");
         let of = |dtype: &str, op: &str| {
             let rows = rows[0].iter().filter(|row| row.dtype == dtype && row.op == op);

@@ -7,7 +7,7 @@ use super::backend::Backend;
 use super::collective::Collective;
 use super::document::{Earlier, Row};
 use super::foreign::nccl_dtype;
-use super::hosts::Host;
+use super::hosts::BenchNode;
 use super::pairs::Pairs;
 use super::sweep::Options;
 use crate::runtime::{BetweenNodes, ReduceOrder, Thresholds};
@@ -61,7 +61,7 @@ pub struct Head<'a> {
     /// Order of reductions.
     pub order: ReduceOrder,
     /// Hosts of the job.
-    pub hosts: &'a [Host],
+    pub hosts: &'a [BenchNode],
     /// External library that moves the data, if it is to be shown.
     pub library: Option<&'a str>,
     /// Sizes at which algorithms change, if they are to be shown.
@@ -91,7 +91,7 @@ impl<'a> Head<'a> {
              # {iterations} after {warmup}, results {checked}\n",
             show_ranks(world)
         );
-        for Host { name, ranks, processors } in self.hosts {
+        for BenchNode { name, ranks, processors } in self.hosts {
             let _ = write!(text, "# {name}: {}", show_ranks(*ranks));
             let _ = match processors {
                 _ if ranks <= processors => writeln!(text),
@@ -285,8 +285,8 @@ mod tests {
         }
     }
 
-    fn hosts(ranks: &[usize]) -> Vec<Host> {
-        let host = |(index, ranks): (usize, &usize)| Host {
+    fn hosts(ranks: &[usize]) -> Vec<BenchNode> {
+        let host = |(index, ranks): (usize, &usize)| BenchNode {
             name: format!("n{}", index + 1),
             ranks: *ranks,
             processors: 2,
@@ -307,7 +307,7 @@ mod tests {
     fn head<'a>(
         options: &'a Options,
         order: ReduceOrder,
-        hosts: &'a [Host],
+        hosts: &'a [BenchNode],
         earlier: Option<&'a Earlier>,
     ) -> Head<'a> {
         Head { options, order, hosts, library: None, thresholds: None, earlier }

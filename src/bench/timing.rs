@@ -66,7 +66,7 @@ impl fmt::Display for Iterations {
 
 /// Numbers of untimed and timed repetitions of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Repeats {
+pub(super) struct Repetitions {
     pub(super) warmup: u32,
     pub(super) iterations: Iterations,
 }
@@ -79,7 +79,7 @@ pub(super) struct Timed {
     pub(super) iterations: u32,
 }
 
-impl Repeats {
+impl Repetitions {
     /// Times an operation after the warm-up. `agree` returns the longest time of all participating
     /// ranks, so that all of them repeat equally often; `meet` synchronizes them before the timing.
     pub(super) fn time(
@@ -122,7 +122,7 @@ fn seconds_since(start: Instant) -> f64 {
 /// Times an operation on all ranks; the result is equal on all of them.
 pub(super) fn time(
     group: &Group,
-    repeats: Repeats,
+    repeats: Repetitions,
     average: Average,
     operation: impl FnMut() -> Result<(), Error>,
 ) -> Result<Timed, Error> {
@@ -162,7 +162,7 @@ mod tests {
     fn iterations_follow_the_slowest_rank() -> Result<(), Error> {
         let timed = Group::on_threads(3, |group| {
             let mut runs = 0;
-            let repeats = Repeats { warmup: 2, iterations: Iterations::Fitting };
+            let repeats = Repetitions { warmup: 2, iterations: Iterations::Fitting };
             // Only rank 1 takes time, and no rank waits for it.
             let operation = || {
                 runs += 1;

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 
 use super::error::CliError;
 use super::machine_codes::SYSTEM;
-use crate::agent::{self, Origin};
+use crate::agent::{self, AgentOrigin};
 use crate::base::Status;
 use crate::os::heap;
 use crate::report::print;
@@ -20,10 +20,10 @@ pub(super) fn main(words: &[OsString]) -> Result<Status, CliError> {
     heap::share();
     let words: Vec<_> = words.iter().map(|word| word.to_str().unwrap_or_default()).collect();
     match words[..] {
-        [_, _, "link", "pushed"] => Ok(agent::main(Origin::Pushed)),
-        [_, _, "link"] => Ok(agent::main(Origin::Shell)),
+        [_, _, "link", "pushed"] => Ok(agent::main(AgentOrigin::Pushed)),
+        [_, _, "link"] => Ok(agent::main(AgentOrigin::Shell)),
         [digest, identity] if !digest.contains('=') => confirm(digest, identity),
-        _ => Ok(agent::main(Origin::Launcher)),
+        _ => Ok(agent::main(AgentOrigin::Launcher)),
     }
 }
 

@@ -9,7 +9,7 @@ use super::machine_codes::{NO_GROUP, SYSTEM};
 use super::values::AcceleratorArg;
 use crate::agent;
 use crate::base::{Status, env_vars};
-use crate::launch::{Judge, Options, Transport};
+use crate::launch::{CauseRule, Options, Transport};
 use crate::plan::{Accelerator, JobSpec, Program};
 use crate::report::{Terminal, say};
 use crate::runtime::{Group, InitOptions};
@@ -49,7 +49,7 @@ pub(super) fn set_up_own_workers(options: &mut Options, spec: &JobSpec) {
     let Program::Exec { program, .. } = &spec.program else { return };
     let is_own = Path::new(program).file_name().is_some_and(|name| name == "remuda");
     match spec.args.first().and_then(|word| word.to_str()).filter(|_| is_own) {
-        Some("bench") => options.judge = Judge::Rank0,
+        Some("bench") => options.judge = CauseRule::Rank0,
         Some("train") => {}
         _ => return,
     }

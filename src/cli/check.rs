@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::args::{PlaceArgs, ProgramArgs, WatchArgs};
 use super::launcher_args;
-use super::line::{Place, Refused, Typed, codes, refuse_value, setting_as_option};
+use super::line::{ArgvSpan, RefusedLine, Typed, codes, refuse_value, setting_as_option};
 use super::run::RunArgs;
 use super::values::{LauncherArg, StdinArg};
 use crate::base::shell::quoted;
@@ -15,7 +15,7 @@ use crate::report::summary::duration;
 use crate::report::{PLACEHOLDERS, unknown_placeholder};
 
 /// A whole line of `remuda run`.
-pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), Refused> {
+pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), RefusedLine> {
     place(&args.place, typed)?;
     program(&args.program, typed)?;
     watch(&args.watch, typed)?;
@@ -36,7 +36,7 @@ pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), Refused> {
 }
 
 /// Where a job runs.
-pub(super) fn place(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
+pub(super) fn place(args: &PlaceArgs, typed: &Typed) -> Result<(), RefusedLine> {
     let reach = &args.reach;
     if reach.key_file.is_some() && !reach.no_ssh {
         return Err(needs_other(typed, "key_file", "no_ssh"));
@@ -67,7 +67,7 @@ pub(super) fn place(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
 }
 
 /// Words for pdsh that our own fan-out cannot heed.
-fn launcher_args(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
+fn launcher_args(args: &PlaceArgs, typed: &Typed) -> Result<(), RefusedLine> {
     const NAME: &str = "launcher_args";
     let Some(words) = &args.reach.launcher_args else { return Ok(()) };
     launcher_args::read(words).map(|_| ()).map_err(|bad| {
@@ -98,7 +98,7 @@ pub(super) const NOT_FOR_SSH: [&str; 15] = [
 ];
 
 /// `remuda ssh`.
-pub(super) fn ssh(typed: &Typed) -> Result<(), Refused> {
+pub(super) fn ssh(typed: &Typed) -> Result<(), RefusedLine> {
     let Some(name) = NOT_FOR_SSH.into_iter().find(|name| typed.last(name).is_some()) else {
         return Ok(());
     };
@@ -124,7 +124,7 @@ pub(super) const NOT_FOR_DOCTOR: [&str; 8] = [
 ];
 
 /// `remuda doctor`.
-pub(super) fn doctor(typed: &Typed) -> Result<(), Refused> {
+pub(super) fn doctor(typed: &Typed) -> Result<(), RefusedLine> {
     let Some(name) = NOT_FOR_DOCTOR.into_iter().find(|name| typed.last(name).is_some()) else {
         return Ok(());
     };
@@ -138,7 +138,7 @@ pub(super) fn doctor(typed: &Typed) -> Result<(), Refused> {
 }
 
 /// A program whose workers find each other through the launcher.
-pub(super) fn connected(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
+pub(super) fn connected(args: &PlaceArgs, typed: &Typed) -> Result<(), RefusedLine> {
     if !args.reach.no_ssh || args.reach.key_file.is_some() {
         return Ok(());
     }
@@ -152,7 +152,7 @@ pub(super) fn connected(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> 
 }
 
 /// How it is watched.
-pub(super) fn watch(args: &WatchArgs, typed: &Typed) -> Result<(), Refused> {
+pub(super) fn watch(args: &WatchArgs, typed: &Typed) -> Result<(), RefusedLine> {
     for (needs, given) in [("json", args.json), ("show_env", args.show_env)] {
         if given && !args.dry_run {
             return Err(needs_other(typed, needs, "dry-run"));
@@ -164,7 +164,7 @@ pub(super) fn watch(args: &WatchArgs, typed: &Typed) -> Result<(), Refused> {
 }
 
 /// `--env NAME` hands on a variable of ours, which must be there.
-fn env(args: &WatchArgs, typed: &Typed) -> Result<(), Refused> {
+fn env(args: &WatchArgs, typed: &Typed) -> Result<(), RefusedLine> {
     let is_set = |name: &OsString| name.to_str().and_then(env_vars::get).is_some();
     let is_missing = |text: &&OsString| !text.as_bytes().contains(&b'=') && !is_set(text);
     let Some(name) = args.env.iter().find(is_missing) else { return Ok(()) };
@@ -181,7 +181,7 @@ fn env(args: &WatchArgs, typed: &Typed) -> Result<(), Refused> {
 }
 
 /// Two beats may be lost, and the third still comes in time.
-fn beat(args: &WatchArgs, typed: &Typed) -> Result<(), Refused> {
+fn beat(args: &WatchArgs, typed: &Typed) -> Result<(), RefusedLine> {
     let lease = args.lease;
     let Some(beat) = args.beat.filter(|beat| lease <= *beat * 3) else {
         return Ok(());
@@ -196,7 +196,7 @@ fn beat(args: &WatchArgs, typed: &Typed) -> Result<(), Refused> {
 }
 
 /// The rank that reads standard input is one of so many.
-pub(super) fn stdin(args: &WatchArgs, workers: usize, typed: &Typed) -> Result<(), Refused> {
+pub(super) fn stdin(args: &WatchArgs, workers: usize, typed: &Typed) -> Result<(), RefusedLine> {
     match args.stdin {
         Some(StdinArg::Rank(rank)) if workers <= rank as usize => {
             let place = typed.place_of("stdin").unwrap_or_else(|| typed.end());
@@ -214,13 +214,13 @@ pub(super) fn stdin(args: &WatchArgs, workers: usize, typed: &Typed) -> Result<(
 }
 
 /// `--prefix '{rnak} '` would stand before every line as it is.
-fn prefix(args: &WatchArgs, typed: &Typed) -> Result<(), Refused> {
+fn prefix(args: &WatchArgs, typed: &Typed) -> Result<(), RefusedLine> {
     let unknown = args.prefix.as_deref().and_then(unknown_placeholder);
     let (Some((at, name)), Some(place)) = (unknown, typed.place_of("prefix")) else {
         return Ok(());
     };
     let start = place.start + at;
-    Err(typed.refuse(&[Place { start, end: start + name.len(), ..place }], |spans| {
+    Err(typed.refuse(&[ArgvSpan { start, end: start + name.len(), ..place }], |spans| {
         let known: Vec<String> = PLACEHOLDERS.iter().map(|name| format!("`{name}`")).collect();
         let message = format!("`--prefix` has no placeholder `{name}`");
         Diagnostic::error(codes::BAD_VALUE, spans[0], message)
@@ -230,7 +230,7 @@ fn prefix(args: &WatchArgs, typed: &Typed) -> Result<(), Refused> {
 }
 
 /// What every worker runs.
-pub(super) fn program(args: &ProgramArgs, typed: &Typed) -> Result<(), Refused> {
+pub(super) fn program(args: &ProgramArgs, typed: &Typed) -> Result<(), RefusedLine> {
     if args.module && args.no_python {
         return Err(cannot_combine(typed, "module", "no_python", "a module needs Python"));
     }
@@ -245,7 +245,7 @@ const LAUNCHERS: [&str; 8] =
     ["torchrun", "accelerate", "deepspeed", "ds", "mpirun", "mpiexec", "srun", "horovodrun"];
 
 /// A first word that is no script: the interpreter, another launcher, or an option without its dashes.
-fn first_word(words: &[OsString], typed: &Typed) -> Result<(), Refused> {
+fn first_word(words: &[OsString], typed: &Typed) -> Result<(), RefusedLine> {
     let Some((first, rest)) = words.split_first() else { return Ok(()) };
     let Some(name) = first.to_str().filter(|name| !Path::new(name).exists()) else {
         return Ok(());
@@ -301,7 +301,7 @@ pub(super) fn host_with_slots(word: &str) -> Option<String> {
 }
 
 /// An option that needs another one.
-pub(super) fn needs_other(typed: &Typed, flag: &str, other: &str) -> Refused {
+pub(super) fn needs_other(typed: &Typed, flag: &str, other: &str) -> RefusedLine {
     let place = typed.name_of(flag).unwrap_or_else(|| typed.end());
     typed.refuse(&[place], |spans| {
         let message = format!("`--{flag}` means nothing without `--{other}`");
@@ -312,7 +312,7 @@ pub(super) fn needs_other(typed: &Typed, flag: &str, other: &str) -> Refused {
 }
 
 /// Two options that contradict each other.
-pub(super) fn cannot_combine(typed: &Typed, left: &str, right: &str, why: &str) -> Refused {
+pub(super) fn cannot_combine(typed: &Typed, left: &str, right: &str, why: &str) -> RefusedLine {
     let place = |flag| typed.name_of(flag).unwrap_or_else(|| typed.end());
     typed.refuse(&[place(right), place(left)], |spans| {
         let message = format!("`--{left}` and `--{right}` cannot be combined");

@@ -14,16 +14,17 @@ use super::error::CliError;
 use super::hostfile;
 use super::line::Typed;
 use super::line::codes::UNEXPECTED_WORD;
-use super::lower::{self, Place};
+use super::lower::{self, ResolvedCluster};
 use super::machine_codes::{NOT_MADE, SYSTEM};
 use crate::base::{Diagnostic, HostName, Severity, Span, Status};
 use crate::doctor::{
-    self, Case, Finding, MasterPort, Reach, Visit, Visited, hosts_without_errors, judge, show_json,
+    self, ClusterFacts, Finding, MasterPort, NodeAccess, Visit, Visited, hosts_without_errors,
+    judge, show_json,
 };
 use crate::launch::Transport;
 use crate::launch::codes::CANNOT_START;
 use crate::plan::{MasterAddr, Program};
-use crate::pool::dialect::{Target, write};
+use crate::pool::dialect::{HostfileFormat, write};
 use crate::pool::{Dialect, Host, ReadOptions, Reading, SlotCount};
 use crate::report::summary::{count, paint_ours, reason, step};
 use crate::report::{Terminal, print, print_error, say};
@@ -180,12 +181,12 @@ fn wanted(args: &ProgramArgs) -> Result<Wanted, CliError> {
 }
 
 fn visit(
-    place: &Place,
+    place: &ResolvedCluster,
     wanted: &Wanted,
     depth: Depth,
     all_ways: bool,
     terminal: Terminal,
-) -> Result<(Case, Option<i32>), CliError> {
+) -> Result<(ClusterFacts, Option<i32>), CliError> {
     // Of a node that is started by itself only that node; where rank 0 listens is another's business.
     let (nodes, addr, port) = match place.alone.or(place.joins) {
         Some(node) => (&place.nodes[node.index()..=node.index()], Some("127.0.0.1"), None),
@@ -196,8 +197,8 @@ fn visit(
     let round = Visit {
         reach: match &place.transport {
             // Of nodes that dial in, this one.
-            Transport::Local | Transport::Dial(_) => Reach::Local,
-            Transport::Ssh(options) => Reach::Ssh(options.clone()),
+            Transport::Local | Transport::Dial(_) => NodeAccess::Local,
+            Transport::Ssh(options) => NodeAccess::Ssh(options.clone()),
         },
         nodes: nodes.iter().map(|(host, slots)| (host.clone(), slots.len() as u32)).collect(),
         wish: Examine {
@@ -221,7 +222,7 @@ fn visit(
     let Visited { nodes, interrupted } =
         doctor::visit(&round, &|line| say(line, terminal.paint))
             .map_err(|error| CliError::new(Status::OsLimit, SYSTEM, error.to_string()))?;
-    Ok((Case { nodes, slots_are: place.slots_are, port }, interrupted))
+    Ok((ClusterFacts { nodes, slots_are: place.slots_are, port }, interrupted))
 }
 
 fn given(address: &MasterAddr) -> Option<&str> {
@@ -233,7 +234,7 @@ fn given(address: &MasterAddr) -> Option<&str> {
 
 /// `--preflight`: the quick part. With an error nothing is started.
 pub(super) fn preflight(
-    place: &Place,
+    place: &ResolvedCluster,
     program: &Program,
     warns: bool,
     terminal: Terminal,
@@ -266,7 +267,7 @@ pub(super) fn preflight(
 fn write_good(
     file: &Path,
     good: &[&HostName],
-    place: &Place,
+    place: &ResolvedCluster,
     terminal: Terminal,
 ) -> Result<(), CliError> {
     let all = place.nodes.len();
@@ -304,12 +305,12 @@ fn kept(reading: &Reading, good: &[&HostName]) -> (String, Vec<String>) {
         return (left.fold(String::new(), |text, (_, line)| text + line + "\n"), Vec::new());
     }
     let left: Vec<Host> = hosts.iter().filter(|host| good.contains(&host.name)).cloned().collect();
-    let written = write(&left, Target::Dialect(reading.dialect));
+    let written = write(&left, HostfileFormat::Dialect(reading.dialect));
     (written.text, written.losses)
 }
 
 /// Hosts that came from no file.
-fn listed(place: &Place, good: &[&HostName]) -> String {
+fn listed(place: &ResolvedCluster, good: &[&HostName]) -> String {
     let nodes = place.nodes.iter().filter(|(host, _)| good.contains(&host));
     let host = |(name, slots): &(HostName, Vec<_>)| Host {
         name: name.clone(),
@@ -320,7 +321,7 @@ fn listed(place: &Place, good: &[&HostName]) -> String {
         span: Span::new(0, 0),
     };
     let hosts: Vec<Host> = nodes.map(host).collect();
-    write(&hosts, Target::Dialect(Dialect::DeepSpeed)).text
+    write(&hosts, HostfileFormat::Dialect(Dialect::DeepSpeed)).text
 }
 
 #[cfg(test)]

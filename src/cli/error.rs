@@ -1,6 +1,6 @@
 //! What keeps a command from beginning, and how it is told.
 
-use super::line::Refused;
+use super::line::RefusedLine;
 use super::machine_codes::NOT_PRINTED;
 use crate::base::{Findings, Status};
 use crate::report::diagnostic::{Paint, show_problems};
@@ -48,7 +48,7 @@ impl CliError {
     }
 
     /// A place of the command line, for another reason than what was typed.
-    pub(super) fn refused(status: Status, refused: Refused) -> Self {
+    pub(super) fn refused(status: Status, refused: RefusedLine) -> Self {
         Self::Findings { status, findings: vec![refused.findings] }
     }
 
@@ -85,8 +85,8 @@ impl CliError {
     }
 }
 
-impl From<Refused> for CliError {
-    fn from(refused: Refused) -> Self {
+impl From<RefusedLine> for CliError {
+    fn from(refused: RefusedLine) -> Self {
         Self::refused(Status::Usage, refused)
     }
 }

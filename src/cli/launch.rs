@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser};
 use super::args::{DeviceArgs, ProgramArgs, WatchArgs, WorkerArgs};
 use super::check;
 use super::error::CliError;
-use super::line::{self, Parsed, Refused, Typed};
+use super::line::{self, Parsed, RefusedLine, Typed};
 use super::lower;
 use super::run;
 use super::values::{
@@ -97,7 +97,7 @@ impl From<NodeWorkerArgs> for WorkerArgs {
 }
 
 /// Reads the words behind `remuda launch` as DeepSpeed's launcher of one node would.
-pub fn parse(words: Vec<OsString>) -> Result<Parsed<LaunchArgs>, Refused> {
+pub fn parse(words: Vec<OsString>) -> Result<Parsed<LaunchArgs>, RefusedLine> {
     line::parse(LaunchArgs::command(), Typed::new(PROGRAM, words))
 }
 

@@ -11,16 +11,16 @@ use clap::{CommandFactory, Parser, ValueEnum};
 use super::args::{DeviceArgs, ProgramArgs, WatchArgs, WorkerArgs};
 use super::check;
 use super::error::CliError;
-use super::line::{self, BadValue, Parsed, Refused, Typed, whole};
+use super::line::{self, BadValue, Parsed, RefusedLine, Typed, whole};
 use super::lower::{self, Pod};
 use super::pod_codes as codes;
 use super::run;
 use super::values::{AcceleratorArg, parse_job_id, parse_master_addr, parse_port, parse_timeout};
 use crate::base::{Status, env_vars};
 use crate::job::OnTerm;
-use crate::launch::{self, Keeper, TerminationLog};
+use crate::launch::{self, SupervisorOptions, TerminationLog};
 use crate::os::signals;
-use crate::plan::{Identity, IdentityError, MpiLauncher, Who, identify};
+use crate::plan::{IdentityError, MpiLauncher, PodIdentity, PodRole, identify};
 use crate::report::diagnostic::Paint;
 use crate::report::summary::{count, step};
 use crate::report::{Terminal, say};
@@ -151,7 +151,7 @@ fn termination_log() -> TerminationLog {
 }
 
 /// What the kubelet is told.
-fn keeper(args: &PodPlaceArgs, role: &Role) -> Keeper {
+fn keeper(args: &PodPlaceArgs, role: &Role) -> SupervisorOptions {
     let termination_log = Some(termination_log());
     let on_term = match role {
         Role::Node(_) => OnTerm::EndsNode,
@@ -159,7 +159,7 @@ fn keeper(args: &PodPlaceArgs, role: &Role) -> Keeper {
         Role::Launcher(_) => OnTerm::EndsJob,
     };
     let is_kubernetes = env_vars::get(env_vars::KUBERNETES_SERVICE_HOST).is_some();
-    Keeper { status_addr: args.status_addr, termination_log, is_kubernetes, on_term }
+    SupervisorOptions { status_addr: args.status_addr, termination_log, is_kubernetes, on_term }
 }
 
 /// What this pod is to its job.
@@ -263,7 +263,7 @@ pub(super) fn definition() -> clap::Command {
 }
 
 /// Reads the words behind `remuda pod`.
-pub fn parse(words: Vec<OsString>) -> Result<Parsed<PodArgs>, Refused> {
+pub fn parse(words: Vec<OsString>) -> Result<Parsed<PodArgs>, RefusedLine> {
     line::parse(definition(), Typed::new(PROGRAM, words))
 }
 
@@ -302,16 +302,16 @@ fn start(words: Vec<OsString>) -> Result<Status, CliError> {
 /// What was typed goes before what the platform says; whoever says everything needs no platform.
 fn role(args: &PodPlaceArgs) -> Result<Role, CliError> {
     let found = match identify(&lower::surroundings()) {
-        Ok(Who::Node(found)) => Some(found),
-        Ok(Who::Launcher(launcher)) if args.node_rank.is_none() => {
+        Ok(PodRole::Node(found)) => Some(found),
+        Ok(PodRole::Launcher(launcher)) if args.node_rank.is_none() => {
             return Ok(Role::Launcher(launcher));
         }
-        Ok(Who::Launcher(_)) => None,
+        Ok(PodRole::Launcher(_)) => None,
         Err(IdentityError::Unknown) if args.node_rank.is_some() => None,
         Err(error) => return Err(unknown(&error)),
     };
     let rank = args.node_rank.or(found.as_ref().map(|found| found.rank));
-    let of_platform = |get: fn(&Identity) -> Option<u32>| found.as_ref().and_then(get);
+    let of_platform = |get: fn(&PodIdentity) -> Option<u32>| found.as_ref().and_then(get);
     let Some(nodes) = args.nodes.or(of_platform(|found| found.nodes)) else {
         let message = "the number of pods is not set";
         return Err(CliError::new(Status::Config, codes::HOW_MANY, message)

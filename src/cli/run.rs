@@ -10,12 +10,14 @@ use super::bundled;
 use super::check;
 use super::doctor;
 use super::error::CliError;
-use super::line::{self, Refused, Typed};
-use super::lower::environment::{self, Reach};
-use super::lower::{self, PidFile, Place, Speaker};
+use super::line::{self, RefusedLine, Typed};
+use super::lower::environment::{self, JobScope};
+use super::lower::{self, PidFile, ResolvedCluster, Speaker};
 use super::machine_codes::NOT_FOR_WORKERS;
 use crate::base::{NodeRank, Status};
-use crate::launch::{self, LaunchError, LauncherFlag, Member, Options, Transport, WorkersFile};
+use crate::launch::{
+    self, LaunchError, LauncherFlag, MemberOptions, Options, Transport, WorkersFile,
+};
 use crate::plan::{self, JobSpec, LaunchPlan, PlanError, Program};
 use crate::report::plan::{Secrets, show_plan, write_plan_json};
 use crate::report::summary::{count, duration, step};
@@ -69,11 +71,11 @@ pub struct RunArgs {
 }
 
 /// What a command line turned out to be.
-pub type Parsed = line::Parsed<RunArgs>;
+pub type ParsedRun = line::Parsed<RunArgs>;
 
 /// Reads the words behind `program` (`remuda run`, `deepspeed`) as DeepSpeed's launcher would.
 /// Asks nothing of the world.
-pub fn parse(program: &'static str, words: Vec<OsString>) -> Result<Parsed, Refused> {
+pub fn parse(program: &'static str, words: Vec<OsString>) -> Result<ParsedRun, RefusedLine> {
     let mut command = RunArgs::command().name(program).bin_name(program);
     if program != "remuda run" {
         command = command.about(ABOUT_FACE);
@@ -106,7 +108,7 @@ pub(super) fn note_replaced(watch: &WatchArgs, typed: &Typed, terminal: Terminal
 
 /// Finds out what every worker runs, and starts it.
 pub(super) fn start_program(
-    place: Place,
+    place: ResolvedCluster,
     watch: &WatchArgs,
     workers: &WorkerArgs,
     program: &ProgramArgs,
@@ -159,7 +161,7 @@ impl Started {
 
 /// Plans, and shows or launches the plan.
 pub(super) fn start(
-    place: Place,
+    place: ResolvedCluster,
     watch: &WatchArgs,
     workers: &WorkerArgs,
     what: Started,
@@ -171,7 +173,7 @@ pub(super) fn start(
         print_error(&place.warnings);
         print_error(&files.warnings);
     }
-    let reach = Reach::of(place.nodes.len(), &place.transport);
+    let reach = JobScope::of(place.nodes.len(), &place.transport);
     let exports = environment::exports(&watch.env, files, reach, place.accelerator)?;
     match (watch.preflight, watch.dry_run) {
         (true, false) => doctor::preflight(&place, &program, watch.warns(), terminal)?,
@@ -208,7 +210,7 @@ pub(super) fn start(
     if let (Some(node), Transport::Dial(dial)) = (place.joins, &place.transport)
         && node != NodeRank(0)
     {
-        let member = Member {
+        let member = MemberOptions {
             dial: dial.clone(),
             node,
             grace: watch.grace,

@@ -9,7 +9,7 @@ use super::check::NOT_FOR_SSH;
 use super::error::CliError;
 use super::line::Typed;
 use super::line::codes::UNEXPECTED_WORD;
-use super::lower::environment::{self, Reach};
+use super::lower::environment::{self, JobScope};
 use super::lower::{self, Speaker};
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, HostName, Slot, Status};
@@ -125,7 +125,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         print_error(&place.warnings);
         print_error(&files.warnings);
     }
-    let reach = Reach::of(place.nodes.len(), &place.transport);
+    let reach = JobScope::of(place.nodes.len(), &place.transport);
     let exports = environment::exports(&face.watch.env, files, reach, place.accelerator)?;
     let command = for_shell(&face.command).unwrap_or(face.command);
     let (program, args) = command.split_first().expect("clap requires a command");

@@ -5,11 +5,11 @@ use std::time::Duration;
 use crate::base::{HostName, NodeRank, Severity};
 use crate::transport::Arrival;
 use crate::transport::Fault;
-use crate::wire::{Dialed, Examination};
+use crate::wire::{Examination, ProbeResult};
 
 /// Facts about all nodes, with the requirements of the job.
 #[derive(Clone, Debug)]
-pub struct Case {
+pub struct ClusterFacts {
     /// Nodes in the order of their ranks.
     pub nodes: Vec<NodeFacts>,
     /// Devices that the slots stand for.
@@ -81,7 +81,7 @@ pub struct Patient {
     /// Its report.
     pub report: Examination,
     /// Results of its test connections to other nodes; `None`: it did not report them in time.
-    pub dialed: Option<Vec<Dialed>>,
+    pub dialed: Option<Vec<ProbeResult>>,
 }
 
 /// Wall clock of a node, compared with the clock of this machine.
@@ -132,7 +132,7 @@ impl Finding {
     }
 }
 
-impl Case {
+impl ClusterFacts {
     /// The nodes that were examined.
     pub(super) fn patients(&self) -> impl Iterator<Item = (NodeRank, &NodeFacts, &Patient)> {
         (0..).map(NodeRank).zip(&self.nodes).filter_map(|(rank, node)| match &node.seen {

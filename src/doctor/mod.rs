@@ -9,9 +9,9 @@ mod rounds;
 mod screen;
 mod visit;
 
-pub use case::{Case, Clock, Finding, MasterPort, NodeFacts, Patient, Seen, SlotsAre};
+pub use case::{Clock, ClusterFacts, Finding, MasterPort, NodeFacts, Patient, Seen, SlotsAre};
 pub use judge::{SHM_BYTES_MIN, judge};
 pub use screen::{
     DOCTOR_VERSION, hosts_without_errors, refusal, show, show_findings, show_json, status,
 };
-pub use visit::{Reach, Visit, VisitError, Visited, visit};
+pub use visit::{NodeAccess, Visit, VisitError, Visited, visit};

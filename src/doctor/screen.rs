@@ -7,14 +7,14 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::case::{Case, Clock, Finding, NodeFacts, Patient, Seen};
+use super::case::{Clock, ClusterFacts, Finding, NodeFacts, Patient, Seen};
 use super::codes;
 use super::judge::CLOCK_OFF_US;
 use crate::base::{HostName, NodeRank, Severity, Status};
 use crate::pool::nodeset::fold_set;
 use crate::report::neutral;
 use crate::report::summary::{count, duration};
-use crate::wire::{Examination, Gpu, Limit, Looked};
+use crate::wire::{Examination, GpuReport, Limit, Looked};
 
 /// Version of the JSON document; it is raised when a field changes its meaning.
 pub const DOCTOR_VERSION: u32 = 1;
@@ -27,7 +27,7 @@ const GIB: f64 = (1u64 << 30) as f64;
 
 /// Exit status of `remuda doctor`: 0 if there are no warnings and errors, 1 if there are, 2 if no
 /// node could be examined.
-pub fn status(case: &Case, findings: &[Finding]) -> Status {
+pub fn status(case: &ClusterFacts, findings: &[Finding]) -> Status {
     if case.patients().next().is_none() {
         return Status::Usage;
     }
@@ -49,7 +49,7 @@ pub fn refusal(findings: &[Finding]) -> Option<Status> {
 
 /// Hosts that a job could use: those without an error.
 pub fn hosts_without_errors<'a>(
-    case: &'a Case,
+    case: &'a ClusterFacts,
     findings: &'a [Finding],
 ) -> impl Iterator<Item = &'a HostName> {
     let is_good = |rank: NodeRank| {
@@ -60,7 +60,7 @@ pub fn hosts_without_errors<'a>(
 }
 
 /// The screen of `remuda doctor`: table of the hosts, findings, and summary line.
-pub fn show(case: &Case, findings: &[Finding]) -> String {
+pub fn show(case: &ClusterFacts, findings: &[Finding]) -> String {
     let mut out = table(case);
     if !findings.is_empty() {
         out.push('\n');
@@ -71,7 +71,7 @@ pub fn show(case: &Case, findings: &[Finding]) -> String {
     out
 }
 
-fn summary(case: &Case, findings: &[Finding]) -> String {
+fn summary(case: &ClusterFacts, findings: &[Finding]) -> String {
     let nodes = case.nodes.len();
     let good = hosts_without_errors(case, findings).count();
     let slots: u32 = case.nodes.iter().map(|node| node.slots).sum();
@@ -92,7 +92,7 @@ fn summary(case: &Case, findings: &[Finding]) -> String {
 type Alike = ([String; 4], bool);
 
 /// Table of the hosts; hosts with equal cells share a row.
-fn table(case: &Case) -> String {
+fn table(case: &ClusterFacts) -> String {
     const TITLES: [&str; 8] = ["host", "reached", "clock", "sshd", "GPUs", "cpus", "memory", "shm"];
     let mut order: Vec<(Alike, Vec<&NodeFacts>)> = Vec::new();
     for node in &case.nodes {
@@ -210,7 +210,7 @@ fn show_clocks(patients: &[&Patient]) -> String {
 }
 
 /// Findings for a screen: equal ones are shown once, with the names of all their hosts.
-pub fn show_findings(case: &Case, findings: &[Finding]) -> String {
+pub fn show_findings(case: &ClusterFacts, findings: &[Finding]) -> String {
     let mut out = String::new();
     for group in groups(findings) {
         let first = group[0];
@@ -230,7 +230,7 @@ pub fn show_findings(case: &Case, findings: &[Finding]) -> String {
     out
 }
 
-fn show_details(out: &mut String, case: &Case, group: &[&Finding]) {
+fn show_details(out: &mut String, case: &ClusterFacts, group: &[&Finding]) {
     let detailed: Vec<(&HostName, &str)> = group
         .iter()
         .filter_map(|found| Some((case.host(found.node), found.detail.as_deref()?)))
@@ -290,7 +290,7 @@ struct FindingDocument<'a> {
 }
 
 /// The JSON document of `remuda doctor`: facts about all nodes and findings; ends with a newline.
-pub fn show_json(case: &Case, findings: &[Finding]) -> String {
+pub fn show_json(case: &ClusterFacts, findings: &[Finding]) -> String {
     let groups = groups(findings);
     let document = Document {
         version: DOCTOR_VERSION,
@@ -301,7 +301,7 @@ pub fn show_json(case: &Case, findings: &[Finding]) -> String {
     serde_json::to_string_pretty(&document).expect("keys are strings") + "\n"
 }
 
-fn finding_document<'a>(case: &'a Case, group: &[&'a Finding]) -> FindingDocument<'a> {
+fn finding_document<'a>(case: &'a ClusterFacts, group: &[&'a Finding]) -> FindingDocument<'a> {
     let first = group[0];
     let host = |found: &&'a Finding| case.host(found.node).as_str();
     let detail = |found: &&'a Finding| Some((host(found), found.detail.as_deref()?));
@@ -383,7 +383,7 @@ fn compute_json(report: &Examination) -> Value {
 
 fn gpus_json(report: &Examination) -> Value {
     let gpus = &report.gpus;
-    let device = |gpu: &Gpu| {
+    let device = |gpu: &GpuReport| {
         let processes = gpu.processes.iter().map(|process| {
             json!({"pid": process.pid, "name": process.name, "memory_bytes": process.memory_bytes})
         });
@@ -433,7 +433,7 @@ mod tests {
     use super::*;
     use crate::transport::{Fault, FaultKind};
 
-    fn sick() -> Case {
+    fn sick() -> ClusterFacts {
         let mut case = testing::case(5);
         for node in [2, 3] {
             let words = format!("ssh: connect to host n{} port 22: Connection refused", node + 1);

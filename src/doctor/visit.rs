@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::case::{Clock, NodeFacts, Patient, Seen};
 use super::rounds::partners;
 use crate::base::{Epoch, HostName, JobId, NodeRank, clock};
-use crate::os::heard::Heard;
+use crate::os::heard::PendingSignal;
 use crate::os::tasks::Tasks;
 use crate::os::{family, fds, heap, signals};
 use crate::pool::nodeset::fold_set;
@@ -20,8 +20,8 @@ use crate::report::summary::{count, duration, step};
 use crate::transport::ssh::{self, Ssh, SshOptions};
 use crate::transport::{AgentProcess, Arrival, Link, LinkReader, LinkWriter, connect_local};
 use crate::wire::{
-    self, ClockOffset, Decoder, Depth, Dialed, Door, Examination, Examine, FromAgent,
-    LauncherHello, PortWish, ToAgent, Token, Whose,
+    self, ClockOffset, Decoder, Depth, Examination, Examine, FromAgent, LauncherHello,
+    ListenerOwner, PortWish, ProbeListener, ProbeResult, ToAgent, Token,
 };
 
 /// Number of round trips by which a clock is compared.
@@ -42,7 +42,7 @@ const LINK_READ_BYTES: usize = 64 * 1024;
 
 /// How agents are started on nodes.
 #[derive(Clone, Debug)]
-pub enum Reach {
+pub enum NodeAccess {
     /// As local processes: every node is this machine.
     Local,
     /// Over ssh.
@@ -53,7 +53,7 @@ pub enum Reach {
 #[derive(Clone, Debug)]
 pub struct Visit {
     /// How agents are started.
-    pub reach: Reach,
+    pub reach: NodeAccess,
     /// The hosts in the order of ranks, and the number of workers that each would have.
     pub nodes: Vec<(HostName, u32)>,
     /// Request for every node; over ssh, its address is for the first node only.
@@ -98,8 +98,8 @@ pub fn visit(visit: &Visit, say: &dyn Fn(&str)) -> Result<Visited, VisitError> {
     check_open_files(visit)?;
     // Before any thread starts, because it forks.
     let way = match &visit.reach {
-        Reach::Local => Way::Local,
-        Reach::Ssh(options) => {
+        NodeAccess::Local => Way::Local,
+        NodeAccess::Ssh(options) => {
             let options = SshOptions { verbose: true, ..options.clone() };
             Way::Ssh(Arc::new(Ssh::prepare(&options, visit.nodes.iter().map(|(host, _)| host))?))
         }
@@ -123,8 +123,8 @@ pub fn visit(visit: &Visit, say: &dyn Fn(&str)) -> Result<Visited, VisitError> {
 fn check_open_files(visit: &Visit) -> Result<(), VisitError> {
     const OWN_FDS: u64 = 24;
     let of_link = match visit.reach {
-        Reach::Local => 2,
-        Reach::Ssh(_) => 6,
+        NodeAccess::Local => 2,
+        NodeAccess::Ssh(_) => 6,
     };
     let (needed, limit) = (of_link * visit.nodes.len() as u64 + OWN_FDS, fds::raise_limit());
     if needed <= limit { Ok(()) } else { Err(VisitError::OpenFiles { needed, limit }) }
@@ -143,15 +143,15 @@ struct Round<'a> {
     way: Way,
     token: Token,
     tasks: Tasks,
-    interrupt: Heard,
-    terminate: Heard,
+    interrupt: PendingSignal,
+    terminate: PendingSignal,
     interrupted: Option<i32>,
     /// Outcome and session of each node, in the order of ranks; `None` until its task has finished.
-    found: Vec<Option<(Seen, Option<Bedside>)>>,
+    found: Vec<Option<(Seen, Option<NodeContext>)>>,
 }
 
 /// Result of a task: index of the node, outcome, and the session if the agent is connected.
-type Brought = (usize, Seen, Option<Bedside>);
+type Brought = (usize, Seen, Option<NodeContext>);
 
 impl<'a> Round<'a> {
     fn new(visit: &'a Visit, way: Way, say: &'a dyn Fn(&str)) -> io::Result<Self> {
@@ -161,8 +161,8 @@ impl<'a> Round<'a> {
             way,
             token: visit.wish.token,
             tasks: Tasks::default(),
-            interrupt: Heard::listen(libc::SIGINT)?,
-            terminate: Heard::listen(libc::SIGTERM)?,
+            interrupt: PendingSignal::listen(libc::SIGINT)?,
+            terminate: PendingSignal::listen(libc::SIGTERM)?,
             interrupted: None,
             found: visit.nodes.iter().map(|_| None).collect(),
         })
@@ -190,10 +190,10 @@ impl<'a> Round<'a> {
         let is_first = place == 0;
         let wish = self.visit.wish.clone();
         let addr = match self.visit.reach {
-            Reach::Local => wish.addr,
-            Reach::Ssh(_) => wish.addr.filter(|_| is_first),
+            NodeAccess::Local => wish.addr,
+            NodeAccess::Ssh(_) => wish.addr.filter(|_| is_first),
         };
-        let by_ssh = matches!(self.visit.reach, Reach::Ssh(_));
+        let by_ssh = matches!(self.visit.reach, NodeAccess::Ssh(_));
         let elsewhere = by_ssh || 1 < self.visit.nodes.len();
         Examine { addr, others, port: is_first.then_some(self.visit.port), elsewhere, ..wish }
     }
@@ -206,18 +206,22 @@ impl<'a> Round<'a> {
         let master = reports.first().copied().flatten();
         let master = master.and_then(|report| report.network.master.clone()?.ok());
         let token = self.token;
-        let doors_of = |partners: &Vec<usize>| -> Vec<Door> {
+        let doors_of = |partners: &Vec<usize>| -> Vec<ProbeListener> {
             let door = |other: &usize| {
-                let whose = Whose::Node(NodeRank(*other as u32));
+                let whose = ListenerOwner::Node(NodeRank(*other as u32));
                 let name = self.name_to_resolve(*other);
-                Some(Door { whose, name, addr: address(*other)?, token })
+                Some(ProbeListener { whose, name, addr: address(*other)?, token })
             };
-            let of_master =
-                master.map(|addr| Door { whose: Whose::Master, name: None, addr, token });
+            let of_master = master.map(|addr| ProbeListener {
+                whose: ListenerOwner::Master,
+                name: None,
+                addr,
+                token,
+            });
             partners.iter().filter_map(door).chain(of_master).collect()
         };
         let rounds = partners(reports.len(), self.visit.all_ways);
-        let doors: Vec<Vec<Door>> = rounds.iter().map(doors_of).collect();
+        let doors: Vec<Vec<ProbeListener>> = rounds.iter().map(doors_of).collect();
         let (sender, results) = mpsc::unbounded_channel();
         for (place, doors) in doors.into_iter().enumerate() {
             let Some((seen, Some(bedside))) = self.found[place].take_if(has_bedside) else {
@@ -304,11 +308,11 @@ impl<'a> Round<'a> {
     }
 }
 
-fn has_bedside(found: &mut (Seen, Option<Bedside>)) -> bool {
+fn has_bedside(found: &mut (Seen, Option<NodeContext>)) -> bool {
     found.1.is_some()
 }
 
-fn report_of((seen, _): &(Seen, Option<Bedside>)) -> Option<&Examination> {
+fn report_of((seen, _): &(Seen, Option<NodeContext>)) -> Option<&Examination> {
     match seen {
         Seen::Examined(patient) => Some(&patient.report),
         Seen::Unreachable(_) | Seen::Lost(_) | Seen::OtherVersion { .. } => None,
@@ -325,7 +329,7 @@ async fn examine(
     host: &HostName,
     node: NodeRank,
     wish: Examine,
-) -> (Seen, Option<Bedside>) {
+) -> (Seen, Option<NodeContext>) {
     let asked = clock::now();
     let job = JobId(format!("doctor-{}", std::process::id()));
     let link = match way {
@@ -347,7 +351,7 @@ async fn examine(
             }
         }
     };
-    let (mut bedside, arrival) = Bedside::at(link);
+    let (mut bedside, arrival) = NodeContext::at(link);
     match bedside.ask(&job, node, arrival, wish, asked).await {
         Ok(patient) => (Seen::Examined(Box::new(patient)), Some(bedside)),
         Err(NoReport::Version(build)) => (Seen::OtherVersion { build }, Some(bedside)),
@@ -355,7 +359,11 @@ async fn examine(
     }
 }
 
-async fn knock(seen: Seen, mut bedside: Bedside, doors: Vec<Door>) -> (Seen, Bedside) {
+async fn knock(
+    seen: Seen,
+    mut bedside: NodeContext,
+    doors: Vec<ProbeListener>,
+) -> (Seen, NodeContext) {
     let Seen::Examined(mut patient) = seen else { return (seen, bedside) };
     patient.dialed = match bedside.knock(doors).await {
         Ok(dialed) => Some(dialed),
@@ -372,14 +380,14 @@ enum NoReport {
 }
 
 /// Session with the agent of one node.
-struct Bedside {
+struct NodeContext {
     reader: LinkReader,
     writer: LinkWriter,
     agent: AgentProcess,
     decoder: Decoder,
 }
 
-impl Bedside {
+impl NodeContext {
     fn at(link: Link) -> (Self, Arrival) {
         let Link { reader, writer, agent, early, arrival } = link;
         let mut decoder = Decoder::of(Epoch(0));
@@ -478,7 +486,7 @@ impl Bedside {
         Ok(offset)
     }
 
-    async fn knock(&mut self, doors: Vec<Door>) -> Result<Vec<Dialed>, NoReport> {
+    async fn knock(&mut self, doors: Vec<ProbeListener>) -> Result<Vec<ProbeResult>, NoReport> {
         self.say(&ToAgent::Dial(doors)).await?;
         let dialed = self.answer(DIAL_LIMIT, |message| match message {
             FromAgent::Dialed(dialed) => Some(dialed),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Control group of this process, or an ancestor of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Group {
+pub(super) enum Cgroup {
     /// Directory in the hierarchy of the requested controller, in version 1.
     V1(PathBuf),
     /// Directory in the unified hierarchy of version 2.
@@ -17,23 +17,23 @@ pub(super) enum Group {
 /// `membership` is `/proc/self/cgroup`, `root` the directory where the hierarchies are mounted.
 /// Inside a container the path may be that of the host: some of these directories then do not
 /// exist, but the mount itself is among them.
-pub(super) fn groups(membership: &Path, root: &Path, controller: &str) -> Vec<Group> {
+pub(super) fn groups(membership: &Path, root: &Path, controller: &str) -> Vec<Cgroup> {
     let membership = fs::read_to_string(membership).unwrap_or_default();
     membership.lines().filter_map(|line| hierarchy(line, root, controller)).flatten().collect()
 }
 
 /// Groups of one line of `/proc/self/cgroup`: `0::/path` is version 2, `4:cpu,cpuacct:/path` is
 /// version 1.
-fn hierarchy(line: &str, root: &Path, controller: &str) -> Option<Vec<Group>> {
+fn hierarchy(line: &str, root: &Path, controller: &str) -> Option<Vec<Cgroup>> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (controllers, path) = (fields.next()?, fields.next()?);
     let path = Path::new(path.trim_start_matches('/'));
     if controllers.is_empty() {
-        return Some(path.ancestors().map(|group| Group::V2(root.join(group))).collect());
+        return Some(path.ancestors().map(|group| Cgroup::V2(root.join(group))).collect());
     }
     let mount = root.join(controller);
     let is_ours = controllers.split(',').any(|name| name == controller);
-    is_ours.then(|| path.ancestors().map(|group| Group::V1(mount.join(group))).collect())
+    is_ours.then(|| path.ancestors().map(|group| Cgroup::V1(mount.join(group))).collect())
 }
 
 #[cfg(test)]
@@ -63,7 +63,7 @@ pub(super) mod tests {
         let (membership, root) =
             tree("groups", "4:cpu,cpuacct:/box\n3:memory:/\n0::/pod/box\n", &[]);
         let (v1, v2) =
-            (|path: &str| Group::V1(root.join(path)), |path: &str| Group::V2(root.join(path)));
+            (|path: &str| Cgroup::V1(root.join(path)), |path: &str| Cgroup::V2(root.join(path)));
         let of = |controller| groups(&membership, &root, controller);
         assert_eq!(of("cpu"), [v1("cpu/box"), v1("cpu/"), v2("pod/box"), v2("pod"), v2("")]);
         assert_eq!(of("memory"), [v1("memory/"), v2("pod/box"), v2("pod"), v2("")]);

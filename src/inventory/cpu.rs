@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use super::cgroup::{Group, groups};
+use super::cgroup::{Cgroup, groups};
 
 /// CPU quota of a control group: processor time in microseconds for each period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +40,8 @@ pub fn usable_cpus() -> usize {
 /// `membership` is `/proc/self/cgroup`, `root` the directory where the hierarchies are mounted.
 pub fn cpu_quota(membership: &Path, root: &Path) -> Option<CpuQuota> {
     let quotas = groups(membership, root, "cpu").into_iter().filter_map(|group| match group {
-        Group::V1(group) => read_v1(&group),
-        Group::V2(group) => read_v2(&group),
+        Cgroup::V1(group) => read_v1(&group),
+        Cgroup::V2(group) => read_v2(&group),
     });
     quotas.min_by_key(|quota| quota.cpus())
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::cgroup::{Group, groups};
+use super::cgroup::{Cgroup, groups};
 
 /// Bytes that new processes may use without swapping or being killed; `None`: unknown.
 pub fn available_memory() -> Option<u64> {
@@ -29,10 +29,10 @@ pub fn memory_limit(membership: &Path, root: &Path) -> Option<u64> {
     groups(membership, root, "memory").iter().filter_map(limit_of).min()
 }
 
-fn limit_of(group: &Group) -> Option<u64> {
+fn limit_of(group: &Cgroup) -> Option<u64> {
     let file = match group {
-        Group::V1(group) => group.join("memory.limit_in_bytes"),
-        Group::V2(group) => group.join("memory.max"),
+        Cgroup::V1(group) => group.join("memory.limit_in_bytes"),
+        Cgroup::V2(group) => group.join("memory.max"),
     };
     parse_limit(&fs::read_to_string(file).ok()?)
 }

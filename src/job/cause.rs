@@ -10,7 +10,7 @@ use crate::base::{NodeRank, Rank, Status, WorkerExit};
 
 /// How a worker ended, with what is needed to judge it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct End {
+pub struct WorkerEnd {
     /// Rank of the worker.
     pub rank: Rank,
     /// How the worker exited.
@@ -21,7 +21,7 @@ pub struct End {
     pub sent: Vec<i32>,
 }
 
-impl End {
+impl WorkerEnd {
     /// A death by a signal that nobody of us sent: the strongest evidence there is.
     pub(super) fn is_violent(&self) -> bool {
         matches!(self.exit, WorkerExit::Signal { signal, .. } if !self.sent.contains(&signal))
@@ -133,22 +133,22 @@ impl StartFailure {
 
 /// Why the job failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum FailureCause {
     /// A worker.
-    Worker(End),
+    Worker(WorkerEnd),
     /// A worker that gave up on its peers, which ended first: it was stopped before it ended by itself.
     GaveUp {
         /// Rank of the worker.
         rank: Rank,
         /// The end of a peer that had heard of it.
-        told: End,
+        told: WorkerEnd,
     },
     /// A worker that had reported its failure and was stopped before it exited.
     Exiting {
         /// Which.
         rank: Rank,
         /// The first worker that failed by itself, if one did.
-        first: Option<End>,
+        first: Option<WorkerEnd>,
     },
     /// Workers without which the others could not go on, and which reported nothing themselves.
     Missing {
@@ -157,7 +157,7 @@ pub enum Cause {
         /// What the others reported.
         reported: FailureClass,
         /// The first worker that failed because of it.
-        first: End,
+        first: WorkerEnd,
     },
     /// A worker that never became its program.
     NotStarted {
@@ -175,11 +175,11 @@ pub enum Cause {
     },
 }
 
-impl Cause {
+impl FailureCause {
     /// The exit status that tells this cause.
     pub fn status(&self) -> Status {
         match self {
-            Self::Worker(End { exit: WorkerExit::Lost, .. }) => Status::LeaseLost,
+            Self::Worker(WorkerEnd { exit: WorkerExit::Lost, .. }) => Status::LeaseLost,
             Self::Worker(end)
             | Self::GaveUp { told: end, .. }
             | Self::Exiting { first: Some(end), .. }
@@ -214,7 +214,7 @@ pub struct Verdict {
     /// The exit status.
     pub status: Status,
     /// The first failure, if there was one.
-    pub cause: Option<Cause>,
+    pub cause: Option<FailureCause>,
     /// Nodes other than the cause that were lost.
     pub also_lost: Vec<NodeRank>,
     /// Workers other than the cause that failed without our doing.
@@ -259,7 +259,7 @@ mod tests {
     fn every_loss_of_a_node_has_its_status() {
         #[track_caller]
         fn check(loss: NodeLoss, status: u8) {
-            assert_eq!(Cause::Node { node: NodeRank(0), loss }.status().code(), status);
+            assert_eq!(FailureCause::Node { node: NodeRank(0), loss }.status().code(), status);
         }
         check(NodeLoss::LinkClosed(None), 75);
         check(NodeLoss::LinkClosed(Some(WorkerExit::Code(0))), 75);
@@ -275,7 +275,8 @@ mod tests {
     #[test]
     fn why_a_worker_did_not_start_decides_the_status() {
         let status = |step, errno| {
-            Cause::NotStarted { rank: Rank(0), failure: StartFailure { step, errno } }.status()
+            FailureCause::NotStarted { rank: Rank(0), failure: StartFailure { step, errno } }
+                .status()
         };
         assert_eq!(status(StartStep::Fork, 11), Status::OsLimit);
         assert_eq!(status(StartStep::Chdir, 2), Status::NoInput);

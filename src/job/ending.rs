@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use super::cause::{Cause, Verdict, WorkerReports};
+use super::cause::{FailureCause, Verdict, WorkerReports};
 use super::event::{Effect, OnFailure, StopReason};
 use super::evidence::Evidence;
 use super::failure_texts::FailureClass;
 use super::root_cause;
-use super::state::{Job, Node, Phase};
+use super::state::{Job, JobPhase, NodeState};
 use crate::base::{NodeRank, Rank, Status};
 
 /// What workers reported is collected within this time, or left out of account: the screen that has
@@ -18,16 +18,16 @@ const EVIDENCE_LIMIT: Duration = Duration::from_secs(3);
 impl Job {
     /// Once no node has anything left: the verdict, or a rest before the next epoch.
     pub(super) fn end_epoch_if_over(&mut self, now: Instant) -> Option<Effect> {
-        if self.nodes.iter().any(|node| !matches!(node, Node::Idle | Node::Lost)) {
+        if self.nodes.iter().any(|node| !matches!(node, NodeState::Idle | NodeState::Lost)) {
             return None;
         }
         let reason = match self.phase {
-            Phase::Running => StopReason::Failure,
-            Phase::Stopping { reason, .. } => reason,
-            Phase::Preparing
-            | Phase::Concluding { .. }
-            | Phase::Resting { .. }
-            | Phase::Done(_) => return None,
+            JobPhase::Running => StopReason::Failure,
+            JobPhase::Stopping { reason, .. } => reason,
+            JobPhase::Preparing
+            | JobPhase::Concluding { .. }
+            | JobPhase::Resting { .. }
+            | JobPhase::Done(_) => return None,
         };
         self.conclude_or_ask(now, reason)
     }
@@ -43,7 +43,7 @@ impl Job {
         if !needs_cause || !is_asked || ranks.is_empty() {
             return self.conclude(now, reason);
         }
-        self.phase = Phase::Concluding { reason, until: now + EVIDENCE_LIMIT };
+        self.phase = JobPhase::Concluding { reason, until: now + EVIDENCE_LIMIT };
         Some(Effect::CollectEvidence(ranks))
     }
 
@@ -54,7 +54,7 @@ impl Job {
         evidence: BTreeMap<Rank, Evidence>,
     ) -> Vec<Effect> {
         // An answer that came too late.
-        let Phase::Concluding { reason, .. } = self.phase else {
+        let JobPhase::Concluding { reason, .. } = self.phase else {
             return Vec::new();
         };
         self.failures.evidence = evidence;
@@ -67,7 +67,7 @@ impl Job {
         if self.may_restart(reason, &verdict) {
             return Some(self.rest(now, reason, verdict));
         }
-        self.phase = Phase::Done(verdict);
+        self.phase = JobPhase::Done(verdict);
         None
     }
 
@@ -85,8 +85,9 @@ impl Job {
             (StopReason::Failure | StopReason::Leaving, Some(cause)) => cause.status(),
             (StopReason::Failure | StopReason::Leaving, None) => Status::Success,
         };
-        let over =
-            |node: &Node| matches!(node, Node::Idle | Node::Lost | Node::Asked | Node::Ready);
+        let over = |node: &NodeState| {
+            matches!(node, NodeState::Idle | NodeState::Lost | NodeState::Asked | NodeState::Ready)
+        };
         let open = (0u32..).zip(&self.nodes).filter(|(_, node)| !over(node));
         let others = self.ends.iter().filter(|end| !self.is_cause(cause.as_ref(), end.rank));
         let (failed, others): (Vec<_>, Vec<_>) = others.partition(|end| end.is_own_failure());
@@ -106,40 +107,43 @@ impl Job {
     }
 
     /// What the worker that is the cause reported itself.
-    fn evidence_of(&self, cause: Option<&Cause>) -> Option<Evidence> {
+    fn evidence_of(&self, cause: Option<&FailureCause>) -> Option<Evidence> {
         let rank = match cause? {
-            Cause::Worker(end) => end.rank,
-            Cause::GaveUp { rank, .. } | Cause::Exiting { rank, .. } => *rank,
-            Cause::Missing { .. } | Cause::NotStarted { .. } | Cause::Node { .. } => return None,
+            FailureCause::Worker(end) => end.rank,
+            FailureCause::GaveUp { rank, .. } | FailureCause::Exiting { rank, .. } => *rank,
+            FailureCause::Missing { .. }
+            | FailureCause::NotStarted { .. }
+            | FailureCause::Node { .. } => return None,
         };
         self.failures.evidence.get(&rank).cloned()
     }
 
     /// Workers that reported this, but for the cause.
-    fn reporters(&self, class: FailureClass, cause: Option<&Cause>) -> Vec<Rank> {
+    fn reporters(&self, class: FailureClass, cause: Option<&FailureCause>) -> Vec<Rank> {
         let reported = self.failures.evidence.iter().filter(|(_, found)| found.class == class);
         let ranks = reported.map(|(rank, _)| *rank);
         ranks.filter(|rank| !self.is_cause(cause, *rank)).collect()
     }
 
     /// Nodes that were lost and are not the cause.
-    pub(super) fn also_lost(&self, cause: Option<&Cause>) -> Vec<NodeRank> {
+    pub(super) fn also_lost(&self, cause: Option<&FailureCause>) -> Vec<NodeRank> {
         let lost = self.failures.nodes.iter().map(|(_, node, _)| *node);
-        let is_other = |node: &NodeRank| !matches!(cause, Some(Cause::Node { node: named, .. }) if named == node);
+        let is_other = |node: &NodeRank| !matches!(cause, Some(FailureCause::Node { node: named, .. }) if named == node);
         let others: BTreeSet<_> = lost.filter(is_other).collect();
         others.into_iter().collect()
     }
 
     /// Whether a worker is the cause, or was lost with the node that is.
-    pub(super) fn is_cause(&self, cause: Option<&Cause>, rank: Rank) -> bool {
+    pub(super) fn is_cause(&self, cause: Option<&FailureCause>, rank: Rank) -> bool {
         match cause {
-            Some(Cause::Worker(end)) => end.rank == rank,
-            Some(Cause::GaveUp { rank: named, .. } | Cause::Exiting { rank: named, .. }) => {
-                *named == rank
-            }
-            Some(Cause::Missing { ranks, .. }) => ranks.contains(&rank),
-            Some(Cause::NotStarted { rank: failed, .. }) => *failed == rank,
-            Some(Cause::Node { node, .. }) => self.node_of_rank[rank.index()] == *node,
+            Some(FailureCause::Worker(end)) => end.rank == rank,
+            Some(
+                FailureCause::GaveUp { rank: named, .. }
+                | FailureCause::Exiting { rank: named, .. },
+            ) => *named == rank,
+            Some(FailureCause::Missing { ranks, .. }) => ranks.contains(&rank),
+            Some(FailureCause::NotStarted { rank: failed, .. }) => *failed == rank,
+            Some(FailureCause::Node { node, .. }) => self.node_of_rank[rank.index()] == *node,
             None => false,
         }
     }
@@ -195,7 +199,10 @@ mod tests {
         assert_eq!(job.step(now, Event::Evidence(found.clone())), []);
         let verdict = job.verdict().expect("over").clone();
         let cause = verdict.cause.as_ref().expect("a cause");
-        assert!(matches!(cause, Cause::Exiting { rank: Rank(0), first: Some(_) }), "{cause:?}");
+        assert!(
+            matches!(cause, FailureCause::Exiting { rank: Rank(0), first: Some(_) }),
+            "{cause:?}"
+        );
         assert_eq!(verdict.status, Status::Worker(7), "that of the first that failed by itself");
         assert_eq!(verdict.reports.evidence.as_ref(), found.get(&Rank(0)));
         assert_eq!(job.step(now, Event::Evidence(BTreeMap::new())), [], "it comes once");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::cause::{End, NodeLoss, StartFailure, Verdict};
+use super::cause::{NodeLoss, StartFailure, Verdict, WorkerEnd};
 use super::evidence::Evidence;
 use crate::base::{Epoch, NodeRank, Rank};
 
@@ -94,7 +94,7 @@ pub enum Event {
         peer: Rank,
     },
     /// A worker ended.
-    Exited(End),
+    Exited(WorkerEnd),
     /// Nothing of the job is left on a node, but for what could not be killed.
     Idle {
         /// The node.

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use super::cause::{End, NodeLoss};
+use super::cause::{NodeLoss, WorkerEnd};
 use super::event::{Effect, OnEarlyLoss};
-use super::state::{Job, Node, Phase};
+use super::state::{Job, JobPhase, NodeState};
 use crate::base::{NodeRank, Rank, WorkerExit};
 
 impl Job {
@@ -25,14 +25,14 @@ impl Job {
     pub(super) fn awaits_another(&self, node: NodeRank) -> bool {
         self.policy.early_loss == OnEarlyLoss::AwaitsAnother
             && node != NodeRank(0)
-            && matches!(self.phase, Phase::Preparing)
-            && matches!(self.nodes[node.index()], Node::Asked | Node::Ready)
-            && !self.nodes.contains(&Node::Refused)
+            && matches!(self.phase, JobPhase::Preparing)
+            && matches!(self.nodes[node.index()], NodeState::Asked | NodeState::Ready)
+            && !self.nodes.contains(&NodeState::Refused)
     }
 
     pub(super) fn await_others(&mut self, nodes: Vec<NodeRank>) -> Vec<Effect> {
         for node in &nodes {
-            self.nodes[node.index()] = Node::Asked;
+            self.nodes[node.index()] = NodeState::Asked;
         }
         vec![Effect::Replace(nodes)]
     }
@@ -55,18 +55,18 @@ impl Job {
     /// Notes the loss of a node; false if the node was already lost or idle.
     fn note_loss(&mut self, now: Instant, node: NodeRank, loss: NodeLoss) -> bool {
         match self.nodes[node.index()] {
-            Node::Lost => return false,
-            Node::Idle => {
+            NodeState::Lost => return false,
+            NodeState::Idle => {
                 // The next epoch needs a new link.
-                self.nodes[node.index()] = Node::Lost;
+                self.nodes[node.index()] = NodeState::Lost;
                 return false;
             }
-            Node::Asked | Node::Ready | Node::Refused | Node::Running => {}
+            NodeState::Asked | NodeState::Ready | NodeState::Refused | NodeState::Running => {}
         }
         // The death of a shim is reported by an agent that still runs. It reports `Idle` itself,
         // unless the job was still preparing.
-        if !loss.is_of_shim() || matches!(self.phase, Phase::Preparing) {
-            self.nodes[node.index()] = Node::Lost;
+        if !loss.is_of_shim() || matches!(self.phase, JobPhase::Preparing) {
+            self.nodes[node.index()] = NodeState::Lost;
             self.lose_workers_of(node, now);
         }
         self.failures.nodes.push((now, node, loss));
@@ -75,7 +75,7 @@ impl Job {
 
     fn go_on_without(&mut self, now: Instant) -> Vec<Effect> {
         match self.phase {
-            Phase::Preparing => self.start_if_all_ready(now),
+            JobPhase::Preparing => self.start_if_all_ready(now),
             _ => self.fail(now),
         }
     }
@@ -89,7 +89,7 @@ impl Job {
             if !self.ended[index] && !self.never_started(rank) {
                 self.ended[index] = true;
                 let (exit, sent) = (WorkerExit::Lost, Vec::new());
-                self.ends.push(End { rank, exit, at, sent });
+                self.ends.push(WorkerEnd { rank, exit, at, sent });
             }
         }
     }
@@ -102,7 +102,7 @@ mod tests {
     use crate::job::cause::{StartFailure, StartStep};
     use crate::job::stopping::SIGTERM;
     use crate::job::testing::{exit, idle, preparing, running};
-    use crate::job::{Cause, Event};
+    use crate::job::{Event, FailureCause};
 
     #[test]
     fn lost_node_stops_the_others_and_is_the_cause() {
@@ -114,7 +114,7 @@ mod tests {
         job.step(now, exit(1, WorkerExit::Code(1), now, &[SIGTERM]));
         job.step(now, idle(0));
         let verdict = job.verdict().expect("over");
-        assert_eq!(verdict.cause, Some(Cause::Node { node: NodeRank(1), loss }));
+        assert_eq!(verdict.cause, Some(FailureCause::Node { node: NodeRank(1), loss }));
         assert_eq!(verdict.status, Status::LeaseLost);
     }
 
@@ -127,7 +127,7 @@ mod tests {
         job.step(now, Event::NodeLost { node: NodeRank(1), loss: loss.clone() });
         job.step(now, idle(1));
         let verdict = job.verdict().expect("over");
-        assert_eq!(verdict.cause, Some(Cause::Node { node: NodeRank(1), loss }));
+        assert_eq!(verdict.cause, Some(FailureCause::Node { node: NodeRank(1), loss }));
         job = preparing(2);
         job.step(now, Event::NodeLost { node: NodeRank(1), loss: NodeLoss::ShimDied });
         assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [], "the agent had sent it before");
@@ -188,7 +188,7 @@ mod tests {
         job.step(now, exit(3, WorkerExit::Code(1), now, &[SIGTERM]));
         job.step(now, idle(1));
         let verdict = job.verdict().expect("over");
-        let cause = Cause::Node { node: NodeRank(0), loss: NodeLoss::Silent };
+        let cause = FailureCause::Node { node: NodeRank(0), loss: NodeLoss::Silent };
         assert_eq!((&verdict.cause, &verdict.also_lost), (&Some(cause), &vec![NodeRank(2)]));
         let mut job = running(2, now);
         let effects = job.step(now, Event::Silent(vec![NodeRank(0), NodeRank(1)]));

@@ -20,7 +20,9 @@ mod stopping;
 mod testing;
 mod traceback;
 
-pub use cause::{Cause, End, NodeLoss, StartFailure, StartStep, Verdict, WorkerReports};
+pub use cause::{
+    FailureCause, NodeLoss, StartFailure, StartStep, Verdict, WorkerEnd, WorkerReports,
+};
 pub use error_file::{RecordedException, parse_error_file};
 pub use event::{Effect, Event, OnEarlyLoss, OnFailure, OnTerm, Policy, StopReason, Warning};
 pub use evidence::{Evidence, EvidenceSource};

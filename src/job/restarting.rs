@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::cause::{Cause, Failures, NodeLoss, Verdict};
+use super::cause::{FailureCause, Failures, NodeLoss, Verdict};
 use super::event::{Effect, OnFailure, OnTerm, StopReason};
-use super::state::{Job, Node, Phase};
+use super::state::{Job, JobPhase, NodeState};
 use super::stopping::SIGTERM;
 use crate::base::{NodeRank, Status};
 
@@ -21,13 +21,13 @@ impl Job {
     pub(super) fn may_restart(&self, reason: StopReason, verdict: &Verdict) -> bool {
         let can_pass = match &verdict.cause {
             // A program that cannot be executed now could not be executed later either.
-            None | Some(Cause::NotStarted { .. }) => false,
+            None | Some(FailureCause::NotStarted { .. }) => false,
             Some(
-                Cause::Worker(_)
-                | Cause::GaveUp { .. }
-                | Cause::Exiting { .. }
-                | Cause::Missing { .. }
-                | Cause::Node { .. },
+                FailureCause::Worker(_)
+                | FailureCause::GaveUp { .. }
+                | FailureCause::Exiting { .. }
+                | FailureCause::Missing { .. }
+                | FailureCause::Node { .. },
             ) => matches!(reason, StopReason::Failure | StopReason::Leaving),
         };
         let is_clean = verdict.unconfirmed.is_empty() && !self.is_dirty;
@@ -55,7 +55,7 @@ impl Job {
         let is_short = has_failed && lasted < SHORT_EPOCH_MAX;
         self.short_epochs = if is_short { self.short_epochs + 1 } else { 0 };
         let pause = pause_after(self.short_epochs);
-        self.phase = Phase::Resting { until: now + pause };
+        self.phase = JobPhase::Resting { until: now + pause };
         self.before = Some(verdict.clone());
         Effect::Rest { verdict, next: self.epoch.next(), pause }
     }
@@ -65,15 +65,15 @@ impl Job {
     pub(super) fn renew(&mut self) -> Vec<Effect> {
         let cut_off = (0..).map(NodeRank).zip(&self.nodes);
         let cut_off =
-            cut_off.filter(|(node, state)| **state == Node::Lost || self.is_of_no_use(*node));
+            cut_off.filter(|(node, state)| **state == NodeState::Lost || self.is_of_no_use(*node));
         let cut_off: Vec<_> = cut_off.map(|(node, _)| node).collect();
         self.epoch = self.epoch.next();
-        self.nodes.fill(Node::Asked);
+        self.nodes.fill(NodeState::Asked);
         self.ends.clear();
         self.ended.fill(false);
         self.failures = Failures::default();
         self.began = None;
-        self.phase = Phase::Preparing;
+        self.phase = JobPhase::Preparing;
         vec![Effect::Renew(cut_off)]
     }
 
@@ -229,11 +229,9 @@ mod tests {
         job.step(now, Event::Refused(NodeRank(1)));
         let verdict = job.verdict().expect("over");
         assert_eq!(verdict.status, Status::Worker(7));
-        assert!(
-            verdict.cause.as_ref().is_some_and(|cause| {
-                matches!(cause, Cause::Worker(end) if end.rank == Rank(2))
-            })
-        );
+        assert!(verdict.cause.as_ref().is_some_and(|cause| {
+            matches!(cause, FailureCause::Worker(end) if end.rank == Rank(2))
+        }));
     }
 
     #[test]

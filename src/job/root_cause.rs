@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
-use super::cause::{Cause, End, Failures};
+use super::cause::{FailureCause, Failures, WorkerEnd};
 use super::evidence::Evidence;
 use super::failure_texts::FailureClass;
 use crate::base::Rank;
@@ -22,7 +22,7 @@ const LEAVING_MAX: Duration = Duration::from_secs(60);
 /// A worker that failed for a reason of its own.
 #[derive(Clone, Copy)]
 struct Candidate<'a> {
-    end: &'a End,
+    end: &'a WorkerEnd,
     /// When it failed, which may be long before it ended.
     at: Instant,
     /// Whether it reported the failure itself.
@@ -34,7 +34,7 @@ struct Candidate<'a> {
 /// Names the cause. Whatever came within [`WINDOW`] of the first failure competes: a worker that
 /// never started, then a node that was lost, then a violent death, then the earliest failure. A worker
 /// that reported that a peer was lost, or did not come, is no cause as long as there is another one.
-pub(super) fn find(ends: &[End], failures: &Failures) -> Option<Cause> {
+pub(super) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCause> {
     let mut candidates: Vec<_> = ends.iter().filter_map(|end| candidate(end, failures)).collect();
     // A worker that was stopped may only have logged what looks like its failure.
     let is_certain = candidates.iter().any(|candidate| candidate.is_certain)
@@ -50,10 +50,10 @@ pub(super) fn find(ends: &[End], failures: &Failures) -> Option<Cause> {
     };
     let in_time = |at: Instant| at <= first + WINDOW;
     if let Some((_, rank, failure)) = not_started.filter(|(at, ..)| in_time(*at)) {
-        return Some(Cause::NotStarted { rank: *rank, failure: *failure });
+        return Some(FailureCause::NotStarted { rank: *rank, failure: *failure });
     }
     if let Some((_, node, loss)) = lost.filter(|(at, ..)| in_time(*at)) {
-        return Some(Cause::Node { node: *node, loss: loss.clone() });
+        return Some(FailureCause::Node { node: *node, loss: loss.clone() });
     }
     let own = own?;
     let outranks = |other: &&Candidate<'_>| {
@@ -71,11 +71,11 @@ pub(super) fn find(ends: &[End], failures: &Failures) -> Option<Cause> {
     }
     let own_failures = ends.iter().filter(|end| end.is_own_failure());
     let first = own_failures.min_by_key(|end| end.at).cloned();
-    Some(Cause::Exiting { rank: strongest.end.rank, first })
+    Some(FailureCause::Exiting { rank: strongest.end.rank, first })
 }
 
 /// Whether a worker failed for a reason of its own, and when.
-fn candidate<'a>(end: &'a End, failures: &Failures) -> Option<Candidate<'a>> {
+fn candidate<'a>(end: &'a WorkerEnd, failures: &Failures) -> Option<Candidate<'a>> {
     let evidence = failures.evidence.get(&end.rank);
     if end.exit.is_success() {
         return None;
@@ -112,25 +112,27 @@ fn candidate<'a>(end: &'a End, failures: &Failures) -> Option<Candidate<'a>> {
 
 /// Where all that failed were left alone: the ranks that left them alone, if that can be known, else
 /// the one that noticed it first.
-fn of_witnesses(ends: &[End], failures: &Failures) -> Option<Cause> {
+fn of_witnesses(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCause> {
     let by_itself = ends.iter().filter(|end| end.is_own_failure());
     let Some(first) = by_itself.min_by_key(|end| end.at) else {
         // All failed only after they were stopped: the earliest still tells most.
         let failed = ends.iter().filter(|end| !end.exit.is_success());
-        return failed.min_by_key(|end| end.at).cloned().map(Cause::Worker);
+        return failed.min_by_key(|end| end.at).cloned().map(FailureCause::Worker);
     };
     if failures.blamed.iter().any(|(reporter, _)| *reporter == first.rank) {
         return Some(blame(first, ends, &failures.blamed));
     }
     match missing(ends, failures) {
-        Some((ranks, reported)) => Some(Cause::Missing { ranks, reported, first: first.clone() }),
-        None => Some(Cause::Worker(first.clone())),
+        Some((ranks, reported)) => {
+            Some(FailureCause::Missing { ranks, reported, first: first.clone() })
+        }
+        None => Some(FailureCause::Worker(first.clone())),
     }
 }
 
 /// Ranks that the others waited for in vain, or whose connections ended: those that are named, else
 /// those that still ran and reported nothing.
-fn missing(ends: &[End], failures: &Failures) -> Option<(Vec<Rank>, FailureClass)> {
+fn missing(ends: &[WorkerEnd], failures: &Failures) -> Option<(Vec<Rank>, FailureClass)> {
     let class_of = |rank: Rank| failures.evidence.get(&rank).map(|evidence| evidence.class);
     let has = |class| ends.iter().any(|end| class_of(end.rank) == Some(class));
     let is_late = has(FailureClass::TimedOut);
@@ -148,11 +150,11 @@ fn missing(ends: &[End], failures: &Failures) -> Option<(Vec<Rank>, FailureClass
     if ends.iter().any(|end| end.exit.is_success() && end.sent.is_empty()) {
         return None;
     }
-    let is_witness = |end: &&End| {
+    let is_witness = |end: &&WorkerEnd| {
         matches!(class_of(end.rank), Some(FailureClass::LostPeer | FailureClass::TimedOut))
     };
     let witnesses = ends.iter().filter(is_witness).count();
-    let is_silent = |end: &&End| {
+    let is_silent = |end: &&WorkerEnd| {
         let says_nothing = matches!(class_of(end.rank), None | Some(FailureClass::Stopped));
         says_nothing && !end.sent.is_empty() && !end.is_violent() && !end.is_lost()
     };
@@ -170,17 +172,16 @@ fn missing(ends: &[End], failures: &Failures) -> Option<(Vec<Rank>, FailureClass
 
 /// Where workers do not need each other nothing is the cause of anything: the greatest status counts,
 /// of equal ones that of the lowest rank or node, whatever the order in which they came.
-pub(super) fn greatest(ends: &[End], failures: &Failures) -> Option<Cause> {
+pub(super) fn greatest(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCause> {
     let nodes = failures
         .nodes
         .iter()
-        .map(|(_, node, loss)| (node.0, Cause::Node { node: *node, loss: loss.clone() }));
-    let not_started = failures
-        .not_started
-        .iter()
-        .map(|(_, rank, failure)| (rank.0, Cause::NotStarted { rank: *rank, failure: *failure }));
+        .map(|(_, node, loss)| (node.0, FailureCause::Node { node: *node, loss: loss.clone() }));
+    let not_started = failures.not_started.iter().map(|(_, rank, failure)| {
+        (rank.0, FailureCause::NotStarted { rank: *rank, failure: *failure })
+    });
     let failed = ends.iter().filter(|end| !end.exit.is_success());
-    let failed = failed.map(|end| (end.rank.0, Cause::Worker(end.clone())));
+    let failed = failed.map(|end| (end.rank.0, FailureCause::Worker(end.clone())));
     let all = nodes.chain(not_started).chain(failed);
     all.max_by_key(|(index, cause)| (cause.status().code(), Reverse(*index)))
         .map(|(_, cause)| cause)
@@ -188,7 +189,7 @@ pub(super) fn greatest(ends: &[End], failures: &Failures) -> Option<Cause> {
 
 /// Follows reports of lost peers, at most once per worker, to who ended by itself, or to who gave up and
 /// was still about to end when we stopped it.
-fn blame(first: &End, ends: &[End], blamed: &[(Rank, Rank)]) -> Cause {
+fn blame(first: &WorkerEnd, ends: &[WorkerEnd], blamed: &[(Rank, Rank)]) -> FailureCause {
     let mut end = first;
     for _ in 0..ends.len() {
         let Some((_, peer)) = blamed.iter().find(|(reporter, _)| *reporter == end.rank) else {
@@ -197,13 +198,13 @@ fn blame(first: &End, ends: &[End], blamed: &[(Rank, Rank)]) -> Cause {
         match ends.iter().find(|other| other.rank == *peer && !other.exit.is_success()) {
             Some(other) if other.rank == first.rank => break,
             Some(other) if other.is_of_our_making() => {
-                return Cause::GaveUp { rank: other.rank, told: end.clone() };
+                return FailureCause::GaveUp { rank: other.rank, told: end.clone() };
             }
             Some(other) => end = other,
             None => break,
         }
     }
-    Cause::Worker(end.clone())
+    FailureCause::Worker(end.clone())
 }
 
 #[cfg(test)]
@@ -215,9 +216,9 @@ mod tests {
     use crate::base::{NodeRank, WorkerExit, clock};
     use crate::job::cause::NodeLoss;
 
-    fn end(rank: u32, exit: WorkerExit, at_ms: u64, sent: &[i32], start: Instant) -> End {
+    fn end(rank: u32, exit: WorkerExit, at_ms: u64, sent: &[i32], start: Instant) -> WorkerEnd {
         let at = start + Duration::from_millis(at_ms);
-        End { rank: Rank(rank), exit, at, sent: sent.to_vec() }
+        WorkerEnd { rank: Rank(rank), exit, at, sent: sent.to_vec() }
     }
 
     fn signal(signal: i32) -> WorkerExit {
@@ -225,15 +226,15 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(ends: &[End], rank: u32) {
+    fn check(ends: &[WorkerEnd], rank: u32) {
         check_blaming(ends, &[], rank);
     }
 
     #[track_caller]
-    fn check_blaming(ends: &[End], blamed: &[(u32, u32)], rank: u32) {
+    fn check_blaming(ends: &[WorkerEnd], blamed: &[(u32, u32)], rank: u32) {
         let blamed = blamed.iter().map(|(who, whom)| (Rank(*who), Rank(*whom))).collect();
         match find(ends, &Failures { blamed, ..Failures::default() }) {
-            Some(Cause::Worker(end)) => assert_eq!(end.rank, Rank(rank)),
+            Some(FailureCause::Worker(end)) => assert_eq!(end.rank, Rank(rank)),
             other => panic!("expected rank {rank}, found {other:?}"),
         }
     }
@@ -242,12 +243,14 @@ mod tests {
     fn among_equals_the_greatest_status_counts_whoever_came_first() {
         let start = clock::now();
         let status = |codes: [(u32, u8); 3]| {
-            let ends: Vec<End> = (0..)
+            let ends: Vec<WorkerEnd> = (0..)
                 .zip(codes)
                 .map(|(at, (rank, code))| end(rank, WorkerExit::Code(code), at * 1000, &[], start))
                 .collect();
             greatest(&ends, &Failures::default()).map(|cause| match cause {
-                Cause::Worker(end) => (end.rank.0, Cause::Worker(end).status().code()),
+                FailureCause::Worker(end) => {
+                    (end.rank.0, FailureCause::Worker(end).status().code())
+                }
                 other => panic!("{other:?}"),
             })
         };
@@ -306,7 +309,9 @@ mod tests {
         let ends = [end(1, WorkerExit::Code(3), 1, &[], now), end(2, signal(15), 9, &[15], now)];
         let blamed = vec![(Rank(1), Rank(2))];
         let cause = find(&ends, &Failures { blamed, ..Failures::default() }).expect("a cause");
-        assert!(matches!(&cause, Cause::GaveUp { rank: Rank(2), told } if told.rank == Rank(1)));
+        assert!(
+            matches!(&cause, FailureCause::GaveUp { rank: Rank(2), told } if told.rank == Rank(1))
+        );
         assert_eq!(cause.status().code(), 3);
     }
 
@@ -326,9 +331,12 @@ mod tests {
             let stopped_at = Some(later);
             find(&ends, &Failures { nodes, evidence, stopped_at, ..Failures::default() })
         };
-        assert!(matches!(find_with(""), Some(Cause::Node { .. })));
+        assert!(matches!(find_with(""), Some(FailureCause::Node { .. })));
         let found = find_with("[rank1]: ");
-        assert!(matches!(found, Some(Cause::Exiting { rank: Rank(1), first: None })), "{found:?}");
+        assert!(
+            matches!(found, Some(FailureCause::Exiting { rank: Rank(1), first: None })),
+            "{found:?}"
+        );
         assert_eq!(found.expect("a cause").status().code(), 1);
     }
 
@@ -346,8 +354,8 @@ mod tests {
             ]);
             let cause = find(&ends, &Failures { evidence, stopped_at, ..Failures::default() });
             let rank = match cause.expect("a cause") {
-                Cause::Worker(end) => end.rank,
-                Cause::Exiting { rank, .. } => rank,
+                FailureCause::Worker(end) => end.rank,
+                FailureCause::Exiting { rank, .. } => rank,
                 other => panic!("{other:?}"),
             };
             assert_eq!(rank, expect);
@@ -371,7 +379,7 @@ mod tests {
             let nodes = vec![(at, NodeRank(1), NodeLoss::Silent)];
             find(&ends, &Failures { nodes, ..Failures::default() })
         };
-        assert!(matches!(lost(100), Some(Cause::Node { .. })));
-        assert!(matches!(lost(1200), Some(Cause::Worker(end)) if end.rank == Rank(0)));
+        assert!(matches!(lost(100), Some(FailureCause::Node { .. })));
+        assert!(matches!(lost(1200), Some(FailureCause::Worker(end)) if end.rank == Rank(0)));
     }
 }

@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use super::cause::End;
+use super::cause::WorkerEnd;
 use super::event::{Effect, OnFailure, StopReason};
-use super::state::{Job, Node};
+use super::state::{Job, NodeState};
 use super::stopping::SIGTERM;
 use crate::base::{NodeRank, Rank};
 
 impl Job {
-    pub(super) fn exited(&mut self, now: Instant, end: End) -> Vec<Effect> {
+    pub(super) fn exited(&mut self, now: Instant, end: WorkerEnd) -> Vec<Effect> {
         // The end of a worker of a lost node may have been on its way.
         if self.ended[end.rank.index()] {
             return Vec::new();
@@ -47,8 +47,8 @@ impl Job {
         is_clean: bool,
     ) -> Vec<Effect> {
         self.is_dirty |= !is_clean;
-        if self.nodes[node.index()] != Node::Lost {
-            self.nodes[node.index()] = Node::Idle;
+        if self.nodes[node.index()] != NodeState::Lost {
+            self.nodes[node.index()] = NodeState::Idle;
             self.lose_workers_of(node, now);
         }
         Vec::new()

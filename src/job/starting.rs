@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use super::cause::{Cause, StartFailure, Verdict};
+use super::cause::{FailureCause, StartFailure, Verdict};
 use super::event::{Effect, OnFailure};
 use super::root_cause;
-use super::state::{Job, Node, Phase};
+use super::state::{Job, JobPhase, NodeState};
 use crate::base::{NodeRank, Rank, Status};
 
 impl Job {
@@ -13,13 +13,13 @@ impl Job {
         &mut self,
         now: Instant,
         node: NodeRank,
-        answer: Node,
+        answer: NodeState,
     ) -> Vec<Effect> {
         // An answer may have been on its way when the node was lost.
-        if self.nodes[node.index()] == Node::Lost {
+        if self.nodes[node.index()] == NodeState::Lost {
             return Vec::new();
         }
-        assert_eq!(self.nodes[node.index()], Node::Asked, "a node answers once");
+        assert_eq!(self.nodes[node.index()], NodeState::Asked, "a node answers once");
         self.nodes[node.index()] = answer;
         self.start_if_all_ready(now)
     }
@@ -27,33 +27,33 @@ impl Job {
     /// All or nothing: one node that cannot, and no worker starts anywhere; only workers that are to be
     /// let run whatever happens to the others start where they can.
     pub(super) fn start_if_all_ready(&mut self, now: Instant) -> Vec<Effect> {
-        let preparing = matches!(self.phase, Phase::Preparing);
-        if !preparing || self.nodes.contains(&Node::Asked) {
+        let preparing = matches!(self.phase, JobPhase::Preparing);
+        if !preparing || self.nodes.contains(&NodeState::Asked) {
             return Vec::new();
         }
         let can_start = match self.policy.failure {
-            OnFailure::StopAll => self.nodes.iter().all(|node| *node == Node::Ready),
-            OnFailure::LetRun => self.nodes.contains(&Node::Ready),
+            OnFailure::StopAll => self.nodes.iter().all(|node| *node == NodeState::Ready),
+            OnFailure::LetRun => self.nodes.contains(&NodeState::Ready),
         };
         if can_start && self.epoch < self.fresh {
             return vec![self.skip()];
         }
         if can_start {
             self.run_who_is_ready();
-            self.phase = Phase::Running;
+            self.phase = JobPhase::Running;
             self.began = Some(now);
             return vec![Effect::Start];
         }
         if let Some(before) = self.before.take() {
             // What made the restart necessary is the cause; why it failed is with whoever asked.
-            self.phase = Phase::Done(before);
+            self.phase = JobPhase::Done(before);
             return Vec::new();
         }
         let status =
             if self.failures.nodes.is_empty() { Status::Config } else { Status::LeaseLost };
         let cause = root_cause::find(&self.ends, &self.failures);
-        let status = cause.as_ref().map_or(status, Cause::status);
-        self.phase = Phase::Done(Verdict {
+        let status = cause.as_ref().map_or(status, FailureCause::status);
+        self.phase = JobPhase::Done(Verdict {
             status,
             also_lost: self.also_lost(cause.as_ref()),
             cause,
@@ -69,17 +69,17 @@ impl Job {
     /// ours.
     fn skip(&mut self) -> Effect {
         self.epoch = self.fresh;
-        self.nodes.fill(Node::Asked);
+        self.nodes.fill(NodeState::Asked);
         Effect::Skip(self.epoch)
     }
 
     /// A node that is not ready has no part in the job, and its workers never were.
     fn run_who_is_ready(&mut self) {
         for (node, index) in self.node_of_rank.iter().zip(0..) {
-            self.ended[index] |= self.nodes[node.index()] != Node::Ready;
+            self.ended[index] |= self.nodes[node.index()] != NodeState::Ready;
         }
         for node in &mut self.nodes {
-            *node = if *node == Node::Ready { Node::Running } else { Node::Lost };
+            *node = if *node == NodeState::Ready { NodeState::Running } else { NodeState::Lost };
         }
     }
 

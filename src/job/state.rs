@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::cause::{End, Failures, Verdict};
+use super::cause::{Failures, Verdict, WorkerEnd};
 use super::event::{Effect, Event, Policy, StopReason};
 use super::requests::Requests;
 use crate::base::{Epoch, NodeRank, Rank};
@@ -25,8 +25,8 @@ pub struct Job {
     pub(super) before: Option<Verdict>,
     /// In the order of the nodes.
     pub(super) node_of_rank: Vec<NodeRank>,
-    pub(super) nodes: Vec<Node>,
-    pub(super) ends: Vec<End>,
+    pub(super) nodes: Vec<NodeState>,
+    pub(super) ends: Vec<WorkerEnd>,
     pub(super) ended: Vec<bool>,
     pub(super) failures: Failures,
     /// Whether something could not be killed.
@@ -37,12 +37,12 @@ pub struct Job {
     pub(super) requests_at: BTreeMap<NodeRank, u32>,
     /// The most that came to any of us: a scheduler that signals every node asks once.
     pub(super) asked: u32,
-    pub(super) phase: Phase,
+    pub(super) phase: JobPhase,
 }
 
 /// A node in one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Node {
+pub(super) enum NodeState {
     Asked,
     Ready,
     Refused,
@@ -51,12 +51,12 @@ pub(super) enum Node {
     Lost,
 }
 
-pub(super) enum Phase {
+pub(super) enum JobPhase {
     Preparing,
     Running,
     Stopping {
         reason: StopReason,
-        stage: Stage,
+        stage: StopStage,
     },
     /// Everything is over, and what workers reported about it is being collected.
     Concluding {
@@ -72,7 +72,7 @@ pub(super) enum Phase {
 
 /// How hard we have asked; a later stage outranks an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stage {
+pub(super) enum StopStage {
     Warned { signal: i32, ask_at: Instant },
     Interrupted { term_at: Instant, kill_at: Instant },
     Terminated { kill_at: Instant },
@@ -94,7 +94,7 @@ impl Job {
             short_epochs: 0,
             before: None,
             node_of_rank,
-            nodes: vec![Node::Asked; count],
+            nodes: vec![NodeState::Asked; count],
             ends: Vec::new(),
             ended,
             failures: Failures::default(),
@@ -102,26 +102,29 @@ impl Job {
             requests: Requests::default(),
             requests_at: BTreeMap::new(),
             asked: 0,
-            phase: Phase::Preparing,
+            phase: JobPhase::Preparing,
         }
     }
 
     /// How the job ended, once it has.
     pub fn verdict(&self) -> Option<&Verdict> {
         match &self.phase {
-            Phase::Done(verdict) => Some(verdict),
+            JobPhase::Done(verdict) => Some(verdict),
             _ => None,
         }
     }
 
     /// Whether the workers have been asked to stop.
     pub fn is_stopping(&self) -> bool {
-        matches!(self.phase, Phase::Stopping { .. } | Phase::Concluding { .. } | Phase::Done(_))
+        matches!(
+            self.phase,
+            JobPhase::Stopping { .. } | JobPhase::Concluding { .. } | JobPhase::Done(_)
+        )
     }
 
     /// Whether it is still open who can start.
     pub fn is_preparing(&self) -> bool {
-        matches!(self.phase, Phase::Preparing)
+        matches!(self.phase, JobPhase::Preparing)
     }
 
     /// Which start this is.
@@ -136,25 +139,25 @@ impl Job {
 
     /// Whether a node may say whether it can start: it has not, or it was lost meanwhile.
     pub fn may_answer(&self, node: NodeRank) -> bool {
-        matches!(self.nodes[node.index()], Node::Asked | Node::Lost)
+        matches!(self.nodes[node.index()], NodeState::Asked | NodeState::Lost)
     }
 
     /// Whether a node has been told to start its workers.
     pub fn has_started(&self, node: NodeRank) -> bool {
         match self.nodes[node.index()] {
-            Node::Running | Node::Idle | Node::Lost => true,
-            Node::Asked | Node::Ready | Node::Refused => false,
+            NodeState::Running | NodeState::Idle | NodeState::Lost => true,
+            NodeState::Asked | NodeState::Ready | NodeState::Refused => false,
         }
     }
 
     /// Every end heard of in this epoch.
-    pub fn ends(&self) -> &[End] {
+    pub fn ends(&self) -> &[WorkerEnd] {
         &self.ends
     }
 
     /// Workers that have been started and not yet been lost, as far as is known.
     pub fn running(&self) -> usize {
-        if matches!(self.phase, Phase::Preparing | Phase::Resting { .. }) {
+        if matches!(self.phase, JobPhase::Preparing | JobPhase::Resting { .. }) {
             return 0;
         }
         let lost = |node: &NodeRank| self.failures.nodes.iter().any(|(_, lost, _)| lost == node);
@@ -173,8 +176,8 @@ impl Job {
             return Vec::new();
         }
         let mut effects = match event {
-            Event::Ready(node) => self.node_answered(now, node, Node::Ready),
-            Event::Refused(node) => self.node_answered(now, node, Node::Refused),
+            Event::Ready(node) => self.node_answered(now, node, NodeState::Ready),
+            Event::Refused(node) => self.node_answered(now, node, NodeState::Refused),
             Event::Fresh { epoch, uncharged } => {
                 self.fresh = self.fresh.max(epoch);
                 self.uncharged = self.uncharged.max(uncharged);

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::event::{Effect, StopReason, Warning};
-use super::state::{Job, Phase, Stage};
+use super::state::{Job, JobPhase, StopStage};
 use crate::base::NodeRank;
 use crate::job::OnTerm;
 use crate::job::cause::NodeLoss;
@@ -42,11 +42,11 @@ impl Job {
     /// Whether the job goes on with another node in the place of this one.
     fn does_without(&self, node: NodeRank) -> bool {
         let goes_on = match &self.phase {
-            Phase::Running | Phase::Resting { .. } => true,
-            Phase::Stopping { reason, .. } => {
+            JobPhase::Running | JobPhase::Resting { .. } => true,
+            JobPhase::Stopping { reason, .. } => {
                 matches!(reason, StopReason::Failure | StopReason::Leaving)
             }
-            Phase::Preparing | Phase::Concluding { .. } | Phase::Done(_) => false,
+            JobPhase::Preparing | JobPhase::Concluding { .. } | JobPhase::Done(_) => false,
         };
         goes_on
             && node != NodeRank(0)
@@ -75,57 +75,59 @@ impl Job {
         }
         self.asked = count;
         match &self.phase {
-            Phase::Preparing | Phase::Resting { .. } => {
-                self.phase = Phase::Done(self.verdict_of(StopReason::Signal(signal)));
+            JobPhase::Preparing | JobPhase::Resting { .. } => {
+                self.phase = JobPhase::Done(self.verdict_of(StopReason::Signal(signal)));
                 Vec::new()
             }
-            Phase::Running => self.stop(now, StopReason::Signal(signal), signal),
+            JobPhase::Running => self.stop(now, StopReason::Signal(signal), signal),
             // The job is being stopped already, but not because of the user.
-            Phase::Stopping { stage, .. } if self.asked == 1 => match stage {
-                Stage::Killed { .. } => Vec::new(),
-                Stage::Warned { .. } | Stage::Interrupted { .. } | Stage::Terminated { .. } => {
+            JobPhase::Stopping { stage, .. } if self.asked == 1 => match stage {
+                StopStage::Killed { .. } => Vec::new(),
+                StopStage::Warned { .. }
+                | StopStage::Interrupted { .. }
+                | StopStage::Terminated { .. } => {
                     vec![Effect::Stopping(StopReason::Signal(signal)), Effect::Signal(signal)]
                 }
             },
-            Phase::Stopping { stage, .. } if self.asked == 2 => match stage {
-                Stage::Killed { .. } => Vec::new(),
-                Stage::Warned { .. } | Stage::Interrupted { .. } | Stage::Terminated { .. } => {
-                    self.kill(now)
-                }
+            JobPhase::Stopping { stage, .. } if self.asked == 2 => match stage {
+                StopStage::Killed { .. } => Vec::new(),
+                StopStage::Warned { .. }
+                | StopStage::Interrupted { .. }
+                | StopStage::Terminated { .. } => self.kill(now),
             },
             // Where all is over already, a request changes nothing but that nothing is waited for.
-            Phase::Stopping { reason, .. } | Phase::Concluding { reason, .. } => {
-                self.phase = Phase::Done(self.verdict_of(*reason));
+            JobPhase::Stopping { reason, .. } | JobPhase::Concluding { reason, .. } => {
+                self.phase = JobPhase::Done(self.verdict_of(*reason));
                 Vec::new()
             }
-            Phase::Done(_) => Vec::new(),
+            JobPhase::Done(_) => Vec::new(),
         }
     }
 
     pub(super) fn timed_out(&mut self, now: Instant) -> Vec<Effect> {
-        if matches!(self.phase, Phase::Preparing | Phase::Resting { .. }) {
-            self.phase = Phase::Done(self.verdict_of(StopReason::Timeout));
+        if matches!(self.phase, JobPhase::Preparing | JobPhase::Resting { .. }) {
+            self.phase = JobPhase::Done(self.verdict_of(StopReason::Timeout));
         }
         self.stop(now, StopReason::Timeout, SIGTERM)
     }
 
     /// Asks every worker to stop, once; later reasons change nothing.
     pub(super) fn stop(&mut self, now: Instant, reason: StopReason, signal: i32) -> Vec<Effect> {
-        if !matches!(self.phase, Phase::Running) {
+        if !matches!(self.phase, JobPhase::Running) {
             return Vec::new();
         }
         let kill_at = now + self.policy.grace;
         let ask = Effect::Signal(signal);
         let (stage, effect) = match self.warning(reason, signal) {
             Some(warning) => {
-                (Stage::Warned { signal, ask_at: now + warning.ahead }, Effect::Warn(warning))
+                (StopStage::Warned { signal, ask_at: now + warning.ahead }, Effect::Warn(warning))
             }
             None if signal == SIGINT => {
-                (Stage::Interrupted { term_at: now + self.policy.grace / 2, kill_at }, ask)
+                (StopStage::Interrupted { term_at: now + self.policy.grace / 2, kill_at }, ask)
             }
-            None => (Stage::Terminated { kill_at }, ask),
+            None => (StopStage::Terminated { kill_at }, ask),
         };
-        self.phase = Phase::Stopping { reason, stage };
+        self.phase = JobPhase::Stopping { reason, stage };
         self.failures.stopped_at = Some(now);
         vec![Effect::Stopping(reason), effect]
     }
@@ -144,8 +146,8 @@ impl Job {
     /// The time asked for has come.
     pub(super) fn wake(&mut self, now: Instant) -> Vec<Effect> {
         match self.phase {
-            Phase::Resting { until } if until <= now => self.renew(),
-            Phase::Concluding { reason, until } if until <= now => {
+            JobPhase::Resting { until } if until <= now => self.renew(),
+            JobPhase::Concluding { reason, until } if until <= now => {
                 self.conclude(now, reason).into_iter().collect()
             }
             _ => self.escalate(now),
@@ -153,20 +155,20 @@ impl Job {
     }
 
     fn escalate(&mut self, now: Instant) -> Vec<Effect> {
-        let Phase::Stopping { reason, stage } = &mut self.phase else {
+        let JobPhase::Stopping { reason, stage } = &mut self.phase else {
             return Vec::new();
         };
         match *stage {
-            Stage::Warned { signal, ask_at } if ask_at <= now => {
-                *stage = Stage::Terminated { kill_at: now + self.policy.grace };
+            StopStage::Warned { signal, ask_at } if ask_at <= now => {
+                *stage = StopStage::Terminated { kill_at: now + self.policy.grace };
                 vec![Effect::Signal(signal)]
             }
-            Stage::Interrupted { term_at, kill_at } if term_at <= now => {
-                *stage = Stage::Terminated { kill_at };
+            StopStage::Interrupted { term_at, kill_at } if term_at <= now => {
+                *stage = StopStage::Terminated { kill_at };
                 vec![Effect::Signal(SIGTERM)]
             }
-            Stage::Terminated { kill_at } if kill_at <= now => self.kill(now),
-            Stage::Killed { give_up_at } if give_up_at <= now => {
+            StopStage::Terminated { kill_at } if kill_at <= now => self.kill(now),
+            StopStage::Killed { give_up_at } if give_up_at <= now => {
                 let reason = *reason;
                 self.conclude_or_ask(now, reason).into_iter().collect()
             }
@@ -175,38 +177,38 @@ impl Job {
     }
 
     pub(super) fn put_off(&mut self, time: Duration) -> Vec<Effect> {
-        if let Phase::Resting { until } | Phase::Concluding { until, .. } = &mut self.phase {
+        if let JobPhase::Resting { until } | JobPhase::Concluding { until, .. } = &mut self.phase {
             *until += time;
         }
-        if let Phase::Stopping { stage, .. } = &mut self.phase {
+        if let JobPhase::Stopping { stage, .. } = &mut self.phase {
             match stage {
-                Stage::Interrupted { term_at, kill_at } => {
+                StopStage::Interrupted { term_at, kill_at } => {
                     *term_at += time;
                     *kill_at += time;
                 }
-                Stage::Warned { ask_at: at, .. }
-                | Stage::Terminated { kill_at: at }
-                | Stage::Killed { give_up_at: at } => *at += time,
+                StopStage::Warned { ask_at: at, .. }
+                | StopStage::Terminated { kill_at: at }
+                | StopStage::Killed { give_up_at: at } => *at += time,
             }
         }
         Vec::new()
     }
 
     pub(super) fn kill(&mut self, now: Instant) -> Vec<Effect> {
-        if let Phase::Stopping { stage, .. } = &mut self.phase {
-            *stage = Stage::Killed { give_up_at: now + UNDEAD_LIMIT };
+        if let JobPhase::Stopping { stage, .. } = &mut self.phase {
+            *stage = StopStage::Killed { give_up_at: now + UNDEAD_LIMIT };
         }
         vec![Effect::Killing, Effect::Kill]
     }
 
     pub(super) fn next_wake(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Resting { until } | Phase::Concluding { until, .. } => Some(until),
-            Phase::Stopping { stage, .. } => Some(match stage {
-                Stage::Warned { ask_at, .. } => ask_at,
-                Stage::Interrupted { term_at, .. } => term_at,
-                Stage::Terminated { kill_at } => kill_at,
-                Stage::Killed { give_up_at } => give_up_at,
+            JobPhase::Resting { until } | JobPhase::Concluding { until, .. } => Some(until),
+            JobPhase::Stopping { stage, .. } => Some(match stage {
+                StopStage::Warned { ask_at, .. } => ask_at,
+                StopStage::Interrupted { term_at, .. } => term_at,
+                StopStage::Terminated { kill_at } => kill_at,
+                StopStage::Killed { give_up_at } => give_up_at,
             }),
             _ => None,
         }

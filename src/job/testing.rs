@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::cause::End;
+use super::cause::WorkerEnd;
 use super::event::{Effect, Event, OnEarlyLoss, OnFailure, OnTerm, Policy};
 use super::state::Job;
 use crate::base::{NodeRank, Rank, WorkerExit};
@@ -37,7 +37,7 @@ pub(super) fn running(nodes: u32, now: Instant) -> Job {
 }
 
 pub(super) fn exit(rank: u32, exit: WorkerExit, at: Instant, sent: &[i32]) -> Event {
-    Event::Exited(End { rank: Rank(rank), exit, at, sent: sent.to_vec() })
+    Event::Exited(WorkerEnd { rank: Rank(rank), exit, at, sent: sent.to_vec() })
 }
 
 pub(super) fn idle(node: u32) -> Event {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::dispatcher::Dispatcher;
-use super::node::Stage;
+use super::node::StartStage;
 use super::options::{Options, Transport};
 use super::voice;
 use crate::base::shell::quoted;
@@ -13,7 +13,7 @@ use crate::report::summary::{duration, step};
 
 /// Hosts that have not answered, in the order of their ranks. Empty, once workers were started.
 #[derive(Debug, Default)]
-pub(super) struct Awaited {
+pub(super) struct PendingNodes {
     called: Vec<HostName>,
     let_in: Vec<HostName>,
     asked: Vec<HostName>,
@@ -21,7 +21,7 @@ pub(super) struct Awaited {
     by_ssh: bool,
 }
 
-impl Awaited {
+impl PendingNodes {
     /// Each kind on a line of its own.
     pub(super) fn show(&self) -> Vec<String> {
         let called = if self.by_ssh { "logging in to" } else { "waiting for" };
@@ -85,14 +85,14 @@ fn folded(hosts: &[HostName]) -> String {
 
 impl Dispatcher<'_> {
     /// The nodes without which nothing can start, and how far we came with each.
-    pub(super) fn awaited(&self) -> Awaited {
+    pub(super) fn awaited(&self) -> PendingNodes {
         let by_ssh = matches!(self.options.transport, Transport::Ssh(_));
-        let mut awaited = Awaited { by_ssh, ..Awaited::default() };
+        let mut awaited = PendingNodes { by_ssh, ..PendingNodes::default() };
         for (place, node) in self.unanswered() {
             let hosts = match self.nodes[place.index()].stage {
-                Stage::Called => &mut awaited.called,
-                Stage::LetIn => &mut awaited.let_in,
-                Stage::Asked(_) => &mut awaited.asked,
+                StartStage::Called => &mut awaited.called,
+                StartStage::LetIn => &mut awaited.let_in,
+                StartStage::Asked(_) => &mut awaited.asked,
             };
             hosts.push(node.host.clone());
         }
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn hosts_are_folded_by_how_far_we_came() {
         let some = |hosts: &[&str]| names(hosts.iter().map(|name| (*name).to_owned()));
-        let awaited = Awaited {
+        let awaited = PendingNodes {
             called: some(&["n2", "n3", "n5"]),
             let_in: some(&["n4"]),
             asked: some(&["n1"]),
@@ -141,8 +141,8 @@ mod tests {
         ];
         assert_eq!(awaited.waiting(Duration::from_secs(20)), lines);
         let called = names((0..100).map(|number| format!("n{}", number * 7)));
-        let awaited = Awaited { called, ..Awaited::default() };
+        let awaited = PendingNodes { called, ..PendingNodes::default() };
         assert_eq!(awaited.show(), ["still waiting for: n0, n7, n14, n21 and 96 more"]);
-        assert!(Awaited::default().show().is_empty());
+        assert!(PendingNodes::default().show().is_empty());
     }
 }

@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 use tokio::sync::mpsc;
 
-use super::awaited::Awaited;
-use super::finish::Ended;
+use super::awaited::PendingNodes;
+use super::finish::LaunchEnd;
 use super::gather;
-use super::grave::Grave;
+use super::grave::OrphanReaper;
 use super::history::History;
 use super::input::{self, Input};
-use super::node::{Caller, Node, NodeEvent, Way};
+use super::node::{Caller, Connector, NodeEvent, NodeHandle};
 use super::options::{DialOptions, Framing, LaunchError, Options, Transport};
-use super::pause::{Pause, Who};
-use super::probes::{Pulse, answer_probes};
-use super::signals::{Signals, Wish};
+use super::pause::{Pause, PauseScope};
+use super::probes::{HealthState, answer_probes};
+use super::signals::{Signals, UserRequest};
 use super::termination_log::leave_message;
 use super::{orders, voice};
 use crate::base::{Epoch, NodeRank, Rank, Status, clock};
@@ -33,7 +33,7 @@ use crate::report::{Consumed, OutputSender, Reporter, WorkerLabel};
 use crate::transport::Fault;
 use crate::transport::dial::HANDSHAKES_MAX;
 use crate::transport::ssh::{Ssh, end_processes};
-use crate::wire::{Found, Problem, ToAgent};
+use crate::wire::{PreparedNode, Problem, ToAgent};
 
 /// Silence of a node that is worth a line.
 pub(super) const SILENCE_WARNING: Duration = Duration::from_secs(10);
@@ -52,13 +52,13 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
     let waiting = signals::let_requests_wait();
     // Before anything that starts a thread: it forks.
     let reached = match &options.transport {
-        Transport::Local => Reached::By(Way::Local),
+        Transport::Local => Reached::By(Connector::Local),
         Transport::Ssh(ssh) => {
             let ssh = Ssh::prepare(ssh, plan.nodes.iter().map(|node| &node.host))?;
             // Who wants to hear little is given no hints.
             let hears = options.talks || options.framing != Framing::None;
             let ssh = if hears { ssh } else { ssh.without_hints() };
-            Reached::By(Way::Ssh(Arc::new(ssh)))
+            Reached::By(Connector::Ssh(Arc::new(ssh)))
         }
         Transport::Dial(dial) => Reached::At(dial),
     };
@@ -66,14 +66,14 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let status = runtime.block_on(async {
         let mut tasks = Tasks::default();
-        let pulse = Arc::new(Pulse::default());
+        let pulse = Arc::new(HealthState::default());
         answer_probes(options.keeper.status_addr, &pulse, &mut tasks).await?;
         match reached {
             Reached::By(way) => {
                 pulse.set_ready(true);
                 let ended = see_through(plan, options, (&way, pulse), |_| drop(waiting)).await?;
                 let own = plan.nodes.first().map_or(NodeRank(0), |node| node.node_rank);
-                let Ended { status, text, cause, .. } = ended;
+                let LaunchEnd { status, text, cause, .. } = ended;
                 let file = options.keeper.termination_log.as_ref();
                 leave_message(file, (&options.job, own), status, (&text, cause));
                 Ok(status)
@@ -97,7 +97,7 @@ fn patience(options: &Options) -> Duration {
 
 /// How nodes will be reached.
 enum Reached<'a> {
-    By(Way),
+    By(Connector),
     At(&'a DialOptions),
 }
 
@@ -106,9 +106,9 @@ enum Reached<'a> {
 pub(super) async fn see_through(
     plan: &LaunchPlan,
     options: &Options,
-    (way, pulse): (&Way, Arc<Pulse>),
+    (way, pulse): (&Connector, Arc<HealthState>),
     begun: impl FnOnce(OutputSender),
-) -> Result<Ended, LaunchError> {
+) -> Result<LaunchEnd, LaunchError> {
     let stdout = fds::copy_above(rustix::stdio::stdout(), 3)?;
     let stderr = fds::copy_above(rustix::stdio::stderr(), 3)?;
     let mut dispatcher = Dispatcher::start(plan, options, way, (stdout, stderr))?;
@@ -147,11 +147,11 @@ pub(super) struct Dispatcher<'a> {
     pub(super) caller: Caller<'a>,
     pub(super) job: Job,
     /// What probes are told.
-    pub(super) pulse: Arc<Pulse>,
-    pub(super) nodes: Vec<Node>,
+    pub(super) pulse: Arc<HealthState>,
+    pub(super) nodes: Vec<NodeHandle>,
     /// Those that serve links.
     pub(super) tasks: Tasks,
-    pub(super) found: Vec<Option<Found>>,
+    pub(super) found: Vec<Option<PreparedNode>>,
     /// Every epoch that has begun; the last one has not ended.
     pub(super) epochs: Vec<EpochRecord>,
     /// Nodes to be reached anew, once what lost nodes have left here is buried.
@@ -160,7 +160,7 @@ pub(super) struct Dispatcher<'a> {
     /// What nodes wanted known, each once.
     pub(super) noted: BTreeSet<String>,
     /// Who held up a start until the time was over.
-    pub(super) awaited: Option<Awaited>,
+    pub(super) awaited: Option<PendingNodes>,
     /// When workers were first started.
     pub(super) begun: Option<Instant>,
     pub(super) faults: Vec<(NodeRank, Fault)>,
@@ -170,7 +170,7 @@ pub(super) struct Dispatcher<'a> {
     pub(super) consumed: mpsc::UnboundedReceiver<Consumed>,
     pub(super) signals: Signals,
     pub(super) stdin: Input,
-    pub(super) grave: Grave,
+    pub(super) grave: OrphanReaper,
     pub(super) wake: Option<Instant>,
     pub(super) beat_at: Instant,
     pub(super) pause: Pause,
@@ -188,12 +188,12 @@ pub(super) struct Dispatcher<'a> {
 enum Happening {
     Node(NodeEvent),
     Consumed(Consumed),
-    Wish(Wish),
+    Wish(UserRequest),
     Stdin(Vec<u8>),
     Timer,
     TimedOut,
     Beat,
-    Stopped(Who),
+    Stopped(PauseScope),
     Pause,
     Burial,
     Evidence(BTreeMap<Rank, Evidence>),
@@ -203,7 +203,7 @@ impl<'a> Dispatcher<'a> {
     pub(super) fn start(
         plan: &'a LaunchPlan,
         options: &'a Options,
-        way: &'a Way,
+        way: &'a Connector,
         (stdout, stderr): (OwnedFd, OwnedFd),
     ) -> Result<Self, LaunchError> {
         let inherited = family::children_of(rustix::process::getpid());
@@ -220,7 +220,7 @@ impl<'a> Dispatcher<'a> {
         let (job, output) = (&options.job, reporter.sender());
         let traffic = Arc::default();
         let caller = Caller { way, job, asked: clock::now(), events: told, output, traffic };
-        let connect = |who| Node::connect(&caller, who, (0, Epoch(0)), &mut tasks);
+        let connect = |who| NodeHandle::connect(&caller, who, (0, Epoch(0)), &mut tasks);
         let nodes = orders::callees(plan).map(connect).collect::<Result<Vec<_>, _>>()?;
         let policy = Policy {
             grace: options.grace,
@@ -229,10 +229,10 @@ impl<'a> Dispatcher<'a> {
             warning: options.warning,
             on_term: options.keeper.on_term,
             early_loss: match way {
-                Way::Dial(..) => OnEarlyLoss::AwaitsAnother,
-                Way::Local | Way::Ssh(_) => OnEarlyLoss::EndsJob,
+                Connector::Dial(..) => OnEarlyLoss::AwaitsAnother,
+                Connector::Local | Connector::Ssh(_) => OnEarlyLoss::EndsJob,
                 #[cfg(test)]
-                Way::Played(_) => OnEarlyLoss::EndsJob,
+                Connector::Played(_) => OnEarlyLoss::EndsJob,
             },
             has_evidence: true,
         };
@@ -260,7 +260,7 @@ impl<'a> Dispatcher<'a> {
             consumed,
             signals,
             stdin: Input::default(),
-            grave: Grave::default(),
+            grave: OrphanReaper::default(),
             wake: None,
             beat_at: clock::now() + options.beat,
             pause: Pause::default(),
@@ -348,7 +348,7 @@ impl<'a> Dispatcher<'a> {
                     None => self.reporter.pass_on_panic(),
                 },
                 bytes = self.stdin.next() => Happening::Stdin(bytes),
-                Some(()) = self.rested.recv() => Happening::Stopped(Who::Screen),
+                Some(()) = self.rested.recv() => Happening::Stopped(PauseScope::Screen),
                 Some(printed) = self.evidence.recv() => Happening::Evidence(printed),
             } } => happening,
         }

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use super::codes;
 use super::history::WorkerHistory;
-use super::verdict::{Story, after};
+use super::verdict::{JobReport, after};
 use crate::base::Rank;
-use crate::job::{Cause, Evidence, EvidenceSource, FailureClass};
+use crate::job::{Evidence, EvidenceSource, FailureCause, FailureClass};
 use crate::report::summary::{Failure, count};
-use crate::report::{Pages, neutral};
+use crate::report::{OutputRouter, neutral};
 use crate::wire::Stream;
 
 /// Characters of an exception that are shown in one line.
@@ -22,7 +22,7 @@ type LastLines = Option<(Stream, Vec<Vec<u8>>)>;
 /// The last lines of a worker, unless they are the traceback that is the last thing on the screen.
 pub(super) fn without_shown_traceback(
     last_lines: LastLines,
-    pages: &Pages,
+    pages: &OutputRouter,
     rank: Rank,
     facts: &mut Vec<String>,
 ) -> LastLines {
@@ -34,12 +34,14 @@ pub(super) fn without_shown_traceback(
     None
 }
 
-impl Story<'_> {
+impl JobReport<'_> {
     /// The exception that a worker reported as its own failure.
     fn exception(&self) -> Option<&str> {
         let evidence = self.verdict.reports.evidence.as_ref()?;
-        let is_named_for_it =
-            matches!(self.verdict.cause, Some(Cause::Worker(_) | Cause::Exiting { .. }));
+        let is_named_for_it = matches!(
+            self.verdict.cause,
+            Some(FailureCause::Worker(_) | FailureCause::Exiting { .. })
+        );
         if !is_named_for_it {
             return None;
         }
@@ -49,12 +51,13 @@ impl Story<'_> {
 
     /// SIGKILL ends a worker whatever it printed before.
     fn was_killed_from_outside(&self) -> bool {
-        matches!(&self.verdict.cause, Some(Cause::Worker(end)) if end.is_killed_from_outside())
+        matches!(&self.verdict.cause, Some(FailureCause::Worker(end)) if end.is_killed_from_outside())
     }
 
     /// `rank 2 (n1) failed: ValueError: bad batch`, where the worker reported that much.
-    pub(super) fn exception_headline(&self, cause: &Cause) -> Option<String> {
-        let (Cause::Worker(crate::job::End { rank, .. }) | Cause::Exiting { rank, .. }) = cause
+    pub(super) fn exception_headline(&self, cause: &FailureCause) -> Option<String> {
+        let (FailureCause::Worker(crate::job::WorkerEnd { rank, .. })
+        | FailureCause::Exiting { rank, .. }) = cause
         else {
             return None;
         };
@@ -87,7 +90,9 @@ impl Story<'_> {
         let ended = worker.ended.as_ref();
         if let (Some(_), Some(ended)) = (self.exception(), ended) {
             let how = match self.verdict.cause {
-                Some(Cause::Exiting { .. }) => "remuda stopped it before it had exited".to_owned(),
+                Some(FailureCause::Exiting { .. }) => {
+                    "remuda stopped it before it had exited".to_owned()
+                }
                 _ => format!("it {}{}", ended.exit, after(worker)),
             };
             facts.push(format!("{how}; {}", self.stopped()));
@@ -144,7 +149,7 @@ impl Story<'_> {
         missing: &[Rank],
         first: Rank,
         title: String,
-        pages: &Pages,
+        pages: &OutputRouter,
     ) -> Failure {
         let ended = |rank: &Rank| self.worker(*rank).ended.as_ref().is_some_and(|end| end.stopped);
         let still_ran = missing.iter().filter(|rank| ended(rank)).count();
@@ -184,7 +189,7 @@ impl Story<'_> {
     /// For the record: the exception, and why the worker is named.
     pub(super) fn recorded_evidence(&self) -> (Option<String>, Option<&'static str>) {
         let why = match (&self.verdict.cause, &self.verdict.reports.evidence) {
-            (Some(Cause::Missing { .. }), _) => "reports_of_others",
+            (Some(FailureCause::Missing { .. }), _) => "reports_of_others",
             (_, Some(evidence)) if !self.was_killed_from_outside() => match evidence.source {
                 EvidenceSource::ErrorFile => "error_file",
                 EvidenceSource::Output => "output",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::dispatcher::{Dispatcher, sleep_until};
-use super::node::Node;
+use super::node::NodeHandle;
 use super::options::Framing;
 use super::{verdict, voice};
 use crate::base::{NodeRank, Status, clock};
@@ -13,7 +13,7 @@ use crate::wire::ToAgent;
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
 /// How a launch ended.
-pub(super) struct Ended {
+pub(super) struct LaunchEnd {
     pub(super) status: Status,
     /// What was said last.
     pub(super) text: String,
@@ -33,11 +33,11 @@ impl Dispatcher<'_> {
     }
 
     /// Ends the links, waits for what was written, says how it went, leaves a record.
-    pub(super) async fn finish(mut self) -> Ended {
+    pub(super) async fn finish(mut self) -> LaunchEnd {
         let verdict = self.job.verdict().expect("the loop ended because there is one").clone();
         self.nodes.iter().for_each(|node| node.tell(&ToAgent::Bye));
         let limit = if verdict.unconfirmed.is_empty() { CLOSE_LIMIT } else { Duration::ZERO };
-        self.nodes.iter().filter(|node| node.heard.is_none()).for_each(Node::hang_up);
+        self.nodes.iter().filter(|node| node.heard.is_none()).for_each(NodeHandle::hang_up);
         drop(std::mem::take(&mut self.nodes));
         // What they still say is no news, and must not hold them up.
         self.events.close();
@@ -51,7 +51,7 @@ impl Dispatcher<'_> {
         pages.finish();
         self.problems.sort_by_key(|(node, _)| *node);
         self.faults.sort_by_key(|(node, fault)| (fault.kind, *node));
-        let story = verdict::Story {
+        let story = verdict::JobReport {
             plan: self.plan,
             options: self.options,
             verdict: &verdict,
@@ -86,6 +86,6 @@ impl Dispatcher<'_> {
         }
         pages.finish();
         let may_be_taken_over = self.job.may_be_taken_over();
-        Ended { status, text, cause: story.node_of_cause(), may_be_taken_over }
+        LaunchEnd { status, text, cause: story.node_of_cause(), may_be_taken_over }
     }
 }

@@ -5,20 +5,20 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::dispatcher::see_through as dispatch;
-use super::finish::Ended;
-use super::node::Way;
+use super::finish::LaunchEnd;
+use super::node::Connector;
 use super::options::{DialOptions, LaunchError, Options};
-use super::probes::Pulse;
+use super::probes::HealthState;
 use super::signals::Signals;
 use super::termination_log::leave_message;
 use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Status, clock};
-use crate::os::signals::Waiting;
+use crate::os::signals::SignalWatch;
 use crate::os::tasks::Tasks;
 use crate::plan::{self, LaunchPlan};
 use crate::report::summary::{duration, step};
 use crate::report::{OutputSender, print_error};
-use crate::transport::dial::{BindError, Door, Gate, Over, Rules};
+use crate::transport::dial::{Acceptor, BindError, BoundListener, JobOver, Rules};
 
 /// Who has heard how the job ended hangs up at once; whoever has not within this time is cut off.
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
@@ -27,8 +27,8 @@ const FAREWELL_MAX: Duration = Duration::from_secs(2);
 pub(super) async fn see_through(
     plan: &LaunchPlan,
     options: &Options,
-    (dial, pulse): (&DialOptions, Arc<Pulse>),
-    waiting: Waiting,
+    (dial, pulse): (&DialOptions, Arc<HealthState>),
+    waiting: SignalWatch,
 ) -> Result<Status, LaunchError> {
     let file = options.keeper.termination_log.as_ref();
     let mut signals = Signals::listen()?;
@@ -44,7 +44,7 @@ pub(super) async fn see_through(
     };
     // Its name may not exist yet. As process 1 we would not be ended by a signal that we do not hear.
     let door = tokio::select! {
-        door = Door::open(&dial.address, dial.port, deadline, tell) => door?,
+        door = BoundListener::open(&dial.address, dial.port, deadline, tell) => door?,
         signal = signals.stop() => {
             let text = format!("received {} before the address of node 0 resolved", signal_name(signal));
             let status = Status::Interrupted(signal);
@@ -60,14 +60,14 @@ pub(super) async fn see_through(
         Some(screen) => screen.say(line),
         None => print_error(&line),
     };
-    let gate = Arc::new(Gate::open(door, rules(plan, options, dial), say, &mut tasks)?);
-    let way = Way::Dial(Arc::clone(&gate), dial.join_limit, dial.local_addr);
+    let gate = Arc::new(Acceptor::open(door, rules(plan, options, dial), say, &mut tasks)?);
+    let way = Connector::Dial(Arc::clone(&gate), dial.join_limit, dial.local_addr);
     let job = dispatch(plan, options, (&way, pulse), |sender| {
         // Whoever listens now hears what came while nobody did.
         signals.pass_on();
         let _ = screen.set(sender);
     });
-    let Ended { status, text, cause, may_be_taken_over } = tokio::select! {
+    let LaunchEnd { status, text, cause, may_be_taken_over } = tokio::select! {
         ended = job => ended?,
         never = tasks.watch() => match never {},
     };
@@ -79,7 +79,7 @@ pub(super) async fn see_through(
         print_error(&step("Leaving", &text));
         gate.leave();
     } else {
-        gate.close(Over { status: status.code(), text, cause });
+        gate.close(JobOver { status: status.code(), text, cause });
     }
     let _ = tokio::time::timeout(FAREWELL_MAX, tasks.finish()).await;
     Ok(own)

@@ -5,21 +5,21 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 
 use crate::base::{clock, env_vars};
-use crate::os::family::{self, Burial, Stat};
+use crate::os::family::{self, Reaper, Stat};
 
 /// What an agent that died left to us is killed within this time, or given up.
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// Everything that is being ended; opened once more with every node that is lost.
 #[derive(Default)]
-pub(super) struct Grave {
-    open: Option<(Burial, Instant)>,
+pub(super) struct OrphanReaper {
+    open: Option<(Reaper, Instant)>,
 }
 
-impl Grave {
+impl OrphanReaper {
     /// Ends whatever is below us and not spared. The first look is now.
     pub(super) fn open(&mut self, spared: impl Fn(Pid) -> bool + Send + 'static) {
-        self.open = Some((Burial::new(LIMIT, spared), clock::now()));
+        self.open = Some((Reaper::new(LIMIT, spared), clock::now()));
     }
 
     /// When to look again; `None` when there is nothing to look at.
@@ -33,7 +33,7 @@ impl Grave {
             return Vec::new();
         };
         let Some(left) = burial.look(|_, _| {}) else {
-            *look_at = clock::now() + Burial::PAUSE;
+            *look_at = clock::now() + Reaper::PAUSE;
             return Vec::new();
         };
         self.open = None;

@@ -1,18 +1,18 @@
 //! What nodes say, as events of the job.
 
 use super::dispatcher::Dispatcher;
-use super::history::{Ended, ErrorFileCopy};
-use super::node::{self, Heard, NodeEvent, Stage, Way};
-use super::pause::Who;
-use super::signals::Wish;
+use super::history::{ErrorFileCopy, WorkerOutcome};
+use super::node::{self, Connector, NodeEvent, NodeMessage, StartStage};
+use super::pause::PauseScope;
+use super::signals::UserRequest;
 use super::{orders, voice};
 use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Rank, clock};
-use crate::job::{End, Event, NodeLoss, StartFailure, StartStep};
+use crate::job::{Event, NodeLoss, StartFailure, StartStep, WorkerEnd};
 use crate::report::neutral;
 use crate::report::summary::step;
 use crate::transport::{AgentEnd, FaultKind};
-use crate::wire::{self, Found, FromAgent, OpenFailure, ToAgent, WorkerNote};
+use crate::wire::{self, FromAgent, OpenFailure, PreparedNode, ToAgent, WorkerNote};
 
 impl Dispatcher<'_> {
     /// What a node said, as an event of the job.
@@ -23,43 +23,43 @@ impl Dispatcher<'_> {
             return None;
         }
         match what {
-            Heard::Said(message) => {
+            NodeMessage::Said(message) => {
                 if let Some(why) = self.objection(node, &message) {
                     return self.lose(node, NodeLoss::Garbled(why));
                 }
                 self.nodes[node.index()].heard = Some(clock::now());
                 self.hear_agent(node, message)
             }
-            Heard::LetIn => {
-                self.nodes[node.index()].stage = Stage::LetIn;
+            NodeMessage::LetIn => {
+                self.nodes[node.index()].stage = StartStage::LetIn;
                 None
             }
-            Heard::Connected => {
+            NodeMessage::Connected => {
                 self.nodes[node.index()].connected();
                 None
             }
-            Heard::Fresh { epoch, uncharged } => Some(Event::Fresh { epoch, uncharged }),
-            Heard::Unreachable(fault) => {
+            NodeMessage::Fresh { epoch, uncharged } => Some(Event::Fresh { epoch, uncharged }),
+            NodeMessage::Unreachable(fault) => {
                 // All that are absent have one deadline, and each is to be named.
                 let is_late = matches!(fault.kind, FaultKind::Absent | FaultKind::OtherKey);
                 self.faults.push((node, fault));
                 if is_late { self.refusal(node) } else { self.refused(node) }
             }
-            Heard::Closed(AgentEnd { exit, words }) => {
+            NodeMessage::Closed(AgentEnd { exit, words }) => {
                 if let Some(words) = words {
                     let host = &self.plan.nodes[node.index()].host;
                     self.reporter.say(step("Lost", &format!("{host}: {}", neutral(&words))));
                 }
                 self.lose(node, NodeLoss::LinkClosed(exit))
             }
-            Heard::Garbled(why) => self.lose(node, NodeLoss::Garbled(why)),
-            Heard::Signalled(signal) => self.signalled(node, signal),
+            NodeMessage::Garbled(why) => self.lose(node, NodeLoss::Garbled(why)),
+            NodeMessage::Signalled(signal) => self.signalled(node, signal),
         }
     }
 
     /// A signal to the process of a node is one to the job, as if it had come here.
     fn signalled(&mut self, node: NodeRank, signal: i32) -> Option<Event> {
-        let wish = Wish::of(signal)?;
+        let wish = UserRequest::of(signal)?;
         let host = &self.plan.nodes[node.index()].host;
         self.reporter.say(step("Signal", &format!("{host} was sent {}", signal_name(signal))));
         self.wish(wish, Some(node))
@@ -68,7 +68,7 @@ impl Dispatcher<'_> {
     /// A node cannot take part. Where nodes are started by somebody else, nobody waits any longer for
     /// those that have not come.
     fn refused(&mut self, node: NodeRank) -> Option<Event> {
-        if matches!(self.caller.way, Way::Dial(..)) {
+        if matches!(self.caller.way, Connector::Dial(..)) {
             for place in (0..self.nodes.len() as u32).map(NodeRank).filter(|place| *place != node) {
                 let absent = &self.nodes[place.index()];
                 if absent.heard.is_none() && self.job.may_answer(place) {
@@ -134,7 +134,7 @@ impl Dispatcher<'_> {
     }
 
     /// Node 0 finds what all others are told.
-    fn lacks(&self, node: NodeRank, found: &Found) -> Option<String> {
+    fn lacks(&self, node: NodeRank, found: &PreparedNode) -> Option<String> {
         let listen =
             orders::listen(self.plan, &self.options.transport, &self.plan.nodes[node.index()])?;
         if found.master.is_none() {
@@ -181,11 +181,11 @@ impl Dispatcher<'_> {
                 let stopped = !sent.is_empty();
                 self.stdin.gone(rank);
                 self.history.worker(rank).ended =
-                    Some(Ended { exit, at, stopped, oom_kills, told: false });
+                    Some(WorkerOutcome { exit, at, stopped, oom_kills, told: false });
                 if !exit.is_success() && !self.job.is_stopping() {
                     self.tell_all(&ToAgent::PeerGone(rank));
                 }
-                Some(Event::Exited(End { rank, exit, at, sent }))
+                Some(Event::Exited(WorkerEnd { rank, exit, at, sent }))
             }
             FromAgent::ErrorFile { rank, at_us, bytes } => {
                 let at = self.nodes[node.index()].instant(at_us);
@@ -222,7 +222,7 @@ impl Dispatcher<'_> {
                 None
             }
             FromAgent::Paused => {
-                self.pause.stopped(Who::Node(node));
+                self.pause.stopped(PauseScope::Node(node));
                 None
             }
             FromAgent::Clock { asked_us, clock_us } => {

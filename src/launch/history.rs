@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::options::Judge;
+use super::options::CauseRule;
 use crate::base::{HostName, LocalRank, NodeRank, Rank, Slot, WorkerExit};
 use crate::job::{Evidence, parse_error_file};
 use crate::plan::LaunchPlan;
@@ -18,7 +18,7 @@ pub(super) struct WorkerHistory {
     pub(super) node: NodeRank,
     pub(super) host: HostName,
     pub(super) started: Option<(u32, Instant)>,
-    pub(super) ended: Option<Ended>,
+    pub(super) ended: Option<WorkerOutcome>,
     /// It said that a peer had left it alone in a collective.
     pub(super) lost_peer: bool,
     /// What torch recorded about its failure.
@@ -35,7 +35,7 @@ pub(super) struct ErrorFileCopy {
 
 /// How a worker ended.
 #[derive(Clone, Debug)]
-pub(super) struct Ended {
+pub(super) struct WorkerOutcome {
     pub(super) exit: WorkerExit,
     pub(super) at: Instant,
     pub(super) stopped: bool,
@@ -102,8 +102,8 @@ impl History {
     }
 
     /// Whether a judge has ended because of what it found.
-    pub(super) fn is_judged(&self, judge: Judge) -> bool {
-        if judge == Judge::Nobody {
+    pub(super) fn is_judged(&self, judge: CauseRule) -> bool {
+        if judge == CauseRule::Nobody {
             return false;
         }
         let first = self.workers.first().filter(|worker| worker.rank == Rank(0));

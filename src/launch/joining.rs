@@ -10,10 +10,10 @@ use rustix::process::Pid;
 
 use super::codes;
 use super::dispatcher::sleep_until;
-use super::grave::{self, Grave};
-use super::options::{DialOptions, Keeper, LaunchError};
-use super::probes::{Pulse, answer_probes};
-use super::signals::{Signals, Wish};
+use super::grave::{self, OrphanReaper};
+use super::options::{DialOptions, LaunchError, SupervisorOptions};
+use super::probes::{HealthState, answer_probes};
+use super::signals::{Signals, UserRequest};
 use super::termination_log::leave_message;
 use super::verdict::show_refusal;
 use crate::base::exit::signal_name;
@@ -25,7 +25,7 @@ use crate::plan::{self, LaunchPlan};
 use crate::report::diagnostic::Paint;
 use crate::report::summary::{Failure, count, duration, show_failure, step};
 use crate::report::{neutral, say};
-use crate::transport::dial::{Attached, DialFault, Dialer, News, Over};
+use crate::transport::dial::{Attached, Dialer, JobOver, JoinFault, News};
 use crate::transport::{AgentProcess, Link, connect_local};
 use crate::wire::Problem;
 
@@ -38,7 +38,7 @@ const BURIAL: Duration = Duration::from_secs(3);
 
 /// What a node that dials in needs beside its plan.
 #[derive(Clone, Debug)]
-pub struct Member {
+pub struct MemberOptions {
     /// How nodes come together.
     pub dial: DialOptions,
     /// Which node this is.
@@ -50,7 +50,7 @@ pub struct Member {
     /// How often workers are started anew after a failure.
     pub restarts_max: u32,
     /// What the keeper of a pod is told.
-    pub keeper: Keeper,
+    pub keeper: SupervisorOptions,
     /// Why this node cannot start its workers, as far as that is known by now.
     pub lacks: Vec<Problem>,
     /// Whether what happens is said.
@@ -59,7 +59,7 @@ pub struct Member {
     pub paint: Paint,
 }
 
-impl Member {
+impl MemberOptions {
     fn leave_message(&self, status: Status, text: &str, cause: Option<NodeRank>) {
         let file = self.keeper.termination_log.as_ref();
         leave_message(file, (&self.dial.job, self.node), status, (text, cause));
@@ -67,7 +67,7 @@ impl Member {
 }
 
 /// Takes part in the job of node 0. Returns the exit status of the job.
-pub fn join(plan: &LaunchPlan, member: &Member) -> Result<Status, LaunchError> {
+pub fn join(plan: &LaunchPlan, member: &MemberOptions) -> Result<Status, LaunchError> {
     if let Some(first) = member.lacks.first() {
         let host = plan.nodes[member.node.index()].host.as_str();
         let what = "this node cannot take part; nothing was started here";
@@ -107,7 +107,7 @@ pub fn join(plan: &LaunchPlan, member: &Member) -> Result<Status, LaunchError> {
 
 struct Joining<'a> {
     plan: &'a LaunchPlan,
-    member: &'a Member,
+    member: &'a MemberOptions,
     /// Children that were here before us.
     inherited: Vec<Pid>,
     signals: Signals,
@@ -118,14 +118,14 @@ struct Joining<'a> {
     /// How many epochs followed on one that did not fail.
     uncharged: u32,
     /// What probes are told.
-    pulse: Arc<Pulse>,
+    pulse: Arc<HealthState>,
     requests: Requests,
     tasks: Tasks,
 }
 
 /// How our part in the job ended.
 enum Part {
-    Over(Over),
+    Over(JobOver),
     /// Node 0 is gone.
     Lost,
     /// It was asked to end, and there will be another one.
@@ -138,7 +138,7 @@ enum Part {
 
 enum Happening {
     News(Option<News>),
-    Wish(Wish),
+    Wish(UserRequest),
     Late,
     Burial,
 }
@@ -240,7 +240,7 @@ impl Joining<'_> {
     }
 
     fn introduction(&self, dialer: &Dialer) -> String {
-        let Member { dial, node, .. } = self.member;
+        let MemberOptions { dial, node, .. } = self.member;
         let host = &self.plan.nodes[node.index()].host;
         let nodes = self.plan.nodes.len();
         let (called, limit) = (dialer.called(), duration(dial.join_limit));
@@ -248,7 +248,7 @@ impl Joining<'_> {
     }
 
     fn agent_words(&self) -> [OsString; 3] {
-        let Member { dial, node, .. } = self.member;
+        let MemberOptions { dial, node, .. } = self.member;
         ["agent".to_owned(), format!("job={}", dial.job), format!("node={node}")].map(Into::into)
     }
 
@@ -258,14 +258,14 @@ impl Joining<'_> {
         }
     }
 
-    fn not_joined(&self, fault: &DialFault) -> Status {
+    fn not_joined(&self, fault: &JoinFault) -> Status {
         let text = fault.to_string();
         let mut lines = text.lines();
         let title = lines.next().unwrap_or_default();
         let (so, status) = match (self.epoch, fault) {
             // We were a part of the job until node 0 was gone.
-            (Some(_), DialFault::NoAnswer(..)) => ("there was no restart", Status::LeaseLost),
-            (Some(_), DialFault::OtherKey { .. } | DialFault::Refused(_)) => {
+            (Some(_), JoinFault::NoAnswer(..)) => ("there was no restart", Status::LeaseLost),
+            (Some(_), JoinFault::OtherKey { .. } | JoinFault::Refused(_)) => {
                 ("there was no restart", fault.status())
             }
             (None, _) => ("nothing was started", fault.status()),
@@ -273,7 +273,7 @@ impl Joining<'_> {
         let mut screen = format!("error[{}]: {}; {so}\n", codes::NOT_JOINED, neutral(title));
         screen += &neutral_lines(lines);
         let help = match (self.epoch, fault) {
-            (Some(_), DialFault::NoAnswer(..)) => {
+            (Some(_), JoinFault::NoAnswer(..)) => {
                 "why it ended is on node 0's own screen".to_owned()
             }
             (_, fault) => fault.help(),
@@ -345,9 +345,9 @@ impl Joining<'_> {
     }
 
     /// What the user wants of this process is wanted of the job. False: enough of waiting.
-    fn pass_on(&mut self, wish: Wish, attached: &Attached) -> bool {
+    fn pass_on(&mut self, wish: UserRequest, attached: &Attached) -> bool {
         match wish {
-            Wish::Stop(signal) => {
+            UserRequest::Stop(signal) => {
                 if self.requests.note(clock::now()).is_none() {
                     return true;
                 }
@@ -367,13 +367,13 @@ impl Joining<'_> {
                 }
                 attached.signal(signal);
             }
-            Wish::Forward(signal) => attached.signal(signal),
-            Wish::Tell => {
+            UserRequest::Forward(signal) => attached.signal(signal),
+            UserRequest::Tell => {
                 let workers = self.plan.nodes[self.member.node.index()].workers.len();
                 let text = format!("{} of node {}", count(workers, "worker"), self.member.node);
                 self.say(&step("State", &format!("{text}; node 0 tells how each is doing")));
             }
-            Wish::Suspend => {
+            UserRequest::Suspend => {
                 self.say("note: Ctrl-Z stops a job at node 0, not here\n");
             }
         }
@@ -390,7 +390,7 @@ impl Joining<'_> {
     }
 
     async fn bury_leftovers(&mut self, living: Option<Pid>) {
-        let mut grave = Grave::default();
+        let mut grave = OrphanReaper::default();
         grave.open(self.spared(living));
         while let Some(at) = grave.look_at() {
             sleep_until(Some(at)).await;
@@ -407,7 +407,7 @@ impl Joining<'_> {
         let limit = self.member.grace + ENDING;
         let enough = async {
             loop {
-                if let Wish::Stop(signal) = self.signals.next().await
+                if let UserRequest::Stop(signal) = self.signals.next().await
                     && self.requests.note(clock::now()).is_some()
                 {
                     self.stops.push(signal);
@@ -439,7 +439,7 @@ impl Joining<'_> {
 
     fn last_words(&self, part: Part) -> Status {
         match part {
-            Part::Over(Over { status, text, cause }) => {
+            Part::Over(JobOver { status, text, cause }) => {
                 let text = neutral_lines(text.lines());
                 if text.is_empty() {
                     self.say(&step("Ended", "the job, with 0"));

@@ -7,8 +7,8 @@ use rustix::process::Pid;
 use super::dispatcher::{Dispatcher, SILENCE_WARNING};
 use super::grave;
 use super::metrics::JobNumbers;
-use super::node::{Node, Way};
-use super::pause::Who;
+use super::node::{Connector, NodeHandle};
+use super::pause::PauseScope;
 use super::voice;
 use crate::base::{NodeRank, clock};
 use crate::job::{Event, NodeLoss};
@@ -21,7 +21,7 @@ impl Dispatcher<'_> {
         let now = clock::now();
         self.stood_still(now);
         self.beat_at = now + self.options.beat;
-        self.nodes.iter().for_each(Node::beat);
+        self.nodes.iter().for_each(NodeHandle::beat);
         if grave::is_everybodys_parent() {
             self.bury_the_dead();
         }
@@ -91,7 +91,7 @@ impl Dispatcher<'_> {
             return None;
         }
         let agent = lost.agent();
-        self.pause.stopped(Who::Node(node));
+        self.pause.stopped(PauseScope::Node(node));
         self.say_to_peers(node);
         match agent {
             Some(_) => self.grave.open(self.spared()),
@@ -111,10 +111,10 @@ impl Dispatcher<'_> {
 
     /// Whoever is dead and has nobody who waits for it. Processes of ssh have, and we do not know them.
     fn bury_the_dead(&self) {
-        if let Way::Ssh(_) = self.caller.way {
+        if let Connector::Ssh(_) = self.caller.way {
             return family::bury(self.spared(), |_, _| {});
         }
-        let agents: Vec<Pid> = self.nodes.iter().filter_map(Node::agent).collect();
+        let agents: Vec<Pid> = self.nodes.iter().filter_map(NodeHandle::agent).collect();
         let known = |pid| agents.contains(&pid) || self.inherited.contains(&pid);
         family::bury(known, |_, _| {});
     }
@@ -123,7 +123,7 @@ impl Dispatcher<'_> {
     fn spared(&self) -> impl Fn(Pid) -> bool + Send + 'static {
         let agents = |lost: bool| {
             let agents = self.nodes.iter().filter(move |node| node.lost == lost);
-            agents.filter_map(Node::agent).collect::<Vec<_>>()
+            agents.filter_map(NodeHandle::agent).collect::<Vec<_>>()
         };
         let (living, lost) = (agents(false), agents(true));
         let (inherited, job) = (self.inherited.clone(), self.options.job.to_string());

@@ -1,11 +1,15 @@
 //! Advice on the screen of a lost node: what to look at where it was. Pure.
 
-use super::options::Keeper;
+use super::options::SupervisorOptions;
 use crate::base::WorkerExit;
 use crate::job::NodeLoss;
 
 /// Where to look for why a node was lost, or what keeps it from being lost again.
-pub(super) fn help_of_lost(host: &str, loss: &NodeLoss, keeper: &Keeper) -> Option<String> {
+pub(super) fn help_of_lost(
+    host: &str,
+    loss: &NodeLoss,
+    keeper: &SupervisorOptions,
+) -> Option<String> {
     if keeper.is_kubernetes {
         return help_of_lost_pod(host, loss);
     }

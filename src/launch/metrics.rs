@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::base::{Rank, clock};
-use crate::report::Step;
+use crate::report::WorkerStep;
 use crate::wire::Stream;
 
 /// Nodes whose heartbeats are shown one by one.
@@ -14,14 +14,14 @@ const NODES_MAX: usize = 4096;
 
 /// What the tasks of links count as they go.
 #[derive(Debug, Default)]
-pub(super) struct Traffic {
+pub(super) struct LinkTraffic {
     stdout_bytes: AtomicU64,
     stderr_bytes: AtomicU64,
     /// Of the lowest rank that reports steps, and when it came.
-    step: Mutex<Option<(Rank, Step, Instant)>>,
+    step: Mutex<Option<(Rank, WorkerStep, Instant)>>,
 }
 
-impl Traffic {
+impl LinkTraffic {
     /// Workers wrote so many bytes.
     pub(super) fn output(&self, stream: Stream, bytes: usize) {
         let counter = match stream {
@@ -32,7 +32,7 @@ impl Traffic {
     }
 
     /// A worker reports a step.
-    pub(super) fn step(&self, rank: Rank, step: Step) {
+    pub(super) fn step(&self, rank: Rank, step: WorkerStep) {
         let mut last = self.step.lock().unwrap_or_else(PoisonError::into_inner);
         if last.as_ref().is_none_or(|(lowest, ..)| rank <= *lowest) {
             *last = Some((rank, step, clock::now()));
@@ -58,7 +58,7 @@ pub(super) struct JobNumbers {
 /// The text of all numbers. `job` and `traffic` are those of node 0.
 pub(super) fn show_metrics(
     (is_ready, restarts): (bool, u32),
-    job: Option<(&JobNumbers, &Traffic)>,
+    job: Option<(&JobNumbers, &LinkTraffic)>,
     now: Instant,
 ) -> String {
     let mut text = Exposition::default();
@@ -98,7 +98,7 @@ fn show_job(text: &mut Exposition, job: &JobNumbers, now: Instant) {
     }
 }
 
-fn show_traffic(text: &mut Exposition, traffic: &Traffic, now: Instant) {
+fn show_traffic(text: &mut Exposition, traffic: &LinkTraffic, now: Instant) {
     let bytes = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     text.family("output_bytes_total", Kind::Counter, "Bytes that workers have written.")
         .sample(r#"stream="stdout""#, bytes(&traffic.stdout_bytes))
@@ -203,9 +203,10 @@ remuda_restarts_total 3
         let nodes = vec![("n1".to_owned(), Some(now)), ("n\"2".to_owned(), None)];
         let started = Duration::from_millis(1500);
         let job = JobNumbers { started, running: 5, exited: 2, failed: 1, nodes };
-        let traffic = Traffic::default();
+        let traffic = LinkTraffic::default();
         traffic.output(Stream::Stderr, 7);
-        let step = |step, loss| Step { step, steps: None, loss: Some(loss), tokens_per_s: None };
+        let step =
+            |step, loss| WorkerStep { step, steps: None, loss: Some(loss), tokens_per_s: None };
         traffic.step(Rank(1), step(8, 0.5));
         traffic.step(Rank(0), step(9, f64::NAN));
         traffic.step(Rank(2), step(10, 0.25));

@@ -38,9 +38,9 @@ mod wishes;
 
 pub use argument_hints::LauncherFlag;
 pub use dispatcher::run;
-pub use joining::{Member, join};
+pub use joining::{MemberOptions, join};
 pub use options::{
-    Claims, Cores, DialOptions, FileOf, Framing, Judge, Keeper, LaunchError, Options, StdinTo,
-    Transport, WayOn, WorkersFile,
+    CauseRule, ContinueWith, Cores, DialOptions, FileOf, Framing, GpuSharing, LaunchError, Options,
+    StdinTo, SupervisorOptions, Transport, WorkersFile,
 };
 pub use termination_log::{TerminationLog, leave_refusal};

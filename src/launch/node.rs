@@ -11,12 +11,12 @@ use rustix::process::Pid;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use super::metrics::Traffic;
+use super::metrics::LinkTraffic;
 use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, clock};
 use crate::os::tasks::Tasks;
 use crate::report::summary::duration;
-use crate::report::{OutputSender, Step, neutral};
-use crate::transport::dial::{Gate, Joined};
+use crate::report::{OutputSender, WorkerStep, neutral};
+use crate::transport::dial::{Acceptor, Joined};
 use crate::transport::ssh::Ssh;
 use crate::transport::{AgentEnd, Fault, FaultKind, Link, LinkReader, LinkWriter, connect_local};
 use crate::wire::{self, ClockOffset, Decoder, FromAgent, LauncherHello, ToAgent, WorkerNote};
@@ -34,10 +34,10 @@ pub(super) struct NodeEvent {
     pub(super) node: NodeRank,
     /// Over which link to it.
     pub(super) link: u32,
-    pub(super) what: Heard,
+    pub(super) what: NodeMessage,
 }
 
-pub(super) enum Heard {
+pub(super) enum NodeMessage {
     /// Ssh has let us in; there will be an agent.
     LetIn,
     /// There is a link.
@@ -59,13 +59,13 @@ pub(super) enum Heard {
 }
 
 /// How nodes are reached.
-pub(super) enum Way {
+pub(super) enum Connector {
     /// As processes of this machine.
     Local,
     Ssh(Arc<Ssh>),
     /// The first is this machine, whose workers have this address if one was chosen; the others come by
     /// themselves, within this time.
-    Dial(Arc<Gate>, Duration, Option<IpAddr>),
+    Dial(Arc<Acceptor>, Duration, Option<IpAddr>),
     /// Links that a test has made.
     #[cfg(test)]
     Played(std::sync::Mutex<Vec<Option<Link>>>),
@@ -73,7 +73,7 @@ pub(super) enum Way {
 
 /// See the module. The link ends with the task that serves it, and with it everything of the job on
 /// the node.
-pub(super) struct Node {
+pub(super) struct NodeHandle {
     to_agent: mpsc::UnboundedSender<Word>,
     /// Which link to the node this is, counted from 0.
     pub(super) link: u32,
@@ -83,7 +83,7 @@ pub(super) struct Node {
     agent: Option<Pid>,
     clock: ClockOffset,
     hello_sent_us: u64,
-    pub(super) stage: Stage,
+    pub(super) stage: StartStage,
     /// When it last said something; `None` until there is a link.
     pub(super) heard: Option<Instant>,
     /// Whether it is lost: what it still says, and its end, are no news.
@@ -93,7 +93,7 @@ pub(super) struct Node {
 
 /// How far a node has come that has not answered whether it can start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum StartStage {
     /// It was called, or will come by itself.
     Called,
     /// Ssh has let us in, and there is no agent yet.
@@ -113,34 +113,34 @@ type Words = mpsc::UnboundedReceiver<Word>;
 
 /// What is needed to reach nodes, whenever that is.
 pub(super) struct Caller<'a> {
-    pub(super) way: &'a Way,
+    pub(super) way: &'a Connector,
     pub(super) job: &'a JobId,
     /// When the nodes were asked whether they can start: none is waited for longer than the others.
     pub(super) asked: Instant,
     pub(super) events: mpsc::Sender<NodeEvent>,
     pub(super) output: OutputSender,
     /// What links count.
-    pub(super) traffic: Arc<Traffic>,
+    pub(super) traffic: Arc<LinkTraffic>,
 }
 
 impl Caller<'_> {
     /// Where the workers of this machine are found, if somebody chose that.
     fn local_addr(&self) -> Option<IpAddr> {
         match self.way {
-            Way::Dial(_, _, at) => *at,
-            Way::Local | Way::Ssh(_) => None,
+            Connector::Dial(_, _, at) => *at,
+            Connector::Local | Connector::Ssh(_) => None,
             #[cfg(test)]
-            Way::Played(_) => None,
+            Connector::Played(_) => None,
         }
     }
 
     /// How long a node is waited for that comes by itself.
     pub(super) fn limit(&self) -> Duration {
         match self.way {
-            Way::Dial(_, limit, _) => *limit,
-            Way::Local | Way::Ssh(_) => Duration::ZERO,
+            Connector::Dial(_, limit, _) => *limit,
+            Connector::Local | Connector::Ssh(_) => Duration::ZERO,
             #[cfg(test)]
-            Way::Played(_) => Duration::ZERO,
+            Connector::Played(_) => Duration::ZERO,
         }
     }
 }
@@ -157,17 +157,17 @@ struct Ends {
     epoch: Arc<AtomicU32>,
     events: mpsc::Sender<NodeEvent>,
     output: OutputSender,
-    traffic: Arc<Traffic>,
+    traffic: Arc<LinkTraffic>,
 }
 
 impl Ends {
     /// Tells the loop.
-    async fn tell(&self, what: Heard) {
+    async fn tell(&self, what: NodeMessage) {
         let _ = self.events.send(NodeEvent { node: self.node, link: self.link, what }).await;
     }
 }
 
-impl Node {
+impl NodeHandle {
     /// Sees to it that there will be a link, and says hello. One of `tasks` serves it.
     pub(super) fn connect(
         caller: &Caller<'_>,
@@ -182,21 +182,21 @@ impl Node {
         let own_epoch = Arc::clone(&epoch);
         let ends = Ends { node, ranks, link, since, epoch: own_epoch, events, output, traffic };
         let (agent, task) = match caller.way {
-            Way::Dial(gate, limit, _) if node != NodeRank(0) => {
+            Connector::Dial(gate, limit, _) if node != NodeRank(0) => {
                 let until = (caller.asked + *limit, *limit);
                 (None, tasks.spawn(serve_joined(Arc::clone(gate), until, ends, told)))
             }
-            Way::Local | Way::Dial(..) => {
+            Connector::Local | Connector::Dial(..) => {
                 let words = ["agent".into(), format!("job={job}"), format!("node={node}")];
                 let link = connect_local(&words.map(Into::into), caller.local_addr())?;
                 (link.agent.pid(), tasks.spawn(serve(link, ends, told)))
             }
-            Way::Ssh(ssh) => {
+            Connector::Ssh(ssh) => {
                 let (ssh, host, job) = (Arc::clone(ssh), host.clone(), job.clone());
                 (None, tasks.spawn(serve_remote(ssh, (host, job), ends, told)))
             }
             #[cfg(test)]
-            Way::Played(links) => {
+            Connector::Played(links) => {
                 let link = links.lock().expect("no panic while held")[node.index()].take();
                 (None, tasks.spawn(serve_new(link.expect("one for each node"), ends, told)))
             }
@@ -208,7 +208,7 @@ impl Node {
             agent,
             clock: ClockOffset::default(),
             hello_sent_us: clock::machine_us(),
-            stage: Stage::Called,
+            stage: StartStage::Called,
             heard: agent.map(|_| clock::now()),
             lost: false,
             task,
@@ -230,7 +230,7 @@ impl Node {
 
     /// Time in which we did not listen is not counted as its own.
     pub(super) fn put_off(&mut self, time: Duration) {
-        if let Stage::Asked(at) = &mut self.stage {
+        if let StartStage::Asked(at) = &mut self.stage {
             *at += time;
         }
     }
@@ -318,41 +318,41 @@ async fn write(writer: LinkWriter, mut told: Words) {
 async fn serve_remote(ssh: Arc<Ssh>, (host, job): (HostName, JobId), ends: Ends, told: Words) {
     let (output, name) = (ends.output.clone(), host.clone());
     let hear = move |line: &str| output.say(format!("{name} │ {}\n", neutral(line)));
-    let (who, let_in) = ((&job, ends.node), ends.tell(Heard::LetIn));
+    let (who, let_in) = ((&job, ends.node), ends.tell(NodeMessage::LetIn));
     let connected = ssh.connect(&host, who, Box::new(hear), let_in).await;
     if let Some(hint) = ssh.take_hint() {
         ends.output.say(format!("note: {hint}\n"));
     }
     match connected {
         Ok(link) => serve_new(link, ends, told).await,
-        Err(fault) => ends.tell(Heard::Unreachable(fault)).await,
+        Err(fault) => ends.tell(NodeMessage::Unreachable(fault)).await,
     }
 }
 
 /// A node that somebody else starts, waited for until an instant, which is so long after the nodes were
 /// asked.
 async fn serve_joined(
-    gate: Arc<Gate>,
+    gate: Arc<Acceptor>,
     (until, limit): (Instant, Duration),
     ends: Ends,
     told: Words,
 ) {
     let joined = match tokio::time::timeout_at(until.into(), gate.wait_for(ends.node)).await {
         Ok(Some(Ok(joined))) => joined,
-        Ok(Some(Err(unfit))) => return ends.tell(Heard::Unreachable(unfit)).await,
+        Ok(Some(Err(unfit))) => return ends.tell(NodeMessage::Unreachable(unfit)).await,
         Ok(None) | Err(_) => {
             let absent = absent(&gate, &ends, limit).await;
-            return ends.tell(Heard::Unreachable(absent)).await;
+            return ends.tell(NodeMessage::Unreachable(absent)).await;
         }
     };
     let Joined { link, mut signals, fresh: epoch, uncharged, .. } = joined;
     if Epoch(0) < epoch {
-        ends.tell(Heard::Fresh { epoch, uncharged }).await;
+        ends.tell(NodeMessage::Fresh { epoch, uncharged }).await;
     }
     let signalled = ends.clone();
     let pass_on = async {
         while let Some(signal) = signals.recv().await {
-            signalled.tell(Heard::Signalled(signal)).await;
+            signalled.tell(NodeMessage::Signalled(signal)).await;
         }
         std::future::pending::<()>().await;
     };
@@ -364,7 +364,7 @@ async fn serve_joined(
 
 /// The fault of a node that has not joined when the time is over: connections with another key prove
 /// what is wrong.
-async fn absent(gate: &Gate, ends: &Ends, limit: Duration) -> Fault {
+async fn absent(gate: &Acceptor, ends: &Ends, limit: Duration) -> Fault {
     let (node, limit) = (ends.node, duration(limit));
     let mut words = format!("node {node} did not join within {limit}");
     if 0 < ends.link {
@@ -382,7 +382,7 @@ async fn absent(gate: &Gate, ends: &Ends, limit: Duration) -> Fault {
 
 /// A link that was not there at the start.
 async fn serve_new(link: Link, ends: Ends, told: Words) {
-    ends.tell(Heard::Connected).await;
+    ends.tell(NodeMessage::Connected).await;
     serve(link, ends, told).await;
 }
 
@@ -393,8 +393,8 @@ async fn serve(link: Link, ends: Ends, told: Words) {
         let end = relay(&reader, &early, &ends).await;
         drop(reader);
         let what = match end {
-            Ok(()) => Heard::Closed(agent.bury(AGENT_END_LIMIT).await),
-            Err(why) => Heard::Garbled(why),
+            Ok(()) => NodeMessage::Closed(agent.bury(AGENT_END_LIMIT).await),
+            Err(why) => NodeMessage::Garbled(why),
         };
         ends.tell(what).await;
     };
@@ -430,7 +430,7 @@ async fn relay(reader: &LinkReader, early: &[u8], ends: &Ends) -> Result<(), Str
                     rank,
                     note: WorkerNote::Step { step, steps, loss, tokens_per_s },
                 } => {
-                    let step = Step { step, steps, loss, tokens_per_s };
+                    let step = WorkerStep { step, steps, loss, tokens_per_s };
                     ends.traffic.step(rank, step);
                     ends.output.step(rank, step);
                 }
@@ -439,9 +439,9 @@ async fn relay(reader: &LinkReader, early: &[u8], ends: &Ends) -> Result<(), Str
                 FromAgent::Note { rank, note: WorkerNote::PeerLost(peer) } => {
                     ends.output.left_alone(rank);
                     let note = WorkerNote::PeerLost(peer);
-                    ends.tell(Heard::Said(FromAgent::Note { rank, note })).await;
+                    ends.tell(NodeMessage::Said(FromAgent::Note { rank, note })).await;
                 }
-                message => ends.tell(Heard::Said(message)).await,
+                message => ends.tell(NodeMessage::Said(message)).await,
             }
         }
         match reader.read(decoder.room(LINK_READ_BYTES)).await {

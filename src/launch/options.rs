@@ -62,16 +62,16 @@ pub struct Options {
     /// Script that nodes read before workers start.
     pub venv_script: Option<PathBuf>,
     /// Whether GPUs are kept from other jobs.
-    pub claims: Claims,
+    pub claims: GpuSharing,
     /// Whether a failure lets the other workers run on.
     pub lets_run: bool,
     /// Who of the workers judges what all have found.
-    pub judge: Judge,
+    pub judge: CauseRule,
     /// Lines that are said when every node is ready, before anything starts; a job that is refused
     /// says its reasons alone.
     pub announcement: String,
     /// How the user goes on without a host.
-    pub way_on: WayOn,
+    pub way_on: ContinueWith,
     /// Where workers keep what a later job can go on from.
     pub kept: Option<PathBuf>,
     /// The lines of remuda around a job that ends well.
@@ -81,7 +81,7 @@ pub struct Options {
     /// Where `--log_dir` keeps what workers write; an empty one of a job that never began is removed.
     pub log_dir: Option<LogDir>,
     /// What the keeper of a pod is told.
-    pub keeper: Keeper,
+    pub keeper: SupervisorOptions,
     /// How nodes are reached.
     pub transport: Transport,
 }
@@ -117,7 +117,7 @@ pub enum FileOf {
 
 /// How the user goes on without a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WayOn {
+pub enum ContinueWith {
     /// By `--exclude`, which names these already.
     Exclude(String),
     /// By another hostfile: the hosts were chosen by options beside which `--exclude` is refused.
@@ -128,7 +128,7 @@ pub enum WayOn {
 
 /// What whoever keeps this process is told, beside its exit status: the kubelet of a pod.
 #[derive(Clone, Debug, Default)]
-pub struct Keeper {
+pub struct SupervisorOptions {
     /// Where probes are answered.
     pub status_addr: Option<SocketAddr>,
     /// The file that says at the end how the job went.
@@ -185,7 +185,7 @@ impl DialOptions {
 
 /// Who of the workers judges what all have found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judge {
+pub enum CauseRule {
     /// Nobody: an end with another code than 0 is a failure.
     Nobody,
     /// Rank 0: it ends with 1 because of what it has said on its standard error.
@@ -203,7 +203,7 @@ pub enum Cores {
 
 /// Whether GPUs are kept from other jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claims {
+pub enum GpuSharing {
     /// They are: one that another job has is a reason not to start.
     Exclusive,
     /// They are, but what another job has is shared with it.

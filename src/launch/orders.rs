@@ -5,12 +5,14 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
-use super::options::{Claims, Cores, FileOf, Options, Transport, WorkersFile};
+use super::options::{Cores, FileOf, GpuSharing, Options, Transport, WorkersFile};
 use crate::base::{Epoch, HostName, NodeRank, Rank};
-use crate::plan::{Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, Threads, WorkerPlan};
+use crate::plan::{
+    Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, ThreadShare, WorkerPlan,
+};
 use crate::wire::{
-    self, ClaimWish, CoreWish, FileState, FileWish, Found, Listen, PortWish, Prepare, Roster,
-    Start, ToAgent, WorkerStart,
+    self, ClaimWish, CoreWish, FileState, FileWish, Listen, NodeRoster, PortWish, Prepare,
+    PreparedNode, Start, ToAgent, WorkerStart,
 };
 
 /// Output of a node that may be on its way and not yet shown.
@@ -87,11 +89,11 @@ pub(super) fn listen(plan: &LaunchPlan, transport: &Transport, node: &NodePlan) 
     })
 }
 
-fn claim_wish(claims: Claims, node: &NodePlan) -> Option<ClaimWish> {
+fn claim_wish(claims: GpuSharing, node: &NodePlan) -> Option<ClaimWish> {
     let share = match claims {
-        Claims::None => return None,
-        Claims::Exclusive => false,
-        Claims::Shared => true,
+        GpuSharing::None => return None,
+        GpuSharing::Exclusive => false,
+        GpuSharing::Shared => true,
     };
     Some(ClaimWish { slots: node.workers.iter().map(|worker| worker.slot).collect(), share })
 }
@@ -109,7 +111,7 @@ fn core_wish(cores: &Cores, node: &NodePlan) -> CoreWish {
 pub(super) fn starts<'a>(
     plan: &'a LaunchPlan,
     options: &'a Options,
-    found: &'a [Option<Found>],
+    found: &'a [Option<PreparedNode>],
     epoch: Epoch,
 ) -> impl Iterator<Item = Option<Start>> + 'a {
     let node0 = found.first().and_then(Option::as_ref);
@@ -119,7 +121,7 @@ pub(super) fn starts<'a>(
     };
     let bindings = Bindings { master_addr, master_port, job: options.job.clone() };
     let mut ranks = (0..).map(Rank);
-    let start = move |(node, own): (&NodePlan, &Option<Found>)| {
+    let start = move |(node, own): (&NodePlan, &Option<PreparedNode>)| {
         let ranks: Vec<Rank> = ranks.by_ref().take(node.workers.len()).collect();
         let own = own.as_ref()?;
         Some(Start {
@@ -136,7 +138,7 @@ pub(super) fn starts<'a>(
 /// as the square of their number.
 pub(super) fn roster(plan: &LaunchPlan, epoch: Epoch) -> Arc<[u8]> {
     let nodes = plan.nodes.iter().map(|node| (node.host.to_string(), node.workers.len() as u32));
-    let roster = Roster { nodes: nodes.collect() };
+    let roster = NodeRoster { nodes: nodes.collect() };
     wire::encode(epoch, &ToAgent::Roster(roster.pack())).into()
 }
 
@@ -173,7 +175,7 @@ pub(super) fn callees(
 fn workers(
     plan: &LaunchPlan,
     options: &Options,
-    (node, found): (&NodePlan, &Found),
+    (node, found): (&NodePlan, &PreparedNode),
     (bindings, epoch): (&Bindings, Epoch),
     ranks: Vec<Rank>,
 ) -> Vec<WorkerStart> {
@@ -182,12 +184,12 @@ fn workers(
         Transport::Local => plan.workers_here(),
         Transport::Ssh(_) | Transport::Dial(_) => node.workers.len(),
     };
-    let threads = Threads::share(found.cpus as usize, sharing);
+    let threads = ThreadShare::share(found.cpus as usize, sharing);
     let worker = |(worker, rank): (&WorkerPlan, Rank)| WorkerStart {
         rank,
         local_rank: worker.local_rank,
         argv: worker.argv().map(|word| word.into_owned().into_vec()).collect(),
-        env: to_bytes(worker.bind(bindings, Threads::Inherited, epoch)),
+        env: to_bytes(worker.bind(bindings, ThreadShare::Inherited, epoch)),
         env_default: to_bytes(worker.defaults(threads)),
         stdin: options.stdin.includes(worker.rank),
     };

@@ -10,7 +10,7 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Who must have stopped before we do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Who {
+pub(super) enum PauseScope {
     /// The workers of a node.
     Node(NodeRank),
     /// What we said about it is on the screen.
@@ -30,13 +30,13 @@ enum State {
     Running,
     Asked {
         since: Instant,
-        waiting: BTreeSet<Who>,
+        waiting: BTreeSet<PauseScope>,
     },
 }
 
 impl Pause {
     /// These are asked to stop; false if they have been already.
-    pub(super) fn ask(&mut self, now: Instant, whom: impl Iterator<Item = Who>) -> bool {
+    pub(super) fn ask(&mut self, now: Instant, whom: impl Iterator<Item = PauseScope>) -> bool {
         let is_new = matches!(self.state, State::Running);
         if is_new {
             self.state = State::Asked { since: now, waiting: whom.collect() };
@@ -45,7 +45,7 @@ impl Pause {
     }
 
     /// Somebody has stopped, or is gone.
-    pub(super) fn stopped(&mut self, who: Who) {
+    pub(super) fn stopped(&mut self, who: PauseScope) {
         if let State::Asked { waiting, .. } = &mut self.state {
             waiting.remove(&who);
         }
@@ -81,7 +81,8 @@ mod tests {
     fn we_stop_when_all_have_or_after_a_while() {
         let (mut pause, now) = (Pause::default(), clock::now());
         assert_eq!(pause.stop_at(), None);
-        let all = [Who::Node(NodeRank(0)), Who::Node(NodeRank(1)), Who::Screen];
+        let all =
+            [PauseScope::Node(NodeRank(0)), PauseScope::Node(NodeRank(1)), PauseScope::Screen];
         assert!(pause.ask(now, all.into_iter()));
         assert!(!pause.ask(now, all.into_iter()), "a second Ctrl-Z is no news");
         assert_eq!(pause.stop_at(), Some(now + WAIT_MAX));
@@ -91,7 +92,7 @@ mod tests {
         assert_eq!(pause.stop_at(), Some(now));
         pause.resumed(Duration::from_secs(5));
         assert_eq!((pause.stop_at(), pause.total()), (None, Duration::from_secs(5)));
-        pause.stopped(Who::Screen);
+        pause.stopped(PauseScope::Screen);
         assert!(pause.ask(now, std::iter::empty()));
         pause.resumed(Duration::from_secs(2));
         assert_eq!(pause.total(), Duration::from_secs(7));

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::metrics::{JobNumbers, Traffic, show_metrics};
+use super::metrics::{JobNumbers, LinkTraffic, show_metrics};
 use super::options::LaunchError;
 use crate::base::clock;
 use crate::os::tasks::Tasks;
@@ -26,11 +26,11 @@ const QUESTION_MAX: Duration = Duration::from_secs(5);
 
 /// A few numbers about the job, as this node knows them. Whoever answers probes reads them.
 #[derive(Debug, Default)]
-pub(super) struct Pulse {
+pub(super) struct HealthState {
     ready: AtomicBool,
     epoch: AtomicU32,
     /// What node 0 alone knows.
-    job: Mutex<Option<(JobNumbers, Arc<Traffic>)>>,
+    job: Mutex<Option<(JobNumbers, Arc<LinkTraffic>)>>,
 }
 
 /// What a question is answered.
@@ -46,7 +46,7 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 /// Of Prometheus' exposition format.
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-impl Pulse {
+impl HealthState {
     /// Node 0 can be called, or this node has been let in.
     pub(super) fn set_ready(&self, is_ready: bool) {
         self.ready.store(is_ready, Ordering::Relaxed);
@@ -58,7 +58,7 @@ impl Pulse {
     }
 
     /// How the job is doing, as node 0 sees it.
-    pub(super) fn set_job(&self, numbers: JobNumbers, traffic: &Arc<Traffic>) {
+    pub(super) fn set_job(&self, numbers: JobNumbers, traffic: &Arc<LinkTraffic>) {
         let mut job = self.job.lock().unwrap_or_else(PoisonError::into_inner);
         *job = Some((numbers, Arc::clone(traffic)));
     }
@@ -100,7 +100,7 @@ impl Pulse {
 /// Answers probes from now on. Must be called inside a runtime.
 pub(super) async fn answer_probes(
     address: Option<SocketAddr>,
-    pulse: &Arc<Pulse>,
+    pulse: &Arc<HealthState>,
     tasks: &mut Tasks,
 ) -> Result<(), LaunchError> {
     let Some(address) = address else { return Ok(()) };
@@ -110,7 +110,7 @@ pub(super) async fn answer_probes(
     Ok(())
 }
 
-async fn serve(listener: TcpListener, pulse: Arc<Pulse>) {
+async fn serve(listener: TcpListener, pulse: Arc<HealthState>) {
     let mut callers = JoinSet::new();
     let mut in_order = VecDeque::new();
     loop {
@@ -135,7 +135,7 @@ async fn serve(listener: TcpListener, pulse: Arc<Pulse>) {
     }
 }
 
-async fn answer(mut stream: TcpStream, pulse: Arc<Pulse>) -> io::Result<()> {
+async fn answer(mut stream: TcpStream, pulse: Arc<HealthState>) -> io::Result<()> {
     let mut question = Vec::new();
     let is_over = |question: &[u8]| question.windows(4).any(|end| end == b"\r\n\r\n");
     while !is_over(&question) && question.len() < QUESTION_BYTES_MAX {
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn probes_are_answered_and_everything_else_is_told_what_there_is() {
-        let pulse = Pulse::default();
+        let pulse = HealthState::default();
         let status = |question: &str| pulse.answer(question.as_bytes()).status;
         assert_eq!(status("GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"), 200);
         assert_eq!(status("GET /readyz?verbose HTTP/1.1\r\n\r\n"), 503);
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn probes_are_plain_text() {
-        let pulse = Pulse::default();
+        let pulse = HealthState::default();
         for path in ["/livez", "/readyz", "/startupz", "/quit"] {
             let answer = pulse.answer(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes());
             assert_eq!(answer.content_type, "text/plain; charset=utf-8", "{path}");

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::dispatcher::{Dispatcher, SILENCE_WARNING};
 use super::history::History;
-use super::node::Node;
-use super::verdict::Story;
+use super::node::NodeHandle;
+use super::verdict::JobReport;
 use super::{orders, recording, voice};
 use crate::base::{Epoch, NodeRank, Status, clock};
-use crate::job::{Cause, Event, NodeLoss, Verdict};
+use crate::job::{Event, FailureCause, NodeLoss, Verdict};
 use crate::report::record::EpochRecord;
 use crate::report::summary::{reason, step};
 use crate::wire::{Problem, ToAgent};
@@ -25,7 +25,7 @@ impl Dispatcher<'_> {
 
     /// An epoch is over: says why, and that there will be another one.
     pub(super) fn rest(&mut self, verdict: &Verdict, next: Epoch, pause: Duration) {
-        let story = Story {
+        let story = JobReport {
             plan: self.plan,
             options: self.options,
             verdict,
@@ -39,7 +39,9 @@ impl Dispatcher<'_> {
         let cause = story.cause();
         let what = verdict.cause.as_ref().map(|cause| story.what_happened(cause));
         let what = what.unwrap_or_default();
-        let leaves = |cause: &Cause| matches!(cause, Cause::Node { loss: NodeLoss::Leaves, .. });
+        let leaves = |cause: &FailureCause| {
+            matches!(cause, FailureCause::Node { loss: NodeLoss::Leaves, .. })
+        };
         let line = if verdict.cause.as_ref().is_some_and(leaves) {
             voice::replacing(&what, next, pause)
         } else {
@@ -120,7 +122,7 @@ impl Dispatcher<'_> {
             old.hang_up();
         }
         let who = orders::callees(self.plan).nth(place.index()).expect("it was called before");
-        match Node::connect(&self.caller, who, (link, epoch), &mut self.tasks) {
+        match NodeHandle::connect(&self.caller, who, (link, epoch), &mut self.tasks) {
             Ok(node) => self.nodes[place.index()] = node,
             Err(error) => {
                 let message = format!("no agent can be started: {}", reason(&error));

@@ -11,17 +11,20 @@ use std::time::Duration;
 
 use self::proof::{Random, proof_cases};
 use super::dispatcher::Dispatcher;
-use super::node::Way;
-use super::options::{Claims, Framing, Judge, Keeper, Options, StdinTo, Transport, WayOn};
+use super::node::Connector;
+use super::options::{
+    CauseRule, ContinueWith, Framing, GpuSharing, Options, StdinTo, SupervisorOptions, Transport,
+};
 use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, Slot, Status, WorkerExit, clock};
-use crate::job::{Cause, NodeLoss, Verdict};
+use crate::job::{FailureCause, NodeLoss, Verdict};
 use crate::os::fds;
 use crate::plan::{self, Accelerator, JobSpec, LaunchPlan, MasterAddr, Program};
 use crate::report::{Charset, Keep, StatusPlace, Style, Terminal, print_error};
 use crate::secure::JobKey;
 use crate::transport::{AgentProcess, Arrival, Link, LinkReader, LinkWriter};
 use crate::wire::{
-    self, AgentHello, Decoder, Found, FromAgent, Listen, Master, Problem, Start, Stream, ToAgent,
+    self, AgentHello, Decoder, FromAgent, Listen, MasterEndpoint, PreparedNode, Problem, Start,
+    Stream, ToAgent,
 };
 
 #[expect(dead_code, reason = "skips are for tests of the whole program")]
@@ -171,8 +174,8 @@ impl Actor {
         }
         let addr = "127.0.0.1".to_owned();
         let store = listen.map(|_| (std::net::Ipv4Addr::LOCALHOST, 1).into());
-        let master = listen.map(|_| Master { addr, port: 29500 });
-        FromAgent::Ready(Found { master, store, cpus: 1, notes: Vec::new() })
+        let master = listen.map(|_| MasterEndpoint { addr, port: 29500 });
+        FromAgent::Ready(PreparedNode { master, store, cpus: 1, notes: Vec::new() })
     }
 
     fn start(&mut self, start: &Start) -> Option<Vec<u8>> {
@@ -281,22 +284,22 @@ fn options() -> Options {
         group_limit: Duration::ZERO,
         cores: None,
         venv_script: None,
-        claims: Claims::None,
+        claims: GpuSharing::None,
         lets_run: false,
-        judge: Judge::Nobody,
+        judge: CauseRule::Nobody,
         announcement: String::new(),
-        way_on: WayOn::Nothing,
+        way_on: ContinueWith::Nothing,
         kept: None,
         framing: Framing::None,
         run_dir: None,
         log_dir: None,
-        keeper: Keeper::default(),
+        keeper: SupervisorOptions::default(),
         transport: Transport::Local,
     }
 }
 
 /// Links, the actors of their other ends, and what these will have said.
-fn stage(nodes: u32, told: &Story, at: u32) -> (Way, Vec<(OwnedFd, Part)>, Said) {
+fn stage(nodes: u32, told: &Story, at: u32) -> (Connector, Vec<(OwnedFd, Part)>, Said) {
     let said = Said::default();
     let (mut links, mut cast) = (Vec::new(), Vec::new());
     for node in 0..nodes {
@@ -313,7 +316,7 @@ fn stage(nodes: u32, told: &Story, at: u32) -> (Way, Vec<(OwnedFd, Part)>, Said)
         };
         cast.push((theirs, Part { story, ends_well, said: Arc::clone(&said), living: Vec::new() }));
     }
-    (Way::Played(Mutex::new(links)), cast, said)
+    (Connector::Played(Mutex::new(links)), cast, said)
 }
 
 /// Both halves of a link; must be called inside the runtime that waits for them.
@@ -389,14 +392,14 @@ fn judge(ended: &Ended, nodes: u32, told: &Story, at: u32) {
         }
         Story::Fail(failures) => {
             let (worker, exit) = first_of(failures);
-            let Some(Cause::Worker(end)) = cause else { panic!("{cause:?}") };
+            let Some(FailureCause::Worker(end)) = cause else { panic!("{cause:?}") };
             assert_eq!((end.rank, end.exit), (Rank(at * WORKERS + worker), exit));
             assert_eq!(ended.status.code(), exit.shell_status());
             assert_eq!(ended.exits.len() as u32, nodes * WORKERS);
             assert_eq!(ended.verdict.also_failed, failures.len() - 1);
         }
         Story::LinkEnds | Story::Garbage | Story::Lies(_) => {
-            let Some(Cause::Node { node, loss }) = cause else { panic!("{cause:?}") };
+            let Some(FailureCause::Node { node, loss }) = cause else { panic!("{cause:?}") };
             assert_eq!(*node, NodeRank(at));
             assert_eq!(matches!(loss, NodeLoss::Garbled(_)), !matches!(told, Story::LinkEnds));
             assert!(ranks(at).all(|rank| !ended.exits.contains_key(&rank)));

@@ -5,12 +5,12 @@ use std::io;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use crate::os::heard::Heard;
+use crate::os::heard::PendingSignal;
 use crate::os::signals;
 
 /// What the user wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum UserRequest {
     /// End the job.
     Stop(i32),
     /// Say how every worker is doing, and go on (SIGQUIT).
@@ -21,7 +21,7 @@ pub(super) enum Wish {
     Forward(i32),
 }
 
-impl Wish {
+impl UserRequest {
     /// What a signal asks for that was sent to another process of the job; nothing that concerns
     /// that process alone.
     pub(super) fn of(signal: i32) -> Option<Self> {
@@ -35,25 +35,25 @@ impl Wish {
 
 /// Every signal that we listen to. Those that were ignored at start (nohup) stay ignored.
 pub(super) struct Signals {
-    interrupt: Heard,
-    terminate: Heard,
-    hangup: Heard,
-    quit: Heard,
-    suspend: Heard,
-    user1: Heard,
-    user2: Heard,
+    interrupt: PendingSignal,
+    terminate: PendingSignal,
+    hangup: PendingSignal,
+    quit: PendingSignal,
+    suspend: PendingSignal,
+    user1: PendingSignal,
+    user2: PendingSignal,
 }
 
 impl Signals {
     pub(super) fn listen() -> io::Result<Self> {
         Ok(Self {
-            interrupt: Heard::listen(libc::SIGINT)?,
-            terminate: Heard::listen(libc::SIGTERM)?,
-            hangup: Heard::listen(libc::SIGHUP)?,
-            quit: Heard::listen(libc::SIGQUIT)?,
-            suspend: Heard::listen(libc::SIGTSTP)?,
-            user1: Heard::listen(libc::SIGUSR1)?,
-            user2: Heard::listen(libc::SIGUSR2)?,
+            interrupt: PendingSignal::listen(libc::SIGINT)?,
+            terminate: PendingSignal::listen(libc::SIGTERM)?,
+            hangup: PendingSignal::listen(libc::SIGHUP)?,
+            quit: PendingSignal::listen(libc::SIGQUIT)?,
+            suspend: PendingSignal::listen(libc::SIGTSTP)?,
+            user1: PendingSignal::listen(libc::SIGUSR1)?,
+            user2: PendingSignal::listen(libc::SIGUSR2)?,
         })
     }
 
@@ -61,9 +61,9 @@ impl Signals {
     pub(super) async fn stop(&mut self) -> i32 {
         loop {
             match self.next().await {
-                Wish::Stop(signal) => return signal,
-                Wish::Suspend => signals::stop_self(),
-                Wish::Tell | Wish::Forward(_) => {}
+                UserRequest::Stop(signal) => return signal,
+                UserRequest::Suspend => signals::stop_self(),
+                UserRequest::Tell | UserRequest::Forward(_) => {}
             }
         }
     }
@@ -71,20 +71,20 @@ impl Signals {
     /// Sends what has come, and nobody has asked for, to this process once more: others listen by now.
     pub(super) fn pass_on(&mut self) {
         let mut ask = Context::from_waker(Waker::noop());
-        while let Poll::Ready(Wish::Stop(signal)) = pin!(self.next()).poll(&mut ask) {
+        while let Poll::Ready(UserRequest::Stop(signal)) = pin!(self.next()).poll(&mut ask) {
             signals::send_to_self(signal);
         }
     }
 
-    pub(super) async fn next(&mut self) -> Wish {
+    pub(super) async fn next(&mut self) -> UserRequest {
         tokio::select! {
-            () = self.interrupt.recv() => Wish::Stop(libc::SIGINT),
-            () = self.terminate.recv() => Wish::Stop(libc::SIGTERM),
-            () = self.hangup.recv() => Wish::Stop(libc::SIGHUP),
-            () = self.quit.recv() => Wish::Tell,
-            () = self.suspend.recv() => Wish::Suspend,
-            () = self.user1.recv() => Wish::Forward(libc::SIGUSR1),
-            () = self.user2.recv() => Wish::Forward(libc::SIGUSR2),
+            () = self.interrupt.recv() => UserRequest::Stop(libc::SIGINT),
+            () = self.terminate.recv() => UserRequest::Stop(libc::SIGTERM),
+            () = self.hangup.recv() => UserRequest::Stop(libc::SIGHUP),
+            () = self.quit.recv() => UserRequest::Tell,
+            () = self.suspend.recv() => UserRequest::Suspend,
+            () = self.user1.recv() => UserRequest::Forward(libc::SIGUSR1),
+            () = self.user2.recv() => UserRequest::Forward(libc::SIGUSR2),
         }
     }
 }

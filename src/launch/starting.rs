@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::dispatcher::{Dispatcher, SILENCE_WARNING};
-use super::node::{Stage, Way};
+use super::node::{Connector, StartStage};
 use super::options::Framing;
 use super::{awaited, orders, recording, voice};
 use crate::base::{NodeRank, Rank, Status, clock};
@@ -17,7 +17,7 @@ impl Dispatcher<'_> {
         let (plan, epoch) = (&self.plan.nodes[place.index()], self.job.epoch());
         let prepare = orders::prepare(self.plan, self.options, plan, epoch);
         let node = &mut self.nodes[place.index()];
-        node.stage = Stage::Asked(clock::now());
+        node.stage = StartStage::Asked(clock::now());
         node.tell(&ToAgent::Prepare(Box::new(prepare)));
     }
 
@@ -25,7 +25,7 @@ impl Dispatcher<'_> {
         self.begin_epoch();
         self.pulse.set_epoch(self.job.epoch().0);
         self.update_metrics();
-        if let Way::Dial(gate, ..) = self.caller.way {
+        if let Connector::Dial(gate, ..) = self.caller.way {
             gate.begun(self.job.epoch(), self.job.uncharged());
         }
         if self.begun.is_none() {
@@ -81,8 +81,8 @@ impl Dispatcher<'_> {
     pub(super) fn give_up_late(&mut self, now: Instant) {
         let limit = self.options.agent_limit;
         let is_late = |place: &NodeRank| match self.nodes[place.index()].stage {
-            Stage::Asked(at) => limit < now.saturating_duration_since(at),
-            Stage::Called | Stage::LetIn => false,
+            StartStage::Asked(at) => limit < now.saturating_duration_since(at),
+            StartStage::Called | StartStage::LetIn => false,
         };
         let places = self.unanswered().map(|(place, _)| place);
         let late: Vec<NodeRank> = places.filter(is_late).collect();

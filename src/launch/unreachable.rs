@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::codes;
-use super::options::WayOn;
+use super::options::ContinueWith;
 use crate::base::Status;
 use crate::base::shell::quoted;
 use crate::pool::nodeset::fold_set;
@@ -47,18 +47,22 @@ pub(super) fn show(faults: &[(String, &Fault)], nodes: usize, so: &str) -> Strin
 }
 
 /// What to type to go on without hosts, with what was kept.
-pub(super) fn going_on_without(hosts: &[&str], way: &WayOn, kept: Option<&Path>) -> Option<String> {
+pub(super) fn going_on_without(
+    hosts: &[&str],
+    way: &ContinueWith,
+    kept: Option<&Path>,
+) -> Option<String> {
     let them = if hosts.len() == 1 { "it" } else { "them" };
     let resume = kept.map(|dir| format!("--resume {}", quoted(dir)));
     let (how, and) = match way {
-        WayOn::Nothing => return None,
-        WayOn::Hostfile => {
+        ContinueWith::Nothing => return None,
+        ContinueWith::Hostfile => {
             (format!("take {} out of the hostfile", hosts.join(", ")), ", and give ")
         }
-        WayOn::Exclude(left) if left.is_empty() => {
+        ContinueWith::Exclude(left) if left.is_empty() => {
             (format!("--exclude '{}'", hosts.join("@")), " ")
         }
-        WayOn::Exclude(left) => (format!("--exclude '{left}@{}'", hosts.join("@")), " "),
+        ContinueWith::Exclude(left) => (format!("--exclude '{left}@{}'", hosts.join("@")), " "),
     };
     let resume = resume.map_or_else(String::new, |resume| format!("{and}{resume}"));
     Some(format!("to go on without {them}: {how}{resume}"))
@@ -121,20 +125,20 @@ error[R107]: 2 of 8 hosts cannot be reached; nothing was started
 
     #[test]
     fn what_is_left_out_is_added_to_what_was_and_chosen_hosts_leave_by_the_file() {
-        let check = |hosts: &[&str], way: WayOn, expect: Option<&str>| {
+        let check = |hosts: &[&str], way: ContinueWith, expect: Option<&str>| {
             assert_eq!(going_on_without(hosts, &way, None).as_deref(), expect);
         };
-        let exclude = |left: &str| WayOn::Exclude(left.to_owned());
+        let exclude = |left: &str| ContinueWith::Exclude(left.to_owned());
         check(&["n1"], exclude(""), Some("to go on without it: --exclude 'n1'"));
         let hosts = ["n1", "n4"];
         check(&hosts, exclude(""), Some("to go on without them: --exclude 'n1@n4'"));
         check(&hosts, exclude("n2:0"), Some("to go on without them: --exclude 'n2:0@n1@n4'"));
         let out = "to go on without them: take n1, n4 out of the hostfile";
-        check(&hosts, WayOn::Hostfile, Some(out));
-        check(&hosts, WayOn::Nothing, None);
+        check(&hosts, ContinueWith::Hostfile, Some(out));
+        check(&hosts, ContinueWith::Nothing, None);
         let kept = |way| going_on_without(&hosts, &way, Some(Path::new("my runs"))).expect("a way");
         let resume = "--resume 'my runs'";
-        assert_eq!(kept(WayOn::Hostfile), format!("{out}, and give {resume}"));
+        assert_eq!(kept(ContinueWith::Hostfile), format!("{out}, and give {resume}"));
         let excluded = format!("to go on without them: --exclude 'n1@n4' {resume}");
         assert_eq!(kept(exclude("")), excluded);
     }

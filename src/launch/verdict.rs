@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::argument_hints::{Arguments, argument_hints};
-use super::awaited::Awaited;
+use super::awaited::PendingNodes;
 use super::codes;
 use super::failure_report::without_shown_traceback;
 use super::history::{History, WorkerHistory};
@@ -20,7 +20,7 @@ use super::unreachable;
 use super::voice;
 use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Rank, Status, WorkerExit, clock};
-use crate::job::{Cause, NodeLoss, StartFailure, StartStep, Verdict};
+use crate::job::{FailureCause, NodeLoss, StartFailure, StartStep, Verdict};
 use crate::plan::LaunchPlan;
 use crate::pool::nodeset::fold_set;
 use crate::report::gather::{fold, show_gathered};
@@ -29,12 +29,12 @@ use crate::report::record::{
     code_and_signal,
 };
 use crate::report::summary::{Failure, count, duration, processes, reason, show_failure};
-use crate::report::{Pages, neutral};
+use crate::report::{OutputRouter, neutral};
 use crate::transport::Fault;
 use crate::wire::{Blame, Problem, Stream};
 
 /// Everything that is known at the end.
-pub(super) struct Story<'a> {
+pub(super) struct JobReport<'a> {
     pub(super) plan: &'a LaunchPlan,
     pub(super) options: &'a Options,
     pub(super) verdict: &'a Verdict,
@@ -43,7 +43,7 @@ pub(super) struct Story<'a> {
     /// By kind.
     pub(super) faults: &'a [(NodeRank, Fault)],
     /// Who held up a start until the time was over.
-    pub(super) awaited: Option<&'a Awaited>,
+    pub(super) awaited: Option<&'a PendingNodes>,
     /// Every epoch that has begun.
     pub(super) epochs: &'a [EpochRecord],
     pub(super) started: Duration,
@@ -84,7 +84,7 @@ fn reason_and_help(problem: &Problem) -> (&str, Option<&str>) {
     (&problem.message, problem.help.as_deref())
 }
 
-impl Story<'_> {
+impl JobReport<'_> {
     /// The exit status: if nothing could start, why not; of workers that are let run whatever happens
     /// to the others the greatest, with that of nodes that had no part.
     pub(super) fn status(&self) -> Status {
@@ -125,7 +125,7 @@ impl Story<'_> {
     }
 
     /// What is printed last. Where workers are let run they are equals, and are listed.
-    pub(super) fn last_words(&self, pages: &mut Pages) -> String {
+    pub(super) fn last_words(&self, pages: &mut OutputRouter) -> String {
         let lost = self.show_gathered(pages);
         if !self.has_let_run() || self.was_stopped() {
             return lost + &self.last_screen(pages);
@@ -152,7 +152,7 @@ impl Story<'_> {
     }
 
     /// Shows what was gathered, and says what could not be kept.
-    fn show_gathered(&self, pages: &mut Pages) -> String {
+    fn show_gathered(&self, pages: &mut OutputRouter) -> String {
         let mut lost = String::new();
         for stream in [Stream::Stdout, Stream::Stderr] {
             // Their places here, which are not their ranks where one node is started alone.
@@ -177,7 +177,7 @@ impl Story<'_> {
     }
 
     /// What is printed last; empty when there is nothing to say.
-    pub(super) fn last_screen(&self, pages: &Pages) -> String {
+    pub(super) fn last_screen(&self, pages: &OutputRouter) -> String {
         let mut text = self.show_absent();
         if let Some(failure) = self.failure(pages) {
             text += &show_failure(&failure);
@@ -252,40 +252,40 @@ impl Story<'_> {
     /// Where the cause is.
     pub(super) fn node_of_cause(&self) -> Option<NodeRank> {
         Some(match self.verdict.cause.as_ref()? {
-            Cause::Worker(end) => self.worker(end.rank).node,
-            Cause::GaveUp { rank, .. }
-            | Cause::Exiting { rank, .. }
-            | Cause::NotStarted { rank, .. } => self.worker(*rank).node,
-            Cause::Missing { ranks, .. } => self.worker(*ranks.first()?).node,
-            Cause::Node { node, .. } => *node,
+            FailureCause::Worker(end) => self.worker(end.rank).node,
+            FailureCause::GaveUp { rank, .. }
+            | FailureCause::Exiting { rank, .. }
+            | FailureCause::NotStarted { rank, .. } => self.worker(*rank).node,
+            FailureCause::Missing { ranks, .. } => self.worker(*ranks.first()?).node,
+            FailureCause::Node { node, .. } => *node,
         })
     }
 
     /// What the cause is, in a few words.
-    pub(super) fn what_happened(&self, cause: &Cause) -> String {
+    pub(super) fn what_happened(&self, cause: &FailureCause) -> String {
         if let Some(headline) = self.exception_headline(cause) {
             return headline;
         }
         match cause {
-            Cause::Worker(end) => {
+            FailureCause::Worker(end) => {
                 let worker = self.worker(end.rank);
                 let exit = worker.ended.as_ref().map_or(WorkerExit::Lost, |ended| ended.exit);
                 format!("rank {} ({}) {exit}{}", worker.rank, worker.host, after(worker))
             }
-            Cause::GaveUp { rank, .. } => {
+            FailureCause::GaveUp { rank, .. } => {
                 let worker = self.worker(*rank);
                 format!("rank {} ({}) gave up{}", worker.rank, worker.host, after(worker))
             }
-            Cause::Exiting { rank, .. } => {
+            FailureCause::Exiting { rank, .. } => {
                 let worker = self.worker(*rank);
                 format!("rank {} ({}) reported a failure", worker.rank, worker.host)
             }
-            Cause::Missing { ranks, reported, .. } => self.show_missing(ranks, *reported),
-            Cause::NotStarted { rank, .. } => {
+            FailureCause::Missing { ranks, reported, .. } => self.show_missing(ranks, *reported),
+            FailureCause::NotStarted { rank, .. } => {
                 let worker = self.worker(*rank);
                 format!("rank {} ({}) could not start", worker.rank, worker.host)
             }
-            Cause::Node { node, loss } => self.how_lost(&self.host(*node), loss),
+            FailureCause::Node { node, loss } => self.how_lost(&self.host(*node), loss),
         }
     }
 
@@ -320,7 +320,7 @@ impl Story<'_> {
         }
     }
 
-    fn failure(&self, pages: &Pages) -> Option<Failure> {
+    fn failure(&self, pages: &OutputRouter) -> Option<Failure> {
         if self.is_judgement() {
             return None;
         }
@@ -330,14 +330,16 @@ impl Story<'_> {
                 let _ = write!(title, "; {}", self.stopped());
             }
             let mut failure = match cause {
-                Cause::Worker(end) => self.worker_failed(end.rank, title, pages),
-                Cause::GaveUp { rank, told } => self.worker_gave_up(*rank, told.rank, title, pages),
-                Cause::Exiting { rank, .. } => self.worker_failed(*rank, title, pages),
-                Cause::Missing { ranks, first, .. } => {
+                FailureCause::Worker(end) => self.worker_failed(end.rank, title, pages),
+                FailureCause::GaveUp { rank, told } => {
+                    self.worker_gave_up(*rank, told.rank, title, pages)
+                }
+                FailureCause::Exiting { rank, .. } => self.worker_failed(*rank, title, pages),
+                FailureCause::Missing { ranks, first, .. } => {
                     self.workers_missing(ranks, first.rank, title, pages)
                 }
-                Cause::NotStarted { failure, .. } => self.not_started(*failure, title),
-                Cause::Node { node, loss } => self.node_lost(*node, loss, title),
+                FailureCause::NotStarted { failure, .. } => self.not_started(*failure, title),
+                FailureCause::Node { node, loss } => self.node_lost(*node, loss, title),
             };
             failure.facts.extend(self.also_lost());
             failure.facts.extend(self.earlier());
@@ -365,12 +367,12 @@ impl Story<'_> {
     /// Nothing failed: rank 0 has said what was found wrong.
     fn is_judgement(&self) -> bool {
         let by_rank0 =
-            matches!(&self.verdict.cause, Some(Cause::Worker(end)) if end.rank == Rank(0));
+            matches!(&self.verdict.cause, Some(FailureCause::Worker(end)) if end.rank == Rank(0));
         by_rank0 && self.history.is_judged(self.options.judge)
     }
 
     /// Nobody was asked to stop, for nobody was ready to start.
-    fn not_ready(&self, awaited: &Awaited) -> Failure {
+    fn not_ready(&self, awaited: &PendingNodes) -> Failure {
         let limit = duration(self.options.timeout.unwrap_or_default());
         Failure {
             code: codes::TIMEOUT,
@@ -382,7 +384,7 @@ impl Story<'_> {
     }
 
     /// Who did not come to an end, if others did; of a single one what it said last.
-    fn timed_out(&self, pages: &Pages) -> Failure {
+    fn timed_out(&self, pages: &OutputRouter) -> Failure {
         let limit = duration(self.options.timeout.unwrap_or_default());
         let is_late =
             |worker: &&WorkerHistory| worker.ended.as_ref().is_none_or(|ended| ended.stopped);
@@ -412,7 +414,7 @@ impl Story<'_> {
         Some(format!("after {what}; run.json tells the cause of each"))
     }
 
-    fn worker_failed(&self, rank: Rank, title: String, pages: &Pages) -> Failure {
+    fn worker_failed(&self, rank: Rank, title: String, pages: &OutputRouter) -> Failure {
         let worker = self.worker(rank);
         let oom_kills = worker.ended.as_ref().map_or(0, |ended| ended.oom_kills);
         let mut facts = self.exception_facts(worker);
@@ -451,7 +453,13 @@ impl Story<'_> {
     }
 
     /// What it said last, or else what the peer said that told.
-    fn worker_gave_up(&self, rank: Rank, told: Rank, title: String, pages: &Pages) -> Failure {
+    fn worker_gave_up(
+        &self,
+        rank: Rank,
+        told: Rank,
+        title: String,
+        pages: &OutputRouter,
+    ) -> Failure {
         let mut failure = self.worker_failed(rank, title, pages);
         let peer = self.worker(told);
         let exit = peer.ended.as_ref().map_or(WorkerExit::Lost, |ended| ended.exit);
@@ -676,7 +684,7 @@ impl Story<'_> {
         epochs
     }
 
-    fn cause_record(&self, cause: &Cause) -> CauseRecord {
+    fn cause_record(&self, cause: &FailureCause) -> CauseRecord {
         let of_worker = |kind, rank: Rank, (code, signal)| {
             let worker = self.worker(rank);
             let (host, pid) = (worker.host.to_string(), worker.pid());
@@ -685,21 +693,25 @@ impl Story<'_> {
             CauseRecord { kind, rank, host, pid, code, signal, exception, evidence }
         };
         match cause {
-            Cause::Worker(end) => of_worker("worker_failed", end.rank, code_and_signal(end.exit)),
-            Cause::GaveUp { rank, told } => {
+            FailureCause::Worker(end) => {
+                of_worker("worker_failed", end.rank, code_and_signal(end.exit))
+            }
+            FailureCause::GaveUp { rank, told } => {
                 of_worker("worker_failed", *rank, code_and_signal(told.exit))
             }
-            Cause::Exiting { rank, .. } => {
+            FailureCause::Exiting { rank, .. } => {
                 let ended = self.worker(*rank).ended.as_ref();
                 let how = ended.map_or((None, None), |ended| code_and_signal(ended.exit));
                 of_worker("worker_failed", *rank, how)
             }
-            Cause::Missing { ranks, first, .. } => {
+            FailureCause::Missing { ranks, first, .. } => {
                 let rank = ranks.first().copied().unwrap_or(first.rank);
                 of_worker("worker_missing", rank, (None, None))
             }
-            Cause::NotStarted { rank, .. } => of_worker("worker_not_started", *rank, (None, None)),
-            Cause::Node { node, .. } => CauseRecord {
+            FailureCause::NotStarted { rank, .. } => {
+                of_worker("worker_not_started", *rank, (None, None))
+            }
+            FailureCause::Node { node, .. } => CauseRecord {
                 kind: "node_lost",
                 rank: None,
                 host: self.host(*node),

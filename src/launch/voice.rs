@@ -11,7 +11,7 @@ use crate::plan::{LaunchPlan, MASTER_PORT};
 use crate::pool::nodeset::fold_set;
 use crate::report::summary::{self, count, duration, step};
 use crate::report::{RunDir, neutral};
-use crate::wire::{Found, Leftover};
+use crate::wire::{Leftover, PreparedNode};
 
 /// `others` workers are being stopped; nothing to say if there are none.
 pub(super) fn stopping(reason: StopReason, others: usize, grace: Duration) -> Option<String> {
@@ -71,7 +71,7 @@ pub(super) fn replacing(what: &str, next: Epoch, pause: Duration) -> String {
 }
 
 /// The port of rank 0, if it is neither the one that was asked for nor the usual one.
-pub(super) fn port(plan: &LaunchPlan, node0: Option<&Found>) -> Option<String> {
+pub(super) fn port(plan: &LaunchPlan, node0: Option<&PreparedNode>) -> Option<String> {
     let (master, host) = (node0?.master.as_ref()?, &plan.nodes.first()?.host);
     let port = master.port;
     (plan.master_port.is_none() && port != MASTER_PORT)
@@ -191,7 +191,7 @@ pub(super) fn suspended(worker: &WorkerHistory) -> String {
 mod tests {
     use super::*;
     use crate::base::{HostName, LocalRank, NodeRank, Slot, WorkerExit};
-    use crate::launch::history::{Ended, History};
+    use crate::launch::history::{History, WorkerOutcome};
 
     #[test]
     fn workers_without_a_group_are_warned_of() {
@@ -227,7 +227,7 @@ mod tests {
             node: NodeRank(0),
             host: HostName::parse("n0").expect("a name"),
             started: Some((7, start)),
-            ended: ended.map(|seconds| Ended {
+            ended: ended.map(|seconds| WorkerOutcome {
                 exit: WorkerExit::Code(0),
                 at: start + Duration::from_secs(seconds),
                 stopped: false,

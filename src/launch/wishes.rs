@@ -1,8 +1,8 @@
 //! What the user wants while a job runs: to stop it, to hear how it is doing, to stop the clock.
 
 use super::dispatcher::Dispatcher;
-use super::pause::Who;
-use super::signals::Wish;
+use super::pause::PauseScope;
+use super::signals::UserRequest;
 use super::voice;
 use crate::base::{NodeRank, clock};
 use crate::job::Event;
@@ -12,25 +12,25 @@ use crate::wire::ToAgent;
 
 impl Dispatcher<'_> {
     /// What the user wants of us, or of a node's process.
-    pub(super) fn wish(&mut self, wish: Wish, at: Option<NodeRank>) -> Option<Event> {
+    pub(super) fn wish(&mut self, wish: UserRequest, at: Option<NodeRank>) -> Option<Event> {
         match wish {
-            Wish::Stop(signal) => Some(match at {
+            UserRequest::Stop(signal) => Some(match at {
                 None => {
                     self.reporter.expect_echo();
                     Event::Signal(signal)
                 }
                 Some(node) => Event::SignalAt(node, signal),
             }),
-            Wish::Tell => {
+            UserRequest::Tell => {
                 self.reporter.expect_echo();
                 self.say_state();
                 None
             }
-            Wish::Suspend => {
+            UserRequest::Suspend => {
                 self.suspend();
                 None
             }
-            Wish::Forward(signal) => {
+            UserRequest::Forward(signal) => {
                 self.tell_all(&ToAgent::Signal(signal));
                 None
             }
@@ -40,8 +40,8 @@ impl Dispatcher<'_> {
     /// Ctrl-Z: the workers stop, then we do.
     fn suspend(&mut self) {
         let nodes = (0..).map(NodeRank).zip(&self.nodes).filter(|(_, node)| !node.lost);
-        let nodes = nodes.map(|(node, _)| Who::Node(node));
-        if !self.pause.ask(clock::now(), nodes.chain([Who::Screen])) {
+        let nodes = nodes.map(|(node, _)| PauseScope::Node(node));
+        if !self.pause.ask(clock::now(), nodes.chain([PauseScope::Screen])) {
             return;
         }
         self.tell_all(&ToAgent::Pause);

@@ -46,17 +46,17 @@ pub fn processors(pid: Option<Pid>) -> io::Result<Vec<u32>> {
 #[derive(Clone)]
 pub struct Binding {
     processors: Mask,
-    memory: Option<Memory>,
+    memory: Option<MemoryPolicy>,
 }
 
 /// A policy of the kernel with its nodes.
 #[derive(Clone)]
-pub struct Memory {
+pub struct MemoryPolicy {
     mode: libc::c_int,
     nodes: Mask,
 }
 
-impl Memory {
+impl MemoryPolicy {
     /// From these nodes and no others.
     pub fn only(nodes: &[u32]) -> Self {
         Self { mode: libc::MPOL_BIND, nodes: Mask::of(nodes) }
@@ -88,7 +88,7 @@ impl Memory {
 
 impl Binding {
     /// To these processors, and to memory if it matters.
-    pub fn new(processors: &[u32], memory: Option<Memory>) -> Self {
+    pub fn new(processors: &[u32], memory: Option<MemoryPolicy>) -> Self {
         Self { processors: Mask::of(processors), memory }
     }
 
@@ -133,16 +133,17 @@ mod tests {
     #[test]
     fn a_policy_is_what_the_kernel_tells_of_it() {
         let thread = std::thread::spawn(|| {
-            if let Err(error) = Memory::only(&[0]).apply() {
+            if let Err(error) = MemoryPolicy::only(&[0]).apply() {
                 // A sandbox: then trying it out is denied in the same way.
-                let denied = Memory::only(&[0]).try_out().expect_err("it was denied just now");
+                let denied =
+                    MemoryPolicy::only(&[0]).try_out().expect_err("it was denied just now");
                 assert_eq!(denied.raw_os_error(), error.raw_os_error());
                 return;
             }
             assert_eq!(told().expect("just told"), (libc::MPOL_BIND, vec![0]));
-            Memory::rather(0).apply().expect("there is a node 0");
+            MemoryPolicy::rather(0).apply().expect("there is a node 0");
             assert_eq!(told().expect("just told"), (libc::MPOL_PREFERRED, vec![0]));
-            Memory::only(&[0]).try_out().expect("it was allowed a moment ago");
+            MemoryPolicy::only(&[0]).try_out().expect("it was allowed a moment ago");
             assert_eq!(told().expect("just told").0, libc::MPOL_DEFAULT);
         });
         thread.join().expect("no assertion fails");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Pid;
 
-use super::fork::{self, Side};
+use super::fork::{self, ForkSide};
 use super::{family, fds, signals};
 
 /// One that was killed is buried within this time, or not at all.
@@ -24,7 +24,7 @@ pub fn hangs() -> io::Error {
 pub fn run(limit: Duration, errand: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let (told, tell) = fds::pipe()?;
     match fork::fork()? {
-        Side::Parent(child) => {
+        ForkSide::Parent(child) => {
             drop(tell);
             match wait(child, &told, limit)? {
                 Some(0) => Ok(()),
@@ -32,7 +32,7 @@ pub fn run(limit: Duration, errand: impl FnOnce() -> io::Result<()>) -> io::Resu
                 None => errand(),
             }
         }
-        Side::Child => {
+        ForkSide::Child => {
             let with_us = Some(rustix::process::Signal::KILL);
             let _ = rustix::process::set_parent_process_death_signal(with_us);
             let number = match errand() {

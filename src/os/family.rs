@@ -61,13 +61,13 @@ fn parse_pid(text: &str) -> Option<Pid> {
 
 /// A process below us, held so that its number cannot come to mean another one.
 #[derive(Debug)]
-pub struct Held {
+pub struct ProcessRef {
     pid: Pid,
     /// `None` on kernels without such descriptors (before Linux 5.3).
     fd: Option<OwnedFd>,
 }
 
-impl Held {
+impl ProcessRef {
     /// Takes hold of a child of `parent`; `None` when it is no longer one.
     fn child(pid: Pid, parent: Pid) -> Option<Self> {
         let fd = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
@@ -94,7 +94,7 @@ impl Held {
 }
 
 /// The process that listens at a socket of this user, held, if a signal has stopped it.
-pub fn stopped_listener(socket: &Path) -> Option<Held> {
+pub fn stopped_listener(socket: &Path) -> Option<ProcessRef> {
     let listener = || {
         let peer = rustix::net::sockopt::socket_peercred(UnixStream::connect(socket).ok()?).ok()?;
         is_stopped(peer.pid).then_some(peer.pid)
@@ -102,18 +102,18 @@ pub fn stopped_listener(socket: &Path) -> Option<Held> {
     let pid = listener()?;
     let fd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
     // Looked at while it is held: the number may have changed hands before.
-    (listener()? == pid).then_some(Held { pid, fd: Some(fd) })
+    (listener()? == pid).then_some(ProcessRef { pid, fd: Some(fd) })
 }
 
 /// Direct children of a process, held.
-pub fn hold_children(parent: Pid) -> Vec<Held> {
-    children_of(parent).into_iter().filter_map(|pid| Held::child(pid, parent)).collect()
+pub fn hold_children(parent: Pid) -> Vec<ProcessRef> {
+    children_of(parent).into_iter().filter_map(|pid| ProcessRef::child(pid, parent)).collect()
 }
 
 /// Adds everything that is below these, deepest last.
-pub fn hold_descendants(of: &mut Vec<Held>) {
+pub fn hold_descendants(of: &mut Vec<ProcessRef>) {
     let mut next = 0;
-    while let Some(parent) = of.get(next).map(Held::pid) {
+    while let Some(parent) = of.get(next).map(ProcessRef::pid) {
         of.extend(hold_children(parent));
         next += 1;
     }
@@ -211,13 +211,13 @@ fn worker_exit(status: WaitStatus) -> WorkerExit {
 
 /// The end of everything below us that is not spared, look by look: whoever has a loop of its own
 /// does not wait.
-pub struct Burial {
+pub struct Reaper {
     /// Children that are left alone, and with them whatever is below them.
     spared: Box<dyn Fn(Pid) -> bool + Send>,
     deadline: Instant,
 }
 
-impl Burial {
+impl Reaper {
     /// Time between two looks: death takes a moment, memory is given back first.
     pub const PAUSE: Duration = Duration::from_millis(1);
 
@@ -233,11 +233,11 @@ impl Burial {
             process.signal(libc::SIGKILL);
         }
         bury(&self.spared, on_end);
-        let left: Vec<Pid> = self.left().iter().map(Held::pid).collect();
+        let left: Vec<Pid> = self.left().iter().map(ProcessRef::pid).collect();
         (left.is_empty() || self.deadline < clock::now()).then_some(left)
     }
 
-    fn left(&self) -> Vec<Held> {
+    fn left(&self) -> Vec<ProcessRef> {
         let mut left = hold_children(getpid());
         left.retain(|child| !(self.spared)(child.pid));
         hold_descendants(&mut left);
@@ -248,12 +248,12 @@ impl Burial {
 /// Kills everything below us until nothing is left or `limit` has passed. Tells `on_end` how each
 /// child ended; returns whom it could not confirm dead.
 pub fn kill_descendants(limit: Duration, mut on_end: impl FnMut(Pid, WorkerExit)) -> Vec<Pid> {
-    let burial = Burial::new(limit, |_| false);
+    let burial = Reaper::new(limit, |_| false);
     loop {
         if let Some(left) = burial.look(&mut on_end) {
             return left;
         }
-        std::thread::sleep(Burial::PAUSE);
+        std::thread::sleep(Reaper::PAUSE);
     }
 }
 
@@ -284,7 +284,7 @@ pub fn signal_child(child: Pid, number: i32) {
 
 /// Waits for the end of a child that is about to end. One that is stopped by a signal, or that
 /// takes longer than `limit`, is killed. Never blocks for longer than `limit` and
-/// [`KILLED_LIMIT`].
+/// `KILLED_LIMIT`.
 pub fn end_child(child: Pid, limit: Duration) -> ChildEnd {
     if wait_until(child, limit, || !is_stopped(child)) {
         return ChildEnd::Exited;
@@ -346,9 +346,9 @@ mod tests {
     fn only_a_child_can_be_held() {
         let parent = rustix::process::getppid().map_or(1, Pid::as_raw_pid);
         let parent = Pid::from_raw(parent).expect("not 0");
-        assert!(Held::child(getpid(), parent).is_some());
-        assert!(Held::child(getpid(), getpid()).is_none(), "nobody is its own child");
-        assert!(Held::child(parent, getpid()).is_none());
+        assert!(ProcessRef::child(getpid(), parent).is_some());
+        assert!(ProcessRef::child(getpid(), getpid()).is_none(), "nobody is its own child");
+        assert!(ProcessRef::child(parent, getpid()).is_none());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use rustix::process::Pid;
 use super::{fds, signals};
 
 /// Which side of a fork we are on.
-pub enum Side {
+pub enum ForkSide {
     /// The one that called.
     Parent(Pid),
     /// The new one.
@@ -19,12 +19,12 @@ pub enum Side {
 }
 
 /// Forks. Must be called before any thread exists, or be followed by exec alone.
-pub fn fork() -> io::Result<Side> {
+pub fn fork() -> io::Result<ForkSide> {
     // SAFETY: the callers (the agent's first lines, the single-threaded shim) have one thread, so
     // the child owns a consistent copy of everything.
     match unsafe { libc::fork() } {
-        0 => Ok(Side::Child),
-        pid if 0 < pid => Ok(Side::Parent(Pid::from_raw(pid).expect("a pid is positive"))),
+        0 => Ok(ForkSide::Child),
+        pid if 0 < pid => Ok(ForkSide::Parent(Pid::from_raw(pid).expect("a pid is positive"))),
         _ => Err(io::Error::last_os_error()),
     }
 }
@@ -86,8 +86,8 @@ impl Exec {
     /// dies. On failure the child tells `report` as `(tag, stage, errno)` and ends with 127.
     pub fn spawn(&self, report: BorrowedFd<'_>, tag: u32, parent: Pid) -> io::Result<Pid> {
         match fork()? {
-            Side::Parent(pid) => Ok(pid),
-            Side::Child => {
+            ForkSide::Parent(pid) => Ok(pid),
+            ForkSide::Child => {
                 let (stage, errno) = self.become_program(parent);
                 let record = ExecFailure { tag, stage, errno }.encode();
                 let _ = rustix::io::write(report, &record);

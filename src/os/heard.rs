@@ -8,9 +8,9 @@ use super::signals;
 
 /// A signal that is heard from now on. One that was ignored at start (nohup) stays ignored, and never
 /// comes.
-pub struct Heard(Option<Signal>);
+pub struct PendingSignal(Option<Signal>);
 
-impl Heard {
+impl PendingSignal {
     /// Must be called inside a runtime.
     pub fn listen(number: i32) -> io::Result<Self> {
         if signals::is_ignored(number) {

@@ -29,7 +29,7 @@ const REQUESTS: [i32; 6] =
 
 /// Lets requests wait until this is dropped: what was made meanwhile can then be cleared up by whoever
 /// answers them. Threads that are started meanwhile never get any.
-pub struct Waiting(());
+pub struct SignalWatch(());
 
 /// As if somebody had sent it.
 pub fn send_to_self(signal: i32) {
@@ -38,12 +38,12 @@ pub fn send_to_self(signal: i32) {
 }
 
 /// See [`Waiting`].
-pub fn let_requests_wait() -> Waiting {
+pub fn let_requests_wait() -> SignalWatch {
     block_requests();
-    Waiting(())
+    SignalWatch(())
 }
 
-impl Drop for Waiting {
+impl Drop for SignalWatch {
     fn drop(&mut self) {
         change_mask(libc::SIG_UNBLOCK, &REQUESTS);
     }

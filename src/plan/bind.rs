@@ -8,14 +8,14 @@ use super::launch_plan::{Bindings, EnvValue, WorkerPlan};
 
 /// What becomes of `OMP_NUM_THREADS` where the user did not ask for a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Threads {
+pub enum ThreadShare {
     /// The environment of the node says it already: we do not set it.
     Inherited,
     /// CPUs of the node that we may use / workers of the node, at least 1.
     Share(u32),
 }
 
-impl Threads {
+impl ThreadShare {
     /// The fair share of a worker.
     pub fn share(cpus: usize, workers: usize) -> Self {
         Self::Share(1.max(cpus / workers.max(1)) as u32)
@@ -29,7 +29,7 @@ impl WorkerPlan {
     pub fn bind(
         &self,
         bindings: &Bindings,
-        threads: Threads,
+        threads: ThreadShare,
         epoch: Epoch,
     ) -> Vec<(OsString, OsString)> {
         let restarts = OsStr::new(env_vars::TORCHELASTIC_RESTART_COUNT);
@@ -47,11 +47,11 @@ impl WorkerPlan {
     }
 
     /// The variables to set where the environment of the node does not have them already.
-    pub fn defaults(&self, threads: Threads) -> Vec<(OsString, OsString)> {
+    pub fn defaults(&self, threads: ThreadShare) -> Vec<(OsString, OsString)> {
         let default = |value: &EnvValue| match (value, threads) {
-            (EnvValue::ThreadShare, Threads::Share(count)) => Some(count.to_string().into()),
+            (EnvValue::ThreadShare, ThreadShare::Share(count)) => Some(count.to_string().into()),
             (EnvValue::Unless(value), _) => Some(value.clone()),
-            (EnvValue::ThreadShare, Threads::Inherited)
+            (EnvValue::ThreadShare, ThreadShare::Inherited)
             | (
                 EnvValue::Known(_)
                 | EnvValue::MasterAddr
@@ -69,16 +69,15 @@ impl WorkerPlan {
 
 impl EnvValue {
     /// `None`: the variable is not ours to set.
-    fn bind(&self, bindings: &Bindings, threads: Threads) -> Option<OsString> {
+    fn bind(&self, bindings: &Bindings, threads: ThreadShare) -> Option<OsString> {
         match (self, threads) {
             (Self::Known(value), _) => Some(value.clone()),
             (Self::MasterAddr, _) => Some(bindings.master_addr.clone().into()),
             (Self::MasterPort, _) => Some(bindings.master_port.to_string().into()),
             (Self::JobId, _) => Some(bindings.job.to_string().into()),
-            (Self::ThreadShare, Threads::Share(count)) => Some(count.to_string().into()),
-            (Self::ThreadShare, Threads::Inherited) | (Self::Unless(_) | Self::ErrorFile, _) => {
-                None
-            }
+            (Self::ThreadShare, ThreadShare::Share(count)) => Some(count.to_string().into()),
+            (Self::ThreadShare, ThreadShare::Inherited)
+            | (Self::Unless(_) | Self::ErrorFile, _) => None,
         }
     }
 }

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::identity::{Convention, Identity, IdentityError, MpiLauncher, Surroundings};
-use super::mpi_job::{self, MpiHostfile, Said};
+use super::identity::{Convention, IdentityError, MpiLauncher, PodIdentity, Surroundings};
+use super::mpi_job::{self, HostfileHint, MpiHostfile};
 use crate::base::env_vars;
 use crate::pool::nodeset;
 
 /// Nodes that a job of pods may have.
 const NODES_MAX: u32 = 1 << 17;
 
-pub(super) type Found = Result<Option<Identity>, IdentityError>;
+pub(super) type Candidate = Result<Option<PodIdentity>, IdentityError>;
 
 /// All of them, the most telling first.
-pub(super) const CONVENTIONS: [fn(&Surroundings) -> Found; 12] = [
+pub(super) const CONVENTIONS: [fn(&Surroundings) -> Candidate; 12] = [
     mpi_host,
     leader_worker_set,
     kubeflow,
@@ -34,7 +34,7 @@ pub(super) fn is_mpi_worker(around: &Surroundings) -> bool {
 }
 
 /// What the hostfile of MPI says, where there is one that can be read.
-fn mpi_hosts(around: &Surroundings) -> Result<Option<(Said, &MpiHostfile)>, IdentityError> {
+fn mpi_hosts(around: &Surroundings) -> Result<Option<(HostfileHint, &MpiHostfile)>, IdentityError> {
     let Some(hostfile @ MpiHostfile { path, text: Ok(text), .. }) = &around.mpi_hostfile else {
         return Ok(None);
     };
@@ -48,7 +48,9 @@ fn mpi_hosts(around: &Surroundings) -> Result<Option<(Said, &MpiHostfile)>, Iden
 }
 
 pub(super) fn mpi_launcher(around: &Surroundings) -> Result<Option<MpiLauncher>, IdentityError> {
-    let Some((Said::Launcher(hosts), hostfile)) = mpi_hosts(around)? else { return Ok(None) };
+    let Some((HostfileHint::Launcher(hosts), hostfile)) = mpi_hosts(around)? else {
+        return Ok(None);
+    };
     if is_mpi_worker(around) {
         return Ok(None);
     }
@@ -56,14 +58,14 @@ pub(super) fn mpi_launcher(around: &Surroundings) -> Result<Option<MpiLauncher>,
     Ok(Some(MpiLauncher { hostfile: path, hosts, said_by }))
 }
 
-fn mpi_host(around: &Surroundings) -> Found {
-    let Some((Said::Host(host), hostfile)) = mpi_hosts(around)? else { return Ok(None) };
+fn mpi_host(around: &Surroundings) -> Candidate {
+    let Some((HostfileHint::Host(host), hostfile)) = mpi_hosts(around)? else { return Ok(None) };
     let mut reader = Reader::of(around);
     reader.read.push(hostfile.said_by.clone());
     reader.read.push(("hostname".to_owned(), around.hostname.clone()));
     let found = reader.found(Convention::MpiJob, host.rank);
     let (nodes, slots, master_addr) = (Some(host.nodes), Some(host.slots), Some(host.first));
-    Ok(Some(Identity { nodes, slots, master_addr, base: host.base, ..found }))
+    Ok(Some(PodIdentity { nodes, slots, master_addr, base: host.base, ..found }))
 }
 
 /// Reads variables and remembers which.
@@ -107,8 +109,8 @@ impl<'a> Reader<'a> {
         port.map(Some).ok_or_else(|| malformed(name, text, "a port"))
     }
 
-    fn found(self, convention: Convention, rank: u32) -> Identity {
-        Identity {
+    fn found(self, convention: Convention, rank: u32) -> PodIdentity {
+        PodIdentity {
             convention,
             rank,
             nodes: None,
@@ -125,17 +127,17 @@ fn malformed(name: &str, value: &str, expected: &'static str) -> IdentityError {
     IdentityError::Malformed { name: name.to_owned(), value: value.to_owned(), expected }
 }
 
-fn leader_worker_set(around: &Surroundings) -> Found {
+fn leader_worker_set(around: &Surroundings) -> Candidate {
     let mut reader = Reader::of(around);
     let Some(rank) = reader.rank(env_vars::LWS_WORKER_INDEX)? else { return Ok(None) };
     let nodes = reader.count(env_vars::LWS_GROUP_SIZE)?;
     let master_addr = reader.text(env_vars::LWS_LEADER_ADDRESS).map(str::to_owned);
     let found = reader.found(Convention::LeaderWorkerSet, rank);
-    Ok(Some(Identity { nodes, master_addr, ..found }))
+    Ok(Some(PodIdentity { nodes, master_addr, ..found }))
 }
 
 /// `PET_NNODES` may be a range, of which nobody knows what it will be.
-fn kubeflow(around: &Surroundings) -> Found {
+fn kubeflow(around: &Surroundings) -> Candidate {
     let mut reader = Reader::of(around);
     let Some(rank) = reader.rank(env_vars::PET_NODE_RANK)? else { return Ok(None) };
     let nodes = match around.env.get(env_vars::PET_NNODES).and_then(|nodes| nodes.split_once(':')) {
@@ -149,11 +151,11 @@ fn kubeflow(around: &Surroundings) -> Found {
     let master_addr = reader.text(env_vars::PET_MASTER_ADDR).map(str::to_owned);
     let master_port = reader.port(env_vars::PET_MASTER_PORT)?;
     let found = reader.found(Convention::Kubeflow, rank);
-    Ok(Some(Identity { nodes, master_addr, master_port, slots, ..found }))
+    Ok(Some(PodIdentity { nodes, master_addr, master_port, slots, ..found }))
 }
 
 /// Here `RANK` is a pod's. Below torchrun it is a process's, and `LOCAL_RANK` stands beside it.
-fn pytorch_job(around: &Surroundings) -> Found {
+fn pytorch_job(around: &Surroundings) -> Candidate {
     let env = &around.env;
     if env.contains_key(env_vars::LOCAL_RANK) || !env.contains_key(env_vars::MASTER_ADDR) {
         return Ok(None);
@@ -170,11 +172,11 @@ fn pytorch_job(around: &Surroundings) -> Found {
     let master_addr = reader.text(env_vars::MASTER_ADDR).map(str::to_owned);
     let master_port = reader.port(env_vars::MASTER_PORT)?;
     let found = reader.found(Convention::PyTorchJob, rank);
-    Ok(Some(Identity { nodes: Some(nodes), master_addr, master_port, ..found }))
+    Ok(Some(PodIdentity { nodes: Some(nodes), master_addr, master_port, ..found }))
 }
 
 /// Every task has a list of its hosts; ours is the one that has us at our index.
-fn volcano(around: &Surroundings) -> Found {
+fn volcano(around: &Surroundings) -> Candidate {
     let mut reader = Reader::of(around);
     let rank = reader.rank(env_vars::VC_TASK_INDEX)?;
     let Some(rank) = (if rank.is_some() { rank } else { reader.rank(env_vars::VK_TASK_INDEX)? })
@@ -198,12 +200,12 @@ fn volcano(around: &Surroundings) -> Found {
     let nodes = hosts.split(',').count() as u32;
     let master_addr = hosts.split(',').next().map(str::to_owned);
     let found = reader.found(Convention::Volcano, rank);
-    Ok(Some(Identity { nodes: Some(nodes), master_addr, ..found }))
+    Ok(Some(PodIdentity { nodes: Some(nodes), master_addr, ..found }))
 }
 
 /// Pods are called `JOBSET-JOB-INDEX-POD`. JobSet sets no variables; these are what templates commonly take
 /// from its labels. Without them a pod is one of an Indexed Job, as in the manifest that we print.
-fn job_set(around: &Surroundings) -> Found {
+fn job_set(around: &Surroundings) -> Candidate {
     let mut reader = Reader::of(around);
     let (Some(set), Some(job)) =
         (reader.text(env_vars::JOBSET_NAME), reader.text(env_vars::REPLICATED_JOB_NAME))
@@ -214,20 +216,20 @@ fn job_set(around: &Surroundings) -> Found {
     let base = format!("{set}-{job}-0");
     let master_addr = Some(format!("{base}-0.{set}"));
     let found = reader.found(Convention::JobSet, rank);
-    Ok(Some(Identity { master_addr, base: Some(base), ..found }))
+    Ok(Some(PodIdentity { master_addr, base: Some(base), ..found }))
 }
 
 /// Pods are called `JOB-INDEX`. How many there are nobody tells them.
-fn indexed_job(around: &Surroundings) -> Found {
+fn indexed_job(around: &Surroundings) -> Candidate {
     let mut reader = Reader::of(around);
     let Some(rank) = reader.rank(env_vars::JOB_COMPLETION_INDEX)? else { return Ok(None) };
     let base = base_of(&around.hostname, rank);
     let master_addr = base.as_deref().and_then(|base| first_of(around, base));
     let found = reader.found(Convention::IndexedJob, rank);
-    Ok(Some(Identity { master_addr, base, ..found }))
+    Ok(Some(PodIdentity { master_addr, base, ..found }))
 }
 
-fn sky_pilot(around: &Surroundings) -> Found {
+fn sky_pilot(around: &Surroundings) -> Candidate {
     let mut reader = Reader::of(around);
     let Some(rank) = reader.rank(env_vars::SKYPILOT_NODE_RANK)? else { return Ok(None) };
     let nodes = reader.count(env_vars::SKYPILOT_NUM_NODES)?;
@@ -235,10 +237,10 @@ fn sky_pilot(around: &Surroundings) -> Found {
     let master_addr = around.env.get(env_vars::SKYPILOT_NODE_IPS).and_then(|ips| first_word(ips));
     let found = reader.found(Convention::SkyPilot, rank);
     let slots = slots.filter(|slots| 0 < *slots);
-    Ok(Some(Identity { nodes, master_addr, slots, ..found }))
+    Ok(Some(PodIdentity { nodes, master_addr, slots, ..found }))
 }
 
-fn dstack(around: &Surroundings) -> Found {
+fn dstack(around: &Surroundings) -> Candidate {
     let mut reader = Reader::of(around);
     let Some(rank) = reader.rank(env_vars::DSTACK_NODE_RANK)? else { return Ok(None) };
     let nodes = reader.count(env_vars::DSTACK_NODES_NUM)?;
@@ -248,16 +250,16 @@ fn dstack(around: &Surroundings) -> Found {
     let master_addr = master_addr.or_else(|| ips.and_then(|ips| first_word(ips)));
     let found = reader.found(Convention::Dstack, rank);
     let slots = slots.filter(|slots| 0 < *slots);
-    Ok(Some(Identity { nodes, master_addr, slots, ..found }))
+    Ok(Some(PodIdentity { nodes, master_addr, slots, ..found }))
 }
 
-fn nomad(around: &Surroundings) -> Found {
+fn nomad(around: &Surroundings) -> Candidate {
     let mut reader = Reader::of(around);
     let Some(rank) = reader.rank(env_vars::NOMAD_ALLOC_INDEX)? else { return Ok(None) };
     Ok(Some(reader.found(Convention::Nomad, rank)))
 }
 
-fn slurm(around: &Surroundings) -> Found {
+fn slurm(around: &Surroundings) -> Candidate {
     let mut reader = Reader::of(around);
     let Some(rank) = reader.rank(env_vars::SLURM_NODEID)? else { return Ok(None) };
     let nodes = reader.count(env_vars::SLURM_NNODES)?;
@@ -268,11 +270,11 @@ fn slurm(around: &Surroundings) -> Found {
     let first = list.and_then(|list| nodeset::read_list(list, 0).ok()?.first()?.0.hosts().next());
     let first = first.map(|host| host.to_string());
     let found = reader.found(Convention::Slurm, rank);
-    Ok(Some(Identity { nodes, master_addr: first, ..found }))
+    Ok(Some(PodIdentity { nodes, master_addr: first, ..found }))
 }
 
 /// What scripts are used to set by hand.
-fn plain(around: &Surroundings) -> Found {
+fn plain(around: &Surroundings) -> Candidate {
     if around.env.contains_key(env_vars::LOCAL_RANK) {
         return Ok(None);
     }
@@ -283,11 +285,11 @@ fn plain(around: &Surroundings) -> Found {
     let master_addr = reader.text(env_vars::MASTER_ADDR).map(str::to_owned);
     let master_port = reader.port(env_vars::MASTER_PORT)?;
     let found = reader.found(Convention::Plain, rank);
-    Ok(Some(Identity { nodes, master_addr, master_port, ..found }))
+    Ok(Some(PodIdentity { nodes, master_addr, master_port, ..found }))
 }
 
 /// Where nothing else is said: `NAME-3` is node 3 of the pods called `NAME`.
-pub(super) fn stateful_set(around: &Surroundings) -> Option<Identity> {
+pub(super) fn stateful_set(around: &Surroundings) -> Option<PodIdentity> {
     around.env.get(env_vars::KUBERNETES_SERVICE_HOST)?;
     let (base, number) = around.hostname.rsplit_once('-')?;
     let rank = number.parse::<u32>().ok()?;
@@ -296,7 +298,7 @@ pub(super) fn stateful_set(around: &Surroundings) -> Option<Identity> {
     let mut found = Reader::of(around).found(convention, rank);
     found.read.push(("hostname".to_owned(), around.hostname.clone()));
     let master_addr = first_of(around, base);
-    Some(Identity { master_addr, base: Some(base.to_owned()), ..found })
+    Some(PodIdentity { master_addr, base: Some(base.to_owned()), ..found })
 }
 
 fn base_of(hostname: &str, rank: u32) -> Option<String> {

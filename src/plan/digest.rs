@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use sha2::{Digest, Sha256};
 
-use super::export::Origin;
+use super::export::VariableOrigin;
 use super::launch_plan::{EnvValue, LaunchPlan, NodePlan, WorkerPlan};
 
 /// SHA-256 over nodes, slots, ranks, argv and what `--env` gives. The rest of the environment is left
@@ -30,7 +30,7 @@ pub(super) fn given(plan: &LaunchPlan) -> impl Iterator<Item = (&OsStr, OsString
     let worker = plan.nodes.iter().find_map(|node| node.workers.first());
     let env = worker.into_iter().flat_map(WorkerPlan::env);
     env.filter_map(|(name, value)| match (plan.origins.get(name), value.into_owned()) {
-        (Some(Origin::Flag), EnvValue::Known(value)) => Some((name, value)),
+        (Some(VariableOrigin::Flag), EnvValue::Known(value)) => Some((name, value)),
         _ => None,
     })
 }

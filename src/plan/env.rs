@@ -8,7 +8,7 @@ use crate::base::env_vars;
 use super::export::Export;
 use super::launch_plan::EnvValue;
 use super::spec::{Accelerator, JobSpec, MasterAddr};
-use super::template::{TemplateEnv, Variable};
+use super::template::{TemplateEnv, TemplateValue};
 
 /// The variables of every worker; the user's win over ours.
 pub(super) fn of_job(spec: &JobSpec, world_size: u32) -> TemplateEnv {
@@ -24,7 +24,7 @@ pub(super) fn of_job(spec: &JobSpec, world_size: u32) -> TemplateEnv {
     set(&mut env, env_vars::TORCHELASTIC_MAX_RESTARTS, &spec.restarts_max);
     // Rank 0 serves torch's store itself; with `True` torch would wait for torchrun's.
     set(&mut env, env_vars::TORCHELASTIC_USE_AGENT_STORE, &"False");
-    let mut symbolic = |name: &str, value| env.insert(name.into(), Variable::Same(value));
+    let mut symbolic = |name: &str, value| env.insert(name.into(), TemplateValue::Same(value));
     symbolic(env_vars::TORCHELASTIC_RUN_ID, EnvValue::JobId);
     symbolic(env_vars::REMUDA_JOB, EnvValue::JobId);
     symbolic(env_vars::TORCHELASTIC_ERROR_FILE, EnvValue::ErrorFile);
@@ -40,26 +40,26 @@ pub(super) fn of_job(spec: &JobSpec, world_size: u32) -> TemplateEnv {
     }
     add_places(&mut env, spec.accelerator);
     for Export { name, value, .. } in &spec.exports {
-        env.insert(name.clone(), Variable::Same(EnvValue::Known(value.clone())));
+        env.insert(name.clone(), TemplateValue::Same(EnvValue::Known(value.clone())));
     }
     env
 }
 
 /// Adds the variables that differ between workers or nodes.
 fn add_places(env: &mut TemplateEnv, accelerator: Accelerator) {
-    let mut blank = |names: &[&str], variable: &Variable| {
+    let mut blank = |names: &[&str], variable: &TemplateValue| {
         for name in names {
             env.insert(name.into(), variable.clone());
         }
     };
-    blank(&[env_vars::RANK, env_vars::ROLE_RANK], &Variable::Rank);
-    blank(&[env_vars::LOCAL_RANK], &Variable::LocalRank);
+    blank(&[env_vars::RANK, env_vars::ROLE_RANK], &TemplateValue::Rank);
+    blank(&[env_vars::LOCAL_RANK], &TemplateValue::LocalRank);
     let of_node = [env_vars::NODE_RANK, env_vars::GROUP_RANK, env_vars::CROSS_RANK];
-    blank(&of_node, &Variable::NodeRank);
-    blank(&[env_vars::LOCAL_SIZE, env_vars::LOCAL_WORLD_SIZE], &Variable::LocalSize);
+    blank(&of_node, &TemplateValue::NodeRank);
+    blank(&[env_vars::LOCAL_SIZE, env_vars::LOCAL_WORLD_SIZE], &TemplateValue::LocalSize);
     // All slots of the node, whatever they are: DeepSpeed sets the variable for CPU slots as well,
     // and a script picks its device by LOCAL_RANK.
-    blank(accelerator.visible_devices(), &Variable::Devices);
+    blank(accelerator.visible_devices(), &TemplateValue::Devices);
 }
 
 /// Whether a variable is not the user's to set.
@@ -68,7 +68,7 @@ pub(super) fn is_reserved(name: &OsStr) -> bool {
 }
 
 fn set(env: &mut TemplateEnv, name: &str, value: &impl ToString) {
-    env.insert(name.into(), Variable::Same(EnvValue::Known(value.to_string().into())));
+    env.insert(name.into(), TemplateValue::Same(EnvValue::Known(value.to_string().into())));
 }
 
 fn master_addr(given: &MasterAddr) -> EnvValue {

@@ -17,19 +17,19 @@ pub struct Export {
     /// Value of the variable.
     pub value: OsString,
     /// Who brought it.
-    pub origin: Origin,
+    pub origin: VariableOrigin,
 }
 
 impl Export {
     /// `--env NAME=VALUE`.
     pub fn flag(name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
-        Self { name: name.into(), value: value.into(), origin: Origin::Flag }
+        Self { name: name.into(), value: value.into(), origin: VariableOrigin::Flag }
     }
 }
 
 /// Where a variable of the workers comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum VariableOrigin {
     /// `--env`.
     Flag,
     /// A line of an environment file.
@@ -43,7 +43,7 @@ pub enum Origin {
     Propagated,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for VariableOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Flag => f.write_str("--env"),
@@ -88,7 +88,7 @@ pub fn propagated(
     let export = |(name, value)| Export {
         name: OsString::from_vec(name),
         value: OsString::from_vec(value),
-        origin: Origin::Propagated,
+        origin: VariableOrigin::Propagated,
     };
     found.into_iter().map(export).collect()
 }

@@ -57,7 +57,7 @@ pub enum Convention {
 
 /// A pod's place in its job, as far as anybody says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct PodIdentity {
     /// Who says so.
     pub convention: Convention,
     /// Which node this is.
@@ -78,9 +78,9 @@ pub struct Identity {
 
 /// Who a pod is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum PodRole {
     /// A node of the job.
-    Node(Identity),
+    Node(PodIdentity),
     /// The launcher of an `MPIJob`: it has no workers, and reaches its hosts over ssh.
     Launcher(MpiLauncher),
 }
@@ -147,7 +147,7 @@ impl fmt::Display for Convention {
     }
 }
 
-impl Identity {
+impl PodIdentity {
     /// What it says, and where that was read.
     fn with_source(&self, what: &str) -> String {
         let read: Vec<_> =
@@ -156,7 +156,7 @@ impl Identity {
     }
 }
 
-impl fmt::Display for Identity {
+impl fmt::Display for PodIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.with_source(&format!("node {}", self.rank)))
     }
@@ -170,15 +170,15 @@ impl fmt::Display for MpiLauncher {
 }
 
 /// Who this pod is. A launcher has an index too, where it is a Job of its own, and is no node by that.
-pub fn identify(around: &Surroundings) -> Result<Who, IdentityError> {
+pub fn identify(around: &Surroundings) -> Result<PodRole, IdentityError> {
     match mpi_launcher(around)? {
-        Some(launcher) => Ok(Who::Launcher(launcher)),
-        None => identify_node(around).map(Who::Node),
+        Some(launcher) => Ok(PodRole::Launcher(launcher)),
+        None => identify_node(around).map(PodRole::Node),
     }
 }
 
-fn identify_node(around: &Surroundings) -> Result<Identity, IdentityError> {
-    let mut found: Option<Identity> = None;
+fn identify_node(around: &Surroundings) -> Result<PodIdentity, IdentityError> {
+    let mut found: Option<PodIdentity> = None;
     for convention in CONVENTIONS {
         let Some(other) = convention(around)? else { continue };
         match &mut found {
@@ -208,7 +208,7 @@ fn identify_node(around: &Surroundings) -> Result<Identity, IdentityError> {
 }
 
 /// What two conventions both say must be the same.
-fn agree(first: &Identity, other: &Identity) -> Result<(), IdentityError> {
+fn agree(first: &PodIdentity, other: &PodIdentity) -> Result<(), IdentityError> {
     let conflict = |what, one: &str, theirs: &str| IdentityError::Conflict {
         what,
         one: first.with_source(one),
@@ -227,7 +227,7 @@ fn agree(first: &Identity, other: &Identity) -> Result<(), IdentityError> {
     }
 }
 
-fn in_range(found: Identity) -> Result<Identity, IdentityError> {
+fn in_range(found: PodIdentity) -> Result<PodIdentity, IdentityError> {
     let is_wrong = found.nodes.is_some_and(|nodes| nodes <= found.rank);
     if !is_wrong {
         return Ok(found);
@@ -266,8 +266,8 @@ mod tests {
     fn check(text: &str, expect: &str) {
         let found = match identify(&around(text)) {
             Err(error) => format!("error: {error}"),
-            Ok(Who::Launcher(launcher)) => format!("{launcher} of {}", launcher.hosts),
-            Ok(Who::Node(found)) => {
+            Ok(PodRole::Launcher(launcher)) => format!("{launcher} of {}", launcher.hosts),
+            Ok(PodRole::Node(found)) => {
                 let nodes = found.nodes.map_or("?".to_owned(), |nodes| nodes.to_string());
                 let address = found.master_addr.unwrap_or("?".to_owned());
                 let port = found.master_port.map_or(String::new(), |port| format!(":{port}"));

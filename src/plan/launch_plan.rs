@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::base::{HostName, JobId, LocalRank, NodeRank, Rank, Slot};
 
-use super::export::Origin;
+use super::export::VariableOrigin;
 use super::spec::MasterAddr;
 use super::template::{NodeShare, Place};
 
@@ -24,7 +24,7 @@ pub struct LaunchPlan {
     /// In rank order: all nodes of the job, or the one that is started here.
     pub nodes: Vec<NodePlan>,
     /// Who brought the variables that are not of our making.
-    pub origins: BTreeMap<OsString, Origin>,
+    pub origins: BTreeMap<OsString, VariableOrigin>,
 }
 
 impl LaunchPlan {

@@ -20,12 +20,14 @@ mod outline;
 mod spec;
 mod template;
 
-pub use bind::Threads;
+pub use bind::ThreadShare;
 pub use build::{PlanError, WORKERS_MAX, plan};
 pub use cores::{CoreShare, CoresError, MemoryFrom, Topology, share_cores};
 pub use digest::digest;
-pub use export::{Export, Origin, propagated};
-pub use identity::{Convention, Identity, IdentityError, MpiLauncher, Surroundings, Who, identify};
+pub use export::{Export, VariableOrigin, propagated};
+pub use identity::{
+    Convention, IdentityError, MpiLauncher, PodIdentity, PodRole, Surroundings, identify,
+};
 pub use launch_plan::{Bindings, EnvValue, LaunchPlan, NodePlan, WorkerPlan, error_file};
 pub use manifest::{
     Controller, ManifestError, ManifestSpec, PairError, PodAccess, Quantity, QuantityError,

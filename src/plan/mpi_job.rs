@@ -40,7 +40,7 @@ pub fn mpi_hostfile(env: &BTreeMap<String, String>) -> Option<(String, (String, 
 
 /// What a hostfile says about the machine that reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum HostfileHint {
     /// It is one of the hosts.
     Host(HostOf),
     /// It is none of them, of which there are so many: it starts the job.
@@ -60,14 +60,14 @@ pub(super) struct HostOf {
 }
 
 /// `Err`: what is wrong with the file, in a few words.
-pub(super) fn read(path: &str, text: &str, hostname: &str) -> Result<Said, &'static str> {
+pub(super) fn read(path: &str, text: &str, hostname: &str) -> Result<HostfileHint, &'static str> {
     let reading = read_any(path, text.as_bytes(), ReadOptions::default());
     let hosts = reading.hostfile.hosts();
     let Some(first) = hosts.first().filter(|_| !reading.findings.has_errors()) else {
         return Err("a hostfile that can be read");
     };
     let Some(rank) = hosts.iter().position(|host| short(host) == hostname) else {
-        return Ok(Said::Launcher(hosts.len()));
+        return Ok(HostfileHint::Launcher(hosts.len()));
     };
     if hosts.iter().any(|host| host.slots != first.slots) {
         return Err("a hostfile whose hosts have as many slots each");
@@ -76,7 +76,7 @@ pub(super) fn read(path: &str, text: &str, hostname: &str) -> Result<Said, &'sta
         let is_named = |(rank, host)| short(host) == format!("{base}-{rank}");
         hosts.iter().enumerate().all(is_named)
     });
-    Ok(Said::Host(HostOf {
+    Ok(HostfileHint::Host(HostOf {
         rank: rank as u32,
         nodes: hosts.len() as u32,
         slots: first.slots.get(),
@@ -98,8 +98,8 @@ mod tests {
     fn check(text: &str, hostname: &str, expect: &str) {
         let found = match read("hostfile", text, hostname) {
             Err(problem) => format!("not {problem}"),
-            Ok(Said::Launcher(hosts)) => format!("launcher of {hosts}"),
-            Ok(Said::Host(HostOf { rank, nodes, slots, first, base })) => {
+            Ok(HostfileHint::Launcher(hosts)) => format!("launcher of {hosts}"),
+            Ok(HostfileHint::Host(HostOf { rank, nodes, slots, first, base })) => {
                 format!("{rank} of {nodes} x{slots} at {first}, {}", base.unwrap_or_default())
             }
         };

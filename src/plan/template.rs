@@ -11,11 +11,11 @@ use super::launch_plan::EnvValue;
 use super::spec::Program;
 
 /// The variables of a job by name, with blanks.
-pub(super) type TemplateEnv = BTreeMap<OsString, Variable>;
+pub(super) type TemplateEnv = BTreeMap<OsString, TemplateValue>;
 
 /// A value of the template: the same for every worker, or a blank.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Variable {
+pub(super) enum TemplateValue {
     /// The same for every worker.
     Same(EnvValue),
     /// The rank.
@@ -37,7 +37,7 @@ pub(super) struct Template {
     passes_local_rank: bool,
     tail: Vec<OsString>,
     /// Sorted by name.
-    env: Vec<(OsString, Variable)>,
+    env: Vec<(OsString, TemplateValue)>,
 }
 
 /// What all workers of one node share.
@@ -91,15 +91,15 @@ impl NodeShare {
         env.map(move |(name, variable)| (name.as_os_str(), self.value(variable, place)))
     }
 
-    fn value<'a>(&self, variable: &'a Variable, place: Place) -> Cow<'a, EnvValue> {
+    fn value<'a>(&self, variable: &'a TemplateValue, place: Place) -> Cow<'a, EnvValue> {
         let known = |value: String| Cow::Owned(EnvValue::Known(value.into()));
         match variable {
-            Variable::Same(value) => Cow::Borrowed(value),
-            Variable::Rank => known(place.rank.to_string()),
-            Variable::LocalRank => known(place.local_rank.to_string()),
-            Variable::NodeRank => known(self.node_rank.to_string()),
-            Variable::LocalSize => known(self.local_size.to_string()),
-            Variable::Devices => Cow::Owned(EnvValue::Known(self.devices.as_ref().to_owned())),
+            TemplateValue::Same(value) => Cow::Borrowed(value),
+            TemplateValue::Rank => known(place.rank.to_string()),
+            TemplateValue::LocalRank => known(place.local_rank.to_string()),
+            TemplateValue::NodeRank => known(self.node_rank.to_string()),
+            TemplateValue::LocalSize => known(self.local_size.to_string()),
+            TemplateValue::Devices => Cow::Owned(EnvValue::Known(self.devices.as_ref().to_owned())),
         }
     }
 }

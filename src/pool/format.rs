@@ -2,7 +2,7 @@
 //! empty line at most, no zeros before a number. Comments and the order of lines stay.
 
 use super::dialect::Dialect;
-use super::line::{Word, words};
+use super::line::{HostToken, words};
 use super::parse::lines;
 
 /// Formats a text that has no errors. Doing it twice changes nothing, and the hosts stay what they are.
@@ -60,7 +60,7 @@ fn hash_at(line: &str) -> usize {
 }
 
 /// `slots=04` → `slots=4`.
-fn format_word(word: &Word<'_>) -> String {
+fn format_word(word: &HostToken<'_>) -> String {
     let Some((key, number)) = word.text.split_once('=') else { return word.text.to_owned() };
     let is_count = matches!(key, "slots" | "max_slots" | "max-slots");
     let digits = number.trim_start_matches('0');
@@ -77,7 +77,7 @@ fn join_equals(parts: &mut Vec<String>) {
             let part = parts.remove(at);
             parts[at - 1].push_str(&part);
             let word = std::mem::take(&mut parts[at - 1]);
-            parts[at - 1] = format_word(&Word::new(&word, 0));
+            parts[at - 1] = format_word(&HostToken::new(&word, 0));
         } else {
             at += 1;
         }

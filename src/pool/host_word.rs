@@ -7,11 +7,11 @@ use crate::base::user_name::UserNameError;
 use crate::base::{Diagnostic, HostName, Span, UserName};
 
 use super::codes;
-use super::line::{Line, Word};
+use super::line::{HostLine, HostToken};
 use super::settings::names_slots;
 
 /// A line that begins with a setting.
-pub(super) fn host_missing(first: Word<'_>) -> Diagnostic {
+pub(super) fn host_missing(first: HostToken<'_>) -> Diagnostic {
     let message = format!("the host name is missing before `{}`", first.text.escape_debug());
     Diagnostic::error(codes::HOST_MISSING, first.span, message)
         .label("expected a host name")
@@ -19,7 +19,7 @@ pub(super) fn host_missing(first: Word<'_>) -> Diagnostic {
 }
 
 /// `node01=8`: a host, and its slots behind a sign that belongs to `slots`.
-pub(super) fn host_equals_count(first: Word<'_>) -> Option<Diagnostic> {
+pub(super) fn host_equals_count(first: HostToken<'_>) -> Option<Diagnostic> {
     let (host, count) = first.text.split_once('=')?;
     let is_number = !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit());
     let is_host = is_number && HostName::parse(host).is_ok() && !names_slots(host);
@@ -34,7 +34,7 @@ pub(super) fn host_equals_count(first: Word<'_>) -> Option<Diagnostic> {
 }
 
 /// Checks the first word; a host that can be guessed is kept, so that duplicates are found.
-pub(super) fn read_host(word: Word<'_>, rest: &[Word<'_>], out: &mut Line) {
+pub(super) fn read_host(word: HostToken<'_>, rest: &[HostToken<'_>], out: &mut HostLine) {
     if word.is_spoilt() {
         return;
     }
@@ -58,7 +58,7 @@ pub(super) fn read_host(word: Word<'_>, rest: &[Word<'_>], out: &mut Line) {
 }
 
 /// The span of an empty user is its `@`.
-fn bad_user(word: Word<'_>, at: usize, error: UserNameError) -> Diagnostic {
+fn bad_user(word: HostToken<'_>, at: usize, error: UserNameError) -> Diagnostic {
     let character = |from: usize| {
         let length = word.text[from..].chars().next().map_or(0, char::len_utf8);
         word.part(from, from + length).span
@@ -84,12 +84,12 @@ fn bad_user(word: Word<'_>, at: usize, error: UserNameError) -> Diagnostic {
 
 type Guess = (Option<(HostName, Span)>, Option<Diagnostic>);
 
-fn guess(word: Word<'_>, problem: Diagnostic) -> Guess {
+fn guess(word: HostToken<'_>, problem: Diagnostic) -> Guess {
     (HostName::parse(word.text).ok().map(|name| (name, word.span)), Some(problem))
 }
 
 /// Finds out what was meant by a word that is no host name.
-fn explain_host(word: Word<'_>, rest: &[Word<'_>], error: &HostNameError) -> Guess {
+fn explain_host(word: HostToken<'_>, rest: &[HostToken<'_>], error: &HostNameError) -> Guess {
     let text = word.text;
     if text.parse::<Ipv6Addr>().is_ok() {
         let message = format!("IPv6 address `{text}` needs brackets");
@@ -124,7 +124,12 @@ fn port_or_count(text: &str) -> Option<(usize, &str)> {
     (is_number && HostName::parse(&text[..at]).is_ok()).then_some((at, number))
 }
 
-fn host_and_number(word: Word<'_>, rest: &[Word<'_>], at: usize, number: &str) -> Diagnostic {
+fn host_and_number(
+    word: HostToken<'_>,
+    rest: &[HostToken<'_>],
+    at: usize,
+    number: &str,
+) -> Diagnostic {
     let tail = word.part(at, word.text.len());
     if rest.is_empty() {
         let message = format!("`{}` is MPICH syntax", word.text);
@@ -139,20 +144,20 @@ fn host_and_number(word: Word<'_>, rest: &[Word<'_>], at: usize, number: &str) -
         .guess(tail.span, "")
 }
 
-fn comma_behind(comma: Word<'_>) -> Diagnostic {
+fn comma_behind(comma: HostToken<'_>) -> Diagnostic {
     Diagnostic::error(codes::BAD_HOST, comma.span, "a comma behind a host name")
         .label("not part of the name")
         .help("remove the comma: a line is a host name and its slots, `worker-0 slots=4`")
         .suggest(comma.span, "")
 }
 
-fn host_list(word: Word<'_>) -> Diagnostic {
+fn host_list(word: HostToken<'_>) -> Diagnostic {
     Diagnostic::error(codes::OTHER_DIALECT, word.span, "a list of hosts on one line")
         .label("one host a line")
         .help("write a line for each host, each with its slots")
 }
 
-fn host_range(word: Word<'_>) -> Diagnostic {
+fn host_range(word: HostToken<'_>) -> Diagnostic {
     let shown = word.text.escape_debug();
     let message = format!("`{shown}` looks like a range of hosts");
     let problem = Diagnostic::error(codes::OTHER_DIALECT, word.span, message);
@@ -163,7 +168,7 @@ fn host_range(word: Word<'_>) -> Diagnostic {
     problem.label("it ends with this word").help("no blanks stand in a range: `n[1-4] slots=8`")
 }
 
-fn bad_host(word: Word<'_>, error: &HostNameError) -> Diagnostic {
+fn bad_host(word: HostToken<'_>, error: &HostNameError) -> Diagnostic {
     if let Some(at) = word.text.find(char::REPLACEMENT_CHARACTER) {
         let span = word.part(at, at + char::REPLACEMENT_CHARACTER.len_utf8()).span;
         return Diagnostic::error(
@@ -193,7 +198,7 @@ fn bad_host(word: Word<'_>, error: &HostNameError) -> Diagnostic {
     }
 }
 
-fn host_error_span(word: Word<'_>, error: &HostNameError) -> Span {
+fn host_error_span(word: HostToken<'_>, error: &HostNameError) -> Span {
     let character = |at: usize| {
         let length = word.text[at..].chars().next().map_or(0, char::len_utf8);
         word.part(at, at + length).span

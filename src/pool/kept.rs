@@ -13,7 +13,7 @@ use super::hosts::Host;
 pub(super) struct Kept {
     pub(super) hosts: Vec<Host>,
     /// Those that cannot be used, which can be repeated all the same.
-    refused: Vec<Refused>,
+    refused: Vec<UnusableHost>,
     /// All of them in the order of the text.
     seen: Vec<Seen>,
     /// Digest of a canonical name → the first of its spellings in `seen`. The table holds numbers
@@ -32,7 +32,7 @@ enum Seen {
 }
 
 /// A host that cannot be used.
-pub(super) struct Refused {
+pub(super) struct UnusableHost {
     pub(super) name: HostName,
     pub(super) user: Option<UserName>,
     pub(super) span: Span,
@@ -100,7 +100,7 @@ impl Kept {
     }
 
     /// The same for one that cannot be used.
-    pub(super) fn refuse(&mut self, key: &Key, refused: Refused) {
+    pub(super) fn refuse(&mut self, key: &Key, refused: UnusableHost) {
         self.see(key, &refused.name, Seen::Refused(number(self.refused.len())));
         self.refused.push(refused);
     }
@@ -121,7 +121,7 @@ impl Kept {
                 Spelling { name, user: user.as_ref(), span: *span, host: Some(at as usize) }
             }
             Seen::Refused(at) => {
-                let Refused { name, user, span } = &self.refused[at as usize];
+                let UnusableHost { name, user, span } = &self.refused[at as usize];
                 Spelling { name, user: user.as_ref(), span: *span, host: None }
             }
         }
@@ -161,7 +161,7 @@ mod tests {
         for (at, text) in ["a", "b", "A.", "[::1]", "a.b", "[0::1]", "B"].into_iter().enumerate() {
             let (name, span) = (name(text), Span::new(at, at));
             let key = kept.key(&name);
-            kept.refuse(&key, Refused { name, user: None, span });
+            kept.refuse(&key, UnusableHost { name, user: None, span });
         }
         for (text, first, same) in [
             ("a", Some(0), Some(0)),

@@ -6,11 +6,11 @@ use crate::base::{Diagnostic, HostName, Span, UserName};
 use super::codes;
 use super::host_word::{host_equals_count, host_missing, read_host};
 use super::hosts::SlotCount;
-use super::settings::Settings;
+use super::settings::HostSettings;
 
 /// What a line says, as far as it can be understood.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Line {
+pub(super) struct HostLine {
     /// The host and where its name stands.
     pub(super) host: Option<(HostName, Span)>,
     /// As whom it is reached.
@@ -24,24 +24,24 @@ pub(super) struct Line {
 }
 
 /// Reads a line that begins at byte `start` of the text; `None` when it is blank or a comment.
-pub(super) fn parse_line(line: &str, start: usize) -> Option<Line> {
+pub(super) fn parse_line(line: &str, start: usize) -> Option<HostLine> {
     plain_line(line, start).or_else(|| any_line(line, start))
 }
 
 /// `worker-0 slots=4` and nothing else: nearly every line, and no list of its words is needed.
-fn plain_line(line: &str, start: usize) -> Option<Line> {
+fn plain_line(line: &str, start: usize) -> Option<HostLine> {
     let blank = line.bytes().position(|byte| byte == b' ')?;
     let count = line[blank + 1..].strip_prefix("slots=")?;
     let is_number = count.bytes().all(|byte| byte.is_ascii_digit());
     let slots = SlotCount::new(count.parse().ok().filter(|_| is_number)?);
     let name = HostName::parse(&line[..blank]).ok()?;
     let host = Some((name, Span::new(start, start + blank)));
-    slots.map(|_| Line { host, slots, ..Line::default() })
+    slots.map(|_| HostLine { host, slots, ..HostLine::default() })
 }
 
-fn any_line(line: &str, start: usize) -> Option<Line> {
+fn any_line(line: &str, start: usize) -> Option<HostLine> {
     let all = words(line, start);
-    let mut out = Line::default();
+    let mut out = HostLine::default();
     let Some((&first, rest)) = all.split_first() else {
         out.problems.extend(hidden_line(line, start, 0));
         return (!out.problems.is_empty()).then_some(out);
@@ -62,19 +62,19 @@ fn any_line(line: &str, start: usize) -> Option<Line> {
         read_host(first, rest, &mut out);
         rest
     };
-    Settings::default().read(first, settings, &mut out);
+    HostSettings::default().read(first, settings, &mut out);
     out.problems.sort_by_key(|problem| problem.span);
     Some(out)
 }
 
 /// A word with its place in the text.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Word<'a> {
+pub(super) struct HostToken<'a> {
     pub(super) text: &'a str,
     pub(super) span: Span,
 }
 
-impl<'a> Word<'a> {
+impl<'a> HostToken<'a> {
     pub(super) fn new(text: &'a str, start: usize) -> Self {
         Self { text, span: Span::new(start, start + text.len()) }
     }
@@ -102,14 +102,14 @@ impl<'a> Word<'a> {
 }
 
 /// The words before a comment. `#` begins one anywhere but inside the host name.
-pub(super) fn words(line: &str, start: usize) -> Vec<Word<'_>> {
-    let mut found: Vec<Word<'_>> = Vec::new();
+pub(super) fn words(line: &str, start: usize) -> Vec<HostToken<'_>> {
+    let mut found: Vec<HostToken<'_>> = Vec::new();
     for text in line.split(char::is_whitespace).filter(|text| !text.is_empty()) {
         let at = text.as_ptr() as usize - line.as_ptr() as usize;
         let comment = text.find('#').filter(|hash| *hash == 0 || !found.is_empty());
         let text = &text[..comment.unwrap_or(text.len())];
         if !text.is_empty() {
-            found.push(Word::new(text, start + at));
+            found.push(HostToken::new(text, start + at));
         }
         if comment.is_some() {
             break;
@@ -118,7 +118,11 @@ pub(super) fn words(line: &str, start: usize) -> Vec<Word<'_>> {
     found
 }
 
-pub(super) fn line_without_comment<'a>(line: &'a str, start: usize, first: Word<'_>) -> &'a str {
+pub(super) fn line_without_comment<'a>(
+    line: &'a str,
+    start: usize,
+    first: HostToken<'_>,
+) -> &'a str {
     let after_host = first.span.end - start;
     let end = line[after_host..].find('#').map_or(line.len(), |hash| after_host + hash);
     &line[..end]

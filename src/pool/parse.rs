@@ -5,7 +5,7 @@ use crate::base::{Diagnostic, Findings, Source, Span};
 use super::codes;
 use super::hosts::Hostfile;
 use super::line::parse_line;
-use super::reader::{Place, Reader, Repeats};
+use super::reader::{LinePosition, Reader, RepeatedHost};
 use super::text::decode;
 
 /// Bytes of a line; longer lines are not looked into.
@@ -46,7 +46,7 @@ pub fn parse(source: &Source) -> (Hostfile, Vec<Diagnostic>) {
 pub(super) fn parse_deepspeed(source: &Source, reader: &mut Reader) {
     each_line(source, LINE_BYTES_MAX, reader, |reader, place, line| {
         if let Some(parsed) = parse_line(line, place.span.start) {
-            reader.take(place, parsed, Repeats::Refused);
+            reader.take(place, parsed, RepeatedHost::Refused);
         }
     });
 }
@@ -56,11 +56,11 @@ pub(super) fn each_line(
     source: &Source,
     bytes_max: usize,
     reader: &mut Reader,
-    mut read: impl FnMut(&mut Reader, Place, &str),
+    mut read: impl FnMut(&mut Reader, LinePosition, &str),
 ) {
     reader.expect(source.text.bytes().filter(|byte| *byte == b'\n').count());
     for (number, line, start) in lines(&source.text) {
-        let place = Place { line: number, span: Span::new(start, start + line.len()) };
+        let place = LinePosition { line: number, span: Span::new(start, start + line.len()) };
         if bytes_max < line.len() {
             reader.refuse(line_too_long(place.span, bytes_max));
         } else {

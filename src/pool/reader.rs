@@ -6,15 +6,15 @@ use crate::base::{Diagnostic, HostName, Severity, Source, Span, UserName};
 
 use super::codes;
 use super::hosts::{Host, Hostfile, SLOTS_MAX, SlotCount};
-use super::kept::{Kept, Key, Refused, Spelling};
-use super::line::Line;
+use super::kept::{Kept, Key, Spelling, UnusableHost};
+use super::line::HostLine;
 
 /// Hosts of a file; reading stops beyond.
 pub const HOSTS_MAX: usize = 131_072;
 
 /// A line of a text.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct LinePosition {
     /// Its number, from 1.
     pub(super) line: usize,
     /// All of it.
@@ -23,7 +23,7 @@ pub(super) struct Place {
 
 /// What a second line for the same host means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Repeats {
+pub(super) enum RepeatedHost {
     /// A mistake.
     Refused,
     /// More slots.
@@ -62,15 +62,15 @@ impl Reader {
     /// Takes what a line says of a host.
     pub(super) fn take(
         &mut self,
-        Place { line, span: all }: Place,
-        mut parsed: Line,
-        repeats: Repeats,
+        LinePosition { line, span: all }: LinePosition,
+        mut parsed: HostLine,
+        repeats: RepeatedHost,
     ) {
         if self.is_full {
             return;
         }
         self.fill_in_slots(&mut parsed);
-        if repeats == Repeats::Added && self.add(&mut parsed) {
+        if repeats == RepeatedHost::Added && self.add(&mut parsed) {
             self.problems.append(&mut parsed.problems);
             return;
         }
@@ -81,7 +81,7 @@ impl Reader {
             return;
         }
         let is_usable = parsed.problems.iter().all(|problem| problem.severity < Severity::Error);
-        let Line { host, user, slots, max_slots, mut problems } = parsed;
+        let HostLine { host, user, slots, max_slots, mut problems } = parsed;
         // The name stands before everything else that can be wrong with a line.
         let Some((name, span)) = host else { return self.problems.append(&mut problems) };
         let key = self.kept.key(&name);
@@ -95,7 +95,7 @@ impl Reader {
             Some(slots) => {
                 self.kept.keep(&key, Host { name, user, slots, max_slots, line, span });
             }
-            None => self.kept.refuse(&key, Refused { name, user, span }),
+            None => self.kept.refuse(&key, UnusableHost { name, user, span }),
         }
     }
 
@@ -131,7 +131,7 @@ impl Reader {
     }
 
     /// Where `--slots` says what a line does not, nothing is missing.
-    fn fill_in_slots(&self, parsed: &mut Line) {
+    fn fill_in_slots(&self, parsed: &mut HostLine) {
         let is_missing = |problem: &Diagnostic| {
             problem.code == codes::MISSING_SLOTS && problem.suggestion.is_none()
         };
@@ -145,7 +145,7 @@ impl Reader {
     }
 
     /// Adds the slots of a line to those of its host; `false` when it is a new one.
-    fn add(&mut self, parsed: &mut Line) -> bool {
+    fn add(&mut self, parsed: &mut HostLine) -> bool {
         let (Some((name, span)), Some(slots)) = (&parsed.host, parsed.slots) else { return false };
         let key = self.kept.key(name);
         let same = self.kept.same(&key).filter(|same| same.user == parsed.user.as_ref());

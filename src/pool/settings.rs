@@ -4,12 +4,12 @@ use crate::base::{Diagnostic, Severity, Span};
 
 use super::codes;
 use super::hosts::{SLOTS_MAX, SlotCount};
-use super::line::{Line, Word};
+use super::line::{HostLine, HostToken};
 use super::similar::nearest;
 
 /// The words after the host name.
 #[derive(Default)]
-pub(super) struct Settings {
+pub(super) struct HostSettings {
     /// Where the first `slots=` stands.
     slots_at: Option<Span>,
     /// A slot count was meant, even if it could not be read: its absence is not to be reported.
@@ -18,9 +18,14 @@ pub(super) struct Settings {
     sayings: usize,
 }
 
-impl Settings {
+impl HostSettings {
     /// Reads them all; `first` is the word before them.
-    pub(super) fn read(mut self, first: Word<'_>, mut rest: &[Word<'_>], out: &mut Line) {
+    pub(super) fn read(
+        mut self,
+        first: HostToken<'_>,
+        mut rest: &[HostToken<'_>],
+        out: &mut HostLine,
+    ) {
         self.sayings = rest.iter().filter(|word| says_slots(**word)).count();
         while let Some((&word, after)) = rest.split_first() {
             let taken = self.spaced(word, after, out).or_else(|| self.setting(word, out));
@@ -38,7 +43,12 @@ impl Settings {
     }
 
     /// `slots = 4`, `slots= 4`, `slots =4`: says how many words that were.
-    fn spaced(&mut self, word: Word<'_>, after: &[Word<'_>], out: &mut Line) -> Option<usize> {
+    fn spaced(
+        &mut self,
+        word: HostToken<'_>,
+        after: &[HostToken<'_>],
+        out: &mut HostLine,
+    ) -> Option<usize> {
         let next = *after.first()?;
         let (value, taken) = match (word.text, next.text) {
             ("slots", "=") => (*after.get(1)?, 3),
@@ -58,7 +68,7 @@ impl Settings {
     }
 
     /// `key=value`, or a key that lost its sign.
-    fn setting(&mut self, word: Word<'_>, out: &mut Line) -> Option<usize> {
+    fn setting(&mut self, word: HostToken<'_>, out: &mut HostLine) -> Option<usize> {
         if word.is_spoilt() {
             self.slots_meant = true;
             return Some(1);
@@ -74,7 +84,7 @@ impl Settings {
         Some(1)
     }
 
-    fn count(&mut self, span: Span, value: Word<'_>, out: &mut Line) {
+    fn count(&mut self, span: Span, value: HostToken<'_>, out: &mut HostLine) {
         self.slots_meant = true;
         if let Some(first) = self.slots_at {
             out.problems.push(
@@ -93,7 +103,7 @@ impl Settings {
     }
 
     /// DeepSpeed ignores what follows the count, so a file shared with Open MPI works there.
-    fn max_slots(&self, word: Word<'_>) -> Diagnostic {
+    fn max_slots(&self, word: HostToken<'_>) -> Diagnostic {
         let problem =
             Diagnostic::error(codes::OTHER_DIALECT, word.span, "`max_slots` is Open MPI syntax");
         match self.slots_at {
@@ -107,8 +117,8 @@ impl Settings {
     /// `None` when the word is no setting at all.
     fn unknown_key(
         &mut self,
-        word: Word<'_>,
-        key: Word<'_>,
+        word: HostToken<'_>,
+        key: HostToken<'_>,
         is_equals: bool,
     ) -> Option<Diagnostic> {
         let meant = slots_word(key.text);
@@ -136,7 +146,7 @@ impl Settings {
     }
 
     /// A word that is no setting: the rest of the line is not looked at.
-    fn unexpected(&mut self, word: Word<'_>, rest: &[Word<'_>], out: &mut Line) {
+    fn unexpected(&mut self, word: HostToken<'_>, rest: &[HostToken<'_>], out: &mut HostLine) {
         let is_number = word.text.bytes().all(|byte| byte.is_ascii_digit());
         if is_number && !self.slots_meant {
             self.slots_meant = true;
@@ -161,7 +171,7 @@ impl Settings {
 }
 
 /// A number that stands where slots should; behind it the line may have `slots=` as well.
-fn number_alone(word: Word<'_>, sayings: usize) -> Diagnostic {
+fn number_alone(word: HostToken<'_>, sayings: usize) -> Diagnostic {
     if 0 < sayings {
         let message = format!("`{}` stands before `slots`", word.text);
         return Diagnostic::error(codes::UNEXPECTED_TEXT, word.span, message)
@@ -175,7 +185,7 @@ fn number_alone(word: Word<'_>, sayings: usize) -> Diagnostic {
 }
 
 /// `slots=4`, `slots`, `lots=4`.
-fn says_slots(word: Word<'_>) -> bool {
+fn says_slots(word: HostToken<'_>) -> bool {
     let key = word.text.split(['=', ':']).next().unwrap_or_default();
     key == "slots" || key.len() < word.text.len() && slots_word(key).is_some()
 }
@@ -220,19 +230,22 @@ fn slots_word(key: &str) -> Option<SlotsWord> {
     nearest(key, ["slots"]).map(|_| SlotsWord::Mistyped)
 }
 
-pub(super) fn missing_slots(host: Word<'_>) -> Diagnostic {
+pub(super) fn missing_slots(host: HostToken<'_>) -> Diagnostic {
     Diagnostic::error(codes::MISSING_SLOTS, host.span, "`slots=` is missing")
         .label("expected `slots=N` after the host name")
         .help("say how many workers the host takes: `worker-0 slots=4`; `--slots 4` says it for all hosts")
 }
 
 /// The number behind `slots=`.
-pub(super) fn parse_count(value: Word<'_>) -> Result<SlotCount, Box<Diagnostic>> {
+pub(super) fn parse_count(value: HostToken<'_>) -> Result<SlotCount, Box<Diagnostic>> {
     parse_count_of("slots", value)
 }
 
 /// The number behind this key.
-pub(super) fn parse_count_of(key: &str, value: Word<'_>) -> Result<SlotCount, Box<Diagnostic>> {
+pub(super) fn parse_count_of(
+    key: &str,
+    value: HostToken<'_>,
+) -> Result<SlotCount, Box<Diagnostic>> {
     let text = value.text;
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let problem = match (digits, text.parse::<u32>()) {
@@ -251,13 +264,13 @@ pub(super) fn parse_count_of(key: &str, value: Word<'_>) -> Result<SlotCount, Bo
     Err(Box::new(problem))
 }
 
-fn no_value(key: &str, value: Word<'_>) -> Diagnostic {
+fn no_value(key: &str, value: HostToken<'_>) -> Diagnostic {
     Diagnostic::error(codes::BAD_COUNT, value.span, format!("`{key}=` has no value"))
         .label("expected a number")
         .help(format!("say how many workers the host takes: `{key}=4`"))
 }
 
-fn bad_count(key: &str, value: Word<'_>, found: &str) -> Diagnostic {
+fn bad_count(key: &str, value: HostToken<'_>, found: &str) -> Diagnostic {
     let message = format!("{key} must be a whole number of at least 1, {found}");
     let digits = value.text.trim_start_matches('-');
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -266,7 +279,7 @@ fn bad_count(key: &str, value: Word<'_>, found: &str) -> Diagnostic {
         .help(format!("write the number of workers: `{key}=4`"))
 }
 
-fn after_count(key: &str, value: Word<'_>, digits: usize) -> Diagnostic {
+fn after_count(key: &str, value: HostToken<'_>, digits: usize) -> Diagnostic {
     let (number, tail) = (value.part(0, digits), value.part(digits, value.text.len()));
     let message =
         format!("unexpected `{}` after `{key}={}`", tail.text.escape_debug(), number.text);
@@ -279,7 +292,7 @@ fn after_count(key: &str, value: Word<'_>, digits: usize) -> Diagnostic {
     }
 }
 
-fn above_limit(key: &str, value: Word<'_>) -> Diagnostic {
+fn above_limit(key: &str, value: HostToken<'_>) -> Diagnostic {
     Diagnostic::error(
         codes::COUNT_ABOVE_LIMIT,
         value.span,

@@ -33,13 +33,13 @@ pub mod world;
 pub use lines::Dress;
 pub use log_dir::LogDir;
 pub use neutral::{neutral, push_neutral};
-pub use pages::{PLACEHOLDERS, Pages, Style, WorkerLabel, unknown_placeholder};
+pub use pages::{OutputRouter, PLACEHOLDERS, Style, WorkerLabel, unknown_placeholder};
 pub use rank_log::{Keep, RankFiles, epoch_dir, make_private_dir};
 pub use reporter::{Consumed, OutputSender, Reporter};
 pub use retention::RunClass;
 pub use run_dir::{RunDir, ask_disk, make_dirs};
 pub use saved_run::{SavedRun, this_host};
-pub use status::Step;
+pub use status::WorkerStep;
 pub use terminal::{
     Charset, ColorChoice, StatusPlace, Terminal, choose_color, explain_panics, print, print_by,
     print_error, print_error_now, say, start_log,

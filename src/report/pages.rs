@@ -16,7 +16,7 @@ use super::gather::Gathered;
 use super::lines::{Bars, Dress, LineCutter};
 use super::rank_log::{Keep, RankFiles, RankLog};
 use super::screen::Screens;
-use super::status::{Area, Redrawn, Status, Step};
+use super::status::{Area, Redrawn, StatusText, WorkerStep};
 use super::summary::{count, paint_ours};
 use super::tail::Tail;
 use super::terminal::{Charset, StatusPlace, Terminal, Tty};
@@ -68,8 +68,8 @@ const STATUS_PAUSE: Duration = Duration::from_millis(100);
 const STILL_PAUSE: Duration = Duration::from_millis(100);
 
 /// See the module.
-pub struct Pages {
-    streams: BTreeMap<(Rank, Stream), Page>,
+pub struct OutputRouter {
+    streams: BTreeMap<(Rank, Stream), StreamBuffer>,
     /// Streams that want to be looked at again, and when the first of them does at the earliest.
     waiting: BTreeSet<(Rank, Stream)>,
     waiting_until: Option<Instant>,
@@ -94,8 +94,8 @@ pub struct Pages {
     shown_bytes: u64,
 }
 
-struct Page {
-    dress: Clothes,
+struct StreamBuffer {
+    dress: LineFormat,
     tail: Tail,
     /// Whether there is a file for the stream.
     is_kept: bool,
@@ -105,7 +105,7 @@ struct Page {
     shown_until: u64,
 }
 
-enum Clothes {
+enum LineFormat {
     /// Whole lines, so that those of several workers mix well.
     Lines(LineCutter),
     /// Bytes at once.
@@ -114,7 +114,7 @@ enum Clothes {
 
 /// The status area of a terminal that has one.
 struct LiveStatus {
-    status: Status,
+    status: StatusText,
     tty: Tty,
     paint: Paint,
     /// Whether something is not on the screen yet.
@@ -127,14 +127,14 @@ struct LiveStatus {
     rests: bool,
 }
 
-impl Pages {
+impl OutputRouter {
     /// For these workers, on these descriptors.
     pub fn new(workers: &[WorkerLabel], style: &Style, stdout: OwnedFd, stderr: OwnedFd) -> Self {
         let width = workers.iter().map(|label| default_name(label).len()).max().unwrap_or(0);
         let mut streams = BTreeMap::new();
         for label in workers {
             for stream in [Stream::Stdout, Stream::Stderr] {
-                let page = Page::new(label, stream, style, width);
+                let page = StreamBuffer::new(label, stream, style, width);
                 streams.insert((label.rank, stream), page);
             }
         }
@@ -194,7 +194,7 @@ impl Pages {
     /// What a stream can redraw after these bytes, and when it wants to be looked at again.
     fn note_state(&mut self, of: (Rank, Stream), bytes: &[u8]) {
         let Some(page) = self.streams.get(&of) else { return };
-        let Clothes::Lines(cutter) = &page.dress else {
+        let LineFormat::Lines(cutter) = &page.dress else {
             // A program that moves the cursor by itself has the terminal for itself.
             if self.status.is_some() && first_control(bytes).is_some() {
                 self.end_status();
@@ -221,7 +221,7 @@ impl Pages {
         for of in std::mem::take(&mut self.waiting) {
             let is_hushed = self.is_hushed(of.0);
             let Some(page) = self.streams.get_mut(&of) else { continue };
-            if let (Clothes::Lines(cutter), false) = (&mut page.dress, is_hushed) {
+            if let (LineFormat::Lines(cutter), false) = (&mut page.dress, is_hushed) {
                 cutter.look_again(now, self.screens.pending(of.1));
                 self.note_state(of, b"");
             }
@@ -234,7 +234,9 @@ impl Pages {
         let Some(of) = live.prompt_of.take() else { return };
         self.screens.keep_status();
         live.is_stale = true;
-        if let Some(Page { dress: Clothes::Lines(cutter), .. }) = self.streams.get_mut(&of) {
+        if let Some(StreamBuffer { dress: LineFormat::Lines(cutter), .. }) =
+            self.streams.get_mut(&of)
+        {
             cutter.end_prompt();
         }
         self.note_state(of, b"");
@@ -289,7 +291,7 @@ impl Pages {
     }
 
     /// A worker has done a step.
-    pub fn step(&mut self, rank: Rank, step: Step) {
+    pub fn step(&mut self, rank: Rank, step: WorkerStep) {
         if let Some(live) = &mut self.status {
             live.status.step(rank, clock::now(), step);
             live.is_stale = true;
@@ -489,7 +491,7 @@ impl Pages {
     }
 }
 
-impl Page {
+impl StreamBuffer {
     /// Names fill a column of `width`.
     fn new(label: &WorkerLabel, stream: Stream, style: &Style, width: usize) -> Self {
         let (terminal, paint) = match stream {
@@ -497,7 +499,7 @@ impl Page {
             Stream::Stderr => (style.terminal.stderr, style.terminal.paint),
         };
         let dress = if style.solo == Some(label.rank) {
-            Clothes::Bytes
+            LineFormat::Bytes
         } else {
             let charset = style.terminal.charset;
             let prefix = prefix(label, stream, style.prefix.as_deref(), (width, charset));
@@ -505,7 +507,7 @@ impl Page {
             let dress = if terminal { Dress::Neutral } else { Dress::Bytes };
             let has_status = terminal && style.terminal.status != StatusPlace::Nowhere;
             let bars = if has_status { Bars::InStatus } else { Bars::NowAndThen };
-            Clothes::Lines(LineCutter::new(prefix, dress, bars, charset))
+            LineFormat::Lines(LineCutter::new(prefix, dress, bars, charset))
         };
         let is_kept = style.log_dir.is_some();
         Self { dress, tail: Tail::default(), is_kept, hidden_until: 0, shown_until: 0 }
@@ -537,7 +539,7 @@ fn start_files(workers: &[WorkerLabel], style: &Style) -> Option<Files> {
     Some(files)
 }
 
-impl Clothes {
+impl LineFormat {
     fn show(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         match self {
             Self::Lines(cutter) => cutter.push(clock::now(), bytes, out),
@@ -563,7 +565,7 @@ impl Clothes {
 
 impl LiveStatus {
     fn new(tty: Tty, terminal: Terminal) -> Self {
-        let status = Status::new(terminal.charset);
+        let status = StatusText::new(terminal.charset);
         let paint = terminal.paint;
         Self { status, tty, paint, is_stale: false, drawn: None, prompt_of: None, rests: false }
     }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 
-use super::pages::{Pages, Style, WorkerLabel};
-use super::status::Step;
+use super::pages::{OutputRouter, Style, WorkerLabel};
+use super::status::WorkerStep;
 use super::terminal::StatusPlace;
 use crate::base::{Epoch, NodeRank, Rank, clock};
 use crate::job::Evidence;
@@ -29,7 +29,7 @@ enum Told {
     Output { from: (NodeRank, u32), rank: Rank, stream: Stream, bytes: Vec<u8> },
     End { rank: Rank, stream: Stream },
     Say(String),
-    Step(Rank, Step),
+    Step(Rank, WorkerStep),
     LeftAlone(Rank),
     Hush(Rank),
     EndStatus,
@@ -48,7 +48,7 @@ type OnEvidence = Box<dyn FnOnce(BTreeMap<Rank, Evidence>) + Send>;
 /// Handle to the thread.
 pub struct Reporter {
     told: mpsc::Sender<Told>,
-    thread: JoinHandle<Pages>,
+    thread: JoinHandle<OutputRouter>,
     steps_waiting: Option<Arc<AtomicUsize>>,
 }
 
@@ -69,13 +69,13 @@ impl Reporter {
         stderr: OwnedFd,
         consumed: impl Fn(Consumed) + Send + 'static,
     ) -> std::io::Result<Self> {
-        let pages = Pages::new(workers, style, stdout, stderr);
+        let pages = OutputRouter::new(workers, style, stdout, stderr);
         let (told, receiver) = mpsc::channel();
         let thread = std::thread::Builder::new().name("reporter".to_owned());
         let has_status = style.terminal.status != StatusPlace::Nowhere;
         let steps_waiting = has_status.then(Arc::<AtomicUsize>::default);
         let steps = steps_waiting.clone();
-        let hear = move |pages: &mut Pages, message| {
+        let hear = move |pages: &mut OutputRouter, message| {
             if let (Told::Step(..), Some(steps)) = (&message, &steps) {
                 steps.fetch_sub(1, Ordering::Relaxed);
             }
@@ -148,7 +148,7 @@ impl Reporter {
 
     /// Waits until everything sent so far has been dealt with; the pages are then the caller's.
     /// What links still send after that is not looked at.
-    pub fn finish(self) -> Pages {
+    pub fn finish(self) -> OutputRouter {
         let _ = self.told.send(Told::Finish);
         match self.thread.join() {
             Ok(pages) => pages,
@@ -164,7 +164,7 @@ impl OutputSender {
     }
 
     /// A worker has done a step.
-    pub fn step(&self, rank: Rank, step: Step) {
+    pub fn step(&self, rank: Rank, step: WorkerStep) {
         let Some(waiting) = &self.steps_waiting else {
             return;
         };
@@ -191,10 +191,10 @@ impl OutputSender {
 }
 
 fn run(
-    mut pages: Pages,
+    mut pages: OutputRouter,
     told: &mpsc::Receiver<Told>,
-    hear: impl Fn(&mut Pages, Told) -> ControlFlow<()>,
-) -> Pages {
+    hear: impl Fn(&mut OutputRouter, Told) -> ControlFlow<()>,
+) -> OutputRouter {
     loop {
         let mut next = match wait(told, &pages) {
             Ok(first) => Some(first),
@@ -215,14 +215,14 @@ fn run(
 }
 
 /// The next message, unless the screens want to be looked at before it comes.
-fn wait(told: &mpsc::Receiver<Told>, pages: &Pages) -> Result<Told, RecvTimeoutError> {
+fn wait(told: &mpsc::Receiver<Told>, pages: &OutputRouter) -> Result<Told, RecvTimeoutError> {
     match pages.due() {
         Some(due) => told.recv_timeout(due.saturating_duration_since(clock::now())),
         None => told.recv().map_err(|_| RecvTimeoutError::Disconnected),
     }
 }
 
-fn hear(pages: &mut Pages, message: Told, consumed: &impl Fn(Consumed)) -> ControlFlow<()> {
+fn hear(pages: &mut OutputRouter, message: Told, consumed: &impl Fn(Consumed)) -> ControlFlow<()> {
     match message {
         Told::Output { from, rank, stream, bytes } => {
             let length = bytes.len() as u64;

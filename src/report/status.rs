@@ -26,7 +26,7 @@ const GUESS_AFTER: Duration = Duration::from_secs(2);
 
 /// A step of a worker, as it tells us.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
+pub struct WorkerStep {
     /// Which, from 1 on.
     pub step: u64,
     /// How many there will be.
@@ -38,7 +38,7 @@ pub struct Step {
 }
 
 /// What the line can say.
-pub(super) struct Status {
+pub(super) struct StatusText {
     paces: BTreeMap<Rank, Pace>,
     /// What streams can redraw.
     redrawn: BTreeMap<(Rank, Stream), Redrawn>,
@@ -67,17 +67,17 @@ pub(super) struct Area {
 /// The first step that a worker told us of, and its newest.
 struct Pace {
     first: (u64, Instant),
-    newest: (Step, Instant),
+    newest: (WorkerStep, Instant),
 }
 
-impl Status {
+impl StatusText {
     /// Without anything to show.
     pub(super) fn new(charset: Charset) -> Self {
         Self { paces: BTreeMap::new(), redrawn: BTreeMap::new(), charset }
     }
 
     /// A worker has done a step.
-    pub(super) fn step(&mut self, rank: Rank, now: Instant, step: Step) {
+    pub(super) fn step(&mut self, rank: Rank, now: Instant, step: WorkerStep) {
         let first = (step.step, now);
         let begin = Pace { first, newest: (step, now) };
         let pace = self.paces.entry(rank).or_insert(begin);
@@ -144,7 +144,7 @@ impl Pace {
     }
 
     fn text(&self) -> String {
-        let Step { step, steps, loss, tokens_per_s } = self.newest.0;
+        let WorkerStep { step, steps, loss, tokens_per_s } = self.newest.0;
         let steps_per_s = self.steps_per_s();
         let place = match steps {
             Some(steps) => format!("step {step:>0$}/{steps}", steps.to_string().len()),
@@ -258,14 +258,14 @@ mod tests {
         }
     }
 
-    fn told(step: u64, steps: Option<u64>) -> Step {
-        Step { step, steps, loss: Some(2.5), tokens_per_s: Some(46_080.4) }
+    fn told(step: u64, steps: Option<u64>) -> WorkerStep {
+        WorkerStep { step, steps, loss: Some(2.5), tokens_per_s: Some(46_080.4) }
     }
 
     #[test]
     fn the_lowest_rank_speaks_and_its_end_is_guessed() {
-        let (mut status, start) = (Status::new(Charset::Utf8), clock::now());
-        let line = |status: &Status| status.area((80, 24), Paint::Plain).rows.concat();
+        let (mut status, start) = (StatusText::new(Charset::Utf8), clock::now());
+        let line = |status: &StatusText| status.area((80, 24), Paint::Plain).rows.concat();
         assert_eq!(line(&status), "");
         status.step(Rank(1), start, told(7, None));
         assert_eq!(line(&status), "   Running  step 7  loss 2.5000  46080 tokens/s");
@@ -276,7 +276,7 @@ mod tests {
             line(&status),
             "   Running  step  100/1000  loss 2.5000  46080 tokens/s  30 s left"
         );
-        let silent = Step { loss: None, tokens_per_s: None, ..told(100, Some(1000)) };
+        let silent = WorkerStep { loss: None, tokens_per_s: None, ..told(100, Some(1000)) };
         status.step(Rank(0), start + Duration::from_secs(3), silent);
         assert_eq!(line(&status), "   Running  step  100/1000  30.0 steps/s  30 s left");
         status.step(Rank(0), start + Duration::from_secs(4), told(1, Some(1000)));
@@ -285,8 +285,8 @@ mod tests {
 
     #[test]
     fn the_last_step_is_not_shown() {
-        let (mut status, now) = (Status::new(Charset::Utf8), clock::now());
-        let line = |status: &Status| status.area((80, 24), Paint::Plain).rows.concat();
+        let (mut status, now) = (StatusText::new(Charset::Utf8), clock::now());
+        let line = |status: &StatusText| status.area((80, 24), Paint::Plain).rows.concat();
         let shown = "   Running  step  7/30  loss 2.5000  46080 tokens/s";
         status.step(Rank(0), now, told(7, Some(30)));
         assert_eq!(line(&status), shown);
@@ -303,8 +303,8 @@ mod tests {
 
     #[test]
     fn bar_of_a_worker_cannot_draw_elsewhere() {
-        let mut status = Status::new(Charset::Ascii);
-        let shown = |status: &Status| status.area((40, 24), Paint::Plain).rows;
+        let mut status = StatusText::new(Charset::Ascii);
+        let shown = |status: &StatusText| status.area((40, 24), Paint::Plain).rows;
         let (third, first) = ((Rank(3), Stream::Stderr), (Rank(1), Stream::Stdout));
         assert!(status.set(third, Some(bars("n1:3 | ", &["50%\x1b[2J"]))));
         assert!(!status.set(third, Some(bars("n1:3 | ", &["50%\x1b[2J"]))), "no news");
@@ -321,8 +321,8 @@ mod tests {
 
     #[test]
     fn area_shows_the_bars_of_the_lowest_rank() {
-        let mut status = Status::new(Charset::Utf8);
-        let rows = |status: &Status, height| status.area((40, height), Paint::Plain).rows;
+        let mut status = StatusText::new(Charset::Utf8);
+        let rows = |status: &StatusText, height| status.area((40, height), Paint::Plain).rows;
         status.set((Rank(0), Stream::Stderr), Some(bars("0 ", &["epoch", "batch"])));
         status.set((Rank(0), Stream::Stdout), Some(bars("0 ", &["other"])));
         status.set((Rank(1), Stream::Stderr), Some(bars("1 ", &["epoch"])));
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn prompt_is_shown_alone() {
-        let mut status = Status::new(Charset::Utf8);
+        let mut status = StatusText::new(Charset::Utf8);
         status.set((Rank(0), Stream::Stderr), Some(bars("0 ", &["epoch"])));
         let of = (Rank(1), Stream::Stdout);
         let prompt = Some(b"(Pdb) ".to_vec());

@@ -12,12 +12,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Rank, clock};
-use crate::runtime::cells::Alarm;
+use crate::runtime::cells::AbortRecord;
 use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::error::{Cause, Fingerprint, Loss};
-use crate::runtime::net::{ABORT_KEY, Incoming, Net, Outgoing, STORE_PATIENCE};
-use crate::runtime::node::{LocalNode, Patience, Roster};
-use crate::runtime::room::{Room, Rooms};
+use crate::runtime::net::{ABORT_KEY, Incoming, Mesh, Outgoing, STORE_PATIENCE};
+use crate::runtime::node::{Deadline, LocalNode, RankRoster};
+use crate::runtime::room::{BufferPool, PooledBuffer};
 use crate::runtime::schedule::blocks;
 use crate::runtime::shm_window::{Window, Workspace, fold_windows_into};
 use crate::runtime::traffic::Traffic;
@@ -42,7 +42,7 @@ pub(crate) struct AbortNotice {
     pub(crate) reason: String,
 }
 
-impl From<AbortNotice> for Alarm {
+impl From<AbortNotice> for AbortRecord {
     fn from(AbortNotice { by, lost, reason }: AbortNotice) -> Self {
         Self { by, lost, reason }
     }
@@ -54,13 +54,13 @@ pub(crate) struct Round<T> {
     pub(crate) windows: Vec<Window<T>>,
     /// Number of elements of every window.
     pub(crate) len: usize,
-    pub(crate) patience: Patience,
+    pub(crate) patience: Deadline,
 }
 
 /// Connections of this rank to other nodes, and its part in collectives between nodes.
-pub(crate) struct Across {
-    net: Net,
-    roster: Arc<Roster>,
+pub(crate) struct InterNode {
+    net: Mesh,
+    roster: Arc<RankRoster>,
     /// Node of every piece, left to right.
     nodes_of_pieces: Vec<usize>,
     /// Number of pieces of every node.
@@ -69,7 +69,7 @@ pub(crate) struct Across {
     combine: Fold,
     /// Folds of the windows of this node into its pieces.
     ours: Vec<Fold>,
-    rooms: Rooms,
+    rooms: BufferPool,
     /// Transfers of the current rounds; empty between operations.
     traffic: Traffic<Shared, Arrival>,
     /// Received data that was not requested yet.
@@ -77,7 +77,7 @@ pub(crate) struct Across {
 }
 
 /// Bytes that are sent to several ranks.
-struct Shared(Arc<Room<u8>>);
+struct Shared(Arc<PooledBuffer<u8>>);
 
 impl AsRef<[u8]> for Shared {
     fn as_ref(&self) -> &[u8] {
@@ -88,7 +88,7 @@ impl AsRef<[u8]> for Shared {
 /// Data received from another node.
 struct Arrival {
     what: What,
-    bytes: Room<u8>,
+    bytes: PooledBuffer<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,8 +111,8 @@ impl AsMut<[u8]> for Arrival {
     }
 }
 
-impl Across {
-    pub(crate) fn new(net: Net, roster: Arc<Roster>) -> Self {
+impl InterNode {
+    pub(crate) fn new(net: Mesh, roster: Arc<RankRoster>) -> Self {
         let placement = &roster.placement;
         let pieces = pieces(placement.node_of_all());
         let find = |leaves: &Range<usize>| pieces.iter().position(|(_, piece)| piece == leaves);
@@ -134,13 +134,13 @@ impl Across {
             pieces_of,
             combine,
             ours,
-            rooms: Rooms::default(),
+            rooms: BufferPool::default(),
             traffic: Traffic::new(),
             arrived: Vec::new(),
         }
     }
 
-    pub(crate) fn net(&self) -> &Net {
+    pub(crate) fn net(&self) -> &Mesh {
         &self.net
     }
 
@@ -152,7 +152,7 @@ impl Across {
         slice_of: &dyn Fn(usize) -> Range<usize>,
         workspace: &mut Workspace,
         node: &LocalNode,
-    ) -> Result<Room<T::Sum>, Cause> {
+    ) -> Result<PooledBuffer<T::Sum>, Cause> {
         let ours = self.send_pieces(round, reduce, slice_of, workspace, node)?;
         let sum = self.take_sum(round, reduce, ours, workspace, node)?;
         self.settle(node, round.patience)?;
@@ -168,7 +168,7 @@ impl Across {
         slice_of: &dyn Fn(usize) -> Range<usize>,
         workspace: &mut Workspace,
         node: &LocalNode,
-    ) -> Result<Room<T::Sum>, Cause> {
+    ) -> Result<PooledBuffer<T::Sum>, Cause> {
         let roster = self.roster.clone();
         let (placement, seq) = (&roster.placement, round.fingerprint.seq);
         let owned = slice_of(roster.rank);
@@ -195,10 +195,10 @@ impl Across {
         &mut self,
         round: &Round<T>,
         reduce: ReduceOp,
-        ours: Room<T::Sum>,
+        ours: PooledBuffer<T::Sum>,
         workspace: &mut Workspace,
         node: &LocalNode,
-    ) -> Result<Room<T::Sum>, Cause> {
+    ) -> Result<PooledBuffer<T::Sum>, Cause> {
         let roster = self.roster.clone();
         let (seq, home) = (round.fingerprint.seq, roster.node());
         let len = ours.len() / self.pieces_of[home];
@@ -227,7 +227,7 @@ impl Across {
         reduce: ReduceOp,
         workspace: &mut Workspace,
         node: &LocalNode,
-    ) -> Result<Option<Room<T::Sum>>, Cause> {
+    ) -> Result<Option<PooledBuffer<T::Sum>>, Cause> {
         let roster = self.roster.clone();
         if roster.local_rank() != 0 {
             return Ok(None);
@@ -249,7 +249,7 @@ impl Across {
         outgoing: &[Outgoing<'_>],
         len: usize,
         node: &LocalNode,
-    ) -> Result<Vec<Room<T::Sum>>, Cause> {
+    ) -> Result<Vec<PooledBuffer<T::Sum>>, Cause> {
         let roster = self.roster.clone();
         let mut sums = Vec::with_capacity(roster.placement.nodes());
         for home in 0..roster.placement.nodes() {
@@ -274,7 +274,7 @@ impl Across {
         reduce: ReduceOp,
         slice: &Range<usize>,
         workspace: &mut Workspace,
-    ) -> Room<T::Sum> {
+    ) -> PooledBuffer<T::Sum> {
         let mut sums = self.rooms.take(self.ours.len() * slice.len());
         for (piece, fold) in self.ours.iter().enumerate() {
             let into = &mut sums[piece * slice.len()..][..slice.len()];
@@ -286,11 +286,11 @@ impl Across {
     /// Combines the pieces of every node into the total.
     fn combine<T: Element<Sum = T>>(
         &mut self,
-        sums: Vec<Room<T>>,
+        sums: Vec<PooledBuffer<T>>,
         len: usize,
         reduce: ReduceOp,
         workspace: &mut Workspace,
-    ) -> Room<T> {
+    ) -> PooledBuffer<T> {
         let mut result = self.rooms.take(len);
         let mut next = vec![0; sums.len()];
         let pieces: Vec<&[T]> = self
@@ -321,7 +321,7 @@ impl Across {
         ours: &[T],
         slice_of: &dyn Fn(usize) -> Range<usize>,
         node: &LocalNode,
-    ) -> Result<Vec<(usize, Room<T>)>, Cause> {
+    ) -> Result<Vec<(usize, PooledBuffer<T>)>, Cause> {
         let mut copy = self.rooms.take(ours.len());
         copy.copy_from_slice(ours);
         self.send_slice(round, &Arc::new(copy.cast()), slice_of, node)?;
@@ -334,7 +334,7 @@ impl Across {
     pub(crate) fn send_slice<T: Element>(
         &mut self,
         round: &Round<T>,
-        ours: &Arc<Room<u8>>,
+        ours: &Arc<PooledBuffer<u8>>,
         slice_of: &dyn Fn(usize) -> Range<usize>,
         node: &LocalNode,
     ) -> Result<(), Cause> {
@@ -356,7 +356,7 @@ impl Across {
         &mut self,
         round: &Round<T>,
         node: &LocalNode,
-    ) -> Result<Vec<(usize, Room<T>)>, Cause> {
+    ) -> Result<Vec<(usize, PooledBuffer<T>)>, Cause> {
         let (roster, seq) = (self.roster.clone(), round.fingerprint.seq);
         let owners = roster.placement.helped_by(roster.rank);
         owners
@@ -396,8 +396,8 @@ impl Across {
         &mut self,
         what: What,
         node: &LocalNode,
-        patience: Patience,
-    ) -> Result<Room<u8>, Cause> {
+        patience: Deadline,
+    ) -> Result<PooledBuffer<u8>, Cause> {
         let Self { net, traffic, arrived, .. } = self;
         loop {
             arrived.extend(traffic.take_arrived());
@@ -409,7 +409,7 @@ impl Across {
     }
 
     /// Continues the current transfers without waiting; returns whether there are more.
-    pub(crate) fn work(&mut self, roster: &Roster) -> Result<bool, Cause> {
+    pub(crate) fn work(&mut self, roster: &RankRoster) -> Result<bool, Cause> {
         if self.traffic.is_idle() {
             return Ok(false);
         }
@@ -419,7 +419,7 @@ impl Across {
 
     /// Waits until everything is sent, at the end of an operation, and keeps the buffers for the
     /// next.
-    pub(crate) fn settle(&mut self, node: &LocalNode, patience: Patience) -> Result<(), Cause> {
+    pub(crate) fn settle(&mut self, node: &LocalNode, patience: Deadline) -> Result<(), Cause> {
         self.net.drive(&mut self.traffic, Traffic::is_idle, node, patience)?;
         self.keep_sent();
         Ok(())
@@ -433,14 +433,14 @@ impl Across {
     }
 
     /// Keeps memory for reuse once it has been sent.
-    pub(crate) fn let_go(&mut self, bytes: Arc<Room<u8>>) {
+    pub(crate) fn let_go(&mut self, bytes: Arc<PooledBuffer<u8>>) {
         if let Some(bytes) = Arc::into_inner(bytes) {
             self.rooms.put(bytes);
         }
     }
 
     /// Converts a sum to the type of its elements.
-    pub(crate) fn narrow<T: Element>(&mut self, sum: Room<T::Sum>) -> Room<T> {
+    pub(crate) fn narrow<T: Element>(&mut self, sum: PooledBuffer<T::Sum>) -> PooledBuffer<T> {
         if T::DTYPE == <T::Sum as Element>::DTYPE {
             return sum.cast();
         }
@@ -451,7 +451,7 @@ impl Across {
     }
 
     /// The buffers for data of an operation.
-    pub(crate) fn rooms(&mut self) -> &mut Rooms {
+    pub(crate) fn rooms(&mut self) -> &mut BufferPool {
         &mut self.rooms
     }
 
@@ -487,7 +487,7 @@ impl Across {
         &mut self,
         fingerprint: Fingerprint,
         node: &LocalNode,
-        patience: Patience,
+        patience: Deadline,
     ) -> Result<(), Cause> {
         let roster = self.roster.clone();
         if roster.local_rank() != 0 {
@@ -512,14 +512,14 @@ impl Across {
         outgoing: &[Outgoing<'_>],
         incoming: &mut [Incoming<'_>],
         node: &LocalNode,
-        patience: Patience,
+        patience: Deadline,
     ) -> Result<(), Cause> {
         self.net.exchange(outgoing, incoming, node, patience)
     }
 
     /// The alarm behind a closed connection, if there is one: the peer may have closed it because
     /// another rank failed.
-    pub(crate) fn explain(&self) -> Option<Alarm> {
+    pub(crate) fn explain(&self) -> Option<AbortRecord> {
         let deadline = clock::now() + STORE_PATIENCE;
         let mut store = self.net.store();
         let mut notices = self.net.notices().iter();
@@ -529,8 +529,8 @@ impl Across {
 
     /// Notifies the other nodes of a failure: writes the alarm to the store first, then closes the
     /// connections, so that a rank that sees a closed connection finds the reason.
-    pub(crate) fn give_up(&mut self, alarm: &Alarm) {
-        let Alarm { by, lost, reason } = alarm.clone();
+    pub(crate) fn give_up(&mut self, alarm: &AbortRecord) {
+        let AbortRecord { by, lost, reason } = alarm.clone();
         let notice = postcard::to_allocvec(&AbortNotice { by, lost, reason })
             .expect("texts and numbers serialize");
         // The store itself may be lost; peers then notice the failure by their connections.

@@ -16,7 +16,7 @@ const REASON_WORDS: usize = 32;
 
 /// Position of a rank's data in the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum BufferPlace {
     /// A staged copy of this round's part begins at this offset.
     Staged(usize),
     /// The user's buffer lies in the segment: this round's part begins at this offset, and the
@@ -24,7 +24,7 @@ pub(crate) enum Place {
     Direct(usize),
 }
 
-impl Place {
+impl BufferPlace {
     pub(crate) fn offset(self) -> usize {
         match self {
             Self::Staged(offset) | Self::Direct(offset) => offset,
@@ -53,16 +53,16 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn write(&self, fingerprint: [u64; 3], place: Place) {
+    pub(crate) fn write(&self, fingerprint: [u64; 3], place: BufferPlace) {
         for (cell, word) in self.fingerprint.iter().zip(fingerprint) {
             cell.store(word, Relaxed);
         }
         self.place.store(place.encode(), Relaxed);
     }
 
-    pub(crate) fn read(&self) -> ([u64; 3], Place) {
+    pub(crate) fn read(&self) -> ([u64; 3], BufferPlace) {
         let fingerprint = [0, 1, 2].map(|word: usize| self.fingerprint[word].load(Relaxed));
-        (fingerprint, Place::decode(self.place.load(Relaxed)))
+        (fingerprint, BufferPlace::decode(self.place.load(Relaxed)))
     }
 }
 
@@ -70,14 +70,14 @@ impl Entry {
 /// ahead of a peer that still reads, never two.
 #[derive(Default)]
 #[repr(C, align(128))]
-pub(crate) struct Line {
+pub(crate) struct RankCell {
     pub(crate) flag: Flag,
     entries: [Entry; 2],
     /// How the rank has left, if it left without an error: a [`Departure`].
     departed: AtomicU32,
 }
 
-impl Line {
+impl RankCell {
     /// The entry of the `round`-th synchronization.
     pub(crate) fn entry(&self, round: u64) -> &Entry {
         &self.entries[(round & 1) as usize]
@@ -104,8 +104,8 @@ impl Line {
 /// `lines` are those of all ranks, including `own`. While other ranks are late, `work` is called as long
 /// as it returns that there is more.
 pub(crate) fn meet<'l, E>(
-    own: &Line,
-    mut lines: impl Iterator<Item = &'l Line>,
+    own: &RankCell,
+    mut lines: impl Iterator<Item = &'l RankCell>,
     meeting: u32,
     spin: Spin,
     mut work: impl FnMut() -> Result<bool, E>,
@@ -137,7 +137,7 @@ fn departure_of(code: u32) -> Option<Departure> {
 
 /// Abort of a group with its reason; the first alarm of an epoch is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Alarm {
+pub(crate) struct AbortRecord {
     /// Rank that raised it.
     pub(crate) by: Rank,
     /// Lost rank, if one was the reason.
@@ -165,7 +165,7 @@ const RAISED: u32 = 2;
 
 impl AlarmCell {
     /// Raises the alarm, unless it was already raised.
-    pub(crate) fn raise(&self, alarm: &Alarm) {
+    pub(crate) fn raise(&self, alarm: &AbortRecord) {
         if self.state.compare_exchange(QUIET, WRITING, SeqCst, SeqCst).is_ok() {
             self.write(alarm);
             self.state.store(RAISED, SeqCst);
@@ -173,11 +173,11 @@ impl AlarmCell {
     }
 
     /// Returns the alarm, if one was raised.
-    pub(crate) fn look(&self) -> Option<Alarm> {
+    pub(crate) fn look(&self) -> Option<AbortRecord> {
         (self.state.load(Acquire) == RAISED).then(|| self.read())
     }
 
-    fn write(&self, alarm: &Alarm) {
+    fn write(&self, alarm: &AbortRecord) {
         self.by.store(alarm.by.0, Relaxed);
         self.lost.store(alarm.lost.map_or(u32::MAX, |loss| loss.rank.0), Relaxed);
         let how = alarm.lost.map_or(Departure::Gone, |loss| loss.how);
@@ -192,14 +192,14 @@ impl AlarmCell {
         }
     }
 
-    fn read(&self) -> Alarm {
+    fn read(&self) -> AbortRecord {
         let bytes = self.reason_bytes.load(Relaxed) as usize;
         let words = self.reason.iter().take(bytes.div_ceil(8));
         let text: Vec<u8> =
             words.flat_map(|word| word.load(Relaxed).to_le_bytes()).take(bytes).collect();
         let lost = self.lost.load(Relaxed);
         let how = departure_of(self.lost_how.load(Relaxed)).unwrap_or(Departure::Gone);
-        Alarm {
+        AbortRecord {
             by: Rank(self.by.load(Relaxed)),
             lost: (lost != u32::MAX).then_some(Loss { rank: Rank(lost), how }),
             reason: String::from_utf8_lossy(&text).into_owned(),

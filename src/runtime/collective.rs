@@ -10,19 +10,19 @@
 use std::ops::Range;
 
 use crate::runtime::across::Round;
-use crate::runtime::cells::Place;
+use crate::runtime::cells::BufferPlace;
 use crate::runtime::element::{Element, ReduceOp, ReduceOrder};
-use crate::runtime::engine::{Call, Engine};
+use crate::runtime::engine::{Engine, OperationCall};
 use crate::runtime::error::{Cause, CollectiveError, Operation};
-use crate::runtime::memory::{Finish, Memory};
-use crate::runtime::node::Patience;
+use crate::runtime::memory::{CallMemory, Finish};
+use crate::runtime::node::Deadline;
 use crate::runtime::parts::part_len_max;
 use crate::runtime::schedule::{blocks, rounds, slice};
 use crate::runtime::shm::EAGER_BYTES;
 use crate::runtime::shm_window::{Window, Workspace, fold_windows};
 
 /// Algorithm of a reduction.
-enum Way {
+enum Algorithm {
     /// All ranks read all data beside the flags.
     Eager,
     /// One round after the other.
@@ -44,74 +44,75 @@ impl Engine {
     /// Every rank gets the reduction of all ranks' data.
     pub(crate) fn all_reduce<T: Element>(
         &mut self,
-        memory: Memory<'_, T>,
+        memory: CallMemory<'_, T>,
         reduce: ReduceOp,
         finish: Finish,
     ) -> Result<(), CollectiveError> {
-        let call = Call { reduce, ..Call::new(Operation::AllReduce, memory.len()) };
+        let call =
+            OperationCall { reduce, ..OperationCall::new(Operation::AllReduce, memory.len()) };
         self.reduce_any(call, memory, finish)
     }
 
     /// The root gets the reduction of all ranks' data; the data of other ranks does not change.
     pub(crate) fn reduce<T: Element>(
         &mut self,
-        memory: Memory<'_, T>,
+        memory: CallMemory<'_, T>,
         reduce: ReduceOp,
         root: usize,
     ) -> Result<(), CollectiveError> {
-        let call = Call::new(Operation::Reduce, memory.len());
-        self.reduce_any(Call { reduce, root: Some(root), ..call }, memory, Finish::Keep)
+        let call = OperationCall::new(Operation::Reduce, memory.len());
+        self.reduce_any(OperationCall { reduce, root: Some(root), ..call }, memory, Finish::Keep)
     }
 
     /// Reduces for the root of the call, or for all ranks.
     fn reduce_any<T: Element>(
         &mut self,
-        call: Call,
-        mut memory: Memory<'_, T>,
+        call: OperationCall,
+        mut memory: CallMemory<'_, T>,
         finish: Finish,
     ) -> Result<(), CollectiveError> {
         let finish = self.finish(call.reduce, finish);
         self.run::<T>(call, |engine, call, patience| {
             memory.check_home(&engine.node.segment)?;
             match engine.way_of::<T>(call) {
-                Way::Eager => engine.reduce_eager(call, &mut memory, finish, patience),
-                Way::Rounds => engine.reduce_rounds(call, &mut memory, finish, patience),
-                Way::Overlapping => {
+                Algorithm::Eager => engine.reduce_eager(call, &mut memory, finish, patience),
+                Algorithm::Rounds => engine.reduce_rounds(call, &mut memory, finish, patience),
+                Algorithm::Overlapping => {
                     engine.all_reduce_overlapping(call, &mut memory, finish, patience)
                 }
-                Way::Ring => engine.all_reduce_in_ring(call, &mut memory, finish, patience),
+                Algorithm::Ring => engine.all_reduce_in_ring(call, &mut memory, finish, patience),
             }
         })
     }
 
     /// Selects the algorithm; equal on all ranks, because it depends only on the call and on the
     /// placement.
-    fn way_of<T: Element>(&self, call: Call) -> Way {
+    fn way_of<T: Element>(&self, call: OperationCall) -> Algorithm {
         match &self.across {
-            None if call.count * size_of::<T>() <= EAGER_BYTES => Way::Eager,
+            None if call.count * size_of::<T>() <= EAGER_BYTES => Algorithm::Eager,
             Some(across) if call.root.is_none() => {
                 let is_short = across.is_short(call.count * size_of::<T::Sum>());
                 match self.order_of(call.op) {
-                    _ if is_short => Way::Rounds,
-                    ReduceOrder::Canonical => Way::Overlapping,
-                    ReduceOrder::Any => Way::Ring,
+                    _ if is_short => Algorithm::Rounds,
+                    ReduceOrder::Canonical => Algorithm::Overlapping,
+                    ReduceOrder::Any => Algorithm::Ring,
                 }
             }
-            _ => Way::Rounds,
+            _ => Algorithm::Rounds,
         }
     }
 
-    fn is_for_us(&self, call: Call) -> bool {
+    fn is_for_us(&self, call: OperationCall) -> bool {
         call.root.is_none_or(|root| root == self.roster.rank)
     }
 
     /// Every rank that needs the result reduces all data: one barrier, and the slots are used in turn.
     fn reduce_eager<T: Element>(
         &mut self,
-        call: Call,
-        memory: &mut Memory<'_, T>,
+        call: OperationCall,
+        memory: &mut CallMemory<'_, T>,
         finish: Finish,
-        patience: Patience,
+        patience: Deadline,
     ) -> Result<(), Cause> {
         let offset = self.node.segment.eager_offset(self.node.me(), self.rounds + 1);
         let slot = Window::new(&self.node.segment, offset, call.count)
@@ -147,10 +148,10 @@ impl Engine {
 
     fn reduce_rounds<T: Element>(
         &mut self,
-        call: Call,
-        memory: &mut Memory<'_, T>,
+        call: OperationCall,
+        memory: &mut CallMemory<'_, T>,
         finish: Finish,
-        patience: Patience,
+        patience: Deadline,
     ) -> Result<(), Cause> {
         let staging = self.staging::<T>();
         let mut done = 0;
@@ -161,8 +162,8 @@ impl Engine {
             let left = call.count - done;
             // If no rank has staged its data, a round has no limit. All ranks of the node see the
             // same places, so they agree on it; other nodes do not see them.
-            let len = |places: &[Place]| {
-                let is_direct = |place: &Place| matches!(place, Place::Direct(_));
+            let len = |places: &[BufferPlace]| {
+                let is_direct = |place: &BufferPlace| matches!(place, BufferPlace::Direct(_));
                 if is_one_node && places.iter().all(is_direct) { left } else { range.len() }
             };
             let round = self.enter_at::<T>(call, place, len, patience)?;
@@ -184,7 +185,7 @@ impl Engine {
 
     /// Folds this rank's slice over all windows and writes the result to the same place in the
     /// root's window, or in all windows.
-    fn reduce_slice<T: Element>(&mut self, call: Call, finish: Finish, round: &Round<T>) {
+    fn reduce_slice<T: Element>(&mut self, call: OperationCall, finish: Finish, round: &Round<T>) {
         let slice = slice(round.len, self.world(), self.roster.rank);
         let windows = &round.windows;
         let targets = call.root.map_or(&windows[..], |root| &windows[root..=root]);
@@ -248,7 +249,8 @@ impl Engine {
     ) -> Result<(), CollectiveError> {
         let finish = self.finish(reduce, Finish::Keep);
         let (world, part) = (self.world(), ours.len());
-        let call = Call { reduce, ..Call::new(Operation::ReduceScatter, all.len()) };
+        let call =
+            OperationCall { reduce, ..OperationCall::new(Operation::ReduceScatter, all.len()) };
         self.run::<T>(call, |engine, call, patience| {
             let staging = engine.staging::<T>();
             for range in rounds(part, part_len_max(&staging, world)?) {
@@ -302,10 +304,13 @@ impl Engine {
     /// Every rank gets the root's data.
     pub(crate) fn broadcast<T: Element>(
         &mut self,
-        mut memory: Memory<'_, T>,
+        mut memory: CallMemory<'_, T>,
         root: usize,
     ) -> Result<(), CollectiveError> {
-        let call = Call { root: Some(root), ..Call::new(Operation::Broadcast, memory.len()) };
+        let call = OperationCall {
+            root: Some(root),
+            ..OperationCall::new(Operation::Broadcast, memory.len())
+        };
         self.run::<T>(call, |engine, call, patience| {
             memory.check_home(&engine.node.segment)?;
             let staging = engine.staging::<T>();
@@ -318,18 +323,18 @@ impl Engine {
 
     fn broadcast_round<T: Element>(
         &mut self,
-        call: Call,
+        call: OperationCall,
         root: usize,
-        memory: &mut Memory<'_, T>,
+        memory: &mut CallMemory<'_, T>,
         range: &Range<usize>,
         staging: &Window<T>,
-        patience: Patience,
+        patience: Deadline,
     ) -> Result<(), Cause> {
         let rank = self.roster.rank;
         let place = if root == rank {
             memory.stage_in(range, staging)
         } else {
-            Place::Staged(staging.offset())
+            BufferPlace::Staged(staging.offset())
         };
         let round = self.enter_at::<T>(call, place, |_| range.len(), patience)?;
         if let Some(across) = &mut self.across {
@@ -353,11 +358,11 @@ impl Engine {
 
     /// Waits until all ranks have called it.
     pub(crate) fn barrier(&mut self) -> Result<(), CollectiveError> {
-        self.agree::<u8>(Call::new(Operation::Barrier, 0))
+        self.agree::<u8>(OperationCall::new(Operation::Barrier, 0))
     }
 
     /// Waits until all ranks have made this call; fails if a rank has made a different call.
-    pub(crate) fn agree<T: Element>(&mut self, call: Call) -> Result<(), CollectiveError> {
+    pub(crate) fn agree<T: Element>(&mut self, call: OperationCall) -> Result<(), CollectiveError> {
         self.run::<T>(call, |engine, call, patience| {
             let nothing = engine.staging::<T>().part(&(0..0));
             let round = engine.enter(call, &nothing, patience)?;

@@ -171,7 +171,7 @@ pub trait Element:
 }
 
 /// Element type of gradients: `f32` and `f64`.
-pub trait Float: Element<Sum = Self> + PartialOrd {
+pub trait GradientElement: Element<Sum = Self> + PartialOrd {
     /// Zero.
     const ZERO: Self;
 
@@ -287,7 +287,7 @@ macro_rules! float {
             vectorized(|| values.iter_mut().for_each(|value| *value *= factor));
         });
 
-        impl Float for $type {
+        impl GradientElement for $type {
             const ZERO: Self = 0.0;
 
             fn from_f64(value: f64) -> Self {

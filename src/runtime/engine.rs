@@ -4,26 +4,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::{Rank, clock};
-use crate::runtime::across::{Across, Round};
-use crate::runtime::cells::{Alarm, Place};
+use crate::runtime::across::{InterNode, Round};
+use crate::runtime::cells::{AbortRecord, BufferPlace};
 use crate::runtime::element::{Element, ReduceOp, ReduceOrder};
 use crate::runtime::error::{Cause, CollectiveError, Departure, Fingerprint, Loss, Operation};
 use crate::runtime::flag::Spin;
-use crate::runtime::node::{LocalNode, Patience, Roster};
+use crate::runtime::node::{Deadline, LocalNode, RankRoster};
 use crate::runtime::shm::{Segment, staging_bytes};
 use crate::runtime::shm_window::{Window, Workspace};
 use crate::runtime::tree::Fold;
 
 /// Parameters of one operation, as its caller passed them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Call {
+pub(crate) struct OperationCall {
     pub(crate) op: Operation,
     pub(crate) reduce: ReduceOp,
     pub(crate) root: Option<usize>,
     pub(crate) count: usize,
 }
 
-impl Call {
+impl OperationCall {
     pub(crate) fn new(op: Operation, count: usize) -> Self {
         Self { op, reduce: ReduceOp::Sum, root: None, count }
     }
@@ -32,9 +32,9 @@ impl Call {
 /// State of a group that runs operations one after the other, behind the lock of the group.
 pub(crate) struct Engine {
     pub(super) node: LocalNode,
-    pub(super) roster: Arc<Roster>,
+    pub(super) roster: Arc<RankRoster>,
     /// Connections to other nodes, if there are any.
-    pub(super) across: Option<Across>,
+    pub(super) across: Option<InterNode>,
     pub(super) workspace: Workspace,
     /// Fold of the windows of all ranks, for groups on one node.
     pub(super) fold: Fold,
@@ -60,9 +60,9 @@ struct Failed {
 
 impl Engine {
     pub(crate) fn new(
-        roster: Arc<Roster>,
+        roster: Arc<RankRoster>,
         segment: Arc<Segment>,
-        across: Option<Across>,
+        across: Option<InterNode>,
         (timeout, order): (Duration, ReduceOrder),
     ) -> Self {
         let world = roster.placement.world_size();
@@ -90,7 +90,7 @@ impl Engine {
     }
 
     /// Makes every operation of this group fail, here and elsewhere.
-    pub(crate) fn abort(&mut self, alarm: Alarm) {
+    pub(crate) fn abort(&mut self, alarm: AbortRecord) {
         if self.failed.is_none() {
             self.tell(&alarm);
             self.failed = Some(Failed { cause: self.roster.cause(alarm), at: None });
@@ -101,13 +101,13 @@ impl Engine {
     /// the group.
     pub(super) fn run<T: Element>(
         &mut self,
-        call: Call,
-        body: impl FnOnce(&mut Self, Call, Patience) -> Result<(), Cause>,
+        call: OperationCall,
+        body: impl FnOnce(&mut Self, OperationCall, Deadline) -> Result<(), Cause>,
     ) -> Result<(), CollectiveError> {
         self.calls += 1;
         let since = clock::now();
         let deadline = clock::after(since, self.timeout);
-        let patience = Patience { since, deadline, spin: self.spin };
+        let patience = Deadline { since, deadline, spin: self.spin };
         let earlier = self.failed.as_ref().and_then(|failed| failed.at);
         let outcome = match &self.failed {
             Some(failed) => Err(failed.cause.clone()),
@@ -154,7 +154,7 @@ impl Engine {
             Cause::Aborted { by, reason } => (*by, reason.clone()),
             cause => (self.roster.own_name(), cause.to_string()),
         };
-        self.tell(&Alarm { by, lost, reason });
+        self.tell(&AbortRecord { by, lost, reason });
         self.failed = Some(Failed { cause: cause.clone(), at: Some(op) });
         cause
     }
@@ -167,7 +167,7 @@ impl Engine {
         Some(self.roster.cause(alarm))
     }
 
-    fn tell(&mut self, alarm: &Alarm) {
+    fn tell(&mut self, alarm: &AbortRecord) {
         self.node.segment.raise_alarm(alarm);
         if let Some(across) = &mut self.across {
             across.give_up(alarm);
@@ -179,7 +179,7 @@ impl Engine {
         if op == Operation::AllReduce { self.order } else { ReduceOrder::Canonical }
     }
 
-    pub(super) fn fingerprint<T: Element>(&mut self, call: Call) -> Fingerprint {
+    pub(super) fn fingerprint<T: Element>(&mut self, call: OperationCall) -> Fingerprint {
         self.rounds += 1;
         Fingerprint {
             op: call.op,
@@ -195,11 +195,11 @@ impl Engine {
     /// Begins a round; returns the staged window of every rank, in local order.
     pub(super) fn enter<T: Element>(
         &mut self,
-        call: Call,
+        call: OperationCall,
         ours: &Window<T>,
-        patience: Patience,
+        patience: Deadline,
     ) -> Result<Round<T>, Cause> {
-        let place = Place::Staged(ours.offset());
+        let place = BufferPlace::Staged(ours.offset());
         self.enter_at(call, place, |_| ours.len(), patience)
     }
 
@@ -207,10 +207,10 @@ impl Engine {
     /// length from the places of all ranks.
     pub(super) fn enter_at<T: Element>(
         &mut self,
-        call: Call,
-        place: Place,
-        len: impl FnOnce(&[Place]) -> usize,
-        patience: Patience,
+        call: OperationCall,
+        place: BufferPlace,
+        len: impl FnOnce(&[BufferPlace]) -> usize,
+        patience: Deadline,
     ) -> Result<Round<T>, Cause> {
         let fingerprint = self.fingerprint::<T>(call);
         let segment = self.node.segment.clone();
@@ -226,7 +226,7 @@ impl Engine {
     }
 
     /// Barrier of the ranks of the node; transfers to other nodes continue meanwhile.
-    pub(super) fn meet(&mut self, patience: Patience) -> Result<(), Cause> {
+    pub(super) fn meet(&mut self, patience: Deadline) -> Result<(), Cause> {
         let Self { node, across, roster, .. } = self;
         let work = || across.as_mut().map_or(Ok(false), |across| across.work(roster));
         node.meet(patience, work)

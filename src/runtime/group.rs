@@ -7,19 +7,19 @@ use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-use crate::runtime::across::{Across, short_bytes_max};
-use crate::runtime::cells::Alarm;
+use crate::runtime::across::{InterNode, short_bytes_max};
+use crate::runtime::cells::AbortRecord;
 use crate::runtime::contract::Note;
 use crate::runtime::element::{Element, ReduceOrder};
 use crate::runtime::engine::Engine;
 use crate::runtime::error::{Cause, CollectiveError, Departure, Error, Loss, Operation, Result};
 use crate::runtime::membership::{self, Links, Membership};
-use crate::runtime::node::Roster;
+use crate::runtime::node::RankRoster;
 use crate::runtime::runner::Runner;
 use crate::runtime::schedule::Placement;
 use crate::runtime::shm::{EAGER_BYTES, Segment, staging_bytes};
-use crate::runtime::shm_window::{Arena, Buffer, Seat};
-use crate::runtime::split::{Part, Wish};
+use crate::runtime::shm_window::{Arena, Buffer, SegmentLease};
+use crate::runtime::split::{Part, SplitRequest};
 
 /// Default deadline of an operation: ten minutes, as in torch.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
@@ -50,11 +50,11 @@ pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
 /// ```
 #[derive(Clone)]
 pub struct Group {
-    pub(super) inner: Arc<Inner>,
+    pub(super) inner: Arc<GroupInner>,
 }
 
-pub(super) struct Inner {
-    pub(super) roster: Arc<Roster>,
+pub(super) struct GroupInner {
+    pub(super) roster: Arc<RankRoster>,
     local_rank: usize,
     restart_count: u32,
     arena: Arc<Arena>,
@@ -62,7 +62,7 @@ pub(super) struct Inner {
     pub(super) runner: Runner,
     /// Lease of the segment; dropped after the runner, which reads the segment.
     #[expect(dead_code, reason = "it is there to be dropped")]
-    seat: Option<Seat>,
+    seat: Option<SegmentLease>,
     /// Departure notice; dropped after the runner, when its last operations are complete.
     #[expect(dead_code, reason = "it is there to be dropped")]
     leaving: Option<Leaving>,
@@ -233,7 +233,7 @@ impl Group {
         let between_nodes = between_nodes(across.as_ref(), options);
         let manner = (options.timeout, options.order);
         let engine = Engine::new(roster.clone(), segment.clone(), across, manner);
-        let inner = Inner {
+        let inner = GroupInner {
             arena: Arena::new(&segment, roster.local_rank()),
             leaving: Some(Leaving { segment: segment.clone(), local: roster.local_rank() }),
             roster,
@@ -291,7 +291,7 @@ impl Group {
         key: usize,
         options: &InitOptions,
     ) -> Result<Option<Self>> {
-        let wish = Wish { color: color.into(), key };
+        let wish = SplitRequest { color: color.into(), key };
         let made = self.inner.runner.run(|engine| engine.split(wish, &self.inner.arena));
         if let Err(Error::Collective(error)) = &made {
             self.report(error);
@@ -300,7 +300,7 @@ impl Group {
         let between_nodes = between_nodes(across.as_ref(), options);
         let manner = (options.timeout, options.order);
         let engine = Engine::new(roster.clone(), segment.clone(), across, manner);
-        let inner = Inner {
+        let inner = GroupInner {
             roster,
             local_rank: self.inner.local_rank,
             restart_count: self.inner.restart_count,
@@ -362,10 +362,10 @@ impl Group {
     /// Aborts the group: operations that are running fail on every rank with [`Cause::Aborted`].
     pub fn abort(&self, reason: &str) {
         let by = self.inner.roster.own_name();
-        self.raise(Alarm { by, lost: None, reason: reason.to_owned() });
+        self.raise(AbortRecord { by, lost: None, reason: reason.to_owned() });
     }
 
-    fn raise(&self, alarm: Alarm) {
+    fn raise(&self, alarm: AbortRecord) {
         // The alarm comes first, so that an operation that holds the engine's lock ends and
         // releases it.
         self.inner.segment.raise_alarm(&alarm);
@@ -418,7 +418,7 @@ impl Group {
         self.note(&Note::PeerLost { rank: *rank });
         if *how == Departure::Gone {
             let lost = Some(Loss { rank: *rank, how: *how });
-            let alarm = Alarm { by: error.rank, lost, reason: error.cause.to_string() };
+            let alarm = AbortRecord { by: error.rank, lost, reason: error.cause.to_string() };
             let mut whole = &self.inner.whole;
             while let Some(group) = whole {
                 group.raise(alarm.clone());
@@ -428,7 +428,7 @@ impl Group {
     }
 }
 
-fn between_nodes(across: Option<&Across>, options: &InitOptions) -> Option<BetweenNodes> {
+fn between_nodes(across: Option<&InterNode>, options: &InitOptions) -> Option<BetweenNodes> {
     let net = across?.net();
     let (streams, overlap) = (net.manner().streams.into(), net.overlaps());
     Some(BetweenNodes { streams, overlap, order: options.order })

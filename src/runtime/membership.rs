@@ -15,15 +15,15 @@ use std::time::{Duration, Instant};
 use crate::base::{Epoch, JobId, Rank, clock, env_vars};
 use crate::os::input_file::{self, InputReader};
 use crate::os::memory::duplicate_inherited;
-use crate::runtime::across::Across;
+use crate::runtime::across::InterNode;
 use crate::runtime::contract::{ContractError, FrameReader, Note, ToWorker, Welcome, encode_frame};
 use crate::runtime::error::{Error, Result};
 use crate::runtime::group::InitOptions;
-use crate::runtime::net::Net;
-use crate::runtime::node::Roster;
+use crate::runtime::net::Mesh;
+use crate::runtime::node::RankRoster;
 use crate::runtime::schedule::Placement;
 use crate::runtime::shm::Segment;
-use crate::runtime::store::{Client, ClientError, Identity, Server, ServerOptions};
+use crate::runtime::store::{Client, ClientError, Server, ServerOptions, StoreIdentity};
 use crate::runtime::traffic::STREAMS_MAX;
 use crate::runtime::watch::{Sources, Watch};
 use crate::secure::{JobKey, KEY_FILE_BYTES_MAX, Purpose, derive_rank_key};
@@ -33,9 +33,9 @@ const WELCOME_MAX: Duration = Duration::from_secs(60);
 
 /// State of a rank from which its group is created.
 pub(crate) struct Membership {
-    pub(crate) roster: Arc<Roster>,
+    pub(crate) roster: Arc<RankRoster>,
     pub(crate) segment: Arc<Segment>,
-    pub(crate) across: Option<Across>,
+    pub(crate) across: Option<InterNode>,
     pub(crate) local_rank: usize,
     pub(crate) restart_count: u32,
     pub(crate) links: Links,
@@ -123,7 +123,7 @@ impl Membership {
         mut sources: Sources,
         options: &InitOptions,
     ) -> Result<Self> {
-        let mut roster = Roster::of_job(welcome.rank.index(), welcome.placement()?);
+        let mut roster = RankRoster::of_job(welcome.rank.index(), welcome.placement()?);
         if segment.local_world() != roster.neighbours().len() {
             let problem = "the segment is for another number of workers";
             return Err(ContractError::Impossible(problem).into());
@@ -132,7 +132,7 @@ impl Membership {
             (1, _) => None,
             (_, None) => return Err(ContractError::Impossible("there is no store").into()),
             (_, Some(address)) => {
-                let identity = Identity {
+                let identity = StoreIdentity {
                     job: welcome.job.clone(),
                     epoch: welcome.epoch,
                     rank: welcome.rank,
@@ -143,7 +143,7 @@ impl Membership {
             }
         };
         let roster = Arc::new(roster);
-        let across = net.map(|net| Across::new(net, roster.clone()));
+        let across = net.map(|net| InterNode::new(net, roster.clone()));
         let watch = Watch::start(sources, roster.clone(), segment.clone())
             .map_err(Error::os("start the thread that watches"))?;
         Ok(Self {
@@ -264,7 +264,7 @@ pub(crate) fn threads(ranks: usize) -> Result<Vec<Membership>> {
     let segment = Segment::attach(Segment::create(ranks)?)?;
     let placement = Placement::one_node("localhost", ranks);
     let member = |rank| Membership {
-        roster: Arc::new(Roster::of_job(rank, placement.clone())),
+        roster: Arc::new(RankRoster::of_job(rank, placement.clone())),
         segment: segment.clone(),
         across: None,
         local_rank: rank,
@@ -276,18 +276,18 @@ pub(crate) fn threads(ranks: usize) -> Result<Vec<Membership>> {
 
 fn join(
     address: SocketAddr,
-    identity: &Identity,
-    roster: &mut Roster,
+    identity: &StoreIdentity,
+    roster: &mut RankRoster,
     sources: &mut Sources,
     options: &InitOptions,
-) -> Result<Net> {
+) -> Result<Mesh> {
     let deadline = clock::after(clock::now(), options.timeout);
     let connect = |purpose| Client::connect(address, identity, purpose, deadline);
     let store = connect(Purpose::Ask).map_err(store_error(address, "connect"))?;
     sources.store = Some(connect(Purpose::Watch).map_err(store_error(address, "connect"))?);
     let (rank, world) = (roster.rank, roster.placement.world_size());
     let host = roster.placement.host_of(rank).to_owned();
-    let net = Net::join(identity.job.clone(), rank, world, &host, options, store, deadline)
+    let net = Mesh::join(identity.job.clone(), rank, world, &host, options, store, deadline)
         .map_err(store_error(address, "find the other ranks"))?;
     // What ranks call themselves: without an agent no other process knows it.
     roster.placement.rename_hosts(|rank| net.peers()[rank].host.clone());

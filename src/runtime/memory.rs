@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::runtime::cells::Place;
+use crate::runtime::cells::BufferPlace;
 use crate::runtime::element::Element;
 use crate::runtime::error::Cause;
 use crate::runtime::shm::Segment;
@@ -10,7 +10,7 @@ use crate::runtime::shm_window::{Buffer, Window};
 
 /// Where the numbers of a call lie.
 #[doc(hidden)]
-pub enum Memory<'a, T> {
+pub enum CallMemory<'a, T> {
     /// Anywhere; staged through the segment.
     Slice(&'a mut [T]),
     /// Several of these, one after the other.
@@ -23,7 +23,7 @@ pub enum Memory<'a, T> {
 #[doc(hidden)]
 pub struct SharedMemory<T>(pub(crate) Window<T>);
 
-impl<T: Element> Memory<'_, T> {
+impl<T: Element> CallMemory<'_, T> {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Slice(values) => values.len(),
@@ -44,12 +44,12 @@ impl<T: Element> Memory<'_, T> {
 
     /// Position of the data of a round: in the buffer itself, or in `staging`, to which it is
     /// copied.
-    pub(crate) fn stage_in(&self, range: &Range<usize>, staging: &Window<T>) -> Place {
+    pub(crate) fn stage_in(&self, range: &Range<usize>, staging: &Window<T>) -> BufferPlace {
         match self {
-            Self::Shared(SharedMemory(window)) => Place::Direct(window.part(range).offset()),
+            Self::Shared(SharedMemory(window)) => BufferPlace::Direct(window.part(range).offset()),
             Self::Slice(_) | Self::Slices(_) => {
                 self.copy_to(range, staging);
-                Place::Staged(staging.offset())
+                BufferPlace::Staged(staging.offset())
             }
         }
     }
@@ -153,22 +153,22 @@ pub trait Region {
     type Element: Element;
 
     #[doc(hidden)]
-    fn memory(&mut self) -> Memory<'_, Self::Element>;
+    fn memory(&mut self) -> CallMemory<'_, Self::Element>;
 }
 
 impl<T: Element> Region for [T] {
     type Element = T;
 
-    fn memory(&mut self) -> Memory<'_, T> {
-        Memory::Slice(self)
+    fn memory(&mut self) -> CallMemory<'_, T> {
+        CallMemory::Slice(self)
     }
 }
 
 impl<T: Element, const N: usize> Region for [T; N] {
     type Element = T;
 
-    fn memory(&mut self) -> Memory<'_, T> {
-        Memory::Slice(self)
+    fn memory(&mut self) -> CallMemory<'_, T> {
+        CallMemory::Slice(self)
     }
 }
 
@@ -177,15 +177,15 @@ impl<T: Element, const N: usize> Region for [T; N] {
 impl<T: Element> Region for [&mut [T]] {
     type Element = T;
 
-    fn memory(&mut self) -> Memory<'_, T> {
-        Memory::Slices(self.iter_mut().map(|values| &mut **values).collect())
+    fn memory(&mut self) -> CallMemory<'_, T> {
+        CallMemory::Slices(self.iter_mut().map(|values| &mut **values).collect())
     }
 }
 
 impl<T: Element, const N: usize> Region for [&mut [T]; N] {
     type Element = T;
 
-    fn memory(&mut self) -> Memory<'_, T> {
+    fn memory(&mut self) -> CallMemory<'_, T> {
         self.as_mut_slice().memory()
     }
 }
@@ -193,7 +193,7 @@ impl<T: Element, const N: usize> Region for [&mut [T]; N] {
 impl<T: Element> Region for Vec<&mut [T]> {
     type Element = T;
 
-    fn memory(&mut self) -> Memory<'_, T> {
+    fn memory(&mut self) -> CallMemory<'_, T> {
         self.as_mut_slice().memory()
     }
 }
@@ -201,15 +201,15 @@ impl<T: Element> Region for Vec<&mut [T]> {
 impl<T: Element> Region for Vec<T> {
     type Element = T;
 
-    fn memory(&mut self) -> Memory<'_, T> {
-        Memory::Slice(self)
+    fn memory(&mut self) -> CallMemory<'_, T> {
+        CallMemory::Slice(self)
     }
 }
 
 impl<T: Element> Region for Buffer<T> {
     type Element = T;
 
-    fn memory(&mut self) -> Memory<'_, T> {
-        Memory::Shared(SharedMemory(self.window()))
+    fn memory(&mut self) -> CallMemory<'_, T> {
+        CallMemory::Shared(SharedMemory(self.window()))
     }
 }

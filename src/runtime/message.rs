@@ -10,23 +10,23 @@ use std::ops::Range;
 
 use crate::base::Rank;
 use crate::runtime::across::{incoming, outgoing};
-use crate::runtime::cells::{Mailbox, Place};
+use crate::runtime::cells::{BufferPlace, Mailbox};
 use crate::runtime::element::{Element, ReduceOp, ReduceOrder};
-use crate::runtime::engine::{Call, Engine};
+use crate::runtime::engine::{Engine, OperationCall};
 use crate::runtime::error::{Cause, CollectiveError, Fingerprint, Operation};
 use crate::runtime::flag::Flag;
-use crate::runtime::node::{Patience, mismatch};
+use crate::runtime::node::{Deadline, mismatch};
 use crate::runtime::schedule::rounds;
 use crate::runtime::shm_window::Window;
 
 /// Data to send to a rank.
-pub(crate) struct Parcel<'a, T> {
+pub(crate) struct SendBuf<'a, T> {
     pub(crate) to: usize,
     pub(crate) values: &'a [T],
 }
 
 /// Memory for data of a rank.
-pub(crate) struct Slot<'a, T> {
+pub(crate) struct MessageSlot<'a, T> {
     pub(crate) from: usize,
     pub(crate) values: &'a mut [T],
 }
@@ -48,7 +48,7 @@ struct Taking<'a, T> {
     values: &'a mut [T],
     fingerprint: Fingerprint,
     /// Position of the data and its chunks, which the first chunk announces.
-    source: Option<(Place, Vec<Range<usize>>)>,
+    source: Option<(BufferPlace, Vec<Range<usize>>)>,
     base: u32,
 }
 
@@ -61,12 +61,12 @@ impl Engine {
     pub(crate) fn exchange<T: Element>(
         &mut self,
         op: Operation,
-        parcels: &[Parcel<'_, T>],
-        slots: &mut [Slot<'_, T>],
+        parcels: &[SendBuf<'_, T>],
+        slots: &mut [MessageSlot<'_, T>],
     ) -> Result<(), CollectiveError> {
         let lens = parcels.iter().map(|parcel| parcel.values.len());
         let lens = lens.chain(slots.iter().map(|slot| slot.values.len()));
-        let call = Call::new(op, lens.sum());
+        let call = OperationCall::new(op, lens.sum());
         // The two sides may have called different functions, but must mean the same operation.
         self.run::<T>(call, |engine, _, patience| {
             engine.deliver(Operation::Send, parcels, slots, patience)
@@ -77,9 +77,9 @@ impl Engine {
     pub(super) fn deliver<T: Element>(
         &mut self,
         op: Operation,
-        parcels: &[Parcel<'_, T>],
-        slots: &mut [Slot<'_, T>],
-        patience: Patience,
+        parcels: &[SendBuf<'_, T>],
+        slots: &mut [MessageSlot<'_, T>],
+        patience: Deadline,
     ) -> Result<(), Cause> {
         self.deliver_to_ourselves(op, parcels, slots)?;
         let me = self.roster.rank;
@@ -101,8 +101,8 @@ impl Engine {
     fn deliver_to_ourselves<T: Element>(
         &self,
         op: Operation,
-        parcels: &[Parcel<'_, T>],
-        slots: &mut [Slot<'_, T>],
+        parcels: &[SendBuf<'_, T>],
+        slots: &mut [MessageSlot<'_, T>],
     ) -> Result<(), Cause> {
         let me = self.roster.rank;
         let ours = parcels.iter().find(|parcel| parcel.to == me);
@@ -136,17 +136,17 @@ impl Engine {
     }
 
     /// Announces a message, and posts its first chunk.
-    fn post<'a, T: Element>(&mut self, op: Operation, parcel: &Parcel<'a, T>) -> Posting<'a, T> {
-        let Parcel { to, values } = *parcel;
+    fn post<'a, T: Element>(&mut self, op: Operation, parcel: &SendBuf<'a, T>) -> Posting<'a, T> {
+        let SendBuf { to, values } = *parcel;
         let fingerprint = message_fingerprint::<T>(op, values.len(), self.sent[to]);
         let segment = &self.node.segment;
         let (place, share, chunks) = if let Some(offset) = segment.offset_of(&values.as_ptr_range())
         {
-            (Place::Direct(offset), None, Chunks::whole(values.len()))
+            (BufferPlace::Direct(offset), None, Chunks::whole(values.len()))
         } else {
             let share = self.share_of(to);
             let chunks = Chunks::staged(values.len(), share.len());
-            (Place::Staged(share.offset()), Some(share), chunks)
+            (BufferPlace::Staged(share.offset()), Some(share), chunks)
         };
         let base = self.sent[to];
         self.sent[to] = base.wrapping_add(chunks.len() as u32);
@@ -179,7 +179,7 @@ impl Engine {
     fn begin_taking<'a, T: Element>(
         &mut self,
         op: Operation,
-        slot: &'a mut Slot<'_, T>,
+        slot: &'a mut MessageSlot<'_, T>,
     ) -> Taking<'a, T> {
         let base = self.received[slot.from];
         let fingerprint = message_fingerprint::<T>(op, slot.values.len(), base);
@@ -190,7 +190,7 @@ impl Engine {
         &mut self,
         postings: &[Posting<'_, T>],
         takings: &mut [Taking<'_, T>],
-        patience: Patience,
+        patience: Deadline,
     ) -> Result<(), Cause> {
         for taking in &mut *takings {
             self.open(taking, patience)?;
@@ -220,7 +220,7 @@ impl Engine {
     fn open<T: Element>(
         &mut self,
         taking: &mut Taking<'_, T>,
-        patience: Patience,
+        patience: Deadline,
     ) -> Result<(), Cause> {
         let mailbox = self.mailbox_from(taking.from);
         self.await_flag(&mailbox.posted, taking.base.wrapping_add(1), taking.from, patience)?;
@@ -229,8 +229,8 @@ impl Engine {
             return Err(mismatch(taking.fingerprint.taken(), self.roster.name(taking.from), words));
         }
         let chunks = match place {
-            Place::Direct(_) => Chunks::whole(taking.values.len()),
-            Place::Staged(_) => Chunks::staged(taking.values.len(), self.share_len::<T>()),
+            BufferPlace::Direct(_) => Chunks::whole(taking.values.len()),
+            BufferPlace::Staged(_) => Chunks::staged(taking.values.len(), self.share_len::<T>()),
         };
         self.received[taking.from] = taking.base.wrapping_add(chunks.len() as u32);
         taking.source = Some((place, chunks));
@@ -241,7 +241,7 @@ impl Engine {
         &self,
         taking: &mut Taking<'_, T>,
         chunk: usize,
-        patience: Patience,
+        patience: Deadline,
     ) -> Result<(), Cause> {
         let mailbox = self.mailbox_from(taking.from);
         let number = taking.base.wrapping_add(chunk as u32 + 1);
@@ -250,8 +250,8 @@ impl Engine {
         let target = &mut taking.values[chunks[chunk].clone()];
         let half = self.share_len::<T>() / HALVES;
         let offset = match place {
-            Place::Direct(offset) => *offset,
-            Place::Staged(offset) => offset + chunk % HALVES * half * size_of::<T>(),
+            BufferPlace::Direct(offset) => *offset,
+            BufferPlace::Staged(offset) => offset + chunk % HALVES * half * size_of::<T>(),
         };
         let window = Window::new(&self.node.segment, offset, target.len()).ok_or_else(|| {
             Cause::Backend("a peer's window lies outside the shared memory".to_owned())
@@ -266,7 +266,7 @@ impl Engine {
         &self,
         posting: &Posting<'_, T>,
         chunks: usize,
-        patience: Patience,
+        patience: Deadline,
     ) -> Result<(), Cause> {
         let number = posting.base.wrapping_add(chunks as u32);
         self.await_flag(&self.mailbox_to(posting.to).taken, number, posting.to, patience)
@@ -277,7 +277,7 @@ impl Engine {
         flag: &Flag,
         number: u32,
         peer: usize,
-        patience: Patience,
+        patience: Deadline,
     ) -> Result<(), Cause> {
         flag.wait(number, patience.spin, || self.node.check(patience, || vec![peer]))
     }
@@ -286,9 +286,9 @@ impl Engine {
     fn deliver_far<T: Element>(
         &mut self,
         op: Operation,
-        parcels: &[&Parcel<'_, T>],
-        slots: Vec<&mut Slot<'_, T>>,
-        patience: Patience,
+        parcels: &[&SendBuf<'_, T>],
+        slots: Vec<&mut MessageSlot<'_, T>>,
+        patience: Deadline,
     ) -> Result<(), Cause> {
         let (sent, received) = (&mut self.sent, &mut self.received);
         let Some(across) = &mut self.across else { return Ok(()) };

@@ -102,7 +102,7 @@ pub use ddp::{
     Bucket, DdpEvent, DdpOptions, DistributedDataParallel, Gradients, Layout, clip_grad_norm,
     global_norm, sum_of_squares,
 };
-pub use element::{Dtype, Element, Float, ReduceOp, ReduceOrder};
+pub use element::{Dtype, Element, GradientElement, ReduceOp, ReduceOrder};
 pub use error::{Cause, CollectiveError, Departure, Error, Fingerprint, Operation, Result};
 pub use group::{BetweenNodes, Group, InitOptions, TIMEOUT_DEFAULT, Thresholds};
 pub use half::{Bf16, F16};

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::{JobId, Rank, clock};
 use crate::runtime::error::{Cause, Departure, Fingerprint};
 use crate::runtime::group::InitOptions;
-use crate::runtime::node::{LocalNode, Patience};
+use crate::runtime::node::{Deadline, LocalNode};
 use crate::runtime::store::{Client, ClientError, WAITED_KEYS_MAX, gone_key};
 use crate::runtime::traffic::{STREAMS_MAX, Streams, Traffic, is_temporary};
 use crate::secure::{
@@ -73,11 +73,11 @@ impl Manner {
     }
 }
 
-pub(crate) struct Net {
+pub(crate) struct Mesh {
     job: JobId,
     rank: usize,
     /// Listener; `None` once the group has failed.
-    door: Option<Door>,
+    door: Option<MeshListener>,
     store: SharedStore,
     peers: Vec<PeerInfo>,
     /// All streams to every connected peer.
@@ -96,13 +96,13 @@ pub(crate) fn lock(store: &SharedStore) -> MutexGuard<'_, Client> {
 }
 
 /// Listener of a rank, with its key.
-pub(crate) struct Door {
+pub(crate) struct MeshListener {
     listener: TcpListener,
     key: PeerKey,
     address: SocketAddr,
 }
 
-impl Door {
+impl MeshListener {
     fn open(mut address: SocketAddr) -> Result<Self, ClientError> {
         address.set_port(0);
         let listener = TcpListener::bind(address)?;
@@ -142,7 +142,7 @@ fn backend(action: &str) -> impl Fn(&dyn std::fmt::Display) -> Cause {
     move |error| Cause::Backend(format!("cannot {action}: {error}"))
 }
 
-impl Net {
+impl Mesh {
     /// Listens on the local address of the connection to the store, publishes address and key, and
     /// reads those of all other ranks.
     pub(crate) fn join(
@@ -154,7 +154,7 @@ impl Net {
         mut store: Client,
         deadline: Instant,
     ) -> Result<Self, ClientError> {
-        let door = Door::open(store.local_address()?)?;
+        let door = MeshListener::open(store.local_address()?)?;
         let info = door.info(host, Manner::of(options, door.address.ip()));
         let value = postcard::to_allocvec(&info).expect("texts and numbers serialize");
         store.set(&format!("peer/{rank}"), &value, deadline)?;
@@ -173,7 +173,7 @@ impl Net {
     fn new(
         job: JobId,
         rank: usize,
-        door: Door,
+        door: MeshListener,
         store: SharedStore,
         peers: Vec<PeerInfo>,
         notices: Vec<String>,
@@ -192,17 +192,17 @@ impl Net {
     }
 
     /// Opens a listener for a part of the group.
-    pub(crate) fn open_door(&self) -> Result<Door, ClientError> {
+    pub(crate) fn open_door(&self) -> Result<MeshListener, ClientError> {
         let door =
             self.door.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
-        Door::open(door.address)
+        MeshListener::open(door.address)
     }
 
     /// Creates the mesh of a part of the group, with connections of its own.
     pub(crate) fn part(
         &self,
         rank: usize,
-        door: Door,
+        door: MeshListener,
         peers: Vec<PeerInfo>,
         notice: String,
     ) -> Self {
@@ -240,7 +240,7 @@ impl Net {
         self.door = None;
     }
 
-    fn door(&self) -> Result<&Door, Cause> {
+    fn door(&self) -> Result<&MeshListener, Cause> {
         self.door.as_ref().ok_or_else(|| Cause::Backend("the group was given up".to_owned()))
     }
 
@@ -251,7 +251,7 @@ impl Net {
         outgoing: &[Outgoing<'_>],
         incoming: &mut [Incoming<'_>],
         node: &LocalNode,
-        patience: Patience,
+        patience: Deadline,
     ) -> Result<(), Cause> {
         let peers = outgoing.iter().map(|m| m.peer).chain(incoming.iter().map(|m| m.peer));
         for peer in peers {
@@ -273,7 +273,7 @@ impl Net {
         traffic: &mut Traffic<S, R>,
         is_over: impl Fn(&Traffic<S, R>) -> bool,
         node: &LocalNode,
-        patience: Patience,
+        patience: Deadline,
     ) -> Result<(), Cause> {
         let mut idle = Idle::new(patience);
         while !is_over(traffic) {
@@ -307,7 +307,7 @@ impl Net {
         &mut self,
         peer: usize,
         node: &LocalNode,
-        patience: Patience,
+        patience: Deadline,
     ) -> Result<(), Cause> {
         if self.connections.contains_key(&peer) {
             return Ok(());
@@ -332,7 +332,7 @@ impl Net {
         peer: usize,
         stream: u8,
         node: &LocalNode,
-        patience: Patience,
+        patience: Deadline,
     ) -> Result<TcpStream, Cause> {
         let failed = backend("connect to a peer");
         let info = &self.peers[peer];
@@ -352,7 +352,7 @@ impl Net {
         &mut self,
         peer: usize,
         node: &LocalNode,
-        patience: Patience,
+        patience: Deadline,
     ) -> Result<(), Cause> {
         let mut idle = Idle::new(patience);
         while !self.connections.contains_key(&peer) {
@@ -439,7 +439,7 @@ impl Net {
     }
 }
 
-impl Streams for Net {
+impl Streams for Mesh {
     fn streams(&self, peer: usize) -> &[TcpStream] {
         &self.connections[&peer]
     }
@@ -451,7 +451,7 @@ fn connect(
     peer: usize,
     address: SocketAddr,
     node: &LocalNode,
-    patience: Patience,
+    patience: Deadline,
 ) -> Result<TcpStream, Cause> {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, TimedOut};
     loop {
@@ -490,7 +490,7 @@ fn await_reply(
     stream: &mut TcpStream,
     peer: usize,
     node: &LocalNode,
-    patience: Patience,
+    patience: Deadline,
 ) -> Result<Vec<u8>, Cause> {
     let gone = || node.roster.lost(peer, Departure::Gone);
     let mut received = Vec::new();
@@ -556,7 +556,7 @@ struct Idle {
 }
 
 impl Idle {
-    fn new(patience: Patience) -> Self {
+    fn new(patience: Deadline) -> Self {
         Self { looks: 0, looks_max: patience.spin.yields, quiet_ticks: 0 }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::{Rank, clock};
-use crate::runtime::cells::{self, Alarm, Place};
+use crate::runtime::cells::{self, AbortRecord, BufferPlace};
 use crate::runtime::error::{Cause, Departure, Fingerprint, Loss};
 use crate::runtime::flag::Spin;
 use crate::runtime::net::SharedStore;
@@ -19,7 +19,7 @@ use crate::runtime::waits::Waits;
 
 /// This rank and the other ranks of a group.
 #[derive(Clone, Debug)]
-pub(crate) struct Roster {
+pub(crate) struct RankRoster {
     pub(crate) rank: usize,
     pub(crate) placement: Placement,
     /// Members in the job, for a group that is a part of another.
@@ -29,12 +29,12 @@ pub(crate) struct Roster {
 /// Ranks of the job that form a group.
 #[derive(Clone, Debug)]
 struct Part {
-    job: Arc<Roster>,
+    job: Arc<RankRoster>,
     /// Rank in the job of each rank of the group.
     members: Vec<usize>,
 }
 
-impl Roster {
+impl RankRoster {
     /// A group of all ranks of a job.
     pub(crate) fn of_job(rank: usize, placement: Placement) -> Self {
         Self { rank, placement, part: None }
@@ -93,7 +93,7 @@ impl Roster {
     }
 
     /// Converts an alarm to a cause.
-    pub(crate) fn cause(&self, alarm: Alarm) -> Cause {
+    pub(crate) fn cause(&self, alarm: AbortRecord) -> Cause {
         match alarm.lost {
             Some(Loss { rank, how }) if rank.index() < self.job().placement.world_size() => {
                 self.job_lost(rank, how)
@@ -105,7 +105,7 @@ impl Roster {
 
 /// Deadline of an operation, and how it waits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct Deadline {
     /// Start of the operation.
     pub(crate) since: Instant,
     pub(crate) deadline: Instant,
@@ -117,10 +117,10 @@ pub(crate) struct Patience {
 const LEFT_PATIENCE: Duration = Duration::from_millis(500);
 
 pub(crate) struct LocalNode {
-    pub(crate) roster: Arc<Roster>,
+    pub(crate) roster: Arc<RankRoster>,
     pub(crate) segment: Arc<Segment>,
     meetings: u32,
-    places: Vec<Place>,
+    places: Vec<BufferPlace>,
     /// Time at which this rank first noticed one that has dropped its group.
     left_since: Cell<Option<Instant>>,
     /// Report of long waits to other nodes.
@@ -129,11 +129,11 @@ pub(crate) struct LocalNode {
 
 impl LocalNode {
     pub(crate) fn new(
-        roster: Arc<Roster>,
+        roster: Arc<RankRoster>,
         segment: Arc<Segment>,
         store: Option<SharedStore>,
     ) -> Self {
-        let places = vec![Place::Staged(0); roster.neighbours().len()];
+        let places = vec![BufferPlace::Staged(0); roster.neighbours().len()];
         let waits = store.map(|store| Waits::new(roster.own_name(), store));
         Self { roster, segment, meetings: 0, places, left_since: Cell::new(None), waits }
     }
@@ -162,10 +162,10 @@ impl LocalNode {
     pub(crate) fn enter(
         &mut self,
         ours: Fingerprint,
-        place: Place,
-        patience: Patience,
+        place: BufferPlace,
+        patience: Deadline,
         work: impl FnMut() -> Result<bool, Cause>,
-    ) -> Result<&[Place], Cause> {
+    ) -> Result<&[BufferPlace], Cause> {
         self.segment.line(self.me()).entry(ours.seq).write(ours.encode(), place);
         self.meet(patience, work)?;
         for local in 0..self.places.len() {
@@ -184,7 +184,7 @@ impl LocalNode {
     /// returns whether there is more.
     pub(crate) fn meet(
         &mut self,
-        patience: Patience,
+        patience: Deadline,
         work: impl FnMut() -> Result<bool, Cause>,
     ) -> Result<(), Cause> {
         self.meetings = self.meetings.wrapping_add(1);
@@ -197,7 +197,7 @@ impl LocalNode {
     /// Fails if waiting has become pointless: after an alarm, an exit or the deadline.
     pub(crate) fn check(
         &self,
-        patience: Patience,
+        patience: Deadline,
         waiting_for: impl Fn() -> Vec<usize>,
     ) -> Result<(), Cause> {
         if let Some(alarm) = self.segment.alarm() {

@@ -5,7 +5,7 @@ use crate::runtime::engine::Engine;
 use crate::runtime::error::{Cause, CollectiveError, Operation};
 use crate::runtime::group::Group;
 use crate::runtime::memory::{Finish, Region};
-use crate::runtime::message::{Parcel, Slot};
+use crate::runtime::message::{MessageSlot, SendBuf};
 use crate::runtime::parts::Counts;
 
 impl Group {
@@ -262,14 +262,14 @@ impl Group {
     /// ```
     pub fn send<T: Element>(&self, values: &[T], to: usize) -> Result<(), CollectiveError> {
         self.check_peer(Operation::Send, to)?;
-        let parcel = Parcel { to, values };
+        let parcel = SendBuf { to, values };
         self.blocking(|engine| engine.exchange(Operation::Send, &[parcel], &mut []))
     }
 
     /// Receives `values` from rank `from`, which calls [`Self::send`] with the same number of elements.
     pub fn recv<T: Element>(&self, values: &mut [T], from: usize) -> Result<(), CollectiveError> {
         self.check_peer(Operation::Recv, from)?;
-        let slot = Slot { from, values };
+        let slot = MessageSlot { from, values };
         self.blocking(|engine| engine.exchange(Operation::Recv, &[], &mut [slot]))
     }
 
@@ -296,7 +296,7 @@ impl Group {
     ) -> Result<(), CollectiveError> {
         self.check_rank(Operation::SendRecv, to)?;
         self.check_rank(Operation::SendRecv, from)?;
-        let (parcel, slot) = (Parcel { to, values }, Slot { from, values: taken });
+        let (parcel, slot) = (SendBuf { to, values }, MessageSlot { from, values: taken });
         self.blocking(|engine| engine.exchange(Operation::SendRecv, &[parcel], &mut [slot]))
     }
 
@@ -328,8 +328,9 @@ impl Group {
     ) -> Result<(), CollectiveError> {
         self.check_once(sends.iter().map(|(to, _)| *to))?;
         self.check_once(recvs.iter().map(|(from, _)| *from))?;
-        let parcels: Vec<_> = sends.iter().map(|(to, values)| Parcel { to: *to, values }).collect();
-        let slots = recvs.into_iter().map(|(from, values)| Slot { from, values });
+        let parcels: Vec<_> =
+            sends.iter().map(|(to, values)| SendBuf { to: *to, values }).collect();
+        let slots = recvs.into_iter().map(|(from, values)| MessageSlot { from, values });
         let mut slots: Vec<_> = slots.collect();
         self.blocking(|engine| engine.exchange(Operation::Exchange, &parcels, &mut slots))
     }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use crate::runtime::across::Round;
 use crate::runtime::element::{Element, ReduceOp};
-use crate::runtime::engine::{Call, Engine};
+use crate::runtime::engine::{Engine, OperationCall};
 use crate::runtime::error::Cause;
-use crate::runtime::memory::{Finish, Memory};
-use crate::runtime::node::Patience;
-use crate::runtime::room::Room;
+use crate::runtime::memory::{CallMemory, Finish};
+use crate::runtime::node::Deadline;
+use crate::runtime::room::PooledBuffer;
 use crate::runtime::schedule::{rounds, slice};
 use crate::runtime::shm_window::Window;
 
@@ -33,7 +33,7 @@ struct UnderWay<T> {
 }
 
 /// A round with its pieces in transit, and this node's pieces of this rank's slice.
-type Folded<T> = (UnderWay<T>, Room<<T as Element>::Sum>);
+type Folded<T> = (UnderWay<T>, PooledBuffer<<T as Element>::Sum>);
 
 /// The rounds in progress.
 struct Line<T: Element> {
@@ -46,10 +46,10 @@ impl Engine {
     /// Every rank gets the reduction of all ranks' data.
     pub(super) fn all_reduce_overlapping<T: Element>(
         &mut self,
-        call: Call,
-        memory: &mut Memory<'_, T>,
+        call: OperationCall,
+        memory: &mut CallMemory<'_, T>,
         finish: Finish,
-        patience: Patience,
+        patience: Deadline,
     ) -> Result<(), Cause> {
         let shares = self.shares();
         let mut line = Line { folded: None, summed: None };
@@ -71,7 +71,7 @@ impl Engine {
         &mut self,
         line: &mut Line<T>,
         begun: Option<Folded<T>>,
-        memory: &mut Memory<'_, T>,
+        memory: &mut CallMemory<'_, T>,
         reduce: ReduceOp,
         finish: Finish,
     ) -> Result<(), Cause> {
@@ -87,7 +87,7 @@ impl Engine {
     fn clear<T: Element>(
         &mut self,
         line: &mut Line<T>,
-        memory: &mut Memory<'_, T>,
+        memory: &mut CallMemory<'_, T>,
         reduce: ReduceOp,
         finish: Finish,
     ) -> Result<(), Cause> {
@@ -97,11 +97,11 @@ impl Engine {
     /// Begins a round, and sends the pieces of this node.
     fn fold_round<T: Element>(
         &mut self,
-        call: Call,
-        memory: &Memory<'_, T>,
+        call: OperationCall,
+        memory: &CallMemory<'_, T>,
         range: Range<usize>,
         share: Window<T>,
-        patience: Patience,
+        patience: Deadline,
     ) -> Result<Folded<T>, Cause> {
         let place = memory.stage_in(&range, &share);
         let round = self.enter_at::<T>(call, place, |_| range.len(), patience)?;
@@ -140,7 +140,7 @@ impl Engine {
     /// Receives the other slices, and copies the result of the round to the memory of the call.
     fn end_round<T: Element>(
         &mut self,
-        memory: &mut Memory<'_, T>,
+        memory: &mut CallMemory<'_, T>,
         under_way: &UnderWay<T>,
     ) -> Result<(), Cause> {
         let UnderWay { round, range, share } = under_way;

@@ -2,10 +2,10 @@
 
 use crate::runtime::across::Round;
 use crate::runtime::element::Element;
-use crate::runtime::engine::{Call, Engine};
+use crate::runtime::engine::{Engine, OperationCall};
 use crate::runtime::error::{Cause, CollectiveError, Operation};
-use crate::runtime::message::{Parcel, Slot};
-use crate::runtime::node::Patience;
+use crate::runtime::message::{MessageSlot, SendBuf};
+use crate::runtime::node::Deadline;
 use crate::runtime::schedule::rounds;
 use crate::runtime::shm_window::Window;
 
@@ -27,7 +27,7 @@ impl Engine {
         all: &mut [T],
     ) -> Result<(), CollectiveError> {
         let (world, rank, part) = (self.world(), self.roster.rank, ours.len());
-        let call = Call::new(op, part);
+        let call = OperationCall::new(op, part);
         self.run::<T>(call, |engine, call, patience| {
             let staging = engine.staging::<T>();
             for range in rounds(part, part_len_max(&staging, world)?) {
@@ -69,10 +69,11 @@ impl Engine {
         all: &mut [T],
         root: usize,
     ) -> Result<(), CollectiveError> {
-        let call = Call { root: Some(root), ..Call::new(Operation::Gather, ours.len()) };
+        let call =
+            OperationCall { root: Some(root), ..OperationCall::new(Operation::Gather, ours.len()) };
         self.run::<T>(call, |engine, call, patience| {
             engine.assemble::<T>(call, patience)?;
-            let parcel = Parcel { to: root, values: ours };
+            let parcel = SendBuf { to: root, values: ours };
             let mut slots = Vec::new();
             if engine.roster.rank == root {
                 slots = slots_of(all, vec![ours.len(); engine.world()]);
@@ -88,14 +89,17 @@ impl Engine {
         ours: &mut [T],
         root: usize,
     ) -> Result<(), CollectiveError> {
-        let call = Call { root: Some(root), ..Call::new(Operation::Scatter, ours.len()) };
+        let call = OperationCall {
+            root: Some(root),
+            ..OperationCall::new(Operation::Scatter, ours.len())
+        };
         self.run::<T>(call, |engine, call, patience| {
             engine.assemble::<T>(call, patience)?;
             let mut parcels = Vec::new();
             if engine.roster.rank == root {
                 parcels = parcels_of(all, &vec![ours.len(); engine.world()]);
             }
-            let slot = Slot { from: root, values: ours };
+            let slot = MessageSlot { from: root, values: ours };
             engine.deliver(call.op, &parcels, &mut [slot], patience)
         })
     }
@@ -113,7 +117,7 @@ impl Engine {
             // The lengths differ between ranks, so only the parts themselves can be compared.
             Counts::Given { sent, taken } => (0, sent.to_vec(), taken.to_vec()),
         };
-        let call = Call::new(Operation::AllToAll, count);
+        let call = OperationCall::new(Operation::AllToAll, count);
         self.run::<T>(call, |engine, call, patience| {
             let nothing = engine.staging::<T>().part(&(0..0));
             engine.enter(call, &nothing, patience)?;
@@ -123,7 +127,11 @@ impl Engine {
     }
 
     /// Barrier that compares the calls of all ranks, so that a mismatch is reported.
-    fn assemble<T: Element>(&mut self, call: Call, patience: Patience) -> Result<(), Cause> {
+    fn assemble<T: Element>(
+        &mut self,
+        call: OperationCall,
+        patience: Deadline,
+    ) -> Result<(), Cause> {
         let nothing = self.staging::<T>().part(&(0..0));
         let round = self.enter(call, &nothing, patience)?;
         let Some(across) = &mut self.across else { return Ok(()) };
@@ -138,20 +146,20 @@ pub(crate) enum Counts<'a> {
     Given { sent: &'a [usize], taken: &'a [usize] },
 }
 
-fn parcels_of<'a, T>(mut all: &'a [T], counts: &[usize]) -> Vec<Parcel<'a, T>> {
+fn parcels_of<'a, T>(mut all: &'a [T], counts: &[usize]) -> Vec<SendBuf<'a, T>> {
     let parts = counts.iter().enumerate().map(|(to, count)| {
         let (values, rest) = all.split_at(*count);
         all = rest;
-        Parcel { to, values }
+        SendBuf { to, values }
     });
     parts.collect()
 }
 
-fn slots_of<T>(mut all: &mut [T], counts: Vec<usize>) -> Vec<Slot<'_, T>> {
+fn slots_of<T>(mut all: &mut [T], counts: Vec<usize>) -> Vec<MessageSlot<'_, T>> {
     let parts = counts.into_iter().enumerate().map(|(from, count)| {
         let (values, rest) = std::mem::take(&mut all).split_at_mut(count);
         all = rest;
-        Slot { from, values }
+        MessageSlot { from, values }
     });
     parts.collect()
 }

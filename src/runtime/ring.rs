@@ -6,12 +6,12 @@
 
 use std::ops::Range;
 
-use crate::runtime::across::{Across, Round, incoming, outgoing};
+use crate::runtime::across::{InterNode, Round, incoming, outgoing};
 use crate::runtime::element::{Element, ReduceOp};
-use crate::runtime::engine::{Call, Engine};
+use crate::runtime::engine::{Engine, OperationCall};
 use crate::runtime::error::Cause;
-use crate::runtime::memory::{Finish, Memory};
-use crate::runtime::node::{LocalNode, Patience};
+use crate::runtime::memory::{CallMemory, Finish};
+use crate::runtime::node::{Deadline, LocalNode};
 use crate::runtime::schedule::{Placement, RingStep, ring, rounds, slice};
 use crate::runtime::shm_window::{Workspace, fold_windows_into};
 use crate::runtime::tree::Fold;
@@ -41,10 +41,10 @@ impl Engine {
     /// Every rank gets the reduction of all ranks' data, in any order.
     pub(super) fn all_reduce_in_ring<T: Element>(
         &mut self,
-        call: Call,
-        memory: &mut Memory<'_, T>,
+        call: OperationCall,
+        memory: &mut CallMemory<'_, T>,
         finish: Finish,
-        patience: Patience,
+        patience: Deadline,
     ) -> Result<(), Cause> {
         let staging = self.staging::<T>();
         let place = Place::of(self.roster.rank, &self.roster.placement);
@@ -75,7 +75,7 @@ struct Turn<'a, T> {
 impl<T: Element> Turn<'_, T> {
     fn run(
         &self,
-        across: &mut Across,
+        across: &mut InterNode,
         workspace: &mut Workspace,
         node: &LocalNode,
         fold: &Fold,
@@ -114,7 +114,7 @@ impl<T: Element> Turn<'_, T> {
     /// Sends data to the next node, and receives data from the previous one.
     fn pass<E: Element>(
         &self,
-        across: &mut Across,
+        across: &mut InterNode,
         node: &LocalNode,
         given: &[E],
         taken: &mut [E],

@@ -12,46 +12,46 @@ const KEPT_MAX: usize = 256;
 
 /// Pool of buffers that are not in use.
 #[derive(Debug, Default)]
-pub(crate) struct Rooms {
+pub(crate) struct BufferPool {
     free: Vec<Vec<u64>>,
 }
 
 /// Buffer of elements. [`Rooms::put`] returns it to the pool; a dropped one is freed instead.
 #[derive(Debug)]
-pub(crate) struct Room<T> {
+pub(crate) struct PooledBuffer<T> {
     words: Vec<u64>,
     len: usize,
     element: PhantomData<T>,
 }
 
-impl Rooms {
+impl BufferPool {
     /// Returns a buffer for `len` elements, with the content of an earlier use.
-    pub(crate) fn take<T: Element>(&mut self, len: usize) -> Room<T> {
+    pub(crate) fn take<T: Element>(&mut self, len: usize) -> PooledBuffer<T> {
         let mut words = self.free.pop().unwrap_or_default();
         let wanted = (len * size_of::<T>()).div_ceil(size_of::<u64>());
         if words.len() < wanted {
             words.resize(wanted, 0);
         }
-        Room { words, len, element: PhantomData }
+        PooledBuffer { words, len, element: PhantomData }
     }
 
     /// Returns a buffer to the pool.
-    pub(crate) fn put<T>(&mut self, room: Room<T>) {
+    pub(crate) fn put<T>(&mut self, room: PooledBuffer<T>) {
         if self.free.len() < KEPT_MAX {
             self.free.push(room.words);
         }
     }
 }
 
-impl<T: Element> Room<T> {
+impl<T: Element> PooledBuffer<T> {
     /// Converts the buffer to elements of another type, as many as fit.
-    pub(crate) fn cast<U: Element>(self) -> Room<U> {
+    pub(crate) fn cast<U: Element>(self) -> PooledBuffer<U> {
         let Self { words, len, .. } = self;
-        Room { words, len: len * size_of::<T>() / size_of::<U>(), element: PhantomData }
+        PooledBuffer { words, len: len * size_of::<T>() / size_of::<U>(), element: PhantomData }
     }
 }
 
-impl<T: Element> Deref for Room<T> {
+impl<T: Element> Deref for PooledBuffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -59,7 +59,7 @@ impl<T: Element> Deref for Room<T> {
     }
 }
 
-impl<T: Element> DerefMut for Room<T> {
+impl<T: Element> DerefMut for PooledBuffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         &mut bytemuck::cast_slice_mut(&mut self.words)[..self.len]
     }
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn buffer_is_reused_for_any_element_type() {
-        let mut rooms = Rooms::default();
+        let mut rooms = BufferPool::default();
         let mut numbers = rooms.take::<f32>(5);
         numbers.fill(1.0);
         let place = numbers.as_ptr().cast::<u8>();

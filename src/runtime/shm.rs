@@ -20,7 +20,7 @@ use std::sync::Arc;
 use crate::os::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::os::atomic::{AtomicU32, AtomicU64};
 use crate::os::memory::{self, Mapping};
-use crate::runtime::cells::{Alarm, AlarmCell, Line, Mailbox};
+use crate::runtime::cells::{AbortRecord, AlarmCell, Mailbox, RankCell};
 use crate::runtime::error::Departure;
 
 /// Largest payload in bytes that is stored beside the flags and needs one barrier only.
@@ -127,7 +127,7 @@ impl Plan {
     }
 
     fn mailboxes(&self) -> usize {
-        LINES + self.local_world * size_of::<Line>()
+        LINES + self.local_world * size_of::<RankCell>()
     }
 
     fn eager(&self) -> usize {
@@ -257,9 +257,9 @@ impl Segment {
     }
 
     /// The line of a rank of this node.
-    pub(crate) fn line(&self, local: usize) -> &Line {
+    pub(crate) fn line(&self, local: usize) -> &RankCell {
         assert!(local < self.plan.local_world, "there is a line per rank");
-        let offset = self.start + LINES + local * size_of::<Line>();
+        let offset = self.start + LINES + local * size_of::<RankCell>();
         // SAFETY: the layout keeps lines inside the mapping, aligned to their size, and apart from
         // everything else; a line consists of atomics, for which all bits are valid.
         unsafe { self.mapping.base().add(offset).cast().as_ref() }
@@ -290,7 +290,7 @@ impl Segment {
     }
 
     /// Reports to all ranks of this node that the group was aborted, and wakes them.
-    pub(crate) fn raise_alarm(&self, alarm: &Alarm) {
+    pub(crate) fn raise_alarm(&self, alarm: &AbortRecord) {
         self.header().alarm.raise(alarm);
         self.wake_all();
     }
@@ -317,7 +317,7 @@ impl Segment {
     }
 
     /// The alarm, if one was raised in this segment or in one of which it is a part.
-    pub(crate) fn alarm(&self) -> Option<Alarm> {
+    pub(crate) fn alarm(&self) -> Option<AbortRecord> {
         let own = self.header().alarm.look();
         own.or_else(|| self.outer.as_ref()?.segment.alarm())
     }
@@ -395,9 +395,9 @@ mod tests {
         let segment = segment(2);
         assert_eq!(segment.alarm(), None);
         let lost = Some(Loss { rank: Rank(0), how: Departure::Exited });
-        let first = Alarm { by: Rank(1), lost, reason: "rank 0 is gone".into() };
+        let first = AbortRecord { by: Rank(1), lost, reason: "rank 0 is gone".into() };
         segment.raise_alarm(&first);
-        segment.raise_alarm(&Alarm { by: Rank(0), lost: None, reason: "x".repeat(1000) });
+        segment.raise_alarm(&AbortRecord { by: Rank(0), lost: None, reason: "x".repeat(1000) });
         assert_eq!(segment.alarm(), Some(first));
     }
 

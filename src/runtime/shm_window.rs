@@ -235,12 +235,12 @@ struct PartSegment {
 
 /// Lease of a part's segment by a rank; the rank leaves the part when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct SegmentLease {
     arena: Arc<Arena>,
     segment: Arc<Segment>,
 }
 
-impl Drop for Seat {
+impl Drop for SegmentLease {
     fn drop(&mut self) {
         self.segment.leave();
         let mut parts = self.arena.parts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -280,7 +280,7 @@ impl Arena {
         self: &Arc<Self>,
         segment: Option<&Arc<Segment>>,
         range: Option<Range<usize>>,
-    ) -> Option<Seat> {
+    ) -> Option<SegmentLease> {
         let Some(segment) = segment.cloned() else {
             if let Some(range) = range {
                 self.give_back(range);
@@ -289,7 +289,7 @@ impl Arena {
         };
         let part = PartSegment { segment: segment.clone(), range, is_left: false };
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).push(part);
-        Some(Seat { arena: self.clone(), segment })
+        Some(SegmentLease { arena: self.clone(), segment })
     }
 
     /// Frees parts that all ranks have left.

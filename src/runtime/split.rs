@@ -10,27 +10,27 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::runtime::across::Across;
+use crate::runtime::across::InterNode;
 use crate::runtime::engine::Engine;
 use crate::runtime::error::{Error, Operation, Result};
-use crate::runtime::net::{Door, Net, PeerInfo};
-use crate::runtime::node::Roster;
+use crate::runtime::net::{Mesh, MeshListener, PeerInfo};
+use crate::runtime::node::RankRoster;
 use crate::runtime::shm::Segment;
-use crate::runtime::shm_window::{Arena, Seat};
+use crate::runtime::shm_window::{Arena, SegmentLease};
 
 /// Group that a rank requests, and its position in it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct SplitRequest {
     pub(crate) color: Option<usize>,
     pub(crate) key: usize,
 }
 
 /// Resources of a member of a new group.
 pub(crate) struct Part {
-    pub(crate) roster: Arc<Roster>,
+    pub(crate) roster: Arc<RankRoster>,
     pub(crate) segment: Arc<Segment>,
-    pub(crate) across: Option<Across>,
-    pub(crate) seat: Seat,
+    pub(crate) across: Option<InterNode>,
+    pub(crate) seat: SegmentLease,
 }
 
 /// Offer of a member to the others.
@@ -48,7 +48,7 @@ struct Offer {
 #[derive(Default)]
 struct Means {
     range: Option<Range<usize>>,
-    door: Option<Door>,
+    door: Option<MeshListener>,
 }
 
 /// Size in bytes of every encoded offer.
@@ -57,12 +57,12 @@ const PROBLEM_BYTES_MAX: usize = 96;
 
 impl Engine {
     /// Creates the group for the color of this rank's request.
-    pub(crate) fn split(&mut self, wish: Wish, arena: &Arc<Arena>) -> Result<Option<Part>> {
+    pub(crate) fn split(&mut self, wish: SplitRequest, arena: &Arc<Arena>) -> Result<Option<Part>> {
         self.splits += 1;
         let wishes = self.exchange_wishes(wish)?;
         let members = members(&wishes, wish);
         let ours = members.iter().position(|member| *member == self.roster.rank);
-        let roster = ours.map(|rank| Arc::new(Roster::part_of(&self.roster, rank, &members)));
+        let roster = ours.map(|rank| Arc::new(RankRoster::part_of(&self.roster, rank, &members)));
         let (means, offer) = match &roster {
             Some(roster) => self.prepare(roster, arena),
             None => (Means::default(), Offer { start: None, peer: None, problem: None }),
@@ -81,12 +81,12 @@ impl Engine {
         Ok(Some(Part { roster, segment, across, seat }))
     }
 
-    fn exchange_wishes(&mut self, wish: Wish) -> Result<Vec<Wish>> {
+    fn exchange_wishes(&mut self, wish: SplitRequest) -> Result<Vec<SplitRequest>> {
         let ours =
             [i64::from(wish.color.is_some()), wish.color.unwrap_or(0) as i64, wish.key as i64];
         let mut all = vec![0; ours.len() * self.world()];
         self.gather_all(Operation::Split, &ours, &mut all)?;
-        let read = |[has_color, color, key]: &[i64; 3]| Wish {
+        let read = |[has_color, color, key]: &[i64; 3]| SplitRequest {
             color: (*has_color != 0).then_some(*color as usize),
             key: *key as usize,
         };
@@ -94,7 +94,7 @@ impl Engine {
     }
 
     /// Allocates the resources of this rank, and describes them in an offer.
-    fn prepare(&self, roster: &Roster, arena: &Arena) -> (Means, Offer) {
+    fn prepare(&self, roster: &RankRoster, arena: &Arena) -> (Means, Offer) {
         let mut means = Means::default();
         let mut problem = None;
         if roster.local_rank() == 0 {
@@ -138,12 +138,12 @@ impl Engine {
     /// Opens the segment and the connections that the members offer.
     fn join_part(
         &self,
-        roster: &Arc<Roster>,
+        roster: &Arc<RankRoster>,
         members: &[usize],
         mut offers: Vec<Offer>,
-        door: Option<Door>,
+        door: Option<MeshListener>,
         color: usize,
-    ) -> Result<(Arc<Segment>, Option<Across>)> {
+    ) -> Result<(Arc<Segment>, Option<InterNode>)> {
         for member in members {
             if let Some(problem) = &offers[*member].problem {
                 return Err(self.refusal(*member, problem));
@@ -165,12 +165,12 @@ impl Engine {
         let peers = peers.collect::<Result<_>>()?;
         let notice = self.notice_of_part(across.net(), color);
         let net = across.net().part(roster.rank, door, peers, notice);
-        Ok((segment, Some(Across::new(net, roster.clone()))))
+        Ok((segment, Some(InterNode::new(net, roster.clone()))))
     }
 
     /// Key in the store for the new group's alarm: a name of fixed length that differs from those
     /// of all other groups.
-    fn notice_of_part(&self, net: &Net, color: usize) -> String {
+    fn notice_of_part(&self, net: &Mesh, color: usize) -> String {
         let ours = net.notices().first().map_or("", String::as_str);
         let digest = Sha256::digest(format!("{ours}/{}/{color}", self.splits));
         let number = digest.first_chunk().map_or(0, |bytes| u128::from_be_bytes(*bytes));
@@ -179,7 +179,7 @@ impl Engine {
 }
 
 /// Ranks with the same color as `ours`, in the order of keys, and of ranks where keys are equal.
-fn members(wishes: &[Wish], ours: Wish) -> Vec<usize> {
+fn members(wishes: &[SplitRequest], ours: SplitRequest) -> Vec<usize> {
     let shares = |rank: &usize| ours.color.is_some() && wishes[*rank].color == ours.color;
     let mut members: Vec<usize> = (0..wishes.len()).filter(shares).collect();
     members.sort_by_key(|rank| wishes[*rank].key);

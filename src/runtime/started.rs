@@ -10,8 +10,8 @@ use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::engine::Engine;
 use crate::runtime::error::{Cause, CollectiveError, Operation};
 use crate::runtime::group::Group;
-use crate::runtime::memory::{Finish, Memory, Region, SharedMemory};
-use crate::runtime::message::{Parcel, Slot};
+use crate::runtime::memory::{CallMemory, Finish, Region, SharedMemory};
+use crate::runtime::message::{MessageSlot, SendBuf};
 use crate::runtime::parts::Counts;
 use crate::runtime::runner::{Moment, Pending};
 use crate::runtime::shm_window::{Buffer, Window};
@@ -166,7 +166,11 @@ impl Group {
         let op = Operation::SendRecv;
         let checked = self.check_rank(op, to).and_then(|()| self.check_rank(op, from));
         self.start(op, checked, (values, taken), move |engine, (values, taken)| {
-            engine.exchange(op, &[Parcel { to, values }], &mut [Slot { from, values: taken }])
+            engine.exchange(
+                op,
+                &[SendBuf { to, values }],
+                &mut [MessageSlot { from, values: taken }],
+            )
         })
     }
 
@@ -204,7 +208,7 @@ impl Group {
         finish: Finish,
         watch: impl Fn(Moment) + Send + 'static,
     ) -> Pending {
-        let memory = Memory::Shared(SharedMemory(window));
+        let memory = CallMemory::Shared(SharedMemory(window));
         let operation = move |engine: &mut Engine| engine.all_reduce(memory, op, finish);
         self.start_on_thread(Operation::AllReduce, operation, watch)
     }

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::ops::Range;
 
 use crate::runtime::error::{Cause, Departure, Fingerprint};
-use crate::runtime::node::{Roster, mismatch};
+use crate::runtime::node::{RankRoster, mismatch};
 
 /// Largest number of streams between two ranks.
 pub(crate) const STREAMS_MAX: usize = 16;
@@ -165,7 +165,7 @@ impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
     }
 
     /// Transfers as many bytes as possible without blocking; returns whether there were any.
-    pub(crate) fn pump(&mut self, net: &impl Streams, roster: &Roster) -> Result<bool, Cause> {
+    pub(crate) fn pump(&mut self, net: &impl Streams, roster: &RankRoster) -> Result<bool, Cause> {
         let mut has_moved = false;
         for Lane { peer, sends, recvs } in &mut self.lanes {
             let streams = net.streams(*peer);
@@ -274,7 +274,7 @@ fn check_header(
     fingerprint: Fingerprint,
     len: usize,
     peer: usize,
-    roster: &Roster,
+    roster: &RankRoster,
 ) -> Result<(), Cause> {
     if *theirs == show_header(fingerprint, len) {
         return Ok(());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::base::{Rank, clock};
 use crate::runtime::net::{STORE_PATIENCE, SharedStore, lock};
-use crate::runtime::node::Patience;
+use crate::runtime::node::Deadline;
 
 /// Duration of a wait after which it is reported, unless a quarter of its time limit is shorter.
 const LONG: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ impl Waits {
     }
 
     /// Publishes the ranks that this rank waits for, once it has waited long, and again when they change.
-    pub(crate) fn tell(&self, patience: Patience, waiting_for: impl FnOnce() -> Vec<Rank>) {
+    pub(crate) fn tell(&self, patience: Deadline, waiting_for: impl FnOnce() -> Vec<Rank>) {
         let long = LONG.min(patience.deadline.saturating_duration_since(patience.since) / 4);
         if clock::now() < patience.since + long {
             return;

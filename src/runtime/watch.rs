@@ -12,13 +12,13 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
 use crate::base::clock;
 use crate::runtime::across::AbortNotice;
-use crate::runtime::cells::Alarm;
+use crate::runtime::cells::AbortRecord;
 use crate::runtime::contract::{FrameReader, ToWorker};
 use crate::runtime::error::{Departure, Loss};
 use crate::runtime::net::ABORT_KEY;
-use crate::runtime::node::Roster;
+use crate::runtime::node::RankRoster;
 use crate::runtime::shm::Segment;
-use crate::runtime::store::{Client, ClientError, Reply, Request};
+use crate::runtime::store::{Client, ClientError, Reply, StoreRequest};
 
 /// Time limit for the rest of a message after its beginning has been received.
 const MESSAGE_MAX: Duration = Duration::from_secs(5);
@@ -41,11 +41,11 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn start(
         mut sources: Sources,
-        roster: Arc<Roster>,
+        roster: Arc<RankRoster>,
         segment: Arc<Segment>,
     ) -> io::Result<Self> {
         if let Some(store) = &mut sources.store {
-            store.send(&Request::Wait { keys: vec![ABORT_KEY.to_owned()] }).map_err(to_io)?;
+            store.send(&StoreRequest::Wait { keys: vec![ABORT_KEY.to_owned()] }).map_err(to_io)?;
         }
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let watcher = Watcher { sources, roster, segment, stop: stop.try_clone()? };
@@ -76,7 +76,7 @@ impl Drop for Watch {
 
 struct Watcher {
     sources: Sources,
-    roster: Arc<Roster>,
+    roster: Arc<RankRoster>,
     segment: Arc<Segment>,
     stop: OwnedFd,
 }
@@ -164,7 +164,7 @@ impl Watcher {
 
     fn alarm(&self, lost: Option<Loss>, reason: &str) {
         let by = self.roster.own_name();
-        self.segment.raise_alarm(&Alarm { by, lost, reason: reason.to_owned() });
+        self.segment.raise_alarm(&AbortRecord { by, lost, reason: reason.to_owned() });
     }
 }
 

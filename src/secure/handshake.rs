@@ -43,7 +43,7 @@ impl From<snow::Error> for HandshakeError {
 
 /// Answer of the listener to a caller that has the key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
+pub enum HandshakeReply {
     /// The caller is accepted.
     Welcome,
     /// The caller belongs to another epoch than the listener, which is in this one.
@@ -53,7 +53,7 @@ pub enum Answer {
 }
 
 /// State of the caller after its first flight.
-pub struct Dialed {
+pub struct Initiator {
     noise: HandshakeState,
     epoch: Epoch,
 }
@@ -70,22 +70,26 @@ pub fn dial(
     preamble: &Preamble,
     key: &RankKey,
     epoch: Epoch,
-) -> Result<(Dialed, Vec<u8>), HandshakeError> {
+) -> Result<(Initiator, Vec<u8>), HandshakeError> {
     let prologue = preamble.encode();
     let mut noise = builder(NN_PSK, &prologue)?.psk(0, key.bytes())?.build_initiator()?;
     let message = write(&mut noise, &epoch.0.to_le_bytes())?;
     let flight = show_flight(&prologue, &message);
-    Ok((Dialed { noise, epoch }, flight))
+    Ok((Initiator { noise, epoch }, flight))
 }
 
-impl Dialed {
+impl Initiator {
     /// Completes the handshake with the message of the listener's reply.
     pub fn finish(mut self, message: &[u8]) -> Result<Channel, HandshakeError> {
         let payload = read(&mut self.noise, message)?;
         match postcard::from_bytes(&payload).map_err(|_| HandshakeError::Malformed)? {
-            Answer::Welcome => Ok(Channel::new(self.noise.into_stateless_transport_mode()?)),
-            Answer::WrongEpoch(theirs) => Err(HandshakeError::Epoch { ours: self.epoch, theirs }),
-            Answer::Taken => {
+            HandshakeReply::Welcome => {
+                Ok(Channel::new(self.noise.into_stateless_transport_mode()?))
+            }
+            HandshakeReply::WrongEpoch(theirs) => {
+                Err(HandshakeError::Epoch { ours: self.epoch, theirs })
+            }
+            HandshakeReply::Taken => {
                 Err(HandshakeError::Refused("this rank is already connected".to_owned()))
             }
         }
@@ -103,12 +107,17 @@ pub fn accept(flight: &Flight, key: &RankKey) -> Result<Accepted, HandshakeError
 impl Accepted {
     /// Completes the handshake; returns the bytes to send, and the channel if the caller is
     /// welcome.
-    pub fn reply(mut self, answer: &Answer) -> Result<(Vec<u8>, Option<Channel>), HandshakeError> {
+    pub fn reply(
+        mut self,
+        answer: &HandshakeReply,
+    ) -> Result<(Vec<u8>, Option<Channel>), HandshakeError> {
         let payload = postcard::to_allocvec(answer).expect("an enum of numbers serializes");
         let reply = show_reply(&write(&mut self.noise, &payload)?);
         let channel = match answer {
-            Answer::Welcome => Some(Channel::new(self.noise.into_stateless_transport_mode()?)),
-            Answer::WrongEpoch(_) | Answer::Taken => None,
+            HandshakeReply::Welcome => {
+                Some(Channel::new(self.noise.into_stateless_transport_mode()?))
+            }
+            HandshakeReply::WrongEpoch(_) | HandshakeReply::Taken => None,
         };
         Ok((reply, channel))
     }
@@ -241,7 +250,11 @@ mod tests {
     }
 
     /// Runs a whole handshake, then sends one message in each direction.
-    fn connect(ours: &RankKey, theirs: &RankKey, answer: &Answer) -> Result<(), HandshakeError> {
+    fn connect(
+        ours: &RankKey,
+        theirs: &RankKey,
+        answer: &HandshakeReply,
+    ) -> Result<(), HandshakeError> {
         let (dialed, first) = dial(&preamble("j", 1), ours, Epoch(4))?;
         let accepted = accept(&flight(&first), theirs)?;
         assert_eq!(accepted.epoch, Epoch(4));
@@ -261,11 +274,11 @@ mod tests {
     #[test]
     fn handshake_requires_the_right_key_and_epoch() {
         let right = key(1, 1);
-        assert_eq!(connect(&right, &right, &Answer::Welcome), Ok(()));
-        assert_eq!(connect(&key(2, 1), &right, &Answer::Welcome), Err(HandshakeError::Key));
-        assert_eq!(connect(&key(1, 2), &right, &Answer::Welcome), Err(HandshakeError::Key));
+        assert_eq!(connect(&right, &right, &HandshakeReply::Welcome), Ok(()));
+        assert_eq!(connect(&key(2, 1), &right, &HandshakeReply::Welcome), Err(HandshakeError::Key));
+        assert_eq!(connect(&key(1, 2), &right, &HandshakeReply::Welcome), Err(HandshakeError::Key));
         let epochs = HandshakeError::Epoch { ours: Epoch(4), theirs: Epoch(5) };
-        assert_eq!(connect(&right, &right, &Answer::WrongEpoch(Epoch(5))), Err(epochs));
+        assert_eq!(connect(&right, &right, &HandshakeReply::WrongEpoch(Epoch(5))), Err(epochs));
     }
 
     #[test]
@@ -273,7 +286,7 @@ mod tests {
         let right = key(1, 1);
         let (dialed, first) = dial(&preamble("j", 1), &right, Epoch(0)).unwrap();
         let accepted = accept(&flight(&first), &right).unwrap();
-        let (reply, channel) = accepted.reply(&Answer::Welcome).unwrap();
+        let (reply, channel) = accepted.reply(&HandshakeReply::Welcome).unwrap();
         let (message, _) = parse_reply(&reply).unwrap().unwrap();
         let (mut sealer, _) = dialed.finish(&message).unwrap().split();
         let (_, mut opener) = channel.unwrap().split();

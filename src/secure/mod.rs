@@ -20,8 +20,8 @@ pub use flight::{
     FIRST_FLIGHT_BYTES_MAX, Flight, FlightError, Preamble, Purpose, Role, VERSION, parse_flight,
 };
 pub use handshake::{
-    Accepted, Answer, Dialed, HandshakeError, PeerAccepted, PeerDialed, PeerKey, PeerPublicKey,
-    accept, accept_peer, dial, dial_peer, parse_reply,
+    Accepted, HandshakeError, HandshakeReply, Initiator, PeerAccepted, PeerDialed, PeerKey,
+    PeerPublicKey, accept, accept_peer, dial, dial_peer, parse_reply,
 };
 pub use keys::{
     JobKey, KEY_FILE_BYTES_MAX, KEY_FILE_BYTES_MIN, KeyError, RankKey, derive_agent_key,

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::Float;
+use super::ModelFloat;
 use super::kernels;
 use super::model::ParameterTable;
 use super::simd::versions;
@@ -76,7 +76,7 @@ struct Work<'a, F> {
     decays: bool,
 }
 
-impl<F: Float> AdamW<F> {
+impl<F: ModelFloat> AdamW<F> {
     /// Creates an optimizer before its first step.
     pub fn new(table: &ParameterTable, options: AdamWOptions, threads: Threads) -> Self {
         let moments =
@@ -129,7 +129,7 @@ impl<F: Float> AdamW<F> {
     }
 }
 
-impl<F: Float> Step<F> {
+impl<F: ModelFloat> Step<F> {
     fn new(options: &AdamWOptions, count: u64, rate: f64, clip: F) -> Self {
         let count = count.min(i32::MAX as u64) as i32;
         let correction1 = 1.0 - options.beta1.powi(count);
@@ -186,7 +186,7 @@ versions! {
 }
 
 /// Returns the norm of all gradients together, summed over fixed blocks.
-pub fn gradient_norm<F: Float>(threads: Threads, gradients: &[F]) -> f64 {
+pub fn gradient_norm<F: ModelFloat>(threads: Threads, gradients: &[F]) -> f64 {
     let mut sums = vec![0.0; gradients.len().div_ceil(BLOCK)];
     threads.run(sums.iter_mut().zip(gradients.chunks(BLOCK)), |(sum, block)| {
         *sum = kernels::sum_of_squares(block);
@@ -195,7 +195,7 @@ pub fn gradient_norm<F: Float>(threads: Threads, gradients: &[F]) -> f64 {
 }
 
 /// Returns the factor that scales gradients of this norm down to at most `norm_max`.
-pub fn clip_factor<F: Float>(norm: f64, norm_max: f64) -> F {
+pub fn clip_factor<F: ModelFloat>(norm: f64, norm_max: f64) -> F {
     F::from_f64((norm_max / (norm + NORM_EPSILON)).min(1.0))
 }
 

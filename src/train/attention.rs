@@ -1,6 +1,6 @@
 //! Causal self-attention of one sequence, forward and backward.
 
-use super::Float;
+use super::ModelFloat;
 use super::kernels::{causal_softmax, causal_softmax_backward};
 use super::simd::matmul::{Matrix, MatrixMut, multiply};
 
@@ -23,7 +23,7 @@ impl Attention {
         self.width / self.heads
     }
 
-    fn scale<F: Float>(self) -> F {
+    fn scale<F: ModelFloat>(self) -> F {
         F::ONE / F::from_f64(self.head_width() as f64).sqrt()
     }
 
@@ -61,7 +61,7 @@ impl Attention {
 
     /// Forward pass. `qkv` has the shape length × 3 · width, `mixed` the shape length × width;
     /// `chances` receives the attention probabilities, one matrix of length × length per head.
-    pub(super) fn forward<F: Float>(self, qkv: &[F], chances: &mut [F], mixed: &mut [F]) {
+    pub(super) fn forward<F: ModelFloat>(self, qkv: &[F], chances: &mut [F], mixed: &mut [F]) {
         for (head, chances) in chances.chunks_exact_mut(self.length * self.length).enumerate() {
             for (first, count) in self.blocks() {
                 let seen = (0, first + count);
@@ -79,7 +79,7 @@ impl Attention {
 
     /// Backward pass: computes the gradient of queries, keys and values from that of the mixed
     /// values. `scratch` has room for the matrix of one head; its content is undefined afterwards.
-    pub(super) fn backward<F: Float>(
+    pub(super) fn backward<F: ModelFloat>(
         self,
         qkv: &[F],
         chances: &[F],
@@ -100,7 +100,7 @@ impl Attention {
     /// Converts rows of `scratch` to the gradient of the scores, and computes the gradient of their
     /// queries.
     #[expect(clippy::too_many_arguments, reason = "the operands of one formula")]
-    fn queries_backward<F: Float>(
+    fn queries_backward<F: ModelFloat>(
         self,
         qkv: &[F],
         chances: &[F],
@@ -124,7 +124,7 @@ impl Attention {
 
     /// Computes the gradient of the keys and values of a block from all queries at or after it.
     #[expect(clippy::too_many_arguments, reason = "the operands of one formula")]
-    fn keys_backward<F: Float>(
+    fn keys_backward<F: ModelFloat>(
         self,
         qkv: &[F],
         chances: &[F],

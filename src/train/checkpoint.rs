@@ -17,7 +17,7 @@ use safetensors::{Dtype, SafeTensors};
 use sha2::{Digest, Sha256};
 
 use super::adamw::Moments;
-use super::identity::Identity;
+use super::identity::ModelId;
 use super::model::{Parameter, ParameterTable};
 use crate::os::input_file::open_regular;
 
@@ -86,7 +86,7 @@ pub(super) struct Checkpoint {
     /// Number of completed steps.
     pub(super) step: u64,
     /// Samples that these steps used, if the file contains them.
-    pub(super) samples: Option<Samples>,
+    pub(super) samples: Option<SampleRange>,
     /// The flat parameter buffer.
     pub(super) params: Vec<f32>,
     /// The optimizer's moments.
@@ -123,12 +123,12 @@ struct Header {
     sha256: String,
     /// Absent in files of the first builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    samples: Option<Samples>,
+    samples: Option<SampleRange>,
 }
 
 /// Which samples a run takes for a step. Equal for every split of the same lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Samples {
+pub struct SampleRange {
     /// Micro-batches of all workers in a step.
     pub lanes: usize,
     /// Samples of each.
@@ -137,7 +137,7 @@ pub struct Samples {
     pub seed: u64,
 }
 
-impl fmt::Display for Samples {
+impl fmt::Display for SampleRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { lanes, batch_size, seed } = self;
         write!(f, "{lanes} micro-batches of {batch_size} samples a step, seed {seed}")
@@ -154,8 +154,8 @@ pub(super) fn path_of(dir: &Path, step: u64) -> PathBuf {
 pub(super) fn save(
     path: &Path,
     table: &ParameterTable,
-    identity: &Identity,
-    (step, samples): (u64, Samples),
+    identity: &ModelId,
+    (step, samples): (u64, SampleRange),
     (params, moments): (&[f32], &Moments<f32>),
 ) -> Result<(), CheckpointError> {
     let buffers = [("", params), (FIRST, &moments.first), (SECOND, &moments.second)];
@@ -338,9 +338,9 @@ pub struct Saved {
     /// Steps that it contains.
     pub step: u64,
     /// The model.
-    pub model: Identity,
+    pub model: ModelId,
     /// Which samples its steps took, if the file says so.
-    pub samples: Option<Samples>,
+    pub samples: Option<SampleRange>,
 }
 
 /// Finds a checkpoint (a file, or the newest one in a directory) and reads all of it, whatever model
@@ -360,10 +360,10 @@ fn inspect_file(path: &Path) -> Result<Saved, CheckpointError> {
     Ok(Saved { path: path.to_owned(), step, model, samples })
 }
 
-fn inspect_bytes(bytes: &[u8]) -> Result<(u64, Identity, Option<Samples>), ParseError> {
+fn inspect_bytes(bytes: &[u8]) -> Result<(u64, ModelId, Option<SampleRange>), ParseError> {
     let header = header(bytes)?;
     let foreign = || ParseError::Malformed(format!("its model is `{}`", header.model));
-    let model: Identity = header.model.parse().map_err(|()| foreign())?;
+    let model: ModelId = header.model.parse().map_err(|()| foreign())?;
     let table = model.parameters(bytes.len() as u64).ok_or_else(foreign)?;
     let Checkpoint { step, samples, .. } = parse(bytes, header, &table, &model)?;
     Ok((step, model, samples))
@@ -373,7 +373,7 @@ fn inspect_bytes(bytes: &[u8]) -> Result<(u64, Identity, Option<Samples>), Parse
 pub(super) fn load(
     path: &Path,
     table: &ParameterTable,
-    identity: &Identity,
+    identity: &ModelId,
 ) -> Result<Checkpoint, CheckpointError> {
     let bytes = read(path)?;
     let found = header(&bytes).and_then(|header| parse(&bytes, header, table, identity));
@@ -448,7 +448,7 @@ fn parse(
     bytes: &[u8],
     header: Header,
     table: &ParameterTable,
-    identity: &Identity,
+    identity: &ModelId,
 ) -> Result<Checkpoint, ParseError> {
     if header.model != identity.to_string() {
         return Err(ParseError::Mismatch { found: header.model });

@@ -1,12 +1,12 @@
 //! Classification task with synthetic data: a classifier learns a random linear map, for
 //! measurements.
 
-use super::corpus::Place;
-use super::identity::Identity;
+use super::corpus::SamplePosition;
+use super::identity::ModelId;
 use super::mlp::{Mlp, Samples};
 use super::options::{MlpOptions, TrainOptions};
 use super::progress::Count;
-use super::rng::Stream;
+use super::rng::RandomStream;
 use super::task::{Extent, Task, Unit};
 
 /// Random stream of the map, different from that of the samples.
@@ -35,7 +35,7 @@ impl Classification {
         let mut features = vec![sizes.inputs];
         features.extend(std::iter::repeat_n(sizes.width, sizes.layers));
         features.push(sizes.classes);
-        let mut stream = Stream::new(&[options.seed, TEACHER_STREAM]);
+        let mut stream = RandomStream::new(&[options.seed, TEACHER_STREAM]);
         Self {
             sizes: sizes.clone(),
             model: Mlp::new(&features, options.threads),
@@ -68,17 +68,17 @@ impl Task for Classification {
         format!("mlp of {layers} of width {width}, {inputs}, {classes}")
     }
 
-    fn identity(&self) -> Identity {
+    fn identity(&self) -> ModelId {
         let MlpOptions { inputs, layers, width, classes } = self.sizes;
-        Identity::Mlp { inputs, layers, width, classes, teacher: self.seed }
+        ModelId::Mlp { inputs, layers, width, classes, teacher: self.seed }
     }
 
     fn unit(&self) -> Unit {
         Unit { name: "samples", count: self.batch_size }
     }
 
-    fn batch(&self, place: Place) -> Samples<f32> {
-        let mut stream = Stream::new(&[place.seed, SAMPLE_STREAM, place.step, place.lane]);
+    fn batch(&self, place: SamplePosition) -> Samples<f32> {
+        let mut stream = RandomStream::new(&[place.seed, SAMPLE_STREAM, place.step, place.lane]);
         let inputs: Vec<f32> =
             (0..self.batch_size * self.sizes.inputs).map(|_| stream.normal() as f32).collect();
         let classes = inputs.chunks_exact(self.sizes.inputs).map(|input| self.class(input));
@@ -86,7 +86,7 @@ impl Task for Classification {
     }
 
     fn validation(&self, _extent: Extent) -> Vec<(Samples<f32>, usize)> {
-        let place = |step| Place { seed: self.seed, step, lane: HELD_OUT_LANE };
+        let place = |step| SamplePosition { seed: self.seed, step, lane: HELD_OUT_LANE };
         (0..VALIDATION_BATCHES).map(|step| (self.batch(place(step)), self.batch_size)).collect()
     }
 

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::gpt::Sequences;
 use super::mmap::MappedFile;
-use super::rng::Stream;
+use super::rng::RandomStream;
 
 /// A frozen snapshot of this project's own text, for a first run without any file.
 static EMBEDDED: &[u8] = include_bytes!("corpus.txt");
@@ -170,8 +170,8 @@ impl Corpus {
 
     /// Returns the micro-batch of a lane at a step: `count` sequences of `length` tokens from random
     /// positions of the training part. It depends only on its arguments, not on the worker.
-    pub fn batch(&self, place: Place, count: usize, length: usize) -> Sequences {
-        let mut stream = Stream::new(&[place.seed, BATCH_STREAM, place.step, place.lane]);
+    pub fn batch(&self, place: SamplePosition, count: usize, length: usize) -> Sequences {
+        let mut stream = RandomStream::new(&[place.seed, BATCH_STREAM, place.step, place.lane]);
         let starts = self.training().len() - length;
         self.sequences((0..count).map(|_| stream.below(starts)), length)
     }
@@ -195,7 +195,7 @@ fn map(path: &Path) -> Result<Part, CorpusError> {
 
 /// Position of a micro-batch in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SamplePosition {
     /// The run's seed.
     pub seed: u64,
     /// The step, from 0.
@@ -247,7 +247,7 @@ mod tests {
             t
         };
         let corpus = corpus(&[&TEXT]);
-        let place = Place { seed: 1, step: 2, lane: 3 };
+        let place = SamplePosition { seed: 1, step: 2, lane: 3 };
         let batch = corpus.batch(place, 4, 8);
         assert!(
             batch.inputs.iter().zip(&batch.targets).all(|(input, target)| input + 1 == *target)
@@ -257,7 +257,7 @@ mod tests {
             "training never uses the last tenth"
         );
         assert_eq!(batch, corpus.batch(place, 4, 8));
-        assert_ne!(batch, corpus.batch(Place { lane: 4, ..place }, 4, 8));
+        assert_ne!(batch, corpus.batch(SamplePosition { lane: 4, ..place }, 4, 8));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssi
 ///
 /// Nothing here contracts `a * b + c` into one rounding: element-wise code then gives the same bits
 /// on every SIMD width.
-pub trait Float:
+pub trait ModelFloat:
     Copy
     + Debug
     + Display
@@ -36,15 +36,15 @@ pub trait Float:
     const ONE: Self;
     /// Below every value that a model computes, yet finite: what a masked score becomes.
     const LOWEST: Self;
-    /// Arguments of [`Float::exp`] are clamped to at least this; the result is then tiny and normal.
+    /// Arguments of [`ModelFloat::exp`] are clamped to at least this; the result is then tiny and normal.
     const EXP_MIN: Self;
-    /// Arguments of [`Float::exp`] are clamped to at most this.
+    /// Arguments of [`ModelFloat::exp`] are clamped to at most this.
     const EXP_MAX: Self;
     /// 1.5 · 2^(mantissa bits): adding it rounds to an integer, which then sits in the low bits.
     const ROUNDER: Self;
     /// The upper part of ln 2, exact when multiplied by a small integer.
     const LN_2_HIGH: Self;
-    /// ln 2 minus [`Float::LN_2_HIGH`].
+    /// ln 2 minus [`ModelFloat::LN_2_HIGH`].
     const LN_2_LOW: Self;
     /// Taylor coefficients of `exp`, from the highest power down.
     const EXP_SERIES: &'static [Self];
@@ -100,7 +100,7 @@ pub trait Float:
 /// The polynomial with coefficients `series` (highest power first) at `x`.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "must inherit the SIMD features of its caller")]
-fn horner<F: Float>(series: &[F], x: F) -> F {
+fn horner<F: ModelFloat>(series: &[F], x: F) -> F {
     let mut value = series[0];
     for &coefficient in &series[1..] {
         value = value * x + coefficient;
@@ -135,7 +135,7 @@ macro_rules! forward_to_std {
 }
 
 #[expect(clippy::inline_always, reason = "must inherit the SIMD features of the caller")]
-impl Float for f32 {
+impl ModelFloat for f32 {
     const ZERO: Self = 0.0;
     const ONE: Self = 1.0;
     const LOWEST: Self = -1e30;
@@ -176,7 +176,7 @@ impl Float for f32 {
 }
 
 #[expect(clippy::inline_always, reason = "must inherit the SIMD features of the caller")]
-impl Float for f64 {
+impl ModelFloat for f64 {
     const ZERO: Self = 0.0;
     const ONE: Self = 1.0;
     const LOWEST: Self = -1e300;
@@ -258,17 +258,17 @@ mod tests {
     fn exp_matches_the_standard_library() {
         for i in -8000..8000 {
             let x = f64::from(i) * 0.01;
-            close(Float::exp(x), f64::exp(x), 1e-15);
-            close(Float::exp(x as f32).to_f64(), f64::from(x as f32).exp(), 4e-7);
+            close(ModelFloat::exp(x), f64::exp(x), 1e-15);
+            close(ModelFloat::exp(x as f32).to_f64(), f64::from(x as f32).exp(), 4e-7);
         }
     }
 
     #[test]
     fn exp_is_clamped_to_normal_numbers() {
-        assert!(f32::MIN_POSITIVE <= Float::exp(f32::LOWEST));
-        assert!(Float::exp(1e30_f32).is_finite());
-        assert!(f64::MIN_POSITIVE <= Float::exp(f64::LOWEST));
-        assert!(Float::exp(1e300_f64).is_finite());
+        assert!(f32::MIN_POSITIVE <= ModelFloat::exp(f32::LOWEST));
+        assert!(ModelFloat::exp(1e30_f32).is_finite());
+        assert!(f64::MIN_POSITIVE <= ModelFloat::exp(f64::LOWEST));
+        assert!(ModelFloat::exp(1e300_f64).is_finite());
     }
 
     /// erf by its series of positive terms, where that is well conditioned.
@@ -287,13 +287,13 @@ mod tests {
         for i in 0..100 {
             let z = f64::from(i) * 0.01;
             let expected = (z * z).exp() * (1.0 - erf(z));
-            close(Float::erfcx(z), expected, 4e-14);
-            close(Float::erfcx(z as f32).to_f64(), expected, 1e-6);
+            close(ModelFloat::erfcx(z), expected, 4e-14);
+            close(ModelFloat::erfcx(z as f32).to_f64(), expected, 1e-6);
         }
         // Tables: erfcx(2), erfcx(5), erfcx(10).
-        close(Float::erfcx(2.0_f64), 0.255_395_676_310_505_74, 2e-15);
-        close(Float::erfcx(5.0_f64), 0.110_704_637_733_068_63, 2e-15);
-        close(Float::erfcx(10.0_f64), 0.056_140_992_743_822_59, 2e-15);
-        close(Float::erfcx(10.0_f32).to_f64(), 0.056_140_992_743_822_59, 1e-6);
+        close(ModelFloat::erfcx(2.0_f64), 0.255_395_676_310_505_74, 2e-15);
+        close(ModelFloat::erfcx(5.0_f64), 0.110_704_637_733_068_63, 2e-15);
+        close(ModelFloat::erfcx(10.0_f64), 0.056_140_992_743_822_59, 2e-15);
+        close(ModelFloat::erfcx(10.0_f32).to_f64(), 0.056_140_992_743_822_59, 1e-6);
     }
 }

@@ -11,7 +11,7 @@ use super::threads::Threads;
 
 /// Identity of a model; its text form is a line of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Identity {
+pub enum ModelId {
     /// A GPT, and the bytes that it knows.
     Gpt {
         /// Blocks of attention and network.
@@ -42,7 +42,7 @@ pub enum Identity {
     },
 }
 
-impl Identity {
+impl ModelId {
     /// Parameters of the model. `None` if a model of this size cannot have been saved in `bytes`
     /// bytes, so that the text is not an identity.
     pub(super) fn parameters(&self, bytes: u64) -> Option<ParameterTable> {
@@ -73,7 +73,7 @@ impl Identity {
     }
 }
 
-impl fmt::Display for Identity {
+impl fmt::Display for ModelId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gpt { layers, heads, width, block, vocabulary, bytes } => write!(
@@ -90,7 +90,7 @@ impl fmt::Display for Identity {
     }
 }
 
-impl FromStr for Identity {
+impl FromStr for ModelId {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -136,13 +136,13 @@ mod tests {
     #[test]
     fn identity_survives_text() {
         for line in [GPT, MLP] {
-            let identity: Identity = line.parse().expect("a line of ours");
+            let identity: ModelId = line.parse().expect("a line of ours");
             assert_eq!(identity.to_string(), line);
             assert!(identity.parameters(1 << 30).is_some());
         }
         let bad = ["", "gpt", "gpt layers=4", "cnn layers=4", &GPT.replace("128", "x"), &MLP[1..]];
         for line in bad.into_iter().chain([&*format!("{GPT} more=1"), &*GPT.replace(':', "-")]) {
-            assert_eq!(line.parse::<Identity>(), Err(()), "{line}");
+            assert_eq!(line.parse::<ModelId>(), Err(()), "{line}");
         }
     }
 
@@ -150,7 +150,7 @@ mod tests {
     fn identity_rejects_sizes_beyond_the_file() {
         #[track_caller]
         fn check(line: &str, from: &str, to: &str) {
-            let identity: Identity = line.replace(from, to).parse().expect("well formed");
+            let identity: ModelId = line.replace(from, to).parse().expect("well formed");
             assert!(identity.parameters(10_000_000).is_none(), "{identity}");
         }
         check(GPT, "layers=4", "layers=4000000000");

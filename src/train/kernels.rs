@@ -3,7 +3,7 @@
 //! Each kernel processes whole rows and adds within a row in [`LANES`] fixed lanes, so that its
 //! bits depend neither on the SIMD width nor on the distribution of rows to threads.
 
-use super::Float;
+use super::ModelFloat;
 use super::simd::versions;
 
 /// Number of partial sums of a reduction: the single-precision lanes of the widest register.
@@ -16,7 +16,7 @@ const NORM_EPSILON: f64 = 1e-5;
 /// Combines the lanes of a reduction in the order of a tree.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "must inherit the SIMD features of its caller")]
-fn fold<F: Float>(lanes: &mut [F; LANES], combine: impl Fn(F, F) -> F) -> F {
+fn fold<F: ModelFloat>(lanes: &mut [F; LANES], combine: impl Fn(F, F) -> F) -> F {
     let mut width = LANES / 2;
     while 0 < width {
         for i in 0..width {
@@ -29,7 +29,7 @@ fn fold<F: Float>(lanes: &mut [F; LANES], combine: impl Fn(F, F) -> F) -> F {
 
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "must inherit the SIMD features of its caller")]
-fn sum<F: Float>(row: &[F], term: impl Fn(F) -> F) -> F {
+fn sum<F: ModelFloat>(row: &[F], term: impl Fn(F) -> F) -> F {
     let (chunks, tail) = row.as_chunks::<LANES>();
     let mut lanes = [F::ZERO; LANES];
     for chunk in chunks {
@@ -45,7 +45,7 @@ fn sum<F: Float>(row: &[F], term: impl Fn(F) -> F) -> F {
 
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "must inherit the SIMD features of its caller")]
-fn dot<F: Float>(left: &[F], right: &[F]) -> F {
+fn dot<F: ModelFloat>(left: &[F], right: &[F]) -> F {
     let (left_chunks, left_tail) = left.as_chunks::<LANES>();
     let (right_chunks, right_tail) = right.as_chunks::<LANES>();
     let mut lanes = [F::ZERO; LANES];
@@ -62,7 +62,7 @@ fn dot<F: Float>(left: &[F], right: &[F]) -> F {
 
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "must inherit the SIMD features of its caller")]
-fn largest<F: Float>(row: &[F]) -> F {
+fn largest<F: ModelFloat>(row: &[F]) -> F {
     let (chunks, tail) = row.as_chunks::<LANES>();
     let mut lanes = [F::LOWEST; LANES];
     for chunk in chunks {
@@ -79,7 +79,7 @@ fn largest<F: Float>(row: &[F]) -> F {
 /// Transposes `height` × `width` elements; if both are constants, the loops are unrolled.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "must see constant sizes")]
-fn transpose_square<F: Float>(
+fn transpose_square<F: ModelFloat>(
     from: &[F],
     from_stride: usize,
     to: &mut [F],
@@ -287,15 +287,15 @@ versions! {
 mod tests {
     use super::*;
     use crate::os::simd::tests::at_every_level;
-    use crate::train::rng::Stream;
+    use crate::train::rng::RandomStream;
 
-    fn draw<F: Float>(len: usize, name: u64) -> Vec<F> {
-        let mut stream = Stream::new(&[name]);
+    fn draw<F: ModelFloat>(len: usize, name: u64) -> Vec<F> {
+        let mut stream = RandomStream::new(&[name]);
         (0..len).map(|_| F::from_f64(3.0 * stream.normal())).collect()
     }
 
     /// Results of every kernel, on rows with a length that is not a multiple of a vector.
-    fn everything<F: Float>(rows: usize, cols: usize) -> Vec<u64> {
+    fn everything<F: ModelFloat>(rows: usize, cols: usize) -> Vec<u64> {
         let zeros = |len| vec![F::ZERO; len];
         let (x, dy, gain) = (draw::<F>(rows * cols, 1), draw(rows * cols, 2), draw(cols, 3));
         let (mut normal, mut scale, mut y) = (zeros(x.len()), zeros(rows), zeros(x.len()));

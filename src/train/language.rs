@@ -1,12 +1,12 @@
 //! Language task: a GPT learns to continue a text.
 
-use super::corpus::{Corpus, CorpusError, Place};
+use super::corpus::{Corpus, CorpusError, SamplePosition};
 use super::gpt::{Gpt, GptConfig, Sequences};
-use super::identity::Identity;
+use super::identity::ModelId;
 use super::kernels;
 use super::options::{GptOptions, TrainOptions};
 use super::progress::Count;
-use super::rng::Stream;
+use super::rng::RandomStream;
 use super::task::{Extent, Task, Unit};
 
 /// Number of sequences of an evaluation during the run.
@@ -42,7 +42,7 @@ impl Language {
 }
 
 /// Draws a token from the model's logits, which are replaced by probabilities.
-fn draw(scores: &mut [f32], stream: &mut Stream) -> u8 {
+fn draw(scores: &mut [f32], stream: &mut RandomStream) -> u8 {
     let vocabulary = scores.len();
     kernels::causal_softmax(scores, vocabulary, vocabulary - 1, 1.0 / TEMPERATURE);
     let mut rest = stream.unit() as f32;
@@ -70,17 +70,17 @@ impl Task for Language {
         )
     }
 
-    fn identity(&self) -> Identity {
+    fn identity(&self) -> ModelId {
         let &GptConfig { vocabulary, block, layers, heads, width } = self.model.config();
         let bytes = self.corpus.digest();
-        Identity::Gpt { layers, heads, width, block, vocabulary, bytes }
+        ModelId::Gpt { layers, heads, width, block, vocabulary, bytes }
     }
 
     fn unit(&self) -> Unit {
         Unit { name: "tokens", count: self.batch_size * self.model.config().block }
     }
 
-    fn batch(&self, place: Place) -> Sequences {
+    fn batch(&self, place: SamplePosition) -> Sequences {
         self.corpus.batch(place, self.batch_size, self.model.config().block)
     }
 
@@ -99,7 +99,7 @@ impl Task for Language {
     }
 
     fn sample(&mut self, params: &[f32], seed: u64) -> Option<String> {
-        let mut stream = Stream::new(&[seed, SAMPLE_STREAM]);
+        let mut stream = RandomStream::new(&[seed, SAMPLE_STREAM]);
         let mut tokens = vec![self.corpus.token(b'\n').unwrap_or(0)];
         let draw = &mut |scores: &mut [f32]| draw(scores, &mut stream);
         self.model.generate(params, &mut tokens, SAMPLE_LEN, draw);

@@ -1,6 +1,6 @@
 //! Gradients of weight matrices, which are sums over all tiles.
 
-use super::Float;
+use super::ModelFloat;
 use super::simd::matmul::{Matrix, MatrixMut, multiply, multiply_add};
 use super::threads::Threads;
 
@@ -29,7 +29,7 @@ struct Block<'a, F> {
 }
 
 /// Computes several weight gradients; threads share the rows.
-pub(super) fn weight_gradients<F: Float>(
+pub(super) fn weight_gradients<F: ModelFloat>(
     threads: Threads,
     gradients: &mut [WeightGradient<'_, F>],
 ) {
@@ -44,7 +44,7 @@ fn blocks<'a, F>(gradient: &'a mut WeightGradient<'_, F>) -> impl Iterator<Item 
     rows.map(move |(i, rows)| Block { rows, first: i * height, outputs, inputs, tiles })
 }
 
-impl<F: Float> Block<'_, F> {
+impl<F: ModelFloat> Block<'_, F> {
     fn compute(self) {
         let height = self.rows.len() / self.inputs;
         for (i, (dy, x)) in self.tiles.iter().enumerate() {

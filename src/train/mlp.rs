@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::Float;
+use super::ModelFloat;
 use super::kernels;
 use super::model::{GradientSink, Init, Model, ParameterTable};
 use super::simd::matmul::{Matrix, MatrixMut, multiply};
@@ -53,7 +53,7 @@ enum Activation {
     Identity,
 }
 
-impl<F: Float> Mlp<F> {
+impl<F: ModelFloat> Mlp<F> {
     /// A model with these numbers of features, from the inputs to the classes.
     ///
     /// # Panics
@@ -79,7 +79,7 @@ impl<F: Float> Mlp<F> {
     }
 }
 
-impl<F: Float> Model<F> for Mlp<F> {
+impl<F: ModelFloat> Model<F> for Mlp<F> {
     type Batch = Samples<F>;
 
     fn parameters(&self) -> &ParameterTable {
@@ -112,7 +112,7 @@ impl<F: Float> Model<F> for Mlp<F> {
 }
 
 /// Input of a layer, of shape features × samples: the output of the previous layer, or the batch.
-fn input<'a, F: Float>(before: &'a [Layer<F>], batch: &'a Samples<F>) -> Matrix<'a, F> {
+fn input<'a, F: ModelFloat>(before: &'a [Layer<F>], batch: &'a Samples<F>) -> Matrix<'a, F> {
     let samples = batch.classes.len();
     match before.last() {
         Some(layer) => Matrix::new(&layer.y, layer.outputs, samples),
@@ -120,7 +120,7 @@ fn input<'a, F: Float>(before: &'a [Layer<F>], batch: &'a Samples<F>) -> Matrix<
     }
 }
 
-impl<F: Float> Layer<F> {
+impl<F: ModelFloat> Layer<F> {
     fn new(
         i: usize,
         (inputs, outputs): (usize, usize),

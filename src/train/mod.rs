@@ -32,21 +32,22 @@ mod trainer;
 
 pub use adamw::{AdamW, AdamWOptions, Moments, clip_factor, gradient_norm};
 pub use checkpoint::{
-    CheckpointError, EXTENSION, Samples as SavedSamples, Saved, inspect, inspect_newest, newest_in,
+    CheckpointError, EXTENSION, SampleRange as SavedSamples, Saved, inspect, inspect_newest,
+    newest_in,
 };
-pub use corpus::{Corpus, CorpusError, Place};
-pub use float::Float;
+pub use corpus::{Corpus, CorpusError, SamplePosition};
+pub use float::ModelFloat;
 pub use footprint::worker_bytes;
 pub use gpt::{Gpt, GptConfig, Sequences};
-pub use identity::Identity;
+pub use identity::ModelId;
 pub use mlp::{Mlp, Samples};
 pub use model::{GradientSink, Model, Parameter, ParameterTable};
 pub use options::{
     CheckpointOptions, GptOptions, JobStart, MlpOptions, ModelOptions, TrainOptions,
 };
 pub use plot::{Curve, show_svg};
-pub use progress::{End, Progress, Start, StepReport, Summary, more_steps};
-pub use rng::Stream;
+pub use progress::{RunEnd, RunStart, StepReport, Summary, TrainEvent, more_steps};
+pub use rng::RandomStream;
 pub use schedule::Schedule;
 pub use threads::Threads;
-pub use trainer::{Outcome, TrainError, train};
+pub use trainer::{TrainError, TrainOutcome, train};

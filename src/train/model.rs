@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use super::Float;
-use super::rng::Stream;
+use super::ModelFloat;
+use super::rng::RandomStream;
 use crate::runtime;
 
 /// One named tensor of the flat parameter buffer.
@@ -89,10 +89,10 @@ impl ParameterTable {
     }
 
     /// Returns the initial values, which depend only on the seed and on the position of each parameter.
-    pub fn init<F: Float>(&self, seed: u64) -> Vec<F> {
+    pub fn init<F: ModelFloat>(&self, seed: u64) -> Vec<F> {
         let mut values = Vec::with_capacity(self.len);
         for (i, parameter) in self.parameters.iter().enumerate() {
-            let mut stream = Stream::new(&[seed, INIT_STREAM, i as u64]);
+            let mut stream = RandomStream::new(&[seed, INIT_STREAM, i as u64]);
             values.extend(
                 parameter.range.clone().map(|_| F::from_f64(parameter.init.draw(&mut stream))),
             );
@@ -114,7 +114,7 @@ impl<'a> IntoIterator for &'a ParameterTable {
 const INIT_STREAM: u64 = 0x1417;
 
 impl Init {
-    fn draw(self, stream: &mut Stream) -> f64 {
+    fn draw(self, stream: &mut RandomStream) -> f64 {
         match self {
             Self::Constant(value) => value,
             Self::Normal { deviation } => deviation * stream.normal(),
@@ -142,7 +142,7 @@ impl<F> GradientSink<F> for Vec<F> {
 }
 
 /// Sink that starts the reduction of gradients as soon as they are ready.
-impl<F: runtime::Float> GradientSink<F> for runtime::Gradients<'_, F> {
+impl<F: runtime::GradientElement> GradientSink<F> for runtime::Gradients<'_, F> {
     fn range(&mut self, range: Range<usize>) -> &mut [F] {
         self.range(range)
     }

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 /// Event of a run; only rank 0 reports events.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Progress {
+pub enum TrainEvent {
     /// The run has started.
-    Started(Start),
+    Started(RunStart),
     /// The run continues from a checkpoint.
     Resumed {
         /// The checkpoint.
@@ -43,7 +43,7 @@ pub enum Progress {
 
 /// The beginning of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Start {
+pub struct RunStart {
     /// Model and data.
     pub title: String,
     /// Number of parameters.
@@ -85,7 +85,7 @@ pub struct Summary {
     /// Steps done, earlier runs included.
     pub step: u64,
     /// Reason of the end.
-    pub end: End,
+    pub end: RunEnd,
     /// Mean loss of the last step over all lanes; none if there was no step.
     pub loss: Option<f32>,
     /// Mean loss over the whole held-out part; none if the run was interrupted.
@@ -102,14 +102,14 @@ pub struct Summary {
 
 /// Reason of the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum RunEnd {
     /// All steps are done.
     Complete,
     /// The run received a request to stop.
     Stopped,
 }
 
-impl fmt::Display for Progress {
+impl fmt::Display for TrainEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Started(start) => start.fmt(f),
@@ -129,7 +129,7 @@ impl fmt::Display for Progress {
     }
 }
 
-impl fmt::Display for Start {
+impl fmt::Display for RunStart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { title, parameters, workers, accumulate, batch_size, steps } = self;
         let workers = Count(*workers, "worker");
@@ -156,8 +156,8 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { step, end, loss, val_loss, seconds, items_per_s, unit, checkpoint } = self;
         let how = match end {
-            End::Complete => "done",
-            End::Stopped => "stopped",
+            RunEnd::Complete => "done",
+            RunEnd::Stopped => "stopped",
         };
         write!(f, "{how} after step {step}")?;
         if let Some(loss) = loss {
@@ -171,8 +171,8 @@ impl fmt::Display for Summary {
         write!(f, "\nto go on: --resume {}", path.display())?;
         match end {
             // All steps are complete, so the same command line would do nothing.
-            End::Complete => write!(f, " --steps {}", more_steps(*step)),
-            End::Stopped => Ok(()),
+            RunEnd::Complete => write!(f, " --steps {}", more_steps(*step)),
+            RunEnd::Stopped => Ok(()),
         }
     }
 }
@@ -202,12 +202,12 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(progress: &Progress, expected: &str) {
+    fn check(progress: &TrainEvent, expected: &str) {
         assert_eq!(progress.to_string(), expected);
     }
 
-    fn report(val_loss: Option<f64>) -> Progress {
-        Progress::Stepped(StepReport {
+    fn report(val_loss: Option<f64>) -> TrainEvent {
+        TrainEvent::Stepped(StepReport {
             step: 40,
             steps: 1000,
             loss: 2.345_67,
@@ -219,12 +219,12 @@ mod tests {
         })
     }
 
-    fn summary(end: End, checkpoint: Option<&str>) -> Progress {
-        Progress::Finished(Summary {
+    fn summary(end: RunEnd, checkpoint: Option<&str>) -> TrainEvent {
+        TrainEvent::Finished(Summary {
             step: 40,
             end,
             loss: Some(2.5),
-            val_loss: matches!(end, End::Complete).then_some(2.6),
+            val_loss: matches!(end, RunEnd::Complete).then_some(2.6),
             seconds: 1.26,
             items_per_s: 100.0,
             unit: "samples",
@@ -240,20 +240,20 @@ mod tests {
             "step   40/1000  loss 2.3457  held-out 2.5000  46080 tokens/s  33.3 ms",
         );
         check(
-            &summary(End::Complete, None),
+            &summary(RunEnd::Complete, None),
             "done after step 40: loss 2.5000, held-out 2.6000; 1.3 s, 100 samples/s",
         );
         check(
-            &summary(End::Stopped, Some("kept/step-00000040.safetensors")),
+            &summary(RunEnd::Stopped, Some("kept/step-00000040.safetensors")),
             "stopped after step 40: loss 2.5000; 1.3 s, 100 samples/s\n\
              to go on: --resume kept/step-00000040.safetensors",
         );
         check(
-            &summary(End::Complete, Some("kept/step-00000040.safetensors")),
+            &summary(RunEnd::Complete, Some("kept/step-00000040.safetensors")),
             "done after step 40: loss 2.5000, held-out 2.6000; 1.3 s, 100 samples/s\n\
              to go on: --resume kept/step-00000040.safetensors --steps 80",
         );
-        let start = Start {
+        let start = RunStart {
             title: "mlp".to_owned(),
             parameters: 7,
             workers: 2,
@@ -262,10 +262,10 @@ mod tests {
             steps: 9,
         };
         check(
-            &Progress::Started(start),
+            &TrainEvent::Started(start),
             "mlp\n7 parameters; 9 steps of 2 workers × 4 micro-batches × 12",
         );
-        let start = Start {
+        let start = RunStart {
             title: "mlp".to_owned(),
             parameters: 1,
             workers: 1,
@@ -274,7 +274,7 @@ mod tests {
             steps: 1,
         };
         check(
-            &Progress::Started(start),
+            &TrainEvent::Started(start),
             "mlp\n1 parameter; 1 step of 1 worker × 1 micro-batch × 1",
         );
     }

@@ -2,11 +2,11 @@
 
 /// A stream of random numbers named by a tuple of integers, such as (seed, step, lane).
 #[derive(Clone, Debug)]
-pub struct Stream {
+pub struct RandomStream {
     state: u64,
 }
 
-impl Stream {
+impl RandomStream {
     /// The stream of this name. Equal names give equal streams; any difference gives an unrelated one.
     pub fn new(name: &[u64]) -> Self {
         let state = name.iter().fold(0x5851_f42d_4c95_7f2d, |state, &part| mix(state ^ mix(part)));
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn random_stream_depends_on_its_name() {
-        let draw = |name: &[u64]| Stream::new(name).bits();
+        let draw = |name: &[u64]| RandomStream::new(name).bits();
         assert_eq!(draw(&[1, 2, 3]), draw(&[1, 2, 3]));
         assert_ne!(draw(&[1, 2, 3]), draw(&[1, 3, 2]));
         assert_ne!(draw(&[1, 2]), draw(&[1, 2, 0]));
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn normal_samples_have_the_expected_moments() {
-        let mut stream = Stream::new(&[7]);
+        let mut stream = RandomStream::new(&[7]);
         let draws: Vec<f64> = (0..100_000).map(|_| stream.normal()).collect();
         let moment = |n| draws.iter().map(|x| x.powi(n)).sum::<f64>() / draws.len() as f64;
         assert!(
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn below_covers_the_range() {
-        let mut stream = Stream::new(&[3]);
+        let mut stream = RandomStream::new(&[3]);
         let mut seen = [0; 5];
         (0..1000).for_each(|_| seen[stream.below(5)] += 1);
         assert!(seen.iter().all(|&count| 140 < count), "{seen:?}");

@@ -1,7 +1,7 @@
 //! Interface of a training task: a model with its data.
 
-use super::corpus::Place;
-use super::identity::Identity;
+use super::corpus::SamplePosition;
+use super::identity::ModelId;
 use super::model::Model;
 
 /// A model together with its data.
@@ -16,13 +16,13 @@ pub(super) trait Task {
     fn title(&self) -> String;
 
     /// Identity of the model, which a checkpoint must match.
-    fn identity(&self) -> Identity;
+    fn identity(&self) -> ModelId;
 
     /// Unit in which a micro-batch is counted: tokens or samples.
     fn unit(&self) -> Unit;
 
     /// The micro-batch of a lane at a step, which depends on `place` alone.
-    fn batch(&self, place: Place) -> Batch<Self>;
+    fn batch(&self, place: SamplePosition) -> Batch<Self>;
 
     /// Batches that training never uses, each with its number of items.
     fn validation(&self, extent: Extent) -> Vec<(Batch<Self>, usize)>;

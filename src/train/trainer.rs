@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::adamw::{AdamW, Moments, clip_factor, gradient_norm};
-use super::checkpoint::{self, CheckpointError, Samples};
+use super::checkpoint::{self, CheckpointError, SampleRange};
 use super::classification::Classification;
-use super::corpus::{CorpusError, Place};
-use super::identity::Identity;
+use super::corpus::{CorpusError, SamplePosition};
+use super::identity::ModelId;
 use super::language::Language;
 use super::metrics::Metrics;
 use super::model::{Model, ParameterTable};
 use super::options::{CheckpointOptions, ModelOptions, TrainOptions};
 use super::plot::{Curve, show_svg};
-use super::progress::{End, Progress, Start, StepReport, Summary};
+use super::progress::{RunEnd, RunStart, StepReport, Summary, TrainEvent};
 use super::task::{Batch, Extent, Task};
 use crate::base::{Status, clock};
 use crate::runtime::{
@@ -84,8 +84,8 @@ pub fn train(
     group: &Group,
     options: &TrainOptions,
     stop: &dyn Fn() -> bool,
-    watch: &mut dyn FnMut(&Progress),
-) -> Result<Outcome, TrainError> {
+    watch: &mut dyn FnMut(&TrainEvent),
+) -> Result<TrainOutcome, TrainError> {
     match &options.model {
         ModelOptions::Gpt(gpt) => {
             Run::new(group, options, Language::new(gpt, options)?, watch)?.train(stop)
@@ -98,7 +98,7 @@ pub fn train(
 
 /// Result of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct TrainOutcome {
     /// Summary of the run.
     pub summary: Summary,
     /// SHA-256 of parameters and moments: equal on every worker, and for every split of the same
@@ -114,13 +114,13 @@ struct Run<'a, T: Task> {
     params: Vec<f32>,
     optimizer: AdamW<f32>,
     ddp: DistributedDataParallel<f32>,
-    desk: Desk<'a>,
+    desk: Rank0Reporter<'a>,
 }
 
 /// Rank 0's reporter of training progress; inactive on other ranks.
-struct Desk<'a> {
+struct Rank0Reporter<'a> {
     is_open: bool,
-    watch: &'a mut dyn FnMut(&Progress),
+    watch: &'a mut dyn FnMut(&TrainEvent),
     metrics: Option<(PathBuf, Metrics)>,
     curve: Curve,
     saved: Option<PathBuf>,
@@ -139,7 +139,7 @@ impl<'a, T: Task> Run<'a, T> {
         group: &'a Group,
         options: &'a TrainOptions,
         mut task: T,
-        watch: &'a mut dyn FnMut(&Progress),
+        watch: &'a mut dyn FnMut(&TrainEvent),
     ) -> Result<Self, TrainError> {
         let table = task.model().parameters().clone();
         let mut ddp_options =
@@ -149,8 +149,8 @@ impl<'a, T: Task> Run<'a, T> {
             ddp_options.bucket_bytes = bytes;
         }
         let ddp = DistributedDataParallel::new(group, &table.layout(), ddp_options)?;
-        let mut desk = Desk::new(group.rank() == 0, watch);
-        desk.tell(|| Progress::Started(start(group, options, &task.title(), table.len())));
+        let mut desk = Rank0Reporter::new(group.rank() == 0, watch);
+        desk.tell(|| TrainEvent::Started(start(group, options, &task.title(), table.len())));
         let (mut params, optimizer) =
             first_state(group, options, &table, &task.identity(), &mut desk)?;
         ddp.broadcast_params(&mut params)?;
@@ -159,18 +159,18 @@ impl<'a, T: Task> Run<'a, T> {
     }
 
     /// Runs all steps, then the final evaluation and the sample.
-    fn train(mut self, stop: &dyn Fn() -> bool) -> Result<Outcome, TrainError> {
+    fn train(mut self, stop: &dyn Fn() -> bool) -> Result<TrainOutcome, TrainError> {
         let watched = self.task.validation(Extent::Some);
-        let (mut last, mut end, mut spent) = (None, End::Complete, Duration::ZERO);
+        let (mut last, mut end, mut spent) = (None, RunEnd::Complete, Duration::ZERO);
         let first = self.optimizer.steps();
-        while end == End::Complete && self.optimizer.steps() < self.options.schedule.steps {
+        while end == RunEnd::Complete && self.optimizer.steps() < self.options.schedule.steps {
             let begin = clock::now();
             let step = self.step(stop())?;
             let took = clock::now() - begin;
             spent += took;
             last = Some(step.loss);
             if step.wants_stop {
-                end = End::Stopped;
+                end = RunEnd::Stopped;
             }
             self.after_step(&step, took, &watched)?;
         }
@@ -187,7 +187,7 @@ impl<'a, T: Task> Run<'a, T> {
         let mut slots = self.group.alloc::<f32>(lanes + 1)?;
         for micro_batch in 0..accumulate {
             let lane = self.group.rank() * accumulate + micro_batch;
-            let place = Place { seed: self.options.seed, step, lane: lane as u64 };
+            let place = SamplePosition { seed: self.options.seed, step, lane: lane as u64 };
             let batch = self.task.batch(place);
             let model = self.task.model();
             slots[lane] =
@@ -283,33 +283,33 @@ impl<'a, T: Task> Run<'a, T> {
         }
         self.desk.saved = Some(path.clone());
         let left = to.keep.map_or_else(Vec::new, |keep| checkpoint::prune(&path, keep));
-        self.desk.tell(|| Progress::Saved { path, step });
+        self.desk.tell(|| TrainEvent::Saved { path, step });
         for (path, error) in left {
-            self.desk.tell(|| Progress::NotRemoved { path, why: error.to_string() });
+            self.desk.tell(|| TrainEvent::NotRemoved { path, why: error.to_string() });
         }
         Ok(())
     }
 
-    fn sample(&mut self, end: End) {
-        if !self.desk.is_open || end == End::Stopped {
+    fn sample(&mut self, end: RunEnd) {
+        if !self.desk.is_open || end == RunEnd::Stopped {
             return;
         }
         if let Some(text) = self.task.sample(&self.params, self.options.seed) {
-            self.desk.tell(|| Progress::Sampled(text));
+            self.desk.tell(|| TrainEvent::Sampled(text));
         }
     }
 
     /// Evaluates the whole held-out part, and writes the sample, the chart and the summary.
     fn finish(
         mut self,
-        end: End,
+        end: RunEnd,
         loss: Option<f32>,
         spent: Duration,
         items_per_s: f64,
-    ) -> Result<Outcome, TrainError> {
+    ) -> Result<TrainOutcome, TrainError> {
         let val_loss = match end {
-            End::Complete => Some(self.evaluate(&self.task.validation(Extent::Whole))?),
-            End::Stopped => None,
+            RunEnd::Complete => Some(self.evaluate(&self.task.validation(Extent::Whole))?),
+            RunEnd::Stopped => None,
         };
         self.sample(end);
         let summary = Summary {
@@ -324,12 +324,12 @@ impl<'a, T: Task> Run<'a, T> {
         };
         let digest = checkpoint::digest(&self.params, self.optimizer.moments());
         self.desk.finish(&summary, &self.task.title(), self.options.plot.as_deref())?;
-        Ok(Outcome { summary, digest })
+        Ok(TrainOutcome { summary, digest })
     }
 }
 
-fn start(group: &Group, options: &TrainOptions, title: &str, parameters: usize) -> Start {
-    Start {
+fn start(group: &Group, options: &TrainOptions, title: &str, parameters: usize) -> RunStart {
+    RunStart {
         title: title.to_owned(),
         parameters,
         workers: group.world_size(),
@@ -340,9 +340,9 @@ fn start(group: &Group, options: &TrainOptions, title: &str, parameters: usize) 
 }
 
 /// Samples that the steps of this run use.
-fn samples_of(group: &Group, options: &TrainOptions) -> Samples {
+fn samples_of(group: &Group, options: &TrainOptions) -> SampleRange {
     let lanes = group.world_size() * options.accumulate.get();
-    Samples { lanes, batch_size: options.batch_size.get(), seed: options.seed }
+    SampleRange { lanes, batch_size: options.batch_size.get(), seed: options.seed }
 }
 
 /// Note about a step for the launcher.
@@ -361,8 +361,8 @@ fn first_state(
     group: &Group,
     options: &TrainOptions,
     table: &ParameterTable,
-    identity: &Identity,
-    desk: &mut Desk<'_>,
+    identity: &ModelId,
+    desk: &mut Rank0Reporter<'_>,
 ) -> Result<(Vec<f32>, AdamW<f32>), TrainError> {
     let drawn = || {
         let optimizer = AdamW::new(table, options.optimizer, options.threads);
@@ -376,14 +376,15 @@ fn first_state(
     let (mut params, mut first, mut second, mut step) = (zeros(), zeros(), zeros(), [NO_STEP]);
     if let (true, Some(paths)) = (desk.is_open, first_checkpoints(options)?) {
         let load = |path: &Path| checkpoint::load(path, table, identity);
-        let damaged = |error: &CheckpointError| desk.tell(|| Progress::Damaged(error.to_string()));
+        let damaged =
+            |error: &CheckpointError| desk.tell(|| TrainEvent::Damaged(error.to_string()));
         let (path, found) = checkpoint::first_whole(paths, load, damaged)?;
         (params, first, second) = (found.params, found.moments.first, found.moments.second);
         step = [found.step as i64];
         let now = samples_of(group, options);
         let were = found.samples.filter(|were| *were != now);
         let otherwise = were.map(|were| format!("{were}; from here on {now}"));
-        desk.tell(|| Progress::Resumed { path, step: found.step, otherwise });
+        desk.tell(|| TrainEvent::Resumed { path, step: found.step, otherwise });
     }
     group.broadcast(&mut step, 0)?;
     if step[0] == NO_STEP {
@@ -421,12 +422,12 @@ fn first_checkpoints(options: &TrainOptions) -> Result<Option<Vec<PathBuf>>, Che
     }
 }
 
-impl<'a> Desk<'a> {
-    fn new(is_open: bool, watch: &'a mut dyn FnMut(&Progress)) -> Self {
+impl<'a> Rank0Reporter<'a> {
+    fn new(is_open: bool, watch: &'a mut dyn FnMut(&TrainEvent)) -> Self {
         Self { is_open, watch, metrics: None, curve: Curve::default(), saved: None }
     }
 
-    fn tell(&mut self, progress: impl FnOnce() -> Progress) {
+    fn tell(&mut self, progress: impl FnOnce() -> TrainEvent) {
         if self.is_open {
             (self.watch)(&progress());
         }
@@ -446,7 +447,7 @@ impl<'a> Desk<'a> {
             metrics.write(&report).map_err(output_error(path))?;
         }
         self.curve.push(report.step, f64::from(report.loss), report.val_loss);
-        self.tell(|| Progress::Stepped(report));
+        self.tell(|| TrainEvent::Stepped(report));
         Ok(())
     }
 
@@ -462,7 +463,7 @@ impl<'a> Desk<'a> {
         if let (true, Some(path)) = (self.is_open, plot) {
             fs::write(path, show_svg(title, &self.curve)).map_err(output_error(path))?;
         }
-        self.tell(|| Progress::Finished(summary.clone()));
+        self.tell(|| TrainEvent::Finished(summary.clone()));
         Ok(())
     }
 }

@@ -76,9 +76,9 @@ pub struct Examination {
     /// Processors, memory and limits.
     pub compute: Compute,
     /// GPUs.
-    pub gpus: Gpus,
+    pub gpus: GpusReport,
     /// Every NCCL and CUDA runtime that was found.
-    pub libraries: Vec<Library>,
+    pub libraries: Vec<LibraryReport>,
     /// Addresses, interfaces and test listeners.
     pub network: Network,
 }
@@ -121,7 +121,7 @@ pub struct Compute {
     /// Memory limit of the control group; `None`: no limit.
     pub memory_limit_bytes: Option<u64>,
     /// Size of `/dev/shm`, or why it cannot be used.
-    pub shm: Result<Room, String>,
+    pub shm: Result<FileSystemSpace, String>,
     /// Limit of bytes locked in memory.
     pub memlock: Limit,
     /// Limit of open files.
@@ -130,7 +130,7 @@ pub struct Compute {
 
 /// Size of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Room {
+pub struct FileSystemSpace {
     /// Total size.
     pub total_bytes: u64,
     /// Free space.
@@ -148,11 +148,11 @@ pub struct Limit {
 
 /// GPUs of a node, and their driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gpus {
+pub struct GpusReport {
     /// Number of device files, `/dev/nvidia0` and so on.
     pub files: u32,
     /// GPUs as NVML describes them.
-    pub devices: Vec<Gpu>,
+    pub devices: Vec<GpuReport>,
     /// Why NVML did not answer although there are device files.
     pub silent: Option<String>,
     /// Version of the driver.
@@ -165,7 +165,7 @@ pub struct Gpus {
 
 /// One GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gpu {
+pub struct GpuReport {
     /// Name, such as `NVIDIA H200`.
     pub name: String,
     /// UUID, `GPU-…`.
@@ -193,7 +193,7 @@ pub struct GpuProcess {
 
 /// A library that workers may load.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Library {
+pub struct LibraryReport {
     /// Name, such as `NCCL` or `CUDA runtime`.
     pub name: String,
     /// Version, such as `2.21.5`; `None`: unknown.
@@ -242,9 +242,9 @@ pub struct Adapter {
 
 /// A test listener that a node is asked to connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Door {
+pub struct ProbeListener {
     /// Owner of the listener.
-    pub whose: Whose,
+    pub whose: ListenerOwner,
     /// Name of the owner, which the connecting node resolves as well.
     pub name: Option<String>,
     /// Address of the listener.
@@ -255,7 +255,7 @@ pub struct Door {
 
 /// Owner of a test listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Whose {
+pub enum ListenerOwner {
     /// The listener that a node opened for the examination.
     Node(NodeRank),
     /// The listener on the master port.
@@ -264,11 +264,11 @@ pub enum Whose {
 
 /// Result of one test connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Dialed {
+pub struct ProbeResult {
     /// Owner of the listener.
-    pub whose: Whose,
+    pub whose: ListenerOwner,
     /// Duration in microseconds, or why the connection failed.
-    pub outcome: Result<u32, DialFault>,
+    pub outcome: Result<u32, ProbeFault>,
     /// Addresses of the owner's name, sorted; empty: the name does not exist. `None`: the name was
     /// not looked up, or the lookup timed out.
     pub resolved: Option<Vec<IpAddr>>,
@@ -276,7 +276,7 @@ pub struct Dialed {
 
 /// Why a test connection failed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum DialFault {
+pub enum ProbeFault {
     /// The connection timed out: packets are dropped.
     NoAnswer,
     /// The connection was refused: no process listens, or a filter rejects it.

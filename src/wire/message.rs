@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::exam::{Dialed, Door, Examination, Examine};
+use super::exam::{Examination, Examine, ProbeListener, ProbeResult};
 use crate::base::{Epoch, LocalRank, NodeRank, Rank, Slot, Status, WorkerExit};
 use crate::secure::JobKey;
 
@@ -87,7 +87,7 @@ pub enum ToAgent {
     /// Examine this node, and listen for the others. No job follows.
     Examine(Box<Examine>),
     /// Connect to these test listeners; each connection succeeds or fails within a bounded time.
-    Dial(Vec<Door>),
+    Dial(Vec<ProbeListener>),
     /// This launcher replaces one that has already begun epochs. Nothing was started on this link,
     /// and every later frame of it belongs to this epoch.
     Skip(Epoch),
@@ -239,7 +239,7 @@ pub enum FromAgent {
     /// Identity of the agent; the first message.
     Hello(AgentHello),
     /// The job can start on this node.
-    Ready(Found),
+    Ready(PreparedNode),
     /// The job cannot start on this node, for all of these reasons.
     Refused(Vec<Problem>),
     /// A worker has executed its program.
@@ -327,7 +327,7 @@ pub enum FromAgent {
     /// Answer to [`ToAgent::Examine`].
     Examined(Box<Examination>),
     /// Answer to [`ToAgent::Dial`], in the order of the request.
-    Dialed(Vec<Dialed>),
+    Dialed(Vec<ProbeResult>),
     /// Answer to [`ToAgent::Look`]: live workers that a signal or a debugger has stopped.
     Suspended(Vec<Rank>),
     /// The workers of the node of rank 0 import torch, and none of them has a connection to rank 0.
@@ -353,9 +353,9 @@ pub enum FromAgent {
 
 /// Facts that a node determined while it prepared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
+pub struct PreparedNode {
     /// On node 0: address on which rank 0 will listen.
-    pub master: Option<Master>,
+    pub master: Option<MasterEndpoint>,
     /// On node 0: address of the store.
     pub store: Option<SocketAddr>,
     /// Number of CPUs that the workers may use.
@@ -366,7 +366,7 @@ pub struct Found {
 
 /// Address on which rank 0 will listen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Master {
+pub struct MasterEndpoint {
     /// Address at which the other nodes connect to rank 0.
     pub addr: String,
     /// Port, which was free when the node prepared.

@@ -9,20 +9,20 @@ mod roster;
 use std::time::Duration;
 
 pub use exam::{
-    Adapter, Compute, Depth, DialFault, Dialed, Door, EXAM_VERSION, Examination, Examine, Gpu,
-    GpuProcess, Gpus, Interface, Library, Limit, Looked, Machine, Network, Occasion, Python, Room,
-    Token, Whose,
+    Adapter, Compute, Depth, EXAM_VERSION, Examination, Examine, FileSystemSpace, GpuProcess,
+    GpuReport, GpusReport, Interface, LibraryReport, Limit, ListenerOwner, Looked, Machine,
+    Network, Occasion, ProbeFault, ProbeListener, ProbeResult, Python, Token,
 };
 pub use frame::{
     Decoder, FRAME_BYTES_MAX, FrameError, OUTPUT_BYTES_MAX, encode, encode_output_head,
 };
 pub use message::{
     AgentHello, Blame, ClaimWish, CoreWish, ERROR_FILE_BYTES_MAX, FailedStart, FileState, FileWish,
-    Found, FromAgent, LauncherHello, Leftover, Listen, Master, OpenFailure, PortWish, Prepare,
-    Problem, Start, Stream, ToAgent, VERSION, WorkerNote, WorkerStart,
+    FromAgent, LauncherHello, Leftover, Listen, MasterEndpoint, OpenFailure, PortWish, Prepare,
+    PreparedNode, Problem, Start, Stream, ToAgent, VERSION, WorkerNote, WorkerStart,
 };
 pub use offset::ClockOffset;
-pub use roster::{Roster, RosterError};
+pub use roster::{NodeRoster, RosterError};
 
 /// Heartbeat interval of both ends for a lease: a tenth of it, between 10 ms and 3 s, so that
 /// several heartbeats may be late before the lease expires.

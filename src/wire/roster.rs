@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// All nodes of a job, in the order of their ranks; worker ranks are counted through them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Roster {
+pub struct NodeRoster {
     /// Name of each node, and its number of workers.
     pub nodes: Vec<(String, u32)>,
 }
@@ -36,7 +36,7 @@ struct Packed<'a> {
     names: Vec<(u32, &'a str)>,
 }
 
-impl Roster {
+impl NodeRoster {
     /// Encodes the roster.
     pub fn pack(&self) -> Vec<u8> {
         let (mut runs, mut names) =
@@ -90,24 +90,24 @@ fn shared_bytes(one: &str, other: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn roster(nodes: &[(&str, u32)]) -> Roster {
-        Roster { nodes: nodes.iter().map(|(name, of)| ((*name).to_owned(), *of)).collect() }
+    fn roster(nodes: &[(&str, u32)]) -> NodeRoster {
+        NodeRoster { nodes: nodes.iter().map(|(name, of)| ((*name).to_owned(), *of)).collect() }
     }
 
     #[test]
     fn roster_packs_thousands_of_nodes_small() {
         let nodes = (0..4096).map(|node| (format!("node-{node:05}.cluster"), 8)).collect();
-        let roster = Roster { nodes };
+        let roster = NodeRoster { nodes };
         let bytes = roster.pack();
         assert!(bytes.len() < 4096 * 16, "{}", bytes.len());
-        assert_eq!(Roster::unpack(&bytes), Ok(roster));
+        assert_eq!(NodeRoster::unpack(&bytes), Ok(roster));
     }
 
     #[test]
     fn roster_rejects_inconsistent_bytes() {
         let packed = |runs: &[(u32, u32)], names: &[(u32, &'static str)]| {
             let packed = Packed { runs: runs.to_vec(), names: names.to_vec() };
-            Roster::unpack(&postcard::to_allocvec(&packed).expect("it serializes"))
+            NodeRoster::unpack(&postcard::to_allocvec(&packed).expect("it serializes"))
         };
         assert_eq!(packed(&[(2, 1)], &[(0, "a")]), Ok(roster(&[("a", 2)])));
         let malformed = Err(RosterError::Malformed);
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(packed(&[(2, 2)], &[(0, "a")]), malformed, "no node for workers");
         assert_eq!(packed(&[(0, u32::MAX)], &[(0, "a")]), Err(RosterError::TooLong));
         assert_eq!(packed(&[(u32::MAX, u32::MAX)], &[]), Err(RosterError::TooLong));
-        assert_eq!(Roster::unpack(&[0xff; 3]), malformed);
+        assert_eq!(NodeRoster::unpack(&[0xff; 3]), malformed);
     }
 
     proptest::proptest! {
@@ -125,13 +125,13 @@ mod tests {
         fn roster_survives_pack_and_unpack(
             nodes in proptest::collection::vec(("[ab.ä]{0,6}", 0u32..4), 0..20),
         ) {
-            let roster = Roster { nodes };
-            proptest::prop_assert_eq!(Roster::unpack(&roster.pack()), Ok(roster));
+            let roster = NodeRoster { nodes };
+            proptest::prop_assert_eq!(NodeRoster::unpack(&roster.pack()), Ok(roster));
         }
 
         #[test]
         fn roster_unpack_never_panics(bytes in proptest::collection::vec(0u8.., 0..64)) {
-            let _ = Roster::unpack(&bytes);
+            let _ = NodeRoster::unpack(&bytes);
         }
     }
 }

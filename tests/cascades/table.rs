@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use remuda::base::{NodeRank, Rank, WorkerExit, clock};
 use remuda::job::{
-    Cause, Effect, End, Event, Evidence, Job, OnEarlyLoss, OnFailure, OnTerm, Policy, Verdict,
-    parse_error_file,
+    Effect, Event, Evidence, FailureCause, Job, OnEarlyLoss, OnFailure, OnTerm, Policy, Verdict,
+    WorkerEnd, parse_error_file,
 };
 
 use crate::words;
@@ -75,7 +75,7 @@ fn replay(workers: &[Worker]) -> Verdict {
     for (rank, worker) in ends {
         let sent = if worker.was_stopped { vec![15] } else { Vec::new() };
         let at = at(worker.at_ms);
-        job.step(at, Event::Exited(End { rank, exit: worker.exit, at, sent }));
+        job.step(at, Event::Exited(WorkerEnd { rank, exit: worker.exit, at, sent }));
     }
     let end = at(60_000);
     let effects = job.step(end, Event::Idle { node, is_clean: true });
@@ -109,8 +109,12 @@ enum Expect {
 
 fn named(verdict: &Verdict) -> Expect {
     match verdict.cause.as_ref().expect("there is a cause") {
-        Cause::Worker(End { rank, .. }) | Cause::Exiting { rank, .. } => Expect::Rank(rank.0),
-        Cause::Missing { ranks, .. } => Expect::Missing(ranks.iter().map(|rank| rank.0).collect()),
+        FailureCause::Worker(WorkerEnd { rank, .. }) | FailureCause::Exiting { rank, .. } => {
+            Expect::Rank(rank.0)
+        }
+        FailureCause::Missing { ranks, .. } => {
+            Expect::Missing(ranks.iter().map(|rank| rank.0).collect())
+        }
         other => panic!("{other:?}"),
     }
 }

@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use remuda::cli::line::{DEEPSPEED_FLAGS, Refused, Typed};
-use remuda::cli::run::{Parsed, RunArgs, parse};
+use remuda::cli::line::{DEEPSPEED_FLAGS, RefusedLine, Typed};
+use remuda::cli::run::{ParsedRun, RunArgs, parse};
 
-fn read(words: &[&str]) -> Result<Parsed, Refused> {
+fn read(words: &[&str]) -> Result<ParsedRun, RefusedLine> {
     parse("deepspeed", words.iter().map(OsString::from).collect())
 }
 
 /// `num_gpus=2 quiet | script arguments`, `help`, or the code of the refusal.
 fn outcome(words: &[&str]) -> String {
     match read(words) {
-        Ok(Parsed::Run(args, typed)) => show(&args, &typed),
-        Ok(Parsed::Asked(_)) => "help".to_owned(),
+        Ok(ParsedRun::Run(args, typed)) => show(&args, &typed),
+        Ok(ParsedRun::Asked(_)) => "help".to_owned(),
         Err(refused) => refused.findings.diagnostics[0].code.to_owned(),
     }
 }
@@ -76,7 +76,7 @@ fn values_are_attached_or_follow() {
 
 #[test]
 fn the_last_repeat_wins() {
-    let Ok(Parsed::Run(args, _)) = read(&["--num_gpus", "2", "-n", "3", "-Ha", "-H", "b", "x"])
+    let Ok(ParsedRun::Run(args, _)) = read(&["--num_gpus", "2", "-n", "3", "-Ha", "-H", "b", "x"])
     else {
         panic!("a job");
     };
@@ -259,8 +259,8 @@ fn resolve(beginning: &str) -> Option<String> {
     let mut seen = None;
     for value in values.into_iter().chain([["run"].as_slice(), &["local"]]) {
         match read(&[&[&*word], value, &["x.py"]].concat()) {
-            Ok(Parsed::Asked(_)) => return Some("help".to_owned()),
-            Ok(Parsed::Run(_, typed)) => seen = Some(typed.options[0].flag.clone()),
+            Ok(ParsedRun::Asked(_)) => return Some("help".to_owned()),
+            Ok(ParsedRun::Run(_, typed)) => seen = Some(typed.options[0].flag.clone()),
             Err(refused) if refused.findings.diagnostics[0].code == "C002" => return None,
             Err(_) => {}
         }
@@ -273,6 +273,6 @@ fn words_of_the_script_are_bytes() {
     let odd = [&b"\xff\xfe"[..], b"a\nb", b"", b" ", b"$HOME"];
     let words: Vec<OsString> = odd.iter().map(|word| OsString::from_vec(word.to_vec())).collect();
     let line = [&[OsString::from("x.py")], &words[..]].concat();
-    let Ok(Parsed::Run(args, _)) = parse("remuda run", line) else { panic!("a job") };
+    let Ok(ParsedRun::Run(args, _)) = parse("remuda run", line) else { panic!("a job") };
     assert_eq!(args.program.script_and_args[1..], words);
 }

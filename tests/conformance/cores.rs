@@ -1,7 +1,7 @@
 //! `--bind_cores_to_rank`: a case is a machine, a list of cores and a number of workers. A part begins
 //! with a letter: `C` cores, `N` the cores of a memory node, `L` the list, `W` workers.
 
-use remuda::cli::run::{Parsed, parse};
+use remuda::cli::run::{ParsedRun, parse};
 use remuda::plan::{CoreShare, MemoryFrom, Topology, share_cores};
 use serde_json::{Value, json};
 
@@ -138,11 +138,11 @@ fn bind(machine: &Machine) -> Result<Vec<String>, String> {
 fn read_list(list: &str) -> Result<Vec<u32>, String> {
     let line = vec![format!("--bind_core_list={list}").into(), "train.py".into()];
     match parse("remuda run", line) {
-        Ok(Parsed::Run(args, _)) => {
+        Ok(ParsedRun::Run(args, _)) => {
             let list = args.workers.bind_core_list.expect("it was given");
             Ok(list.0.into_iter().flatten().collect())
         }
-        Ok(Parsed::Asked(_)) => Err("help".to_owned()),
+        Ok(ParsedRun::Asked(_)) => Err("help".to_owned()),
         Err(refused) => Err(refused.findings.diagnostics[0].message.clone()),
     }
 }

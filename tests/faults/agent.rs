@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use remuda::base::{Epoch, LocalRank, NodeRank, Rank};
 use remuda::secure::JobKey;
 use remuda::wire::{
-    self, Decoder, FromAgent, LauncherHello, Listen, PortWish, Prepare, Roster, Start, ToAgent,
+    self, Decoder, FromAgent, LauncherHello, Listen, NodeRoster, PortWish, Prepare, Start, ToAgent,
     WorkerStart,
 };
 use rustix::process::{Pid, Signal};
@@ -269,7 +269,7 @@ fn start_ungrouped(agent: &mut Agent, dir: &Path, what: &str, group_limit_ms: u3
     };
     let workers = vec![worker(0), worker(1)];
     let prepare = Prepare { program: b"python3".to_vec(), world_size: 2, listen: None, ..*prepare };
-    let roster = Roster { nodes: vec![("n0".to_owned(), 2)] }.pack();
+    let roster = NodeRoster { nodes: vec![("n0".to_owned(), 2)] }.pack();
     agent.say(EPOCH, &hello);
     agent.say(EPOCH, &ToAgent::Prepare(Box::new(prepare)));
     agent.wait_until_it_says(|message| matches!(message, FromAgent::Ready(_)));
@@ -350,7 +350,7 @@ fn start_of_a_job(lease_ms: u32) -> [ToAgent; 4] {
     };
     let start =
         Start { workers: vec![worker], store: None, window_bytes: 1 << 20, group_limit_ms: 0 };
-    let roster = Roster { nodes: vec![("n0".to_owned(), 1)] }.pack();
+    let roster = NodeRoster { nodes: vec![("n0".to_owned(), 1)] }.pack();
     [
         ToAgent::Hello(hello),
         ToAgent::Prepare(Box::new(prepare)),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use remuda::base::{Diagnostic, Findings, Severity, Source, Span};
-use remuda::pool::dialect::{Dialect, Target, write};
+use remuda::pool::dialect::{Dialect, HostfileFormat, write};
 use remuda::pool::nodeset::{fold, read_list};
 use remuda::pool::{self, HOSTS_MAX, ReadOptions, format, lint, mend, read_any};
 use remuda::report::diagnostic::{Paint, show_findings};
@@ -233,7 +233,7 @@ fn check_any(bytes: &[u8], options: ReadOptions) {
         );
         assert_eq!(again.hostfile.slot_count(), reading.hostfile.slot_count());
         for dialect in Dialect::ALL {
-            write(hosts, Target::Dialect(dialect));
+            write(hosts, HostfileFormat::Dialect(dialect));
         }
     }
     mend(reading, options);

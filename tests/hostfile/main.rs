@@ -23,7 +23,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use remuda::cli::hostfile::{HostfileArgs, Outcome, run};
+use remuda::cli::hostfile::{CommandOutput, HostfileArgs, run};
 use remuda::report::diagnostic::Paint;
 
 /// A directory of its own for each test, below the target directory.
@@ -48,7 +48,7 @@ struct Command {
 
 /// Runs `remuda hostfile …`, without a process of its own.
 #[track_caller]
-pub(crate) fn hostfile(words: &[&str]) -> Outcome {
+pub(crate) fn hostfile(words: &[&str]) -> CommandOutput {
     let words = std::iter::once("hostfile").chain(words.iter().copied());
     let args = Command::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
     run(&args.hostfile, Paint::Plain)

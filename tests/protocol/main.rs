@@ -27,7 +27,7 @@ use loom::thread;
 use remuda::base::Rank;
 use remuda::runtime::Departure;
 
-use runtime::cells::{Alarm, AlarmCell, Line, Mailbox, Place, meet};
+use runtime::cells::{AbortRecord, AlarmCell, BufferPlace, Mailbox, RankCell, meet};
 use runtime::error::Loss;
 use runtime::flag::{Flag, Spin};
 
@@ -103,13 +103,13 @@ fn two_who_wait_for_one_flag_are_both_woken() {
 /// What ranks of a node share in a round: lines, and numbers of each.
 #[derive(Default)]
 struct Node {
-    lines: Vec<Line>,
+    lines: Vec<RankCell>,
     numbers: Vec<Numbers>,
 }
 
 impl Node {
     fn of(ranks: usize) -> Arc<Self> {
-        let lines = (0..ranks).map(|_| Line::default()).collect();
+        let lines = (0..ranks).map(|_| RankCell::default()).collect();
         let numbers = (0..ranks).map(|_| Numbers::default()).collect();
         Arc::new(Self { lines, numbers })
     }
@@ -120,11 +120,11 @@ impl Node {
 
     /// As the engine opens an operation: what we came for, a meeting, what the others came for.
     fn enter(&self, me: usize, meeting: u32, round: u64) {
-        let place = Place::Direct(me);
+        let place = BufferPlace::Direct(me);
         self.lines[me].entry(round).write([round, 7, 7], place);
         self.meet(me, meeting);
         for (rank, line) in self.lines.iter().enumerate() {
-            assert_eq!(line.entry(round).read(), ([round, 7, 7], Place::Direct(rank)));
+            assert_eq!(line.entry(round).read(), ([round, 7, 7], BufferPlace::Direct(rank)));
         }
     }
 }
@@ -191,7 +191,7 @@ fn one_entry_would_not_be_enough() {
         run(2, |node, me| {
             for round in 1..=4_u64 {
                 // Always the same of the two.
-                node.lines[me].entry(0).write([round, 7, 7], Place::Staged(me));
+                node.lines[me].entry(0).write([round, 7, 7], BufferPlace::Staged(me));
                 node.meet(me, round as u32);
                 for line in &node.lines {
                     assert_eq!(line.entry(0).read().0, [round, 7, 7]);
@@ -224,7 +224,7 @@ fn a_message_in_pieces_arrives_whole() {
             let shared = shared.clone();
             thread::spawn(move || {
                 let (mailbox, halves) = &*shared;
-                mailbox.entry().write([1, 2, 3], Place::Staged(64));
+                mailbox.entry().write([1, 2, 3], BufferPlace::Staged(64));
                 for piece in 1..=3_u32 {
                     wait(&mailbox.taken, piece.saturating_sub(2));
                     halves[piece as usize % 2].write(u64::from(piece));
@@ -236,7 +236,7 @@ fn a_message_in_pieces_arrives_whole() {
         let (mailbox, halves) = &*shared;
         for piece in 1..=3_u32 {
             wait(&mailbox.posted, piece);
-            assert_eq!(mailbox.entry().read(), ([1, 2, 3], Place::Staged(64)));
+            assert_eq!(mailbox.entry().read(), ([1, 2, 3], BufferPlace::Staged(64)));
             assert_eq!(halves[piece as usize % 2].read(), u64::from(piece));
             mailbox.taken.raise(piece);
         }
@@ -246,7 +246,7 @@ fn a_message_in_pieces_arrives_whole() {
 
 #[test]
 fn of_two_alarms_one_is_seen_and_it_is_whole() {
-    let alarm = |by: u32| Alarm {
+    let alarm = |by: u32| AbortRecord {
         by: Rank(by),
         lost: Some(Loss { rank: Rank(9), how: Departure::Exited }),
         reason: format!("rank {by} has had enough"),
@@ -271,7 +271,7 @@ fn of_two_alarms_one_is_seen_and_it_is_whole() {
 #[test]
 fn who_sees_that_a_rank_has_left_sees_what_it_did_before() {
     check(3, || {
-        let line = Arc::new(Line::default());
+        let line = Arc::new(RankCell::default());
         let leaver = {
             let line = line.clone();
             thread::spawn(move || {

@@ -10,7 +10,7 @@ use tokio::io::unix::AsyncFd;
 use super::message::{self, FromShim, PACKET_BYTES_MAX, ShimWorker, ToShim};
 use super::run;
 use crate::os::family::{self, Stat};
-use crate::os::fork::{self, Side};
+use crate::os::fork::{self, ForkSide};
 use crate::os::{fds, watch};
 
 /// A shim that was forked and has not yet been handed to a runtime.
@@ -30,8 +30,8 @@ impl Shim {
     pub(in crate::agent) fn fork() -> io::Result<Self> {
         let (ours, theirs) = fds::packet_pair()?;
         match fork::fork()? {
-            Side::Parent(pid) => Ok(Self { pid, control: ours }),
-            Side::Child => {
+            ForkSide::Parent(pid) => Ok(Self { pid, control: ours }),
+            ForkSide::Child => {
                 drop(ours);
                 // A copy of the link here would keep it open when the agent dies.
                 drop(fds::take_stdio());

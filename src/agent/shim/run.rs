@@ -13,7 +13,7 @@ use super::message::{self, FromShim, LEFTOVERS_MAX, PACKET_BYTES_MAX, ShimWorker
 use crate::agent::bind::policy;
 use crate::base::{WorkerExit, clock, env_vars};
 use crate::os::affinity::Binding;
-use crate::os::family::{self, Held, KILL_LIMIT, Reaped, Stat};
+use crate::os::family::{self, KILL_LIMIT, ProcessRef, Reaped, Stat};
 use crate::os::fork::{CStrings, Exec, ExecFailure, ExecStage};
 use crate::os::{fds, signals};
 use crate::wire::{Leftover, OpenFailure};
@@ -270,11 +270,12 @@ impl Shim {
     fn sweep(&mut self, worker: usize, spares_busy: bool) -> Result<(), AgentGone> {
         let mut looks = (0..SWEEPS_MAX).map(|_| self.strays_of(worker));
         let strays = looks.find(|strays| !strays.is_empty()).unwrap_or_default();
-        let is_busy = |stray: &Held| Stat::of(stray.pid()).is_none_or(|stat| !stat.is_waiting());
+        let is_busy =
+            |stray: &ProcessRef| Stat::of(stray.pid()).is_none_or(|stat| !stat.is_waiting());
         if spares_busy && strays.iter().any(is_busy) {
             return self.say(&FromShim::Leftovers { worker: worker as u32 }, &[]);
         }
-        let pids = strays.iter().take(LEFTOVERS_MAX).map(Held::pid);
+        let pids = strays.iter().take(LEFTOVERS_MAX).map(ProcessRef::pid);
         let processes: Vec<_> = pids.filter_map(describe).collect();
         for stray in &strays {
             stray.signal(libc::SIGTERM);
@@ -318,7 +319,7 @@ impl Shim {
 
     /// What a worker that has ended left below us: orphans that carry its rank or its session,
     /// and everything below them. At the end every orphan is the last worker's.
-    fn strays_of(&self, index: usize) -> Vec<Held> {
+    fn strays_of(&self, index: usize) -> Vec<ProcessRef> {
         let (State::Ended(leader) | State::Failed(Some(leader))) = self.workers[index].state else {
             return Vec::new();
         };
@@ -366,7 +367,7 @@ impl Shim {
 
     /// Kills what a worker left, until a look finds nothing or there have been many; returns what
     /// the last one found.
-    fn kill_strays_of(&self, worker: usize) -> Vec<Held> {
+    fn kill_strays_of(&self, worker: usize) -> Vec<ProcessRef> {
         let mut strays = Vec::new();
         for _ in 0..SWEEPS_MAX {
             strays = self.strays_of(worker);

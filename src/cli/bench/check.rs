@@ -10,8 +10,8 @@ use crate::bench::{Backend, Collective, Earlier, Options, SizesError, read_resul
 use crate::cli::check::cannot_combine;
 use crate::cli::error::CliError;
 use crate::cli::files::check_file;
-use crate::cli::line::{Place as Words, Typed, codes};
-use crate::cli::lower::{self, Place};
+use crate::cli::line::{ArgvSpan as Words, Typed, codes};
+use crate::cli::lower::{self, ResolvedCluster};
 use crate::inventory::available_memory;
 use crate::launch::Transport;
 use crate::os::input_file::{InputReader, open};
@@ -22,7 +22,11 @@ use crate::runtime::Dtype;
 const RESULTS_BYTES_MAX: u64 = 64 << 20;
 
 /// Checks the options against each other and against the place where they will be used.
-pub(super) fn run(args: &BenchArgs, typed: &Typed, place: &Place) -> Result<(), CliError> {
+pub(super) fn run(
+    args: &BenchArgs,
+    typed: &Typed,
+    place: &ResolvedCluster,
+) -> Result<(), CliError> {
     let value = |flag: &str| typed.place_of(flag).unwrap_or_else(|| typed.end());
     if args.step_bytes.is_some() && args.step_factor.is_some() {
         let why = "both say which size is next";

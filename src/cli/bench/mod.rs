@@ -18,7 +18,7 @@ use super::lower::{self, Speaker};
 use super::run::{self, Started};
 use crate::base::Status;
 use crate::bench::Backend;
-use crate::launch::Judge;
+use crate::launch::CauseRule;
 use crate::report::{RunClass, Terminal};
 
 pub(super) use self::args::words_of;
@@ -92,7 +92,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     check::run(&face.bench, &typed, &place)?;
     let program = bundled::own_program(&place.transport)?;
     let words = std::iter::once(WORKER_COMMAND.into()).chain(face.bench.words()).collect();
-    let what = Started::new(program, words, Speaker::Rank0(Judge::Rank0));
+    let what = Started::new(program, words, Speaker::Rank0(CauseRule::Rank0));
     let what = Started { class: RunClass::Tool, ..what };
     run::start(place, &face.watch, &WorkerArgs::default(), what, terminal)
 }

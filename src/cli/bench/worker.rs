@@ -11,9 +11,9 @@ use super::check::read_earlier;
 use super::codes::{CANNOT_WRITE, EARLIER_UNREADABLE, NOT_GOOD_ENOUGH};
 use crate::base::{Status, clock};
 use crate::bench::{
-    Backend, Document, Earlier, Head, Host, Opened, Options, Row, Shortfall, VERSION, check_rows,
-    check_wrong, gather_hosts, measure, measure_pairs, show_foot, show_heat, show_pairs,
-    show_results, show_row,
+    Backend, BenchNode, Document, Earlier, Head, OpenBackend, Options, Row, Shortfall, VERSION,
+    check_rows, check_wrong, gather_hosts, measure, measure_pairs, show_foot, show_heat,
+    show_pairs, show_results, show_row,
 };
 use crate::cli::bundled::join_group;
 use crate::cli::error::CliError;
@@ -119,7 +119,7 @@ fn measure_all(
             let _ = print(text);
         }
     };
-    let opened = Opened::open(group, options.backend, args.order)?;
+    let opened = OpenBackend::open(group, options.backend, args.order)?;
     let hosts = gather_hosts(group)?;
     group.note(&Note::Ready);
     let order = args.order.unwrap_or(options.backend.default_order());
@@ -149,7 +149,12 @@ fn measure_all(
 }
 
 /// Everything that is known before the first size.
-fn begin(options: &Options, order: ReduceOrder, hosts: Vec<Host>, earlier: &[Earlier]) -> Document {
+fn begin(
+    options: &Options,
+    order: ReduceOrder,
+    hosts: Vec<BenchNode>,
+    earlier: &[Earlier],
+) -> Document {
     Document {
         version: VERSION,
         remuda: env!("CARGO_PKG_VERSION"),

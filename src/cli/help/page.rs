@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use crate::cli::definitions;
     use crate::cli::help::fit;
-    use crate::cli::line::{Parsed, Refused, Typed};
+    use crate::cli::line::{Parsed, RefusedLine, Typed};
 
     /// Every command that has a page, with its words.
     fn commands() -> Vec<Command> {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     /// Reads an example as its command would, without doing it.
-    fn read(words: Vec<OsString>) -> Result<(), Refused> {
+    fn read(words: Vec<OsString>) -> Result<(), RefusedLine> {
         let (command, rest) = (words[1].to_string_lossy().into_owned(), words[2..].to_vec());
         let mut whole = definitions::whole();
         whole.build();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use super::values::{ReadArgs, SelectArgs};
-use super::{LoadError, Outcome, count, load, write};
+use super::{CommandOutput, LoadError, count, load, write};
 use crate::base::{Diagnostic, Findings, Severity, Status};
 use crate::pool::{
     self, Pool, ReadOptions, Reading, SelectorArgs, certain_changes, codes, mend, select,
@@ -61,8 +61,8 @@ struct Checked {
     status: Status,
 }
 
-pub(super) fn run(args: &CheckArgs, paint: Paint) -> Outcome {
-    let mut out = Outcome::new();
+pub(super) fn run(args: &CheckArgs, paint: Paint) -> CommandOutput {
+    let mut out = CommandOutput::new();
     let mut all = Vec::new();
     for file in &args.files {
         let checked = match check(file, args) {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::values::{ReadArgs, ToArg};
-use super::{Outcome, count, lines, load};
+use super::{CommandOutput, count, lines, load};
 use crate::base::Status;
 use crate::pool::dialect::{lost_limits, write};
 use crate::pool::{Reading, comments};
@@ -23,8 +23,8 @@ pub(super) struct ConvertArgs {
     read: ReadArgs,
 }
 
-pub(super) fn run(args: &ConvertArgs, paint: Paint) -> Outcome {
-    let mut out = Outcome::new();
+pub(super) fn run(args: &ConvertArgs, paint: Paint) -> CommandOutput {
+    let mut out = CommandOutput::new();
     let reading = match load::read(&args.file, &args.read) {
         Ok(reading) => reading,
         Err(error) => {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::values::ReadArgs;
-use super::{LoadError, Outcome, load};
+use super::{CommandOutput, LoadError, load};
 use crate::base::Status;
 use crate::pool::{Difference, Reading, diff};
 use crate::report::diagnostic::Paint;
@@ -21,8 +21,8 @@ pub(super) struct DiffArgs {
     read: ReadArgs,
 }
 
-pub(super) fn run(args: &DiffArgs, paint: Paint) -> Outcome {
-    let mut out = Outcome::new();
+pub(super) fn run(args: &DiffArgs, paint: Paint) -> CommandOutput {
+    let mut out = CommandOutput::new();
     let files = [&args.first, &args.second].map(|file| {
         let reading = load::read(file, &args.read)?;
         if reading.findings.has_errors() {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::values::ReadArgs;
-use super::{LoadError, Outcome, lines, load, write};
+use super::{CommandOutput, LoadError, lines, load, write};
 use crate::base::Status;
 use crate::pool::format;
 use crate::report::diagnostic::{Paint, show_findings};
@@ -24,8 +24,8 @@ pub(super) struct FmtArgs {
     read: ReadArgs,
 }
 
-pub(super) fn run(args: &FmtArgs, paint: Paint) -> Outcome {
-    let mut out = Outcome::new();
+pub(super) fn run(args: &FmtArgs, paint: Paint) -> CommandOutput {
+    let mut out = CommandOutput::new();
     for file in &args.files {
         if let Err(error) = format_file(file, args, &mut out, paint) {
             out.refuse(&error, paint);
@@ -37,7 +37,7 @@ pub(super) fn run(args: &FmtArgs, paint: Paint) -> Outcome {
 fn format_file(
     file: &Path,
     args: &FmtArgs,
-    out: &mut Outcome,
+    out: &mut CommandOutput,
     paint: Paint,
 ) -> Result<(), LoadError> {
     let reading = load::read(file, &args.read)?;

@@ -48,7 +48,7 @@ enum HostfileCommand {
 
 /// What a command has to say; `report` prints it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct CommandOutput {
     /// What was asked for.
     pub stdout: String,
     /// Why it could not be had.
@@ -57,7 +57,7 @@ pub struct Outcome {
     pub status: Status,
 }
 
-impl Outcome {
+impl CommandOutput {
     fn new() -> Self {
         Self { stdout: String::new(), stderr: String::new(), status: Status::Success }
     }
@@ -77,7 +77,7 @@ impl Outcome {
 }
 
 /// Runs `remuda hostfile …`.
-pub fn run(args: &HostfileArgs, paint: Paint) -> Outcome {
+pub fn run(args: &HostfileArgs, paint: Paint) -> CommandOutput {
     match &args.command {
         HostfileCommand::Check(args) => check::run(args, paint),
         HostfileCommand::Fmt(args) => fmt::run(args, paint),

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::values::{ReadArgs, SelectArgs};
-use super::{LoadError, Outcome, count, lines, load};
+use super::{CommandOutput, LoadError, count, lines, load};
 use crate::base::{Diagnostic, Findings, HostName, Severity, Source, Span, Status, UserName};
 use crate::pool::nodeset::{
-    Expression, Operand, Operator, RangeProblem, fold, is_pattern, read_list,
+    Expression, Operator, RangeProblem, SetOperand, fold, is_pattern, read_list,
 };
 use crate::pool::{Host, Pool, ReadOptions, Reading, SlotCount, codes, read_any, select};
 use crate::report::diagnostic::{Paint, show_all, show_findings};
@@ -46,8 +46,8 @@ enum NoSet {
     Text(Findings),
 }
 
-pub(super) fn run(args: &ShowArgs, paint: Paint) -> Outcome {
-    let mut out = Outcome::new();
+pub(super) fn run(args: &ShowArgs, paint: Paint) -> CommandOutput {
+    let mut out = CommandOutput::new();
     let mut notes = String::new();
     let found = members(args, &mut notes);
     match &found {
@@ -80,7 +80,7 @@ fn empty_set(args: &ShowArgs) -> String {
     std::iter::once("warning: no host is in this set\n".to_owned()).chain(names).collect()
 }
 
-fn show(members: &[Member], args: &ShowArgs, out: &mut Outcome, paint: Paint) {
+fn show(members: &[Member], args: &ShowArgs, out: &mut CommandOutput, paint: Paint) {
     let names = || members.iter().map(|member| member.name.as_str());
     if args.names && args.select.selector().is_none() {
         out.stdout = lines(names());
@@ -167,7 +167,7 @@ fn members(args: &ShowArgs, notes: &mut String) -> Result<Vec<Member>, NoSet> {
 /// A word behind `!` that takes nothing away is a file that was mistyped, as a rule.
 fn note_nothing_removed(
     operator: Operator,
-    operand: Operand<'_>,
+    operand: SetOperand<'_>,
     set: &[Member],
     removed: &[Member],
     notes: &mut String,
@@ -185,7 +185,7 @@ fn note_nothing_removed(
 
 /// A file where there is one, else a list of hosts.
 fn operand_members(
-    operand: Operand<'_>,
+    operand: SetOperand<'_>,
     is_alone: bool,
     text: &str,
     args: &ShowArgs,
@@ -240,7 +240,7 @@ fn without_slots(reading: Reading) -> (Reading, bool) {
 }
 
 /// One name is a file that was mistyped rather than a set.
-fn lone_name(operand: Operand<'_>, text: &str) -> NoSet {
+fn lone_name(operand: SetOperand<'_>, text: &str) -> NoSet {
     let message = format!("hostfile `{}` does not exist", operand.text);
     let problem = Diagnostic::error(codes::FILE_MISSING, operand.span, message)
         .label("no file, and a set has several hosts")
@@ -257,7 +257,7 @@ fn no_operand(text: &str, span: Span) -> NoSet {
 /// A `-` behind a blank; standard input comes first, or behind an operator.
 fn minus(expression: &Expression<'_>, text: &str) -> Option<Span> {
     let mut operands = expression.terms.iter().map(|(_, operand)| operand).skip(1);
-    let follows_set = |operand: &&Operand<'_>| {
+    let follows_set = |operand: &&SetOperand<'_>| {
         let before = text[..operand.span.start].trim_end();
         operand.text == "-" && !before.ends_with([',', '&', '!', '^'])
     };

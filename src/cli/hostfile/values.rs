@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
 use super::Trust;
-use crate::pool::dialect::Target;
+use crate::pool::dialect::HostfileFormat;
 use crate::pool::{Dialect, ReadOptions, SelectorArgs, SlotCount};
 
 /// How files are read.
@@ -91,7 +91,7 @@ impl ValueEnum for DialectArg {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ToArg {
     /// A text for another tool.
-    Target(Target),
+    Target(HostfileFormat),
     /// Our own document.
     Json,
 }
@@ -103,10 +103,10 @@ impl ValueEnum for ToArg {
             let mut all = [ToArg::Json; Dialect::ALL.len() + OTHERS];
             let mut at = 0;
             while at < Dialect::ALL.len() {
-                all[at] = ToArg::Target(Target::Dialect(Dialect::ALL[at]));
+                all[at] = ToArg::Target(HostfileFormat::Dialect(Dialect::ALL[at]));
                 at += 1;
             }
-            all[at] = ToArg::Target(Target::Nodeset);
+            all[at] = ToArg::Target(HostfileFormat::Nodeset);
             all
         };
         &ALL
@@ -114,11 +114,11 @@ impl ValueEnum for ToArg {
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
         Some(match self {
-            Self::Target(Target::Dialect(Dialect::Ranges)) => PossibleValue::new("ranges"),
-            Self::Target(Target::Dialect(dialect)) => {
+            Self::Target(HostfileFormat::Dialect(Dialect::Ranges)) => PossibleValue::new("ranges"),
+            Self::Target(HostfileFormat::Dialect(dialect)) => {
                 PossibleValue::new(dialect.name()).aliases(dialect.aliases().iter().copied())
             }
-            Self::Target(Target::Nodeset) => {
+            Self::Target(HostfileFormat::Nodeset) => {
                 PossibleValue::new("nodeset").aliases(["pdsh", "clustershell"])
             }
             Self::Json => PossibleValue::new("json"),

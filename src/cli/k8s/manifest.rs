@@ -12,7 +12,7 @@ use crate::base::{Diagnostic, Status};
 use crate::cli::error::CliError;
 use crate::cli::hostfile::{self, Trust};
 use crate::cli::line::codes::{CANNOT_COMBINE, UNKNOWN_OPTION};
-use crate::cli::line::{Flags, Place, Typed};
+use crate::cli::line::{ArgvSpan, Flags, Typed};
 use crate::cli::{check, lower, pod, pod_codes as codes};
 use crate::plan::{
     ManifestError, ManifestSpec, PodAccess, Quantity, Resources, Scheduling, manifest, show_yaml,
@@ -256,7 +256,7 @@ fn check_own(args: &ManifestArgs, typed: &Typed) -> Result<(), CliError> {
     let own = own.find_subcommand_mut("manifest").expect("it has this command");
     let own = Flags::of(own);
     let Some(near) = nearest(&name, own.longs()) else { return Ok(()) };
-    let place = Place { word: at, start: 0, end: name.len() + 2 };
+    let place = ArgvSpan { word: at, start: 0, end: name.len() + 2 };
     let refused = typed.refuse(&[place], |spans| {
         let message = format!("there is no option `--{name}`");
         Diagnostic::error(UNKNOWN_OPTION, spans[0], message)

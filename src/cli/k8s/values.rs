@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::base::Diagnostic;
 use crate::cli::error::CliError;
 use crate::cli::line::codes::CANNOT_COMBINE;
-use crate::cli::line::{BadValue, Place, Typed, refuse_value};
+use crate::cli::line::{ArgvSpan, BadValue, Typed, refuse_value};
 use crate::plan::{
     PairError, Quantity, ResourceError, Resources, Toleration, TolerationError, is_label_value,
     is_qualified_name, is_subdomain, parse_annotation, parse_label,
@@ -18,7 +18,7 @@ pub(super) struct Value<'a> {
     typed: &'a Typed,
     flag: &'static str,
     text: &'a str,
-    place: Place,
+    place: ArgvSpan,
 }
 
 /// The values of an option, in order.
@@ -30,7 +30,7 @@ pub(super) fn values<'a>(
     let given = typed.options.iter().filter(|given| given.flag == flag);
     let places = given.filter_map(|given| given.value.as_ref()).map(|(_, place)| *place);
     let places = places.chain(std::iter::repeat_with(|| typed.end()));
-    let with_place = |(text, place): (&'a String, Place)| Value { typed, flag, text, place };
+    let with_place = |(text, place): (&'a String, ArgvSpan)| Value { typed, flag, text, place };
     texts.into_iter().zip(places).map(with_place).collect()
 }
 
@@ -38,7 +38,7 @@ impl Value<'_> {
     /// A part of it.
     fn part(self, range: Range<usize>) -> Self {
         let start = self.place.start + range.start;
-        let place = Place { word: self.place.word, start, end: start + range.len() };
+        let place = ArgvSpan { word: self.place.word, start, end: start + range.len() };
         Self { text: &self.text[range], place, ..self }
     }
 

@@ -7,9 +7,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::codes;
 use super::elsewhere::{UnknownOption, guess};
-use super::flags::{Flags, Whose, underscored};
+use super::flags::{Flags, OptionOwner, underscored};
 use super::number::BadValue;
-use super::typed::{Place, Refused, Typed};
+use super::typed::{ArgvSpan, RefusedLine, Typed};
 use crate::base::Diagnostic;
 use crate::pool::{nearest, python_int};
 
@@ -18,7 +18,7 @@ pub(in crate::cli) enum NotParsed {
     /// A text, because the line asks for it.
     Asked(StyledStr),
     /// The line makes no sense.
-    Refused(Refused),
+    Refused(RefusedLine),
 }
 
 /// Says in our words what clap says. The options of `typed` are known.
@@ -52,7 +52,7 @@ struct About<'a> {
     flag: String,
     /// The value that was refused.
     value: String,
-    place: Place,
+    place: ArgvSpan,
     /// The command that was given, with those before it.
     command: String,
 }
@@ -70,7 +70,7 @@ impl<'a> About<'a> {
         Self { typed, flag, value, place, command: command(error, typed) }
     }
 
-    fn value_missing(&self) -> Refused {
+    fn value_missing(&self) -> RefusedLine {
         self.typed.refuse(&[self.place], |spans| {
             let message = format!("`--{}` needs a value", self.flag);
             Diagnostic::error(codes::VALUE_MISSING, spans[0], message)
@@ -79,7 +79,7 @@ impl<'a> About<'a> {
         })
     }
 
-    fn not_in_list(&self, list: &[String]) -> Refused {
+    fn not_in_list(&self, list: &[String]) -> RefusedLine {
         // `gpu` is as near to `cpu` as can be, and means the opposite.
         let begins = |word: &&str| word.chars().next() == self.value.to_lowercase().chars().next();
         let near = nearest(&self.value, list.iter().map(String::as_str).filter(begins));
@@ -97,7 +97,7 @@ impl<'a> About<'a> {
         })
     }
 
-    fn bad_value(&self, error: &clap::Error, flags: &Flags) -> Refused {
+    fn bad_value(&self, error: &clap::Error, flags: &Flags) -> RefusedLine {
         let source = std::error::Error::source(error);
         let bad = match source {
             None => BadValue::new("it cannot be understood"),
@@ -130,16 +130,16 @@ impl<'a> About<'a> {
     fn one_dash(&self, flags: &Flags) -> Option<BadValue> {
         let word = self.typed.words.get(self.place.word)?.to_str()?;
         let name = underscored(word.strip_prefix('-')?.split('=').next()?);
-        flags.exact(&name, Whose::All)?;
+        flags.exact(&name, OptionOwner::All)?;
         let bad = BadValue::new(format!("read as the value of `{}`", &word[..2]));
         Some(bad.help(format!("did you mean `--{name}`?")))
     }
 
-    fn refuse_value(&self, bad: &BadValue) -> Refused {
+    fn refuse_value(&self, bad: &BadValue) -> RefusedLine {
         refuse_value(self.typed, self.place, &self.flag, &self.value, bad)
     }
 
-    fn unknown(&self, flags: &Flags) -> Refused {
+    fn unknown(&self, flags: &Flags) -> RefusedLine {
         if !self.typed.word_starts_with_dash(self.place) {
             return self.typed.refuse(&[self.place], |spans| {
                 let message = format!("`{}` is one word too many", self.flag);
@@ -179,7 +179,7 @@ impl<'a> About<'a> {
         word.starts_with("--").then(|| guess(option, flags)).flatten()
     }
 
-    fn unknown_command(&self, error: &clap::Error) -> Refused {
+    fn unknown_command(&self, error: &clap::Error) -> RefusedLine {
         let near = texts(error, ContextKind::SuggestedSubcommand).into_iter().next();
         let near = near.filter(|near| nearest(&self.flag, [near.as_str()]).is_some());
         self.typed.refuse(&[self.place], |spans| {
@@ -194,7 +194,7 @@ impl<'a> About<'a> {
     }
 
     /// Two options of which a command takes one.
-    fn conflict(&self, error: &clap::Error) -> Refused {
+    fn conflict(&self, error: &clap::Error) -> RefusedLine {
         let other = texts(error, ContextKind::PriorArg).into_iter().next().unwrap_or_default();
         let other = other.split([' ', '=']).next().unwrap_or_default().trim_start_matches("--");
         let other_place = self.typed.name_of(other).unwrap_or(self.place);
@@ -212,7 +212,7 @@ impl<'a> About<'a> {
     }
 
     /// A kind of error that no definition of remuda can cause.
-    fn first_line(&self, error: &clap::Error) -> Refused {
+    fn first_line(&self, error: &clap::Error) -> RefusedLine {
         let text = error.render().to_string();
         let line = text.lines().next().unwrap_or_default();
         let message = line.strip_prefix("error: ").unwrap_or(line).to_owned();
@@ -225,11 +225,11 @@ impl<'a> About<'a> {
 /// The screen of a value that its option cannot take.
 pub(in crate::cli) fn refuse_value(
     typed: &Typed,
-    place: Place,
+    place: ArgvSpan,
     flag: &str,
     value: &str,
     bad: &BadValue,
-) -> Refused {
+) -> RefusedLine {
     typed.refuse(&[place], |spans| {
         // `<COLLECTIVE>` stands for a word without an option.
         let subject = match flag.strip_prefix('<').and_then(|name| name.strip_suffix('>')) {
@@ -246,7 +246,7 @@ pub(in crate::cli) fn refuse_value(
 }
 
 /// Where the value stands, else the option, else the word, else the end of the line.
-fn place(typed: &Typed, flag: &str, word: &str, value: &str) -> Place {
+fn place(typed: &Typed, flag: &str, word: &str, value: &str) -> ArgvSpan {
     let is_it = |given: &&super::typed::Given| {
         given.flag == flag && given.value.as_ref().is_some_and(|(text, _)| *text == *value)
     };
@@ -266,7 +266,7 @@ fn place(typed: &Typed, flag: &str, word: &str, value: &str) -> Place {
         .or_else(|| {
             let at = starts()?;
             let end = word.len().min(typed.words[at].len());
-            Some(Place { word: at, start: 0, end })
+            Some(ArgvSpan { word: at, start: 0, end })
         })
         .unwrap_or_else(|| typed.end())
 }
@@ -283,7 +283,7 @@ fn command(error: &clap::Error, typed: &Typed) -> String {
     if command.starts_with(&typed.program) { command } else { typed.program.clone() }
 }
 
-fn missing(typed: &Typed, command: &str, what: &[String]) -> Refused {
+fn missing(typed: &Typed, command: &str, what: &[String]) -> RefusedLine {
     let what = what.join(" ").replace(['<', '>'], "");
     typed.refuse(&[typed.end()], |spans| {
         let message = format!("{} is missing", what.trim_end_matches("..."));
@@ -293,7 +293,7 @@ fn missing(typed: &Typed, command: &str, what: &[String]) -> Refused {
     })
 }
 
-fn not_text(typed: &Typed) -> Refused {
+fn not_text(typed: &Typed) -> RefusedLine {
     let is_odd = |given: &&super::typed::Given| {
         given.value.as_ref().is_some_and(|(text, _)| text.to_str().is_none())
     };

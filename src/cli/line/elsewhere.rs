@@ -1,7 +1,7 @@
 //! Words of other launchers and trainers, and what they are here: torchrun, accelerate, mpirun, srun,
 //! Lightning, Horovod, and the options that DeepSpeed's users give to their scripts. Pure.
 
-use super::flags::{Flags, Whose, underscored};
+use super::flags::{Flags, OptionOwner, underscored};
 use crate::base::HostName;
 use crate::base::shell::quoted;
 use crate::pool::nearest;
@@ -167,7 +167,7 @@ pub(super) fn guess(option: UnknownOption<'_>, flags: &Flags) -> Option<String> 
         let is_slots = slots.bytes().all(|byte| byte.is_ascii_digit() || b",-".contains(&byte));
         is_slots && !slots.is_empty() && HostName::parse(host).is_ok()
     });
-    if selector.is_some() && flags.exact("include", Whose::All).is_some() {
+    if selector.is_some() && flags.exact("include", OptionOwner::All).is_some() {
         return Some(format!("did you mean `--include {}`?", option.name));
     }
     if known.is_some() {
@@ -215,7 +215,7 @@ impl UnknownOption<'_> {
     }
 
     fn explain(&self, meant: Meant, flags: &Flags) -> Option<String> {
-        let has = |name: &str| flags.exact(name, Whose::All).is_some();
+        let has = |name: &str| flags.exact(name, OptionOwner::All).is_some();
         let needless = |why: &str| format!("leave `--{}` out: {why}", self.name);
         Some(match meant {
             Same(ours) if has(ours) => match self.value() {

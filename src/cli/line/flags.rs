@@ -44,7 +44,7 @@ const DEEPSPEED_SHORTS: &[u8] = b"hHieq";
 
 /// Whose spellings count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
+pub(super) enum OptionOwner {
     /// All, with `_` or `-`.
     All,
     /// DeepSpeed's alone, as it writes them.
@@ -53,7 +53,7 @@ pub(super) enum Whose {
 
 /// One option.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cli) struct Flag {
+pub(in crate::cli) struct OptionSpec {
     /// Its first long spelling, as clap wants it: `num_gpus`.
     pub(in crate::cli) long: String,
     /// All long spellings, with `_` only.
@@ -83,7 +83,7 @@ pub(super) enum Takes {
 /// The options of a command.
 #[derive(Clone, Debug)]
 pub(in crate::cli) struct Flags {
-    options: Vec<Flag>,
+    options: Vec<OptionSpec>,
     end_at_word: bool,
     /// Words before the options: the name of a command of the command.
     names: usize,
@@ -111,33 +111,37 @@ impl Flags {
         }
     }
 
-    pub(super) fn get(&self, index: usize) -> &Flag {
+    pub(super) fn get(&self, index: usize) -> &OptionSpec {
         &self.options[index]
     }
 
     /// The option that is spelt like this, without its dashes.
-    pub(super) fn exact(&self, name: &str, whose: Whose) -> Option<usize> {
+    pub(super) fn exact(&self, name: &str, whose: OptionOwner) -> Option<usize> {
         let name = match whose {
-            Whose::All => underscored(name),
-            Whose::DeepSpeed if theirs().any(|flag| flag == name) => name.to_owned(),
-            Whose::DeepSpeed => return None,
+            OptionOwner::All => underscored(name),
+            OptionOwner::DeepSpeed if theirs().any(|flag| flag == name) => name.to_owned(),
+            OptionOwner::DeepSpeed => return None,
         };
         self.options.iter().position(|flag| flag.names.contains(&name))
     }
 
     /// The options of DeepSpeed that begin like this, each spelling for itself.
-    pub(super) fn abbreviated(&self, start: &str, whose: Whose) -> Vec<(usize, &'static str)> {
+    pub(super) fn abbreviated(
+        &self,
+        start: &str,
+        whose: OptionOwner,
+    ) -> Vec<(usize, &'static str)> {
         let start = match whose {
-            Whose::All => underscored(start),
-            Whose::DeepSpeed => start.to_owned(),
+            OptionOwner::All => underscored(start),
+            OptionOwner::DeepSpeed => start.to_owned(),
         };
         let begins = theirs().filter(|name| name.starts_with(&start));
-        begins.filter_map(|name| Some((self.exact(name, Whose::DeepSpeed)?, name))).collect()
+        begins.filter_map(|name| Some((self.exact(name, OptionOwner::DeepSpeed)?, name))).collect()
     }
 
     /// The option of one letter.
-    pub(super) fn short(&self, letter: u8, whose: Whose) -> Option<usize> {
-        if whose == Whose::DeepSpeed && !DEEPSPEED_SHORTS.contains(&letter) {
+    pub(super) fn short(&self, letter: u8, whose: OptionOwner) -> Option<usize> {
+        if whose == OptionOwner::DeepSpeed && !DEEPSPEED_SHORTS.contains(&letter) {
             return None;
         }
         self.options.iter().position(|flag| flag.shorts.contains(&letter))
@@ -169,7 +173,7 @@ pub(super) fn underscored(name: &str) -> String {
     name.replace('-', "_")
 }
 
-fn flag(arg: &Arg) -> Flag {
+fn flag(arg: &Arg) -> OptionSpec {
     let long = arg.get_long().expect("every option has a long spelling").to_owned();
     let mut names = vec![underscored(&long)];
     names.extend(arg.get_all_aliases().unwrap_or_default().into_iter().map(underscored));
@@ -181,7 +185,7 @@ fn flag(arg: &Arg) -> Flag {
         action if action.takes_values() => Takes::Value,
         _ => Takes::Nothing,
     };
-    Flag {
+    OptionSpec {
         long,
         names,
         shorts: shorts.map(|letter| letter as u8).collect(),

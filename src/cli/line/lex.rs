@@ -9,8 +9,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use super::codes;
 use super::elsewhere::{UnknownOption, guess, guess_letter};
-use super::flags::{Flags, Takes, Whose, underscored};
-use super::typed::{Given, Place, Refused, Typed};
+use super::flags::{Flags, OptionOwner, Takes, underscored};
+use super::typed::{ArgvSpan, Given, RefusedLine, Typed};
 use crate::base::Diagnostic;
 use crate::cli::help::Length;
 
@@ -30,7 +30,7 @@ pub(in crate::cli) enum Lexed {
 }
 
 /// Finds the options and the script; the options are added to `typed`.
-pub(in crate::cli) fn lex(flags: &Flags, typed: &mut Typed) -> Result<Lexed, Refused> {
+pub(in crate::cli) fn lex(flags: &Flags, typed: &mut Typed) -> Result<Lexed, RefusedLine> {
     let mut lexer = Lexer { flags, typed, at: 0, unknown: None };
     let lexed = lexer.run()?;
     // Help is given whatever else is wrong with the line; nothing else is.
@@ -69,18 +69,18 @@ struct Lexer<'a> {
     typed: &'a mut Typed,
     at: usize,
     /// The first option that nobody knows.
-    unknown: Option<Place>,
+    unknown: Option<ArgvSpan>,
 }
 
 impl Lexer<'_> {
     /// `None`: the line ended before a script.
-    fn run(&mut self) -> Result<Option<Lexed>, Refused> {
+    fn run(&mut self) -> Result<Option<Lexed>, RefusedLine> {
         while let Some(word) = self.typed.words.get(self.at) {
             if word == "--" {
                 let script = self.at + 1;
                 return Ok((script < self.typed.words.len()).then_some(Lexed::Script(script)));
             }
-            match read(self.flags, word, Whose::All) {
+            match read(self.flags, word, OptionOwner::All) {
                 Read::Positional => return Ok(Some(Lexed::Script(self.at))),
                 Read::Ambiguous(names) => return Err(self.ambiguous(&names)),
                 Read::Unknown => {
@@ -103,8 +103,8 @@ impl Lexer<'_> {
         mut flag: usize,
         name: usize,
         mut value: Attached,
-    ) -> Result<Option<Lexed>, Refused> {
-        let mut name = Place { word: self.at, start: 0, end: name };
+    ) -> Result<Option<Lexed>, RefusedLine> {
+        let mut name = ArgvSpan { word: self.at, start: 0, end: name };
         loop {
             match (self.flags.get(flag).takes, value) {
                 (Takes::Value, Attached::Nothing) => self.value_of_next(flag, name)?,
@@ -121,7 +121,7 @@ impl Lexer<'_> {
                 (Takes::Nothing, Attached::Glued(from)) => {
                     self.push(flag, name, None);
                     (flag, value) = self.bundled(flag, name, from)?;
-                    name = Place { word: self.at, start: from, end: from + 1 };
+                    name = ArgvSpan { word: self.at, start: from, end: from + 1 };
                     continue;
                 }
             }
@@ -131,29 +131,37 @@ impl Lexer<'_> {
     }
 
     /// The next letter of `-qH`.
-    fn bundled(&self, flag: usize, name: Place, from: usize) -> Result<(usize, Attached), Refused> {
+    fn bundled(
+        &self,
+        flag: usize,
+        name: ArgvSpan,
+        from: usize,
+    ) -> Result<(usize, Attached), RefusedLine> {
         let bytes = self.typed.words[self.at].as_bytes();
         let letter = bytes[from];
-        let Some(next) = self.flags.short(letter, Whose::All) else {
+        let Some(next) = self.flags.short(letter, OptionOwner::All) else {
             let end = bytes.len();
             let message = format!("`{}` is followed by what is no option", self.typed.shown(name));
-            return Err(self.typed.refuse(&[Place { word: self.at, start: from, end }], |spans| {
-                Diagnostic::error(codes::VALUE_UNWANTED, spans[0], message)
-                    .label("no option of one letter")
-                    .help(format!("`--{}` takes no value", self.flags.get(flag).long))
-            }));
+            return Err(self.typed.refuse(
+                &[ArgvSpan { word: self.at, start: from, end }],
+                |spans| {
+                    Diagnostic::error(codes::VALUE_UNWANTED, spans[0], message)
+                        .label("no option of one letter")
+                        .help(format!("`--{}` takes no value", self.flags.get(flag).long))
+                },
+            ));
         };
         Ok((next, attached(bytes, from + 1)))
     }
 
-    fn value_of_this(&mut self, flag: usize, name: Place, from: usize) {
+    fn value_of_this(&mut self, flag: usize, name: ArgvSpan, from: usize) {
         let bytes = self.typed.words[self.at].as_bytes();
         let value = OsString::from_vec(bytes[from..].to_vec());
-        let place = Place { word: self.at, start: from, end: bytes.len() };
+        let place = ArgvSpan { word: self.at, start: from, end: bytes.len() };
         self.push(flag, name, Some((value, place)));
     }
 
-    fn value_of_next(&mut self, flag: usize, name: Place) -> Result<(), Refused> {
+    fn value_of_next(&mut self, flag: usize, name: ArgvSpan) -> Result<(), RefusedLine> {
         let next = self.at + 1;
         match self.typed.words.get(next) {
             Some(word) if is_value(self.flags, word) => {
@@ -166,22 +174,22 @@ impl Lexer<'_> {
         }
     }
 
-    fn push(&mut self, flag: usize, name: Place, value: Option<(OsString, Place)>) {
+    fn push(&mut self, flag: usize, name: ArgvSpan, value: Option<(OsString, ArgvSpan)>) {
         let flag = self.flags.get(flag).long.clone();
         self.typed.options.push(Given { flag, name, value });
     }
 
-    fn unwanted(&self, flag: usize, name: Place, from: usize) -> Refused {
+    fn unwanted(&self, flag: usize, name: ArgvSpan, from: usize) -> RefusedLine {
         let end = self.typed.words[name.word].len();
         let long = &self.flags.get(flag).long;
-        self.typed.refuse(&[Place { word: name.word, start: from, end }], |spans| {
+        self.typed.refuse(&[ArgvSpan { word: name.word, start: from, end }], |spans| {
             Diagnostic::error(codes::VALUE_UNWANTED, spans[0], format!("`--{long}` takes no value"))
                 .label("a value")
                 .help(format!("write `--{long}` alone, or leave it out"))
         })
     }
 
-    fn value_missing(&self, flag: usize, name: Place, has_next: bool) -> Refused {
+    fn value_missing(&self, flag: usize, name: ArgvSpan, has_next: bool) -> RefusedLine {
         let long = &self.flags.get(flag).long;
         let message = format!("`--{long}` needs a value");
         let places = [name, self.typed.word(name.word + 1)];
@@ -197,10 +205,10 @@ impl Lexer<'_> {
         })
     }
 
-    fn ambiguous(&self, names: &[&str]) -> Refused {
+    fn ambiguous(&self, names: &[&str]) -> RefusedLine {
         let word = &self.typed.words[self.at];
         let end = word.as_bytes().iter().position(|byte| *byte == b'=').unwrap_or(word.len());
-        let place = Place { word: self.at, start: 0, end };
+        let place = ArgvSpan { word: self.at, start: 0, end };
         let list = names.iter().map(|name| format!("--{name}")).collect::<Vec<_>>().join(", ");
         let message = format!("ambiguous option: `{}` could match {list}", self.typed.shown(place));
         self.typed.refuse(&[place], |spans| {
@@ -210,7 +218,7 @@ impl Lexer<'_> {
         })
     }
 
-    fn no_script(&self) -> Refused {
+    fn no_script(&self) -> RefusedLine {
         self.typed.refuse(&[self.typed.end()], |spans| {
             Diagnostic::error(codes::NO_SCRIPT, spans[0], "there is no script to run")
                 .label("expected the script, then its own arguments")
@@ -218,10 +226,10 @@ impl Lexer<'_> {
         })
     }
 
-    fn unknown_option(&self, word: Place) -> Refused {
+    fn unknown_option(&self, word: ArgvSpan) -> RefusedLine {
         let text = self.typed.words[word.word].to_string_lossy();
         let typed_name = text.split('=').next().unwrap_or_default();
-        let place = Place { end: typed_name.len().min(word.end), ..word };
+        let place = ArgvSpan { end: typed_name.len().min(word.end), ..word };
         let name = underscored(typed_name.trim_start_matches('-'));
         if let Some(removed) = removed(&name) {
             return self.removed(place, removed);
@@ -248,7 +256,7 @@ impl Lexer<'_> {
         let text = self.typed.words[at].to_string_lossy();
         let name = typed_name.trim_start_matches('-');
         // `-module` has lost a dash; `-x` may be meant for the script.
-        let lost_dash = self.flags.exact(&underscored(name), Whose::All).is_some();
+        let lost_dash = self.flags.exact(&underscored(name), OptionOwner::All).is_some();
         if lost_dash {
             return Some(format!("did you mean `--{name}`?"));
         }
@@ -267,7 +275,7 @@ impl Lexer<'_> {
         }
     }
 
-    fn removed(&self, place: Place, name: &str) -> Refused {
+    fn removed(&self, place: ArgvSpan, name: &str) -> RefusedLine {
         self.typed.refuse(&[place], |spans| {
             let message =
                 format!("`--{name}` is gone: DeepSpeed removed elastic training in 0.19.8");
@@ -287,11 +295,11 @@ fn removed(name: &str) -> Option<&'static str> {
 
 /// Whether a word may be the value of the option before it.
 fn is_value(flags: &Flags, word: &OsStr) -> bool {
-    word != "--" && matches!(read(flags, word, Whose::DeepSpeed), Read::Positional)
+    word != "--" && matches!(read(flags, word, OptionOwner::DeepSpeed), Read::Positional)
 }
 
 /// argparse's `_parse_optional`.
-fn read(flags: &Flags, word: &OsStr, whose: Whose) -> Read {
+fn read(flags: &Flags, word: &OsStr, whose: OptionOwner) -> Read {
     let bytes = word.as_bytes();
     if bytes.first() != Some(&b'-') || bytes.len() == 1 {
         return Read::Positional;
@@ -324,7 +332,11 @@ fn read(flags: &Flags, word: &OsStr, whose: Whose) -> Read {
 }
 
 /// The option of this name, or the only one that begins with it; several are an error.
-fn read_long(flags: &Flags, name: &str, whose: Whose) -> Result<Option<usize>, Vec<&'static str>> {
+fn read_long(
+    flags: &Flags,
+    name: &str,
+    whose: OptionOwner,
+) -> Result<Option<usize>, Vec<&'static str>> {
     if let Some(flag) = flags.exact(name, whose) {
         return Ok(Some(flag));
     }

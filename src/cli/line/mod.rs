@@ -17,7 +17,7 @@ mod typed;
 pub use flags::DEEPSPEED_FLAGS;
 pub use number::BadValue;
 pub use parse::Parsed;
-pub use typed::{Given, Place, Refused, Typed};
+pub use typed::{ArgvSpan, Given, RefusedLine, Typed};
 
 pub(super) use clap_error::{NotParsed, explain, refuse_value};
 pub(super) use elsewhere::setting_as_option;

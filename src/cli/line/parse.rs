@@ -8,7 +8,7 @@ use clap::{Command, FromArgMatches};
 use super::clap_error::{NotParsed, explain};
 use super::flags::Flags;
 use super::lex::{Lexed, lex};
-use super::typed::{Refused, Typed};
+use super::typed::{RefusedLine, Typed};
 use crate::cli::{color, help};
 
 const VERSION: &str = concat!("remuda ", env!("CARGO_PKG_VERSION"), "\n");
@@ -27,7 +27,7 @@ pub enum Parsed<A> {
 pub(in crate::cli) fn parse<A: FromArgMatches>(
     mut command: Command,
     mut typed: Typed,
-) -> Result<Parsed<A>, Refused> {
+) -> Result<Parsed<A>, RefusedLine> {
     command = color::with_option(command);
     let flags = Flags::of(&mut command);
     let lexed = lex(&flags, &mut typed);

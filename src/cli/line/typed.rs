@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use super::codes;
-use super::flags::{Flags, Takes, Whose};
+use super::flags::{Flags, OptionOwner, Takes};
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Findings, Source, Span};
 
@@ -15,7 +15,7 @@ const WORD_CHARS_MAX: usize = 60;
 
 /// Bytes of a word of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ArgvSpan {
     /// Which word, from 0; the number of words for the end of the line.
     pub word: usize,
     /// First byte.
@@ -30,9 +30,9 @@ pub struct Given {
     /// Its first long spelling, without dashes.
     pub flag: String,
     /// Where its name stands.
-    pub name: Place,
+    pub name: ArgvSpan,
     /// Its value, and where that stands.
-    pub value: Option<(OsString, Place)>,
+    pub value: Option<(OsString, ArgvSpan)>,
 }
 
 /// A command line: the words, and the options that were found among them.
@@ -51,7 +51,7 @@ pub struct Typed {
 
 /// A command line that makes no sense: the line, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedLine {
     /// Ready to be drawn.
     pub findings: Findings,
 }
@@ -63,14 +63,14 @@ impl Typed {
     }
 
     /// A whole word.
-    pub(in crate::cli) fn word(&self, index: usize) -> Place {
+    pub(in crate::cli) fn word(&self, index: usize) -> ArgvSpan {
         let end = self.words.get(index).map_or(0, |word| word.len());
-        Place { word: index, start: 0, end }
+        ArgvSpan { word: index, start: 0, end }
     }
 
     /// The place behind the last word.
-    pub(in crate::cli) fn end(&self) -> Place {
-        Place { word: self.words.len(), start: 0, end: 0 }
+    pub(in crate::cli) fn end(&self) -> ArgvSpan {
+        ArgvSpan { word: self.words.len(), start: 0, end: 0 }
     }
 
     /// The last time that an option was given.
@@ -79,13 +79,13 @@ impl Typed {
     }
 
     /// Where the value of an option stands, or its name when it has none.
-    pub fn place_of(&self, flag: &str) -> Option<Place> {
+    pub fn place_of(&self, flag: &str) -> Option<ArgvSpan> {
         let given = self.last(flag)?;
         Some(given.value.as_ref().map_or(given.name, |(_, place)| *place))
     }
 
     /// Where the name of an option stands.
-    pub fn name_of(&self, flag: &str) -> Option<Place> {
+    pub fn name_of(&self, flag: &str) -> Option<ArgvSpan> {
         self.last(flag).map(|given| given.name)
     }
 
@@ -95,7 +95,7 @@ impl Typed {
             let before = self.options[..last].iter().rposition(|one| one.flag == given.flag);
             let text = |given: &Given| given.value.as_ref().map(|(text, _)| text.clone());
             let is_list =
-                flags.exact(&given.flag, Whose::All).is_some_and(|at| flags.get(at).is_list);
+                flags.exact(&given.flag, OptionOwner::All).is_some_and(|at| flags.get(at).is_list);
             if let Some(before) = before
                 && !is_list
                 && text(&self.options[before]) != text(given)
@@ -122,7 +122,7 @@ impl Typed {
     }
 
     /// Refuses a value that would replace another one.
-    pub(in crate::cli) fn refuse_replaced(&self) -> Result<(), Refused> {
+    pub(in crate::cli) fn refuse_replaced(&self) -> Result<(), RefusedLine> {
         let Some((before, last)) = self.replaced.first() else { return Ok(()) };
         let place = |at: usize| {
             let given = &self.options[at];
@@ -139,29 +139,29 @@ impl Typed {
     }
 
     /// The text of a place, for messages.
-    pub(super) fn shown(&self, place: Place) -> String {
+    pub(super) fn shown(&self, place: ArgvSpan) -> String {
         let bytes = &self.words[place.word].as_bytes()[place.start..place.end];
         String::from_utf8_lossy(bytes).into_owned()
     }
 
     /// Whether a place is in a word that looks like an option.
-    pub(super) fn word_starts_with_dash(&self, place: Place) -> bool {
+    pub(super) fn word_starts_with_dash(&self, place: ArgvSpan) -> bool {
         self.words.get(place.word).is_some_and(|word| word.as_bytes().first() == Some(&b'-'))
     }
 
     /// The line with something wrong at a place; `make` is given the span of every place.
     pub(in crate::cli) fn refuse(
         &self,
-        places: &[Place],
+        places: &[ArgvSpan],
         make: impl FnOnce(&[Span]) -> Diagnostic,
-    ) -> Refused {
+    ) -> RefusedLine {
         let (text, spans) = self.draw(places);
         let source = Source { name: "command line".to_owned(), text };
-        Refused { findings: Findings { source, diagnostics: vec![make(&spans)] } }
+        RefusedLine { findings: Findings { source, diagnostics: vec![make(&spans)] } }
     }
 
     /// The line as it could be typed into a shell, what is far from all places left out.
-    fn draw(&self, places: &[Place]) -> (String, Vec<Span>) {
+    fn draw(&self, places: &[ArgvSpan]) -> (String, Vec<Span>) {
         let mut text = self.program.clone();
         let mut spans = vec![Span::new(0, 0); places.len()];
         let is_near =
@@ -194,7 +194,7 @@ impl Typed {
 }
 
 /// A part of a word that is shown as it is, or between quotes; else all of the word.
-fn within(word: &OsStr, shown: &str, place: Place) -> Span {
+fn within(word: &OsStr, shown: &str, place: ArgvSpan) -> Span {
     let is_plain = word.as_bytes() == shown.as_bytes();
     let quoted = shown.strip_prefix('\'').and_then(|shown| shown.strip_suffix('\''));
     let is_quoted = quoted.is_some_and(|shown| shown.as_bytes() == word.as_bytes());
@@ -252,7 +252,7 @@ pub(in crate::cli) fn scan(typed: &mut Typed, flags: &Flags) {
         let takes_value = flags.get(flag).takes == Takes::Value;
         let value = match value {
             Some(from) => {
-                Some((text[from..].into(), Place { word: index, start: from, end: text.len() }))
+                Some((text[from..].into(), ArgvSpan { word: index, start: from, end: text.len() }))
             }
             None => typed.words.get(index + 1).map(|next| (next.clone(), typed.word(index + 1))),
         };
@@ -261,7 +261,7 @@ pub(in crate::cli) fn scan(typed: &mut Typed, flags: &Flags) {
         let is_next = value.as_ref().is_some_and(|(_, place)| place.word != index);
         let next = typed.words.get(at).map(|word| word.as_bytes());
         at += usize::from(is_next && next.is_some_and(|word| word.first() != Some(&b'-')));
-        let name = Place { word: index, start: 0, end };
+        let name = ArgvSpan { word: index, start: 0, end };
         typed.options.push(Given { flag: flags.get(flag).long.clone(), name, value });
     }
 }
@@ -284,11 +284,11 @@ pub(in crate::cli) fn respelt(typed: &Typed) -> Vec<OsString> {
 fn option(text: &str, flags: &Flags) -> Option<(usize, usize, Option<usize>)> {
     if let Some(name) = text.strip_prefix("--") {
         let end = name.find('=').map_or(text.len(), |at| at + 2);
-        let flag = flags.exact(&text[2..end], Whose::All)?;
+        let flag = flags.exact(&text[2..end], OptionOwner::All)?;
         return Some((flag, end, (end < text.len()).then_some(end + 1)));
     }
     let letter = *text.strip_prefix('-')?.as_bytes().first()?;
-    let flag = flags.short(letter, Whose::All)?;
+    let flag = flags.short(letter, OptionOwner::All)?;
     Some((flag, 2, (2 < text.len()).then_some(2)))
 }
 
@@ -300,8 +300,8 @@ mod tests {
     #[track_caller]
     fn check(words: &[&[u8]], places: &[(usize, usize, usize)], expect: &str) {
         let words = words.iter().map(|word| OsStr::from_bytes(word).to_owned()).collect();
-        let places: Vec<Place> =
-            places.iter().map(|&(word, start, end)| Place { word, start, end }).collect();
+        let places: Vec<ArgvSpan> =
+            places.iter().map(|&(word, start, end)| ArgvSpan { word, start, end }).collect();
         let (text, spans) = Typed::new("remuda run", words).draw(&places);
         let shown: Vec<&str> = spans.iter().map(|span| &text[span.start..span.end]).collect();
         assert_eq!(format!("{text} | {}", shown.join(" ")), expect);

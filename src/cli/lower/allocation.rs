@@ -8,18 +8,18 @@ use crate::cli::hostfile::{self, LoadError, Trust};
 use crate::pool::{Dialect, ReadOptions, Reading, SlotCount, read_any};
 
 /// Nodes and where they come from.
-pub(super) struct Allocation {
+pub(super) struct SchedulerAllocation {
     pub(super) reading: Reading,
     /// `Slurm job 17`.
     pub(super) origin: String,
 }
 
 /// What the environment says.
-pub(super) enum Found {
+pub(super) enum AllocationSource {
     /// No scheduler.
     Nothing,
     /// Nodes.
-    Nodes(Box<Allocation>),
+    Nodes(Box<SchedulerAllocation>),
     /// Somebody starts this program on every node: each for itself, and here is why.
     OneTaskOfMany(String),
 }
@@ -36,7 +36,7 @@ const SLURM: [&str; 6] = [
 
 /// Looks for the variables of one scheduler after the other. `slots` are those of nodes of which it says
 /// none.
-pub(super) fn find(trust: Trust, slots: Option<SlotCount>) -> Result<Found, LoadError> {
+pub(super) fn find(trust: Trust, slots: Option<SlotCount>) -> Result<AllocationSource, LoadError> {
     let options = |dialect| ReadOptions { dialect: Some(dialect), slots };
     if env_vars::get(env_vars::SLURM_JOB_NODELIST).is_some() {
         return slurm(options(Dialect::Slurm));
@@ -55,7 +55,7 @@ pub(super) fn find(trust: Trust, slots: Option<SlotCount>) -> Result<Found, Load
     if let Some(file) = file(env_vars::PE_HOSTFILE) {
         return from_file(&file, trust, options(Dialect::Sge));
     }
-    Ok(Found::Nothing)
+    Ok(AllocationSource::Nothing)
 }
 
 fn text(name: &str) -> Option<String> {
@@ -66,10 +66,10 @@ fn file(name: &str) -> Option<PathBuf> {
     env_vars::get(name).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-fn slurm(options: ReadOptions) -> Result<Found, LoadError> {
+fn slurm(options: ReadOptions) -> Result<AllocationSource, LoadError> {
     let tasks = text(env_vars::SLURM_STEP_NUM_TASKS).and_then(|tasks| tasks.parse::<u64>().ok());
     if let Some(tasks) = tasks.filter(|tasks| 1 < *tasks) {
-        return Ok(Found::OneTaskOfMany(format!(
+        return Ok(AllocationSource::OneTaskOfMany(format!(
             "one of {tasks} tasks of a Slurm step: this machine alone is used; `srun -n 1` or no \
              srun at all leaves all nodes to remuda"
         )));
@@ -83,7 +83,7 @@ fn slurm(options: ReadOptions) -> Result<Found, LoadError> {
     from_text(&said, options)
 }
 
-fn from_text(text: &str, options: ReadOptions) -> Result<Found, LoadError> {
+fn from_text(text: &str, options: ReadOptions) -> Result<AllocationSource, LoadError> {
     let reading = read_any("environment", text.as_bytes(), options);
     if reading.findings.has_errors() {
         return Err(LoadError::Malformed(reading.findings));
@@ -91,13 +91,17 @@ fn from_text(text: &str, options: ReadOptions) -> Result<Found, LoadError> {
     Ok(nodes(reading))
 }
 
-fn from_file(path: &Path, trust: Trust, options: ReadOptions) -> Result<Found, LoadError> {
+fn from_file(
+    path: &Path,
+    trust: Trust,
+    options: ReadOptions,
+) -> Result<AllocationSource, LoadError> {
     hostfile::load(path, trust, options).map(nodes)
 }
 
-fn nodes(reading: Reading) -> Found {
+fn nodes(reading: Reading) -> AllocationSource {
     let origin = origin(reading.dialect);
-    Found::Nodes(Box::new(Allocation { reading, origin }))
+    AllocationSource::Nodes(Box::new(SchedulerAllocation { reading, origin }))
 }
 
 fn origin(dialect: Dialect) -> String {

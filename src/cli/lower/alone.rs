@@ -4,7 +4,7 @@ use super::reach::LOOPBACK;
 use crate::base::{Diagnostic, HostName, NodeRank, Slot};
 use crate::cli::args::ReachArgs;
 use crate::cli::check;
-use crate::cli::line::{Refused, Typed, codes};
+use crate::cli::line::{RefusedLine, Typed, codes};
 use crate::plan::{MASTER_PORT, MasterAddr};
 
 /// With `--no_ssh`: the node that is started here, one of so many.
@@ -12,7 +12,7 @@ pub(super) fn node(
     args: &ReachArgs,
     typed: &Typed,
     nodes: usize,
-) -> Result<Option<NodeRank>, Refused> {
+) -> Result<Option<NodeRank>, RefusedLine> {
     let node_rank = args.node_rank.filter(|rank| *rank != -1);
     match (args.no_ssh, node_rank) {
         (false, None) => Ok(None),
@@ -23,14 +23,14 @@ pub(super) fn node(
 }
 
 /// One of so many nodes.
-pub(super) fn checked(typed: &Typed, rank: i64, nodes: usize) -> Result<NodeRank, Refused> {
+pub(super) fn checked(typed: &Typed, rank: i64, nodes: usize) -> Result<NodeRank, RefusedLine> {
     match u32::try_from(rank) {
         Ok(found) if (found as usize) < nodes => Ok(NodeRank(found)),
         _ => Err(bad_node_rank(typed, Some(rank), nodes)),
     }
 }
 
-fn bad_node_rank(typed: &Typed, found: Option<i64>, nodes: usize) -> Refused {
+fn bad_node_rank(typed: &Typed, found: Option<i64>, nodes: usize) -> RefusedLine {
     let last = nodes - 1;
     let which = match found {
         Some(_) => typed.place_of("node_rank"),

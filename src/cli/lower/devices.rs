@@ -12,7 +12,7 @@ use crate::cli::machine_codes::{BAD_VARIABLE, TOO_FEW_DEVICES};
 use crate::cli::values::AcceleratorArg;
 use crate::doctor::SlotsAre;
 use crate::inventory::{self, VisibleDevices};
-use crate::launch::Claims;
+use crate::launch::GpuSharing;
 use crate::plan::Accelerator;
 
 /// Devices that may be used here.
@@ -36,13 +36,13 @@ pub(super) fn accelerator(args: &DeviceArgs) -> Result<Accelerator, CliError> {
 
 /// A node may have GPUs although this machine has none, so only who names another kind of slot needs
 /// no claims.
-pub(super) fn claims(args: &DeviceArgs) -> Result<Claims, CliError> {
+pub(super) fn claims(args: &DeviceArgs) -> Result<GpuSharing, CliError> {
     Ok(match named_accelerator(args)? {
         AcceleratorArg::Auto | AcceleratorArg::Kind(Accelerator::Cuda) if args.share => {
-            Claims::Shared
+            GpuSharing::Shared
         }
-        AcceleratorArg::Auto | AcceleratorArg::Kind(Accelerator::Cuda) => Claims::Exclusive,
-        AcceleratorArg::Kind(_) => Claims::None,
+        AcceleratorArg::Auto | AcceleratorArg::Kind(Accelerator::Cuda) => GpuSharing::Exclusive,
+        AcceleratorArg::Kind(_) => GpuSharing::None,
     })
 }
 

@@ -12,7 +12,7 @@ use crate::cli::hostfile::{Trust, is_foreign};
 use crate::cli::machine_codes::{BAD_VARIABLE, NOT_READ};
 use crate::launch::Transport;
 use crate::os::input_file::{open, other_kind};
-use crate::plan::{Accelerator, Export, Origin, propagated};
+use crate::plan::{Accelerator, Export, VariableOrigin, propagated};
 use crate::pool::{EnvFile, Variable, codes, loads_code, read_env, shadowed};
 use crate::report::diagnostic::{Paint, show_all, show_findings};
 use crate::report::summary::reason;
@@ -32,14 +32,14 @@ pub(in crate::cli) struct FromFiles {
 
 /// How far a job reaches, as far as its environment goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli) enum Reach {
+pub(in crate::cli) enum JobScope {
     /// Its workers inherit ours.
     Here,
     /// What they need must be told: there are several nodes, or they are reached from outside.
     Nodes,
 }
 
-impl Reach {
+impl JobScope {
     /// Of these nodes.
     pub(in crate::cli) fn of(nodes: usize, transport: &Transport) -> Self {
         match transport {
@@ -54,11 +54,11 @@ impl Reach {
 pub(in crate::cli) fn exports(
     typed: &[OsString],
     files: FromFiles,
-    reach: Reach,
+    reach: JobScope,
     accelerator: Accelerator,
 ) -> Result<Vec<Export>, CliError> {
     let mut exports = Vec::new();
-    if reach == Reach::Nodes {
+    if reach == JobScope::Nodes {
         let cwd = working_directory()?;
         exports.extend(propagated(&env_vars::all(), cwd.as_os_str(), accelerator));
     }
@@ -168,7 +168,7 @@ fn to_exports(found: &[(EnvFile, Findings)]) -> Vec<Export> {
         let export = move |variable: &Variable| Export {
             name: variable.name.clone().into(),
             value: variable.value.clone().into(),
-            origin: Origin::File { file: name.clone(), line: variable.line },
+            origin: VariableOrigin::File { file: name.clone(), line: variable.line },
         };
         file.variables.iter().map(export).collect::<Vec<_>>()
     };

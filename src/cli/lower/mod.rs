@@ -31,14 +31,14 @@ use super::hostfile::Trust;
 use super::line::Typed;
 use crate::base::{Diagnostic, Findings, HostName, NodeRank, Slot, Span, Status};
 use crate::doctor::SlotsAre;
-use crate::launch::{Claims, Keeper, Transport, WayOn};
+use crate::launch::{ContinueWith, GpuSharing, SupervisorOptions, Transport};
 use crate::plan::{Accelerator, MasterAddr};
 use crate::pool::{Reading, SelectorArgs, select};
 use crate::report::Terminal;
 use crate::report::diagnostic::show_all;
 
 /// Hosts, slots and what they are.
-pub(super) struct Place {
+pub(super) struct ResolvedCluster {
     pub(super) nodes: Vec<(HostName, Vec<Slot>)>,
     pub(super) accelerator: Accelerator,
     /// See [`crate::plan::JobSpec::device_names`].
@@ -57,18 +57,18 @@ pub(super) struct Place {
     pub(super) warnings: String,
     pub(super) transport: Transport,
     /// What the keeper of a pod is told.
-    pub(super) keeper: Keeper,
+    pub(super) keeper: SupervisorOptions,
     /// Whether its GPUs are kept from other jobs.
-    pub(super) claims: Claims,
+    pub(super) claims: GpuSharing,
     /// What its slots stand for, where that can be looked at.
     pub(super) slots_are: SlotsAre,
     /// The hostfile, if there is one.
     pub(super) reading: Option<Reading>,
     /// How the user goes on without a host.
-    pub(super) way_on: WayOn,
+    pub(super) way_on: ContinueWith,
 }
 
-impl Place {
+impl ResolvedCluster {
     /// Workers of all nodes.
     pub(super) fn workers(&self) -> usize {
         self.nodes.iter().map(|(_, slots)| slots.len()).sum()
@@ -105,14 +105,14 @@ fn number(findings: Findings, typed: &Typed) -> Findings {
     typed.refuse(&[place], |spans| Diagnostic { span: Some(spans[0]), ..problem }).findings
 }
 
-fn way_on(args: &PlaceArgs, joins: Option<NodeRank>) -> WayOn {
+fn way_on(args: &PlaceArgs, joins: Option<NodeRank>) -> ContinueWith {
     let chooses = [&args.include, &args.num_nodes, &args.num_gpus];
     if joins.is_some() {
-        WayOn::Nothing
+        ContinueWith::Nothing
     } else if chooses.into_iter().flatten().any(|text| !text.is_empty()) {
-        WayOn::Hostfile
+        ContinueWith::Hostfile
     } else {
-        WayOn::Exclude(args.exclude.clone().unwrap_or_default())
+        ContinueWith::Exclude(args.exclude.clone().unwrap_or_default())
     }
 }
 
@@ -121,7 +121,7 @@ pub(super) fn place(
     args: &PlaceArgs,
     typed: &Typed,
     terminal: Terminal,
-) -> Result<Place, CliError> {
+) -> Result<ResolvedCluster, CliError> {
     let (pool, found) = pool::find_pool(args, typed, terminal)?;
     // A number that made the slots contradicts a filter all the same.
     let is_filtered =
@@ -178,7 +178,7 @@ pub(super) fn place(
         Transport::Dial(_) => (None, alone),
         Transport::Local | Transport::Ssh(_) => (alone, None),
     };
-    Ok(Place {
+    Ok(ResolvedCluster {
         way_on: way_on(args, joins),
         nodes,
         accelerator: found.accelerator,
@@ -188,7 +188,7 @@ pub(super) fn place(
         alone,
         joins,
         transport,
-        keeper: Keeper::default(),
+        keeper: SupervisorOptions::default(),
         claims: devices::claims(&args.devices)?,
         slots_are: devices::slots_are(&args.devices, args.devices.oversubscribe)?,
         reading: found.reading,

@@ -11,7 +11,10 @@ use crate::cli::args::{WatchArgs, WorkerArgs};
 use crate::cli::error::CliError;
 use crate::cli::machine_codes::{BAD_VARIABLE, NOT_MADE, SYSTEM};
 use crate::cli::values::{CoreList, StdinArg};
-use crate::launch::{Claims, Cores, Framing, Judge, Keeper, Options, StdinTo, Transport, WayOn};
+use crate::launch::{
+    CauseRule, ContinueWith, Cores, Framing, GpuSharing, Options, StdinTo, SupervisorOptions,
+    Transport,
+};
 use crate::plan::{Export, JobSpec, Program};
 use crate::report::{Keep, LogDir, RunClass, RunDir, Style, Terminal};
 use crate::secure::JobKey;
@@ -27,7 +30,7 @@ pub(in crate::cli) enum Speaker {
     /// Anybody: lines say whose they are.
     Everybody,
     /// Rank 0 speaks for all: its output is shown as it is. It may be a judge too.
-    Rank0(Judge),
+    Rank0(CauseRule),
 }
 
 /// Everything that a launch needs beside its plan.
@@ -106,22 +109,22 @@ pub(in crate::cli) fn options(
         venv_script: workers_args.venv_script.clone(),
         lets_run: false,
         judge: match speaker {
-            Speaker::Everybody => Judge::Nobody,
+            Speaker::Everybody => CauseRule::Nobody,
             Speaker::Rank0(judge) => judge,
         },
-        claims: Claims::None,
+        claims: GpuSharing::None,
         announcement: String::new(),
-        way_on: WayOn::Nothing,
+        way_on: ContinueWith::Nothing,
         kept: None,
         framing: match speaker {
             _ if !args.talks() => Framing::None,
             // A tool ends with its own results.
-            Speaker::Rank0(Judge::Rank0) => Framing::Start,
-            Speaker::Everybody | Speaker::Rank0(Judge::Nobody) => Framing::StartAndEnd,
+            Speaker::Rank0(CauseRule::Rank0) => Framing::Start,
+            Speaker::Everybody | Speaker::Rank0(CauseRule::Nobody) => Framing::StartAndEnd,
         },
         run_dir,
         log_dir,
-        keeper: Keeper::default(),
+        keeper: SupervisorOptions::default(),
         transport,
     };
     Ok((options, note))

@@ -8,7 +8,7 @@ use clap::Parser;
 
 use super::devices::{self, accelerator, claims, visible};
 use super::dial::{self, KeyIs, Meeting};
-use super::{Place, alone};
+use super::{ResolvedCluster, alone};
 use crate::agent;
 use crate::base::{HostName, NodeRank, Slot, Status, env_vars};
 use crate::cli::args::PlaceArgs;
@@ -18,10 +18,10 @@ use crate::cli::line::Typed;
 use crate::cli::pod::PodPlaceArgs;
 use crate::cli::pod_codes as codes;
 use crate::doctor::{self, SHM_BYTES_MIN};
-use crate::launch::{Keeper, Transport, WayOn};
+use crate::launch::{ContinueWith, SupervisorOptions, Transport};
 use crate::os::input_file;
 use crate::plan::{
-    Accelerator, Identity, MASTER_PORT, MpiHostfile, MpiLauncher, Surroundings, mpi_hostfile,
+    Accelerator, MASTER_PORT, MpiHostfile, MpiLauncher, PodIdentity, Surroundings, mpi_hostfile,
 };
 use crate::report::Terminal;
 use crate::report::summary::{count, reason};
@@ -33,7 +33,7 @@ pub(in crate::cli) struct Pod {
     /// Workers of each, if anybody says.
     pub(in crate::cli) slots: Option<u32>,
     /// What the platform says.
-    pub(in crate::cli) found: Option<Identity>,
+    pub(in crate::cli) found: Option<PodIdentity>,
 }
 
 impl fmt::Display for Pod {
@@ -85,7 +85,7 @@ pub(in crate::cli) fn mpi_hosts(
     launcher: &MpiLauncher,
     typed: &Typed,
     terminal: Terminal,
-) -> Result<Place, CliError> {
+) -> Result<ResolvedCluster, CliError> {
     let Untyped { place } = Untyped::parse_from(["remuda run", "--hostfile", &launcher.hostfile]);
     let mut place = PlaceArgs {
         num_nodes: args.nodes.map(|nodes| nodes.to_string()),
@@ -100,7 +100,7 @@ pub(in crate::cli) fn mpi_hosts(
     if let Transport::Ssh(options) = &mut place.transport {
         options.patience = args.join_timeout.unwrap_or(dial::JOIN_TIMEOUT);
     }
-    Ok(Place { way_on: WayOn::Nothing, ..place })
+    Ok(ResolvedCluster { way_on: ContinueWith::Nothing, ..place })
 }
 
 /// `10.0.0.4  train-1.train.ns.svc.cluster.local  train-1`.
@@ -117,7 +117,7 @@ pub(in crate::cli) fn pod(
     args: &PodPlaceArgs,
     pod: &Pod,
     typed: &Typed,
-) -> Result<Place, CliError> {
+) -> Result<ResolvedCluster, CliError> {
     let accelerator = accelerator(&args.devices)?;
     let slots: Vec<Slot> = (0..slots(pod, accelerator)?).map(Slot).collect();
     let found = pod.found.as_ref();
@@ -138,8 +138,8 @@ pub(in crate::cli) fn pod(
         Transport::Dial(_) => (None, Some(NodeRank(pod.rank))),
         Transport::Local | Transport::Ssh(_) => (Some(NodeRank(pod.rank)), None),
     };
-    Ok(Place {
-        way_on: WayOn::Nothing,
+    Ok(ResolvedCluster {
+        way_on: ContinueWith::Nothing,
         accelerator,
         device_names: Vec::new(),
         master_addr,
@@ -150,7 +150,7 @@ pub(in crate::cli) fn pod(
         trust: if args.allow_insecure_files { Trust::Anyone } else { Trust::Owner },
         warnings,
         transport,
-        keeper: Keeper::default(),
+        keeper: SupervisorOptions::default(),
         claims: claims(&args.devices)?,
         slots_are: devices::slots_are(&args.devices, args.devices.oversubscribe)?,
         reading: None,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::allocation::{self, Allocation, Found};
+use super::allocation::{self, AllocationSource, SchedulerAllocation};
 use super::alone::{machine_name, named as node_named};
 use super::devices::{Visible, accelerator, too_few, visible};
 use crate::base::{HostName, Slot, Status, env_vars};
@@ -50,15 +50,18 @@ pub(super) fn find_pool(
         return from_reading(loaded, path.display().to_string(), note, args, terminal);
     }
     let is_ours = typed.program.starts_with("remuda");
-    let found =
-        if is_ours { allocation::find(trust(args), args.slots) } else { Ok(Found::Nothing) };
+    let found = if is_ours {
+        allocation::find(trust(args), args.slots)
+    } else {
+        Ok(AllocationSource::Nothing)
+    };
     match found.map_err(|error| unusable(&error, terminal))? {
-        Found::Nodes(found) if !says_no_more_than_this_machine(&found, args)? => {
+        AllocationSource::Nodes(found) if !says_no_more_than_this_machine(&found, args)? => {
             let note = format!("hosts are the {}", found.origin);
             from_reading(found.reading, found.origin, Some(note), args, terminal)
         }
-        Found::Nodes(_) | Found::Nothing => this_machine(args, typed),
-        Found::OneTaskOfMany(note) => {
+        AllocationSource::Nodes(_) | AllocationSource::Nothing => this_machine(args, typed),
+        AllocationSource::OneTaskOfMany(note) => {
             let (pool, found) = this_machine(args, typed)?;
             let warnings = paint_ours(&format!("note: {note}\n"), terminal.paint);
             Ok((pool, FoundPool { warnings, ..found }))
@@ -86,7 +89,10 @@ fn named(path: &Path, args: &PlaceArgs) -> Result<Reading, hostfile::LoadError> 
 
 /// An allocation of this machine alone: its GPUs, and which of them are ours, are seen better from
 /// here.
-fn says_no_more_than_this_machine(found: &Allocation, args: &PlaceArgs) -> Result<bool, CliError> {
+fn says_no_more_than_this_machine(
+    found: &SchedulerAllocation,
+    args: &PlaceArgs,
+) -> Result<bool, CliError> {
     let pool = found.reading.hostfile.pool();
     let is_alone = pool.nodes().len() == 1;
     let is_here = is_alone && node_named(&machine_name(), pool.nodes()).is_some();

@@ -1,6 +1,6 @@
 //! Address and port of the environment, which the command line of DeepSpeed does not read.
 
-use super::Place;
+use super::ResolvedCluster;
 use crate::base::env_vars;
 use crate::base::shell::quoted;
 use crate::cli::args::ReachArgs;
@@ -12,7 +12,10 @@ const NAMES: [(&str, &str); 2] =
 
 /// A note about `MASTER_ADDR` and `MASTER_PORT` of the environment: where they were set, differ from
 /// what the job uses, and no option was typed.
-pub(in crate::cli) fn unused_variables(args: &ReachArgs, place: &Place) -> Option<String> {
+pub(in crate::cli) fn unused_variables(
+    args: &ReachArgs,
+    place: &ResolvedCluster,
+) -> Option<String> {
     let address = match (&place.master_addr, args.master_addr()) {
         (_, Some(_)) => Used::Typed,
         (MasterAddr::Given(address), None) => Used::Value(address.clone()),

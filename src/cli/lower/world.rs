@@ -1,18 +1,21 @@
 //! `remuda launch`: the node of a world info that this machine is.
 
 use super::devices::{accelerator, check_devices, claims, slots_are};
-use super::{Place, alone};
+use super::{ResolvedCluster, alone};
 use crate::base::{Diagnostic, HostName, NodeRank, Slot, Status};
 use crate::cli::error::CliError;
 use crate::cli::hostfile::Trust;
 use crate::cli::launch::NodeArgs;
-use crate::cli::line::{Refused, Typed};
-use crate::launch::{Keeper, Transport, WayOn};
+use crate::cli::line::{RefusedLine, Typed};
+use crate::launch::{ContinueWith, SupervisorOptions, Transport};
 use crate::pool::{codes, read_world};
 use crate::report::summary::count;
 
 /// Hosts and slots of the job, and which of them are started here.
-pub(in crate::cli) fn node_of_world(args: &NodeArgs, typed: &Typed) -> Result<Place, CliError> {
+pub(in crate::cli) fn node_of_world(
+    args: &NodeArgs,
+    typed: &Typed,
+) -> Result<ResolvedCluster, CliError> {
     let nodes = read_world(&args.world_info)
         .map_err(|found| CliError::Findings { status: Status::BadInput, findings: vec![found] })?;
     let node = match args.node_rank {
@@ -23,8 +26,8 @@ pub(in crate::cli) fn node_of_world(args: &NodeArgs, typed: &Typed) -> Result<Pl
     check_devices(&args.devices, &nodes[node.index()..=node.index()], accelerator)?;
     let given = args.master_addr.as_deref().filter(|address| !address.is_empty());
     let (master_addr, master_port) = alone::master(given, args.master_port, &nodes);
-    Ok(Place {
-        way_on: WayOn::Nothing,
+    Ok(ResolvedCluster {
+        way_on: ContinueWith::Nothing,
         accelerator,
         device_names: Vec::new(),
         master_addr,
@@ -35,7 +38,7 @@ pub(in crate::cli) fn node_of_world(args: &NodeArgs, typed: &Typed) -> Result<Pl
         trust: if args.allow_insecure_files { Trust::Anyone } else { Trust::Owner },
         warnings: alone::doubt(node, &nodes),
         transport: Transport::Local,
-        keeper: Keeper::default(),
+        keeper: SupervisorOptions::default(),
         claims: claims(&args.devices)?,
         slots_are: slots_are(&args.devices, args.devices.oversubscribe)?,
         reading: None,
@@ -48,7 +51,7 @@ fn own_node(
     nodes: &[(HostName, Vec<Slot>)],
     own: &str,
     typed: &Typed,
-) -> Result<NodeRank, Refused> {
+) -> Result<NodeRank, RefusedLine> {
     if let [_] = nodes {
         return Ok(NodeRank(0));
     }

@@ -19,13 +19,13 @@ use crate::cli::check::{cannot_combine, needs_other};
 use crate::cli::error::CliError;
 use crate::cli::files::{check_file, check_writable};
 use crate::cli::line::codes::NEEDS_OTHER;
-use crate::cli::line::{Place, Refused, Typed};
+use crate::cli::line::{ArgvSpan, RefusedLine, Typed};
 use crate::inventory::available_memory;
 use crate::launch::{FileOf, WorkersFile};
 use crate::report::summary::{count, reason, show_bytes};
 use crate::report::{ask_disk, make_dirs};
 use crate::train::{
-    CheckpointError, Corpus, EXTENSION, Identity, ModelOptions, Saved, inspect, inspect_newest,
+    CheckpointError, Corpus, EXTENSION, ModelId, ModelOptions, Saved, inspect, inspect_newest,
     newest_in, worker_bytes,
 };
 use crate::wire::{Blame, FileState, FileWish};
@@ -87,8 +87,8 @@ pub(super) fn run(
     let Workers::Here(workers) = workers else { return Ok(saved) };
     line.check_data(args)?;
     let vocabulary = saved.as_ref().map_or(VOCABULARY_MAX, |saved| match saved.model {
-        Identity::Gpt { vocabulary, .. } => vocabulary,
-        Identity::Mlp { .. } => VOCABULARY_MAX,
+        ModelId::Gpt { vocabulary, .. } => vocabulary,
+        ModelId::Mlp { .. } => VOCABULARY_MAX,
     });
     line.check_memory(args, vocabulary, workers, available_memory())?;
     line.check_outputs(args)?;
@@ -97,7 +97,7 @@ pub(super) fn run(
 }
 
 /// `--resume auto` looks into the directory in which the run keeps its checkpoints.
-fn auto_needs_directory(typed: &Typed) -> Refused {
+fn auto_needs_directory(typed: &Typed) -> RefusedLine {
     let place = typed.place_of("resume").unwrap_or_else(|| typed.end());
     typed.refuse(&[place], |spans| {
         let message = "`--resume auto` needs `--checkpoint_dir`";
@@ -194,21 +194,21 @@ struct Line<'a>(&'a Typed);
 
 impl Line<'_> {
     /// The value of an option, or the end of the line.
-    fn value(&self, flag: &str) -> Place {
+    fn value(&self, flag: &str) -> ArgvSpan {
         self.0.place_of(flag).unwrap_or_else(|| self.0.end())
     }
 
     /// The value of the first of these that was given.
-    fn first_of(&self, flags: &[&str]) -> Place {
+    fn first_of(&self, flags: &[&str]) -> ArgvSpan {
         let given = flags.iter().find_map(|flag| self.0.place_of(flag));
         given.unwrap_or_else(|| self.0.end())
     }
 
     /// A file among several behind one option.
-    fn file(&self, flag: &str, file: &Path) -> Place {
+    fn file(&self, flag: &str, file: &Path) -> ArgvSpan {
         let whole = self.0.words.iter().position(|word| word == file.as_os_str());
         match whole {
-            Some(word) => Place { word, start: 0, end: file.as_os_str().len() },
+            Some(word) => ArgvSpan { word, start: 0, end: file.as_os_str().len() },
             None => self.value(flag),
         }
     }
@@ -217,7 +217,7 @@ impl Line<'_> {
         &self,
         status: Status,
         code: &'static str,
-        place: Place,
+        place: ArgvSpan,
         message: String,
         finish: impl FnOnce(Diagnostic) -> Diagnostic,
     ) -> CliError {
@@ -272,7 +272,7 @@ impl Line<'_> {
         let size = |saved| NonZeroUsize::new(saved).unwrap_or(NonZeroUsize::MIN);
         let mut findings = Vec::new();
         match saved.model {
-            Identity::Gpt { layers, heads, width, block, .. } => findings.extend([
+            ModelId::Gpt { layers, heads, width, block, .. } => findings.extend([
                 self.agree("model", &mut args.model, ModelArg::Gpt),
                 self.agree("layers", &mut args.layers, size(layers)),
                 self.agree("heads", &mut args.heads, size(heads)),
@@ -280,7 +280,7 @@ impl Line<'_> {
                 self.agree("block", &mut args.block, size(block)),
                 has_text.then(|| self.agree_text(args, saved)).flatten(),
             ]),
-            Identity::Mlp { layers, width, teacher, .. } => findings.extend([
+            ModelId::Mlp { layers, width, teacher, .. } => findings.extend([
                 self.agree("model", &mut args.model, ModelArg::Mlp),
                 self.agree("layers", &mut args.layers, size(layers)),
                 self.agree("width", &mut args.width, size(width)),
@@ -318,7 +318,7 @@ impl Line<'_> {
     /// A model that knows other bytes than the text has cannot go on with it. A text that cannot be
     /// read is another matter.
     fn agree_text(&self, args: &TrainArgs, saved: &Saved) -> Option<Findings> {
-        let Identity::Gpt { vocabulary, bytes, .. } = &saved.model else { return None };
+        let ModelId::Gpt { vocabulary, bytes, .. } = &saved.model else { return None };
         let corpus = Corpus::open(&args.data).ok()?;
         let found = corpus.vocabulary().len();
         if found == *vocabulary && corpus.digest() == *bytes {

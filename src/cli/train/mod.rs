@@ -17,7 +17,7 @@ use super::error::CliError;
 use super::lower::{self, Speaker};
 use super::run::{self, Started};
 use crate::base::Status;
-use crate::launch::{Judge, Transport};
+use crate::launch::{CauseRule, Transport};
 use crate::report::{Terminal, say};
 use crate::train::more_steps;
 
@@ -88,7 +88,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let kept = face.train.checkpoint_dir.clone().filter(|_| face.train.save_every.is_some());
     let program = bundled::own_program(&place.transport)?;
     let words = std::iter::once(WORKER_COMMAND.into()).chain(face.train.words()).collect();
-    let speaker = Speaker::Rank0(Judge::Nobody);
+    let speaker = Speaker::Rank0(CauseRule::Nobody);
     let what = Started { files, kept, ..Started::new(program, words, speaker) };
     run::start(place, &face.watch, &WorkerArgs::default(), what, terminal)
 }

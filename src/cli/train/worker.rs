@@ -22,7 +22,7 @@ use crate::cli::line::codes::BAD_VALUE;
 use crate::os::signals;
 use crate::report::{print, print_error};
 use crate::runtime::{Group, InitOptions};
-use crate::train::{Progress, train};
+use crate::train::{TrainEvent, train};
 
 /// Steps between evaluations are told by notes; whoever keeps the lines sees one of them when there
 /// was none for this long.
@@ -102,7 +102,7 @@ fn claim_dir(dir: &Path) -> Result<Option<File>, Taken> {
 fn work(args: &TrainArgs, group: &Group, stop: &dyn Fn() -> bool) -> Status {
     let options = args.lower();
     let shown = Cell::new(None);
-    let watch = &mut |progress: &Progress| show(progress, &shown);
+    let watch = &mut |progress: &TrainEvent| show(progress, &shown);
     match train(group, &options, stop, watch) {
         Ok(_) => Status::Success,
         Err(error) => {
@@ -120,8 +120,8 @@ fn print_progress(text: &str) {
 }
 
 /// Prints a line: of steps, the first, the last, those that were evaluated, and one now and then.
-fn show(progress: &Progress, shown: &Cell<Option<Instant>>) {
-    if let Progress::Stepped(report) = progress {
+fn show(progress: &TrainEvent, shown: &Cell<Option<Instant>>) {
+    if let TrainEvent::Stepped(report) = progress {
         let now = clock::now();
         let is_due = shown.get().is_none_or(|last| QUIET_MAX <= now - last);
         if report.val_loss.is_none() && report.step < report.steps && !is_due {

@@ -2,7 +2,7 @@
 
 use super::odd_ones;
 use crate::base::{NodeRank, Severity};
-use crate::doctor::case::{Case, Finding, NodeFacts, Patient};
+use crate::doctor::case::{ClusterFacts, Finding, NodeFacts, Patient};
 use crate::doctor::codes;
 use crate::report::summary::count;
 
@@ -17,7 +17,7 @@ const FILES_MIN: u64 = 4096;
 /// Smallest available memory for each worker; with less it is killed while it loads its libraries.
 const WORKER_BYTES_MIN: u64 = GIB;
 
-pub(super) fn judge(case: &Case) -> Vec<Finding> {
+pub(super) fn judge(case: &ClusterFacts) -> Vec<Finding> {
     let mut found = Vec::new();
     for (rank, node, patient) in case.patients() {
         found.extend(shared_memory(rank, patient));
@@ -99,7 +99,7 @@ fn shares(rank: NodeRank, node: &NodeFacts, patient: &Patient) -> Vec<Finding> {
 
 /// Finding for two host names of one machine: a note, because one machine may play several on
 /// purpose, but a warning if it has GPUs.
-fn same_machine(case: &Case) -> Vec<Finding> {
+fn same_machine(case: &ClusterFacts) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut seen: Vec<(&str, &str, NodeRank)> = Vec::new();
     for (rank, _, patient) in case.patients() {
@@ -123,7 +123,7 @@ fn same_machine(case: &Case) -> Vec<Finding> {
 }
 
 /// Findings for interfaces with another speed than those of most nodes.
-pub(super) fn odd_speeds(case: &Case) -> Vec<Finding> {
+pub(super) fn odd_speeds(case: &ClusterFacts) -> Vec<Finding> {
     let speed = |(rank, _, patient): (_, _, &Patient)| {
         let nics = &patient.report.network.interfaces;
         Some((rank, nics.iter().find(|nic| nic.has_door)?.speed_mbit?))
@@ -143,17 +143,17 @@ pub(super) fn odd_speeds(case: &Case) -> Vec<Finding> {
 mod tests {
     use super::super::testing::{case, check, gpus, seen};
     use super::*;
-    use crate::wire::{Adapter, Interface, Limit, Room};
+    use crate::wire::{Adapter, FileSystemSpace, Interface, Limit};
 
     #[test]
     fn doctor_checks_shared_memory() {
         #[track_caller]
-        fn with(shm: Result<Room, String>, expect: &[&str]) {
+        fn with(shm: Result<FileSystemSpace, String>, expect: &[&str]) {
             let mut one = case(2);
             seen(&mut one, 1).report.compute.shm = shm;
             check(&one, expect);
         }
-        let room = |total_bytes, free_bytes| Ok(Room { total_bytes, free_bytes });
+        let room = |total_bytes, free_bytes| Ok(FileSystemSpace { total_bytes, free_bytes });
         with(room(GIB, GIB), &[]);
         with(room(64 * MIB, 64 * MIB), &["warning[D024] n2: /dev/shm has only 64 MiB"]);
         with(room(8 * GIB, MIB), &["warning[D024] n2: /dev/shm is full"]);

@@ -2,12 +2,12 @@
 
 use super::odd_ones;
 use crate::base::{NodeRank, Severity};
-use crate::doctor::case::{Case, Finding, Patient, SlotsAre};
+use crate::doctor::case::{ClusterFacts, Finding, Patient, SlotsAre};
 use crate::doctor::codes;
 use crate::report::summary::count;
-use crate::wire::{Gpu, GpuProcess, Gpus};
+use crate::wire::{GpuProcess, GpuReport, GpusReport};
 
-pub(super) fn judge(case: &Case) -> Vec<Finding> {
+pub(super) fn judge(case: &ClusterFacts) -> Vec<Finding> {
     let has_gpus = case.patients().any(|(_, _, patient)| 0 < patient.report.gpus.files);
     let are_counted = match case.slots_are {
         SlotsAre::Gpus => true,
@@ -33,7 +33,7 @@ pub(super) fn judge(case: &Case) -> Vec<Finding> {
     found
 }
 
-fn slots(rank: NodeRank, slots: u32, gpus: &Gpus) -> Option<Finding> {
+fn slots(rank: NodeRank, slots: u32, gpus: &GpusReport) -> Option<Finding> {
     let there = count(gpus.files as usize, "GPU");
     if gpus.files < slots {
         let message = format!("{there}, but the job uses {}", count(slots as usize, "slot"));
@@ -48,7 +48,7 @@ fn slots(rank: NodeRank, slots: u32, gpus: &Gpus) -> Option<Finding> {
     })
 }
 
-fn health(rank: NodeRank, gpus: &Gpus) -> Vec<Finding> {
+fn health(rank: NodeRank, gpus: &GpusReport) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(why) = &gpus.silent {
         found.push(
@@ -67,7 +67,7 @@ fn health(rank: NodeRank, gpus: &Gpus) -> Vec<Finding> {
                 .help("NCCL joins whole GPUs only: `nvidia-smi -mig 0`"),
         );
     }
-    let has_errors = |gpu: &Gpu| gpu.ecc_errors.is_some_and(|errors| 0 < errors);
+    let has_errors = |gpu: &GpuReport| gpu.ecc_errors.is_some_and(|errors| 0 < errors);
     if let Some(which) = which(numbered().filter(|(_, gpu)| has_errors(gpu))) {
         let message = format!("uncorrected memory errors: {which}");
         found.push(
@@ -87,7 +87,7 @@ fn health(rank: NodeRank, gpus: &Gpus) -> Vec<Finding> {
 }
 
 /// List of GPUs for a message, such as `GPU 3` or `GPUs 0,3`; `None` if it is empty.
-fn which<'a>(gpus: impl Iterator<Item = (usize, &'a Gpu)>) -> Option<String> {
+fn which<'a>(gpus: impl Iterator<Item = (usize, &'a GpuReport)>) -> Option<String> {
     let numbers: Vec<String> = gpus.map(|(number, _)| number.to_string()).collect();
     match &numbers[..] {
         [] => None,
@@ -98,7 +98,7 @@ fn which<'a>(gpus: impl Iterator<Item = (usize, &'a Gpu)>) -> Option<String> {
 
 /// Finding for a GPU with processes; they belong to another job, because remuda runs none during an
 /// examination.
-fn in_use(rank: NodeRank, number: usize, gpu: &Gpu) -> Option<Finding> {
+fn in_use(rank: NodeRank, number: usize, gpu: &GpuReport) -> Option<Finding> {
     let show = |process: &GpuProcess| {
         let name = process.name.as_deref().unwrap_or("a process");
         let memory = process.memory_bytes.map_or(String::new(), |bytes| {
@@ -115,7 +115,7 @@ fn in_use(rank: NodeRank, number: usize, gpu: &Gpu) -> Option<Finding> {
     })
 }
 
-fn kinds(case: &Case) -> Vec<Finding> {
+fn kinds(case: &ClusterFacts) -> Vec<Finding> {
     let kind = |(rank, _, patient): (_, _, &Patient)| {
         let gpus = &patient.report.gpus.devices;
         let mut kinds: Vec<(String, u64)> =
@@ -138,7 +138,7 @@ fn kinds(case: &Case) -> Vec<Finding> {
     odd.into_iter().map(finding).collect()
 }
 
-fn drivers(case: &Case) -> Vec<Finding> {
+fn drivers(case: &ClusterFacts) -> Vec<Finding> {
     let driver =
         |(rank, _, patient): (_, _, &Patient)| Some((rank, patient.report.gpus.driver.clone()?));
     let drivers: Vec<_> = case.patients().filter_map(driver).collect();
@@ -152,7 +152,7 @@ fn drivers(case: &Case) -> Vec<Finding> {
 }
 
 /// Findings for nodes on which a worker would load another version of a library than on most.
-fn libraries(case: &Case, name: &'static str) -> Vec<Finding> {
+fn libraries(case: &ClusterFacts, name: &'static str) -> Vec<Finding> {
     let first = |(rank, _, patient): (_, _, &Patient)| {
         let mut of_name = patient.report.libraries.iter().filter(|library| library.name == name);
         (rank, of_name.next().map(|library| library.version.clone()))
@@ -177,7 +177,7 @@ fn libraries(case: &Case, name: &'static str) -> Vec<Finding> {
 mod tests {
     use super::super::testing::{case, check, gpus, seen};
     use super::*;
-    use crate::wire::Library;
+    use crate::wire::LibraryReport;
 
     #[test]
     fn doctor_compares_slots_with_gpus_if_any_node_has_gpus() {
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn doctor_reports_gpu_problems() {
         #[track_caller]
-        fn check_problem(add_problem: impl Fn(&mut Gpus), expect: &str) {
+        fn check_problem(add_problem: impl Fn(&mut GpusReport), expect: &str) {
             let mut one = case(2);
             one.nodes.iter_mut().for_each(|node| node.slots = 2);
             for node in 0..2 {
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn doctor_compares_the_first_library_of_each_name() {
-        let library = |name: &str, version: &str| Library {
+        let library = |name: &str, version: &str| LibraryReport {
             name: name.to_owned(),
             version: Some(version.to_owned()),
             path: String::new(),

@@ -16,11 +16,11 @@ pub(super) use reach::CLOCK_OFF_US;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::case::{Case, Finding};
+use super::case::{ClusterFacts, Finding};
 use crate::base::NodeRank;
 
 /// All findings, the most severe first.
-pub fn judge(case: &Case) -> Vec<Finding> {
+pub fn judge(case: &ClusterFacts) -> Vec<Finding> {
     let families =
         [reach::judge, place::judge, gpus::judge, compute::judge, ways::judge, names::judge];
     let mut found: Vec<Finding> = families.iter().flat_map(|family| family(case)).collect();

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 
 use super::odd_ones;
 use crate::base::{HostName, NodeRank, Severity};
-use crate::doctor::case::{Case, Finding};
+use crate::doctor::case::{ClusterFacts, Finding};
 use crate::doctor::codes;
 use crate::pool::nodeset::fold;
-use crate::wire::Whose;
+use crate::wire::ListenerOwner;
 
 /// Result of resolving a host name on a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,7 +19,7 @@ enum Found {
 
 /// Compares the lookups of each name; a name that no node resolves, because only ssh knows it, is
 /// no problem.
-pub(super) fn judge(case: &Case) -> Vec<Finding> {
+pub(super) fn judge(case: &ClusterFacts) -> Vec<Finding> {
     let mut odd: BTreeMap<(NodeRank, Found), Vec<(&HostName, String)>> = BTreeMap::new();
     for host in (0..case.nodes.len() as u32).map(NodeRank) {
         for (node, there, usual) in odd_lookups(case, host) {
@@ -33,10 +33,10 @@ pub(super) fn judge(case: &Case) -> Vec<Finding> {
 
 /// Nodes on which the name of a host resolves to other addresses than on most: node, its addresses,
 /// the usual addresses.
-fn odd_lookups(case: &Case, host: NodeRank) -> Vec<(NodeRank, &[IpAddr], &[IpAddr])> {
+fn odd_lookups(case: &ClusterFacts, host: NodeRank) -> Vec<(NodeRank, &[IpAddr], &[IpAddr])> {
     let lookups = case.patients().filter_map(|(node, _, patient)| {
         let mut dialed = patient.dialed.iter().flatten();
-        let of_host = dialed.find(|dialed| dialed.whose == Whose::Node(host))?;
+        let of_host = dialed.find(|dialed| dialed.whose == ListenerOwner::Node(host))?;
         Some((node, of_host.resolved.as_deref()?))
     });
     let lookups: Vec<_> = lookups.collect();
@@ -72,7 +72,7 @@ fn show(addresses: &[IpAddr]) -> String {
 mod tests {
     use super::super::testing::{case, check, seen};
     use super::*;
-    use crate::wire::Dialed;
+    use crate::wire::ProbeResult;
 
     /// Checks four hosts; `resolved` gives the last bytes of the addresses that one finds for
     /// another.
@@ -81,8 +81,8 @@ mod tests {
         let mut one = case(4);
         for dialer in 0..4 {
             let others = (0..4).filter(|host| *host != dialer);
-            let dialed = others.map(|host| Dialed {
-                whose: Whose::Node(NodeRank(host as u32)),
+            let dialed = others.map(|host| ProbeResult {
+                whose: ListenerOwner::Node(NodeRank(host as u32)),
                 outcome: Ok(90),
                 resolved: Some(
                     resolved(dialer, host)

@@ -2,11 +2,11 @@
 
 use super::odd_ones;
 use crate::base::{NodeRank, Severity};
-use crate::doctor::case::{Case, Finding, Patient};
+use crate::doctor::case::{ClusterFacts, Finding, Patient};
 use crate::doctor::codes;
 use crate::wire::Looked;
 
-pub(super) fn judge(case: &Case) -> Vec<Finding> {
+pub(super) fn judge(case: &ClusterFacts) -> Vec<Finding> {
     let mut found = Vec::new();
     for (rank, _, patient) in case.patients() {
         let report = &patient.report;
@@ -48,7 +48,7 @@ fn broken_python(rank: NodeRank, patient: &Patient) -> Option<Finding> {
     })
 }
 
-fn versions(case: &Case) -> Vec<Finding> {
+fn versions(case: &ClusterFacts) -> Vec<Finding> {
     let version = |(rank, _, patient): (_, _, &Patient)| {
         let python = patient.report.python.as_ref()?;
         Some((rank, python.version.clone().ok()?))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::odd_ones;
 use crate::base::{NodeRank, Severity};
-use crate::doctor::case::{Case, Finding, NodeFacts, Patient, Seen};
+use crate::doctor::case::{ClusterFacts, Finding, NodeFacts, Patient, Seen};
 use crate::doctor::codes;
 use crate::report::summary::duration;
 use crate::transport::{Arrival, Fault, FaultKind};
@@ -17,7 +17,7 @@ pub(in crate::doctor) const CLOCK_OFF_US: u64 = 1_000_000;
 const SAME_BUILD: &str =
     "install this build there, or omit --agent_path, so that remuda copies itself to the node";
 
-pub(super) fn judge(case: &Case) -> Vec<Finding> {
+pub(super) fn judge(case: &ClusterFacts) -> Vec<Finding> {
     let nodes = (0..).map(NodeRank).zip(&case.nodes);
     let mut found: Vec<Finding> =
         nodes.filter_map(|(rank, node)| absent(case, rank, node)).collect();
@@ -32,7 +32,7 @@ pub(super) fn judge(case: &Case) -> Vec<Finding> {
     found
 }
 
-fn absent(case: &Case, rank: NodeRank, node: &NodeFacts) -> Option<Finding> {
+fn absent(case: &ClusterFacts, rank: NodeRank, node: &NodeFacts) -> Option<Finding> {
     let finding = |code, message| Finding::new(code, Severity::Error, rank, message);
     match &node.seen {
         Seen::Examined(_) => None,
@@ -61,7 +61,7 @@ fn absent(case: &Case, rank: NodeRank, node: &NodeFacts) -> Option<Finding> {
 
 /// The first fault of a kind; its help is given for all nodes with that kind, so that they form one
 /// finding.
-fn first_of(case: &Case, kind: FaultKind) -> Option<&Fault> {
+fn first_of(case: &ClusterFacts, kind: FaultKind) -> Option<&Fault> {
     case.nodes.iter().find_map(|node| match &node.seen {
         Seen::Unreachable(fault) if fault.kind == kind => Some(fault),
         Seen::Unreachable(_) | Seen::Lost(_) | Seen::OtherVersion { .. } | Seen::Examined(_) => {
@@ -84,7 +84,7 @@ fn is_slow(arrival: &Arrival) -> bool {
 }
 
 /// Ssh arguments for the first host with a slow shell, which the help shows as an example.
-fn slow_way(case: &Case) -> String {
+fn slow_way(case: &ClusterFacts) -> String {
     let mut slow = case.patients().filter(|(_, _, patient)| is_slow(&patient.arrival));
     slow.find_map(|(_, _, patient)| patient.arrival.way.clone())
         .unwrap_or_else(|| "HOST".to_owned())
@@ -136,7 +136,7 @@ fn clock(rank: NodeRank, patient: &Patient) -> Option<Finding> {
     )
 }
 
-fn servers(case: &Case) -> Vec<Finding> {
+fn servers(case: &ClusterFacts) -> Vec<Finding> {
     let server =
         |(rank, _, patient): (_, _, &Patient)| Some((rank, patient.arrival.server.clone()?));
     let servers: Vec<_> = case.patients().filter_map(server).collect();
@@ -148,7 +148,7 @@ fn servers(case: &Case) -> Vec<Finding> {
     odd.into_iter().map(finding).collect()
 }
 
-fn users(case: &Case) -> Vec<Finding> {
+fn users(case: &ClusterFacts) -> Vec<Finding> {
     let user = |(rank, _, patient): (_, _, &Patient)| {
         let machine = &patient.report.machine;
         (rank, (machine.user.clone(), machine.uid))

@@ -4,23 +4,26 @@ use std::time::Duration;
 
 use super::judge;
 use crate::base::{HostName, Severity};
-use crate::doctor::case::{Case, Clock, MasterPort, NodeFacts, Patient, Seen, SlotsAre};
+use crate::doctor::case::{Clock, ClusterFacts, MasterPort, NodeFacts, Patient, Seen, SlotsAre};
 use crate::transport::Arrival;
-use crate::wire::{Compute, EXAM_VERSION, Examination, Gpu, Gpus, Limit, Machine, Network, Room};
+use crate::wire::{
+    Compute, EXAM_VERSION, Examination, FileSystemSpace, GpuReport, GpusReport, Limit, Machine,
+    Network,
+};
 
 /// Nodes `n1`, `n2` and so on, with one slot each, on machines without GPUs.
-pub(in crate::doctor) fn case(nodes: usize) -> Case {
+pub(in crate::doctor) fn case(nodes: usize) -> ClusterFacts {
     let nodes = (1..=nodes).map(|number| NodeFacts {
         host: HostName::parse(&format!("n{number}")).expect("a name"),
         slots: 1,
         seen: Seen::Examined(Box::new(patient(number))),
     });
     let port = MasterPort::Rather(29500);
-    Case { nodes: nodes.collect(), slots_are: SlotsAre::GpusIfAny, port }
+    ClusterFacts { nodes: nodes.collect(), slots_are: SlotsAre::GpusIfAny, port }
 }
 
 /// Facts of an examined node, to be modified.
-pub(super) fn seen(case: &mut Case, node: usize) -> &mut Patient {
+pub(super) fn seen(case: &mut ClusterFacts, node: usize) -> &mut Patient {
     match &mut case.nodes[node].seen {
         Seen::Examined(patient) => patient,
         other => panic!("{other:?}"),
@@ -28,8 +31,8 @@ pub(super) fn seen(case: &mut Case, node: usize) -> &mut Patient {
 }
 
 /// GPUs without problems.
-pub(super) fn gpus(count: u32) -> Gpus {
-    let gpu = |number| Gpu {
+pub(super) fn gpus(count: u32) -> GpusReport {
+    let gpu = |number| GpuReport {
         name: "NVIDIA H200".to_owned(),
         uuid: format!("GPU-{number}"),
         memory_bytes: 140 << 30,
@@ -37,7 +40,7 @@ pub(super) fn gpus(count: u32) -> Gpus {
         ecc_errors: Some(0),
         processes: Vec::new(),
     };
-    Gpus {
+    GpusReport {
         files: count,
         devices: (0..count).map(gpu).collect(),
         silent: None,
@@ -49,7 +52,7 @@ pub(super) fn gpus(count: u32) -> Gpus {
 
 /// Checks all findings, each written as `error[D001] n2: message`.
 #[track_caller]
-pub(super) fn check(case: &Case, expect: &[&str]) {
+pub(super) fn check(case: &ClusterFacts, expect: &[&str]) {
     let found = judge(case).into_iter().map(|finding| {
         let severity = match finding.severity {
             Severity::Error => "error",
@@ -95,11 +98,11 @@ fn report(number: usize) -> Examination {
             cpus: 64,
             memory_bytes: Some(256 << 30),
             memory_limit_bytes: None,
-            shm: Ok(Room { total_bytes: 64 << 30, free_bytes: 60 << 30 }),
+            shm: Ok(FileSystemSpace { total_bytes: 64 << 30, free_bytes: 60 << 30 }),
             memlock: unlimited,
             nofile: unlimited,
         },
-        gpus: Gpus::default(),
+        gpus: GpusReport::default(),
         libraries: Vec::new(),
         network: Network {
             interfaces: Vec::new(),

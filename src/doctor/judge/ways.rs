@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use super::compute::odd_speeds;
 use crate::base::{NodeRank, Severity};
-use crate::doctor::case::{Case, Finding, MasterPort, Patient};
+use crate::doctor::case::{ClusterFacts, Finding, MasterPort, Patient};
 use crate::doctor::codes;
-use crate::wire::{DialFault, Whose};
+use crate::wire::{ListenerOwner, ProbeFault};
 
 const FIREWALL: &str = "open all ports between the nodes: NCCL and the store use any of them";
 
-pub(super) fn judge(case: &Case) -> Vec<Finding> {
+pub(super) fn judge(case: &ClusterFacts) -> Vec<Finding> {
     let mut found = Vec::new();
     for (rank, _, patient) in case.patients() {
         found.extend(no_address(rank, patient));
@@ -48,7 +48,7 @@ fn adapters(rank: NodeRank, patient: &Patient) -> Option<Finding> {
     })
 }
 
-fn master_port(case: &Case) -> Option<Finding> {
+fn master_port(case: &ClusterFacts) -> Option<Finding> {
     let (rank, _, patient) = case.patients().next().filter(|(rank, ..)| *rank == NodeRank(0))?;
     let master = patient.report.network.master.as_ref()?;
     match (master, case.port) {
@@ -73,7 +73,7 @@ fn master_port(case: &Case) -> Option<Finding> {
 }
 
 /// Results of the test connections, by connecting node and target; `None`: connected.
-type Knocks<'a> = BTreeMap<(NodeRank, Side), Option<&'a DialFault>>;
+type Knocks<'a> = BTreeMap<(NodeRank, Side), Option<&'a ProbeFault>>;
 
 /// Target of a test connection: listener of a node, or master port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,13 +82,13 @@ enum Side {
     Master,
 }
 
-fn knocks(case: &Case) -> Knocks<'_> {
+fn knocks(case: &ClusterFacts) -> Knocks<'_> {
     let mut knocks = Knocks::new();
     for (rank, _, patient) in case.patients() {
         for dialed in patient.dialed.iter().flatten() {
             let side = match dialed.whose {
-                Whose::Node(node) => Side::Node(node),
-                Whose::Master => Side::Master,
+                ListenerOwner::Node(node) => Side::Node(node),
+                ListenerOwner::Master => Side::Master,
             };
             knocks.insert((rank, side), dialed.outcome.as_ref().err());
         }
@@ -98,7 +98,7 @@ fn knocks(case: &Case) -> Knocks<'_> {
 
 /// Attributes failed connections: if most connections to a node fail, to that node; if most
 /// connections from a node fail, to that node; any other failure to the pair of nodes.
-fn blame(case: &Case, knocks: &Knocks<'_>) -> Vec<Finding> {
+fn blame(case: &ClusterFacts, knocks: &Knocks<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     let ranks = || (0..case.nodes.len() as u32).map(NodeRank);
     let mut unreached: Vec<NodeRank> = Vec::new();
@@ -143,7 +143,7 @@ fn blame(case: &Case, knocks: &Knocks<'_>) -> Vec<Finding> {
 
 /// Findings for nodes that can connect to node 0, but not to the port of rank 0.
 fn master_door(
-    case: &Case,
+    case: &ClusterFacts,
     knocks: &Knocks<'_>,
     unreached: &[NodeRank],
     isolated: &[NodeRank],
@@ -156,7 +156,7 @@ fn master_door(
     let of_master = knocks.iter().filter(|((_, side), _)| *side == Side::Master);
     let failed = of_master.filter_map(|((dialer, _), fault)| Some((*dialer, (*fault)?)));
     let reported = failed.filter(|(dialer, _)| !isolated.contains(dialer) && reaches_node(*dialer));
-    let finding = |(dialer, fault): (NodeRank, &DialFault)| {
+    let finding = |(dialer, fault): (NodeRank, &ProbeFault)| {
         let message = format!("it cannot connect to the port of rank 0: {}", show(fault));
         let finding = Finding::new(codes::NO_MASTER, Severity::Error, dialer, message);
         finding.detail(master_address(case)).help(FIREWALL)
@@ -168,29 +168,29 @@ fn at<'a>(
     knocks: &'a Knocks<'_>,
     door: Side,
     owner: NodeRank,
-) -> impl Iterator<Item = Option<&'a DialFault>> {
+) -> impl Iterator<Item = Option<&'a ProbeFault>> {
     let is_at = move |(from, side): &(NodeRank, Side)| *side == door && *from != owner;
     knocks.iter().filter(move |(knock, _)| is_at(knock)).map(|(_, fault)| *fault)
 }
 
 /// The first fault, if at least two and more than half of the connections failed.
-fn most_failed<'a>(knocks: &[Option<&'a DialFault>]) -> Option<&'a DialFault> {
+fn most_failed<'a>(knocks: &[Option<&'a ProbeFault>]) -> Option<&'a ProbeFault> {
     let mut faults = knocks.iter().filter_map(|fault| *fault);
     let failed = faults.clone().count();
     faults.next().filter(|_| 2 <= failed && knocks.len() < 2 * failed)
 }
 
-fn show(fault: &DialFault) -> &str {
+fn show(fault: &ProbeFault) -> &str {
     match fault {
-        DialFault::NoAnswer => "no answer",
-        DialFault::Refused => "connection refused; a filter may reject it",
-        DialFault::NoRoute => "no route to its address",
-        DialFault::Stranger => "another process answers at its address",
-        DialFault::Other(why) => why,
+        ProbeFault::NoAnswer => "no answer",
+        ProbeFault::Refused => "connection refused; a filter may reject it",
+        ProbeFault::NoRoute => "no route to its address",
+        ProbeFault::Stranger => "another process answers at its address",
+        ProbeFault::Other(why) => why,
     }
 }
 
-fn address_of(case: &Case, node: NodeRank) -> String {
+fn address_of(case: &ClusterFacts, node: NodeRank) -> String {
     let mut patients = case.patients();
     let patient = patients.find(|(rank, ..)| *rank == node).map(|(.., patient)| patient);
     match patient.map(|patient| &patient.report.network.door) {
@@ -199,7 +199,7 @@ fn address_of(case: &Case, node: NodeRank) -> String {
     }
 }
 
-fn master_address(case: &Case) -> String {
+fn master_address(case: &ClusterFacts) -> String {
     let mut patients = case.patients();
     let master = patients.next().and_then(|(.., patient)| patient.report.network.master.as_ref());
     match master {
@@ -213,16 +213,16 @@ mod tests {
     use super::super::testing::{case, check, seen};
     use super::*;
     use crate::base::Status;
-    use crate::wire::{Dialed, Problem};
+    use crate::wire::{ProbeResult, Problem};
 
     /// Nodes that all connect to each other; the connections that `shut` selects get no answer.
-    fn with_shut(nodes: usize, shut: impl Fn(usize, usize) -> bool) -> Case {
+    fn with_shut(nodes: usize, shut: impl Fn(usize, usize) -> bool) -> ClusterFacts {
         let mut one = case(nodes);
         for dialer in 0..nodes {
             let others = (0..nodes).filter(|target| *target != dialer);
-            let dialed = others.map(|target| Dialed {
-                whose: Whose::Node(NodeRank(target as u32)),
-                outcome: if shut(dialer, target) { Err(DialFault::NoAnswer) } else { Ok(90) },
+            let dialed = others.map(|target| ProbeResult {
+                whose: ListenerOwner::Node(NodeRank(target as u32)),
+                outcome: if shut(dialer, target) { Err(ProbeFault::NoAnswer) } else { Ok(90) },
                 resolved: None,
             });
             seen(&mut one, dialer).dialed = Some(dialed.collect());
@@ -264,8 +264,11 @@ mod tests {
     #[test]
     fn doctor_reports_an_unreachable_master_port() {
         let mut one = with_shut(3, |_, _| false);
-        let shut =
-            Dialed { whose: Whose::Master, outcome: Err(DialFault::Refused), resolved: None };
+        let shut = ProbeResult {
+            whose: ListenerOwner::Master,
+            outcome: Err(ProbeFault::Refused),
+            resolved: None,
+        };
         seen(&mut one, 1).dialed.as_mut().expect("set").push(shut);
         let why = "connection refused; a filter may reject it";
         check(&one, &[&format!("error[D032] n2: it cannot connect to the port of rank 0: {why}")]);

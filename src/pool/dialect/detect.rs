@@ -7,7 +7,7 @@ use crate::pool::line::words;
 use crate::pool::parse::lines;
 
 use super::Dialect;
-use super::shape::Shape;
+use super::shape::LineShape;
 
 /// A dialect other than DeepSpeed's, and what speaks for it.
 pub(super) struct Detected {
@@ -32,7 +32,7 @@ struct Vote {
 }
 
 impl Votes {
-    fn add(&mut self, shape: Shape, span: Span) {
+    fn add(&mut self, shape: LineShape, span: Span) {
         for (rank, dialect) in shape.dialects().iter().enumerate() {
             let place = Dialect::ALL.iter().position(|other| other == dialect);
             let vote = &mut self.0[place.expect("ALL has them all")];
@@ -62,9 +62,9 @@ pub(super) fn detect(source: &Source) -> Option<Detected> {
     let mut others = 0;
     for (_, line, start) in lines(&source.text) {
         let words = words(line, start);
-        match Shape::of(&words) {
+        match LineShape::of(&words) {
             None => {}
-            Some((Shape::Bare, word)) => bare.add(word.text, word.span),
+            Some((LineShape::Bare, word)) => bare.add(word.text, word.span),
             Some((shape, word)) => {
                 others += 1;
                 votes.add(shape, word.span);

@@ -3,13 +3,13 @@
 use crate::base::{Diagnostic, Span};
 use crate::pool::codes;
 use crate::pool::host_word::read_host;
-use crate::pool::line::{Line, Word};
-use crate::pool::reader::{Place, Reader, Repeats};
+use crate::pool::line::{HostLine, HostToken};
+use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
 use crate::pool::settings::parse_count;
 
 use super::hydra::split_count;
 
-pub(super) fn parse_line(reader: &mut Reader, place: Place, words: &[Word<'_>]) {
+pub(super) fn parse_line(reader: &mut Reader, place: LinePosition, words: &[HostToken<'_>]) {
     for word in words {
         let mut at = 0;
         for part in word.text.split(',') {
@@ -19,12 +19,12 @@ pub(super) fn parse_line(reader: &mut Reader, place: Place, words: &[Word<'_>]) 
     }
 }
 
-fn item(reader: &mut Reader, place: Place, word: Word<'_>) {
+fn item(reader: &mut Reader, place: LinePosition, word: HostToken<'_>) {
     if word.text.is_empty() {
         reader.refuse(empty_item(word.span));
         return;
     }
-    let mut line = Line::default();
+    let mut line = HostLine::default();
     let (host, count) = split_count(word);
     read_host(host, &[], &mut line);
     match count.map(parse_count) {
@@ -32,7 +32,7 @@ fn item(reader: &mut Reader, place: Place, word: Word<'_>) {
         Some(Err(problem)) => line.problems.push(*problem),
         None => line.problems.push(missing_count(host)),
     }
-    reader.take(place, line, Repeats::Refused);
+    reader.take(place, line, RepeatedHost::Refused);
 }
 
 fn empty_item(span: Span) -> Diagnostic {
@@ -41,7 +41,7 @@ fn empty_item(span: Span) -> Diagnostic {
 }
 
 /// A host without its number.
-pub(super) fn missing_count(host: Word<'_>) -> Diagnostic {
+pub(super) fn missing_count(host: HostToken<'_>) -> Diagnostic {
     let message = format!("the number of slots of `{}` is missing", host.text.escape_debug());
     Diagnostic::error(codes::MISSING_SLOTS, host.span, message)
         .label("expected `:N` after it")

@@ -4,13 +4,13 @@ use crate::base::{Diagnostic, Severity, UserName};
 use crate::pool::codes;
 use crate::pool::host_word::read_host;
 use crate::pool::hosts::SlotCount;
-use crate::pool::line::{Line, Word};
-use crate::pool::reader::{Place, Reader, Repeats};
+use crate::pool::line::{HostLine, HostToken};
+use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
 use crate::pool::settings::parse_count;
 
-pub(super) fn parse_line(reader: &mut Reader, place: Place, words: &[Word<'_>]) {
+pub(super) fn parse_line(reader: &mut Reader, place: LinePosition, words: &[HostToken<'_>]) {
     let Some((&first, rest)) = words.split_first() else { return };
-    let mut line = Line::default();
+    let mut line = HostLine::default();
     let (host, count) = split_count(first);
     read_host(host, rest, &mut line);
     match count.map(parse_count) {
@@ -21,11 +21,11 @@ pub(super) fn parse_line(reader: &mut Reader, place: Place, words: &[Word<'_>]) 
     for word in rest {
         attribute(*word, &mut line, reader);
     }
-    reader.take(place, line, Repeats::Added);
+    reader.take(place, line, RepeatedHost::Added);
 }
 
 /// `host:4` in its parts; the colons of an IPv6 address stand in brackets.
-pub(super) fn split_count(word: Word<'_>) -> (Word<'_>, Option<Word<'_>>) {
+pub(super) fn split_count(word: HostToken<'_>) -> (HostToken<'_>, Option<HostToken<'_>>) {
     let from = match (word.text.starts_with('['), word.text.rfind(']')) {
         // An address without its bracket, or without both, is told how to have them.
         (true, None) => return (word, None),
@@ -38,7 +38,7 @@ pub(super) fn split_count(word: Word<'_>) -> (Word<'_>, Option<Word<'_>>) {
     }
 }
 
-fn attribute(word: Word<'_>, line: &mut Line, reader: &mut Reader) {
+fn attribute(word: HostToken<'_>, line: &mut HostLine, reader: &mut Reader) {
     let key = word.text.split_once('=').map(|(key, _)| key);
     let unused = match key {
         Some("ifname") => "ifname",
@@ -68,7 +68,7 @@ fn attribute(word: Word<'_>, line: &mut Line, reader: &mut Reader) {
 }
 
 /// As whom the host is reached: `user=ada`, or `username=ada` in Open MPI's words.
-pub(super) fn user(name: Word<'_>, line: &mut Line) {
+pub(super) fn user(name: HostToken<'_>, line: &mut HostLine) {
     match UserName::parse(name.text) {
         Ok(user) => line.user = Some(user),
         Err(error) => line

@@ -3,8 +3,8 @@
 use crate::base::{Source, Span};
 use crate::pool::host_word::read_host;
 use crate::pool::hosts::SlotCount;
-use crate::pool::line::{Line, Word, words};
-use crate::pool::reader::{Place, Reader, Repeats};
+use crate::pool::line::{HostLine, HostToken, words};
+use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
 use crate::pool::settings::parse_count;
 
 use super::shape::is_number;
@@ -26,9 +26,9 @@ pub(super) fn parse(source: &Source, reader: &mut Reader) {
 }
 
 /// A host and its number, or a host for each slot.
-fn hosts(reader: &mut Reader, place: Place, mut rest: &[Word<'_>]) {
+fn hosts(reader: &mut Reader, place: LinePosition, mut rest: &[HostToken<'_>]) {
     while let Some((&host, after)) = rest.split_first() {
-        let mut line = Line::default();
+        let mut line = HostLine::default();
         read_host(host, &[], &mut line);
         let count = after.first().copied().filter(|next| is_number(next.text));
         match count.map(parse_count) {
@@ -37,6 +37,6 @@ fn hosts(reader: &mut Reader, place: Place, mut rest: &[Word<'_>]) {
             None => line.slots = SlotCount::new(1),
         }
         rest = &after[usize::from(count.is_some())..];
-        reader.take(place, line, Repeats::Added);
+        reader.take(place, line, RepeatedHost::Added);
     }
 }

@@ -25,13 +25,13 @@ use crate::base::{Applicability, Diagnostic, Findings, Severity, Source, Span};
 
 use super::codes;
 use super::hosts::{Hostfile, SlotCount};
-use super::line::{Word, line_without_comment, odd_characters, words};
+use super::line::{HostToken, line_without_comment, odd_characters, words};
 use super::parse::{each_line, in_order, parse_deepspeed};
-use super::reader::{Place, Reader};
+use super::reader::{LinePosition, Reader};
 use super::text::decode;
 
 pub(super) use self::openmpi::comment_at as slashes_at;
-pub use self::write::{Target, Written, lost_limits, write};
+pub use self::write::{HostfileFormat, Written, lost_limits, write};
 
 /// Bytes of a line of other dialects than DeepSpeed's: some have all hosts on one.
 const LIST_BYTES_MAX: usize = 4 << 20;
@@ -280,7 +280,7 @@ fn by_line(
     source: &Source,
     reader: &mut Reader,
     dialect: Dialect,
-    mut parse: impl FnMut(&mut Reader, Place, &[Word<'_>]),
+    mut parse: impl FnMut(&mut Reader, LinePosition, &[HostToken<'_>]),
 ) {
     each_line(source, LIST_BYTES_MAX, reader, |reader, place, line| {
         let found = words(line, place.span.start);

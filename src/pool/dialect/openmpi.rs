@@ -7,9 +7,9 @@ use crate::base::{Diagnostic, HostName, Severity, Source, Span};
 use crate::pool::codes;
 use crate::pool::host_word::read_host;
 use crate::pool::hosts::SlotCount;
-use crate::pool::line::{Line, Word, line_without_comment, odd_characters, words};
+use crate::pool::line::{HostLine, HostToken, line_without_comment, odd_characters, words};
 use crate::pool::parse::each_line;
-use crate::pool::reader::{Place, Reader, Repeats};
+use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
 use crate::pool::settings::{parse_count, parse_count_of};
 use crate::pool::similar::nearest;
 
@@ -53,18 +53,24 @@ pub(in crate::pool) fn comment_at(line: &str) -> usize {
     line.match_indices("//").map(|(at, _)| at).find(|at| is_start(*at)).unwrap_or(line.len())
 }
 
-fn host(first: Word<'_>, rest: &[Word<'_>], bare: &mut Bare, reader: &mut Reader, place: Place) {
+fn host(
+    first: HostToken<'_>,
+    rest: &[HostToken<'_>],
+    bare: &mut Bare,
+    reader: &mut Reader,
+    place: LinePosition,
+) {
     if let Some(problem) = not_for_us(first) {
         reader.refuse(problem);
         return;
     }
-    let mut line = Line::default();
+    let mut line = HostLine::default();
     read_host(first, rest, &mut line);
     let mut settings = Settings::default();
     settings.read(rest, &mut line, &mut reader.unused);
     if line.slots.is_some() || settings.slots_meant {
         settings.check_limit(&line).into_iter().for_each(|problem| line.problems.push(problem));
-        reader.take(place, line, Repeats::Refused);
+        reader.take(place, line, RepeatedHost::Refused);
         return;
     }
     if line.problems.is_empty()
@@ -73,7 +79,7 @@ fn host(first: Word<'_>, rest: &[Word<'_>], bare: &mut Bare, reader: &mut Reader
         bare.lines.entry(name).or_insert((0, span)).0 += 1;
     }
     line.slots = reader.default_slots().or(SlotCount::new(1));
-    reader.take(place, line, Repeats::Added);
+    reader.take(place, line, RepeatedHost::Added);
 }
 
 #[derive(Default)]
@@ -86,8 +92,8 @@ struct Settings {
 impl Settings {
     fn read(
         &mut self,
-        words: &[Word<'_>],
-        out: &mut Line,
+        words: &[HostToken<'_>],
+        out: &mut HostLine,
         unused: &mut std::collections::BTreeMap<&'static str, usize>,
     ) {
         let mut rest = words;
@@ -124,7 +130,7 @@ impl Settings {
         }
     }
 
-    fn slots(&mut self, key: Word<'_>, value: Word<'_>, out: &mut Line) {
+    fn slots(&mut self, key: HostToken<'_>, value: HostToken<'_>, out: &mut HostLine) {
         self.slots_meant = true;
         if let Some(first) = self.slots_at.replace(key.span) {
             out.problems.push(
@@ -141,7 +147,7 @@ impl Settings {
         }
     }
 
-    fn check_limit(&self, line: &Line) -> Option<Diagnostic> {
+    fn check_limit(&self, line: &HostLine) -> Option<Diagnostic> {
         let (slots, (max, span)) = (line.slots?, self.max?);
         (max < slots).then(|| max_below_slots(span, max, slots))
     }
@@ -156,7 +162,7 @@ fn max_below_slots(span: Span, max: SlotCount, slots: SlotCount) -> Diagnostic {
 }
 
 /// `key=value`, with blanks around the sign or without: the words that it takes.
-fn setting<'a>(words: &[Word<'a>]) -> Option<(Word<'a>, Word<'a>, usize)> {
+fn setting<'a>(words: &[HostToken<'a>]) -> Option<(HostToken<'a>, HostToken<'a>, usize)> {
     let first = *words.first()?;
     if let Some(at) = first.text.find('=').filter(|at| 0 < *at) {
         let (key, value) = (first.part(0, at), first.part(at + 1, first.text.len()));
@@ -176,7 +182,7 @@ fn setting<'a>(words: &[Word<'a>]) -> Option<(Word<'a>, Word<'a>, usize)> {
     }
 }
 
-fn unknown_key(key: Word<'_>) -> Diagnostic {
+fn unknown_key(key: HostToken<'_>) -> Diagnostic {
     let message = format!("unknown key `{}`", key.text.escape_debug());
     let problem =
         Diagnostic::error(codes::UNKNOWN_KEY, key.span, message).label("expected `slots=N`");
@@ -186,7 +192,7 @@ fn unknown_key(key: Word<'_>) -> Diagnostic {
     }
 }
 
-fn port(key: Word<'_>, value: Word<'_>) -> Diagnostic {
+fn port(key: HostToken<'_>, value: HostToken<'_>) -> Diagnostic {
     let whole = Span::new(key.span.start, value.span.end);
     Diagnostic::error(codes::NOT_FOR_US, whole, "`port` is not taken from a hostfile")
         .severity(Severity::Warning)
@@ -195,7 +201,7 @@ fn port(key: Word<'_>, value: Word<'_>) -> Diagnostic {
 }
 
 /// Relative names and exclusions: filters on an allocation, not hosts.
-fn not_for_us(first: Word<'_>) -> Option<Diagnostic> {
+fn not_for_us(first: HostToken<'_>) -> Option<Diagnostic> {
     let (message, help) = if first.text.starts_with('^') {
         ("`^` leaves a host out of another list", "remove the line, or use --exclude")
     } else if first.text.starts_with('+') {
@@ -211,7 +217,7 @@ fn not_for_us(first: Word<'_>) -> Option<Diagnostic> {
     )
 }
 
-fn counted_host(first: Word<'_>) -> Diagnostic {
+fn counted_host(first: HostToken<'_>) -> Diagnostic {
     let at = first.text.rfind(':').unwrap_or(0);
     let (tail, number) = (first.part(at, first.text.len()), &first.text[at + 1..]);
     let message = format!("`{}` is MPICH syntax in an Open MPI hostfile", first.text);

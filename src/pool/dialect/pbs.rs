@@ -4,12 +4,12 @@ use crate::base::{Diagnostic, Span};
 use crate::pool::codes;
 use crate::pool::host_word::read_host;
 use crate::pool::hosts::SlotCount;
-use crate::pool::line::{Line, Word};
-use crate::pool::reader::{Place, Reader, Repeats};
+use crate::pool::line::{HostLine, HostToken};
+use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
 
-pub(super) fn parse_line(reader: &mut Reader, place: Place, words: &[Word<'_>]) {
+pub(super) fn parse_line(reader: &mut Reader, place: LinePosition, words: &[HostToken<'_>]) {
     let Some((&first, rest)) = words.split_first() else { return };
-    let mut line = Line { slots: SlotCount::new(1), ..Line::default() };
+    let mut line = HostLine { slots: SlotCount::new(1), ..HostLine::default() };
     read_host(first, rest, &mut line);
     if let (Some(word), Some(last)) = (rest.first(), rest.last()) {
         let span = Span::new(word.span.start, last.span.end);
@@ -20,5 +20,5 @@ pub(super) fn parse_line(reader: &mut Reader, place: Place, words: &[Word<'_>]) 
                 .help("a node file has one host a line, once for each slot"),
         );
     }
-    reader.take(place, line, Repeats::Added);
+    reader.take(place, line, RepeatedHost::Added);
 }

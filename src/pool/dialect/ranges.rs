@@ -5,9 +5,9 @@ use crate::base::{Diagnostic, Span};
 use crate::pool::codes;
 use crate::pool::host_word::read_host;
 use crate::pool::hosts::SlotCount;
-use crate::pool::line::{Line, Word};
+use crate::pool::line::{HostLine, HostToken};
 use crate::pool::nodeset::{Pattern, is_pattern, read_pattern};
-use crate::pool::reader::{Place, Reader, Repeats};
+use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
 use crate::pool::settings::{missing_slots, parse_count};
 
 use super::horovod::missing_count;
@@ -28,7 +28,12 @@ impl SlotsStyle {
     }
 }
 
-pub(super) fn parse_line(reader: &mut Reader, place: Place, words: &[Word<'_>], style: SlotsStyle) {
+pub(super) fn parse_line(
+    reader: &mut Reader,
+    place: LinePosition,
+    words: &[HostToken<'_>],
+    style: SlotsStyle,
+) {
     let (lists, settings): (Vec<_>, Vec<_>) =
         words.iter().partition(|word| !word.text.contains('='));
     let mut slots = None;
@@ -49,7 +54,7 @@ pub(super) fn parse_line(reader: &mut Reader, place: Place, words: &[Word<'_>], 
 }
 
 /// `slots=8` for all hosts of the line.
-fn line_slots(word: Word<'_>) -> Result<SlotCount, Box<Diagnostic>> {
+fn line_slots(word: HostToken<'_>) -> Result<SlotCount, Box<Diagnostic>> {
     let at = word.text.find('=').unwrap_or(0);
     if &word.text[..at] == "slots" {
         return parse_count(word.part(at + 1, word.text.len()));
@@ -64,7 +69,7 @@ fn line_slots(word: Word<'_>) -> Result<SlotCount, Box<Diagnostic>> {
 }
 
 /// Parts at the commas that stand outside of brackets.
-fn items(list: Word<'_>) -> Vec<Word<'_>> {
+fn items(list: HostToken<'_>) -> Vec<HostToken<'_>> {
     let mut found = Vec::new();
     let (mut from, mut is_inside) = (0, false);
     for (at, byte) in list.text.bytes().enumerate() {
@@ -84,12 +89,12 @@ fn items(list: Word<'_>) -> Vec<Word<'_>> {
 
 fn take_item(
     reader: &mut Reader,
-    place: Place,
-    item: Word<'_>,
+    place: LinePosition,
+    item: HostToken<'_>,
     (line_slots, style): (Option<SlotCount>, SlotsStyle),
 ) {
     let (hosts, count) = split_count(item);
-    let mut line = Line::default();
+    let mut line = HostLine::default();
     match (count.map(parse_count), line_slots) {
         (Some(Ok(count)), _) | (None, Some(count)) => line.slots = Some(count),
         (Some(Err(problem)), _) => line.problems.push(*problem),
@@ -98,7 +103,7 @@ fn take_item(
     }
     if !is_pattern(hosts.text) && !hosts.text.is_empty() {
         read_host(hosts, &[], &mut line);
-        reader.take(place, line, Repeats::Refused);
+        reader.take(place, line, RepeatedHost::Refused);
         return;
     }
     match read_pattern(hosts.text, hosts.span.start) {
@@ -108,17 +113,23 @@ fn take_item(
 }
 
 /// Every name of a pattern; what is wrong with the line is said of the first.
-fn take_all(reader: &mut Reader, place: Place, pattern: &Pattern, span: Span, line: &Line) {
+fn take_all(
+    reader: &mut Reader,
+    place: LinePosition,
+    pattern: &Pattern,
+    span: Span,
+    line: &HostLine,
+) {
     let mut problems = line.problems.clone();
     reader.expect(pattern.count() as usize);
     for host in pattern.hosts() {
-        let line = Line {
+        let line = HostLine {
             host: Some((host, span)),
             slots: line.slots,
             problems: std::mem::take(&mut problems),
-            ..Line::default()
+            ..HostLine::default()
         };
-        reader.take(place, line, Repeats::Refused);
+        reader.take(place, line, RepeatedHost::Refused);
         if reader.is_full() {
             break;
         }

@@ -3,13 +3,13 @@
 use crate::base::Diagnostic;
 use crate::pool::codes;
 use crate::pool::host_word::read_host;
-use crate::pool::line::{Line, Word};
-use crate::pool::reader::{Place, Reader, Repeats};
+use crate::pool::line::{HostLine, HostToken};
+use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
 use crate::pool::settings::parse_count;
 
-pub(super) fn parse_line(reader: &mut Reader, place: Place, words: &[Word<'_>]) {
+pub(super) fn parse_line(reader: &mut Reader, place: LinePosition, words: &[HostToken<'_>]) {
     let Some((&first, rest)) = words.split_first() else { return };
-    let mut line = Line::default();
+    let mut line = HostLine::default();
     read_host(first, &[], &mut line);
     match rest.first().map(|count| parse_count(*count)) {
         Some(Ok(count)) => line.slots = Some(count),
@@ -29,5 +29,5 @@ pub(super) fn parse_line(reader: &mut Reader, place: Place, words: &[Word<'_>]) 
         );
     }
     *reader.unused.entry("queue").or_default() += usize::from(1 < rest.len());
-    reader.take(place, line, Repeats::Added);
+    reader.take(place, line, RepeatedHost::Added);
 }

@@ -2,14 +2,14 @@
 
 use crate::base::{Diagnostic, HostName, Span};
 use crate::pool::codes;
-use crate::pool::line::Word;
+use crate::pool::line::HostToken;
 use crate::pool::nodeset::is_pattern;
 
 use super::{Dialect, a_hostfile, article, variables};
 
 /// Forms of lines that say something about their dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum LineShape {
     /// `host slots=4`, and what was meant to be that.
     Slots,
     /// `max_slots=`, `//`, `^host`, `+n1`.
@@ -32,7 +32,7 @@ pub(super) enum Shape {
     Other,
 }
 
-impl Shape {
+impl LineShape {
     /// Dialects in which lines of that form are at home, the one that they speak for first.
     pub(super) fn dialects(self) -> &'static [Dialect] {
         match self {
@@ -50,7 +50,7 @@ impl Shape {
     }
 
     /// The form of a line, and the word that shows it.
-    pub(super) fn of<'a>(words: &[Word<'a>]) -> Option<(Self, Word<'a>)> {
+    pub(super) fn of<'a>(words: &[HostToken<'a>]) -> Option<(Self, HostToken<'a>)> {
         let (&first, rest) = words.split_first()?;
         if let Some(dialect) = variables::owner(first.text) {
             return Some((Self::Variable(dialect), first));
@@ -73,7 +73,7 @@ impl Shape {
     }
 }
 
-fn is_open_mpi(word: Word<'_>, first: Word<'_>) -> bool {
+fn is_open_mpi(word: HostToken<'_>, first: HostToken<'_>) -> bool {
     let is_first = word.span == first.span;
     let relative = |text: &str| text.starts_with("+n") || text.starts_with("+e");
     match word.text {
@@ -92,9 +92,13 @@ fn is_list(text: &str) -> bool {
     text.contains(',') && !is_host_and_comma || is_pattern(text)
 }
 
-fn list_shape(text: &str) -> Shape {
+fn list_shape(text: &str) -> LineShape {
     let has_range = text.split(',').any(is_pattern);
-    if !has_range && text.split(',').any(is_counted) { Shape::ColonList } else { Shape::Pattern }
+    if !has_range && text.split(',').any(is_counted) {
+        LineShape::ColonList
+    } else {
+        LineShape::Pattern
+    }
 }
 
 fn is_host(text: &str) -> bool {
@@ -118,21 +122,21 @@ fn is_setting(text: &str) -> bool {
     key.eq_ignore_ascii_case("slots") || text.contains('=') && !is_mpich
 }
 
-fn is_pair(words: &[Word<'_>]) -> bool {
+fn is_pair(words: &[HostToken<'_>]) -> bool {
     matches!(words, [host, count, ..] if is_host(host.text) && is_number(count.text))
 }
 
 /// The dialect for which a line speaks, if it is not this one.
-pub(super) fn foreign(words: &[Word<'_>], dialect: Dialect) -> Option<Dialect> {
-    let (shape, _) = Shape::of(words)?;
+pub(super) fn foreign(words: &[HostToken<'_>], dialect: Dialect) -> Option<Dialect> {
+    let (shape, _) = LineShape::of(words)?;
     let dialects = shape.dialects();
     // Bare hosts are at home nearly everywhere.
-    let is_at_home = shape == Shape::Bare || dialects.contains(&dialect);
+    let is_at_home = shape == LineShape::Bare || dialects.contains(&dialect);
     dialects.first().copied().filter(|_| !is_at_home)
 }
 
 /// Two dialects in one file.
-pub(super) fn mixed(words: &[Word<'_>], dialect: Dialect, other: Dialect) -> Diagnostic {
+pub(super) fn mixed(words: &[HostToken<'_>], dialect: Dialect, other: Dialect) -> Diagnostic {
     let (first, last) = (words[0].span, words[words.len() - 1].span);
     let span = Span::new(first.start, last.end);
     let message = format!("{} {other} line in {}", article(other), a_hostfile(dialect));

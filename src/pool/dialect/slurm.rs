@@ -4,10 +4,10 @@
 use crate::base::{Diagnostic, Source};
 use crate::pool::codes;
 use crate::pool::hosts::SlotCount;
-use crate::pool::line::{Line, Word, words};
+use crate::pool::line::{HostLine, HostToken, words};
 use crate::pool::nodeset::{NAMES_MAX, read_list};
 use crate::pool::parse::each_line;
-use crate::pool::reader::{Place, Reader, Repeats};
+use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
 use crate::pool::settings::parse_count;
 
 use super::LIST_BYTES_MAX;
@@ -36,8 +36,8 @@ enum Form {
 /// The best variable so far of each kind, by its place in the list.
 #[derive(Default)]
 struct Found<'a> {
-    list: Option<(usize, Place, Word<'a>)>,
-    counts: Option<(usize, Word<'a>)>,
+    list: Option<(usize, LinePosition, HostToken<'a>)>,
+    counts: Option<(usize, HostToken<'a>)>,
 }
 
 pub(super) fn parse(source: &Source, reader: &mut Reader) {
@@ -63,7 +63,7 @@ pub(super) fn parse(source: &Source, reader: &mut Reader) {
 }
 
 impl<'a> Found<'a> {
-    fn take(&mut self, name: &str, value: Word<'a>, place: Place) {
+    fn take(&mut self, name: &str, value: HostToken<'a>, place: LinePosition) {
         if value.text.is_empty() {
             return;
         }
@@ -82,10 +82,10 @@ impl<'a> Found<'a> {
 
 fn take_nodes(
     reader: &mut Reader,
-    place: Place,
+    place: LinePosition,
     form: Form,
-    list: Word<'_>,
-    counts: Option<Word<'_>>,
+    list: HostToken<'_>,
+    counts: Option<HostToken<'_>>,
 ) {
     let patterns = match read_list(list.text, list.span.start) {
         Ok(patterns) => patterns,
@@ -111,18 +111,18 @@ fn take_nodes(
         reader.expect(pattern.count() as usize);
         for host in pattern.hosts() {
             let slots = counts.next();
-            let mut line = Line { host: Some((host, *span)), slots, ..Line::default() };
+            let mut line = HostLine { host: Some((host, *span)), slots, ..HostLine::default() };
             if slots.is_none() && reader.default_slots().is_none() {
                 line.problems.append(&mut missing);
             }
             line.slots = slots.or(reader.default_slots());
-            reader.take(place, line, Repeats::Refused);
+            reader.take(place, line, RepeatedHost::Refused);
         }
     }
 }
 
 /// `2(x3),1`: 2, 2, 2, 1. A single number, also behind a type (`a100:8`), is every node's.
-fn read_counts(word: Word<'_>, nodes: u64) -> Result<Vec<SlotCount>, Box<Diagnostic>> {
+fn read_counts(word: HostToken<'_>, nodes: u64) -> Result<Vec<SlotCount>, Box<Diagnostic>> {
     if let Some(every) = of_every_node(word) {
         let count = parse_count(every)?;
         return Ok((0..nodes).map(|_| count).collect());
@@ -144,14 +144,14 @@ fn read_counts(word: Word<'_>, nodes: u64) -> Result<Vec<SlotCount>, Box<Diagnos
     }
 }
 
-fn of_every_node(word: Word<'_>) -> Option<Word<'_>> {
+fn of_every_node(word: HostToken<'_>) -> Option<HostToken<'_>> {
     let at = word.text.rfind(':').map_or(0, |at| at + 1);
     let number = word.part(at, word.text.len());
     is_number(number.text).then_some(number)
 }
 
 /// `2(x3)`.
-fn read_item(item: Word<'_>) -> Result<(Word<'_>, u64), Box<Diagnostic>> {
+fn read_item(item: HostToken<'_>) -> Result<(HostToken<'_>, u64), Box<Diagnostic>> {
     let Some(at) = item.text.find('(') else { return Ok((item, 1)) };
     let times = item.text[at..].strip_prefix("(x").and_then(|rest| rest.strip_suffix(')'));
     match times.filter(|times| is_number(times)).and_then(|times| times.parse().ok()) {
@@ -166,7 +166,7 @@ fn read_item(item: Word<'_>) -> Result<(Word<'_>, u64), Box<Diagnostic>> {
     }
 }
 
-fn counts_differ(word: Word<'_>, counts: usize, nodes: u64) -> Box<Diagnostic> {
+fn counts_differ(word: HostToken<'_>, counts: usize, nodes: u64) -> Box<Diagnostic> {
     let message = format!("counts for {counts} nodes, and {nodes} nodes");
     Box::new(
         Diagnostic::error(codes::COUNTS_DIFFER, word.span, message)
@@ -175,7 +175,7 @@ fn counts_differ(word: Word<'_>, counts: usize, nodes: u64) -> Box<Diagnostic> {
     )
 }
 
-fn missing_counts(list: Word<'_>, nodes: u64, form: Form) -> Diagnostic {
+fn missing_counts(list: HostToken<'_>, nodes: u64, form: Form) -> Diagnostic {
     let counts = if nodes == 1 { "8".to_owned() } else { format!("8(x{nodes})") };
     let (label, how) = match form {
         Form::Line => ("expected counts behind it", "give them there"),
@@ -190,7 +190,7 @@ fn missing_counts(list: Word<'_>, nodes: u64, form: Form) -> Diagnostic {
         .help(format!("{how}, `{written}`; `--slots 8` says it for all nodes"))
 }
 
-fn unexpected(word: Word<'_>) -> Diagnostic {
+fn unexpected(word: HostToken<'_>) -> Diagnostic {
     let message = format!("unexpected `{}`", word.text.escape_debug());
     Diagnostic::error(codes::UNEXPECTED_TEXT, word.span, message)
         .help("a line is a node list and its counts: `n[1-4] 2(x4)`")

@@ -248,7 +248,7 @@ proptest! {
         let expect: Vec<_> = first.hostfile.hosts().iter().map(key).collect();
         prop_assert_eq!(expect.len(), hosts.len());
         for dialect in Dialect::ALL {
-            let written = write(first.hostfile.hosts(), Target::Dialect(dialect));
+            let written = write(first.hostfile.hosts(), HostfileFormat::Dialect(dialect));
             let again = read_any("hosts", written.text.as_bytes(), options(dialect));
             let found: Vec<_> = again.hostfile.hosts().iter().map(key).collect();
             prop_assert_eq!(&found, &expect, "{}: {}", dialect, written.text);

@@ -1,7 +1,7 @@
 //! `NAME=value` lines, as `env` prints them and as shells set them.
 
 use crate::base::Span;
-use crate::pool::line::Word;
+use crate::pool::line::HostToken;
 
 use super::Dialect;
 
@@ -18,7 +18,7 @@ pub(super) fn owner(word: &str) -> Option<Dialect> {
 }
 
 /// A variable and its value, which ends with its line and may stand in quotes.
-pub(super) fn variable(line: &str, start: usize) -> Option<(&str, Word<'_>)> {
+pub(super) fn variable(line: &str, start: usize) -> Option<(&str, HostToken<'_>)> {
     let trimmed = line.trim_start();
     let trimmed = trimmed.strip_prefix("export ").unwrap_or(trimmed).trim_start();
     let (name, value) = trimmed.split_once('=')?;
@@ -29,5 +29,5 @@ pub(super) fn variable(line: &str, start: usize) -> Option<(&str, Word<'_>)> {
         .find_map(|quote| value.strip_prefix(quote)?.strip_suffix(quote))
         .unwrap_or(value);
     let at = start + (inner.as_ptr() as usize - line.as_ptr() as usize);
-    Some((name, Word { text: inner, span: Span::new(at, at + inner.len()) }))
+    Some((name, HostToken { text: inner, span: Span::new(at, at + inner.len()) }))
 }

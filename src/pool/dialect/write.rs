@@ -9,7 +9,7 @@ use super::{Dialect, slurm};
 
 /// What hosts can be written as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum HostfileFormat {
     /// A dialect that says hosts and slots.
     Dialect(Dialect),
     /// The names alone, folded: `n[01-16],login`.
@@ -26,8 +26,8 @@ pub struct Written {
 }
 
 /// Writes hosts in their order.
-pub fn write(hosts: &[Host], target: Target) -> Written {
-    let Target::Dialect(dialect) = target else {
+pub fn write(hosts: &[Host], target: HostfileFormat) -> Written {
+    let HostfileFormat::Dialect(dialect) = target else {
         let text = fold(names(hosts)) + "\n";
         let says_none = "a list of names says no slots".to_owned();
         let losses = lost_limits(hosts).into_iter().chain([says_none]).collect();

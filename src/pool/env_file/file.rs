@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::base::{Diagnostic, Findings, Severity, Span};
 
-use super::line::{self, Line};
+use super::line::{self, EnvLine};
 use crate::pool::codes;
 use crate::pool::parse::lines;
 use crate::pool::text::decode;
@@ -73,8 +73,8 @@ struct Reader {
 
 impl Reader {
     /// `None` at the limit: nothing more is read.
-    fn take(&mut self, number: usize, line: Line, problems: &mut Vec<Diagnostic>) -> Option<()> {
-        let Line { name, value, problems: mut found } = line;
+    fn take(&mut self, number: usize, line: EnvLine, problems: &mut Vec<Diagnostic>) -> Option<()> {
+        let EnvLine { name, value, problems: mut found } = line;
         let Some((name, span)) = name else {
             problems.append(&mut found);
             return Some(());

@@ -13,7 +13,7 @@ const LOADS_CODE: [&str; 4] = ["LD_AUDIT", "LD_PRELOAD", "PATH", "PYTHONHOME"];
 
 /// What a line says, as far as it can be understood.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct EnvLine {
     /// The name and its place; `None` on a line that sets nothing.
     pub(super) name: Option<(String, Span)>,
     /// Set where it could be read.
@@ -23,23 +23,23 @@ pub(super) struct Line {
 }
 
 /// Reads a line that begins at byte `start` of the text.
-pub(super) fn parse(line: &str, start: usize) -> Line {
-    let text = Piece { text: line, start }.trim();
+pub(super) fn parse(line: &str, start: usize) -> EnvLine {
+    let text = EnvText { text: line, start }.trim();
     if text.text.is_empty() || text.text.starts_with('#') {
-        return Line::default();
+        return EnvLine::default();
     }
     let mut problems = control_bytes(text);
     let assignment = without_export(text);
     let Some(at) = assignment.text.find('=') else {
         problems.push(no_equals(text, assignment));
-        return Line { problems, ..Line::default() };
+        return EnvLine { problems, ..EnvLine::default() };
     };
     let name = assignment.part(0, at).trim();
     problems.extend(name_problem(name, assignment.start + at));
     let typed = assignment.part(at + 1, assignment.text.len()).trim();
     let value = value::read(typed, &mut problems);
     problems.extend(value.as_deref().and_then(|value| too_long(name, value)));
-    Line { name: Some((name.text.to_owned(), name.span())), value, problems }
+    EnvLine { name: Some((name.text.to_owned(), name.span())), value, problems }
 }
 
 /// Warns of variables that a file of the working directory should rather not set: it may have come
@@ -55,12 +55,12 @@ pub fn loads_code(name: &str, span: Span) -> Option<Diagnostic> {
 
 /// A part of the text and where it begins.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece<'a> {
+pub(super) struct EnvText<'a> {
     pub(super) text: &'a str,
     pub(super) start: usize,
 }
 
-impl<'a> Piece<'a> {
+impl<'a> EnvText<'a> {
     pub(super) fn part(self, from: usize, to: usize) -> Self {
         Self { text: &self.text[from..to], start: self.start + from }
     }
@@ -81,7 +81,7 @@ impl<'a> Piece<'a> {
 }
 
 /// `export A=1`: the word says nothing, and shells want it.
-fn without_export(line: Piece<'_>) -> Piece<'_> {
+fn without_export(line: EnvText<'_>) -> EnvText<'_> {
     match line.text.strip_prefix("export") {
         Some(rest) if rest.starts_with([' ', '\t']) => {
             line.part(line.text.len() - rest.len(), line.text.len()).trim()
@@ -91,7 +91,7 @@ fn without_export(line: Piece<'_>) -> Piece<'_> {
 }
 
 /// A NUL cannot be in a variable; a carriage return inside a line was not meant.
-fn control_bytes(line: Piece<'_>) -> Vec<Diagnostic> {
+fn control_bytes(line: EnvText<'_>) -> Vec<Diagnostic> {
     let spoilt = line.text.char_indices().find(|(_, c)| matches!(c, '\0' | '\r'));
     let tell = |(at, c): (usize, char)| {
         let at = line.start + at;
@@ -103,7 +103,7 @@ fn control_bytes(line: Piece<'_>) -> Vec<Diagnostic> {
     spoilt.map(tell).into_iter().collect()
 }
 
-fn no_equals(line: Piece<'_>, word: Piece<'_>) -> Diagnostic {
+fn no_equals(line: EnvText<'_>, word: EnvText<'_>) -> Diagnostic {
     let problem = Diagnostic::error(codes::ENV_NO_EQUALS, line.span(), "expected `NAME=value`")
         .label("no `=`");
     if is_name(word.text) {
@@ -113,7 +113,7 @@ fn no_equals(line: Piece<'_>, word: Piece<'_>) -> Diagnostic {
 }
 
 /// `equals` is where the sign stands.
-fn name_problem(name: Piece<'_>, equals: usize) -> Option<Diagnostic> {
+fn name_problem(name: EnvText<'_>, equals: usize) -> Option<Diagnostic> {
     if RESERVED.contains(&name.text) {
         let message = format!("`{}` is set by remuda itself", name.text);
         let help = match name.text {
@@ -150,7 +150,7 @@ fn is_name(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-fn too_long(name: Piece<'_>, value: &str) -> Option<Diagnostic> {
+fn too_long(name: EnvText<'_>, value: &str) -> Option<Diagnostic> {
     let bytes = name.text.len() + 1 + value.len();
     (VARIABLE_BYTES_MAX < bytes).then(|| {
         let message = format!(

@@ -2,11 +2,11 @@
 
 use crate::base::Diagnostic;
 
-use super::line::Piece;
+use super::line::EnvText;
 use crate::pool::codes;
 
 /// The value, literal; `None` when its quotes cannot be understood.
-pub(super) fn read(typed: Piece<'_>, problems: &mut Vec<Diagnostic>) -> Option<String> {
+pub(super) fn read(typed: EnvText<'_>, problems: &mut Vec<Diagnostic>) -> Option<String> {
     let Some(quote) = typed.text.chars().next().filter(|c| matches!(c, '"' | '\'')) else {
         problems.extend(comment_inside(typed));
         problems.extend(not_expanded(typed));
@@ -28,13 +28,13 @@ pub(super) fn read(typed: Piece<'_>, problems: &mut Vec<Diagnostic>) -> Option<S
     Some(inside.text.to_owned())
 }
 
-fn open_quote(typed: Piece<'_>, quote: char) -> Diagnostic {
+fn open_quote(typed: EnvText<'_>, quote: char) -> Diagnostic {
     Diagnostic::error(codes::ENV_OPEN_QUOTE, typed.part(0, 1).span(), "the quote is not closed")
         .label(format!("no second {quote} on this line"))
         .help("close it; a value ends with its line")
 }
 
-fn after_quote(rest: Piece<'_>, quote: char) -> Diagnostic {
+fn after_quote(rest: EnvText<'_>, quote: char) -> Diagnostic {
     let other = if quote == '"' { '\'' } else { '"' };
     Diagnostic::error(codes::ENV_AFTER_QUOTE, rest.span(), "text after the closing quote")
         .label("the value ends before this")
@@ -42,7 +42,7 @@ fn after_quote(rest: Piece<'_>, quote: char) -> Diagnostic {
 }
 
 /// DeepSpeed lets the remote shell do it, commands included.
-fn not_expanded(value: Piece<'_>) -> Option<Diagnostic> {
+fn not_expanded(value: EnvText<'_>) -> Option<Diagnostic> {
     let bytes = value.text.as_bytes();
     let begins = |byte: &u8| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b'{' | b'(');
     let at = (0..bytes.len()).find(|at| match bytes[*at] {
@@ -61,7 +61,7 @@ fn not_expanded(value: Piece<'_>) -> Option<Diagnostic> {
     )
 }
 
-fn comment_inside(value: Piece<'_>) -> Option<Diagnostic> {
+fn comment_inside(value: EnvText<'_>) -> Option<Diagnostic> {
     let at = value.text.find(" #").or_else(|| value.text.find("\t#"))? + 1;
     let comment = value.part(at, value.text.len());
     Some(

@@ -20,7 +20,7 @@ pub enum Operator {
 
 /// A word between operators: a list, or whatever the caller takes it for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operand<'a> {
+pub struct SetOperand<'a> {
     /// The word.
     pub text: &'a str,
     /// Where it stands.
@@ -31,20 +31,21 @@ pub struct Operand<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expression<'a> {
     /// The first operand is united with nothing.
-    pub terms: Vec<(Operator, Operand<'a>)>,
+    pub terms: Vec<(Operator, SetOperand<'a>)>,
 }
 
 impl<'a> Expression<'a> {
     /// Reads an expression; the place of an operator that has no operand is the error.
     pub fn read(text: &'a str) -> Result<Self, Span> {
-        let mut terms: Vec<(Operator, Operand<'a>)> = Vec::new();
+        let mut terms: Vec<(Operator, SetOperand<'a>)> = Vec::new();
         let mut pending = None;
         let mut at = 0;
         while at < text.len() {
             let rest = &text[at..];
             let length = operand_length(rest);
             if 0 < length {
-                let operand = Operand { text: &rest[..length], span: Span::new(at, at + length) };
+                let operand =
+                    SetOperand { text: &rest[..length], span: Span::new(at, at + length) };
                 let operator = pending.take().map_or(Operator::Union, |(operator, _)| operator);
                 terms.push((operator, operand));
                 at += length;
@@ -132,7 +133,7 @@ mod tests {
         let found = match Expression::read(text) {
             Err(Span { start, end }) => format!("error at `{}`", &text[start..end]),
             Ok(expression) => {
-                let names = |operand: Operand<'_>| -> Vec<HostName> {
+                let names = |operand: SetOperand<'_>| -> Vec<HostName> {
                     let list = read_list(operand.text, 0).expect("a list");
                     list.iter().flat_map(|(pattern, _)| pattern.hosts()).collect()
                 };

@@ -9,7 +9,7 @@ mod fold;
 mod pattern;
 mod read;
 
-pub use algebra::{Expression, Operand, Operator};
+pub use algebra::{Expression, Operator, SetOperand};
 pub use error::{RangeError, RangeProblem};
 pub use fold::{fold, fold_before_suffix, fold_set, kin};
 pub use pattern::Pattern;

@@ -9,12 +9,12 @@ use crate::base::HostName;
 /// Stands for at least one name, and for [`NAMES_MAX`](super::NAMES_MAX) at most.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Vec<PatternPart>,
 }
 
 /// A part of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum PatternPart {
     /// Stands for itself.
     Text(String),
     /// One of these numbers.
@@ -48,7 +48,7 @@ impl fmt::Display for Run {
     }
 }
 
-impl Piece {
+impl PatternPart {
     fn count(&self) -> u64 {
         match self {
             Self::Text(_) => 1,
@@ -89,7 +89,7 @@ fn push_number(mut number: u64, width: usize, out: &mut String) {
 
 impl Pattern {
     /// How many names it stands for, which says nothing about whether they are too many.
-    pub(super) fn count_of(pieces: &[Piece]) -> u64 {
+    pub(super) fn count_of(pieces: &[PatternPart]) -> u64 {
         pieces.iter().fold(1, |product: u64, piece| product.saturating_mul(piece.count()))
     }
 
@@ -111,7 +111,7 @@ impl Pattern {
     /// Appends the name of that index.
     fn push_name(&self, mut index: u64, out: &mut String) {
         let mut choices = [0; Self::RANGES_MAX];
-        let ranges = self.pieces.iter().filter(|piece| matches!(piece, Piece::Numbers(_)));
+        let ranges = self.pieces.iter().filter(|piece| matches!(piece, PatternPart::Numbers(_)));
         let last = ranges.clone().count();
         for (piece, choice) in ranges.rev().zip(choices[..last].iter_mut().rev()) {
             *choice = index % piece.count();
@@ -120,8 +120,8 @@ impl Pattern {
         let mut choices = choices.iter();
         for piece in &self.pieces {
             let choice = match piece {
-                Piece::Text(_) => 0,
-                Piece::Numbers(_) => *choices.next().expect("one for each range"),
+                PatternPart::Text(_) => 0,
+                PatternPart::Numbers(_) => *choices.next().expect("one for each range"),
             };
             piece.push(choice, out);
         }
@@ -135,8 +135,8 @@ impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for piece in &self.pieces {
             match piece {
-                Piece::Text(text) => f.write_str(text)?,
-                Piece::Numbers(runs) => {
+                PatternPart::Text(text) => f.write_str(text)?,
+                PatternPart::Numbers(runs) => {
                     let runs: Vec<String> = runs.iter().map(Run::to_string).collect();
                     write!(f, "[{}]", runs.join(","))?;
                 }

@@ -4,7 +4,7 @@ use crate::base::{HostName, Span};
 
 use super::NAMES_MAX;
 use super::error::{RangeError, RangeProblem};
-use super::pattern::{Pattern, Piece, Run};
+use super::pattern::{Pattern, PatternPart, Run};
 
 /// Digits that always fit into a number.
 const DIGITS_MAX: usize = 18;
@@ -73,9 +73,9 @@ pub fn read_pattern(word: &str, start: usize) -> Result<Pattern, RangeProblem> {
 impl Pattern {
     /// One of the longest of the names.
     fn longest(&self) -> String {
-        let longest = |piece: &Piece| match piece {
-            Piece::Text(text) => text.clone(),
-            Piece::Numbers(runs) => {
+        let longest = |piece: &PatternPart| match piece {
+            PatternPart::Text(text) => text.clone(),
+            PatternPart::Numbers(runs) => {
                 let numbers =
                     runs.iter().map(|run| format!("{:0width$}", run.last, width = run.width));
                 numbers.max_by_key(String::len).unwrap_or_default()
@@ -95,14 +95,14 @@ impl<'a> Reader<'a> {
         RangeProblem { error, span: Span::new(self.start + from, self.start + to) }
     }
 
-    fn plain(&mut self) -> Result<Vec<Piece>, RangeProblem> {
+    fn plain(&mut self) -> Result<Vec<PatternPart>, RangeProblem> {
         if self.word.is_empty() {
             return Err(self.problem(RangeError::EmptyName, 0, 0));
         }
-        Ok(vec![Piece::Text(self.word.to_owned())])
+        Ok(vec![PatternPart::Text(self.word.to_owned())])
     }
 
-    fn pieces(&mut self) -> Result<Vec<Piece>, RangeProblem> {
+    fn pieces(&mut self) -> Result<Vec<PatternPart>, RangeProblem> {
         let mut pieces = Vec::new();
         let mut ranges = 0;
         let mut at = 0;
@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
             let rest = &self.word[at..];
             let text = &rest[..rest.find(['[', ']']).unwrap_or(rest.len())];
             if !text.is_empty() {
-                pieces.push(Piece::Text(text.to_owned()));
+                pieces.push(PatternPart::Text(text.to_owned()));
                 at += text.len();
                 continue;
             }
@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
             if Pattern::RANGES_MAX < ranges {
                 return Err(self.problem(RangeError::TooManyRanges, at, at + length + 1));
             }
-            pieces.push(Piece::Numbers(self.runs(at + 1, at + length)?));
+            pieces.push(PatternPart::Numbers(self.runs(at + 1, at + length)?));
             at += length + 1;
         }
         Ok(pieces)

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::runtime::element::{Float, ReduceOp};
+use crate::runtime::element::{GradientElement, ReduceOp};
 
 #[derive(Debug)]
 pub(crate) struct BinaryCounter<T> {
@@ -17,7 +17,7 @@ pub(crate) struct BinaryCounter<T> {
     len: usize,
 }
 
-impl<T: Float> BinaryCounter<T> {
+impl<T: GradientElement> BinaryCounter<T> {
     pub(crate) fn new(len: usize) -> Self {
         Self { sums: Vec::new(), spare: Vec::new(), len }
     }

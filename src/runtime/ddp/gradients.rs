@@ -2,30 +2,30 @@
 
 use std::ops::Range;
 
-use crate::runtime::ddp::parallel::Launcher;
-use crate::runtime::element::Float;
+use crate::runtime::ddp::parallel::BucketReducer;
+use crate::runtime::element::GradientElement;
 
 /// Flat gradient of one micro-batch: initially zero, written by the backward pass, which calls
 /// [`Self::ready`] for each range that is final.
 ///
 /// In the last micro-batch of a step, a bucket is reduced as soon as all of its ranges are ready, while
 /// the backward pass continues. A range that is ready can no longer be accessed.
-pub struct Gradients<'a, T: Float> {
-    target: Target<'a, T>,
+pub struct Gradients<'a, T: GradientElement> {
+    target: GradientTarget<'a, T>,
     len: usize,
     ready: Vec<Range<usize>>,
 }
 
 /// Memory into which the gradient of a micro-batch is written.
-pub(crate) enum Target<'a, T: Float> {
+pub(crate) enum GradientTarget<'a, T: GradientElement> {
     /// Memory of the rank alone, because more micro-batches follow.
     Private(&'a mut [T]),
     /// Memory from which buckets are reduced.
-    Shared(Launcher<'a, T>),
+    Shared(BucketReducer<'a, T>),
 }
 
-impl<'a, T: Float> Gradients<'a, T> {
-    pub(crate) fn new(target: Target<'a, T>, len: usize) -> Self {
+impl<'a, T: GradientElement> Gradients<'a, T> {
+    pub(crate) fn new(target: GradientTarget<'a, T>, len: usize) -> Self {
         Self { target, len, ready: Vec::new() }
     }
 
@@ -44,8 +44,8 @@ impl<'a, T: Float> Gradients<'a, T> {
     pub fn range(&mut self, range: Range<usize>) -> &mut [T] {
         self.assert_open(&range);
         match &mut self.target {
-            Target::Private(flat) => &mut flat[range],
-            Target::Shared(launcher) => launcher.slice_mut(&range),
+            GradientTarget::Private(flat) => &mut flat[range],
+            GradientTarget::Shared(launcher) => launcher.slice_mut(&range),
         }
     }
 
@@ -60,8 +60,8 @@ impl<'a, T: Float> Gradients<'a, T> {
             self.assert_open(range);
         }
         let whole = match &mut self.target {
-            Target::Private(flat) => &mut flat[start..end],
-            Target::Shared(launcher) => launcher.slice_mut(&(start..end)),
+            GradientTarget::Private(flat) => &mut flat[start..end],
+            GradientTarget::Shared(launcher) => launcher.slice_mut(&(start..end)),
         };
         let inside = ranges.map(|range| range.start - start..range.end - start);
         whole.get_disjoint_mut(inside).expect("ranges of a gradient do not overlap")
@@ -77,7 +77,7 @@ impl<'a, T: Float> Gradients<'a, T> {
         if range.is_empty() {
             return;
         }
-        if let Target::Shared(launcher) = &mut self.target {
+        if let GradientTarget::Shared(launcher) = &mut self.target {
             launcher.announce(&range);
         }
         self.ready.push(range);
@@ -86,8 +86,8 @@ impl<'a, T: Float> Gradients<'a, T> {
     /// Returns whether a bucket of this step has already been reduced; for tests of overlap.
     pub fn is_reduced(&self, bucket: usize) -> bool {
         match &self.target {
-            Target::Private(_) => false,
-            Target::Shared(launcher) => launcher.is_reduced(bucket),
+            GradientTarget::Private(_) => false,
+            GradientTarget::Shared(launcher) => launcher.is_reduced(bucket),
         }
     }
 

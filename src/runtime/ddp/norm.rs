@@ -1,7 +1,7 @@
 //! Norms of flat buffers, computed over fixed blocks so that their bits do not depend on shards or
 //! threads.
 
-use crate::runtime::element::Float;
+use crate::runtime::element::GradientElement;
 use crate::runtime::tree::split;
 
 /// Number of elements of a block.
@@ -11,19 +11,19 @@ const COLUMNS: usize = 8;
 
 /// Returns the sum of squares in f64. The squares of a block are summed in eight columns; columns and
 /// blocks are summed in the order of the canonical tree.
-pub fn sum_of_squares<T: Float>(flat: &[T]) -> f64 {
+pub fn sum_of_squares<T: GradientElement>(flat: &[T]) -> f64 {
     let blocks: Vec<f64> = flat.chunks(NORM_BLOCK).map(block_sum).collect();
     tree_sum(&blocks)
 }
 
 /// Returns the Euclidean norm.
-pub fn global_norm<T: Float>(flat: &[T]) -> f64 {
+pub fn global_norm<T: GradientElement>(flat: &[T]) -> f64 {
     sum_of_squares(flat).sqrt()
 }
 
 /// Scales the gradient down to the norm `norm_max` if its norm is larger, as torch does; returns the norm
 /// before scaling.
-pub fn clip_grad_norm<T: Float>(flat: &mut [T], norm_max: f64) -> f64 {
+pub fn clip_grad_norm<T: GradientElement>(flat: &mut [T], norm_max: f64) -> f64 {
     let norm = global_norm(flat);
     let factor = norm_max / (norm + 1e-6);
     if factor < 1.0 {
@@ -35,7 +35,7 @@ pub fn clip_grad_norm<T: Float>(flat: &mut [T], norm_max: f64) -> f64 {
     norm
 }
 
-fn block_sum<T: Float>(block: &[T]) -> f64 {
+fn block_sum<T: GradientElement>(block: &[T]) -> f64 {
     let mut columns = [0.0; COLUMNS];
     let rows = block.chunks_exact(COLUMNS);
     for (column, value) in columns.iter_mut().zip(rows.remainder()) {

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use sha2::Digest;
 
 use crate::runtime::ddp::counter::BinaryCounter;
-use crate::runtime::ddp::gradients::{Gradients, Target};
+use crate::runtime::ddp::gradients::{GradientTarget, Gradients};
 use crate::runtime::ddp::layout::{Bucket, Layout, buckets};
-use crate::runtime::element::{Float, ReduceOp};
+use crate::runtime::element::{GradientElement, ReduceOp};
 use crate::runtime::error::{CollectiveError, Error, Operation};
 use crate::runtime::group::Group;
 use crate::runtime::memory::Finish;
@@ -72,7 +72,7 @@ type Events = Arc<Mutex<Vec<DdpEvent>>>;
 /// assert_eq!(ddp.reduce()?, [0.5; 4]);
 /// # Ok::<(), remuda::runtime::Error>(())
 /// ```
-pub struct DistributedDataParallel<T: Float> {
+pub struct DistributedDataParallel<T: GradientElement> {
     group: Group,
     options: DdpOptions,
     /// The last micro-batch's gradient, then the sum, then the mean.
@@ -95,7 +95,7 @@ struct Reducer {
     events: Events,
 }
 
-impl<T: Float> DistributedDataParallel<T> {
+impl<T: GradientElement> DistributedDataParallel<T> {
     /// Checks that all ranks agree on layout and options, and allocates the gradient.
     pub fn new(group: &Group, layout: &Layout, options: DdpOptions) -> Result<Self, Error> {
         if options.accumulate == 0 {
@@ -140,14 +140,14 @@ impl<T: Float> DistributedDataParallel<T> {
         self.reducer.begin();
         self.gradient.slice_mut(&(0..self.len)).fill(T::ZERO);
         let lanes = (self.group.world_size() * all) as u64;
-        let launcher = Launcher {
+        let launcher = BucketReducer {
             group: &self.group,
             gradient: &mut self.gradient,
             earlier: &self.earlier,
             reducer: &mut self.reducer,
             lanes,
         };
-        let mut gradients = Gradients::new(Target::Shared(launcher), self.len);
+        let mut gradients = Gradients::new(GradientTarget::Shared(launcher), self.len);
         let value = backward(&mut gradients);
         gradients.finish();
         Ok(value)
@@ -162,7 +162,7 @@ impl<T: Float> DistributedDataParallel<T> {
 
     fn accumulate<V>(&mut self, backward: impl FnOnce(&mut Gradients<'_, T>) -> V) -> V {
         let mut buffer = self.earlier.buffer();
-        let mut gradients = Gradients::new(Target::Private(&mut buffer), self.len);
+        let mut gradients = Gradients::new(GradientTarget::Private(&mut buffer), self.len);
         let value = backward(&mut gradients);
         self.earlier.push(buffer);
         value
@@ -196,7 +196,7 @@ impl<T: Float> DistributedDataParallel<T> {
     }
 }
 
-impl<T: Float> Drop for DistributedDataParallel<T> {
+impl<T: GradientElement> Drop for DistributedDataParallel<T> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // The other ranks would wait for buckets that are never reduced.
@@ -210,7 +210,7 @@ impl<T: Float> Drop for DistributedDataParallel<T> {
 
 /// Checks that all ranks have the same layout and options; otherwise they would add unrelated data,
 /// or hang.
-fn check_agreement<T: Float>(
+fn check_agreement<T: GradientElement>(
     group: &Group,
     layout: &Layout,
     options: DdpOptions,
@@ -260,7 +260,7 @@ fn record(events: &Events, event: DdpEvent) {
 }
 
 /// Gradient of the last micro-batch of a step, which starts the reductions of complete buckets.
-pub(crate) struct Launcher<'a, T: Float> {
+pub(crate) struct BucketReducer<'a, T: GradientElement> {
     group: &'a Group,
     gradient: &'a mut SharedBuffer<T>,
     earlier: &'a BinaryCounter<T>,
@@ -268,7 +268,7 @@ pub(crate) struct Launcher<'a, T: Float> {
     lanes: u64,
 }
 
-impl<T: Float> Launcher<'_, T> {
+impl<T: GradientElement> BucketReducer<'_, T> {
     pub(crate) fn slice_mut(&mut self, range: &Range<usize>) -> &mut [T] {
         self.gradient.slice_mut(range)
     }

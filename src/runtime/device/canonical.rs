@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::runtime::nccl::Piece;
+use crate::runtime::nccl::PeerSlice;
 use crate::runtime::schedule::{blocks, slice};
 
 /// Alignment of parts in the scratch memory, in elements; at least one pack of every type.
@@ -27,17 +27,17 @@ pub(super) enum Goal {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Turn {
     /// Ranges of this rank's input to send to the ranks that fold them.
-    pub(super) gives: Vec<Piece>,
+    pub(super) gives: Vec<PeerSlice>,
     /// Ranges of the scratch memory for all ranks' data of this rank's slice.
-    pub(super) takes: Vec<Piece>,
+    pub(super) takes: Vec<PeerSlice>,
     /// Distance in elements between the data of successive ranks in the scratch memory.
     pub(super) stride: usize,
     /// Number of elements that this rank folds.
     pub(super) len: usize,
     /// Ranges of the scratch memory with this rank's result, to send to the ranks that need it.
-    pub(super) results: Vec<Piece>,
+    pub(super) results: Vec<PeerSlice>,
     /// Ranges of this rank's output that receive the results of others.
-    pub(super) places: Vec<Piece>,
+    pub(super) places: Vec<PeerSlice>,
 }
 
 impl Turn {
@@ -85,7 +85,7 @@ fn turn(goal: Goal, (rank, world): (usize, usize), len: usize, chunk: &Range<usi
         // A rank needs only its own result.
         Goal::Parts => false,
     };
-    let mut results: Vec<Piece> = with_all(&|_| 0..ours);
+    let mut results: Vec<PeerSlice> = with_all(&|_| 0..ours);
     results.retain(|(peer, _)| wants(*peer) || (goal == Goal::Parts && *peer == rank));
     let places = match goal {
         Goal::Parts => vec![(rank, chunk.clone())],
@@ -109,7 +109,7 @@ mod tests {
     /// Elements with a text as sum, which shows the order of the additions.
     type Numbers = Vec<String>;
 
-    fn exchange(from: &[(Numbers, Vec<Piece>)], to: &mut [(Numbers, Vec<Piece>)]) {
+    fn exchange(from: &[(Numbers, Vec<PeerSlice>)], to: &mut [(Numbers, Vec<PeerSlice>)]) {
         for (taker, (numbers, takes)) in to.iter_mut().enumerate() {
             for (giver, range) in takes.iter() {
                 let given = &from[*giver];
@@ -137,7 +137,8 @@ mod tests {
         let all: Vec<Vec<Turn>> = (0..world).map(of_rank).collect();
         assert!(all.iter().all(|turns| turns.len() == all[0].len()));
         for (at, _) in all[0].iter().enumerate() {
-            let side = |numbers: &Numbers, pieces: &Vec<Piece>| (numbers.clone(), pieces.clone());
+            let side =
+                |numbers: &Numbers, pieces: &Vec<PeerSlice>| (numbers.clone(), pieces.clone());
             let turn = |rank: usize| &all[rank][at];
             let gives: Vec<_> = (0..world).map(|r| side(&given[r], &turn(r).gives)).collect();
             let empty = |rank: usize| vec![String::new(); turn(rank).scratch()];

@@ -85,14 +85,14 @@ pub(super) enum Choice {
 
 /// Why no backend can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum ChoiceRefusal {
     /// Two ranks request different backends.
     Wishes([Rank; 2]),
     /// NCCL is requested but cannot be used.
     Nccl(Obstacle),
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ChoiceRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Wishes([one, other]) => {
@@ -107,16 +107,19 @@ impl fmt::Display for Refusal {
 const SHARING_SINCE: u32 = 23_000;
 
 /// Chooses the backend from the offers of all ranks, in rank order; the same on every rank.
-pub(super) fn choose(offers: &[Offer], name: impl Fn(usize) -> Rank) -> Result<Choice, Refusal> {
+pub(super) fn choose(
+    offers: &[Offer],
+    name: impl Fn(usize) -> Rank,
+) -> Result<Choice, ChoiceRefusal> {
     let wanted = offers.first().map_or(DeviceBackend::Auto, |offer| offer.wanted);
     if let Some(other) = offers.iter().position(|offer| offer.wanted != wanted) {
-        return Err(Refusal::Wishes([name(0), name(other)]));
+        return Err(ChoiceRefusal::Wishes([name(0), name(other)]));
     }
     match (wanted, obstacle(offers, name)) {
         (DeviceBackend::Staged, _) => Ok(Choice::Staged(None)),
         (_, None) => Ok(Choice::Nccl),
         (DeviceBackend::Auto, Some(obstacle)) => Ok(Choice::Staged(Some(obstacle))),
-        (DeviceBackend::Nccl, Some(obstacle)) => Err(Refusal::Nccl(obstacle)),
+        (DeviceBackend::Nccl, Some(obstacle)) => Err(ChoiceRefusal::Nccl(obstacle)),
     }
 }
 

@@ -9,12 +9,12 @@ use super::ffi::words_of;
 use super::ffi_fold::Folder;
 use super::nccl::Nccl;
 use super::staged::Staged;
-use super::{DeviceGroup, Patience, Way};
+use super::{DeviceDeadline, DeviceGroup, Way};
 use crate::base::{clock, env_vars};
 use crate::runtime::element::ReduceOp;
 use crate::runtime::error::{Error, Operation, Result};
 use crate::runtime::group::Group;
-use crate::runtime::nccl::{Communicator, Library, NcclError, Progress, share_id};
+use crate::runtime::nccl::{CommProgress, Communicator, NcclError, NcclLibrary, share_id};
 use crate::runtime::nvrtc::Compiler;
 
 /// Interval at which ranks exchange the progress of the connection.
@@ -29,7 +29,7 @@ pub(super) fn connect(
 ) -> Result<DeviceGroup> {
     let library = match wanted {
         DeviceBackend::Staged => None,
-        DeviceBackend::Auto | DeviceBackend::Nccl => Some(Library::open()),
+        DeviceBackend::Auto | DeviceBackend::Nccl => Some(NcclLibrary::open()),
     };
     let offers = exchange_offers(group, context, wanted, library.as_ref())?;
     let name = |rank: usize| group.inner.roster.name(rank);
@@ -73,7 +73,7 @@ fn exchange_offers(
     group: &Group,
     context: &Arc<CudaContext>,
     wanted: DeviceBackend,
-    library: Option<&Result<Arc<Library>, NcclError>>,
+    library: Option<&Result<Arc<NcclLibrary>, NcclError>>,
 ) -> Result<Vec<Offer>> {
     let uuid = context.uuid().map_err(|error| {
         Error::Device(format!("cannot ask for the UUID of the GPU: {}", words_of(error)))
@@ -95,7 +95,7 @@ fn exchange_offers(
 fn make(
     group: &Group,
     context: &Arc<CudaContext>,
-    library: &Arc<Library>,
+    library: &Arc<NcclLibrary>,
 ) -> Result<Result<Communicator, String>> {
     let id = match share_id(group, library) {
         Ok(id) => id,
@@ -153,9 +153,9 @@ fn look(begun: &mut Result<Communicator, String>) -> Stage {
             Err(_) => return Stage::Failed,
         };
         match progress {
-            Ok(Progress::Done) => return Stage::Done,
-            Ok(Progress::Underway) if round <= clock::now() => return Stage::Underway,
-            Ok(Progress::Underway) => std::thread::yield_now(),
+            Ok(CommProgress::Done) => return Stage::Done,
+            Ok(CommProgress::Underway) if round <= clock::now() => return Stage::Underway,
+            Ok(CommProgress::Underway) => std::thread::yield_now(),
             Err(error) => {
                 *begun = Err(error.to_string());
                 return Stage::Failed;
@@ -200,7 +200,7 @@ pub(super) fn split(
                 .begin_split(color, key)
                 .map_err(|error| Error::Device(error.to_string()));
             let split = split?;
-            let patience = Patience::new(&whole.group, &whole.stream);
+            let patience = DeviceDeadline::new(&whole.group, &whole.stream);
             let taken_up = patience.taken_up(communicator);
             taken_up.map_err(|trouble| whole.refuse(Operation::Split, trouble))?;
             split.map(|split| (split, folder.as_ref().map(Folder::fresh)))

@@ -9,7 +9,7 @@ use cudarc::driver::{
     SyncOnDrop, ValidAsZeroBits, result, sys,
 };
 
-use super::pipeline::{Copier, Slot};
+use super::pipeline::{ChunkBuffer, Copier};
 use crate::runtime::element::Element;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::half::{Bf16, F16};
@@ -151,7 +151,7 @@ impl<'a, T: Element> Ends<'a, T> {
 /// Copies of one operation between its device memory and the slots.
 pub(super) struct DeviceCopier<'a, T: Element> {
     pinned: &'a mut Pinned,
-    slots: Vec<Slot<T>>,
+    slots: Vec<ChunkBuffer<T>>,
     out: &'a Arc<CudaStream>,
     back: &'a Arc<CudaStream>,
     filled: Vec<Option<CudaEvent>>,
@@ -167,7 +167,7 @@ impl<'a, T: Element> DeviceCopier<'a, T> {
         ends: Ends<'a, T>,
     ) -> Self {
         let bytes = pinned.slots.take().expect("operations of a group run one after the other");
-        let slot = |(input, output): (Buffer<u8>, Buffer<u8>)| Slot {
+        let slot = |(input, output): (Buffer<u8>, Buffer<u8>)| ChunkBuffer {
             input: input.cast(),
             output: output.cast(),
         };
@@ -188,7 +188,7 @@ impl<T: Element> Drop for DeviceCopier<'_, T> {
         // The device must not access memory that may be reused.
         let _ = self.out.synchronize();
         let _ = self.back.synchronize();
-        let bytes = |slot: Slot<T>| (slot.input.cast(), slot.output.cast());
+        let bytes = |slot: ChunkBuffer<T>| (slot.input.cast(), slot.output.cast());
         self.pinned.slots = Some(self.slots.drain(..).map(bytes).collect());
     }
 }
@@ -218,7 +218,7 @@ impl<T: Element> Copier<T> for DeviceCopier<'_, T> {
         self.filled[slot].as_ref().map_or(Ok(true), CudaEvent::try_is_complete)
     }
 
-    fn slot(&mut self, slot: usize) -> &mut Slot<T> {
+    fn slot(&mut self, slot: usize) -> &mut ChunkBuffer<T> {
         &mut self.slots[slot]
     }
 

@@ -58,10 +58,10 @@ pub use self::registered::RegisteredSlice;
 use self::staged::Staged;
 use crate::base::clock;
 use crate::runtime::element::{Element, ReduceOp, ReduceOrder};
-use crate::runtime::engine::Call;
+use crate::runtime::engine::OperationCall;
 use crate::runtime::error::{Cause, CollectiveError, Operation, Result};
 use crate::runtime::group::Group;
-use crate::runtime::nccl::{Communicator, Library, NcclError, Piece, Progress, ras};
+use crate::runtime::nccl::{CommProgress, Communicator, NcclError, NcclLibrary, PeerSlice, ras};
 
 /// Number type for collectives on devices.
 pub trait DeviceElement: Element + DeviceRepr + ValidAsZeroBits {}
@@ -141,7 +141,7 @@ impl DeviceGroup {
     }
 
     /// Returns the NCCL library, if it is used.
-    pub fn library(&self) -> Option<Arc<Library>> {
+    pub fn library(&self) -> Option<Arc<NcclLibrary>> {
         match &*self.lock() {
             Some(Way::Nccl(nccl)) => Some(nccl.communicator.library().clone()),
             Some(Way::Staged(_)) | None => None,
@@ -192,7 +192,8 @@ impl DeviceGroup {
         data: &mut impl DevicePtrMut<T>,
         op: ReduceOp,
     ) -> Result<(), CollectiveError> {
-        let call = Call { reduce: op, ..Call::new(Operation::AllReduce, data.len()) };
+        let call =
+            OperationCall { reduce: op, ..OperationCall::new(Operation::AllReduce, data.len()) };
         self.run::<T>(call, |way, patience| match way {
             Way::Nccl(nccl) => nccl.reduce(data, op, Goal::All, patience),
             Way::Staged(staged) => staged.all_reduce(&self.group, data, op, patience),
@@ -207,10 +208,12 @@ impl DeviceGroup {
         root: usize,
     ) -> Result<(), CollectiveError> {
         self.group.check_rank(Operation::Reduce, root)?;
-        let call = Call::new(Operation::Reduce, data.len());
-        self.run::<T>(Call { reduce: op, root: Some(root), ..call }, |way, patience| match way {
-            Way::Nccl(nccl) => nccl.reduce(data, op, Goal::Root(root), patience),
-            Way::Staged(staged) => staged.reduce(&self.group, data, op, root, patience),
+        let call = OperationCall::new(Operation::Reduce, data.len());
+        self.run::<T>(OperationCall { reduce: op, root: Some(root), ..call }, |way, patience| {
+            match way {
+                Way::Nccl(nccl) => nccl.reduce(data, op, Goal::Root(root), patience),
+                Way::Staged(staged) => staged.reduce(&self.group, data, op, root, patience),
+            }
         })
     }
 
@@ -221,7 +224,10 @@ impl DeviceGroup {
         root: usize,
     ) -> Result<(), CollectiveError> {
         self.group.check_rank(Operation::Broadcast, root)?;
-        let call = Call { root: Some(root), ..Call::new(Operation::Broadcast, data.len()) };
+        let call = OperationCall {
+            root: Some(root),
+            ..OperationCall::new(Operation::Broadcast, data.len())
+        };
         self.run::<T>(call, |way, patience| match way {
             Way::Nccl(nccl) => Ok(nccl.communicator.broadcast(data, root, &self.stream)?),
             Way::Staged(staged) => staged.broadcast(&self.group, data, root, patience),
@@ -235,7 +241,7 @@ impl DeviceGroup {
         all: &mut impl DevicePtrMut<T>,
     ) -> Result<(), CollectiveError> {
         self.group.check_parts(Operation::AllGather, all.len(), ours.len())?;
-        let call = Call::new(Operation::AllGather, ours.len());
+        let call = OperationCall::new(Operation::AllGather, ours.len());
         self.run::<T>(call, |way, patience| match way {
             Way::Nccl(nccl) => Ok(nccl.communicator.all_gather(ours, all, &self.stream)?),
             Way::Staged(staged) => staged.all_gather(&self.group, ours, all, patience),
@@ -250,7 +256,8 @@ impl DeviceGroup {
         op: ReduceOp,
     ) -> Result<(), CollectiveError> {
         self.group.check_parts(Operation::ReduceScatter, all.len(), ours.len())?;
-        let call = Call { reduce: op, ..Call::new(Operation::ReduceScatter, all.len()) };
+        let call =
+            OperationCall { reduce: op, ..OperationCall::new(Operation::ReduceScatter, all.len()) };
         self.run::<T>(call, |way, patience| match way {
             Way::Nccl(nccl) => nccl.reduce_scatter(all, ours, op, patience),
             Way::Staged(staged) => staged.reduce_scatter(&self.group, all, ours, op, patience),
@@ -265,7 +272,8 @@ impl DeviceGroup {
         root: usize,
     ) -> Result<(), CollectiveError> {
         self.group.check_root_parts(Operation::Gather, all.len(), ours.len(), root)?;
-        let call = Call { root: Some(root), ..Call::new(Operation::Gather, ours.len()) };
+        let call =
+            OperationCall { root: Some(root), ..OperationCall::new(Operation::Gather, ours.len()) };
         let parts = if root == self.group.rank() { self.parts(ours.len()) } else { Vec::new() };
         let sends = [(root, 0..ours.len())];
         self.run::<T>(call, |way, patience| match way {
@@ -284,7 +292,10 @@ impl DeviceGroup {
         root: usize,
     ) -> Result<(), CollectiveError> {
         self.group.check_root_parts(Operation::Scatter, all.len(), ours.len(), root)?;
-        let call = Call { root: Some(root), ..Call::new(Operation::Scatter, ours.len()) };
+        let call = OperationCall {
+            root: Some(root),
+            ..OperationCall::new(Operation::Scatter, ours.len())
+        };
         let parts = if root == self.group.rank() { self.parts(ours.len()) } else { Vec::new() };
         let recvs = [(root, 0..ours.len())];
         self.run::<T>(call, |way, patience| match way {
@@ -304,7 +315,7 @@ impl DeviceGroup {
         let part = given.len() / self.group.world_size();
         self.group.check_parts(Operation::AllToAll, given.len(), part)?;
         self.group.check_parts(Operation::AllToAll, taken.len(), part)?;
-        let call = Call::new(Operation::AllToAll, given.len());
+        let call = OperationCall::new(Operation::AllToAll, given.len());
         let parts = self.parts(part);
         self.run::<T>(call, |way, patience| match way {
             Way::Nccl(nccl) => {
@@ -326,7 +337,7 @@ impl DeviceGroup {
         self.group.check_rank(Operation::SendRecv, to)?;
         self.group.check_rank(Operation::SendRecv, from)?;
         let (sends, recvs) = ([(to, 0..values.len())], [(from, 0..taken.len())]);
-        let call = Call::new(Operation::SendRecv, values.len().max(taken.len()));
+        let call = OperationCall::new(Operation::SendRecv, values.len().max(taken.len()));
         self.run::<T>(call, |way, patience| match way {
             Way::Nccl(nccl) => {
                 Ok(nccl.communicator.exchange((values, &sends), (taken, &recvs), &self.stream)?)
@@ -353,15 +364,15 @@ impl DeviceGroup {
     }
 
     /// One part of `len` elements for every rank.
-    fn parts(&self, len: usize) -> Vec<Piece> {
+    fn parts(&self, len: usize) -> Vec<PeerSlice> {
         (0..self.group.world_size()).map(|rank| (rank, rank * len..(rank + 1) * len)).collect()
     }
 
     /// Compares the calls of all ranks and performs the operation. A failure aborts the group.
     fn run<T: DeviceElement>(
         &self,
-        call: Call,
-        operation: impl FnOnce(&mut Way, &Patience) -> Result<(), Trouble>,
+        call: OperationCall,
+        operation: impl FnOnce(&mut Way, &DeviceDeadline) -> Result<(), Trouble>,
     ) -> Result<(), CollectiveError> {
         let mut way = self.lock();
         self.group.blocking(|engine| engine.agree::<T>(call))?;
@@ -376,10 +387,10 @@ impl DeviceGroup {
     fn perform(
         &self,
         way: Option<&mut Way>,
-        operation: impl FnOnce(&mut Way, &Patience) -> Result<(), Trouble>,
+        operation: impl FnOnce(&mut Way, &DeviceDeadline) -> Result<(), Trouble>,
     ) -> Result<(), Trouble> {
         let way = way.ok_or_else(ended)?;
-        let patience = Patience::new(&self.group, &self.stream);
+        let patience = DeviceDeadline::new(&self.group, &self.stream);
         self.stream.context().bind_to_thread()?;
         operation(way, &patience)?;
         match way {
@@ -412,7 +423,10 @@ impl Drop for DeviceGroup {
         let way = self.way.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(Way::Nccl(Nccl { communicator: mut nccl, .. })) = way.take() {
             let limit = clock::now() + FINALIZE_MAX;
-            let patience = Patience { deadline: limit, ..Patience::new(&self.group, &self.stream) };
+            let patience = DeviceDeadline {
+                deadline: limit,
+                ..DeviceDeadline::new(&self.group, &self.stream)
+            };
             let is_over = nccl.begin_finalize().is_ok() && patience.taken_up(&nccl).is_ok();
             if is_over {
                 nccl.destroy();
@@ -426,13 +440,13 @@ fn ended() -> Trouble {
 }
 
 /// Waits for device operations until they complete, a rank is lost or the deadline passes.
-pub(super) struct Patience<'a> {
+pub(super) struct DeviceDeadline<'a> {
     group: &'a Group,
     stream: &'a Arc<CudaStream>,
     deadline: Instant,
 }
 
-impl<'a> Patience<'a> {
+impl<'a> DeviceDeadline<'a> {
     fn new(group: &'a Group, stream: &'a Arc<CudaStream>) -> Self {
         Self { group, stream, deadline: clock::after(clock::now(), group.timeout()) }
     }
@@ -466,7 +480,7 @@ impl<'a> Patience<'a> {
 
     /// Waits until NCCL has enqueued the operation.
     fn taken_up(&self, nccl: &Communicator) -> Result<(), Trouble> {
-        self.wait(&mut || Ok(nccl.progress()? == Progress::Done), nccl_is_late)
+        self.wait(&mut || Ok(nccl.progress()? == CommProgress::Done), nccl_is_late)
     }
 
     /// Waits until the operations that NCCL has enqueued on the stream are complete.

@@ -8,9 +8,9 @@ use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut};
 use super::canonical::{Goal, Turn, turns};
 use super::ffi_fold::Folder;
 use super::kernel::FoldKernel;
-use super::{DeviceElement, Patience, Trouble};
+use super::{DeviceDeadline, DeviceElement, Trouble};
 use crate::runtime::element::{ReduceOp, ReduceOrder};
-use crate::runtime::nccl::{Communicator, Held};
+use crate::runtime::nccl::{BufferLease, Communicator};
 
 /// Bytes of scratch memory of a device for reductions in the canonical order.
 const SCRATCH_BYTES: usize = 128 << 20;
@@ -32,7 +32,7 @@ impl Nccl {
         data: &mut impl DevicePtrMut<T>,
         op: ReduceOp,
         goal: Goal,
-        patience: &Patience<'_>,
+        patience: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
         let (stream, len) = (patience.stream, data.len());
         let Some(folder) = &mut self.folder else {
@@ -43,7 +43,7 @@ impl Nccl {
             };
             return Ok(begun?);
         };
-        let data = Held::to_write(data, stream);
+        let data = BufferLease::to_write(data, stream);
         let mut fold = Canonical { nccl: &mut self.communicator, folder, op, patience };
         let ranks = patience.ranks();
         turns(goal, ranks, len, SCRATCH_BYTES / size_of::<T>())
@@ -56,13 +56,13 @@ impl Nccl {
         all: &impl DevicePtr<T>,
         ours: &mut impl DevicePtrMut<T>,
         op: ReduceOp,
-        patience: &Patience<'_>,
+        patience: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
         let (stream, len) = (patience.stream, ours.len());
         let Some(folder) = &mut self.folder else {
             return Ok(self.communicator.reduce_scatter(all, ours, op, stream)?);
         };
-        let (all, ours) = (Held::to_read(all, stream), Held::to_write(ours, stream));
+        let (all, ours) = (BufferLease::to_read(all, stream), BufferLease::to_write(ours, stream));
         let mut fold = Canonical { nccl: &mut self.communicator, folder, op, patience };
         let ranks = patience.ranks();
         turns(Goal::Parts, ranks, len, SCRATCH_BYTES / size_of::<T>())
@@ -75,7 +75,7 @@ struct Canonical<'a> {
     nccl: &'a mut Communicator,
     folder: &'a mut Folder,
     op: ReduceOp,
-    patience: &'a Patience<'a>,
+    patience: &'a DeviceDeadline<'a>,
 }
 
 impl Canonical<'_> {
@@ -83,21 +83,21 @@ impl Canonical<'_> {
     fn take<T: DeviceElement>(
         &mut self,
         turn: &Turn,
-        given: &Held<'_, T>,
-        taken: &Held<'_, T>,
+        given: &BufferLease<'_, T>,
+        taken: &BufferLease<'_, T>,
     ) -> Result<(), Trouble> {
         let stream: &Arc<CudaStream> = self.patience.stream;
         let (_, parts) = self.patience.ranks();
         let kernel = FoldKernel { dtype: T::DTYPE, op: self.op, parts };
         {
             let mut scratch = self.folder.scratch::<T>(turn.scratch(), stream)?;
-            let scratch = Held::to_write(&mut scratch, stream);
+            let scratch = BufferLease::to_write(&mut scratch, stream);
             self.nccl.exchange_held((given, &turn.gives), (&scratch, &turn.takes), stream)?;
         }
         self.patience.taken_up(self.nccl)?;
         self.folder.fold::<T>(kernel, (turn.stride, turn.len), stream)?;
         let scratch = self.folder.scratch::<T>(turn.scratch(), stream)?;
-        let scratch = Held::to_read(&scratch, stream);
+        let scratch = BufferLease::to_read(&scratch, stream);
         self.nccl.exchange_held((&scratch, &turn.results), (taken, &turn.places), stream)?;
         self.patience.taken_up(self.nccl)
     }

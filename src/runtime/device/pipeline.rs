@@ -7,7 +7,7 @@ use crate::runtime::element::Element;
 use crate::runtime::shm_window::Buffer;
 
 /// Host memory of one chunk.
-pub(super) struct Slot<T: Element> {
+pub(super) struct ChunkBuffer<T: Element> {
     /// Data from the device.
     pub(super) input: Buffer<T>,
     /// Data for the device, for operations that are not in place.
@@ -26,7 +26,7 @@ pub(super) trait Copier<T: Element> {
 
     fn is_filled(&mut self, slot: usize) -> Result<bool, Self::Error>;
 
-    fn slot(&mut self, slot: usize) -> &mut Slot<T>;
+    fn slot(&mut self, slot: usize) -> &mut ChunkBuffer<T>;
 
     /// Starts to copy a slot's input or output to ranges of this rank's output.
     fn begin_back(
@@ -41,7 +41,7 @@ pub(super) trait Copier<T: Element> {
 
 /// One chunk of an operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct ChunkStep {
     /// Number of elements of every part.
     pub(super) len: usize,
     /// Ranges of this rank's input.
@@ -52,7 +52,7 @@ pub(super) struct Step {
 
 /// Part of a rank's memory that an operation reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum BufferSide {
     /// No memory.
     None,
     /// One part with this number of elements.
@@ -61,7 +61,7 @@ pub(super) enum Side {
     Parts(usize, usize),
 }
 
-impl Side {
+impl BufferSide {
     /// Number of elements of a part.
     fn part(self) -> usize {
         match self {
@@ -90,17 +90,17 @@ impl Side {
 /// Chunks of an operation that fit slots of `slot_len` elements. `parts` is the largest number of
 /// parts that any rank has in a slot; if it is equal on all ranks, so is their number of chunks.
 pub(super) fn steps(
-    out: Side,
-    back: Side,
+    out: BufferSide,
+    back: BufferSide,
     parts: usize,
     slot_len: usize,
-) -> impl Iterator<Item = Step> {
+) -> impl Iterator<Item = ChunkStep> {
     let chunk = (slot_len / parts.max(1)).max(1);
     let len = out.part().max(back.part());
     let starts = (0..len).step_by(chunk);
     starts.map(move |start| {
         let range = start..(start + chunk).min(len);
-        Step { len: range.len(), out: out.ranges(&range), back: back.ranges(&range) }
+        ChunkStep { len: range.len(), out: out.ranges(&range), back: back.ranges(&range) }
     })
 }
 
@@ -108,10 +108,10 @@ pub(super) fn steps(
 /// the condition that it receives holds, or with an error.
 pub(super) fn run<T: Element, C: Copier<T>, E: From<C::Error>>(
     copier: &mut C,
-    steps: &[Step],
+    steps: &[ChunkStep],
     is_in_place: bool,
     mut wait: impl FnMut(&mut dyn FnMut() -> Result<bool, E>) -> Result<(), E>,
-    mut work: impl FnMut(&Step, &mut Slot<T>) -> Result<(), E>,
+    mut work: impl FnMut(&ChunkStep, &mut ChunkBuffer<T>) -> Result<(), E>,
 ) -> Result<(), E> {
     let slots = copier.slots();
     let ahead = slots - 1;
@@ -146,7 +146,7 @@ mod tests {
     struct Lazy {
         given: Vec<f32>,
         taken: Vec<f32>,
-        slots: Vec<Slot<f32>>,
+        slots: Vec<ChunkBuffer<f32>>,
         out: Vec<Option<Copy>>,
         back: Vec<Option<Copy>>,
         /// Copies in both directions, in the order in which they were started.
@@ -173,7 +173,7 @@ mod tests {
     impl Lazy {
         fn new(group: &Group, given: Vec<f32>, taken: usize) -> Result<Self, Error> {
             let slot = || {
-                Ok::<_, Error>(Slot {
+                Ok::<_, Error>(ChunkBuffer {
                     input: group.alloc(SLOT_LEN)?,
                     output: group.alloc(SLOT_LEN)?,
                 })
@@ -216,7 +216,7 @@ mod tests {
             Ok(true)
         }
 
-        fn slot(&mut self, slot: usize) -> &mut Slot<f32> {
+        fn slot(&mut self, slot: usize) -> &mut ChunkBuffer<f32> {
             assert!(self.out[slot].is_none(), "slot {slot} is being filled");
             &mut self.slots[slot]
         }
@@ -260,7 +260,7 @@ mod tests {
             let results = Group::on_threads(2, |group| {
                 let given: Vec<f32> = (0..len).map(|i| (i * (group.rank() + 1)) as f32).collect();
                 let mut device = Lazy::new(group, given, len)?;
-                let side = Side::Whole(len);
+                let side = BufferSide::Whole(len);
                 let steps: Vec<_> = steps(side, side, 1, SLOT_LEN).collect();
                 run(&mut device, &steps, true, patiently, |step, slot| {
                     Ok::<_, Error>(group.all_reduce(&mut slot.input[..step.len], ReduceOp::Sum)?)
@@ -285,12 +285,12 @@ mod tests {
         let results = Group::on_threads(3, |group| {
             let given: Vec<f32> = (0..part).map(|i| (10 * group.rank() + i) as f32).collect();
             let mut device = Lazy::new(group, given, 3 * part)?;
-            let (out, back) = (Side::Whole(part), Side::Parts(3, part));
+            let (out, back) = (BufferSide::Whole(part), BufferSide::Parts(3, part));
             let steps: Vec<_> = steps(out, back, 3, SLOT_LEN).collect();
             assert_eq!(steps.len(), 3, "two of each part fit a slot");
             run(&mut device, &steps, false, patiently, |step, slot| {
                 let len = step.len;
-                let Slot { input, output } = slot;
+                let ChunkBuffer { input, output } = slot;
                 Ok::<_, Error>(group.all_gather(&input[..len], &mut output[..3 * len])?)
             })?;
             Ok(device.taken)
@@ -301,16 +301,16 @@ mod tests {
         Ok(())
     }
 
-    fn shown(steps: impl Iterator<Item = Step>) -> Vec<String> {
+    fn shown(steps: impl Iterator<Item = ChunkStep>) -> Vec<String> {
         steps.map(|step| format!("{}: {:?} to {:?}", step.len, step.out, step.back)).collect()
     }
 
     #[test]
     fn pipeline_side_without_memory_has_no_ranges() {
-        let all = shown(steps(Side::None, Side::Parts(2, 3), 2, 4));
+        let all = shown(steps(BufferSide::None, BufferSide::Parts(2, 3), 2, 4));
         assert_eq!(all, ["2: [] to [0..2, 3..5]", "1: [] to [2..3, 5..6]"]);
         // A message of three elements, and one of five in the other direction.
-        let all = shown(steps(Side::Whole(3), Side::Whole(5), 1, 4));
+        let all = shown(steps(BufferSide::Whole(3), BufferSide::Whole(5), 1, 4));
         assert_eq!(all, ["4: [0..3] to [0..4]", "1: [] to [4..5]"]);
     }
 }

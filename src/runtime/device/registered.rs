@@ -6,7 +6,7 @@ use cudarc::driver::CudaSlice;
 
 use super::{DeviceElement, DeviceGroup, Way};
 use crate::runtime::error::{Error, Result};
-use crate::runtime::nccl::{Held, Registered};
+use crate::runtime::nccl::{BufferLease, Registered};
 
 /// Device memory that NCCL can read and write without a copy, if the connection between the devices
 /// allows it. Created by [`DeviceGroup::register`]; dereferences to the slice.
@@ -22,7 +22,7 @@ impl<'a, T: DeviceElement> RegisteredSlice<'a, T> {
         let stream = devices.stream.clone();
         let registered = match &mut *devices.lock() {
             Some(Way::Nccl(nccl)) => {
-                let memory = Held::to_write(&mut slice, &stream);
+                let memory = BufferLease::to_write(&mut slice, &stream);
                 let registered = nccl.communicator.register(&memory);
                 registered.map_err(|error| Error::Device(error.to_string()))?
             }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use cudarc::driver::{CudaContext, CudaStream, DevicePtr, DevicePtrMut};
 
 use super::ffi::{DeviceCopier, Ends, Pinned, words_of};
-use super::pipeline::{Side, Slot, Step, run, steps};
-use super::{DeviceElement, Patience, Trouble};
+use super::pipeline::{BufferSide, ChunkBuffer, ChunkStep, run, steps};
+use super::{DeviceDeadline, DeviceElement, Trouble};
 use crate::runtime::element::ReduceOp;
 use crate::runtime::error::{CollectiveError, Error, Result};
 use crate::runtime::group::Group;
-use crate::runtime::memory::{Finish, Memory, SharedMemory};
+use crate::runtime::memory::{CallMemory, Finish, SharedMemory};
 
 /// Streams and pinned memory for the operations of a group by way of the host.
 pub(super) struct Staged {
@@ -22,8 +22,8 @@ pub(super) struct Staged {
 /// Division of an operation into chunks.
 #[derive(Clone, Copy)]
 struct Cut {
-    out: Side,
-    back: Side,
+    out: BufferSide,
+    back: BufferSide,
     /// Largest number of parts that any rank has in a slot; equal on all ranks, so that they have
     /// the same chunks.
     parts: usize,
@@ -47,7 +47,7 @@ impl Staged {
         group: &Group,
         data: &mut impl DevicePtrMut<T>,
         op: ReduceOp,
-        patience: &Patience<'_>,
+        patience: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
         self.in_place(data, (true, true), patience, |memory| {
             group.blocking(|engine| engine.all_reduce(memory, op, Finish::Keep))
@@ -60,7 +60,7 @@ impl Staged {
         data: &mut impl DevicePtrMut<T>,
         op: ReduceOp,
         root: usize,
-        patience: &Patience<'_>,
+        patience: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
         let is_root = group.rank() == root;
         self.in_place(data, (true, is_root), patience, |memory| {
@@ -73,7 +73,7 @@ impl Staged {
         group: &Group,
         data: &mut impl DevicePtrMut<T>,
         root: usize,
-        patience: &Patience<'_>,
+        patience: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
         let is_root = group.rank() == root;
         self.in_place(data, (is_root, !is_root), patience, |memory| {
@@ -86,11 +86,11 @@ impl Staged {
         group: &Group,
         ours: &impl DevicePtr<T>,
         all: &mut impl DevicePtrMut<T>,
-        patience: &Patience<'_>,
+        patience: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
         let (world, part) = (group.world_size(), ours.len());
-        let cut = Cut::apart(Side::Whole(part), Side::Parts(world, part), world);
-        self.apart((ours, all), cut, patience, |step, Slot { input, output }| {
+        let cut = Cut::apart(BufferSide::Whole(part), BufferSide::Parts(world, part), world);
+        self.apart((ours, all), cut, patience, |step, ChunkBuffer { input, output }| {
             group.all_gather(&input[..step.len], &mut output[..world * step.len])
         })
     }
@@ -101,11 +101,11 @@ impl Staged {
         all: &impl DevicePtr<T>,
         ours: &mut impl DevicePtrMut<T>,
         op: ReduceOp,
-        patience: &Patience<'_>,
+        patience: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
         let (world, part) = (group.world_size(), ours.len());
-        let cut = Cut::apart(Side::Parts(world, part), Side::Whole(part), world);
-        self.apart((all, ours), cut, patience, |step, Slot { input, output }| {
+        let cut = Cut::apart(BufferSide::Parts(world, part), BufferSide::Whole(part), world);
+        self.apart((all, ours), cut, patience, |step, ChunkBuffer { input, output }| {
             group.reduce_scatter(&input[..world * step.len], &mut output[..step.len], op)
         })
     }
@@ -116,13 +116,13 @@ impl Staged {
         ours: &impl DevicePtr<T>,
         all: &mut impl DevicePtrMut<T>,
         root: usize,
-        patience: &Patience<'_>,
+        patience: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
         let (world, part) = (group.world_size(), ours.len());
         let is_root = group.rank() == root;
-        let back = if is_root { Side::Parts(world, part) } else { Side::None };
-        let cut = Cut::apart(Side::Whole(part), back, world);
-        self.apart((ours, all), cut, patience, |step, Slot { input, output }| {
+        let back = if is_root { BufferSide::Parts(world, part) } else { BufferSide::None };
+        let cut = Cut::apart(BufferSide::Whole(part), back, world);
+        self.apart((ours, all), cut, patience, |step, ChunkBuffer { input, output }| {
             let taken = if is_root { world * step.len } else { 0 };
             group.gather(&input[..step.len], &mut output[..taken], root)
         })
@@ -134,13 +134,13 @@ impl Staged {
         all: &impl DevicePtr<T>,
         ours: &mut impl DevicePtrMut<T>,
         root: usize,
-        patience: &Patience<'_>,
+        patience: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
         let (world, part) = (group.world_size(), ours.len());
         let is_root = group.rank() == root;
-        let out = if is_root { Side::Parts(world, part) } else { Side::None };
-        let cut = Cut::apart(out, Side::Whole(part), world);
-        self.apart((all, ours), cut, patience, |step, Slot { input, output }| {
+        let out = if is_root { BufferSide::Parts(world, part) } else { BufferSide::None };
+        let cut = Cut::apart(out, BufferSide::Whole(part), world);
+        self.apart((all, ours), cut, patience, |step, ChunkBuffer { input, output }| {
             let given = if is_root { world * step.len } else { 0 };
             group.scatter(&input[..given], &mut output[..step.len], root)
         })
@@ -151,10 +151,10 @@ impl Staged {
         group: &Group,
         given: &impl DevicePtr<T>,
         taken: &mut impl DevicePtrMut<T>,
-        patience: &Patience<'_>,
+        patience: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
         let world = group.world_size();
-        let side = Side::Parts(world, given.len() / world);
+        let side = BufferSide::Parts(world, given.len() / world);
         self.apart((given, taken), Cut::apart(side, side, world), patience, |step, slot| {
             let len = world * step.len;
             group.all_to_all(&slot.input[..len], &mut slot.output[..len])
@@ -166,10 +166,10 @@ impl Staged {
         group: &Group,
         (values, to): (&impl DevicePtr<T>, usize),
         (taken, from): (&mut impl DevicePtrMut<T>, usize),
-        patience: &Patience<'_>,
+        patience: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
-        let cut = Cut::apart(Side::Whole(values.len()), Side::Whole(taken.len()), 1);
-        self.apart((values, taken), cut, patience, |step, Slot { input, output }| {
+        let cut = Cut::apart(BufferSide::Whole(values.len()), BufferSide::Whole(taken.len()), 1);
+        self.apart((values, taken), cut, patience, |step, ChunkBuffer { input, output }| {
             // Peers may have more or fewer chunks than this rank: empty ones are not sent.
             let (given, wanted) = (total(&step.out), total(&step.back));
             let sends = [(to, &input[..given])];
@@ -184,15 +184,15 @@ impl Staged {
         &mut self,
         data: &mut impl DevicePtrMut<T>,
         (gives, takes): (bool, bool),
-        patience: &Patience<'_>,
-        mut work: impl FnMut(Memory<'_, T>) -> Result<(), CollectiveError>,
+        patience: &DeviceDeadline<'_>,
+        mut work: impl FnMut(CallMemory<'_, T>) -> Result<(), CollectiveError>,
     ) -> Result<(), Trouble> {
-        let side = |is_used| if is_used { Side::Whole(data.len()) } else { Side::None };
+        let side = |is_used| if is_used { BufferSide::Whole(data.len()) } else { BufferSide::None };
         let cut = Cut { out: side(gives), back: side(takes), parts: 1, is_in_place: true };
         let [out, back] = self.streams.clone();
         let ends = Ends::in_place(data, &out);
         self.run(ends, (&out, &back), cut, patience, |step, slot| {
-            work(Memory::Shared(SharedMemory(slot.input.window().part(&(0..step.len)))))
+            work(CallMemory::Shared(SharedMemory(slot.input.window().part(&(0..step.len)))))
         })
     }
 
@@ -201,8 +201,8 @@ impl Staged {
         &mut self,
         (given, taken): (&impl DevicePtr<T>, &mut impl DevicePtrMut<T>),
         cut: Cut,
-        patience: &Patience<'_>,
-        work: impl FnMut(&Step, &mut Slot<T>) -> Result<(), CollectiveError>,
+        patience: &DeviceDeadline<'_>,
+        work: impl FnMut(&ChunkStep, &mut ChunkBuffer<T>) -> Result<(), CollectiveError>,
     ) -> Result<(), Trouble> {
         let [out, back] = self.streams.clone();
         let ends = Ends::apart((given, &out), (taken, &back));
@@ -215,11 +215,11 @@ impl Staged {
         ends: Ends<'_, T>,
         streams: (&Arc<CudaStream>, &Arc<CudaStream>),
         cut: Cut,
-        patience: &Patience<'_>,
-        mut work: impl FnMut(&Step, &mut Slot<T>) -> Result<(), CollectiveError>,
+        patience: &DeviceDeadline<'_>,
+        mut work: impl FnMut(&ChunkStep, &mut ChunkBuffer<T>) -> Result<(), CollectiveError>,
     ) -> Result<(), Trouble> {
         let steps = steps(cut.out, cut.back, cut.parts, Pinned::slot_len::<T>());
-        let steps: Vec<Step> = steps.collect();
+        let steps: Vec<ChunkStep> = steps.collect();
         let late = || "the deadline passed while waiting for copies of the GPU".to_owned();
         let mut copier = DeviceCopier::new(&mut self.pinned, streams, ends);
         let wait =
@@ -229,7 +229,7 @@ impl Staged {
 }
 
 impl Cut {
-    fn apart(out: Side, back: Side, parts: usize) -> Self {
+    fn apart(out: BufferSide, back: BufferSide, parts: usize) -> Self {
         Self { out, back, parts, is_in_place: false }
     }
 }

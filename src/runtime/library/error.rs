@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::Wanted;
+use super::LibrarySpec;
 
 /// Error of opening a library.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,7 +15,7 @@ pub enum LibraryError {
     )]
     NotFound {
         /// Library that was searched for.
-        wanted: &'static Wanted,
+        wanted: &'static LibrarySpec,
         /// Directories that were searched, in addition to those of the system's loader.
         searched: Vec<PathBuf>,
     },
@@ -23,7 +23,7 @@ pub enum LibraryError {
     #[error("cannot load {}: {}", .wanted.name, .refused.iter().map(|(path, why)| format!("`{}`: {why}", path.display())).collect::<Vec<_>>().join("; "))]
     NotLoadable {
         /// Library that was searched for.
-        wanted: &'static Wanted,
+        wanted: &'static LibrarySpec,
         /// Every file with the loader's error.
         refused: Vec<(PathBuf, String)>,
     },
@@ -31,7 +31,7 @@ pub enum LibraryError {
     #[error("`{}` is no {} that we can use: it lacks `{symbol}`", .path.display(), .wanted.name)]
     MissingSymbol {
         /// Library that was searched for.
-        wanted: &'static Wanted,
+        wanted: &'static LibrarySpec,
         /// File of the library.
         path: PathBuf,
         /// Name of the function.

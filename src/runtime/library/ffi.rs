@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use libloading::os::unix;
 
 use super::search::Places;
-use super::{LibraryError, Wanted};
+use super::{LibraryError, LibrarySpec};
 
 /// Function table of a library; declared by [`functions!`].
-pub(crate) trait Functions: Sized {
+pub(crate) trait FunctionTable: Sized {
     /// Looks up all functions; the error is the name of a missing one.
     ///
     /// # Safety
@@ -37,7 +37,7 @@ macro_rules! functions {
             $(pub(super) $also: Option<unsafe extern "C" fn($($given),*) -> $returned>,)*
         }
 
-        impl $crate::runtime::library::Functions for Functions {
+        impl $crate::runtime::library::FunctionTable for Functions {
             unsafe fn find(
                 library: &libloading::os::unix::Library,
             ) -> Result<Self, &'static str> {
@@ -65,16 +65,16 @@ macro_rules! functions {
 pub(crate) use functions;
 
 /// A library that stays open.
-pub(crate) struct Opened<F> {
+pub(crate) struct OpenLibrary<F> {
     /// The file that was loaded.
     pub(crate) path: PathBuf,
     pub(crate) functions: F,
 }
 
-impl<F: Functions> Opened<F> {
+impl<F: FunctionTable> OpenLibrary<F> {
     /// Opens the first library that is found: the file that the variable names, or the one that a
     /// Python worker of this environment would load, or the system's.
-    pub(crate) fn open(wanted: &'static Wanted) -> Result<Self, LibraryError> {
+    pub(crate) fn open(wanted: &'static LibrarySpec) -> Result<Self, LibraryError> {
         let places = Places::of_environment(wanted.variable);
         match Self::open_first(wanted, places.candidates(wanted.files)) {
             Err(LibraryError::NotLoadable { refused, .. }) if refused.is_empty() => {
@@ -86,7 +86,7 @@ impl<F: Functions> Opened<F> {
 
     /// Opens the first of these files that the loader accepts.
     pub(crate) fn open_first(
-        wanted: &'static Wanted,
+        wanted: &'static LibrarySpec,
         files: impl IntoIterator<Item = PathBuf>,
     ) -> Result<Self, LibraryError> {
         let mut refused = Vec::new();
@@ -104,7 +104,7 @@ impl<F: Functions> Opened<F> {
     fn bind(
         library: unix::Library,
         path: PathBuf,
-        wanted: &'static Wanted,
+        wanted: &'static LibrarySpec,
     ) -> Result<Self, LibraryError> {
         // These libraries have threads and thread-local destructors, so they are never unloaded.
         let library: &'static unix::Library = Box::leak(Box::new(library));

@@ -16,11 +16,11 @@ mod ffi;
 mod search;
 
 pub use self::error::LibraryError;
-pub(crate) use self::ffi::{Functions, Opened, functions, open_beside, text};
+pub(crate) use self::ffi::{FunctionTable, OpenLibrary, functions, open_beside, text};
 
 /// Library to open at run time.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct LibrarySpec {
     /// Display name.
     pub name: &'static str,
     /// File names, the preferred one first; Python wheels contain only that one.

@@ -7,10 +7,10 @@ use std::sync::{Arc, OnceLock};
 
 use super::error::NcclError;
 use crate::base::env_vars::REMUDA_NCCL_LIBRARY;
-use crate::runtime::library::{Opened, Wanted, functions, text};
+use crate::runtime::library::{LibrarySpec, OpenLibrary, functions, text};
 
 /// Names under which the library is searched.
-pub(crate) static NCCL: Wanted = Wanted {
+pub(crate) static NCCL: LibrarySpec = LibrarySpec {
     name: "NCCL",
     files: &["libnccl.so.2", "libnccl.so"],
     package: "nvidia-nccl-cu13",
@@ -73,7 +73,7 @@ pub(super) type Comm = *mut c_void;
 /// Handle of registered memory.
 pub(super) type Registration = *mut c_void;
 /// `cudaStream_t`.
-pub(super) type Stream = *mut c_void;
+pub(super) type CudaStreamHandle = *mut c_void;
 
 /// `ncclConfig_t` as of [`Version::LEAST`]; its first fields contain its size for newer libraries.
 #[repr(C)]
@@ -119,13 +119,13 @@ functions! {
     comm_destroy = ncclCommDestroy(Comm) -> c_int;
     comm_abort = ncclCommAbort(Comm) -> c_int;
     comm_get_async_error = ncclCommGetAsyncError(Comm, *mut c_int) -> c_int;
-    all_reduce = ncclAllReduce(*const c_void, *mut c_void, usize, c_int, c_int, Comm, Stream) -> c_int;
-    broadcast = ncclBroadcast(*const c_void, *mut c_void, usize, c_int, c_int, Comm, Stream) -> c_int;
-    reduce = ncclReduce(*const c_void, *mut c_void, usize, c_int, c_int, c_int, Comm, Stream) -> c_int;
-    all_gather = ncclAllGather(*const c_void, *mut c_void, usize, c_int, Comm, Stream) -> c_int;
-    reduce_scatter = ncclReduceScatter(*const c_void, *mut c_void, usize, c_int, c_int, Comm, Stream) -> c_int;
-    send = ncclSend(*const c_void, usize, c_int, c_int, Comm, Stream) -> c_int;
-    recv = ncclRecv(*mut c_void, usize, c_int, c_int, Comm, Stream) -> c_int;
+    all_reduce = ncclAllReduce(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStreamHandle) -> c_int;
+    broadcast = ncclBroadcast(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStreamHandle) -> c_int;
+    reduce = ncclReduce(*const c_void, *mut c_void, usize, c_int, c_int, c_int, Comm, CudaStreamHandle) -> c_int;
+    all_gather = ncclAllGather(*const c_void, *mut c_void, usize, c_int, Comm, CudaStreamHandle) -> c_int;
+    reduce_scatter = ncclReduceScatter(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStreamHandle) -> c_int;
+    send = ncclSend(*const c_void, usize, c_int, c_int, Comm, CudaStreamHandle) -> c_int;
+    recv = ncclRecv(*mut c_void, usize, c_int, c_int, Comm, CudaStreamHandle) -> c_int;
     group_start = ncclGroupStart() -> c_int;
     group_end = ncclGroupEnd() -> c_int;
     ? comm_register = ncclCommRegister(Comm, *mut c_void, usize, *mut Registration) -> c_int;
@@ -133,28 +133,28 @@ functions! {
 }
 
 /// NCCL library of this process.
-pub struct Library {
+pub struct NcclLibrary {
     path: PathBuf,
     version: Version,
     pub(super) functions: Functions,
 }
 
-impl fmt::Debug for Library {
+impl fmt::Debug for NcclLibrary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "NCCL {} (`{}`)", self.version, self.path.display())
     }
 }
 
-impl Library {
+impl NcclLibrary {
     /// Opens the first library that is found: the file of `REMUDA_NCCL_LIBRARY`, the one that a Python
     /// worker of this environment would load, or the system's. It is loaded once in a process.
     pub fn open() -> Result<Arc<Self>, NcclError> {
-        static OPENED: OnceLock<Result<Arc<Library>, NcclError>> = OnceLock::new();
+        static OPENED: OnceLock<Result<Arc<NcclLibrary>, NcclError>> = OnceLock::new();
         OPENED.get_or_init(|| Self::open_first().map(Arc::new)).clone()
     }
 
     fn open_first() -> Result<Self, NcclError> {
-        let Opened { path, functions } = Opened::open(&NCCL)?;
+        let OpenLibrary { path, functions } = OpenLibrary::open(&NCCL)?;
         let mut library = Self { path, version: Version(0), functions };
         library.version = library.ask_version()?;
         if library.version < Version::LEAST {

@@ -13,20 +13,21 @@ use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
 
 use super::error::NcclError;
 use super::ffi::{
-    Comm, Config, Functions, IN_PROGRESS, Library, Registration, SUCCESS, Stream, UniqueId,
+    Comm, Config, CudaStreamHandle, Functions, IN_PROGRESS, NcclLibrary, Registration, SUCCESS,
+    UniqueId,
 };
 use crate::runtime::element::{Dtype, Element, ReduceOp};
 
 /// State of the operation that was started last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum CommProgress {
     Underway,
     Done,
 }
 
 /// Communicator of one rank.
 pub(crate) struct Communicator {
-    library: Arc<Library>,
+    library: Arc<NcclLibrary>,
     raw: Comm,
 }
 
@@ -35,12 +36,12 @@ pub(crate) struct Communicator {
 unsafe impl Send for Communicator {}
 
 /// Piece of data to or from a peer: the peer, and the range of elements in the memory of the call.
-pub(crate) type Piece = (usize, std::ops::Range<usize>);
+pub(crate) type PeerSlice = (usize, std::ops::Range<usize>);
 
 impl Communicator {
     /// Starts to create a communicator; every rank calls it, on its device, with the same id.
     pub(crate) fn begin(
-        library: &Arc<Library>,
+        library: &Arc<NcclLibrary>,
         id: UniqueId,
         rank: usize,
         world: usize,
@@ -87,22 +88,24 @@ impl Communicator {
     }
 
     /// The library that the communicator belongs to.
-    pub(crate) fn library(&self) -> &Arc<Library> {
+    pub(crate) fn library(&self) -> &Arc<NcclLibrary> {
         &self.library
     }
 
     /// State of the operation that was started last, or an error since then, on this rank or
     /// another.
-    pub(crate) fn progress(&self) -> Result<Progress, NcclError> {
+    pub(crate) fn progress(&self) -> Result<CommProgress, NcclError> {
         let mut state = SUCCESS;
         // SAFETY: the communicator is live; the call writes one number.
         let code =
             unsafe { (self.library.functions.comm_get_async_error)(self.raw, &raw mut state) };
         self.library.check("ncclCommGetAsyncError", code)?;
         match state {
-            SUCCESS => Ok(Progress::Done),
-            IN_PROGRESS => Ok(Progress::Underway),
-            code => self.library.check("the communicator of NCCL", code).map(|()| Progress::Done),
+            SUCCESS => Ok(CommProgress::Done),
+            IN_PROGRESS => Ok(CommProgress::Underway),
+            code => {
+                self.library.check("the communicator of NCCL", code).map(|()| CommProgress::Done)
+            }
         }
     }
 
@@ -196,7 +199,7 @@ impl Communicator {
         function: &'static str,
         data: &mut impl DevicePtrMut<T>,
         stream: &CudaStream,
-        call: impl FnOnce(&Functions, Memory, Comm, Stream) -> c_int,
+        call: impl FnOnce(&Functions, Memory, Comm, CudaStreamHandle) -> c_int,
     ) -> Result<(), NcclError> {
         let (at, _guard) = data.device_ptr_mut(stream);
         let memory = Memory::of::<T>(at, at);
@@ -210,7 +213,7 @@ impl Communicator {
         function: &'static str,
         (given, taken): (&impl DevicePtr<T>, &mut impl DevicePtrMut<T>),
         stream: &CudaStream,
-        call: impl FnOnce(&Functions, Memory, Comm, Stream) -> c_int,
+        call: impl FnOnce(&Functions, Memory, Comm, CudaStreamHandle) -> c_int,
     ) -> Result<(), NcclError> {
         let (from, _reads) = given.device_ptr(stream);
         let (to, _writes) = taken.device_ptr_mut(stream);
@@ -221,27 +224,30 @@ impl Communicator {
     /// Sends pieces of `given` to peers and receives pieces of `taken` from peers, all at once.
     pub(crate) fn exchange<T: Element>(
         &mut self,
-        (given, sends): (&impl DevicePtr<T>, &[Piece]),
-        (taken, recvs): (&mut impl DevicePtrMut<T>, &[Piece]),
+        (given, sends): (&impl DevicePtr<T>, &[PeerSlice]),
+        (taken, recvs): (&mut impl DevicePtrMut<T>, &[PeerSlice]),
         stream: &CudaStream,
     ) -> Result<(), NcclError> {
-        let (given, taken) = (Held::to_read(given, stream), Held::to_write(taken, stream));
+        let (given, taken) =
+            (BufferLease::to_read(given, stream), BufferLease::to_write(taken, stream));
         self.exchange_held((&given, sends), (&taken, recvs), stream)
     }
 
     /// Does the same on memory that the stream holds.
     pub(crate) fn exchange_held<T: Element>(
         &mut self,
-        (given, sends): (&Held<'_, T>, &[Piece]),
-        (taken, recvs): (&Held<'_, T>, &[Piece]),
+        (given, sends): (&BufferLease<'_, T>, &[PeerSlice]),
+        (taken, recvs): (&BufferLease<'_, T>, &[PeerSlice]),
         stream: &CudaStream,
     ) -> Result<(), NcclError> {
-        let inside = |len: usize, piece: &Piece| piece.1.start <= piece.1.end && piece.1.end <= len;
+        let inside =
+            |len: usize, piece: &PeerSlice| piece.1.start <= piece.1.end && piece.1.end <= len;
         assert!(sends.iter().all(|piece| inside(given.len, piece)), "a part lies inside the whole");
         assert!(recvs.iter().all(|piece| inside(taken.len, piece)), "a part lies inside the whole");
         let (from, to) = (given.at, taken.at);
         let functions = &self.library.functions;
-        let address = |start: u64, piece: &Piece| start + (piece.1.start * size_of::<T>()) as u64;
+        let address =
+            |start: u64, piece: &PeerSlice| start + (piece.1.start * size_of::<T>()) as u64;
         let dtype = dtype_code(T::DTYPE);
         // SAFETY: the call begins a group of calls of this thread.
         begun(&self.library, "ncclGroupStart", unsafe { (functions.group_start)() })?;
@@ -271,7 +277,7 @@ impl Communicator {
     /// if NCCL is too old for that (before 2.19).
     pub(crate) fn register<T>(
         &mut self,
-        memory: &Held<'_, T>,
+        memory: &BufferLease<'_, T>,
     ) -> Result<Option<Registered>, NcclError> {
         let Functions { comm_register: Some(register), comm_deregister: Some(_), .. } =
             &self.library.functions
@@ -330,7 +336,7 @@ unsafe impl Sync for Registered {}
 
 /// Device memory that a stream can use until this is dropped: the stream waits for earlier users, and
 /// later users wait for the stream.
-pub(crate) struct Held<'a, T> {
+pub(crate) struct BufferLease<'a, T> {
     at: u64,
     len: usize,
     #[expect(dead_code, reason = "it is there to be dropped")]
@@ -338,7 +344,7 @@ pub(crate) struct Held<'a, T> {
     element: PhantomData<T>,
 }
 
-impl<'a, T> Held<'a, T> {
+impl<'a, T> BufferLease<'a, T> {
     /// Creates a handle for reading; the memory cannot be written through it.
     pub(crate) fn to_read(data: &'a impl DevicePtr<T>, stream: &'a CudaStream) -> Self {
         let (len, (at, guard)) = (data.len(), data.device_ptr(stream));
@@ -367,11 +373,11 @@ impl Memory {
 }
 
 /// Checks that a call has been started or has already completed.
-fn begun(library: &Library, function: &'static str, code: c_int) -> Result<(), NcclError> {
+fn begun(library: &NcclLibrary, function: &'static str, code: c_int) -> Result<(), NcclError> {
     if code == IN_PROGRESS { Ok(()) } else { library.check(function, code) }
 }
 
-fn raw(stream: &CudaStream) -> Stream {
+fn raw(stream: &CudaStream) -> CudaStreamHandle {
     stream.cu_stream().cast()
 }
 

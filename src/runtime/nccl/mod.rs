@@ -18,8 +18,8 @@ pub mod ras;
 pub use error::NcclError;
 #[cfg(test)]
 pub(crate) use ffi::NCCL;
-pub use ffi::{Library, UNIQUE_ID_BYTES, UniqueId, Version};
-pub(crate) use ffi_communicator::{Communicator, Held, Piece, Progress, Registered};
+pub use ffi::{NcclLibrary, UNIQUE_ID_BYTES, UniqueId, Version};
+pub(crate) use ffi_communicator::{BufferLease, CommProgress, Communicator, PeerSlice, Registered};
 
 use crate::runtime::error::{Error, Result};
 use crate::runtime::group::Group;
@@ -27,7 +27,7 @@ use crate::runtime::group::Group;
 /// Creates the id of a new communicator on rank 0 and sends it to every rank of the group; all ranks must
 /// call it. It is for programs with their own bindings of NCCL;
 /// [`DeviceGroup`](crate::runtime::device::DeviceGroup) calls it itself.
-pub fn share_id(group: &Group, library: &Library) -> Result<UniqueId> {
+pub fn share_id(group: &Group, library: &NcclLibrary) -> Result<UniqueId> {
     let made = (group.rank() == 0).then(|| library.unique_id());
     let mut words = [0u8; 1 + UNIQUE_ID_BYTES];
     if let Some(Ok(id)) = &made {

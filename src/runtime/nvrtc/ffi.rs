@@ -7,10 +7,10 @@ use std::sync::{Arc, OnceLock};
 
 use super::{Architecture, NvrtcError};
 use crate::base::env_vars::REMUDA_NVRTC_LIBRARY;
-use crate::runtime::library::{Opened, Wanted, functions, open_beside, text};
+use crate::runtime::library::{LibrarySpec, OpenLibrary, functions, open_beside, text};
 
 /// Names under which the library is searched.
-static NVRTC: Wanted = Wanted {
+static NVRTC: LibrarySpec = LibrarySpec {
     name: "NVRTC",
     files: &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
     package: "nvidia-cuda-nvrtc",
@@ -62,16 +62,16 @@ impl Compiler {
     /// worker of this environment would load, or the system's. It is loaded once in a process.
     pub fn open() -> Result<Arc<Self>, NvrtcError> {
         static OPENED: OnceLock<Result<Arc<Compiler>, NvrtcError>> = OnceLock::new();
-        let open = || Self::of(Opened::open(&NVRTC)?).map(Arc::new);
+        let open = || Self::of(OpenLibrary::open(&NVRTC)?).map(Arc::new);
         OPENED.get_or_init(open).clone()
     }
 
     /// Opens this file.
     pub fn open_file(path: &Path) -> Result<Arc<Self>, NvrtcError> {
-        Self::of(Opened::open_first(&NVRTC, [path.to_owned()])?).map(Arc::new)
+        Self::of(OpenLibrary::open_first(&NVRTC, [path.to_owned()])?).map(Arc::new)
     }
 
-    fn of(Opened { path, functions }: Opened<Functions>) -> Result<Self, NvrtcError> {
+    fn of(OpenLibrary { path, functions }: OpenLibrary<Functions>) -> Result<Self, NvrtcError> {
         let mut compiler = Self { path, version: (0, 0), functions };
         let (mut major, mut minor) = (0, 0);
         // SAFETY: the call writes two numbers.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::{Epoch, JobId, Rank, clock};
 use crate::os::calls::{connect_from, is_on_the_way};
-use crate::runtime::store::state::{Refusal, Reply, Request};
+use crate::runtime::store::state::{Reply, StoreRefusal, StoreRequest};
 use crate::secure::{
     Channel, ChannelError, HandshakeError, Preamble, Purpose, RankKey, Role, dial, parse_reply,
 };
@@ -25,7 +25,7 @@ pub enum ClientError {
     Channel(#[from] ChannelError),
     /// The store refused the request.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] StoreRefusal),
     /// The reply does not match the request.
     #[error("the store gave an answer that means nothing here")]
     Nonsense,
@@ -36,7 +36,7 @@ pub enum ClientError {
 
 /// Identity with which a client connects.
 #[derive(Clone, Debug)]
-pub struct Identity {
+pub struct StoreIdentity {
     /// Job.
     pub job: JobId,
     /// Epoch: number of the start of the job.
@@ -68,7 +68,7 @@ impl Client {
     /// Connects; retries until `deadline` while the connection is refused, because the store may be starting.
     pub fn connect(
         address: SocketAddr,
-        identity: &Identity,
+        identity: &StoreIdentity,
         purpose: Purpose,
         deadline: Instant,
     ) -> Result<Self, ClientError> {
@@ -95,7 +95,7 @@ impl Client {
 
     /// Sets a value.
     pub fn set(&mut self, key: &str, value: &[u8], deadline: Instant) -> Result<(), ClientError> {
-        let request = Request::Set { key: key.to_owned(), value: value.to_owned() };
+        let request = StoreRequest::Set { key: key.to_owned(), value: value.to_owned() };
         match self.ask(&request, deadline)? {
             Reply::Done => Ok(()),
             _ => Err(ClientError::Nonsense),
@@ -109,7 +109,7 @@ impl Client {
         value: &[u8],
         deadline: Instant,
     ) -> Result<Vec<u8>, ClientError> {
-        let request = Request::SetOnce { key: key.to_owned(), value: value.to_owned() };
+        let request = StoreRequest::SetOnce { key: key.to_owned(), value: value.to_owned() };
         self.values(&request, deadline)?.pop().ok_or(ClientError::Nonsense)
     }
 
@@ -120,18 +120,18 @@ impl Client {
         deadline: Instant,
     ) -> Result<Vec<Vec<u8>>, ClientError> {
         let count = keys.len();
-        let values = self.values(&Request::Wait { keys }, deadline)?;
+        let values = self.values(&StoreRequest::Wait { keys }, deadline)?;
         if values.len() == count { Ok(values) } else { Err(ClientError::Nonsense) }
     }
 
     /// Returns the value of a key, if it is set.
     pub fn peek(&mut self, key: &str, deadline: Instant) -> Result<Option<Vec<u8>>, ClientError> {
-        Ok(self.values(&Request::Peek { key: key.to_owned() }, deadline)?.pop())
+        Ok(self.values(&StoreRequest::Peek { key: key.to_owned() }, deadline)?.pop())
     }
 
     /// Adds to a counter and returns the sum.
     pub fn add(&mut self, key: &str, delta: i64, deadline: Instant) -> Result<i64, ClientError> {
-        match self.ask(&Request::Add { key: key.to_owned(), delta }, deadline)? {
+        match self.ask(&StoreRequest::Add { key: key.to_owned(), delta }, deadline)? {
             Reply::Sum(sum) => Ok(sum),
             _ => Err(ClientError::Nonsense),
         }
@@ -139,7 +139,7 @@ impl Client {
 
     /// Waits until `count` clients have called it.
     pub fn barrier(&mut self, key: &str, count: u32, deadline: Instant) -> Result<(), ClientError> {
-        match self.ask(&Request::Barrier { key: key.to_owned(), count }, deadline)? {
+        match self.ask(&StoreRequest::Barrier { key: key.to_owned(), count }, deadline)? {
             Reply::Done => Ok(()),
             _ => Err(ClientError::Nonsense),
         }
@@ -154,7 +154,7 @@ impl Client {
 
     fn values(
         &mut self,
-        request: &Request,
+        request: &StoreRequest,
         deadline: Instant,
     ) -> Result<Vec<Vec<u8>>, ClientError> {
         match self.ask(request, deadline)? {
@@ -163,7 +163,7 @@ impl Client {
         }
     }
 
-    fn ask(&mut self, request: &Request, deadline: Instant) -> Result<Reply, ClientError> {
+    fn ask(&mut self, request: &StoreRequest, deadline: Instant) -> Result<Reply, ClientError> {
         self.send(request)?;
         match self.answer(deadline) {
             Ok(Reply::Refused(refusal)) => Err(refusal.into()),
@@ -186,7 +186,7 @@ impl Client {
     }
 
     /// Sends a request without waiting for the answer; [`Self::receive`] returns it.
-    pub(crate) fn send(&mut self, request: &Request) -> Result<(), ClientError> {
+    pub(crate) fn send(&mut self, request: &StoreRequest) -> Result<(), ClientError> {
         let plain = postcard::to_allocvec(request).expect("texts and numbers serialize");
         let mut wire = Vec::new();
         self.channel.seal(&plain, &mut wire)?;

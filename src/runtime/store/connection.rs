@@ -7,10 +7,10 @@ use std::time::Instant;
 use rustix::event::PollFlags;
 
 use crate::base::{Epoch, Rank, clock};
-use crate::runtime::store::state::{Reply, Request};
+use crate::runtime::store::state::{Reply, StoreRequest};
 use crate::secure::{
-    Answer, Channel, ChannelError, FIRST_FLIGHT_BYTES_MAX, Flight, FlightError, HandshakeError,
-    Purpose, RankKey, accept, parse_flight,
+    Channel, ChannelError, FIRST_FLIGHT_BYTES_MAX, Flight, FlightError, HandshakeError,
+    HandshakeReply, Purpose, RankKey, accept, parse_flight,
 };
 
 /// Bytes that are buffered: the largest encrypted request and part of the next one.
@@ -47,10 +47,10 @@ impl ConnectionError {
 }
 
 /// Result of decoding the bytes received so far.
-pub(super) enum Progress {
+pub(super) enum ReadProgress {
     NeedsMore,
     Greeted(Greeted),
-    Asked(Request),
+    Asked(StoreRequest),
 }
 
 /// A complete first flight; its key is not checked yet.
@@ -137,19 +137,19 @@ impl Connection {
     }
 
     /// Decodes the next message from the received bytes.
-    pub(super) fn next(&mut self) -> Result<Progress, ConnectionError> {
+    pub(super) fn next(&mut self) -> Result<ReadProgress, ConnectionError> {
         match &mut self.stage {
             Stage::Greeting { .. } => match parse_flight(&self.received)? {
-                None => Ok(Progress::NeedsMore),
+                None => Ok(ReadProgress::NeedsMore),
                 Some(flight) => {
                     self.received.drain(..flight.bytes);
-                    Ok(Progress::Greeted(Greeted { flight }))
+                    Ok(ReadProgress::Greeted(Greeted { flight }))
                 }
             },
             Stage::Open { channel, .. } => match channel.open(&mut self.received)? {
-                None => Ok(Progress::NeedsMore),
+                None => Ok(ReadProgress::NeedsMore),
                 Some(plain) => postcard::from_bytes(&plain)
-                    .map(Progress::Asked)
+                    .map(ReadProgress::Asked)
                     .map_err(|_| ConnectionError::Nonsense),
             },
         }
@@ -167,9 +167,9 @@ impl Connection {
         let accepted = accept(&greeted.flight, key)?;
         let theirs = accepted.epoch;
         let answer = match taken {
-            _ if theirs != ours => Answer::WrongEpoch(ours),
-            true => Answer::Taken,
-            false => Answer::Welcome,
+            _ if theirs != ours => HandshakeReply::WrongEpoch(ours),
+            true => HandshakeReply::Taken,
+            false => HandshakeReply::Welcome,
         };
         let (reply, channel) = accepted.reply(&answer)?;
         self.to_send.extend_from_slice(&reply);
@@ -179,7 +179,7 @@ impl Connection {
                 self.stage = Stage::Open { channel, owner };
                 Ok(())
             }
-            None if answer == Answer::Taken => Err(ConnectionError::Taken(owner.0)),
+            None if answer == HandshakeReply::Taken => Err(ConnectionError::Taken(owner.0)),
             None => Err(ConnectionError::WrongEpoch { ours, theirs }),
         }
     }

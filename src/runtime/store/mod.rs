@@ -9,9 +9,9 @@ mod connection;
 mod server;
 mod state;
 
-pub use client::{Client, ClientError, Identity};
+pub use client::{Client, ClientError, StoreIdentity};
 pub use server::{OnRefused, Server, ServerOptions};
 pub use state::{
-    BYTES_MAX, ClientId, KEY_BYTES_MAX, KEYS_MAX, Refusal, Reply, Request, State, VALUE_BYTES_MAX,
-    WAITED_KEYS_MAX, gone_key,
+    BYTES_MAX, ClientId, KEY_BYTES_MAX, KEYS_MAX, Reply, State, StoreRefusal, StoreRequest,
+    VALUE_BYTES_MAX, WAITED_KEYS_MAX, gone_key,
 };

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use crate::base::{Epoch, JobId, Rank, clock};
-use crate::runtime::store::connection::{Connection, Greeted, Progress};
-use crate::runtime::store::state::{ClientId, Refusal, Reply, Request, State, gone_key};
+use crate::runtime::store::connection::{Connection, Greeted, ReadProgress};
+use crate::runtime::store::state::{ClientId, Reply, State, StoreRefusal, StoreRequest, gone_key};
 use crate::secure::{Preamble, Purpose, RankKey, Role};
 
 /// Largest number of connections that have not authenticated yet.
@@ -199,9 +199,9 @@ impl Service {
         loop {
             let Some(connection) = self.connections.get_mut(&id) else { return };
             match connection.next() {
-                Ok(Progress::NeedsMore) => break,
-                Ok(Progress::Greeted(greeted)) => self.greet(id, &greeted),
-                Ok(Progress::Asked(request)) => {
+                Ok(ReadProgress::NeedsMore) => break,
+                Ok(ReadProgress::Greeted(greeted)) => self.greet(id, &greeted),
+                Ok(ReadProgress::Asked(request)) => {
                     for (client, reply) in self.state.step(id, request) {
                         self.tell(client, &reply);
                     }
@@ -239,7 +239,9 @@ impl Service {
     fn tell(&mut self, client: ClientId, reply: &Reply) {
         let Some(connection) = self.connections.get_mut(&client) else { return };
         let told = match connection.send(reply) {
-            Err(error) if error.is_too_long() => connection.send(&Reply::Refused(Refusal::Bounds)),
+            Err(error) if error.is_too_long() => {
+                connection.send(&Reply::Refused(StoreRefusal::Bounds))
+            }
             told => told,
         };
         if told.is_err() {
@@ -268,7 +270,7 @@ impl Service {
     /// ranks.
     fn note_end(&mut self, (rank, purpose): (Rank, Purpose)) {
         if purpose == Purpose::Watch {
-            let request = Request::Set { key: gone_key(rank), value: Vec::new() };
+            let request = StoreRequest::Set { key: gone_key(rank), value: Vec::new() };
             for (client, reply) in self.state.step(OURSELVES, request) {
                 self.tell(client, &reply);
             }

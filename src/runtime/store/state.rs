@@ -28,7 +28,7 @@ pub struct ClientId(pub u64);
 
 /// Request of a client; the next request follows the reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Request {
+pub enum StoreRequest {
     /// Sets a value and replaces an earlier one. The reply is `Done`.
     Set {
         /// Key.
@@ -70,7 +70,7 @@ pub enum Request {
     },
 }
 
-impl Request {
+impl StoreRequest {
     /// Whether the answer does not depend on requests of other clients.
     pub(super) fn is_answered_at_once(&self) -> bool {
         match self {
@@ -90,12 +90,12 @@ pub enum Reply {
     /// Value of the counter after the addition.
     Sum(i64),
     /// The request was refused.
-    Refused(Refusal),
+    Refused(StoreRefusal),
 }
 
 /// Reason why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-pub enum Refusal {
+pub enum StoreRefusal {
     /// The key or value is too long, the request has too many keys, or the barrier has no clients.
     #[error("the request is out of bounds")]
     Bounds,
@@ -132,22 +132,22 @@ enum Waiting {
 
 impl State {
     /// Processes a request and returns the replies that can now be sent, which may be none.
-    pub fn step(&mut self, client: ClientId, request: Request) -> Vec<(ClientId, Reply)> {
+    pub fn step(&mut self, client: ClientId, request: StoreRequest) -> Vec<(ClientId, Reply)> {
         if self.waiting.contains_key(&client) {
-            return vec![(client, Reply::Refused(Refusal::Busy))];
+            return vec![(client, Reply::Refused(StoreRefusal::Busy))];
         }
         if !request.in_bounds() {
-            return vec![(client, Reply::Refused(Refusal::Bounds))];
+            return vec![(client, Reply::Refused(StoreRefusal::Bounds))];
         }
         match request {
-            Request::Set { key, value } => self.set(client, &key, value),
-            Request::SetOnce { key, value } => self.set_once(client, &key, value),
-            Request::Wait { keys } => self.wait(client, keys),
-            Request::Peek { key } => {
+            StoreRequest::Set { key, value } => self.set(client, &key, value),
+            StoreRequest::SetOnce { key, value } => self.set_once(client, &key, value),
+            StoreRequest::Wait { keys } => self.wait(client, keys),
+            StoreRequest::Peek { key } => {
                 vec![(client, Reply::Values(self.values.get(&key).cloned().into_iter().collect()))]
             }
-            Request::Add { key, delta } => self.add(client, &key, delta),
-            Request::Barrier { key, count } => self.barrier(client, key, count),
+            StoreRequest::Add { key, delta } => self.add(client, &key, delta),
+            StoreRequest::Barrier { key, count } => self.barrier(client, key, count),
         }
     }
 
@@ -198,7 +198,7 @@ impl State {
         let counter = match self.values.get(key).map(|value| value.as_slice().try_into()) {
             None => 0,
             Some(Ok(bytes)) => i64::from_le_bytes(bytes),
-            Some(Err(_)) => return vec![(client, Reply::Refused(Refusal::NotACounter))],
+            Some(Err(_)) => return vec![(client, Reply::Refused(StoreRefusal::NotACounter))],
         };
         let sum = counter.wrapping_add(delta);
         match self.store(key, sum.to_le_bytes().to_vec()) {
@@ -225,7 +225,7 @@ impl State {
         let (expected, clients) =
             self.barriers.entry(key.clone()).or_insert_with(|| (count, BTreeSet::new()));
         if *expected != count {
-            return vec![(client, Reply::Refused(Refusal::OtherCount))];
+            return vec![(client, Reply::Refused(StoreRefusal::OtherCount))];
         }
         clients.insert(client);
         if clients.len() < count as usize {
@@ -240,12 +240,12 @@ impl State {
     }
 
     /// Sets a value; returns the replies to clients for which it was the last missing one.
-    fn store(&mut self, key: &str, value: Vec<u8>) -> Result<Vec<(ClientId, Reply)>, Refusal> {
+    fn store(&mut self, key: &str, value: Vec<u8>) -> Result<Vec<(ClientId, Reply)>, StoreRefusal> {
         let before = self.values.get(key).map_or(0, |old| key.len() + old.len());
         let bytes = self.bytes - before + key.len() + value.len();
         let is_new = !self.values.contains_key(key);
         if BYTES_MAX < bytes || (is_new && KEYS_MAX <= self.values.len()) {
-            return Err(Refusal::Full);
+            return Err(StoreRefusal::Full);
         }
         self.bytes = bytes;
         self.values.insert(key.to_owned(), value);
@@ -265,7 +265,7 @@ impl State {
     }
 }
 
-impl Request {
+impl StoreRequest {
     fn in_bounds(&self) -> bool {
         let fits = |key: &String| key.len() <= KEY_BYTES_MAX;
         match self {
@@ -292,25 +292,25 @@ fn remove_from(index: &mut BTreeMap<String, BTreeSet<ClientId>>, key: &str, clie
 mod tests {
     use super::*;
 
-    fn set(key: &str, value: &str) -> Request {
-        Request::Set { key: key.into(), value: value.into() }
+    fn set(key: &str, value: &str) -> StoreRequest {
+        StoreRequest::Set { key: key.into(), value: value.into() }
     }
 
-    fn wait(keys: &[&str]) -> Request {
-        Request::Wait { keys: keys.iter().map(|key| (*key).to_owned()).collect() }
+    fn wait(keys: &[&str]) -> StoreRequest {
+        StoreRequest::Wait { keys: keys.iter().map(|key| (*key).to_owned()).collect() }
     }
 
-    fn add(key: &str, delta: i64) -> Request {
-        Request::Add { key: key.into(), delta }
+    fn add(key: &str, delta: i64) -> StoreRequest {
+        StoreRequest::Add { key: key.into(), delta }
     }
 
-    fn barrier(count: u32) -> Request {
-        Request::Barrier { key: "b".into(), count }
+    fn barrier(count: u32) -> StoreRequest {
+        StoreRequest::Barrier { key: "b".into(), count }
     }
 
     /// Runs requests of clients; each line shows the replies, with their clients.
     #[track_caller]
-    fn check(story: &[(u64, Request, &str)]) {
+    fn check(story: &[(u64, StoreRequest, &str)]) {
         let mut state = State::default();
         for (client, request, expect) in story {
             let told = state.step(ClientId(*client), request.clone());
@@ -339,9 +339,9 @@ mod tests {
             (2, set("b", "y"), "2: Done"),
             (2, set("a", "x"), "1: x+y, 2: Done"),
             (1, wait(&["b"]), "1: y"),
-            (1, Request::Peek { key: "c".into() }, "1: "),
-            (1, Request::SetOnce { key: "c".into(), value: b"first".into() }, "1: first"),
-            (2, Request::SetOnce { key: "c".into(), value: b"second".into() }, "2: first"),
+            (1, StoreRequest::Peek { key: "c".into() }, "1: "),
+            (1, StoreRequest::SetOnce { key: "c".into(), value: b"first".into() }, "1: first"),
+            (2, StoreRequest::SetOnce { key: "c".into(), value: b"second".into() }, "2: first"),
         ]);
     }
 
@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(state.step(ClientId(1), wait(&["a"])), []);
         assert_eq!(
             state.step(ClientId(1), set("b", "")),
-            [(ClientId(1), Reply::Refused(Refusal::Busy))]
+            [(ClientId(1), Reply::Refused(StoreRefusal::Busy))]
         );
         assert_eq!(state.step(ClientId(2), barrier(2)), []);
         state.client_gone(ClientId(1));

@@ -3,13 +3,13 @@ use super::*;
 /// A run of a GPT that knows two letters, saved by a build that wrote format 1.
 const OF_FORMAT_1: &[u8] = include_bytes!("../../../tests/vectors/checkpoint-format-1.safetensors");
 
-const SAMPLES: Samples = Samples { lanes: 4, batch_size: 2, seed: 5 };
+const SAMPLES: SampleRange = SampleRange { lanes: 4, batch_size: 2, seed: 5 };
 
 /// The bytes of a checkpoint of two kilobytes after step 300.
 fn saved() -> Vec<u8> {
     let dir = std::env::temp_dir().join(format!("remuda-checkpoint-{}", std::process::id()));
     let path = dir.join(format!("{:?}.safetensors", std::thread::current().id()));
-    let identity: Identity =
+    let identity: ModelId =
         "mlp inputs=3 layers=1 width=2 classes=2 teacher=5".parse().expect("a model");
     let table = identity.parameters(1 << 20).expect("a small model");
     let flat = |from: f32| (0..table.len()).map(|at| from + at as f32).collect::<Vec<_>>();
@@ -69,7 +69,7 @@ fn checkpoint_of_format_1_is_still_read() {
     let (step, model, samples) = inspect_bytes(OF_FORMAT_1).expect("it is whole");
     assert!(model.to_string().starts_with("gpt "), "{model}");
     assert_eq!(step, 2);
-    assert_eq!(samples, Some(Samples { lanes: 1, batch_size: 2, seed: 5 }));
+    assert_eq!(samples, Some(SampleRange { lanes: 1, batch_size: 2, seed: 5 }));
     let mut flipped = OF_FORMAT_1.to_vec();
     *flipped.last_mut().expect("not empty") ^= 1;
     assert!(inspect_bytes(&flipped).is_err());

@@ -12,7 +12,7 @@ pub use config::GptConfig;
 
 use std::ops::Range;
 
-use super::Float;
+use super::ModelFloat;
 use super::kernels;
 use super::linear::{WeightGradient, weight_gradients};
 use super::model::{GradientSink, Model, ParameterTable};
@@ -44,7 +44,7 @@ pub struct Gpt<F> {
     tiles: Vec<Tile<F>>,
 }
 
-impl<F: Float> Gpt<F> {
+impl<F: ModelFloat> Gpt<F> {
     /// Creates a model of this configuration. Work space is allocated for the first batch.
     pub fn new(config: GptConfig, threads: Threads) -> Self {
         let (table, ranges) = config.parameters();
@@ -183,7 +183,7 @@ impl<F: Float> Gpt<F> {
     }
 }
 
-impl<F: Float> Model<F> for Gpt<F> {
+impl<F: ModelFloat> Model<F> for Gpt<F> {
     type Batch = Sequences;
 
     fn parameters(&self) -> &ParameterTable {
@@ -222,7 +222,7 @@ pub(super) fn tile_height(length: usize, sequences: usize) -> usize {
 }
 
 /// Pairs every tile with its part of the batch.
-fn with_tokens<'a, F: Float>(
+fn with_tokens<'a, F: ModelFloat>(
     tiles: &'a mut [Tile<F>],
     batch: &'a Sequences,
 ) -> impl Iterator<Item = (&'a mut Tile<F>, &'a [u8], &'a [u8])> {
@@ -235,7 +235,7 @@ fn with_tokens<'a, F: Float>(
 }
 
 /// Computes `sum = Σ parts`, in their order.
-fn sum_tiles<'a, F: Float>(sum: &mut [F], parts: impl Iterator<Item = &'a [F]>) {
+fn sum_tiles<'a, F: ModelFloat>(sum: &mut [F], parts: impl Iterator<Item = &'a [F]>) {
     sum.fill(F::ZERO);
     parts.for_each(|part| kernels::add(sum, part));
 }

@@ -2,7 +2,7 @@
 
 use super::BlockParts;
 use super::config::{GptConfig, Ranges};
-use crate::train::Float;
+use crate::train::ModelFloat;
 use crate::train::attention::Attention;
 use crate::train::kernels;
 use crate::train::simd::matmul::{Matrix, MatrixMut, multiply, multiply_add};
@@ -104,7 +104,7 @@ struct Backward<F> {
     network_gain: Vec<F>,
 }
 
-impl<F: Float> Norm<F> {
+impl<F: ModelFloat> Norm<F> {
     fn new(tokens: usize, width: usize) -> Self {
         let zeros = |len| vec![F::ZERO; len];
         Self { normal: zeros(tokens * width), scale: zeros(tokens), y: zeros(tokens * width) }
@@ -121,7 +121,7 @@ impl<F: Float> Norm<F> {
     }
 }
 
-impl<F: Float> Tile<F> {
+impl<F: ModelFloat> Tile<F> {
     pub(super) fn new(config: &GptConfig, shape: TileShape) -> Self {
         let (tokens, width) = (shape.tokens(), config.width);
         let zeros = |len| vec![F::ZERO; len];
@@ -377,7 +377,7 @@ impl<F: Float> Tile<F> {
     }
 }
 
-impl<F: Float> Backward<F> {
+impl<F: ModelFloat> Backward<F> {
     fn new(config: &GptConfig, shape: TileShape) -> Self {
         let rows = |features| vec![F::ZERO; shape.tokens() * features];
         let width = config.width;

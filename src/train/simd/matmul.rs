@@ -4,7 +4,7 @@
 //! and on the type of the processor. Callers therefore divide their work into tiles by shape, never
 //! by the number of threads.
 
-use crate::train::Float;
+use crate::train::ModelFloat;
 
 /// Read-only matrix, a window into a slice.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +93,7 @@ impl<'a, F> MatrixMut<'a, F> {
 }
 
 /// Computes `out = a · b`.
-pub(in crate::train) fn multiply<F: Float>(
+pub(in crate::train) fn multiply<F: ModelFloat>(
     out: MatrixMut<'_, F>,
     a: Matrix<'_, F>,
     b: Matrix<'_, F>,
@@ -102,7 +102,7 @@ pub(in crate::train) fn multiply<F: Float>(
 }
 
 /// Computes `out += a · b`.
-pub(in crate::train) fn multiply_add<F: Float>(
+pub(in crate::train) fn multiply_add<F: ModelFloat>(
     out: MatrixMut<'_, F>,
     a: Matrix<'_, F>,
     b: Matrix<'_, F>,
@@ -118,7 +118,12 @@ enum Destination {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "a mutable matrix is passed by value")]
-fn product<F: Float>(out: MatrixMut<'_, F>, to: Destination, a: Matrix<'_, F>, b: Matrix<'_, F>) {
+fn product<F: ModelFloat>(
+    out: MatrixMut<'_, F>,
+    to: Destination,
+    a: Matrix<'_, F>,
+    b: Matrix<'_, F>,
+) {
     let (o, l, r) = (out.shape, a.shape, b.shape);
     assert!(o.rows == l.rows && o.cols == r.cols && l.cols == r.rows, "{o:?} = {l:?} · {r:?}");
     let (read, old) = match to {

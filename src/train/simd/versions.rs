@@ -4,7 +4,7 @@
 //! functions are element-wise, or add in a fixed order of lanes, and no version fuses a product and
 //! a sum into one rounding, so all versions return the same bits.
 
-/// Defines a function generic over [`Float`](crate::train::Float) together with its versions.
+/// Defines a function generic over [`ModelFloat`](crate::train::ModelFloat) together with its versions.
 ///
 /// The body is inlined into one copy per instruction set; functions that it calls in its inner
 /// loops must be `#[inline(always)]`, otherwise they are compiled for the baseline.
@@ -15,18 +15,18 @@ macro_rules! versions {
         $body:block
     )*) => {$(
         $(#[$meta])*
-        $visibility fn $name<$float: $crate::train::Float>($($argument: $kind),*) $(-> $output)? {
+        $visibility fn $name<$float: $crate::train::ModelFloat>($($argument: $kind),*) $(-> $output)? {
             #[inline(always)]
-            fn body<$float: $crate::train::Float>($($argument: $kind),*) $(-> $output)? $body
+            fn body<$float: $crate::train::ModelFloat>($($argument: $kind),*) $(-> $output)? $body
 
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx2")]
-                fn avx2<$float: $crate::train::Float>($($argument: $kind),*) $(-> $output)? {
+                fn avx2<$float: $crate::train::ModelFloat>($($argument: $kind),*) $(-> $output)? {
                     body($($argument),*)
                 }
                 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-                fn avx512<$float: $crate::train::Float>($($argument: $kind),*) $(-> $output)? {
+                fn avx512<$float: $crate::train::ModelFloat>($($argument: $kind),*) $(-> $output)? {
                     body($($argument),*)
                 }
                 match $crate::os::simd::level() {

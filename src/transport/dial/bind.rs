@@ -49,13 +49,13 @@ pub enum BindError {
 
 /// A socket that listens at one address and nowhere else.
 #[derive(Debug)]
-pub struct Door {
+pub struct BoundListener {
     pub(super) listener: TcpListener,
     /// Where it listens.
     pub address: SocketAddr,
 }
 
-impl Door {
+impl BoundListener {
     /// Waits until the name stands for an address of this machine, at most until `deadline`, and
     /// listens there. Names of pods begin to exist some time after the pods. `tell` hears now and then
     /// why it still waits, and since when.
@@ -100,7 +100,7 @@ fn bare(name: &str) -> &str {
     name.trim_start_matches('[').trim_end_matches(']')
 }
 
-async fn try_open(name: &str, port: u16) -> Result<Door, BindError> {
+async fn try_open(name: &str, port: u16) -> Result<BoundListener, BindError> {
     match tokio::net::lookup_host((bare(name), port)).await {
         Ok(addresses) => bind(name, port, addresses.collect()),
         Err(error) => {
@@ -112,7 +112,7 @@ async fn try_open(name: &str, port: u16) -> Result<Door, BindError> {
     }
 }
 
-fn bind(name: &str, port: u16, addresses: Vec<SocketAddr>) -> Result<Door, BindError> {
+fn bind(name: &str, port: u16, addresses: Vec<SocketAddr>) -> Result<BoundListener, BindError> {
     for address in addresses {
         match listen(address) {
             Ok(door) => return Ok(door),
@@ -128,21 +128,26 @@ fn bind(name: &str, port: u16, addresses: Vec<SocketAddr>) -> Result<Door, BindE
     Err(BindError::NotOurs(name.to_owned()))
 }
 
-fn listen(address: SocketAddr) -> io::Result<Door> {
+fn listen(address: SocketAddr) -> io::Result<BoundListener> {
     let listener = TcpListener::bind(address)?;
     rustix::net::listen(&listener, BACKLOG_MAX)?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
-    Ok(Door { listener, address })
+    Ok(BoundListener { listener, address })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn open(name: &str, port: u16) -> Result<Door, BindError> {
+    fn open(name: &str, port: u16) -> Result<BoundListener, BindError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.expect("a runtime").block_on(Door::open(name, port, clock::now(), |_, _| {}))
+        runtime.expect("a runtime").block_on(BoundListener::open(
+            name,
+            port,
+            clock::now(),
+            |_, _| {},
+        ))
     }
 
     #[track_caller]

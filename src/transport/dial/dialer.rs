@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::handshake::{Attempt, Introduction, introduce};
-use super::member::Member;
+use super::member::MemberConnection;
 use super::notices::WaitNotices;
-use super::words::{Join, Refusal};
+use super::words::{Join, JoinRefusal};
 use crate::base::{Epoch, JobId, NodeRank, Status, clock};
 use crate::os::calls::is_on_the_way;
 use crate::secure::JobKey;
@@ -66,7 +66,7 @@ pub struct Dialer {
 
 /// Why we are not a part of the job.
 #[derive(Debug, thiserror::Error)]
-pub enum DialFault {
+pub enum JoinFault {
     /// It did not come to an answer in time; the last reason.
     #[error("node 0 ({0}) did not answer: {1}")]
     NoAnswer(String, String),
@@ -82,10 +82,10 @@ pub enum DialFault {
     },
     /// It told us why not.
     #[error("{}", .0.text.trim_end())]
-    Refused(Refusal),
+    Refused(JoinRefusal),
 }
 
-impl DialFault {
+impl JoinFault {
     /// The exit status that tells it.
     pub fn status(&self) -> Status {
         match self {
@@ -122,7 +122,7 @@ enum NotYet {
     /// The name stands for nothing, in a few words.
     Unnamed(String),
     Closed,
-    Refused(Refusal),
+    Refused(JoinRefusal),
 }
 
 impl From<io::Error> for NotYet {
@@ -179,7 +179,7 @@ impl Dialer {
         &self,
         limit: Duration,
         mut tell: impl FnMut(&str, Duration),
-    ) -> Result<Member, DialFault> {
+    ) -> Result<MemberConnection, JoinFault> {
         let since = clock::now();
         let (mut answered, mut closed, mut closed_most) = (0, 0, 0);
         let mut notices = WaitNotices::default();
@@ -187,7 +187,7 @@ impl Dialer {
             let why = match self.call().await {
                 Ok(member) => return Ok(member),
                 Err(NotYet::Refused(refusal)) if !refusal.may_pass => {
-                    return Err(DialFault::Refused(refusal));
+                    return Err(JoinFault::Refused(refusal));
                 }
                 Err(why) => why,
             };
@@ -202,10 +202,10 @@ impl Dialer {
             let pause = pause_after(&why, now - since, answered);
             if since + limit <= now + pause {
                 return Err(match why {
-                    NotYet::Refused(refusal) => DialFault::Refused(refusal),
+                    NotYet::Refused(refusal) => JoinFault::Refused(refusal),
                     // Node 0 may have given up waiting, and nobody listens there any more.
                     _ if CLOSED_TELLING <= closed_most => self.other_key(closed_most),
-                    why => DialFault::NoAnswer(self.called(), why.to_string()),
+                    why => JoinFault::NoAnswer(self.called(), why.to_string()),
                 });
             }
             if notices.is_due(now - since, &why.to_string()) {
@@ -215,9 +215,9 @@ impl Dialer {
         }
     }
 
-    fn other_key(&self, closed: u32) -> DialFault {
+    fn other_key(&self, closed: u32) -> JoinFault {
         let own = format!("fingerprint {} ({})", self.key.fingerprint(), self.key_file);
-        DialFault::OtherKey { called: self.called(), closed, own }
+        JoinFault::OtherKey { called: self.called(), closed, own }
     }
 
     /// A little different for every node, so that a thousand do not call at once.
@@ -226,7 +226,7 @@ impl Dialer {
         pause * (192 + share / 4) / 256
     }
 
-    async fn call(&self) -> Result<Member, NotYet> {
+    async fn call(&self) -> Result<MemberConnection, NotYet> {
         match tokio::time::timeout(CALL_MAX, self.try_addresses()).await {
             Ok(called) => called,
             Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
@@ -234,7 +234,7 @@ impl Dialer {
     }
 
     /// A name is looked up anew each time: it may not exist yet, or stand for another address by now.
-    async fn try_addresses(&self) -> Result<Member, NotYet> {
+    async fn try_addresses(&self) -> Result<MemberConnection, NotYet> {
         let bare = self.address.trim_start_matches('[').trim_end_matches(']');
         let found = tokio::net::lookup_host((bare, self.port)).await;
         let found = found.map_err(|error| NotYet::Unnamed(in_words(&error)))?;
@@ -258,7 +258,7 @@ impl Dialer {
         socket.connect(address).await
     }
 
-    async fn try_address(&self, address: SocketAddr) -> Result<Member, NotYet> {
+    async fn try_address(&self, address: SocketAddr) -> Result<MemberConnection, NotYet> {
         let stream = self.connect(address).await?;
         let Self { digest, uncharged, .. } = *self;
         let (build, job) = (self.build.to_owned(), self.job.clone());
@@ -266,7 +266,7 @@ impl Dialer {
         let Self { node, ref key, ref outline, fresh, lease, .. } = *self;
         let who = Introduction { node, key, join, outline, fresh, lease };
         match introduce(stream, &who).await? {
-            Attempt::Joined(mouth, ear) => Ok(Member::new(mouth, ear)),
+            Attempt::Joined(mouth, ear) => Ok(MemberConnection::new(mouth, ear)),
             Attempt::Refused(refusal) => Err(NotYet::Refused(refusal)),
             Attempt::Closed => Err(NotYet::Closed),
         }
@@ -296,7 +296,7 @@ mod tests {
     }
 
     /// Joins a node 0 that closes so many connections, and then listens no more.
-    fn join_after(closes: usize, limit: Duration) -> DialFault {
+    fn join_after(closes: usize, limit: Duration) -> JoinFault {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("it has one").port();
         // Left alone when the time is over before so many calls.
@@ -317,7 +317,7 @@ mod tests {
         let fault = limits
             .into_iter()
             .map(|limit| join_after(3, limit))
-            .find(|fault| matches!(fault, DialFault::OtherKey { .. }));
+            .find(|fault| matches!(fault, JoinFault::OtherKey { .. }));
         let fault = fault.expect("the strongest evidence is kept");
         assert_eq!(fault.status(), Status::Permission);
         assert!(fault.help().contains("fingerprint"), "{}", fault.help());

@@ -11,12 +11,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 
-use super::bind::Door;
+use super::bind::BoundListener;
 use super::handshake::{Joiner, Turned, Unfit, receive};
-use super::line::{Ear, Mouth};
+use super::line::{SecureReader, SecureWriter};
 use super::pump::{Local, Pumped, pump};
-use super::strangers::{Impostors, Strangers};
-use super::words::{Over, Refusal, Word};
+use super::strangers::{AuthFailures, WrongKeys};
+use super::words::{Control, JobOver, JoinRefusal};
 use crate::base::{Epoch, JobId, NodeRank, Status, WorkerExit, clock};
 use crate::os::fds;
 use crate::os::tasks::Tasks;
@@ -76,20 +76,20 @@ enum Ask {
     Impostors(NodeRank, oneshot::Sender<Option<String>>),
     Begun(Epoch, u32),
     /// The last word.
-    End(Word),
+    End(Control),
 }
 
 /// The way to the task.
-pub struct Gate {
+pub struct Acceptor {
     asks: mpsc::UnboundedSender<Ask>,
     own_key: String,
 }
 
-impl Gate {
+impl Acceptor {
     /// Begins to let nodes in; `say` says lines. Must be called inside a runtime, whose `tasks` end
     /// some time after [`Gate::close`].
     pub fn open(
-        door: Door,
+        door: BoundListener,
         rules: Rules,
         say: impl Fn(String) + Send + Sync + 'static,
         tasks: &mut Tasks,
@@ -107,7 +107,7 @@ impl Gate {
             tell_ended,
             ended,
             asked,
-            strangers: Strangers::default(),
+            strangers: AuthFailures::default(),
             say: Box::new(say),
             rest_until: None,
         };
@@ -142,13 +142,13 @@ impl Gate {
     }
 
     /// Tells every node that has come how the job ended, and ends once they have heard it.
-    pub fn close(&self, over: Over) {
-        let _ = self.asks.send(Ask::End(Word::Over(over.clipped())));
+    pub fn close(&self, over: JobOver) {
+        let _ = self.asks.send(Ask::End(Control::Over(over.clipped())));
     }
 
     /// Tells every node that another node 0 will go on with the job, and ends as [`Gate::close`] does.
     pub fn leave(&self) {
-        let _ = self.asks.send(Ask::End(Word::Leaving));
+        let _ = self.asks.send(Ask::End(Control::Leaving));
     }
 }
 
@@ -158,11 +158,11 @@ struct Seat {
     /// Who waits for it.
     awaited: Option<oneshot::Sender<Coming>>,
     /// The way to the node that has it, and where that came from.
-    taken: Option<(mpsc::UnboundedSender<Word>, SocketAddr)>,
+    taken: Option<(mpsc::UnboundedSender<Control>, SocketAddr)>,
     /// How often it was taken: what an earlier connection leaves behind is no news.
     times: u64,
     /// Who came as it with another key.
-    impostors: Impostors,
+    impostors: WrongKeys,
 }
 
 struct Service {
@@ -177,7 +177,7 @@ struct Service {
     tell_ended: mpsc::UnboundedSender<(NodeRank, u64)>,
     ended: mpsc::UnboundedReceiver<(NodeRank, u64)>,
     asked: mpsc::UnboundedReceiver<Ask>,
-    strangers: Strangers,
+    strangers: AuthFailures,
     say: Box<dyn Fn(String) + Send + Sync>,
     rest_until: Option<Instant>,
 }
@@ -206,7 +206,7 @@ impl Service {
                 }
                 Happening::Asked(Some(Ask::Begun(epoch, uncharged))) => {
                     for (words, _) in self.seats.iter().filter_map(|seat| seat.taken.as_ref()) {
-                        let _ = words.send(Word::Begun(epoch, uncharged));
+                        let _ = words.send(Control::Begun(epoch, uncharged));
                     }
                 }
                 Happening::Asked(Some(Ask::End(word))) => return self.finish(word).await,
@@ -224,7 +224,7 @@ impl Service {
         let seat = &mut self.seats[node.index()];
         seat.awaited = Some(tell);
         if let Some((words, _)) = seat.taken.take() {
-            let _ = words.send(Word::Again);
+            let _ = words.send(Control::Again);
         }
     }
 
@@ -320,22 +320,22 @@ impl Service {
         if let Some((_, peer)) = &seat.taken {
             let peer = peer.ip().to_canonical();
             let text = format!("node {node} ({host}) has come already, from {peer}\n");
-            return self.refuse(joiner, Refusal { may_pass: true, ..refusal(text) });
+            return self.refuse(joiner, JoinRefusal { may_pass: true, ..refusal(text) });
         }
         let Some(awaited) = seat.awaited.take().filter(|awaited| !awaited.is_closed()) else {
             let text = format!("node {node} ({host}) is no longer expected\n");
-            return self.refuse(joiner, Refusal { may_pass: true, ..refusal(text) });
+            return self.refuse(joiner, JoinRefusal { may_pass: true, ..refusal(text) });
         };
         if let Err(error) = self.connect(joiner, awaited) {
             (self.say)(format!("warning: node {node} came and could not be connected: {error}\n"));
         }
     }
 
-    fn refuse(&mut self, joiner: Joiner, refusal: Refusal) {
+    fn refuse(&mut self, joiner: Joiner, refusal: JoinRefusal) {
         let Joiner { mut mouth, .. } = joiner;
         self.pumps.spawn(async move {
             let said = async {
-                let _ = mouth.say(&Word::Refused(refusal)).await;
+                let _ = mouth.say(&Control::Refused(refusal)).await;
                 mouth.end().await;
             };
             let _ = tokio::time::timeout(HANDSHAKE_MAX, said).await;
@@ -365,7 +365,7 @@ impl Service {
         let (times, gone) = (seat.times, self.tell_ended.clone());
         let hearing = Hearing { words, signalled, ended: Mutex::new(Some(ended)) };
         self.pumps.spawn(async move {
-            if mouth.say(&Word::Joined).await.is_ok() {
+            if mouth.say(&Control::Joined).await.is_ok() {
                 serve(local, (mouth, ear), said, hearing).await;
             }
             let _ = gone.send((node, times));
@@ -382,7 +382,7 @@ impl Service {
     }
 
     /// Says the last word to everybody, and waits until they have hung up.
-    async fn finish(mut self, last: Word) {
+    async fn finish(mut self, last: Control) {
         for (words, _) in self.seats.iter_mut().filter_map(|seat| seat.taken.take()) {
             let _ = words.send(last.clone());
         }
@@ -392,13 +392,13 @@ impl Service {
     }
 }
 
-fn refusal(text: String) -> Refusal {
-    Refusal { status: Status::Config.code(), text, may_pass: false }
+fn refusal(text: String) -> JoinRefusal {
+    JoinRefusal { status: Status::Config.code(), text, may_pass: false }
 }
 
 /// What is done with what a node says beside its link.
 struct Hearing {
-    words: mpsc::UnboundedSender<Word>,
+    words: mpsc::UnboundedSender<Control>,
     signalled: mpsc::UnboundedSender<i32>,
     /// Taken by the first word about it.
     ended: Mutex<Option<oneshot::Sender<Option<WorkerExit>>>>,
@@ -406,8 +406,8 @@ struct Hearing {
 
 async fn serve(
     local: Local,
-    connection: (Mouth, Ear),
-    said: mpsc::UnboundedReceiver<Word>,
+    connection: (SecureWriter, SecureReader),
+    said: mpsc::UnboundedReceiver<Control>,
     hearing: Hearing,
 ) {
     let Hearing { words, signalled, ended } = hearing;
@@ -416,11 +416,11 @@ async fn serve(
     let tell = |pumped| match pumped {
         Pumped::LocalEnded => {
             if let Some(words) = words.upgrade() {
-                let _ = words.send(Word::LinkEnded);
+                let _ = words.send(Control::LinkEnded);
             }
         }
-        Pumped::Word(Word::Signal(signal)) => drop(signalled.send(signal)),
-        Pumped::Word(Word::AgentEnded(exit)) => {
+        Pumped::Word(Control::Signal(signal)) => drop(signalled.send(signal)),
+        Pumped::Word(Control::AgentEnded(exit)) => {
             let ended = ended.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(ended) = ended {
                 let _ = ended.send(exit);

@@ -8,13 +8,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::gate::Rules;
-use super::line::{self, Ear, Mouth, Said};
-use super::words::{Join, Refusal, Word};
+use super::line::{self, Received, SecureReader, SecureWriter};
+use super::words::{Control, Join, JoinRefusal};
 use crate::base::{Epoch, NodeRank, Status};
 use crate::plan;
 use crate::secure::{
-    Answer, FIRST_FLIGHT_BYTES_MAX, Flight, FlightError, HandshakeError, JobKey, Preamble, Role,
-    accept, derive_agent_key, dial, parse_flight, parse_reply,
+    FIRST_FLIGHT_BYTES_MAX, Flight, FlightError, HandshakeError, HandshakeReply, JobKey, Preamble,
+    Role, accept, derive_agent_key, dial, parse_flight, parse_reply,
 };
 use crate::transport::{Fault, FaultKind};
 
@@ -25,8 +25,8 @@ pub(super) struct Joiner {
     /// The first epoch of the job in which it has not been.
     pub(super) fresh: Epoch,
     pub(super) uncharged: u32,
-    pub(super) mouth: Mouth,
-    pub(super) ear: Ear,
+    pub(super) mouth: SecureWriter,
+    pub(super) ear: SecureReader,
 }
 
 /// Why somebody was not let in.
@@ -79,15 +79,17 @@ pub(super) async fn receive(
     let accepted = accept(&flight, &derive_agent_key(&rules.key, node));
     let accepted = accepted.map_err(|error| Turned::OtherKey(node, error))?;
     let fresh = accepted.epoch;
-    let (reply, channel) = accepted.reply(&Answer::Welcome)?;
+    let (reply, channel) = accepted.reply(&HandshakeReply::Welcome)?;
     let channel = channel.expect("a welcome comes with a channel");
     stream.write_all(&reply).await?;
     let (mut mouth, mut ear) = line::halves(stream, channel, left);
-    let Some(Said::Word(Word::Join(join))) = ear.next().await? else { return Err(Turned::NoJoin) };
+    let Some(Received::Word(Control::Join(join))) = ear.next().await? else {
+        return Err(Turned::NoJoin);
+    };
     if let Some((refusal, fault)) = examine(&join, node, rules, (&mut mouth, &mut ear)).await? {
         let why = refusal.text.clone();
         // Who hangs up without having heard it is unfit all the same.
-        let _ = mouth.say(&Word::Refused(refusal)).await;
+        let _ = mouth.say(&Control::Refused(refusal)).await;
         mouth.end().await;
         return Err(Turned::Told(Unfit { node, why, fault }));
     }
@@ -113,10 +115,10 @@ async fn examine(
     join: &Join,
     node: NodeRank,
     rules: &Rules,
-    (mouth, ear): (&mut Mouth, &mut Ear),
-) -> Result<Option<(Refusal, Option<Fault>)>, Turned> {
+    (mouth, ear): (&mut SecureWriter, &mut SecureReader),
+) -> Result<Option<(JoinRefusal, Option<Fault>)>, Turned> {
     let never = |status: Status, text, fault| {
-        Ok(Some((Refusal { status: status.code(), text, may_pass: false }, fault)))
+        Ok(Some((JoinRefusal { status: status.code(), text, may_pass: false }, fault)))
     };
     let host = &rules.hosts[node.index()];
     if join.build != rules.build {
@@ -137,8 +139,8 @@ async fn examine(
     if join.digest == rules.digest {
         return Ok(None);
     }
-    mouth.say(&Word::ShowPlan).await?;
-    let Some(Said::Word(Word::Outline(theirs))) = ear.next().await? else {
+    mouth.say(&Control::ShowPlan).await?;
+    let Some(Received::Word(Control::Outline(theirs))) = ear.next().await? else {
         return Err(Turned::NoJoin);
     };
     let who = format!("node {node}");
@@ -163,8 +165,8 @@ pub(super) struct Introduction<'a> {
 
 /// How an attempt to join ended.
 pub(super) enum Attempt {
-    Joined(Mouth, Ear),
-    Refused(Refusal),
+    Joined(SecureWriter, SecureReader),
+    Refused(JoinRefusal),
     /// It hung up without an answer.
     Closed,
 }
@@ -196,15 +198,17 @@ pub(super) async fn introduce(
     received.drain(..bytes);
     let channel = dialed.finish(&message).map_err(io::Error::other)?;
     let (mut mouth, mut ear) = line::halves(stream, channel, received);
-    mouth.say(&Word::Join(who.join.clone())).await?;
+    mouth.say(&Control::Join(who.join.clone())).await?;
     loop {
         match ear.next().await? {
-            Some(Said::Word(Word::Joined)) => return Ok(Attempt::Joined(mouth, ear)),
-            Some(Said::Word(Word::Refused(refusal))) => return Ok(Attempt::Refused(refusal)),
-            Some(Said::Word(Word::ShowPlan)) => {
-                mouth.say(&Word::Outline(who.outline.to_vec())).await?;
+            Some(Received::Word(Control::Joined)) => return Ok(Attempt::Joined(mouth, ear)),
+            Some(Received::Word(Control::Refused(refusal))) => {
+                return Ok(Attempt::Refused(refusal));
             }
-            Some(Said::Word(_) | Said::Link(_)) => {
+            Some(Received::Word(Control::ShowPlan)) => {
+                mouth.say(&Control::Outline(who.outline.to_vec())).await?;
+            }
+            Some(Received::Word(_) | Received::Link(_)) => {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "it does not make sense"));
             }
             None => return Ok(Attempt::Closed),

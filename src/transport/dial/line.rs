@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::words::Word;
+use super::words::Control;
 use crate::secure::{Channel, Opener, PLAINTEXT_BYTES_MAX, Sealer};
 
 /// Bytes of a link in one message; a little less than what fits.
@@ -29,13 +29,13 @@ const KEEPALIVE_COUNT: u32 = 3;
 
 /// What may be said.
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum Received {
     Link(Vec<u8>),
-    Word(Word),
+    Word(Control),
 }
 
 /// The half that says.
-pub(super) struct Mouth {
+pub(super) struct SecureWriter {
     stream: OwnedWriteHalf,
     sealer: Sealer,
     plain: Vec<u8>,
@@ -43,18 +43,22 @@ pub(super) struct Mouth {
 }
 
 /// The half that hears.
-pub(super) struct Ear {
+pub(super) struct SecureReader {
     stream: OwnedReadHalf,
     opener: Opener,
     wire: Vec<u8>,
 }
 
 /// Both halves, after a handshake that left these bytes.
-pub(super) fn halves(stream: TcpStream, channel: Channel, left: Vec<u8>) -> (Mouth, Ear) {
+pub(super) fn halves(
+    stream: TcpStream,
+    channel: Channel,
+    left: Vec<u8>,
+) -> (SecureWriter, SecureReader) {
     let (read, write) = stream.into_split();
     let (sealer, opener) = channel.split();
-    let mouth = Mouth { stream: write, sealer, plain: Vec::new(), wire: Vec::new() };
-    (mouth, Ear { stream: read, opener, wire: left })
+    let mouth = SecureWriter { stream: write, sealer, plain: Vec::new(), wire: Vec::new() };
+    (mouth, SecureReader { stream: read, opener, wire: left })
 }
 
 /// Small messages go at once, and a network that swallows everything is noticed: what was sent and not
@@ -69,9 +73,9 @@ pub(super) fn tune(stream: &TcpStream, lease: Duration) -> io::Result<()> {
     Ok(())
 }
 
-impl Mouth {
+impl SecureWriter {
     /// Says a word.
-    pub(super) async fn say(&mut self, word: &Word) -> io::Result<()> {
+    pub(super) async fn say(&mut self, word: &Control) -> io::Result<()> {
         self.plain = postcard::to_extend(word, vec![WORD]).map_err(io::Error::other)?;
         self.send().await
     }
@@ -96,9 +100,9 @@ impl Mouth {
     }
 }
 
-impl Ear {
+impl SecureReader {
     /// What comes next; `None` at the end. May be given up while it waits.
-    pub(super) async fn next(&mut self) -> io::Result<Option<Said>> {
+    pub(super) async fn next(&mut self) -> io::Result<Option<Received>> {
         loop {
             if let Some(plain) = self.opener.open(&mut self.wire).map_err(io::Error::other)? {
                 return parse(plain).map(Some);
@@ -116,16 +120,16 @@ impl Ear {
     }
 }
 
-fn parse(mut plain: Vec<u8>) -> io::Result<Said> {
+fn parse(mut plain: Vec<u8>) -> io::Result<Received> {
     let nonsense = || io::Error::new(io::ErrorKind::InvalidData, "a message that means nothing");
     match plain.first() {
         Some(&LINK) => {
             plain.remove(0);
-            Ok(Said::Link(plain))
+            Ok(Received::Link(plain))
         }
         Some(&WORD) => {
             let word = postcard::from_bytes(&plain[1..]).map_err(|_| nonsense())?;
-            Ok(Said::Word(word))
+            Ok(Received::Word(word))
         }
         _ => Err(nonsense()),
     }
@@ -137,9 +141,9 @@ mod tests {
 
     #[test]
     fn only_links_and_words_are_understood() {
-        assert!(matches!(parse(vec![LINK, 7, 8]), Ok(Said::Link(bytes)) if bytes == [7, 8]));
-        let word = postcard::to_extend(&Word::Signal(15), vec![WORD]).expect("it serializes");
-        assert!(matches!(parse(word), Ok(Said::Word(Word::Signal(15)))));
+        assert!(matches!(parse(vec![LINK, 7, 8]), Ok(Received::Link(bytes)) if bytes == [7, 8]));
+        let word = postcard::to_extend(&Control::Signal(15), vec![WORD]).expect("it serializes");
+        assert!(matches!(parse(word), Ok(Received::Word(Control::Signal(15)))));
         for nonsense in [vec![], vec![2, 0], vec![WORD], vec![WORD, 250]] {
             assert!(parse(nonsense).is_err());
         }

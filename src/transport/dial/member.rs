@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use super::line::{Ear, Mouth};
+use super::line::{SecureReader, SecureWriter};
 use super::pump::{Local, Pumped, pump};
-use super::words::{Over, Word};
+use super::words::{Control, JobOver};
 use crate::base::{Epoch, WorkerExit};
 use crate::os::tasks::Tasks;
 use crate::transport::{LinkReader, LinkWriter};
@@ -24,24 +24,24 @@ pub enum News {
     /// Node 0 was asked to end, and the job goes on with another one.
     Leaving,
     /// The job is over.
-    Over(Over),
+    Over(JobOver),
 }
 
 /// A connection to node 0 that has no agent yet.
-pub struct Member {
-    mouth: Mouth,
-    ear: Ear,
+pub struct MemberConnection {
+    mouth: SecureWriter,
+    ear: SecureReader,
 }
 
 /// A connection to node 0 over which an agent's link runs. It ends when this is dropped.
 pub struct Attached {
-    words: mpsc::UnboundedSender<Word>,
+    words: mpsc::UnboundedSender<Control>,
     news: mpsc::UnboundedReceiver<News>,
     task: AbortHandle,
 }
 
-impl Member {
-    pub(super) fn new(mouth: Mouth, ear: Ear) -> Self {
+impl MemberConnection {
+    pub(super) fn new(mouth: SecureWriter, ear: SecureReader) -> Self {
         Self { mouth, ear }
     }
 
@@ -58,12 +58,12 @@ impl Member {
         let hear = move |pumped| {
             let _ = match pumped {
                 Pumped::LocalEnded => tell.send(News::AgentEnded),
-                Pumped::Word(Word::Begun(epoch, uncharged)) => {
+                Pumped::Word(Control::Begun(epoch, uncharged)) => {
                     tell.send(News::Begun(epoch, uncharged))
                 }
-                Pumped::Word(Word::Leaving) => tell.send(News::Leaving),
-                Pumped::Word(Word::Again) => tell.send(News::Again),
-                Pumped::Word(Word::Over(over)) => tell.send(News::Over(over)),
+                Pumped::Word(Control::Leaving) => tell.send(News::Leaving),
+                Pumped::Word(Control::Again) => tell.send(News::Again),
+                Pumped::Word(Control::Over(over)) => tell.send(News::Over(over)),
                 // Node 0 says nothing else after the join.
                 Pumped::Word(_) => Ok(()),
             };
@@ -82,12 +82,12 @@ impl Attached {
 
     /// Our process was sent a signal that is meant for the job.
     pub fn signal(&self, signal: i32) {
-        let _ = self.words.send(Word::Signal(signal));
+        let _ = self.words.send(Control::Signal(signal));
     }
 
     /// How our agent ended.
     pub fn agent_ended(&self, exit: Option<WorkerExit>) {
-        let _ = self.words.send(Word::AgentEnded(exit));
+        let _ = self.words.send(Control::AgentEnded(exit));
     }
 }
 

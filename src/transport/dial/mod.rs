@@ -22,11 +22,11 @@ mod words;
 
 use std::time::Duration;
 
-pub use bind::{BindError, Door};
-pub use dialer::{DialFault, Dialer};
-pub use gate::{Gate, HANDSHAKES_MAX, Joined, Rules};
-pub use member::{Attached, Member, News};
-pub use words::{Over, Refusal};
+pub use bind::{BindError, BoundListener};
+pub use dialer::{Dialer, JoinFault};
+pub use gate::{Acceptor, HANDSHAKES_MAX, Joined, Rules};
+pub use member::{Attached, MemberConnection, News};
+pub use words::{JobOver, JoinRefusal};
 
 /// An eighth of the time that somebody has waited, within bounds: what lies between two attempts.
 fn share_of(waited: Duration, min: Duration, max: Duration) -> Duration {

@@ -5,8 +5,8 @@ use std::io;
 
 use tokio::sync::mpsc;
 
-use super::line::{Ear, Mouth, PIECE_BYTES_MAX, Said};
-use super::words::Word;
+use super::line::{PIECE_BYTES_MAX, Received, SecureReader, SecureWriter};
+use super::words::Control;
 use crate::transport::{LinkReader, LinkWriter};
 
 /// This machine's end of a link.
@@ -18,7 +18,7 @@ pub(super) struct Local {
 /// What a pump has to tell.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Pumped {
-    Word(Word),
+    Word(Control),
     /// The local end of the link was closed.
     LocalEnded,
 }
@@ -27,8 +27,8 @@ pub(super) enum Pumped {
 /// local descriptor then reads its end. Words are said until their senders are gone.
 pub(super) async fn pump(
     local: Local,
-    (mut mouth, mut ear): (Mouth, Ear),
-    words: mpsc::UnboundedReceiver<Word>,
+    (mut mouth, mut ear): (SecureWriter, SecureReader),
+    words: mpsc::UnboundedReceiver<Control>,
     tell: impl Fn(Pumped) + Send + Sync,
 ) {
     let Local { reader, writer } = local;
@@ -46,9 +46,9 @@ pub(super) async fn pump(
 }
 
 async fn say_all(
-    mouth: &mut Mouth,
+    mouth: &mut SecureWriter,
     reader: &LinkReader,
-    mut words: mpsc::UnboundedReceiver<Word>,
+    mut words: mpsc::UnboundedReceiver<Control>,
     tell: &(impl Fn(Pumped) + Sync),
 ) -> io::Result<()> {
     let (mut has_words, mut has_link) = (true, true);
@@ -74,18 +74,18 @@ async fn say_all(
     Ok(())
 }
 
-async fn hear_all(ear: &mut Ear, writer: &LinkWriter, tell: &(impl Fn(Pumped) + Sync)) {
+async fn hear_all(ear: &mut SecureReader, writer: &LinkWriter, tell: &(impl Fn(Pumped) + Sync)) {
     // A message that was changed on the way is as good as the end.
     while let Ok(Some(said)) = ear.next().await {
         match said {
             // A local end that is closed is told by whoever reads it.
-            Said::Link(bytes) => drop(writer.write_all(&bytes, &[]).await),
-            Said::Word(Word::LinkEnded) => writer.end(),
-            Said::Word(word @ Word::AgentEnded(_)) => {
+            Received::Link(bytes) => drop(writer.write_all(&bytes, &[]).await),
+            Received::Word(Control::LinkEnded) => writer.end(),
+            Received::Word(word @ Control::AgentEnded(_)) => {
                 tell(Pumped::Word(word));
                 writer.end();
             }
-            Said::Word(word) => tell(Pumped::Word(word)),
+            Received::Word(word) => tell(Pumped::Word(word)),
         }
     }
 }

@@ -10,12 +10,12 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 /// Counts them.
 #[derive(Debug, Default)]
-pub(super) struct Strangers {
+pub(super) struct AuthFailures {
     told: Option<Instant>,
     untold: u64,
 }
 
-impl Strangers {
+impl AuthFailures {
     /// The line to say about one more, if it is time for one. Pure.
     pub(super) fn refused(
         &mut self,
@@ -42,12 +42,12 @@ const NAMED_MAX: usize = 4;
 
 /// Whoever came as a node, with another key.
 #[derive(Debug, Default)]
-pub(super) struct Impostors {
+pub(super) struct WrongKeys {
     times: u64,
     from: BTreeSet<IpAddr>,
 }
 
-impl Impostors {
+impl WrongKeys {
     /// One more.
     pub(super) fn came(&mut self, from: IpAddr) {
         self.times += 1;
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn strangers_are_told_once_in_ten_seconds_and_counted() {
-        let (mut strangers, now) = (Strangers::default(), clock::now());
+        let (mut strangers, now) = (AuthFailures::default(), clock::now());
         let peer = IpAddr::from([10, 0, 0, 9]);
         let mut at = |seconds| strangers.refused(now + Duration::from_secs(seconds), peer, &"why");
         assert_eq!(at(0).as_deref(), Some("note: rejected connection from 10.0.0.9: why\n"));
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn who_comes_with_another_key_is_counted_and_a_few_are_named() {
-        let mut impostors = Impostors::default();
+        let mut impostors = WrongKeys::default();
         assert_eq!(impostors.words(), None);
         impostors.came(IpAddr::from([10, 0, 0, 9]));
         let words = "1 connection with another key, from 10.0.0.9";

@@ -9,7 +9,7 @@ pub(super) const TEXT_BYTES_MAX: usize = 48 << 10;
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Word {
+pub(super) enum Control {
     /// The first word of a node.
     Join(Join),
     /// To a node whose plan is another: show it.
@@ -19,7 +19,7 @@ pub(super) enum Word {
     /// The node takes part.
     Joined,
     /// It does not.
-    Refused(Refusal),
+    Refused(JoinRefusal),
     /// The node's own process was sent a signal, which is meant for the whole job.
     Signal(i32),
     /// The node's agent has ended.
@@ -35,7 +35,7 @@ pub(super) enum Word {
     /// Node 0 was asked to end, and the job goes on with another one.
     Leaving,
     /// The job is over.
-    Over(Over),
+    Over(JobOver),
 }
 
 /// Who wants to take part.
@@ -53,7 +53,7 @@ pub(super) struct Join {
 
 /// Why a node does not take part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refusal {
+pub struct JoinRefusal {
     /// The exit status it leads to.
     pub status: u8,
     /// What to say, in whole lines without the first word.
@@ -64,7 +64,7 @@ pub struct Refusal {
 
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Over {
+pub struct JobOver {
     /// The exit status.
     pub status: u8,
     /// What was printed last on node 0.
@@ -73,7 +73,7 @@ pub struct Over {
     pub cause: Option<NodeRank>,
 }
 
-impl Over {
+impl JobOver {
     /// As much of the text as fits.
     pub(super) fn clipped(mut self) -> Self {
         if TEXT_BYTES_MAX < self.text.len() {

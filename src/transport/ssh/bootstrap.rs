@@ -47,9 +47,9 @@ pub(super) const COMMAND: &str = concat!(
 );
 
 /// What one node is told, as the line that the command reads.
-pub(super) struct Request<'a> {
+pub(super) struct BootstrapRequest<'a> {
     /// What an agent is.
-    pub(super) agent: Wanted<'a>,
+    pub(super) agent: AgentFile<'a>,
     /// `job=…`, without blanks.
     pub(super) job: String,
     /// `node=…`, without blanks.
@@ -57,7 +57,7 @@ pub(super) struct Request<'a> {
 }
 
 /// Which file is to be executed.
-pub(super) enum Wanted<'a> {
+pub(super) enum AgentFile<'a> {
     /// This one, whatever it holds.
     Path(&'a str),
     /// Our own.
@@ -73,15 +73,15 @@ pub(super) enum Wanted<'a> {
     },
 }
 
-impl Request<'_> {
+impl BootstrapRequest<'_> {
     /// The line.
     pub(super) fn line(&self) -> String {
         // Not executable anywhere, and no option of `test`.
         const NO_PATH: &str = "/dev/null";
         let (job, node) = (&self.job, &self.node);
         match self.agent {
-            Wanted::Path(path) => format!("- any 0 - {job} {node} {path}\n"),
-            Wanted::Ours { digest, bytes, identity, path } => {
+            AgentFile::Path(path) => format!("- any 0 - {job} {node} {path}\n"),
+            AgentFile::Ours { digest, bytes, identity, path } => {
                 let (arch, path) = (std::env::consts::ARCH, path.unwrap_or(NO_PATH));
                 format!("{arch} {digest} {bytes} {identity} {job} {node} {path}\n")
             }
@@ -96,7 +96,7 @@ pub(super) fn fits_in_line(path: &str) -> bool {
 
 /// What a node says before the stream is a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum BootstrapReply {
     /// It wants the binary.
     Send,
     /// The agent runs; every byte from here on is the link's.
@@ -133,7 +133,7 @@ impl Scanner {
     }
 
     /// The next answer, if one is there.
-    pub(super) fn answer(&mut self) -> Result<Option<Answer>, TooMuchNoise> {
+    pub(super) fn answer(&mut self) -> Result<Option<BootstrapReply>, TooMuchNoise> {
         loop {
             let Some(at) = find(&self.buffer, MARK) else {
                 return self.keep_noise();
@@ -155,7 +155,7 @@ impl Scanner {
         }
     }
 
-    fn keep_noise(&mut self) -> Result<Option<Answer>, TooMuchNoise> {
+    fn keep_noise(&mut self) -> Result<Option<BootstrapReply>, TooMuchNoise> {
         // The end may be the beginning of a mark.
         let noise = self.buffer.len().saturating_sub(MARK.len() - 1);
         self.noise.extend(self.buffer.drain(..noise));
@@ -183,18 +183,18 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
 }
 
 /// `None` for a line that only looks like ours.
-fn parse(line: &[u8]) -> Option<Answer> {
+fn parse(line: &[u8]) -> Option<BootstrapReply> {
     let line = std::str::from_utf8(line).ok()?;
     match line.split_once(' ') {
         None => match line {
-            "send" => Some(Answer::Send),
-            "up" => Some(Answer::Up),
-            "bad" => Some(Answer::Bad { libc: String::new() }),
-            "nowhere" => Some(Answer::Nowhere),
+            "send" => Some(BootstrapReply::Send),
+            "up" => Some(BootstrapReply::Up),
+            "bad" => Some(BootstrapReply::Bad { libc: String::new() }),
+            "nowhere" => Some(BootstrapReply::Nowhere),
             _ => None,
         },
-        Some(("arch", arch)) => Some(Answer::OtherArch(arch.to_owned())),
-        Some(("bad", libc)) => Some(Answer::Bad { libc: libc.trim().to_owned() }),
+        Some(("arch", arch)) => Some(BootstrapReply::OtherArch(arch.to_owned())),
+        Some(("bad", libc)) => Some(BootstrapReply::Bad { libc: libc.trim().to_owned() }),
         Some(_) => None,
     }
 }
@@ -209,12 +209,12 @@ mod tests {
     use super::*;
 
     /// Feeds pieces; everything that was answered, and what is left.
-    fn scan(pieces: &[&[u8]]) -> (Vec<Answer>, Vec<u8>, String) {
+    fn scan(pieces: &[&[u8]]) -> (Vec<BootstrapReply>, Vec<u8>, String) {
         let mut scanner = Scanner::default();
         let mut answers = Vec::new();
         for piece in pieces {
             scanner.room(piece.len()).extend_from_slice(piece);
-            while answers.last() != Some(&Answer::Up) {
+            while answers.last() != Some(&BootstrapReply::Up) {
                 match scanner.answer().expect("little noise") {
                     Some(answer) => answers.push(answer),
                     None => break,
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn the_agent_is_heard_behind_a_banner_without_a_line_end() {
         let (answers, rest, noise) = scan(&[b"Welcome to n3! ", b"remuda-link:up\n\x05\0\0\0x"]);
-        assert_eq!(answers, [Answer::Up]);
+        assert_eq!(answers, [BootstrapReply::Up]);
         assert_eq!(rest, b"\x05\0\0\0x");
         assert_eq!(noise, "Welcome to n3! ");
     }
@@ -245,13 +245,13 @@ mod tests {
     fn a_node_asks_for_the_binary_and_then_is_up() {
         let (answers, rest, _) =
             scan(&[b"remuda-link:send\n", b"remuda-link:up\nremuda-link:up\n"]);
-        assert_eq!(answers, [Answer::Send, Answer::Up]);
+        assert_eq!(answers, [BootstrapReply::Send, BootstrapReply::Up]);
         assert_eq!(rest, b"remuda-link:up\n", "bytes of the link are nobody's but the link's");
         let (answers, _, _) = scan(&[b"remuda-link:arch aarch64\n"]);
-        assert_eq!(answers, [Answer::OtherArch("aarch64".to_owned())]);
+        assert_eq!(answers, [BootstrapReply::OtherArch("aarch64".to_owned())]);
         for (line, libc) in [("bad", ""), ("bad ", ""), ("bad glibc 2.28", "glibc 2.28")] {
             let (answers, _, _) = scan(&[format!("remuda-link:{line}\n").as_bytes()]);
-            assert_eq!(answers, [Answer::Bad { libc: libc.to_owned() }]);
+            assert_eq!(answers, [BootstrapReply::Bad { libc: libc.to_owned() }]);
         }
     }
 
@@ -286,7 +286,7 @@ mod tests {
             let cut = cut.min(text.len());
             let (head, tail) = text.as_bytes().split_at(cut);
             let (answers, rest, heard) = scan(&[head, tail]);
-            prop_assert_eq!(answers, vec![Answer::Up]);
+            prop_assert_eq!(answers, vec![BootstrapReply::Up]);
             prop_assert_eq!(rest, b"rest".to_vec());
             prop_assert_eq!(heard, noise);
         }

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use super::Hear;
 use super::binary::{Binary, PIECE_BYTES};
-use super::bootstrap::{Answer, Scanner, TooMuchNoise};
-use super::channel::{Channel, Pipes};
+use super::bootstrap::{BootstrapReply, Scanner, TooMuchNoise};
+use super::channel::{CommandChannel, Pipes};
 use super::connect::SshAgent;
 use super::fault::{Fault, FaultKind};
-use super::master::Master;
+use super::master::SshMaster;
 use super::options::Mux;
 use crate::base::clock;
 use crate::transport::{AgentProcess, Arrival, Link, LinkReader, LinkWriter};
@@ -21,9 +21,9 @@ const READ_BYTES: usize = 4096;
 const WORDS_BYTES_MAX: usize = 16 * 1024;
 
 /// The one command of a host while its agent is coming up.
-pub(super) struct Call {
-    master: Master,
-    channel: Channel,
+pub(super) struct BootstrapSession {
+    master: SshMaster,
+    channel: CommandChannel,
     writer: LinkWriter,
     reader: LinkReader,
     scanner: Scanner,
@@ -41,16 +41,16 @@ pub(super) enum NoAnswer {
     Never(&'static str),
 }
 
-impl Call {
+impl BootstrapSession {
     /// Runs the constant command over the connection; what comes of it has to come within the limit.
     pub(super) async fn start(
         (mux, limit): (Mux, Duration),
         config: &Path,
-        master: Master,
+        master: SshMaster,
         hear: Hear,
     ) -> Result<Self, Fault> {
         let deadline = clock::now() + limit;
-        let open = Channel::open(mux, config, &master);
+        let open = CommandChannel::open(mux, config, &master);
         let Ok(opened) = tokio::time::timeout_at(deadline.into(), open).await else {
             let words = format!("no channel within {} s", limit.as_secs_f64());
             return Err(Fault::new(FaultKind::Hangs, words));
@@ -66,7 +66,7 @@ impl Call {
     }
 
     /// The next answer of the node, or why none will come.
-    pub(super) async fn answer(&mut self) -> Result<Answer, NoAnswer> {
+    pub(super) async fn answer(&mut self) -> Result<BootstrapReply, NoAnswer> {
         loop {
             match self.scanner.answer() {
                 Ok(Some(answer)) => return Ok(answer),

@@ -12,7 +12,7 @@ use openssh::{Child, Session};
 
 use super::bootstrap;
 use super::fault::{Fault, FaultKind};
-use super::master::Master;
+use super::master::SshMaster;
 use super::options::Mux;
 use super::process::SshProcess;
 use crate::base::WorkerExit;
@@ -24,7 +24,7 @@ const LOST: WorkerExit = WorkerExit::Code(255);
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum CommandEnd {
     /// So.
     Command(WorkerExit),
     /// Its own end was not seen: this is that of the process that was to tell us.
@@ -34,7 +34,7 @@ pub(super) enum End {
 }
 
 /// See the module. Dropping it does not end the command; the end of its input does.
-pub(super) enum Channel {
+pub(super) enum CommandChannel {
     Native(Child<Arc<Session>>),
     Process(SshProcess),
 }
@@ -47,12 +47,12 @@ pub(super) struct Pipes {
     pub(super) beside: LinkReader,
 }
 
-impl Channel {
+impl CommandChannel {
     /// Runs the constant command.
     pub(super) async fn open(
         mux: Mux,
         config: &Path,
-        master: &Master,
+        master: &SshMaster,
     ) -> Result<(Self, Pipes), Fault> {
         let other = |words: String| Fault::new(FaultKind::Ssh, words);
         let io = |error: std::io::Error| other(format!("cannot make pipes: {error}"));
@@ -84,20 +84,22 @@ impl Channel {
     }
 
     /// Waits for its end.
-    pub(super) async fn wait(self) -> End {
+    pub(super) async fn wait(self) -> CommandEnd {
         match self {
             Self::Native(child) => match child.wait().await {
-                Ok(status) => status
-                    .code()
-                    .map_or(End::Unknown, |code| End::Command(WorkerExit::Code(code as u8))),
+                Ok(status) => status.code().map_or(CommandEnd::Unknown, |code| {
+                    CommandEnd::Command(WorkerExit::Code(code as u8))
+                }),
                 // The crate's word for 127.
-                Err(openssh::Error::Remote(_)) => End::Command(WorkerExit::Code(127)),
-                Err(_) => End::Unknown,
+                Err(openssh::Error::Remote(_)) => CommandEnd::Command(WorkerExit::Code(127)),
+                Err(_) => CommandEnd::Unknown,
             },
             Self::Process(client) => match client.wait().await {
-                None | Some(LOST) => End::Unknown,
-                Some(exit @ WorkerExit::Code(_)) => End::Command(exit),
-                Some(exit @ (WorkerExit::Signal { .. } | WorkerExit::Lost)) => End::Client(exit),
+                None | Some(LOST) => CommandEnd::Unknown,
+                Some(exit @ WorkerExit::Code(_)) => CommandEnd::Command(exit),
+                Some(exit @ (WorkerExit::Signal { .. } | WorkerExit::Lost)) => {
+                    CommandEnd::Client(exit)
+                }
             },
         }
     }
@@ -106,7 +108,7 @@ impl Channel {
 /// Where its master has gone, ssh would connect on its own: the proxy that always fails keeps it
 /// from that. The destination only has to be a word; the socket says where to.
 #[expect(clippy::disallowed_methods, reason = "a transport is what starts ssh")]
-fn client(config: &Path, master: &Master) -> Command {
+fn client(config: &Path, master: &SshMaster) -> Command {
     let mut command = Command::new("ssh");
     command.arg("-F").arg(config).arg("-S").arg(master.socket());
     command.args(["-T", "-o", "ControlMaster=no", "-o", "ProxyCommand=false"]);

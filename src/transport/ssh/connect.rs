@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio::sync::{OnceCell, Semaphore, watch};
 
 use super::binary::Binary;
-use super::bootstrap::{self, Answer, Request, Wanted};
-use super::call::{Beside, Call, NoAnswer};
-use super::channel::{Channel, End};
+use super::bootstrap::{self, AgentFile, BootstrapReply, BootstrapRequest};
+use super::call::{Beside, BootstrapSession, NoAnswer};
+use super::channel::{CommandChannel, CommandEnd};
 use super::control_dir::ControlDir;
 use super::fault::{Fault, FaultKind};
-use super::master::{Destination, Master};
+use super::master::{Destination, SshMaster};
 use super::options::{SshConfig, SshOptions, bare};
 use super::{config, known_key, settings, sockets};
 use crate::base::{HostName, JobId, NodeRank, WorkerExit, clock};
@@ -159,7 +159,12 @@ impl Ssh {
         self.dir.path().join("config")
     }
 
-    async fn log_in(&self, host: &HostName, node: NodeRank, hear: &Hear) -> Result<Master, Fault> {
+    async fn log_in(
+        &self,
+        host: &HostName,
+        node: NodeRank,
+        hear: &Hear,
+    ) -> Result<SshMaster, Fault> {
         let since = clock::now();
         let (mut tries, mut told) = (1, since);
         loop {
@@ -191,7 +196,7 @@ impl Ssh {
         host: &HostName,
         node: NodeRank,
         tries: u32,
-    ) -> Result<Master, Fault> {
+    ) -> Result<SshMaster, Fault> {
         let mut appeared = self.sockets().await?;
         let destination = Destination {
             config: &self.config_path(),
@@ -201,7 +206,7 @@ impl Ssh {
             host: bare(host),
             verbose: self.options.verbose,
         };
-        let mut master = Master::start(destination)?;
+        let mut master = SshMaster::start(destination)?;
         let up = async {
             while !master.socket().exists() {
                 if appeared.changed().await.is_err() {
@@ -260,14 +265,14 @@ impl Ssh {
     /// Runs the constant command and answers it until the agent speaks.
     async fn bring_up(
         &self,
-        (master, mut arrival): (Master, Arrival),
+        (master, mut arrival): (SshMaster, Arrival),
         (job, node): (&JobId, NodeRank),
         hear: Hear,
     ) -> Result<Link, Fault> {
         let (request, binary) = self.request(job, node).await?;
         let (config, asked) = (self.config_path(), clock::now());
         let (mux, limit) = (self.options.mux, self.options.agent_limit);
-        let mut call = Call::start((mux, limit), &config, master, hear).await?;
+        let mut call = BootstrapSession::start((mux, limit), &config, master, hear).await?;
         match call.tell(&request).await {
             // Whoever did not wait for the request says why.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -279,26 +284,26 @@ impl Ssh {
             let answer = call.answer().await;
             arrival.shell.get_or_insert_with(|| clock::now() - asked);
             match answer {
-                Ok(Answer::Up) => {
+                Ok(BootstrapReply::Up) => {
                     (arrival.noise, arrival.server) = (call.noise(), call.server());
                     return Ok(call.into_link(arrival));
                 }
-                Ok(Answer::Send) => match &binary {
+                Ok(BootstrapReply::Send) => match &binary {
                     Some(binary) => call.send(binary).await?,
                     None => {
                         return Err(call.fail(FaultKind::NoAgent, "it wants what it has").await);
                     }
                 },
-                Ok(Answer::OtherArch(arch)) => {
+                Ok(BootstrapReply::OtherArch(arch)) => {
                     let words = format!("it is {arch}, we are {}", std::env::consts::ARCH);
                     return Err(Fault::new(FaultKind::OtherArch, words));
                 }
-                Ok(Answer::Bad { libc }) => {
+                Ok(BootstrapReply::Bad { libc }) => {
                     let words = "the binary does not run there, or arrived damaged";
                     let fault = call.fail(FaultKind::Damaged, words).await;
                     return Err(fault.or_old_libc(&libc));
                 }
-                Ok(Answer::Nowhere) => return Err(call.fail(FaultKind::NoRoom, "").await),
+                Ok(BootstrapReply::Nowhere) => return Err(call.fail(FaultKind::NoRoom, "").await),
                 Err(NoAnswer::Late(limit)) => {
                     let words = format!("no agent within {} s", limit.as_secs_f64());
                     return Err(call.fail(FaultKind::Hangs, &words).await);
@@ -321,16 +326,16 @@ impl Ssh {
     ) -> Result<(String, Option<Arc<Binary>>), Fault> {
         let (job, node) = (format!("job={job}"), format!("node={node}"));
         if let Some(path) = &self.options.agent_path {
-            return Ok((Request { agent: Wanted::Path(path), job, node }.line(), None));
+            return Ok((BootstrapRequest { agent: AgentFile::Path(path), job, node }.line(), None));
         }
         let binary = self.binary().await?;
-        let agent = Wanted::Ours {
+        let agent = AgentFile::Ours {
             digest: binary.digest,
             bytes: binary.bytes,
             identity: &binary.identity,
             path: binary.path.as_deref(),
         };
-        Ok((Request { agent, job, node }.line(), Some(Arc::clone(&binary))))
+        Ok((BootstrapRequest { agent, job, node }.line(), Some(Arc::clone(&binary))))
     }
 }
 
@@ -367,13 +372,13 @@ fn jitter(tries: u32) -> Duration {
 
 /// An agent at the other end of an ssh connection.
 pub struct SshAgent {
-    master: Master,
-    channel: Channel,
+    master: SshMaster,
+    channel: CommandChannel,
     beside: Beside,
 }
 
 impl SshAgent {
-    pub(super) fn new(master: Master, channel: Channel, beside: Beside) -> Self {
+    pub(super) fn new(master: SshMaster, channel: CommandChannel, beside: Beside) -> Self {
         Self { master, channel, beside }
     }
 
@@ -383,20 +388,22 @@ impl SshAgent {
         limit: Duration,
     ) -> (Option<WorkerExit>, Option<String>) {
         let Self { mut master, channel, mut beside } = self;
-        let end = tokio::time::timeout(limit, channel.wait()).await.unwrap_or(End::Unknown);
+        let end = tokio::time::timeout(limit, channel.wait()).await.unwrap_or(CommandEnd::Unknown);
         // What it said last is still on its way to us.
         beside.finish(limit).await;
         let (exit, words) = match end {
-            End::Command(exit) => (Some(exit), None),
-            End::Client(exit) => (None, Some(format!("the ssh process of its channel {exit}"))),
-            End::Unknown => (None, Some(why_lost(&mut master).await)),
+            CommandEnd::Command(exit) => (Some(exit), None),
+            CommandEnd::Client(exit) => {
+                (None, Some(format!("the ssh process of its channel {exit}")))
+            }
+            CommandEnd::Unknown => (None, Some(why_lost(&mut master).await)),
         };
         master.dismiss().await;
         (exit, words.filter(|words| !words.is_empty()))
     }
 }
 
-async fn why_lost(master: &mut Master) -> String {
+async fn why_lost(master: &mut SshMaster) -> String {
     const PATIENCE: Duration = Duration::from_millis(100);
     match tokio::time::timeout(PATIENCE, master.wait()).await {
         Ok(exit) => match (master.last_words().await.trim(), exit) {

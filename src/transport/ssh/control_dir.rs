@@ -16,8 +16,8 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::base::{clock, env_vars};
-use crate::os::family::Held;
-use crate::os::fork::{self, Side};
+use crate::os::family::ProcessRef;
+use crate::os::fork::{self, ForkSide};
 use crate::os::{family, fds, signals};
 
 /// A socket's path has 108 bytes in the kernel; ssh appends up to 18 while it makes one, we a node's
@@ -54,7 +54,7 @@ impl ControlDir {
         let places = places()?;
         let (held, leash) = fds::pipe()?;
         match fork::fork()? {
-            Side::Parent(janitor) => match make_one(&places) {
+            ForkSide::Parent(janitor) => match make_one(&places) {
                 Ok((path, claim)) => Ok(Self { path, janitor, leash, _claim: claim }),
                 Err(error) => {
                     drop(leash);
@@ -62,7 +62,7 @@ impl ControlDir {
                     Err(error)
                 }
             },
-            Side::Child => {
+            ForkSide::Child => {
                 watch(held, &places);
                 fork::exit_now(0)
             }
@@ -222,7 +222,7 @@ fn clear(dir: &Path, looks: u32) -> bool {
 
 /// Ends a master that a signal has stopped: it does not answer, and acts on a signal only once it is
 /// continued.
-fn end_stopped(master: &Held, looks: u32) {
+fn end_stopped(master: &ProcessRef, looks: u32) {
     if looks < PATIENT_LOOKS {
         master.signal(libc::SIGTERM);
         master.signal(libc::SIGCONT);

@@ -27,7 +27,7 @@ const HELD_LIMIT: Duration = Duration::from_millis(200);
 const READ_BYTES: usize = 4096;
 
 /// See the module. Dropping it ends the process without waiting.
-pub(super) struct Master {
+pub(super) struct SshMaster {
     process: SshProcess,
     socket: PathBuf,
     host: String,
@@ -46,7 +46,7 @@ pub(super) struct Destination<'a> {
     pub(super) verbose: bool,
 }
 
-impl Master {
+impl SshMaster {
     /// Starts it; must be called inside a runtime, from the thread that lives as long as we do.
     pub(super) fn start(to: Destination<'_>) -> Result<Self, Fault> {
         let cannot = |error: io::Error| {

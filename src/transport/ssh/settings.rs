@@ -7,7 +7,7 @@ use crate::base::UserName;
 
 /// As far as it matters here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Settings {
+pub(super) struct SshSettings {
     /// Connections go through another host or program.
     pub(super) jumps: bool,
     /// The first key exchange is one that costs several times what curve25519 costs.
@@ -15,10 +15,10 @@ pub(super) struct Settings {
 }
 
 /// Asks ssh; an ssh that does not answer will say why when it is to connect.
-pub(super) async fn of(config: &Path, user: Option<&UserName>, host: &str) -> Settings {
+pub(super) async fn of(config: &Path, user: Option<&UserName>, host: &str) -> SshSettings {
     let (config, user, host) = (config.to_owned(), user.cloned(), host.to_owned());
     let asked = tokio::task::spawn_blocking(move || ask(&config, user.as_ref(), &host));
-    asked.await.ok().flatten().map_or_else(Settings::default, |text| parse(&text))
+    asked.await.ok().flatten().map_or_else(SshSettings::default, |text| parse(&text))
 }
 
 #[expect(clippy::disallowed_methods, reason = "a transport is what starts ssh")]
@@ -33,8 +33,8 @@ fn ask(config: &Path, user: Option<&UserName>, host: &str) -> Option<String> {
     String::from_utf8(command.output().ok()?.stdout).ok()
 }
 
-fn parse(text: &str) -> Settings {
-    let mut settings = Settings::default();
+fn parse(text: &str) -> SshSettings {
+    let mut settings = SshSettings::default();
     for (name, value) in text.lines().filter_map(|line| line.split_once(' ')) {
         match name {
             "proxyjump" | "proxycommand" => settings.jumps |= value != "none",

@@ -5,8 +5,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use std::os::unix::ffi::OsStrExt;
 
 use remuda::base::Diagnostic;
-use remuda::cli::line::{DEEPSPEED_FLAGS, Refused, Typed, codes};
-use remuda::cli::run::{Parsed, RunArgs, parse};
+use remuda::cli::line::{DEEPSPEED_FLAGS, RefusedLine, Typed, codes};
+use remuda::cli::run::{ParsedRun, RunArgs, parse};
 use remuda::cli::values::{AutotuningArg, LauncherArg, LogLevel};
 use serde_json::{Value, json};
 
@@ -35,15 +35,15 @@ pub(super) fn compare(reference: &mut Reference, command: &Command) -> Read {
         command.argv.iter().map(|word| BASE64.encode(word.as_bytes())).collect();
     let theirs = reference.ask(&json!({ "kind": "parse", "argv": words }));
     Read::Decided(match (parse("remuda run", command.argv.clone()), theirs) {
-        (Ok(Parsed::Run(ours, _)), Ok(theirs)) => return same_args(*ours, &theirs["args"]),
-        (Ok(Parsed::Run(_, typed)), Err(theirs)) => {
+        (Ok(ParsedRun::Run(ours, _)), Ok(theirs)) => return same_args(*ours, &theirs["args"]),
+        (Ok(ParsedRun::Run(_, typed)), Err(theirs)) => {
             only_they_refuse(reference, command, &typed, &theirs)
         }
-        (Ok(Parsed::Asked(_)), Err(theirs)) if theirs.status == 0 => Verdict::Refused,
-        (Ok(Parsed::Asked(_)), Err(theirs)) => help_first(reference, command, &theirs),
+        (Ok(ParsedRun::Asked(_)), Err(theirs)) if theirs.status == 0 => Verdict::Refused,
+        (Ok(ParsedRun::Asked(_)), Err(theirs)) => help_first(reference, command, &theirs),
         (Err(ours), Err(theirs)) => both_refuse(reference, command, &ours, &theirs),
         (Err(ours), Ok(_)) => only_we_refuse(reference, command, &ours),
-        (Ok(Parsed::Asked(_)), Ok(_)) => Verdict::Unexplained("only we give help".to_owned()),
+        (Ok(ParsedRun::Asked(_)), Ok(_)) => Verdict::Unexplained("only we give help".to_owned()),
     })
 }
 
@@ -128,7 +128,7 @@ fn help_first(reference: &mut Reference, command: &Command, theirs: &Refusal) ->
 fn both_refuse(
     reference: &mut Reference,
     command: &Command,
-    ours: &Refused,
+    ours: &RefusedLine,
     theirs: &Refusal,
 ) -> Verdict {
     let problem = &ours.findings.diagnostics[0];
@@ -219,7 +219,7 @@ fn own_word(command: &Command) -> Option<String> {
 
 /// Whether a row of COMPAT.md is about the value that we refuse. It need not be the one that they
 /// take: of several they look at the last alone.
-fn only_we_refuse(reference: &mut Reference, command: &Command, ours: &Refused) -> Verdict {
+fn only_we_refuse(reference: &mut Reference, command: &Command, ours: &RefusedLine) -> Verdict {
     let problem = &ours.findings.diagnostics[0];
     let mut quoted = problem.message.split('`').skip(1).step_by(2);
     let (option, value) = (quoted.next().unwrap_or_default(), quoted.next().unwrap_or_default());
