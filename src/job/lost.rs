@@ -81,7 +81,7 @@ impl Job {
     }
 
     pub(super) fn lose_workers_of(&mut self, node: NodeRank, at: Instant) {
-        // Ranks are counted through the nodes, of which there may be thousands.
+        // Ranks are numbered through the nodes, of which there may be thousands.
         let first = self.node_of_rank.partition_point(|other| *other < node);
         let end = self.node_of_rank.partition_point(|other| *other <= node);
         for index in first..end {
