@@ -42,7 +42,8 @@ enum RefusedWords {
 
 /// Messages that parsers of command lines print about unknown words.
 const REFUSALS: [(&str, RefusedWords); 17] = [
-    // argparse, and with it Hydra, simple-parsing, HfArgumentParser; jsonargparse and Lightning CLI.
+    // argparse, and with it Hydra, simple-parsing, HfArgumentParser; jsonargparse and Lightning's
+    // CLI.
     (r"error: [Uu]nrecognized arguments?: (.+)", RefusedWords::All),
     (r"not used by the HfArgumentParser: \[(.+)\]", RefusedWords::All),
     // click and typer; optparse.
