@@ -54,7 +54,7 @@ pub enum OnTerm {
     EndsNode,
 }
 
-/// What the loss of a node means whose workers have not been started.
+/// What the loss of a node means before its workers have been started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnEarlyLoss {
     /// The job cannot start.

@@ -63,7 +63,7 @@ impl Job {
             }
             Node::Asked | Node::Ready | Node::Refused | Node::Running => {}
         }
-        // The death of a shim is reported by an agent that still runs. It reports `Idle` itself,
+        // The exit of a shim is reported by an agent that still runs. It reports `Idle` itself,
         // unless the job was still preparing.
         if !loss.is_of_shim() || matches!(self.phase, Phase::Preparing) {
             self.nodes[node.index()] = Node::Lost;

@@ -48,7 +48,7 @@ impl Story<'_> {
         evidence.exception.as_deref().filter(|_| is_own)
     }
 
-    /// Whether SIGKILL from outside ended the worker, which needs no exception.
+    /// Whether SIGKILL from outside ended the worker, which it does whatever was printed before.
     fn was_killed_from_outside(&self) -> bool {
         matches!(&self.verdict.cause, Some(Cause::Worker(end)) if end.is_killed_from_outside())
     }

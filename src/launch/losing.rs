@@ -109,8 +109,8 @@ impl Dispatcher<'_> {
         }
     }
 
-    /// Reaps orphans that have exited. Processes of ssh are reaped by ssh, and the launcher does
-    /// not know them.
+    /// Reaps exited children that no other part of the launcher reaps. The tasks that start ssh
+    /// reap its processes, and this loop does not know their pids.
     fn bury_the_dead(&self) {
         if let Way::Ssh(_) = self.caller.way {
             return family::bury(self.spared(), |_, _| {});

@@ -9,7 +9,7 @@ use crate::base::{Rank, clock};
 use crate::report::Step;
 use crate::wire::Stream;
 
-/// Maximum number of nodes whose heartbeats are shown one by one.
+/// Maximum number of nodes for which heartbeats are shown one by one.
 const NODES_MAX: usize = 4096;
 
 /// Counters that the tasks of links update.

@@ -79,7 +79,7 @@ impl Pulse {
             return plain(405, "nothing can be changed here\n");
         }
         match path.map(|path| path.split('?').next().unwrap_or_default()) {
-            // The event loop of the job sends the response itself.
+            // The response itself is the check: the event loop of the job sends it.
             Some("/livez" | "/startupz") => plain(200, "ok\n"),
             Some("/readyz") if self.ready.load(Ordering::Relaxed) => plain(200, "ok\n"),
             Some("/readyz") => plain(503, "not yet a part of the job\n"),

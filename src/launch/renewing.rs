@@ -112,7 +112,8 @@ impl Dispatcher<'_> {
         self.reporter.begin_epoch(epoch);
     }
 
-    /// Makes a new link in place of one that has ended, or whose agent cannot start anything.
+    /// Makes a new link in place of one that has ended, or that leads to an agent that cannot start
+    /// anything.
     fn reach_again(&mut self, place: NodeRank, epoch: Epoch) {
         let old = &self.nodes[place.index()];
         let link = old.link + 1;

@@ -78,7 +78,7 @@ impl Dispatcher<'_> {
         }
     }
 
-    /// Gives up nodes whose checks exceed the time limit.
+    /// Gives up nodes when their checks exceed the time limit.
     pub(super) fn give_up_late(&mut self, now: Instant) {
         let limit = self.options.agent_limit;
         let is_late = |place: &NodeRank| match self.nodes[place.index()].stage {
@@ -96,8 +96,8 @@ impl Dispatcher<'_> {
         }
     }
 
-    /// Problem of a node whose checks did not finish. The command for the first node is an example
-    /// for all.
+    /// The problem of a node with checks that did not finish. All such nodes get the problem of the
+    /// first one: its command is an example for all.
     fn hangs(&self, node: NodeRank) -> Problem {
         let message = format!(
             "preflight checks did not finish within {} (--agent_timeout)",

@@ -81,7 +81,7 @@ fn show_kind(text: &mut String, faults: &[(String, &Fault)]) {
             let _ = writeln!(text, "      … {more} more lines");
         }
     }
-    // The output of ssh differs between hosts by their address.
+    // ssh prints the same reason differently for each host, with its address.
     let is_explained = |words| explained.iter().any(|(_, _, others)| *others == words);
     let rest: Vec<_> = said().filter(|(_, words)| !is_explained(*words)).collect();
     if !rest.is_empty() {
