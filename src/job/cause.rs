@@ -1,4 +1,4 @@
-//! Why a job failed, as data; which of several failures it was is decided in `root_cause`.
+//! Cause of a failed job, as data. `root_cause` selects it among several failures.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -8,48 +8,48 @@ use super::failure_texts::FailureClass;
 use super::stopping::{SIGABRT, SIGKILL, SIGTERM};
 use crate::base::{NodeRank, Rank, Status, WorkerExit};
 
-/// How a worker ended, with what is needed to judge it.
+/// The exit of a worker, with the facts that are needed to judge it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerEnd {
     /// Rank of the worker.
     pub rank: Rank,
     /// How the worker exited.
     pub exit: WorkerExit,
-    /// When, on the launcher's clock.
+    /// When the worker exited, on the launcher's clock.
     pub at: Instant,
-    /// Signals that we had sent it before.
+    /// Signals that remuda had sent to the worker before.
     pub sent: Vec<i32>,
 }
 
 impl WorkerEnd {
-    /// A death by a signal that nobody of us sent: the strongest evidence there is.
+    /// Whether a signal that remuda did not send ended the worker: the strongest evidence there is.
     pub(super) fn is_violent(&self) -> bool {
         matches!(self.exit, WorkerExit::Signal { signal, .. } if !self.sent.contains(&signal))
     }
 
-    /// A death by a signal that we sent.
+    /// Whether a signal that remuda sent ended the worker.
     pub(super) fn is_of_our_making(&self) -> bool {
         matches!(self.exit, WorkerExit::Signal { signal, .. } if self.sent.contains(&signal))
     }
 
-    /// A signal ended it that neither remuda nor the program itself sent: a program that aborts says
-    /// why.
+    /// Whether a signal that neither remuda nor the program itself sent ended the worker: a program
+    /// that aborts prints the reason.
     pub(super) fn is_killed(&self) -> bool {
         let aborted = matches!(self.exit, WorkerExit::Signal { signal: SIGABRT, .. });
         self.is_violent() && !aborted
     }
 
-    /// Killed in the way that no program brings about by itself.
+    /// Whether SIGKILL from outside ended the worker; no program brings that about by itself.
     pub fn is_killed_from_outside(&self) -> bool {
         self.is_violent() && matches!(self.exit, WorkerExit::Signal { signal: SIGKILL, .. })
     }
 
-    /// Its node was lost, and its end with it.
+    /// Whether the worker's node was lost, and the worker with it.
     pub(super) fn is_lost(&self) -> bool {
         self.exit == WorkerExit::Lost
     }
 
-    /// A failure that we did not bring about by stopping the job.
+    /// Whether the worker failed without being stopped by remuda.
     pub(super) fn is_own_failure(&self) -> bool {
         match self.exit {
             WorkerExit::Code(0) | WorkerExit::Lost => false,
@@ -63,23 +63,23 @@ impl WorkerEnd {
 /// How a node was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeLoss {
-    /// Its link ended without a word; how the agent ended, where that can be known.
+    /// The link ended without a final message; with the exit of the agent where it is known.
     LinkClosed(Option<WorkerExit>),
-    /// Nothing was heard for the length of the lease.
+    /// No heartbeat was received for the length of the lease.
     Silent,
-    /// The shim died and took its workers along.
+    /// The shim exited, and its workers with it.
     ShimDied,
     /// The shim did not answer for the length of the lease and was killed with its workers.
     ShimFrozen,
-    /// It spoke a language that we do not know.
+    /// The agent sent data that is no valid message.
     Garbled(String),
-    /// It was asked to end by SIGTERM.
+    /// The node was asked to end by SIGTERM.
     Leaves,
 }
 
 impl NodeLoss {
-    /// Whether all of it is gone, as far as is known: neither a fault of what we run there, which it
-    /// would show again, nor a wish.
+    /// Whether the whole node is gone, as far as is known: this is neither a fault of remuda's
+    /// processes there, which would recur, nor a request.
     pub(super) fn is_of_whole_node(&self) -> bool {
         match self {
             Self::LinkClosed(None) | Self::Silent => true,
@@ -91,16 +91,16 @@ impl NodeLoss {
         }
     }
 
-    /// Whether the agent lives on without a shim.
+    /// Whether the agent still runs, without a shim.
     pub(super) fn is_of_shim(&self) -> bool {
         matches!(self, Self::ShimDied | Self::ShimFrozen)
     }
 }
 
-/// Why a worker did not become its program.
+/// Why a worker could not execute its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartFailure {
-    /// How far it came.
+    /// The step that failed.
     pub step: StartStep,
     /// The kernel's reason.
     pub errno: i32,
@@ -109,13 +109,13 @@ pub struct StartFailure {
 /// The steps of a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartStep {
-    /// Pipes, and the process itself.
+    /// Creation of the pipes and the process.
     Fork,
-    /// Session and descriptors.
+    /// Session and file descriptors.
     Setup,
-    /// The working directory.
+    /// Change to the working directory.
     Chdir,
-    /// The program.
+    /// Execution of the program.
     Exec,
 }
 
@@ -134,39 +134,40 @@ impl StartFailure {
 /// Why the job failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FailureCause {
-    /// A worker.
+    /// A worker failed.
     Worker(WorkerEnd),
-    /// A worker that gave up on its peers, which ended first: it was stopped before it ended by itself.
+    /// A worker gave up on its peers, which exited first, and was stopped before it exited by
+    /// itself.
     GaveUp {
         /// Rank of the worker.
         rank: Rank,
-        /// The end of a peer that had heard of it.
+        /// The exit of a peer that had detected the failure of this worker.
         told: WorkerEnd,
     },
-    /// A worker that had reported its failure and was stopped before it exited.
+    /// A worker had reported its failure and was stopped before it exited.
     Exiting {
-        /// Which.
+        /// Rank of the worker.
         rank: Rank,
-        /// The first worker that failed by itself, if one did.
+        /// The first worker that failed by itself, if there is one.
         first: Option<WorkerEnd>,
     },
     /// Workers without which the others could not go on, and which reported nothing themselves.
     Missing {
-        /// Which.
+        /// Their ranks.
         ranks: Vec<Rank>,
         /// What the others reported.
         reported: FailureClass,
-        /// The first worker that failed because of it.
+        /// The exit of the first worker that failed because of them.
         first: WorkerEnd,
     },
-    /// A worker that never became its program.
+    /// A worker could not execute its program.
     NotStarted {
         /// Rank of the worker.
         rank: Rank,
-        /// At which step, and why.
+        /// The step that failed, and the reason.
         failure: StartFailure,
     },
-    /// A node.
+    /// A node was lost.
     Node {
         /// The node.
         node: NodeRank,
@@ -176,7 +177,7 @@ pub enum FailureCause {
 }
 
 impl FailureCause {
-    /// The exit status that tells this cause.
+    /// The exit status for this cause.
     pub fn status(&self) -> Status {
         match self {
             Self::Worker(WorkerEnd { exit: WorkerExit::Lost, .. }) => Status::LeaseLost,
@@ -217,35 +218,35 @@ pub struct Verdict {
     pub cause: Option<FailureCause>,
     /// Nodes other than the cause that were lost.
     pub also_lost: Vec<NodeRank>,
-    /// Workers other than the cause that failed without our doing.
+    /// Number of workers other than the cause that failed without being stopped by remuda.
     pub also_failed: usize,
-    /// Workers other than the cause that ended because we stopped them.
+    /// Number of workers other than the cause that remuda stopped.
     pub stopped: usize,
-    /// Nodes that have not said that nothing is left.
+    /// Nodes that have not confirmed that no process is left.
     pub unconfirmed: Vec<NodeRank>,
     /// What workers reported.
     pub reports: Box<WorkerReports>,
 }
 
-/// What workers reported of a failure themselves.
+/// What workers themselves reported about a failure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerReports {
-    /// The worker that is the cause.
+    /// The report of the worker that is the cause.
     pub evidence: Option<Evidence>,
-    /// Other workers, of a lost connection.
+    /// Other workers that reported a lost connection.
     pub lost_peer: Vec<Rank>,
-    /// Other workers, that they waited in vain.
+    /// Other workers that reported a timeout while waiting for a peer.
     pub timed_out: Vec<Rank>,
 }
 
-/// Everything that went wrong beside the ends of workers.
+/// All failures other than the exits of workers.
 #[derive(Default)]
 pub(super) struct Failures {
     pub(super) nodes: Vec<(Instant, NodeRank, NodeLoss)>,
     pub(super) not_started: Vec<(Instant, Rank, StartFailure)>,
-    /// Who reported the loss of whom.
+    /// Reported losses of peers: the reporter and the lost peer.
     pub(super) blamed: Vec<(Rank, Rank)>,
-    /// What workers that failed left behind about it.
+    /// What failed workers left behind about their failures.
     pub(super) evidence: BTreeMap<Rank, Evidence>,
     /// When workers were asked to stop, if they were.
     pub(super) stopped_at: Option<Instant>,

@@ -1,4 +1,4 @@
-//! When everything is over: how it went.
+//! End of an epoch: the verdict, or a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -11,12 +11,12 @@ use super::root_cause;
 use super::state::{Job, JobPhase, NodeState};
 use crate::base::{NodeRank, Rank, Status};
 
-/// What workers reported is collected within this time, or left out of account: the screen that has
-/// to take the last lines first may stand still.
+/// Time limit for collecting what workers reported; later reports are ignored. The reporter, which
+/// has to accept the last lines first, may be blocked by the terminal.
 const EVIDENCE_LIMIT: Duration = Duration::from_secs(3);
 
 impl Job {
-    /// Once no node has anything left: the verdict, or a rest before the next epoch.
+    /// The verdict, or the pause before the next epoch, once no node has a process left.
     pub(super) fn end_epoch_if_over(&mut self, now: Instant) -> Option<Effect> {
         if self.nodes.iter().any(|node| !matches!(node, NodeState::Idle | NodeState::Lost)) {
             return None;
@@ -32,12 +32,12 @@ impl Job {
         self.conclude_or_ask(now, reason)
     }
 
-    /// The verdict, after what workers reported has been asked for where that may change it.
+    /// The verdict, after the reports of the workers have been requested where they may change it.
     pub(super) fn conclude_or_ask(&mut self, now: Instant, reason: StopReason) -> Option<Effect> {
         let needs_cause = matches!(reason, StopReason::Failure | StopReason::Leaving);
         let is_asked = self.policy.has_evidence && self.policy.failure == OnFailure::StopAll;
         let failed = self.ends.iter().filter(|end| !end.exit.is_success() && !end.is_lost());
-        // One that was stopped and ended with 0 may be the one that the others waited for.
+        // A worker that was stopped and exited with 0 may be the one for which the others waited.
         let stopped = self.ends.iter().filter(|end| end.exit.is_success() && !end.sent.is_empty());
         let ranks: Vec<Rank> = failed.chain(stopped).map(|end| end.rank).collect();
         if !needs_cause || !is_asked || ranks.is_empty() {
@@ -47,13 +47,13 @@ impl Job {
         Some(Effect::CollectEvidence(ranks))
     }
 
-    /// What workers reported is known.
+    /// Handles the collected reports of the workers.
     pub(super) fn conclude_with(
         &mut self,
         now: Instant,
         evidence: BTreeMap<Rank, Evidence>,
     ) -> Vec<Effect> {
-        // An answer that came too late.
+        // The reports arrived too late.
         let JobPhase::Concluding { reason, .. } = self.phase else {
             return Vec::new();
         };
@@ -61,7 +61,7 @@ impl Job {
         self.conclude(now, reason).into_iter().collect()
     }
 
-    /// The verdict, or a rest before the next epoch.
+    /// The verdict, or the pause before the next epoch.
     pub(super) fn conclude(&mut self, now: Instant, reason: StopReason) -> Option<Effect> {
         let verdict = self.verdict_of(reason);
         if self.may_restart(reason, &verdict) {
@@ -118,7 +118,7 @@ impl Job {
         self.failures.evidence.get(&rank).cloned()
     }
 
-    /// Workers that reported this, but for the cause.
+    /// Workers that reported this class of failure, except the cause.
     fn reporters(&self, class: FailureClass, cause: Option<&FailureCause>) -> Vec<Rank> {
         let reported = self.failures.evidence.iter().filter(|(_, found)| found.class == class);
         let ranks = reported.map(|(rank, _)| *rank);
@@ -133,7 +133,7 @@ impl Job {
         others.into_iter().collect()
     }
 
-    /// Whether a worker is the cause, or was lost with the node that is.
+    /// Whether a worker is the cause, or was lost with the node that is the cause.
     pub(super) fn is_cause(&self, cause: Option<&FailureCause>, rank: Rank) -> bool {
         match cause {
             Some(FailureCause::Worker(end)) => end.rank == rank,
@@ -171,7 +171,8 @@ mod tests {
         assert_eq!((verdict.also_failed, verdict.stopped), (1, 2));
     }
 
-    /// A job of one node whose rank 1 failed and whose rank 0 was stopped; all is over at `now`.
+    /// A job of one node whose rank 1 failed and whose rank 0 was stopped; all have exited at
+    /// `now`.
     fn over(now: Instant) -> (Job, Vec<Effect>) {
         let mut job = running(1, now);
         job.policy.has_evidence = true;
@@ -241,8 +242,8 @@ mod tests {
 
     proptest::proptest! {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(256))]
-        /// Whatever order things happen in: exit 0 only if every worker returned 0, and a job
-        /// whose nodes are all over is over.
+        /// In any order of events: exit 0 only if every worker returned 0, and a job without a
+        /// running node has a verdict.
         #[test]
         fn success_is_never_claimed_wrongly(
             codes in proptest::collection::vec(0u8..3, 4),

@@ -1,21 +1,22 @@
-//! The file that torch's `@record` writes when a worker raises (`TORCHELASTIC_ERROR_FILE`).
+//! Parser of the file that torch's `@record` writes when a worker raises
+//! (`TORCHELASTIC_ERROR_FILE`).
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// What such a file says.
+/// Content of such a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedException {
     /// `Type: message`.
     pub message: String,
-    /// The traceback, where it was written too.
+    /// The traceback, where the file has one.
     pub call_stack: String,
-    /// When, in whole seconds since 1970.
+    /// When it was written, in whole seconds since 1970.
     pub timestamp: Option<Duration>,
 }
 
-/// Reads one. A file that was cut short still gives the message; anything else that is not such a
+/// Parses an error file. A truncated file still gives the message; any other file that is no error
 /// file gives nothing.
 pub fn parse_error_file(bytes: &[u8]) -> Option<RecordedException> {
     let Ok(json) = serde_json::from_slice::<Value>(bytes) else {
@@ -32,13 +33,13 @@ pub fn parse_error_file(bytes: &[u8]) -> Option<RecordedException> {
     })
 }
 
-/// torch writes a number in quotes, its C++ side a number.
+/// Parses a timestamp: torch writes a number in quotes, its C++ side a number.
 fn seconds(value: &Value) -> Option<Duration> {
     let seconds = value.as_u64().or_else(|| value.as_str()?.parse().ok())?;
     Some(Duration::from_secs(seconds))
 }
 
-/// The innermost `"message": "…` of a text that ends somewhere.
+/// The innermost `"message": "…` of a truncated text.
 fn cut_message(text: &str) -> Option<String> {
     const KEY: &str = "\"message\": \"";
     let (_, rest) = text.split_once(KEY)?;
@@ -54,7 +55,7 @@ fn cut_message(text: &str) -> Option<String> {
             _ => is_escaped = false,
         }
     }
-    // What was cut inside an escape is no string yet.
+    // A string that was cut inside an escape sequence is not valid.
     let whole = (0..=6).find_map(|cut| {
         let text = rest.get(..end.checked_sub(cut)?)?;
         serde_json::from_str::<String>(&format!("\"{text}\"")).ok()

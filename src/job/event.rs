@@ -1,4 +1,4 @@
-//! What may happen to a job, and what is to be done about it.
+//! Input and output of the job's state machine: events that happen to a job, effects to perform.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,99 +7,100 @@ use super::cause::{NodeLoss, StartFailure, Verdict, WorkerEnd};
 use super::evidence::Evidence;
 use crate::base::{Epoch, NodeRank, Rank};
 
-/// What a job is allowed to take.
+/// Settings of a job that the state machine follows.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
-    /// Time between asking workers to stop and killing them.
+    /// Time between the request to stop and SIGKILL.
     pub grace: Duration,
-    /// What a failure means for the others.
+    /// What a failure means for the other workers.
     pub failure: OnFailure,
-    /// How often workers are started anew after a failure.
+    /// Maximum number of restarts after a failure.
     pub restarts_max: u32,
-    /// What workers hear before they are asked to stop.
+    /// The signal that workers receive before they are asked to stop.
     pub warning: Option<Warning>,
-    /// What SIGTERM for one of our processes means.
+    /// What SIGTERM for a process of remuda means.
     pub on_term: OnTerm,
-    /// What the loss of a node means that has not started anything.
+    /// What the loss of a node means on which nothing was started.
     pub early_loss: OnEarlyLoss,
-    /// Whether what workers reported about their failures can be asked for.
+    /// Whether the launcher can collect what workers reported about their failures.
     pub has_evidence: bool,
 }
 
-/// A signal that comes before TERM, so that workers can save what they have.
+/// A signal that is sent before SIGTERM, so that workers can save their state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Warning {
     /// The signal.
     pub signal: i32,
-    /// How long before.
+    /// How long before SIGTERM it is sent.
     pub ahead: Duration,
 }
 
 /// What a failure means for the other workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
-    /// They are stopped.
+    /// All other workers are stopped.
     StopAll,
-    /// They run on, and the verdict comes when all have ended.
+    /// The other workers run on, and the verdict follows when all have exited.
     LetRun,
 }
 
-/// What SIGTERM for one of our processes means while restarts are left.
+/// What SIGTERM for a process of remuda means while restarts are left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnTerm {
     /// The job is to end.
     #[default]
     EndsJob,
-    /// The node is to end, and another one will be in its place: a pod that is evicted.
+    /// The node is to end and another one will take its place: a pod that is evicted.
     EndsNode,
 }
 
-/// What the loss of a node means whose workers have not been started.
+/// What the loss of a node means before its workers have been started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnEarlyLoss {
     /// The job cannot start.
     EndsJob,
-    /// Nothing is lost but time: whoever starts nodes starts another one in its place.
+    /// The job waits for a replacement: the system that starts the nodes starts another one.
     AwaitsAnother,
 }
 
-/// What may happen to a job.
+/// An event that may happen to a job.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A node could start its workers.
+    /// A node can start its workers.
     Ready(NodeRank),
-    /// A node could not; its reasons are with whoever asked.
+    /// A node cannot start its workers; the launcher keeps its reasons.
     Refused(NodeRank),
-    /// A node has been in every epoch before this one, with a launcher in whose place we are.
+    /// A node has taken part in every epoch before this one, under a launcher that this one
+    /// replaces.
     Fresh {
-        /// This one.
+        /// This epoch.
         epoch: Epoch,
-        /// How many of those before were no restart after a failure.
+        /// Number of earlier epochs that were not restarts after a failure.
         uncharged: u32,
     },
-    /// A worker became its program.
+    /// A worker executes its program.
     Started(Rank),
-    /// A worker did not become its program.
+    /// A worker could not execute its program.
     NotStarted {
         /// Rank of the worker.
         rank: Rank,
-        /// At which step, and why.
+        /// The step that failed, and the reason.
         failure: StartFailure,
     },
-    /// A worker says that it lost a peer.
+    /// A worker reports that it lost a peer.
     PeerLost {
-        /// Who says it.
+        /// The worker that reports it.
         rank: Rank,
-        /// Whom it lost.
+        /// The lost peer.
         peer: Rank,
     },
-    /// A worker ended.
+    /// A worker exited.
     Exited(WorkerEnd),
-    /// Nothing of the job is left on a node, but for what could not be killed.
+    /// A node has no process of the job left, except those that could not be killed.
     Idle {
         /// The node.
         node: NodeRank,
-        /// Whether really nothing is.
+        /// Whether no process is left at all.
         is_clean: bool,
     },
     /// The answer to [`Effect::CollectEvidence`].
@@ -111,57 +112,59 @@ pub enum Event {
         /// How the node was lost.
         loss: NodeLoss,
     },
-    /// Nothing was heard of these for the length of the lease: all are lost at once.
+    /// Nodes without a heartbeat for the length of the lease: all are lost at once.
     Silent(Vec<NodeRank>),
     /// The user sent a signal.
     Signal(i32),
-    /// A process of ours on a node was sent one that is meant for the job.
+    /// A process of remuda on a node received a signal that is meant for the job.
     SignalAt(NodeRank, i32),
-    /// The time that the user allowed is over.
+    /// `--timeout` was reached.
     TimedOut,
-    /// The time asked for with [`Effect::Wake`] has come.
+    /// The instant requested with [`Effect::Wake`] was reached.
     Timer,
-    /// Everybody, we included, has stood still so long (Ctrl-Z): this time does not count.
+    /// All processes, the launcher included, were suspended for this time (Ctrl-Z): it does not
+    /// count.
     StoodStill(Duration),
 }
 
-/// What is to be done about it.
+/// What the launcher must do after an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Start the workers of every node.
     Start,
     /// Signal every worker's process group.
     Signal(i32),
-    /// Send every worker's process group the signal that comes before the others, and say so.
+    /// Send the warning signal to every worker's process group, and report it.
     Warn(Warning),
-    /// Kill everything on every node.
+    /// Kill all processes on every node.
     Kill,
-    /// Send [`Event::Timer`] then; replaces an earlier wish.
+    /// Send [`Event::Timer`] at this instant; replaces an earlier request.
     Wake(Instant),
-    /// Tell the user why and how the job is being stopped.
+    /// Report to the user why and how the job is being stopped.
     Stopping(StopReason),
-    /// From now on show only this worker; the others go on in their files.
+    /// Show only this worker from now on; the output of the others goes only to their files.
     ShowOnly(Rank),
-    /// Tell the user that workers are being killed now.
+    /// Report to the user that workers are being killed now.
     Killing,
-    /// Collect what these workers reported about their failures: the cause is named after that.
+    /// Collect what these workers reported about their failures; the cause is determined after
+    /// that.
     CollectEvidence(Vec<Rank>),
-    /// Every worker is over, and this is why; they are started anew after so long.
+    /// Wait before the next epoch: all workers have exited, and they are restarted after the pause.
     Rest {
         /// How the epoch ended.
         verdict: Verdict,
-        /// Which start comes next.
+        /// Number of the next epoch.
         next: Epoch,
-        /// Until when nothing happens.
+        /// Length of the pause.
         pause: Duration,
     },
-    /// A new epoch begins: ask every node whether it can start. To these there must be a new link
+    /// Begin a new epoch: ask every node whether it can start. The listed nodes need a new link
     /// first.
     Renew(Vec<NodeRank>),
-    /// Nodes are gone before anything was started: ask whoever comes in their place.
+    /// Wait for replacements of nodes that were lost before anything was started, and ask those.
     Replace(Vec<NodeRank>),
-    /// Nodes have been in epochs before the one in which they were asked: ask every node again, in this
-    /// one.
+    /// Ask every node again, in this epoch: nodes have been in epochs before the one in which they
+    /// were asked.
     Skip(Epoch),
 }
 
@@ -170,9 +173,9 @@ pub enum Effect {
 pub enum StopReason {
     /// A worker or a node failed.
     Failure,
-    /// A node was asked to end, and another one will be in its place.
+    /// A node was asked to end, and another one will take its place.
     Leaving,
-    /// `--timeout` ran out.
+    /// `--timeout` was reached.
     Timeout,
     /// The user sent a signal.
     Signal(i32),

@@ -1,4 +1,4 @@
-//! What a worker itself left behind about its failure: an error file, a traceback, a known phrase.
+//! Evidence that a failed worker left behind: an error file, a traceback or a known phrase.
 
 use std::time::Instant;
 
@@ -7,41 +7,41 @@ use super::failure_texts::{FailureClass, classify, missing_ranks};
 use super::traceback::{CodePlace, Traceback, crash_place, last_traceback};
 use crate::base::Rank;
 
-/// Where it was found.
+/// Where the evidence was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EvidenceSource {
     /// In the file that torch's `@record` wrote.
     ErrorFile,
-    /// In what the worker printed.
+    /// In the worker's output.
     Output,
 }
 
-/// A worker's own account of its failure.
+/// A worker's own report of its failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evidence {
     /// Where it was found.
     pub source: EvidenceSource,
-    /// What it is about.
+    /// Class of the failure.
     pub class: FailureClass,
     /// When it was written, on the launcher's clock.
     pub at: Instant,
-    /// The exception, `Type: message`; `None` where the worker printed a known phrase only.
+    /// The exception, `Type: message`; `None` where the worker printed only a known phrase.
     pub exception: Option<String>,
-    /// The exception that led to it, where that is another one.
+    /// The exception that led to it, where that is a different one.
     pub root: Option<String>,
-    /// Where in the program.
+    /// The place in the program.
     pub place: Option<CodePlace>,
-    /// Ranks that it names as those that did not come.
+    /// Ranks that it names as missing.
     pub missing: Vec<Rank>,
-    /// Whether it certainly tells of what ended the process.
+    /// Whether it certainly describes what ended the process.
     pub is_final: bool,
 }
 
-/// Lines at the end of an output without a traceback in which a known phrase counts.
+/// Number of lines at the end of an output without a traceback in which a known phrase counts.
 const PHRASE_LINES_MAX: usize = 64;
 
-/// Exceptions that programs raise and handle in the ordinary course: what happened while one of them
-/// was handled decides.
+/// Exceptions that programs raise and handle in the ordinary course: where the chain begins with
+/// one of them, the last exception decides.
 const HANDLED: &[&str] = &[
     "KeyError",
     "IndexError",
@@ -55,7 +55,7 @@ const HANDLED: &[&str] = &[
 ];
 
 impl Evidence {
-    /// Of an error file that was written then.
+    /// Evidence of an error file that was written at this instant.
     pub fn of_error_file(recorded: &RecordedException, at: Instant) -> Self {
         let traceback = last_traceback(recorded.call_stack.as_bytes());
         let root = traceback.as_ref().map_or("", |traceback| &traceback.root);
@@ -71,7 +71,7 @@ impl Evidence {
         }
     }
 
-    /// Of what a worker printed; `at` knows when the byte at an offset had come.
+    /// Evidence of a worker's output; `at` returns when the byte at an offset was received.
     pub fn of_output(text: &[u8], at: impl Fn(usize) -> Instant) -> Option<Self> {
         let source = EvidenceSource::Output;
         if let Some(Traceback { offset, exception, root, place, is_final }) = last_traceback(text) {
@@ -87,8 +87,8 @@ impl Evidence {
         Some(Self { source, class, at, exception: None, root: None, place, missing, is_final })
     }
 
-    /// Both accounts as one. The file outranks what was printed, which may have come from any part of
-    /// the program.
+    /// Merges both reports. The error file outranks the output, which may be of any part of the
+    /// program.
     pub fn merge(file: Option<Self>, output: Option<Self>) -> Option<Self> {
         match (file, output) {
             (Some(file), Some(output)) => Some(Self { place: file.place.or(output.place), ..file }),
@@ -97,9 +97,9 @@ impl Evidence {
     }
 }
 
-/// What an exception is about that ended a process. The first one of its chain decides, unless it is
-/// of a kind that is handled in the ordinary course. What no component is known for is a failure of
-/// the process itself.
+/// Class of the exception that ended a process. The first exception of its chain decides, unless it
+/// is of a kind that is handled in the ordinary course. An exception of no known component is a
+/// failure of the process itself.
 fn class_of_chain(root: &str, exception: &str) -> FailureClass {
     let decides = if is_handled(root) { exception } else { root };
     classify(decides).unwrap_or(FailureClass::Own)
@@ -109,13 +109,13 @@ fn is_handled(root: &str) -> bool {
     root.is_empty() || HANDLED.iter().any(|name| root.starts_with(name))
 }
 
-/// The first exception of a chain, where it says more than the last.
+/// The first exception of a chain, where it adds information to the last one.
 fn root_of(root: &str, exception: &str) -> Option<String> {
     let is_other = root.lines().next() != exception.lines().next();
     (is_other && !is_handled(root)).then(|| root.to_owned())
 }
 
-/// The first known phrase of the last lines: what came after it is what came of it.
+/// The first known phrase of the last lines: what follows it is a result of it.
 fn last_phrase(text: &[u8]) -> Option<(usize, FailureClass, String)> {
     let text = text.strip_suffix(b"\n").unwrap_or(text);
     let mut ends = memchr::memrchr_iter(b'\n', text);

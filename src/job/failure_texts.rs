@@ -1,12 +1,12 @@
-//! What known components print when they fail: the table of phrases, and the classifier over it.
+//! Texts that known components print when they fail: the table of phrases and its classifier.
 //!
-//! A collective that loses a rank fails on all the others as well, usually earlier and louder than the
-//! rank that caused it. The phrases separate a failure of a process itself from the report that a peer
-//! is gone or did not come.
+//! A collective that loses a rank fails on all other ranks as well, usually earlier and with more
+//! output than on the rank that caused it. The phrases separate a failure of the process itself
+//! from the report that a peer was lost or did not take part.
 
 use crate::base::Rank;
 
-/// What the text of a failure is about.
+/// Class of a failure, by its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureClass {
     /// The process itself: an exception, a crash, memory that ran out.
@@ -21,7 +21,7 @@ pub enum FailureClass {
 
 /// One row of the table.
 struct Phrase {
-    /// Whose text it is.
+    /// The component that prints the text.
     component: &'static str,
     class: FailureClass,
     text: &'static str,
@@ -39,10 +39,10 @@ const fn late(component: &'static str, text: &'static str) -> Phrase {
     Phrase { component, class: FailureClass::TimedOut, text }
 }
 
-/// The kernel's own words for the end of a connection: they are about a peer only if a component that
-/// connects ranks prints them.
+/// Component of the kernel's own texts for a closed connection: they are about a peer only if a
+/// component that connects ranks prints them.
 const KERNEL: &str = "kernel";
-/// Words of which one stands beside those of the kernel in that case.
+/// Words of components that connect ranks; one of them must accompany the text of the kernel.
 const CONNECTS_RANKS: &[&str] = &[
     "gloo",
     "c10d",
@@ -58,7 +58,7 @@ const CONNECTS_RANKS: &[&str] = &[
     "RuntimeError: Broken pipe",
 ];
 
-/// The phrases. In a text that has several, the first one in the text decides.
+/// The table of phrases. If a text contains several, the first one in the text decides.
 const PHRASES: &[Phrase] = &[
     late("gloo", "Timed out waiting"),
     late("gloo", "Application timeout caused pair closure"),
@@ -139,12 +139,12 @@ const PHRASES: &[Phrase] = &[
     Phrase { component: "torchrun", class: FailureClass::Stopped, text: "SignalException" },
 ];
 
-/// What a text is about, by the first known phrase in it.
+/// Class of a text, by the first known phrase in it.
 pub fn classify(text: &str) -> Option<FailureClass> {
     first_phrase(text).map(|(_, phrase)| phrase.class)
 }
 
-/// The component whose words a text has.
+/// Component whose phrase a text contains.
 pub fn component_of(text: &str) -> Option<&'static str> {
     first_phrase(text).map(|(_, phrase)| phrase.component)
 }
@@ -158,7 +158,7 @@ fn first_phrase(text: &str) -> Option<(usize, &'static Phrase)> {
     found.min_by_key(|(at, _)| *at)
 }
 
-/// Ranks that a text names as those that did not come. Bounded: a text may be anything.
+/// Ranks that a text names as missing. The number is bounded, because a text may be anything.
 pub(super) fn missing_ranks(text: &str) -> Vec<Rank> {
     const BEFORE: &str = " failed to pass monitoredBarrier";
     const AFTER: &str = "the deadline passed while waiting for rank";

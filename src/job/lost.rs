@@ -63,7 +63,7 @@ impl Job {
             }
             NodeState::Asked | NodeState::Ready | NodeState::Refused | NodeState::Running => {}
         }
-        // The death of a shim is reported by an agent that still runs. It reports `Idle` itself,
+        // The exit of a shim is reported by an agent that still runs. It reports `Idle` itself,
         // unless the job was still preparing.
         if !loss.is_of_shim() || matches!(self.phase, JobPhase::Preparing) {
             self.nodes[node.index()] = NodeState::Lost;
@@ -81,7 +81,7 @@ impl Job {
     }
 
     pub(super) fn lose_workers_of(&mut self, node: NodeRank, at: Instant) {
-        // Ranks are counted through the nodes, of which there may be thousands.
+        // Ranks are numbered through the nodes, of which there may be thousands.
         let first = self.node_of_rank.partition_point(|other| *other < node);
         let end = self.node_of_rank.partition_point(|other| *other <= node);
         for index in first..end {

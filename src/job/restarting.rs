@@ -200,7 +200,7 @@ mod tests {
             all_ready(&mut job, now);
         }
         assert_eq!((job.epoch(), job.uncharged()), (Epoch(3), 3));
-        // The only restart that a failure may have.
+        // The only restart after a failure that is allowed.
         job.step(now, exit(0, WorkerExit::Code(9), now, &[]));
         end_epoch(&mut job, now);
         assert_eq!(job.step(now + PAUSE_MIN, Event::Timer), [Effect::Renew(vec![])]);

@@ -1,8 +1,8 @@
-//! Which of several failures the others followed from.
+//! Selection of the failure from which the others followed.
 //!
-//! A rank that fails takes the collectives of all others with it, and they often end before it does.
-//! So the order of exits says little: what workers reported themselves decides first, then how they
-//! ended, then when.
+//! A rank that fails makes the collectives of all other ranks fail too, and these often exit before
+//! it does. The order of exits is therefore weak evidence: what workers reported themselves counts
+//! first, then how they exited, then when.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -12,28 +12,29 @@ use super::evidence::Evidence;
 use super::failure_texts::FailureClass;
 use crate::base::Rank;
 
-/// Deaths within this time of the first failure compete for being its cause. What dies later dies
-/// of being stopped, whatever signal it dies of.
+/// Exits by signal within this time of the first failure compete for being its cause. Later ones
+/// count as a result of stopping the job, whatever the signal.
 const WINDOW: Duration = Duration::from_millis(200);
 
-/// A worker that printed a traceback longer before its end than this has survived it.
+/// A worker that printed a traceback longer before its exit than this has survived the exception.
 const LEAVING_MAX: Duration = Duration::from_secs(60);
 
 /// A worker that failed for a reason of its own.
 #[derive(Clone, Copy)]
 struct Candidate<'a> {
     end: &'a WorkerEnd,
-    /// When it failed, which may be long before it ended.
+    /// When it failed, which may be long before it exited.
     at: Instant,
     /// Whether it reported the failure itself.
     is_reported: bool,
-    /// Whether the failure certainly ended it.
+    /// Whether the failure certainly ended the worker.
     is_certain: bool,
 }
 
-/// Names the cause. Whatever came within [`WINDOW`] of the first failure competes: a worker that
-/// never started, then a node that was lost, then a violent death, then the earliest failure. A worker
-/// that reported that a peer was lost, or did not come, is no cause as long as there is another one.
+/// Finds the cause. All failures within [`WINDOW`] of the first one compete: a worker that was
+/// never started, then a node that was lost, then a death by a signal not sent by remuda, then the
+/// earliest failure. A worker that reported that a peer was lost, or did not take part, is no cause
+/// as long as there is another one.
 pub(super) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCause> {
     let mut candidates: Vec<_> = ends.iter().filter_map(|end| candidate(end, failures)).collect();
     // A worker that was stopped may only have logged what looks like its failure.
@@ -57,7 +58,7 @@ pub(super) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCau
     }
     let own = own?;
     let outranks = |other: &&Candidate<'_>| {
-        // A crash may be what came of the failure that was reported before; SIGKILL never is.
+        // A crash may result from the failure that was reported before; SIGKILL never does.
         let is_stronger = if own.is_reported {
             other.end.is_killed_from_outside()
         } else {
@@ -95,7 +96,7 @@ fn candidate<'a>(end: &'a WorkerEnd, failures: &Failures) -> Option<Candidate<'a
                 let at = if is_valid(end.at) { (*at).min(end.at) } else { end.at };
                 return by_itself(at, true);
             }
-            // It was on its way out when it was stopped.
+            // The worker was already exiting when it was stopped.
             let was_leaving =
                 failures.stopped_at.is_none_or(|stop| *at <= stop + WINDOW && is_valid(stop));
             let candidate = Candidate { end, at: *at, is_reported: true, is_certain: *is_final };
@@ -110,12 +111,12 @@ fn candidate<'a>(end: &'a WorkerEnd, failures: &Failures) -> Option<Candidate<'a
     }
 }
 
-/// Where all that failed were left alone: the ranks that left them alone, if that can be known, else
-/// the one that noticed it first.
+/// The cause where all failed workers had lost their peers: the ranks that left the collective, if
+/// they can be determined, else the rank that noticed it first.
 fn of_witnesses(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCause> {
     let by_itself = ends.iter().filter(|end| end.is_own_failure());
     let Some(first) = by_itself.min_by_key(|end| end.at) else {
-        // All failed only after they were stopped: the earliest still tells most.
+        // All failed only after they were stopped: the earliest exit is the best evidence.
         let failed = ends.iter().filter(|end| !end.exit.is_success());
         return failed.min_by_key(|end| end.at).cloned().map(FailureCause::Worker);
     };
@@ -130,8 +131,8 @@ fn of_witnesses(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCause>
     }
 }
 
-/// Ranks that the others waited for in vain, or whose connections ended: those that are named, else
-/// those that still ran and reported nothing.
+/// Ranks for which the others waited in vain, or whose connections ended: the ranks that are named,
+/// else those that still ran and reported nothing.
 fn missing(ends: &[WorkerEnd], failures: &Failures) -> Option<(Vec<Rank>, FailureClass)> {
     let class_of = |rank: Rank| failures.evidence.get(&rank).map(|evidence| evidence.class);
     let has = |class| ends.iter().any(|end| class_of(end.rank) == Some(class));
@@ -141,12 +142,12 @@ fn missing(ends: &[WorkerEnd], failures: &Failures) -> Option<(Vec<Rank>, Failur
         named.filter(|rank| ends.iter().any(|end| end.rank == *rank)).collect();
     named.sort_unstable();
     named.dedup();
-    // Ranks that wait for each other are cut off from each other.
+    // Ranks that wait for each other are disconnected from each other.
     named.retain(|rank| class_of(*rank) != Some(FailureClass::TimedOut));
     if !named.is_empty() && named.len() < ends.len() {
         return Some((named, FailureClass::TimedOut));
     }
-    // A rank that ended well left the others alone before any of them was stopped.
+    // A rank that exited with 0 left the others before any of them was stopped.
     if ends.iter().any(|end| end.exit.is_success() && end.sent.is_empty()) {
         return None;
     }
@@ -159,7 +160,8 @@ fn missing(ends: &[WorkerEnd], failures: &Failures) -> Option<(Vec<Rank>, Failur
         says_nothing && !end.sent.is_empty() && !end.is_violent() && !end.is_lost()
     };
     let silent: Vec<Rank> = ends.iter().filter(is_silent).map(|end| end.rank).collect();
-    // Many silent ranks were stopped before they could report anything: that says nothing of each.
+    // Many silent ranks were stopped before they could report anything: their silence is no
+    // evidence.
     let silent_max = if is_late { witnesses } else { 1 };
     let is_clear = !silent.is_empty() && silent.len() <= silent_max && 0 < witnesses;
     let reported = if is_late { FailureClass::TimedOut } else { FailureClass::LostPeer };
@@ -170,8 +172,8 @@ fn missing(ends: &[WorkerEnd], failures: &Failures) -> Option<(Vec<Rank>, Failur
     })
 }
 
-/// Where workers do not need each other nothing is the cause of anything: the greatest status counts,
-/// of equal ones that of the lowest rank or node, whatever the order in which they came.
+/// The cause where workers do not need each other and no failure follows from another: the greatest
+/// status, of equal ones that of the lowest rank or node, whatever the order of the events.
 pub(super) fn greatest(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCause> {
     let nodes = failures
         .nodes
@@ -187,8 +189,8 @@ pub(super) fn greatest(ends: &[WorkerEnd], failures: &Failures) -> Option<Failur
         .map(|(_, cause)| cause)
 }
 
-/// Follows reports of lost peers, at most once per worker, to who ended by itself, or to who gave up and
-/// was still about to end when we stopped it.
+/// Follows reports of lost peers, at most once per worker, to a worker that exited by itself, or to
+/// one that gave up and was about to exit when remuda stopped it.
 fn blame(first: &WorkerEnd, ends: &[WorkerEnd], blamed: &[(Rank, Rank)]) -> FailureCause {
     let mut end = first;
     for _ in 0..ends.len() {

@@ -1,4 +1,4 @@
-//! Workers end, one after the other, and the first failure stops the others.
+//! Exits of workers while a job runs; the first failure stops the others.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::base::{NodeRank, Rank};
 
 impl Job {
     pub(super) fn exited(&mut self, now: Instant, end: WorkerEnd) -> Vec<Effect> {
-        // The end of a worker of a lost node may have been on its way.
+        // The exit of a worker of a lost node may have been sent before the loss.
         if self.ended[end.rank.index()] {
             return Vec::new();
         }
@@ -39,7 +39,8 @@ impl Job {
         Vec::new()
     }
 
-    /// A node has nothing left. Workers whose end it never told are lost: success needs every end.
+    /// Handles a node without remaining processes. Workers whose exit it did not report are lost:
+    /// success needs the exit of every worker.
     pub(super) fn node_idle(
         &mut self,
         now: Instant,

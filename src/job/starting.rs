@@ -1,4 +1,4 @@
-//! From the question whether nodes can start to workers that run: all or nothing.
+//! Start of an epoch, from the question whether nodes can start to running workers: all or none.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ impl Job {
         node: NodeRank,
         answer: NodeState,
     ) -> Vec<Effect> {
-        // An answer may have been on its way when the node was lost.
+        // The answer may have been sent before the node was lost.
         if self.nodes[node.index()] == NodeState::Lost {
             return Vec::new();
         }
@@ -24,8 +24,8 @@ impl Job {
         self.start_if_all_ready(now)
     }
 
-    /// All or nothing: one node that cannot, and no worker starts anywhere; only workers that are to be
-    /// let run whatever happens to the others start where they can.
+    /// Starts all workers or none: if one node refuses, no worker starts anywhere. Only workers
+    /// that run on whatever happens to the others start where they can.
     pub(super) fn start_if_all_ready(&mut self, now: Instant) -> Vec<Effect> {
         let preparing = matches!(self.phase, JobPhase::Preparing);
         if !preparing || self.nodes.contains(&NodeState::Asked) {
@@ -45,7 +45,8 @@ impl Job {
             return vec![Effect::Start];
         }
         if let Some(before) = self.before.take() {
-            // What made the restart necessary is the cause; why it failed is with whoever asked.
+            // The failure that made the restart necessary is the cause; the launcher keeps the
+            // reasons why the restart was refused.
             self.phase = JobPhase::Done(before);
             return Vec::new();
         }
@@ -65,15 +66,16 @@ impl Job {
         Vec::new()
     }
 
-    /// We stand in the place of a launcher that began epochs: what is left of them is never mistaken for
-    /// ours.
+    /// Skips the epochs that a previous launcher began, so that what is left of them cannot be
+    /// taken for a part of this one.
     fn skip(&mut self) -> Effect {
         self.epoch = self.fresh;
         self.nodes.fill(NodeState::Asked);
         Effect::Skip(self.epoch)
     }
 
-    /// A node that is not ready has no part in the job, and its workers never were.
+    /// Excludes nodes that are not ready: they have no part in the job, and their workers count as
+    /// ended.
     fn run_who_is_ready(&mut self) {
         for (node, index) in self.node_of_rank.iter().zip(0..) {
             self.ended[index] |= self.nodes[node.index()] != NodeState::Ready;

@@ -1,5 +1,5 @@
-//! The state of a job, and [`Job::step`], the only place where it changes. What happens in a step is
-//! told story by story in the files beside this one.
+//! State of a job and [`Job::step`], the only place where it changes. The other files of this
+//! module handle the events.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -13,29 +13,30 @@ use crate::base::{Epoch, NodeRank, Rank};
 pub struct Job {
     pub(super) policy: Policy,
     pub(super) epoch: Epoch,
-    /// The first epoch in which no node has been.
+    /// The first epoch in which no node has taken part.
     pub(super) fresh: Epoch,
-    /// Epochs that followed on one that nothing was wrong with.
+    /// Number of epochs that did not follow a failure.
     pub(super) uncharged: u32,
-    /// When its workers were started.
+    /// When the workers of this epoch were started.
     pub(super) began: Option<Instant>,
-    /// Epochs in a row that failed soon after their start.
+    /// Number of consecutive epochs that failed soon after their start.
     pub(super) short_epochs: u32,
-    /// How the epoch before ended.
+    /// Verdict of the previous epoch.
     pub(super) before: Option<Verdict>,
-    /// In the order of the nodes.
+    /// Node of each rank, in the order of the nodes.
     pub(super) node_of_rank: Vec<NodeRank>,
     pub(super) nodes: Vec<NodeState>,
     pub(super) ends: Vec<WorkerEnd>,
     pub(super) ended: Vec<bool>,
     pub(super) failures: Failures,
-    /// Whether something could not be killed.
+    /// Whether a process could not be killed.
     pub(super) is_dirty: bool,
-    /// Requests to end that came to us.
+    /// Requests to end that the launcher received.
     pub(super) requests: Requests,
-    /// Those that came to our processes on nodes, which count as we do.
+    /// Requests to end that remuda's processes on nodes received; they count like the launcher's.
     pub(super) requests_at: BTreeMap<NodeRank, u32>,
-    /// The most that came to any of us: a scheduler that signals every node asks once.
+    /// The largest number of requests that one process received: a scheduler that signals every
+    /// node makes one request.
     pub(super) asked: u32,
     pub(super) phase: JobPhase,
 }
@@ -58,19 +59,19 @@ pub(super) enum JobPhase {
         reason: StopReason,
         stage: StopStage,
     },
-    /// Everything is over, and what workers reported about it is being collected.
+    /// All workers have exited, and their reports are being collected.
     Concluding {
         reason: StopReason,
         until: Instant,
     },
-    /// Between two epochs.
+    /// The pause between two epochs.
     Resting {
         until: Instant,
     },
     Done(Verdict),
 }
 
-/// How hard we have asked; a later stage outranks an earlier one.
+/// Stage of stopping the workers; a later stage outranks an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum StopStage {
     Warned { signal: i32, ask_at: Instant },
@@ -80,7 +81,7 @@ pub(super) enum StopStage {
 }
 
 impl Job {
-    /// A job whose nodes have been asked whether they can start.
+    /// Creates a job whose nodes have been asked whether they can start.
     pub fn new(policy: Policy, node_of_rank: Vec<NodeRank>) -> Self {
         debug_assert!(node_of_rank.is_sorted(), "ranks are counted through the nodes");
         let ended = vec![false; node_of_rank.len()];
@@ -106,7 +107,7 @@ impl Job {
         }
     }
 
-    /// How the job ended, once it has.
+    /// The verdict, once the job has ended.
     pub fn verdict(&self) -> Option<&Verdict> {
         match &self.phase {
             JobPhase::Done(verdict) => Some(verdict),
@@ -122,27 +123,28 @@ impl Job {
         )
     }
 
-    /// Whether it is still open who can start.
+    /// Whether not all nodes have answered yet whether they can start.
     pub fn is_preparing(&self) -> bool {
         matches!(self.phase, JobPhase::Preparing)
     }
 
-    /// Which start this is.
+    /// The number of this start.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Restarts so far that were no failure's.
+    /// Number of restarts so far that did not follow a failure.
     pub fn uncharged(&self) -> u32 {
         self.uncharged
     }
 
-    /// Whether a node may say whether it can start: it has not, or it was lost meanwhile.
+    /// Whether a node may answer whether it can start: it has not answered, or it was lost
+    /// meanwhile.
     pub fn may_answer(&self, node: NodeRank) -> bool {
         matches!(self.nodes[node.index()], NodeState::Asked | NodeState::Lost)
     }
 
-    /// Whether a node has been told to start its workers.
+    /// Whether a node has been asked to start its workers.
     pub fn has_started(&self, node: NodeRank) -> bool {
         match self.nodes[node.index()] {
             NodeState::Running | NodeState::Idle | NodeState::Lost => true,
@@ -150,12 +152,12 @@ impl Job {
         }
     }
 
-    /// Every end heard of in this epoch.
+    /// All exits of workers that were reported in this epoch.
     pub fn ends(&self) -> &[WorkerEnd] {
         &self.ends
     }
 
-    /// Workers that have been started and not yet been lost, as far as is known.
+    /// Number of workers that have been started and not yet been lost, as far as is known.
     pub fn running(&self) -> usize {
         if matches!(self.phase, JobPhase::Preparing | JobPhase::Resting { .. }) {
             return 0;
@@ -170,7 +172,7 @@ impl Job {
         self.failures.not_started.iter().any(|(_, other, _)| *other == rank)
     }
 
-    /// The only place where the job changes.
+    /// Applies an event to the job and returns the effects: the only place where the job changes.
     pub fn step(&mut self, now: Instant, event: Event) -> Vec<Effect> {
         if self.verdict().is_some() {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Stopping: asked, asked again, killed, given up.
+//! Stopping the workers: request, repeated request, SIGKILL, and giving up.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,11 @@ pub(super) const SIGABRT: i32 = 6;
 pub(super) const SIGKILL: i32 = 9;
 pub(super) const SIGTERM: i32 = 15;
 
-/// A kill that is not confirmed after this time is given up and said so.
+/// Time after which an unconfirmed kill is given up and reported.
 const UNDEAD_LIMIT: Duration = Duration::from_secs(10);
 
 impl Job {
-    /// A signal for us.
+    /// Handles a signal that the launcher received.
     pub(super) fn signalled(&mut self, now: Instant, signal: i32) -> Vec<Effect> {
         match self.requests.note(now) {
             Some(count) => self.requested(now, count, signal),
@@ -25,7 +25,8 @@ impl Job {
         }
     }
 
-    /// A signal for our process on a node, which tells what belongs together as we do.
+    /// Handles a signal that a process of remuda on a node received; it merges signals into
+    /// requests as the launcher does.
     pub(super) fn signalled_at(&mut self, now: Instant, at: NodeRank, signal: i32) -> Vec<Effect> {
         if signal == SIGTERM && self.does_without(at) {
             return self.let_go(now, at);
@@ -55,12 +56,13 @@ impl Job {
             && self.has_restarts_left()
     }
 
-    /// Nothing was started there, so nothing has to be started anew.
+    /// Whether a node may leave before the start: nothing was started there, so no restart is
+    /// needed.
     fn lets_leave_early(&self, node: NodeRank) -> bool {
         self.asked == 0 && self.policy.on_term == OnTerm::EndsNode && self.awaits_another(node)
     }
 
-    /// Its workers are stopped with all others, for they need each other.
+    /// Stops all workers because a node leaves: its workers and the others need each other.
     fn let_go(&mut self, now: Instant, node: NodeRank) -> Vec<Effect> {
         if !self.is_leaving(node) {
             self.failures.nodes.push((now, node, NodeLoss::Leaves));
@@ -68,7 +70,7 @@ impl Job {
         self.stop(now, StopReason::Leaving, SIGTERM)
     }
 
-    /// First request: ask. Second: kill. Third: leave.
+    /// Handles a request to end. First: stop the workers. Second: kill them. Third: exit.
     fn requested(&mut self, now: Instant, count: u32, signal: i32) -> Vec<Effect> {
         if count <= self.asked {
             return Vec::new();
@@ -80,7 +82,7 @@ impl Job {
                 Vec::new()
             }
             JobPhase::Running => self.stop(now, StopReason::Signal(signal), signal),
-            // The job is being stopped already, but not because of the user.
+            // The job is being stopped already, but not at the request of the user.
             JobPhase::Stopping { stage, .. } if self.asked == 1 => match stage {
                 StopStage::Killed { .. } => Vec::new(),
                 StopStage::Warned { .. }
@@ -95,7 +97,7 @@ impl Job {
                 | StopStage::Interrupted { .. }
                 | StopStage::Terminated { .. } => self.kill(now),
             },
-            // Where all is over already, a request changes nothing but that nothing is waited for.
+            // If all workers have exited already, a request only ends the waiting.
             JobPhase::Stopping { reason, .. } | JobPhase::Concluding { reason, .. } => {
                 self.phase = JobPhase::Done(self.verdict_of(*reason));
                 Vec::new()
@@ -132,8 +134,9 @@ impl Job {
         vec![Effect::Stopping(reason), effect]
     }
 
-    /// What workers hear first. Whoever presses Ctrl-C waits for nothing, and after a failure those
-    /// that are left could not save what needs them all.
+    /// The warning signal for the workers. There is none after Ctrl-C, where the user expects no
+    /// delay, and none after a failure, where the remaining workers could not save state that needs
+    /// all of them.
     fn warning(&self, reason: StopReason, signal: i32) -> Option<Warning> {
         match reason {
             StopReason::Failure => None,
@@ -143,7 +146,7 @@ impl Job {
         }
     }
 
-    /// The time asked for has come.
+    /// Handles the timer.
     pub(super) fn wake(&mut self, now: Instant) -> Vec<Effect> {
         match self.phase {
             JobPhase::Resting { until } if until <= now => self.renew(),

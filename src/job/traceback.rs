@@ -1,11 +1,11 @@
-//! Python tracebacks as they are printed: which exception ended a process, and where.
+//! Parser of printed Python tracebacks: the exception that ended a process, and its place.
 
 use std::borrow::Cow;
 
 /// A place in a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodePlace {
-    /// The file, as the traceback has it.
+    /// The file, as the traceback names it.
     pub file: String,
     /// The line.
     pub line: u32,
@@ -13,29 +13,29 @@ pub struct CodePlace {
     pub function: String,
 }
 
-/// The traceback that ended a process: the last one that nothing caught.
+/// The traceback that ended a process: the last one that was not caught.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traceback {
-    /// Where its first line begins in the text.
+    /// Offset of its first line in the text.
     pub offset: usize,
-    /// The exception that was printed last, its message with it.
+    /// The exception that was printed last, with its message.
     pub exception: String,
-    /// The exception with which its chain began.
+    /// The first exception of its chain.
     pub root: String,
-    /// The innermost frame that is not of a library.
+    /// The innermost frame outside of libraries.
     pub place: Option<CodePlace>,
-    /// Whether it certainly ended the process: torch's hook prints its rank in front of such a
-    /// traceback, while one without may have been logged and survived.
+    /// Whether it certainly ended the process: torch's hook prints the rank in front of such a
+    /// traceback, while one without a rank may have been logged and survived.
     pub is_final: bool,
 }
 
-/// Lines of a message that are looked at.
+/// Maximum number of lines of a message that are read.
 const MESSAGE_LINES_MAX: usize = 16;
 
-/// What stands in front of a traceback that did not end the process.
+/// Text in front of a traceback that did not end the process.
 const HARMLESS: &[&str] =
     &["Exception ignored", "Exception in thread", "Error in atexit", "Error in sys.excepthook"];
-/// What stands between two exceptions of one chain.
+/// Text between two exceptions of one chain.
 const CHAINED: &[&str] = &[
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
@@ -43,13 +43,13 @@ const CHAINED: &[&str] = &[
 
 /// One exception with its frames.
 struct Printed<'a> {
-    /// Its first line, and the one behind its last.
+    /// Indices from its first line to the one behind its last.
     lines: std::ops::Range<usize>,
     message: Vec<Cow<'a, str>>,
     place: Option<CodePlace>,
 }
 
-/// The traceback that ended the process that printed this text; of several the last, but for those
+/// Finds the traceback that ended the process that printed this text: the last one, except those
 /// that are printed while a process exits.
 pub fn last_traceback(text: &[u8]) -> Option<Traceback> {
     let lines = Lines::of(text);
@@ -79,7 +79,7 @@ pub fn last_traceback(text: &[u8]) -> Option<Traceback> {
     })
 }
 
-/// The innermost place of a crash that Python's faulthandler printed.
+/// Finds the innermost place of a crash that Python's faulthandler printed.
 pub(super) fn crash_place(text: &[u8]) -> Option<CodePlace> {
     let lines = Lines::of(text);
     let head = (0..lines.count()).rev().find(|at| {
@@ -92,7 +92,7 @@ pub(super) fn crash_place(text: &[u8]) -> Option<CodePlace> {
     frames.iter().find(|place| !is_of_library(&place.file)).or(frames.first()).cloned()
 }
 
-/// A text cut into lines as a terminal would show them.
+/// A text split into lines as a terminal would show them.
 struct Lines<'a> {
     text: &'a [u8],
     offsets: Vec<usize>,
@@ -110,7 +110,8 @@ impl<'a> Lines<'a> {
         self.offsets.len()
     }
 
-    /// Without its end, a progress bar that it overwrote, and the rank that torch writes before it.
+    /// The line without its end, without a progress bar that it overwrote, and without the rank
+    /// that torch prints before it.
     fn at(&self, index: usize) -> Cow<'a, str> {
         String::from_utf8_lossy(without_rank(self.raw(index)))
     }
@@ -135,7 +136,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// torch prints `[rank2]: ` in front of every line of a traceback.
+/// Removes `[rank2]: `, which torch prints in front of every line of a traceback.
 fn without_rank(line: &[u8]) -> &[u8] {
     let Some(rest) = line.strip_prefix(b"[rank") else {
         return line;
@@ -172,12 +173,12 @@ fn is_head(line: &str) -> bool {
         || line.starts_with('╭') && line.contains("Traceback (most recent call last)")
 }
 
-/// Python indents frames; `rich` draws a box around them.
+/// Whether a line belongs to a frame: Python indents frames; `rich` draws a box around them.
 fn is_frame(line: &str) -> bool {
     line.starts_with([' ', '\t', '│', '╰', '╭', '├'])
 }
 
-/// `  File "train.py", line 13, in main`
+/// Parses `  File "train.py", line 13, in main`.
 fn place_of(line: &str, before_line: &str, before_function: &str) -> Option<CodePlace> {
     let (file, rest) = line.trim_start().strip_prefix("File \"")?.split_once(before_line)?;
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -265,7 +266,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Any bytes are read without a panic, and what is found lies in the text.
+        /// Any bytes are read without a panic, and the result lies in the text.
         #[test]
         fn any_bytes_are_read(parts in proptest::collection::vec(0usize..8, 0..24)) {
             const PIECES: [&str; 8] = [

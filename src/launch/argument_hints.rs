@@ -1,5 +1,6 @@
-//! Hints for a program that refused its arguments: which word it refused, and whether that word came
-//! from remuda or belongs to remuda. Pure; called by the final report for the worker that failed.
+//! Hints for a program that refused its arguments: which word it refused, and whether that word was
+//! added by remuda or is an option of remuda. Pure; called by the final report for the worker that
+//! failed.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -15,7 +16,7 @@ pub struct LauncherFlag {
     pub takes_value: bool,
 }
 
-/// The words with which a worker was started, and what was typed to start it.
+/// The words with which a worker was started, and the command line that started it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arguments<'a> {
     /// Program, script and arguments of the worker.
@@ -39,9 +40,10 @@ enum RefusedWords {
     All,
 }
 
-/// What parsers of command lines print about words that they do not know.
+/// Messages that parsers of command lines print about unknown words.
 const REFUSALS: [(&str, RefusedWords); 17] = [
-    // argparse, and with it Hydra, simple-parsing, HfArgumentParser; jsonargparse and Lightning's CLI.
+    // argparse, and with it Hydra, simple-parsing, HfArgumentParser; jsonargparse and Lightning's
+    // CLI.
     (r"error: [Uu]nrecognized arguments?: (.+)", RefusedWords::All),
     (r"not used by the HfArgumentParser: \[(.+)\]", RefusedWords::All),
     // click and typer; optparse.
@@ -90,7 +92,7 @@ pub(super) fn argument_hints<'a>(
 }
 
 impl Arguments<'_> {
-    /// Whether remuda added its argument; the same word may have been typed.
+    /// Whether remuda added its argument; the user may have typed the same word.
     fn is_added(&self) -> bool {
         let has = |words: &[OsString]| words.iter().any(|word| *word == *self.added);
         has(self.argv) && !has(self.command)
@@ -117,7 +119,7 @@ impl Arguments<'_> {
         ))
     }
 
-    /// `remuda run`, `deepspeed`.
+    /// The command that was typed, such as `remuda run` or `deepspeed`.
     fn program(&self) -> String {
         let file = self.command.first().and_then(|word| Path::new(word).file_name());
         let name = file.map_or_else(|| "remuda".into(), |name| name.to_string_lossy());
@@ -128,7 +130,7 @@ impl Arguments<'_> {
     }
 }
 
-/// The words that a line says were refused, as they stand there.
+/// The words that a line reports as refused, as they are printed.
 fn refused_words(line: &[u8]) -> Vec<String> {
     let plain = Regex::new("\x1b\\[[0-9;]*m").expect("a valid pattern").replace_all(line, &b""[..]);
     for (pattern, refused) in REFUSALS {
@@ -148,7 +150,7 @@ fn refused_words(line: &[u8]) -> Vec<String> {
     Vec::new()
 }
 
-/// `--local-rank=0` → `local_rank`.
+/// The name of an option: `--local-rank=0` → `local_rank`.
 fn name_of(word: &str) -> String {
     let name = word.split('=').next().unwrap_or_default();
     name.trim_start_matches('-').replace('-', "_")

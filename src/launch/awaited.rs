@@ -1,4 +1,4 @@
-//! Whom a job waits for before it can begin, and how far each has come.
+//! Nodes that are not ready before the start, by progress.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use crate::base::{HostName, NodeRank};
 use crate::plan::NodePlan;
 use crate::report::summary::{duration, step};
 
-/// Hosts that have not answered, in the order of their ranks. Empty, once workers were started.
+/// Hosts that have not answered, in the order of their ranks. Empty once workers were started.
 #[derive(Debug, Default)]
 pub(super) struct PendingNodes {
     called: Vec<HostName>,
     let_in: Vec<HostName>,
     asked: Vec<HostName>,
-    /// Whether we log in to those that were called; else they come by themselves.
+    /// Whether the launcher logs in to the hosts that are called; else they connect by themselves.
     by_ssh: bool,
 }
 
 impl PendingNodes {
-    /// Each kind on a line of its own.
+    /// Lists the hosts, one line for each progress.
     pub(super) fn show(&self) -> Vec<String> {
         let called = if self.by_ssh { "logging in to" } else { "waiting for" };
         let kinds = [
@@ -34,7 +34,7 @@ impl PendingNodes {
         kinds.map(|(what, hosts)| format!("still {what}: {}", folded(hosts))).collect()
     }
 
-    /// Lines for whoever waits with us.
+    /// Lines about the wait, while the job is starting.
     pub(super) fn waiting(&self, since: Duration) -> Vec<String> {
         let kinds = [
             (&self.called, if self.by_ssh { " to accept the ssh login" } else { "" }),
@@ -50,7 +50,7 @@ impl PendingNodes {
         kinds.map(line).collect()
     }
 
-    /// What to type to see what holds up the first host of each kind.
+    /// Commands that show what delays the first host of each progress.
     pub(super) fn help(&self, options: &Options) -> Vec<String> {
         let way = |host: &HostName| match &options.transport {
             Transport::Ssh(ssh) => Some(ssh.way(host)),
@@ -66,7 +66,7 @@ impl PendingNodes {
     }
 }
 
-/// What to type about a node that looks, and does not come to an end.
+/// The command that shows why the checks of a node do not finish.
 pub(super) fn help_of_asked(options: &Options, host: &HostName) -> String {
     let (look, what) = match &options.venv_script {
         Some(script) => (format!(". {}", quoted(script)), "`--venv_script`, or a file system,"),
@@ -84,7 +84,7 @@ fn folded(hosts: &[HostName]) -> String {
 }
 
 impl Dispatcher<'_> {
-    /// The nodes without which nothing can start, and how far we came with each.
+    /// The nodes that delay the start, and the progress of each.
     pub(super) fn awaited(&self) -> PendingNodes {
         let by_ssh = matches!(self.options.transport, Transport::Ssh(_));
         let mut awaited = PendingNodes { by_ssh, ..PendingNodes::default() };
@@ -99,7 +99,7 @@ impl Dispatcher<'_> {
         awaited
     }
 
-    /// Nodes that have neither said that they can start nor that they cannot.
+    /// Nodes that have not answered whether they can start.
     pub(super) fn unanswered(&self) -> impl Iterator<Item = (NodeRank, &NodePlan)> {
         (0..).map(NodeRank).zip(&self.plan.nodes).filter(|(place, _)| {
             let is_answered = self.found[place.index()].is_some()

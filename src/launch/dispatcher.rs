@@ -1,5 +1,5 @@
-//! The only loop of the launcher: select → step → perform. What it hears and does is told story by
-//! story in the files beside this one.
+//! The event loop of the launcher: select → step → perform. The handlers of single events and
+//! effects are in the other files of this module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -35,27 +35,29 @@ use crate::transport::dial::HANDSHAKES_MAX;
 use crate::transport::ssh::{Ssh, end_processes};
 use crate::wire::{PreparedNode, Problem, ToAgent};
 
-/// Silence of a node that is worth a line.
+/// Time without a message of a node after which that is reported.
 pub(super) const SILENCE_WARNING: Duration = Duration::from_secs(10);
-/// Silence before anything has started that makes whoever sits there wonder, where nothing else was said.
+/// Time without any line before the start after which the launcher reports the nodes that it waits
+/// for.
 const PATIENCE: Duration = Duration::from_millis(2500);
-/// What nodes have said and nobody has heard; of more, a link has to wait.
+/// Maximum number of node events that wait for the loop; at this bound, links wait.
 const EVENTS_MAX: usize = 1024;
 
-/// Starts the workers of a plan, sees them through, and says how it went. Returns the exit status.
+/// Starts the workers of a plan, supervises them, and reports the result. Returns the exit status.
 pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> {
     heap::share();
     signals::hear_of_children();
     family::become_subreaper();
     check_open_files(plan, &options.transport)?;
-    // Until we listen a signal would end us, and nobody would clear up if the janitor is gone too.
+    // Until its handlers are installed a signal would end the launcher, and nothing would clean up
+    // if the janitor is gone too.
     let waiting = signals::let_requests_wait();
     // Before anything that starts a thread: it forks.
     let reached = match &options.transport {
         Transport::Local => Reached::By(Connector::Local),
         Transport::Ssh(ssh) => {
             let ssh = Ssh::prepare(ssh, plan.nodes.iter().map(|node| &node.host))?;
-            // Who wants to hear little is given no hints.
+            // Without progress messages no hints are printed either.
             let hears = options.talks || options.framing != Framing::None;
             let ssh = if hears { ssh } else { ssh.without_hints() };
             Reached::By(Connector::Ssh(Arc::new(ssh)))
@@ -81,13 +83,14 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
             Reached::At(dial) => gather::see_through(plan, options, (dial, pulse), waiting).await,
         }
     });
-    // A name server that does not answer holds up nobody who has ended.
+    // The process does not wait for a name server that does not answer.
     runtime.shutdown_background();
     end_processes();
     status
 }
 
-/// When we first say whom we wait for. Nodes that come by themselves were announced.
+/// Time until the first report of nodes that are not ready. Nodes that connect by themselves have
+/// been announced.
 fn patience(options: &Options) -> Duration {
     match options.transport {
         Transport::Local | Transport::Ssh(_) if options.talks => PATIENCE,
@@ -101,8 +104,8 @@ enum Reached<'a> {
     At(&'a DialOptions),
 }
 
-/// From the first link to the last word. `begun` is given
-/// the way to the screen.
+/// Supervises the job from the first link to the final report. `begun` receives the sender of
+/// output.
 pub(super) async fn see_through(
     plan: &LaunchPlan,
     options: &Options,
@@ -118,12 +121,13 @@ pub(super) async fn see_through(
     Ok(dispatcher.finish().await)
 }
 
-/// Some for each link, two for the files of each rank, and some for ourselves.
+/// Checks the limit of file descriptors: some for each link, two for the files of each rank, and
+/// some for the launcher itself.
 fn check_open_files(plan: &LaunchPlan, transport: &Transport) -> Result<(), LaunchError> {
     const OWN_FDS: u64 = 24;
     let of_link = match transport {
         Transport::Local => 2,
-        // Three pipes, the channel, the words of ssh and its end.
+        // Three pipes, the channel, the messages of ssh, and its exit.
         Transport::Ssh(_) => 6,
         // The connection, and both ends of the link, each of them twice.
         Transport::Dial(_) => 5,
@@ -141,25 +145,26 @@ pub(super) struct Dispatcher<'a> {
     pub(super) plan: &'a LaunchPlan,
     pub(super) options: &'a Options,
     pub(super) started: (Instant, Duration),
-    /// Children that were here before us: whoever called `exec` left them, and they are not ours.
+    /// Children that the process had before remuda started, left by a program that called `exec`:
+    /// they do not belong to the job.
     pub(super) inherited: Vec<Pid>,
-    /// How nodes are reached, also those that are reached again.
+    /// How nodes are reached, also after a loss.
     pub(super) caller: Caller<'a>,
     pub(super) job: Job,
-    /// What probes are told.
+    /// State for the answers to probes.
     pub(super) pulse: Arc<HealthState>,
     pub(super) nodes: Vec<NodeHandle>,
-    /// Those that serve links.
+    /// Tasks that serve links.
     pub(super) tasks: Tasks,
     pub(super) found: Vec<Option<PreparedNode>>,
     /// Every epoch that has begun; the last one has not ended.
     pub(super) epochs: Vec<EpochRecord>,
-    /// Nodes to be reached anew, once what lost nodes have left here is buried.
+    /// Nodes to be reached again, once the processes that lost nodes left here are reaped.
     pub(super) renewal: Option<Vec<NodeRank>>,
     pub(super) problems: Vec<(NodeRank, Problem)>,
-    /// What nodes wanted known, each once.
+    /// Notes of nodes that were printed, each once.
     pub(super) noted: BTreeSet<String>,
-    /// Who held up a start until the time was over.
+    /// The nodes that delayed a start until the time limit.
     pub(super) awaited: Option<PendingNodes>,
     /// When workers were first started.
     pub(super) begun: Option<Instant>,
@@ -174,12 +179,12 @@ pub(super) struct Dispatcher<'a> {
     pub(super) wake: Option<Instant>,
     pub(super) beat_at: Instant,
     pub(super) pause: Pause,
-    /// The screen has nothing more on its way.
+    /// Receives a message when the screen has no more output to write.
     pub(super) rested: mpsc::UnboundedReceiver<()>,
     pub(super) tell_rested: mpsc::UnboundedSender<()>,
-    /// When to say whom we wait for.
+    /// When to report the nodes that the launcher waits for.
     pub(super) waiting_at: Instant,
-    /// What workers printed about their failures, once it was asked for.
+    /// Receives what workers printed about their failures, once it was requested.
     pub(super) evidence: mpsc::UnboundedReceiver<BTreeMap<Rank, Evidence>>,
     pub(super) send_evidence: mpsc::UnboundedSender<BTreeMap<Rank, Evidence>>,
 }
@@ -272,7 +277,7 @@ impl<'a> Dispatcher<'a> {
         })
     }
 
-    /// The loop.
+    /// Runs the loop until the job has a verdict.
     pub(super) async fn until_the_verdict(&mut self) {
         while self.job.verdict().is_none() {
             self.turn().await;
@@ -285,7 +290,7 @@ impl<'a> Dispatcher<'a> {
             Happening::Node(event) => self.hear(event),
             Happening::Consumed(((node, link), bytes)) => {
                 let node = &self.nodes[node.index()];
-                // An agent that has come in the place of another did not send it.
+                // An agent that replaced another one did not send it.
                 if node.link == link {
                     node.tell(&ToAgent::Consumed(bytes));
                 }
@@ -332,7 +337,7 @@ impl<'a> Dispatcher<'a> {
         let deadline =
             self.options.timeout.map(|timeout| self.started.0 + timeout + self.pause.total());
         tokio::select! {
-            // The user and the clock first: they have little to say. What nodes say may be much.
+            // The user and the clock first: they cause few events. Messages of nodes may be many.
             biased;
             wish = self.signals.next() => Happening::Wish(wish),
             never = self.tasks.watch() => match never {},
@@ -409,7 +414,8 @@ impl<'a> Dispatcher<'a> {
         }
     }
 
-    /// Nothing is wrong with a worker that is over before the others, unless they wait for it.
+    /// Reports workers that exited with 0 before the others, which is a fault only if the others
+    /// wait for them.
     pub(super) fn say_early(&mut self, now: Instant) {
         if self.job.is_stopping() {
             return;

@@ -1,4 +1,4 @@
-//! The part of the last screen that says what a worker itself, and the others, reported of a failure.
+//! The part of the final screen that shows what workers reported about a failure.
 
 use std::path::Path;
 
@@ -11,15 +11,16 @@ use crate::report::summary::{Failure, count};
 use crate::report::{OutputRouter, neutral};
 use crate::wire::Stream;
 
-/// Characters of an exception that are shown in one line.
+/// Maximum number of characters of an exception in one line.
 const EXCEPTION_CHARS_MAX: usize = 240;
-/// Ranks or ranges of ranks that are named.
+/// Maximum number of ranks or ranges of ranks that are named.
 const RANGES_MAX: usize = 8;
 
-/// The last lines of a worker, with the stream that they are of.
+/// The last lines of a worker, with their stream.
 type LastLines = Option<(Stream, Vec<Vec<u8>>)>;
 
-/// The last lines of a worker, unless they are the traceback that is the last thing on the screen.
+/// The last lines of a worker, unless they are the traceback that is already the last text on the
+/// screen.
 pub(super) fn without_shown_traceback(
     last_lines: LastLines,
     pages: &OutputRouter,
@@ -49,12 +50,13 @@ impl JobReport<'_> {
         evidence.exception.as_deref().filter(|_| is_own)
     }
 
-    /// SIGKILL ends a worker whatever it printed before.
+    /// Whether SIGKILL from outside ended the worker, which it does whatever was printed before.
     fn was_killed_from_outside(&self) -> bool {
         matches!(&self.verdict.cause, Some(FailureCause::Worker(end)) if end.is_killed_from_outside())
     }
 
-    /// `rank 2 (n1) failed: ValueError: bad batch`, where the worker reported that much.
+    /// Title such as `rank 2 (n1) failed: ValueError: bad batch`, if the worker reported its
+    /// exception.
     pub(super) fn exception_headline(&self, cause: &FailureCause) -> Option<String> {
         let (FailureCause::Worker(crate::job::WorkerEnd { rank, .. })
         | FailureCause::Exiting { rank, .. }) = cause
@@ -66,7 +68,7 @@ impl JobReport<'_> {
         Some(format!("rank {} ({}) failed: {exception}", worker.rank, worker.host))
     }
 
-    /// Where the exception was raised, and what became of the worker and the others.
+    /// Where the exception was raised, and what happened to the worker and the others.
     pub(super) fn exception_facts(&self, worker: &WorkerHistory) -> Vec<String> {
         let mut facts = Vec::new();
         let evidence = self.verdict.reports.evidence.as_ref();
@@ -100,7 +102,7 @@ impl JobReport<'_> {
         facts
     }
 
-    /// Whether the worker that is named reported that others had left it alone.
+    /// Whether the worker that is the cause reported that its peers had left it.
     pub(super) fn was_left_alone(&self) -> bool {
         let class = self.verdict.reports.evidence.as_ref().map(|evidence| evidence.class);
         matches!(class, Some(FailureClass::LostPeer | FailureClass::TimedOut))
@@ -123,7 +125,8 @@ impl JobReport<'_> {
         lost.into_iter().chain(late).collect()
     }
 
-    /// `rank 2 (n1) did not take part: ranks 0, 1, 3 timed out waiting for a collective`
+    /// Title such as `rank 2 (n1) did not take part: ranks 0, 1, 3 timed out waiting for a
+    /// collective`.
     pub(super) fn show_missing(&self, missing: &[Rank], reported: FailureClass) -> String {
         let who = match missing {
             [rank] => format!("rank {} ({})", self.worker(*rank).rank, self.worker(*rank).host),
@@ -143,7 +146,7 @@ impl JobReport<'_> {
         }
     }
 
-    /// The workers that did not come, and what the first of the others reported.
+    /// Report of the missing workers, with what the first of the others reported.
     pub(super) fn workers_missing(
         &self,
         missing: &[Rank],
@@ -178,7 +181,7 @@ impl JobReport<'_> {
         Failure { code: codes::WORKER_FAILED, title, facts, last_lines, log, help: Vec::new() }
     }
 
-    /// `rank 0`, `ranks 0-3, 7`
+    /// Returns `rank 0`, or `ranks 0-3, 7`.
     fn show_ranks(&self, places: &[Rank]) -> String {
         let mut ranks: Vec<u32> = places.iter().map(|place| self.worker(*place).rank.0).collect();
         ranks.sort_unstable();
@@ -186,7 +189,7 @@ impl JobReport<'_> {
         format!("{noun} {}", fold_ranks(&ranks))
     }
 
-    /// For the record: the exception, and why the worker is named.
+    /// The exception, and why the worker is the cause, for the run record.
     pub(super) fn recorded_evidence(&self) -> (Option<String>, Option<&'static str>) {
         let why = match (&self.verdict.cause, &self.verdict.reports.evidence) {
             (Some(FailureCause::Missing { .. }), _) => "reports_of_others",
@@ -203,7 +206,7 @@ impl JobReport<'_> {
     }
 }
 
-/// `0-3, 7`: sorted ranks, those in a row as one.
+/// Folds sorted ranks, consecutive ones as a range: `0-3, 7`.
 fn fold_ranks(ranks: &[u32]) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for rank in ranks {

@@ -1,4 +1,4 @@
-//! The end of a launch: links end, what was written is waited for, and it is said how it went.
+//! End of a launch: closes the links, waits for output and reports the result.
 
 use std::time::Duration;
 
@@ -9,17 +9,18 @@ use super::{verdict, voice};
 use crate::base::{NodeRank, Status, clock};
 use crate::wire::ToAgent;
 
-/// Agents that have said their last word end within this time, or are left to their links' end.
+/// Time limit for the exit of agents that have sent their final message; later they exit with their
+/// links.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
 /// How a launch ended.
 pub(super) struct LaunchEnd {
     pub(super) status: Status,
-    /// What was said last.
+    /// The final text.
     pub(super) text: String,
     /// The node that was the cause of a failure.
     pub(super) cause: Option<NodeRank>,
-    /// Whether another node 0 may go on with the job.
+    /// Whether another node 0 may continue the job.
     pub(super) may_be_taken_over: bool,
 }
 
@@ -32,14 +33,14 @@ impl Dispatcher<'_> {
         }
     }
 
-    /// Ends the links, waits for what was written, says how it went, leaves a record.
+    /// Closes the links, waits for the output, reports the result and writes the record.
     pub(super) async fn finish(mut self) -> LaunchEnd {
         let verdict = self.job.verdict().expect("the loop ended because there is one").clone();
         self.nodes.iter().for_each(|node| node.tell(&ToAgent::Bye));
         let limit = if verdict.unconfirmed.is_empty() { CLOSE_LIMIT } else { Duration::ZERO };
         self.nodes.iter().filter(|node| node.heard.is_none()).for_each(NodeHandle::hang_up);
         drop(std::mem::take(&mut self.nodes));
-        // What they still say is no news, and must not hold them up.
+        // Later messages of nodes are ignored, and must not block the nodes.
         self.events.close();
         let _ = tokio::time::timeout(limit, self.tasks.finish()).await;
         while let (Some(at), true) = (self.grave.look_at(), verdict.unconfirmed.is_empty()) {

@@ -1,5 +1,5 @@
-//! Node 0 of a job whose nodes are started one by one: lets the others in, and tells them at the end
-//! how it went.
+//! Node 0 of a job whose nodes are started one by one: accepts the others, and sends them the
+//! result at the end.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -20,10 +20,12 @@ use crate::report::summary::{duration, step};
 use crate::report::{OutputSender, print_error};
 use crate::transport::dial::{Acceptor, BindError, BoundListener, JobOver, Rules};
 
-/// Who has heard how the job ended hangs up at once; whoever has not within this time is cut off.
+/// Time limit for the other nodes to receive the result: those that have it disconnect at once, the
+/// others are disconnected.
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
 
-/// From the wait for our own name to the last word; what waited is heard from the beginning.
+/// Supervises the job, from the wait for the name of node 0 to the final report. Pending signals
+/// are handled from the beginning.
 pub(super) async fn see_through(
     plan: &LaunchPlan,
     options: &Options,
@@ -42,7 +44,8 @@ pub(super) async fn see_through(
         );
         print_error(&step("Waiting", &text));
     };
-    // Its name may not exist yet. As process 1 we would not be ended by a signal that we do not hear.
+    // The name of node 0 may not exist yet. Process 1 is not ended by a signal that it does not
+    // handle.
     let door = tokio::select! {
         door = BoundListener::open(&dial.address, dial.port, deadline, tell) => door?,
         signal = signals.stop() => {
@@ -63,7 +66,8 @@ pub(super) async fn see_through(
     let gate = Arc::new(Acceptor::open(door, rules(plan, options, dial), say, &mut tasks)?);
     let way = Connector::Dial(Arc::clone(&gate), dial.join_limit, dial.local_addr);
     let job = dispatch(plan, options, (&way, pulse), |sender| {
-        // Whoever listens now hears what came while nobody did.
+        // The handlers of the dispatcher now receive signals that arrived before they were
+        // installed.
         signals.pass_on();
         let _ = screen.set(sender);
     });

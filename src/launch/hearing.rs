@@ -1,4 +1,4 @@
-//! What nodes say, as events of the job.
+//! Handling of messages of nodes, which become events of the job.
 
 use super::dispatcher::Dispatcher;
 use super::history::{ErrorFileCopy, WorkerOutcome};
@@ -15,11 +15,11 @@ use crate::transport::{AgentEnd, FaultKind};
 use crate::wire::{self, FromAgent, OpenFailure, PreparedNode, ToAgent, WorkerNote};
 
 impl Dispatcher<'_> {
-    /// What a node said, as an event of the job.
+    /// Converts a message of a node to an event of the job.
     pub(super) fn hear(&mut self, event: NodeEvent) -> Option<Event> {
         let NodeEvent { node, link, what } = event;
         if link != self.nodes[node.index()].link {
-            // Of a link in whose place there is a new one.
+            // A message of a previous link, which was replaced.
             return None;
         }
         match what {
@@ -40,7 +40,7 @@ impl Dispatcher<'_> {
             }
             NodeMessage::Fresh { epoch, uncharged } => Some(Event::Fresh { epoch, uncharged }),
             NodeMessage::Unreachable(fault) => {
-                // All that are absent have one deadline, and each is to be named.
+                // All missing nodes have one deadline, and each is to be named.
                 let is_late = matches!(fault.kind, FaultKind::Absent | FaultKind::OtherKey);
                 self.faults.push((node, fault));
                 if is_late { self.refusal(node) } else { self.refused(node) }
@@ -57,7 +57,7 @@ impl Dispatcher<'_> {
         }
     }
 
-    /// A signal to the process of a node is one to the job, as if it had come here.
+    /// Handles a signal that a process of remuda on a node received like one to the launcher.
     fn signalled(&mut self, node: NodeRank, signal: i32) -> Option<Event> {
         let wish = UserRequest::of(signal)?;
         let host = &self.plan.nodes[node.index()].host;
@@ -65,8 +65,8 @@ impl Dispatcher<'_> {
         self.wish(wish, Some(node))
     }
 
-    /// A node cannot take part. Where nodes are started by somebody else, nobody waits any longer for
-    /// those that have not come.
+    /// Handles a node that cannot take part. Where another system starts the nodes, the launcher
+    /// then stops waiting for those that have not joined.
     fn refused(&mut self, node: NodeRank) -> Option<Event> {
         if matches!(self.caller.way, Connector::Dial(..)) {
             for place in (0..self.nodes.len() as u32).map(NodeRank).filter(|place| *place != node) {
@@ -84,8 +84,8 @@ impl Dispatcher<'_> {
         self.job.may_answer(node).then_some(Event::Refused(node))
     }
 
-    /// Why no agent of ours says this now. What passes may be relied upon: a node ends its own part in
-    /// a job with nonsense, and nobody else's.
+    /// Why this message is invalid now. Later code relies on messages that pass: an invalid one
+    /// ends only the part of the node that sent it.
     fn objection(&self, node: NodeRank, message: &FromAgent) -> Option<String> {
         let about = |rank: &Rank| {
             let worker = self.history.workers.get(rank.index());
@@ -120,7 +120,7 @@ impl Dispatcher<'_> {
             FromAgent::Examined(_) | FromAgent::Dialed(_) => {
                 Some("protocol error: unexpected answer".to_owned())
             }
-            // Who reads the link looks at those of output.
+            // The task that reads the link checks messages of output.
             FromAgent::Output { .. }
             | FromAgent::OutputEnd { .. }
             | FromAgent::Hello(_)
@@ -133,7 +133,8 @@ impl Dispatcher<'_> {
         }
     }
 
-    /// Node 0 finds what all others are told.
+    /// What is missing in the answer of node 0, which determines the values that all others
+    /// receive.
     fn lacks(&self, node: NodeRank, found: &PreparedNode) -> Option<String> {
         let listen =
             orders::listen(self.plan, &self.options.transport, &self.plan.nodes[node.index()])?;
@@ -235,7 +236,7 @@ impl Dispatcher<'_> {
             }
             FromAgent::Note { note: WorkerNote::Ready | WorkerNote::Step { .. }, .. }
             | FromAgent::Beat
-            // A doctor alone asks for these.
+            // Only `doctor` requests these.
             | FromAgent::Examined(_)
             | FromAgent::Dialed(_)
             | FromAgent::Output { .. }
@@ -243,8 +244,8 @@ impl Dispatcher<'_> {
         }
     }
 
-    /// While a job is being stopped, children that die a little later than their parents are no
-    /// news.
+    /// Reports processes that a worker left behind, except while a job is being stopped: then
+    /// children that exit a little later than their parents are expected.
     fn say_leftovers(&self, rank: Rank, processes: &[crate::wire::Leftover]) {
         if self.job.is_stopping() || processes.is_empty() {
             return;
@@ -253,7 +254,7 @@ impl Dispatcher<'_> {
     }
 }
 
-/// The wire and the job are versioned apart.
+/// Converts the step: the wire protocol and the job are versioned separately.
 fn start_step(step: OpenFailure) -> StartStep {
     match step {
         OpenFailure::Fork => StartStep::Fork,

@@ -1,4 +1,4 @@
-//! What is known about every worker, for the last screen and for `run.json`.
+//! Facts about every worker, for the final screen and for `run.json`.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::job::{Evidence, parse_error_file};
 use crate::plan::LaunchPlan;
 use crate::wire::Leftover;
 
-/// One worker.
+/// Facts about one worker.
 #[derive(Clone, Debug)]
 pub(super) struct WorkerHistory {
     pub(super) rank: Rank,
@@ -19,9 +19,9 @@ pub(super) struct WorkerHistory {
     pub(super) host: HostName,
     pub(super) started: Option<(u32, Instant)>,
     pub(super) ended: Option<WorkerOutcome>,
-    /// It said that a peer had left it alone in a collective.
+    /// Whether it reported that a peer had left it in a collective.
     pub(super) lost_peer: bool,
-    /// What torch recorded about its failure.
+    /// The error file that torch wrote about its failure.
     pub(super) error_file: Option<ErrorFileCopy>,
 }
 
@@ -33,22 +33,22 @@ pub(super) struct ErrorFileCopy {
     pub(super) at: Instant,
 }
 
-/// How a worker ended.
+/// The exit of a worker.
 #[derive(Clone, Debug)]
 pub(super) struct WorkerOutcome {
     pub(super) exit: WorkerExit,
     pub(super) at: Instant,
     pub(super) stopped: bool,
     pub(super) oom_kills: u64,
-    /// Whether it was said that it ended before others.
+    /// Whether its early exit was reported.
     pub(super) told: bool,
 }
 
-/// An end with 0 that others survive so long is worth a line.
+/// Time that other workers must run on after an exit with 0 before it is reported.
 const EARLY_AFTER: Duration = Duration::from_secs(10);
 
 impl WorkerHistory {
-    /// How long it ran; `None` if it never started or has not ended.
+    /// Time that it ran; `None` if it never started or has not exited.
     pub(super) fn ran(&self) -> Option<Duration> {
         Some(self.ended.as_ref()?.at.saturating_duration_since(self.started?.1))
     }
@@ -58,7 +58,7 @@ impl WorkerHistory {
     }
 }
 
-/// All of them, by rank, and what could not be killed.
+/// All workers by rank, and the processes that could not be killed.
 pub(super) struct History {
     pub(super) workers: Vec<WorkerHistory>,
     pub(super) undead: Vec<(NodeRank, Leftover)>,
@@ -85,7 +85,7 @@ impl History {
         Self { workers: workers.collect(), undead: Vec::new(), stop_asked: None }
     }
 
-    /// Ends with 0 a while ago, while others run; each is told once.
+    /// Workers that exited with 0 a while ago while others run; each is returned once.
     pub(super) fn take_early(&mut self, now: Instant) -> Vec<&WorkerHistory> {
         if self.workers.iter().all(|worker| worker.ended.is_some()) {
             return Vec::new();
@@ -101,7 +101,7 @@ impl History {
         early
     }
 
-    /// Whether a judge has ended because of what it found.
+    /// Whether the worker that judges exited because of its findings.
     pub(super) fn is_judged(&self, judge: CauseRule) -> bool {
         if judge == CauseRule::Nobody {
             return false;
@@ -120,7 +120,7 @@ impl History {
         taken.collect()
     }
 
-    /// What workers reported about their failures, that of their error files included.
+    /// What workers reported about their failures, their error files included.
     pub(super) fn with_error_files(
         &self,
         mut printed: BTreeMap<Rank, Evidence>,

@@ -1,4 +1,4 @@
-//! Our standard input on its way to workers.
+//! Forwarding of the launcher's standard input to workers.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -11,29 +11,29 @@ use tokio::sync::mpsc;
 use crate::base::Rank;
 use crate::os::{fds, signals};
 
-/// One piece of input.
+/// Maximum size of one piece of input.
 const PIECE_BYTES: usize = 16 * 1024;
-/// How often a job in the background looks whether it is in the foreground.
+/// Interval at which a job in the background checks whether it is in the foreground.
 const BACKGROUND_PAUSE: Duration = Duration::from_millis(200);
-/// Pieces that wait while the links are busy.
+/// Maximum number of pieces that wait while the links are busy.
 const PIECES_MAX: usize = 4;
 
-/// Bytes that a worker may have before it and not yet taken. More is left where it is.
+/// Maximum number of bytes sent to a worker that it has not read; further input is not read.
 const UNREAD_BYTES_MAX: u64 = 256 * 1024;
 
-/// Standard input, read as fast as the slowest of its readers takes it.
+/// Standard input, read as fast as its slowest reader.
 #[derive(Default)]
 pub(super) struct Input {
     pieces: Option<mpsc::Receiver<Vec<u8>>>,
-    /// Whether anybody has ever wanted it.
+    /// Whether the reading thread was ever started.
     is_open: bool,
-    /// What every reader has been sent and has not taken.
+    /// Number of bytes that each reader was sent and has not read.
     unread: BTreeMap<Rank, u64>,
 }
 
 impl Input {
-    /// Nothing is read as long as there is nobody who wants it. In a later epoch its workers get
-    /// what the earlier ones have left.
+    /// Starts reading if there are readers. The workers of a later epoch get the input that the
+    /// earlier ones have left.
     pub(super) fn start(&mut self, readers: impl Iterator<Item = Rank>) {
         self.unread = readers.map(|rank| (rank, 0)).collect();
         if !self.unread.is_empty() && !self.is_open {
@@ -43,7 +43,7 @@ impl Input {
 
     /// The next piece; the last one is empty. Counts it as sent to every reader.
     pub(super) async fn next(&mut self) -> Vec<u8> {
-        // Without readers it is left to whoever reads it after us.
+        // Without readers the input is left to the next program that reads it.
         let wanted = !self.unread.is_empty()
             && self.unread.values().all(|unread| *unread < UNREAD_BYTES_MAX);
         let piece = match &mut self.pieces {
@@ -62,26 +62,25 @@ impl Input {
         piece
     }
 
-    /// Who reads it.
+    /// Workers that read standard input.
     pub(super) fn readers(&self) -> impl Iterator<Item = Rank> {
         self.unread.keys().copied()
     }
 
-    /// A reader has taken so much.
+    /// Notes that a reader has read this many bytes.
     pub(super) fn taken(&mut self, rank: Rank, bytes: u64) {
         if let Some(unread) = self.unread.get_mut(&rank) {
             *unread = unread.saturating_sub(bytes);
         }
     }
 
-    /// A reader has ended; nobody waits for it.
+    /// Removes a reader that has exited, so that the others do not wait for it.
     pub(super) fn gone(&mut self, rank: Rank) {
         self.unread.remove(&rank);
     }
 }
 
-/// Reads standard input on a thread of its own, which ends with the process. The last piece is
-/// empty.
+/// Starts a thread that reads standard input and ends with the process. The last piece is empty.
 fn pieces() -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(PIECES_MAX);
     let read = move || {
@@ -99,8 +98,8 @@ fn pieces() -> mpsc::Receiver<Vec<u8>> {
     receiver
 }
 
-/// Waits for input, on a terminal until it is ours to read: a job in the background (`&`, `bg`) is
-/// not to be stopped by its wish to read.
+/// Waits for input; on a terminal, until the job is in the foreground: a job in the background
+/// (`&`, `bg`) must not be stopped by its attempt to read.
 fn read_piece() -> Vec<u8> {
     let mut piece = vec![0; PIECE_BYTES];
     loop {
@@ -113,7 +112,7 @@ fn read_piece() -> Vec<u8> {
                 return piece;
             }
             Err(Errno::INTR) => {}
-            // It went to the background while we waited.
+            // The job went to the background during the read.
             Err(Errno::IO) if !is_ours_to_read() => {}
             Err(_) => return Vec::new(),
         }
@@ -124,7 +123,7 @@ fn is_ours_to_read() -> bool {
     !is_terminal() || fds::is_in_foreground(std::io::stdin().as_fd())
 }
 
-/// Whether standard input is a terminal, which echoes what is typed.
+/// Whether standard input is a terminal, which echoes the input.
 pub(super) fn is_terminal() -> bool {
     std::io::stdin().is_terminal()
 }

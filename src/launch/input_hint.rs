@@ -1,12 +1,12 @@
-//! Help for a worker that wanted to read standard input and had none.
+//! Help for a worker that tried to read standard input and had none.
 
 use crate::base::Rank;
 
-/// What Python writes when `pdb` or `input()` finds standard input at its end.
+/// Text that Python prints when `pdb` or `input()` finds standard input at its end.
 const AT_END_OF_INPUT: [&str; 3] =
     ["bdb.BdbQuit", "EOFError: EOF when reading a line", "EOFError: EOF when reading from stdin"];
 
-/// What to type so that the worker reads the terminal, if its last lines show that it wanted to.
+/// The option for reading the terminal, if the last lines of a worker show that it tried to read.
 pub(super) fn input_hint<'a>(
     rank: Rank,
     reads_input: bool,

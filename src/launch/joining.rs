@@ -1,5 +1,5 @@
-//! A node that is not node 0 of a job whose nodes are started one by one: dials in, starts its agent,
-//! and stays in the foreground until node 0 has said how the job ended.
+//! A member of a job whose nodes are started one by one, other than node 0: connects to node 0,
+//! starts its agent, and stays in the foreground until node 0 has reported how the job ended.
 
 use std::ffi::OsString;
 use std::process;
@@ -29,33 +29,33 @@ use crate::transport::dial::{Attached, Dialer, JobOver, JoinFault, News};
 use crate::transport::{AgentProcess, Link, connect_local};
 use crate::wire::Problem;
 
-/// An agent whose link has ended is given this long to be buried.
+/// An agent that does not exit this long after its link has ended is no longer waited for.
 const AGENT_END_LIMIT: Duration = Duration::from_millis(500);
-/// What ending takes beside the grace.
+/// Time that stopping takes beside the grace.
 const ENDING: Duration = Duration::from_secs(5);
-/// How often process 1 buries what others left.
+/// Interval at which process 1 reaps orphans.
 const BURIAL: Duration = Duration::from_secs(3);
 
-/// What a node that dials in needs beside its plan.
+/// Options of a member, beside its plan.
 #[derive(Clone, Debug)]
 pub struct MemberOptions {
-    /// How nodes come together.
+    /// How nodes connect to each other.
     pub dial: DialOptions,
     /// Which node this is.
     pub node: NodeRank,
-    /// Time between asking workers to stop and killing them.
+    /// Time between the request to stop and SIGKILL.
     pub grace: Duration,
-    /// Silence after which a link counts as lost.
+    /// Time without a heartbeat after which a link counts as lost.
     pub lease: Duration,
-    /// How often workers are started anew after a failure.
+    /// Maximum number of restarts after a failure.
     pub restarts_max: u32,
-    /// What the keeper of a pod is told.
+    /// Options for the supervisor of a pod.
     pub keeper: SupervisorOptions,
-    /// Why this node cannot start its workers, as far as that is known by now.
+    /// Why this node cannot start its workers, as far as it is known by now.
     pub lacks: Vec<Problem>,
-    /// Whether what happens is said.
+    /// Whether events are reported.
     pub talks: bool,
-    /// How lines of ours look.
+    /// Colors of the lines that remuda prints.
     pub paint: Paint,
 }
 
@@ -100,7 +100,7 @@ pub fn join(plan: &LaunchPlan, member: &MemberOptions) -> Result<Status, LaunchE
         drop(waiting);
         joining.run().await
     });
-    // A name server that does not answer holds up nobody who has ended.
+    // The process does not wait for a name server that does not answer.
     runtime.shutdown_background();
     status
 }
@@ -108,31 +108,31 @@ pub fn join(plan: &LaunchPlan, member: &MemberOptions) -> Result<Status, LaunchE
 struct Joining<'a> {
     plan: &'a LaunchPlan,
     member: &'a MemberOptions,
-    /// Children that were here before us.
+    /// Children that the process had before remuda started.
     inherited: Vec<Pid>,
     signals: Signals,
-    /// Signals that asked for the end, so far.
+    /// Signals received so far that request the end.
     stops: Vec<i32>,
     /// The last epoch that began.
     epoch: Option<Epoch>,
-    /// How many epochs followed on one that did not fail.
+    /// Number of epochs that did not follow a failure.
     uncharged: u32,
-    /// What probes are told.
+    /// State for the answers to probes.
     pulse: Arc<HealthState>,
     requests: Requests,
     tasks: Tasks,
 }
 
-/// How our part in the job ended.
+/// How this node's part in the job ended.
 enum Part {
     Over(JobOver),
-    /// Node 0 is gone.
+    /// Node 0 was lost.
     Lost,
-    /// It was asked to end, and there will be another one.
+    /// This node was asked to end, and another one will replace it.
     Replaced,
-    /// It wants us once more, with another agent.
+    /// Node 0 needs this node again, with another agent.
     Again,
-    /// The user did not want to wait any longer.
+    /// The user stopped the wait.
     Left,
 }
 
@@ -144,7 +144,8 @@ enum Happening {
 }
 
 impl Joining<'_> {
-    /// Node 0 may be replaced, and so may what it had here: then we join once more.
+    /// Runs the member. Node 0 or its processes here may be replaced: then this node joins once
+    /// more.
     async fn run(&mut self) -> Result<Status, LaunchError> {
         let status_addr = self.member.keeper.status_addr;
         answer_probes(status_addr, &self.pulse, &mut self.tasks).await?;
@@ -156,8 +157,8 @@ impl Joining<'_> {
         }
     }
 
-    /// From the first call to the end of the connection. The exit status, unless there is to be
-    /// another connection.
+    /// One connection, from the first attempt to its end. Returns the exit status, unless there is
+    /// to be another connection.
     async fn take_part_once(&mut self) -> Result<Option<Status>, LaunchError> {
         let dialer = self.dialer();
         self.say(&step("Joining", &self.introduction(&dialer)));
@@ -190,7 +191,7 @@ impl Joining<'_> {
         let mut agent = Some(agent);
         let mut attached = connection.attach((reader, writer), &mut self.tasks);
         let part = self.take_part(&mut attached, &mut agent).await;
-        // With the connection the agent's link ends, and with it the agent.
+        // With the connection the agent's link ends, and with the link the agent.
         drop(attached);
         if let Some(agent) = agent {
             self.see_off(agent, matches!(part, Part::Left)).await;
@@ -203,12 +204,13 @@ impl Joining<'_> {
         Ok(Some(self.last_words(part)))
     }
 
-    /// The first epoch in which we have not been.
+    /// The first epoch in which this node has not taken part.
     fn fresh(&self) -> Epoch {
         self.epoch.map_or(Epoch(0), Epoch::next)
     }
 
-    /// A node 0 that is gone may be replaced as long as restarts are left, or nothing was started.
+    /// Whether to join again: a lost node 0 may be replaced while restarts are left or nothing was
+    /// started.
     fn may_join_again(&self, part: &Part) -> bool {
         match part {
             Part::Over(_) | Part::Left => false,
@@ -263,7 +265,7 @@ impl Joining<'_> {
         let mut lines = text.lines();
         let title = lines.next().unwrap_or_default();
         let (so, status) = match (self.epoch, fault) {
-            // We were a part of the job until node 0 was gone.
+            // This node took part in the job until node 0 was lost.
             (Some(_), JoinFault::NoAnswer(..)) => ("there was no restart", Status::LeaseLost),
             (Some(_), JoinFault::OtherKey { .. } | JoinFault::Refused(_)) => {
                 ("there was no restart", fault.status())
@@ -284,7 +286,7 @@ impl Joining<'_> {
         status
     }
 
-    /// Until the job is over, or node 0 is gone.
+    /// Takes part until the job is over or node 0 is lost.
     async fn take_part(
         &mut self,
         attached: &mut Attached,
@@ -314,7 +316,8 @@ impl Joining<'_> {
                 }
                 Happening::News(None) | Happening::Late => return Part::Lost,
                 Happening::News(Some(News::AgentEnded)) => {
-                    // Others may still be stopping; then node 0 says how it went, or wants us again.
+                    // Other nodes may still be stopping; then node 0 reports the result or needs
+                    // this node again.
                     late = Some(clock::now() + self.member.lease + self.member.grace + ENDING);
                     if let Some(agent) = agent.take() {
                         attached.agent_ended(self.bury(agent).await);
@@ -335,7 +338,8 @@ impl Joining<'_> {
         }
     }
 
-    /// Whether the job goes on with another node in the place of this one, as far as can be known here.
+    /// Whether the job goes on with another node in the place of this one, as far as this node
+    /// knows.
     fn may_leave(&self) -> bool {
         self.member.keeper.on_term == OnTerm::EndsNode && self.has_restarts_left()
     }
@@ -344,7 +348,7 @@ impl Joining<'_> {
         self.fresh().0 - self.uncharged <= self.member.restarts_max
     }
 
-    /// What the user wants of this process is wanted of the job. False: enough of waiting.
+    /// Forwards a request of the user to the job. Returns false if this process is to stop waiting.
     fn pass_on(&mut self, wish: UserRequest, attached: &Attached) -> bool {
         match wish {
             UserRequest::Stop(signal) => {
@@ -382,7 +386,8 @@ impl Joining<'_> {
 
     async fn bury(&mut self, agent: AgentProcess) -> Option<WorkerExit> {
         let end = agent.bury(AGENT_END_LIMIT).await;
-        // One that was killed leaves its shim to us, which ends its workers, and whatever else.
+        // The shim of a killed agent becomes a child of this process: the shim is ended with its
+        // workers, and so is everything else that is left.
         if end.exit != Some(WorkerExit::Code(0)) {
             self.bury_leftovers(None).await;
         }
@@ -398,8 +403,8 @@ impl Joining<'_> {
         }
     }
 
-    /// The agent stops its workers by itself, now that its link has ended; a third signal does not
-    /// wait for it.
+    /// Waits for the agent, which stops its workers by itself once its link has ended; a third
+    /// signal ends the wait.
     async fn see_off(&mut self, agent: AgentProcess, has_left: bool) {
         if has_left {
             return;
@@ -426,7 +431,7 @@ impl Joining<'_> {
         }
     }
 
-    /// Children that are nobody's leftovers.
+    /// Returns a test for children that must not be ended as leftovers of the job.
     fn spared(&self, living: Option<Pid>) -> impl Fn(Pid) -> bool + Send + 'static {
         let (inherited, job) = (self.inherited.clone(), self.member.dial.job.to_string());
         let agents: Vec<Pid> = living.into_iter().collect();
@@ -464,7 +469,7 @@ impl Joining<'_> {
         }
     }
 
-    /// Nothing is wrong, and whoever asked knows why.
+    /// The status after the user stopped this node: no failure, so only the signal is reported.
     fn left(&self, signal: i32) -> Status {
         let status = Status::Interrupted(signal);
         let text = format!("left the job, asked by {}\n", signal_name(signal));
@@ -489,7 +494,7 @@ impl Joining<'_> {
     }
 }
 
-/// Lines of somebody else, that can do nothing to a terminal.
+/// Lines of another program, with control characters escaped for the terminal.
 fn neutral_lines<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     lines.fold(String::new(), |text, line| text + &neutral(line) + "\n")
 }

@@ -1,4 +1,4 @@
-//! Nodes fall silent and are lost; what they left on this machine is buried.
+//! Heartbeats, suspension of the launcher and loss of nodes; reaps what lost nodes left here.
 
 use std::time::Instant;
 
@@ -46,8 +46,8 @@ impl Dispatcher<'_> {
         (!silent.is_empty()).then_some(Event::Silent(silent))
     }
 
-    /// Nobody was silent while we did not listen: what was said then is still to be read. Of us nothing
-    /// was heard either.
+    /// Handles a suspension of the launcher: no node counts as silent for that time, because
+    /// messages received meanwhile have not been read. The launcher sent no heartbeats either.
     fn stood_still(&mut self, now: Instant) {
         let late = now.saturating_duration_since(self.beat_at);
         for node in &mut self.nodes {
@@ -59,7 +59,7 @@ impl Dispatcher<'_> {
         }
     }
 
-    /// Whoever asks for numbers is told these, until the next beat.
+    /// Updates the metrics; they are served until the next heartbeat.
     pub(super) fn update_metrics(&self) {
         if self.options.keeper.status_addr.is_none() {
             return;
@@ -82,9 +82,9 @@ impl Dispatcher<'_> {
         self.pulse.set_job(numbers, &self.caller.traffic);
     }
 
-    /// A node is gone. On this machine what it left has become ours to end; an agent that is still
-    /// there, but silent or not to be understood, is ended with it. One on another machine ends
-    /// itself with its link.
+    /// Handles the loss of a node. On this machine the launcher ends what the node left, together
+    /// with an agent that still runs but is silent or sends invalid data. An agent on another
+    /// machine exits when its link ends.
     pub(super) fn lose(&mut self, node: NodeRank, loss: NodeLoss) -> Option<Event> {
         let lost = &mut self.nodes[node.index()];
         if std::mem::replace(&mut lost.lost, true) {
@@ -100,8 +100,8 @@ impl Dispatcher<'_> {
         Some(Event::NodeLost { node, loss })
     }
 
-    /// Ranks that wait in a collective for those of a lost node wait no longer: a link that was cut
-    /// tells them nothing. One name is as good as all, for the first ends a group.
+    /// Reports a lost node to the others, because ranks that wait for its ranks in a collective do
+    /// not notice a cut link. One rank is enough: the first one ends a group.
     fn say_to_peers(&self, node: NodeRank) {
         let first = self.plan.nodes[node.index()].workers.first();
         if let Some(worker) = first.filter(|_| !self.job.is_stopping()) {
@@ -109,7 +109,8 @@ impl Dispatcher<'_> {
         }
     }
 
-    /// Whoever is dead and has nobody who waits for it. Processes of ssh have, and we do not know them.
+    /// Reaps exited children that no other part of the launcher reaps. The tasks that start ssh
+    /// reap its processes, and this loop does not know their pids.
     fn bury_the_dead(&self) {
         if let Connector::Ssh(_) = self.caller.way {
             return family::bury(self.spared(), |_, _| {});
@@ -119,7 +120,7 @@ impl Dispatcher<'_> {
         family::bury(known, |_, _| {});
     }
 
-    /// Children that are nobody's leftovers.
+    /// Returns a test for children that must not be ended as leftovers of lost nodes.
     fn spared(&self) -> impl Fn(Pid) -> bool + Send + 'static {
         let agents = |lost: bool| {
             let agents = self.nodes.iter().filter(move |node| node.lost == lost);
@@ -134,7 +135,7 @@ impl Dispatcher<'_> {
         }
     }
 
-    /// Looks whether everything that lost nodes left is gone.
+    /// Checks whether everything that lost nodes left is gone.
     pub(super) fn bury(&mut self) {
         let left = self.grave.look();
         if self.grave.look_at().is_none()

@@ -1,10 +1,10 @@
-//! Advice on the screen of a lost node: what to look at where it was. Pure.
+//! Advice on the screen of a lost node: what to check on its host. Pure.
 
 use super::options::SupervisorOptions;
 use crate::base::WorkerExit;
 use crate::job::NodeLoss;
 
-/// Where to look for why a node was lost, or what keeps it from being lost again.
+/// How to find out why a node was lost, or what prevents it from being lost again.
 pub(super) fn help_of_lost(
     host: &str,
     loss: &NodeLoss,
@@ -14,7 +14,7 @@ pub(super) fn help_of_lost(
         return help_of_lost_pod(host, loss);
     }
     match loss {
-        // An internal error, or the wish of a user.
+        // An internal error, or a request of the user.
         NodeLoss::LinkClosed(Some(WorkerExit::Code(70)))
         | NodeLoss::Garbled(_)
         | NodeLoss::Leaves => None,
@@ -32,7 +32,7 @@ pub(super) fn help_of_lost(
     }
 }
 
-/// The same in a pod, where there is no login.
+/// The same for a pod, where there is no login.
 fn help_of_lost_pod(host: &str, loss: &NodeLoss) -> Option<String> {
     let why = match loss {
         NodeLoss::LinkClosed(Some(WorkerExit::Code(70)))

@@ -9,20 +9,20 @@ use crate::base::{Rank, clock};
 use crate::report::WorkerStep;
 use crate::wire::Stream;
 
-/// Nodes whose heartbeats are shown one by one.
+/// Maximum number of nodes for which heartbeats are shown one by one.
 const NODES_MAX: usize = 4096;
 
-/// What the tasks of links count as they go.
+/// Counters that the tasks of links update.
 #[derive(Debug, Default)]
 pub(super) struct LinkTraffic {
     stdout_bytes: AtomicU64,
     stderr_bytes: AtomicU64,
-    /// Of the lowest rank that reports steps, and when it came.
+    /// The last step of the lowest rank that reports steps, and when it was received.
     step: Mutex<Option<(Rank, WorkerStep, Instant)>>,
 }
 
 impl LinkTraffic {
-    /// Workers wrote so many bytes.
+    /// Counts output of workers.
     pub(super) fn output(&self, stream: Stream, bytes: usize) {
         let counter = match stream {
             Stream::Stdout => &self.stdout_bytes,
@@ -31,7 +31,7 @@ impl LinkTraffic {
         counter.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// A worker reports a step.
+    /// Notes a step that a worker reported.
     pub(super) fn step(&self, rank: Rank, step: WorkerStep) {
         let mut last = self.step.lock().unwrap_or_else(PoisonError::into_inner);
         if last.as_ref().is_none_or(|(lowest, ..)| rank <= *lowest) {
@@ -40,18 +40,18 @@ impl LinkTraffic {
     }
 }
 
-/// What node 0 alone knows of the job.
+/// Numbers of the job that only node 0 knows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct JobNumbers {
-    /// Since 1970.
+    /// Start of the job since 1970.
     pub(super) started: Duration,
-    /// Workers that run.
+    /// Number of workers that run.
     pub(super) running: usize,
-    /// Workers that have ended: with 0, or because they were stopped.
+    /// Number of workers that exited with 0, or because they were stopped.
     pub(super) exited: usize,
-    /// Workers that ended by themselves, and not with 0.
+    /// Number of workers that exited by themselves, and not with 0.
     pub(super) failed: usize,
-    /// Each node, and when it was last heard if it is there.
+    /// Each node, and when its last message was received if it is connected.
     pub(super) nodes: Vec<(String, Option<Instant>)>,
 }
 
@@ -143,7 +143,7 @@ impl std::fmt::Display for Float {
     }
 }
 
-/// The text so far.
+/// The exposition text so far.
 #[derive(Default)]
 struct Exposition(String);
 

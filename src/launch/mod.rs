@@ -1,7 +1,7 @@
 //! The launcher: runs a plan and supervises it until all workers have exited (layer L5).
 //!
-//! [`run`] is one loop: select → step → perform. A message of a node becomes an event of the job; an
-//! effect of the job becomes a message to the nodes. It parses no text.
+//! [`run`] is one loop: select → step → perform. A message of a node becomes an event of the job;
+//! an effect of the job becomes a message to the nodes. It parses no text.
 
 mod argument_hints;
 mod awaited;

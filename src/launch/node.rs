@@ -1,4 +1,4 @@
-//! One node as the launcher sees it: a way to tell it things, and a task that reads its link.
+//! A node as the launcher sees it: a queue of messages to it, and a task that serves its link.
 
 use std::io;
 use std::net::IpAddr;
@@ -21,40 +21,41 @@ use crate::transport::ssh::Ssh;
 use crate::transport::{AgentEnd, Fault, FaultKind, Link, LinkReader, LinkWriter, connect_local};
 use crate::wire::{self, ClockOffset, Decoder, FromAgent, LauncherHello, ToAgent, WorkerNote};
 
-/// A read takes several pieces of output at once.
+/// Buffer for one read from a link; it holds several pieces of output.
 const LINK_READ_BYTES: usize = 256 * 1024;
-/// An agent whose link has ended is given this long to be buried.
+/// An agent that does not exit this long after its link has ended is no longer waited for.
 const AGENT_END_LIMIT: Duration = Duration::from_millis(500);
 
-/// So far may the clock of a node seem to be ahead of what we know of it.
+/// Upper bound of how far the clock of a node may appear to be ahead, because its offset is an
+/// estimate.
 const AHEAD_MAX: Duration = Duration::from_secs(1);
 
-/// What a node says, or what became of it.
+/// A message of a node, or an event of its link.
 pub(super) struct NodeEvent {
     pub(super) node: NodeRank,
-    /// Over which link to it.
+    /// Number of the link to the node.
     pub(super) link: u32,
     pub(super) what: NodeMessage,
 }
 
 pub(super) enum NodeMessage {
-    /// Ssh has let us in; there will be an agent.
+    /// The ssh login succeeded; an agent will be started.
     LetIn,
-    /// There is a link.
+    /// A link exists.
     Connected,
-    /// It has been in every epoch before this one, with another node 0.
+    /// The node has taken part in every epoch before this one, with another node 0.
     Fresh {
         epoch: Epoch,
         uncharged: u32,
     },
-    /// There is none.
+    /// No link could be made.
     Unreachable(Fault),
     Said(FromAgent),
     /// The link has ended.
     Closed(AgentEnd),
-    /// What came is no message.
+    /// The data received is no valid message.
     Garbled(String),
-    /// The process beside its agent was sent a signal.
+    /// A process of remuda on the node received a signal.
     Signalled(i32),
 }
 
@@ -63,68 +64,68 @@ pub(super) enum Connector {
     /// As processes of this machine.
     Local,
     Ssh(Arc<Ssh>),
-    /// The first is this machine, whose workers have this address if one was chosen; the others come by
-    /// themselves, within this time.
+    /// The first node is this machine, with the address of its workers if one was chosen; the
+    /// others connect by themselves, within this time.
     Dial(Arc<Acceptor>, Duration, Option<IpAddr>),
     /// Links that a test has made.
     #[cfg(test)]
     Played(std::sync::Mutex<Vec<Option<Link>>>),
 }
 
-/// See the module. The link ends with the task that serves it, and with it everything of the job on
-/// the node.
+/// A node and its link, which ends with the task that serves it. When the link ends, everything of
+/// the job on the node ends.
 pub(super) struct NodeHandle {
     to_agent: mpsc::UnboundedSender<Word>,
-    /// Which link to the node this is, counted from 0.
+    /// Number of the link to the node, counted from 0.
     pub(super) link: u32,
-    /// In which we and the agent are; who reads the link looks here.
+    /// The epoch of the launcher and the agent; the task that reads the link loads it.
     epoch: Arc<AtomicU32>,
-    /// If it is a process of this machine.
+    /// Pid of the agent if it is a process of this machine.
     agent: Option<Pid>,
     clock: ClockOffset,
     hello_sent_us: u64,
     pub(super) stage: StartStage,
-    /// When it last said something; `None` until there is a link.
+    /// When the last message was received; `None` until there is a link.
     pub(super) heard: Option<Instant>,
-    /// Whether it is lost: what it still says, and its end, are no news.
+    /// Whether the node is lost: its later messages and the end of its link are ignored.
     pub(super) lost: bool,
     task: AbortHandle,
 }
 
-/// How far a node has come that has not answered whether it can start.
+/// The progress of a node that has not answered whether it can start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StartStage {
-    /// It was called, or will come by itself.
+    /// A connection is being made, or the node will connect by itself.
     Called,
-    /// Ssh has let us in, and there is no agent yet.
+    /// The ssh login succeeded, and there is no agent yet.
     LetIn,
-    /// Its agent was asked then, and looks.
+    /// The agent was asked at this instant and runs its checks.
     Asked(Instant),
 }
 
-/// What a node is to be told, as a frame.
+/// An encoded message to a node.
 enum Word {
     Own(Vec<u8>),
-    /// Many nodes are told the same.
+    /// A frame that is sent to many nodes.
     Shared(Arc<[u8]>),
 }
 
 type Words = mpsc::UnboundedReceiver<Word>;
 
-/// What is needed to reach nodes, whenever that is.
+/// Everything that is needed to connect to nodes, at the start or later.
 pub(super) struct Caller<'a> {
     pub(super) way: &'a Connector,
     pub(super) job: &'a JobId,
-    /// When the nodes were asked whether they can start: none is waited for longer than the others.
+    /// When the nodes were asked whether they can start: all have the same deadline.
     pub(super) asked: Instant,
     pub(super) events: mpsc::Sender<NodeEvent>,
     pub(super) output: OutputSender,
-    /// What links count.
+    /// Counters of the links.
     pub(super) traffic: Arc<LinkTraffic>,
 }
 
 impl Caller<'_> {
-    /// Where the workers of this machine are found, if somebody chose that.
+    /// The address of the workers on this machine, if one was chosen.
     fn local_addr(&self) -> Option<IpAddr> {
         match self.way {
             Connector::Dial(_, _, at) => *at,
@@ -134,7 +135,7 @@ impl Caller<'_> {
         }
     }
 
-    /// How long a node is waited for that comes by itself.
+    /// How long the launcher waits for a node that connects by itself.
     pub(super) fn limit(&self) -> Duration {
         match self.way {
             Connector::Dial(_, limit, _) => *limit,
@@ -145,14 +146,14 @@ impl Caller<'_> {
     }
 }
 
-/// What a node is to its task.
+/// Everything that the task of a node needs.
 #[derive(Clone)]
 struct Ends {
     node: NodeRank,
-    /// Those of its workers.
+    /// Ranks of the node's workers.
     ranks: Range<u32>,
     link: u32,
-    /// In which the link was made.
+    /// The epoch in which the link was made.
     since: Epoch,
     epoch: Arc<AtomicU32>,
     events: mpsc::Sender<NodeEvent>,
@@ -161,14 +162,14 @@ struct Ends {
 }
 
 impl Ends {
-    /// Tells the loop.
+    /// Sends an event to the launcher's loop.
     async fn tell(&self, what: NodeMessage) {
         let _ = self.events.send(NodeEvent { node: self.node, link: self.link, what }).await;
     }
 }
 
 impl NodeHandle {
-    /// Sees to it that there will be a link, and says hello. One of `tasks` serves it.
+    /// Starts to make a link and queues the hello. One of `tasks` serves the link.
     pub(super) fn connect(
         caller: &Caller<'_>,
         (node, host, ranks): (NodeRank, &HostName, Range<u32>),
@@ -222,30 +223,30 @@ impl NodeHandle {
         Ok(node_handle)
     }
 
-    /// There is a link now; what was said so far goes over it.
+    /// Notes that the link exists; messages queued so far are sent over it.
     pub(super) fn connected(&mut self) {
         self.hello_sent_us = clock::machine_us();
         self.heard = Some(clock::now());
     }
 
-    /// Time in which we did not listen is not counted as its own.
+    /// Excludes time during which the launcher did not run from the time limit of the node.
     pub(super) fn put_off(&mut self, time: Duration) {
         if let StartStage::Asked(at) = &mut self.stage {
             *at += time;
         }
     }
 
-    /// Ends the link, or the attempt to make one. An agent elsewhere ends itself with it.
+    /// Closes the link, or aborts the attempt to make one. An agent on another machine then exits.
     pub(super) fn hang_up(&self) {
         self.task.abort();
     }
 
-    /// Says something. An agent that is gone is noticed by whoever reads.
+    /// Sends a message. If the agent is gone, the task that reads the link notices it.
     pub(super) fn tell(&self, message: &ToAgent) {
         let _ = self.to_agent.send(Word::Own(wire::encode(self.epoch(), message)));
     }
 
-    /// The same for a frame that was made for several nodes.
+    /// Sends a frame that was encoded once for several nodes.
     pub(super) fn tell_encoded(&self, frame: &Arc<[u8]>) {
         let _ = self.to_agent.send(Word::Shared(Arc::clone(frame)));
     }
@@ -254,31 +255,32 @@ impl NodeHandle {
         Epoch(self.epoch.load(Ordering::Relaxed))
     }
 
-    /// The next epoch begins on the same link: what is said from now on is of it.
+    /// Begins the next epoch on the same link: later messages belong to it.
     pub(super) fn renew(&self, epoch: Epoch) {
         self.tell(&ToAgent::Renew);
         self.epoch.store(epoch.0, Ordering::Relaxed);
     }
 
-    /// Nothing was started on this link, and what will be is of this epoch.
+    /// Changes the epoch of a link on which nothing was started.
     pub(super) fn skip(&self, epoch: Epoch) {
         self.tell(&ToAgent::Skip(epoch));
         self.epoch.store(epoch.0, Ordering::Relaxed);
     }
 
-    /// The agent's process, if it is one of this machine.
+    /// Pid of the agent if it is a process of this machine.
     pub(super) fn agent(&self) -> Option<Pid> {
         self.agent
     }
 
-    /// Its hello says what its clock shows. Its start lies in between, so the next answer will be
-    /// worth more, and is asked for at once.
+    /// Handles the agent's hello, which contains the time of its clock. The start of the agent lies
+    /// between request and answer, so the next answer gives a better estimate, and it is requested
+    /// at once.
     pub(super) fn greeted(&mut self, clock_us: u64) {
         self.clock.add(self.hello_sent_us, clock_us, clock::machine_us());
         self.beat();
     }
 
-    /// Says that we live and asks for the time, if there is a link.
+    /// Sends a heartbeat, which also asks for the time, if there is a link.
     pub(super) fn beat(&self) {
         if self.heard.is_none() {
             return;
@@ -286,13 +288,13 @@ impl NodeHandle {
         self.tell(&ToAgent::Beat { at_us: clock::machine_us() });
     }
 
-    /// It answered a beat.
+    /// Handles the answer to a heartbeat.
     pub(super) fn set_clock(&mut self, asked_us: u64, clock_us: u64) {
         self.clock.add(asked_us, clock_us, clock::machine_us());
     }
 
-    /// A time of the agent's clock as an instant of ours. What we know of its clock is not exact: what
-    /// seems to lie a little ahead keeps its order, what cannot be is now.
+    /// Converts a time of the agent's clock to an instant of the launcher's. The offset is an
+    /// estimate: a time up to 1 s in the future keeps its order, a later one becomes the present.
     pub(super) fn instant(&self, at_us: u64) -> Instant {
         let (now, now_us) = (clock::now(), clock::machine_us());
         let ours_us = self.clock.to_ours(at_us);
@@ -329,8 +331,8 @@ async fn serve_remote(ssh: Arc<Ssh>, (host, job): (HostName, JobId), ends: Ends,
     }
 }
 
-/// A node that somebody else starts, waited for until an instant, which is so long after the nodes were
-/// asked.
+/// Waits for a node that another system starts until an instant, which lies the given limit after
+/// the nodes were asked, and serves it.
 async fn serve_joined(
     gate: Arc<Acceptor>,
     (until, limit): (Instant, Duration),
@@ -362,8 +364,8 @@ async fn serve_joined(
     }
 }
 
-/// The fault of a node that has not joined when the time is over: connections with another key prove
-/// what is wrong.
+/// The fault of a node that did not join in time: rejected connections with another key prove the
+/// reason.
 async fn absent(gate: &Acceptor, ends: &Ends, limit: Duration) -> Fault {
     let (node, limit) = (ends.node, duration(limit));
     let mut words = format!("node {node} did not join within {limit}");
@@ -380,13 +382,13 @@ async fn absent(gate: &Acceptor, ends: &Ends, limit: Duration) -> Fault {
     Fault::new(FaultKind::OtherKey, words)
 }
 
-/// A link that was not there at the start.
+/// Serves a link that was made after the start.
 async fn serve_new(link: Link, ends: Ends, told: Words) {
     ends.tell(NodeMessage::Connected).await;
     serve(link, ends, told).await;
 }
 
-/// Writes and reads until the link ends, and buries what was at its end.
+/// Writes and reads until the link ends, and reaps the process at its other end.
 async fn serve(link: Link, ends: Ends, told: Words) {
     let Link { reader, writer, agent, early, .. } = link;
     let read = async {
@@ -401,12 +403,13 @@ async fn serve(link: Link, ends: Ends, told: Words) {
     tokio::join!(write(writer, told), read);
 }
 
-/// Why a node that says something about this worker cannot be understood.
+/// The reason for rejecting a message about a worker of another node.
 pub(super) fn foreign(rank: Rank) -> String {
     format!("it speaks of rank {rank}, which is not its own")
 }
 
-/// Passes on what comes until the link ends: output to the screen, the rest to the loop.
+/// Handles messages until the link ends: output goes to the reporter, the rest to the launcher's
+/// loop.
 async fn relay(reader: &LinkReader, early: &[u8], ends: &Ends) -> Result<(), String> {
     let mut decoder = Decoder::of(ends.since);
     decoder.push(early);
@@ -425,7 +428,7 @@ async fn relay(reader: &LinkReader, early: &[u8], ends: &Ends) -> Result<(), Str
                     ends.traffic.output(stream, bytes.len());
                     ends.output.output((ends.node, ends.link), rank, stream, bytes);
                 }
-                // On the way of the output: a step does not come after a later line.
+                // Sent the same way as output, so that a step does not arrive after a later line.
                 FromAgent::Note {
                     rank,
                     note: WorkerNote::Step { step, steps, loss, tokens_per_s },
@@ -435,7 +438,7 @@ async fn relay(reader: &LinkReader, early: &[u8], ends: &Ends) -> Result<(), Str
                     ends.output.step(rank, step);
                 }
                 FromAgent::OutputEnd { rank, stream, .. } => ends.output.end(rank, stream),
-                // Before the line in which it says so too.
+                // Before the line in which the worker prints the loss too.
                 FromAgent::Note { rank, note: WorkerNote::PeerLost(peer) } => {
                     ends.output.left_alone(rank);
                     let note = WorkerNote::PeerLost(peer);

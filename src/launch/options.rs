@@ -1,4 +1,4 @@
-//! What a launch needs beside its plan.
+//! Options of a launch, beside its plan.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -16,14 +16,14 @@ use crate::transport::dial::BindError;
 use crate::transport::ssh::SshOptions;
 use crate::wire::FileWish;
 
-/// See the fields.
+/// Options of a launch.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Name of the job.
     pub job: JobId,
-    /// Key of the job, from which ranks' keys are derived.
+    /// Key of the job, from which the keys of ranks are derived.
     pub key: JobKey,
-    /// What was typed, for the record.
+    /// The command line as typed, for the run record.
     pub command: Vec<OsString>,
     /// Options of the command line, for hints about one that was typed behind the script.
     pub flags: fn() -> Vec<LauncherFlag>,
@@ -31,69 +31,71 @@ pub struct Options {
     pub cwd: PathBuf,
     /// The program, as typed.
     pub program: OsString,
-    /// A file that the program is about to read; its absence is told before anything starts.
+    /// A file that the program is about to read; if it is missing, that is reported before the
+    /// start.
     pub script: Option<OsString>,
-    /// Files that workers will need; nodes look for them before anything starts.
+    /// Files that workers will need; nodes check them before the start.
     pub files: Vec<WorkersFile>,
-    /// Time between asking workers to stop and killing them.
+    /// Time between the request to stop and SIGKILL.
     pub grace: Duration,
-    /// Silence after which a link counts as lost.
+    /// Time without a heartbeat after which a link counts as lost.
     pub lease: Duration,
-    /// How often both ends of a link say that they live.
+    /// Interval of the heartbeats that both ends of a link send.
     pub beat: Duration,
-    /// Time that the job may take.
+    /// Time limit of the job.
     pub timeout: Option<Duration>,
-    /// Time that a node may take to look whether it can start.
+    /// Time limit of the checks of a node before the start.
     pub agent_limit: Duration,
-    /// How often workers are started anew after a failure.
+    /// Maximum number of restarts after a failure.
     pub restarts_max: u32,
-    /// What workers hear before they are asked to stop.
+    /// The signal that workers receive before they are asked to stop.
     pub warning: Option<Warning>,
-    /// Who reads our standard input.
+    /// Workers that read the launcher's standard input.
     pub stdin: StdinTo,
-    /// How output looks and where it is kept.
+    /// Format of the output, and where it is kept.
     pub style: Style,
-    /// Whether the user hears of what happens and is no failure.
+    /// Whether events that are no failure are reported to the user.
     pub talks: bool,
-    /// Time after which workers that import torch and are not connected are worth a warning; 0: never.
+    /// Time after which workers that import torch and are not connected cause a warning; 0: never.
     pub group_limit: Duration,
-    /// Whether workers are bound to processors of their own.
+    /// Whether workers are bound to CPUs of their own.
     pub cores: Option<Cores>,
-    /// Script that nodes read before workers start.
+    /// Script that nodes source before workers start.
     pub venv_script: Option<PathBuf>,
-    /// Whether GPUs are kept from other jobs.
+    /// Whether GPUs are locked against other jobs.
     pub claims: GpuSharing,
-    /// Whether a failure lets the other workers run on.
+    /// Whether the other workers run on after a failure.
     pub lets_run: bool,
-    /// Who of the workers judges what all have found.
+    /// The worker that judges the results of all workers.
     pub judge: CauseRule,
-    /// Lines that are said when every node is ready, before anything starts; a job that is refused
-    /// says its reasons alone.
+    /// Lines that are printed when every node is ready, before anything starts; a refused job
+    /// prints only its reasons.
     pub announcement: String,
-    /// How the user goes on without a host.
+    /// How the user can continue without a host.
     pub way_on: ContinueWith,
-    /// Where workers keep what a later job can go on from.
+    /// Directory in which workers keep what a later job can resume from.
     pub kept: Option<PathBuf>,
-    /// The lines of remuda around a job that ends well.
+    /// The lines that remuda prints around a successful job.
     pub framing: Framing,
-    /// Where `run.json` goes; of a job that never began nothing is left.
+    /// Directory of `run.json`; nothing of it is left if the job never began.
     pub run_dir: Option<RunDir>,
-    /// Where `--log_dir` keeps what workers write; an empty one of a job that never began is removed.
+    /// Directory in which `--log_dir` keeps the output of workers; if it is empty, it is removed
+    /// when the job never began.
     pub log_dir: Option<LogDir>,
-    /// What the keeper of a pod is told.
+    /// Options for the supervisor of a pod.
     pub keeper: SupervisorOptions,
     /// How nodes are reached.
     pub transport: Transport,
 }
 
-/// The lines of remuda around a job that ends well.
+/// The lines that remuda prints around a successful job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Framing {
     /// None.
     None,
-    /// Where the logs are.
+    /// The directory of the logs.
     Start,
-    /// The same, and that every worker has returned 0.
+    /// The directory of the logs, and that every worker returned 0.
     StartAndEnd,
 }
 
@@ -102,11 +104,11 @@ pub enum Framing {
 pub struct WorkersFile {
     /// Owner of the file.
     pub of: FileOf,
-    /// Which, and how it must be.
+    /// The file, and the state that it must be in.
     pub wish: FileWish,
 }
 
-/// Who needs a file.
+/// Workers that need a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileOf {
     /// Every worker, on its node.
@@ -115,27 +117,29 @@ pub enum FileOf {
     Rank0,
 }
 
-/// How the user goes on without a host.
+/// How the user can continue without a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContinueWith {
-    /// By `--exclude`, which names these already.
+    /// With `--exclude`, which already names these hosts.
     Exclude(String),
-    /// By another hostfile: the hosts were chosen by options beside which `--exclude` is refused.
+    /// With another hostfile: the hosts were chosen by options that cannot be combined with
+    /// `--exclude`.
     Hostfile,
-    /// Somebody else starts the nodes.
+    /// Not by an option of remuda: another system starts the nodes.
     Nothing,
 }
 
-/// What whoever keeps this process is told, beside its exit status: the kubelet of a pod.
+/// Options for the supervisor of this process, the kubelet of a pod: what it reads beside the exit
+/// status.
 #[derive(Clone, Debug, Default)]
 pub struct SupervisorOptions {
-    /// Where probes are answered.
+    /// Address at which probes are answered.
     pub status_addr: Option<SocketAddr>,
-    /// The file that says at the end how the job went.
+    /// The file for the final report of the job.
     pub termination_log: Option<TerminationLog>,
-    /// Whether it is Kubernetes, whose commands show why a node is gone.
+    /// Whether the supervisor is Kubernetes, whose commands show why a node was lost.
     pub is_kubernetes: bool,
-    /// What it means by SIGTERM.
+    /// What the supervisor means by SIGTERM.
     pub on_term: OnTerm,
 }
 
@@ -146,35 +150,37 @@ pub enum Transport {
     Local,
     /// Every node, this machine included, is reached over ssh.
     Ssh(SshOptions),
-    /// This is node 0, and the agents of the others dial in.
+    /// This is node 0, and the agents of the other nodes connect to it.
     Dial(DialOptions),
 }
 
-/// How nodes that are started one by one come together.
+/// Options for nodes that are started one by one and connect to node 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DialOptions {
     /// Name of the job, which all nodes know.
     pub job: JobId,
     /// Key of the job.
     pub key: JobKey,
-    /// Where that was read, for messages.
+    /// The file from which the key was read, for messages.
     pub key_file: String,
     /// Name or address of node 0.
     pub address: String,
-    /// The port at which it lets agents in.
+    /// The port at which node 0 accepts agents.
     pub port: u16,
     /// The port of its store.
     pub store_port: u16,
-    /// The address at which the others find the workers of this node; `None`: as its routes say.
+    /// The address at which other nodes reach the workers of this node; `None`: the one that its
+    /// routes determine.
     pub local_addr: Option<IpAddr>,
     /// How long nodes wait for each other.
     pub join_limit: Duration,
-    /// The exit status of a node that is stopped because another one failed; `None`: that one's.
+    /// The exit status of a node that is stopped because another one failed; `None`: that of the
+    /// failed node.
     pub peer_exit: Option<u8>,
 }
 
 impl DialOptions {
-    /// The exit status of a node, that of the job unless another node was the cause of it.
+    /// The exit status of a node: that of the job, unless another node was the cause of it.
     pub(super) fn status_of(&self, own: NodeRank, job: Status, cause: Option<NodeRank>) -> Status {
         match (cause, self.peer_exit) {
             (Some(cause), Some(peer_exit)) if cause != own => Status::Worker(peer_exit),
@@ -183,36 +189,36 @@ impl DialOptions {
     }
 }
 
-/// Who of the workers judges what all have found.
+/// The worker that judges the results of all workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CauseRule {
-    /// Nobody: an end with another code than 0 is a failure.
+    /// None: an exit with another code than 0 is a failure.
     Nobody,
-    /// Rank 0: it ends with 1 because of what it has said on its standard error.
+    /// Rank 0: it exits with 1 because of the findings that it printed on standard error.
     Rank0,
 }
 
-/// Which processors are shared out among the workers of a node.
+/// The CPUs that are shared out among the workers of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cores {
-    /// One of each core that may be used.
+    /// One CPU of each core that may be used.
     All,
-    /// These, in ascending order.
+    /// These CPUs, in ascending order.
     List(Vec<u32>),
 }
 
-/// Whether GPUs are kept from other jobs.
+/// Whether GPUs are locked against other jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GpuSharing {
-    /// They are: one that another job has is a reason not to start.
+    /// They are locked: a GPU that another job holds is a reason not to start.
     Exclusive,
-    /// They are, but what another job has is shared with it.
+    /// They are locked, but a GPU that another job holds is shared with it.
     Shared,
-    /// Slots are no GPUs, or nothing is computed on them.
+    /// They are not locked: slots are no GPUs, or no worker computes on them.
     None,
 }
 
-/// Who reads our standard input; everybody else reads `/dev/null`.
+/// Workers that read the launcher's standard input; all others read `/dev/null`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StdinTo {
     /// No worker reads standard input.
@@ -224,7 +230,7 @@ pub enum StdinTo {
 }
 
 impl StdinTo {
-    /// Whether this worker does.
+    /// Whether this worker reads standard input.
     pub fn includes(self, rank: Rank) -> bool {
         match self {
             Self::Nobody => false,
@@ -234,7 +240,7 @@ impl StdinTo {
     }
 }
 
-/// Why a launch could not even begin.
+/// Why a launch could not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// Node 0 cannot listen.
@@ -248,10 +254,10 @@ pub enum LaunchError {
         /// The kernel's reason.
         error: std::io::Error,
     },
-    /// Threads, pipes or memory.
+    /// The kernel refused a thread, a pipe or memory.
     #[error("cannot start the launcher: {0}")]
     Os(#[from] std::io::Error),
-    /// Links and files of ranks.
+    /// The links and the files of ranks need more file descriptors than are allowed.
     #[error(
         "the job needs {needed} open files here, the limit is {limit}; raise it with `ulimit -n`"
     )]
@@ -264,7 +270,7 @@ pub enum LaunchError {
 }
 
 impl LaunchError {
-    /// The exit status that tells it.
+    /// The exit status for this error.
     pub fn status(&self) -> Status {
         match self {
             Self::Os(_) | Self::OpenFiles { .. } => Status::OsLimit,
@@ -278,7 +284,7 @@ impl LaunchError {
         }
     }
 
-    /// Its stable code.
+    /// The stable code of this error.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Bind(_) => codes::CANNOT_LISTEN,
@@ -288,7 +294,7 @@ impl LaunchError {
         }
     }
 
-    /// What to do about it.
+    /// Advice for this error.
     pub fn help(&self) -> Option<&'static str> {
         match self {
             Self::Os(_) | Self::OpenFiles { .. } | Self::Bind(BindError::Os { .. }) => None,

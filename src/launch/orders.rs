@@ -1,4 +1,4 @@
-//! A plan as words to agents. Pure: what must be asked of the world comes in as [`Found`].
+//! Requests to agents, made from a plan. Pure: facts about the nodes are passed in as [`Found`].
 
 use std::ffi::OsString;
 use std::ops::Range;
@@ -15,15 +15,15 @@ use crate::wire::{
     PreparedNode, Start, ToAgent, WorkerStart,
 };
 
-/// Output of a node that may be on its way and not yet shown.
+/// Flow-control window of a node: bytes of output that were sent and not yet shown.
 const WINDOW_BYTES: u64 = 2 << 20;
-/// Descriptors that a worker costs its node.
+/// File descriptors that a worker needs on its node.
 const FDS_PER_WORKER: u64 = 8;
 
-/// Other hosts that node 0 looks for a way to.
+/// Maximum number of other hosts to which node 0 looks for a route.
 const OTHERS_MAX: usize = 8;
 
-/// What a node must look for before anything starts.
+/// The checks of a node before anything starts.
 pub(super) fn prepare(
     plan: &LaunchPlan,
     options: &Options,
@@ -49,14 +49,14 @@ pub(super) fn prepare(
     }
 }
 
-/// Whether any machine but this one has a part in the job; a node that is started alone is one of several.
+/// Whether any other machine has a part in the job; a node that is started alone is one of several.
 fn is_elsewhere(plan: &LaunchPlan, transport: &Transport) -> bool {
     let by_ssh = matches!(transport, Transport::Ssh(_));
     by_ssh || 1 < plan.nodes.len() || (plan.workers_here() as u32) < plan.world_size
 }
 
-/// What the job itself has written is there when it is restarted, also by another node 0, which has not
-/// yet heard of it.
+/// Files that a node must check. Files that the job itself has written exist when it is restarted,
+/// also by another node 0, which does not know yet that this is a restart.
 fn files(options: &Options, node: &NodePlan, epoch: Epoch) -> Vec<FileWish> {
     let is_first = epoch == Epoch(0) && !matches!(options.transport, Transport::Dial(_));
     let is_asked = |file: &&WorkersFile| match file.wish.state {
@@ -71,7 +71,7 @@ fn files(options: &Options, node: &NodePlan, epoch: Epoch) -> Vec<FileWish> {
     options.files.iter().filter(is_asked).filter(is_needed).map(|file| file.wish.clone()).collect()
 }
 
-/// What is wanted of node 0.
+/// The request to node 0 to listen.
 pub(super) fn listen(plan: &LaunchPlan, transport: &Transport, node: &NodePlan) -> Option<Listen> {
     let others = plan.nodes.iter().skip(1).take(OTHERS_MAX);
     (node.node_rank == NodeRank(0)).then(|| Listen {
@@ -107,7 +107,7 @@ fn core_wish(cores: &Cores, node: &NodePlan) -> CoreWish {
 }
 
 /// The start messages of all nodes, made one after the other: together they are as large as the
-/// environments of all workers. Nothing where a node has no part in the job.
+/// environments of all workers. There is none for a node without a part in the job.
 pub(super) fn starts<'a>(
     plan: &'a LaunchPlan,
     options: &'a Options,
@@ -134,16 +134,16 @@ pub(super) fn starts<'a>(
     plan.nodes.iter().zip(found).map(start)
 }
 
-/// What every node is told of all others, as a frame: packed once, for it would else be as much work
-/// as the square of their number.
+/// The list of all nodes as a frame for every node; encoded once, because one encoding per node
+/// would cost time quadratic in the number of nodes.
 pub(super) fn roster(plan: &LaunchPlan, epoch: Epoch) -> Arc<[u8]> {
     let nodes = plan.nodes.iter().map(|node| (node.host.to_string(), node.workers.len() as u32));
     let roster = NodeRoster { nodes: nodes.collect() };
     wire::encode(epoch, &ToAgent::Roster(roster.pack())).into()
 }
 
-/// Rank 0 is started by somebody else, who was told the same; or its node has no part in the job, and
-/// workers that run without it do not look for it.
+/// Address and port of a rank 0 on another node, which was started separately with the same values.
+/// If that node has no part in the job, the workers run without it and do not use the address.
 fn far_master(plan: &LaunchPlan) -> (String, u16) {
     const NOWHERE: &str = "127.0.0.1";
     let addr = match &plan.master_addr {
@@ -153,14 +153,14 @@ fn far_master(plan: &LaunchPlan) -> (String, u16) {
     (addr, plan.master_port.unwrap_or(MASTER_PORT))
 }
 
-/// The nodes that are started here, once for every worker. Among launcher, agents and `job`, nodes
-/// and workers are numbered by their place in what is started here.
+/// The node of each worker that is started here. In messages between launcher, agents and `job`,
+/// nodes and workers are numbered by their index in what is started here.
 pub(super) fn node_of_rank(plan: &LaunchPlan) -> Vec<NodeRank> {
     let nodes = (0..).map(NodeRank).zip(&plan.nodes);
     nodes.flat_map(|(place, node)| std::iter::repeat_n(place, node.workers.len())).collect()
 }
 
-/// Every node as it is called: its place, its name, and the ranks that it may speak of.
+/// Every node to connect to: its index, its name, and the ranks that it may report on.
 pub(super) fn callees(
     plan: &LaunchPlan,
 ) -> impl Iterator<Item = (NodeRank, &HostName, Range<u32>)> {
@@ -180,7 +180,7 @@ fn workers(
     ranks: Vec<Rank>,
 ) -> Vec<WorkerStart> {
     let sharing = match options.transport {
-        // Every node of a local job is this machine: its CPUs are shared by all workers.
+        // Every node of a local job is this machine: all workers share its CPUs.
         Transport::Local => plan.workers_here(),
         Transport::Ssh(_) | Transport::Dial(_) => node.workers.len(),
     };

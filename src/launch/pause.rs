@@ -1,23 +1,24 @@
-//! Ctrl-Z: everybody stops before we do, and time that we stood still does not count. Pure.
+//! Suspension with Ctrl-Z: workers and screen stop before the launcher, and the time does not
+//! count. Pure.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::base::NodeRank;
 
-/// A node that does not answer, or a screen that does not move, holds us up no longer.
+/// Time limit of the wait for a node that does not answer or a screen that accepts no output.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Who must have stopped before we do.
+/// What must have stopped before the launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PauseScope {
     /// The workers of a node.
     Node(NodeRank),
-    /// What we said about it is on the screen.
+    /// The line about the suspension is on the screen.
     Screen,
 }
 
-/// See the module.
+/// State of a suspension.
 #[derive(Debug, Default)]
 pub(super) struct Pause {
     state: State,
@@ -35,7 +36,7 @@ enum State {
 }
 
 impl Pause {
-    /// These are asked to stop; false if they have been already.
+    /// Starts the wait for these; returns false if it has been started already.
     pub(super) fn ask(&mut self, now: Instant, whom: impl Iterator<Item = PauseScope>) -> bool {
         let is_new = matches!(self.state, State::Running);
         if is_new {
@@ -44,14 +45,14 @@ impl Pause {
         is_new
     }
 
-    /// Somebody has stopped, or is gone.
+    /// Notes that one of them has stopped, or is gone.
     pub(super) fn stopped(&mut self, who: PauseScope) {
         if let State::Asked { waiting, .. } = &mut self.state {
             waiting.remove(&who);
         }
     }
 
-    /// When we stop; `None` as long as somebody is waited for whom nobody has given up.
+    /// When the launcher stops; `None` if no suspension was requested.
     pub(super) fn stop_at(&self) -> Option<Instant> {
         match &self.state {
             State::Running => None,
@@ -60,13 +61,13 @@ impl Pause {
         }
     }
 
-    /// We are back, after so long.
+    /// Notes that the launcher was continued after this time.
     pub(super) fn resumed(&mut self, stood_still: Duration) {
         self.state = State::Running;
         self.total += stood_still;
     }
 
-    /// How long we have stood still in all.
+    /// Total time of all suspensions.
     pub(super) fn total(&self) -> Duration {
         self.total
     }

@@ -1,4 +1,5 @@
-//! What the keeper of a pod asks while a job runs: probes and numbers. Nothing here can change anything.
+//! Server for the supervisor of a pod while a job runs: probes and metrics. It cannot change
+//! anything.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,24 +17,24 @@ use super::options::LaunchError;
 use crate::base::clock;
 use crate::os::tasks::Tasks;
 
-/// Who is answered at a time; one more takes the place of the first, so that nobody keeps others from
-/// being answered by saying nothing.
+/// Maximum number of open connections; a further one closes the oldest, so that silent clients
+/// cannot block the others.
 const CALLERS_MAX: usize = 64;
-/// Bytes of a question that are read.
+/// Maximum number of bytes of a request that are read.
 const QUESTION_BYTES_MAX: usize = 4096;
-/// How long one question may take.
+/// Time limit of one request.
 const QUESTION_MAX: Duration = Duration::from_secs(5);
 
-/// A few numbers about the job, as this node knows them. Whoever answers probes reads them.
+/// Numbers about the job as this node knows them, read by the probe server.
 #[derive(Debug, Default)]
 pub(super) struct HealthState {
     ready: AtomicBool,
     epoch: AtomicU32,
-    /// What node 0 alone knows.
+    /// Numbers that only node 0 knows.
     job: Mutex<Option<(JobNumbers, Arc<LinkTraffic>)>>,
 }
 
-/// What a question is answered.
+/// Response to a request.
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
     status: u16,
@@ -41,29 +42,29 @@ struct Answer {
     text: String,
 }
 
-/// Of texts for people.
+/// Content type of plain text.
 const PLAIN: &str = "text/plain; charset=utf-8";
-/// Of Prometheus' exposition format.
+/// Content type of Prometheus' exposition format.
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 impl HealthState {
-    /// Node 0 can be called, or this node has been let in.
+    /// Sets whether node 0 accepts connections, or this node has joined.
     pub(super) fn set_ready(&self, is_ready: bool) {
         self.ready.store(is_ready, Ordering::Relaxed);
     }
 
-    /// The epoch that runs.
+    /// Sets the current epoch.
     pub(super) fn set_epoch(&self, epoch: u32) {
         self.epoch.store(epoch, Ordering::Relaxed);
     }
 
-    /// How the job is doing, as node 0 sees it.
+    /// Sets the numbers of the job, on node 0.
     pub(super) fn set_job(&self, numbers: JobNumbers, traffic: &Arc<LinkTraffic>) {
         let mut job = self.job.lock().unwrap_or_else(PoisonError::into_inner);
         *job = Some((numbers, Arc::clone(traffic)));
     }
 
-    /// What is answered. Pure but for the numbers.
+    /// The response to a request. Pure but for the numbers.
     fn answer(&self, question: &[u8]) -> Answer {
         let plain =
             |status, text: &str| Answer { status, content_type: PLAIN, text: text.to_owned() };
@@ -78,7 +79,7 @@ impl HealthState {
             return plain(405, "nothing can be changed here\n");
         }
         match path.map(|path| path.split('?').next().unwrap_or_default()) {
-            // Whoever answers is the loop of the job itself.
+            // The response itself is the check: the event loop of the job sends it.
             Some("/livez" | "/startupz") => plain(200, "ok\n"),
             Some("/readyz") if self.ready.load(Ordering::Relaxed) => plain(200, "ok\n"),
             Some("/readyz") => plain(503, "not yet a part of the job\n"),
@@ -97,7 +98,7 @@ impl HealthState {
     }
 }
 
-/// Answers probes from now on. Must be called inside a runtime.
+/// Starts to serve probes. Must be called inside a runtime.
 pub(super) async fn answer_probes(
     address: Option<SocketAddr>,
     pulse: &Arc<HealthState>,
@@ -119,7 +120,7 @@ async fn serve(listener: TcpListener, pulse: Arc<HealthState>) {
                 in_order.retain(|caller: &AbortHandle| !caller.is_finished());
             }
             called = listener.accept() => {
-                // For lack of descriptors, say: the next probe is soon enough.
+                // File descriptors may have run out: the next probe is early enough.
                 let Ok((stream, _)) = called else {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
@@ -198,7 +199,7 @@ mod tests {
         }
     }
 
-    /// Whoever holds connections is let go before its time is over.
+    /// Idle connections are closed before their time limit when new ones arrive.
     #[test]
     fn silence_keeps_nobody_from_being_answered() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

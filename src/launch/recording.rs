@@ -1,4 +1,4 @@
-//! What `run.json` says while the job runs; how it ended comes in at the end.
+//! Content of `run.json` while the job runs; the result is added at the end.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::report::this_host;
 
 const RECORD_VERSION: u32 = 4;
 
-/// A job that has begun, at this time.
+/// The record of a job that began at this time.
 pub(super) fn begun(plan: &LaunchPlan, options: &Options, started: Duration) -> RunRecord {
     let digest = plan::digest(plan).iter().fold(String::new(), |mut hex, byte| {
         let _ = write!(hex, "{byte:02x}");

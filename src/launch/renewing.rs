@@ -1,4 +1,4 @@
-//! From an epoch that failed to the next one.
+//! Transition from a failed epoch to the next one.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::report::summary::{reason, step};
 use crate::wire::{Problem, ToAgent};
 
 impl Dispatcher<'_> {
-    /// Workers are about to be started. Until now it was known what became of those before them: where
-    /// a restart is refused, that is why the job ends.
+    /// Begins an epoch, immediately before workers are started. The history of the previous workers
+    /// is kept until now: where a restart is refused, they are the reason for the end of the job.
     pub(super) fn begin_epoch(&mut self) {
         self.history = History::new(self.plan);
         let start = clock::wall().as_secs_f64();
@@ -23,7 +23,7 @@ impl Dispatcher<'_> {
         self.epochs.push(EpochRecord { epoch, start, end: None, cause: None });
     }
 
-    /// An epoch is over: says why, and that there will be another one.
+    /// Reports why an epoch ended, and that another one follows.
     pub(super) fn rest(&mut self, verdict: &Verdict, next: Epoch, pause: Duration) {
         let story = JobReport {
             plan: self.plan,
@@ -60,7 +60,7 @@ impl Dispatcher<'_> {
         }
     }
 
-    /// Asks all nodes whether they can start once more; those that are cut off are reached first.
+    /// Asks all nodes again whether they can start; lost ones are connected to first.
     pub(super) fn renew(&mut self, cut_off: Vec<NodeRank>) {
         if self.grave.look_at().is_some() {
             self.renewal = Some(cut_off);
@@ -78,8 +78,8 @@ impl Dispatcher<'_> {
         }
     }
 
-    /// Nodes are gone that have not started anything: others may come in their places, as long as those
-    /// that have never come are waited for.
+    /// Waits for replacements of nodes that were lost before they started anything, as long as for
+    /// nodes that have not joined yet.
     pub(super) fn replace(&mut self, gone: &[NodeRank]) {
         let hosts = gone.iter().map(|place| self.plan.nodes[place.index()].host.as_str());
         let hosts: Vec<_> = hosts.collect();
@@ -89,13 +89,14 @@ impl Dispatcher<'_> {
             self.found[place.index()] = None;
         }
         match &mut self.renewal {
-            // All nodes will be asked once what was lost here is buried.
+            // All nodes will be asked once the processes that were left here are reaped.
             Some(cut_off) => cut_off.extend(gone),
             None => gone.iter().for_each(|place| self.reach_again(*place, self.job.epoch())),
         }
     }
 
-    /// Nodes have been in earlier epochs, with a node 0 in whose place we are: all are asked once more.
+    /// Asks all nodes again because some have been in earlier epochs, under a node 0 that this one
+    /// replaces.
     pub(super) fn skip(&mut self, epoch: Epoch) {
         let which = format!("at epoch {epoch}, after the epochs of the previous node 0");
         self.reporter.say(step("Resuming", &which));
@@ -113,7 +114,8 @@ impl Dispatcher<'_> {
         self.reporter.begin_epoch(epoch);
     }
 
-    /// A new link in the place of one that has ended, or that leads to nothing that could start.
+    /// Makes a new link in place of one that has ended, or that leads to an agent that cannot start
+    /// anything.
     fn reach_again(&mut self, place: NodeRank, epoch: Epoch) {
         let old = &self.nodes[place.index()];
         let link = old.link + 1;

@@ -1,5 +1,5 @@
-//! Jobs of thousands of nodes: the real dispatcher, real links and real frames, and at their other
-//! ends agents that only play their part. An oracle knows what each of them will do, and so how the
+//! Tests with jobs of thousands of nodes: the real dispatcher, real links and real frames, with
+//! simulated agents at the other ends. The test plan fixes what each agent will do, and so how the
 //! job must end.
 
 use std::collections::BTreeMap;
@@ -33,36 +33,36 @@ mod proof;
 
 const SIZES: [u32; 6] = [8, 64, 512, 1024, 2048, 4096];
 const WORKERS: u32 = 2;
-/// Descriptors of a link, here and at its other end.
+/// File descriptors of a link, at both ends.
 const FDS_PER_NODE: u64 = 4;
 
-/// How a worker ends that nobody stopped, and when, in microseconds after its start.
+/// The exit of a worker that remuda did not stop, and its time in microseconds after the start.
 type Failure = (WorkerExit, u64);
 
-/// What the node of the story does; all others run until they are stopped, or end well.
+/// What the selected node does; workers of all others run until they are stopped, or exit with 0.
 #[derive(Clone, Debug)]
 enum Story {
     AllEndWell,
-    /// Workers of one node fail, heard in this order.
+    /// Workers of one node fail; their exits are received in this order.
     Fail(Vec<(u32, Failure)>),
-    /// The link ends while its workers run.
+    /// The link ends while the node's workers run.
     LinkEnds,
-    /// What comes over it is no frame.
+    /// The node sends data that is no frame.
     Garbage,
-    /// It says, in good frames, what no agent says at that time.
+    /// The node sends valid frames that no agent sends at that time.
     Lies(Lie),
-    /// It cannot take part.
+    /// The node cannot take part.
     Refuses,
 }
 
-/// What would be relied upon if it were believed.
+/// A wrong message on which the job would rely if it were accepted.
 #[derive(Clone, Copy, Debug)]
 enum Lie {
-    /// It answers a second time whether it can start.
+    /// The node answers twice whether it can start.
     AnswersTwice,
-    /// A worker of another node ends, or one that nobody has.
+    /// The exit of a worker of another node, or of a worker that does not exist.
     ForeignEnd,
-    /// The same writes.
+    /// Output of such a worker.
     ForeignOutput,
 }
 
@@ -92,7 +92,7 @@ fn exit(random: &mut Random) -> WorkerExit {
     }
 }
 
-/// What agents have said of their workers: the exit, and whether we had stopped it.
+/// Exits that agents have reported: the exit, and whether remuda had stopped the worker.
 type Said = Arc<Mutex<BTreeMap<Rank, (WorkerExit, bool)>>>;
 
 struct Actor {
@@ -102,9 +102,9 @@ struct Actor {
 }
 
 struct Part {
-    /// `None`: one that does as it is told.
+    /// `None`: an agent that follows the protocol.
     story: Option<Story>,
-    /// Its workers end well by themselves.
+    /// Whether its workers exit with 0 by themselves.
     ends_well: bool,
     said: Said,
     living: Vec<Rank>,
@@ -129,7 +129,7 @@ impl Actor {
         }
     }
 
-    /// False at the end of the link.
+    /// Handles a message; returns false at the end of the link.
     async fn answer(&mut self, message: ToAgent) -> bool {
         let bytes = match message {
             ToAgent::Hello(_) => frame(&FromAgent::Hello(AgentHello {
@@ -212,7 +212,7 @@ impl Actor {
         ends.flat_map(|rank| self.end(rank, exit, now_us, vec![signal])).collect()
     }
 
-    /// The last worker's end is followed by the last word of its node.
+    /// Encodes the exit of a worker; after the last one, the final message of the node follows.
     fn end(&mut self, rank: Rank, exit: WorkerExit, at_us: u64, sent: Vec<i32>) -> Vec<u8> {
         self.part.living.retain(|living| *living != rank);
         self.part.said.lock().expect("no panic while held").insert(rank, (exit, !sent.is_empty()));
@@ -298,7 +298,7 @@ fn options() -> Options {
     }
 }
 
-/// Links, the actors of their other ends, and what these will have said.
+/// Creates links, the simulated agents at their other ends, and the record of what these report.
 fn stage(nodes: u32, told: &Story, at: u32) -> (Connector, Vec<(OwnedFd, Part)>, Said) {
     let said = Said::default();
     let (mut links, mut cast) = (Vec::new(), Vec::new());
@@ -309,7 +309,7 @@ fn stage(nodes: u32, told: &Story, at: u32) -> (Connector, Vec<(OwnedFd, Part)>,
         let agent = AgentProcess::Played;
         links.push(Some(Link { reader, writer, agent, early, arrival }));
         let story = (node == at).then(|| told.clone());
-        // Some have done their work before anything goes wrong.
+        // Some workers have exited with 0 before anything fails.
         let ends_well = match told {
             Story::AllEndWell => true,
             _ => node != at && node % 5 == 0,
@@ -319,13 +319,13 @@ fn stage(nodes: u32, told: &Story, at: u32) -> (Connector, Vec<(OwnedFd, Part)>,
     (Connector::Played(Mutex::new(links)), cast, said)
 }
 
-/// Both halves of a link; must be called inside the runtime that waits for them.
+/// Creates both halves of a link; must be called inside the runtime that polls them.
 fn ends(fd: OwnedFd) -> (LinkReader, LinkWriter) {
     let copy = fd.try_clone().expect("a descriptor");
     (LinkReader::new(copy).expect("watched"), LinkWriter::new(fd).expect("watched"))
 }
 
-/// Agents play on a thread of their own, so that what the launcher's costs can be told apart.
+/// Runs the agents on a thread of their own, so that the launcher's CPU time can be measured apart.
 fn play(cast: Vec<(OwnedFd, Part)>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         runtime().block_on(async {
@@ -343,7 +343,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-/// What is known of a job that has ended.
+/// Facts about a job that has ended.
 struct Ended {
     verdict: Verdict,
     status: Status,
@@ -373,7 +373,8 @@ async fn perform(nodes: u32, told: &Story, at: u32) -> Ended {
     Ended { verdict, status, exits, said }
 }
 
-/// A death by signal outranks an exit; of two alike the earlier counts, whichever was heard first.
+/// An exit by signal outranks an exit code; of two of a kind the earlier counts, in any order of
+/// arrival.
 fn first_of(failures: &[(u32, Failure)]) -> (u32, WorkerExit) {
     let key = |(_, (exit, at)): &&(u32, Failure)| (matches!(exit, WorkerExit::Code(_)), *at);
     let (worker, (exit, _)) = failures.iter().min_by_key(key).expect("at least one worker fails");
@@ -412,14 +413,14 @@ fn judge(ended: &Ended, nodes: u32, told: &Story, at: u32) {
     }
 }
 
-/// Kilobytes of this process in memory.
+/// Resident memory of this process in kB.
 fn resident_kb() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").expect("mounted");
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a field");
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
-/// Microseconds that this thread has had a processor.
+/// CPU time of this thread in microseconds.
 fn busy_us() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let ns = text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok());
@@ -438,7 +439,7 @@ fn prove_scale() {
         let (before_us, before_kb) = (busy_us(), resident_kb());
         let ended = runtime().block_on(perform(nodes, &told, at));
         let us = busy_us().saturating_sub(before_us) / u64::from(nodes);
-        // With the agents, which live in this process too; of what was needed before nothing is new.
+        // The agents of this process are included; memory that was in use before is not.
         let kb = resident_kb().saturating_sub(before_kb) / u64::from(nodes);
         print_error(&format!("; a node: {us} µs of the launcher, {kb} kB more\n"));
         judge(&ended, nodes, &told, at);

@@ -1,4 +1,4 @@
-//! Signals of the user → events.
+//! Signals of the user, as requests.
 
 use std::future::Future;
 use std::io;
@@ -8,22 +8,22 @@ use std::task::{Context, Poll, Waker};
 use crate::os::heard::PendingSignal;
 use crate::os::signals;
 
-/// What the user wants.
+/// A request of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UserRequest {
     /// End the job.
     Stop(i32),
-    /// Say how every worker is doing, and go on (SIGQUIT).
+    /// Print the state of every worker, and go on (SIGQUIT).
     Tell,
-    /// Stop the clock until somebody continues us (Ctrl-Z).
+    /// Suspend the job until this process is continued (Ctrl-Z).
     Suspend,
-    /// A signal for the workers alone (SIGUSR1, SIGUSR2).
+    /// Forward a signal to the workers (SIGUSR1, SIGUSR2).
     Forward(i32),
 }
 
 impl UserRequest {
-    /// What a signal asks for that was sent to another process of the job; nothing that concerns
-    /// that process alone.
+    /// The request of a signal that another process of the job received; `None` for signals that
+    /// concern only that process.
     pub(super) fn of(signal: i32) -> Option<Self> {
         match signal {
             libc::SIGINT | libc::SIGTERM | libc::SIGHUP => Some(Self::Stop(signal)),
@@ -33,7 +33,7 @@ impl UserRequest {
     }
 }
 
-/// Every signal that we listen to. Those that were ignored at start (nohup) stay ignored.
+/// The signals that remuda handles. Those that were ignored at the start (nohup) stay ignored.
 pub(super) struct Signals {
     interrupt: PendingSignal,
     terminate: PendingSignal,
@@ -57,7 +57,7 @@ impl Signals {
         })
     }
 
-    /// The first that asks for the end, where nothing runs yet.
+    /// Waits for the first signal that requests the end, while nothing runs yet.
     pub(super) async fn stop(&mut self) -> i32 {
         loop {
             match self.next().await {
@@ -68,7 +68,8 @@ impl Signals {
         }
     }
 
-    /// Sends what has come, and nobody has asked for, to this process once more: others listen by now.
+    /// Sends pending signals to this process once more, because other handlers are installed by
+    /// now.
     pub(super) fn pass_on(&mut self) {
         let mut ask = Context::from_waker(Waker::noop());
         while let Poll::Ready(UserRequest::Stop(signal)) = pin!(self.next()).poll(&mut ask) {

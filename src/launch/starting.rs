@@ -1,4 +1,4 @@
-//! From links to workers that run.
+//! Start of an epoch: from links to running workers.
 
 use std::time::Instant;
 
@@ -47,11 +47,12 @@ impl Dispatcher<'_> {
         let ranks = (0..).map(Rank).zip(&self.history.workers);
         let readers = ranks.filter(|(_, worker)| self.options.stdin.includes(worker.rank));
         self.stdin.start(readers.map(|(rank, _)| rank));
-        // While the nodes start them: reading lines, files and plans is over.
+        // While the nodes start them: code for reading the command line, files and plans is no
+        // longer needed.
         code::unmap_what_was_needed();
     }
 
-    /// From now on the job is one to be kept.
+    /// Begins the files of the job: from now on they are kept.
     fn begin_record(&mut self) {
         self.begun = Some(clock::now());
         if let Some(log_dir) = &self.options.log_dir {
@@ -66,7 +67,7 @@ impl Dispatcher<'_> {
         }
     }
 
-    /// Says whom we wait for before anything can start, not more often than somebody would read.
+    /// Reports the nodes that delay the start, at most at a fixed interval.
     pub(super) fn say_waiting(&mut self, now: Instant) {
         if now < self.waiting_at || self.job.is_stopping() {
             return;
@@ -77,7 +78,7 @@ impl Dispatcher<'_> {
         }
     }
 
-    /// Whoever has looked for too long whether it can start hangs, and nobody waits for it any longer.
+    /// Gives up nodes when their checks exceed the time limit.
     pub(super) fn give_up_late(&mut self, now: Instant) {
         let limit = self.options.agent_limit;
         let is_late = |place: &NodeRank| match self.nodes[place.index()].stage {
@@ -95,7 +96,8 @@ impl Dispatcher<'_> {
         }
     }
 
-    /// The line for the first is an example for all.
+    /// The problem of a node with checks that did not finish. All such nodes get the problem of the
+    /// first one: its command is an example for all.
     fn hangs(&self, node: NodeRank) -> Problem {
         let message = format!(
             "preflight checks did not finish within {} (--agent_timeout)",
@@ -108,7 +110,7 @@ impl Dispatcher<'_> {
         Problem::new(Status::Unreachable, message).help(help)
     }
 
-    /// Nodes of a kind say the same: once is enough.
+    /// Prints the notes of nodes, each text once, because similar nodes have the same notes.
     pub(super) fn say_notes(&mut self, node: NodeRank, notes: &[String]) {
         for note in notes {
             if self.noted.insert(note.clone()) {

@@ -1,4 +1,4 @@
-//! Message in which a pod leaves how its part in the job ended, for whoever looks at it later.
+//! The termination message of a pod: how its part in the job ended.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -9,42 +9,43 @@ use serde::Serialize;
 
 use crate::base::{JobId, NodeRank, Status};
 
-/// What Kubernetes keeps of a termination message.
+/// Maximum size of a termination message that Kubernetes keeps.
 const MESSAGE_BYTES_MAX: usize = 4096;
 
-/// What is left for whoever looks at a pod that has ended.
+/// The termination message.
 #[derive(Serialize)]
 struct Message<'a> {
     version: u32,
-    /// Which job and which node of it; of a start that was refused nobody may know.
+    /// The job and the index of the node; unknown if the start was refused.
     job: Option<&'a str>,
     node: Option<u32>,
     status: u8,
     /// The node that was the cause of a failure.
     cause: Option<u32>,
-    /// The last screen.
+    /// The final screen.
     text: &'a str,
 }
 
-/// The file in which the kubelet finds how a container ended.
+/// The file from which the kubelet reads how a container ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TerminationLog {
     /// Its path.
     pub path: PathBuf,
-    /// Whether it is made if it is not there: the user has named it. The kubelet makes its own.
+    /// Whether a missing file is created: true if the user named it. The kubelet creates its own.
     pub is_named: bool,
 }
 
 impl TerminationLog {
-    /// Opens it, empty. A file is made only where there is nothing, and no link is followed to make one.
+    /// Opens the file, empty. It is created only where nothing exists, and no link is followed for
+    /// that.
     fn open(&self) -> io::Result<File> {
-        // A pipe that has no reader would hold up the end of the job.
+        // A pipe without a reader would block the end of the job.
         let mut options = OpenOptions::new();
         let options = options.write(true).custom_flags(libc::O_NONBLOCK);
         match options.clone().truncate(true).open(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && self.is_named => {
                 let file = options.create_new(true).open(&self.path)?;
-                // Another user reads it, whatever this one's umask is.
+                // Another user reads it, whatever the umask of this process is.
                 file.set_permissions(Permissions::from_mode(0o644))?;
                 Ok(file)
             }
@@ -53,8 +54,8 @@ impl TerminationLog {
     }
 }
 
-/// Writes how the job ended where the keeper of the pod reads it. What cannot be written is not worth
-/// another failure.
+/// Writes how the job ended for the supervisor of the pod. A failure to write is ignored: it is not
+/// worth another failure.
 pub(super) fn leave_message(
     file: Option<&TerminationLog>,
     (job, node): (&JobId, NodeRank),
@@ -66,7 +67,7 @@ pub(super) fn leave_message(
     }
 }
 
-/// Writes there why nothing was started, and nothing is known of a job.
+/// Writes why nothing was started, when no job is known yet.
 pub fn leave_refusal(file: &TerminationLog, status: Status, text: &str) {
     write_message(file, None, status, (text, None));
 }
@@ -88,7 +89,7 @@ fn write_message(
     let _ = file.open().and_then(|mut file| file.write_all(fitting(message).as_bytes()));
 }
 
-/// As much of the text as there is room for, from its beginning: the cause stands first.
+/// The message, with as much of the beginning of the text as fits: the cause is first.
 fn fitting(mut message: Message<'_>) -> String {
     loop {
         let json = serde_json::to_string(&message).expect("numbers and texts serialize");

@@ -12,13 +12,14 @@ use crate::report::gather::fold;
 use crate::report::neutral;
 use crate::transport::{Fault, FaultKind};
 
-/// Different words about hosts of one kind that are shown; the hosts of others are named.
+/// Maximum number of different explanations that are shown for hosts of one kind; other hosts are
+/// named.
 const EXPLAINED_MAX: usize = 3;
-/// Lines of one host.
+/// Maximum number of lines for one host.
 const LINES_MAX: usize = 16;
 
-/// The exit status: no restart mends a wrong key; then unreachable, if any host is; else that of the first
-/// kind.
+/// The exit status: that of a wrong key, because no restart corrects it; else unreachable, if any
+/// host is; else that of the first kind.
 pub(super) fn status(kinds: impl Iterator<Item = FaultKind>) -> Status {
     let kinds: Vec<_> = kinds.collect();
     if kinds.contains(&FaultKind::OtherKey) {
@@ -29,7 +30,7 @@ pub(super) fn status(kinds: impl Iterator<Item = FaultKind>) -> Status {
     if all.contains(&Status::Unreachable) { Status::Unreachable } else { *first }
 }
 
-/// All of them, sorted by kind.
+/// The screen for all faults, sorted by kind.
 pub(super) fn show(faults: &[(String, &Fault)], nodes: usize, so: &str) -> String {
     let number = faults.len();
     let what = match nodes {
@@ -46,7 +47,7 @@ pub(super) fn show(faults: &[(String, &Fault)], nodes: usize, so: &str) -> Strin
     text
 }
 
-/// What to type to go on without hosts, with what was kept.
+/// The command that continues without the hosts, with what workers kept.
 pub(super) fn going_on_without(
     hosts: &[&str],
     way: &ContinueWith,
@@ -84,14 +85,14 @@ fn show_kind(text: &mut String, faults: &[(String, &Fault)]) {
             let _ = writeln!(text, "      … {more} more lines");
         }
     }
-    // Ssh says the same of each in words of its own, with its address.
+    // ssh prints the same reason differently for each host, with its address.
     let is_explained = |words| explained.iter().any(|(_, _, others)| *others == words);
     let rest: Vec<_> = said().filter(|(_, words)| !is_explained(*words)).collect();
     if !rest.is_empty() {
         let hosts = fold_set(rest.into_iter().map(|(host, _)| host));
         let _ = writeln!(text, "    the same for {hosts}");
     }
-    // What helps one helps the others; it names the first.
+    // The advice for the first host applies to all.
     if let Some(help) = faults[0].1.help() {
         let _ = writeln!(text, "  help: {help}");
     }

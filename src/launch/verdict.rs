@@ -1,4 +1,4 @@
-//! The end of a job as people and machines read it.
+//! The final report of a job, for the terminal and as `run.json`.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -33,26 +33,26 @@ use crate::report::{OutputRouter, neutral};
 use crate::transport::Fault;
 use crate::wire::{Blame, Problem, Stream};
 
-/// Everything that is known at the end.
+/// Everything that is known at the end of a job.
 pub(super) struct JobReport<'a> {
     pub(super) plan: &'a LaunchPlan,
     pub(super) options: &'a Options,
     pub(super) verdict: &'a Verdict,
     pub(super) history: &'a History,
     pub(super) problems: &'a [(NodeRank, Problem)],
-    /// By kind.
+    /// Nodes that could not be reached, sorted by kind of fault.
     pub(super) faults: &'a [(NodeRank, Fault)],
-    /// Who held up a start until the time was over.
+    /// The nodes that delayed a start until the time limit.
     pub(super) awaited: Option<&'a PendingNodes>,
     /// Every epoch that has begun.
     pub(super) epochs: &'a [EpochRecord],
     pub(super) started: Duration,
 }
 
-/// Different reasons for which nodes cannot start that are shown; the nodes of others are named.
+/// Maximum number of different reasons that are shown; the nodes of the others are named.
 const REASONS_MAX: usize = 16;
 
-/// The reasons of nodes for which they cannot start, each once.
+/// Lists the reasons for which nodes cannot start, each once.
 pub(super) fn show_refusal<'a>(
     what: &str,
     problems: impl Iterator<Item = (&'a str, &'a Problem)>,
@@ -66,7 +66,7 @@ pub(super) fn show_refusal<'a>(
         shown.insert(*reason);
         let (message, help) = reason;
         let _ = writeln!(text, "  {hosts}: {}", neutral(message));
-        // What helps several is said once.
+        // Advice that applies to several reasons is printed once.
         let is_said = reasons.peek().is_some_and(|(_, _, (_, next))| next == help);
         if let Some(help) = help.filter(|_| !is_said) {
             let _ = writeln!(text, "help: {}", neutral(help));
@@ -85,8 +85,9 @@ fn reason_and_help(problem: &Problem) -> (&str, Option<&str>) {
 }
 
 impl JobReport<'_> {
-    /// The exit status: if nothing could start, why not; of workers that are let run whatever happens
-    /// to the others the greatest, with that of nodes that had no part.
+    /// The exit status: if nothing could start, the reason for that; where workers run on whatever
+    /// happens to the others, the greatest status, that of nodes without a part in the job
+    /// included.
     pub(super) fn status(&self) -> Status {
         match self.why_not() {
             _ if self.was_stopped() => self.verdict.status,
@@ -102,8 +103,8 @@ impl JobReport<'_> {
         }
     }
 
-    /// What nodes that had no part say: that of who could not be reached, else of the first node's
-    /// first problem.
+    /// The status for nodes that had no part in the job: that of the unreachable ones, else of the
+    /// first problem of the first node.
     fn why_not(&self) -> Option<Status> {
         match (self.faults, self.problems) {
             ([_, ..], _) => {
@@ -114,17 +115,17 @@ impl JobReport<'_> {
         }
     }
 
-    /// Whether workers ran that have nothing to do with each other.
+    /// Whether independent workers ran.
     fn has_let_run(&self) -> bool {
         self.options.lets_run && !self.epochs.is_empty()
     }
 
-    /// The user had enough before every node had answered.
+    /// Whether the job was stopped by the user or by the time limit before every node had answered.
     fn was_stopped(&self) -> bool {
         matches!(self.verdict.status, Status::Interrupted(_) | Status::Timeout)
     }
 
-    /// What is printed last. Where workers are let run they are equals, and are listed.
+    /// The last text of a job. Independent workers are equals, and are listed.
     pub(super) fn last_words(&self, pages: &mut OutputRouter) -> String {
         let lost = self.show_gathered(pages);
         if !self.has_let_run() || self.was_stopped() {
@@ -151,11 +152,12 @@ impl JobReport<'_> {
         })
     }
 
-    /// Shows what was gathered, and says what could not be kept.
+    /// Prints the gathered output, and returns notes about output that could not be kept.
     fn show_gathered(&self, pages: &mut OutputRouter) -> String {
         let mut lost = String::new();
         for stream in [Stream::Stdout, Stream::Stderr] {
-            // Their places here, which are not their ranks where one node is started alone.
+            // Indices of the workers here, which are not their ranks where one node is started
+            // alone.
             let places = (0..).map(Rank).zip(&self.history.workers);
             let said: Vec<_> = places
                 .filter_map(|(at, worker)| {
@@ -176,7 +178,7 @@ impl JobReport<'_> {
         lost
     }
 
-    /// What is printed last; empty when there is nothing to say.
+    /// The final screen; empty when there is nothing to report.
     pub(super) fn last_screen(&self, pages: &OutputRouter) -> String {
         let mut text = self.show_absent();
         if let Some(failure) = self.failure(pages) {
@@ -186,7 +188,7 @@ impl JobReport<'_> {
         text
     }
 
-    /// Nodes that cannot be reached, and those that cannot start.
+    /// Lists the nodes that cannot be reached, and those that cannot start.
     fn show_absent(&self) -> String {
         let mut text = String::new();
         if !self.faults.is_empty() {
@@ -198,14 +200,14 @@ impl JobReport<'_> {
         if !self.problems.is_empty() {
             text += &self.show_problems();
         }
-        // Whoever starts nodes one by one starts the one that is missing, or another in its place.
+        // The system that starts nodes one by one starts the missing one or a replacement.
         if self.faults.iter().any(|(_, fault)| fault.kind.comes_by_itself()) {
             return text;
         }
         text + &self.without_absent()
     }
 
-    /// What comes of nodes that cannot take part.
+    /// The consequence of nodes that cannot take part.
     fn not_begun(&self) -> &'static str {
         match self.epochs.is_empty() {
             true => "nothing was started",
@@ -214,7 +216,8 @@ impl JobReport<'_> {
         }
     }
 
-    /// What to type to go on without all that cannot take part, if anybody is left who can.
+    /// The command that continues without the nodes that cannot take part, if any other node is
+    /// left.
     fn without_absent(&self) -> String {
         let unreachable = self.faults.iter().map(|(node, _)| *node);
         let mut nodes: Vec<NodeRank> =
@@ -249,7 +252,7 @@ impl JobReport<'_> {
         show_refusal(&what, problems)
     }
 
-    /// Where the cause is.
+    /// The node of the cause.
     pub(super) fn node_of_cause(&self) -> Option<NodeRank> {
         Some(match self.verdict.cause.as_ref()? {
             FailureCause::Worker(end) => self.worker(end.rank).node,
@@ -261,7 +264,7 @@ impl JobReport<'_> {
         })
     }
 
-    /// What the cause is, in a few words.
+    /// The cause, in a few words.
     pub(super) fn what_happened(&self, cause: &FailureCause) -> String {
         if let Some(headline) = self.exception_headline(cause) {
             return headline;
@@ -364,14 +367,14 @@ impl JobReport<'_> {
         }
     }
 
-    /// Nothing failed: rank 0 has said what was found wrong.
+    /// Whether nothing failed, and rank 0 has printed the findings.
     fn is_judgement(&self) -> bool {
         let by_rank0 =
             matches!(&self.verdict.cause, Some(FailureCause::Worker(end)) if end.rank == Rank(0));
         by_rank0 && self.history.is_judged(self.options.judge)
     }
 
-    /// Nobody was asked to stop, for nobody was ready to start.
+    /// Report of a timeout before all nodes were ready: no worker was started or stopped.
     fn not_ready(&self, awaited: &PendingNodes) -> Failure {
         let limit = duration(self.options.timeout.unwrap_or_default());
         Failure {
@@ -383,7 +386,8 @@ impl JobReport<'_> {
         }
     }
 
-    /// Who did not come to an end, if others did; of a single one what it said last.
+    /// Report of a timeout: the workers that did not exit although others did; of a single one its
+    /// last lines.
     fn timed_out(&self, pages: &OutputRouter) -> Failure {
         let limit = duration(self.options.timeout.unwrap_or_default());
         let is_late =
@@ -407,7 +411,7 @@ impl JobReport<'_> {
         }
     }
 
-    /// That it was not the first failure.
+    /// A note that it was not the first failure.
     fn earlier(&self) -> Option<String> {
         let restarts = self.epochs.len().checked_sub(1).filter(|restarts| 0 < *restarts)?;
         let what = count(restarts, "restart");
@@ -434,7 +438,7 @@ impl JobReport<'_> {
         facts.extend(self.reports_of_others());
         let last_lines = pages.last_lines(rank);
         let stream = last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
-        // Whoever failed for a reason of its own did not wait for those that had left.
+        // A worker that failed for a reason of its own did not wait for those that had exited.
         let ended = worker.ended.as_ref().filter(|_| worker.lost_peer || self.was_left_alone());
         let mut help = ended.map_or_else(Vec::new, |ended| self.ended_before(Some(ended.at)));
         let said = last_lines.iter().flat_map(|(_, lines)| lines);
@@ -452,7 +456,7 @@ impl JobReport<'_> {
         }
     }
 
-    /// What it said last, or else what the peer said that told.
+    /// Report of a worker that gave up: its last lines, or else those of the peer that detected it.
     fn worker_gave_up(
         &self,
         rank: Rank,
@@ -475,8 +479,8 @@ impl JobReport<'_> {
         failure
     }
 
-    /// Workers that had ended well before the others failed, or were stopped: whoever still needed
-    /// them in a collective waited in vain.
+    /// Workers that exited with 0 before the others failed or were stopped: a worker that still
+    /// needed them in a collective waited in vain.
     fn ended_before(&self, failure: Option<Instant>) -> Vec<String> {
         let is_early = |worker: &&WorkerHistory| {
             let ended = worker.ended.as_ref().filter(|ended| ended.exit.is_success());
@@ -558,14 +562,14 @@ impl JobReport<'_> {
         }
     }
 
-    /// Other nodes that were lost; how they were is the cause's story.
+    /// Other nodes that were lost; the cause describes how.
     fn also_lost(&self) -> Option<String> {
         let nodes = self.verdict.also_lost.iter().map(|node| &self.plan.nodes[node.index()]);
         let hosts: Vec<_> = nodes.map(|node| node.host.as_str()).collect();
         (!hosts.is_empty()).then(|| format!("lost too: {}", voice::named(&hosts)))
     }
 
-    /// What to type to go on with the nodes that are left, if any are.
+    /// The command that continues with the remaining nodes, if there are any.
     fn without_lost(&self, node: NodeRank) -> Vec<String> {
         let mut nodes = vec![node];
         nodes.extend(&self.verdict.also_lost);
@@ -586,7 +590,7 @@ impl JobReport<'_> {
         }
     }
 
-    /// What became of the others.
+    /// What happened to the other workers.
     pub(super) fn stopped(&self) -> String {
         let other = if self.verdict.cause.is_some() { "other worker" } else { "worker" };
         let workers = |number| count(number, other);
@@ -610,7 +614,7 @@ impl JobReport<'_> {
         if undead == 0 { ends } else { format!("{ends}, {undead} still running after SIGKILL") }
     }
 
-    /// Who outlives SIGKILL has no end.
+    /// Number of workers that were still running after SIGKILL, so that their exit is unknown.
     fn undead_workers(&self) -> usize {
         let is_undead = |worker: &&WorkerHistory| {
             let mut undead = self.history.undead.iter();
@@ -642,7 +646,7 @@ impl JobReport<'_> {
         text
     }
 
-    /// Writes `run.json`; returns what went wrong, if anything.
+    /// Writes `run.json`; returns a warning if that failed.
     pub(super) fn write_record(&self, status: Status) -> String {
         let Some(run_dir) = &self.options.run_dir else {
             return String::new();
@@ -670,12 +674,13 @@ impl JobReport<'_> {
         }
     }
 
-    /// The cause, for the record.
+    /// The cause, for the run record.
     pub(super) fn cause(&self) -> Option<CauseRecord> {
         self.verdict.cause.as_ref().map(|cause| self.cause_record(cause))
     }
 
-    /// The last one ends with the job, unless it has ended already and could not be followed.
+    /// All epochs. The last one ends with the job, unless it has ended already and could not be
+    /// followed by another.
     fn ended_epochs(&self) -> Vec<EpochRecord> {
         let mut epochs = self.epochs.to_vec();
         if let Some(last) = epochs.last_mut().filter(|last| last.end.is_none()) {
@@ -742,7 +747,7 @@ impl JobReport<'_> {
     }
 }
 
-/// ` after 1.1 s`, where that is known.
+/// Returns ` after 1.1 s`, where that is known.
 pub(super) fn after(worker: &WorkerHistory) -> String {
     worker.ran().map_or_else(String::new, |ran| format!(" after {}", duration(ran)))
 }

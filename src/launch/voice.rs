@@ -1,4 +1,4 @@
-//! What the launcher says while a job runs, line by line. Pure.
+//! Messages of the launcher while a job runs, one line each. Pure.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::report::summary::{self, count, duration, step};
 use crate::report::{RunDir, neutral};
 use crate::wire::{Leftover, PreparedNode};
 
-/// `others` workers are being stopped; nothing to say if there are none.
+/// Line for the stop of `others` workers; [`None`] if there are none after a failure.
 pub(super) fn stopping(reason: StopReason, others: usize, grace: Duration) -> Option<String> {
     let (workers, grace) = (count(others, "worker"), duration(grace));
     let text = match reason {
@@ -29,8 +29,8 @@ pub(super) fn stopping(reason: StopReason, others: usize, grace: Duration) -> Op
     Some(step("Stopping", &text))
 }
 
-/// The directory of the workers' logs, and that of `run.json` where it is another one; [`None`] where
-/// nothing is kept.
+/// Line with the directory of the workers' logs, and that of `run.json` where it is a different
+/// one; [`None`] where nothing is kept.
 pub(super) fn logs(options: &Options) -> Option<String> {
     let run_dir = options.run_dir.as_ref().map(RunDir::path);
     let text = match (options.style.log_dir.as_deref(), run_dir) {
@@ -43,7 +43,7 @@ pub(super) fn logs(options: &Options) -> Option<String> {
     Some(step("Logs", &text))
 }
 
-/// Every worker has returned 0.
+/// Line for a job in which every worker has returned 0.
 pub(super) fn finished(workers: usize, time: Duration, restarts: usize) -> String {
     let after = match restarts {
         0 => String::new(),
@@ -52,25 +52,25 @@ pub(super) fn finished(workers: usize, time: Duration, restarts: usize) -> Strin
     step("Finished", &format!("{} in {}{after}", count(workers, "worker"), duration(time)))
 }
 
-/// Workers may save what they have before they are asked to stop.
+/// Line for the warning signal, after which workers may save their state before they are stopped.
 pub(super) fn warned(warning: Warning) -> String {
     let (signal, ahead) = (signal_name(warning.signal), duration(warning.ahead));
     step("Warned", &format!("sent {signal} to all workers; SIGTERM follows in {ahead}"))
 }
 
-/// Workers failed, and are started anew.
+/// Line for a restart after a failure.
 pub(super) fn restarting(what: &str, which: u32, restarts_max: u32, pause: Duration) -> String {
     let text = format!("{what}; restart {which} of {restarts_max} in {}", duration(pause));
     step("Restart", &text)
 }
 
-/// A node is to end, and workers are started anew with another one.
+/// Line for a restart in which another node replaces a leaving one.
 pub(super) fn replacing(what: &str, next: Epoch, pause: Duration) -> String {
     let pause = duration(pause);
     step("Restart", &format!("{what}; epoch {next} has another one in its place, in {pause}"))
 }
 
-/// The port of rank 0, if it is neither the one that was asked for nor the usual one.
+/// Note with the port of rank 0, if it is neither the one that was requested nor the default.
 pub(super) fn port(plan: &LaunchPlan, node0: Option<&PreparedNode>) -> Option<String> {
     let (master, host) = (node0?.master.as_ref()?, &plan.nodes.first()?.host);
     let port = master.port;
@@ -78,7 +78,7 @@ pub(super) fn port(plan: &LaunchPlan, node0: Option<&PreparedNode>) -> Option<St
         .then(|| format!("note: port {MASTER_PORT} is taken on {host}; MASTER_PORT is {port}\n"))
 }
 
-/// A worker that has ended left processes behind.
+/// Line for processes that an exited worker left behind.
 pub(super) fn leftovers(rank: Rank, processes: &[Leftover]) -> String {
     let name = |process: &Leftover| format!("{} (pid {})", neutral(&process.name), process.pid);
     let names: Vec<_> = processes.iter().map(name).collect();
@@ -87,14 +87,14 @@ pub(super) fn leftovers(rank: Rank, processes: &[Leftover]) -> String {
     step("Leftover", &text)
 }
 
-/// Nodes are gone that had nothing to do yet, and so long others may come in their places.
+/// Line for nodes that were lost before the start, with the time that is left for replacements.
 pub(super) fn gone_early(hosts: &[&str], left: Duration) -> String {
     let (hosts, left) = (named(hosts), duration(left));
     let text = format!("{hosts} before the job started; waiting up to {left} for a replacement");
     step("Lost", &text)
 }
 
-/// All of them in little room, or a few by name.
+/// All hosts in short form, or a few of them by name.
 pub(super) fn folded(hosts: &[String]) -> String {
     const BYTES_MAX: usize = 80;
     let folded = fold_set(hosts.iter().map(String::as_str));
@@ -104,7 +104,7 @@ pub(super) fn folded(hosts: &[String]) -> String {
     named(&hosts.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// A few of them by name.
+/// A few of the hosts by name, and the number of the others.
 pub(super) fn named(hosts: &[&str]) -> String {
     const NAMED_MAX: usize = 4;
     let named = hosts[..hosts.len().min(NAMED_MAX)].join(", ");
@@ -114,7 +114,7 @@ pub(super) fn named(hosts: &[&str]) -> String {
     }
 }
 
-/// Workers that ended well before the others.
+/// Line for workers that exited with 0 before the others.
 pub(super) fn early(early: &[&WorkerHistory], running: usize) -> Option<String> {
     let first = early.first()?;
     let go_on = match count(running, "worker") {
@@ -126,7 +126,7 @@ pub(super) fn early(early: &[&WorkerHistory], running: usize) -> Option<String> 
     Some(step("Ended", &format!("{who} exited with 0{ran}; {go_on}")))
 }
 
-/// `rank 0 (n1)`, or `rank 0 (n1) and 3 others`.
+/// Returns `rank 0 (n1)`, or `rank 0 (n1) and 3 others`.
 pub(super) fn rank_and_others(workers: &[&WorkerHistory]) -> String {
     let Some((first, others)) = workers.split_first() else {
         return String::new();
@@ -138,7 +138,7 @@ pub(super) fn rank_and_others(workers: &[&WorkerHistory]) -> String {
     }
 }
 
-/// Nodes have not been heard of for a while, each for its own.
+/// Line for nodes without a message for a while, with the longest time.
 pub(super) fn silent(nodes: &[(&str, Duration)]) -> Option<String> {
     let longest = nodes.iter().map(|(_, silence)| *silence).max()?;
     let hosts: Vec<_> = nodes.iter().map(|(host, _)| *host).collect();
@@ -146,14 +146,15 @@ pub(super) fn silent(nodes: &[(&str, Duration)]) -> Option<String> {
     Some(step("Waiting", &text))
 }
 
-/// We ourselves did nothing for longer than nodes wait for us.
+/// Line for a launcher that was suspended for longer than the lease.
 pub(super) fn stood_still(time: Duration, lease: Duration) -> String {
     let (time, lease) = (duration(time), duration(lease));
     let so = format!("nodes stop their workers after {lease} without a heartbeat (--lease)");
     step("Stalled", &format!("launcher was suspended for {time}; {so}"))
 }
 
-/// Workers import torch and form no group: a script that a launcher of its own would have prepared.
+/// Warning for workers that import torch and form no process group: a script that needs its own
+/// launcher.
 pub(super) fn ungrouped(workers: usize, master: &str, seconds: u32) -> String {
     let (workers, master) = (count(workers, "worker"), neutral(master));
     format!(
@@ -164,7 +165,7 @@ pub(super) fn ungrouped(workers: usize, master: &str, seconds: u32) -> String {
     )
 }
 
-/// How a worker is doing.
+/// State of a worker.
 pub(super) fn state(worker: &WorkerHistory, now: Instant) -> String {
     let state = match (&worker.started, &worker.ended) {
         (_, Some(ended)) => ended.exit.to_string(),
@@ -177,7 +178,7 @@ pub(super) fn state(worker: &WorkerHistory, now: Instant) -> String {
     step("State", &format!("rank {} ({}): {state}", worker.rank, worker.host))
 }
 
-/// A worker does nothing until somebody continues it.
+/// Line for a worker that is suspended until it receives SIGCONT.
 pub(super) fn suspended(worker: &WorkerHistory) -> String {
     let (rank, host) = (worker.rank, &worker.host);
     let pid = worker.pid().map_or_else(|| "PID".to_owned(), |pid| pid.to_string());

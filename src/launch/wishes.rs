@@ -1,4 +1,4 @@
-//! What the user wants while a job runs: to stop it, to hear how it is doing, to stop the clock.
+//! Requests of the user while a job runs: stop it, print its state, suspend it.
 
 use super::dispatcher::Dispatcher;
 use super::pause::PauseScope;
@@ -11,7 +11,7 @@ use crate::report::summary::{count, step};
 use crate::wire::ToAgent;
 
 impl Dispatcher<'_> {
-    /// What the user wants of us, or of a node's process.
+    /// Handles a request that the launcher, or a process of remuda on a node, received.
     pub(super) fn wish(&mut self, wish: UserRequest, at: Option<NodeRank>) -> Option<Event> {
         match wish {
             UserRequest::Stop(signal) => Some(match at {
@@ -37,7 +37,7 @@ impl Dispatcher<'_> {
         }
     }
 
-    /// Ctrl-Z: the workers stop, then we do.
+    /// Handles Ctrl-Z: the workers are stopped, then the launcher.
     fn suspend(&mut self) {
         let nodes = (0..).map(NodeRank).zip(&self.nodes).filter(|(_, node)| !node.lost);
         let nodes = nodes.map(|(node, _)| PauseScope::Node(node));
@@ -52,7 +52,7 @@ impl Dispatcher<'_> {
         });
     }
 
-    /// Returns when somebody continues us; then the workers go on too.
+    /// Suspends the launcher; returns when it is continued, and then the workers are continued too.
     pub(super) fn pause(&mut self) -> Event {
         let since = clock::now();
         signals::stop_self();
@@ -69,7 +69,7 @@ impl Dispatcher<'_> {
         Event::StoodStill(now - since)
     }
 
-    /// Of every worker; before they are started, of the nodes for which they wait.
+    /// Prints the state of every worker, or before the start the nodes that are not ready.
     fn say_state(&self) {
         let now = clock::now();
         if self.job.is_preparing() {
@@ -81,7 +81,8 @@ impl Dispatcher<'_> {
         for worker in &self.history.workers {
             self.reporter.say(voice::state(worker, now));
         }
-        // What their processes look like their nodes alone know; one that is silent holds up nothing.
+        // Only the nodes know the state of the processes; the launcher does not wait for their
+        // answers.
         self.tell_all(&ToAgent::Look);
     }
 
