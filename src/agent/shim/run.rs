@@ -60,7 +60,8 @@ pub(super) fn main(control: OwnedFd) -> u8 {
 struct Shim {
     control: OwnedFd,
     children: OwnedFd,
-    /// Where children that could not become their programs say so; open until all have.
+    /// Pipe on which children report that they failed before exec; open until all have executed or
+    /// failed.
     failures: Option<OwnedFd>,
     workers: Vec<Worker>,
     /// Descriptors that the agent wants held as long as the shim lives.
