@@ -214,7 +214,7 @@ fn worker_exit(status: WaitStatus) -> WorkerExit {
 /// Kills and reaps all descendants that are not spared, one scan per call, so that a process with
 /// its own event loop does not block.
 pub struct Burial {
-    /// Children that are left alone, and with them whatever is below them.
+    /// Children that are left alone, together with their descendants.
     spared: Box<dyn Fn(Pid) -> bool + Send>,
     deadline: Instant,
 }
