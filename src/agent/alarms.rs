@@ -19,7 +19,7 @@ pub(super) enum Alarm {
     Group,
     /// The shim was told to kill everything: check whether it is stopped.
     Killing,
-    /// Check whether everything that a dead shim left is gone.
+    /// Check whether all processes that a shim left when it exited are gone.
     Bury,
 }
 

@@ -30,7 +30,7 @@ const RECORD_BYTES_MAX: usize = 512;
 /// The claims of a node, and notes for the user.
 #[derive(Default)]
 pub(super) struct Claims {
-    /// Held as long as the workers may live.
+    /// Held as long as any worker may run.
     pub(super) held: Vec<OwnedFd>,
     pub(super) notes: Vec<String>,
 }

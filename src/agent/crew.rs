@@ -206,7 +206,7 @@ impl Crew {
         let forward = Forward { rank: worker.rank, stream, outbox, window, ear, let_go };
         let on_end = Arc::clone(&self.on_stream_end);
         tasks.spawn(async move {
-            // A read error ends the stream as its end does.
+            // A read error counts as the end of the stream.
             let end = forward.run(pipe).await.unwrap_or(StreamEnd::Closed);
             on_end(StreamEnded { worker: index, stream, end });
         });

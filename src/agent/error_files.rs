@@ -1,5 +1,5 @@
-//! The error files of this node's workers: a private directory in memory into which torch's `@record`
-//! writes, and from which they are read when a worker exits.
+//! The error files of this node's workers: a private directory in memory into which torch's
+//! `@record` writes, and from which the agent reads them when a worker exits.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
@@ -99,7 +99,7 @@ fn remove_abandoned(parent: &Path, prefix: &str) {
     }
 }
 
-/// Reads a regular file without waiting for anything, whatever a worker put in its place.
+/// Reads a regular file without blocking; any other kind of file in its place is an error.
 fn read(path: &Path) -> io::Result<WrittenError> {
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let file = File::options().read(true).custom_flags(flags).open(path)?;

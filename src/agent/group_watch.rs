@@ -35,7 +35,7 @@ pub(super) struct GroupWatch {
 /// Result of one check.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sighting {
-    /// Number of living workers that were checked.
+    /// Number of running workers that were checked.
     workers: usize,
     /// Number of those that have mapped torch.
     with_torch: usize,

@@ -130,7 +130,7 @@ fn find_address(ssh_connection: Option<&str>, others: &[String]) -> Result<IpAdd
     })
 }
 
-/// Client and server of `SSH_CONNECTION`: `CLIENT PORT SERVER PORT`.
+/// Returns client and server of `SSH_CONNECTION`, which is `CLIENT PORT SERVER PORT`.
 fn ends_of_connection(text: &str) -> (Option<IpAddr>, Option<IpAddr>) {
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
     let address = |index: usize| {

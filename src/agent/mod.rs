@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The shim is forked before any thread exists and is the workers' parent, so only it can wait for
-//! them. Agent and shim are both subreapers: if one of them dies, the other one reaps the workers.
+//! them. Agent and shim are both subreapers: if one of them exits, the other one reaps the workers.
 
 mod alarms;
 mod bind;

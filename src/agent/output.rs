@@ -35,7 +35,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Must be called inside a runtime.
+    /// Creates the outbox and its sending task. Must be called inside a runtime.
     pub(super) fn new(writer: LinkWriter, tasks: &mut Tasks) -> Self {
         let (queue, mut frames) = mpsc::unbounded_channel::<Vec<u8>>();
         let writer = Arc::new(Mutex::new(writer));

@@ -91,7 +91,7 @@ struct Heard {
 }
 
 impl Ear {
-    /// Must be called inside a runtime.
+    /// Creates the reader of a worker's notes. Must be called inside a runtime.
     pub(super) fn new(socket: OwnedFd, rank: Rank, outbox: Arc<Outbox>) -> io::Result<Self> {
         let (frames, sieve) = (FrameReader::from_worker(), Sieve::default());
         let heard = Mutex::new(Heard { frames, sieve, is_deaf: false });

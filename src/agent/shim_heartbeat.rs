@@ -109,7 +109,7 @@ mod tests {
         let late = start + LEASE + BEAT;
         assert_eq!(heartbeat.beat(late, NONE, LEASE, true), ShimAction::Continue);
         heartbeat.received(late, true);
-        // It answers, and is stopped once more.
+        // The shim answers, and is stopped once more.
         assert_eq!(heartbeat.beat(late + BEAT, NONE, LEASE, true), ShimAction::Ping);
         let again = late + BEAT + LEASE;
         assert_eq!(heartbeat.beat(again, NONE, LEASE, true), ShimAction::Wait);

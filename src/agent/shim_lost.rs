@@ -1,4 +1,4 @@
-//! Failure of the shim: when it is stopped or dies, the agent ends the workers in its place.
+//! Failure of the shim: when it is stopped or exits, the agent ends the workers in its place.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -17,13 +17,13 @@ use crate::wire::{FromAgent, Leftover};
 
 /// Interval of checks whether a shim that was told to kill everything is stopped.
 const KILLING_PAUSE: Duration = Duration::from_millis(100);
-/// Time limit for the end of the shim. When its agent ends, the shim first kills everything, which
+/// Time limit for the end of the shim. When its agent exits, the shim first kills everything, which
 /// has a limit of its own, then it exits.
 const END_LIMIT: Duration = family::KILL_LIMIT.saturating_add(Duration::from_secs(1));
 
 pub(super) enum ShimState {
     Lives(ShimHandle),
-    /// It is dead, and the processes it left are being killed.
+    /// It has exited, and the processes it left are being killed.
     Buried(Pid, Burial),
     /// None of its processes is left.
     Gone,
@@ -57,7 +57,8 @@ impl Agent {
         }
     }
 
-    /// Signals the workers. A stopped shim is continued first, since it could not pass the signal on.
+    /// Signals the workers. A stopped shim is continued first, since it could not pass the signal
+    /// on.
     pub(super) fn signal_workers(&self, signal: i32) {
         let ShimState::Lives(shim) = &self.shim else {
             return;
@@ -87,7 +88,7 @@ impl Agent {
         }
     }
 
-    /// Kills the workers after the shim died: they are the agent's children now, and no other
+    /// Kills the workers after the shim exited: they are the agent's children now, and no other
     /// process can wait for them.
     pub(super) fn shim_died(&mut self) {
         let ShimState::Lives(shim) = &self.shim else {
@@ -123,8 +124,8 @@ impl Agent {
         self.report_if_idle();
     }
 
-    /// Ends the shim and waits for its end, so that no other process inherits it. A stopped one is killed
-    /// with everything below it.
+    /// Ends the shim and waits for its end, so that no other process inherits it. A stopped shim is
+    /// killed with all its descendants.
     pub(super) fn dismiss_shim(&mut self) {
         if let ShimState::Lives(shim) = std::mem::replace(&mut self.shim, ShimState::Gone) {
             let pid = shim.pid();

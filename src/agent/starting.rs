@@ -28,7 +28,7 @@ pub(super) enum Phase {
     /// The preflight checks are running.
     Examining,
     Ready(Box<(Prepare, Prepared)>),
-    /// The workers were started. The listeners of node 0 live as long as the workers may.
+    /// The workers were started. The listeners of node 0 stay open as long as a worker may run.
     Started {
         welcomes: Box<Welcomes>,
         _listening: Option<Listening>,
@@ -125,7 +125,7 @@ impl Agent {
         }
     }
 
-    /// Holds claims as long as the agent or the shim lives.
+    /// Holds claims until both the agent and the shim have exited.
     fn hold(&mut self, claims: Vec<OwnedFd>) {
         if let ShimState::Lives(shim) = &self.shim {
             shim.hold(&claims);
@@ -160,7 +160,7 @@ impl Agent {
         let welcomes = Box::new(welcomes);
         self.phase = Phase::Started { welcomes, _listening: prepared.listening };
         match self.spawn(&workers) {
-            // A shim that has just died is handled when its end of the socket closes.
+            // The end of a shim that has just exited is detected by the reader of its socket.
             Err(error) if is_of_the_dead(&error) => {}
             Err(error) => self.all_failed(&error),
             Ok(()) => {}
@@ -171,7 +171,7 @@ impl Agent {
     /// the descriptor is closed as soon as they have it.
     fn spawn(&self, workers: &[ShimWorker]) -> io::Result<()> {
         let ShimState::Lives(shim) = &self.shim else {
-            return Ok(()); // The launcher knows.
+            return Ok(()); // The launcher has been informed.
         };
         let segment = contract::create_segment(workers.len()).map_err(io::Error::other)?;
         shim.spawn(workers, Some(segment.as_fd()))?;
@@ -189,7 +189,7 @@ impl Agent {
     }
 }
 
-/// Whether the error means that the other end of a socket has died; `ConnectionReset` is returned
+/// Whether the error means that the other end of a socket was closed; `ConnectionReset` is returned
 /// if that end left packets unread.
 fn is_of_the_dead(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)

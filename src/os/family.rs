@@ -126,7 +126,7 @@ pub fn hold_descendants(of: &mut Vec<Held>) {
 pub struct Stat {
     /// Name that the process has or gave itself, at most 15 bytes. May contain any character.
     pub name: String,
-    /// One letter; `Z` and `X` are dead, `D` cannot be killed for now.
+    /// One letter; `Z` and `X` have ended, `D` cannot be killed for now.
     pub state: char,
     /// Pid of the parent.
     pub parent: i32,
@@ -156,7 +156,7 @@ impl Stat {
         self.state == 'T'
     }
 
-    /// Whether it is dead; a zombie is not yet reaped.
+    /// Whether it has ended, though it may not have been reaped yet.
     pub fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X')
     }
@@ -211,8 +211,8 @@ fn worker_exit(status: WaitStatus) -> WorkerExit {
     }
 }
 
-/// Kills and reaps all descendants that are not spared, one scan per call, so that a process with
-/// its own event loop does not block.
+/// Clean-up of the descendants that are not spared: kills and reaps them, one scan per call, so
+/// that a process with its own event loop does not block.
 pub struct Burial {
     /// Children that are left alone, together with their descendants.
     spared: Box<dyn Fn(Pid) -> bool + Send>,
@@ -223,13 +223,13 @@ impl Burial {
     /// Time between two scans: a killed process ends after a moment, once its memory is freed.
     pub const PAUSE: Duration = Duration::from_millis(1);
 
-    /// Creates a burial that gives up after `limit`.
+    /// Creates a clean-up that ends after `limit`.
     pub fn new(limit: Duration, spared: impl Fn(Pid) -> bool + Send + 'static) -> Self {
         Self { spared: Box::new(spared), deadline: clock::now() + limit }
     }
 
-    /// Kills the descendants, reaps the dead ones and calls `on_end` with the exit of each child.
-    /// When all are gone or the limit has passed, returns those that could not be confirmed dead.
+    /// Kills the descendants, reaps those that have ended and calls `on_end` with the exit of each
+    /// child. When all are gone or the limit has passed, returns those that may still exist.
     pub fn look(&self, on_end: impl FnMut(Pid, WorkerExit)) -> Option<Vec<Pid>> {
         for process in self.left() {
             process.signal(libc::SIGKILL);
@@ -248,7 +248,7 @@ impl Burial {
 }
 
 /// Kills all descendants until none is left or `limit` has passed. Calls `on_end` with the exit of
-/// each child; returns those that could not be confirmed dead.
+/// each child; returns those that may still exist.
 pub fn kill_descendants(limit: Duration, mut on_end: impl FnMut(Pid, WorkerExit)) -> Vec<Pid> {
     let burial = Burial::new(limit, |_| false);
     loop {
@@ -259,7 +259,7 @@ pub fn kill_descendants(limit: Duration, mut on_end: impl FnMut(Pid, WorkerExit)
     }
 }
 
-/// Reaps every dead child except those that are spared: their owner waits for them.
+/// Reaps every child that has ended except those that are spared: their owner waits for them.
 pub fn bury(spared: impl Fn(Pid) -> bool, mut on_end: impl FnMut(Pid, WorkerExit)) {
     for pid in children_of(getpid()) {
         if !spared(pid)
@@ -279,7 +279,7 @@ pub enum ChildEnd {
     Killed,
 }
 
-/// Signals a child that has not been waited for. If it is dead, nothing happens.
+/// Signals a child that has not been waited for. If it has ended, nothing happens.
 pub fn signal_child(child: Pid, number: i32) {
     signals::send(child, number);
 }

@@ -95,14 +95,14 @@ pub fn never_wait_for_stderr() {
     }
 }
 
-/// Lets a descriptor survive the next exec. Safe to call between fork and exec.
+/// Keeps a descriptor open across the next exec. Safe to call between fork and exec.
 pub fn keep_on_exec(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::io::fcntl_setfd(fd, FdFlags::empty())?)
 }
 
 /// Marks a descriptor that was inherited by number, so that started programs do not inherit it.
 pub fn close_on_exec(number: RawFd) -> io::Result<()> {
-    // SAFETY: a number that is no descriptor is an error of the call and nothing else.
+    // SAFETY: a number that is not a descriptor only makes the call fail.
     match unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } {
         0.. => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -134,7 +134,7 @@ pub fn take_stdio() -> io::Result<(OwnedFd, OwnedFd)> {
 pub fn keep_only(fd: OwnedFd) -> io::Result<OwnedFd> {
     const KEPT: RawFd = 3;
     let null = null()?;
-    // SAFETY: the caller's process has left everything that owned these numbers behind, and will end
+    // SAFETY: the caller's process no longer uses anything that owned these numbers, and exits
     // without running it; `close_range` and `dup2` take plain numbers.
     unsafe {
         for standard in 0..KEPT {

@@ -73,17 +73,17 @@ pub struct Exec {
 /// The step at which a child failed before its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecStage {
-    /// A descriptor, the session or the parent-death signal.
+    /// A descriptor, the session or the parent-death signal could not be set up.
     Setup,
-    /// The working directory.
+    /// The working directory could not be entered.
     Chdir,
-    /// The program itself.
+    /// The program could not be executed.
     Exec,
 }
 
 impl Exec {
     /// Starts the program as leader of its own session and process group, killed when `parent`
-    /// dies. On failure the child writes `(tag, stage, errno)` to `report` and exits with 127.
+    /// exits. On failure the child writes `(tag, stage, errno)` to `report` and exits with 127.
     pub fn spawn(&self, report: BorrowedFd<'_>, tag: u32, parent: Pid) -> io::Result<Pid> {
         match fork()? {
             Side::Parent(pid) => Ok(pid),
@@ -118,7 +118,7 @@ impl Exec {
         rustix::process::setsid()?;
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
         if rustix::process::getppid() != Some(parent) {
-            // The parent died before the signal was armed.
+            // The parent exited before the signal was armed.
             exit_now(127);
         }
         signals::reset_for_exec();
@@ -239,7 +239,7 @@ pub fn tied_to_us(command: &mut std::process::Command) -> &mut std::process::Com
             if rustix::process::getppid() == Some(parent) {
                 Ok(())
             } else {
-                // The parent died before the signal was armed.
+                // The parent exited before the signal was armed.
                 Err(io::Error::from_raw_os_error(libc::ESRCH))
             }
         })

@@ -1,4 +1,4 @@
-//! Files that a user names as input, opened without blocking, whatever their kind.
+//! Files that a user names as input, opened without blocking even if they are not regular files.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -56,7 +56,7 @@ pub fn other_kind(found: &Metadata) -> Option<&'static str> {
     }
 }
 
-/// Whether a file is a pipe, with a name or from a shell's `<(command)`.
+/// Whether a file is a pipe: a named one, or one from a shell's `<(command)`.
 pub fn is_pipe(found: &Metadata) -> bool {
     std::os::unix::fs::FileTypeExt::is_fifo(&found.file_type())
 }

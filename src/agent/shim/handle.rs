@@ -33,7 +33,7 @@ impl Shim {
             Side::Parent(pid) => Ok(Self { pid, control: ours }),
             Side::Child => {
                 drop(ours);
-                // A copy of the link in the shim would keep it open when the agent dies.
+                // A copy of the link in the shim would keep it open after the agent has exited.
                 drop(fds::take_stdio());
                 fork::exit_now(run::main(theirs))
             }
@@ -53,7 +53,7 @@ impl ShimHandle {
         self.pid
     }
 
-    /// Receives the next packet with its descriptors; `None` when the shim is dead.
+    /// Receives the next packet with its descriptors; `None` when the shim has exited.
     pub(in crate::agent) async fn recv(&self) -> Option<(FromShim, Vec<OwnedFd>)> {
         let mut buffer = [0; PACKET_BYTES_MAX];
         let received =
@@ -79,7 +79,7 @@ impl ShimHandle {
     pub(in crate::agent) fn hold(&self, held: &[OwnedFd]) {
         for some in held.chunks(fds::PACKET_FDS_MAX) {
             let some: Vec<_> = some.iter().map(AsFd::as_fd).collect();
-            // A dead shim is detected by [`Self::recv`].
+            // The end of the shim is detected by [`Self::recv`].
             let _ =
                 fds::send_packet(self.control.get_ref(), &message::encode(&ToShim::Hold), &some);
         }
@@ -95,7 +95,7 @@ impl ShimHandle {
         family::signal_child(self.pid, signal);
     }
 
-    /// Sends a message. A dead shim is detected by [`Self::recv`].
+    /// Sends a message. The end of the shim is detected by [`Self::recv`].
     pub(in crate::agent) fn send(&self, message: &ToShim) {
         let _ = fds::send_packet(self.control.get_ref(), &message::encode(message), &[]);
     }

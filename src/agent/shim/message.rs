@@ -24,7 +24,7 @@ pub(in crate::agent) enum ToShim {
     /// Hold the descriptors until the shim exits: claims, which are free when agent and shim are
     /// gone.
     Hold,
-    /// Signal every live worker's process group.
+    /// Signal the process group of every running worker.
     Signal(i32),
     /// Ask the processes that a worker left behind to end (SIGTERM). The answer is
     /// [`FromShim::Swept`].

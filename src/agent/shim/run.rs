@@ -18,7 +18,7 @@ use crate::os::fork::{CStrings, Exec, ExecFailure, ExecStage};
 use crate::os::{fds, signals};
 use crate::wire::{Leftover, OpenFailure};
 
-/// Number of scans without a result after which a sweep beside living workers is over.
+/// Number of scans without a result after which a sweep beside running workers is over.
 const VAIN_LOOKS_MAX: u32 = 20;
 /// Time limit of one sweep of everything, during which other requests wait.
 const SWEEP_LIMIT: Duration = Duration::from_millis(100);
@@ -64,7 +64,7 @@ struct Shim {
     /// failed.
     failures: Option<OwnedFd>,
     workers: Vec<Worker>,
-    /// Descriptors that the agent wants held as long as the shim lives.
+    /// Descriptors that the agent wants held until the shim exits.
     held: Vec<OwnedFd>,
     /// Workers whose leftovers are being killed.
     sweeping: BTreeMap<usize, Sweep>,
@@ -320,7 +320,7 @@ impl Shim {
     }
 
     /// Returns the processes that an ended worker left behind: orphans that have its rank or its
-    /// session, and all their descendants. When no worker lives, every orphan is the last worker's.
+    /// session, and all their descendants. When no worker runs, every orphan is the last worker's.
     fn strays_of(&self, index: usize) -> Vec<Held> {
         let (State::Ended(leader) | State::Failed(Some(leader))) = self.workers[index].state else {
             return Vec::new();
@@ -354,7 +354,7 @@ impl Shim {
         Ok(())
     }
 
-    /// Sweeps when no worker lives: every descendant is a leftover, and the kernel reports when
+    /// Sweeps when no worker runs: every descendant is a leftover, and the kernel reports when
     /// none is left.
     fn sweep_all(&mut self) -> Result<(), AgentGone> {
         let left = family::kill_descendants(SWEEP_LIMIT, |_, _| {});
