@@ -67,7 +67,7 @@ impl Outbox {
         }
     }
 
-    /// Drops all messages from now on.
+    /// From now on, messages given to [`Self::send`] are dropped.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
     }

@@ -73,8 +73,8 @@ pub(super) async fn tell(socket: OwnedFd, mut frames: mpsc::UnboundedReceiver<Ve
     }
 }
 
-/// Reader of the notes of one worker. Two tasks read: the one that waits for notes, and the one
-/// that is about to send output. So a note that was written before a line of output is sent before
+/// Reader of the notes of one worker. Two kinds of tasks read: the one that waits for notes, and
+/// those that are about to send output. So a note that was written before a line of output is sent before
 /// that line.
 pub(super) struct Ear {
     rank: Rank,
@@ -110,7 +110,7 @@ impl Ear {
                     continue;
                 }
             };
-            // What was read is parsed before the other task can continue reading.
+            // What was read is parsed before another task can continue reading.
             self.pass_on(self.take(&buffer)).await;
             if !matches!(read, Ok(1..)) || self.heard().is_deaf {
                 return self.pass_on(self.take_step()).await;

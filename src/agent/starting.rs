@@ -171,7 +171,7 @@ impl Agent {
     /// the descriptor is closed as soon as they have it.
     fn spawn(&self, workers: &[ShimWorker]) -> io::Result<()> {
         let ShimState::Lives(shim) = &self.shim else {
-            return Ok(()); // The launcher has been informed.
+            return Ok(()); // The launcher knows.
         };
         let segment = contract::create_segment(workers.len()).map_err(io::Error::other)?;
         shim.spawn(workers, Some(segment.as_fd()))?;
