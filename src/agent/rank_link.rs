@@ -74,8 +74,8 @@ pub(super) async fn tell(socket: OwnedFd, mut frames: mpsc::UnboundedReceiver<Ve
 }
 
 /// Reader of the notes of one worker. Two kinds of tasks read: the one that waits for notes, and
-/// those that are about to send output. So a note that was written before a line of output is sent before
-/// that line.
+/// those that are about to send output. So a note that was written before a line of output is sent
+/// before that line.
 pub(super) struct Ear {
     rank: Rank,
     reader: LinkReader,
